@@ -16,9 +16,9 @@ import pytest
 from koalapy_adapters import claims, messages
 from koalapy_adapters import files as pushed_files
 from koalapy_adapters.batch import wanting
-from koalapy_adapters.kcm import ending, submitting, wrappers
-from koalapy_adapters.kcm.commands import BatchSystem
-from koalapy_adapters.kcm.outbox import Outbox
+from koalapy_adapters.kcm.attempts import cancel, submit, wrapper_messages
+from koalapy_adapters.kcm.execution.batch_system import BatchSystem
+from koalapy_adapters.kcm.state.outbox import Outbox
 from koalapy_adapters.launcher import journal
 from koalapy_adapters.wrapper import events, start
 from koalapy_adapters.wrapper.machine import AT_BARRIER
@@ -94,7 +94,7 @@ def _whoever_asks_has_the_claim() -> Any:
 
 def _whoever_asks_has_the_claim_and_is_released_again() -> Any:
     """By its KCM, which keeps a release that was answered: a second start need not stand at a barrier in vain."""
-    real = wrappers._answer_release
+    real = wrapper_messages._answer_release
 
     def answer_release(attempt: Any) -> list[Any]:
         kept = attempt.release
@@ -102,7 +102,7 @@ def _whoever_asks_has_the_claim_and_is_released_again() -> Any:
         attempt.release = kept
         return answers
 
-    return _together(_whoever_asks_has_the_claim(), patch.object(wrappers, "_answer_release", answer_release))
+    return _together(_whoever_asks_has_the_claim(), patch.object(wrapper_messages, "_answer_release", answer_release))
 
 
 def _a_revocation_is_not_looked_at() -> Any:
@@ -116,9 +116,9 @@ def _a_revocation_is_not_looked_at() -> Any:
 
 
 def _a_doubt_is_ignored() -> Any:
-    real = submitting.asked
+    real = submit.asked
     return patch.object(
-        submitting, "asked", lambda core, now, attempt, request, doubt: real(core, now, attempt, request, False)
+        submit, "asked", lambda core, now, attempt, request, doubt: real(core, now, attempt, request, False)
     )
 
 
@@ -148,7 +148,7 @@ def _without_the_deadline(act: str) -> Any:
 
 
 def _gone_is_said_too_early() -> Any:
-    return patch.object(ending, "_harmless", lambda core, now, attempt, end: True)
+    return patch.object(cancel, "_harmless", lambda core, now, attempt, end: True)
 
 
 def _an_orphan_runs_on() -> Any:

@@ -8,7 +8,7 @@ import yaml
 from koalapy_adapters.batch.protocol import BatchJob
 from koalapy_adapters.contract.live import Live
 from koalapy_adapters.contract.row import Row
-from koalapy_adapters.kcm.submitter import OFF, REQUIRED
+from koalapy_adapters.kcm.execution.slurm_api.submitter import OFF, REQUIRED
 
 from koalapy.testgrid import Running
 from koalapy.testgrid.state import grid_file

@@ -3,9 +3,9 @@
 from typing import Any
 
 from koalapy_adapters.batch.protocol import Capacity, JobStatus
-from koalapy_adapters.kcm import actions as do
-from koalapy_adapters.kcm.attempts import failure
-from koalapy_adapters.kcm.machine import Machine
+from koalapy_adapters.kcm.attempts.machine import Machine
+from koalapy_adapters.kcm.state import actions as do
+from koalapy_adapters.kcm.state.attempt import failure
 from koalapy_adapters.messages import (
     ClusterConfig,
     Event,

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from koalapy_adapters.batch.protocol import ENDED, QUEUED, RUNNING, Capacity, JobStatus
-from koalapy_adapters.kcm import actions as do
-from koalapy_adapters.kcm.attempts import failure
-from koalapy_adapters.kcm.machine import Machine
-from koalapy_adapters.kcm.numbers import each, ranges_of
+from koalapy_adapters.kcm.attempts.machine import Machine
+from koalapy_adapters.kcm.state import actions as do
+from koalapy_adapters.kcm.state.attempt import failure
+from koalapy_adapters.kcm.state.ranges import each, ranges_of
 from koalapy_adapters.messages import (
     Acknowledge,
     Back,

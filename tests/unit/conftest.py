@@ -23,7 +23,7 @@ import pytest
 from engine_play import Play, check
 from koalapy_adapters import layout, messages
 from koalapy_adapters.channel import Channel
-from koalapy_adapters.kcm.authenticator import Accounts, Authenticator
+from koalapy_adapters.kcm.relay.authentication import Accounts, Authenticator
 from koalapy_adapters.messages import Program, PutKey, RelayHello, Release, Say, Stop
 
 PATIENCE_S = 120.0

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from koalapy_adapters import messages as wire
-from koalapy_adapters.kcm.diskuse import LONGEST, Counter
+from koalapy_adapters.kcm.shared_directory.disk_use import LONGEST, Counter
 
 from koalapy.api import documents, schemas
 from koalapy.model.errors import TransientError

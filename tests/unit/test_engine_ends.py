@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from engine_play import BUSY_QUEUE, component
-from koalapy_adapters.kcm.wrappers import OTHER_VERSION
+from koalapy_adapters.kcm.attempts.wrapper_messages import OTHER_VERSION
 
 from koalapy.model.commands import (
     CancelAttempt,

@@ -12,9 +12,9 @@ from koalapy_adapters.batch.protocol import BatchJob, Site
 from koalapy_adapters.errors import BatchError, RequestError, Result, SiteError
 from koalapy_adapters.examination import head, pbs, probe, probe_program, sge, slurm, survey, torque
 from koalapy_adapters.examination.protocol import Environment, Misnamed, Queue, chosen, nearest
-from koalapy_adapters.kcm.commands import BatchSystem, load
-from koalapy_adapters.kcm.directories import Directories
-from koalapy_adapters.kcm.recipes import site as site_of
+from koalapy_adapters.kcm.execution.batch_system import BatchSystem, load
+from koalapy_adapters.kcm.execution.job_spec import site as site_of
+from koalapy_adapters.kcm.shared_directory.attempt_dirs import Directories
 from koalapy_adapters.messages import ClusterConfig
 from koalapy_adapters.messages.details import diagnosed
 

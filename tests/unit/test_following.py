@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from koalapy_adapters.errors import RequestError as Refusal
-from koalapy_adapters.kcm.outputs import Outputs
+from koalapy_adapters.kcm.shared_directory.output import Outputs
 
 from koalapy.api import documents
 from koalapy.api.output import frame

@@ -1,6 +1,6 @@
 """The KCM's alarms: what is due, in order, whatever was set before."""
 
-from koalapy_adapters.kcm.alarms import Alarms
+from koalapy_adapters.kcm.state.timers import Alarms
 
 
 def test_what_is_due_rings_once_and_in_order() -> None:

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 from koalapy_adapters.errors import Result
-from koalapy_adapters.kcm.asking import STEADY, Asking
+from koalapy_adapters.kcm.execution.query_cache import STEADY, Asking
 
 KEPT = 60.0
 ARGVS = [["jobs"], ["queues"], ["limits"], ["used"]]

@@ -6,8 +6,8 @@ import os
 import pytest
 from koalapy_adapters.clock import SECOND, SleepWatch
 from koalapy_adapters.frames import Control, Decoder, encode
+from koalapy_adapters.kcm.koalad_streams import Streams
 from koalapy_adapters.kcm.loop import Kcm
-from koalapy_adapters.kcm.pipes import Streams
 from koalapy_adapters.messages import Ping, Pong, from_json, to_json
 
 PING = encode(Control(to_json(Ping(1, 0))))

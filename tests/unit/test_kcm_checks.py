@@ -7,11 +7,11 @@ from typing import Any
 import kcm_talk as talk
 import pytest
 from koalapy_adapters.batch.protocol import RUNNING, JobStatus
-from koalapy_adapters.kcm import actions as do
-from koalapy_adapters.kcm.account import COST_FACTOR
-from koalapy_adapters.kcm.bell import Bell
-from koalapy_adapters.kcm.checks import FIRST, LULL, Checks
-from koalapy_adapters.kcm.polling import SOON, URGENT
+from koalapy_adapters.kcm.state import actions as do
+from koalapy_adapters.kcm.state.cancel_status import FIRST, LULL, Checks
+from koalapy_adapters.kcm.state.debounce import Bell
+from koalapy_adapters.kcm.state.poll_budget import COST_FACTOR
+from koalapy_adapters.kcm.state.poll_schedule import SOON, URGENT
 from koalapy_adapters.messages import Cancel, Gone
 
 SECOND, T0 = talk.SECOND, talk.T0

@@ -4,8 +4,8 @@ from typing import Any
 
 import kcm_talk as talk
 from koalapy_adapters.batch.protocol import ENDED, JobStatus
-from koalapy_adapters.kcm import actions as do
-from koalapy_adapters.kcm.attempts import failure
+from koalapy_adapters.kcm.state import actions as do
+from koalapy_adapters.kcm.state.attempt import failure
 from koalapy_adapters.messages import Cancel, Clean, Done, Examine, Gone, Refused, Stop, Tags
 from koalapy_adapters.wrapper.liveness import until_ended
 

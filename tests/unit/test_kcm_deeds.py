@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from koalapy_adapters.kcm import actions as do
-from koalapy_adapters.kcm.deeds import Deeds
-from koalapy_adapters.kcm.directories import Directories
+from koalapy_adapters.kcm.execution.operations import Deeds
+from koalapy_adapters.kcm.shared_directory.attempt_dirs import Directories
+from koalapy_adapters.kcm.state import actions as do
 from koalapy_adapters.messages import ClusterConfig
 
 TAG = "kabcde000000001"

@@ -17,10 +17,10 @@ import pytest
 from koalapy_adapters import claims, layout
 from koalapy_adapters.errors import BatchError, RequestError, SiteError, TransientError
 from koalapy_adapters.files import Files
-from koalapy_adapters.kcm.actions import Sight
-from koalapy_adapters.kcm.directories import Component, Directories
-from koalapy_adapters.kcm.network import addresses
-from koalapy_adapters.kcm.troubles import unusable
+from koalapy_adapters.kcm.relay.addresses import addresses
+from koalapy_adapters.kcm.shared_directory.attempt_dirs import Component, Directories
+from koalapy_adapters.kcm.shared_directory.errors import unusable
+from koalapy_adapters.kcm.state.actions import Sight
 from koalapy_adapters.trees import is_inside
 
 from koalapy.model.units import DAY, Instant

@@ -15,15 +15,15 @@ import pytest
 from koalapy_adapters.batch import pbs, sge, slurm
 from koalapy_adapters.batch.protocol import BatchJob, Site
 from koalapy_adapters.errors import BatchError, Result
-from koalapy_adapters.kcm import drmaa
-from koalapy_adapters.kcm.actions import Woken
-from koalapy_adapters.kcm.commands import BatchSystem
-from koalapy_adapters.kcm.drmaa import MAX_CRASHES, Drmaa
-from koalapy_adapters.kcm.drmaa_library import Library, find_library
-from koalapy_adapters.kcm.drmaa_process import DrmaaLost, DrmaaRefused
-from koalapy_adapters.kcm.drmaa_sessions import Sessions
-from koalapy_adapters.kcm.running import Handle, Ran
-from koalapy_adapters.kcm.ways import SubmitDoubt
+from koalapy_adapters.kcm.execution.batch_system import BatchSystem
+from koalapy_adapters.kcm.execution.drmaa import client as drmaa_client
+from koalapy_adapters.kcm.execution.drmaa.client import MAX_CRASHES, Drmaa
+from koalapy_adapters.kcm.execution.drmaa.library import Library, find_library
+from koalapy_adapters.kcm.execution.drmaa.process import DrmaaLost, DrmaaRefused
+from koalapy_adapters.kcm.execution.drmaa.sessions import Sessions
+from koalapy_adapters.kcm.execution.submit_methods import SubmitDoubt
+from koalapy_adapters.kcm.execution.subprocess_runner import Handle, Ran
+from koalapy_adapters.kcm.state.actions import Woken
 
 # Speaks as koalapy_adapters.drmaa_helper does, for a library that does as the script's name says.
 HELPER = """
@@ -67,7 +67,7 @@ PATIENCE_S = 120.0
 
 @pytest.fixture
 def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
-    monkeypatch.setattr(drmaa, "TIMEOUT", PATIENCE_S)
+    monkeypatch.setattr(drmaa_client, "TIMEOUT", PATIENCE_S)
     opened: list[Drmaa] = []
 
     def open_one(
@@ -199,7 +199,7 @@ class Awaited:
         begin = session._begin
 
         def noted(helper: Any) -> None:
-            monkeypatch.setattr(drmaa, "TIMEOUT", PATIENCE_S)  # whatever it was for the one before
+            monkeypatch.setattr(drmaa_client, "TIMEOUT", PATIENCE_S)  # whatever it was for the one before
             begin(helper)
             self._replaced.put(None)
 
@@ -227,12 +227,12 @@ def test_a_helper_that_dies_unasked_is_replaced_at_once_with_its_session(
 def test_a_helper_that_is_stopped_is_noticed_though_nobody_asks_it(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drmaa, "PING", 0.1)
+    monkeypatch.setattr(drmaa_client, "PING", 0.1)
     session = client()
     replaced = Awaited(session, monkeypatch)
     assert session.start()
     replaced.one()
-    monkeypatch.setattr(drmaa, "TIMEOUT", 2.0)
+    monkeypatch.setattr(drmaa_client, "TIMEOUT", 2.0)
     os.kill(runs(tmp_path)[0][2], signal.SIGSTOP)
     replaced.one()
     assert [run[0] for run in runs(tmp_path)] == [[""], ["session-1"]]
@@ -256,7 +256,7 @@ def test_a_helper_that_grows_or_hears_no_ends_is_replaced(
 def test_a_helper_that_hangs_is_ended(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     session = client()
     assert session.start()
-    monkeypatch.setattr(drmaa, "TIMEOUT", 0.1)
+    monkeypatch.setattr(drmaa_client, "TIMEOUT", 0.1)
     with pytest.raises(DrmaaLost, match="in time"):
         session.submit("hang", [])
 
@@ -284,7 +284,7 @@ def test_a_helper_that_cannot_start_is_not_used(capsys: pytest.CaptureFixture[st
 def test_a_batch_system_that_is_down_is_asked_again_later(
     client: Client, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drmaa, "REST", 0.0)
+    monkeypatch.setattr(drmaa_client, "REST", 0.0)
     session = client(family="down")
     assert not session.start()
     assert "unable to send message to qmaster" in capsys.readouterr().err

@@ -8,12 +8,12 @@ from typing import Any
 from koalapy_adapters.batch import slurm
 from koalapy_adapters.batch.protocol import Site
 from koalapy_adapters.errors import Result
-from koalapy_adapters.kcm import actions as do
-from koalapy_adapters.kcm.commands import BatchSystem
-from koalapy_adapters.kcm.deeds import Deeds
-from koalapy_adapters.kcm.directories import Directories
-from koalapy_adapters.kcm.hands import CANCELS, Hands
-from koalapy_adapters.kcm.running import Ran
+from koalapy_adapters.kcm.execution.batch_system import BatchSystem
+from koalapy_adapters.kcm.execution.executor import CANCELS, Hands
+from koalapy_adapters.kcm.execution.operations import Deeds
+from koalapy_adapters.kcm.execution.subprocess_runner import Ran
+from koalapy_adapters.kcm.shared_directory.attempt_dirs import Directories
+from koalapy_adapters.kcm.state import actions as do
 from koalapy_adapters.messages import ClusterConfig
 
 

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from koalapy_adapters import claims, frames, layout
 from koalapy_adapters import messages as wire
 from koalapy_adapters.errors import BatchError
-from koalapy_adapters.kcm import actions as do
-from koalapy_adapters.kcm.authenticator import outcome
-from koalapy_adapters.kcm.directories import Component, Directories
-from koalapy_adapters.kcm.heard import Heard
-from koalapy_adapters.kcm.machine import Machine
+from koalapy_adapters.kcm.attempts.machine import Machine
+from koalapy_adapters.kcm.relay.authentication import outcome
+from koalapy_adapters.kcm.shared_directory.attempt_dirs import Component, Directories
+from koalapy_adapters.kcm.shared_directory.submit_watermark import Heard
+from koalapy_adapters.kcm.state import actions as do
 from koalapy_adapters.launcher import journal
 from koalapy_adapters.messages import details
 

@@ -5,10 +5,10 @@ from typing import Any
 import kcm_talk as talk
 import pytest
 from koalapy_adapters.batch.protocol import RUNNING
-from koalapy_adapters.kcm import actions as do
-from koalapy_adapters.kcm import lingering
-from koalapy_adapters.kcm.attempts import failure
-from koalapy_adapters.kcm.machine import Machine
+from koalapy_adapters.kcm.attempts import stuck_cancel
+from koalapy_adapters.kcm.attempts.machine import Machine
+from koalapy_adapters.kcm.state import actions as do
+from koalapy_adapters.kcm.state.attempt import failure
 from koalapy_adapters.messages import Acknowledge, Cancel, Event, Gone, Lingers
 
 T0, SECOND, TAG = talk.T0, talk.SECOND, talk.TAG
@@ -46,21 +46,21 @@ def cancelled_in_vain(
 def test_koalad_is_told_once_with_the_batch_systems_words(error: dict[str, Any] | None, words: str) -> None:
     kcm = talk.running_machine()
     kcm.handle(T0, do.WrapperSaid(TAG, talk.report("ended", ended_at=T0)))
-    (told,) = cancelled_in_vain(kcm, T0 + 4 * lingering.PATIENCE, error)
+    (told,) = cancelled_in_vain(kcm, T0 + 4 * stuck_cancel.PATIENCE, error)
     assert isinstance(told, Lingers)
     assert (told.tag, told.error["code"], told.error["words"]) == (TAG, "lingers", words)
     assert "41" in told.error["message"]
-    assert told.at >= T0 + lingering.PATIENCE
+    assert told.at >= T0 + stuck_cancel.PATIENCE
 
 
 def test_a_cancel_has_its_time() -> None:
-    assert cancelled_in_vain(talk.running_machine(), T0 + lingering.PATIENCE) == []
+    assert cancelled_in_vain(talk.running_machine(), T0 + stuck_cancel.PATIENCE) == []
 
 
 def test_it_is_cancelled_on_and_said_to_be_gone_when_it_is() -> None:
     kcm = talk.running_machine()
     kcm.handle(T0, do.WrapperSaid(TAG, talk.report("ended", ended_at=T0)))
-    now = T0 + 4 * lingering.PATIENCE
+    now = T0 + 4 * stuck_cancel.PATIENCE
     cancelled_in_vain(kcm, now)
     later = [action for step in range(120) for action in kcm.tick(now + step * SECOND)]
     assert do.CancelJob in talk.deeds(later)
@@ -71,6 +71,6 @@ def test_it_is_cancelled_on_and_said_to_be_gone_when_it_is() -> None:
 @pytest.mark.parametrize("force", [False, True])
 def test_a_job_that_may_still_run_is_forgotten_only_where_its_user_waits_for_nothing(force: bool) -> None:
     forced: list[bool] = []
-    cancelled_in_vain(talk.running_machine(), T0 + 4 * lingering.PATIENCE, force=force, forced=forced)
+    cancelled_in_vain(talk.running_machine(), T0 + 4 * stuck_cancel.PATIENCE, force=force, forced=forced)
     assert any(forced) is force
-    assert not any(forced[: lingering.CANCELS])
+    assert not any(forced[: stuck_cancel.CANCELS])

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from koalapy_adapters.batch.protocol import ENDED, QUEUED, RUNNING, Capacity, JobStatus
-from koalapy_adapters.kcm import actions as do
-from koalapy_adapters.kcm.attempts import failure
-from koalapy_adapters.kcm.machine import Machine
+from koalapy_adapters.kcm.attempts.machine import Machine
+from koalapy_adapters.kcm.state import actions as do
+from koalapy_adapters.kcm.state.attempt import failure
 from koalapy_adapters.messages import (
     Acknowledge,
     BatchSeen,

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kcm_talk import SECOND, T0, deeds, machine
 from koalapy_adapters.batch.protocol import RUNNING, Capacity, JobStatus
-from koalapy_adapters.kcm import actions as do
-from koalapy_adapters.kcm.account import COST_FACTOR, MARGIN, SAVED, SERVERS, Account
-from koalapy_adapters.kcm.polling import SOON, Pace
+from koalapy_adapters.kcm.state import actions as do
+from koalapy_adapters.kcm.state.poll_budget import COST_FACTOR, MARGIN, SAVED, SERVERS, Account
+from koalapy_adapters.kcm.state.poll_schedule import SOON, Pace
 from koalapy_adapters.messages import Acknowledge, Submit
 
 from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, InstanceId, JobId, tag_of

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from koalapy_adapters.batch.protocol import BatchJob
-from koalapy_adapters.kcm import actions as do
-from koalapy_adapters.kcm.directories import Directories
-from koalapy_adapters.kcm.recipes import Recipe, batch_job
+from koalapy_adapters.kcm.execution.job_spec import Recipe, batch_job
+from koalapy_adapters.kcm.shared_directory.attempt_dirs import Directories
+from koalapy_adapters.kcm.state import actions as do
 from koalapy_adapters.messages import ClusterConfig
 
 from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, InstanceId, JobId, tag_of

@@ -15,10 +15,10 @@ import pytest
 from cable import Cable, Meddler, Way
 from kcm_connection import Line
 from koalapy_adapters.channel import MAX_CLEAR, Channel
-from koalapy_adapters.kcm import relay as relays
-from koalapy_adapters.kcm.actions import WrapperEntered, WrapperLeft, WrapperPut
-from koalapy_adapters.kcm.authenticator import Accounts, Authenticator
-from koalapy_adapters.kcm.relay import Relay
+from koalapy_adapters.kcm.relay import tcp
+from koalapy_adapters.kcm.relay.authentication import Accounts, Authenticator
+from koalapy_adapters.kcm.relay.tcp import Relay
+from koalapy_adapters.kcm.state.actions import WrapperEntered, WrapperLeft, WrapperPut
 from koalapy_adapters.messages import RELAY_PROTOCOL, PutKey, RelayHello, Release, Stop, to_json
 from koalapy_adapters.wrapper.relay.handshake import Handshake
 
@@ -341,20 +341,20 @@ def test_when_strangers_fill_the_table_the_oldest_is_dropped_and_a_true_wrapper_
     """Each holds a byte less than a frame, from eight addresses."""
     relay = living()
     with contextlib.ExitStack() as stack:
-        strangers = [stranger(stack, relay.relay.port, 2 + number // 32) for number in range(relays.MAX_STRANGERS)]
+        strangers = [stranger(stack, relay.relay.port, 2 + number // 32) for number in range(tcp.MAX_STRANGERS)]
         with relay.line() as line:
             assert enter(line)
         assert is_cut(strangers[0])
-        assert len(relay.relay.strangers) <= relays.MAX_STRANGERS
+        assert len(relay.relay.strangers) <= tcp.MAX_STRANGERS
     relay.next()
 
 
 def test_of_one_address_no_more_strangers_are_kept_than_its_share(living: Make) -> None:
     relay = living()
     with contextlib.ExitStack() as stack:
-        mine = [stranger(stack, relay.relay.port, 2) for _ in range(relays.MAX_STRANGERS_OF_ONE)]
+        mine = [stranger(stack, relay.relay.port, 2) for _ in range(tcp.MAX_STRANGERS_OF_ONE)]
         others = stranger(stack, relay.relay.port, 3)
-        assert len(relay.relay.strangers) <= relays.MAX_STRANGERS_OF_ONE + 1
+        assert len(relay.relay.strangers) <= tcp.MAX_STRANGERS_OF_ONE + 1
         stranger(stack, relay.relay.port, 2)
         assert is_cut(mine[0])
         others.setblocking(False)
@@ -379,7 +379,7 @@ def test_strangers_that_renew_their_connections_keep_no_wrapper_out(living: Make
             with relay.line() as line:
                 entered += enter(line)
         assert entered >= 15  # of those that are dropped each comes again
-        assert len(relay.relay.strangers) <= relays.MAX_STRANGERS
+        assert len(relay.relay.strangers) <= tcp.MAX_STRANGERS
     finally:
         over.set()
         for thread in threads:

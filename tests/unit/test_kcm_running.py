@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import pytest
 from koalapy_adapters.batch.protocol import BatchJob, Site
 from koalapy_adapters.errors import BatchError, RequestError, SiteError, TransientError, UnreadableError
-from koalapy_adapters.kcm.commands import BatchSystem, failure_of, guarded, load
-from koalapy_adapters.kcm.running import Handle, run
-from koalapy_adapters.kcm.ways import SubmitDoubt
+from koalapy_adapters.kcm.execution.batch_system import BatchSystem, failure_of, guarded, load
+from koalapy_adapters.kcm.execution.submit_methods import SubmitDoubt
+from koalapy_adapters.kcm.execution.subprocess_runner import Handle, run
 
 JOB = BatchJob("kabcde000000001", "/tmp/a", ["true"], 1, 60)
 

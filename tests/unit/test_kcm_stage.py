@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from koalapy_adapters.errors import BatchError, RequestError, SiteError, TransientError
-from koalapy_adapters.kcm.stage import KEPT, PARTIAL_KEPT, Stage
+from koalapy_adapters.kcm.shared_directory.stage_cache import KEPT, PARTIAL_KEPT, Stage
 
 DATA = bytes(range(256)) * 1000
 

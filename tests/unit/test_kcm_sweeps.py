@@ -6,10 +6,10 @@ from typing import Any
 import kcm_talk as talk
 import pytest
 from koalapy_adapters.batch.protocol import ENDED, RUNNING, SUSPENDED, JobStatus
-from koalapy_adapters.kcm import actions as do
-from koalapy_adapters.kcm.attempts import failure
-from koalapy_adapters.kcm.machine import Machine
-from koalapy_adapters.kcm.telling import GATHER, ROWS
+from koalapy_adapters.kcm.attempts.machine import Machine
+from koalapy_adapters.kcm.state import actions as do
+from koalapy_adapters.kcm.state.attempt import failure
+from koalapy_adapters.kcm.sweeps.results import GATHER, ROWS
 from koalapy_adapters.messages import (
     Acknowledge,
     Back,

@@ -5,9 +5,9 @@ from typing import Any
 import kcm_talk as talk
 import pytest
 from koalapy_adapters.batch.protocol import ENDED, NOT_STARTED, JobStatus
-from koalapy_adapters.kcm import actions as do
-from koalapy_adapters.kcm import unbegun
-from koalapy_adapters.kcm.watching import SETTLE
+from koalapy_adapters.kcm.attempts import failed_start
+from koalapy_adapters.kcm.attempts.monitor import SETTLE
+from koalapy_adapters.kcm.state import actions as do
 from koalapy_adapters.messages import BatchSeen, Cancel, Report
 
 TAG, T0 = talk.TAG, talk.T0
@@ -87,6 +87,6 @@ def test_one_that_is_being_cancelled_says_nothing_more() -> None:
 
 
 def test_the_last_line_is_quoted_and_no_more_than_a_line() -> None:
-    error = unbegun.why(DIRECTORY, JobStatus("41", TAG, ENDED, exit_status=127), "first\n  last  \n\n")
+    error = failed_start.why(DIRECTORY, JobStatus("41", TAG, ENDED, exit_status=127), "first\n  last  \n\n")
     assert error["words"] == "last"
     assert error["message"].endswith("(exit status 127): last")

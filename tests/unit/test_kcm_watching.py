@@ -4,8 +4,8 @@ from typing import Any
 
 import kcm_talk as talk
 from koalapy_adapters.batch.protocol import ENDED, LOST, QUEUED, RUNNING, SUSPENDED, Capacity, JobStatus
-from koalapy_adapters.kcm import actions as do
-from koalapy_adapters.kcm.machine import Machine
+from koalapy_adapters.kcm.attempts.machine import Machine
+from koalapy_adapters.kcm.state import actions as do
 from koalapy_adapters.messages import (
     Acknowledge,
     BatchSeen,

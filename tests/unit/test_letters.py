@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from koalapy_adapters import letters
 from koalapy_adapters.files import Files
-from koalapy_adapters.kcm import office as offices
-from koalapy_adapters.kcm.actions import SECOND, WrapperEntered, WrapperLeft, WrapperPut, WrapperSaid
-from koalapy_adapters.kcm.authenticator import Accounts, Authenticator
-from koalapy_adapters.kcm.office import Closed, Office, Place
+from koalapy_adapters.kcm.relay import file_relay
+from koalapy_adapters.kcm.relay.authentication import Accounts, Authenticator
+from koalapy_adapters.kcm.relay.file_relay import Closed, Office, Place
+from koalapy_adapters.kcm.state.actions import SECOND, WrapperEntered, WrapperLeft, WrapperPut, WrapperSaid
 from koalapy_adapters.messages import RELAY_PROTOCOL, Beat, PutKey, RelayHello, Release, Say, Stop, from_json
 from koalapy_adapters.wrapper.relay.file_client import Exchanged, Letterbox
 from koalapy_adapters.wrapper.relay.handshake import Handshake, Opening, Welcomed
@@ -77,7 +77,7 @@ class Scene:
         self.now = 0
 
     def open(self, epoch: int) -> Office:
-        path = self.own / offices.name("here", epoch, "0")
+        path = self.own / file_relay.name("here", epoch, "0")
         authenticator = Authenticator(Accounts(TOKENS.get), SECRET, self.files.unpredictable)
         made = Office(Place(str(path), lambda tag: str(self.own / tag), authenticator, lambda: False), self.files)
         made.open()
@@ -178,7 +178,7 @@ def test_one_that_beats_stays_and_one_that_is_silent_is_hung_up_on_and_comes_aga
     for _ in range(10):
         scene.exchange(Beat())
         assert scene.round(after=10 * SECOND) == []
-    assert scene.round(after=offices.SILENCE) == [WrapperLeft(TAG)]
+    assert scene.round(after=file_relay.SILENCE) == [WrapperLeft(TAG)]
     assert scene.exchange(Beat()).over
     scene.enter()
 
@@ -186,7 +186,7 @@ def test_one_that_beats_stays_and_one_that_is_silent_is_hung_up_on_and_comes_aga
 def test_a_wrapper_sees_that_its_kcm_lives_and_that_it_is_gone(scene: Scene) -> None:
     scene.enter()
     assert not scene.exchange().sign
-    scene.round(after=offices.BEAT)
+    scene.round(after=file_relay.BEAT)
     assert scene.exchange().sign
     assert not scene.exchange().sign
     scene.office.close()
@@ -219,7 +219,7 @@ def test_on_a_full_disk_beats_go_on_and_what_was_to_be_said_is_said_when_there_i
 def test_while_the_shared_directory_is_out_of_reach_nobody_is_silent(scene: Scene) -> None:
     scene.enter()
     scene.files.gone = True
-    assert scene.round(after=10 * offices.SILENCE) == []
+    assert scene.round(after=10 * file_relay.SILENCE) == []
     assert scene.exchange(put(1)) == Exchanged()
     scene.files.gone = False
     assert scene.round(after=SECOND) == []
@@ -229,14 +229,14 @@ def test_while_the_shared_directory_is_out_of_reach_nobody_is_silent(scene: Scen
 
 def test_a_newer_kcms_office_replaces_the_older_ones_of_its_cluster_alone(scene: Scene) -> None:
     scene.enter()
-    other = scene.own / offices.name("there", 1, "0")
+    other = scene.own / file_relay.name("there", 1, "0")
     other.mkdir()
     newer = scene.open(2)
-    offices.clear(str(scene.own), "here", 2, scene.files)
+    file_relay.clear(str(scene.own), "here", 2, scene.files)
     assert scene.exchange(put(1)).over
     with pytest.raises(Closed):
         scene.round()
-    offices.clear(str(scene.own), "here", 1, scene.files)
+    file_relay.clear(str(scene.own), "here", 1, scene.files)
     assert os.path.isdir(newer.path)
     assert other.is_dir()
 
@@ -246,7 +246,7 @@ def test_an_attempt_whose_directory_has_gone_is_not_made_again(scene: Scene) -> 
     scene.files.remove(str(scene.own / TAG))
     scene.round((TAG, Stop()))
     assert not (scene.own / TAG).exists()
-    assert scene.round(after=offices.SILENCE) == [WrapperLeft(TAG)]
+    assert scene.round(after=file_relay.SILENCE) == [WrapperLeft(TAG)]
 
 
 def test_what_was_left_half_written_is_passed_over(scene: Scene) -> None:

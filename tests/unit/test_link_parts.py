@@ -14,7 +14,7 @@ from koalapy_adapters.connections.ssh import SshConnection
 from koalapy_adapters.connections.ssh_route import Given
 from koalapy_adapters.errors import Result
 from koalapy_adapters.errors import SiteError as SiteFault
-from koalapy_adapters.kcm import watching
+from koalapy_adapters.kcm.attempts import monitor
 
 from koalapy.config.schema import Cluster as ClusterEntry
 from koalapy.link import translate
@@ -245,7 +245,7 @@ def test_a_submit_carries_every_wish() -> None:
 def test_all_that_a_dialect_measured_arrives() -> None:
     ours, others = tag_of(OURS, A), tag_of(InstanceId("other"), A)
     capacity = Capacity(32, 8, 6, 4, 3, [ours, others], [others], [[4, 2]], {}, "thread", 30, 7, 12, True, [[4, 1]])
-    message = wire.from_json(json.loads(json.dumps(wire.to_json(watching._measured(5, capacity)))))
+    message = wire.from_json(json.loads(json.dumps(wire.to_json(monitor._measured(5, capacity)))))
     assert translate.measured(OURS, "vu", message, lambda at: Instant(at + 1)).state == ClusterState(
         measured_at=Instant(6), total=32, idle=8, ours=6, others=4, waiting_local=3, allocated=(ours,), pending=(),
         free_nodes=((4, 2),), unit="thread", largest=30, largest_idle=7, wanted_local=12, others_hidden=True,

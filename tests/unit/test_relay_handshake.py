@@ -10,7 +10,7 @@ from kcm_connection import Stranger
 from koalapy_adapters import handshake, proofs
 from koalapy_adapters.channel import MAX_CLEAR, Channel
 from koalapy_adapters.frames import MAX_CONTROL, FrameError
-from koalapy_adapters.kcm.authenticator import Accounts, Admitted, Authenticator, Challenged
+from koalapy_adapters.kcm.relay.authentication import Accounts, Admitted, Authenticator, Challenged
 from koalapy_adapters.messages import (
     RELAY_PROTOCOL,
     RelayChallenge,

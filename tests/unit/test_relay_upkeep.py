@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from koalapy_adapters.files import DISK, Files
 from koalapy_adapters.frames import MAX_DIGITS, Decoder, FrameError
-from koalapy_adapters.kcm import network, office
-from koalapy_adapters.kcm.actions import OtherVersion
-from koalapy_adapters.kcm.authenticator import Accounts, Authenticator
-from koalapy_adapters.kcm.directories import Directories
-from koalapy_adapters.kcm.pushed import VERIFIED_EVERY, PushedFile
-from koalapy_adapters.kcm.signpost import Signpost
-from koalapy_adapters.kcm.troubles import Stale
+from koalapy_adapters.kcm.relay import addresses, file_relay
+from koalapy_adapters.kcm.relay.authentication import Accounts, Authenticator
+from koalapy_adapters.kcm.shared_directory.attempt_dirs import Directories
+from koalapy_adapters.kcm.shared_directory.errors import Stale
+from koalapy_adapters.kcm.shared_directory.pushed_file import VERIFIED_EVERY, PushedFile
+from koalapy_adapters.kcm.shared_directory.relay_address import Signpost
+from koalapy_adapters.kcm.state.actions import OtherVersion
 from koalapy_adapters.messages import RELAY_PROTOCOL, MessageError, from_json
 from koalapy_adapters.wrapper.relay.address import Place, read_relay
 
@@ -123,13 +123,13 @@ def test_a_pushed_file_that_is_missing_is_mended_at_once(tmp_path: Path) -> None
 def test_the_relay_answers_private_networks_or_those_that_are_named(
     wanted: list[str], address: str, answered: bool
 ) -> None:
-    assert network.Networks(wanted).answers(address) == answered
+    assert addresses.Networks(wanted).answers(address) == answered
 
 
 def test_the_head_nodes_own_networks_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    own = [network.Own("130.1.2.3", "eth0", "130.1.0.0/16"), network.Own("131.1.2.3", "eth1")]
-    monkeypatch.setattr(network, "own_addresses", lambda: own)
-    answers = network.Networks([]).answers
+    own = [addresses.Own("130.1.2.3", "eth0", "130.1.0.0/16"), addresses.Own("131.1.2.3", "eth1")]
+    monkeypatch.setattr(addresses, "own_addresses", lambda: own)
+    answers = addresses.Networks([]).answers
     assert [answers(each) for each in ("130.1.9.9", "130.2.0.1", "131.1.2.3", "131.1.2.4")] == [
         True,
         False,
@@ -149,17 +149,17 @@ def test_addresses_of_private_bridges_are_tried_last(monkeypatch: pytest.MonkeyP
     for card in ("eth0", "eth1"):
         (tmp_path / card / "device").mkdir()
     found = [("172.17.0.1", "docker0"), ("10.1.0.1", "br0"), ("192.168.122.1", "virbr0"), ("10.2.0.1", "eth1")]
-    own = [network.Own(address, interface, f"{address}/32") for address, interface in found]
-    monkeypatch.setattr(network, "own_addresses", lambda: own)
-    monkeypatch.setattr(network, "_INTERFACES", str(tmp_path))
-    assert network.addresses() == network.Addresses(["10.1.0.1", "10.2.0.1"], ["172.17.0.1", "192.168.122.1"])
-    assert network.addresses(["10.2.0.0/16"], loopback=True) == network.Addresses(["10.2.0.1", "127.0.0.1"], [])
+    own = [addresses.Own(address, interface, f"{address}/32") for address, interface in found]
+    monkeypatch.setattr(addresses, "own_addresses", lambda: own)
+    monkeypatch.setattr(addresses, "_INTERFACES", str(tmp_path))
+    assert addresses.addresses() == addresses.Addresses(["10.1.0.1", "10.2.0.1"], ["172.17.0.1", "192.168.122.1"])
+    assert addresses.addresses(["10.2.0.0/16"], loopback=True) == addresses.Addresses(["10.2.0.1", "127.0.0.1"], [])
 
 
 def test_this_machines_addresses_are_in_their_own_networks() -> None:
-    own = network.own_addresses()
+    own = addresses.own_addresses()
     assert "127.0.0.1" in [each.address for each in own]
-    assert all(network.Networks([each.network]).answers(each.address) for each in own)
+    assert all(addresses.Networks([each.network]).answers(each.address) for each in own)
 
 
 # ---- wrappers of other versions
@@ -245,12 +245,12 @@ def test_a_kcm_that_removes_its_own_relay_lives_on_and_leaves_nothing(tmp_path: 
     directories = Directories(str(tmp_path), "abcde", "here", 1, files)
     directories.create()
     authenticator = Authenticator(Accounts(directories.token), directories.signpost.secret, files.unpredictable)
-    path = os.path.join(directories.own, office.name("here", 1, "0"))
-    place = office.Place(path, directories.attempt, authenticator, lambda: directories.is_dissolved)
-    relay = office.Office(place, files)
+    path = os.path.join(directories.own, file_relay.name("here", 1, "0"))
+    place = file_relay.Place(path, directories.attempt, authenticator, lambda: directories.is_dissolved)
+    relay = file_relay.Office(place, files)
     relay.open()
     directories.signpost.publish([], 0, os.path.basename(path))
-    rounds: list[office.Round] = []
+    rounds: list[file_relay.Round] = []
 
     def meanwhile() -> None:
         rounds.append(relay.round(0, []))
@@ -258,16 +258,18 @@ def test_a_kcm_that_removes_its_own_relay_lives_on_and_leaves_nothing(tmp_path: 
 
     files.meanwhile = meanwhile
     directories.dissolve()
-    assert [*rounds, relay.round(1, [])] == [office.Round(), office.Round()]
+    assert [*rounds, relay.round(1, [])] == [file_relay.Round(), file_relay.Round()]
     assert not os.path.exists(directories.own)
 
 
 def test_a_relay_that_somebody_else_removes_is_closed(tmp_path: Path) -> None:
     directories = Directories(str(tmp_path), "abcde", "here", 1)
     authenticator = Authenticator(Accounts(directories.token), directories.signpost.secret, DISK.unpredictable)
-    place = office.Place(str(tmp_path / "post"), directories.attempt, authenticator, lambda: directories.is_dissolved)
-    relay = office.Office(place)
+    place = file_relay.Place(
+        str(tmp_path / "post"), directories.attempt, authenticator, lambda: directories.is_dissolved
+    )
+    relay = file_relay.Office(place)
     relay.open()
     shutil.rmtree(tmp_path / "post")
-    with pytest.raises(office.Closed):
+    with pytest.raises(file_relay.Closed):
         relay.round(0, [])

@@ -17,8 +17,8 @@ from koalapy_adapters.errors import (
     TransientError,
     UnreadableError,
 )
-from koalapy_adapters.kcm.commands import BatchSystem
-from koalapy_adapters.kcm.running import Ran, run
+from koalapy_adapters.kcm.execution.batch_system import BatchSystem
+from koalapy_adapters.kcm.execution.subprocess_runner import Ran, run
 
 SAMPLES = Path(__file__).parent / "samples" / "sge"
 

@@ -9,12 +9,12 @@ from koalapy_adapters.batch import sge, slurm
 from koalapy_adapters.batch.protocol import BatchJob, Chosen, Site
 from koalapy_adapters.errors import RequestError, Result, TransientError
 from koalapy_adapters.examination import launchers
-from koalapy_adapters.kcm import actions as do
-from koalapy_adapters.kcm.commands import BatchSystem
-from koalapy_adapters.kcm.deeds import Deeds
-from koalapy_adapters.kcm.directories import Directories
-from koalapy_adapters.kcm.environments import UNANSWERED, Environments
-from koalapy_adapters.kcm.running import Handle, Ran
+from koalapy_adapters.kcm.execution.batch_system import BatchSystem
+from koalapy_adapters.kcm.execution.operations import Deeds
+from koalapy_adapters.kcm.execution.parallel_environment import UNANSWERED, Environments
+from koalapy_adapters.kcm.execution.subprocess_runner import Handle, Ran
+from koalapy_adapters.kcm.shared_directory.attempt_dirs import Directories
+from koalapy_adapters.kcm.state import actions as do
 from koalapy_adapters.messages import ClusterConfig
 
 from koalapy.doctor.environments import of_launchers

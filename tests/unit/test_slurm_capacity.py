@@ -6,8 +6,8 @@ import pytest
 from koalapy_adapters.batch import slurm
 from koalapy_adapters.batch.protocol import Capacity, Site
 from koalapy_adapters.errors import Result, SiteError, TransientError, UnreadableError
-from koalapy_adapters.kcm.commands import BatchSystem
-from koalapy_adapters.kcm.running import Ran
+from koalapy_adapters.kcm.execution.batch_system import BatchSystem
+from koalapy_adapters.kcm.execution.subprocess_runner import Ran
 
 SAMPLES = Path(__file__).parent / "samples" / "slurm"
 SITE = Site(user="koala")

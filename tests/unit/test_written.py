@@ -9,7 +9,7 @@ from engine_play import Play, component
 from hypothesis import given
 from hypothesis import strategies as st
 from koalapy_adapters.errors import RequestError as Refusal
-from koalapy_adapters.kcm.outputs import Outputs
+from koalapy_adapters.kcm.shared_directory.output import Outputs
 
 from koalapy.coallocation.pruning import COLLECTING, judge
 from koalapy.link.stretches import Stretches

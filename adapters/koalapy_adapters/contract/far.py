@@ -14,8 +14,8 @@ from koalapy_adapters.connections.pack import Packed, pack, packed
 from koalapy_adapters.contract.calls import Json, plain
 from koalapy_adapters.contract.row import Login
 from koalapy_adapters.errors import BatchError, RequestError, Result, SiteError, TransientError, UnreadableError
-from koalapy_adapters.kcm.commands import TIMEOUT, Found
-from koalapy_adapters.kcm.ways import SubmitDoubt
+from koalapy_adapters.kcm.execution.batch_system import TIMEOUT, Found
+from koalapy_adapters.kcm.execution.submit_methods import SubmitDoubt
 
 Record = Callable[[Json], None]
 _TRAVELS = ("__init__.py", "calls.py", "servant.py")

@@ -11,8 +11,8 @@ from koalapy_adapters.batch.protocol import Site
 from koalapy_adapters.contract import calls
 from koalapy_adapters.contract.calls import Json
 from koalapy_adapters.errors import Result
-from koalapy_adapters.kcm.commands import BatchSystem
-from koalapy_adapters.kcm.running import Handle, Ran
+from koalapy_adapters.kcm.execution.batch_system import BatchSystem
+from koalapy_adapters.kcm.execution.subprocess_runner import Handle, Ran
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,12 +18,12 @@ from typing import Any, Callable, Dict, List, Optional
 from koalapy_adapters.batch.protocol import BatchJob
 from koalapy_adapters.contract import calls
 from koalapy_adapters.errors import BatchError, Result
-from koalapy_adapters.kcm import recipes
-from koalapy_adapters.kcm.commands import BatchSystem, failure_of, load
-from koalapy_adapters.kcm.drmaa_library import find_library
-from koalapy_adapters.kcm.drmaa_sessions import Sessions
-from koalapy_adapters.kcm.running import Handle, Ran, run
-from koalapy_adapters.kcm.submitter import Submitter, find_submitter
+from koalapy_adapters.kcm.execution import job_spec
+from koalapy_adapters.kcm.execution.batch_system import BatchSystem, failure_of, load
+from koalapy_adapters.kcm.execution.drmaa.library import find_library
+from koalapy_adapters.kcm.execution.drmaa.sessions import Sessions
+from koalapy_adapters.kcm.execution.slurm_api.submitter import Submitter, find_submitter
+from koalapy_adapters.kcm.execution.subprocess_runner import Handle, Ran, run
 from koalapy_adapters.messages import ClusterConfig
 
 Json = Dict[str, Any]
@@ -65,7 +65,7 @@ class Servant:
         self.end()
         cluster = ClusterConfig(**config)
         shared = os.path.expanduser(cluster.shared or "~/.koala")
-        site = recipes.site(cluster, shared, os.path.abspath(sys.argv[0]))
+        site = job_spec.site(cluster, shared, os.path.abspath(sys.argv[0]))
         try:
             self._dialect = load(cluster.batch)
         except BatchError as error:

@@ -22,7 +22,7 @@ from koalapy_adapters.contract.far import Far
 from koalapy_adapters.contract.live import Live, refusal
 from koalapy_adapters.contract.row import ACCOUNT, PROCESSORS, QUEUE, WALLTIME
 from koalapy_adapters.errors import BatchError, RequestError, SiteError
-from koalapy_adapters.kcm.ways import SubmitDoubt
+from koalapy_adapters.kcm.execution.submit_methods import SubmitDoubt
 
 # What a batch system without exit statuses says: that it does not know. KCM and wrapper then know better.
 _UNKNOWN = ((EXITED, None), (KILLED, None), (LOST, None), ("", None))

@@ -9,12 +9,12 @@ from koalapy_adapters import layout
 from koalapy_adapters.errors import BatchError, RequestError, Result
 from koalapy_adapters.examination import launchers
 from koalapy_adapters.examination.protocol import Misnamed, Queue, chosen, examiner, nearest
-from koalapy_adapters.kcm.commands import BatchSystem, failure_of, load
-from koalapy_adapters.kcm.directories import Directories
-from koalapy_adapters.kcm.drmaa_library import find_library
-from koalapy_adapters.kcm.drmaa_process import TUNABLES
-from koalapy_adapters.kcm.running import run
-from koalapy_adapters.kcm.troubles import unusable
+from koalapy_adapters.kcm.execution.batch_system import BatchSystem, failure_of, load
+from koalapy_adapters.kcm.execution.drmaa.library import find_library
+from koalapy_adapters.kcm.execution.drmaa.process import TUNABLES
+from koalapy_adapters.kcm.execution.subprocess_runner import run
+from koalapy_adapters.kcm.shared_directory.attempt_dirs import Directories
+from koalapy_adapters.kcm.shared_directory.errors import unusable
 from koalapy_adapters.messages import ClusterConfig
 
 Json = Dict[str, Any]

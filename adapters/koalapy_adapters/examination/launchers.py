@@ -3,7 +3,7 @@
 from typing import Any, Dict, Optional
 
 from koalapy_adapters.batch.protocol import BatchJob
-from koalapy_adapters.kcm.commands import BatchSystem, load
+from koalapy_adapters.kcm.execution.batch_system import BatchSystem, load
 from koalapy_adapters.messages import ClusterConfig
 
 _NOBODYS = "k" + 14 * "0"  # a tag that no job has

@@ -12,9 +12,9 @@ from koalapy_adapters import strict_modes
 from koalapy_adapters.batch.protocol import Site
 from koalapy_adapters.errors import BatchError, Result
 from koalapy_adapters.examination import pbs, sge, slurm
-from koalapy_adapters.kcm.commands import load
-from koalapy_adapters.kcm.drmaa_library import find_library
-from koalapy_adapters.kcm.running import run
+from koalapy_adapters.kcm.execution.batch_system import load
+from koalapy_adapters.kcm.execution.drmaa.library import find_library
+from koalapy_adapters.kcm.execution.subprocess_runner import run
 
 Json = Dict[str, Any]
 

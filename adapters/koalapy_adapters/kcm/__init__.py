@@ -7,7 +7,7 @@ from typing import Any, List
 
 def main(argv: List[str]) -> int:
     """Serve koalad until it closes the connection or falls silent. `argv` is empty."""
-    from koalapy_adapters.kcm.pipes import take_standard_streams
+    from koalapy_adapters.kcm.koalad_streams import take_standard_streams
 
     if argv:
         sys.stderr.write("The KCM takes no arguments: what it needs comes in koalad's Hello.\n")

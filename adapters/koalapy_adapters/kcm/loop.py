@@ -6,14 +6,14 @@ from typing import Any, List, Optional, Set
 from koalapy_adapters.clock import SECOND, SleepWatch, now
 from koalapy_adapters.errors import BatchError
 from koalapy_adapters.frames import Chunk, Control, Credit, Frame, FrameError
-from koalapy_adapters.kcm import actions as do
-from koalapy_adapters.kcm.attempts import failure
-from koalapy_adapters.kcm.footing import refusal
-from koalapy_adapters.kcm.ground import Ground
-from koalapy_adapters.kcm.machine import Machine
-from koalapy_adapters.kcm.pipes import Reader, Streams, Writer, log
-from koalapy_adapters.kcm.staging import SERVED
-from koalapy_adapters.kcm.threads import thread_cpu
+from koalapy_adapters.kcm.attempts.machine import Machine
+from koalapy_adapters.kcm.context import Ground
+from koalapy_adapters.kcm.execution.threads import thread_cpu
+from koalapy_adapters.kcm.file_requests import SERVED
+from koalapy_adapters.kcm.koalad_streams import Reader, Streams, Writer, log
+from koalapy_adapters.kcm.startup import refusal
+from koalapy_adapters.kcm.state import actions as do
+from koalapy_adapters.kcm.state.attempt import failure
 from koalapy_adapters.messages import Hello, MessageError, Ping, Pong, Refused, from_json
 
 SILENCE = 60.0  # seconds without a frame, after which koalad is taken for gone

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from koalapy_adapters import layout
-from koalapy_adapters.kcm.relay import SHOW_LIFE
+from koalapy_adapters.kcm.relay.tcp import SHOW_LIFE
 
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.errors import SiteError, TransientError

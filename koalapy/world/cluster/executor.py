@@ -6,11 +6,11 @@ from random import Random
 from typing import Any
 
 from koalapy_adapters.errors import Result
-from koalapy_adapters.kcm import actions as do
-from koalapy_adapters.kcm.commands import TIMEOUT
-from koalapy_adapters.kcm.deeds import Deeds
-from koalapy_adapters.kcm.hands import COMMANDS, FILES, SUBMITS
-from koalapy_adapters.kcm.running import Handle
+from koalapy_adapters.kcm.execution.batch_system import TIMEOUT
+from koalapy_adapters.kcm.execution.executor import COMMANDS, FILES, SUBMITS
+from koalapy_adapters.kcm.execution.operations import Deeds
+from koalapy_adapters.kcm.execution.subprocess_runner import Handle
+from koalapy_adapters.kcm.state import actions as do
 
 from koalapy.model.units import MILLISECOND, SECOND, Duration
 from koalapy.world.cluster.environment import Surroundings

@@ -5,10 +5,10 @@ from random import Random
 from typing import Any
 
 from koalapy_adapters import letters
-from koalapy_adapters.kcm import office
-from koalapy_adapters.kcm.authenticator import Authenticator
-from koalapy_adapters.kcm.directories import Directories
-from koalapy_adapters.kcm.office import Closed, Office
+from koalapy_adapters.kcm.relay import file_relay
+from koalapy_adapters.kcm.relay.authentication import Authenticator
+from koalapy_adapters.kcm.relay.file_relay import Closed, Office
+from koalapy_adapters.kcm.shared_directory.attempt_dirs import Directories
 
 from koalapy.model.units import SECOND, Duration
 from koalapy.world.agenda import Entry
@@ -78,8 +78,8 @@ class SimPost:
 
 def office_of(directories: Directories, authenticator: Authenticator, number: int) -> Office:
     """Of this KCM."""
-    name = office.name(directories.cluster, directories.epoch, f"{number:016x}")
-    place = office.Place(
+    name = file_relay.name(directories.cluster, directories.epoch, f"{number:016x}")
+    place = file_relay.Place(
         f"{directories.own}/{name}", directories.attempt, authenticator, lambda: directories.is_dissolved
     )
     return Office(place, directories.files)

@@ -6,9 +6,9 @@ from typing import Any
 
 from koalapy_adapters import layout
 from koalapy_adapters.errors import BatchError
-from koalapy_adapters.kcm.commands import failure_of
-from koalapy_adapters.kcm.directories import Directories
-from koalapy_adapters.kcm.troubles import unusable
+from koalapy_adapters.kcm.execution.batch_system import failure_of
+from koalapy_adapters.kcm.shared_directory.attempt_dirs import Directories
+from koalapy_adapters.kcm.shared_directory.errors import unusable
 from koalapy_adapters.messages import Done, Refused, Stat, Store
 
 from koalapy.world.cluster.environment import Surroundings

@@ -5,16 +5,16 @@ from typing import Any
 from koalapy_adapters import messages
 from koalapy_adapters.batch.protocol import Description, Site
 from koalapy_adapters.errors import BatchError
-from koalapy_adapters.kcm import actions as do
-from koalapy_adapters.kcm import footing
-from koalapy_adapters.kcm.authenticator import Accounts, Authenticator
-from koalapy_adapters.kcm.commands import BatchSystem
-from koalapy_adapters.kcm.deeds import Deeds
-from koalapy_adapters.kcm.directories import Directories
+from koalapy_adapters.kcm import startup
+from koalapy_adapters.kcm.attempts.machine import Machine
+from koalapy_adapters.kcm.execution.batch_system import BatchSystem
+from koalapy_adapters.kcm.execution.operations import Deeds
 from koalapy_adapters.kcm.loop import SILENCE
-from koalapy_adapters.kcm.machine import Machine
-from koalapy_adapters.kcm.network import Addresses
-from koalapy_adapters.kcm.troubles import unusable
+from koalapy_adapters.kcm.relay.addresses import Addresses
+from koalapy_adapters.kcm.relay.authentication import Accounts, Authenticator
+from koalapy_adapters.kcm.shared_directory.attempt_dirs import Directories
+from koalapy_adapters.kcm.shared_directory.errors import unusable
+from koalapy_adapters.kcm.state import actions as do
 
 from koalapy.model.units import MILLISECOND, SECOND, Duration
 from koalapy.world.agenda import Entry
@@ -98,7 +98,7 @@ class SimKcm(Process):
         try:
             self._ground = _Ground(self, self.around, self._shell, self._mount, hello)
         except BatchError as error:
-            self._say(footing.refusal(error, self.clock()))
+            self._say(startup.refusal(error, self.clock()))
             self.quit(error.message)
             return
         self.epoch, self.instance = hello.epoch, hello.instance
@@ -110,7 +110,7 @@ class SimKcm(Process):
         try:
             welcome = ground.welcome()
         except BatchError as error:
-            self._say(footing.refusal(error, self.clock()))
+            self._say(startup.refusal(error, self.clock()))
             self.quit(error.message)
             return
         self._machine = Machine(self.clock(), hello, ground.config)
@@ -202,7 +202,7 @@ class _Ground:
     """What `Ground` is to the real KCM. Raises BatchError for a Hello that nothing can be made of."""
 
     def __init__(self, kcm: SimKcm, around: Surroundings, shell: Shell, mount: Mount, hello: messages.Hello) -> None:
-        self.config = footing.configured(hello)
+        self.config = startup.configured(hello)
         self._kcm, self._version = kcm, hello.version
         directories = Directories(SHARED, hello.instance, self.config.name, hello.epoch, mount)
         self._batch = BatchSystem(dialect, Site("someone", instance=hello.instance), runner=shell.run)
@@ -212,7 +212,7 @@ class _Ground:
         self._directories, self.relay = directories, self._relay(kcm, around, directories)
         self.stage = Stage(kcm, around, dice, directories, kcm._say)
         pushed = f"{SHARED}/bin/koala.pyz"
-        self.footing = footing.Footing(
+        self.footing = startup.Footing(
             deeds, directories, lambda: pushed, self._batch.describe, hello.recall, self._open_office
         )
 
@@ -238,4 +238,4 @@ class _Ground:
         error = self.footing.seek(Addresses([self._kcm.around.head.address], []), self.relay.port)
         description = self.footing.description or Description("")
         memory = self.footing.memory
-        return footing.welcome(self._version, self._kcm.clock(), description, [], error, memory)
+        return startup.welcome(self._version, self._kcm.clock(), description, [], error, memory)

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 from koalapy_adapters import messages
-from koalapy_adapters.kcm import actions as do
-from koalapy_adapters.kcm.authenticator import Admitted, Authenticator, Challenged, outcome
-from koalapy_adapters.kcm.relay import BEAT, PROOF_WITHIN, SILENCE
+from koalapy_adapters.kcm.relay.authentication import Admitted, Authenticator, Challenged, outcome
+from koalapy_adapters.kcm.relay.tcp import BEAT, PROOF_WITHIN, SILENCE
+from koalapy_adapters.kcm.state import actions as do
 
 from koalapy.model.units import SECOND, Duration
 from koalapy.world.cluster.environment import Surroundings

@@ -6,7 +6,7 @@ from random import Random
 
 from koalapy_adapters.batch.protocol import BatchJob
 from koalapy_adapters.errors import Result
-from koalapy_adapters.kcm.running import Handle, Ran
+from koalapy_adapters.kcm.execution.subprocess_runner import Handle, Ran
 
 from koalapy.model.units import MILLISECOND, SECOND, Duration
 from koalapy.world.agenda import Agenda, Entry

@@ -1,0 +1,1 @@
+"""Decisions about attempts: reactions that take events and return actions, without input or output."""

@@ -1,0 +1,304 @@
+"""An attempt's end by our wish: revoke it, stop it in band, cancel its batch job, until nothing of it is left.
+
+Gone is said when the queue lists no such job, and none that comes late could run the program: the revocation was won,
+the record is there, the batch system itself says that it ended, or there was no sign of it for as long as an orphan
+lives. Of a job that the batch system has lost or started twice, it does not know whether the start that won the claim
+has ended: that one's node may be cut off. Nor does it know of a job's other nodes when its first one has ended: where
+no wrapper said that all are empty, their agents have the time that they need to notice its silence.
+"""
+
+from typing import Any, List, Optional
+
+from koalapy_adapters.batch.protocol import CANCELLED, ENDED, LOST, NOT_STARTED, WALLTIME, JobStatus
+from koalapy_adapters.kcm.attempts import stuck_cancel, submit_replies
+from koalapy_adapters.kcm.state.actions import (
+    SECOND,
+    CancelJob,
+    CheckJobs,
+    EndSubmit,
+    Inspect,
+    JobCancelled,
+    JobsChecked,
+    Look,
+    Looked,
+    Revoke,
+    Revoked,
+    Send,
+    Tell,
+)
+from koalapy_adapters.kcm.state.attempt import Attempt, Core, Ending, Stage, failure
+from koalapy_adapters.kcm.state.cleanup import forget
+from koalapy_adapters.kcm.sweeps import launcher_end
+from koalapy_adapters.messages import Cancel, Clean, Done, Gone, Refused, Stop
+from koalapy_adapters.wrapper.liveness import until_ended
+
+_DECIDED = (CANCELLED, WALLTIME)  # endings of which the server does not need the node
+NOT_UNKNOWN = failure("known_tag", "request", "koalad itself has submitted this attempt.", "Cancel its job.")
+CANCELS = 3  # in vain, after which every other one asks the batch system to forget a job that surely has ended
+MARGIN = 3 * SECOND  # beyond the program's grace, until the batch system's cancel
+
+
+def asked(core: Core, now: int, attempt: Attempt, request: Cancel) -> List[Any]:
+    """koalad wants the attempt to be gone. Its own submit in flight is ended first."""
+    actions: List[Any] = [Send(Done(request.id))]
+    attempt.cancelled = True
+    attempt.batch_id = attempt.batch_id or request.batch_id
+    forced = request.force and not (attempt.stop and attempt.stop.force)
+    if attempt.stop is None or forced:
+        attempt.stop = Stop(request.force)
+    if attempt.gone:
+        return actions + launcher_end.tell(core, now, attempt.tag, Gone(attempt.tag, now))
+    if attempt.ending is not None:
+        return actions + (_hurry(attempt, now) if forced else [])
+    if attempt.busy:
+        return actions + ([EndSubmit(attempt.tag)] if attempt.stage is Stage.SUBMITTING else [])
+    return actions + begin(core, now, attempt)
+
+
+def clean(core: Core, now: int, attempt: Attempt, request: Clean) -> List[Any]:
+    """koalad, which does not know the attempt, wants it to be gone with its directory."""
+    if attempt.request is not None:
+        return [Send(Refused(request.id, NOT_UNKNOWN))]
+    attempt.cleaned.append(request.id)
+    attempt.batch_id = attempt.batch_id or request.batch_id
+    attempt.stop = attempt.stop or Stop()
+    if attempt.gone:
+        return _forget_cleaned(attempt)
+    return [] if attempt.ending is not None else begin(core, now, attempt)
+
+
+def begin(core: Core, now: int, attempt: Attempt) -> List[Any]:
+    """Start to end the attempt; none of its submit's actions may run any more.
+
+    A batch job whose wrapper has left its record ends by itself: cancelled at once, it would look to its owner and the
+    accounting as if it had not ended well.
+    """
+    end = attempt.ending = Ending(now, attempt.looking)
+    attempt.retry_at = None
+    end.cancel_at, end.check_at = (now + MARGIN, now) if attempt.surely_over else (now, None)
+    actions: List[Any] = [Revoke(attempt.tag)]
+    if attempt.connected and attempt.stop is not None and not attempt.surely_over:
+        actions.append(Tell(attempt.tag, attempt.stop))
+        end.cancel_at = now if attempt.stop.force else now + _grace(core, attempt) + MARGIN
+    return actions
+
+
+def revoked(core: Core, now: int, attempt: Attempt, outcome: Revoked) -> List[Any]:
+    end = attempt.ending
+    assert end is not None
+    if outcome.error is not None:
+        end.revoke_at = end.revoke_backoff.after(now)
+    else:
+        end.revoked = outcome.won
+    if not end.listed and end.check_at is None and not end.asking:
+        end.check_at = now  # it was put off until now
+    return _conclude(core, now, attempt)
+
+
+def cancelled(core: Core, now: int, attempt: Attempt, outcome: JobCancelled) -> List[Any]:
+    """The cancel command ended. What it says matters less than what the queue says now."""
+    end = attempt.ending
+    if end is None:
+        return []
+    end.cancelling, end.refused = False, outcome.error
+    if end.listed:
+        end.cancel_at = end.cancel_backoff.after(now)
+        end.check_at = now
+    return []
+
+
+def looked(core: Core, now: int, attempt: Attempt, outcome: Looked) -> List[Any]:
+    end = attempt.ending
+    assert end is not None
+    end.asking = False
+    if outcome.error is not None:
+        end.check_at = end.check_backoff.after(now)
+        return []
+    return _heard(core, now, attempt, outcome.listed, outcome.accounted)
+
+
+def checked(core: Core, now: int, outcome: JobsChecked) -> List[Any]:
+    """The queue's view of all that are being ended and whose ids are known."""
+    core.checks.finish(now, outcome.cost)
+    actions: List[Any] = []
+    asked_for = frozenset(outcome.batch_ids)
+    for attempt in list(core.attempts.values()):
+        end = attempt.ending
+        if end is None or not end.asking or attempt.batch_id not in asked_for:
+            continue
+        end.asking = False
+        if outcome.error is not None:
+            end.check_at = end.check_backoff.after(now)
+        else:
+            actions += _heard(core, now, attempt, outcome.statuses.get(attempt.batch_id), None)
+    return actions
+
+
+def wake(core: Core, now: int, attempt: Attempt) -> None:
+    """A batch job ended, perhaps this one's."""
+    end = attempt.ending
+    if end is not None and end.check_at is not None and not end.asking:
+        end.check_at = None
+        core.checks.want(now, attempt.tag)
+
+
+def sighted(now: int, attempt: Attempt, claim: str) -> None:
+    """What is cleaned up was claimed, and its own store has removed its directory meanwhile: so nothing of it runs, and
+    once revoked anew nothing can begin."""
+    end = attempt.ending
+    if end is not None and attempt.cleaned and end.revoked is False and not claim:
+        end.revoked, end.revoke_at = None, now
+
+
+def wrapper_silent(attempt: Attempt, now: int) -> None:
+    """The wrapper ended, or its connection did: its batch job may be gone by now."""
+    end = attempt.ending
+    if end is None:
+        return
+    end.check_at = now
+    if not attempt.surely_over and end.cancel_at is not None:
+        end.cancel_at = now
+
+
+def tick(core: Core, now: int, attempt: Attempt) -> List[Any]:
+    """What is due of one attempt; see also `check`."""
+    end = attempt.ending
+    if end is None:
+        return []
+    actions: List[Any] = []
+    if end.revoke_at is not None and end.revoke_at <= now:
+        end.revoke_at = None
+        actions.append(Revoke(attempt.tag))
+    if end.cancel_at is not None and end.cancel_at <= now:
+        end.cancel_at = None
+        actions += _cancel(now, attempt, end)
+    if not end.asking and end.check_at is not None and end.check_at <= now:
+        end.check_at = None
+        if _must_look(attempt, end):
+            return actions + _look(attempt, end)
+        core.checks.want(now, attempt.tag)
+    return actions
+
+
+def check(core: Core, now: int) -> List[Any]:
+    """One call for all whose ids are known: the number of calls must not grow with the number of jobs. See Checks."""
+    due = core.checks.due()
+    if due is None or now < due:
+        return []
+    actions: List[Any] = []
+    batch_ids = []
+    for tag in core.checks.take():
+        attempt = core.attempts.get(tag)
+        end = attempt.ending if attempt is not None else None
+        if attempt is None or end is None or end.asking:
+            continue
+        if _must_look(attempt, end):
+            actions += _look(attempt, end)
+            continue
+        end.asking = True
+        batch_ids.append(attempt.batch_id)
+    if not batch_ids:
+        return actions
+    core.checks.begin()
+    return [*actions, CheckJobs(batch_ids)]
+
+
+def _look(attempt: Attempt, end: Ending) -> List[Any]:
+    end.asking = True
+    return [Look(attempt.tag, attempt.batch_id), Inspect([attempt.tag])]
+
+
+def _must_look(attempt: Attempt, end: Ending) -> bool:
+    """By tag, and in the accounting, where the id does not say all."""
+    return attempt.doubtful or not attempt.batch_id or not end.listed
+
+
+def _cancel(now: int, attempt: Attempt, end: Ending) -> List[Any]:
+    if not attempt.batch_id:
+        end.check_at = now
+        return []
+    end.cancelling = True
+    end.cancels += 1
+    unwaited = attempt.surely_over or (attempt.stop is not None and attempt.stop.force)
+    in_vain = unwaited and end.cancels > CANCELS and end.cancels % 2 == 0
+    return [CancelJob(attempt.tag, attempt.batch_id, forced=in_vain)]
+
+
+def _hurry(attempt: Attempt, now: int) -> List[Any]:
+    end = attempt.ending
+    if end is not None and end.cancel_at is not None:
+        end.cancel_at = now
+    return [Tell(attempt.tag, attempt.stop)] if attempt.connected else []
+
+
+def _heard(
+    core: Core, now: int, attempt: Attempt, listed: Optional[JobStatus], accounted: Optional[JobStatus]
+) -> List[Any]:
+    end = attempt.ending
+    assert end is not None
+    for status in (listed, accounted):
+        attempt.note(status)
+    end.check_at = end.check_backoff.after(now)
+    end.listed = listed is not None and listed.state != ENDED
+    if listed is not None and end.listed:
+        attempt.sign_at = now
+        never_cancelled = end.cancel_at is None and not end.cancelling
+        if never_cancelled or listed.batch_id != attempt.batch_id:  # just found, or a second job after a doubt
+            attempt.batch_id, end.cancel_at = listed.batch_id, now
+        return stuck_cancel.tell(core, now, attempt, listed) if attempt.cancelled else []
+    end.cancel_at = None  # what the queue does not list needs no other cancel, unless it is seen there again
+    end.over = any(_ended(attempt, status) for status in (listed, accounted))
+    if end.revoked is None and end.revoke_at is None:
+        end.check_at = None  # the claim is about to be known, and says more than another look: see `revoked`
+    return _conclude(core, now, attempt)
+
+
+def _conclude(core: Core, now: int, attempt: Attempt) -> List[Any]:
+    end = attempt.ending
+    assert end is not None
+    if end.listed or not _harmless(core, now, attempt, end):
+        return []
+    attempt.ending, attempt.gone, attempt.gone_at = None, True, now
+    actions = submit_replies.given_up(attempt)
+    actions += launcher_end.tell(core, now, attempt.tag, Gone(attempt.tag, now)) if attempt.cancelled else []
+    return actions + _forget_cleaned(attempt)
+
+
+def _forget_cleaned(attempt: Attempt) -> List[Any]:
+    ids, attempt.cleaned = attempt.cleaned, []
+    return forget(attempt, ids) if ids else []
+
+
+def _harmless(core: Core, now: int, attempt: Attempt, end: Ending) -> bool:
+    """Whether an attempt that the queue does not list can do nothing any more."""
+    if end.revoked:
+        return True
+    several = attempt.doubtful or not attempt.undoubted
+    if end.revoked is None and (several or end.revoke_at is None):
+        return False  # until the claim is known, a batch job that comes late could win it
+    if attempt.surely_over:
+        return True
+    silent = now - attempt.sign_at
+    nowhere_else = not attempt.elsewhere or silent >= until_ended(core.limits.orphan_timeout, _grace(core, attempt))
+    if end.over and nowhere_else:
+        return True
+    return not attempt.connected and silent >= core.limits.orphan_timeout + core.limits.grace
+
+
+def _ended(attempt: Attempt, status: Optional[JobStatus]) -> bool:
+    """Whether the batch system knows that nothing runs. A node that is cut off runs on, whatever its server decides.
+
+    What it lost, it knows nothing of. That a job was to end, by a cancel, for its walltime or to be started again, it
+    may say without having reached the node: believed if the connection of the wrapper that won the claim was closed
+    from there, which is to say that it is gone.
+    """
+    if status is None or status.state != ENDED:
+        return False
+    if status.ending in _DECIDED or attempt.restarted:
+        return attempt.closed and not attempt.connected
+    return status.ending not in (LOST, NOT_STARTED)
+
+
+def _grace(core: Core, attempt: Attempt) -> int:
+    program = attempt.request.program if attempt.request is not None else {}
+    return int(program.get("grace", core.limits.grace / SECOND) * SECOND)

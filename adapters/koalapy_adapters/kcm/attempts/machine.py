@@ -1,0 +1,260 @@
+"""What the KCM decides: a message or an outcome in, actions out; time is an argument, and nothing is done here."""
+
+from typing import Any, Callable, Dict, Iterable, List, Optional
+
+from koalapy_adapters.batch.text import is_launcher
+from koalapy_adapters.kcm.attempts import cancel, monitor, submit, wrapper_messages
+from koalapy_adapters.kcm.state import actions as do
+from koalapy_adapters.kcm.state import cleanup
+from koalapy_adapters.kcm.state.actions import SECOND
+from koalapy_adapters.kcm.state.attempt import UNANSWERED, Attempt, Core, Limits
+from koalapy_adapters.kcm.state.poll_schedule import Pace
+from koalapy_adapters.kcm.state.timers import Alarms
+from koalapy_adapters.kcm.sweeps import feed, launcher_end, launcher_messages, results
+from koalapy_adapters.messages import (
+    Account,
+    Acknowledge,
+    Cancel,
+    Clean,
+    ClusterConfig,
+    Diagnose,
+    Dissolve,
+    Done,
+    Examine,
+    Feed,
+    Forget,
+    Hello,
+    PutKey,
+    Recall,
+    Refused,
+    Release,
+    Submit,
+    Tags,
+    Trust,
+    Watch,
+)
+from koalapy_adapters.wrapper.relay.contact import SILENCE
+
+
+class Machine:
+    """One KCM's mind: `handle` takes koalad's messages, but for Ping and files, and the outcomes of `actions`."""
+
+    def __init__(self, now: int, hello: Hello, config: ClusterConfig, glances: bool = False) -> None:
+        limits = Limits(int(config.grace * SECOND), max(int(config.orphan_timeout * SECOND), SILENCE))
+        self._core = Core(Pace(config.poll, config.floor, glances), limits, hello.epoch)
+        for tag, batch_id in hello.known:
+            self._core.attempts[tag] = Attempt(tag, now, batch_id)
+        self._alarms = Alarms()
+
+    def start(self, now: int) -> List[Any]:
+        """The first actions: what ended while nobody listened."""
+        return monitor.inspect_all(self._core) + self.tick(now)
+
+    def handle(self, now: int, event: Any) -> List[Any]:
+        """Raises KeyError for an event that is not the machine's."""
+        actions = _HANDLERS[type(event)](self._core, now, event)
+        self._set_alarms(_touched(self._core, event))
+        return actions + self.tick(now)
+
+    def tick(self, now: int) -> List[Any]:
+        """What is due by now. What it costs depends on how many attempts are, not on how many there are."""
+        core = self._core
+        actions = core.outbox.tick(now)
+        due_now = self._alarms.ring(now)
+        for attempt in [core.attempts[tag] for tag in due_now if tag in core.attempts]:
+            actions += submit.tick(core, now, attempt) + cancel.tick(core, now, attempt)
+            actions += monitor.tick(core, now, attempt) + cleanup.tick(now, attempt)
+        rang_at = core.bell.due()
+        if rang_at is not None and rang_at <= now:
+            actions += _woken(core, now, do.Woken())
+        actions += feed.tick(core, now) + cancel.check(core, now)
+        self._set_alarms(due_now)
+        due = core.pace.due()
+        if due is not None and due <= now:
+            actions.append(do.Measure() if core.pace.start(now) else do.Glance())
+        return actions
+
+    def wakeup(self) -> Optional[int]:
+        """When `tick` has something to do, if nothing happens before."""
+        core = self._core
+        alarms = (self._alarms.next(), core.sweeps.alarms.next(), core.bell.due(), core.checks.due())
+        timers = (core.outbox.wakeup(), core.pace.due(), *alarms)
+        return min((at for at in timers if at is not None), default=None)
+
+    def is_over(self, tag: str) -> bool:
+        """Whether nothing more is to be expected of this attempt."""
+        return monitor.is_over(self._core.attempts.get(tag))
+
+    def stands_still(self, tag: str) -> bool:
+        """Whether the batch system has suspended this attempt, as it was seen last."""
+        return monitor.stands_still(self._core.attempts.get(tag))
+
+    def _set_alarms(self, tags: Iterable[str]) -> None:
+        """Of attempts that may wait for another moment than before."""
+        attempts = self._core.attempts
+        for tag in tags:
+            attempt = attempts.get(tag)
+            self._alarms.set(tag, None if attempt is None else attempt.due())
+
+
+def _touched(core: Core, event: Any) -> Iterable[str]:
+    """The tags of the attempts that an event changes: of most events one, and all where it cannot be told."""
+    if isinstance(event, _OF_NONE):
+        return ()
+    if isinstance(event, PutKey):
+        return (event.space,)
+    return (event.tag,) if hasattr(event, "tag") else getattr(event, "tags", core.attempts)
+
+
+def _submit(core: Core, now: int, event: Submit) -> List[Any]:
+    """One that was heard of before may have been sent before, whatever koalad says."""
+    doubt = event.doubt or event.tag in core.attempts
+    core.pace.scavenging |= is_launcher(event.tag)
+    feed.submitted(core, now, event)
+    return submit.asked(core, now, core.attempt(now, event.tag), event, doubt)
+
+
+def _forget(core: Core, now: int, event: Forget) -> List[Any]:
+    return launcher_end.asked_to_forget(core, now, core.attempt(now, event.tag), event.id)
+
+
+def _acknowledge(core: Core, now: int, event: Acknowledge) -> List[Any]:
+    if core.sweeps.acknowledged(event.number, core.outbox.last):
+        return _acknowledged(core, now, event) + launcher_end.caught_up(core, now)
+    return _acknowledged(core, now, event)
+
+
+def _acknowledged(core: Core, now: int, event: Acknowledge) -> List[Any]:
+    return core.outbox.acknowledge(now, event.number) + results.acknowledged(core, event.number)
+
+
+def _watch(core: Core, now: int, event: Watch) -> List[Any]:
+    core.pace.urgent = event.urgent
+    return []
+
+
+def _glanced(core: Core, now: int, event: do.Glanced) -> List[Any]:
+    core.pace.glanced(event.cost, event.seen)
+    return []
+
+
+def _listed(core: Core, now: int, event: do.Listed) -> List[Any]:
+    answer = Done(event.id, False, event.details) if event.error is None else Refused(event.id, event.error)
+    return [do.Send(answer)]
+
+
+def _inspected(core: Core, now: int, event: do.Inspected) -> List[Any]:
+    if event.epoch > core.epoch:
+        return [do.Quit("a KCM of epoch %d is at work on this cluster" % event.epoch)]
+    actions: List[Any] = []
+    for tag in event.tags:
+        attempt = core.attempts.get(tag)
+        if attempt is not None:
+            actions += _seen_inside(core, now, attempt, event)
+    return actions
+
+
+def _seen_inside(core: Core, now: int, attempt: Attempt, event: do.Inspected) -> List[Any]:
+    """What was asked by somebody else may be older than what the submit must know."""
+    sight = event.sights.get(attempt.tag, do.Sight())
+    if event.submitting:
+        if not submit.waits_for_sight(attempt):
+            return []
+        failed = event.error is not None
+        return submit.unsighted(core, now, attempt) if failed else submit.sighted(core, now, attempt, sight)
+    if event.error is not None:
+        monitor.unsighted(now, attempt)
+        return []
+    return monitor.sighted(core, now, attempt, sight)
+
+
+def _looked(core: Core, now: int, event: do.Looked) -> List[Any]:
+    attempt = core.attempts.get(event.tag)
+    if attempt is None:
+        return []
+    if event.submitting:
+        return submit.looked(core, now, attempt, event) if attempt.busy else []
+    was_looking, attempt.looking = attempt.looking, False
+    if attempt.ending is not None:
+        return cancel.looked(core, now, attempt, event)
+    return monitor.looked(core, now, attempt, event) if was_looking and attempt.stage not in UNANSWERED else []
+
+
+def _revoked(core: Core, now: int, event: do.Revoked) -> List[Any]:
+    attempt = core.attempts.get(event.tag)
+    if attempt is None:
+        return []
+    if attempt.ending is not None:
+        return cancel.revoked(core, now, attempt, event)
+    return submit.revoked(core, now, attempt, event) if attempt.busy else []
+
+
+def _woken(core: Core, now: int, event: do.Woken) -> List[Any]:
+    if not core.bell.ring(now):
+        return []
+    core.pace.soon(now)
+    for attempt in core.attempts.values():
+        cancel.wake(core, now, attempt)
+    return monitor.inspect_all(core)
+
+
+def _of_attempt(handler: Callable[[Core, int, Attempt, Any], List[Any]]) -> Callable[[Core, int, Any], List[Any]]:
+    """For what concerns one attempt, whether it was known or not."""
+    return lambda core, now, event: handler(core, now, core.attempt(now, event.tag), event)
+
+
+def _of_known(handler: Callable[[Core, int, Attempt, Any], List[Any]]) -> Callable[[Core, int, Any], List[Any]]:
+    """For the outcomes of actions: one whose attempt was forgotten meanwhile is of no use."""
+
+    def handle(core: Core, now: int, event: Any) -> List[Any]:
+        attempt = core.attempts.get(event.tag)
+        return [] if attempt is None else handler(core, now, attempt, event)
+
+    return handle
+
+
+_OF_NONE = (Acknowledge, Watch, Tags, Examine, Account, do.Listed, do.Woken, do.Glanced, Feed, Recall, do.LauncherSaid)
+
+_HANDLERS: Dict[type, Callable[[Core, int, Any], List[Any]]] = {
+    Submit: _submit,
+    Cancel: _of_attempt(cancel.asked),
+    Release: _of_attempt(lambda core, now, attempt, event: wrapper_messages.release(attempt, event)),
+    PutKey: lambda core, now, event: wrapper_messages.put_from_koalad(core.attempt(now, event.space), event),
+    Forget: _forget,
+    Watch: _watch,
+    Acknowledge: _acknowledge,
+    Feed: feed.fed,
+    Recall: feed.recalled,
+    Trust: feed.trusted,
+    Tags: lambda core, now, event: [do.ListTags(event.id, event.after)],
+    Account: lambda core, now, event: [do.AccountJobs(event.id, event.jobs, event.since)],
+    Examine: lambda core, now, event: [do.ExamineTags(event.id, event.tags)],
+    Clean: _of_attempt(cancel.clean),
+    Diagnose: lambda core, now, event: [do.DiagnoseHead(event.id, event.check)],
+    Dissolve: lambda core, now, event: [do.DissolveStore(event.id)],
+    do.Prepared: _of_known(submit.prepared),
+    do.JobSubmitted: _of_known(submit.submitted),
+    do.Looked: _looked,
+    do.Revoked: _revoked,
+    do.JobCancelled: _of_known(cancel.cancelled),
+    do.JobsChecked: cancel.checked,
+    do.Inspected: _inspected,
+    do.CapacityMeasured: monitor.measured,
+    do.Glanced: _glanced,
+    do.Removed: cleanup.removed,
+    do.JournalRead: feed.journal_read,
+    do.Listed: _listed,
+    do.WrapperEntered: _of_attempt(wrapper_messages.entered),
+    do.OtherVersion: _of_attempt(wrapper_messages.of_other_version),
+    do.WrapperSaid: _of_attempt(
+        lambda core, now, attempt, event: wrapper_messages.said(core, now, attempt, event.report)
+    ),
+    do.LauncherSaid: _of_attempt(launcher_messages.said),
+    do.WrapperPut: _of_attempt(
+        lambda core, now, attempt, event: wrapper_messages.put_from_wrapper(attempt, event.key, event.value)
+    ),
+    do.WrapperLeft: _of_known(
+        lambda core, now, attempt, event: wrapper_messages.left(core, now, attempt, event.closed)
+    ),
+    do.Woken: _woken,
+}

@@ -1,0 +1,269 @@
+"""What is seen of the attempts from outside: by the batch system's lists, its accounting, and the records on disk.
+
+A job that is no longer listed is missing, not over, until the record or the accounting says more; and before the batch
+system's word of an end goes to koalad, the record is given the chance to say it better. One that the batch system has
+lost is missing too, if it was claimed: its node may be cut off, and its program run on there.
+"""
+
+from typing import Any, Dict, List, Optional
+
+from koalapy_adapters.batch.protocol import (
+    ENDED,
+    HELD,
+    LOST,
+    NOT_STARTED,
+    QUEUED,
+    RUNNING,
+    SUSPENDED,
+    Capacity,
+    JobStatus,
+)
+from koalapy_adapters.batch.text import is_launcher
+from koalapy_adapters.kcm.attempts import cancel, failed_start, wrapper_messages
+from koalapy_adapters.kcm.state.actions import SECOND, CancelJob, CapacityMeasured, Inspect, Look, Looked, Sight
+from koalapy_adapters.kcm.state.attempt import MISSING, UNANSWERED, Attempt, Core, Stage
+from koalapy_adapters.kcm.sweeps import feed, launcher_end
+from koalapy_adapters.messages import BatchSeen, Measured, MeasureFailed, Report
+
+SETTLE = (SECOND // 2, 2 * SECOND)  # a record may show late on a network file system
+SILENT = 60 * SECOND  # without a sign of its wrapper; several heartbeats, which may show late too
+
+
+def measured(core: Core, now: int, outcome: CapacityMeasured) -> List[Any]:
+    """One capacity call tells what is free and how all attempts stand."""
+    capacity = outcome.capacity
+    if capacity is not None:
+        listed = capacity.allocated + capacity.pending
+        core.pace.scavenging = any(is_launcher(tag) and tag in core.attempts for tag in listed)
+    core.pace.measured(outcome.cost, outcome.error is not None)
+    if capacity is None:
+        return core.outbox.put_measurement(now, MeasureFailed(outcome.started_at, outcome.error or {}))
+    actions = core.outbox.put_measurement(now, _measured(outcome.started_at, capacity))
+    _heed_twins(core, capacity.statuses)
+    by_tag = _by_tag(core, capacity.statuses)
+    for attempt in list(core.attempts.values()):
+        actions += _listed(core, now, attempt, by_tag.get(attempt.tag), outcome.started_at)
+    return actions + inspect_all(core) + feed.look_again(core)
+
+
+def inspect_all(core: Core) -> List[Any]:
+    """Look into the directories of all that may have ended without a word, and whether a newer KCM is there."""
+    tags = [attempt.tag for attempt in core.attempts.values() if _may_have_ended(attempt)]
+    for tag in tags:
+        core.attempts[tag].inspecting = True
+    return [Inspect(tags)]
+
+
+def sighted(core: Core, now: int, attempt: Attempt, sight: Sight) -> List[Any]:
+    """What lies in its directory."""
+    attempt.inspecting = False
+    if attempt.outdated:
+        return _unsettle(attempt, attempt.unsettled)
+    first_seen = attempt.heartbeat == 0
+    if sight.heartbeat != attempt.heartbeat:
+        attempt.heartbeat, attempt.sign_at = sight.heartbeat, now
+        if not first_seen:
+            attempt.heard_at = now
+    cancel.sighted(now, attempt, sight.claim)
+    actions: List[Any] = feed.sighted(core, now, attempt, sight)
+    if sight.record is not None and not attempt.connected:
+        actions += wrapper_messages.said(core, now, attempt, sight.record)
+    return actions + _settle(core, now, attempt, sight) + _heed_silence(core, now, attempt)
+
+
+def _heed_silence(core: Core, now: int, attempt: Attempt) -> List[Any]:
+    """Tell koalad of a wrapper without a sign of life whose batch job runs, and of the first sign after it."""
+    status = attempt.seen
+    if status is None or status.state not in (RUNNING, MISSING) or attempt.connected or attempt.over or attempt.gone:
+        return []
+    since = _last_sign(attempt) if now - attempt.heard_at >= SILENT else None
+    if since == attempt.silent_since:
+        return []
+    attempt.silent_since = since
+    return launcher_end.tell(core, now, attempt.tag, _batch_seen(now, attempt, status))
+
+
+def _last_sign(attempt: Attempt) -> int:
+    """By its heartbeat where this KCM itself has heard nothing of it."""
+    return min(attempt.heard_at, attempt.heartbeat or attempt.heard_at) if attempt.report is None else attempt.heard_at
+
+
+def unsighted(now: int, attempt: Attempt) -> None:
+    """The shared directory is out of reach: that there was no sign of the attempt means nothing."""
+    attempt.inspecting = attempt.outdated = False
+    attempt.sign_at = attempt.heard_at = now
+
+
+def looked(core: Core, now: int, attempt: Attempt, outcome: Looked) -> List[Any]:
+    """What queue and accounting say of one that the capacity call did not list."""
+    if outcome.error is not None:
+        attempt.look_at = attempt.look_backoff.after(now)
+        return []
+    status = outcome.listed
+    if status is None and outcome.accounted is not None and outcome.accounted.state == ENDED:
+        status = outcome.accounted
+    if status is not None and status.state == ENDED:
+        return _unsettle(attempt, status)
+    if status is not None:
+        return see(core, now, attempt, status)
+    attempt.look_at = attempt.look_backoff.after(now)
+    if attempt.connected:
+        return []  # the batch system has lost it, but we have not
+    return see(core, now, attempt, JobStatus(attempt.batch_id, attempt.tag, MISSING))
+
+
+def see(core: Core, now: int, attempt: Attempt, status: JobStatus) -> List[Any]:
+    """Tell koalad, if it is new, how the batch system sees the attempt."""
+    attempt.note(status)
+    attempt.unsettled = attempt.settle_at = None
+    attempt.settle_tries = 0
+    if status.state != MISSING:
+        attempt.look_at = None
+    if status == attempt.seen:
+        return []
+    attempt.seen = status
+    attempt.batch_id = attempt.batch_id or status.batch_id
+    turned = feed.turned(core, now, attempt.tag, status.state == SUSPENDED)
+    return launcher_end.tell(core, now, attempt.tag, _batch_seen(now, attempt, status)) + turned
+
+
+def tick(core: Core, now: int, attempt: Attempt) -> List[Any]:
+    actions: List[Any] = []
+    if attempt.settle_at is not None and attempt.settle_at <= now:
+        attempt.settle_at = None
+        actions += _unsettle(attempt, attempt.unsettled)
+    if attempt.look_at is not None and attempt.look_at <= now:
+        attempt.look_at = None
+        actions += [] if attempt.over else _look(attempt)
+    return actions
+
+
+def is_over(attempt: Optional[Attempt]) -> bool:
+    """Whether nothing more is to be expected of it, by all that is known."""
+    if attempt is None or attempt.over or attempt.gone or attempt.stage is Stage.OUT:
+        return True
+    return attempt.seen is not None and attempt.seen.state in (ENDED, MISSING)
+
+
+def stands_still(attempt: Optional[Attempt]) -> bool:
+    """Whether it is suspended, and nothing says since that it has ended."""
+    if attempt is None or attempt.seen is None or attempt.unsettled is not None:
+        return False
+    return attempt.seen.state == SUSPENDED
+
+
+def _listed(core: Core, now: int, attempt: Attempt, status: Optional[JobStatus], started_at: int) -> List[Any]:
+    if status is not None and status.state != ENDED:
+        attempt.sign_at = now
+        if attempt.gone:  # it came late, cannot run, and shall not stand in a queue
+            return [CancelJob(attempt.tag, status.batch_id)] if started_at > attempt.gone_at else []
+        return [] if attempt.over else see(core, now, attempt, status)
+    if status is None and attempt.submitted_at >= started_at:
+        return []  # the call was under way before the attempt was in
+    if attempt.stage in (Stage.KNOWN, Stage.IN) and not attempt.gone and not _seen_ended(attempt):
+        attempt.unsettled = status or JobStatus(attempt.batch_id, attempt.tag, MISSING)
+        attempt.outdated = attempt.inspecting
+    return []
+
+
+def _unsettle(attempt: Attempt, status: Optional[JobStatus]) -> List[Any]:
+    """It is over by the batch system: look for a record that was not there before."""
+    attempt.unsettled, attempt.outdated = status, attempt.inspecting
+    if attempt.inspecting:
+        return []
+    attempt.inspecting = True
+    return [Inspect([attempt.tag])]
+
+
+def _settle(core: Core, now: int, attempt: Attempt, sight: Sight) -> List[Any]:
+    """The batch system says that it is over; a wrapper that is still connected, or the record, knows better."""
+    status = attempt.unsettled
+    if status is None or attempt.connected:
+        return []
+    if status.state == MISSING:
+        attempt.unsettled = None
+        return [] if attempt.over or attempt.look_at is not None else _look(attempt)
+    began = sight.claim == "claimed" or failed_start.never_began(
+        attempt, status, sight
+    )  # perhaps; either may show late
+    if not attempt.over and began and attempt.settle_tries < len(SETTLE):
+        attempt.settle_at = now + SETTLE[attempt.settle_tries]
+        attempt.settle_tries += 1
+        return []
+    if status.ending in (LOST, NOT_STARTED) and sight.claim == "claimed" and not attempt.over:
+        attempt.look_at = attempt.look_backoff.after(now)
+        return see(core, now, attempt, status._replace(state=MISSING))
+    if failed_start.never_began(attempt, status, sight):
+        return _tell_why(core, now, attempt, status, sight)
+    return see(core, now, attempt, status)
+
+
+def _tell_why(core: Core, now: int, attempt: Attempt, status: JobStatus, sight: Sight) -> List[Any]:
+    """Its wrapper never began; that is no more than the batch system's word, and one may come late all the same."""
+    attempt.note(status)
+    attempt.unsettled = attempt.settle_at = None
+    attempt.seen = status
+    error = failed_start.why(sight.directory, status, sight.output)
+    ended = Report(
+        attempt.tag,
+        attempt.batch_id,
+        "ended",
+        [],
+        ended_at=now,
+        exit_status=status.exit_status,
+        ending="failed",
+        error=error,
+    )
+    return launcher_end.tell(core, now, attempt.tag, ended)
+
+
+def _look(attempt: Attempt) -> List[Any]:
+    if attempt.looking or attempt.ending is not None or attempt.stage in UNANSWERED:
+        return []
+    attempt.looking = True
+    return [Look(attempt.tag, attempt.batch_id)]
+
+
+def _may_have_ended(attempt: Attempt) -> bool:
+    if attempt.connected or attempt.over or attempt.gone or attempt.inspecting or _seen_ended(attempt):
+        return False
+    if attempt.settle_at is not None or attempt.stage not in (Stage.KNOWN, Stage.IN):
+        return False
+    waits = attempt.seen is not None and attempt.seen.state in (QUEUED, HELD)
+    return attempt.unsettled is not None or not waits
+
+
+def _seen_ended(attempt: Attempt) -> bool:
+    return attempt.seen is not None and attempt.seen.state == ENDED
+
+
+def _heed_twins(core: Core, statuses: Dict[str, JobStatus]) -> None:
+    """A submit that took effect late has left a second batch job of its tag: from now on the id does not say all."""
+    for status in statuses.values():
+        attempt = core.attempts.get(status.name)
+        if attempt is not None and status.state != ENDED and attempt.batch_id not in ("", status.batch_id):
+            attempt.doubtful = True
+
+
+def _by_tag(core: Core, statuses: Dict[str, JobStatus]) -> Dict[str, JobStatus]:
+    """Of several jobs of one tag the one that lives, else the one whose id we know."""
+    chosen: Dict[str, JobStatus] = {}
+    for status in statuses.values():
+        attempt, other = core.attempts.get(status.name), chosen.get(status.name)
+        if attempt is not None and (other is None or _rank(attempt, status) > _rank(attempt, other)):
+            chosen[status.name] = status
+    return chosen
+
+
+def _rank(attempt: Attempt, status: JobStatus) -> int:
+    return 2 * (status.state != ENDED) + (status.batch_id == attempt.batch_id)
+
+
+def _measured(started_at: int, capacity: Capacity) -> Measured:
+    fields = capacity._asdict()
+    return Measured(measured_at=started_at, **{name: fields[name] for name in Measured._fields if name in fields})
+
+
+def _batch_seen(now: int, attempt: Attempt, status: JobStatus) -> BatchSeen:
+    fields = {name: value for name, value in status._asdict().items() if name in BatchSeen._fields}
+    return BatchSeen(tag=attempt.tag, at=now, silent_since=attempt.silent_since, **fields)

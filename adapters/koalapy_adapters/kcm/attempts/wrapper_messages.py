@@ -1,0 +1,153 @@
+"""What passes between koalad and the wrappers: reports one way, releases and stops the other, keys both ways."""
+
+from typing import Any, Dict, List, Optional
+
+from koalapy_adapters.kcm.attempts import cancel
+from koalapy_adapters.kcm.state.actions import Inspect, OtherVersion, Send, Tell, WrapperEntered
+from koalapy_adapters.kcm.state.attempt import RESTARTED, Attempt, Core, failure, is_restart
+from koalapy_adapters.kcm.sweeps import launcher_end, launcher_messages
+from koalapy_adapters.messages import Done, MessageError, PutKey, Refused, Release, Report, is_sound, read
+
+AT_BARRIER = "at_barrier"
+INSTANTS = ("began_at", "at_barrier_at", "released_at", "started_at", "ended_at")
+OVER = failure(
+    "attempt_over", "ours", "The attempt has ended without having been released.", "Submit it as a new attempt."
+)
+OTHER_VERSION = failure(
+    "other_version",
+    "ours",
+    "The wrapper of this attempt is of another version of koalapy than koalad, and is not let in. Its program was not "
+    "started. The batch job is cancelled, and the component is tried again with this version.",
+    "Nothing needs to be done.",
+)
+
+
+def entered(core: Core, now: int, attempt: Attempt, outcome: WrapperEntered) -> List[Any]:
+    """A wrapper has connected, perhaps again: it is told all that it may have missed."""
+    attempt.connected, attempt.of_first = True, None
+    launcher_messages.parted(core, attempt)
+    attempt.offset = now - outcome.clock
+    attempt.sign_at = attempt.heard_at = now
+    missed: List[Any] = [*attempt.keys.values()]
+    missed += [message for message in (attempt.release, attempt.stop) if message is not None]
+    return [Tell(attempt.tag, message) for message in missed]
+
+
+def of_other_version(core: Core, now: int, attempt: Attempt, outcome: OtherVersion) -> List[Any]:
+    """It can never be released, so it is over; a program that was released before goes on, and its record counts.
+
+    As of a second start, nothing is known of its own end.
+    """
+    released = outcome.released or (attempt.report is not None and attempt.report.released_at is not None)
+    if released or attempt.over or attempt.connected:
+        return []
+    ended = {"batch_id": attempt.batch_id, "phase": "ended", "nodes": [], "ending": RESTARTED, "error": OTHER_VERSION}
+    return said(core, now, attempt, ended)
+
+
+def said(core: Core, now: int, attempt: Attempt, report: Dict[str, Any]) -> List[Any]:
+    """A report, from the wrapper's mouth or its record; only what is new goes on, as all is of one that was missing."""
+    mapped = _mapped(attempt, report)
+    if attempt.connected and mapped is not None:  # from its mouth
+        attempt.of_first = not is_restart(mapped)
+    if mapped is None or (mapped == attempt.report and not attempt.missed and attempt.silent_since is None):
+        return []
+    if attempt.over:
+        return _said_better(attempt, mapped)
+    attempt.report, attempt.silent_since = mapped, None
+    if attempt.missed:
+        attempt.seen = None  # should it be missing again, that is news
+    _heed_restart(attempt)
+    attempt.batch_id = attempt.batch_id or mapped.batch_id
+    attempt.sign_at = attempt.heard_at = now
+    actions = launcher_end.tell(core, now, attempt.tag, mapped) + _answer_release(attempt)
+    if attempt.over:
+        core.pace.soon(now)
+        cancel.wrapper_silent(attempt, now)
+    if mapped.phase == AT_BARRIER and attempt.release is not None and attempt.connected:
+        actions.append(Tell(attempt.tag, attempt.release))  # before its barrier the wrapper had no use for it
+    return actions
+
+
+def _said_better(attempt: Attempt, report: Report) -> List[Any]:
+    """koalad was told of an end already; what the start that won the claim says at its own tells whether it is safe."""
+    if not attempt.surely_over and report.phase == "ended":
+        attempt.report = report
+    return []
+
+
+def _heed_restart(attempt: Attempt) -> None:
+    """A second start spoke: there may even be two batch jobs of this tag."""
+    if attempt.over and not attempt.surely_over:
+        attempt.restarted = attempt.doubtful = True
+
+
+def left(core: Core, now: int, attempt: Attempt, closed: bool) -> List[Any]:
+    """Its connection is gone; whether it ended, its record says."""
+    attempt.connected, attempt.sign_at, attempt.heard_at = False, now, now
+    _heed_closing(attempt, closed)
+    launcher_messages.parted(core, attempt)
+    if attempt.over:
+        return []
+    core.pace.soon(now)
+    cancel.wrapper_silent(attempt, now)
+    if attempt.look_at is not None:
+        attempt.look_at = now
+    return [Inspect([attempt.tag])]
+
+
+def _heed_closing(attempt: Attempt, closed: bool) -> None:
+    """That a second start leaves says nothing of the first; one that never spoke may be either."""
+    if attempt.of_first is not False:
+        attempt.closed = closed and (attempt.closed or attempt.of_first is True)
+
+
+def release(attempt: Attempt, message: Release) -> List[Any]:
+    """Let it out of its barrier, now or when it connects; answered when it says that it is out."""
+    attempt.release_ids.append(message.id)
+    answers = _answer_release(attempt)
+    if answers:
+        return answers
+    attempt.release = message
+    return [Tell(attempt.tag, message)] if attempt.connected else []
+
+
+def put_from_wrapper(attempt: Attempt, key: str, value: str) -> List[Any]:
+    return [Send(PutKey(attempt.tag, key, value))]
+
+
+def put_from_koalad(attempt: Attempt, message: PutKey) -> List[Any]:
+    """Kept for the next connection too: what was written to one that then broke may not have arrived."""
+    attempt.keys[message.key] = message
+    return [Tell(attempt.tag, message)] if attempt.connected else []
+
+
+def _answer_release(attempt: Attempt) -> List[Any]:
+    report = attempt.report
+    if report is None or not attempt.release_ids:
+        return []
+    if report.released_at is not None:
+        answers: List[Any] = [Done(id) for id in attempt.release_ids]
+    elif attempt.over:
+        answers = [Refused(id, OVER) for id in attempt.release_ids]
+    else:
+        return []
+    attempt.release, attempt.release_ids = None, []
+    return [Send(answer) for answer in answers]
+
+
+def _mapped(attempt: Attempt, report: Dict[str, Any]) -> Optional[Report]:
+    """With instants of the KCM's clock; one that was mapped before stays as it was, whatever the clocks do."""
+    try:
+        said: Report = read(Report, dict(report, tag=attempt.tag))
+    except MessageError:
+        return None  # of a wrapper that is broken, or of another time; the batch system will say how it ended
+    if attempt.report is not None and not said.nodes:
+        said = said._replace(nodes=attempt.report.nodes)  # a second start does not know them
+    for name in INSTANTS:
+        before = getattr(attempt.report, name) if attempt.report is not None else None
+        if before is not None:
+            said = said._replace(**{name: before})
+        elif getattr(said, name) is not None:
+            said = said._replace(**{name: getattr(said, name) + attempt.offset})
+    return said if is_sound(said) else None

@@ -1,0 +1,1 @@
+"""DRMAA, whose C library runs in a helper process."""

@@ -1,0 +1,178 @@
+"""The DRMAA session of a cluster: in a helper process, since libdrmaa may crash, hang or leak, and is then replaced."""
+
+import re
+import threading
+import time
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from koalapy_adapters.kcm.execution.drmaa.library import Library
+from koalapy_adapters.kcm.execution.drmaa.process import Answer, DrmaaLost, DrmaaRefused, HelperProcess
+from koalapy_adapters.kcm.koalad_streams import log
+from koalapy_adapters.kcm.state.actions import Woken
+
+TIMEOUT = 10.0  # seconds for one operation
+PING = 15.0  # seconds between two looks at a helper that nobody asks anything
+OVERDUE = 30.0  # seconds that a wait for the end of a job may last beyond its own time
+MEMORY = 256 << 20  # bytes of a helper that is replaced before the head node feels it
+MAX_CRASHES, CRASH_WINDOW = 3, 600.0  # so many within so many seconds: for as long the dialect's commands do better
+REST = 60.0  # seconds until a session that could not be begun is tried again
+
+
+class Drmaa:
+    """One session, in a helper that is started when it is needed, and replaced at once when it dies, hangs or grows.
+
+    Methods block and may run in any thread. The session's contact outlives the helper: Grid Engine keeps a session's
+    jobs, so that the next helper hears of their ends too. Of ends in between, `tell` hears that there may be some.
+    """
+
+    def __init__(self, command: List[str], library: Library, tell: Callable[[Any], None]) -> None:
+        self._command, self._library, self._tell = command, library, tell
+        self._lock = threading.Lock()  # of what is done to the helper, not of what it is asked
+        self._helper: Optional[HelperProcess] = None
+        self._contact = ""
+        self._crashes: List[float] = []
+        self._resting_until = 0.0
+        self._closed = False
+        self._look = threading.Event()
+        self._watcher: Optional[threading.Thread] = None
+
+    @property
+    def usable(self) -> bool:
+        """Not while the batch system's commands do better."""
+        return not self._closed and time.monotonic() >= self._resting_until
+
+    def start(self) -> bool:
+        """Whether there is a session; a helper that died is started again."""
+        with self._lock:
+            try:
+                self._running()
+                return True
+            except (DrmaaLost, DrmaaRefused):
+                return False
+
+    def submit(self, script: str, words: List[str]) -> str:
+        """The batch id of this script, with the options that the submit command would have had."""
+        meant = [word for word in words if word not in (script, *self._library.of_commands)]
+        request = {"do": "submit", "script": script, "options": [*self._library.options, *meant]}
+        return str(self._ask(request)["batch_id"])
+
+    def control(self, batch_id: str, action: str) -> bool:
+        """hold, release, suspend, resume or terminate. Whether the library did it; if not, a command has to."""
+        try:
+            self._ask({"do": "control", "batch_id": batch_id, "action": action})
+            return True
+        except (DrmaaRefused, DrmaaLost):
+            return False
+
+    def close(self) -> None:
+        self._closed = True
+        self._look.set()
+        helper, self._helper = self._helper, None
+        if helper is not None:
+            helper.end()
+
+    def look_after(self) -> None:
+        """See to it that there is a helper, and that it is well; replace one that died, hangs or grew."""
+        with self._lock:
+            health = self._health()
+            if health.get("waiting", 0.0) > OVERDUE:
+                self._crashed()
+            elif health.get("rss", 0) > MEMORY:
+                log("The DRMAA helper has grown to %d MB and is replaced" % (health["rss"] >> 20))
+                self._end()
+            self._replace()
+
+    def _ask(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        """Behind what others have asked of the helper; with it is lost whatever it had not answered."""
+        with self._lock:
+            helper, expected = self._sent(request)
+        try:
+            return helper.answer(expected, TIMEOUT)
+        except DrmaaLost:
+            with self._lock:
+                if self._helper is helper:
+                    self._crashed()
+            self._look.set()
+            raise
+
+    def _sent(self, request: Dict[str, Any]) -> Tuple[HelperProcess, Answer]:
+        helper = self._running()
+        try:
+            return helper, helper.send(request)
+        except DrmaaLost:
+            self._crashed()
+            self._look.set()
+            raise
+
+    def _health(self) -> Dict[str, Any]:
+        """What it says once it has answered all that it was asked before; nothing, if it does not say it."""
+        try:
+            helper, expected = self._sent({"do": "ping"})
+        except (DrmaaLost, DrmaaRefused):
+            return {}
+        try:
+            return helper.answer(expected, TIMEOUT)
+        except DrmaaLost:
+            self._crashed()
+            return {}
+
+    def _running(self) -> HelperProcess:
+        """One that died while nobody asked it anything is replaced before it is asked."""
+        if self._helper is not None and self._helper.gone:
+            self._crashed()
+        if not self.usable:
+            raise DrmaaRefused("There is no DRMAA session now.")
+        if self._helper is None:
+            command = [*self._command, self._contact]
+            self._helper = HelperProcess(command, self._library.path, self._ended, self._look.set)
+            self._begin(self._helper)
+        return self._helper
+
+    def _begin(self, helper: HelperProcess) -> None:
+        try:
+            said = helper.answer(helper.greeting, TIMEOUT)
+            family = str(said.get("drms", ""))
+            if self._library.family and not re.search(self._library.family, family):
+                raise DrmaaRefused("%s is the library of %s" % (self._library.path, family or "no batch system"))
+        except (DrmaaLost, DrmaaRefused) as error:
+            self._end()
+            self._rest(REST, str(error))
+            raise
+        self._contact = str(said["contact"])
+        if self._watcher is None:
+            self._watcher = threading.Thread(target=self._watch, daemon=True)
+            self._watcher.start()
+
+    def _watch(self) -> None:
+        while not self._closed:
+            self._look.wait(PING)
+            self._look.clear()
+            if self.usable:
+                self.look_after()
+
+    def _replace(self) -> None:
+        """So that ends are heard of again."""
+        try:
+            self._running()
+        except (DrmaaLost, DrmaaRefused):
+            pass
+
+    def _ended(self, batch_id: str) -> None:
+        self._tell(Woken())
+
+    def _end(self) -> None:
+        if self._helper is not None:
+            self._helper.end()
+            self._helper = None
+
+    def _crashed(self) -> None:
+        self._end()
+        now = time.monotonic()
+        self._crashes = [at for at in self._crashes if now - at < CRASH_WINDOW] + [now]
+        if len(self._crashes) >= MAX_CRASHES:
+            self._crashes = []
+            self._rest(CRASH_WINDOW, "it has failed %d times" % MAX_CRASHES)
+
+    def _rest(self, seconds: float, why: str) -> None:
+        self._resting_until = time.monotonic() + seconds
+        log("For %d s commands are used, not %s: %s" % (seconds, self._library.path, why.rstrip(".")))

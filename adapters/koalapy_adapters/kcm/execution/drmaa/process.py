@@ -1,0 +1,113 @@
+"""One run of the DRMAA helper, as a process: JSON lines to its stdin, answers and ends of jobs from its stdout."""
+
+import json
+import os
+import subprocess
+import threading
+from collections import deque
+from concurrent import futures
+from typing import IO, TYPE_CHECKING, Any, Callable, Deque, Dict, List, Optional
+
+from koalapy_adapters.kcm.execution.subprocess_runner import end_at_once
+
+# Grid Engine's library brings a malloc that wants more room for thread-local data than a running process has left.
+TUNABLES = "glibc.rtld.optional_static_tls=4096"
+
+if TYPE_CHECKING:
+    Answer = futures.Future[Dict[str, Any]]
+else:
+    Answer = futures.Future
+
+
+class DrmaaRefused(Exception):
+    """The batch system said no, in these words; nothing was done."""
+
+
+class DrmaaLost(Exception):
+    """The helper died, or did not answer: what it was asked may have been done."""
+
+
+class HelperProcess:
+    """Starts at once. `ended` is called with the id of a job that ended, `died` when its output ends: in a thread.
+
+    Several threads may ask at a time: what is asked waits in its input, so that it is never idle for want of us, and
+    it answers in the order in which it was asked.
+    """
+
+    def __init__(
+        self, command: List[str], library: str, ended: Callable[[str], None], died: Callable[[], None]
+    ) -> None:
+        environment = dict(os.environ, LC_ALL="C", GLIBC_TUNABLES=TUNABLES, DRMAA_LIBRARY_PATH=library)
+        self._ended, self._died = ended, died
+        self._asking = threading.Lock()
+        self.greeting: Answer = futures.Future()  # its first answer comes unasked
+        self._expected: Deque[Answer] = deque([self.greeting])
+        self.gone = False
+        try:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, cwd="/", start_new_session=True
+            )
+        except OSError as error:
+            raise DrmaaLost("The DRMAA helper cannot be started: %s." % error) from error
+        self.pid = self._process.pid
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def send(self, request: Dict[str, Any]) -> Answer:
+        """What `answer` is to wait for. Raises DrmaaLost."""
+        expected: Answer = futures.Future()
+        with self._asking:
+            if self.gone:
+                raise DrmaaLost("The DRMAA helper died.")
+            self._expected.append(expected)
+            try:
+                stdin = _pipe(self._process.stdin)
+                stdin.write(json.dumps(request).encode() + b"\n")
+                stdin.flush()
+            except (OSError, ValueError) as error:  # ValueError: it was ended, and its input closed
+                raise DrmaaLost("The DRMAA helper is gone: %s." % error) from error
+        return expected
+
+    def answer(self, expected: Answer, timeout: float) -> Dict[str, Any]:
+        """Raises DrmaaRefused or DrmaaLost."""
+        try:
+            answer = expected.result(timeout)
+        except futures.TimeoutError:
+            raise DrmaaLost("The DRMAA helper did not answer in time.") from None
+        if "refused" in answer:
+            raise DrmaaRefused(str(answer["refused"]))
+        return answer
+
+    def end(self) -> None:
+        """Whatever it does; a library that hangs heeds no plea."""
+        end_at_once(self._process)
+        try:
+            _pipe(self._process.stdin).close()
+        except OSError:
+            pass
+
+    def _listen(self) -> None:
+        with _pipe(self._process.stdout) as stdout:
+            for line in stdout:
+                try:
+                    said = json.loads(line.decode())
+                except ValueError:
+                    continue
+                if isinstance(said, dict):
+                    self._heard(said)
+        with self._asking:
+            self.gone = True
+            lost, self._expected = self._expected, deque()
+        for each in lost:
+            each.set_exception(DrmaaLost("The DRMAA helper died."))
+        self._died()
+
+    def _heard(self, said: Dict[str, Any]) -> None:
+        if "ended" in said:
+            self._ended(str(said["ended"]))
+        elif self._expected:
+            self._expected.popleft().set_result(said)
+
+
+def _pipe(pipe: Optional[IO[bytes]]) -> IO[bytes]:
+    assert pipe is not None
+    return pipe

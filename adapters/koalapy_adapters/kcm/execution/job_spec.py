@@ -1,0 +1,92 @@
+"""From koalad's wishes and the grid file's cluster to a batch job and to what the wrapper reads of it."""
+
+import os
+import pwd
+import sys
+from typing import Any, Dict, List, NamedTuple
+
+from koalapy_adapters.batch.protocol import BatchJob, Site
+from koalapy_adapters.batch.text import is_launcher
+from koalapy_adapters.errors import RequestError
+from koalapy_adapters.examination import probe
+from koalapy_adapters.kcm.shared_directory.attempt_dirs import Component, Directories
+from koalapy_adapters.kcm.state import actions as do
+from koalapy_adapters.messages import RELAY_PROTOCOL, ClusterConfig
+
+WALLTIME_MARGIN = 60  # seconds beyond program and barrier, where koalad names no walltime of the batch job
+_INHERITED = (
+    "processors_per_node",
+    "queue",
+    "account",
+    "qos",
+    "reservation",
+    "constraint",
+    "parallel_environment",
+)
+
+
+class Recipe(NamedTuple):
+    """What all attempts on this cluster share; `pushed` is the pushed file as the compute nodes see it."""
+
+    config: ClusterConfig
+    directories: Directories
+    pushed: str
+
+
+def site(config: ClusterConfig, shared: str, pushed: str, instance: str = "") -> Site:
+    """The cluster as a dialect sees it; `pushed` is the pushed file on the head node, `instance` the store's."""
+    fields = {name: value for name, value in config._asdict().items() if name in Site._fields}
+    user = pwd.getpwuid(os.getuid()).pw_name
+    return Site(user=user, directory=shared, command=interpreter(sys.executable, pushed), instance=instance, **fields)
+
+
+def interpreter(python: str, pushed: str) -> List[str]:
+    """The command that starts the pushed file, untouched by what a user may have installed."""
+    return [python, "-I", "-S", pushed]
+
+
+def batch_job(recipe: Recipe, action: do.Prepare) -> BatchJob:
+    """The component's wishes over the grid file's. Raises RequestError for wishes that are none."""
+    config, wishes = recipe.config, action.batch
+    fields: Dict[str, Any] = {name: getattr(config, name) for name in _INHERITED}
+    if config.launchers_environment and is_launcher(action.tag):
+        fields["parallel_environment"] = config.launchers_environment
+    fields.update((name, value) for name, value in wishes.items() if value is not None and name in BatchJob._fields)
+    fields["native"] = list(config.native) + list(wishes.get("native") or [])
+    fields["exclusive"] = config.exclusive or bool(wishes.get("exclusive"))
+    fields.setdefault("walltime_s", _walltime(action.program))
+    directory = recipe.directories.attempt(action.tag)
+    command = [*interpreter(config.python, recipe.pushed), "wrapper", directory]
+    fields.update(tag=action.tag, directory=directory, command=command)
+    if wishes.get("probe"):
+        looking = probe.command(config.python, directory, wishes["probe"], *action.program["arguments"])
+        fields.update(command=looking)
+    try:
+        return probe.Probe(**fields) if wishes.get("probe") else BatchJob(**fields)
+    except TypeError as error:
+        raise RequestError("bad_wishes", "The batch job is not described well: %s." % error) from error
+
+
+def component(recipe: Recipe, action: do.Prepare, job: BatchJob, script: str) -> Component:
+    """What the wrapper reads, and the batch script that starts it."""
+    config, directories = recipe.config, recipe.directories
+    program = dict(action.program, setup=list(config.setup) + list(action.program.get("setup") or []))
+    data = {
+        "tag": action.tag,
+        "instance": directories.instance,
+        "cluster": directories.cluster,
+        "batch": config.batch,
+        "shared": directories.shared,
+        "orphan_timeout": config.orphan_timeout,
+        "relay": config.relay,
+        "relay_protocol": RELAY_PROTOCOL,
+        "python": config.python,
+        "command": interpreter(config.python, recipe.pushed),
+        "walltime_s": job.walltime_s,
+        "program": program,
+    }
+    return Component(action.tag, data, script, action.staged)
+
+
+def _walltime(program: Dict[str, Any]) -> int:
+    return int(program.get("walltime", 0) + program.get("barrier_timeout", 0)) + WALLTIME_MARGIN

@@ -1,0 +1,1 @@
+"""Submission through the C library of Slurm, in a helper process."""

@@ -1,0 +1,1 @@
+"""Messages between a KCM and its wrappers, by TCP or by files."""

@@ -1,0 +1,135 @@
+"""Which wrappers a relay lets in, and what those that are in may say, however they came."""
+
+from typing import Any, Callable, List, NamedTuple, Optional
+
+from koalapy_adapters import proofs
+from koalapy_adapters.channel import Keys
+from koalapy_adapters.handshake import (
+    NO_CHALLENGE,
+    NONCE_BYTES,
+    kcm_proof,
+    relay_key,
+    session_keys,
+    wrapper_proof,
+)
+from koalapy_adapters.kcm.state.actions import LauncherSaid, OtherVersion, WrapperPut, WrapperSaid
+from koalapy_adapters.messages import (
+    RELAY_PROTOCOL,
+    Beat,
+    FromLauncher,
+    MessageError,
+    PutKey,
+    RelayChallenge,
+    RelayHello,
+    RelayProof,
+    RelayWelcome,
+    Say,
+    from_json,
+)
+
+_LONGEST = 64  # characters of a tag or nonce
+
+
+class Accounts(NamedTuple):
+    """What the shared directory says of attempts; each call blocks.
+
+    `token_of` an attempt, None where there is none. `other_version`: see Directories.other_version.
+    """
+
+    token_of: Callable[[str], Optional[bytes]]
+    other_version: Callable[[str], Optional[OtherVersion]] = lambda tag: None
+
+
+class Challenged(NamedTuple):
+    """A stranger whose proof is awaited."""
+
+    hello: RelayHello
+    challenge: RelayChallenge
+
+
+class Admitted(NamedTuple):
+    """A wrapper that has proven itself. `welcome` is said first, and sealed with `keys` where there are frames."""
+
+    tag: str
+    clock: int
+    welcome: RelayWelcome
+    keys: Keys
+
+    def clock_at(self, now: int) -> int:
+        """The wrapper's clock at this instant of ours: its hello said it when ours was as the welcome says."""
+        return self.clock + now - self.welcome.clock
+
+
+class Authenticator:
+    """One KCM's. `secret`: what it wrote to the relay's file; `unpredictable`: see Files."""
+
+    def __init__(self, accounts: Accounts, secret: str, unpredictable: Callable[[int], str]) -> None:
+        self._accounts, self._secret, self._unpredictable = accounts, secret, unpredictable
+
+    def challenge(self, now: int, data: Any) -> Optional[Challenged]:
+        """The answer to a first frame, whoever sent it; None for what is no hello of our protocol."""
+        hello = _as_hello(data)
+        if hello is None:
+            return None
+        return Challenged(hello, RelayChallenge(now, self._unpredictable(NONCE_BYTES)))
+
+    def admit(self, challenged: Challenged, data: Any) -> Optional[Admitted]:
+        """The answer to the second frame; None for a stranger, who learns nothing. Blocks."""
+        return self._admit(challenged.hello, challenged.challenge, challenged.challenge.clock, data)
+
+    def admit_file(self, now: int, said: List[Any]) -> Optional[Admitted]:
+        """The answer to a hello file, whose JSON objects these are; None for a stranger. Blocks."""
+        hello = _as_hello(said[0]) if len(said) == 2 else None
+        return self._admit(hello, NO_CHALLENGE, now, said[1]) if hello is not None else None
+
+    def other_version(self, data: Any) -> Optional[OtherVersion]:
+        """What a hello of another protocol means. Blocks.
+
+        Anybody can send one. So it counts only where the attempt's own files say that its wrapper speaks another.
+        """
+        if not isinstance(data, dict) or data.get("protocol") == RELAY_PROTOCOL:
+            return None
+        tag = data.get("tag")
+        return self._accounts.other_version(tag) if isinstance(tag, str) and len(tag) <= _LONGEST else None
+
+    def _admit(self, hello: RelayHello, challenge: RelayChallenge, clock: int, data: Any) -> Optional[Admitted]:
+        shown = _message(data)
+        token = self._accounts.token_of(hello.tag) if isinstance(shown, RelayProof) else None
+        if not token:
+            return None
+        key = relay_key(self._secret, token)
+        if not proofs.same(shown.proof, wrapper_proof(key, hello, challenge).encode()):
+            return None
+        proof = kcm_proof(key, hello, challenge._replace(clock=clock))
+        return Admitted(hello.tag, hello.clock, RelayWelcome(clock, proof), session_keys(key, hello, challenge))
+
+
+def outcome(tag: str, message: Any) -> Any:
+    """What the machine is told, None where that is nothing. A wrapper speaks for its own attempt only.
+
+    Raises MessageError for what no wrapper says.
+    """
+    if isinstance(message, Say) and isinstance(message.report, dict):
+        return WrapperSaid(tag, message.report)
+    if isinstance(message, PutKey):
+        return WrapperPut(tag, str(message.key), str(message.value))
+    if isinstance(message, FromLauncher) and isinstance(message.body, dict):
+        return LauncherSaid(tag, message.body)
+    if isinstance(message, Beat):
+        return None
+    raise MessageError("a wrapper does not say %s" % type(message).__name__)
+
+
+def _as_hello(data: Any) -> Optional[RelayHello]:
+    hello = _message(data)
+    if not isinstance(hello, RelayHello) or hello.protocol != RELAY_PROTOCOL or not isinstance(hello.clock, int):
+        return None
+    words = (hello.tag, hello.nonce)
+    return hello if all(isinstance(word, str) and len(word) <= _LONGEST for word in words) else None
+
+
+def _message(data: Any) -> Any:
+    try:
+        return from_json(data)
+    except MessageError:
+        return None

@@ -1,0 +1,1 @@
+"""The files that a KCM keeps in the shared directory."""

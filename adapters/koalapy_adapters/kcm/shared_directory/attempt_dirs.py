@@ -1,0 +1,327 @@
+"""The shared directory as the KCM uses it: attempts made, looked into, revoked and removed."""
+
+import bisect
+import hashlib
+import json
+import os
+import re
+import zipfile
+from typing import Any, Container, Dict, List, NamedTuple, Optional, Tuple
+
+from koalapy_adapters import claims, layout
+from koalapy_adapters.errors import RequestError, SiteError
+from koalapy_adapters.files import DISK, Files
+from koalapy_adapters.kcm.shared_directory import copy_staged, directory_status
+from koalapy_adapters.kcm.shared_directory.errors import FULL, unusable
+from koalapy_adapters.kcm.shared_directory.relay_address import Signpost
+from koalapy_adapters.kcm.shared_directory.submit_watermark import Heard
+from koalapy_adapters.kcm.state.actions import OtherVersion, Sight
+from koalapy_adapters.launcher import journal
+from koalapy_adapters.messages import RELAY_PROTOCOL
+
+_TAG = re.compile(r"k[0-9a-z]{14}")
+_INSTANCE = re.compile(r"[0-9a-z]{1,32}")
+_OF_INSTANCE = slice(1, 6)  # of a tag: the store's name
+_AFTER_TAGS = "~"
+_STAGE_KEPT = 14 * 86400  # seconds that a staged file is kept after its last use
+_ENDED_KEPT = 7 * 86400  # seconds that a record is kept after its attempt was forgotten: for stores that were restored
+_DROP_EVERY = 86400  # seconds from one look for what was kept for long enough to the next
+
+
+class Component(NamedTuple):
+    """An attempt's directory to be made: component.json, the batch script, staged files as messages.Submit has them."""
+
+    tag: str
+    data: Dict[str, Any]
+    script: str
+    staged: List[List[Any]]
+
+
+class Directories:
+    """One store's part of the shared directory; of other stores, what can be seen and cleaned up.
+
+    Methods block and raise BatchError.
+    """
+
+    def __init__(self, shared: str, instance: str, cluster: str, epoch: int, files: Files = DISK) -> None:
+        if not _INSTANCE.fullmatch(instance):
+            raise RequestError("bad_instance", "%r names no store." % instance)
+        self.shared, self.instance, self.cluster, self.epoch = shared, instance, cluster, epoch
+        self.files = files
+        self.own = layout.instance_directory(shared, instance)
+        self.signpost = Signpost(layout.relay_file(shared, instance, cluster), epoch, files)
+        self.heard = Heard(layout.heard_file(shared, instance, cluster), files)
+        self.is_dissolved = False  # by `dissolve`, from before anything is removed
+        self._dropped_at = 0.0  # when old staged files and records were looked for last
+
+    def attempt(self, tag: str) -> str:
+        """The attempt's directory, in the part of the store that its tag names.
+
+        Raises RequestError for what is no tag, so that no path leads out of the shared directory.
+        """
+        if not _TAG.fullmatch(tag):
+            raise RequestError("bad_tag", "%r is not a tag." % tag)
+        instance = self.instance if self._is_own(tag) else tag[_OF_INSTANCE]
+        return layout.attempt_directory(self.shared, instance, tag)
+
+    def create(self) -> None:
+        """Make what every attempt needs, and drop staged files and records that nobody has used for long."""
+        try:
+            for path in (self.shared, os.path.join(self.shared, "bin"), self.own, self._stage(), self._ended()):
+                self.files.make(path)
+            self.files.allow(self.own, 0o700)  # fails in another user's, where he could change what is run
+            self._drop_old()
+        except OSError as error:
+            raise unusable(self.shared, error) from error
+
+    def recall(self, ranges: List[List[str]]) -> List[str]:
+        """The tags in these ranges that have left a trace: a directory, or the record of one that has gone."""
+        try:
+            names = self.files.names(self.own)
+            names += [name[: -len(".json")] for name in self.files.names(self._ended()) if name.endswith(".json")]
+        except OSError as error:
+            raise unusable(self.own, error) from error
+        ordered = sorted((first, last) for first, last in ranges)
+        return sorted({name for name in names if _TAG.fullmatch(name) and _is_in(name, ordered)})
+
+    def push(self, pushed: str) -> str:
+        """The pushed file's path as compute nodes see it: copied below the shared directory if it lies elsewhere."""
+        try:
+            if not zipfile.is_zipfile(pushed):
+                raise SiteError("not_pushed", "%s is not the file that koalapy pushes to clusters." % pushed)
+            place = os.path.join(self.shared, "bin")
+            if os.path.realpath(os.path.dirname(pushed)) == os.path.realpath(place):
+                return pushed
+            with open(pushed, "rb") as file:
+                data = file.read()
+            path = os.path.join(place, hashlib.sha256(data).hexdigest() + ".pyz")
+            if not self.files.exists(path):
+                layout.write_whole(path, data, files=self.files)
+            return path
+        except OSError as error:
+            raise unusable(self.shared, error) from error
+
+    def prepare(self, component: Component) -> str:
+        """Make the attempt's directory; the path of its batch script. Only for an attempt that is in no queue."""
+        self.signpost.check()
+        directory = self.attempt(component.tag)
+        if not self._is_own(component.tag):
+            raise RequestError("bad_tag", "The tag %s is another store's." % component.tag)
+        try:
+            for name in ("", "work", "output"):
+                self.files.make(os.path.join(directory, name))
+            if claims.held_by(directory, self.files) is not None:
+                raise SiteError("claimed", "The attempt %s is claimed already." % component.tag)
+            self._write(directory, "token", self.files.unpredictable(32).encode())
+            self._write(directory, "component.json", json.dumps(component.data, sort_keys=True).encode())
+            copy_staged.place(self.files, self._stage(), layout.inside(directory, "work"), component.staged)
+            return self._write_script(directory, component.script.encode())
+        except (OSError, ValueError) as error:
+            raise unusable(directory, error) from error
+
+    def revoke(self, tag: str) -> bool:
+        """Whether the attempt is revoked now; False: its wrapper has claimed it.
+
+        Nothing is made where the file system is not mounted: revoked on another disk, it could be claimed on this one;
+        nor by a KCM that was replaced: its successor may have removed the attempt for good.
+        """
+        directory = self.attempt(tag)
+        self._see(self.own)
+        self.signpost.check()
+        try:
+            self.files.make(directory)
+            held = claims.take(directory, claims.Claim(claims.REVOKED, "KCM of epoch %d" % self.epoch), self.files)
+            return held.kind == claims.REVOKED
+        except (OSError, ValueError) as error:
+            raise unusable(directory, error) from error
+
+    def inspect(self, tags: List[str]) -> Dict[str, Sight]:
+        """What lies in these attempts' directories, those that exist."""
+        try:
+            self.files.names(self.own)
+        except OSError as error:
+            raise unusable(self.own, error) from error
+        sights = {tag: self._sight(tag) for tag in tags if _TAG.fullmatch(tag)}
+        return {tag: sight for tag, sight in sights.items() if sight is not None}
+
+    def journal(self, tag: str, numbers: Container[int]) -> Optional[List[List[Any]]]:
+        """What a Launcher has written down of these numbers; None where it left no journal."""
+        directory = self.attempt(tag)
+        self._see(self.own)
+        try:
+            if journal.NAME not in self.files.names(directory):
+                return None
+            return journal.read(directory, self.files, numbers)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise unusable(directory, error) from error
+
+    def token(self, tag: str) -> Optional[bytes]:
+        """The attempt's secret; None for one that does not exist, or is another store's."""
+        if not _TAG.fullmatch(tag) or not self._is_own(tag):
+            return None
+        try:
+            return self.files.read(layout.inside(self.attempt(tag), "token"))[:1024].strip()
+        except OSError:
+            return None
+
+    def other_version(self, tag: str) -> Optional[OtherVersion]:
+        """Whether the wrapper of this attempt of ours speaks another relay protocol, as its own files say; None if not.
+
+        A program was released once there are `hosts`.
+        """
+        if not _TAG.fullmatch(tag) or not self._is_own(tag):
+            return None
+        try:
+            component = layout.read_json(layout.inside(self.attempt(tag), "component.json"), self.files)
+            names = self.files.names(self.attempt(tag))
+        except (OSError, ValueError):
+            return None
+        if not isinstance(component, dict) or component.get("relay_protocol") == RELAY_PROTOCOL:
+            return None
+        return OtherVersion(tag, "hosts" in names)
+
+    def remove(self, tag: str) -> None:
+        """Remove the attempt's directory, if it is there and ours; a link is removed, not followed.
+
+        Its record stays for a while: koalad may be restored from a backup that does not know of the end. A KCM may be
+        connected for a year, and whatever adds a record also drops, once a day, those that were kept for long enough.
+        """
+        directory = self.attempt(tag)
+        try:
+            self._keep_record(tag, directory)
+            self.files.remove(directory)
+            if self.files.clock() - self._dropped_at >= _DROP_EVERY:
+                self._drop_old()
+        except FileNotFoundError:
+            self._see(self.own)
+        except OSError as error:
+            raise unusable(directory, error) from error
+
+    def dissolve(self) -> None:
+        """Remove all that the store has here. Raises RequestError while an attempt of it is left."""
+        try:
+            left = [name for name in self.files.names(self.own) if _TAG.fullmatch(name)]
+            if left:
+                raise RequestError("attempts_left", "The store still has attempts here: %s." % ", ".join(left[:5]))
+            self.is_dissolved = True
+            self.signpost.withdraw()
+            self.files.remove(self.own)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise unusable(self.own, error) from error
+
+    def tags(self) -> List[str]:
+        """Of every attempt of any store that has a directory here, in order."""
+        try:
+            return sorted(
+                tag
+                for instance in self.files.names(self.shared)
+                if _INSTANCE.fullmatch(instance) and self.files.is_directory(os.path.join(self.shared, instance))
+                for tag in self.files.names(os.path.join(self.shared, instance))
+                if _TAG.fullmatch(tag) and self.attempt(tag) == os.path.join(self.shared, instance, tag)
+            )
+        except OSError as error:
+            raise unusable(self.shared, error) from error
+
+    def examine(self, tags: List[str]) -> Dict[str, Dict[str, Any]]:
+        """What messages.Examine asks of these directories, those that exist."""
+        now = self.files.clock()
+        seen = {tag: self._sight(tag) for tag in tags if _TAG.fullmatch(tag)}
+        return {
+            tag: directory_status.described(sight, self._age(tag, now), now)
+            for tag, sight in seen.items()
+            if sight is not None
+        }
+
+    def _age(self, tag: str, now: float) -> Optional[float]:
+        directory = self.attempt(tag)
+        try:
+            return directory_status.age(directory, self.files, now)
+        except OSError as error:
+            raise unusable(directory, error) from error
+
+    def _is_own(self, tag: str) -> bool:
+        return tag.startswith("k" + self.instance)
+
+    def _see(self, directory: str) -> None:
+        """Where the file system is not mounted, nothing is there, and nothing is known of what should be.
+
+        Not by a list, which a store with many attempts would pay for at each of them.
+        """
+        try:
+            self.files.modified(directory)
+        except OSError as error:
+            raise unusable(directory, error) from error
+
+    def _sight(self, tag: str) -> Optional[Sight]:
+        directory = self.attempt(tag)
+        try:
+            return directory_status.sight(directory, self.files)
+        except FileNotFoundError:
+            return self._former(tag)
+        except OSError as error:
+            raise unusable(directory, error) from error
+
+    def _former(self, tag: str) -> Optional[Sight]:
+        """What is kept of an attempt that was forgotten."""
+        try:
+            record = layout.read_json(layout.ended_record(self.shared, self.instance, tag), self.files)
+        except OSError as error:
+            raise unusable(self.own, error) from error
+        except ValueError:
+            return None
+        return Sight(record=record) if isinstance(record, dict) else None
+
+    def _keep_record(self, tag: str, directory: str) -> None:
+        if not self._is_own(tag) or self.files.is_link(directory):
+            return
+        try:
+            data = self.files.read(layout.inside(directory, "record.json"))
+        except FileNotFoundError:
+            return
+        try:
+            layout.write_whole(layout.ended_record(self.shared, self.instance, tag), data, files=self.files)
+        except OSError as error:
+            if error.errno not in FULL:  # to remove the directory is what makes room
+                raise
+
+    def _write(self, directory: str, name: str, data: bytes, mode: int = 0o600) -> str:
+        path = layout.inside(directory, name)
+        layout.write_whole(path, data, mode, self.files)
+        return path
+
+    def _write_script(self, directory: str, data: bytes) -> str:
+        """Not synced: the batch system keeps a copy of its own, made by the command that this KCM runs next."""
+        path = layout.inside(directory, "script")
+        layout.write_whole(path, data, 0o700, self.files, lasting=False)
+        return path
+
+    def _drop_old(self) -> None:
+        self._dropped_at = now = self.files.clock()
+        self._drop(self._stage(), now - _STAGE_KEPT)
+        self._drop(self._ended(), now - _ENDED_KEPT)
+
+    def _drop(self, directory: str, before: float) -> None:
+        """Drop the files that were last used before this time."""
+        for name in self.files.names(directory):
+            path = os.path.join(directory, name)
+            try:
+                if self.files.modified(path) < before:
+                    self.files.unlink(path)
+            except FileNotFoundError:
+                continue  # another cluster's KCM, on the same shared directory, has done it
+
+    def _stage(self) -> str:
+        return os.path.join(self.own, "stage")
+
+    def _ended(self) -> str:
+        return os.path.join(self.own, "ended")
+
+
+def _is_in(tag: str, ranges: List[Tuple[str, str]]) -> bool:
+    """`ranges` are in order, and none overlaps another."""
+    place = bisect.bisect_right(ranges, (tag, _AFTER_TAGS)) - 1
+    return place >= 0 and ranges[place][0] <= tag <= ranges[place][1]

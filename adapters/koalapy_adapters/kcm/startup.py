@@ -1,0 +1,118 @@
+"""What a KCM must have before attempts can be prepared: the shared directory, and a batch system that answers."""
+
+import platform
+import socket
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
+
+from koalapy_adapters.batch.protocol import Description
+from koalapy_adapters.errors import BatchError, RequestError, SiteError
+from koalapy_adapters.kcm.execution.batch_system import failure_of, guarded
+from koalapy_adapters.kcm.execution.operations import Deeds
+from koalapy_adapters.kcm.relay import file_relay
+from koalapy_adapters.kcm.relay.addresses import Addresses
+from koalapy_adapters.kcm.shared_directory.attempt_dirs import Directories
+from koalapy_adapters.kcm.shared_directory.errors import Stale
+from koalapy_adapters.messages import PROTOCOL, ClusterConfig, Hello, MessageError, Welcome
+from koalapy_adapters.messages.fields import reader
+
+_CONFIG = reader(ClusterConfig)
+
+
+class Memory(NamedTuple):
+    """What the shared directory remembers of the store: see Welcome."""
+
+    newest_number: int
+    recalled: List[str]
+
+
+class Footing:
+    """`push` brings the pushed file to where compute nodes see it, and `describe` asks the batch system. Blocks."""
+
+    def __init__(
+        self,
+        deeds: Deeds,
+        directories: Directories,
+        push: Callable[[], str],
+        describe: Callable[[], Description],
+        recall: Sequence[List[str]] = (),
+        open_office: Callable[[], str] = lambda: "",
+    ) -> None:
+        """`recall`: see Hello. `open_office`: for `relay: files`; the office's name."""
+        self._deeds, self._directories = deeds, directories
+        self._push, self._describe = push, describe
+        self.description: Optional[Description] = None
+        self.memory: Optional[Memory] = None
+        self._recall = list(recall)
+        self._open_office = open_office
+
+    @property
+    def settled(self) -> bool:
+        """Whether attempts can be prepared and the batch system answered."""
+        return self._deeds.pushed is not None and self.description is not None
+
+    def seek(self, addresses: Addresses, port: int) -> Optional[BatchError]:
+        """Try what is not there yet; why it still is not. Raises SiteError `stale` for a KCM that was replaced."""
+        error = self._attempted(lambda: self._establish(addresses, port))
+        return error or self._attempted(self._ask)
+
+    def _attempted(self, attempt: Callable[[], None]) -> Optional[BatchError]:
+        try:
+            attempt()
+        except BatchError as error:
+            if isinstance(error, SiteError) and error.code == "stale":
+                raise
+            return error
+        return None
+
+    def _establish(self, addresses: Addresses, port: int) -> None:
+        if self._deeds.pushed is None:
+            self._directories.create()
+            self._directories.signpost.publish(addresses.first, port, self._open_office(), addresses.last)
+            file_relay.clear(
+                self._directories.own, self._directories.cluster, self._directories.epoch, self._directories.files
+            )
+            self.memory = Memory(self._directories.heard.newest(), self._directories.recall(self._recall))
+            self._deeds.pushed = self._push()
+
+    def _ask(self) -> None:
+        if self.description is None:
+            self.description = guarded(self._describe)
+
+
+def configured(hello: Hello) -> ClusterConfig:
+    """Raises BatchError for a Hello that nothing can be made of: another protocol or set of fields."""
+    if hello.protocol != PROTOCOL:
+        raise SiteError("protocol", "koalad speaks protocol %s, this KCM %d." % (hello.protocol, PROTOCOL))
+    try:
+        config: ClusterConfig = _CONFIG(hello.cluster)
+    except MessageError as error:
+        raise RequestError("bad_cluster", "koalad describes the cluster in words unknown here: %s." % error) from error
+    return config
+
+
+def welcome(
+    version: str,
+    clock: int,
+    description: Description,
+    features: List[str],
+    error: Optional[BatchError],
+    memory: Optional[Memory] = None,
+) -> Welcome:
+    """How things stand."""
+    wrong = failure_of(error) if error is not None else None
+    said = _welcome(version, clock, description, features, wrong)
+    return said if memory is None else said._replace(**memory._asdict())
+
+
+def refusal(error: BatchError, clock: int) -> Welcome:
+    """For a Hello that nothing can be made of."""
+    said = _welcome("", clock, Description(""), [], failure_of(error))
+    return said._replace(newest_epoch=error.epoch) if isinstance(error, Stale) else said
+
+
+def _welcome(
+    version: str, clock: int, description: Description, features: List[str], error: Optional[Dict[str, Any]]
+) -> Welcome:
+    python, host = platform.python_version(), socket.gethostname()
+    said = description.features + features
+    return Welcome(PROTOCOL, version, clock, python, host, description.version, said, error)

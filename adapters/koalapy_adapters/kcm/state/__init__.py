@@ -1,0 +1,1 @@
+"""Records of attempts and sweeps, the actions that reactions order, and the timers that wake them."""

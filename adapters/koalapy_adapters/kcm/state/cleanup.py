@@ -1,0 +1,34 @@
+"""The end of an attempt's directory: removed when koalad has recorded all that it wants of it."""
+
+from typing import Any, List
+
+from koalapy_adapters.kcm.state.actions import Remove, Removed, Send
+from koalapy_adapters.kcm.state.attempt import Attempt, Core
+from koalapy_adapters.messages import Done
+
+
+def forget(attempt: Attempt, ids: List[int]) -> List[Any]:
+    """Its directory may go; those who asked hear when it has."""
+    first = not attempt.forgotten
+    attempt.forgotten += ids
+    return [Remove(attempt.tag)] if first else []
+
+
+def removed(core: Core, now: int, event: Removed) -> List[Any]:
+    attempt = core.attempts.get(event.tag)
+    if attempt is None:
+        return []
+    if event.error is not None:
+        attempt.forget_at = attempt.forget_backoff.after(now)
+        return []
+    del core.attempts[event.tag]
+    core.sweeps.drop(event.tag)
+    return [Send(Done(id)) for id in attempt.forgotten]
+
+
+def tick(now: int, attempt: Attempt) -> List[Any]:
+    """Try again."""
+    if attempt.forget_at is None or now < attempt.forget_at:
+        return []
+    attempt.forget_at = None
+    return [Remove(attempt.tag)]

@@ -1,0 +1,176 @@
+"""What of one sweep is out on this cluster, and in whose hands: each number in one place only.
+
+A number comes with a Feed and leaves with ParametersDone or ParametersBack. In between it is in the credit, which is
+the KCM's to give; in one Launcher's hands; or, after a feed that began anew, unplaced: a Launcher that has not said so
+yet may hold it, or may have done it.
+"""
+
+from collections import OrderedDict
+from typing import Any, Dict, Iterable, List, Optional, Set
+
+from koalapy_adapters.kcm.state.actions import SECOND
+from koalapy_adapters.kcm.state.backoff import Backoff
+from koalapy_adapters.kcm.state.feed_rate import Rate, Trip
+from koalapy_adapters.kcm.state.ranges import Ranges, each, ranges_of
+
+UNUSED = SECOND  # after which credit that no Launcher is there for goes back
+
+
+class Launcher:
+    """One Launcher, as far as this KCM knows it."""
+
+    def __init__(self, tag: str) -> None:
+        self.tag = tag
+        self.sweep = 0  # until somebody has said it
+        self.slots = 0
+        # what it has, and wants
+        self.here = False  # it has said over this connection what it holds
+        self.still = False  # suspended: what it pulled others may run meanwhile
+        self.placed = False  # all that it holds is in `hands`
+        self.hands: "OrderedDict[int, None]" = OrderedDict()
+        self.unsaid: Set[int] = set()  # in its hands by what we gave; it does not say so, and repeats what it has done
+        self.repeating = False
+        self.wanted = 0
+        self.given = 0  # over this connection
+        self.early: List[Any] = []  # what it said before its sweep was fed for the first time
+        # what it has done
+        self.results: List[List[Any]] = []  # not told koalad yet
+        self.results_at: Optional[int] = None
+        self.heard = 0  # number of its newest Ended
+        self.kept = 0  # up to this one koalad has them
+        # how it does
+        self.running = 0
+        self.trusted = self.suspected = False
+        # its end
+        self.ends: List[Any] = []  # what koalad is to be told of its end, when its journal has been read
+        self.forgets: List[int] = []  # ids of Forgets that wait for that too
+        self.reading = False
+        self.read_at: Optional[int] = None
+        self.read_backoff = Backoff(SECOND, 30 * SECOND)
+        self.over = False  # koalad has been told all, or will hear nothing of it
+
+    @property
+    def ending(self) -> bool:
+        """Whether it has ended, and koalad is not told yet."""
+        return not self.over and bool(self.ends or self.forgets)
+
+    def part(self) -> None:
+        """Its connection is gone: what it said of itself counts no longer, but for what it holds."""
+        self.here = self.repeating = False
+        self.wanted = self.given = 0
+        self.unsaid.clear()
+        self.early.clear()
+
+
+class Supply:
+    """One sweep's."""
+
+    def __init__(self, sweep: int) -> None:
+        self.sweep = sweep
+        self.begun = False  # by the first feed that said all that is out
+        self.launchers: "OrderedDict[str, Launcher]" = OrderedDict()  # who was given least lately first
+        self.credit: "OrderedDict[int, None]" = OrderedDict()
+        self.unplaced: Set[int] = set()
+        self.awaited: Dict[str, None] = {}  # tags of those that may hold or have done what is unplaced
+        self.leaving: Set[int] = set()  # done or back: koalad is told, and has not acknowledged it
+        self.rate = Rate()
+        self.trip = Trip()
+        self.asked = 0  # for so many more, which have not come
+        self.ask_at: Optional[int] = None  # again, if Launchers are hungry then
+        self.ask_backoff = Backoff(SECOND // 2, 10 * SECOND)
+        self.modest_until = 0  # koalad has asked for numbers back: keep none in store
+        self.idle_at: Optional[int] = None  # when the credit goes back, if there is no Launcher until then
+        self._holder: Dict[int, Launcher] = {}
+
+    def feed(self, ranges: Ranges) -> int:
+        """Numbers that are ours to give; how many are new."""
+        new = [number for number in each(ranges) if not self._is_out(number)]
+        self.credit.update((number, None) for number in new)
+        return len(new)
+
+    def feed_anew(self, ranges: Ranges) -> None:
+        """All that is out, of which we know a part; the rest is unplaced."""
+        self.unplaced.update(number for number in each(ranges) if not self._is_out(number))
+
+    def claim(self, launcher: Launcher, number: int) -> bool:
+        """The Launcher says that it holds the number. False where it is another's, or not out at all."""
+        if self._holder.get(number) is launcher:
+            return True
+        if number in self.unplaced:
+            self.unplaced.discard(number)
+        elif number in self.credit:
+            del self.credit[number]
+        else:
+            return False
+        self._grasp(launcher, number)
+        return True
+
+    def give(self, launcher: Launcher, most: int) -> Ranges:
+        """The first of the credit, into its hands."""
+        numbers = [self.credit.popitem(last=False)[0] for _ in range(min(most, len(self.credit)))]
+        for number in numbers:
+            self._grasp(launcher, number)
+        return ranges_of(numbers)
+
+    def returned(self, launcher: Launcher, numbers: Iterable[int]) -> List[int]:
+        """Those of them that were in its hands; they are in nobody's now, and must go somewhere."""
+        mine = [number for number in numbers if self._holder.get(number) is launcher]
+        for number in mine:
+            self._drop(number)
+        return mine
+
+    def done(self, number: int) -> None:
+        """Wherever it was."""
+        if number in self._holder:
+            self._drop(number)
+        self.credit.pop(number, None)
+        self.unplaced.discard(number)
+        self.leaving.add(number)
+
+    def put_first(self, numbers: Iterable[int]) -> None:
+        """Into the credit, before all others: they have waited already."""
+        for number in reversed(list(numbers)):
+            self.credit[number] = None
+            self.credit.move_to_end(number, last=False)
+
+    def take_last(self, most: int) -> List[int]:
+        """The last of the credit, at most so many; they must go somewhere."""
+        numbers = [self.credit.popitem()[0] for _ in range(max(0, min(most, len(self.credit))))]
+        return numbers[::-1]
+
+    def place(self, launcher: Launcher) -> None:
+        """All that it holds is known."""
+        launcher.placed = True
+        self.awaited.pop(launcher.tag, None)
+
+    def settle(self) -> None:
+        """When of all Launchers is known what they hold, what nobody holds is ours to give."""
+        if self.begun and not self.awaited and self.unplaced:
+            self.put_first(sorted(self.unplaced))
+            self.unplaced.clear()
+
+    @property
+    def hungry(self) -> List[Launcher]:
+        """Those that want more, who has waited longest first."""
+        return [each for each in self.launchers.values() if each.wanted > 0 and not each.still]
+
+    @property
+    def unmet(self) -> int:
+        return sum(launcher.wanted for launcher in self.launchers.values() if not launcher.still)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no Launcher, and of no number anything is to be said or heard."""
+        return not (self.launchers or self.credit or self.unplaced or self.awaited or self.leaving or self._holder)
+
+    def _is_out(self, number: int) -> bool:
+        return number in self._holder or number in self.credit or number in self.unplaced or number in self.leaving
+
+    def _grasp(self, launcher: Launcher, number: int) -> None:
+        launcher.hands[number] = None
+        self._holder[number] = launcher
+
+    def _drop(self, number: int) -> None:
+        launcher = self._holder.pop(number)
+        del launcher.hands[number]
+        launcher.unsaid.discard(number)

@@ -1,0 +1,170 @@
+"""Sweeps on this cluster: koalad feeds numbers of parameters, Launchers pull them, run them, and give some back.
+
+What a KCM does not see of a sweep it asks its Launchers: after a feed that begins anew each of them says what it holds
+and repeats what it has done, or has ended and left a journal; what none of them has is then given to whoever pulls.
+"""
+
+from typing import Any, List
+
+from koalapy_adapters.batch.text import is_launcher
+from koalapy_adapters.kcm.state.actions import SECOND, Inspect, Sight
+from koalapy_adapters.kcm.state.attempt import Attempt, Core
+from koalapy_adapters.kcm.state.backoff import Backoff
+from koalapy_adapters.kcm.state.inventory import Launcher, Supply
+from koalapy_adapters.kcm.sweeps import distribute, launcher_end, launcher_messages, results
+from koalapy_adapters.messages import Feed, Recall, Submit, Trust, Trusted
+
+MODEST = 10 * SECOND  # after a Recall nothing is kept in store
+
+
+# ---- what koalad says
+
+
+def submitted(core: Core, now: int, event: Submit) -> None:
+    """A Launcher of this sweep is to come."""
+    sweep = event.program.get("sweep")
+    if isinstance(sweep, dict) and isinstance(sweep.get("sweep"), int):
+        launcher = core.sweeps.join(event.tag, sweep["sweep"])
+        launcher.slots = int(sweep.get("slots") or 0)
+
+
+def fed(core: Core, now: int, event: Feed) -> List[Any]:
+    supply = core.sweeps.supply(event.sweep)
+    if event.anew:
+        return _fed_anew(core, now, supply, event)
+    if not supply.begun:
+        return []  # the feed that says all that is out follows
+    _came(supply, now, supply.feed(event.ranges))
+    return distribute.move(core, now, supply)
+
+
+def recalled(core: Core, now: int, event: Recall) -> List[Any]:
+    """koalad needs them elsewhere: what Launchers have not begun is of no use to it here."""
+    supply = core.sweeps.supply(event.sweep)
+    supply.modest_until = now + MODEST
+    supply.asked, supply.ask_at = 0, None
+    return results.give_back(core, now, supply, supply.take_last(event.most)) + distribute.move(core, now, supply)
+
+
+def trusted(core: Core, now: int, event: Trust) -> List[Any]:
+    launcher = core.sweeps.launcher(event.tag)
+    launcher.trusted = True
+    return [results.say(event.tag, Trusted())] if launcher.here else []
+
+
+def _fed_anew(core: Core, now: int, supply: Supply, event: Feed) -> List[Any]:
+    supply.begun = True
+    before = len(supply.unplaced)
+    supply.feed_anew(event.ranges)
+    _came(supply, now, len(supply.unplaced) - before)
+    actions: List[Any] = []
+    for tag in event.launchers:
+        launcher = core.sweeps.join(tag, supply.sweep)
+        launcher.placed = launcher.placed or tag not in core.attempts
+    for launcher in list(supply.launchers.values()):
+        if not launcher.placed:
+            supply.awaited[launcher.tag] = None
+    for launcher in list(supply.launchers.values()):
+        actions += _catch_up(core, now, supply, launcher)
+    return actions + look(core, supply) + distribute.move(core, now, supply)
+
+
+def _catch_up(core: Core, now: int, supply: Supply, launcher: Launcher) -> List[Any]:
+    """Hear what it said too early to be understood."""
+    actions: List[Any] = []
+    early, launcher.early = launcher.early, []
+    for message in early:
+        actions += launcher_messages.understand(core, now, supply, launcher, message)
+    return actions + launcher_end.named(core, now, launcher)
+
+
+def _came(supply: Supply, now: int, count: int) -> None:
+    supply.asked = max(0, supply.asked - count)
+    if count and not supply.asked:
+        supply.trip.answered(now)
+        supply.ask_at, supply.ask_backoff = None, Backoff(SECOND // 2, 10 * SECOND)
+
+
+# ---- what is seen of Launchers from outside
+
+
+def fresh(core: Core, now: int, attempt: Attempt) -> List[Any]:
+    """It is about to be submitted, and surely never was: it can hold nothing."""
+    return _settled(core, now, attempt.tag) if is_launcher(attempt.tag) else []
+
+
+def sighted(core: Core, now: int, attempt: Attempt, sight: Sight) -> List[Any]:
+    """Whose attempt nobody has claimed yet holds nothing, and neither does one that was revoked."""
+    if not is_launcher(attempt.tag):
+        return []
+    unclaimed = bool(sight.directory) and sight.record is None and sight.claim in ("", "revoked")
+    return _settled(core, now, attempt.tag) if unclaimed else []
+
+
+def turned(core: Core, now: int, tag: str, still: bool) -> List[Any]:
+    """The batch system suspends it, or lets it go on."""
+    launcher = core.sweeps.launchers.get(tag)
+    if launcher is None or launcher.still == still:
+        return []
+    launcher.still = still
+    supply = core.sweeps.supply_of(launcher)
+    return distribute.move(core, now, supply) if supply is not None else []
+
+
+def look(core: Core, supply: Supply) -> List[Any]:
+    """See whether those that are awaited have begun at all."""
+    tags = [tag for tag in supply.awaited if tag in core.attempts and not core.attempts[tag].connected]
+    unseen = [tag for tag in tags if not core.attempts[tag].inspecting]
+    for tag in unseen:
+        core.attempts[tag].inspecting = True
+    return [Inspect(unseen)] if unseen else []
+
+
+def look_again(core: Core) -> List[Any]:
+    return [action for supply in core.sweeps.supplies.values() for action in look(core, supply)]
+
+
+def journal_read(core: Core, now: int, outcome: Any) -> List[Any]:
+    actions = launcher_end.journal_read(core, now, outcome)
+    launcher = core.sweeps.launchers.get(outcome.tag)
+    supply = core.sweeps.supply_of(launcher) if launcher is not None else None
+    return actions + (distribute.move(core, now, supply) if supply is not None else [])
+
+
+def _settled(core: Core, now: int, tag: str) -> List[Any]:
+    """It holds nothing."""
+    launcher = core.sweeps.launcher(tag)
+    if launcher.placed or launcher.over or launcher.here:
+        return []
+    launcher.placed = True
+    supply = core.sweeps.supplies.get(launcher.sweep)
+    if supply is None:
+        return []
+    supply.place(launcher)
+    return distribute.move(core, now, supply) if supply.begun else []
+
+
+# ---- time
+
+
+def tick(core: Core, now: int) -> List[Any]:
+    """What is due by now."""
+    actions: List[Any] = []
+    for key in core.sweeps.alarms.ring(now):
+        if key == results.SEEN:
+            actions += results.say_seen(core, now)
+        elif key in core.sweeps.launchers:
+            actions += _tick_launcher(core, now, core.sweeps.launchers[key])
+        elif int(key) in core.sweeps.supplies:
+            actions += distribute.move(core, now, core.sweeps.supplies[int(key)])
+    return actions
+
+
+def _tick_launcher(core: Core, now: int, launcher: Launcher) -> List[Any]:
+    supply = core.sweeps.supply_of(launcher)
+    actions: List[Any] = []
+    if supply is not None and launcher.results_at is not None and launcher.results_at <= now:
+        actions += results.flush(core, now, launcher, supply)
+    actions += launcher_end.tick(core, now, launcher)
+    core.sweeps.wait_for_launcher(launcher)
+    return actions

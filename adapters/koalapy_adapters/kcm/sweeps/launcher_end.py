@@ -1,0 +1,135 @@
+"""A Launcher's end: koalad hears of it only after all that the Launcher had done and held.
+
+Before its Report, BatchSeen or Gone goes out, its journal is read: what is written there and koalad may not have goes
+first as ParametersDone, then what it held and had not done as ParametersBack. Its directory stays until then.
+"""
+
+from typing import Any, List
+
+from koalapy_adapters.batch.protocol import ENDED
+from koalapy_adapters.batch.text import is_launcher
+from koalapy_adapters.kcm.state.actions import JournalRead, ReadJournal
+from koalapy_adapters.kcm.state.attempt import Attempt, Core
+from koalapy_adapters.kcm.state.cleanup import forget
+from koalapy_adapters.kcm.state.inventory import UNUSED, Launcher, Supply
+from koalapy_adapters.kcm.state.ranges import ranges_of
+from koalapy_adapters.kcm.sweeps import results
+from koalapy_adapters.messages import BatchSeen, Gone, Report
+
+
+def tell(core: Core, now: int, tag: str, body: Any) -> List[Any]:
+    """Tell koalad something of an attempt: at once, unless it is of a Launcher that has ended."""
+    if not is_launcher(tag):
+        return core.outbox.put(now, body)
+    launcher = core.sweeps.launcher(tag)
+    if launcher.over or not (launcher.ends or _is_end(body)):
+        return core.outbox.put(now, body)
+    launcher.ends.append(body)
+    return close(core, now, launcher)
+
+
+def asked_to_forget(core: Core, now: int, attempt: Attempt, id: int) -> List[Any]:
+    """koalad has recorded its end; its journal may still be wanted."""
+    launcher = core.sweeps.launchers.get(attempt.tag)
+    if launcher is None or launcher.over:
+        return forget(attempt, [id])
+    launcher.forgets.append(id)
+    return close(core, now, launcher)
+
+
+def named(core: Core, now: int, launcher: Launcher) -> List[Any]:
+    """koalad has said that it may hold something. If its end was told before, there is still its journal."""
+    attempt = core.attempts.get(launcher.tag)
+    if launcher.over and not launcher.placed:
+        launcher.over = False  # so that its directory stays
+        return _read(core, launcher)
+    return close(core, now, launcher) if attempt is not None and launcher.ending else []
+
+
+def close(core: Core, now: int, launcher: Launcher) -> List[Any]:
+    """It has ended. What it held is known, or in its journal, or koalad has yet to say of which sweep it is."""
+    supply = core.sweeps.supply_of(launcher)
+    if launcher.reading or launcher.read_at is not None:
+        return []
+    if supply is None:
+        return _finish(core, now, launcher) if core.sweeps.caught_up else []
+    actions = results.flush(core, now, launcher, supply)
+    if launcher.placed and not launcher.hands:
+        return actions + _finish(core, now, launcher)
+    return actions + _read(core, launcher)
+
+
+def journal_read(core: Core, now: int, outcome: JournalRead) -> List[Any]:
+    launcher, attempt = core.sweeps.launchers.get(outcome.tag), core.attempts.get(outcome.tag)
+    if launcher is None or attempt is None or not launcher.reading:
+        return []
+    launcher.reading = False
+    supply = core.sweeps.supply_of(launcher)
+    if outcome.error is not None or supply is None:
+        launcher.read_at = launcher.read_backoff.after(now)
+        core.sweeps.wait_for_launcher(launcher)
+        return []
+    rows = [row for row in results.mapped(attempt, outcome.results) if _may_have(launcher, supply, row[0])]
+    actions = results.gather(core, now, launcher, supply, rows) + results.flush(core, now, launcher, supply)
+    actions += _hand_back(core, now, launcher, supply, outcome.there)
+    supply.place(launcher)
+    return actions + _finish(core, now, launcher)
+
+
+def tick(core: Core, now: int, launcher: Launcher) -> List[Any]:
+    if launcher.read_at is not None and launcher.read_at <= now:
+        launcher.read_at = None
+        return _read(core, launcher)
+    return []
+
+
+def caught_up(core: Core, now: int) -> List[Any]:
+    """koalad has named all the Launchers that it wants to hear more of."""
+    ending = [launcher for launcher in core.sweeps.launchers.values() if launcher.ending]
+    return [action for launcher in ending for action in close(core, now, launcher)]
+
+
+def _read(core: Core, launcher: Launcher) -> List[Any]:
+    supply = core.sweeps.supplies[launcher.sweep]
+    wanted = set(launcher.hands) if launcher.placed else supply.unplaced.union(launcher.hands)
+    launcher.reading = True
+    return [ReadJournal(launcher.tag, ranges_of(sorted(wanted)))]
+
+
+def _hand_back(core: Core, now: int, launcher: Launcher, supply: Supply, there: bool) -> List[Any]:
+    """What it held when it ended. Which of that it had begun nobody knows: the first, as many as it ran at a time."""
+    held = supply.returned(launcher, list(launcher.hands))
+    if not held:
+        return []
+    running = launcher.running or launcher.slots or len(held)
+    return results.give_back(core, now, supply, held, held[:running] if there else held)
+
+
+def _finish(core: Core, now: int, launcher: Launcher) -> List[Any]:
+    """Now its end may be told."""
+    ends, launcher.ends = launcher.ends, []
+    ids, launcher.forgets = launcher.forgets, []
+    launcher.over, launcher.wanted = True, 0
+    core.sweeps.doing.pop(launcher.tag, None)
+    _look_at_credit(core, now, launcher)
+    actions = [action for body in ends for action in core.outbox.put(now, body)]
+    attempt = core.attempts.get(launcher.tag)
+    return actions + (forget(attempt, ids) if ids and attempt is not None else [])
+
+
+def _look_at_credit(core: Core, now: int, launcher: Launcher) -> None:
+    """It may have been the last that was there for it."""
+    supply = core.sweeps.supply_of(launcher)
+    if supply is not None and supply.credit and supply.idle_at is None:
+        supply.idle_at = now + UNUSED
+        core.sweeps.wait_for_supply(supply)
+
+
+def _may_have(launcher: Launcher, supply: Supply, number: int) -> bool:
+    return number in launcher.hands or number in supply.unplaced
+
+
+def _is_end(body: Any) -> bool:
+    if isinstance(body, Report):
+        return body.phase == "ended"
+    return isinstance(body, Gone) or (isinstance(body, BatchSeen) and body.state == ENDED)
