@@ -77,9 +77,9 @@ def schedule(
 ) -> Pass:
     """One pass over the wait queue, head first. A job that does not fit keeps its position and counts nothing.
 
-    Only jobs are looked at of which something can be decided, and only those at the position `since` or behind it, where
-    one is given. The queueing policy is asked before each of them, with all that is nearer to the head; once it has
-    said no, it would say no of whoever comes after.
+    Only jobs are looked at of which something can be decided, and only those at the position `since` or behind it,
+    where one is given. The queueing policy is asked before each of them, with all that is nearer to the head; once it
+    has said no, it would say no of whoever comes after.
 
     A job whose clusters are out of reach, or too small for it while nodes are down, is passed freely under any policy
     that lets jobs pass: it does not wait for processors that a passing job would take.
