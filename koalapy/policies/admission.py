@@ -11,7 +11,7 @@ from koalapy.model.counts import counted_as
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Crowd:
+class AdmissionState:
     """`active`, `waiting`: the nodes that each active and each waiting runner has a use for, the oldest first.
 
     `predicted`: the nodes that sweeps can expect to hold grid-wide in the time to come, what they hold now included.
@@ -26,15 +26,15 @@ class Crowd:
     nodes_per_runner: int
 
 
-AdmissionPolicy = Callable[[Crowd], int]
+AdmissionPolicy = Callable[[AdmissionState], int]
 
 
-def by_hand(crowd: Crowd) -> int:
+def by_hand(crowd: AdmissionState) -> int:
     """No more than the grid file's maximum."""
     return len(crowd.waiting) if crowd.most is None else max(0, min(len(crowd.waiting), crowd.most - len(crowd.active)))
 
 
-def dynamic(crowd: Crowd) -> int:
+def dynamic(crowd: AdmissionState) -> int:
     """As many as will have their nodes if the prediction holds, one at least; never more than the maximum."""
     admitted = 0
     taken = sum(min(wants, crowd.nodes_per_runner) for wants in crowd.active)
@@ -47,7 +47,7 @@ def dynamic(crowd: Crowd) -> int:
     return admitted
 
 
-def wrong_admission(answer: int, crowd: Crowd) -> str:
+def admission_error(answer: int, crowd: AdmissionState) -> str:
     """What is wrong with an answer, as the end of a sentence; '' if nothing is."""
     if not isinstance(answer, int) or isinstance(answer, bool) or not 0 <= answer <= len(crowd.waiting):
         return f"it admits {answer} of {counted_as(len(crowd.waiting), 'waiting sweep')}"

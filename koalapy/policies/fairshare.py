@@ -6,193 +6,193 @@ has fewest, the older first among equals; all is shared out anew by moving no mo
 
 from collections.abc import Callable, Mapping, Sequence
 
-from koalapy.policies.ledger import Ledger, Party, Rank, alone, levels, poorest_first, richest_first, users
-from koalapy.policies.shares import Claimant, FairShare, Nodes, Site
+from koalapy.policies.node_counts import Group, NodeCounts, Rank, alone, levels, poorest_first, richest_first, users
+from koalapy.policies.shares import ClusterShare, FairShare, Nodes, RunnerShare
 
 
-def _share_all(claimants: Sequence[Claimant], sites: Sequence[Site], anew: bool) -> Nodes:
+def _share_all(runners: Sequence[RunnerShare], shares: Sequence[ClusterShare], anew: bool) -> Nodes:
     """Equal numbers grid-wide. What was taken goes back to whom it was taken from before anything is shared."""
-    ledger, parties = Ledger(claimants, sites, anew), users(claimants)
-    owed = {} if anew else {each.sweep: dict(each.owed) for each in claimants}
+    counts, groups = NodeCounts(runners, shares, anew), users(runners)
+    owed = {} if anew else {each.sweep: dict(each.owed) for each in runners}
 
-    def rank(party: Party) -> tuple[int, ...]:
+    def rank(group: Group) -> tuple[int, ...]:
         """With what it is owed: whoever gets that back one day gets nothing in its place."""
-        return (ledger.grid_wide(party) + sum(sum(owed.get(each.sweep, {}).values()) for each in party),)
+        return (counts.grid_wide(group) + sum(sum(owed.get(each.sweep, {}).values()) for each in group),)
 
     def hand_out() -> None:
-        while grown := _growth(ledger, parties, rank):
-            ledger.give(*grown)
+        while grown := _growth(counts, groups, rank):
+            counts.give(*grown)
 
     def even_out() -> None:
-        for level in levels(parties):
-            _even_out(ledger, level, rank, _where_it_holds(ledger))
+        for level in levels(groups):
+            _even_out(counts, level, rank, _where_it_holds(counts))
 
-    for cluster in ledger.free:
-        _give_back(ledger, parties, cluster, owed)
-    return _settled(ledger, hand_out, even_out, anew)
+    for cluster in counts.free:
+        _give_back(counts, groups, cluster, owed)
+    return _distribute(counts, hand_out, even_out, anew)
 
 
-def _share_persite(claimants: Sequence[Claimant], sites: Sequence[Site], anew: bool) -> Nodes:
+def _share_persite(runners: Sequence[RunnerShare], shares: Sequence[ClusterShare], anew: bool) -> Nodes:
     """Equal numbers on every cluster. Nodes left over go to whoever has fewest grid-wide."""
-    ledger, parties = Ledger(claimants, sites, anew), users(claimants)
+    counts, groups = NodeCounts(runners, shares, anew), users(runners)
 
     def hand_out() -> None:
-        for cluster in ledger.free:
-            _fill_equally(ledger, parties, cluster)
-        for cluster in ledger.free:
-            _fill(ledger, parties, cluster)
+        for cluster in counts.free:
+            _fill_equally(counts, groups, cluster)
+        for cluster in counts.free:
+            _fill(counts, groups, cluster)
 
     def even_out() -> None:
-        for level in levels(parties):
-            for cluster in ledger.free:
-                _even_out(ledger, level, _on(ledger, cluster), _only_where(ledger, cluster))
-            _even_out(ledger, level, _grid_wide(ledger), _where_it_has_more(ledger))
+        for level in levels(groups):
+            for cluster in counts.free:
+                _even_out(counts, level, _on(counts, cluster), _only_where(counts, cluster))
+            _even_out(counts, level, _grid_wide(counts), _where_it_has_more(counts))
 
-    return _settled(ledger, hand_out, even_out, anew)
+    return _distribute(counts, hand_out, even_out, anew)
 
 
-def _reclaim_all(claimants: Sequence[Claimant], cluster: str, nodes: int) -> Mapping[int, int]:
+def _reclaim_all(runners: Sequence[RunnerShare], cluster: str, nodes: int) -> Mapping[int, int]:
     """From whoever has most grid-wide, of those that have some here."""
-    ledger = Ledger(claimants)
-    return _taken(ledger, users(claimants), cluster, nodes, _grid_wide(ledger))
+    counts = NodeCounts(runners)
+    return _taken(counts, users(runners), cluster, nodes, _grid_wide(counts))
 
 
-def _reclaim_persite(claimants: Sequence[Claimant], cluster: str, nodes: int) -> Mapping[int, int]:
+def _reclaim_persite(runners: Sequence[RunnerShare], cluster: str, nodes: int) -> Mapping[int, int]:
     """From whoever has most on this cluster; among equals from whoever has most grid-wide."""
-    ledger = Ledger(claimants)
-    return _taken(ledger, users(claimants), cluster, nodes, _on(ledger, cluster))
+    counts = NodeCounts(runners)
+    return _taken(counts, users(runners), cluster, nodes, _on(counts, cluster))
 
 
 EQUIPARTITION_ALL = FairShare(_share_all, _reclaim_all)
 EQUIPARTITION_PERSITE = FairShare(_share_persite, _reclaim_persite)
 
-Places = Callable[[Party, Party], list[str]]  # clusters on which the first could give the second a node, the best first
+Places = Callable[[Group, Group], list[str]]  # clusters on which the first could give the second a node, the best first
 
 
-def _settled(ledger: Ledger, hand_out: Callable[[], None], even_out: Callable[[], None], anew: bool) -> Nodes:
+def _distribute(counts: NodeCounts, hand_out: Callable[[], None], even_out: Callable[[], None], anew: bool) -> Nodes:
     """Whoever gives up a node may have a use for a free one that was of none to it before."""
     hand_out()
     before = None
-    while anew and before != ledger.free:
-        before = dict(ledger.free)
+    while anew and before != counts.free:
+        before = dict(counts.free)
         even_out()
         hand_out()
-    return ledger.nodes
+    return counts.nodes
 
 
-def _grid_wide(ledger: Ledger) -> Rank:
-    return lambda party: (ledger.grid_wide(party),)
+def _grid_wide(counts: NodeCounts) -> Rank:
+    return lambda group: (counts.grid_wide(group),)
 
 
-def _on(ledger: Ledger, cluster: str) -> Rank:
-    return lambda party: (ledger.on(party, cluster), ledger.grid_wide(party))
+def _on(counts: NodeCounts, cluster: str) -> Rank:
+    return lambda group: (counts.on(group, cluster), counts.grid_wide(group))
 
 
-def _give_back(ledger: Ledger, parties: Sequence[Party], cluster: str, owed: dict[int, dict[str, int]]) -> None:
+def _give_back(counts: NodeCounts, groups: Sequence[Group], cluster: str, owed: dict[int, dict[str, int]]) -> None:
     """Each node to whoever is owed most of them there."""
-    while ledger.free[cluster]:
+    while counts.free[cluster]:
         creditors = [
-            each.sweep for party in parties for each in ledger.takers(party, cluster) if _owed(owed, each, cluster)
+            each.sweep for group in groups for each in counts.takers(group, cluster) if _owed(owed, each, cluster)
         ]
         if not creditors:
             return
         sweep = max(creditors, key=lambda sweep: owed[sweep][cluster])
         owed[sweep][cluster] -= 1
-        ledger.give(sweep, cluster)
+        counts.give(sweep, cluster)
 
 
-def _owed(owed: Mapping[int, Mapping[str, int]], claimant: Claimant, cluster: str) -> int:
-    return owed.get(claimant.sweep, {}).get(cluster, 0)
+def _owed(owed: Mapping[int, Mapping[str, int]], runner: RunnerShare, cluster: str) -> int:
+    return owed.get(runner.sweep, {}).get(cluster, 0)
 
 
-def _growth(ledger: Ledger, parties: Sequence[Party], rank: Rank) -> tuple[int, str] | None:
+def _growth(counts: NodeCounts, groups: Sequence[Group], rank: Rank) -> tuple[int, str] | None:
     """Who gets a node next, and where; None: nobody can."""
-    for party in poorest_first(parties, rank):
-        for one in poorest_first(alone(party), rank):
-            open_to_it = [cluster for cluster, free in ledger.free.items() if free and ledger.takers(one, cluster)]
+    for group in poorest_first(groups, rank):
+        for one in poorest_first(alone(group), rank):
+            open_to_it = [cluster for cluster, free in counts.free.items() if free and counts.takers(one, cluster)]
             if open_to_it:
-                return one[0].sweep, min(open_to_it, key=lambda cluster: _strangeness(ledger, one, parties, cluster))
+                return one[0].sweep, min(open_to_it, key=lambda cluster: _growth_cost(counts, one, groups, cluster))
     return None
 
 
-def _strangeness(ledger: Ledger, one: Party, parties: Sequence[Party], cluster: str) -> tuple[int, bool, int]:
+def _growth_cost(counts: NodeCounts, one: Group, groups: Sequence[Group], cluster: str) -> tuple[int, bool, int]:
     """A runner grows where it is already, else where nobody is: its files then have to go to fewer clusters."""
-    shared = any(ledger.on(party, cluster) for party in parties)
-    return -ledger.on(one, cluster), shared, -ledger.free[cluster]
+    shared = any(counts.on(group, cluster) for group in groups)
+    return -counts.on(one, cluster), shared, -counts.free[cluster]
 
 
-def _fill_equally(ledger: Ledger, parties: Sequence[Party], cluster: str) -> None:
+def _fill_equally(counts: NodeCounts, groups: Sequence[Group], cluster: str) -> None:
     """A node to each of those that have fewest here, as long as there are enough for all of them."""
-    while takers := [party for party in parties if ledger.takers(party, cluster)]:
-        fewest = min(ledger.on(party, cluster) for party in takers)
-        poor = [party for party in takers if ledger.on(party, cluster) == fewest]
-        if len(poor) > ledger.free[cluster]:
+    while takers := [group for group in groups if counts.takers(group, cluster)]:
+        fewest = min(counts.on(group, cluster) for group in takers)
+        poor = [group for group in takers if counts.on(group, cluster) == fewest]
+        if len(poor) > counts.free[cluster]:
             return
-        for party in poor:
-            ledger.give(_poorest_taker(ledger, party, cluster), cluster)
+        for group in poor:
+            counts.give(_poorest_taker(counts, group, cluster), cluster)
 
 
-def _fill(ledger: Ledger, parties: Sequence[Party], cluster: str) -> None:
-    while ledger.free[cluster]:
-        takers = [party for party in parties if ledger.takers(party, cluster)]
+def _fill(counts: NodeCounts, groups: Sequence[Group], cluster: str) -> None:
+    while counts.free[cluster]:
+        takers = [group for group in groups if counts.takers(group, cluster)]
         if not takers:
             return
-        ledger.give(_poorest_taker(ledger, min(takers, key=_on(ledger, cluster)), cluster), cluster)
+        counts.give(_poorest_taker(counts, min(takers, key=_on(counts, cluster)), cluster), cluster)
 
 
-def _even_out(ledger: Ledger, parties: Sequence[Party], rank: Rank, places: Places) -> None:
-    while move := _next_move(ledger, parties, rank, places):
-        ledger.move(*move)
+def _even_out(counts: NodeCounts, groups: Sequence[Group], rank: Rank, places: Places) -> None:
+    while move := _next_move(counts, groups, rank, places):
+        counts.move(*move)
 
 
-def _next_move(ledger: Ledger, parties: Sequence[Party], rank: Rank, places: Places) -> tuple[int, int, str] | None:
+def _next_move(counts: NodeCounts, groups: Sequence[Group], rank: Rank, places: Places) -> tuple[int, int, str] | None:
     """From the richest to the poorest that it can give a node to. A lead of one would only change hands."""
-    for giver in richest_first(parties, rank):
-        for taker in poorest_first(parties, rank):
+    for giver in richest_first(groups, rank):
+        for taker in poorest_first(groups, rank):
             if rank(giver)[0] - rank(taker)[0] < 2:
                 break
             for cluster in places(giver, taker):
-                return _richest_holder(ledger, giver, cluster), _poorest_taker(ledger, taker, cluster), cluster
+                return _richest_holder(counts, giver, cluster), _poorest_taker(counts, taker, cluster), cluster
     return None
 
 
-def _where_it_holds(ledger: Ledger) -> Places:
+def _where_it_holds(counts: NodeCounts) -> Places:
     """Best where the taker is already, then where the giver has most."""
 
-    def places(giver: Party, taker: Party) -> list[str]:
-        common = [each for each in ledger.free if ledger.holders(giver, each) and ledger.takers(taker, each)]
-        return sorted(common, key=lambda cluster: (-ledger.on(taker, cluster), -ledger.on(giver, cluster)))
+    def places(giver: Group, taker: Group) -> list[str]:
+        common = [each for each in counts.free if counts.holders(giver, each) and counts.takers(taker, each)]
+        return sorted(common, key=lambda cluster: (-counts.on(taker, cluster), -counts.on(giver, cluster)))
 
     return places
 
 
-def _only_where(ledger: Ledger, cluster: str) -> Places:
-    return lambda giver, taker: [cluster] if ledger.takers(taker, cluster) else []
+def _only_where(counts: NodeCounts, cluster: str) -> Places:
+    return lambda giver, taker: [cluster] if counts.takers(taker, cluster) else []
 
 
-def _where_it_has_more(ledger: Ledger) -> Places:
+def _where_it_has_more(counts: NodeCounts) -> Places:
     """So that the two keep equal parts of the cluster: what changes hands is a node left over."""
     return lambda giver, taker: [
-        each for each in ledger.free if ledger.on(giver, each) > ledger.on(taker, each) and ledger.takers(taker, each)
+        each for each in counts.free if counts.on(giver, each) > counts.on(taker, each) and counts.takers(taker, each)
     ]
 
 
-def _taken(ledger: Ledger, parties: Sequence[Party], cluster: str, nodes: int, rank: Rank) -> Mapping[int, int]:
+def _taken(counts: NodeCounts, groups: Sequence[Group], cluster: str, nodes: int, rank: Rank) -> Mapping[int, int]:
     """One by one from the richest, the younger first among equals."""
     taken: dict[int, int] = {}
     for _ in range(nodes):
-        holders = [party for party in parties if ledger.holders(party, cluster)]
+        holders = [group for group in groups if counts.holders(group, cluster)]
         if not holders:
             break
-        sweep = _richest_holder(ledger, richest_first(holders, rank)[0], cluster)
-        ledger.take(sweep, cluster)
+        sweep = _richest_holder(counts, richest_first(holders, rank)[0], cluster)
+        counts.take(sweep, cluster)
         taken[sweep] = taken.get(sweep, 0) + 1
     return taken
 
 
-def _poorest_taker(ledger: Ledger, party: Party, cluster: str) -> int:
-    return poorest_first(alone(ledger.takers(party, cluster)), _on(ledger, cluster))[0][0].sweep
+def _poorest_taker(counts: NodeCounts, group: Group, cluster: str) -> int:
+    return poorest_first(alone(counts.takers(group, cluster)), _on(counts, cluster))[0][0].sweep
 
 
-def _richest_holder(ledger: Ledger, party: Party, cluster: str) -> int:
-    return richest_first(list(alone(ledger.holders(party, cluster))), _on(ledger, cluster))[0][0].sweep
+def _richest_holder(counts: NodeCounts, group: Group, cluster: str) -> int:
+    return richest_first(list(alone(counts.holders(group, cluster))), _on(counts, cluster))[0][0].sweep

@@ -14,7 +14,7 @@ from koalapy.model.units import Duration, Instant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
+class ClusterNodes:
     """A cluster as a policy sees it, in nodes. `total`: all there are; `idle`: wholly free, and promised to nobody.
 
     `held` is what sweeps hold, `waiting` counts others' jobs that wait for resources. `utc_offset`: how far the clock
@@ -30,7 +30,7 @@ class Sight:
     rules: Scavenge
 
 
-IdlenessPolicy = Callable[[Sight], int]
+IdlenessPolicy = Callable[[ClusterNodes], int]
 
 
 class Allowance(int):
@@ -44,7 +44,7 @@ class Allowance(int):
         return found
 
 
-def site_rules(sight: Sight) -> int:
+def site_rules(sight: ClusterNodes) -> int:
     """As the grid file says of the cluster: its hours, the share that must be idle, the most nodes.
 
     Outside the hours none. A share that is idle no more, or a waiting local job, stops growth only: what the job lacks
@@ -65,7 +65,7 @@ def site_rules(sight: Sight) -> int:
     return found if most is None or found < most else Allowance(most, f"sweeps may hold {most} of its nodes, no more")
 
 
-def any_idle(sight: Sight) -> int:
+def any_idle(sight: ClusterNodes) -> int:
     """Whatever is idle while no local job waits."""
     return Allowance(sight.held, _WAITING) if sight.waiting else sight.held + sight.idle
 
@@ -73,7 +73,7 @@ def any_idle(sight: Sight) -> int:
 _WAITING = "others' jobs wait for its nodes"
 
 
-def wrong_allowance(answer: int, sight: Sight) -> str:
+def allowance_error(answer: int, sight: ClusterNodes) -> str:
     """What is wrong with an answer, as the end of a sentence; '' if nothing is."""
     if not isinstance(answer, int) or isinstance(answer, bool) or answer < 0:
         return f"it allows {counted_as(answer, 'node')}"

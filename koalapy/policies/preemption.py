@@ -41,7 +41,7 @@ def fewest_running(launchers: Sequence[Candidate]) -> Sequence[Candidate]:
     return sorted(launchers, key=lambda each: (each.running, -(each.pulled_at or 0), -each.launcher))
 
 
-def wrong_order(answer: Sequence[Candidate], launchers: Sequence[Candidate]) -> str:
+def order_error(answer: Sequence[Candidate], launchers: Sequence[Candidate]) -> str:
     """What is wrong with an answer, as the end of a sentence; '' if nothing is."""
     named = [each.launcher for each in answer]
     if sorted(named) != sorted(each.launcher for each in launchers):

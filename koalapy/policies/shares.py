@@ -7,11 +7,11 @@ from koalapy.model.counts import counted_as
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claimant:
+class RunnerShare:
     """An active runner. `wants`: the nodes that it has a use for, grid-wide, those it holds included.
 
     `holds`: its Launchers' nodes on each cluster, without those that were asked to go. `owed`: nodes that were taken
-    from it there for others' jobs since all was last shared out anew. It takes none on a cluster of `barred`.
+    from it there for others' jobs since all was last shared out anew. It takes none on a cluster of `excluded`.
     """
 
     sweep: int
@@ -19,32 +19,32 @@ class Claimant:
     wants: int
     holds: Mapping[str, int] = field(default_factory=dict)
     owed: Mapping[str, int] = field(default_factory=dict)
-    barred: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
+class ClusterShare:
     """A cluster's nodes that runners may have besides those they hold, as its idleness policy allows.
 
     `idle` can be had now. `coming` will be free once Launchers have gone that make room for other runners; it counts
-    only where all is shared out anew, so that nobody is asked to go for it twice. `closed`: nobody may grow there, so
+    only where all is shared out anew, so that nobody is asked to go for it twice. `excluded`: nobody may grow there, so
     that nobody has to shrink there for another either.
     """
 
     cluster: str
     idle: int
     coming: int = 0
-    closed: bool = False
+    excluded: bool = False
 
 
 Nodes = Mapping[int, Mapping[str, int]]  # of each sweep, on each cluster
 
 # (runners, clusters, anew) -> the nodes that each runner should have, on every cluster where it should have any.
 # `anew`: the set of runners has changed, and some may have to shrink; else nobody is given less than it holds.
-Share = Callable[[Sequence[Claimant], Sequence[Site], bool], Nodes]
+Share = Callable[[Sequence[RunnerShare], Sequence[ClusterShare], bool], Nodes]
 
 # (runners, cluster, nodes) -> how many each runner gives up there, for jobs that are no sweeps.
-Reclaim = Callable[[Sequence[Claimant], str, int], Mapping[int, int]]
+Reclaim = Callable[[Sequence[RunnerShare], str, int], Mapping[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,22 +55,22 @@ class FairShare:
     reclaim: Reclaim
 
 
-def wrong_share(answer: Nodes, claimants: Sequence[Claimant], sites: Sequence[Site], anew: bool) -> str:
+def share_error(answer: Nodes, runners: Sequence[RunnerShare], shares: Sequence[ClusterShare], anew: bool) -> str:
     """What is wrong with a `share`, as the end of a sentence; '' if nothing is."""
-    runners = {each.sweep: each for each in claimants}
+    by_sweep = {each.sweep: each for each in runners}
     for sweep, nodes in answer.items():
-        if sweep not in runners:
+        if sweep not in by_sweep:
             return f"it names sweep {sweep}, which is not active"
-        if wrong := _wrong_nodes(nodes, runners[sweep], {site.cluster for site in sites}):
+        if wrong := _nodes_error(nodes, by_sweep[sweep], {share.cluster for share in shares}):
             return f"it gives sweep {sweep} {wrong}"
-    if not anew and (less := [each.sweep for each in claimants if _shrinks(each, answer.get(each.sweep, {}))]):
+    if not anew and (less := [each.sweep for each in runners if _shrinks(each, answer.get(each.sweep, {}))]):
         return f"it shrinks sweep {less[0]}, though the runners are the same"
-    return next(filter(None, (_overfull(answer, claimants, site, anew) for site in sites)), "")
+    return next(filter(None, (_overfull(answer, runners, share, anew) for share in shares)), "")
 
 
-def wrong_reclaim(answer: Mapping[int, int], claimants: Sequence[Claimant], cluster: str, nodes: int) -> str:
+def reclaim_error(answer: Mapping[int, int], runners: Sequence[RunnerShare], cluster: str, nodes: int) -> str:
     """What is wrong with a `reclaim`, as the end of a sentence; '' if nothing is."""
-    held = {each.sweep: each.holds.get(cluster, 0) for each in claimants}
+    held = {each.sweep: each.holds.get(cluster, 0) for each in runners}
     for sweep, count in answer.items():
         if not _is_count(count) or count > held.get(sweep, 0):
             return (
@@ -81,25 +81,25 @@ def wrong_reclaim(answer: Mapping[int, int], claimants: Sequence[Claimant], clus
     return "" if taken == enough else f"it takes {counted_as(taken, 'node')} on {cluster}, where {enough} must be taken"
 
 
-def _wrong_nodes(nodes: Mapping[str, int], runner: Claimant, clusters: set[str]) -> str:
+def _nodes_error(nodes: Mapping[str, int], runner: RunnerShare, clusters: set[str]) -> str:
     for cluster, count in nodes.items():
         if not _is_count(count) or (count and cluster not in clusters | set(runner.holds)):
             return f"{counted_as(count, 'node')} on {cluster}"
-        if cluster in runner.barred and count > runner.holds.get(cluster, 0):
+        if cluster in runner.excluded and count > runner.holds.get(cluster, 0):
             return f"{counted_as(count, 'node')} on {cluster}, where it may not grow"
     total, most = sum(nodes.values()), max(runner.wants, sum(runner.holds.values()))
     return f"{counted_as(total, 'node')}, where it has a use for {most}" if total > most else ""
 
 
-def _shrinks(runner: Claimant, nodes: Mapping[str, int]) -> bool:
+def _shrinks(runner: RunnerShare, nodes: Mapping[str, int]) -> bool:
     return any(nodes.get(cluster, 0) < held for cluster, held in runner.holds.items())
 
 
-def _overfull(answer: Nodes, claimants: Sequence[Claimant], site: Site, anew: bool) -> str:
-    there = sum(nodes.get(site.cluster, 0) for nodes in answer.values())
-    held = sum(each.holds.get(site.cluster, 0) for each in claimants)
-    most = held if site.closed else held + site.idle + (site.coming if anew else 0)
-    return f"it gives away {counted_as(there, 'node')} on {site.cluster}, which has {most}" if there > most else ""
+def _overfull(answer: Nodes, runners: Sequence[RunnerShare], share: ClusterShare, anew: bool) -> str:
+    there = sum(nodes.get(share.cluster, 0) for nodes in answer.values())
+    held = sum(each.holds.get(share.cluster, 0) for each in runners)
+    most = held if share.excluded else held + share.idle + (share.coming if anew else 0)
+    return f"it gives away {counted_as(there, 'node')} on {share.cluster}, which has {most}" if there > most else ""
 
 
 def _is_count(value: object) -> bool:

@@ -27,10 +27,10 @@ class Pool:
 Feed = Callable[[Pool, str, int], Intervals]
 
 # (pool, clusters) -> those of the clusters where the sweep takes no further nodes.
-Avoid = Callable[[Pool, Sequence[str]], Sequence[str]]
+Exclude = Callable[[Pool, Sequence[str]], Sequence[str]]
 
 
-def _nowhere(pool: Pool, clusters: Sequence[str]) -> Sequence[str]:
+def _none(pool: Pool, clusters: Sequence[str]) -> Sequence[str]:
     return ()
 
 
@@ -39,7 +39,7 @@ class SweepOrder:
     """The order of a sweep's parameters, and the clusters that it stays away from."""
 
     feed: Feed
-    avoid: Avoid = _nowhere
+    exclude: Exclude = _none
 
 
 def _in_order(pool: Pool, cluster: str, most: int) -> Intervals:
@@ -66,7 +66,7 @@ BACK_HOME = SweepOrder(_back_home)
 SHIPPED: Mapping[str, SweepOrder] = {"in-order": IN_ORDER, "back-home": BACK_HOME}
 
 
-def wrong_feed(answer: Intervals, pool: Pool, most: int) -> str:
+def feed_error(answer: Intervals, pool: Pool, most: int) -> str:
     """What is wrong with a feed, as the end of a sentence; '' if nothing is."""
     if not isinstance(answer, Intervals):
         return f"it feeds {type(answer).__name__}, not Intervals"
@@ -75,7 +75,7 @@ def wrong_feed(answer: Intervals, pool: Pool, most: int) -> str:
     return f"it feeds {counted_as(len(answer), 'parameter')}, more than {most}" if len(answer) > most else ""
 
 
-def wrong_avoidance(answer: Sequence[str], clusters: Sequence[str]) -> str:
+def exclusion_error(answer: Sequence[str], clusters: Sequence[str]) -> str:
     """What is wrong with what is avoided, as the end of a sentence; '' if nothing is."""
     strangers = [each for each in answer if each not in clusters]
     return f"it avoids {strangers[0]}, which is not a cluster of the grid" if strangers else ""

@@ -8,7 +8,7 @@ from koalapy.core.launchers import runner_of
 from koalapy.model.job import Job
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant
-from koalapy.policies.admission import AdmissionPolicy, Crowd, wrong_admission
+from koalapy.policies.admission import AdmissionPolicy, AdmissionState, admission_error
 from koalapy.scavenging.policy_calls import call_policy
 from koalapy.scavenging.shares import nodes_wanted
 
@@ -26,7 +26,7 @@ def admit(
     predicted: float,
 ) -> None:
     """`waiting`: in turn. Where the policy fails nobody begins, unless nobody has begun."""
-    crowd = Crowd(
+    crowd = AdmissionState(
         active=tuple(nodes_wanted(core, job) for job in active),
         waiting=tuple(nodes_wanted(core, job) for job in waiting),
         predicted=predicted,
@@ -34,7 +34,7 @@ def admit(
         nodes_per_runner=core.settings.scavenging.nodes_per_runner,
     )
     without = 0 if active else 1
-    count, wrong = call_policy(lambda: policy(crowd), lambda found: wrong_admission(found, crowd), without)
+    count, wrong = call_policy(lambda: policy(crowd), lambda found: admission_error(found, crowd), without)
     for number, job in enumerate(waiting[:count], start=len(active) + 1):
         core.records.put(_begun(now, job))
         core.records.note(now, job.id, "sweep_admitted", runners=number)

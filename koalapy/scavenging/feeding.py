@@ -12,7 +12,7 @@ from koalapy.model.intervals import NONE, Intervals
 from koalapy.model.job import Job
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant
-from koalapy.policies.sweep_order import Pool, SweepOrder, wrong_avoidance, wrong_feed
+from koalapy.policies.sweep_order import Pool, SweepOrder, exclusion_error, feed_error
 from koalapy.scavenging import policy_calls
 from koalapy.scavenging.parameters import joined, put_runner, sweep_of, without
 from koalapy.scavenging.pilots import slots_of
@@ -66,7 +66,7 @@ def avoided(
     """Where the sweep takes no further nodes, and what is wrong with its order's answer, or ''."""
     pool = Pool(waiting=runner_of(sweep).pool, returned=dict(runner_of(sweep).returned), holds=held)
     nowhere: Sequence[str] = ()
-    return call_policy(lambda: order.avoid(pool, clusters), lambda found: wrong_avoidance(found, clusters), nowhere)
+    return call_policy(lambda: order.exclude(pool, clusters), lambda found: exclusion_error(found, clusters), nowhere)
 
 
 def slots_by_cluster(core: Core, sweep: Job) -> dict[str, int]:
@@ -104,7 +104,7 @@ def _chosen(
     """And what is wrong with the order's answer, or ''."""
     seen = Pool(waiting=pool, returned=dict(runner_of(sweep).returned), holds=slots)
     return call_policy(
-        lambda: order.feed(seen, cluster, most), lambda found: wrong_feed(found, seen, most), pool.lowest(most)
+        lambda: order.feed(seen, cluster, most), lambda found: feed_error(found, seen, most), pool.lowest(most)
     )
 
 

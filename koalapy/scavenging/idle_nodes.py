@@ -13,7 +13,7 @@ from koalapy.model.hours import offset_at
 from koalapy.model.learned import Learned
 from koalapy.model.settings import DYNAMIC
 from koalapy.model.units import Instant
-from koalapy.policies.idleness import Allowance, IdlenessPolicy, Sight, wrong_allowance
+from koalapy.policies.idleness import Allowance, ClusterNodes, IdlenessPolicy, allowance_error
 from koalapy.scavenging.policy_calls import call_policy
 from koalapy.scavenging.prediction import Prediction
 
@@ -102,7 +102,7 @@ def look(
     if not size:
         return _shut("no node of it was ever seen idle")
     idle = _idle(known, core.information.commitments) if seen else []
-    sight = Sight(
+    sight = ClusterNodes(
         total=max(1, state.total // size),
         idle=len(idle),
         held=held,
@@ -120,7 +120,7 @@ def _shut(why: str, held: int = 0) -> Nodes:
     return Nodes(allowed=held, closed=why, why=why)
 
 
-def _allowed(sight: Sight, idle: Sequence[int], policy: IdlenessPolicy) -> Nodes:
+def _allowed(sight: ClusterNodes, idle: Sequence[int], policy: IdlenessPolicy) -> Nodes:
     """A node may change hands where one of them, given back, might be taken again."""
     allowed, wrong = _ask(policy, sight)
     left = replace(sight, idle=sight.idle + 1, held=max(0, sight.held - 1))
@@ -136,8 +136,8 @@ def _words(allowed: int) -> str:
     return allowed.why if isinstance(allowed, Allowance) else ""
 
 
-def _ask(policy: IdlenessPolicy, sight: Sight) -> tuple[int, str]:
-    return call_policy(lambda: policy(sight), lambda found: wrong_allowance(found, sight), sight.held)
+def _ask(policy: IdlenessPolicy, sight: ClusterNodes) -> tuple[int, str]:
+    return call_policy(lambda: policy(sight), lambda found: allowance_error(found, sight), sight.held)
 
 
 def _idle(known: Known, commitments: Commitments) -> list[int]:

@@ -10,8 +10,8 @@ from koalapy.information.kis import Known
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job
 from koalapy.model.units import Instant
-from koalapy.policies.preemption import Candidate, PreemptionPolicy, wrong_order
-from koalapy.policies.shares import Claimant, FairShare, wrong_reclaim
+from koalapy.policies.preemption import Candidate, PreemptionPolicy, order_error
+from koalapy.policies.shares import FairShare, RunnerShare, reclaim_error
 from koalapy.scavenging.pilots import starts_until, stop_pilot
 from koalapy.scavenging.policy_calls import call_policy
 
@@ -31,19 +31,21 @@ def processors_short(core: Core, known: Known, launchers: Sequence[Job]) -> int:
     return max(0, wanted - idle - going) if wanted else 0
 
 
-def most_held(claimants: Sequence[Claimant], cluster: str, nodes: int, policy: FairShare) -> tuple[dict[int, int], str]:
+def most_held(
+    claimants: Sequence[RunnerShare], cluster: str, nodes: int, policy: FairShare
+) -> tuple[dict[int, int], str]:
     """How many each runner gives up; where the policy fails, the youngest runners first. And what is wrong with its
     answer, or ''."""
     otherwise: Mapping[int, int] = _youngest_first(claimants, cluster, nodes)
     found, wrong = call_policy(
         lambda: policy.reclaim(claimants, cluster, nodes),
-        lambda taken: wrong_reclaim(taken, claimants, cluster, nodes),
+        lambda taken: reclaim_error(taken, claimants, cluster, nodes),
         otherwise,
     )
     return {sweep: count for sweep, count in found.items() if count}, wrong
 
 
-def _youngest_first(claimants: Sequence[Claimant], cluster: str, nodes: int) -> dict[int, int]:
+def _youngest_first(claimants: Sequence[RunnerShare], cluster: str, nodes: int) -> dict[int, int]:
     taken: dict[int, int] = {}
     for each in reversed(claimants):
         taken[each.sweep] = min(nodes, each.holds.get(cluster, 0))
@@ -69,7 +71,7 @@ def first_to_go(core: Core, sweep: JobId, cluster: str, policy: PreemptionPolicy
     """Its Launchers there, in the order of the preemption policy; and what is wrong with its answer, or ''."""
     there = {each.id: each for each in staying(core.launchers.of(sweep)) if place(each).cluster == cluster}
     candidates: Sequence[Candidate] = [_candidate(core, each) for each in there.values()]
-    order, wrong = call_policy(lambda: policy(candidates), lambda found: wrong_order(found, candidates), candidates)
+    order, wrong = call_policy(lambda: policy(candidates), lambda found: order_error(found, candidates), candidates)
     return [there[JobId(each.launcher)] for each in order], wrong
 
 

@@ -13,7 +13,7 @@ from koalapy.model.request import ComponentRequest
 from koalapy.model.states import JobState
 from koalapy.model.units import MINUTE, Instant
 from koalapy.policies.scavenging import ScavengingPolicies
-from koalapy.policies.shares import Claimant, Site
+from koalapy.policies.shares import ClusterShare, RunnerShare
 from koalapy.policies.sweep_order import SweepOrder
 from koalapy.scavenging import (
     admission,
@@ -177,25 +177,26 @@ class Scavenger:
 
     # ---- shares
 
-    def _claimants(self, now: Instant) -> list[Claimant]:
+    def _claimants(self, now: Instant) -> list[RunnerShare]:
         return [self._claimant(now, sweep) for sweep in self._active()]
 
-    def _claimant(self, now: Instant, sweep: Job) -> Claimant:
+    def _claimant(self, now: Instant, sweep: Job) -> RunnerShare:
         barred = feasibility.barred(self._core, now, sweep, self._ground.idle)
         avoided, wrong = self._avoided(sweep)
         self._heed(now, sweep.id, "what its order stays away from", wrong)
         barred += avoided
-        return shares.claimant(self._core, sweep, tuple(dict.fromkeys(barred)))
+        return shares.runner_share(self._core, sweep, tuple(dict.fromkeys(barred)))
 
     def _avoided(self, sweep: Job) -> tuple[Sequence[str], str]:
         held = shares.holds(self._core.launchers.of(sweep.id))
         return feeding.avoided(self._order_of(sweep), sweep, held, list(self._core.information.clusters))
 
     def _share(self, now: Instant) -> None:
-        active, sites = self._active(), [self._site(now, name, each) for name, each in self._ground.nodes.items()]
-        anew = self._is_anew(sites)
+        active = self._active()
+        clusters = [self._cluster_share(now, name, each) for name, each in self._ground.nodes.items()]
+        anew = self._is_anew(clusters)
         claimants = self._claimants(now)
-        found, wrong = self._shares.turns(claimants, sites, anew)
+        found, wrong = self._shares.turns(claimants, clusters, anew)
         for sweep in active:
             self._heed(now, sweep.id, "the fair-share policy", wrong)
         idle = {name: list(each.idle) for name, each in self._ground.nodes.items()}
@@ -209,9 +210,9 @@ class Scavenger:
         for sweep in self._active() if anew else ():
             shares.cancel_owed(self._core, sweep.id)
 
-    def _is_anew(self, sites: Sequence[Site]) -> bool:
+    def _is_anew(self, clusters: Sequence[ClusterShare]) -> bool:
         """Whether all is to be shared out anew: the runners are others, or a cluster could not be when they were."""
-        closed = {site.cluster: None for site in sites if site.closed}
+        closed = {each.cluster: None for each in clusters if each.excluded}
         runners, self._shared_by = self._shared_by, self._active_ids()
         opened = any(name not in closed for name in self._unshared)
         anew = runners != self._shared_by or opened
@@ -224,10 +225,10 @@ class Scavenger:
         holes = feasibility.black_holes(self._core.records.jobs[turn.sweep], turn.cluster)
         return max(0, len(self._ground.nodes[turn.cluster].idle) - holes)
 
-    def _site(self, now: Instant, name: str, nodes: Nodes) -> Site:
+    def _cluster_share(self, now: Instant, name: str, nodes: Nodes) -> ClusterShare:
         there = self._core.launchers.on(name)
         coming = sum(1 for each in there if each.pilot is not None and each.pilot.stop_reason not in ("", "preempted"))
-        return shares.site(name, nodes, coming, self._core.pauses.active(now, name))
+        return shares.cluster_share(name, nodes, coming, self._core.pauses.active(now, name))
 
     def _grow(self, now: Instant, turn: shares.Turn, sizes: Sequence[int]) -> None:
         """On nodes of so many processors each."""

@@ -8,7 +8,7 @@ from koalapy.core.core import Core
 from koalapy.core.launchers import place, runner_of, staying
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job
-from koalapy.policies.shares import Claimant, FairShare, Site, wrong_share
+from koalapy.policies.shares import ClusterShare, FairShare, RunnerShare, share_error
 from koalapy.policies.shares import Nodes as Answer
 from koalapy.scavenging import parameters
 from koalapy.scavenging.idle_nodes import Nodes
@@ -32,20 +32,22 @@ class Shares:
 
     def __init__(self, policy: FairShare) -> None:
         self._policy = policy
-        self._asked: tuple[list[Claimant], list[Site], bool] | None = None
+        self._asked: tuple[list[RunnerShare], list[ClusterShare], bool] | None = None
         self._found: tuple[list[Turn], str] = [], ""
 
-    def turns(self, claimants: Sequence[Claimant], sites: Sequence[Site], anew: bool) -> tuple[list[Turn], str]:
+    def turns(
+        self, claimants: Sequence[RunnerShare], clusters: Sequence[ClusterShare], anew: bool
+    ) -> tuple[list[Turn], str]:
         """What is to change now, as far as nodes are idle; and what is wrong with the policy's answer, or ''."""
-        asked = within(claimants, sites), list(sites), anew
+        asked = within(claimants, clusters), list(clusters), anew
         if asked != self._asked:
             self._asked, self._found = asked, _turns(*asked, self._policy)
         return self._found
 
 
-def within(claimants: Sequence[Claimant], sites: Sequence[Site]) -> list[Claimant]:
+def within(claimants: Sequence[RunnerShare], clusters: Sequence[ClusterShare]) -> list[RunnerShare]:
     """Nobody wants more nodes than there are: what a sweep has left changes with every result, its share does not."""
-    there = sum(site.idle + site.coming for site in sites) + sum(sum(each.holds.values()) for each in claimants)
+    there = sum(each.idle + each.coming for each in clusters) + sum(sum(each.holds.values()) for each in claimants)
     return [replace(each, wants=min(each.wants, there)) for each in claimants]
 
 
@@ -58,15 +60,15 @@ def holds(launchers: Iterable[Job]) -> dict[str, int]:
     return held
 
 
-def claimant(core: Core, sweep: Job, barred: Sequence[str]) -> Claimant:
+def runner_share(core: Core, sweep: Job, excluded: Sequence[str]) -> RunnerShare:
     runner = runner_of(sweep)
-    return Claimant(
+    return RunnerShare(
         sweep=sweep.id,
         user=str(sweep.id) if core.settings.scavenging.personal else sweep.owner,
         wants=nodes_wanted(core, sweep),
         holds=holds(core.launchers.of(sweep.id)),
         owed=dict(runner.owed),
-        barred=tuple(barred),
+        excluded=tuple(excluded),
     )
 
 
@@ -76,20 +78,22 @@ def nodes_wanted(core: Core, sweep: Job) -> int:
     return min(MANY, -(-runner_of(sweep).left // min(slots))) if slots else 0
 
 
-def site(name: str, nodes: Nodes, coming: int, paused: bool) -> Site:
-    return Site(cluster=name, idle=0 if paused else len(nodes.idle), coming=coming, closed=paused or bool(nodes.closed))
+def cluster_share(name: str, nodes: Nodes, coming: int, paused: bool) -> ClusterShare:
+    return ClusterShare(
+        cluster=name, idle=0 if paused else len(nodes.idle), coming=coming, excluded=paused or bool(nodes.closed)
+    )
 
 
 def _turns(
-    claimants: Sequence[Claimant], sites: Sequence[Site], anew: bool, policy: FairShare
+    claimants: Sequence[RunnerShare], clusters: Sequence[ClusterShare], anew: bool, policy: FairShare
 ) -> tuple[list[Turn], str]:
     as_it_is: Answer = {each.sweep: dict(each.holds) for each in claimants}
     wanted, wrong = call_policy(
-        lambda: policy.share(claimants, sites, anew),
-        lambda found: wrong_share(found, claimants, sites, anew),
+        lambda: policy.share(claimants, clusters, anew),
+        lambda found: share_error(found, claimants, clusters, anew),
         as_it_is,
     )
-    idle = {each.cluster: each.idle for each in sites}
+    idle = {each.cluster: each.idle for each in clusters}
     found: list[Turn] = []
     for each in claimants:
         there = wanted.get(each.sweep, {})

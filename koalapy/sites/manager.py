@@ -5,7 +5,7 @@ from typing import Any
 
 from koalapy.model.units import Duration, Instant
 from koalapy.policies.delegation import DelegationPolicy, TargetPolicy
-from koalapy.sites import arrivals, delegation, leases, matchmaking, reports, words
+from koalapy.sites import arrivals, delegation, leases, matchmaking, messages, reports
 from koalapy.sites.network import SiteSettings
 from koalapy.sites.site import Site
 from koalapy.sites.usage import Usage
@@ -26,7 +26,7 @@ class SiteManager:
         self._delegate_at: Instant | None = None
         self._match_at: Instant | None = None
 
-    def handle(self, now: Instant, events: Sequence[words.Event]) -> list[words.Command]:
+    def handle(self, now: Instant, events: Sequence[messages.Event]) -> list[messages.Command]:
         """Take a batch of events, in their order; with none, whatever time has brought about."""
         site = self._site
         for event in events:
@@ -35,9 +35,9 @@ class SiteManager:
             self._delegate_at = None
             delegation.cycle(site, now)
         if self._match_at is not None and self._match_at <= now:
-            self._match_at, site.stirred = None, False
+            self._match_at, site.match_needed = None, False
             matchmaking.cycle(site, now)
-        self._wind_up(now)
+        self._schedule_cycles(now)
         commands, site.commands = site.commands, []
         return commands
 
@@ -65,10 +65,10 @@ class SiteManager:
     def usage(self) -> Usage:
         return self._site.usage
 
-    def _wind_up(self, now: Instant) -> None:
+    def _schedule_cycles(self, now: Instant) -> None:
         """A cycle is due only if it may find something to do."""
         site, settings = self._site, self._site.settings
-        if self._match_at is None and site.stirred:
+        if self._match_at is None and site.match_needed:
             self._match_at = self._next(now, settings.matchmaking_interval)
         if self._delegate_at is None and delegation.is_due(site):
             self._delegate_at = self._next(now, settings.delegation_interval)
@@ -78,18 +78,18 @@ class SiteManager:
         return Instant(((now - self._offset) // interval + 1) * interval + self._offset)
 
 
-def _resized(site: Site, now: Instant, event: words.ProcessorsChanged) -> None:
+def _on_processors_changed(site: Site, now: Instant, event: messages.ProcessorsChanged) -> None:
     site.resize(event.processors)
 
 
 _HANDLERS: Mapping[type, Callable[[Site, Instant, Any], None]] = {
-    words.RequestSubmitted: arrivals.submitted,
-    words.RequestDelegated: arrivals.delegated,
-    words.DelegationRejected: delegation.rejected,
-    words.ResourcesLeased: leases.leased,
-    words.ResourcesClaimed: leases.claimed,
-    words.ResourcesReleased: leases.released,
-    words.RequestCancelled: leases.cancelled,
-    words.FreeReported: reports.reported,
-    words.ProcessorsChanged: _resized,
+    messages.RequestSubmitted: arrivals.on_request_submitted,
+    messages.RequestDelegated: arrivals.on_request_delegated,
+    messages.RequestRejected: delegation.on_request_rejected,
+    messages.LeaseOffered: leases.on_lease_offered,
+    messages.LeaseAccepted: leases.on_lease_accepted,
+    messages.LeaseReturned: leases.on_lease_returned,
+    messages.RequestCancelled: leases.on_request_cancelled,
+    messages.FreeReported: reports.on_free_reported,
+    messages.ProcessorsChanged: _on_processors_changed,
 }

@@ -2,8 +2,8 @@
 
 from koalapy.model.units import Instant
 from koalapy.sites import delegation, leases, reports
-from koalapy.sites.site import Phase, Site, Standing
-from koalapy.sites.words import Lease
+from koalapy.sites.messages import Lease
+from koalapy.sites.site import Phase, RequestState, Site
 
 
 def cycle(site: Site, now: Instant) -> None:
@@ -13,32 +13,32 @@ def cycle(site: Site, now: Instant) -> None:
     request that is not served is passed on or rejected, so that whoever sent it can ask somebody else; so it keeps
     nobody waiting here.
     """
-    site.blocker = None
-    for standing in site.waiting:
-        if standing.request.processors <= site.free:
-            _serve(site, now, standing)
+    site.blocking = None
+    for state in site.waiting:
+        if state.request.processors <= site.free:
+            _serve(site, now, state)
         elif site.free <= 0:
             break
-        elif not _may_be_passed(site, standing):
-            site.blocker = standing
+        elif not _may_be_passed(site, state):
+            site.blocking = state
             break
-    site.expect_nothing()
-    for guest in list(site.guests.values()):
-        site.take_out_of_line(guest)
+    site.clear_reservations()
+    for guest in list(site.delegated_here.values()):
+        site.dequeue(guest)
         delegation.pass_on(site, guest)
-    reports.tell(site)
+    reports.report_free(site)
 
 
-def _may_be_passed(site: Site, standing: Standing) -> bool:
-    if standing.sender is not None:
+def _may_be_passed(site: Site, state: RequestState) -> bool:
+    if state.sender is not None:
         return True
-    standing.passes += 1
-    return standing.passes <= site.settings.max_passes and delegation.may_be_delegated(site, standing)
+    state.passes += 1
+    return state.passes <= site.settings.max_passes and delegation.may_be_delegated(site, state)
 
 
-def _serve(site: Site, now: Instant, standing: Standing) -> None:
-    site.take_out_of_line(standing)
-    site.free -= standing.request.processors
-    standing.phase = Phase.IN_USE
-    standing.lease = Lease(standing.request.id, site.settings.name, 0, now)
-    leases.bind(site, standing, standing.lease)
+def _serve(site: Site, now: Instant, state: RequestState) -> None:
+    site.dequeue(state)
+    site.free -= state.request.processors
+    state.phase = Phase.IN_USE
+    state.lease = Lease(state.request.id, site.settings.name, 0, now)
+    leases.bind(site, state, state.lease)

@@ -1,4 +1,4 @@
-"""What a site manager is told of itself and of the sites that it is linked with."""
+"""The settings of a site manager: the site itself, and the sites that it is linked with."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from koalapy.model.units import HOUR, MINUTE, Duration
 
 
 class Relation(StrEnum):
-    """What a neighbour is to a site: section 4.1. Siblings have the same parent, or none has one."""
+    """The relation of a neighbour to a site (section 4.1). Siblings have the same parent, or none has one."""
 
     PARENT = "parent"
     CHILD = "child"
@@ -17,13 +17,13 @@ class Relation(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteSettings:
-    """`threshold`: of a site's load, above which requests are delegated; 1.0 is all of its processors.
+    """The settings of one site.
 
-    `delegation_interval`, `matchmaking_interval`: between two cycles of the one and the other kind. `dttl`: how many
-    links a request of this site may be passed over, if its user does not say less. `seen_for`: how long a request that
-    came by is remembered, and not taken again in the same round. `max_passes`: matchmaking cycles in which a request
-    that does not fit is passed by those behind it; after these nobody passes it any more. `reports`: whether neighbours
-    tell each other how much is free; without, every neighbour counts as one that never said.
+    `threshold`: the load above which requests are delegated; 1.0 means all of the site's processors.
+    `delegation_interval`, `matchmaking_interval`: the time between two cycles of each kind. `dttl`: how many links a
+    request of this site may pass, if its user does not ask for fewer. `remember_for`: how long a request is remembered,
+    and not accepted again in the same round. `max_passes`: matchmaking cycles in which others may pass a request that
+    does not fit. `reports`: whether neighbours report their free processors to each other.
     """
 
     name: str
@@ -34,5 +34,5 @@ class SiteSettings:
     matchmaking_interval: Duration = Duration(5 * MINUTE)
     dttl: int = 4
     max_passes: int = 48
-    seen_for: Duration = HOUR
+    remember_for: Duration = HOUR
     reports: bool = True

@@ -6,33 +6,33 @@ old by a matchmaking cycle a link.
 """
 
 from koalapy.model.units import Instant
+from koalapy.sites.messages import FreeReported, ReportFree
 from koalapy.sites.site import Site
-from koalapy.sites.words import FreeReported, ReportFree
 
 
-def reported(site: Site, now: Instant, event: FreeReported) -> None:
+def on_free_reported(site: Site, now: Instant, event: FreeReported) -> None:
     if not site.settings.reports:
         return
     if event.sender in site.settings.neighbours and site.reported.get(event.sender) != event.processors:
         site.reported[event.sender] = event.processors
-        site.stirred |= site.between  # others are told of it
+        site.match_needed |= site.connects  # others are told of it
 
 
-def tell(site: Site) -> None:
+def report_free(site: Site) -> None:
     """Whoever was told something else before."""
     if not site.settings.reports:
         return
     for name in site.settings.neighbours:
-        free = through(site, name)
-        if site.told.get(name) != free:
-            site.told[name] = free
+        free = free_through(site, name)
+        if site.last_reported.get(name) != free:
+            site.last_reported[name] = free
             site.commands.append(ReportFree(name, free))
 
 
-def through(site: Site, name: str) -> int:
+def free_through(site: Site, name: str) -> int:
     """The most that this neighbour could have of one site, this one or one behind it."""
-    most, reported = site.spare, site.reported
-    for each in site.behind.get(name, ()):
+    most, reported = site.available, site.reported
+    for each in site.reachable_through.get(name, ()):
         free = reported.get(each, 0)
         if free > most:
             most = free

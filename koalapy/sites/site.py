@@ -8,68 +8,68 @@ from enum import StrEnum
 from typing import Any
 
 from koalapy.model.units import Instant
-from koalapy.policies.delegation import DelegationPolicy, TargetPolicy, Wait
+from koalapy.policies.delegation import DelegationPolicy, TargetPolicy, WaitingRequest
+from koalapy.sites.messages import Command, Lease, RequestId, ResourceRequest
 from koalapy.sites.network import Relation, SiteSettings
 from koalapy.sites.usage import Usage
-from koalapy.sites.words import Command, Lease, RequestId, ResourceRequest
 
 
 class Phase(StrEnum):
     WAITING = "waiting"  # for this site's processors, or to be delegated
     DELEGATED = "delegated"  # a neighbour was asked and has not answered
-    LEASED = "leased"  # a neighbour's processors came, and go on with the next delegation cycle
+    OFFERED = "leased"  # a neighbour's processors came, and go on with the next delegation cycle
     IN_USE = "in_use"  # bound to whoever asked: a job manager of this site, or a neighbour
     CANCELLED = "cancelled"  # a neighbour was asked before, and has not answered yet
 
 
 @dataclass(eq=False, slots=True)
-class Standing:
+class RequestState:
     """A request as it stands at this site. `sender`: the neighbour that delegated it here, None if it began here."""
 
     request: ResourceRequest
     sender: str | None
-    place: int
+    arrival: int
     phase: Phase = Phase.WAITING
     target: str | None = None  # whom it was delegated to, and whose processors it has
-    refused: set[str] = field(default_factory=set)  # neighbours that would not, in this round
+    rejected_by: set[str] = field(default_factory=set)  # neighbours that would not, in this round
     passes: int = 0  # matchmaking cycles in which others passed it
     lease: Lease | None = None
-    claimed: bool = False  # by the neighbour that it is lent to
+    accepted: bool = False  # by the neighbour that it is lent to
 
     @property
     def awaits_answer(self) -> bool:
         return self.phase in (Phase.DELEGATED, Phase.CANCELLED)
 
     @property
-    def wait(self) -> Wait:
-        return Wait(self.request.processors, self.place)
+    def wait(self) -> WaitingRequest:
+        return WaitingRequest(self.request.processors, self.arrival)
 
 
-class Order:
+class RequestOrder:
     """Waiting requests in the order of a policy; the policy looks at what does not change while they wait."""
 
     def __init__(self, policy: DelegationPolicy) -> None:
         self._policy = policy
-        self._entries: list[tuple[Any, int, Standing]] = []
-        self._entry: dict[int, tuple[Any, int, Standing]] = {}  # by place, which is unique at a site
+        self._entries: list[tuple[Any, int, RequestState]] = []
+        self._entry: dict[int, tuple[Any, int, RequestState]] = {}  # by place, which is unique at a site
 
-    def add(self, standing: Standing) -> None:
-        entry = self._entry[standing.place] = (self._policy(standing.wait), standing.place, standing)
+    def add(self, state: RequestState) -> None:
+        entry = self._entry[state.arrival] = (self._policy(state.wait), state.arrival, state)
         insort(self._entries, entry)
 
-    def remove(self, standing: Standing) -> None:
+    def remove(self, state: RequestState) -> None:
         """Nothing happens if it is not there."""
-        entry = self._entry.pop(standing.place, None)
+        entry = self._entry.pop(state.arrival, None)
         if entry is not None:
             del self._entries[bisect_left(self._entries, entry)]
 
-    def first(self) -> Standing | None:
+    def first(self) -> RequestState | None:
         return self._entries[0][2] if self._entries else None
 
-    def __iter__(self) -> Iterator[Standing]:
+    def __iter__(self) -> Iterator[RequestState]:
         """As it is now; what happens meanwhile changes nothing. Who stops early has paid for little."""
-        for _, _, standing in self._entries.copy():
-            yield standing
+        for _, _, state in self._entries.copy():
+            yield state
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -79,26 +79,26 @@ class Site:
     def __init__(self, settings: SiteSettings, delegation: DelegationPolicy, targets: TargetPolicy) -> None:
         self.settings = settings
         self.target_policy = targets
-        self.behind = {name: _behind(settings, name) for name in settings.neighbours}
-        self.between = Relation.CHILD in settings.neighbours.values()  # it joins what is below it with the rest
+        self.reachable_through = {name: _reachable_through(settings, name) for name in settings.neighbours}
+        self.connects = Relation.CHILD in settings.neighbours.values()  # it joins what is below it with the rest
         self.total = self.free = settings.processors
-        self.standings: dict[RequestId, Standing] = {}
-        self.waiting = Order(lambda wait: wait.place)  # the dispatching policy: first come, first served
-        self.delegable = Order(delegation)  # those that wait and have a neighbour to be delegated to
-        self.guests: dict[RequestId, Standing] = {}  # of those that wait, the neighbours'
+        self.requests: dict[RequestId, RequestState] = {}
+        self.waiting = RequestOrder(lambda wait: wait.arrival)  # the dispatching policy: first come, first served
+        self.delegable = RequestOrder(delegation)  # those that wait and have a neighbour to be delegated to
+        self.delegated_here: dict[RequestId, RequestState] = {}  # of those that wait, the neighbours'
         self.demand = 0  # processors that those wait for
-        self.expecting: dict[RequestId, Standing] = {}  # of those, whom the next matchmaking cycle should serve
-        self.expected = 0  # processors that these want
-        self.blocker: Standing | None = None  # whom the last matchmaking cycle let nobody pass
-        self.handing_on: list[Standing] = []  # LEASED
-        self.seen: dict[tuple[RequestId, int], Instant] = {}  # requests and their rounds, in order of time
+        self.reserving: dict[RequestId, RequestState] = {}  # of those, whom the next matchmaking cycle should serve
+        self.reserved = 0  # processors that these want
+        self.blocking: RequestState | None = None  # whom the last matchmaking cycle let nobody pass
+        self.offered: list[RequestState] = []  # LEASED
+        self.known_rounds: dict[tuple[RequestId, int], Instant] = {}  # requests and their rounds, in order of time
         self.reported: dict[str, int] = {}  # what could be had through each neighbour
-        self.asked: Counter[str] = Counter()  # processors for which each neighbour was asked and has not answered
-        self.told: dict[str, int] = {}  # what each neighbour was told
+        self.pending: Counter[str] = Counter()  # processors for which each neighbour was asked and has not answered
+        self.last_reported: dict[str, int] = {}  # what each neighbour was told
         self.usage = Usage()
-        self.turn = 0  # counts delegations
-        self.stirred = True  # whether matchmaking could find, or tell, what it did not the last time
-        self._places = 0
+        self.delegations = 0  # counts delegations
+        self.match_needed = True  # whether matchmaking could find, or tell, what it did not the last time
+        self._arrivals = 0
         self.commands: list[Command] = []  # of the step that is under way
 
     @property
@@ -112,67 +112,67 @@ class Site:
         return self.load > self.settings.threshold
 
     @property
-    def spare(self) -> int:
+    def available(self) -> int:
         """Processors that one more request could get: free, within the threshold, and not expected by another.
 
         What waits without hope of them keeps them from nobody, unless nobody may pass it.
         """
-        if self.blocker is not None:
+        if self.blocking is not None:
             return 0
         below = int(self.total * self.settings.threshold) - (self.total - self.free)
-        return max(0, min(self.free, below) - self.expected)
+        return max(0, min(self.free, below) - self.reserved)
 
-    def enter(self, request: ResourceRequest, sender: str | None) -> Standing:
-        self._places += 1
-        standing = Standing(request, sender, self._places)
-        self.standings[request.id] = standing
-        return standing
+    def add_request(self, request: ResourceRequest, sender: str | None) -> RequestState:
+        self._arrivals += 1
+        state = RequestState(request, sender, self._arrivals)
+        self.requests[request.id] = state
+        return state
 
-    def put_in_line(self, standing: Standing, delegable: bool) -> None:
+    def enqueue(self, state: RequestState, delegable: bool) -> None:
         """It waits, from now on or again, where its arrival puts it."""
-        standing.phase, standing.target = Phase.WAITING, None
-        self.stirred = True
-        if standing.sender is not None:
-            self.guests[standing.request.id] = standing
-        if standing.request.processors <= self.spare:
-            self.expecting[standing.request.id] = standing
-            self.expected += standing.request.processors
-        self.demand += standing.request.processors
-        if standing.request.processors <= self.total:
-            self.waiting.add(standing)
+        state.phase, state.target = Phase.WAITING, None
+        self.match_needed = True
+        if state.sender is not None:
+            self.delegated_here[state.request.id] = state
+        if state.request.processors <= self.available:
+            self.reserving[state.request.id] = state
+            self.reserved += state.request.processors
+        self.demand += state.request.processors
+        if state.request.processors <= self.total:
+            self.waiting.add(state)
         if delegable:
-            self.delegable.add(standing)
+            self.delegable.add(state)
 
-    def take_out_of_line(self, standing: Standing) -> None:
-        self.demand -= standing.request.processors
-        if self.expecting.pop(standing.request.id, None) is not None:
-            self.expected -= standing.request.processors
-        if self.blocker is standing:
-            self.blocker, self.stirred = None, True
-        self.guests.pop(standing.request.id, None)
-        self.waiting.remove(standing)
-        self.delegable.remove(standing)
+    def dequeue(self, state: RequestState) -> None:
+        self.demand -= state.request.processors
+        if self.reserving.pop(state.request.id, None) is not None:
+            self.reserved -= state.request.processors
+        if self.blocking is state:
+            self.blocking, self.match_needed = None, True
+        self.delegated_here.pop(state.request.id, None)
+        self.waiting.remove(state)
+        self.delegable.remove(state)
 
-    def expect_nothing(self) -> None:
+    def clear_reservations(self) -> None:
         """Matchmaking is over: what it has not served need not count on the processors that are left."""
-        self.expecting.clear()
-        self.expected = 0
+        self.reserving.clear()
+        self.reserved = 0
 
     def resize(self, processors: int) -> None:
         """What is in use stays so: `free` may be negative until it is released."""
         self.free += processors - self.total
         self.total = processors
-        for standing in [each for each in self.standings.values() if each.phase is Phase.WAITING]:
-            delegable = any(each is standing for each in self.delegable)
-            self.take_out_of_line(standing)
-            self.put_in_line(standing, delegable)
-        self.stirred = True
+        for state in [each for each in self.requests.values() if each.phase is Phase.WAITING]:
+            delegable = any(each is state for each in self.delegable)
+            self.dequeue(state)
+            self.enqueue(state, delegable)
+        self.match_needed = True
 
-    def forget(self, standing: Standing) -> None:
-        del self.standings[standing.request.id]
+    def forget(self, state: RequestState) -> None:
+        del self.requests[state.request.id]
 
 
-def _behind(settings: SiteSettings, name: str) -> tuple[str, ...]:
+def _reachable_through(settings: SiteSettings, name: str) -> tuple[str, ...]:
     """Through whom else a neighbour may have processors: a child through all others, all others through children."""
     relations = settings.neighbours
     up = relations[name] is Relation.CHILD

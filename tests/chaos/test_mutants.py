@@ -467,8 +467,8 @@ def _the_most_nodes_are_not_looked_at() -> Any:
 
 
 def _sweeps_are_admitted_without_bound() -> Any:
-    real = admission.Crowd
-    return patch.object(admission, "Crowd", lambda **fields: real(**(fields | {"most": None})))
+    real = admission.AdmissionState
+    return patch.object(admission, "AdmissionState", lambda **fields: real(**(fields | {"most": None})))
 
 
 # ---- pruning

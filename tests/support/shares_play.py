@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from koalapy.policies.shares import Claimant, FairShare, Site, wrong_reclaim, wrong_share
+from koalapy.policies.shares import ClusterShare, FairShare, RunnerShare, reclaim_error, share_error
 
 PLENTY = 1_000
 
@@ -40,7 +40,7 @@ class Play:
         self.free[cluster] -= int(nodes) - lacking
         claimants = self._claimants()
         answer = self.policy.reclaim(claimants, cluster, lacking)
-        assert wrong_reclaim(answer, claimants, cluster, lacking) == ""
+        assert reclaim_error(answer, claimants, cluster, lacking) == ""
         for runner, claimant in zip(self.holds, claimants, strict=True):
             taken = answer.get(claimant.sweep, 0)
             self.holds[runner][cluster] = self.holds[runner].get(cluster, 0) - taken
@@ -52,9 +52,9 @@ class Play:
 
     def _share(self, anew: bool) -> None:
         claimants = self._claimants()
-        there = [Site(cluster=cluster, idle=idle) for cluster, idle in self.free.items()]
+        there = [ClusterShare(cluster=cluster, idle=idle) for cluster, idle in self.free.items()]
         answer = self.policy.share(claimants, there, anew)
-        assert wrong_share(answer, claimants, there, anew) == ""
+        assert share_error(answer, claimants, there, anew) == ""
         for runner, claimant in zip(self.holds, claimants, strict=True):
             self._settle(runner, answer.get(claimant.sweep, {}), anew)
 
@@ -65,10 +65,10 @@ class Play:
             self.owed[runner][cluster] = 0 if anew else max(0, self.owed[runner].get(cluster, 0) - max(0, grown))
         self.holds[runner] = dict(nodes)
 
-    def _claimants(self) -> list[Claimant]:
+    def _claimants(self) -> list[RunnerShare]:
         """In the order in which they came."""
         return [
-            Claimant(sweep=number, user=runner, wants=PLENTY, holds=holds, owed=self.owed[runner])
+            RunnerShare(sweep=number, user=runner, wants=PLENTY, holds=holds, owed=self.owed[runner])
             for number, (runner, holds) in enumerate(self.holds.items(), 1)
         ]
 

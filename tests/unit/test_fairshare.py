@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koalapy.policies.fairshare import EQUIPARTITION_ALL, EQUIPARTITION_PERSITE
-from koalapy.policies.shares import Claimant, FairShare, Nodes, Site, wrong_reclaim, wrong_share
+from koalapy.policies.shares import ClusterShare, FairShare, Nodes, RunnerShare, reclaim_error, share_error
 
 BOTH = [pytest.param(EQUIPARTITION_ALL, id="all"), pytest.param(EQUIPARTITION_PERSITE, id="persite")]
 PLENTY = 1_000
@@ -16,12 +16,12 @@ PLENTY = 1_000
 
 def runner(
     sweep: int, user: str = "", wants: int = PLENTY, owed: Mapping[str, int] | None = None, **holds: int
-) -> Claimant:
-    return Claimant(sweep=sweep, user=user or f"user{sweep}", wants=wants, holds=holds, owed=owed or {})
+) -> RunnerShare:
+    return RunnerShare(sweep=sweep, user=user or f"user{sweep}", wants=wants, holds=holds, owed=owed or {})
 
 
-def sites(**idle: int) -> list[Site]:
-    return [Site(cluster=cluster, idle=count) for cluster, count in idle.items()]
+def sites(**idle: int) -> list[ClusterShare]:
+    return [ClusterShare(cluster=cluster, idle=count) for cluster, count in idle.items()]
 
 
 def totals(nodes: Nodes) -> list[int]:
@@ -44,7 +44,7 @@ def test_persite_gives_what_is_left_over_to_who_has_fewest_grid_wide() -> None:
 
 def test_what_is_left_over_sees_the_equal_parts_of_clusters_yet_to_come() -> None:
     """Sweep 1 may not go to B: A's odd node is for it, though it is no poorer on A alone."""
-    claimants = [Claimant(sweep=2, user="b", wants=9), Claimant(sweep=1, user="a", wants=9, barred=("B",))]
+    claimants = [RunnerShare(sweep=2, user="b", wants=9), RunnerShare(sweep=1, user="a", wants=9, excluded=("B",))]
     nodes = EQUIPARTITION_PERSITE.share(claimants, sites(A=3, B=2), False)
     assert nodes == {2: {"A": 1, "B": 2}, 1: {"A": 2}}
 
@@ -87,13 +87,16 @@ def test_persite_shrinks_on_every_cluster() -> None:
 @pytest.mark.parametrize("policy", BOTH)
 def test_a_second_newcomer_does_not_make_others_go_for_nodes_that_are_coming(policy: FairShare) -> None:
     """Sweep 1 had 12 and gave 6 up for sweep 2, which are not free yet: with 3 the parts are 4."""
-    site = Site(cluster="A", idle=0, coming=6)
+    site = ClusterShare(cluster="A", idle=0, coming=6)
     assert policy.share([runner(1, A=6), runner(2), runner(3)], [site], True) == {1: {"A": 4}, 2: {"A": 4}, 3: {"A": 4}}
 
 
 @pytest.mark.parametrize("policy", BOTH)
 def test_what_is_coming_is_not_given_before_it_is_there(policy: FairShare) -> None:
-    assert totals(policy.share([runner(1, A=6), runner(2)], [Site(cluster="A", idle=1, coming=5)], False)) == [6, 1]
+    assert totals(policy.share([runner(1, A=6), runner(2)], [ClusterShare(cluster="A", idle=1, coming=5)], False)) == [
+        6,
+        1,
+    ]
 
 
 @pytest.mark.parametrize("policy", BOTH)
@@ -131,8 +134,8 @@ def test_all_forgets_what_is_owed_when_the_runners_change() -> None:
 
 @pytest.mark.parametrize("policy", BOTH)
 def test_nothing_changes_hands_on_a_closed_cluster(policy: FairShare) -> None:
-    closed = Site(cluster="A", idle=3, closed=True)
-    assert policy.share([runner(1, A=6), runner(2)], [closed], True) == {1: {"A": 6}, 2: {}}
+    excluded = ClusterShare(cluster="A", idle=3, excluded=True)
+    assert policy.share([runner(1, A=6), runner(2)], [excluded], True) == {1: {"A": 6}, 2: {}}
 
 
 @pytest.mark.parametrize("policy", BOTH)
@@ -185,15 +188,15 @@ def test_no_more_can_be_taken_than_there_is(policy: FairShare) -> None:
 )
 def test_a_wrong_share_is_told_apart(answer: Nodes, wrong: str) -> None:
     claimants = [runner(1, wants=5, A=1), runner(2)]
-    there = [*sites(A=2, B=9), Site(cluster="C", idle=1, closed=True)]
-    assert wrong_share({1: {"A": 1}, 2: {}}, claimants, there, False) == ""
-    assert wrong_share({1: {"A": 1}, **answer}, claimants, there, False) == wrong
+    there = [*sites(A=2, B=9), ClusterShare(cluster="C", idle=1, excluded=True)]
+    assert share_error({1: {"A": 1}, 2: {}}, claimants, there, False) == ""
+    assert share_error({1: {"A": 1}, **answer}, claimants, there, False) == wrong
 
 
 def test_a_barred_cluster_may_be_kept_but_not_grown_on() -> None:
-    claimants = [Claimant(sweep=1, user="ann", wants=9, holds={"A": 1}, barred=("A",))]
-    assert wrong_share({1: {"A": 1}}, claimants, sites(A=4), False) == ""
-    assert wrong_share({1: {"A": 2}}, claimants, sites(A=4), False) == (
+    claimants = [RunnerShare(sweep=1, user="ann", wants=9, holds={"A": 1}, excluded=("A",))]
+    assert share_error({1: {"A": 1}}, claimants, sites(A=4), False) == ""
+    assert share_error({1: {"A": 2}}, claimants, sites(A=4), False) == (
         "it gives sweep 1 2 nodes on A, where it may not grow"
     )
 
@@ -210,8 +213,8 @@ def test_a_barred_cluster_may_be_kept_but_not_grown_on() -> None:
 )
 def test_a_wrong_reclaim_is_told_apart(answer: Mapping[int, int], wrong: str) -> None:
     claimants = [runner(1, A=2), runner(2, A=1)]
-    assert wrong_reclaim({1: 2}, claimants, "A", 2) == ""
-    assert wrong_reclaim(answer, claimants, "A", 2) == wrong
+    assert reclaim_error({1: 2}, claimants, "A", 2) == ""
+    assert reclaim_error(answer, claimants, "A", 2) == wrong
 
 
 # ---- what every answer is
@@ -224,54 +227,56 @@ CLAIMANTS = st.lists(
 )
 Drawn = list[tuple[str, int, dict[str, int], dict[str, int], list[str]]]
 SITES = st.tuples(
-    *(st.builds(Site, cluster=st.just(c), idle=COUNTS, coming=COUNTS, closed=st.booleans()) for c in "ABC")
+    *(st.builds(ClusterShare, cluster=st.just(c), idle=COUNTS, coming=COUNTS, excluded=st.booleans()) for c in "ABC")
 )
 
 
-def claimants_of(drawn: Drawn) -> list[Claimant]:
+def claimants_of(drawn: Drawn) -> list[RunnerShare]:
     return [
-        Claimant(sweep=number, user=user, wants=wants, holds=holds, owed=owed, barred=tuple(barred))
-        for number, (user, wants, holds, owed, barred) in enumerate(drawn, 1)
+        RunnerShare(sweep=number, user=user, wants=wants, holds=holds, owed=owed, excluded=tuple(excluded))
+        for number, (user, wants, holds, owed, excluded) in enumerate(drawn, 1)
     ]
 
 
 @pytest.mark.parametrize("policy", BOTH)
 @given(drawn=CLAIMANTS, there=SITES, anew=st.booleans())
-def test_every_share_is_one_that_may_be(policy: FairShare, drawn: Drawn, there: tuple[Site, ...], anew: bool) -> None:
+def test_every_share_is_one_that_may_be(
+    policy: FairShare, drawn: Drawn, there: tuple[ClusterShare, ...], anew: bool
+) -> None:
     claimants = claimants_of(drawn)
-    assert wrong_share(policy.share(claimants, there, anew), claimants, there, anew) == ""
+    assert share_error(policy.share(claimants, there, anew), claimants, there, anew) == ""
 
 
 @pytest.mark.parametrize("policy", BOTH)
 @given(drawn=CLAIMANTS, nodes=st.integers(0, 20))
 def test_every_reclaim_is_one_that_may_be(policy: FairShare, drawn: Drawn, nodes: int) -> None:
     claimants = claimants_of(drawn)
-    assert wrong_reclaim(policy.reclaim(claimants, "A", nodes), claimants, "A", nodes) == ""
+    assert reclaim_error(policy.reclaim(claimants, "A", nodes), claimants, "A", nodes) == ""
 
 
 @given(drawn=CLAIMANTS, there=SITES)
-def test_persite_shared_anew_is_equal_on_every_cluster(drawn: Drawn, there: tuple[Site, ...]) -> None:
+def test_persite_shared_anew_is_equal_on_every_cluster(drawn: Drawn, there: tuple[ClusterShare, ...]) -> None:
     claimants = [
-        Claimant(sweep=each.sweep, user=f"u{each.sweep}", wants=PLENTY, holds=each.holds)
+        RunnerShare(sweep=each.sweep, user=f"u{each.sweep}", wants=PLENTY, holds=each.holds)
         for each in claimants_of(drawn)
     ]
     nodes = EQUIPARTITION_PERSITE.share(claimants, there, True)
     for site in there:
-        if claimants and not site.closed:
+        if claimants and not site.excluded:
             assert max(on(nodes, site.cluster)) - min(on(nodes, site.cluster)) <= 1
 
 
 @pytest.mark.parametrize("policy", BOTH)
 @given(drawn=CLAIMANTS, there=SITES)
-def test_asked_again_nothing_moves(policy: FairShare, drawn: Drawn, there: tuple[Site, ...]) -> None:
+def test_asked_again_nothing_moves(policy: FairShare, drawn: Drawn, there: tuple[ClusterShare, ...]) -> None:
     """What was shared out anew is kept when the same is asked of what it made."""
-    claimants = [replace(each, wants=PLENTY, barred=()) for each in claimants_of(drawn)]
+    claimants = [replace(each, wants=PLENTY, excluded=()) for each in claimants_of(drawn)]
     nodes = policy.share(claimants, there, True)
     settled = [replace(each, holds=nodes[each.sweep]) for each in claimants]
     assert policy.share(settled, [left_of(site, claimants, nodes) for site in there], True) == nodes
 
 
-def left_of(site: Site, claimants: list[Claimant], nodes: Nodes) -> Site:
+def left_of(site: ClusterShare, claimants: list[RunnerShare], nodes: Nodes) -> ClusterShare:
     held = sum(each.holds.get(site.cluster, 0) for each in claimants)
     free = held + site.idle + site.coming - sum(on(nodes, site.cluster))
-    return Site(cluster=site.cluster, idle=free, closed=site.closed)
+    return ClusterShare(cluster=site.cluster, idle=free, excluded=site.excluded)

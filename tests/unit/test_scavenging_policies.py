@@ -8,10 +8,10 @@ from koalapy.config.hours import parse_hours
 from koalapy.model.cluster import Scavenge
 from koalapy.model.intervals import NONE, Intervals
 from koalapy.model.units import HOUR, Duration, Instant, parse_instant
-from koalapy.policies.admission import Crowd, by_hand, dynamic, wrong_admission
-from koalapy.policies.idleness import Sight, any_idle, site_rules, wrong_allowance
-from koalapy.policies.preemption import Candidate, fewest_running, newest_first, oldest_first, wrong_order
-from koalapy.policies.sweep_order import BACK_HOME, IN_ORDER, Pool, wrong_avoidance, wrong_feed
+from koalapy.policies.admission import AdmissionState, admission_error, by_hand, dynamic
+from koalapy.policies.idleness import ClusterNodes, allowance_error, any_idle, site_rules
+from koalapy.policies.preemption import Candidate, fewest_running, newest_first, oldest_first, order_error
+from koalapy.policies.sweep_order import BACK_HOME, IN_ORDER, Pool, exclusion_error, feed_error
 from koalapy.scavenging.policy_calls import call_policy
 
 NIGHT = parse_instant("2030-01-31T23:30:00Z")
@@ -19,8 +19,8 @@ NIGHT = parse_instant("2030-01-31T23:30:00Z")
 
 def sight(
     idle: int = 4, held: int = 0, waiting: int = 0, offset: int = 0, now: Instant = NIGHT, **rules: object
-) -> Sight:
-    return Sight(
+) -> ClusterNodes:
+    return ClusterNodes(
         total=16,
         idle=idle,
         held=held,
@@ -86,13 +86,13 @@ def test_hours_go_by_the_clock_on_the_wall() -> None:
     [(5, ""), (-1, "it allows -1 nodes"), (6, "it allows 6 nodes, of 5"), (None, "it allows None nodes")],
 )
 def test_no_more_can_be_allowed_than_there_is(answer: int, wrong: str) -> None:
-    assert wrong_allowance(answer, sight(idle=3, held=2)) == wrong
+    assert allowance_error(answer, sight(idle=3, held=2)) == wrong
 
 
 def crowd(
     active: tuple[int, ...] = (), waiting: tuple[int, ...] = (9, 9, 9), predicted: float = 0, most: int | None = None
-) -> Crowd:
-    return Crowd(active=active, waiting=waiting, predicted=predicted, most=most, nodes_per_runner=4)
+) -> AdmissionState:
+    return AdmissionState(active=active, waiting=waiting, predicted=predicted, most=most, nodes_per_runner=4)
 
 
 def test_by_hand_admits_up_to_the_maximum() -> None:
@@ -126,7 +126,7 @@ def test_dynamic_always_lets_one_run() -> None:
     [(3, ""), (4, "it admits 4 of 3 waiting sweeps"), (-1, "it admits -1 of 3 waiting sweeps")],
 )
 def test_only_those_can_be_admitted_that_wait(answer: int, wrong: str) -> None:
-    assert wrong_admission(answer, crowd()) == wrong
+    assert admission_error(answer, crowd()) == wrong
 
 
 LAUNCHERS = [
@@ -145,12 +145,12 @@ def test_who_goes_first(policy: object, order: list[int]) -> None:
     assert callable(policy)
     answer = policy(LAUNCHERS)
     assert [each.launcher for each in answer] == order
-    assert wrong_order(answer, LAUNCHERS) == ""
+    assert order_error(answer, LAUNCHERS) == ""
 
 
 def test_an_order_of_others_is_told_apart() -> None:
-    assert wrong_order(LAUNCHERS[:3], LAUNCHERS) == "it orders 3 Launchers, not each of the 4 once"
-    assert wrong_order([*LAUNCHERS[:3], LAUNCHERS[0]], LAUNCHERS) != ""
+    assert order_error(LAUNCHERS[:3], LAUNCHERS) == "it orders 3 Launchers, not each of the 4 once"
+    assert order_error([*LAUNCHERS[:3], LAUNCHERS[0]], LAUNCHERS) != ""
 
 
 def numbers(*pairs: tuple[int, int]) -> Intervals:
@@ -191,12 +191,12 @@ def test_all_that_waits_is_fed_in_the_end(order: object) -> None:
 
 
 def test_a_wrong_feed_is_told_apart() -> None:
-    assert wrong_feed(numbers((5, 6)), POOL, 2) == ""
-    assert wrong_feed(numbers((5, 6), (9, 9)), POOL, 2) == "it feeds 3 parameters, more than 2"
-    assert wrong_feed(numbers((5, 7)), POOL, 9) == "it feeds parameter 7, which does not wait"
-    assert wrong_feed([5], POOL, 9) == "it feeds list, not Intervals"  # type: ignore[arg-type]
-    assert wrong_avoidance(["A"], ["A", "B"]) == ""
-    assert wrong_avoidance(["Z"], ["A", "B"]) == "it avoids Z, which is not a cluster of the grid"
+    assert feed_error(numbers((5, 6)), POOL, 2) == ""
+    assert feed_error(numbers((5, 6), (9, 9)), POOL, 2) == "it feeds 3 parameters, more than 2"
+    assert feed_error(numbers((5, 7)), POOL, 9) == "it feeds parameter 7, which does not wait"
+    assert feed_error([5], POOL, 9) == "it feeds list, not Intervals"  # type: ignore[arg-type]
+    assert exclusion_error(["A"], ["A", "B"]) == ""
+    assert exclusion_error(["Z"], ["A", "B"]) == "it avoids Z, which is not a cluster of the grid"
 
 
 def test_a_policy_that_raises_changes_nothing() -> None:
@@ -209,7 +209,7 @@ def test_a_policy_that_raises_changes_nothing() -> None:
 
 def test_a_policy_that_answers_nonsense_changes_nothing() -> None:
     def wrong(count: int) -> str:
-        return wrong_admission(count, crowd())
+        return admission_error(count, crowd())
 
     assert call_policy(lambda: 7, wrong, 1) == (1, "it admits 7 of 3 waiting sweeps")
     assert call_policy(lambda: 2, wrong, 1) == (2, "")

@@ -10,11 +10,11 @@ from sweep_play import SweepPlay
 
 from koalapy.policies.fairshare import EQUIPARTITION_ALL, EQUIPARTITION_PERSITE
 from koalapy.policies.scavenging import ScavengingPolicies
-from koalapy.policies.shares import Claimant, FairShare, Nodes, Site
+from koalapy.policies.shares import ClusterShare, FairShare, Nodes, RunnerShare
 from koalapy.scavenging.shares import Shares, within
 
 BOTH = [pytest.param(EQUIPARTITION_ALL, id="all"), pytest.param(EQUIPARTITION_PERSITE, id="persite")]
-SITES = [Site(cluster="A", idle=3), Site(cluster="B", idle=2, coming=1)]
+SITES = [ClusterShare(cluster="A", idle=3), ClusterShare(cluster="B", idle=2, coming=1)]
 
 
 class Counted:
@@ -24,14 +24,14 @@ class Counted:
         self.asked = 0
         self.policy = replace(EQUIPARTITION_ALL, share=self._share)
 
-    def _share(self, claimants: Sequence[Claimant], sites: Sequence[Site], anew: bool) -> Nodes:
+    def _share(self, claimants: Sequence[RunnerShare], sites: Sequence[ClusterShare], anew: bool) -> Nodes:
         self.asked += 1
         return EQUIPARTITION_ALL.share(claimants, sites, anew)
 
 
 def test_a_policy_is_asked_again_only_where_what_it_sees_is_another() -> None:
     counted = Counted()
-    shares, ann = Shares(counted.policy), Claimant(sweep=1, user="ann", wants=9, holds={"A": 1})
+    shares, ann = Shares(counted.policy), RunnerShare(sweep=1, user="ann", wants=9, holds={"A": 1})
     first = shares.turns([ann], SITES, False)
     assert shares.turns([replace(ann, holds={"A": 1})], list(SITES), False) == first
     assert counted.asked == 1
@@ -39,10 +39,10 @@ def test_a_policy_is_asked_again_only_where_what_it_sees_is_another() -> None:
         ([ann], SITES, True),
         ([replace(ann, holds={"A": 2})], SITES, True),
         ([replace(ann, owed={"A": 1})], SITES, True),
-        ([replace(ann, barred=("A",))], SITES, True),
+        ([replace(ann, excluded=("A",))], SITES, True),
         ([replace(ann, wants=1)], SITES, True),
         ([ann], [replace(SITES[0], idle=0), SITES[1]], True),
-        ([ann], [replace(SITES[0], closed=True), SITES[1]], True),
+        ([ann], [replace(SITES[0], excluded=True), SITES[1]], True),
         ([ann, replace(ann, sweep=2)], SITES, True),
     ]
     for count, asked in enumerate(changes, 2):
@@ -67,17 +67,20 @@ COUNTS = st.integers(0, 6)
 HELD = st.dictionaries(st.sampled_from("ABC"), COUNTS)
 DRAWN = st.lists(st.tuples(st.sampled_from("xyz"), st.integers(0, 60), HELD, HELD), max_size=5)
 PLACES = st.tuples(
-    *(st.builds(Site, cluster=st.just(c), idle=COUNTS, coming=COUNTS, closed=st.booleans()) for c in "ABC")
+    *(st.builds(ClusterShare, cluster=st.just(c), idle=COUNTS, coming=COUNTS, excluded=st.booleans()) for c in "ABC")
 )
 
 
 @pytest.mark.parametrize("policy", BOTH)
 @given(drawn=DRAWN, there=PLACES, anew=st.booleans())
 def test_what_a_runner_wants_beyond_all_there_is_gets_nobody_more_or_less(
-    policy: FairShare, drawn: list[tuple[str, int, dict[str, int], dict[str, int]]], there: tuple[Site, ...], anew: bool
+    policy: FairShare,
+    drawn: list[tuple[str, int, dict[str, int], dict[str, int]]],
+    there: tuple[ClusterShare, ...],
+    anew: bool,
 ) -> None:
     claimants = [
-        Claimant(sweep=number, user=user, wants=wants, holds=holds, owed=owed)
+        RunnerShare(sweep=number, user=user, wants=wants, holds=holds, owed=owed)
         for number, (user, wants, holds, owed) in enumerate(drawn, 1)
     ]
     assert policy.share(within(claimants, there), there, anew) == policy.share(claimants, there, anew)

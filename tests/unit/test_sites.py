@@ -10,19 +10,19 @@ from hypothesis import strategies as st
 
 from koalapy.model.units import HOUR, MINUTE, SECOND, Duration, Instant
 from koalapy.policies import delegation as policies
-from koalapy.sites import words
+from koalapy.sites import messages
 from koalapy.sites.manager import SiteManager
 from koalapy.sites.network import Relation, SiteSettings
 
 BEGIN = Instant(HOUR * 10_000)
 ARRIVES_AS = {
-    words.DelegateRequest: words.RequestDelegated,
-    words.RejectDelegation: words.DelegationRejected,
-    words.LeaseResources: words.ResourcesLeased,
-    words.ClaimResources: words.ResourcesClaimed,
-    words.ReleaseResources: words.ResourcesReleased,
-    words.CancelRequest: words.RequestCancelled,
-    words.ReportFree: words.FreeReported,
+    messages.DelegateRequest: messages.RequestDelegated,
+    messages.RejectRequest: messages.RequestRejected,
+    messages.OfferLease: messages.LeaseOffered,
+    messages.AcceptLease: messages.LeaseAccepted,
+    messages.ReturnLease: messages.LeaseReturned,
+    messages.CancelRequest: messages.RequestCancelled,
+    messages.ReportFree: messages.FreeReported,
 }
 
 
@@ -35,27 +35,27 @@ class Sites:
             name: SiteManager(SiteSettings(name=name, **each), policies.fcfs, target) for name, each in sites.items()
         }
         self.links: dict[tuple[str, str], deque[Any]] = {}
-        self.granted: dict[words.RequestId, words.Lease] = {}
-        self.refused: list[tuple[str, words.RequestId]] = []
-        self.sent: list[tuple[str, words.Command]] = []
+        self.granted: dict[messages.RequestId, messages.Lease] = {}
+        self.refused: list[tuple[str, messages.RequestId]] = []
+        self.sent: list[tuple[str, messages.Command]] = []
 
-    def submit(self, site: str, number: int, processors: int = 1, dttl: int = 9) -> words.RequestId:
-        identity = words.RequestId(site, number)
-        self.tell(site, words.RequestSubmitted(words.ResourceRequest(identity, "ada", processors, dttl)))
+    def submit(self, site: str, number: int, processors: int = 1, dttl: int = 9) -> messages.RequestId:
+        identity = messages.RequestId(site, number)
+        self.tell(site, messages.RequestSubmitted(messages.ResourceRequest(identity, "ada", processors, dttl)))
         return identity
 
-    def release(self, identity: words.RequestId) -> None:
+    def release(self, identity: messages.RequestId) -> None:
         del self.granted[identity]
-        self.tell(identity.site, words.ResourcesReleased(None, identity))
+        self.tell(identity.site, messages.LeaseReturned(None, identity))
 
-    def cancel(self, identity: words.RequestId) -> None:
+    def cancel(self, identity: messages.RequestId) -> None:
         self.granted.pop(identity, None)
-        self.tell(identity.site, words.RequestCancelled(None, identity))
+        self.tell(identity.site, messages.RequestCancelled(None, identity))
 
-    def tell(self, site: str, *events: words.Event) -> None:
+    def tell(self, site: str, *events: messages.Event) -> None:
         for command in self.managers[site].handle(self.now, events):
             self.sent.append((site, command))
-            if isinstance(command, words.GrantResources):
+            if isinstance(command, messages.GrantLease):
                 assert command.lease.id.site == site
                 assert command.lease.id not in self.granted, "granted twice"
                 self.granted[command.lease.id] = command.lease
@@ -69,7 +69,7 @@ class Sites:
 
     @property
     def busy_links(self) -> list[tuple[str, str]]:
-        return [link for link, messages in self.links.items() if messages]
+        return [link for link, waiting in self.links.items() if waiting]
 
     def settle(self) -> None:
         """All that lies on links arrives, and what that brings about."""
@@ -114,7 +114,7 @@ def test_a_request_waits_for_its_own_sites_matchmaking_cycle() -> None:
     identity = sites.submit("a", 1)
     assert sites.managers["a"].next_wakeup() == BEGIN + 5 * MINUTE
     sites.rest()
-    assert sites.granted[identity] == words.Lease(identity, "a", 0, Instant(BEGIN + 5 * MINUTE))
+    assert sites.granted[identity] == messages.Lease(identity, "a", 0, Instant(BEGIN + 5 * MINUTE))
 
 
 def test_what_a_site_cannot_serve_itself_is_delegated_oldest_first() -> None:
@@ -139,8 +139,8 @@ def test_what_waits_in_vain_hides_no_processors_from_neighbours() -> None:
     for number in (1, 2, 3):
         sites.submit("a", number)
     sites.go_on(12)
-    assert words.RequestId("b", 2) not in sites.granted
-    assert sorted(sites.granted[words.RequestId("a", number)].source for number in (1, 2, 3)) == ["a", "a", "b"]
+    assert messages.RequestId("b", 2) not in sites.granted
+    assert sorted(sites.granted[messages.RequestId("a", number)].source for number in (1, 2, 3)) == ["a", "a", "b"]
 
 
 def test_nobody_comes_between_a_request_that_may_not_be_passed_and_its_processors() -> None:
@@ -153,7 +153,7 @@ def test_nobody_comes_between_a_request_that_may_not_be_passed_and_its_processor
     for number in (1, 2, 3):
         sites.submit("a", number)
     sites.rest()
-    assert words.RequestId("a", 3) not in sites.granted
+    assert messages.RequestId("a", 3) not in sites.granted
     assert behind not in sites.granted
     sites.cancel(large)
     sites.rest()
@@ -167,8 +167,8 @@ def test_a_neighbours_request_that_goes_on_keeps_nobody_waiting() -> None:
     large = sites.submit("a", 3, processors=4)
     sites.wake()
     sites.settle()
-    guest = words.ResourceRequest(words.RequestId("x", 1), "ada", 2, 0)
-    sites.tell("a", words.RequestDelegated("b", guest))
+    guest = messages.ResourceRequest(messages.RequestId("x", 1), "ada", 2, 0)
+    sites.tell("a", messages.RequestDelegated("b", guest))
     behind = sites.submit("a", 4)
     sites.release(running)
     sites.rest()
@@ -203,7 +203,7 @@ def test_a_request_whose_dttl_is_spent_is_not_delegated() -> None:
     identities = [sites.submit("a", number, dttl=0) for number in (1, 2, 3)]
     sites.rest()
     assert identities[2] not in sites.granted
-    assert not [command for _, command in sites.sent if isinstance(command, words.DelegateRequest)]
+    assert not [command for _, command in sites.sent if isinstance(command, messages.DelegateRequest)]
 
 
 @pytest.mark.parametrize(("users", "sites", "source"), [(1, 4, None), (2, 4, "c"), (9, 1, None), (9, 2, "c")])
@@ -216,7 +216,7 @@ def test_a_request_goes_over_as_many_links_as_user_and_site_allow(users: int, si
     identity = chain.submit("a", 1, dttl=users)
     chain.go_on(20)
     assert (chain.granted[identity].source if identity in chain.granted else None) == source
-    asked = [sender for sender, command in chain.sent if isinstance(command, words.DelegateRequest)]
+    asked = [sender for sender, command in chain.sent if isinstance(command, messages.DelegateRequest)]
     assert set(asked) == set("ab"[: min(users, sites)])
 
 
@@ -226,32 +226,32 @@ def test_a_request_goes_over_as_many_links_as_user_and_site_allow(users: int, si
 def test_a_request_is_taken_once_an_hour_and_round(later: int, number: int, taken: bool) -> None:
     """Even if it could be served now: whoever asks again in the same round asks in a circle."""
     sites = pair()
-    request = words.ResourceRequest(words.RequestId("x", 1), "ada", 9, 0)
-    sites.tell("b", words.RequestDelegated("a", request))
-    assert sites.links["b", "a"].popleft() == words.RejectDelegation("a", request.id, 4)
+    request = messages.ResourceRequest(messages.RequestId("x", 1), "ada", 9, 0)
+    sites.tell("b", messages.RequestDelegated("a", request))
+    assert sites.links["b", "a"].popleft() == messages.RejectRequest("a", request.id, 4)
     sites.now = Instant(sites.now + later)
-    sites.tell("b", words.RequestDelegated("a", request._replace(processors=1, round=number)))
+    sites.tell("b", messages.RequestDelegated("a", request._replace(processors=1, round=number)))
     sites.wake()
-    assert (words.LeaseResources in [type(message) for message in sites.links["b", "a"]]) == taken
+    assert (messages.OfferLease in [type(message) for message in sites.links["b", "a"]]) == taken
 
 
 @pytest.mark.parametrize("began_at", ["b", "a"])
 def test_the_next_target_is_asked_at_once_after_a_rejection(began_at: str) -> None:
     """By the site where the request began, and by one that passes it on."""
     sites = Sites(b={"neighbours": dict.fromkeys("acd", Relation.SIBLING)})
-    request = words.ResourceRequest(words.RequestId(began_at, 1), "ada", 2, 3)
+    request = messages.ResourceRequest(messages.RequestId(began_at, 1), "ada", 2, 3)
     if began_at == "b":
-        sites.tell("b", words.DelegationRejected("a", words.RequestId("x", 1), 0))  # nothing is free there
-        sites.tell("b", words.RequestSubmitted(request))
+        sites.tell("b", messages.RequestRejected("a", messages.RequestId("x", 1), 0))  # nothing is free there
+        sites.tell("b", messages.RequestSubmitted(request))
         sites.wake()
     else:
-        sites.tell("b", words.RequestDelegated("a", request))
+        sites.tell("b", messages.RequestDelegated("a", request))
     for target in ("c", "d"):
         last = sites.sent[-1][1]
-        assert isinstance(last, words.DelegateRequest)
+        assert isinstance(last, messages.DelegateRequest)
         assert last.to == target
-        sites.tell("b", words.DelegationRejected(target, request.id, 0))
-    refused = ("b", words.RejectDelegation("a", request.id, 0)) in sites.sent
+        sites.tell("b", messages.RequestRejected(target, request.id, 0))
+    refused = ("b", messages.RejectRequest("a", request.id, 0)) in sites.sent
     assert refused == (began_at == "a")
 
 
@@ -262,7 +262,7 @@ def test_a_lease_is_handed_on_with_the_next_delegation_cycle() -> None:
     while identity not in sites.granted:
         sites.wake()
         sites.settle()
-        leases = leases or [(sites.now, name) for name, each in sites.sent if isinstance(each, words.LeaseResources)]
+        leases = leases or [(sites.now, name) for name, each in sites.sent if isinstance(each, messages.OfferLease)]
     assert leases[0][1] == "b"
     assert sites.now % (7 * MINUTE) == 0
     assert leases[0][0] < sites.now
@@ -291,17 +291,17 @@ def test_a_request_that_is_cancelled_while_it_waits_at_a_neighbour_is_not_served
     sites.cancel(identity)
     sites.rest()
     said = [(sender, type(command)) for sender, command in sites.sent]
-    assert ("a", words.CancelRequest) in said
-    assert ("b", words.RejectDelegation) in said
-    assert ("b", words.LeaseResources) not in said
+    assert ("a", messages.CancelRequest) in said
+    assert ("b", messages.RejectRequest) in said
+    assert ("b", messages.OfferLease) not in said
     assert sites.managers["a"].usage.by_user == {}
 
 
 def test_a_lease_for_a_request_that_is_not_here_goes_back() -> None:
     sites = pair()
-    lease = words.Lease(words.RequestId("a", 7), "b", 1, BEGIN)
-    sites.tell("a", words.ResourcesLeased("b", lease))
-    assert ("a", words.ReleaseResources("b", lease.id)) in sites.sent
+    lease = messages.Lease(messages.RequestId("a", 7), "b", 1, BEGIN)
+    sites.tell("a", messages.LeaseOffered("b", lease))
+    assert ("a", messages.ReturnLease("b", lease.id)) in sites.sent
 
 
 def test_a_neighbour_that_has_room_again_is_asked_again() -> None:
@@ -311,7 +311,7 @@ def test_a_neighbour_that_has_room_again_is_asked_again() -> None:
     identity = sites.submit("a", 1, processors=4)
     sites.go_on(3)
     assert identity not in sites.granted
-    sites.release(words.RequestId("b", 1))
+    sites.release(messages.RequestId("b", 1))
     sites.rest()
     assert sites.granted[identity].source == "b"
 
@@ -320,10 +320,10 @@ def test_whoever_refused_is_asked_in_a_new_round_once_it_says_that_it_has_room()
     sites = Sites(a={"neighbours": {"b": Relation.SIBLING}})
     identity = sites.submit("a", 1, processors=4)
     sites.wake()
-    sites.tell("a", words.DelegationRejected("b", identity, 0))
-    sites.tell("a", words.FreeReported("b", 4))
+    sites.tell("a", messages.RequestRejected("b", identity, 0))
+    sites.tell("a", messages.FreeReported("b", 4))
     sites.wake()
-    asked = [command.request.round for _, command in sites.sent if isinstance(command, words.DelegateRequest)]
+    asked = [command.request.round for _, command in sites.sent if isinstance(command, messages.DelegateRequest)]
     assert asked == [0, 1]
 
 
@@ -339,7 +339,7 @@ def test_a_large_request_is_passed_so_often_and_no_more() -> None:
         if small in sites.granted:
             sites.release(small)
     assert large not in sites.granted
-    sites.release(words.RequestId("a", 1))
+    sites.release(messages.RequestId("a", 1))
     sites.rest()
     assert large in sites.granted
 
@@ -348,7 +348,7 @@ def test_processors_that_go_are_not_given_again() -> None:
     sites = pair(neighbours={})
     first = sites.submit("a", 1, processors=2)
     sites.rest()
-    sites.tell("a", words.ProcessorsChanged(1))
+    sites.tell("a", messages.ProcessorsChanged(1))
     second = sites.submit("a", 2)
     sites.rest()
     assert second not in sites.granted
@@ -362,7 +362,7 @@ FREE = {"far": (2, 9), "child": (0, 3), "beside": (1, 5), "silent": (1, None), "
 
 
 @pytest.mark.parametrize(
-    ("policy", "turn", "order"),
+    ("policy", "delegations", "order"),
     [
         (policies.nearest, 0, ["child", "beside", "silent", "far"]),
         (policies.most_free, 0, ["far", "beside", "child", "silent"]),
@@ -373,16 +373,20 @@ FREE = {"far": (2, 9), "child": (0, 3), "beside": (1, 5), "silent": (1, None), "
     ids=lambda each: getattr(each, "__name__", None),
 )
 def test_targets_are_ordered_by_the_policy_without_those_that_have_too_little(
-    policy: policies.TargetPolicy, turn: int, order: list[str]
+    policy: policies.TargetPolicy, delegations: int, order: list[str]
 ) -> None:
     targets = [policies.Target(name, distance, free) for name, (distance, free) in FREE.items()]
-    assert [target.site for target in policy(2, targets, turn)] == order
+    assert [target.site for target in policy(2, targets, delegations)] == order
 
 
 def test_requests_are_delegated_by_arrival_or_the_smallest_first() -> None:
-    waits = [policies.Wait(processors=1, place=3), policies.Wait(4, 1), policies.Wait(1, 2)]
-    assert [wait.place for wait in sorted(waits, key=policies.fcfs)] == [1, 2, 3]
-    assert [wait.place for wait in sorted(waits, key=policies.smallest_first)] == [2, 3, 1]
+    waits = [
+        policies.WaitingRequest(processors=1, arrival=3),
+        policies.WaitingRequest(4, 1),
+        policies.WaitingRequest(1, 2),
+    ]
+    assert [request.arrival for request in sorted(waits, key=policies.fcfs)] == [1, 2, 3]
+    assert [request.arrival for request in sorted(waits, key=policies.smallest_first)] == [2, 3, 1]
 
 
 TARGETS = [policies.nearest, policies.most_free, policies.best_fit, policies.round_robin]
@@ -412,12 +416,12 @@ def test_processors_add_up_whatever_happens(target: policies.TargetPolicy, seed:
     sites = tree(dice, target)
     clusters = [name for name, manager in sites.managers.items() if len(name) > 1]
     totals = {name: manager.free for name, manager in sites.managers.items()}
-    left: dict[words.RequestId, words.ResourceRequest] = {}
+    left: dict[messages.RequestId, messages.ResourceRequest] = {}
     for number in range(dice.randint(1, 60)):
         move = dice.random()
         if move < 0.35:
             identity = sites.submit(dice.choice(clusters), number, dice.choice((1, 1, 2, 4)), dice.randint(0, 6))
-            left[identity] = words.ResourceRequest(identity, "", 0, 0)
+            left[identity] = messages.ResourceRequest(identity, "", 0, 0)
         elif move < 0.5 and sites.granted:
             identity = dice.choice(sorted(sites.granted))
             sites.release(identity)
@@ -437,5 +441,5 @@ def test_processors_add_up_whatever_happens(target: policies.TargetPolicy, seed:
         sites.cancel(identity)
     sites.rest()
     assert {name: manager.free for name, manager in sites.managers.items()} == totals
-    assert all(not manager._site.standings for manager in sites.managers.values())
+    assert all(not manager._site.requests for manager in sites.managers.values())
     assert all(not manager.load for manager in sites.managers.values())

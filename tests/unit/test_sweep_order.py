@@ -26,11 +26,11 @@ def test_what_came_back_goes_back_to_the_cluster_that_has_its_files() -> None:
 def test_an_order_sees_where_its_sweep_is_and_says_where_it_goes() -> None:
     seen: list[Mapping[str, int]] = []
 
-    def avoid(pool: Pool, clusters: Sequence[str]) -> Sequence[str]:
+    def exclude(pool: Pool, clusters: Sequence[str]) -> Sequence[str]:
         seen.append(pool.holds)
         return [each for each in clusters if each == "alpha"]
 
-    play = SweepPlay(TWO, policies=ScavengingPolicies(order=SweepOrder(IN_ORDER.feed, avoid)))
+    play = SweepPlay(TWO, policies=ScavengingPolicies(order=SweepOrder(IN_ORDER.feed, exclude)))
     sweep = play.sweep()
     play.start_all(sweep)
     assert (play.holds(sweep), seen[0], seen[-1]) == ({"beta": 2}, {}, {"beta": 2})

@@ -8,7 +8,7 @@ from koalapy.experiments.interop.streams import GridJob
 from koalapy.experiments.interop.tally import Kind
 from koalapy.model.units import Duration, Instant
 from koalapy.policies import delegation as policies
-from koalapy.sites import words
+from koalapy.sites import messages
 from koalapy.sites.manager import SiteManager
 from koalapy.sites.network import SiteSettings
 
@@ -22,14 +22,14 @@ TARGETS: Mapping[str, policies.TargetPolicy] = {
     "best-fit": policies.best_fit,
     "round-robin": policies.round_robin,
 }
-_ARRIVES_AS: Mapping[type, Callable[..., words.Event]] = {
-    words.DelegateRequest: words.RequestDelegated,
-    words.RejectDelegation: words.DelegationRejected,
-    words.LeaseResources: words.ResourcesLeased,
-    words.ClaimResources: words.ResourcesClaimed,
-    words.ReleaseResources: words.ResourcesReleased,
-    words.CancelRequest: words.RequestCancelled,
-    words.ReportFree: words.FreeReported,
+_ARRIVES_AS: Mapping[type, Callable[..., messages.Event]] = {
+    messages.DelegateRequest: messages.RequestDelegated,
+    messages.RejectRequest: messages.RequestRejected,
+    messages.OfferLease: messages.LeaseOffered,
+    messages.AcceptLease: messages.LeaseAccepted,
+    messages.ReturnLease: messages.LeaseReturned,
+    messages.CancelRequest: messages.RequestCancelled,
+    messages.ReportFree: messages.FreeReported,
 }
 
 
@@ -44,8 +44,8 @@ class _Sites:
         self._stage = stage
         self._managers = {name: self._manager(name) for name in stage.system.parents}
         self._due: dict[str, Instant | None] = dict.fromkeys(self._managers)
-        self._jobs: dict[words.RequestId, GridJob] = {}
-        self._messages: list[tuple[str, words.Event]] = []
+        self._jobs: dict[messages.RequestId, GridJob] = {}
+        self._messages: list[tuple[str, messages.Event]] = []
 
     def run(self) -> None:
         self._stage.arrived, self._stage.ended = self._submit, self._release
@@ -70,31 +70,31 @@ class _Sites:
         return SiteManager(settings, DELEGATION[options.delegation], TARGETS[options.targets], offset)
 
     def _submit(self, job: GridJob) -> None:
-        identity = words.RequestId(job.home, job.number)
+        identity = messages.RequestId(job.home, job.number)
         self._jobs[identity] = job
-        request = words.ResourceRequest(identity, job.user, job.processors, self._stage.options.dttl)
-        self._tell(job.home, words.RequestSubmitted(request))
+        request = messages.ResourceRequest(identity, job.user, job.processors, self._stage.options.dttl)
+        self._tell(job.home, messages.RequestSubmitted(request))
 
     def _release(self, job: GridJob, _: str) -> None:
-        identity = words.RequestId(job.home, job.number)
+        identity = messages.RequestId(job.home, job.number)
         del self._jobs[identity]
-        self._tell(job.home, words.ResourcesReleased(None, identity))
+        self._tell(job.home, messages.LeaseReturned(None, identity))
 
-    def _tell(self, site: str, *events: words.Event) -> None:
+    def _tell(self, site: str, *events: messages.Event) -> None:
         """The site, and then whoever is told of what comes of it."""
         self._handle(site, events)
         while self._messages:
-            messages, self._messages = self._messages, []
-            for to, event in messages:
+            arrived, self._messages = self._messages, []
+            for to, event in arrived:
                 self._handle(to, (event,))
 
-    def _handle(self, site: str, events: tuple[words.Event, ...]) -> None:
+    def _handle(self, site: str, events: tuple[messages.Event, ...]) -> None:
         manager = self._managers[site]
         for command in manager.handle(self._stage.now, events):
-            if isinstance(command, words.GrantResources):
+            if isinstance(command, messages.GrantLease):
                 self._start(command.lease)
             else:
-                kind = Kind.REPORT if isinstance(command, words.ReportFree) else Kind.DMM
+                kind = Kind.REPORT if isinstance(command, messages.ReportFree) else Kind.DMM
                 self._stage.tally.messages[kind] += 1
                 made: Any = _ARRIVES_AS[type(command)](site, *command[1:])
                 self._messages.append((command.to, made))
@@ -109,7 +109,7 @@ class _Sites:
             self._stage.tally.messages[Kind.NEGOTIATE] += 2 * self._managers[site].waiting
             self._tell(site)
 
-    def _start(self, lease: words.Lease) -> None:
+    def _start(self, lease: messages.Lease) -> None:
         stage, job = self._stage, self._jobs[lease.id]
         stage.free[lease.source] -= job.processors
         least, most = stage.options.binding

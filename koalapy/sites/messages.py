@@ -1,10 +1,10 @@
-"""What site managers and job managers say to each other: events come in, commands go out.
+"""The messages of site managers and job managers: events come in, commands go out.
 
 A message to a neighbour leaves as a command and arrives there as the event of the same line of this table:
 
-    DelegateRequest -> RequestDelegated       RejectDelegation -> DelegationRejected
-    LeaseResources -> ResourcesLeased         ClaimResources -> ResourcesClaimed
-    ReleaseResources -> ResourcesReleased     CancelRequest -> RequestCancelled
+    DelegateRequest -> RequestDelegated       RejectRequest -> RequestRejected
+    OfferLease -> LeaseOffered                AcceptLease -> LeaseAccepted
+    ReturnLease -> LeaseReturned              CancelRequest -> RequestCancelled
     ReportFree -> FreeReported
 
 All of them may arrive twice or too late without harm; none may overtake another on the same link.
@@ -58,7 +58,7 @@ class RequestDelegated(NamedTuple):
     request: ResourceRequest
 
 
-class DelegationRejected(NamedTuple):
+class RequestRejected(NamedTuple):
     """`processors`: what could be had through the sender now."""
 
     sender: str
@@ -66,17 +66,17 @@ class DelegationRejected(NamedTuple):
     processors: int
 
 
-class ResourcesLeased(NamedTuple):
+class LeaseOffered(NamedTuple):
     sender: str
     lease: Lease
 
 
-class ResourcesClaimed(NamedTuple):
+class LeaseAccepted(NamedTuple):
     sender: str
     id: RequestId
 
 
-class ResourcesReleased(NamedTuple):
+class LeaseReturned(NamedTuple):
     sender: str | None
     id: RequestId
 
@@ -102,10 +102,10 @@ class ProcessorsChanged(NamedTuple):
 Event = (
     RequestSubmitted
     | RequestDelegated
-    | DelegationRejected
-    | ResourcesLeased
-    | ResourcesClaimed
-    | ResourcesReleased
+    | RequestRejected
+    | LeaseOffered
+    | LeaseAccepted
+    | LeaseReturned
     | RequestCancelled
     | FreeReported
     | ProcessorsChanged
@@ -120,23 +120,23 @@ class DelegateRequest(NamedTuple):
     request: ResourceRequest
 
 
-class RejectDelegation(NamedTuple):
+class RejectRequest(NamedTuple):
     to: str
     id: RequestId
     processors: int
 
 
-class LeaseResources(NamedTuple):
+class OfferLease(NamedTuple):
     to: str
     lease: Lease
 
 
-class ClaimResources(NamedTuple):
+class AcceptLease(NamedTuple):
     to: str
     id: RequestId
 
 
-class ReleaseResources(NamedTuple):
+class ReturnLease(NamedTuple):
     to: str
     id: RequestId
 
@@ -151,19 +151,12 @@ class ReportFree(NamedTuple):
     processors: int
 
 
-class GrantResources(NamedTuple):
+class GrantLease(NamedTuple):
     """To the job manager: these processors are the request's until it releases them."""
 
     lease: Lease
 
 
 Command = (
-    DelegateRequest
-    | RejectDelegation
-    | LeaseResources
-    | ClaimResources
-    | ReleaseResources
-    | CancelRequest
-    | ReportFree
-    | GrantResources
+    DelegateRequest | RejectRequest | OfferLease | AcceptLease | ReturnLease | CancelRequest | ReportFree | GrantLease
 )
