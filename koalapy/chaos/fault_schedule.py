@@ -5,29 +5,31 @@ from operator import attrgetter
 from random import Random
 
 from koalapy.chaos import faults, lies, pruning, sweep_actions, user_actions
-from koalapy.chaos.plan import Move, plan
+from koalapy.chaos.plan import Action, plan
 from koalapy.world.world import World
 
 _ALL = (user_actions.ALL, sweep_actions.ALL, faults.ALL, lies.ALL, pruning.ALL)
-USUAL, SWEEPING, FAULTS, LYING, PRUNING = ({name: weight for name, (_, weight) in moves.items()} for moves in _ALL)
-DOINGS = USUAL | SWEEPING
-_ACTS = {name: act for moves in _ALL for name, (act, _) in moves.items()}
+JOB_ACTIONS, SWEEP_ACTIONS, FAULTS, LIES, PRUNING = (
+    {name: weight for name, (_, weight) in actions.items()} for actions in _ALL
+)
+USER_ACTIONS = JOB_ACTIONS | SWEEP_ACTIONS
+_ACTS = {name: act for actions in _ALL for name, (act, _) in actions.items()}
 
 
-def moves_of(seed: int, events: int, faults: Sequence[str] = ()) -> list[Move]:
+def schedule_of(seed: int, events: int, faults: Sequence[str] = ()) -> list[Action]:
     """The same for the same seed; those of a shorter course come first in a longer one.
 
     `faults`: these alone, as often as ever among each other; none: the seed's own mixture of all.
     """
     if faults:
-        chosen = {name: weight for name, weight in (FAULTS | LYING).items() if name in faults}
-        moves = plan(seed, events, USUAL, chosen, mixed=False)
+        chosen = {name: weight for name, weight in (FAULTS | LIES).items() if name in faults}
+        actions = plan(seed, events, JOB_ACTIONS, chosen, mixed=False)
     else:
-        moves = [*plan(seed, events, USUAL, FAULTS), *lies.moves_with_lies(seed, events)]
-    moves += [*sweep_actions.moves_with_sweeps(seed, events), *pruning.moves_with_pruning(seed, events)]
-    return sorted(moves, key=attrgetter("at"))
+        actions = [*plan(seed, events, JOB_ACTIONS, FAULTS), *lies.schedule_lies(seed, events)]
+    actions += [*sweep_actions.schedule_sweep_actions(seed, events), *pruning.schedule_pruning(seed, events)]
+    return sorted(actions, key=attrgetter("at"))
 
 
-def make(world: World, move: Move) -> None:
+def make(world: World, action: Action) -> None:
     """Where there is nothing to do it to, nothing happens."""
-    _ACTS[move.kind](world, Random(move.seed))
+    _ACTS[action.kind](world, Random(action.seed))

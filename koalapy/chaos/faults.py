@@ -6,7 +6,7 @@ from random import Random
 from koalapy_adapters.batch.protocol import QUEUED, RUNNING
 
 from koalapy.model.units import MILLISECOND, MINUTE, SECOND, Duration
-from koalapy.world.cluster.batch_job import Job
+from koalapy.world.cluster.batch_job import SimBatchJob
 from koalapy.world.cluster.cluster import SimCluster
 from koalapy.world.cluster.shell import REFUSALS
 from koalapy.world.network import Pipe
@@ -25,173 +25,173 @@ _STEPS = 40  # within which a process is killed
 # ---- submits and other commands
 
 
-def _submit_refused(world: World, dice: Random) -> None:
-    fates = _cluster(world, dice).shell.fates
-    fates.refusals += [dice.choice(REFUSALS) for _ in range(dice.randint(1, 3))]
+def _submit_refused(world: World, rng: Random) -> None:
+    submit_faults = _cluster(world, rng).shell.submit_faults
+    submit_faults.refusals += [rng.choice(REFUSALS) for _ in range(rng.randint(1, 3))]
 
 
-def _submit_unanswered(world: World, dice: Random) -> None:
-    _cluster(world, dice).shell.fates.lost_replies += dice.randint(1, 2)
+def _submit_unanswered(world: World, rng: Random) -> None:
+    _cluster(world, rng).shell.submit_faults.lost_replies += rng.randint(1, 2)
 
 
-def _submit_hangs(world: World, dice: Random) -> None:
+def _submit_hangs(world: World, rng: Random) -> None:
     """On the head node, or in the server's queue, where it takes effect whatever becomes of it."""
-    hang = between(dice, Duration(5 * SECOND), Duration(4 * MINUTE)), dice.random() < 0.5
-    _cluster(world, dice).shell.fates.hangs.append(hang)
+    hang = between(rng, Duration(5 * SECOND), Duration(4 * MINUTE)), rng.random() < 0.5
+    _cluster(world, rng).shell.submit_faults.hangs.append(hang)
 
 
-def _commands_fail(world: World, dice: Random) -> None:
-    _cluster(world, dice).shell.failing += dice.randint(1, 6)
+def _commands_fail(world: World, rng: Random) -> None:
+    _cluster(world, rng).shell.failing += rng.randint(1, 6)
 
 
 # ---- connections
 
 
-def _events_twisted(world: World, dice: Random) -> None:
+def _events_twisted(world: World, rng: Random) -> None:
     """Repeated, lost, or late: the one after it arrives first."""
-    if (pipe := _pipe(world, dice)) is not None:
-        pipe.twist(dice.choice(("repeated", "dropped", "late")))
+    if (pipe := _pipe(world, rng)) is not None:
+        pipe.twist(rng.choice(("repeated", "dropped", "late")))
 
 
-def _connection_stalls(world: World, dice: Random) -> None:
-    if (pipe := _pipe(world, dice)) is not None:
-        pipe.stall(between(dice, SECOND, Duration(90 * SECOND)))
+def _connection_stalls(world: World, rng: Random) -> None:
+    if (pipe := _pipe(world, rng)) is not None:
+        pipe.stall(between(rng, SECOND, Duration(90 * SECOND)))
 
 
-def _connection_cut(world: World, dice: Random) -> None:
-    if (pipe := _pipe(world, dice)) is not None:
-        pipe.cut(near_hears=_soon(dice), far_hears=_soon(dice))
+def _connection_cut(world: World, rng: Random) -> None:
+    if (pipe := _pipe(world, rng)) is not None:
+        pipe.cut(near_hears=_soon(rng), far_hears=_soon(rng))
 
 
-def _old_kcm_lives(world: World, dice: Random) -> None:
+def _old_kcm_lives(world: World, rng: Random) -> None:
     """It hears nothing of the cut, and works on until it notices the silence."""
-    if (pipe := _pipe(world, dice)) is not None:
-        pipe.cut(near_hears=_soon(dice), far_hears=_NEVER)
+    if (pipe := _pipe(world, rng)) is not None:
+        pipe.cut(near_hears=_soon(rng), far_hears=_NEVER)
 
 
-def _cluster_down(world: World, dice: Random) -> None:
+def _cluster_down(world: World, rng: Random) -> None:
     """Its head node is out of reach; what runs there goes on."""
-    cluster, duration = _cluster(world, dice), _while(dice)
+    cluster, duration = _cluster(world, rng), _while(rng)
     cluster.out_of_reach(duration)
     if (pipe := _pipe_to(world, cluster.name)) is not None:
-        pipe.cut(near_hears=_soon(dice), far_hears=dice.choice((Duration(0), _NEVER)))
+        pipe.cut(near_hears=_soon(rng), far_hears=rng.choice((Duration(0), _NEVER)))
 
 
 # ---- batch systems and nodes
 
 
-def _batch_system_down(world: World, dice: Random) -> None:
-    _cluster(world, dice).batch.down(_while(dice))
+def _batch_system_down(world: World, rng: Random) -> None:
+    _cluster(world, rng).batch.down(_while(rng))
 
 
-def _node_lost(world: World, dice: Random) -> None:
-    batch = _cluster(world, dice).batch
-    node = dice.choice(batch.nodes)
+def _node_lost(world: World, rng: Random) -> None:
+    batch = _cluster(world, rng).batch
+    node = rng.choice(batch.nodes)
     batch.lose(node)
-    world.agenda.after(_while(dice), lambda: batch.restore(node))
+    world.agenda.after(_while(rng), lambda: batch.restore(node))
 
 
-def _node_cut_off(world: World, dice: Random) -> None:
-    batch = _cluster(world, dice).batch
-    batch.cut(dice.choice(batch.nodes), _while(dice))
+def _node_cut_off(world: World, rng: Random) -> None:
+    batch = _cluster(world, rng).batch
+    batch.cut(rng.choice(batch.nodes), _while(rng))
 
 
-def _job_restarted(world: World, dice: Random) -> None:
-    _to_a_job(world, dice, (RUNNING,), lambda cluster, job: cluster.batch.restart(job))
+def _job_restarted(world: World, rng: Random) -> None:
+    _to_a_job(world, rng, (RUNNING,), lambda cluster, job: cluster.batch.restart(job))
 
 
-def _job_killed(world: World, dice: Random) -> None:
-    _to_a_job(world, dice, (RUNNING, QUEUED), lambda cluster, job: cluster.batch.kill(job))
+def _job_killed(world: World, rng: Random) -> None:
+    _to_a_job(world, rng, (RUNNING, QUEUED), lambda cluster, job: cluster.batch.kill(job))
 
 
-def _job_vanishes(world: World, dice: Random) -> None:
-    _to_a_job(world, dice, (RUNNING, QUEUED), lambda cluster, job: cluster.batch.vanish(job))
+def _job_vanishes(world: World, rng: Random) -> None:
+    _to_a_job(world, rng, (RUNNING, QUEUED), lambda cluster, job: cluster.batch.vanish(job))
 
 
-def _job_pending_for_ever(world: World, dice: Random) -> None:
-    code = dice.choice(("", "", "never_runs"))
-    _to_a_job(world, dice, (QUEUED,), lambda cluster, job: cluster.batch.stick(job, code))
+def _job_pending_for_ever(world: World, rng: Random) -> None:
+    code = rng.choice(("", "", "never_runs"))
+    _to_a_job(world, rng, (QUEUED,), lambda cluster, job: cluster.batch.stick(job, code))
 
 
-def _job_held(world: World, dice: Random) -> None:
-    _to_a_job(world, dice, (QUEUED,), lambda cluster, job: cluster.batch.hold(job))
+def _job_held(world: World, rng: Random) -> None:
+    _to_a_job(world, rng, (QUEUED,), lambda cluster, job: cluster.batch.hold(job))
 
 
-def _barrier_never_reached(world: World, dice: Random) -> None:
+def _barrier_never_reached(world: World, rng: Random) -> None:
     """The next node agent that is to prepare does not come back from it."""
-    _cluster(world, dice).hang_next_agent()
+    _cluster(world, rng).hang_next_agent()
 
 
 # ---- shared directories
 
 
-def _record_unreadable(world: World, dice: Random) -> None:
-    _to_a_job(world, dice, (RUNNING,), lambda cluster, job: cluster.shared.spoil_record(job.name))
+def _record_unreadable(world: World, rng: Random) -> None:
+    _to_a_job(world, rng, (RUNNING,), lambda cluster, job: cluster.shared.spoil_record(job.name))
 
 
-def _shared_slow(world: World, dice: Random) -> None:
-    shared = _cluster(world, dice).shared
-    shared.slow = dice.choice((5, 30, 100))
-    world.agenda.after(_while(dice), shared.mend)
+def _shared_slow(world: World, rng: Random) -> None:
+    shared = _cluster(world, rng).shared
+    shared.slow = rng.choice((5, 30, 100))
+    world.agenda.after(_while(rng), shared.mend)
 
 
-def _shared_full(world: World, dice: Random) -> None:
-    shared = _cluster(world, dice).shared
+def _shared_full(world: World, rng: Random) -> None:
+    shared = _cluster(world, rng).shared
     shared.full = True
-    world.agenda.after(_while(dice), shared.mend)
+    world.agenda.after(_while(rng), shared.mend)
 
 
-def _shared_gone(world: World, dice: Random) -> None:
+def _shared_gone(world: World, rng: Random) -> None:
     """Its server has crashed, or only cannot be reached."""
-    shared = _cluster(world, dice).shared
+    shared = _cluster(world, rng).shared
     shared.lose()
-    if dice.random() < 0.5:
+    if rng.random() < 0.5:
         shared.crash()
-    world.agenda.after(_while(dice), shared.mend)
+    world.agenda.after(_while(rng), shared.mend)
 
 
-def _link_unanswered(world: World, dice: Random) -> None:
+def _link_unanswered(world: World, rng: Random) -> None:
     """A hard link is made, and who made it hears that it failed (NFS)."""
-    _cluster(world, dice).shared.lose_next_link_reply()
+    _cluster(world, rng).shared.lose_next_link_reply()
 
 
-def _files_interleaved(world: World, dice: Random) -> None:
+def _files_interleaved(world: World, rng: Random) -> None:
     """Between two operations of one process on the shared directory, others do theirs."""
-    _cluster(world, dice).shared.interleaved += dice.randint(10, 200)
+    _cluster(world, rng).shared.interleaved += rng.randint(10, 200)
 
 
-def _relay_cut(world: World, dice: Random) -> None:
-    _cluster(world, dice).cut_relay(_while(dice))
+def _relay_cut(world: World, rng: Random) -> None:
+    _cluster(world, rng).cut_relay(_while(rng))
 
 
 # ---- clocks
 
 
-def _clock_of_koalad_jumps(world: World, dice: Random) -> None:
-    world.koalad.jump(Duration(dice.choice(_JUMPS)))
+def _clock_of_koalad_jumps(world: World, rng: Random) -> None:
+    world.koalad.jump(Duration(rng.choice(_JUMPS)))
 
 
-def _clock_of_head_jumps(world: World, dice: Random) -> None:
-    _cluster(world, dice).head.skew = Duration(dice.choice(_JUMPS))
+def _clock_of_head_jumps(world: World, rng: Random) -> None:
+    _cluster(world, rng).head.skew = Duration(rng.choice(_JUMPS))
 
 
-def _clock_of_node_jumps(world: World, dice: Random) -> None:
-    dice.choice(_cluster(world, dice).batch.nodes).skew = Duration(dice.choice(_JUMPS))
+def _clock_of_node_jumps(world: World, rng: Random) -> None:
+    rng.choice(_cluster(world, rng).batch.nodes).skew = Duration(rng.choice(_JUMPS))
 
 
 # ---- koalad's host asleep
 
 
-def _host_sleeps(world: World, dice: Random) -> None:
+def _host_sleeps(world: World, rng: Random) -> None:
     """Mostly as long as barriers last. Of its connections many are dead meanwhile, which it hears later, or never."""
     barrier = world.settings.barrier_timeout
-    spans = (barrier * 7 // 10, barrier * 19 // 10) if dice.random() < 0.7 else (SECOND // 2, 8 * MINUTE)
-    asleep = between(dice, Duration(spans[0]), Duration(spans[1]))
-    dead = dice.choice((0.0, 0.8, 1.0))
+    spans = (barrier * 7 // 10, barrier * 19 // 10) if rng.random() < 0.7 else (SECOND // 2, 8 * MINUTE)
+    asleep = between(rng, Duration(spans[0]), Duration(spans[1]))
+    dead = rng.choice((0.0, 0.8, 1.0))
     for name in world.clusters:
-        noticed = Duration(asleep + between(dice, *_NOTICED)) if dice.random() < 0.8 else _NEVER
-        far = dice.choice((Duration(0), _NEVER))
-        if dice.random() < dead and (pipe := _pipe_to(world, name)) is not None:
+        noticed = Duration(asleep + between(rng, *_NOTICED)) if rng.random() < 0.8 else _NEVER
+        far = rng.choice((Duration(0), _NEVER))
+        if rng.random() < dead and (pipe := _pipe_to(world, name)) is not None:
             pipe.cut(near_hears=noticed, far_hears=far)
     world.koalad.sleep(asleep)
 
@@ -199,50 +199,52 @@ def _host_sleeps(world: World, dice: Random) -> None:
 # ---- koalad's disk, and kills between any two steps
 
 
-def _commit_fails(world: World, dice: Random) -> None:
-    world.koalad.commits_to_fail += dice.randint(1, 4)
+def _commit_fails(world: World, rng: Random) -> None:
+    world.koalad.commits_to_fail += rng.randint(1, 4)
 
 
-def _disk_full(world: World, dice: Random) -> None:
+def _disk_full(world: World, rng: Random) -> None:
     koalad = world.koalad
     koalad.disk_full = True
 
     def mend() -> None:
         koalad.disk_full = False
 
-    world.agenda.after(_while(dice), mend)
+    world.agenda.after(_while(rng), mend)
 
 
-def _koalad_killed(world: World, dice: Random) -> None:
-    world.koalad.lossy = dice.random() < 0.5
-    world.koalad.fuse.left = dice.randint(1, _STEPS)
+def _koalad_killed(world: World, rng: Random) -> None:
+    world.koalad.lossy = rng.random() < 0.5
+    world.koalad.crash_point.left = rng.randint(1, _STEPS)
 
 
-def _kcm_killed(world: World, dice: Random) -> None:
-    _cluster(world, dice).around.kcm_fuse.left = dice.randint(1, _STEPS)
+def _kcm_killed(world: World, rng: Random) -> None:
+    _cluster(world, rng).environment.kcm_crash_point.left = rng.randint(1, _STEPS)
 
 
-def _wrapper_killed(world: World, dice: Random) -> None:
-    _cluster(world, dice).around.wrapper_fuse.left = dice.randint(1, _STEPS)
+def _wrapper_killed(world: World, rng: Random) -> None:
+    _cluster(world, rng).environment.wrapper_crash_point.left = rng.randint(1, _STEPS)
 
 
 # ---- to whom
 
 
-def _cluster(world: World, dice: Random) -> SimCluster:
-    return dice.choice(list(world.clusters.values()))
+def _cluster(world: World, rng: Random) -> SimCluster:
+    return rng.choice(list(world.clusters.values()))
 
 
-def _pipe(world: World, dice: Random) -> Pipe | None:
-    return _pipe_to(world, dice.choice(list(world.clusters)))
+def _pipe(world: World, rng: Random) -> Pipe | None:
+    return _pipe_to(world, rng.choice(list(world.clusters)))
 
 
 def _pipe_to(world: World, cluster: str) -> Pipe | None:
-    life = world.koalad.life
-    return life.links[cluster].pipe if life is not None and life.links else None
+    process = world.koalad.process
+    return process.links[cluster].pipe if process is not None and process.links else None
 
 
-def _to_a_job(world: World, dice: Random, states: tuple[str, ...], act: Callable[[SimCluster, Job], None]) -> None:
+def _to_a_job(
+    world: World, rng: Random, states: tuple[str, ...], act: Callable[[SimCluster, SimBatchJob], None]
+) -> None:
     """To one of ours."""
     ours = [
         (cluster, job)
@@ -251,16 +253,16 @@ def _to_a_job(world: World, dice: Random, states: tuple[str, ...], act: Callable
         if job.state in states and cluster.is_ours(job)
     ]
     if ours:
-        act(*dice.choice(ours))
+        act(*rng.choice(ours))
 
 
-def _while(dice: Random) -> Duration:
+def _while(rng: Random) -> Duration:
     """Most faults pass soon, so that work gets done; some outlast every time-out there is."""
-    return between(dice, *(_LONG if dice.random() < 0.15 else _SHORT))
+    return between(rng, *(_LONG if rng.random() < 0.15 else _SHORT))
 
 
-def _soon(dice: Random) -> Duration:
-    return between(dice, MILLISECOND, Duration(30 * SECOND))
+def _soon(rng: Random) -> Duration:
+    return between(rng, MILLISECOND, Duration(30 * SECOND))
 
 
 ALL: dict[str, tuple[Act, int]] = {

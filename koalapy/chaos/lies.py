@@ -11,14 +11,14 @@ from typing import Any
 
 from koalapy_adapters import messages as wire
 
-from koalapy.chaos.plan import Move
+from koalapy.chaos.plan import Action
 from koalapy.model.commands import CollectOutput
 from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, InstanceId, JobId, tag_of
 from koalapy.model.intervals import NONE
 from koalapy.model.job import Job
 from koalapy.model.units import MILLISECOND, MINUTE, SECOND, Duration, Instant
 from koalapy.world.cluster.cluster import SimCluster
-from koalapy.world.koalad.koalad_process import Life
+from koalapy.world.koalad.koalad_process import KoaladProcess
 from koalapy.world.network import Json
 from koalapy.world.random_streams import between, stream
 from koalapy.world.world import World
@@ -51,28 +51,28 @@ _POISON: tuple[Any, ...] = (
 )
 
 
-def _cluster_lies(world: World, dice: Random) -> None:
+def _cluster_lies(world: World, rng: Random) -> None:
     """Longer, if it does already."""
-    cluster = dice.choice(list(world.clusters.values()))
+    cluster = rng.choice(list(world.clusters.values()))
     lied, now = cluster.lies_until, world.agenda.now
-    cluster.lies_until = Instant(max(lied, now + between(dice, *_LASTS)))
+    cluster.lies_until = Instant(max(lied, now + between(rng, *_LASTS)))
     if lied <= now:
-        Liar(world, cluster, dice).go_on()
+        Liar(world, cluster, rng).go_on()
 
 
 ALL: dict[str, tuple[Callable[[World, Random], None], int]] = {"cluster_lies": (_cluster_lies, 1)}
 
 
-def moves_with_lies(seed: int, events: int) -> list[Move]:
+def schedule_lies(seed: int, events: int) -> list[Action]:
     """Those of this seed, which most have none of; those of a shorter course come first in a longer one."""
-    dice = stream(seed, "chaos/lies")
-    return list(_drawn(dice, events)) if dice.random() < SEEDS else []
+    rng = stream(seed, "chaos/lies")
+    return list(_drawn(rng, events)) if rng.random() < SEEDS else []
 
 
-def _drawn(dice: Random, events: int) -> Iterator[Move]:
+def _drawn(rng: Random, events: int) -> Iterator[Action]:
     at = 0
-    while (at := at + 1 + int(dice.expovariate(1 / GAP))) < events:
-        yield Move(at, "cluster_lies", dice.getrandbits(32))
+    while (at := at + 1 + int(rng.expovariate(1 / GAP))) < events:
+        yield Action(at, "cluster_lies", rng.getrandbits(32))
 
 
 class Liar:
@@ -81,52 +81,52 @@ class Liar:
     `own`: of the cluster's own attempts and processors too. No fault of chaos does so: its jobs suffer by nature.
     """
 
-    def __init__(self, world: World, cluster: SimCluster, dice: Random, own: bool = False) -> None:
+    def __init__(self, world: World, cluster: SimCluster, rng: Random, own: bool = False) -> None:
         self.told = 0
-        self._world, self._cluster, self._dice, self._own = world, cluster, dice, own
+        self._world, self._cluster, self._rng, self._own = world, cluster, rng, own
 
     def go_on(self) -> None:
         agenda = self._world.agenda
         if agenda.now < self._cluster.lies_until:
             self._lie()
-            agenda.after(between(self._dice, *_BETWEEN), self.go_on)
+            agenda.after(between(self._rng, *_BETWEEN), self.go_on)
 
     def _lie(self) -> None:
         """Where koalad hears it and thinks of it at once: whose an attempt is may be otherwise later."""
         koalad = self._world.koalad
-        life = koalad.life
-        if life is None or not koalad.alive or koalad.asleep or life.stuck or life.inbox or not life.links:
+        process = koalad.process
+        if process is None or not koalad.alive or koalad.asleep or process.stuck or process.inbox or not process.links:
             return
-        pipe = life.links[self._cluster.name].pipe
+        pipe = process.links[self._cluster.name].pipe
         if pipe is not None:
-            make = self._malformed if self._dice.random() < MALFORMED else self._well_formed
-            pipe.slip_in(make(life, pipe.next_number))
+            make = self._malformed if self._rng.random() < MALFORMED else self._well_formed
+            pipe.slip_in(make(process, pipe.next_number))
             self.told += 1
 
     # ---- what costs a session
 
-    def _malformed(self, life: Life, number: int) -> Json:
+    def _malformed(self, process: KoaladProcess, number: int) -> Json:
         """Of everything, the cluster's own too."""
-        dice = self._dice
+        rng = self._rng
         while True:
-            make = dice.choice(_TOLD_WRONG)
-            said = wire.to_json(make(_Matter(self._world, self._cluster, life, dice, own=True)))
-            said[dice.choice([*said])] = dice.choice(_POISON)
+            make = rng.choice(_TOLD_WRONG)
+            said = wire.to_json(make(_Matter(self._world, self._cluster, process, rng, own=True)))
+            said[rng.choice([*said])] = rng.choice(_POISON)
             if _is_wrong(said):
                 return said if make in _ANSWERS else wire.to_json(wire.Event(number, said))
 
     # ---- what has no effect
 
-    def _well_formed(self, life: Life, number: int) -> Json:
-        dice = self._dice
+    def _well_formed(self, process: KoaladProcess, number: int) -> Json:
+        rng = self._rng
         events = (*_EVENTS, *_OF_ITSELF) if self._own else _EVENTS
-        make = dice.choice(_ANSWERS if dice.random() < 0.25 else events)
-        said = wire.to_json(make(_Matter(self._world, self._cluster, life, dice, self._own)))
+        make = rng.choice(_ANSWERS if rng.random() < 0.25 else events)
+        said = wire.to_json(make(_Matter(self._world, self._cluster, process, rng, self._own)))
         if make in _ANSWERS:
             return said
-        if dice.random() < WRONG_NUMBER:
-            ahead, behind = number + dice.randint(1, 50), max(1, number - dice.randint(1, 2))
-            number = dice.choice((number + 1, ahead, behind, behind, _MOST))
+        if rng.random() < WRONG_NUMBER:
+            ahead, behind = number + rng.randint(1, 50), max(1, number - rng.randint(1, 2))
+            number = rng.choice((number + 1, ahead, behind, behind, _MOST))
         return wire.to_json(wire.Event(number, said))
 
 
@@ -141,13 +141,15 @@ def _is_wrong(said: Json) -> bool:
 class _Matter:
     """What a lie may be of: `own` too, or only what has nothing to do with the cluster that lies."""
 
-    def __init__(self, world: World, cluster: SimCluster, life: Life, dice: Random, own: bool = False) -> None:
-        self.dice, self.clock = dice, cluster.head.clock()
-        self._world, self._name, self._engine, self._own = world, cluster.name, life.engine, own
+    def __init__(
+        self, world: World, cluster: SimCluster, process: KoaladProcess, rng: Random, own: bool = False
+    ) -> None:
+        self.rng, self.clock = rng, cluster.head.clock()
+        self._world, self._name, self._engine, self._own = world, cluster.name, process.engine, own
 
     def tag(self) -> str:
         """Mostly of an attempt that lives."""
-        dice, records = self.dice, self._engine.records
+        rng, records = self.rng, self._engine.records
         live = [
             job.attempt_of(each)
             for job in records.jobs.values()
@@ -155,15 +157,15 @@ class _Matter:
             if self._own or each.cluster not in (self._name, None)
         ]
         live += [each.attempt for each in records.debts.values() if self._own or each.cluster != self._name]
-        if live and dice.random() < 0.85:
-            return tag_of(self._world.instance, dice.choice(live))
-        store = dice.choice((self._world.instance, _OTHER_STORE))
-        never = JobId(FIRST_LAUNCHER - dice.randint(1, 60))
-        return tag_of(store, AttemptId(never, dice.randint(0, 3), dice.randint(1, 3)))
+        if live and rng.random() < 0.85:
+            return tag_of(self._world.instance, rng.choice(live))
+        store = rng.choice((self._world.instance, _OTHER_STORE))
+        never = JobId(FIRST_LAUNCHER - rng.randint(1, 60))
+        return tag_of(store, AttemptId(never, rng.randint(0, 3), rng.randint(1, 3)))
 
     def sweep(self) -> Job | None:
         sweeps = [job for job in self._engine.records.jobs.values() if job.runner is not None]
-        return self.dice.choice(sweeps) if sweeps and self.dice.random() < 0.9 else None
+        return self.rng.choice(sweeps) if sweeps and self.rng.random() < 0.9 else None
 
     def idle_sweep(self) -> int:
         """One that has no Launcher on the cluster, nor a parameter; or none."""
@@ -181,7 +183,7 @@ class _Matter:
             return [1, *none]
         back = dict(job.runner.returned).get(self._name, NONE)  # whoever has them in hand may tell of them
         out = [each for name, numbers in job.runner.out if name != self._name for each in numbers - back]
-        return self.dice.choices(out, k=3) if out and self.dice.random() < 0.8 else none
+        return self.rng.choices(out, k=3) if out and self.rng.random() < 0.8 else none
 
     def command(self) -> int:
         """The number of one that is another cluster's, or nobody's."""
@@ -191,27 +193,27 @@ class _Matter:
             for each in sent
             if not isinstance(each.command, CollectOutput) and (self._own or each.command.cluster != self._name)
         ]
-        return self.dice.choice([*of_others[-10:], 10**9])
+        return self.rng.choice([*of_others[-10:], 10**9])
 
 
 _NO_SWEEP = FIRST_LAUNCHER - 1
 
 
 def _ended(of: _Matter) -> wire.Report:
-    ending = of.dice.choice(("exited", "killed", "walltime", "left_barrier", "revoked", "restarted", "failed"))
-    status = of.dice.choice((0, 1, None))
+    ending = of.rng.choice(("exited", "killed", "walltime", "left_barrier", "revoked", "restarted", "failed"))
+    status = of.rng.choice((0, 1, None))
     return wire.Report(of.tag(), "1", "ended", [], ended_at=of.clock, exit_status=status, ending=ending)
 
 
 def _progress(of: _Matter) -> wire.Report:
-    phase = of.dice.choice(("started", "at_barrier", "at_barrier", "released", "running", "nonsense"))
-    nodes = [["n1", "n1", of.dice.choice((1, 10**6))]]
+    phase = of.rng.choice(("started", "at_barrier", "at_barrier", "released", "running", "nonsense"))
+    nodes = [["n1", "n1", of.rng.choice((1, 10**6))]]
     return wire.Report(of.tag(), "1", phase, nodes, at_barrier_at=of.clock, started_at=of.clock)
 
 
 def _seen(of: _Matter) -> wire.BatchSeen:
-    state = of.dice.choice(("queued", "held", "running", "suspended", "ended", "missing", "nonsense"))
-    ending = of.dice.choice(("", "killed", "walltime"))
+    state = of.rng.choice(("queued", "held", "running", "suspended", "ended", "missing", "nonsense"))
+    ending = of.rng.choice(("", "killed", "walltime"))
     return wire.BatchSeen(of.tag(), "1", of.clock, state, exit_status=0, ending=ending)
 
 
@@ -228,16 +230,16 @@ def _back(of: _Matter) -> wire.ParametersBack:
 
 
 def _wanted(of: _Matter) -> wire.ParametersWanted:
-    return wire.ParametersWanted(of.idle_sweep(), of.dice.choice((0, 1, 1000, _MOST)))
+    return wire.ParametersWanted(of.idle_sweep(), of.rng.choice((0, 1, 1000, _MOST)))
 
 
 def _measured(of: _Matter) -> wire.Measured:
-    idle, total, waiting = of.dice.choice((0, 64, 10**9)), of.dice.choice((0, 64, 10**9)), of.dice.choice((0, 9))
+    idle, total, waiting = of.rng.choice((0, 64, 10**9)), of.rng.choice((0, 64, 10**9)), of.rng.choice((0, 9))
     return wire.Measured(of.clock, total, idle, 0, 0, waiting, [of.tag()], [of.tag()], [[4, idle]])
 
 
 def _welcome(of: _Matter) -> wire.Welcome:
-    newest = of.dice.choice((None, _MOST))
+    newest = of.rng.choice((None, _MOST))
     return wire.Welcome(1, "0.1.0", of.clock, "3.6", "liar", newest_number=newest, recalled=[of.tag()])
 
 

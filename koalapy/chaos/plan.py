@@ -7,11 +7,11 @@ from typing import NamedTuple
 from koalapy.world.random_streams import stream
 
 EVENTS = 5_000  # of one course before its calm, unless told otherwise
-CALM_GAP, STORM_GAP = 60, 14  # events from one move to the next, on the average
+QUIET_GAP, FAULTY_GAP = 60, 14  # events from one move to the next, on the average
 SHORTEST, LONGEST = 150, 900  # events of one phase
 
 
-class Move(NamedTuple):
+class Action(NamedTuple):
     """After so many events of the world something is done to it, drawn from a small seed of its own."""
 
     at: int
@@ -23,30 +23,30 @@ class Move(NamedTuple):
 
 
 def plan(
-    seed: int, events: int, doings: Mapping[str, int], faults: Mapping[str, int], mixed: bool = True
-) -> list[Move]:
+    seed: int, events: int, user_actions: Mapping[str, int], faults: Mapping[str, int], mixed: bool = True
+) -> list[Action]:
     """The moves of a course of so many events, in their order: kinds drawn by their weights.
 
     Calm phases, in which work gets done, take turns with storms. `mixed`: each seed has its own mixture of faults, many
     of them left out: what never comes without something else would otherwise never come alone.
     """
-    dice = stream(seed, "chaos/plan")
-    mixture = {kind: weight * (dice.choice((0, 0, 1, 1, 3)) if mixed else 1) for kind, weight in faults.items()}
-    return list(_drawn(dice, events, dict(doings), mixture))
+    rng = stream(seed, "chaos/plan")
+    mixture = {kind: weight * (rng.choice((0, 0, 1, 1, 3)) if mixed else 1) for kind, weight in faults.items()}
+    return list(_drawn(rng, events, dict(user_actions), mixture))
 
 
-def _drawn(dice: Random, events: int, doings: dict[str, int], faults: dict[str, int]) -> Iterator[Move]:
-    at, phase_ends, storm = 0, 0, True
+def _drawn(rng: Random, events: int, user_actions: dict[str, int], faults: dict[str, int]) -> Iterator[Action]:
+    at, phase_ends, faulty = 0, 0, True
     while True:
         if at >= phase_ends:
-            storm = not storm
-            phase_ends = at + dice.randint(SHORTEST, LONGEST)
-        at += 1 + int(dice.expovariate(1 / (STORM_GAP if storm else CALM_GAP)))
+            faulty = not faulty
+            phase_ends = at + rng.randint(SHORTEST, LONGEST)
+        at += 1 + int(rng.expovariate(1 / (FAULTY_GAP if faulty else QUIET_GAP)))
         if at >= events:
             return
-        chosen = faults if storm and any(faults.values()) and dice.random() < 0.6 else doings
-        kind = dice.choices(list(chosen), list(chosen.values()))[0]
-        yield Move(at, kind, dice.getrandbits(32))
+        chosen = faults if faulty and any(faults.values()) and rng.random() < 0.6 else user_actions
+        kind = rng.choices(list(chosen), list(chosen.values()))[0]
+        yield Action(at, kind, rng.getrandbits(32))
 
 
 def parse_only(text: str, count: int) -> list[int]:
@@ -55,10 +55,10 @@ def parse_only(text: str, count: int) -> list[int]:
     for part in filter(None, text.replace(" ", "").split(",")):
         first, _, last = part.partition("-")
         if not first.isdigit() or (last and not last.isdigit()):
-            raise ValueError(f"{part!r} names no moves; write them like 3,17,40-42")
+            raise ValueError(f"{part!r} names no actions; write them like 3,17,40-42")
         numbers += range(int(first), int(last or first) + 1)
     if numbers and max(numbers) >= count:
-        raise ValueError(f"There is no move {max(numbers)}; this seed has moves 0 to {count - 1}")
+        raise ValueError(f"There is no action {max(numbers)}; this seed has actions 0 to {count - 1}")
     return sorted(set(numbers))
 
 

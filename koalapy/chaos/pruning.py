@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from random import Random
 
-from koalapy.chaos.plan import Move
+from koalapy.chaos.plan import Action
 from koalapy.model.events import PruneRequested
 from koalapy.model.identity import JobId
 from koalapy.model.units import MINUTE, Duration, Instant
@@ -16,29 +16,29 @@ MOST = 20  # jobs in one request
 _KEEP = (Duration(0), Duration(2 * MINUTE))
 
 
-def _prune(world: World, dice: Random) -> None:
+def _prune(world: World, rng: Random) -> None:
     """By the store, as maintenance does, with some jobs that are still in the queue or run."""
     koalad = world.koalad
     if not koalad.alive or koalad.engine is None:
         return
-    before, records, launchers = Instant(koalad.now() - between(dice, *_KEEP)), dice.random() < 0.7, dice.random() < 0.5
+    before, records, launchers = Instant(koalad.now() - between(rng, *_KEEP)), rng.random() < 0.7, rng.random() < 0.5
     jobs = koalad.store.prunable(before, MOST, JobId(0), records, launchers)
     living = list(koalad.engine.records.jobs.values())
-    jobs += dice.sample(living, min(len(living), dice.randint(0, 3)))
+    jobs += rng.sample(living, min(len(living), rng.randint(0, 3)))
     request = PruneRequested(jobs=tuple(jobs), before=before, records=records)
-    koalad.tell(*[request] * dice.choice((1, 1, 2)))
+    koalad.tell(*[request] * rng.choice((1, 1, 2)))
 
 
 ALL: dict[str, tuple[Callable[[World, Random], None], int]] = {"prune": (_prune, 1)}
 
 
-def moves_with_pruning(seed: int, events: int) -> list[Move]:
+def schedule_pruning(seed: int, events: int) -> list[Action]:
     """Return those of this seed, which most have none of; those of a shorter course come first in a longer one."""
-    dice = stream(seed, "chaos/pruning")
-    return list(_drawn(dice, events)) if dice.random() < SEEDS else []
+    rng = stream(seed, "chaos/pruning")
+    return list(_drawn(rng, events)) if rng.random() < SEEDS else []
 
 
-def _drawn(dice: Random, events: int) -> Iterator[Move]:
+def _drawn(rng: Random, events: int) -> Iterator[Action]:
     at = 0
-    while (at := at + 1 + int(dice.expovariate(1 / GAP))) < events:
-        yield Move(at, "prune", dice.getrandbits(32))
+    while (at := at + 1 + int(rng.expovariate(1 / GAP))) < events:
+        yield Action(at, "prune", rng.getrandbits(32))

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from koalapy.chaos.disk import Disk
-from koalapy.chaos.fault_schedule import make, moves_of
-from koalapy.chaos.plan import EVENTS, Move, format_only
+from koalapy.chaos.fault_schedule import make, schedule_of
+from koalapy.chaos.plan import EVENTS, Action, format_only
 from koalapy.chaos.promises.watch import Watch
 from koalapy.chaos.shrink import TRIES, shrink
 from koalapy.chaos.user_actions import USERS
@@ -22,8 +22,8 @@ from koalapy.world.random_streams import between, stream
 from koalapy.world.world import INSTANCE, World
 
 SQLITE_ONE_IN = 20
-CALM_EVENTS, CALM_TIME = 60_000, 6 * HOUR  # within which all must come to rest
-CALM_RATIO = 8  # the same of a long course, times its events: as many more jobs wait at its end
+QUIESCENT_WITHIN_EVENTS, QUIESCENT_WITHIN = 60_000, 6 * HOUR  # within which all must come to rest
+QUIESCENT_RATIO = 8  # the same of a long course, times its events: as many more jobs wait at its end
 LOOK = 64  # events between two looks whether it has
 STILL = 2_000  # events at one instant: nothing but a busy loop has so many
 SLACK = 500  # events beyond those of the first violation, in which a shorter list of moves may show it
@@ -40,7 +40,7 @@ class Result:
     seed: int
     events: int
     happened: int
-    moves: int
+    actions: int
     jobs: int
     programs: int
     parameters: int
@@ -55,7 +55,7 @@ class Proof:
 
     result: Result
     only: tuple[int, ...]
-    moves: tuple[Move, ...]
+    actions: tuple[Action, ...]
 
     @property
     def command(self) -> str:
@@ -71,32 +71,35 @@ def run(
     only: Sequence[int] | None = None,
     until: int | None = None,
     patience: int | None = None,
-    moves: Sequence[Move] | None = None,
+    actions: Sequence[Action] | None = None,
     habits: Habits | None = None,
     faults: tuple[str, ...] = (),
     recorder: Recorder | None = None,
 ) -> Result:
     """One course, to its rest or to the first violation.
 
-    `moves`: other ones than the seed's; `only`: the numbers of those that are made. `until`: so many events in all, and
-    no calm; `patience`: events within which calm must bring rest. `habits`: users that are not the seed's. `faults`:
-    these alone, in place of the seed's mixture. `recorder` takes note of what koalad's engines are given and decide.
+    `actions`: other ones than the seed's; `only`: the numbers of those that are made. `until`: so many events in all,
+    and no healing; `patience`: events after it within which the world must become quiescent. `habits`: users that are
+    not the seed's. `faults`: these alone, in place of the seed's mixture. `recorder` records what koalad's engines are
+    given and decide.
     """
-    moves = moves_of(seed, events, faults) if moves is None else moves
-    chosen = moves if only is None else [moves[number] for number in only]
+    actions = schedule_of(seed, events, faults) if actions is None else actions
+    chosen = actions if only is None else [actions[number] for number in only]
     with _world(seed) as world:
         world.koalad.recorder = recorder or NoRecorder()
         world.habits = habits or stream(seed, "chaos/habits").choice(USERS)
-        course = _Course(world, seed, events, chosen, until, patience or max(CALM_EVENTS, CALM_RATIO * events))
-        return replace(course.run(), faults=faults)
+        run = _Run(
+            world, seed, events, chosen, until, patience or max(QUIESCENT_WITHIN_EVENTS, QUIESCENT_RATIO * events)
+        )
+        return replace(run.run(), faults=faults)
 
 
 def prove(
-    broken: Result, numbers: Sequence[int], tries: int = TRIES, said: Callable[[int], None] = lambda left: None
+    broken: Result, numbers: Sequence[int], tries: int = TRIES, on_shorter: Callable[[int], None] = lambda left: None
 ) -> Proof:
-    """Leave out some of these moves for as long as the same promise is broken. `said` hears how many are left."""
+    """Leave out some of these moves for as long as the same promise is broken. `on_shorter` hears how many are left."""
     assert broken.violation is not None
-    wanted, moves = broken.violation.promise, moves_of(broken.seed, broken.events, broken.faults)
+    wanted, actions = broken.violation.promise, schedule_of(broken.seed, broken.events, broken.faults)
     before_end = broken.happened < broken.events
     until = broken.happened + SLACK if before_end else None
     best: list[Result] = [broken]
@@ -106,11 +109,11 @@ def prove(
         same = result.violation is not None and result.violation.promise is wanted
         if same:
             best[0] = result
-            said(len(only))
+            on_shorter(len(only))
         return same
 
-    only = shrink([number for number in numbers if moves[number].at <= broken.happened], breaks, tries)
-    return Proof(result=best[0], only=tuple(only), moves=tuple(moves[number] for number in only))
+    only = shrink([number for number in numbers if actions[number].at <= broken.happened], breaks, tries)
+    return Proof(result=best[0], only=tuple(only), actions=tuple(actions[number] for number in only))
 
 
 @contextmanager
@@ -127,26 +130,26 @@ def _world(seed: int) -> Iterator[World]:
             disk.close()
 
 
-class _Course:
+class _Run:
     """Raises nothing: whatever goes wrong is the result's violation."""
 
     def __init__(
-        self, world: World, seed: int, events: int, moves: Sequence[Move], until: int | None, patience: int
+        self, world: World, seed: int, events: int, actions: Sequence[Action], until: int | None, patience: int
     ) -> None:
-        self._world, self._seed, self._events, self._moves = world, seed, events, moves
+        self._world, self._seed, self._events, self._actions = world, seed, events, actions
         self._until, self._patience = until, patience
         self._digest = hashlib.blake2b(digest_size=16)
-        self._watch = Watch(world, self._heard)
-        self._dice = stream(seed, "chaos/restarts")
+        self._watch = Watch(world, self._note)
+        self._rng = stream(seed, "chaos/restarts")
         self._starts = 0  # of koalad's, whose end was seen
         self._at, self._still = world.agenda.now, 0  # events since it was another time
 
     def run(self) -> Result:
         violation = None
         try:
-            self._storms()
+            self._inject()
             if self._until is None:
-                self._calm()
+                self._heal()
         except Violation as broken:
             violation = broken
         except Exception as error:
@@ -155,7 +158,7 @@ class _Course:
             seed=self._seed,
             events=self._events,
             happened=self._world.agenda.happened,
-            moves=len(self._moves),
+            actions=len(self._actions),
             jobs=self._watch.jobs,
             programs=self._watch.programs,
             parameters=self._watch.parameters,
@@ -163,11 +166,11 @@ class _Course:
             violation=violation,
         )
 
-    def _storms(self) -> None:
-        for move in self._moves:
-            self._step(until=move.at)
-            self._heard(f"{self._world.agenda.now} {move}")
-            make(self._world, move)
+    def _inject(self) -> None:
+        for action in self._actions:
+            self._step(until=action.at)
+            self._note(f"{self._world.agenda.now} {action}")
+            make(self._world, action)
             self._watch.check()
         self._step(until=self._events)
 
@@ -190,22 +193,22 @@ class _Course:
         koalad = self._world.koalad
         if not koalad.alive and koalad.starts > self._starts:
             self._starts = koalad.starts
-            self._world.agenda.after(between(self._dice, *_DEAD), koalad.start)
+            self._world.agenda.after(between(self._rng, *_DEAD), koalad.start)
 
-    def _calm(self) -> None:
+    def _heal(self) -> None:
         """Faults stop, everything is mended: every job comes to its end, and nothing is left."""
         agenda = self._world.agenda
-        self._world.calm()
-        last, latest = agenda.happened + self._patience, Instant(agenda.now + CALM_TIME)
-        while not self._world.at_rest():
+        self._world.heal()
+        last, latest = agenda.happened + self._patience, Instant(agenda.now + QUIESCENT_WITHIN)
+        while not self._world.quiescent():
             in_time = agenda.happened < last and agenda.now < latest
-            promise(in_time, Promise.ENDS, "after the calm", self._watch.unrest())
+            promise(in_time, Promise.ENDS, "after the calm", self._watch.unfinished())
             self._world.release_held()
-            self._watch.calm()
+            self._watch.heal()
             self._step(until=agenda.happened + LOOK)
-        self._watch.at_rest()
+        self._watch.quiescent()
 
-    def _heard(self, line: str) -> None:
+    def _note(self, line: str) -> None:
         self._digest.update(line.encode())
 
 

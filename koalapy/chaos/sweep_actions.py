@@ -6,7 +6,7 @@ Only some seeds have any of it, drawn from a stream of its own: the others are w
 from collections.abc import Callable, Iterator
 from random import Random
 
-from koalapy.chaos.plan import Move
+from koalapy.chaos.plan import Action
 from koalapy.model.events import CancelRequested, HoldRequested, ReleaseRequested
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job
@@ -24,36 +24,36 @@ _KEYS = ("", "", "sweep a", "sweep b")
 _STAYS = Duration(5 * SECOND), Duration(2 * MINUTE)
 
 
-def _submit(world: World, dice: Random) -> None:
+def _submit(world: World, rng: Random) -> None:
     if len(_sweeps(world)) < _MOST:
-        world.koalad.submit(draw_sweep(dice), dice.choice(_KEYS))
+        world.koalad.submit(draw_sweep(rng), rng.choice(_KEYS))
 
 
-def _cancel(world: World, dice: Random) -> None:
-    if (sweep := _sweep(world, dice)) is not None:
-        world.koalad.tell(CancelRequested(sweep, force=dice.random() < 0.3))
+def _cancel(world: World, rng: Random) -> None:
+    if (sweep := _sweep(world, rng)) is not None:
+        world.koalad.tell(CancelRequested(sweep, force=rng.random() < 0.3))
 
 
-def _hold(world: World, dice: Random) -> None:
-    if (sweep := _sweep(world, dice)) is not None:
+def _hold(world: World, rng: Random) -> None:
+    if (sweep := _sweep(world, rng)) is not None:
         world.koalad.tell(HoldRequested(sweep))
 
 
-def _release(world: World, dice: Random) -> None:
+def _release(world: World, rng: Random) -> None:
     for sweep in _sweeps(world):
         if sweep.state is JobState.HELD:
             world.koalad.tell(ReleaseRequested(sweep.id))
 
 
-def _local_jobs(world: World, dice: Random) -> None:
+def _local_jobs(world: World, rng: Random) -> None:
     """They come where Launchers are, and want some of their nodes back, or all."""
     scavenged = [cluster for cluster in world.clusters.values() if _launchers_on(world, cluster)]
     if not scavenged:
         return
-    cluster = dice.choice(scavenged)
-    for _ in range(dice.randint(1, 3)):
-        most = max(1, cluster.batch.size // dice.choice((1, 2, 4)))
-        cluster.foreign_job(f"local-{dice.randrange(1000)}", dice.randint(1, most), between(dice, *_STAYS))
+    cluster = rng.choice(scavenged)
+    for _ in range(rng.randint(1, 3)):
+        most = max(1, cluster.batch.size // rng.choice((1, 2, 4)))
+        cluster.foreign_job(f"local-{rng.randrange(1000)}", rng.randint(1, most), between(rng, *_STAYS))
 
 
 ALL: dict[str, tuple[Callable[[World, Random], None], int]] = {
@@ -65,16 +65,16 @@ ALL: dict[str, tuple[Callable[[World, Random], None], int]] = {
 }
 
 
-def moves_with_sweeps(seed: int, events: int) -> list[Move]:
+def schedule_sweep_actions(seed: int, events: int) -> list[Action]:
     """Those of this seed, which most have none of; those of a shorter course come first in a longer one."""
-    dice = stream(seed, "chaos/sweeps")
-    return list(_drawn(dice, events)) if dice.random() < SEEDS else []
+    rng = stream(seed, "chaos/sweeps")
+    return list(_drawn(rng, events)) if rng.random() < SEEDS else []
 
 
-def _drawn(dice: Random, events: int) -> Iterator[Move]:
+def _drawn(rng: Random, events: int) -> Iterator[Action]:
     at, weights = 0, [weight for _, weight in ALL.values()]
-    while (at := at + 1 + int(dice.expovariate(1 / GAP))) < events:
-        yield Move(at, dice.choices(list(ALL), weights)[0], dice.getrandbits(32))
+    while (at := at + 1 + int(rng.expovariate(1 / GAP))) < events:
+        yield Action(at, rng.choices(list(ALL), weights)[0], rng.getrandbits(32))
 
 
 # ---- to whom
@@ -86,9 +86,9 @@ def _sweeps(world: World) -> list[Job]:
     return [job for job in jobs if job.runner is not None]
 
 
-def _sweep(world: World, dice: Random) -> JobId | None:
+def _sweep(world: World, rng: Random) -> JobId | None:
     sweeps = _sweeps(world)
-    return dice.choice(sweeps).id if sweeps else None
+    return rng.choice(sweeps).id if sweeps else None
 
 
 def _launchers_on(world: World, cluster: SimCluster) -> bool:

@@ -23,63 +23,63 @@ USERS = (
 _KEYS = ("", "", "", "", "a", "b", "c")
 
 
-def _submit(world: World, dice: Random) -> None:
-    world.koalad.submit(draw_request(dice, world.sizes, world.habits), dice.choice(_KEYS))
+def _submit(world: World, rng: Random) -> None:
+    world.koalad.submit(draw_request(rng, world.sizes, world.habits), rng.choice(_KEYS))
 
 
-def _submit_many(world: World, dice: Random) -> None:
-    for _ in range(dice.randint(2, 5)):
-        _submit(world, dice)
+def _submit_many(world: World, rng: Random) -> None:
+    for _ in range(rng.randint(2, 5)):
+        _submit(world, rng)
 
 
-def _cancel(world: World, dice: Random) -> None:
-    if (job := _job(world, dice)) is not None:
+def _cancel(world: World, rng: Random) -> None:
+    if (job := _job(world, rng)) is not None:
         world.koalad.tell(CancelRequested(job))
 
 
-def _force_cancel(world: World, dice: Random) -> None:
-    if (job := _job(world, dice)) is not None:
+def _force_cancel(world: World, rng: Random) -> None:
+    if (job := _job(world, rng)) is not None:
         world.koalad.tell(CancelRequested(job, force=True))
 
 
-def _hold(world: World, dice: Random) -> None:
-    if (job := _job(world, dice)) is not None:
+def _hold(world: World, rng: Random) -> None:
+    if (job := _job(world, rng)) is not None:
         world.koalad.tell(HoldRequested(job))
 
 
-def _release(world: World, dice: Random) -> None:
+def _release(world: World, rng: Random) -> None:
     world.release_held()
 
 
-def _job(world: World, dice: Random) -> JobId | None:
+def _job(world: World, rng: Random) -> JobId | None:
     """One that a user knows the number of: no Launcher."""
     engine = world.koalad.engine
     jobs = list(engine.records.jobs.values()) if engine is not None else []
     known = [job.id for job in jobs if job.pilot is None]
-    return dice.choice(known) if known else None
+    return rng.choice(known) if known else None
 
 
-def _local_job(world: World, dice: Random) -> None:
+def _local_job(world: World, rng: Random) -> None:
     """Somebody who knows nothing of koalapy."""
-    _foreign(world, dice, f"local-{dice.randrange(1000)}")
+    _foreign(world, rng, f"local-{rng.randrange(1000)}")
 
 
-def _job_of_another_store(world: World, dice: Random) -> None:
+def _job_of_another_store(world: World, rng: Random) -> None:
     """Of the same user's other koalad: an attempt of the same numbers as one of ours, on the same cluster if it may."""
-    attempt = AttemptId(JobId(dice.randint(1, 40)), dice.randint(0, 3), dice.randint(1, 3))
-    place = dice.choice(list(world.clusters))
+    attempt = AttemptId(JobId(rng.randint(1, 40)), rng.randint(0, 3), rng.randint(1, 3))
+    place = rng.choice(list(world.clusters))
     engine = world.koalad.engine
     live = [] if engine is None else [(job, each) for job in engine.records.jobs.values() for each in job.live]
     if live:
-        job, component = dice.choice(live)
+        job, component = rng.choice(live)
         attempt, place = job.attempt_of(component), component.cluster or place
-    _foreign(world, dice, tag_of(OTHER_STORE, attempt), place)
+    _foreign(world, rng, tag_of(OTHER_STORE, attempt), place)
 
 
-def _foreign(world: World, dice: Random, name: str, place: str = "") -> None:
-    cluster = world.clusters[place or dice.choice(list(world.clusters))]
-    runs = between(dice, SECOND, MINUTE)
-    cluster.foreign_job(name, dice.randint(1, dice.randint(1, cluster.batch.size)), runs)
+def _foreign(world: World, rng: Random, name: str, place: str = "") -> None:
+    cluster = world.clusters[place or rng.choice(list(world.clusters))]
+    runs = between(rng, SECOND, MINUTE)
+    cluster.foreign_job(name, rng.randint(1, rng.randint(1, cluster.batch.size)), runs)
 
 
 ALL: dict[str, tuple[Act, int]] = {

@@ -45,7 +45,7 @@ def run_experiment(
         check(out)
         found: list[Any] = []
         with interruptible():
-            found.extend(_shown(outcomes(plan.courses, workers or os.cpu_count() or 1), len(plan.courses), plan.unit))
+            found.extend(_shown(outcomes(plan.tasks, workers or os.cpu_count() or 1), len(plan.tasks), plan.unit))
             rows = plan.rows(found)
             files = write(chosen.name, rows, plan.figure(found), out, plan.more(found))
     for note in plan.notes(found):

@@ -29,7 +29,7 @@ from koalapy.model.units import SECOND, Duration, format_duration
 if TYPE_CHECKING:  # numpy and matplotlib are imported where they are needed: other commands start without them
     from koalapy.experiments.replay.comparison import Figures
     from koalapy.experiments.replay.jobs import Survey, Terms
-    from koalapy.experiments.replay.run import Course, Outcome
+    from koalapy.experiments.replay.run import ReplayOutcome, ReplayTask
 
 
 class By(StrEnum):
@@ -135,8 +135,8 @@ def replay(
             output.say(f"All placement policies give the same schedule, since {why}: only one is run.")
         with _aside(out) as directory:
             bounds = len({each.max_overtakes for each in rows}) > 1
-            courses = [_course(trace, terms, found, chosen, directory, colour, bounds) for chosen in rows]
-            outcomes = _outcomes(courses, found.jobs, workers or os.cpu_count() or 1)
+            tasks = [_task(trace, terms, found, chosen, directory, colour, bounds) for chosen in rows]
+            outcomes = _outcomes(tasks, found.jobs, workers or os.cpu_count() or 1)
             logged = _logged(found)
             table = _write_table(outcomes, logged, directory / f"{_stem(trace)}.csv")
             files = _publish([table.name, *(name for each in outcomes for name in each.files)], directory, out)
@@ -158,15 +158,15 @@ def _refuse_beside_journal(context: typer.Context) -> None:
         raise typer.BadParameter(f"Leave out {names}: a journal has its own clusters and policies.")
 
 
-def _course(
+def _task(
     trace: Path, terms: "Terms", found: "Survey", settings: Settings, directory: Path, colour: By, bounds: bool
-) -> "Course":
+) -> "ReplayTask":
     """`bounds`: the files' names have the bound of overtakes."""
-    from koalapy.experiments.replay.run import Course
+    from koalapy.experiments.replay.run import ReplayTask
     from koalapy.runtime.chosen import policies
 
     queue = f"{settings.queue}-{settings.max_overtakes}" if bounds and settings.queue != "fcfs" else settings.queue
-    return Course(
+    return ReplayTask(
         trace=trace,
         terms=terms,
         survey=found,
@@ -230,17 +230,17 @@ def _logged(found: "Survey") -> "Figures | None":
     return figures(found.logged) if len(found.logged) else None
 
 
-def _outcomes(courses: "Sequence[Course]", jobs: int, workers: int) -> "list[Outcome]":
+def _outcomes(tasks: "Sequence[ReplayTask]", jobs: int, workers: int) -> "list[ReplayOutcome]":
     """Of all courses, in their order; how far they are is shown meanwhile."""
     from koalapy.experiments.replay.run import side_by_side
 
-    found: dict[int, Outcome] = {}
-    with _shown([course.name for course in courses], jobs) as tell:
-        for index, over, outcome in side_by_side(courses, workers):
+    found: dict[int, ReplayOutcome] = {}
+    with _shown([task.name for task in tasks], jobs) as tell:
+        for index, over, outcome in side_by_side(tasks, workers):
             tell(index, over)
             if outcome is not None:
                 found[index] = outcome
-    return [found[index] for index in range(len(courses))]
+    return [found[index] for index in range(len(tasks))]
 
 
 @contextmanager
@@ -303,7 +303,7 @@ def _publish(names: Sequence[str], directory: Path, out: Path) -> list[Path]:
         return [(directory / name).replace(out / name) for name in names]
 
 
-def _write_table(outcomes: "Sequence[Outcome]", logged: "Figures | None", path: Path) -> Path:
+def _write_table(outcomes: "Sequence[ReplayOutcome]", logged: "Figures | None", path: Path) -> Path:
     rows: list[dict[str, Any]] = [
         {"queue": each.queue, "max_overtakes": _bound(each), "placement": each.placement} | asdict(each.figures)
         for each in outcomes
@@ -318,11 +318,11 @@ def _write_table(outcomes: "Sequence[Outcome]", logged: "Figures | None", path: 
     return path
 
 
-def _bound(outcome: "Outcome") -> int | str:
+def _bound(outcome: "ReplayOutcome") -> int | str:
     return "" if outcome.queue == "fcfs" else outcome.max_overtakes
 
 
-def _print(outcomes: "Sequence[Outcome]", logged: "Figures | None", sizes: Mapping[str, int]) -> None:
+def _print(outcomes: "Sequence[ReplayOutcome]", logged: "Figures | None", sizes: Mapping[str, int]) -> None:
     from koalapy.experiments.replay.comparison import MEDIUM, SMALL
     from koalapy.experiments.replay.run import label_of
 
@@ -373,8 +373,8 @@ def _span(seconds: float) -> str:
 
 
 def _document(
-    trace: Path, terms: "Terms", found: "Survey", outcomes: "Sequence[Outcome]", logged: "Figures | None", out: Path,
-    table: Path,
+    trace: Path, terms: "Terms", found: "Survey", outcomes: "Sequence[ReplayOutcome]", logged: "Figures | None",
+    out: Path, table: Path,
 ) -> dict[str, Any]:  # fmt: skip
     jobs, work = _lost(found)
     return {
@@ -393,7 +393,7 @@ def _document(
     }
 
 
-def _policy(outcome: "Outcome", out: Path) -> dict[str, Any]:
+def _policy(outcome: "ReplayOutcome", out: Path) -> dict[str, Any]:
     return {
         "queue": outcome.queue,
         "max_overtakes": None if outcome.queue == "fcfs" else outcome.max_overtakes,

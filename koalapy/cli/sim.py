@@ -36,33 +36,39 @@ app.command("replay")(replay)
 app.command("imbalance")(imbalance)
 app.command("batches")(batches)
 
-Seed = Annotated[int, typer.Option("--seed", help="The first seed; everything in a course follows from its own.")]
+Seed = Annotated[int, typer.Option("--seed", help="The first seed; everything in a run follows from its seed.")]
 Seeds = Annotated[int, typer.Option("--seeds", min=1, help="How many seeds, one after the other.")]
-Events = Annotated[int, typer.Option("--events", min=1, help="Events of each course, before its calm.")]
-Only = Annotated[str | None, typer.Option("--only", metavar="MOVES", help="These moves of the seed alone: 3,17,40-42.")]
+Events = Annotated[int, typer.Option("--events", min=1, help="Events of each run before all faults end.")]
+Only = Annotated[
+    str | None, typer.Option("--only", metavar="NUMBERS", help="Only these actions of the seed: 3,17,40-42.")
+]
 Faults = Annotated[
     str | None,
-    typer.Option("--faults", metavar="NAMES", help="These faults alone: node_lost,kcm_killed; see `koala sim list`."),
+    typer.Option("--faults", metavar="NAMES", help="Only these faults: node_lost,kcm_killed; see `koala sim list`."),
 ]
-Tries = Annotated[int, typer.Option("--tries", min=0, help="Courses run to find a shorter list of moves.")]
+Tries = Annotated[int, typer.Option("--tries", min=0, help="Runs made to find a shorter list of actions.")]
 
 
 @app.command("list")
 def list_all(as_json: Json = False) -> None:
-    """What there is: experiments, and what chaos does and watches."""
-    from koalapy.chaos.fault_schedule import DOINGS, FAULTS, LYING
+    """List all experiments, and the actions, faults and promises of chaos."""
+    from koalapy.chaos.fault_schedule import FAULTS, LIES, USER_ACTIONS
     from koalapy.experiments import catalogue
 
     with output.told():
         experiments = [(each.name, each.about) for each in catalogue.experiments()]
     if as_json:
-        chaos = {"doings": list(DOINGS), "faults": [*FAULTS, *LYING], "promises": [str(each) for each in Promise]}
+        chaos = {
+            "user_actions": list(USER_ACTIONS),
+            "faults": [*FAULTS, *LIES],
+            "promises": [str(each) for each in Promise],
+        }
         described = [{"name": name, "about": about} for name, about in experiments]
         return output.print_json({"schema": "koala.sim/1", "experiments": described, "chaos": chaos})
     output.table(["experiment", "about"], experiments)
     rows = [("promise", str(each)) for each in Promise]
-    rows += [("doing", each.replace("_", " ")) for each in DOINGS]
-    rows += [("fault", each.replace("_", " ")) for each in (*FAULTS, *LYING)]
+    rows += [("user action", each.replace("_", " ")) for each in USER_ACTIONS]
+    rows += [("fault", each.replace("_", " ")) for each in (*FAULTS, *LIES)]
     output.table(["chaos", "what"], rows)
     return None
 
@@ -77,7 +83,10 @@ def chaos(
     tries: Tries = TRIES,
     as_json: Json = False,
 ) -> None:
-    """Faults and users' doings drawn from a seed, every promise watched after every event. Status 1: one was broken."""
+    """Run a simulated grid with faults drawn from a seed, and check every promise after every event.
+
+    Status 1: a promise was broken.
+    """
     alone = _faults(faults)
     chosen = _chosen(only, seed, events, seeds, alone)
     begun = time.monotonic()
@@ -88,7 +97,7 @@ def chaos(
             proof = _search(range(seed, seed + seeds), events, chosen, alone, tries, tally)
     except KeyboardInterrupt:
         if tally.broken:
-            output.say(f"koala: interrupted, while fewer moves were sought. {tally.broken}")
+            output.say(f"koala: interrupted in the search for a shorter list of actions. {tally.broken}")
         else:
             output.say(f"koala: interrupted after {tally.done} of {counted_as(seeds, 'seed')}; no promise was broken.")
             output.say(f"`--seed {seed + tally.done}` goes on from there.")
@@ -104,36 +113,36 @@ def chaos(
 
 
 def _faults(names: str | None) -> tuple[str, ...]:
-    from koalapy.chaos.fault_schedule import FAULTS, LYING
+    from koalapy.chaos.fault_schedule import FAULTS, LIES
 
     if names is None:
         return ()
     try:
-        return parse_faults(names, [*FAULTS, *LYING])
+        return parse_faults(names, [*FAULTS, *LIES])
     except ValueError as error:
         raise typer.BadParameter(f"{error}.", param_hint="--faults") from error
 
 
 def _chosen(only: str | None, seed: int, events: int, seeds: int, faults: tuple[str, ...]) -> list[int] | None:
-    from koalapy.chaos.fault_schedule import moves_of
+    from koalapy.chaos.fault_schedule import schedule_of
 
     if only is None:
         return None
     if seeds > 1:
-        raise typer.BadParameter("The moves are those of one seed; leave out --seeds.", param_hint="--only")
+        raise typer.BadParameter("The actions are those of one seed; leave out --seeds.", param_hint="--only")
     try:
-        return parse_only(only, len(moves_of(seed, events, faults)))
+        return parse_only(only, len(schedule_of(seed, events, faults)))
     except ValueError as error:
         raise typer.BadParameter(f"{error}.", param_hint="--only") from error
 
 
 class _Tally:
-    """What was run so far, and how that is told: a line a seed, or one line that changes on a terminal."""
+    """Sums over the seeds so far, shown as one line a seed, or as one line that changes on a terminal."""
 
     def __init__(self) -> None:
         self.done = self.happened = self.jobs = self.programs = self.parameters = 0
-        self.digest = ""  # of the last course
-        self.broken = ""  # what the last course broke
+        self.digest = ""  # of the last run
+        self.broken = ""  # the promise that the last run broke
         self._console = output.errors
         self._status: Any = None
 
@@ -161,16 +170,16 @@ class _Tally:
         self.done += result.violation is None
         words = "broke a promise" if result.violation else "ok"
         self.say(
-            f"seed {result.seed}: {_counted(result.happened, 'event')}, {_counted(result.moves, 'move')}, "
+            f"seed {result.seed}: {_counted(result.happened, 'event')}, {_counted(result.actions, 'action')}, "
             f"{_counted(result.jobs, 'job')}, {_counted(result.programs, 'program')}, "
             f"{_counted(result.parameters, 'parameter')}, {words}, {result.digest}"
         )
 
     @property
     def summary(self) -> str:
-        courses = f"{_counted(self.happened, 'event')} over {_counted(self.done, 'seed')}"
+        seeds = f"{_counted(self.happened, 'event')} over {_counted(self.done, 'seed')}"
         ran = f"{_counted(self.jobs, 'job')}, {_counted(self.programs, 'program')}"
-        return f"{courses}, {ran}, {_counted(self.parameters, 'parameter')} of sweeps"
+        return f"{seeds}, {ran}, {_counted(self.parameters, 'parameter')} of sweeps"
 
 
 def _counted(number: int, noun: str) -> str:
@@ -180,8 +189,8 @@ def _counted(number: int, noun: str) -> str:
 def _search(
     seeds: range, events: int, only: list[int] | None, faults: tuple[str, ...], tries: int, tally: _Tally
 ) -> "Proof | None":
-    """The first violation, with the shortest list of moves found."""
-    from koalapy.chaos.fault_schedule import moves_of
+    """Find the first violation, with the shortest list of actions that shows it. None if no promise is broken."""
+    from koalapy.chaos.fault_schedule import schedule_of
     from koalapy.chaos.run import prove, run
 
     for seed in seeds:
@@ -189,8 +198,8 @@ def _search(
         tally.add(result)
         if result.violation is not None:
             tally.say(f"seed {seed}: {result.violation}")
-            numbers = only if only is not None else list(range(len(moves_of(seed, events, faults))))
-            return prove(result, numbers, tries, lambda left: tally.say(f"it takes at most {left} moves"))
+            numbers = only if only is not None else list(range(len(schedule_of(seed, events, faults))))
+            return prove(result, numbers, tries, lambda left: tally.say(f"it takes at most {left} actions"))
     return None
 
 
@@ -199,9 +208,9 @@ def _print_proof(proof: "Proof") -> None:
     assert violation is not None
     print(f"Broken: {violation.promise}.")
     output.print_line(f"{violation.details} (seed {proof.result.seed}, event {proof.result.happened:,}).")
-    print(f"It takes {len(proof.only)} move{'' if len(proof.only) == 1 else 's'}:")
-    for number, move in zip(proof.only, proof.moves, strict=True):
-        print(f"  {number:>4}  after event {move.at:,}: {move.kind.replace('_', ' ')} (dice {move.seed})")
+    print(f"It takes {counted_as(len(proof.only), 'action')}:")
+    for number, action in zip(proof.only, proof.actions, strict=True):
+        print(f"  {number:>4}  after event {action.at:,}: {action.kind.replace('_', ' ')} (seed {action.seed})")
     print(f"See it again: {proof.command}")
     if violation.__cause__ is not None:
         output.print_line("".join(traceback.format_exception(violation.__cause__)).rstrip("\n"))
@@ -240,9 +249,9 @@ def _violation(proof: "Proof") -> dict[str, Any]:
         "promise": str(violation.promise),
         "details": violation.details,
         "event": proof.result.happened,
-        "moves": [
-            {"number": number, "after_event": move.at, "kind": move.kind, "dice": move.seed}
-            for number, move in zip(proof.only, proof.moves, strict=True)
+        "actions": [
+            {"number": number, "after_event": action.at, "kind": action.kind, "seed": action.seed}
+            for number, action in zip(proof.only, proof.actions, strict=True)
         ],
         "command": proof.command,
     }

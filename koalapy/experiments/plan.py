@@ -15,7 +15,7 @@ Outcome = TypeVar("Outcome")
 Came = TypeVar("Came", covariant=True)
 
 
-class Course(Protocol[Came]):
+class Task(Protocol[Came]):
     """One part of an experiment, which goes to another process as it is."""
 
     def outcome(self) -> Came:
@@ -53,7 +53,7 @@ class Plan(Generic[Outcome]):
     `more`: further tables, by what their files' names have after the experiment's. `notes`: sentences for the user.
     """
 
-    courses: Sequence[Course[Outcome]]
+    tasks: Sequence[Task[Outcome]]
     rows: Callable[[Sequence[Outcome]], list[Row]]
     figure: Callable[[Sequence[Outcome]], "Figure"]
     table: Callable[[Sequence[Row]], Table]
@@ -76,10 +76,10 @@ class Experiment(Protocol):
         ...
 
 
-def outcomes(courses: Sequence[Course[Outcome]], workers: int) -> Iterator[Outcome]:
+def outcomes(tasks: Sequence[Task[Outcome]], workers: int) -> Iterator[Outcome]:
     """Of each course, in their order, as they come: in so many processes."""
-    return spread(_outcome, courses, workers)
+    return spread(_outcome, tasks, workers)
 
 
-def _outcome(course: Course[Outcome]) -> Outcome:
-    return course.outcome()
+def _outcome(task: Task[Outcome]) -> Outcome:
+    return task.outcome()

@@ -11,7 +11,7 @@ BEGINNING = Instant(1_700_000_000_000_000)
 
 
 @dataclass(eq=False, slots=True)
-class Entry:
+class ScheduledCall:
     """One call to come. `call` is None once it was cancelled or made."""
 
     at: Instant
@@ -24,19 +24,19 @@ class Agenda:
     def __init__(self, beginning: Instant = BEGINNING) -> None:
         self.now = beginning
         self.happened = 0
-        self._entries: list[tuple[Instant, int, Entry]] = []
+        self._entries: list[tuple[Instant, int, ScheduledCall]] = []
         self._numbers = itertools.count()
 
-    def at(self, when: Instant, call: Callable[[], None]) -> Entry:
+    def at(self, when: Instant, call: Callable[[], None]) -> ScheduledCall:
         """Call it then, or now if that is past; what was entered first is called first."""
-        entry = Entry(Instant(max(when, self.now)), call)
+        entry = ScheduledCall(Instant(max(when, self.now)), call)
         heapq.heappush(self._entries, (entry.at, next(self._numbers), entry))
         return entry
 
-    def after(self, delay: Duration, call: Callable[[], None]) -> Entry:
+    def after(self, delay: Duration, call: Callable[[], None]) -> ScheduledCall:
         return self.at(Instant(self.now + delay), call)
 
-    def cancel(self, entry: Entry | None) -> None:
+    def cancel(self, entry: ScheduledCall | None) -> None:
         """Nothing happens for None, and for what was called or cancelled before."""
         if entry is not None:
             entry.call = None

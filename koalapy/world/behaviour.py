@@ -38,7 +38,7 @@ def behaviour_of(arguments: Sequence[str]) -> Behaviour:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ProgramPlan:
     """What a program will do on a node; `found`: its executable is there."""
 
     found: bool
@@ -53,11 +53,11 @@ class Plan:
         return Duration(self.duration + (clusters - 1) * self.wide)
 
 
-def plan_of(program: dict[str, Any]) -> Plan:
+def program_plan_of(program: dict[str, Any]) -> ProgramPlan:
     """`program`: messages.Program as JSON. A Launcher is not what it runs: it is found, and ends by itself."""
     if program.get("sweep"):
-        return Plan(True)
+        return ProgramPlan(True)
     if program["executable"] != EXECUTABLE:
-        return Plan(False)
+        return ProgramPlan(False)
     behaviour = behaviour_of(program["arguments"])
-    return Plan(True, *behaviour)
+    return ProgramPlan(True, *behaviour)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from koalapy.model.units import Duration
-from koalapy.world.agenda import Agenda, Entry
+from koalapy.world.agenda import Agenda, ScheduledCall
 
 
 class Killed(BaseException):
@@ -13,13 +13,13 @@ class Killed(BaseException):
 
 
 @dataclass(slots=True)
-class Fuse:
+class CrashPoint:
     """Burns by one at each step; at the last one it has burnt down. None: it does not burn. `steps` counts all."""
 
     left: int | None = None
     steps: int = 0
 
-    def burn(self) -> bool:
+    def count_step(self) -> bool:
         self.steps += 1
         if self.left is None:
             return False
@@ -33,11 +33,11 @@ class Fuse:
 class Process:
     """What a process does is entered through it: once it is dead, nothing of it happens any more."""
 
-    def __init__(self, agenda: Agenda, fuses: list[Fuse]) -> None:
+    def __init__(self, agenda: Agenda, crash_points: list[CrashPoint]) -> None:
         self.agenda = agenda
         self.alive = True
-        self.fuse = Fuse()
-        self._fuses = [self.fuse, *fuses]
+        self.crash_point = CrashPoint()
+        self._crash_points = [self.crash_point, *crash_points]
         self._waiting = self._frozen = False
         self._line: deque[Callable[[], None]] = deque()
         self._on_death: list[Callable[[], None]] = []
@@ -46,12 +46,12 @@ class Process:
         """Between two steps it may die; raises Killed then, and for one that is dead."""
         if not self.alive:
             raise Killed
-        burnt = [fuse.burn() for fuse in self._fuses]  # all of them
+        burnt = [crash_point.count_step() for crash_point in self._crash_points]  # all of them
         if any(burnt):
             self.kill()
             raise Killed
 
-    def after(self, delay: Duration, call: Callable[[], None]) -> Entry:
+    def after(self, delay: Duration, call: Callable[[], None]) -> ScheduledCall:
         """Call it then, if the process still lives."""
         return self.agenda.after(delay, lambda: self.run(call))
 

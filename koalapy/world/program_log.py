@@ -25,7 +25,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LogEntry:
     """One line. `what` is started or ended."""
 
     what: str
@@ -34,17 +34,17 @@ class Entry:
     at: Instant
 
 
-class Ledger:
+class ProgramLog:
     """Every program's line when it starts on a node, and when nothing of it is left there."""
 
     def __init__(self) -> None:
-        self.entries: list[Entry] = []
+        self.entries: list[LogEntry] = []
         self.parameters = ParameterLog()
         self.files: dict[tuple[str, str], bytes] = {}  # by attempt and path: what its program has left there
         self._runs: dict[str, dict[str, Run]] = {}
-        self._subscribers: list[Callable[[Entry], None]] = []
+        self._subscribers: list[Callable[[LogEntry], None]] = []
 
-    def subscribe(self, tell: Callable[[Entry], None]) -> None:
+    def subscribe(self, tell: Callable[[LogEntry], None]) -> None:
         """Be told of every line as it is written."""
         self._subscribers.append(tell)
 
@@ -52,14 +52,14 @@ class Ledger:
         runs = self._runs.setdefault(tag, {})
         run = runs.setdefault(start, Run(tag, cluster, start, at))
         run.nodes[node] = None
-        self._write(Entry("started", run, node, at))
+        self._write(LogEntry("started", run, node, at))
 
     def ended(self, tag: str, start: str, node: str, at: Instant, exit_status: int) -> None:
         run = self._runs[tag][start]
         run.nodes[node] = at
         run.exit_status = run.exit_status or exit_status
         run.statuses.append(exit_status)
-        self._write(Entry("ended", run, node, at))
+        self._write(LogEntry("ended", run, node, at))
 
     def left(self, tag: str, path: str, content: bytes | None) -> None:
         """The program has written this file, as far as there was room. `content`: None if there is no file."""
@@ -84,7 +84,7 @@ class Ledger:
         self._runs.clear()
         self.parameters.clear()
 
-    def _write(self, entry: Entry) -> None:
+    def _write(self, entry: LogEntry) -> None:
         self.entries.append(entry)
         for tell in self._subscribers:
             tell(entry)

@@ -36,40 +36,40 @@ class Habits:
     optional: float = 0.35  # nor this is a fault, but both go through what others do not
 
 
-def draw_request(dice: Random, sizes: Mapping[str, int], habits: Habits | None = None) -> Request:
+def draw_request(rng: Random, sizes: Mapping[str, int], habits: Habits | None = None) -> Request:
     """For clusters of these sizes; each component fits one of them, and all together perhaps no grid."""
     habits = habits or Habits()
-    count = dice.choice((1, 1, 1, 2, 2, 3, 4))
-    files = dice.choice(((), (), ("result",)))
+    count = rng.choice((1, 1, 1, 2, 2, 3, 4))
+    files = rng.choice(((), (), ("result",)))
     return Request(
         name="job",
-        components=tuple(_component(dice, sizes, habits, index, files) for index in range(count)),
-        priority=dice.choice((5, 10, 10, 10)),
-        when_busy=dice.choice((WhenBusy.WAIT, WhenBusy.WAIT, WhenBusy.QUEUE)),
-        retry_on=dice.choice(_RETRY_ON),
-        communication=dice.random() < 0.8,
-        stage_in=(MISSING_FILE,) if dice.random() < habits.stage_in else dice.choice(((), (), ("data",))),
-        stage_out=(*files, "never-written") if files and dice.random() < habits.stage_out else files,
+        components=tuple(_component(rng, sizes, habits, index, files) for index in range(count)),
+        priority=rng.choice((5, 10, 10, 10)),
+        when_busy=rng.choice((WhenBusy.WAIT, WhenBusy.WAIT, WhenBusy.QUEUE)),
+        retry_on=rng.choice(_RETRY_ON),
+        communication=rng.random() < 0.8,
+        stage_in=(MISSING_FILE,) if rng.random() < habits.stage_in else rng.choice(((), (), ("data",))),
+        stage_out=(*files, "never-written") if files and rng.random() < habits.stage_out else files,
     )
 
 
 def _component(
-    dice: Random, sizes: Mapping[str, int], habits: Habits, index: int, files: tuple[str, ...]
+    rng: Random, sizes: Mapping[str, int], habits: Habits, index: int, files: tuple[str, ...]
 ) -> ComponentRequest:
-    cluster = dice.choice((None, None, None, *sizes))
+    cluster = rng.choice((None, None, None, *sizes))
     most = max(1, (max(sizes.values()) if cluster is None else sizes[cluster]) // 2)
-    long = dice.random() < habits.long
+    long = rng.random() < habits.long
     behaviour = Behaviour(
-        runs=between(dice, *(_LONG_RUNS if long else _RUNS)),
-        exit_status=dice.choice((1, 3, 127)) if dice.random() < habits.exit_status else 0,
-        deaf=dice.random() < habits.deaf,
+        runs=between(rng, *(_LONG_RUNS if long else _RUNS)),
+        exit_status=rng.choice((1, 3, 127)) if rng.random() < habits.exit_status else 0,
+        deaf=rng.random() < habits.deaf,
         files=files,
     )
     return ComponentRequest(
-        processors=dice.randint(1, dice.randint(1, most)),
-        executable=MISSING if dice.random() < habits.executable else EXECUTABLE,
+        processors=rng.randint(1, rng.randint(1, most)),
+        executable=MISSING if rng.random() < habits.executable else EXECUTABLE,
         arguments=arguments_of(behaviour),
         cluster=cluster,
-        walltime=_SHORT if dice.random() < habits.walltime else _LONG if long else _WALLTIME,
-        optional=index > 0 and dice.random() < habits.optional,
+        walltime=_SHORT if rng.random() < habits.walltime else _LONG if long else _WALLTIME,
+        optional=index > 0 and rng.random() < habits.optional,
     )

@@ -11,7 +11,7 @@ def stream(seed: int, name: str) -> Random:
     return Random(int.from_bytes(hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=16).digest(), "big"))
 
 
-def between(dice: Random, least: Duration, most: Duration) -> Duration:
+def between(rng: Random, least: Duration, most: Duration) -> Duration:
     """Any duration from `least` to `most`, small ones as likely as large ones by their logarithm."""
     low = max(1, least)
-    return Duration(min(most, max(least, round(low * (most / low) ** dice.random()))))
+    return Duration(min(most, max(least, round(low * (most / low) ** rng.random()))))

@@ -36,11 +36,10 @@ def sweep_of(parameters: Sequence[Parameter], walltime: Duration, deaf: bool = F
     return Request(name="sweep", components=(component,), parameters=space)
 
 
-def draw_sweep(dice: Random) -> Request:
+def draw_sweep(rng: Random) -> Request:
     """Most parameters end well, and within seconds; what some programs run for is long enough to be broken off."""
-    span, deaf, wrong = dice.choice(_RUNS), dice.random() < 0.2, dice.choice((0.0, 0.0, 0.1))
+    span, deaf, wrong = rng.choice(_RUNS), rng.random() < 0.2, rng.choice((0.0, 0.0, 0.1))
     parameters = [
-        Parameter(between(dice, *span), exit_status=3 if dice.random() < wrong else 0)
-        for _ in range(dice.choice(_COUNTS))
+        Parameter(between(rng, *span), exit_status=3 if rng.random() < wrong else 0) for _ in range(rng.choice(_COUNTS))
     ]
     return sweep_of(parameters, MINUTE, deaf)

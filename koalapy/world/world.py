@@ -21,9 +21,9 @@ from koalapy.scheduler.schedule import Policies
 from koalapy.store.contract import Store
 from koalapy.store.memory import MemoryStore
 from koalapy.world.agenda import Agenda
-from koalapy.world.cluster.cluster import Plan, SimCluster
+from koalapy.world.cluster.cluster import ClusterPlan, SimCluster
 from koalapy.world.koalad.host import Installation, SimKoalad
-from koalapy.world.program_log import Ledger
+from koalapy.world.program_log import ProgramLog
 from koalapy.world.random_requests import Habits
 from koalapy.world.random_streams import stream
 
@@ -55,16 +55,16 @@ class World:
         open_store: Callable[[], Store] | None = None,
         settings: Settings | None = None,
     ) -> None:
-        dice = stream(seed, "world")
+        rng = stream(seed, "world")
         self.seed = seed
         self.agenda = Agenda()
-        self.ledger = Ledger()
+        self.program_log = ProgramLog()
         self.habits = Habits()
         scavenging = draw_scavenging(stream(seed, "world/sweeps"))  # of its own: it came later
-        drawn = replace(draw_settings(dice), scavenging=scavenging) if settings is None else settings
+        drawn = replace(draw_settings(rng), scavenging=scavenging) if settings is None else settings
         drawn = with_limits(stream(seed, "world/limits"), drawn) if settings is None else settings
         self.settings = replace(drawn, settles=Duration(0))  # no calm lasts for a day
-        self.clusters = {each.name: self._cluster(dice, each) for each in self.settings.clusters}
+        self.clusters = {each.name: self._cluster(rng, each) for each in self.settings.clusters}
         policies = Policies(_PLACEMENTS[self.settings.placement], _QUEUES[self.settings.queue])
         installation = Installation(
             settings=self.settings,
@@ -94,23 +94,23 @@ class World:
 
     # ---- the end
 
-    def calm(self) -> None:
+    def heal(self) -> None:
         """All faults stop, and everything is mended: disks are free, networks whole, and koalad is up."""
-        self.koalad.fuse.left = None
+        self.koalad.crash_point.left = None
         self.koalad.disk_full, self.koalad.commits_to_fail = False, 0
         self.koalad.wake()
         for cluster in self.clusters.values():
             cluster.mend()
         self.koalad.start()
 
-    def at_rest(self) -> bool:
+    def quiescent(self) -> bool:
         """No job is left, nothing is on its way, and nothing of ours is on any cluster."""
-        return self.koalad.at_rest and all(cluster.at_rest for cluster in self.clusters.values())
+        return self.koalad.quiescent and all(cluster.quiescent for cluster in self.clusters.values())
 
     def settle(self, patience: Duration) -> bool:
         """Let all come to rest, and release what is held. Whether it did within this time."""
         latest = self.agenda.now + patience
-        while not self.at_rest():
+        while not self.quiescent():
             if self.agenda.now > latest:
                 return False
             self.release_held()
@@ -123,10 +123,10 @@ class World:
             if job.state is JobState.HELD:
                 self.koalad.tell(ReleaseRequested(job.id))
 
-    def _cluster(self, dice: Random, settings: ClusterSettings) -> SimCluster:
+    def _cluster(self, rng: Random, settings: ClusterSettings) -> SimCluster:
         by_files = stream(self.seed, f"{settings.name}/relay").random() < FILES  # of its own: it came later
-        plan = replace(draw_plan(dice, self.settings, settings), relay="files" if by_files else "tcp")
-        return SimCluster(self.agenda, self.seed, plan, settings.name, self.ledger)
+        plan = replace(draw_plan(rng, self.settings, settings), relay="files" if by_files else "tcp")
+        return SimCluster(self.agenda, self.seed, plan, settings.name, self.program_log)
 
 
 def memory_store(instance: InstanceId = INSTANCE) -> Callable[[], Store]:
@@ -143,69 +143,69 @@ def memory_store(instance: InstanceId = INSTANCE) -> Callable[[], Store]:
 # ---- what is drawn
 
 
-def draw_settings(dice: Random) -> Settings:
+def draw_settings(rng: Random) -> Settings:
     """Short times, so that much happens in few events."""
     return Settings(
-        clusters=tuple(draw_cluster(dice, name) for name in NAMES[: dice.choice((2, 3, 3, 4))]),
-        queue=dice.choice(("fcfs", "fpfs", "fpfs")),
-        placement=dice.choice(("worst-fit", "worst-fit", "cluster-minimisation", "best-fit")),
-        max_overtakes=dice.choice((0, 1, 2, 20)),
-        claim_timeout=Duration(dice.choice((40, 60)) * SECOND),
-        barrier_timeout=Duration(dice.choice((20, 40, 60)) * SECOND),
-        max_submission_failures=dice.choice((1, 2, 3)),
-        max_completion_failures=dice.choice((0, 1, 3)),
-        queue_after=Duration(dice.choice((0, 30, 120)) * SECOND),
+        clusters=tuple(draw_cluster(rng, name) for name in NAMES[: rng.choice((2, 3, 3, 4))]),
+        queue=rng.choice(("fcfs", "fpfs", "fpfs")),
+        placement=rng.choice(("worst-fit", "worst-fit", "cluster-minimisation", "best-fit")),
+        max_overtakes=rng.choice((0, 1, 2, 20)),
+        claim_timeout=Duration(rng.choice((40, 60)) * SECOND),
+        barrier_timeout=Duration(rng.choice((20, 40, 60)) * SECOND),
+        max_submission_failures=rng.choice((1, 2, 3)),
+        max_completion_failures=rng.choice((0, 1, 3)),
+        queue_after=Duration(rng.choice((0, 30, 120)) * SECOND),
         orphan_timeout=Duration(2 * MINUTE),
     )
 
 
-def draw_scavenging(dice: Random) -> Scavenging:
+def draw_scavenging(rng: Random) -> Scavenging:
     return Scavenging(
-        policy=dice.choice(list(_SHARES)),
-        walltime=dice.choice((Duration(3 * MINUTE), HOUR)),
-        max_runners=dice.choice((None, None, 1, 2)),
+        policy=rng.choice(list(_SHARES)),
+        walltime=rng.choice((Duration(3 * MINUTE), HOUR)),
+        max_runners=rng.choice((None, None, 1, 2)),
     )
 
 
-def with_limits(dice: Random, settings: Settings) -> Settings:
+def with_limits(rng: Random, settings: Settings) -> Settings:
     """What sites let sweeps have, and how sweeps are admitted; drawn from a stream of its own, since it came later."""
     rules = settings.scavenging
-    if dice.random() < _LIMITED:
-        rules = replace(rules, admission=DYNAMIC, nodes_per_runner=dice.choice((1, 2, 4)))
-    clusters = tuple(replace(each, scavenge=_draw_scavenge(dice)) for each in settings.clusters)
+    if rng.random() < _LIMITED:
+        rules = replace(rules, admission=DYNAMIC, nodes_per_runner=rng.choice((1, 2, 4)))
+    clusters = tuple(replace(each, scavenge=_draw_scavenge(rng)) for each in settings.clusters)
     if all(each.scavenge.off for each in clusters):
         clusters = (replace(clusters[0], scavenge=Scavenge()), *clusters[1:])
     return replace(settings, scavenging=rules, clusters=clusters)
 
 
-def _draw_scavenge(dice: Random) -> Scavenge:
+def _draw_scavenge(rng: Random) -> Scavenge:
     return Scavenge(
-        off=dice.random() < _LIMITED / 3,
-        idle_share=dice.choice((0.25, 0.5, 0.75)) if dice.random() < _LIMITED else 0.0,
-        max_nodes=dice.choice((1, 2)) if dice.random() < _LIMITED else None,
-        hours=parse_hours(dice.choice(_HOURS)) if dice.random() < _LIMITED else None,
+        off=rng.random() < _LIMITED / 3,
+        idle_share=rng.choice((0.25, 0.5, 0.75)) if rng.random() < _LIMITED else 0.0,
+        max_nodes=rng.choice((1, 2)) if rng.random() < _LIMITED else None,
+        hours=parse_hours(rng.choice(_HOURS)) if rng.random() < _LIMITED else None,
     )
 
 
-def draw_cluster(dice: Random, name: str) -> ClusterSettings:
-    exclusive = dice.random() < 0.2
+def draw_cluster(rng: Random, name: str) -> ClusterSettings:
+    exclusive = rng.random() < 0.2
     return ClusterSettings(
         name=name,
-        batch=dice.choice(_KINDS),
-        network=dice.choice(("default", "default", "default", "other")),
+        batch=rng.choice(_KINDS),
+        network=rng.choice(("default", "default", "default", "other")),
         processors_per_node=4 if exclusive else None,
         exclusive=exclusive,
-        backlog=dice.choice((None, None, 2, 20)),
+        backlog=rng.choice((None, None, 2, 20)),
     )
 
 
-def draw_plan(dice: Random, settings: Settings, cluster: ClusterSettings) -> Plan:
-    return Plan(
+def draw_plan(rng: Random, settings: Settings, cluster: ClusterSettings) -> ClusterPlan:
+    return ClusterPlan(
         settings=cluster,
-        nodes=dice.choice((2, 3, 4)),
-        processors_per_node=cluster.processors_per_node or dice.choice((2, 4)),
-        load=dice.choice((0.0, 0.0, 0.2, 0.5)),
-        reruns_lost=dice.choice((0.0, 0.5)),
+        nodes=rng.choice((2, 3, 4)),
+        processors_per_node=cluster.processors_per_node or rng.choice((2, 4)),
+        load=rng.choice((0.0, 0.0, 0.2, 0.5)),
+        reruns_lost=rng.choice((0.0, 0.5)),
         poll_s=cluster.poll / SECOND,
         orphan_timeout_s=settings.orphan_timeout / SECOND,
         barrier_timeout_s=settings.barrier_timeout / SECOND,

@@ -11,7 +11,7 @@ from _grid import koalad_of
 
 from koalapy import Grid
 from koalapy.experiments.plan import Row
-from koalapy.experiments.sweeps.fairness import LASTS, USERS, Course, Outcome
+from koalapy.experiments.sweeps.fairness import LASTS, USERS, FairnessOutcome, FairnessTask
 from koalapy.experiments.sweeps.workload import WORKLOADS, GridJob
 from koalapy.languages import sweep_request
 from koalapy.model.units import MINUTE, SECOND, Duration
@@ -32,29 +32,29 @@ _PARAMETERS = 200
 _PATIENCE_S = 120
 
 
-def play(running: Running, course: Course, faster: float) -> Outcome:
+def play(running: Running, task: FairnessTask, faster: float) -> FairnessOutcome:
     """`faster`: so many times as fast as the course says."""
     running.reset()
     for cluster, command in _LOCAL.items():
         running.check(cluster, ["bash", "-lc", 'cd /tmp; exec "$@"', "local", *command], _LOCAL_USER)
     grid = running.grid(*NODES)
-    grid["scavenging"] = {"policy": course.policy}
+    grid["scavenging"] = {"policy": task.policy}
     for settings in grid["clusters"].values():
         settings |= {"processors_per_node": _PER_NODE, "poll": "2s"}
     with koalad_of(grid, timeout_s=300) as (koalad, _):
         _wait_until_known(koalad)
-        return _Hour(koalad, course, faster).play()
+        return _Hour(koalad, task, faster).play()
 
 
 class _Hour:
     """One course, once."""
 
-    def __init__(self, koalad: Grid, course: Course, faster: float) -> None:
-        self._koalad, self._course, self._faster = koalad, course, faster
-        jobs = WORKLOADS[course.workload](_seed(course), NODES, _SHARES, course.length)
+    def __init__(self, koalad: Grid, task: FairnessTask, faster: float) -> None:
+        self._koalad, self._course, self._faster = koalad, task, faster
+        jobs = WORKLOADS[task.workload](_seed(task), NODES, _SHARES, task.length)
         self._jobs: list[GridJob] = sorted(jobs, reverse=True)
 
-    def play(self) -> Outcome:
+    def play(self) -> FairnessOutcome:
         began = time.monotonic()
         request = _sweep(self._course, self._faster)
         sweeps = self._koalad.submit_many([request] * USERS, directory="/tmp")  # at once: nobody has a start
@@ -69,7 +69,7 @@ class _Hour:
             time.sleep(0.5)
         found = {each["id"]: each for each in runners}
         rows = [self._row(user, found[sweep], held[sweep]) for user, sweep in enumerate(sweeps, 1)]
-        return Outcome(rows, {f"user {user}": held[sweep] for user, sweep in enumerate(sweeps, 1)})
+        return FairnessOutcome(rows, {f"user {user}": held[sweep] for user, sweep in enumerate(sweeps, 1)})
 
     def _row(self, user: int, runner: dict[str, int], held: Sequence[int]) -> Row:
         return {
@@ -79,14 +79,14 @@ class _Hour:
         }  # fmt: skip
 
 
-def _seed(course: Course) -> int:
-    return 1000 * course.seed + course.number
+def _seed(task: FairnessTask) -> int:
+    return 1000 * task.seed + task.number
 
 
-def _sweep(course: Course, faster: float) -> dict[str, object]:
+def _sweep(task: FairnessTask, faster: float) -> dict[str, object]:
     """The same parameters for every user."""
-    dice = stream(_seed(course), "parameters")
-    seconds = ",".join(_seconds(between(dice, *LASTS), faster) for _ in range(_PARAMETERS))
+    rng = stream(_seed(task), "parameters")
+    seconds = ",".join(_seconds(between(rng, *LASTS), faster) for _ in range(_PARAMETERS))
     node = {"processors": _PER_NODE, "threads_per_process": _PER_NODE, "walltime": "10m"}
     return dict(sweep_request(["/bin/sleep", "{x}"], [f"x={seconds}"], component=node))
 

@@ -36,7 +36,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("results"))
     arguments = parser.parse_args()
-    chosen = fairness.courses(arguments.seed, arguments.sets)
+    chosen = fairness.tasks(arguments.seed, arguments.sets)
     name, about = (live.NAME, live.ABOUT) if arguments.live else (fairness.NAME, fairness.ABOUT)
     found = list(played(chosen, arguments.faster) if arguments.live else outcomes(chosen, os.cpu_count() or 1))
     files.write(name, fairness.rows_of(found), figure(chosen, found, about), arguments.out)
@@ -50,13 +50,13 @@ def main() -> None:
     last_line("fairness", least, "least user's parameters / most user's", bound, least >= bound, detail)
 
 
-def played(chosen: list[fairness.Course], faster: float) -> Iterator[fairness.Outcome]:
+def played(chosen: list[fairness.FairnessTask], faster: float) -> Iterator[fairness.FairnessOutcome]:
     with testgrid.reserved():
         running = testgrid.up()
-        for course in chosen:
-            yield (outcome := live.play(running, course, faster))
+        for task in chosen:
+            yield (outcome := live.play(running, task, faster))
             told = [f"{row['done']} done, {row['preemptions']} preempted" for row in outcome.rows]
-            print(f"{course.workload} {course.policy}: {'; '.join(told)}", file=sys.stderr, flush=True)
+            print(f"{task.workload} {task.policy}: {'; '.join(told)}", file=sys.stderr, flush=True)
         running.reset()
 
 

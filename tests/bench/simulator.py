@@ -27,7 +27,7 @@ from _grid import last_line
 
 from koalapy.experiments.interop import catalogue
 from koalapy.experiments.interop.architectures import ARCHITECTURES
-from koalapy.experiments.interop.architectures.simulation import Options, Stage
+from koalapy.experiments.interop.architectures.simulation import Options, Simulation
 from koalapy.experiments.interop.streams import draw_set
 from koalapy.experiments.workloads.swf import read_swf, write_swf
 from koalapy.experiments.workloads.trace import TraceJob
@@ -148,9 +148,9 @@ def delegated(rounds: int, most: int | None) -> dict[str, Any]:
     jobs = draw_set(system, loads, seed=1, number=1)[:most]
     rates, by_clock = [], []
     for _ in range(rounds):
-        stage = Stage(system, jobs, Options(), seed=1)
+        simulation = Simulation(system, jobs, Options(), seed=1)
         processor, clock = time.process_time(), time.perf_counter()
-        ARCHITECTURES["dmm"](stage)
+        ARCHITECTURES["dmm"](simulation)
         rates.append(len(jobs) / (time.process_time() - processor))
         by_clock.append(len(jobs) / (time.perf_counter() - clock))
     rate = statistics.median(rates)
@@ -182,16 +182,16 @@ def long_trace(place: Path, jobs: int) -> dict[str, Any]:
 
 def _drawn(jobs: int) -> Iterator[TraceJob]:
     """Sizes of a few processors, exponential runtimes and gaps, such that they bring the load."""
-    dice = Random(1)
+    rng = Random(1)
     mean_runtime_s = 600.0
     gap_s = statistics.mean(_SIZES) * mean_runtime_s / (MANY_NODES * LOAD)
     at = 0.0
     for number in range(1, jobs + 1):
-        at += dice.expovariate(1 / gap_s)
-        runtime = Duration(round(dice.expovariate(1 / mean_runtime_s)) * SECOND)
+        at += rng.expovariate(1 / gap_s)
+        runtime = Duration(round(rng.expovariate(1 / mean_runtime_s)) * SECOND)
         yield TraceJob(
-            number=number, submitted=Duration(round(at) * SECOND), processors=dice.choice(_SIZES), runtime=runtime,
-            requested=Duration(2 * runtime), user=str(dice.randrange(100)),
+            number=number, submitted=Duration(round(at) * SECOND), processors=rng.choice(_SIZES), runtime=runtime,
+            requested=Duration(2 * runtime), user=str(rng.randrange(100)),
         )  # fmt: skip
 
 

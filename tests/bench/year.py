@@ -33,10 +33,10 @@ from koalapy.scheduler.schedule import Policies
 from koalapy.store.open import open_store
 from koalapy.world.agenda import Agenda
 from koalapy.world.behaviour import EXECUTABLE, Behaviour, arguments_of
-from koalapy.world.cluster.cluster import SimCluster, plan_of
+from koalapy.world.cluster.cluster import SimCluster, cluster_plan_of
 from koalapy.world.cluster.files import SHARED
 from koalapy.world.koalad.host import Installation, SimKoalad
-from koalapy.world.program_log import Ledger
+from koalapy.world.program_log import ProgramLog
 from koalapy.world.random_sweeps import Parameter, sweep_of
 
 BOUND = 1.1
@@ -73,13 +73,17 @@ class Grid:
     """One koalad, and two clusters; nothing has happened yet."""
 
     def __init__(self, place: Path) -> None:
-        self.agenda, self.ledger = Agenda(), Ledger()
+        self.agenda, self.program_log = Agenda(), ProgramLog()
         self.settings = Settings(
             clusters=tuple(ClusterSettings(name=name, batch=batch, poll=HOUR) for name, batch in CLUSTERS.items())
         )
         self.clusters = {
             each.name: SimCluster(
-                self.agenda, 1, plan_of(each, nodes=NODES, processors_per_node=PROCESSORS), each.name, self.ledger
+                self.agenda,
+                1,
+                cluster_plan_of(each, nodes=NODES, processors_per_node=PROCESSORS),
+                each.name,
+                self.program_log,
             )
             for each in self.settings.clusters
         }
@@ -108,7 +112,7 @@ class Grid:
             sweep = sweep_of([Parameter(Duration(SECOND))] * parameters, Duration(10 * MINUTE))
             self.tell(JobSubmitted(request=sweep, owner=f"user{number % 10}"))
         end = self.began + number * DAY
-        while not self.koalad.at_rest:
+        while not self.koalad.quiescent:
             if self.agenda.now > end - HOUR:
                 raise SystemExit(f"The jobs of day {number} were not over in time: nothing was measured.")
             self.run(MINUTE)
@@ -126,7 +130,7 @@ class Grid:
             raise SystemExit("koalad takes nothing: its store fails.")
 
     def drop_past(self) -> None:
-        self.ledger.clear()
+        self.program_log.clear()
         for cluster in self.clusters.values():
             cluster.drop_past()
 

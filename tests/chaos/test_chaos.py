@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from koalapy.chaos.fault_schedule import DOINGS, FAULTS, LYING, PRUNING, SWEEPING, USUAL, moves_of
+from koalapy.chaos.fault_schedule import FAULTS, JOB_ACTIONS, LIES, PRUNING, SWEEP_ACTIONS, USER_ACTIONS, schedule_of
 from koalapy.chaos.plan import plan
 from koalapy.chaos.run import run
 
@@ -50,20 +50,20 @@ def test_work_gets_done_in_it() -> None:
 
 
 def test_every_kind_of_move_comes_up_within_a_few_seeds() -> None:
-    kinds = {move.kind for seed in range(200) for move in moves_of(seed, COURSE)}
-    assert kinds == DOINGS.keys() | FAULTS.keys() | LYING.keys() | PRUNING.keys()
+    kinds = {action.kind for seed in range(200) for action in schedule_of(seed, COURSE)}
+    assert kinds == USER_ACTIONS.keys() | FAULTS.keys() | LIES.keys() | PRUNING.keys()
 
 
-@pytest.mark.parametrize("kinds", [SWEEPING, LYING, PRUNING], ids=["sweeps", "lies", "pruning"])
+@pytest.mark.parametrize("kinds", [SWEEP_ACTIONS, LIES, PRUNING], ids=["sweeps", "lies", "pruning"])
 def test_sweeps_lies_and_pruning_are_in_some_seeds_and_move_nothing_in_any(kinds: dict[str, int]) -> None:
     """Streams of their own: what else happens to a seed does not depend on them."""
     some = []
     for seed in range(1, 60):
-        moves = moves_of(seed, COURSE)
-        usual = [move for move in moves if move.kind not in SWEEPING | LYING | PRUNING]
-        assert usual == plan(seed, COURSE, USUAL, FAULTS)
-        assert [move.at for move in moves] == sorted(move.at for move in moves)
-        some += [seed] if any(move.kind in kinds for move in moves) else []
+        actions = schedule_of(seed, COURSE)
+        usual = [action for action in actions if action.kind not in SWEEP_ACTIONS | LIES | PRUNING]
+        assert usual == plan(seed, COURSE, JOB_ACTIONS, FAULTS)
+        assert [action.at for action in actions] == sorted(action.at for action in actions)
+        some += [seed] if any(action.kind in kinds for action in actions) else []
     assert 10 < len(some) < 30
 
 

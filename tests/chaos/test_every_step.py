@@ -22,9 +22,9 @@ from koalapy.model.states import JobState
 from koalapy.model.units import HOUR, MINUTE, SECOND, Duration
 from koalapy.model.usage import By, sums
 from koalapy.world.behaviour import EXECUTABLE, MISSING, Behaviour, arguments_of
-from koalapy.world.koalad.host import OWNER, Nobody
-from koalapy.world.processes import Fuse
-from koalapy.world.program_log import Entry
+from koalapy.world.koalad.host import OWNER, NoKoaladObserver
+from koalapy.world.processes import CrashPoint
+from koalapy.world.program_log import LogEntry
 from koalapy.world.world import World
 
 SEED = 11
@@ -85,7 +85,7 @@ class User:
         self._world = world
         self._to_submit = list(REFERENCE)
         self._began: set[tuple[JobId, int]] = set()
-        world.ledger.subscribe(self._ran)
+        world.program_log.subscribe(self._ran)
         world.agenda.after(LOOK, self._look)
 
     def job(self, name: str) -> Job | None:
@@ -99,7 +99,7 @@ class User:
             return False
         return all(job is not None and job.state.final for job in map(self.job, REFERENCE))
 
-    def _ran(self, entry: Entry) -> None:
+    def _ran(self, entry: LogEntry) -> None:
         _, attempt = attempt_of(Tag(entry.run.tag))
         self._began.add((attempt.job, attempt.component))
 
@@ -157,7 +157,7 @@ def _used(world: World, job: Job) -> tuple[tuple[str, int], ...]:
     entries = [each for each in world.koalad.store.usage() if each.attempt.job == job.id]
     ran = {}
     for entry in entries:
-        runs = world.ledger.runs(tag_of(world.instance, entry.attempt))
+        runs = world.program_log.runs(tag_of(world.instance, entry.attempt))
         ends = [at for run in runs for at in run.nodes.values() if at is not None]
         if runs:
             late = SECOND  # clocks of hosts differ
@@ -171,7 +171,7 @@ def _used(world: World, job: Job) -> tuple[tuple[str, int], ...]:
 
 def _runs(world: World, job: Job, component: Component) -> tuple[int, ...]:
     attempts = [AttemptId(job.id, component.index, number + 1) for number in range(component.attempt)]
-    runs = [len(world.ledger.runs(tag_of(world.instance, attempt))) for attempt in attempts]
+    runs = [len(world.program_log.runs(tag_of(world.instance, attempt))) for attempt in attempts]
     return tuple(count for count in runs if count)
 
 
@@ -181,7 +181,7 @@ def live_through(disturb: Callable[[World], None]) -> tuple[World, dict[str, End
     disturb(world)
     user = User(world)
     latest = world.agenda.now + HOUR
-    while not (user.done and world.at_rest()):
+    while not (user.done and world.quiescent()):
         assert world.agenda.now < latest, {name: user.job(name) for name in REFERENCE}
         world.run_for(LOOK)
     jobs = {name: user.job(name) for name in REFERENCE}
@@ -205,11 +205,11 @@ def test_the_undisturbed_run_is_as_it_should_be(undisturbed: tuple[World, dict[s
 @pytest.mark.parametrize("lossy", [False, True], ids=["what it said arrives", "what it said is lost"])
 def test_koalad_killed_at_every_step(lossy: bool, undisturbed: tuple[World, dict[str, End]]) -> None:
     def kill(world: World) -> None:
-        world.koalad.lossy, world.koalad.fuse.left = lossy, step
+        world.koalad.lossy, world.koalad.crash_point.left = lossy, step
 
     world, ends = undisturbed
     different = Differences(ends)
-    for step in range(1, world.koalad.fuse.steps + 1):
+    for step in range(1, world.koalad.crash_point.steps + 1):
         killed, found = live_through(kill)
         assert killed.koalad.starts == 2, step
         different.look(f"koalad killed at step {step}", found)
@@ -218,18 +218,18 @@ def test_koalad_killed_at_every_step(lossy: bool, undisturbed: tuple[World, dict
 
 def test_koalad_killed_again_as_it_recovers(undisturbed: tuple[World, dict[str, End]]) -> None:
     def kill_twice(world: World) -> None:
-        world.koalad.witness, world.koalad.fuse.left = Again(world, 1 + step % LONGEST_RECOVERY), step
+        world.koalad.observer, world.koalad.crash_point.left = Again(world, 1 + step % LONGEST_RECOVERY), step
 
     world, ends = undisturbed
     different = Differences(ends)
-    for step in range(1, world.koalad.fuse.steps - LONGEST_RECOVERY, 3):
+    for step in range(1, world.koalad.crash_point.steps - LONGEST_RECOVERY, 3):
         killed, found = live_through(kill_twice)
         assert killed.koalad.starts == 3, step
         different.look(f"koalad killed at step {step} and after", found)
     assert not different.found, different.found[:5]
 
 
-class Again(Nobody):
+class Again(NoKoaladObserver):
     """Kills the second koalad, too, after so many steps."""
 
     def __init__(self, world: World, steps: int) -> None:
@@ -237,17 +237,17 @@ class Again(Nobody):
 
     def started(self, snapshot: Snapshot, engine: Engine) -> None:
         if self._world.koalad.starts == 2:
-            self._world.koalad.fuse.left = self._steps
+            self._world.koalad.crash_point.left = self._steps
 
 
 @pytest.mark.parametrize("name", ["alpha", "beta"])
 def test_the_kcm_killed_at_every_action(name: str, undisturbed: tuple[World, dict[str, End]]) -> None:
     world, ends = undisturbed
     different = Differences(ends)
-    for step in range(1, world.clusters[name].around.kcm_fuse.steps + 1):
-        burn = lambda world, step=step: _burn(world.clusters[name].around.kcm_fuse, step)  # noqa: E731
-        killed, found = live_through(burn)
-        assert killed.clusters[name].around.kcm_fuse.left is None, step
+    for step in range(1, world.clusters[name].environment.kcm_crash_point.steps + 1):
+        count_step = lambda world, step=step: _burn(world.clusters[name].environment.kcm_crash_point, step)  # noqa: E731
+        killed, found = live_through(count_step)
+        assert killed.clusters[name].environment.kcm_crash_point.left is None, step
         different.look(f"{name}'s KCM killed at step {step}", found)
     assert not different.found, different.found[:5]
 
@@ -257,10 +257,10 @@ def test_wrappers_killed_at_every_command(name: str, undisturbed: tuple[World, d
     """A program whose wrapper is killed has another attempt, within the job's bounds; none runs twice."""
     world, ends = undisturbed
     different = Differences(_coarse(ends))
-    for step in range(1, world.clusters[name].around.wrapper_fuse.steps + 1):
-        burn = lambda world, step=step: _burn(world.clusters[name].around.wrapper_fuse, step)  # noqa: E731
-        killed, found = live_through(burn)
-        assert killed.clusters[name].around.wrapper_fuse.left is None, step
+    for step in range(1, world.clusters[name].environment.wrapper_crash_point.steps + 1):
+        count_step = lambda world, step=step: _burn(world.clusters[name].environment.wrapper_crash_point, step)  # noqa: E731
+        killed, found = live_through(count_step)
+        assert killed.clusters[name].environment.wrapper_crash_point.left is None, step
         assert all(count == 1 for end in found.values() for runs in end.runs for count in runs), (step, found)
         different.look(f"a wrapper on {name} killed at step {step}", _coarse(found))
     assert not different.found, different.found[:5]
@@ -284,5 +284,5 @@ class Differences:
             self.found.append((what, wrong))
 
 
-def _burn(fuse: Fuse, steps: int) -> None:
-    fuse.left = steps
+def _burn(crash_point: CrashPoint, steps: int) -> None:
+    crash_point.left = steps

@@ -24,10 +24,8 @@ SETTINGS = Settings(clusters=tuple(ClusterSettings(name=name, batch="slurm") for
 JOBS = 40
 
 
-def request(dice: Random, *clusters: str | None) -> Request:
-    behaviour = Behaviour(
-        runs=between(dice, Duration(SECOND), Duration(40 * SECOND)), exit_status=dice.choice((0, 0, 3))
-    )
+def request(rng: Random, *clusters: str | None) -> Request:
+    behaviour = Behaviour(runs=between(rng, Duration(SECOND), Duration(40 * SECOND)), exit_status=rng.choice((0, 0, 3)))
     program = arguments_of(behaviour)
     components = [
         ComponentRequest(
@@ -41,17 +39,17 @@ def request(dice: Random, *clusters: str | None) -> Request:
 @pytest.mark.parametrize("seed", range(3))
 def test_the_jobs_of_honest_clusters_run_as_if_nobody_lied(seed: int, tmp_path: Path) -> None:
     """Without a failure, each program once; koalad lives, and its store is loaded by the next one."""
-    dice, disk = Random(seed), Disk(tmp_path, INSTANCE)
+    rng, disk = Random(seed), Disk(tmp_path, INSTANCE)
     try:
         world = World(seed, disk.open, settings=SETTINGS)
         world.clusters[LIAR].lies_until = Instant(world.agenda.now + HOUR)
-        liar = Liar(world, world.clusters[LIAR], dice, own=True)
+        liar = Liar(world, world.clusters[LIAR], rng, own=True)
         liar.go_on()
         world.run_for(Duration(30 * SECOND))
         for _ in range(JOBS):
-            where = dice.choice((("beta",), ("gamma",), HONEST, HONEST, (LIAR,), (LIAR, "beta"), (None, None)))
-            assert world.koalad.submit(request(dice, *where))
-            world.run_for(between(dice, Duration(SECOND), Duration(20 * SECOND)))
+            where = rng.choice((("beta",), ("gamma",), HONEST, HONEST, (LIAR,), (LIAR, "beta"), (None, None)))
+            assert world.koalad.submit(request(rng, *where))
+            world.run_for(between(rng, Duration(SECOND), Duration(20 * SECOND)))
         world.run_for(Duration(20 * MINUTE))
         world.clusters[LIAR].lies_until = world.agenda.now
         world.koalad.kill()
@@ -103,5 +101,5 @@ def _judge(world: World) -> None:
         assert job.state is (JobState.FAILED if status else JobState.DONE), (job.id, job.state, job.reason)
         assert (job.submission_failures, job.completion_failures) == (0, 0), job.id
         for each in job.components:
-            (run,) = world.ledger.runs(tag_of(world.instance, job.attempt_of(each)))
+            (run,) = world.program_log.runs(tag_of(world.instance, job.attempt_of(each)))
             assert run.cluster == each.cluster

@@ -31,7 +31,7 @@ from koalapy.runtime.maintenance.task import Koalad
 from koalapy.runtime.unknown import UnknownTags
 from koalapy.world.behaviour import EXECUTABLE, Behaviour, arguments_of
 from koalapy.world.cluster.files import SHARED, Mount
-from koalapy.world.koalad.koalad_process import Life
+from koalapy.world.koalad.koalad_process import KoaladProcess
 from koalapy.world.processes import Killed
 from koalapy.world.world import World
 
@@ -72,8 +72,8 @@ class Maintained:
     def __init__(self, world: World) -> None:
         self.world = world
         koalad = world.koalad
-        assert koalad.life is not None
-        self.life: Life = koalad.life
+        assert koalad.process is not None
+        self.process: KoaladProcess = koalad.process
         self.given = Koalad(
             grid="das",
             store=koalad.store,
@@ -95,11 +95,11 @@ class Maintained:
         answers: list[Any] = []
 
         def answer() -> None:
-            self.life.process.step()
-            answers.append(question(self.life.engine))
-            self.life.process.step()
+            self.process.os_process.step()
+            answers.append(question(self.process.engine))
+            self.process.os_process.step()
 
-        self.life.enter(answer)
+        self.process.enter(answer)
         self._look_alive()
         return answers[0]
 
@@ -120,8 +120,8 @@ class Maintained:
     def ask_kcm(self, cluster: str, make: Callable[[int], Any], timeout_s: float) -> wire.Done:
         answers: list[Any] = []
         self._until_done(
-            lambda done: self.life.enter(
-                lambda: self.life.links[cluster].ask(make, lambda answer: (answers.append(answer), done()))  # type: ignore[func-returns-value]
+            lambda done: self.process.enter(
+                lambda: self.process.links[cluster].ask(make, lambda answer: (answers.append(answer), done()))  # type: ignore[func-returns-value]
             )
         )
         if not isinstance(answers[0], wire.Done):
@@ -139,7 +139,7 @@ class Maintained:
         self._look_alive()
 
     def _look_alive(self) -> None:
-        if not self.life.process.alive:
+        if not self.process.os_process.alive:
             raise Killed
 
 
@@ -174,7 +174,7 @@ def play(told: Maintenance, left: int | None, lossy: bool = False) -> World:
     """Run the task as cron does, by a koalad that is killed after so many steps; until a run is recorded as done."""
     world, watch = aged()
     koalad = world.koalad
-    koalad.lossy, koalad.fuse.left = lossy, left
+    koalad.lossy, koalad.crash_point.left = lossy, left
     for _ in range(10):
         koalad.start()
         world.run_for(Duration(15 * SECOND))
@@ -190,7 +190,7 @@ def play(told: Maintenance, left: int | None, lossy: bool = False) -> World:
             continue
         finally:
             watch.check()
-    koalad.fuse.left = None
+    koalad.crash_point.left = None
     return world
 
 
@@ -231,9 +231,9 @@ TASKS = {
 @pytest.fixture(scope="module", params=TASKS)
 def undisturbed(request: pytest.FixtureRequest) -> tuple[str, Final, int]:
     """A task, what it leaves if nothing is killed, and how many steps koalad takes for it."""
-    before = aged()[0].koalad.fuse.steps
+    before = aged()[0].koalad.crash_point.steps
     world = play(TASKS[request.param], None)
-    return request.param, Final(world), world.koalad.fuse.steps - before
+    return request.param, Final(world), world.koalad.crash_point.steps - before
 
 
 def test_each_task_does_what_it_is_for(undisturbed: tuple[str, Final, int]) -> None:

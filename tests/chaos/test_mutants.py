@@ -47,7 +47,7 @@ from koalapy.scheduler import schedule
 from koalapy.scheduler.blocked_ahead import BlockedAhead
 from koalapy.store.memory import MemoryStore
 from koalapy.world.koalad.host import SimKoalad
-from koalapy.world.koalad.koalad_process import Life
+from koalapy.world.koalad.koalad_process import KoaladProcess
 from koalapy.world.random_requests import Habits
 
 CHAOS = Path(chaos.__file__).parent
@@ -58,24 +58,24 @@ LONG, OPTIONAL = Habits(long=0.9, walltime=0, exit_status=0), Habits(optional=0.
 SWEEPS = {"submit": 1, "submit_many": 0, "cancel": 0, "submit_sweep": 10}
 SWEEPS_AND_OTHERS = {"submit": 0, "submit_many": 0, "submit_sweep": 3, "local_jobs_want_nodes": 3}
 HARDLY_ANY = {"commands_fail": 1}
-USUAL = {"submit": 12, "submit_many": 3, "cancel": 2, "release": 1}
+JOB_ACTIONS = {"submit": 12, "submit_many": 3, "cancel": 2, "release": 1}
 
 
 class Mutant(NamedTuple):
     """`begin` replaces what is broken; one of these promises is then seen to be broken, whatever else is before.
 
     A promise that stands alone in some mutant's `promises` is known to be one that can be seen to be broken by itself.
-    `faults`: those that it takes, none for the usual ones; `doings` beside the usual, or as often in place of them; the
-    users' `habits`. `calm`: it shows only when all should have come to rest. `seed`: where to look first.
+    `faults`: those that it takes, none for the usual ones; `user_actions` beside the usual, or as often in place of
+    them; the users' `habits`. `heal`: it shows only when all should have come to rest. `seed`: where to look first.
     """
 
     name: str
     begin: Callable[[], Any]
     promises: tuple[P, ...]
     faults: Mapping[str, int] = {}
-    doings: Mapping[str, int] = {}
+    user_actions: Mapping[str, int] = {}
     habits: Habits = Habits()
-    calm: bool = False
+    heal: bool = False
     seed: int = 1
 
 
@@ -251,7 +251,7 @@ def _a_debt_is_not_kept() -> Any:
 def _time_stands_still_while_the_host_sleeps() -> Any:
     """For koalad, as CLOCK_MONOTONIC does: it notices no sleep, and no wrapper need say again where it is."""
     awake = patch.object(SimKoalad, "now", lambda self: Instant(self.agenda.now + self._ahead - self.slept))
-    unnoticed = patch.object(Life, "slept", lambda self: Duration(0))
+    unnoticed = patch.object(KoaladProcess, "slept", lambda self: Duration(0))
     return _together(awake, unnoticed, _who_came_to_a_barrier_counts_for_ever())
 
 
@@ -551,7 +551,7 @@ MUTANTS = (
     ),
     Mutant("acknowledged before committed", _an_event_is_acknowledged_before_its_commit, (P.COMMITTED,)),
     Mutant("sent before committed", _a_command_leaves_before_its_commit, (P.COMMITTED,), seed=2),
-    Mutant("the outbox is not sent again", _the_outbox_is_not_sent_again, (P.ENDS,), calm=True),
+    Mutant("the outbox is not sent again", _the_outbox_is_not_sent_again, (P.ENDS,), heal=True),
     Mutant("one retry too many", _one_retry_too_many, (P.ENDS,), {"job_killed": 3, "submit_refused": 3}, seed=2),
     Mutant(
         "optional is needed",
@@ -623,7 +623,7 @@ MUTANTS = (
         (P.GIVEN_BACK,),
         HARDLY_ANY,
         SWEEPS_AND_OTHERS,
-        calm=True,
+        heal=True,
         seed=22,
     ),
     Mutant(
@@ -631,7 +631,7 @@ MUTANTS = (
         _one_event_more_than_acknowledged_is_forgotten,
         (P.ENDS,),
         {"events_twisted": 1},
-        calm=True,
+        heal=True,
     ),
     Mutant(
         "exclusive nodes are rounded down",
@@ -752,12 +752,16 @@ def hunt(mutant: Mutant) -> tuple[int, int, Violation | None]:
 
 
 def _course(mutant: Mutant, seed: int) -> Result:
-    events = COURSE // 5 if mutant.calm else COURSE
-    moves = None
-    if mutant.doings or mutant.faults or not mutant.calm:
-        moves = plan(seed, events, USUAL | mutant.doings, mutant.faults or FAULTS, mixed=not mutant.faults)
-    until, patience = (None, PATIENCE) if mutant.calm else (events, None)
-    return run(seed, events, until=until, patience=patience, moves=moves, habits=None if mutant.calm else mutant.habits)
+    events = COURSE // 5 if mutant.heal else COURSE
+    actions = None
+    if mutant.user_actions or mutant.faults or not mutant.heal:
+        actions = plan(
+            seed, events, JOB_ACTIONS | mutant.user_actions, mutant.faults or FAULTS, mixed=not mutant.faults
+        )
+    until, patience = (None, PATIENCE) if mutant.heal else (events, None)
+    return run(
+        seed, events, until=until, patience=patience, actions=actions, habits=None if mutant.heal else mutant.habits
+    )
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.promises[0]}: {mutant.name}".replace(" ", "-"))

@@ -117,10 +117,10 @@ class Steps(NamedTuple):
 def steps() -> Steps:
     before, after = aged()[0], pruned(lambda world: None)
     actions = {
-        name: cluster.around.kcm_fuse.steps - before.clusters[name].around.kcm_fuse.steps
+        name: cluster.environment.kcm_crash_point.steps - before.clusters[name].environment.kcm_crash_point.steps
         for name, cluster in after.clusters.items()
     }
-    return Steps(after.koalad.fuse.steps - before.koalad.fuse.steps, actions)
+    return Steps(after.koalad.crash_point.steps - before.koalad.crash_point.steps, actions)
 
 
 def test_what_is_over_is_pruned_and_what_runs_is_not() -> None:
@@ -142,7 +142,7 @@ def test_koalad_killed_at_every_step(lossy: bool, steps: Steps) -> None:
     for step in range(1, steps.koalad + 1):
 
         def kill(world: World, step: int = step) -> None:
-            world.koalad.lossy, world.koalad.fuse.left = lossy, step
+            world.koalad.lossy, world.koalad.crash_point.left = lossy, step
 
         world = pruned(kill)
         assert only_the_living_job_is_left(world), step
@@ -154,7 +154,7 @@ def test_the_kcm_killed_at_every_action(name: str, steps: Steps) -> None:
     for step in range(1, steps.kcm[name] + 1):
 
         def kill(world: World, step: int = step) -> None:
-            world.clusters[name].around.kcm_fuse.left = step
+            world.clusters[name].environment.kcm_crash_point.left = step
 
         world = pruned(kill)
         assert only_the_living_job_is_left(world), step

@@ -14,7 +14,7 @@ from koalapy.model.identity import InstanceId, Tag, attempt_of
 from koalapy.model.settings import Settings
 from koalapy.model.units import HOUR, MINUTE, SECOND, Duration
 from koalapy.store.open import FILE_NAME
-from koalapy.world.program_log import Entry
+from koalapy.world.program_log import LogEntry
 from koalapy.world.random_requests import Habits, draw_request
 from koalapy.world.random_streams import stream
 from koalapy.world.world import World
@@ -35,7 +35,7 @@ class Site:
         self.running: Counter[tuple[int, int]] = Counter()
         self._dice = stream(seed, "restored")
         self._submits = True
-        self.world.ledger.subscribe(self._watch)
+        self.world.program_log.subscribe(self._watch)
         self.world.agenda.after(Duration(5 * SECOND), self._submit)
 
     def for_a_while(self) -> None:
@@ -60,12 +60,12 @@ class Site:
             self.world.koalad.submit(draw_request(self._dice, sizes, Habits()))
             self.world.agenda.after(Duration(self._dice.randint(0, 10 * SECOND)), self._submit)
 
-    def _watch(self, entry: Entry) -> None:
+    def _watch(self, entry: LogEntry) -> None:
         """Attempts of one component on one node each; two of one attempt would be seen by its runs."""
         _, attempt = attempt_of(Tag(entry.run.tag))
         component = attempt.job, attempt.component
-        others = [each for each in self.world.ledger.tags() if attempt_of(Tag(each))[1][:2] == component]
-        together = [each for each in others if self.world.ledger.running(each)]
+        others = [each for each in self.world.program_log.tags() if attempt_of(Tag(each))[1][:2] == component]
+        together = [each for each in others if self.world.program_log.running(each)]
         assert len(together) <= 1, f"{together} run at one time"
 
 
@@ -86,5 +86,5 @@ def test_a_restored_store_costs_nobody_a_job(site: Site) -> None:
     jobs = site.world.koalad.store.jobs()
     assert len(jobs) <= before
     assert all(job.state.final for job in jobs)
-    ledger = site.world.ledger
-    assert all(len(ledger.runs(tag)) == 1 for tag in ledger.tags())
+    program_log = site.world.program_log
+    assert all(len(program_log.runs(tag)) == 1 for tag in program_log.tags())

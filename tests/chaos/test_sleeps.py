@@ -16,7 +16,7 @@ SLEEPS = int(os.environ.get("KOALA_SLEEPS", "600"))
 FIRST = int(os.environ.get("KOALA_SLEEPS_SEED", "1"))
 COURSE = 1_500
 FAULTS = {"host_sleeps": 4, "barrier_never_reached": 1, "job_pending_for_ever": 1}
-DOINGS = {"submit": 6, "submit_many": 3, "release": 1, "local_job": 4}
+USER_ACTIONS = {"submit": 6, "submit_many": 3, "release": 1, "local_job": 4}
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def sleeps(monkeypatch: pytest.MonkeyPatch) -> list[Duration]:
 def test_however_often_the_host_sleeps_no_job_is_released_without_all(sleeps: list[Duration]) -> None:
     seed, jobs, programs = FIRST, 0, 0
     while len(sleeps) < SLEEPS:
-        result = run(seed, COURSE, until=COURSE, moves=plan(seed, COURSE, DOINGS, FAULTS, mixed=False))
+        result = run(seed, COURSE, until=COURSE, actions=plan(seed, COURSE, USER_ACTIONS, FAULTS, mixed=False))
         assert result.violation is None, f"seed {seed}: {result.violation}"
         seed, jobs, programs = seed + 1, jobs + result.jobs, programs + result.programs
     print(f"{len(sleeps)} sleeps over {seed - FIRST} seeds, {jobs} jobs, {programs} programs")

@@ -6,8 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from koalapy.cli.main import app
-from koalapy.experiments.dcs.batch import Course, cases, courses, rows_of
-from koalapy.experiments.dcs.das2 import Stage
+from koalapy.experiments.dcs.batch import BatchTask, cases, rows_of, tasks
+from koalapy.experiments.dcs.das2 import Das2
 from koalapy.experiments.dcs.experiment import DCS_BATCH
 from koalapy.experiments.dcs.paper import MEASURED, SYSTEMS, Case
 from koalapy.experiments.dcs.workload import WIDE, batch, runs
@@ -45,7 +45,7 @@ def test_a_job_takes_longer_the_more_clusters_it_lies_on() -> None:
     spread = {}
     for placement in ("worst-fit", "cluster-minimisation"):
         case = WORST_FIT._replace(placement=placement)
-        [job], _ = Stage(case, others=0.0, seed=1).play(batch(case, 1, 1))
+        [job], _ = Das2(case, others=0.0, seed=1).play(batch(case, 1, 1))
         assert job.started_at is not None
         clusters = len({component.cluster for component in job.components})
         ended = [component.ended_at for component in job.components if component.ended_at is not None]
@@ -56,7 +56,7 @@ def test_a_job_takes_longer_the_more_clusters_it_lies_on() -> None:
 
 
 def test_a_whole_batch_is_done_and_its_times_add_up() -> None:
-    row, loads = Course(WORST_FIT, others=10, number=1, seed=1, jobs=40).outcome()
+    row, loads = BatchTask(WORST_FIT, others=10, number=1, seed=1, jobs=40).outcome()
     assert (row["jobs"], row["done"]) == (40, 40)
     assert float(row["run_s"]) + float(row["overhead_s"]) <= float(row["response_s"]) <= float(row["makespan_s"])
     assert max(load.ours + load.others for load in loads) <= 1
@@ -69,7 +69,7 @@ def test_the_same_seed_writes_the_same_bytes(tmp_path: Path) -> None:
     from koalapy.experiments.dcs.outcome import figure
     from koalapy.experiments.files import write
 
-    chosen = courses(Options(sets=1, jobs=2))[: len(MEASURED)]
+    chosen = tasks(Options(sets=1, jobs=2))[: len(MEASURED)]
 
     def made(name: str, workers: int) -> list[bytes]:
         found = list(outcomes(chosen, workers))
@@ -83,7 +83,7 @@ def test_the_same_seed_writes_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_loads_that_leave_no_room_are_refused() -> None:
-    assert {course.others for course in courses(Options(loads=[0, 20]))} == {0, 20}
+    assert {task.others for task in tasks(Options(loads=[0, 20]))} == {0, 20}
     refused = CliRunner().invoke(app, ["sim", "run", "dcs-batch", "--loads", "100"])
     assert refused.exit_code == 2
     assert "from 0 to 90" in refused.stderr

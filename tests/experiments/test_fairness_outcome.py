@@ -11,7 +11,7 @@ from koalapy.cli.main import app
 from koalapy.experiments.plan import Options
 from koalapy.experiments.sweeps import fairness
 from koalapy.experiments.sweeps.experiment import CS_FAIRNESS
-from koalapy.experiments.sweeps.fairness import DAS3, SHARES, Outcome
+from koalapy.experiments.sweeps.fairness import DAS3, SHARES, FairnessOutcome
 
 pytest.importorskip("matplotlib")
 
@@ -19,9 +19,9 @@ from koalapy.experiments.files import write
 from koalapy.experiments.sweeps.outcome import means
 
 
-def outcomes(chosen: list[fairness.Course]) -> list[Outcome]:
+def outcomes(chosen: list[fairness.FairnessTask]) -> list[FairnessOutcome]:
     return [
-        Outcome(
+        FairnessOutcome(
             [
                 {"workload": each.workload, "policy": each.policy, "set": each.number, "user": user, "done": 10 * user,
                  "per_minute": user / 6, "preemptions": each.number, "nodes": 3.5, "lost_hours": 0.25}
@@ -40,12 +40,12 @@ def test_the_system_is_that_of_the_papers_table_1() -> None:
 
 
 def test_there_is_a_course_for_each_policy_workload_and_set() -> None:
-    chosen = fairness.courses(1, 2)
+    chosen = fairness.tasks(1, 2)
     assert len(chosen) == len(set(chosen)) == 8
 
 
 def test_means_are_over_the_sets() -> None:
-    chosen = fairness.courses(1, 2)
+    chosen = fairness.tasks(1, 2)
     rows = means([row for outcome in outcomes(chosen) for row in outcome.rows])
     assert len(rows) == 12
     assert {row["preemptions"] for row in rows} == {1.5}
@@ -53,7 +53,7 @@ def test_means_are_over_the_sets() -> None:
 
 
 def test_the_files_are_the_same_every_time(tmp_path: Path) -> None:
-    plan, made = CS_FAIRNESS.plan(Options(sets=1)), outcomes(fairness.courses(1, 1))
+    plan, made = CS_FAIRNESS.plan(Options(sets=1)), outcomes(fairness.tasks(1, 1))
     first, again = (write(CS_FAIRNESS.name, plan.rows(made), plan.figure(made), tmp_path / name) for name in ("a", "b"))
     assert [path.name for path in first] == ["cs-fairness.csv", "cs-fairness.png", "cs-fairness.svg"]
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in again]

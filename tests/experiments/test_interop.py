@@ -15,7 +15,7 @@ from koalapy.experiments import catalogue as all_experiments
 from koalapy.experiments import files
 from koalapy.experiments.interop import catalogue
 from koalapy.experiments.interop.architectures import ARCHITECTURES
-from koalapy.experiments.interop.architectures.simulation import Options, Stage
+from koalapy.experiments.interop.architectures.simulation import Options, Simulation
 from koalapy.experiments.interop.experiment import with_loads
 from koalapy.experiments.interop.outcome import mean
 from koalapy.experiments.interop.run import Part
@@ -40,10 +40,12 @@ def job(number: int, home: str = "a", processors: int = 1, runtime_s: int = 100,
 
 
 def row(architecture: str, jobs: list[GridJob], system: System = TWO, **options: object) -> dict[str, float]:
-    stage = Stage(system, jobs, replace(Options(cool_down=True), **options), seed=1)  # type: ignore[arg-type]
-    ARCHITECTURES[architecture](stage)
-    assert stage.free == {name: system.processors[name] for name in system.clusters}, "all processors are free again"
-    return stage.tally.row()
+    simulation = Simulation(system, jobs, replace(Options(cool_down=True), **options), seed=1)  # type: ignore[arg-type]
+    ARCHITECTURES[architecture](simulation)
+    assert simulation.free == {name: system.processors[name] for name in system.clusters}, (
+        "all processors are free again"
+    )
+    return simulation.tally.row()
 
 
 # ---- systems
@@ -153,11 +155,11 @@ def test_fcondor_serves_who_has_used_less_first() -> None:
     greedy = [job(number, processors=4, runtime_s=1000) for number in (1, 2)]
     modest = job(3, processors=4, runtime_s=10, at_s=1)._replace(user="a-1")
     one = System("one", {"a": 4}, {"a": None})
-    stage = Stage(one, [*greedy, modest], Options(cool_down=True), seed=1)
+    simulation = Simulation(one, [*greedy, modest], Options(cool_down=True), seed=1)
     started: list[int] = []
-    start = stage.start
-    stage.start = lambda job, *rest: (started.append(job.number), start(job, *rest))[1]  # type: ignore[method-assign, func-returns-value]
-    ARCHITECTURES["fcondor"](stage)
+    start = simulation.start
+    simulation.start = lambda job, *rest: (started.append(job.number), start(job, *rest))[1]  # type: ignore[method-assign, func-returns-value]
+    ARCHITECTURES["fcondor"](simulation)
     assert started == [1, 3, 2]
 
 
@@ -209,14 +211,14 @@ def test_a_bound_of_passes_ends_the_passing_of_a_request_that_does_not_fit() -> 
 
 def _wait_of(wanted: GridJob, jobs: list[GridJob], system: System, passes: int) -> Duration:
     jobs = [each._replace(number=place) for place, each in enumerate(jobs, 1)]
-    stage = Stage(system, jobs, Options(cool_down=True, max_passes=passes), seed=1)
+    simulation = Simulation(system, jobs, Options(cool_down=True, max_passes=passes), seed=1)
     starts: list[Instant] = []
-    start = stage.start
-    stage.start = lambda job, *rest: (  # type: ignore[method-assign, func-returns-value]
-        starts.append(stage.now) if job.processors == wanted.processors else None,
+    start = simulation.start
+    simulation.start = lambda job, *rest: (  # type: ignore[method-assign, func-returns-value]
+        starts.append(simulation.now) if job.processors == wanted.processors else None,
         start(job, *rest),
     )[1]
-    ARCHITECTURES["dmm"](stage)
+    ARCHITECTURES["dmm"](simulation)
     return Duration(starts[0] - wanted.arrived)
 
 
@@ -257,11 +259,11 @@ def test_past_use_halves_every_half_life() -> None:
     is_modest = job(2, processors=4, runtime_s=3600, at_s=47 * 3600)
     both = [job(number, processors=4, runtime_s=60, at_s=48 * 3600 + 10)._replace(user=user)
             for number, user in ((3, "a-1"), (4, "a-0"))]  # fmt: skip
-    stage = Stage(one, [was_greedy, is_modest, *both], Options(cool_down=True), seed=1)
+    simulation = Simulation(one, [was_greedy, is_modest, *both], Options(cool_down=True), seed=1)
     started: list[int] = []
-    start = stage.start
-    stage.start = lambda job, *rest: (started.append(job.number), start(job, *rest))[1]  # type: ignore[method-assign, func-returns-value]
-    ARCHITECTURES["fcondor"](stage)
+    start = simulation.start
+    simulation.start = lambda job, *rest: (started.append(job.number), start(job, *rest))[1]  # type: ignore[method-assign, func-returns-value]
+    ARCHITECTURES["fcondor"](simulation)
     assert started == [1, 2, 3, 4]
 
 
@@ -296,7 +298,7 @@ def test_every_experiment_that_comes_with_koalapy_can_be_read() -> None:
 
 
 def made(plan: Plan[Part], name: str, directory: Path) -> dict[str, bytes]:
-    parts = list(outcomes(plan.courses, 1))
+    parts = list(outcomes(plan.tasks, 1))
     written = files.write(name, plan.rows(parts), plan.figure(parts), directory, plan.more(parts))
     return {path.name: path.read_bytes() for path in written}
 
@@ -314,7 +316,7 @@ def test_the_same_seed_writes_the_same_bytes_in_one_process_and_in_two(tmp_path:
 
 def test_the_table_has_a_row_for_each_architecture_load_and_set(tmp_path: Path) -> None:
     plan = all_experiments.experiment("dmm-load").plan(PlanOptions(loads=[10, 30], sets=2, jobs=20))
-    table, *_ = files.write("x", plan.rows(list(outcomes(plan.courses, 1))), Figure(), tmp_path)
+    table, *_ = files.write("x", plan.rows(list(outcomes(plan.tasks, 1))), Figure(), tmp_path)
     assert table.read_bytes().startswith(
         b"architecture,load,set,jobs,finished,goodput,wait_s,slowdown,utilisation,delegations,"
     )
@@ -323,7 +325,7 @@ def test_the_table_has_a_row_for_each_architecture_load_and_set(tmp_path: Path) 
 
 def test_a_variant_may_be_run_by_some_architectures_only() -> None:
     plan = all_experiments.experiment("dmm-shipped").plan(PlanOptions(loads=[50], sets=1, jobs=20))
-    found = [(row["architecture"], row["varied"]) for row in plan.rows(list(outcomes(plan.courses, 1)))]
+    found = [(row["architecture"], row["varied"]) for row in plan.rows(list(outcomes(plan.tasks, 1)))]
     assert found == [("dmm", "1000 passes"), ("fcondor", "1000 passes"), ("dmm", "48 passes")]
 
 
@@ -337,15 +339,15 @@ def test_a_day_that_is_cut_short_is_warned_of() -> None:
     """The first jobs are those of the small hours."""
     experiment = all_experiments.experiment("dmm-load")
     cut = experiment.plan(PlanOptions(loads=[10], sets=1, jobs=100))
-    (warning,) = cut.notes(list(outcomes(cut.courses, 1)))
+    (warning,) = cut.notes(list(outcomes(cut.tasks, 1)))
     assert "WARNING: --jobs ran 100 of up to 3,065 jobs" in warning
     whole = experiment.plan(PlanOptions(loads=[10], sets=1, jobs=3065))
-    assert whole.notes(list(outcomes(whole.courses, 1))) == []
+    assert whole.notes(list(outcomes(whole.tasks, 1))) == []
 
 
 def test_a_figure_says_what_was_varied_at_which_loads() -> None:
     plan = all_experiments.experiment("dmm-threshold").plan(PlanOptions(loads=[10, 30], sets=1, jobs=5))
-    axes, *_ = plan.figure(list(outcomes(plan.courses, 1))).axes
+    axes, *_ = plan.figure(list(outcomes(plan.tasks, 1))).axes
     assert axes.get_xlabel() == "threshold"
     assert axes.get_legend_handles_labels()[1] == ["dmm 10 %", "dmm 30 %"]
 
@@ -368,7 +370,7 @@ def crowded() -> tuple[System, list[GridJob], dict[str, dict[str, float]]]:
 
 def test_what_was_seen_from_hour_to_hour_adds_up_to_the_table() -> None:
     plan = all_experiments.experiment("dmm-two-days").plan(PlanOptions(jobs=90))
-    parts = list(outcomes(plan.courses, 1))
+    parts = list(outcomes(plan.tasks, 1))
     for row in plan.rows(parts):
         seen = [each for each in plan.more(parts)["hours"] if each["architecture"] == row["architecture"]]
         assert [each["hour"] for each in seen] == list(range(len(seen)))
@@ -394,7 +396,7 @@ def test_a_run_that_is_over_stays_as_it_was_while_others_go_on() -> None:
 
 def test_the_columns_that_a_file_may_name_are_those_of_the_table() -> None:
     plan = all_experiments.experiment("dmm-two-days").plan(PlanOptions(jobs=1))
-    parts = list(outcomes(plan.courses, 1))
+    parts = list(outcomes(plan.tasks, 1))
     assert tuple(plan.rows(parts)[0]) == ("architecture", "load", "set", *COLUMNS, "varied")
     seen = plan.more(parts)["hours"][0]
     assert tuple(seen) == ("architecture", "load", "set", *SERIES_COLUMNS, "varied")
@@ -407,7 +409,7 @@ def test_a_user_s_traces_take_the_model_s_place(tmp_path: Path) -> None:
     lines = [f"{number} {number * 60} 0 300 {number} -1 -1 1 -1 -1 1 7 -1 -1 -1 fs1 -1 -1\n" for number in (1, 63, 65)]
     (tmp_path / "das.swf").write_text("".join(lines))
     plan = all_experiments.experiment(str(tmp_path / "mine.yaml")).plan(PlanOptions())
-    parts = list(outcomes(plan.courses, 2))
+    parts = list(outcomes(plan.tasks, 2))
     assert {row["architecture"]: (row["jobs"], row["finished"]) for row in plan.rows(parts)} == dict.fromkeys(
         ("cern", "condor", "dmm", "fcondor", "sep-c"), (2, 2)
     )
@@ -416,7 +418,7 @@ def test_a_user_s_traces_take_the_model_s_place(tmp_path: Path) -> None:
         all_experiments.experiment(str(tmp_path / "mine.yaml")).plan(PlanOptions(loads=[50]))
     (tmp_path / "das.swf").write_text("1 2 3\n")
     with pytest.raises(RequestError, match="line 1 has 3 fields"):
-        list(outcomes(plan.courses, 2))
+        list(outcomes(plan.tasks, 2))
 
 
 def test_files_are_written_whole_or_not_at_all(tmp_path: Path) -> None:

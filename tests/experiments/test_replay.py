@@ -506,11 +506,11 @@ def test_the_same_record_gives_the_same_pictures(tmp_path: Path, count: int) -> 
 # ---- side by side
 
 
-def a_course(trace: Path, base: Path) -> replay_run.Course:
+def a_course(trace: Path, base: Path) -> replay_run.ReplayTask:
     settings = Settings(clusters=())
     found = replay_run.Survey(Duration(0), (), {}, {}, Share(1, 0), Share(), record())
     policies = Policies(worst_fit, fcfs)
-    return replay_run.Course(
+    return replay_run.ReplayTask(
         trace=trace, terms=TERMS, survey=found, settings=settings, policies=policies, base=base, by="user"
     )
 

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from koalapy.experiments.replay.cluster import BatchJob
+from koalapy.experiments.replay.cluster import ReplayBatchJob
 from koalapy.experiments.replay.job import ReplayJob
 from koalapy.experiments.replay.ran import Ran
 from koalapy.experiments.replay.world import Replay
@@ -61,20 +61,20 @@ def seconds(ran: Ran) -> tuple[float | None, float | None]:
 
 
 def drawn(count: int, seed: int = 1, components: int = 1) -> list[ReplayJob]:
-    dice = Random(seed)
+    rng = Random(seed)
     at = 0
     jobs = []
     for number in range(1, count + 1):
-        at += round(dice.expovariate(1 / 40))
-        sizes = tuple(dice.choice((1, 2, 3, 4, 8)) for _ in range(dice.randint(1, components)))
-        jobs.append(job(number, at, sizes, dice.randrange(600)))
+        at += round(rng.expovariate(1 / 40))
+        sizes = tuple(rng.choice((1, 2, 3, 4, 8)) for _ in range(rng.randint(1, components)))
+        jobs.append(job(number, at, sizes, rng.randrange(600)))
     return jobs
 
 
 def kept() -> int:
     """Jobs in memory, whoever has them."""
     gc.collect()
-    return sum(isinstance(each, Job | ReplayJob | BatchJob) for each in gc.get_objects())
+    return sum(isinstance(each, Job | ReplayJob | ReplayBatchJob) for each in gc.get_objects())
 
 
 def reference(jobs: Iterable[ReplayJob], processors: int) -> dict[int, int]:

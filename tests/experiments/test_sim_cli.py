@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from koalapy.chaos import run as chaos
-from koalapy.chaos.fault_schedule import FAULTS, LYING, USUAL, moves_of
+from koalapy.chaos.fault_schedule import FAULTS, JOB_ACTIONS, LIES, schedule_of
 from koalapy.chaos.plan import parse_faults
 from koalapy.cli.main import app
 from koalapy.coallocation import barrier
@@ -45,19 +45,19 @@ def test_a_seed_that_breaks_nothing_says_so(koala: CliRunner) -> None:
     assert "seed 5:" in said.stderr
 
 
-def test_a_violation_is_told_with_the_shortest_moves_and_seen_again_by_them(koala: CliRunner, hasty: None) -> None:
+def test_a_violation_is_told_with_the_shortest_actions_and_seen_again_by_them(koala: CliRunner, hasty: None) -> None:
     command = ["sim", "chaos", "--seed", "1", "--seeds", "3", "--events", EVENTS, "--tries", "40"]
     said = koala.invoke(app, command)
     assert said.exit_code == 1, said.output
     assert "Broken: no component starts before the barrier is whole." in said.stdout
     seed, only = re.findall(r"koala sim chaos --seed (\d+) --events 900 --only '([\d,-]*)'", said.stdout)[0]
-    count = int(re.findall(r"It takes (\d+) move", said.stdout)[0])
+    count = int(re.findall(r"It takes (\d+) action", said.stdout)[0])
     assert count <= 5
     again = ["sim", "chaos", "--seed", seed, "--events", EVENTS, "--only", only, "--tries", "0", "--json"]
     document = json.loads(koala.invoke(app, again).stdout)
     assert document["schema"] == "koala.chaos/1"
     assert document["violation"]["details"] in said.stdout
-    assert len(document["violation"]["moves"]) == count
+    assert len(document["violation"]["actions"]) == count
 
 
 def test_json_has_the_figures(koala: CliRunner) -> None:
@@ -70,24 +70,24 @@ def test_json_has_the_figures(koala: CliRunner) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--only", "x"], "'x' names no moves"),
-        (["--only", "100000"], "There is no move 100000"),
+        (["--only", "x"], "'x' names no actions"),
+        (["--only", "100000"], "There is no action 100000"),
         (["--only", "1", "--seeds", "2"], "leave out --seeds"),
         (["--faults", "node_lost,rain"], "There is no fault 'rain'; the faults are submit_refused, "),
         (["--faults", ","], "No fault is named"),
     ],
 )
-def test_bad_moves_are_refused_in_words(koala: CliRunner, options: list[str], words: str) -> None:
+def test_bad_actions_are_refused_in_words(koala: CliRunner, options: list[str], words: str) -> None:
     said = koala.invoke(app, ["sim", "chaos", *options])
     assert said.exit_code == 2
     assert words in " ".join(said.stderr.replace("│", " ").split())
 
 
 def test_only_the_faults_that_are_named_befall_a_seed(koala: CliRunner) -> None:
-    faults = parse_faults("kcm killed, cluster_lies", FAULTS | LYING)
-    kinds = {move.kind for move in moves_of(1, 5_000, faults)}
-    assert kinds & (FAULTS | LYING).keys() == {"kcm_killed", "cluster_lies"}
-    assert kinds & USUAL.keys()
+    faults = parse_faults("kcm killed, cluster_lies", FAULTS | LIES)
+    kinds = {action.kind for action in schedule_of(1, 5_000, faults)}
+    assert kinds & (FAULTS | LIES).keys() == {"kcm_killed", "cluster_lies"}
+    assert kinds & JOB_ACTIONS.keys()
 
 
 def test_a_violation_under_named_faults_is_seen_again_by_its_command(koala: CliRunner, hasty: None) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from koalapy.experiments.plan import Options, Row
 from koalapy.experiments.sweeps import fairness, makespan
-from koalapy.experiments.sweeps.grid import Plan, Stage
+from koalapy.experiments.sweeps.grid import GridPlan, SweepGrid
 from koalapy.experiments.sweeps.workload import GridJob, wblock, wburst
 from koalapy.model.units import HOUR, MINUTE, SECOND, Duration
 from koalapy.policies.fairshare import EQUIPARTITION_ALL, EQUIPARTITION_PERSITE
@@ -14,46 +14,46 @@ NODES = {"vu": 6, "delft": 3}
 SHARES = {"vu": 0.5, "delft": 0.0}
 
 
-def stage(policy: FairShare = EQUIPARTITION_PERSITE, parameters: int = 60, users: int = 3, runs: int = 20) -> Stage:
+def grid(policy: FairShare = EQUIPARTITION_PERSITE, parameters: int = 60, users: int = 3, runs: int = 20) -> SweepGrid:
     durations = (Duration(runs * SECOND),) * parameters
-    return Stage(
-        Plan(nodes=NODES, local=dict.fromkeys(NODES, 0), fairshare=policy, durations=durations, users=users), 1
+    return SweepGrid(
+        GridPlan(nodes=NODES, local=dict.fromkeys(NODES, 0), fairshare=policy, durations=durations, users=users), 1
     )
 
 
-def done(stage: Stage, sweep: int) -> list[int]:
-    return sorted(each.number for each in stage.ledger.parameters.of(sweep) if each.done)
+def done(grid: SweepGrid, sweep: int) -> list[int]:
+    return sorted(each.number for each in grid.program_log.parameters.of(sweep) if each.done)
 
 
 @pytest.mark.parametrize("policy", [EQUIPARTITION_ALL, EQUIPARTITION_PERSITE], ids=["all", "persite"])
 def test_sweeps_share_and_every_parameter_is_done_once(policy: FairShare) -> None:
-    played = stage(policy)
+    played = grid(policy)
     played.play((), Duration(12 * MINUTE))
     assert len(played.sweeps) == 3
     for sweep in played.sweeps:
         assert done(played, sweep) == list(range(1, 61))
-        assert len(played.ledger.parameters.of(sweep)) == 60
-    assert all(cluster.at_rest for cluster in played.clusters.values())
+        assert len(played.program_log.parameters.of(sweep)) == 60
+    assert all(cluster.quiescent for cluster in played.clusters.values())
 
 
 def test_a_grid_job_gets_the_nodes_of_sweeps_at_once() -> None:
-    played = stage(runs=600)
+    played = grid(runs=600)
     job = GridJob(Duration(3 * MINUTE), "vu", 6, Duration(MINUTE))
     played.play([job], Duration(6 * MINUTE))
-    runs = [run for tag in played.ledger.tags() for run in played.ledger.runs(tag) if len(run.nodes) == 6]
+    runs = [run for tag in played.program_log.tags() for run in played.program_log.runs(tag) if len(run.nodes) == 6]
     [run] = runs
     submitted = played.began + MINUTE + job.at
     assert run.began - submitted < 60 * SECOND
-    broken_off = [each for each in played.ledger.parameters.tries if each.ended is not None and not each.done]
+    broken_off = [each for each in played.program_log.parameters.tries if each.ended is not None and not each.done]
     assert len(broken_off) == 6
 
 
 def test_what_was_broken_off_is_run_again() -> None:
-    played = stage(parameters=9, users=1, runs=60)
+    played = grid(parameters=9, users=1, runs=60)
     played.play([GridJob(Duration(150 * SECOND), "vu", 4, Duration(MINUTE))], Duration(12 * MINUTE))
     [sweep] = played.sweeps
     assert done(played, sweep) == list(range(1, 10))
-    assert len(played.ledger.parameters.of(sweep)) >= 9
+    assert len(played.program_log.parameters.of(sweep)) >= 9
 
 
 @pytest.mark.parametrize("workload", [wblock, wburst])
@@ -80,8 +80,8 @@ def test_a_course_tells_of_each_user_what_was_done_held_and_preempted(monkeypatc
     monkeypatch.setattr(fairness, "DAS3", {"vu": 15, "delft": 10})
     monkeypatch.setattr(fairness, "SHARES", {"vu": 0.4, "delft": 0.0})
     monkeypatch.setattr(fairness, "LASTS", (Duration(20 * SECOND), Duration(40 * SECOND)))
-    courses = fairness.courses(1, 1, Duration(7 * MINUTE))
-    blocks = [each.outcome() for each in courses if each.workload == "WBlock"]
+    tasks = fairness.tasks(1, 1, Duration(7 * MINUTE))
+    blocks = [each.outcome() for each in tasks if each.workload == "WBlock"]
     assert [row["policy"] for row in fairness.rows_of(blocks)] == [name for name in fairness.POLICIES for _ in range(3)]
     for outcome in blocks:
         assert [row["user"] for row in outcome.rows] == [1, 2, 3]
@@ -94,20 +94,20 @@ def test_a_course_tells_of_each_user_what_was_done_held_and_preempted(monkeypatc
 @pytest.mark.parametrize("by", ["Launchers", "jobs"])
 def test_a_makespan_is_that_of_all_parameters_and_the_same_again(by: str) -> None:
     """Seventy parameters of a minute on 32 nodes take three rounds at least."""
-    row = makespan.Course(by, 70, 1, seed=1).outcome()
-    assert row == makespan.Course(by, 70, 1, seed=1).outcome()
+    row = makespan.MakespanTask(by, 70, 1, seed=1).outcome()
+    assert row == makespan.MakespanTask(by, 70, 1, seed=1).outcome()
     assert row["ideal_s"] == 180
     assert 1 < float(row["of_ideal"]) < 1.5
 
 
 def test_launchers_waste_less_between_parameters_than_jobs_do() -> None:
-    launchers, jobs = (float(makespan.Course(by, 160, 1, seed=1).outcome()["makespan_s"]) for by in makespan.BY)
+    launchers, jobs = (float(makespan.MakespanTask(by, 160, 1, seed=1).outcome()["makespan_s"]) for by in makespan.BY)
     assert launchers < jobs
 
 
 def test_the_makespans_have_a_row_for_each_course_and_a_figure_with_the_ideal() -> None:
     plan = makespan.CS_MAKESPAN.plan(Options(sets=2))
-    assert len(plan.courses) == 2 * 2 * 8
+    assert len(plan.tasks) == 2 * 2 * 8
     rows: list[Row] = [
         {"by": by, "parameters": 32, "set": number, "makespan_s": span, "ideal_s": 60, "of_ideal": span / 60}
         for by, spans in (("Launchers", (63, 69)), ("jobs", (66, 78)))

@@ -9,9 +9,9 @@ from koalapy.model.cluster import ClusterSettings
 from koalapy.model.units import MILLISECOND, MINUTE, SECOND, Duration, Instant
 from koalapy.world.agenda import Agenda
 from koalapy.world.behaviour import Behaviour, arguments_of
-from koalapy.world.cluster.cluster import Plan, SimCluster
+from koalapy.world.cluster.cluster import ClusterPlan, SimCluster
 from koalapy.world.network import Pipe
-from koalapy.world.program_log import Ledger
+from koalapy.world.program_log import ProgramLog
 
 TAG = "ks1m00000000201"
 OTHER = "ks1m00000000401"
@@ -66,9 +66,9 @@ class Play:
     """A cluster, and koalad's sessions with it."""
 
     def __init__(self, batch: str = "slurm", seed: int = 1, **plan: Any) -> None:
-        self.agenda, self.ledger = Agenda(), Ledger()
+        self.agenda, self.program_log = Agenda(), ProgramLog()
         settings = ClusterSettings(name="alpha", batch=batch)
-        self.cluster = SimCluster(self.agenda, seed, Plan(settings=settings, **plan), "alpha", self.ledger)
+        self.cluster = SimCluster(self.agenda, seed, ClusterPlan(settings=settings, **plan), "alpha", self.program_log)
         self.began = self.agenda.now
         self._epoch = 0
         self.submitted: messages.Submit  # the last

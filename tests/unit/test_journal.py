@@ -239,11 +239,11 @@ def test_what_failed_is_written_once_for_each_error_and_replayed_by_the_command(
     recorded.connect()
     recorded.handle(submitted("a"))
     directory = tmp_path / "journals"
-    for life in range(3):
+    for process in range(3):
         journals = Journals(directory)
         for number in (0, 0, 1, 1, 2, 3, 4, 5, 6, 7):
             recorded.handle(measured("alpha", recorded.now))
-            journals.write_soon(recorded.journal.taken(f"ValueError: {life}.{number}"))
+            journals.write_soon(recorded.journal.taken(f"ValueError: {process}.{number}"))
             journals.close(30.0)
     files = files_of(directory)
     assert len(files) == KEPT

@@ -23,12 +23,12 @@ def test_a_job_runs_to_its_end(batch: str) -> None:
     ended = play.until(koalad, messages.Report, phase="ended")
     assert (ended.ending, ended.exit_status, ended.batch_id) == ("exited", 0, "1")
     assert [node[2] for node in ended.nodes] == [4, 2]
-    [run] = play.ledger.runs(TAG)
+    [run] = play.program_log.runs(TAG)
     assert not run.running
     assert all(end is not None and end - run.began >= 10 * SECOND for end in run.nodes.values())
     play.cancel(koalad)
     play.forget(koalad)
-    assert play.cluster.at_rest
+    assert play.cluster.quiescent
     assert koalad.numbers == list(range(1, len(koalad.numbers) + 1))
     assert not [path for path in play.cluster.shared.files if f"/{TAG}/" in path]
 
@@ -61,7 +61,7 @@ def test_no_program_starts_before_its_release() -> None:
     play.submit(koalad)
     ended = play.until(koalad, messages.Report, phase="ended")
     assert ended.ending == "left_barrier"
-    assert play.ledger.runs(TAG) == []
+    assert play.program_log.runs(TAG) == []
 
 
 def test_what_a_program_leaves_is_found() -> None:
@@ -83,7 +83,7 @@ def test_a_cancelled_job_is_stopped_in_band_and_gone() -> None:
     play.until(koalad, messages.Report, phase="running")
     play.cancel(koalad)
     assert play.until(koalad, messages.Report, phase="ended").ending == "cancelled"
-    assert not play.ledger.running(TAG)
+    assert not play.program_log.running(TAG)
 
 
 def test_a_head_node_out_of_reach_lets_nobody_in() -> None:

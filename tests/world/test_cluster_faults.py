@@ -8,7 +8,7 @@ from koalapy_adapters import messages
 
 from koalapy.model.units import MINUTE, SECOND, Duration
 from koalapy.world.behaviour import Behaviour
-from koalapy.world.cluster.batch_job import Job
+from koalapy.world.cluster.batch_job import SimBatchJob
 
 Play, Koalad, TAG = cluster_play.Play, cluster_play.Koalad, cluster_play.TAG
 LONG = Behaviour(runs=Duration(50 * SECOND))
@@ -23,7 +23,7 @@ def running(play: Any, behaviour: Behaviour = LONG, processors: int = 6) -> Any:
     return koalad
 
 
-def job_of(play: Any) -> Job:
+def job_of(play: Any) -> SimBatchJob:
     [job] = [job for job in play.cluster.batch.jobs.values() if job.name == TAG]
     return job
 
@@ -33,18 +33,18 @@ class TestSubmit:
     def test_a_refusal_is_passed_on_and_leaves_nothing(self, words: str) -> None:
         play = Play()
         koalad = play.connect()
-        play.cluster.shell.fates.refusals.append(words)
+        play.cluster.shell.submit_faults.refusals.append(words)
         play.submit(koalad)
         play.run(10)
         [refused] = koalad.of(messages.Refused)
         assert refused.error["code"] == words.split()[1]
-        assert play.cluster.at_rest
+        assert play.cluster.quiescent
 
     @pytest.mark.parametrize("seed", range(4))
     def test_whose_reply_is_lost_is_found_by_its_tag(self, seed: int) -> None:
         play = Play(seed=seed)
         koalad = play.connect()
-        play.cluster.shell.fates.lost_replies = 1
+        play.cluster.shell.submit_faults.lost_replies = 1
         play.submit(koalad)
         assert play.until(koalad, messages.Submitted).batch_id == "1"
         assert len(play.cluster.batch.everything) == 1
@@ -53,19 +53,19 @@ class TestSubmit:
     def test_that_hangs_is_given_up_and_can_never_run(self, with_server: bool) -> None:
         play = Play()
         koalad = play.connect()
-        play.cluster.shell.fates.hangs.append((Duration(2 * MINUTE), with_server))
+        play.cluster.shell.submit_faults.hangs.append((Duration(2 * MINUTE), with_server))
         play.submit(koalad)
         play.run(60)
         assert len(koalad.of(messages.Refused)) == 1
         play.run(300)
         assert len(play.cluster.batch.everything) == int(with_server), "the server still does what it was asked to"
-        assert play.ledger.runs(TAG) == []
-        assert play.cluster.at_rest
+        assert play.program_log.runs(TAG) == []
+        assert play.cluster.quiescent
 
     def test_that_outlives_its_kcm_takes_effect_late_and_runs_once(self) -> None:
         play = Play()
         koalad = play.connect()
-        play.cluster.shell.fates.hangs.append((Duration(90 * SECOND), False))
+        play.cluster.shell.submit_faults.hangs.append((Duration(90 * SECOND), False))
         play.submit(koalad)
         play.run(10)
         play.cluster.kcms[0].kill()
@@ -75,14 +75,14 @@ class TestSubmit:
         play.until(again, messages.Report, phase="ended")
         play.run(200)
         assert len(play.cluster.batch.everything) == 2
-        assert len(play.ledger.runs(TAG)) == 1
-        assert play.cluster.at_rest
+        assert len(play.program_log.runs(TAG)) == 1
+        assert play.cluster.quiescent
 
     def test_that_comes_late_is_ended_with_the_first_one(self) -> None:
         """It waits in the queue behind the one that took its place; the KCM that ends both has heard of one."""
         play = Play(nodes=2, processors_per_node=4)
         koalad = play.connect()
-        play.cluster.shell.fates.hangs.append((Duration(60 * SECOND), False))
+        play.cluster.shell.submit_faults.hangs.append((Duration(60 * SECOND), False))
         play.submit(koalad, behaviour=LONG)
         play.run(10)
         play.cluster.kcms[0].kill()
@@ -98,12 +98,12 @@ class TestSubmit:
         play.cancel(third)
         play.run(5)
         assert [job.state for job in play.cluster.batch.everything] == ["ended", "ended"]
-        assert len(play.ledger.runs(TAG)) == 1
+        assert len(play.program_log.runs(TAG)) == 1
 
     def test_is_ended_by_a_cancel_before_it_has_an_effect(self) -> None:
         play = Play()
         koalad = play.connect()
-        play.cluster.shell.fates.hangs.append((Duration(5 * MINUTE), False))
+        play.cluster.shell.submit_faults.hangs.append((Duration(5 * MINUTE), False))
         play.submit(koalad)
         play.run(5)
         play.cancel(koalad)
@@ -115,12 +115,12 @@ class TestKcm:
     def test_killed_at_any_step_another_one_comes_to_the_same_end(self) -> None:
         for steps in range(1, 400):
             play = Play()
-            play.cluster.around.kcm_fuse.left = steps
+            play.cluster.environment.kcm_crash_point.left = steps
             koalad = play.connect()
             ended = _to_the_end(play, koalad)
             assert (ended.ending, ended.exit_status) == ("exited", 0), steps
-            assert len(play.ledger.runs(TAG)) == 1, steps
-            if play.cluster.around.kcm_fuse.left is not None:
+            assert len(play.program_log.runs(TAG)) == 1, steps
+            if play.cluster.environment.kcm_crash_point.left is not None:
                 return
         raise AssertionError("it takes more steps than that")
 
@@ -157,17 +157,17 @@ class TestWrapper:
     def test_killed_at_any_step_nothing_of_it_is_left_and_its_program_ran_at_most_once(self) -> None:
         for steps in range(1, 200):
             play = Play()
-            play.cluster.around.wrapper_fuse.left = steps
+            play.cluster.environment.wrapper_crash_point.left = steps
             koalad = play.connect()
             play.submit(koalad)
             while play.cluster.batch.everything[-1:] == [] or play.cluster.batch.everything[-1].live:
                 assert play.agenda.step()
                 if koalad.of(messages.Report) and koalad.of(messages.Report)[-1].phase == "at_barrier":
                     play.release(koalad)
-            assert not play.ledger.running(TAG), steps
+            assert not play.program_log.running(TAG), steps
             play.cancel(koalad)
-            assert len(play.ledger.runs(TAG)) <= 1, steps
-            if play.cluster.around.wrapper_fuse.left is not None:
+            assert len(play.program_log.runs(TAG)) <= 1, steps
+            if play.cluster.environment.wrapper_crash_point.left is not None:
                 return
         raise AssertionError("it takes more steps than that")
 
@@ -178,21 +178,21 @@ class TestWrapper:
         report = play.until(koalad, messages.Report, phase="ended")
         assert report.ending in ("restarted", "killed")
         play.run(300)
-        assert len(play.ledger.runs(TAG)) == 1
+        assert len(play.program_log.runs(TAG)) == 1
         play.cancel(koalad)
-        assert play.cluster.at_rest
+        assert play.cluster.quiescent
 
     def test_a_revoked_attempt_is_left_at_once(self) -> None:
         play = Play()
         koalad = play.connect()
-        play.cluster.shell.fates.hangs.append((Duration(2 * MINUTE), True))
+        play.cluster.shell.submit_faults.hangs.append((Duration(2 * MINUTE), True))
         play.submit(koalad)
         play.run(5)
         play.cancel(koalad)
         play.run(300)
         [job] = play.cluster.batch.everything
         assert (job.ending, job.exit_status) in (("exited", 0), ("cancelled", None))
-        assert play.ledger.runs(TAG) == []
+        assert play.program_log.runs(TAG) == []
 
     def test_without_relay_and_shared_directory_it_ends_its_program(self) -> None:
         play = Play(nodes=1, processors_per_node=8, orphan_timeout_s=20.0)
@@ -200,7 +200,7 @@ class TestWrapper:
         [node] = play.cluster.batch.nodes
         node.cut(Duration(20 * MINUTE))
         play.run(50)
-        assert not play.ledger.running(TAG)
+        assert not play.program_log.running(TAG)
 
     def test_a_relay_that_is_cut_is_found_again(self) -> None:
         play = Play()
@@ -220,7 +220,7 @@ class TestNodes:
         play.cluster.batch.cut(node, Duration(10 * MINUTE))
         play.run(5)
         play.cancel(koalad)
-        assert not play.ledger.running(TAG)
+        assert not play.program_log.running(TAG)
 
     def test_of_a_job_started_again_elsewhere_the_first_start_counts(self) -> None:
         play = Play(nodes=2, processors_per_node=4, orphan_timeout_s=40.0, reruns_lost=1.0)
@@ -228,18 +228,18 @@ class TestNodes:
         play.cluster.batch.cut(job_of(play).nodes[0][0], Duration(10 * MINUTE))
         play.until(koalad, messages.Report, phase="ended", ending="restarted")
         play.cancel(koalad)
-        assert not play.ledger.running(TAG)
-        assert len(play.ledger.runs(TAG)) == 1
+        assert not play.program_log.running(TAG)
+        assert len(play.program_log.runs(TAG)) == 1
 
     def test_a_lost_node_takes_its_job_along(self) -> None:
         play = Play(orphan_timeout_s=30.0)
         koalad = running(play, LONG)
         node = job_of(play).nodes[0][0]
         play.cluster.batch.lose(node)
-        assert not any(node.name in run.nodes and run.nodes[node.name] is None for run in play.ledger.runs(TAG))
+        assert not any(node.name in run.nodes and run.nodes[node.name] is None for run in play.program_log.runs(TAG))
         play.run(120)
         play.cancel(koalad)
-        assert not play.ledger.running(TAG)
+        assert not play.program_log.running(TAG)
 
 
 class TestBatchSystem:
@@ -252,7 +252,7 @@ class TestBatchSystem:
         ends = [each for each in koalad.of(messages.Report) if each.phase == "ended"]
         seen = [each for each in koalad.of(messages.BatchSeen) if each.state == "ended"]
         assert ends or seen
-        assert not play.ledger.running(TAG)
+        assert not play.program_log.running(TAG)
 
     def test_a_job_that_vanishes_is_missing_not_over(self) -> None:
         play = Play("pbs")
@@ -262,14 +262,14 @@ class TestBatchSystem:
         play.cluster.batch.vanish(job_of(play))
         assert play.until(koalad, messages.BatchSeen, state="missing")
         play.cancel(koalad)
-        assert play.cluster.at_rest
+        assert play.cluster.quiescent
 
     def test_that_is_down_is_asked_again_until_it_answers(self) -> None:
         play = Play()
         koalad = running(play)
         play.cluster.batch.down(Duration(40 * SECOND))
         play.cancel(koalad)
-        assert play.cluster.at_rest
+        assert play.cluster.quiescent
 
     def test_jobs_of_others_are_left_alone(self) -> None:
         play = Play()

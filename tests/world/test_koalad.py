@@ -18,13 +18,13 @@ from koalapy.model.units import MINUTE, SECOND, Duration, Instant
 from koalapy.store.contract import Store
 from koalapy.world.behaviour import EXECUTABLE, Behaviour, arguments_of, behaviour_of
 from koalapy.world.koalad.file_operations import MISSING_FILE
-from koalapy.world.koalad.host import Nobody
+from koalapy.world.koalad.host import NoKoaladObserver
 from koalapy.world.world import World
 
 SETTINGS = Settings(clusters=(ClusterSettings(name="alpha", batch="slurm"), ClusterSettings(name="beta", batch="sge")))
 
 
-class Notes(Nobody):
+class Notes(NoKoaladObserver):
     """Remembers what koalad did."""
 
     def __init__(self) -> None:
@@ -56,13 +56,13 @@ class Notes(Nobody):
 def world() -> World:
     """With koalad up and its clusters connected."""
     made = World(3, settings=SETTINGS)
-    made.koalad.witness = Notes()
+    made.koalad.observer = Notes()
     made.run_for(Duration(30 * SECOND))
     return made
 
 
 def notes_of(world: World) -> Notes:
-    notes = world.koalad.witness
+    notes = world.koalad.observer
     assert isinstance(notes, Notes)
     return notes
 
@@ -114,7 +114,7 @@ def test_a_burnt_down_fuse_kills_between_two_steps(world: World, lossy: bool) ->
     """At the second step of the batch that claims the job: its commit has begun, and is not done."""
     koalad, notes = world.koalad, notes_of(world)
     koalad.lossy = lossy
-    koalad.fuse.left = 2
+    koalad.crash_point.left = 2
     koalad.submit(request())
     changes = len(notes.changes)
     world.run_for(Duration(SECOND))
@@ -270,9 +270,9 @@ def test_behaviour_travels_as_arguments() -> None:
 
 
 def test_a_cut_connection_is_made_anew(world: World) -> None:
-    life, notes = world.koalad.life, notes_of(world)
-    assert life is not None
-    pipe = life.links["alpha"].pipe
+    process, notes = world.koalad.process, notes_of(world)
+    assert process is not None
+    pipe = process.links["alpha"].pipe
     assert pipe is not None
     pipe.cut()
     world.run_for(Duration(MINUTE))
@@ -281,9 +281,9 @@ def test_a_cut_connection_is_made_anew(world: World) -> None:
 
 
 def test_a_silent_connection_is_given_up(world: World) -> None:
-    life, notes = world.koalad.life, notes_of(world)
-    assert life is not None
-    pipe = life.links["alpha"].pipe
+    process, notes = world.koalad.process, notes_of(world)
+    assert process is not None
+    pipe = process.links["alpha"].pipe
     assert pipe is not None
     pipe.stall(Duration(10 * MINUTE))
     world.run_for(Duration(2 * MINUTE))
@@ -292,10 +292,10 @@ def test_a_silent_connection_is_given_up(world: World) -> None:
 
 
 def test_a_cluster_out_of_reach_is_tried_again_and_said_to_be_lost_once(world: World) -> None:
-    life, notes = world.koalad.life, notes_of(world)
-    assert life is not None
+    process, notes = world.koalad.process, notes_of(world)
+    assert process is not None
     world.clusters["alpha"].out_of_reach(Duration(5 * MINUTE))
-    pipe = life.links["alpha"].pipe
+    pipe = process.links["alpha"].pipe
     assert pipe is not None
     pipe.cut()
     world.run_for(Duration(4 * MINUTE))

@@ -24,10 +24,10 @@ def at_barrier(seed: int, **plan: Any) -> tuple[Any, Any]:
 
 def ended_once(play: Any, koalad: Any) -> None:
     assert play.until(koalad, messages.Report, phase="ended").exit_status == 0
-    assert len(play.ledger.runs(TAG)) == 1
+    assert len(play.program_log.runs(TAG)) == 1
     play.forget(koalad)
     assert [path for path in play.cluster.shared.files if TAG in path and "/ended/" not in path] == []
-    assert play.cluster.at_rest
+    assert play.cluster.quiescent
 
 
 @pytest.mark.parametrize("seed", SEEDS)

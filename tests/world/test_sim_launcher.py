@@ -56,7 +56,7 @@ def back(koalad: Koalad) -> list[int]:
 
 
 def finished(play: Play) -> list[int]:
-    return sorted(each.number for each in play.ledger.parameters.of(SWEEP) if each.done)
+    return sorted(each.number for each in play.program_log.parameters.of(SWEEP) if each.done)
 
 
 @pytest.mark.parametrize("relay", ["tcp", "files"])
@@ -66,7 +66,7 @@ def test_it_runs_what_it_is_fed(relay: str) -> None:
     play.launch(koalad, 12)
     play.until_done(koalad, range(1, 13))
     assert sorted(done(koalad)) == finished(play) == list(range(1, 13))
-    tries = play.ledger.parameters.of(SWEEP)
+    tries = play.program_log.parameters.of(SWEEP)
     assert all(each.ended is not None and each.ended - each.began >= each.number * SECOND for each in tries)
 
 
@@ -122,7 +122,7 @@ def test_a_new_kcm_learns_what_the_launcher_has() -> None:
     again = play.connect(TAG, batch_id="1")
     play.feed(again, [[number, number] for number in range(1, 13) if number not in before])
     play.until_done(again, set(range(1, 13)) - before)
-    numbers = [each.number for each in play.ledger.parameters.of(SWEEP)]
+    numbers = [each.number for each in play.program_log.parameters.of(SWEEP)]
     assert sorted(numbers) == list(range(1, 13))
 
 
@@ -153,7 +153,7 @@ def test_it_drains_before_its_walltime() -> None:
     play.cancel(koalad, TAG)
     play.run(60)
     assert sorted(done(koalad) + back(koalad)) == list(range(1, 41))
-    broken_off = [each for each in play.ledger.parameters.of(SWEEP) if not each.done]
+    broken_off = [each for each in play.program_log.parameters.of(SWEEP) if not each.done]
     assert not broken_off
 
 
@@ -163,4 +163,4 @@ def test_what_it_is_fed_again_runs_once() -> None:
     play.launch(koalad, 6)
     play.feed(koalad, [[1, 6]])
     play.until_done(koalad, range(1, 7))
-    assert len(play.ledger.parameters.of(SWEEP)) == 6
+    assert len(play.program_log.parameters.of(SWEEP)) == 6

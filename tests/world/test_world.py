@@ -114,7 +114,7 @@ def test_every_program_that_is_said_to_have_ended_well_ran_once(quiet: tuple[Wor
     world, _ = quiet
     for job in world.koalad.store.jobs():
         for component in job.components:
-            runs = world.ledger.runs(tag_of(world.instance, job.attempt_of(component)))
+            runs = world.program_log.runs(tag_of(world.instance, job.attempt_of(component)))
             assert len(runs) <= 1
             if job.state is JobState.DONE and not component.request.optional:
                 assert [run.exit_status for run in runs] == [0]
@@ -122,7 +122,7 @@ def test_every_program_that_is_said_to_have_ended_well_ran_once(quiet: tuple[Wor
 
 def test_nothing_is_left_on_any_cluster(quiet: tuple[World, Users]) -> None:
     world, _ = quiet
-    assert world.at_rest()
+    assert world.quiescent()
     assert not world.koalad.store.load().outbox
 
 

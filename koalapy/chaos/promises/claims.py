@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from koalapy.chaos.promises import backlog
 from koalapy.chaos.promises.decided import Decided
-from koalapy.chaos.promises.heard import Told
+from koalapy.chaos.promises.knowledge import KnownCluster
 from koalapy.chaos.promises.launchers import Launchers
 from koalapy.chaos.violation import Promise, promise
 from koalapy.model.change import Change
@@ -33,7 +33,7 @@ class Claims:
         claimed = [jobs[line.job] for line in change.history if line.kind == "job_claimed"]
         if not claimed:
             return
-        usable = decided.heard.usable(decided.at)
+        usable = decided.knowledge.usable(decided.at)
         ordinary = [job for job in claimed if job.pilot is None]
         self._in_order(ordinary, jobs, before, usable, decided)
         self._on_idle(ordinary, usable, decided, Launchers(before, decided))
@@ -52,7 +52,7 @@ class Claims:
         claimed: Sequence[Job],
         jobs: Mapping[JobId, Job],
         before: Mapping[JobId, Job],
-        usable: Mapping[str, Told],
+        usable: Mapping[str, KnownCluster],
         decided: Decided,
     ) -> None:
         """A claim passes whoever is nearer to the head and still waits after it, stalled ones freely."""
@@ -80,7 +80,7 @@ class Claims:
     # ---- processors
 
     def _on_idle(
-        self, claimed: Sequence[Job], usable: Mapping[str, Told], decided: Decided, launchers: Launchers
+        self, claimed: Sequence[Job], usable: Mapping[str, KnownCluster], decided: Decided, launchers: Launchers
     ) -> None:
         """With every claim all that is promised and not shown yet is no more than what was known to be idle, what
         sweeps have counted as idle."""
@@ -90,12 +90,12 @@ class Claims:
                 self._fits(job, name, usable.get(name), later, decided, launchers)
 
     def _fits(
-        self, job: Job, name: str, told: Told | None, later: set[JobId], decided: Decided, launchers: Launchers
+        self, job: Job, name: str, seen: KnownCluster | None, later: set[JobId], decided: Decided, launchers: Launchers
     ) -> None:
-        promise(told is not None, Promise.PROCESSORS, "job", job.id, "is claimed on", name, "unseen")
-        assert told is not None
-        assert told.state is not None
-        records, shown = decided.engine.records, frozenset(told.state.allocated)
+        promise(seen is not None, Promise.PROCESSORS, "job", job.id, "is claimed on", name, "unseen")
+        assert seen is not None
+        assert seen.state is not None
+        records, shown = decided.engine.records, frozenset(seen.state.allocated)
         promised = sum(
             decided.processors.taken(name, each.request)
             for other in records.jobs.values()
@@ -103,7 +103,7 @@ class Claims:
             if each.cluster == name and other.id not in later and other.pilot is None
             if tag_of(records.instance, other.attempt_of(each)) not in shown
         )
-        idle = told.state.idle + launchers.shown(told)
+        idle = seen.state.idle + launchers.shown(seen)
         promise(promised <= idle, Promise.PROCESSORS, "job", job.id, promised, "of", idle, "idle ones on", name)
 
     # ---- networks and batch queues
@@ -117,8 +117,8 @@ class Claims:
         """With a claim of a job that does not wait for idle processors all of ours that wait there are no more than the
         grid file allows: those that the batch system has shown, and those that went into its queue unseen since."""
         for name in dict.fromkeys(each.cluster or "" for each in job.live):
-            told = decided.heard.clusters[name]
-            waiting, limit = backlog.waiting(told, decided, later), backlog.limit(told, decided)
+            seen = decided.knowledge.clusters[name]
+            waiting, limit = backlog.waiting(seen, decided, later), backlog.limit(seen, decided)
             promise(
                 waiting <= limit, Promise.BACKLOG, "with job", job.id, waiting, "wait on", name, "allowed are", limit
             )
@@ -152,7 +152,7 @@ def _waits(job: Job) -> bool:
     return job.state.queued and job.runner is None
 
 
-def _stalled(job: Job, usable: Mapping[str, Told], now: Instant) -> bool:
+def _stalled(job: Job, usable: Mapping[str, KnownCluster], now: Instant) -> bool:
     """It waits for a cluster, not for processors."""
     left = usable.keys() - {name for name, until in job.excluded if now < until}
     needed = {each.cluster for each in job.request.components if each.cluster and not each.optional}

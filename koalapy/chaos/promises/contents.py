@@ -13,14 +13,14 @@ from koalapy.model.states import JobState
 from koalapy.world.cluster.cluster import SimCluster
 from koalapy.world.cluster.files import SHARED
 from koalapy.world.koalad.file_operations import content_of
-from koalapy.world.program_log import Ledger
+from koalapy.world.program_log import ProgramLog
 
 
 class Contents:
     """Of one store's jobs; files are looked at on the servers of the simulated clusters."""
 
-    def __init__(self, instance: InstanceId, clusters: Mapping[str, SimCluster], ledger: Ledger) -> None:
-        self._instance, self._clusters, self._ledger = instance, clusters, ledger
+    def __init__(self, instance: InstanceId, clusters: Mapping[str, SimCluster], program_log: ProgramLog) -> None:
+        self._instance, self._clusters, self._program_log = instance, clusters, program_log
         self._home: set[tuple[JobId, str]] = set()
 
     def started(self, tag: Tag, cluster: str, jobs: Mapping[JobId, Job]) -> None:
@@ -65,4 +65,4 @@ class Contents:
                 promise(not left, Promise.CONTENTS, "job", job.id, "is done without", *left)
 
     def _left(self, attempt: AttemptId, path: str) -> bytes | None:
-        return self._ledger.files.get((tag_of(self._instance, attempt), path))
+        return self._program_log.files.get((tag_of(self._instance, attempt), path))

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from koalapy.chaos.promises.heard import Heard
+from koalapy.chaos.promises.knowledge import ClusterKnowledge
 from koalapy.chaos.promises.processors import Processors
 from koalapy.engine import Engine
 from koalapy.model.units import Instant
@@ -14,5 +14,5 @@ class Decided:
 
     engine: Engine
     at: Instant
-    heard: Heard
+    knowledge: ClusterKnowledge
     processors: Processors

@@ -37,23 +37,23 @@ class Limits:
 
     def passed(self, decided: Decided) -> None:
         """Whatever a decision has left to stay on a cluster in reach may stay there."""
-        for name, told in decided.heard.clusters.items():
-            if not told.connected:
+        for name, seen in decided.knowledge.clusters.items():
+            if not seen.connected:
                 continue
             stay = [job for job in _live(decided, name) if job.state is not JobState.STOPPING]
-            if stay and told.state is not None:
+            if stay and seen.state is not None:
                 promise(self._open(name, decided.at), Promise.LIMITS, len(stay), "Launchers stay after hours on", name)
                 self._within(name, len(stay))
 
     def _may_grow(self, name: str, held: Sequence[Job], after: int, decided: Decided) -> None:
-        told, rules = decided.heard.clusters[name], self._clusters[name].scavenge
+        seen, rules = decided.knowledge.clusters[name], self._clusters[name].scavenge
         promise(not rules.off, Promise.LIMITS, name, "is kept from sweeps, but a Launcher is claimed there")
         promise(self._open(name, decided.at), Promise.LIMITS, "a Launcher is claimed after hours on", name)
         self._within(name, after)
-        assert told.state is not None
-        waiting = told.state.waiting_local
+        assert seen.state is not None
+        waiting = seen.state.waiting_local
         promise(not waiting, Promise.LIMITS, "a Launcher is claimed on", name, "where", waiting, "others' jobs wait")
-        there = _idle_nodes(held, told.state, decided) + len(held)
+        there = _idle_nodes(held, seen.state, decided) + len(held)
         total = decided.processors.nodes(name)
         enough = there >= rules.idle_share * total
         promise(enough, Promise.LIMITS, "a Launcher is claimed on", name, "where", there, "of", total, "nodes are idle")

@@ -11,7 +11,7 @@ class Processors:
 
     def __init__(self, clusters: Mapping[str, SimCluster]) -> None:
         self._sizes = {name: [node.processors for node in each.batch.nodes] for name, each in clusters.items()}
-        self._whole = {name: each.batch.traits.exclusive for name, each in clusters.items()}
+        self._whole = {name: each.batch.parameters.exclusive for name, each in clusters.items()}
         self._counted: dict[tuple[str, int, int | None], int] = {}
 
     def taken(self, cluster: str, component: ComponentRequest) -> int:

@@ -54,7 +54,7 @@ class Pruned:
             over = jobs[job.pilot.sweep].state.final
             promise(over, Promise.PRUNED, "the directory of", attempt, "goes before its sweep is over")
 
-    def at_rest(self, store: Store) -> None:
+    def quiescent(self, store: Store) -> None:
         """Nothing of them is anywhere."""
         for job in self.jobs.values():
             promise(store.job(job.id) is None, Promise.PRUNED, "job", job.id, "is pruned, but in the store")

@@ -62,7 +62,7 @@ class Sweeps:
         whole = sweep.state is not JobState.DONE or not sweep.runner.left
         promise(whole, Promise.RECORDED, "sweep", sweep.id, "is done, but for", sweep.runner.left)
 
-    def at_rest(self, sweeps: Iterable[Job], store: Store) -> None:
+    def quiescent(self, sweeps: Iterable[Job], store: Store) -> None:
         """The store has what was recorded, each once, and nothing runs on."""
         for sweep in sweeps:
             assert sweep.runner is not None

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from koalapy.chaos.promises import backlog
 from koalapy.chaos.promises.decided import Decided
-from koalapy.chaos.promises.heard import Told
+from koalapy.chaos.promises.knowledge import KnownCluster
 from koalapy.chaos.promises.launchers import Launchers
 from koalapy.chaos.violation import Promise, promise
 from koalapy.model.change import Change
@@ -46,7 +46,7 @@ class Waiting:
         if self._looked_at is not None and decided.at < self._looked_at + _BETWEEN:
             return
         self._looked_at, before = decided.at, self._fits
-        if not all(told.met for told in decided.heard.clusters.values()):
+        if not all(seen.met for seen in decided.knowledge.clusters.values()):
             self._fits = {}
             return
         self._fits = {
@@ -60,9 +60,9 @@ class Waiting:
         """In the queue's order, as far as its policy lets jobs pass those that wait for processors."""
         if not self._jobs:
             return
-        usable = decided.heard.usable(decided.at)
-        idle = {name: _idle(told, launchers) for name, told in usable.items()}
-        queues = {name: backlog.left(told, decided) for name, told in usable.items()}
+        usable = decided.knowledge.usable(decided.at)
+        idle = {name: _idle(seen, launchers) for name, seen in usable.items()}
+        queues = {name: backlog.left(seen, decided) for name, seen in usable.items()}
         first: Job | None = None
         for job in sorted(self._jobs.values(), key=lambda job: (job.request.priority, job.position)):
             left = {name: count for name, count in idle.items() if not _left_out(job, name, decided.at)}
@@ -109,10 +109,10 @@ def _placeable(
     return bool(choices) and all(_placeable(others, {**room, name: left[name]}, taken) for name in choices)
 
 
-def _idle(told: Told, launchers: Launchers) -> int:
+def _idle(seen: KnownCluster, launchers: Launchers) -> int:
     """What sweeps have counts as idle; what was promised since it was measured does not."""
-    assert told.state is not None
-    return told.state.idle + launchers.shown(told) - launchers.promised(told)
+    assert seen.state is not None
+    return seen.state.idle + launchers.shown(seen) - launchers.promised(seen)
 
 
 def _left_out(job: Job, cluster: str, now: Instant) -> bool:

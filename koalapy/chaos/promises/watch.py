@@ -2,16 +2,16 @@
 
 from collections.abc import Callable, Sequence
 
-from koalapy.chaos.promises import rest
+from koalapy.chaos.promises import quiescence
 from koalapy.chaos.promises.claims import Claims
 from koalapy.chaos.promises.committed import Committed
 from koalapy.chaos.promises.contents import Contents
 from koalapy.chaos.promises.decided import Decided
-from koalapy.chaos.promises.heard import Heard
 from koalapy.chaos.promises.jobs import Jobs
+from koalapy.chaos.promises.knowledge import ClusterKnowledge
 from koalapy.chaos.promises.launchers import Launchers
 from koalapy.chaos.promises.limits import Limits
-from koalapy.chaos.promises.neighbours import Neighbours
+from koalapy.chaos.promises.local_users import LocalUsers
 from koalapy.chaos.promises.processors import Processors
 from koalapy.chaos.promises.programs import Programs
 from koalapy.chaos.promises.pruned import Pruned
@@ -29,30 +29,30 @@ from koalapy.model.identity import AttemptId, Tag, tag_of
 from koalapy.model.units import Instant
 from koalapy.store.contract import Store
 from koalapy.world.parameter_log import Try
-from koalapy.world.program_log import Entry
+from koalapy.world.program_log import LogEntry
 from koalapy.world.world import World
 
 
 class Watch:
     """A broken promise is raised by `check`, after the event that broke it: those who told of it must go on.
 
-    `heard` is given a line for everything that matters, in order: two courses are the same if these are.
+    `note` is given a line for everything that matters, in order: two courses are the same if these are.
     """
 
-    def __init__(self, world: World, heard: Callable[[str], None]) -> None:
-        self._world, self.heard = world, heard
+    def __init__(self, world: World, note: Callable[[str], None]) -> None:
+        self._world, self.note = world, note
         self._committed = Committed()
         self._programs = Programs(world.instance, lambda cluster: world.clusters[cluster].logins)
         self._jobs = Jobs(world.settings)
         self._claims = Claims(world.settings)
         self._times = Times(world.settings)
         self._waiting, self._limits = Waiting(world.settings), Limits(world.settings)
-        self._heard, self._processors = Heard(world.settings.clusters), Processors(world.clusters)
+        self._knowledge, self._processors = ClusterKnowledge(world.settings.clusters), Processors(world.clusters)
         self._queues = Queues(world.instance)
         self._pruned = Pruned(world)
-        self._contents = Contents(world.instance, world.clusters, world.ledger)
-        self._sweeps = Sweeps(world.ledger.parameters)
-        self._neighbours = Neighbours(world)
+        self._contents = Contents(world.instance, world.clusters, world.program_log)
+        self._sweeps = Sweeps(world.program_log.parameters)
+        self._local_users = LocalUsers(world)
         self._decided: Decided | None = None
         self._handled: Decided | None = None  # by this koalad, the last time
         self._decided_at = world.agenda.now
@@ -60,11 +60,11 @@ class Watch:
         self._broken: Violation | None = None
         self._acknowledged = 0  # events since koalad took up its last batch
         self.programs = self.parameters = 0
-        world.ledger.subscribe(self._ledger)
-        world.ledger.parameters.subscribe(self._began)
-        world.koalad.witness = self
+        world.program_log.subscribe(self._program_log)
+        world.program_log.parameters.subscribe(self._began)
+        world.koalad.observer = self
         for name, cluster in world.clusters.items():
-            cluster.around.witness = cluster.shell.witness = _ClusterWatch(self, name)
+            cluster.environment.observer = cluster.shell.observer = _ClusterWatch(self, name)
 
     @property
     def jobs(self) -> int:
@@ -77,27 +77,27 @@ class Watch:
         if self._broken is not None:
             raise self._broken
 
-    def calm(self) -> None:
+    def heal(self) -> None:
         """Nothing is wrong with the world now, and nothing was when this was asked before: nobody need wait."""
-        self.ask(self._neighbours.look)
+        self.ask(self._local_users.look)
 
-    def at_rest(self) -> None:
+    def quiescent(self) -> None:
         """Raises Violation if something is left, or records and world differ."""
         jobs = self._committed.jobs.values()
-        rest.of_records(self._committed)
-        rest.of_programs(jobs, self._world.instance, self._world.ledger)
-        rest.of_users(self._committed, self._world.koalad.accepted)
-        rest.of_clusters(jobs, self._world)
+        quiescence.of_records(self._committed)
+        quiescence.of_programs(jobs, self._world.instance, self._world.program_log)
+        quiescence.of_users(self._committed, self._world.koalad.accepted)
+        quiescence.of_clusters(jobs, self._world)
         kept = [job for job in jobs if job.runner is not None and job.id not in self._pruned.jobs]
-        self._sweeps.at_rest(kept, self._world.koalad.store)
-        self._pruned.at_rest(self._world.koalad.store)
+        self._sweeps.quiescent(kept, self._world.koalad.store)
+        self._pruned.quiescent(self._world.koalad.store)
 
-    def unrest(self) -> str:
+    def unfinished(self) -> str:
         """What keeps the world from coming to rest."""
         left = [f"job {job.id} is {job.state}" for job in self._committed.jobs.values() if not job.state.final]
         left += [f"{attempt} is owed" for attempt in self._committed.debts]
         left += [f"command {number} is not confirmed" for number in self._committed.outbox]
-        left += [f"{name} is in the queue of {cluster}" for cluster, name in rest.left_in_queues(self._world)]
+        left += [f"{name} is in the queue of {cluster}" for cluster, name in quiescence.left_in_queues(self._world)]
         return ", ".join(left) or "nothing is left, but the world does not rest"
 
     def ask(self, question: Callable[[], None]) -> None:
@@ -112,8 +112,8 @@ class Watch:
 
     def started(self, snapshot: Snapshot, engine: Engine) -> None:
         self._engine = engine
-        self.heard(f"koalad starts with {len(snapshot.jobs)} jobs")
-        self._heard.forget()
+        self.note(f"koalad starts with {len(snapshot.jobs)} jobs")
+        self._knowledge.forget()
         self._times.restarted()
         self._waiting.restarted()
         self._handled = None
@@ -121,7 +121,7 @@ class Watch:
 
     def deciding(self, now: Instant, deliveries: Sequence[Delivery]) -> None:
         assert self._engine is not None
-        self._decided = Decided(self._engine, now, self._heard, self._processors)
+        self._decided = Decided(self._engine, now, self._knowledge, self._processors)
         self._decided_at = self._world.agenda.now
         self._acknowledged = 0
         for event in (each for delivery in deliveries for each in delivery.events):
@@ -134,7 +134,7 @@ class Watch:
             self.ask(lambda: self._limits.passed(handled))
             self.ask(lambda: self._waiting.passed(handled, self._committed.jobs))
         self._handled = self._decided
-        self._heard.take(events)
+        self._knowledge.take(events)
 
     def _lost(self, event: ClusterLost) -> None:
         """A link that fails costs a session, as in koalad; but none may."""
@@ -145,7 +145,7 @@ class Watch:
         early = self._acknowledged
         self.ask(lambda: promise(not early, Promise.COMMITTED, early, "events were acknowledged before"))
         for line in change.history:
-            self.heard(f"{line.at} {line.job} {line.kind} {line.details}")
+            self.note(f"{line.at} {line.job} {line.kind} {line.details}")
             if line.kind == "submission_failed":
                 attempt = AttemptId(line.job, line.details["component"], line.details["attempt"])
                 self.over(tag_of(self._world.instance, attempt), "refused")
@@ -161,7 +161,7 @@ class Watch:
         self._waiting.committed(change)
         self.ask(lambda: self._limits.committed(change, decided))
         for batch in change.results:
-            self.heard(f"{batch.sweep} {batch.attempt} {[result.number for result in batch.results]}")
+            self.note(f"{batch.sweep} {batch.attempt} {[result.number for result in batch.results]}")
         self.ask(lambda: self._sweeps.committed(change))
         self.ask(Launchers(before, decided).give_back)
 
@@ -186,9 +186,9 @@ class Watch:
 
     # ---- programs
 
-    def _ledger(self, entry: Entry) -> None:
+    def _program_log(self, entry: LogEntry) -> None:
         run, place = entry.run, (entry.run.cluster, entry.node)
-        self.heard(f"{entry.at} {run.tag} {entry.what} {run.cluster} {entry.node} {run.exit_status}")
+        self.note(f"{entry.at} {run.tag} {entry.what} {run.cluster} {entry.node} {run.exit_status}")
         if entry.what == "started":
             self.programs += 1
             self.ask(lambda: self._programs.started(Tag(run.tag), run.start, place))
@@ -198,7 +198,7 @@ class Watch:
 
     def _began(self, attempt: Try) -> None:
         self.parameters += 1
-        self.heard(f"{attempt.began} {attempt.tag} begins {attempt.number} of {attempt.sweep}")
+        self.note(f"{attempt.began} {attempt.tag} begins {attempt.number} of {attempt.sweep}")
         self.ask(lambda: self._sweeps.began(attempt))
 
     # ---- clusters
@@ -215,7 +215,7 @@ class Watch:
         self._queues.went(Tag(tag), start)
 
     def over(self, tag: str, why: str) -> None:
-        self.heard(f"{tag} is {why}")
+        self.note(f"{tag} is {why}")
         self.ask(lambda: self._programs.over(Tag(tag), why))
 
     def touched(self, cluster: str, verb: str, batch_id: str, name: str) -> None:
@@ -229,7 +229,7 @@ class Watch:
         self.ask(lambda: self._queues.submitting(kcm, Tag(tag), listed))
 
     def entered(self, cluster: str, name: str, batch_id: str) -> None:
-        self.heard(f"{name} is {batch_id} of {cluster}")
+        self.note(f"{name} is {batch_id} of {cluster}")
 
 
 class _ClusterWatch:

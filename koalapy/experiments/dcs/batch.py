@@ -5,7 +5,7 @@ from itertools import product
 from statistics import fmean, stdev
 from typing import NamedTuple
 
-from koalapy.experiments.dcs.das2 import Load, Stage
+from koalapy.experiments.dcs.das2 import Das2, Load
 from koalapy.experiments.dcs.paper import JOBS, MEASURED, WHOLE, Case
 from koalapy.experiments.dcs.workload import batch
 from koalapy.experiments.plan import Options, Row
@@ -19,12 +19,12 @@ KINDS, QUEUES = ("unordered", "ordered", "mixed"), ("fcfs", "fpfs")  # in the or
 PLACEMENTS = ("worst-fit", "cluster-minimisation")
 
 
-class Outcome(NamedTuple):
+class BatchOutcome(NamedTuple):
     row: Row
     loads: list[Load]
 
 
-class Course(NamedTuple):
+class BatchTask(NamedTuple):
     """One batch. The same for the same seed, in every process. `others`: in percent."""
 
     case: Case
@@ -33,12 +33,12 @@ class Course(NamedTuple):
     seed: int
     jobs: int
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> BatchOutcome:
         seed = 1000 * self.seed + self.number
-        stage = Stage(self.case, self.others / 100, seed)
-        jobs, loads = stage.play(batch(self.case, seed, self.jobs))
+        das2 = Das2(self.case, self.others / 100, seed)
+        jobs, loads = das2.play(batch(self.case, seed, self.jobs))
         begun: Row = {**self.case._asdict(), "others": self.others, "set": self.number}
-        return Outcome(begun | row(jobs), loads)
+        return BatchOutcome(begun | row(jobs), loads)
 
 
 def row(jobs: Sequence[Job]) -> Row:
@@ -76,15 +76,15 @@ def cases() -> list[Case]:
     return list(dict.fromkeys(found))
 
 
-def courses(options: Options) -> list[Course]:
+def tasks(options: Options) -> list[BatchTask]:
     """Raises RequestError for loads that no cluster could have."""
     loads = options.loads if options.loads is not None else [OTHERS]
     if not loads or not all(0 <= load <= 90 for load in loads):
         message = "The load of other users is a whole percentage from 0 to 90 here."
         raise RequestError("bad_loads", message, "Write --loads 0,10.")
     numbers = range(1, (options.sets or SETS) + 1)
-    return [Course(*each, options.seed, options.jobs or JOBS) for each in product(cases(), loads, numbers)]
+    return [BatchTask(*each, options.seed, options.jobs or JOBS) for each in product(cases(), loads, numbers)]
 
 
-def rows_of(outcomes: Sequence[Outcome]) -> list[Row]:
+def rows_of(outcomes: Sequence[BatchOutcome]) -> list[Row]:
     return [outcome.row for outcome in outcomes]

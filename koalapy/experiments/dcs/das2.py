@@ -18,9 +18,9 @@ from koalapy.policies.placement import PlacementPolicy, cluster_minimisation, wo
 from koalapy.policies.queueing import QueueingPolicy, fcfs, fpfs
 from koalapy.scheduler.schedule import Policies
 from koalapy.world.agenda import Agenda
-from koalapy.world.cluster.cluster import SimCluster, plan_of
+from koalapy.world.cluster.cluster import SimCluster, cluster_plan_of
 from koalapy.world.koalad.host import Installation, SimKoalad
-from koalapy.world.program_log import Ledger
+from koalapy.world.program_log import ProgramLog
 from koalapy.world.world import memory_store
 
 SAMPLE = Duration(10 * SECOND)
@@ -38,7 +38,7 @@ class Load(NamedTuple):
     others: float
 
 
-class Stage:
+class Das2:
     """Nothing has happened on it yet. `others`: the part of each cluster that its other users want, on average."""
 
     def __init__(self, case: Case, others: float, seed: int) -> None:
@@ -49,9 +49,10 @@ class Stage:
             queue=case.queue,
             placement=case.placement,
         )
-        ledger = Ledger()
+        program_log = ProgramLog()
         self._clusters = {
-            each.name: self._cluster(each, nodes[each.name], others, seed, ledger) for each in self._settings.clusters
+            each.name: self._cluster(each, nodes[each.name], others, seed, program_log)
+            for each in self._settings.clusters
         }
         installation = Installation(
             settings=self._settings,
@@ -97,9 +98,11 @@ class Stage:
         while (due := self.agenda.next_at()) is not None and due <= until:
             self.agenda.step()
 
-    def _cluster(self, cluster: ClusterSettings, nodes: int, others: float, seed: int, ledger: Ledger) -> SimCluster:
+    def _cluster(
+        self, cluster: ClusterSettings, nodes: int, others: float, seed: int, program_log: ProgramLog
+    ) -> SimCluster:
         settings = self._settings
-        plan = plan_of(
+        plan = cluster_plan_of(
             cluster,
             nodes=nodes,
             processors_per_node=PROCESSORS_PER_NODE,
@@ -108,4 +111,4 @@ class Stage:
             barrier_timeout_s=settings.barrier_timeout / SECOND,
             grace_s=settings.grace / SECOND,
         )
-        return SimCluster(self.agenda, seed, plan, cluster.name, ledger)
+        return SimCluster(self.agenda, seed, plan, cluster.name, program_log)

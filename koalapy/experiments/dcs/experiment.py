@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from koalapy.experiments.dcs.batch import Outcome, courses, rows_of
+from koalapy.experiments.dcs.batch import BatchOutcome, rows_of, tasks
 from koalapy.experiments.plan import Options, Plan
 
 
@@ -13,12 +13,12 @@ class DcsBatch:
     name: str = "dcs-batch"
     about: str = "A batch of 40 jobs of four components on the clusters of DAS-2, under FCFS and FPFS (DCS, section 4)."
 
-    def plan(self, options: Options) -> Plan[Outcome]:
+    def plan(self, options: Options) -> Plan[BatchOutcome]:
         from koalapy.experiments.dcs.outcome import figure, table  # and with them matplotlib
 
-        chosen = courses(options)
+        chosen = tasks(options)
         return Plan(
-            courses=chosen, rows=rows_of, figure=lambda outcomes: figure(chosen, outcomes), table=table, unit="batches"
+            tasks=chosen, rows=rows_of, figure=lambda outcomes: figure(chosen, outcomes), table=table, unit="batches"
         )
 
 

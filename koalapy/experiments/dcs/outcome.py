@@ -6,7 +6,7 @@ from statistics import fmean
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from koalapy.experiments.dcs.batch import KINDS, PLACEMENTS, QUEUES, Course, Outcome, rows_of
+from koalapy.experiments.dcs.batch import KINDS, PLACEMENTS, QUEUES, BatchOutcome, BatchTask, rows_of
 from koalapy.experiments.dcs.das2 import SAMPLE, Load
 from koalapy.experiments.dcs.paper import MEASURED, WHOLE, Case
 from koalapy.experiments.plan import Row, Table
@@ -34,7 +34,7 @@ def table(rows: Sequence[Row]) -> Table:
     return Table([*headings, "makespan [s]", "clusters", "failures"], [_line(row) for row in means(rows)])
 
 
-def figure(chosen: Sequence[Course], outcomes: Sequence[Outcome]) -> Figure:
+def figure(chosen: Sequence[BatchTask], outcomes: Sequence[BatchOutcome]) -> Figure:
     """The paper's five experiments over time (the first set), averages beside the paper's, all cases on two systems."""
     drawn = Figure(figsize=(14.5, 11.5), layout="constrained")
     panels = drawn.subplot_mosaic([["0", "1", "2"], ["3", "4", "paper"], ["144+64"] * 3, [WHOLE] * 3])

@@ -44,8 +44,8 @@ def runs(case: Case) -> float:
     return mean / (1 + WIDE * (clusters - 1))
 
 
-def _job(case: Case, number: int, dice: Random) -> Request:
-    factor = min(_MOST, max(_LEAST, dice.gauss(1.0, VARIATION)))
+def _job(case: Case, number: int, rng: Random) -> Request:
+    factor = min(_MOST, max(_LEAST, rng.gauss(1.0, VARIATION)))
     seconds = factor * runs(case)
     behaviour = Behaviour(runs=Duration(round(seconds * SECOND)), wide=Duration(round(WIDE * seconds * SECOND)))
     components = tuple(
@@ -56,13 +56,13 @@ def _job(case: Case, number: int, dice: Random) -> Request:
             cluster=cluster,
             walltime=_WALLTIME,
         )
-        for cluster in _clusters(case, number, dice)
+        for cluster in _clusters(case, number, rng)
     )
     return Request(name=f"dcs-{number}", components=components, stage_in=("poisson",))
 
 
-def _clusters(case: Case, number: int, dice: Random) -> Sequence[str | None]:
+def _clusters(case: Case, number: int, rng: Random) -> Sequence[str | None]:
     """Ordered jobs name four clusters of five, all of four, and each of two for two components (section 4.4)."""
-    names = dice.sample(list(SYSTEMS[case.system]), min(COMPONENTS, len(SYSTEMS[case.system])))
+    names = rng.sample(list(SYSTEMS[case.system]), min(COMPONENTS, len(SYSTEMS[case.system])))
     ordered = case.kind == "ordered" or (case.kind == "mixed" and number % 2 == 0)
     return [names[index % len(names)] if ordered else None for index in range(COMPONENTS)]

@@ -6,7 +6,7 @@ from itertools import chain
 
 from koalapy.experiments.interop import catalogue
 from koalapy.experiments.interop.experiment import Experiment, with_loads
-from koalapy.experiments.interop.run import Part, courses
+from koalapy.experiments.interop.run import Part, tasks
 from koalapy.experiments.interop.series import lasting
 from koalapy.experiments.interop.traces import check_traces
 from koalapy.experiments.plan import Options, Plan, Row
@@ -35,7 +35,7 @@ class Evaluation:
         system = catalogue.system(experiment.system)
         check_traces(experiment.traces, system)
         return Plan(
-            courses=courses(experiment, system, options.seed, options.jobs),
+            tasks=tasks(experiment, system, options.seed, options.jobs),
             rows=rows_of,
             figure=lambda parts: figure(experiment, rows_of(parts), lasting(series_of(parts))),
             table=table,

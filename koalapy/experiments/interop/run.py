@@ -5,7 +5,7 @@ from itertools import product
 from typing import NamedTuple
 
 from koalapy.experiments.interop.architectures import ARCHITECTURES
-from koalapy.experiments.interop.architectures.simulation import Stage
+from koalapy.experiments.interop.architectures.simulation import Simulation
 from koalapy.experiments.interop.experiment import Experiment, Variant
 from koalapy.experiments.interop.logged import load_of, read_traces
 from koalapy.experiments.interop.streams import GridJob, draw_set
@@ -36,7 +36,7 @@ class Part(NamedTuple):
     cut: Cut | None
 
 
-class Course(NamedTuple):
+class ArchitecturesTask(NamedTuple):
     """One set of jobs at one load, through some architectures. `most`: of its jobs, all if None."""
 
     experiment: Experiment
@@ -53,13 +53,15 @@ class Course(NamedTuple):
         rows: list[Row] = []
         series: list[Row] = []
         for variant, architecture in self.runs:
-            stage = Stage(self.system, part.jobs, self.experiment.options(variant), seed=self.seed * 1000 + self.number)
-            ARCHITECTURES[architecture](stage)
+            simulation = Simulation(
+                self.system, part.jobs, self.experiment.options(variant), seed=self.seed * 1000 + self.number
+            )
+            ARCHITECTURES[architecture](simulation)
             begun: Row = {"architecture": architecture, "load": part.load, "set": self.number}
             varied: Row = {"varied": variant.value}
-            rows.append(begun | stage.tally.row() | varied)
-            if stage.series is not None:
-                series.extend(begun | row | varied for row in stage.series.rows(part.jobs))
+            rows.append(begun | simulation.tally.row() | varied)
+            if simulation.series is not None:
+                series.extend(begun | row | varied for row in simulation.series.rows(part.jobs))
         return Part(rows, series, part.notes, part.cut)
 
     def _jobs(self) -> "_Jobs":
@@ -84,7 +86,7 @@ class _Jobs(NamedTuple):
     cut: Cut | None
 
 
-def courses(experiment: Experiment, system: System, seed: int, most: int | None) -> list[Course]:
+def tasks(experiment: Experiment, system: System, seed: int, most: int | None) -> list[ArchitecturesTask]:
     """One for each load and set; where these are few, one for each run of theirs, in the same order."""
     runs = [
         (variant, architecture)
@@ -94,9 +96,9 @@ def courses(experiment: Experiment, system: System, seed: int, most: int | None)
     ]
     loads, sets = ([0], 1) if experiment.traces else (experiment.loads, experiment.sets)
     whole = [
-        Course(experiment, system, load, number, seed, most, runs)
+        ArchitecturesTask(experiment, system, load, number, seed, most, runs)
         for load, number in product(loads, range(1, sets + 1))
     ]
     if len(whole) >= _MANY:
         return whole
-    return [course._replace(runs=[run]) for course in whole for run in runs]
+    return [task._replace(runs=[run]) for task in whole for run in runs]

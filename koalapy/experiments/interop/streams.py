@@ -44,19 +44,19 @@ def _stream(system: System, cluster: str, load: float, seed: list[int], days: in
     """As many jobs as bring the wanted work nearest; the model's gaps are scaled so that they fill the days."""
     processors = system.processors[cluster]
     model = replace(UNTYPED.for_size(processors), serial=SERIAL, power_of_two=(1 - SERIAL) / 2)
-    dice = numpy.random.default_rng(seed)
+    rng = numpy.random.default_rng(seed)
     wanted = load * processors * days * DAY / SECOND
     sizes, runtimes, gaps = (numpy.empty(0, dtype) for dtype in (numpy.int64, numpy.int64, numpy.float64))
     while (sizes * runtimes).sum() <= wanted:
-        more = draw_sizes(model, processors, _BLOCK, dice)
+        more = draw_sizes(model, processors, _BLOCK, rng)
         sizes = numpy.concatenate((sizes, more))
-        runtimes = numpy.concatenate((runtimes, draw_runtimes(model, more, dice)))
-        gaps = numpy.concatenate((gaps, draw_gaps(model, _BLOCK, dice)))
+        runtimes = numpy.concatenate((runtimes, draw_runtimes(model, more, rng)))
+        gaps = numpy.concatenate((gaps, draw_gaps(model, _BLOCK, rng)))
     work = numpy.cumsum(sizes * runtimes)
     count = int(numpy.abs(work - wanted).argmin()) + 1
     points = numpy.cumsum(gaps)
     times = arrivals(model, points[:count] * (BUCKETS * days / points[count]))
-    users = dice.integers(USERS, size=count)
+    users = rng.integers(USERS, size=count)
     return [
         GridJob(Instant(at * SECOND), 0, cluster, f"{cluster}-{user}", size, Duration(runtime * SECOND))
         for at, size, runtime, user in zip(

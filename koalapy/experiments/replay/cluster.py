@@ -10,27 +10,27 @@ from koalapy.model.commands import SubmitAttempt
 from koalapy.model.events import ClusterConnected, ClusterMeasured, Event
 from koalapy.model.identity import AttemptId, InstanceId, Tag, tag_of
 from koalapy.model.units import Instant
-from koalapy.world.agenda import Entry
+from koalapy.world.agenda import ScheduledCall
 
 
 @dataclass(eq=False, slots=True)
-class BatchJob:
+class ReplayBatchJob:
     """One attempt there. `started_at`, `end`: when its program began, and what ends it, once that runs."""
 
     attempt: AttemptId
     tag: Tag
-    site: "Site"
+    cluster: "ReplayCluster"
     taken: int
     node: Node
     started_at: Instant | None = None
-    end: Entry | None = None
+    end: ScheduledCall | None = None
 
     @property
     def batch_id(self) -> str:
         return self.tag
 
 
-class Site:
+class ReplayCluster:
     """`processors` in all. `changed`: what was measured last is no longer so, or something waits.
 
     That a job of ours runs need not be told at once: what it takes is promised until it is shown.
@@ -41,8 +41,8 @@ class Site:
         self.changed = True
         self._processors = self._idle = processors
         self._instance = instance
-        self._running: dict[Tag, BatchJob] = {}
-        self._queue: deque[BatchJob] = deque()
+        self._running: dict[Tag, ReplayBatchJob] = {}
+        self._queue: deque[ReplayBatchJob] = deque()
         self._measured_at = Instant(0)
 
     @property
@@ -53,16 +53,16 @@ class Site:
     def connected(self) -> Event:
         return ClusterConnected(cluster=self.settings.name, version="simulated")
 
-    def submit(self, command: SubmitAttempt) -> BatchJob:
+    def submit(self, command: SubmitAttempt) -> ReplayBatchJob:
         """Put at the end of the queue."""
         request, name = command.request, self.settings.name
         taken = processors_taken(request, self.settings)
         tag = tag_of(self._instance, command.attempt)
-        job = BatchJob(command.attempt, tag, self, taken, Node(name, name, request.processes(1)))
+        job = ReplayBatchJob(command.attempt, tag, self, taken, Node(name, name, request.processes(1)))
         self._queue.append(job)
         return job
 
-    def start_jobs(self) -> Iterator[BatchJob]:
+    def start_jobs(self) -> Iterator[ReplayBatchJob]:
         """Those whose turn has come: nobody passes anybody."""
         while self._queue and self._queue[0].taken <= self._idle:
             job = self._queue.popleft()
@@ -71,7 +71,7 @@ class Site:
             yield job
         self.changed |= self.waits
 
-    def remove(self, job: BatchJob) -> None:
+    def remove(self, job: ReplayBatchJob) -> None:
         """Whether it runs or waits."""
         if self._running.pop(job.tag, None) is not None:
             self._idle += job.taken

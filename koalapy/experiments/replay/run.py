@@ -22,7 +22,7 @@ from koalapy.scheduler.schedule import Policies
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Course:
+class ReplayTask:
     """`settings` name the `policies`. `base`: its files' path without their suffixes; `by`: the picture's colours."""
 
     trace: Path
@@ -48,7 +48,7 @@ def label_of(queue: str, max_overtakes: int) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class ReplayOutcome:
     """`calls` of the engine's `handle`; `reasons` why jobs never started, and of how many; `files` by their names."""
 
     queue: str
@@ -60,17 +60,17 @@ class Outcome:
     files: tuple[str, ...]
 
 
-def run(course: Course, tell: Callable[[int], None]) -> Outcome:
+def run(task: ReplayTask, tell: Callable[[int], None]) -> ReplayOutcome:
     """`tell` is called now and then with the number of jobs that are over.
 
     Raises RequestError for what is wrong with the trace, and OSError where its files cannot be written.
     """
-    settings, record = course.settings, Record(dict(course.terms.sizes))
-    replay = Replay(settings, course.policies, course.terms.sizes, Jobs(course.trace, course.terms), record.add)
+    settings, record = task.settings, Record(dict(task.terms.sizes))
+    replay = Replay(settings, task.policies, task.terms.sizes, Jobs(task.trace, task.terms), record.add)
     for over in replay.run():
         tell(over)
-    files = _write(course, record)
-    return Outcome(
+    files = _write(task, record)
+    return ReplayOutcome(
         queue=settings.queue,
         max_overtakes=settings.max_overtakes,
         placement=settings.placement,
@@ -81,20 +81,20 @@ def run(course: Course, tell: Callable[[int], None]) -> Outcome:
     )
 
 
-def _write(course: Course, record: Record) -> list[Path]:
-    survey, settings = course.survey, course.settings
+def _write(task: ReplayTask, record: Record) -> list[Path]:
+    survey, settings = task.survey, task.settings
     origin = Origin(
-        trace=course.trace.name,
+        trace=task.trace.name,
         comments=survey.comments,
         begun=survey.begun,
-        queue=course.queue,
+        queue=task.queue,
         placement=settings.placement,
     )
-    swf = course.base.with_name(f"{course.base.name}.swf")
-    title = f"{course.trace.name}: {survey.jobs:,} jobs, queueing {course.queue}, placement {settings.placement}"
+    swf = task.base.with_name(f"{task.base.name}.swf")
+    title = f"{task.trace.name}: {survey.jobs:,} jobs, queueing {task.queue}, placement {settings.placement}"
     with swf.open("w", encoding="utf-8") as file:
         file.writelines(schedule(record, origin))
-    return [swf, *draw(record, title, course.by, course.base, survey.logged if len(survey.logged) else None)]
+    return [swf, *draw(record, title, task.by, task.base, survey.logged if len(survey.logged) else None)]
 
 
 # ---- side by side
@@ -103,32 +103,32 @@ def _write(course: Course, record: Record) -> list[Path]:
 class Progress(NamedTuple):
     """`over`: jobs of this course, by its place, that are over; `outcome` once it is complete."""
 
-    course: int
+    task: int
     over: int
-    outcome: Outcome | None = None
+    outcome: ReplayOutcome | None = None
 
 
-def side_by_side(courses: Sequence[Course], workers: int) -> Iterator[Progress]:
+def side_by_side(tasks: Sequence[ReplayTask], workers: int) -> Iterator[Progress]:
     """How all of them go on, so many at a time, each in a process of its own.
 
     Whatever ends the iteration early ends the processes. Raises the first error of a course.
     """
-    ours, theirs = zip(*(get_context("fork").Pipe() for _ in courses), strict=True)
+    ours, theirs = zip(*(get_context("fork").Pipe() for _ in tasks), strict=True)
     children: list[BaseProcess] = []
     try:
         with signals_held():
-            for course, end in zip(courses, theirs, strict=True):
-                children.append(_child(course, end, ours, theirs))
+            for task, end in zip(tasks, theirs, strict=True):
+                children.append(_child(task, end, ours, theirs))
         for end in theirs:
             end.close()
-        yield from _heard(courses, ours, workers)
+        yield from _heard(tasks, ours, workers)
     finally:
         for child in children:
             child.terminate()
             child.join()
 
 
-def _heard(courses: Sequence[Course], ends: Sequence[Connection], workers: int) -> Iterator[Progress]:
+def _heard(tasks: Sequence[ReplayTask], ends: Sequence[Connection], workers: int) -> Iterator[Progress]:
     waiting = list(ends)
     running: list[Connection] = []
     while waiting or running:
@@ -138,36 +138,36 @@ def _heard(courses: Sequence[Course], ends: Sequence[Connection], workers: int) 
         for end in wait(running):
             assert isinstance(end, Connection)
             index = ends.index(end)
-            heard = _receive(end, courses[index])
-            if isinstance(heard, Outcome):
+            heard = _receive(end, tasks[index])
+            if isinstance(heard, ReplayOutcome):
                 running.remove(end)
                 yield Progress(index, heard.figures.jobs, heard)
             else:
                 yield Progress(index, heard)
 
 
-def _receive(end: Connection, course: Course) -> int | Outcome:
+def _receive(end: Connection, task: ReplayTask) -> int | ReplayOutcome:
     try:
         heard = end.recv()
     except EOFError as error:
-        message = f"The process that replayed {course.name} has ended without a word."
+        message = f"The process that replayed {task.name} has ended without a word."
         raise OurError("replay_ended", message, "Was it killed, as for want of memory?") from error
     if isinstance(heard, Reason):
         raised = RequestError if heard.whose == RequestError.whose else OurError
         raise raised(heard.code, heard.message, heard.advice)
     if isinstance(heard, OSError):
         raise heard
-    assert isinstance(heard, int | Outcome)
+    assert isinstance(heard, int | ReplayOutcome)
     return heard
 
 
-def _child(course: Course, end: Connection, ours: Sequence[Connection], theirs: Sequence[Connection]) -> BaseProcess:
-    process = get_context("fork").Process(target=_play, args=(course, end, [*ours, *theirs]), daemon=True)
+def _child(task: ReplayTask, end: Connection, ours: Sequence[Connection], theirs: Sequence[Connection]) -> BaseProcess:
+    process = get_context("fork").Process(target=_play, args=(task, end, [*ours, *theirs]), daemon=True)
     process.start()
     return process
 
 
-def _play(course: Course, end: Connection, inherited: Sequence[Connection]) -> None:
+def _play(task: ReplayTask, end: Connection, inherited: Sequence[Connection]) -> None:
     """In the child. It holds no end but its own, so that it ends when its parent is no more."""
     leave_signals_to_parent()
     for other in inherited:
@@ -175,7 +175,7 @@ def _play(course: Course, end: Connection, inherited: Sequence[Connection]) -> N
             other.close()
     try:
         end.recv()
-        end.send(run(course, end.send))
+        end.send(run(task, end.send))
     except (EOFError, BrokenPipeError):
         os._exit(1)
     except KoalaError as error:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 
 from koalapy.engine import Engine
-from koalapy.experiments.replay.cluster import BatchJob, Site
+from koalapy.experiments.replay.cluster import ReplayBatchJob, ReplayCluster
 from koalapy.experiments.replay.job import ReplayJob
 from koalapy.experiments.replay.ran import Ran
 from koalapy.model.change import Snapshot
@@ -46,20 +46,20 @@ class Replay:
     ) -> None:
         self.calls = self.happened = self.over = 0
         self.engine = Engine(settings, policies, Snapshot(instance=_INSTANCE))
-        self._sites = {each.name: Site(each, sizes[each.name], _INSTANCE) for each in settings.clusters}
+        self._clusters = {each.name: ReplayCluster(each, sizes[each.name], _INSTANCE) for each in settings.clusters}
         self._agenda = Agenda()
         self._trace = iter(jobs)
         self._ended = ended
         self._submitted = 0
         self._jobs: dict[JobId, ReplayJob] = {}  # that are not over
-        self._batch: dict[AttemptId, BatchJob] = {}
+        self._batch: dict[AttemptId, ReplayBatchJob] = {}
         self._arriving: list[ReplayJob] = []
         self._ends: list[Event] = []
 
     def run(self) -> Iterator[int]:
         """Now and then the number of jobs that are over, and at the end."""
         told = 0
-        self._tell([site.connected() for site in self._sites.values()])
+        self._tell([cluster.connected() for cluster in self._clusters.values()])
         self._read_on()
         while self._go_on():
             if self.over - told >= _NOW_AND_THEN:
@@ -106,7 +106,7 @@ class Replay:
     def _tell(self, events: list[Event]) -> list[Event]:
         """What its commands lead to at once."""
         now = self._agenda.now
-        events = events + [site.measured(now) for site in self._sites.values() if site.due(now)]
+        events = events + [cluster.measured(now) for cluster in self._clusters.values() if cluster.due(now)]
         self.calls += 1
         self.happened += len(events)
         step = self.engine.handle(now, events)
@@ -129,17 +129,17 @@ class Replay:
             yield from self._end(command)
 
     def _submit(self, command: SubmitAttempt) -> Iterator[Event]:
-        site = self._sites[command.cluster]
-        job = self._batch[command.attempt] = site.submit(command)
-        started = list(self._start_jobs(site))
-        if site.waits:
+        cluster = self._clusters[command.cluster]
+        job = self._batch[command.attempt] = cluster.submit(command)
+        started = list(self._start_jobs(cluster))
+        if cluster.waits:
             yield AttemptSubmitted(cluster=command.cluster, attempt=job.attempt, batch_id=job.batch_id)
         yield from started
 
-    def _start_jobs(self, site: Site) -> Iterator[Event]:
-        for job in site.start_jobs():
+    def _start_jobs(self, cluster: ReplayCluster) -> Iterator[Event]:
+        for job in cluster.start_jobs():
             yield WrapperReported(
-                cluster=site.settings.name,
+                cluster=cluster.settings.name,
                 attempt=job.attempt,
                 batch_id=job.batch_id,
                 phase="at_barrier",
@@ -152,12 +152,12 @@ class Replay:
         job.started_at = self._agenda.now
         job.end = self._agenda.after(min(trace.runtime, trace.walltime), lambda: self._ends.append(self._report(job)))
 
-    def _report(self, job: BatchJob) -> Event:
+    def _report(self, job: ReplayBatchJob) -> Event:
         """Its program has come to its end, or to its walltime."""
         trace, job.end = self._jobs[job.attempt.job], None
         killed = trace.runtime > trace.walltime
         return WrapperReported(
-            cluster=job.site.settings.name,
+            cluster=job.cluster.settings.name,
             attempt=job.attempt,
             batch_id=job.batch_id,
             phase="ended",
@@ -172,8 +172,8 @@ class Replay:
         job = self._batch.pop(command.attempt, None)
         if job is not None:
             self._agenda.cancel(job.end)
-            job.site.remove(job)
-            yield from self._start_jobs(job.site)
+            job.cluster.remove(job)
+            yield from self._start_jobs(job.cluster)
         yield AttemptCleanedUp(cluster=command.cluster, attempt=command.attempt)
 
     # ---- ends

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from koalapy.experiments.plan import Options, Plan
-from koalapy.experiments.sweeps.fairness import ABOUT, NAME, Outcome, courses, rows_of
+from koalapy.experiments.sweeps.fairness import ABOUT, NAME, FairnessOutcome, rows_of, tasks
 
 _SETS = 3
 
@@ -15,13 +15,13 @@ class Fairness:
     name: str = NAME
     about: str = ABOUT
 
-    def plan(self, options: Options) -> Plan[Outcome]:
+    def plan(self, options: Options) -> Plan[FairnessOutcome]:
         from koalapy.experiments.sweeps.outcome import figure, table  # and with them matplotlib
 
         options.refuse_loads_and_jobs(self.name)
-        chosen = courses(options.seed, options.sets or _SETS)
+        chosen = tasks(options.seed, options.sets or _SETS)
         return Plan(
-            courses=chosen, rows=rows_of, figure=lambda outcomes: figure(chosen, outcomes), table=table, unit="hours"
+            tasks=chosen, rows=rows_of, figure=lambda outcomes: figure(chosen, outcomes), table=table, unit="hours"
         )
 
 

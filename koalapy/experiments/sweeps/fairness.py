@@ -9,7 +9,7 @@ from itertools import product
 from typing import NamedTuple
 
 from koalapy.experiments.plan import Row
-from koalapy.experiments.sweeps.grid import Plan, Stage
+from koalapy.experiments.sweeps.grid import GridPlan, SweepGrid
 from koalapy.experiments.sweeps.workload import WORKLOADS
 from koalapy.model.identity import JobId
 from koalapy.model.units import HOUR, MINUTE, SECOND, Duration, Instant
@@ -30,14 +30,14 @@ _PARAMETERS = 1_000
 _SAMPLE = Duration(20 * SECOND)
 
 
-class Outcome(NamedTuple):
+class FairnessOutcome(NamedTuple):
     """A row of each user; and what each user held at every sample, for the figure."""
 
     rows: list[Row]
     held: dict[str, list[int]]
 
 
-class Course(NamedTuple):
+class FairnessTask(NamedTuple):
     """One hour. The same for the same seed, in every process."""
 
     workload: str
@@ -46,20 +46,20 @@ class Course(NamedTuple):
     seed: int
     length: Duration = LENGTH
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> FairnessOutcome:
         seed = 1000 * self.seed + self.number
-        stage = Stage(_plan(self.policy, seed), seed)
-        stage.play(WORKLOADS[self.workload](seed, DAS3, SHARES, self.length), self.length)
-        return Outcome(
-            [self._row(stage, user, sweep) for user, sweep in enumerate(stage.sweeps, 1)],
-            {f"user {user}": _held(stage, sweep, self.length) for user, sweep in enumerate(stage.sweeps, 1)},
+        grid = SweepGrid(_plan(self.policy, seed), seed)
+        grid.play(WORKLOADS[self.workload](seed, DAS3, SHARES, self.length), self.length)
+        return FairnessOutcome(
+            [self._row(grid, user, sweep) for user, sweep in enumerate(grid.sweeps, 1)],
+            {f"user {user}": _held(grid, sweep, self.length) for user, sweep in enumerate(grid.sweeps, 1)},
         )
 
-    def _row(self, stage: Stage, user: int, sweep: JobId) -> Row:
-        runner = stage.sweep(sweep).runner
+    def _row(self, grid: SweepGrid, user: int, sweep: JobId) -> Row:
+        runner = grid.sweep(sweep).runner
         assert runner is not None
-        lost = [each for each in stage.ledger.parameters.of(sweep) if each.ended is not None and not each.done]
-        nodes = sum(end - begin for begin, end in stays(stage, sweep)) / self.length
+        lost = [each for each in grid.program_log.parameters.of(sweep) if each.ended is not None and not each.done]
+        nodes = sum(end - begin for begin, end in stays(grid, sweep)) / self.length
         return {
             "workload": self.workload, "policy": self.policy, "set": self.number, "user": user,
             "done": len(runner.done), "per_minute": len(runner.done) / (self.length / MINUTE),
@@ -68,35 +68,35 @@ class Course(NamedTuple):
         }  # fmt: skip
 
 
-def courses(seed: int, sets: int, length: Duration = LENGTH) -> list[Course]:
+def tasks(seed: int, sets: int, length: Duration = LENGTH) -> list[FairnessTask]:
     numbers = range(1, sets + 1)
-    return [Course(*each, seed, length) for each in product(WORKLOADS, POLICIES, numbers)]
+    return [FairnessTask(*each, seed, length) for each in product(WORKLOADS, POLICIES, numbers)]
 
 
-def rows_of(outcomes: Sequence[Outcome]) -> list[Row]:
+def rows_of(outcomes: Sequence[FairnessOutcome]) -> list[Row]:
     return [row for outcome in outcomes for row in outcome.rows]
 
 
-def stays(stage: Stage, sweep: JobId) -> list[tuple[Instant, Instant]]:
+def stays(grid: SweepGrid, sweep: JobId) -> list[tuple[Instant, Instant]]:
     """When each Launcher of the sweep began, and when it ended or the curtain fell."""
-    tags = dict.fromkeys(each.tag for each in stage.ledger.parameters.of(sweep))
-    runs = [run for tag in tags for run in stage.ledger.runs(tag)]
-    return [(run.began, end if end is not None else stage.agenda.now) for run in runs for end in run.nodes.values()]
+    tags = dict.fromkeys(each.tag for each in grid.program_log.parameters.of(sweep))
+    runs = [run for tag in tags for run in grid.program_log.runs(tag)]
+    return [(run.began, end if end is not None else grid.agenda.now) for run in runs for end in run.nodes.values()]
 
 
-def _plan(policy: str, seed: int) -> Plan:
-    dice = stream(seed, "parameters")
-    return Plan(
+def _plan(policy: str, seed: int) -> GridPlan:
+    rng = stream(seed, "parameters")
+    return GridPlan(
         nodes=DAS3,
         local={name: round(_LOCAL * nodes) for name, nodes in DAS3.items()},
         fairshare=POLICIES[policy],
-        durations=tuple(between(dice, *LASTS) for _ in range(_PARAMETERS)),
+        durations=tuple(between(rng, *LASTS) for _ in range(_PARAMETERS)),
         users=USERS,
     )
 
 
-def _held(stage: Stage, sweep: JobId, length: Duration) -> list[int]:
+def _held(grid: SweepGrid, sweep: JobId, length: Duration) -> list[int]:
     """Nodes at every sample."""
-    found = stays(stage, sweep)
-    samples = range(stage.began + MINUTE, stage.began + MINUTE + length, _SAMPLE)
+    found = stays(grid, sweep)
+    samples = range(grid.began + MINUTE, grid.began + MINUTE + length, _SAMPLE)
     return [sum(begin <= at < end for begin, end in found) for at in samples]

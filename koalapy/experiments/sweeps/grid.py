@@ -19,9 +19,9 @@ from koalapy.policies.shares import FairShare
 from koalapy.scheduler.schedule import Policies
 from koalapy.world.agenda import Agenda
 from koalapy.world.behaviour import EXECUTABLE, Behaviour, arguments_of
-from koalapy.world.cluster.cluster import SimCluster, plan_of
+from koalapy.world.cluster.cluster import SimCluster, cluster_plan_of
 from koalapy.world.koalad.host import Installation, SimKoalad
-from koalapy.world.program_log import Ledger
+from koalapy.world.program_log import ProgramLog
 from koalapy.world.random_sweeps import Parameter, sweep_of
 from koalapy.world.world import memory_store
 
@@ -30,7 +30,7 @@ _SCAVENGING = Scavenging(walltime=Duration(2 * HOUR))  # no Launcher drains with
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class GridPlan:
     """`local`: nodes of each cluster that local jobs hold all the time. `durations`: of a sweep's parameters."""
 
     nodes: Mapping[str, int]
@@ -41,11 +41,11 @@ class Plan:
     scavenging: Scavenging = _SCAVENGING
 
 
-class Stage:
+class SweepGrid:
     """Nothing has happened on it yet. Nodes have one processor: a Launcher each, which runs one parameter at a time."""
 
-    def __init__(self, plan: Plan, seed: int) -> None:
-        self.agenda, self.ledger, self._plan = Agenda(), Ledger(), plan
+    def __init__(self, plan: GridPlan, seed: int) -> None:
+        self.agenda, self.program_log, self._plan = Agenda(), ProgramLog(), plan
         self.began = self.agenda.now
         settings = Settings(
             clusters=tuple(
@@ -57,9 +57,9 @@ class Stage:
             each.name: SimCluster(
                 self.agenda,
                 seed,
-                plan_of(each, nodes=plan.nodes[each.name], processors_per_node=1),
+                cluster_plan_of(each, nodes=plan.nodes[each.name], processors_per_node=1),
                 each.name,
-                self.ledger,
+                self.program_log,
             )
             for each in settings.clusters
         }

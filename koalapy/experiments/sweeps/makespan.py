@@ -6,9 +6,8 @@ from itertools import product
 from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple
 
-from koalapy.experiments.plan import Options, Row, Table
-from koalapy.experiments.plan import Plan as Experiment
-from koalapy.experiments.sweeps.grid import Plan, Stage
+from koalapy.experiments.plan import Options, Plan, Row, Table
+from koalapy.experiments.sweeps.grid import GridPlan, SweepGrid
 from koalapy.model.identity import JobId
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.settings import Scavenging
@@ -28,7 +27,7 @@ _WALLTIME = Duration(5 * MINUTE)  # of a parameter
 _MOST = Duration(12 * HOUR)
 
 
-class Course(NamedTuple):
+class MakespanTask(NamedTuple):
     """One sweep of so many parameters. The same for the same seed, in every process."""
 
     by: str
@@ -38,10 +37,10 @@ class Course(NamedTuple):
 
     def outcome(self) -> Row:
         """Raises OurError if it does not come to an end."""
-        stage = Stage(_PLAN, 1000 * self.seed + self.number)
+        grid = SweepGrid(_PLAN, 1000 * self.seed + self.number)
         requests = [_sweep(self.parameters)] if self.by == "Launchers" else _jobs(self.parameters)
-        submitted = stage.play_out(requests, _MOST)
-        times = _of_parameters(stage) if self.by == "Launchers" else _of_jobs(stage)
+        submitted = grid.play_out(requests, _MOST)
+        times = _of_parameters(grid) if self.by == "Launchers" else _of_jobs(grid)
         assert len(times) == self.parameters
         ideal = -(-self.parameters // NODES) * LASTS
         makespan = max(end for _, end in times) - submitted
@@ -57,11 +56,11 @@ class Makespan:
     name: str = "cs-makespan"
     about: str = "32 to 4,096 parameters of 60 s on 32 nodes, by Launchers and by jobs (CCGrid 2009, figure 4)."
 
-    def plan(self, options: Options) -> Experiment[Row]:
+    def plan(self, options: Options) -> Plan[Row]:
         options.refuse_loads_and_jobs(self.name)
         sets = range(1, (options.sets or _SETS) + 1)
-        return Experiment(
-            courses=[Course(by, count, number, options.seed) for count, by, number in product(COUNTS, BY, sets)],
+        return Plan(
+            tasks=[MakespanTask(by, count, number, options.seed) for count, by, number in product(COUNTS, BY, sets)],
             rows=list,
             figure=lambda rows: _figure(rows, self.about),
             table=_table,
@@ -71,7 +70,7 @@ class Makespan:
 
 CS_MAKESPAN = Makespan()
 
-_PLAN = Plan(
+_PLAN = GridPlan(
     nodes={"delft": NODES},
     local={},
     fairshare=EQUIPARTITION_ALL,
@@ -92,18 +91,18 @@ def _jobs(count: int) -> list[Request]:
     return [Request(name=f"parameter {number}", components=(_PROGRAM,)) for number in range(1, count + 1)]
 
 
-def _of_parameters(stage: Stage) -> list[tuple[Instant, Instant]]:
+def _of_parameters(grid: SweepGrid) -> list[tuple[Instant, Instant]]:
     """When each began and ended."""
-    (sweep,) = stage.koalad.accepted
-    return [(each.began, each.ended) for each in stage.ledger.parameters.of(sweep) if each.ended is not None]
+    (sweep,) = grid.koalad.accepted
+    return [(each.began, each.ended) for each in grid.program_log.parameters.of(sweep) if each.ended is not None]
 
 
-def _of_jobs(stage: Stage) -> list[tuple[Instant, Instant]]:
-    return [_began_and_ended(stage, job) for job in stage.koalad.accepted]
+def _of_jobs(grid: SweepGrid) -> list[tuple[Instant, Instant]]:
+    return [_began_and_ended(grid, job) for job in grid.koalad.accepted]
 
 
-def _began_and_ended(stage: Stage, identity: JobId) -> tuple[Instant, Instant]:
-    job = stage.koalad.store.job(identity)
+def _began_and_ended(grid: SweepGrid, identity: JobId) -> tuple[Instant, Instant]:
+    job = grid.koalad.store.job(identity)
     assert job is not None
     assert job.started_at is not None
     ended = job.components[0].ended_at

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from koalapy.experiments.plan import Row, Table
-from koalapy.experiments.sweeps.fairness import ABOUT, POLICIES, USERS, Course, Outcome, rows_of
+from koalapy.experiments.sweeps.fairness import ABOUT, POLICIES, USERS, FairnessOutcome, FairnessTask, rows_of
 from koalapy.experiments.sweeps.workload import WORKLOADS
 
 _MEANS = ("done", "per_minute", "preemptions", "nodes", "lost_hours")
@@ -41,13 +41,13 @@ def table(rows: Sequence[Row]) -> Table:
     )
 
 
-def figure(chosen: Sequence[Course], outcomes: Sequence[Outcome], about: str = ABOUT) -> Figure:
+def figure(chosen: Sequence[FairnessTask], outcomes: Sequence[FairnessOutcome], about: str = ABOUT) -> Figure:
     """Per workload: parameters done per user, as the paper's figure 5, and the nodes of each in the first set."""
     held = {each: outcome for each, outcome in zip(chosen, outcomes, strict=True) if each.number == 1}
     return _drawn(rows_of(outcomes), held, about)
 
 
-def _drawn(rows: Sequence[Row], held: Mapping[Course, Outcome], about: str) -> Figure:
+def _drawn(rows: Sequence[Row], held: Mapping[FairnessTask, FairnessOutcome], about: str) -> Figure:
     figure = Figure(figsize=(13.5, 7.2), layout="constrained")
     panels = figure.subplots(len(WORKLOADS), 1 + len(POLICIES), squeeze=False, width_ratios=[1, 1.3, 1.3])
     for line, workload in zip(panels, WORKLOADS, strict=True):

@@ -32,9 +32,9 @@ def wblock(seed: int, nodes: Mapping[str, int], shares: Mapping[str, float], len
     found = []
     for begin in range(_FIRST, length, _BLOCKS_APART):
         for cluster, wanted in _wanted(nodes, shares):
-            dice = stream(seed, f"wblock/{begin}/{cluster}")
-            for size in _sizes(dice, wanted):
-                found += list(_chain(dice, cluster, size, begin, begin + _BLOCK))
+            rng = stream(seed, f"wblock/{begin}/{cluster}")
+            for size in _sizes(rng, wanted):
+                found += list(_chain(rng, cluster, size, begin, begin + _BLOCK))
     return sorted(found)
 
 
@@ -43,21 +43,21 @@ def wburst(seed: int, nodes: Mapping[str, int], shares: Mapping[str, float], len
     found = []
     for begin in range(_FIRST, length, _BURSTS_APART):
         for cluster, wanted in _wanted(nodes, shares):
-            dice = stream(seed, f"wburst/{begin}/{cluster}")
-            for size in _sizes(dice, wanted):
-                at = Duration(begin + dice.randrange(_BURST))
-                found.append(GridJob(at, cluster, size, between(dice, *_LASTS)))
+            rng = stream(seed, f"wburst/{begin}/{cluster}")
+            for size in _sizes(rng, wanted):
+                at = Duration(begin + rng.randrange(_BURST))
+                found.append(GridJob(at, cluster, size, between(rng, *_LASTS)))
     return sorted(found)
 
 
 WORKLOADS = {"WBlock": wblock, "WBurst": wburst}
 
 
-def _chain(dice: Random, cluster: str, size: int, begin: int, end: int) -> Iterator[GridJob]:
+def _chain(rng: Random, cluster: str, size: int, begin: int, end: int) -> Iterator[GridJob]:
     """One job after the other on as many nodes; the last one ends with the block."""
-    at = begin + dice.randrange(20 * SECOND)
+    at = begin + rng.randrange(20 * SECOND)
     while at < end:
-        lasts = Duration(min(between(dice, *_LASTS), max(20 * SECOND, end - at)))
+        lasts = Duration(min(between(rng, *_LASTS), max(20 * SECOND, end - at)))
         yield GridJob(Duration(at), cluster, size, lasts)
         at += lasts
 
@@ -68,8 +68,8 @@ def _wanted(nodes: Mapping[str, int], shares: Mapping[str, float]) -> Iterator[t
             yield cluster, wanted
 
 
-def _sizes(dice: Random, nodes: int) -> Iterator[int]:
+def _sizes(rng: Random, nodes: int) -> Iterator[int]:
     while nodes > 0:
-        size = min(nodes, dice.choice(_SIZES))
+        size = min(nodes, rng.choice(_SIZES))
         yield size
         nodes -= size

@@ -69,12 +69,12 @@ def jobs(model: Model, largest: int, seed: int, stretch: float = 1.0) -> Iterato
     """Without end, in order of arrival. No job is larger than `largest`; gaps between arrivals are `stretch` times the
     model's, which keeps the daily cycle: the time of day is the model's own, before it is stretched.
     """
-    dice = numpy.random.default_rng(seed)
+    rng = numpy.random.default_rng(seed)
     number, points = 0, 0.0
     while True:
-        spent = points + numpy.cumsum(draw_gaps(model, _BLOCK, dice))
-        sizes = draw_sizes(model, largest, _BLOCK, dice)
-        runtimes = draw_runtimes(model, sizes, dice)
+        spent = points + numpy.cumsum(draw_gaps(model, _BLOCK, rng))
+        sizes = draw_sizes(model, largest, _BLOCK, rng)
+        runtimes = draw_runtimes(model, sizes, rng)
         for at, size, runtime in zip(arrivals(model, spent), sizes, runtimes, strict=True):
             number += 1
             yield TraceJob(
@@ -87,9 +87,9 @@ def jobs(model: Model, largest: int, seed: int, stretch: float = 1.0) -> Iterato
         points = float(spent[-1])
 
 
-def draw_sizes(model: Model, largest: int, count: int, dice: numpy.random.Generator) -> NDArray[numpy.int64]:
+def draw_sizes(model: Model, largest: int, count: int, rng: numpy.random.Generator) -> NDArray[numpy.int64]:
     """Processors of so many jobs, `largest` at most; the model's own may be more than any machine has."""
-    kind, stage, share = dice.random((3, count))
+    kind, stage, share = rng.random((3, count))
     low = numpy.where(stage <= model.first_stage, model.least, model.knee)
     high = numpy.where(stage <= model.first_stage, model.knee, model.most)
     exponent = low + (high - low) * share
@@ -98,23 +98,23 @@ def draw_sizes(model: Model, largest: int, count: int, dice: numpy.random.Genera
     return numpy.minimum(sizes, largest).astype(numpy.int64)
 
 
-def draw_runtimes(model: Model, sizes: NDArray[numpy.int64], dice: numpy.random.Generator) -> NDArray[numpy.int64]:
+def draw_runtimes(model: Model, sizes: NDArray[numpy.int64], rng: numpy.random.Generator) -> NDArray[numpy.int64]:
     """Whole seconds, from 1, of jobs of these sizes."""
     slope, intercept = model.mix
     chance = numpy.clip(slope * sizes + intercept, 0.0, 1.0)
 
     def draw(which: NDArray[numpy.intp]) -> Numbers:
-        short = dice.random(len(which)) <= chance[which]
-        return numpy.where(short, dice.gamma(*model.short, len(which)), dice.gamma(*model.long, len(which)))
+        short = rng.random(len(which)) <= chance[which]
+        return numpy.where(short, rng.gamma(*model.short, len(which)), rng.gamma(*model.long, len(which)))
 
     logarithms = _redrawn(draw, len(sizes), _LONGEST_RUNTIME)
     return numpy.exp(logarithms).astype(numpy.int64)
 
 
-def draw_gaps(model: Model, count: int, dice: numpy.random.Generator) -> Numbers:
+def draw_gaps(model: Model, count: int, rng: numpy.random.Generator) -> Numbers:
     """Points between arrivals: what a half hour of an even day has one of."""
     shape, scale = model.arrival
-    logarithms = _redrawn(lambda which: dice.gamma(shape * model.rush, scale, len(which)), count, _LONGEST_GAP)
+    logarithms = _redrawn(lambda which: rng.gamma(shape * model.rush, scale, len(which)), count, _LONGEST_GAP)
     return numpy.exp(logarithms) / BUCKET
 
 

@@ -6,22 +6,22 @@ from koalapy_adapters.batch.protocol import JobStatus
 
 from koalapy.model.units import Instant
 from koalapy.world.agenda import Agenda
-from koalapy.world.cluster.batch_job import Job
-from koalapy.world.cluster.batch_parameters import Traits
+from koalapy.world.cluster.batch_job import SimBatchJob
+from koalapy.world.cluster.batch_parameters import BatchParameters
 from koalapy.world.random_streams import between
 
 
 class Accounting:
     """Nobody can read an entry before some time has passed since the job's end."""
 
-    def __init__(self, agenda: Agenda, dice: Random, traits: Traits) -> None:
-        self._agenda, self._dice, self._traits = agenda, dice, traits
+    def __init__(self, agenda: Agenda, rng: Random, parameters: BatchParameters) -> None:
+        self._agenda, self._rng, self._parameters = agenda, rng, parameters
         self._entries: dict[str, list[tuple[Instant, JobStatus]]] = {}
 
-    def enter(self, job: Job, ran: bool) -> None:
+    def enter(self, job: SimBatchJob, ran: bool) -> None:
         """It has ended just now; `ran`: it had been started."""
-        if self._traits.accounting and not job.lost and (ran or not self._traits.forgets_unstarted):
-            at = Instant(self._agenda.now + between(self._dice, *self._traits.accounting_delay))
+        if self._parameters.accounting and not job.lost and (ran or not self._parameters.forgets_unstarted):
+            at = Instant(self._agenda.now + between(self._rng, *self._parameters.accounting_delay))
             self._entries.setdefault(job.name, []).append((at, job.status()))
 
     def clear(self) -> None:

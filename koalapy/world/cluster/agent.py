@@ -7,9 +7,9 @@ from koalapy_adapters.wrapper import events
 from koalapy_adapters.wrapper.agent.node_agent import ORPHAN_GRACE
 
 from koalapy.model.units import MILLISECOND, SECOND, Duration
-from koalapy.world.agenda import Entry
-from koalapy.world.behaviour import Plan
-from koalapy.world.cluster.environment import Surroundings
+from koalapy.world.agenda import ScheduledCall
+from koalapy.world.behaviour import ProgramPlan
+from koalapy.world.cluster.environment import Environment
 from koalapy.world.cluster.files import Mount
 from koalapy.world.cluster.nodes import SimNode
 from koalapy.world.random_streams import between
@@ -22,7 +22,7 @@ class SimAgent:
 
     def __init__(
         self,
-        around: Surroundings,
+        environment: Environment,
         node: SimNode,
         processes: int,
         start: str,
@@ -30,34 +30,34 @@ class SimAgent:
         tell: Callable[[Any], None],
     ) -> None:
         self.node, self.processes, self._directory = node, processes, directory
-        self._around, self._start, self._tell_wrapper = around, start, tell
-        self._dice = around.dice(f"agent/{start}/{node.name}")
+        self._environment, self._start, self._tell_wrapper = environment, start, tell
+        self._rng = environment.rng(f"agent/{start}/{node.name}")
         self.alive = True
         self.running = False
         self._tag = ""
-        self._plan = Plan(False)
+        self._plan = ProgramPlan(False)
         self._grace = Duration(ORPHAN_GRACE)
         self._prepared = self._over = False
-        self._end: Entry | None = None
-        self._kill_at: Entry | None = None
+        self._end: ScheduledCall | None = None
+        self._kill_at: ScheduledCall | None = None
 
-    def prepare(self, tag: str, plan: Plan, grace: Duration) -> None:
+    def prepare(self, tag: str, plan: ProgramPlan, grace: Duration) -> None:
         """Some need long: they were only just launched."""
         self._tag, self._plan, self._grace = tag, plan, grace
-        if self._around.agents_to_hang:
-            self._around.agents_to_hang -= 1
+        if self._environment.agents_to_hang:
+            self._environment.agents_to_hang -= 1
             return
-        wait = between(self._dice, Duration(5 * MILLISECOND), Duration(3 * SECOND))
-        self._around.agenda.after(wait, self._ready)
+        wait = between(self._rng, Duration(5 * MILLISECOND), Duration(3 * SECOND))
+        self._environment.agenda.after(wait, self._ready)
 
     def release(self, clusters: int) -> None:
         """Into a job that lies on so many."""
         if self.alive and self._prepared and not self._over:
             self.running = True
-            self._around.ledger.started(
-                self._tag, self._around.cluster, self._start, self.node.name, self._around.agenda.now
+            self._environment.program_log.started(
+                self._tag, self._environment.cluster, self._start, self.node.name, self._environment.agenda.now
             )
-            self._end = self._around.agenda.after(
+            self._end = self._environment.agenda.after(
                 self._plan.lasts(clusters), lambda: self._exit(self._plan.exit_status, natural=True)
             )
             self._tell(events.NodeStarted(self.node.name, self.node.clock()))
@@ -71,10 +71,10 @@ class SimAgent:
         elif grace <= 0:
             self._exit(128 + _KILL)
         elif self._kill_at is None:
-            self._kill_at = self._around.agenda.after(grace, lambda: self._exit(128 + _KILL))
+            self._kill_at = self._environment.agenda.after(grace, lambda: self._exit(128 + _KILL))
             if not self._plan.stubborn:
-                wait = between(self._dice, MILLISECOND, SECOND)
-                self._around.agenda.after(Duration(min(wait, grace)), lambda: self._exit(128 + _TERM))
+                wait = between(self._rng, MILLISECOND, SECOND)
+                self._environment.agenda.after(Duration(min(wait, grace)), lambda: self._exit(128 + _TERM))
 
     def lose_wrapper(self) -> None:
         """End of file where the wrapper's commands came from."""
@@ -104,21 +104,27 @@ class SimAgent:
 
     def _write_files(self) -> None:
         """A program that cannot write its files does not notice."""
-        files = Mount(self._around.shared, f"{self.node.name}.{self._start}", lambda: None, lambda: self.node.reachable)
+        files = Mount(
+            self._environment.shared, f"{self.node.name}.{self._start}", lambda: None, lambda: self.node.reachable
+        )
         for path in self._plan.writes:
             try:
                 files.write(f"{self._directory}/work/{path}", f"{path} by {self._start} on {self.node.name}".encode())
             except OSError:
                 return
             finally:
-                self._around.ledger.left(self._tag, path, self._around.shared.content(f"{self._directory}/work/{path}"))
+                self._environment.program_log.left(
+                    self._tag, path, self._environment.shared.content(f"{self._directory}/work/{path}")
+                )
 
     def _stop_running(self, exit_status: int) -> None:
         if self.running:
             self.running = False
-            self._around.agenda.cancel(self._end)
-            self._around.agenda.cancel(self._kill_at)
-            self._around.ledger.ended(self._tag, self._start, self.node.name, self._around.agenda.now, exit_status)
+            self._environment.agenda.cancel(self._end)
+            self._environment.agenda.cancel(self._kill_at)
+            self._environment.program_log.ended(
+                self._tag, self._start, self.node.name, self._environment.agenda.now, exit_status
+            )
 
     def _empty(self) -> None:
         self._over = True

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from koalapy.model.units import MILLISECOND, Duration
-from koalapy.world.behaviour import Plan
+from koalapy.world.behaviour import ProgramPlan
 from koalapy.world.cluster.agent import SimAgent
 from koalapy.world.cluster.nodes import SimNode
 from koalapy.world.processes import Process
@@ -26,7 +26,7 @@ class SimAgents:
     def add(self, agent: SimAgent) -> None:
         self._agents[agent.node.name] = agent
 
-    def prepare(self, tag: str, plan: Plan, grace: Duration) -> None:
+    def prepare(self, tag: str, plan: ProgramPlan, grace: Duration) -> None:
         for agent in self._agents.values():
             agent.prepare(tag, plan, grace)
 

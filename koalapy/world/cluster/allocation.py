@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable
 
-from koalapy.world.cluster.batch_job import Job
+from koalapy.world.cluster.batch_job import SimBatchJob
 from koalapy.world.cluster.nodes import SimNode
 
 Part = tuple[SimNode, int]
 
 
-def fit(job: Job, nodes: Iterable[SimNode], exclusive: bool) -> list[Part]:
+def fit(job: SimBatchJob, nodes: Iterable[SimNode], exclusive: bool) -> list[Part]:
     """The first that do for it; none if it does not fit now."""
     found: list[Part] = []
     missing = job.processors

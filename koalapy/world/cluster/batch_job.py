@@ -6,23 +6,23 @@ from dataclasses import dataclass, field
 from koalapy_adapters.batch.protocol import ENDED, QUEUED, JobStatus
 
 from koalapy.model.units import Duration, Instant
-from koalapy.world.cluster.nodes import Body, SimNode
+from koalapy.world.cluster.nodes import JobProcesses, SimNode
 
 
 @dataclass(eq=False, slots=True)
-class Job:
+class SimBatchJob:
     """One batch job. `begin` starts its body on the nodes that it gets; `cancels` counts who asked for its end."""
 
     id: str
     name: str
     processors: int
     walltime: Duration
-    begin: Callable[["Job"], Body]
+    begin: Callable[["SimBatchJob"], JobProcesses]
     per_node: int | None = None
     state: str = QUEUED
     restarts: int = 0
     nodes: list[tuple[SimNode, int]] = field(default_factory=list)
-    body: Body | None = None
+    body: JobProcesses | None = None
     after: int = 0  # the instant before which it may not start
     stuck: bool = False  # pending for ever, whatever is free
     stuck_code: str = ""

@@ -24,7 +24,7 @@ _KILL_WAIT = Duration(5 * SECOND)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Traits:
+class BatchParameters:
     """Spans are the least and the most of what is drawn each time."""
 
     strict: bool = False  # first come, first served; else whatever fits may start
@@ -44,17 +44,17 @@ class Traits:
     command: Span = _COMMAND
 
 
-TRAITS = {
-    "slurm": Traits(),
-    "sge": Traits(
+BATCH_PARAMETERS = {
+    "slurm": BatchParameters(),
+    "sge": BatchParameters(
         cycle=_span(0.1, 13),
         listed_after=_span(0.3, 1),
         accounting_delay=_span(0.5, 15),
         forgets_unstarted=True,
         kill_wait=Duration(0),
     ),
-    "pbs": Traits(strict=True, accounting=False, listed_after=_span(0.5, 300)),
-    "local": Traits(
+    "pbs": BatchParameters(strict=True, accounting=False, listed_after=_span(0.5, 300)),
+    "local": BatchParameters(
         strict=True,
         cycle=_span(0.01, 0.2),
         launch=_span(0.01, 0.1),
@@ -64,6 +64,6 @@ TRAITS = {
 }
 
 
-def traits_of(batch: str, exclusive: bool, reruns_lost: float) -> Traits:
+def batch_parameters_of(batch: str, exclusive: bool, reruns_lost: float) -> BatchParameters:
     """Of a batch system that the grid file names; of one that is not known here Slurm's."""
-    return replace(TRAITS.get(batch, TRAITS["slurm"]), exclusive=exclusive, reruns_lost=reruns_lost)
+    return replace(BATCH_PARAMETERS.get(batch, BATCH_PARAMETERS["slurm"]), exclusive=exclusive, reruns_lost=reruns_lost)

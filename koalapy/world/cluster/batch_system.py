@@ -9,9 +9,9 @@ from koalapy.model.units import SECOND, Duration, Instant
 from koalapy.world.agenda import Agenda
 from koalapy.world.cluster.accounting import Accounting
 from koalapy.world.cluster.allocation import Part, fit, give_back, take
-from koalapy.world.cluster.batch_job import Job
-from koalapy.world.cluster.batch_parameters import Traits
-from koalapy.world.cluster.nodes import Body, SimNode
+from koalapy.world.cluster.batch_job import SimBatchJob
+from koalapy.world.cluster.batch_parameters import BatchParameters
+from koalapy.world.cluster.nodes import JobProcesses, SimNode
 from koalapy.world.random_streams import between
 
 Span = tuple[Duration, Duration]
@@ -20,12 +20,12 @@ Span = tuple[Duration, Duration]
 class BatchSystem:
     """What the head node's batch system does by itself, and what can go wrong with it."""
 
-    def __init__(self, agenda: Agenda, dice: Random, traits: Traits, nodes: list[SimNode]) -> None:
-        self.agenda, self.dice, self.traits, self.nodes = agenda, dice, traits, nodes
-        self.jobs: dict[str, Job] = {}  # all that the queue still knows, in order of submission
-        self.everything: list[Job] = []
-        self._running: dict[Job, None] = {}  # those that it has forgotten too
-        self.accounting = Accounting(agenda, dice, traits)
+    def __init__(self, agenda: Agenda, rng: Random, parameters: BatchParameters, nodes: list[SimNode]) -> None:
+        self.agenda, self.rng, self.parameters, self.nodes = agenda, rng, parameters, nodes
+        self.jobs: dict[str, SimBatchJob] = {}  # all that the queue still knows, in order of submission
+        self.everything: list[SimBatchJob] = []
+        self._running: dict[SimBatchJob, None] = {}  # those that it has forgotten too
+        self.accounting = Accounting(agenda, rng, parameters)
         self._number = 0
         self._cycling = False
         self._down_until = Instant(0)
@@ -45,13 +45,13 @@ class BatchSystem:
         name: str,
         processors: int,
         walltime: Duration,
-        begin: Callable[[Job], Body],
+        begin: Callable[[SimBatchJob], JobProcesses],
         per_node: int | None = None,
         lowest: bool = False,
         avoid: tuple[str, ...] = (),
-    ) -> Job:
+    ) -> SimBatchJob:
         self._number += 1
-        job = Job(str(self._number), name, processors, walltime, begin, per_node, lowest=lowest, avoid=avoid)
+        job = SimBatchJob(str(self._number), name, processors, walltime, begin, per_node, lowest=lowest, avoid=avoid)
         self.jobs[job.id] = job
         self.everything.append(job)
         self.cycle_soon()
@@ -64,12 +64,12 @@ class BatchSystem:
             job.cancels += 1
             self._end_it(job, CANCELLED)
 
-    def listed(self) -> list[Job]:
+    def listed(self) -> list[SimBatchJob]:
         return [job for job in self.jobs.values() if not job.lost]
 
     def idle(self) -> int:
         """What could start now: nothing while others wait before us, where the queue is strict."""
-        if self.traits.strict and any(job.state == QUEUED and not job.stuck for job in self.listed()):
+        if self.parameters.strict and any(job.state == QUEUED and not job.stuck for job in self.listed()):
             return 0
         return sum(node.free for node in self.nodes if node.reachable)
 
@@ -80,32 +80,32 @@ class BatchSystem:
 
     # ---- what can go wrong with a job
 
-    def kill(self, job: Job) -> None:
+    def kill(self, job: SimBatchJob) -> None:
         """By an administrator."""
         if job.live:
             self._end_it(job, CANCELLED)
 
-    def restart(self, job: Job) -> None:
+    def restart(self, job: SimBatchJob) -> None:
         """The batch system starts it again, whatever was asked for."""
         if job.state == RUNNING and not job.ending:
             job.restarting = True
             self._stop(job)
 
-    def vanish(self, job: Job) -> None:
+    def vanish(self, job: SimBatchJob) -> None:
         """Neither queue nor accounting know it any more; what runs of it goes on, or is swept one day."""
         job.lost = job.forgotten = True
         self.jobs.pop(job.id, None)
         if job.state != RUNNING:
             self._over(job, "", None)
-        elif self.dice.random() < 0.5:
+        elif self.rng.random() < 0.5:
             self._later((SECOND, Duration(120 * SECOND)), lambda: self._kill(job))
 
-    def stick(self, job: Job, code: str = "") -> None:
+    def stick(self, job: SimBatchJob, code: str = "") -> None:
         """Pending for ever; `code`: the batch system knows why and says so."""
         if job.state == QUEUED:
             job.stuck, job.stuck_code = True, code
 
-    def hold(self, job: Job) -> None:
+    def hold(self, job: SimBatchJob) -> None:
         if job.state == QUEUED:
             job.state = HELD
 
@@ -117,13 +117,13 @@ class BatchSystem:
     def lose(self, node: SimNode) -> None:
         """The node's power fails; the batch system notices later."""
         node.lose()
-        self._later(self.traits.notices, lambda: self._notice(node))
+        self._later(self.parameters.notices, lambda: self._notice(node))
 
     def cut(self, node: SimNode, duration: Duration) -> None:
         """The node is reached by nobody; what runs there goes on, whatever the batch system takes it for."""
         node.cut(duration)
-        self._later(self.traits.notices, lambda: self._notice(node))
-        self.agenda.after(duration, lambda: self._later(self.traits.cycle, lambda: self._returned(node)))
+        self._later(self.parameters.notices, lambda: self._notice(node))
+        self.agenda.after(duration, lambda: self._later(self.parameters.cycle, lambda: self._returned(node)))
 
     def restore(self, node: SimNode) -> None:
         """It is switched on again, or reached again; what the batch system does not know there is killed."""
@@ -145,7 +145,7 @@ class BatchSystem:
     def cycle_soon(self) -> None:
         if not self._cycling:
             self._cycling = True
-            self._later(self.traits.cycle, self._cycle)
+            self._later(self.parameters.cycle, self._cycle)
 
     def _cycle(self) -> None:
         self._cycling = False
@@ -156,47 +156,49 @@ class BatchSystem:
             if job.after > self.agenda.now:
                 self.agenda.at(Instant(job.after), self.cycle_soon)
                 continue
-            nodes = fit(job, self.nodes, self.traits.exclusive)
+            nodes = fit(job, self.nodes, self.parameters.exclusive)
             if nodes:
                 self._start(job, nodes)
-            elif self.traits.strict:
+            elif self.parameters.strict:
                 return
 
-    def _start(self, job: Job, nodes: list[Part]) -> None:
+    def _start(self, job: SimBatchJob, nodes: list[Part]) -> None:
         job.state, job.nodes = RUNNING, nodes
         self._running[job] = None
-        take(nodes, self.traits.exclusive)
-        self._later(self.traits.launch, lambda: self._launch(job, job.restarts))
+        take(nodes, self.parameters.exclusive)
+        self._later(self.parameters.launch, lambda: self._launch(job, job.restarts))
 
-    def _launch(self, job: Job, restarts: int) -> None:
+    def _launch(self, job: SimBatchJob, restarts: int) -> None:
         if job.state != RUNNING or job.body is not None or job.restarts != restarts:
             return
         if not job.nodes[0][0].reachable:
-            self._later(self.traits.notices, lambda: self._launch_late(job, restarts))
+            self._later(self.parameters.notices, lambda: self._launch_late(job, restarts))
             return
         body = job.body = job.begin(job)
         for node, _ in job.nodes:
             node.bodies[body] = None
-        self.agenda.after(job.walltime, lambda: self._later(self.traits.limit_lag, lambda: self._exceeded(job, body)))
+        self.agenda.after(
+            job.walltime, lambda: self._later(self.parameters.limit_lag, lambda: self._exceeded(job, body))
+        )
 
-    def _launch_late(self, job: Job, restarts: int) -> None:
+    def _launch_late(self, job: SimBatchJob, restarts: int) -> None:
         """Its first node did not answer: by now it does, or the job is lost."""
         if job.restarts == restarts and job.body is None:
             self._lost(job)
             self._launch(job, restarts)
 
-    def _exceeded(self, job: Job, body: Body) -> None:
+    def _exceeded(self, job: SimBatchJob, body: JobProcesses) -> None:
         if job.body is body and job.live and not job.ending:
             self._end_it(job, WALLTIME)
 
     # ---- ends
 
-    def exited(self, job: Job, body: Body, exit_status: int) -> None:
+    def exited(self, job: SimBatchJob, body: JobProcesses, exit_status: int) -> None:
         """The body's batch script is over: what is left of it on any node is killed, then the job is."""
         if job.body is body and job.live:
-            self._later(self.traits.epilogue, lambda: self._epilogue(job, body, exit_status))
+            self._later(self.parameters.epilogue, lambda: self._epilogue(job, body, exit_status))
 
-    def _epilogue(self, job: Job, body: Body, exit_status: int) -> None:
+    def _epilogue(self, job: SimBatchJob, body: JobProcesses, exit_status: int) -> None:
         if job.body is not body or not job.live:
             return
         self._sweep(job)
@@ -206,28 +208,28 @@ class BatchSystem:
             killed = exit_status > 128
             self._over(job, job.ending or (KILLED if killed else EXITED), exit_status)
 
-    def _end_it(self, job: Job, ending: str) -> None:
+    def _end_it(self, job: SimBatchJob, ending: str) -> None:
         job.ending = job.ending or ending
         if job.state != RUNNING or job.body is None:
             self._over(job, ending, None)
         else:
             self._stop(job)
 
-    def _stop(self, job: Job) -> None:
+    def _stop(self, job: SimBatchJob) -> None:
         """SIGTERM, and SIGKILL a while later."""
         body = job.body
-        if body is not None and job.nodes[0][0].reachable and self.traits.kill_wait:
+        if body is not None and job.nodes[0][0].reachable and self.parameters.kill_wait:
             body.terminate()
-        self.agenda.after(self.traits.kill_wait, lambda: self._kill(job) if job.body is body else None)
+        self.agenda.after(self.parameters.kill_wait, lambda: self._kill(job) if job.body is body else None)
 
-    def _kill(self, job: Job) -> None:
+    def _kill(self, job: SimBatchJob) -> None:
         """What is on a node that cannot be reached is not; the job is over when the node's silence is noticed."""
         body = job.body
         if body is not None and job.live and job.nodes[0][0].reachable:
             self._sweep(job)
             self.exited(job, body, 137)
 
-    def _sweep(self, job: Job) -> None:
+    def _sweep(self, job: SimBatchJob) -> None:
         for node, _ in job.nodes:
             if job.body is not None and node.reachable:
                 job.body.kill_on(node)
@@ -238,14 +240,14 @@ class BatchSystem:
         for job in self._running_on(node):
             self._lost(job)
 
-    def _running_on(self, node: SimNode) -> list[Job]:
+    def _running_on(self, node: SimNode) -> list[SimBatchJob]:
         return [job for job in self._running if any(each is node for each, _ in job.nodes)]
 
-    def _lost(self, job: Job) -> None:
+    def _lost(self, job: SimBatchJob) -> None:
         if job.state != RUNNING or not any(not node.reachable for node, _ in job.nodes):
             return
         self._sweep(job)
-        if job.restarting or (not job.ending and self.dice.random() < self.traits.reruns_lost):
+        if job.restarting or (not job.ending and self.rng.random() < self.parameters.reruns_lost):
             self._requeue(job)
         else:
             self._over(job, job.ending or LOST, None)
@@ -266,35 +268,35 @@ class BatchSystem:
                 self.exited(job, job.body, job.body.exit_status)
         self.cycle_soon()
 
-    def _requeue(self, job: Job) -> None:
+    def _requeue(self, job: SimBatchJob) -> None:
         if job.lost:
             return self._over(job, LOST, None)
         self._free(job)
         job.state, job.restarting, job.restarts = QUEUED, False, job.restarts + 1
-        at = Instant(self.agenda.now + between(self.dice, *self.traits.requeue_wait))
+        at = Instant(self.agenda.now + between(self.rng, *self.parameters.requeue_wait))
         job.after = at
         self.agenda.at(at, self.cycle_soon)
 
-    def _over(self, job: Job, ending: str, exit_status: int | None) -> None:
+    def _over(self, job: SimBatchJob, ending: str, exit_status: int | None) -> None:
         ran = job.body is not None
         if job.state == RUNNING:
             self._free(job)
         job.state, job.ending, job.exit_status, job.ended_at = ENDED, ending, exit_status, self.agenda.now
         self.accounting.enter(job, ran)
-        self._later(self.traits.listed_after, lambda: self._forget(job))
+        self._later(self.parameters.listed_after, lambda: self._forget(job))
         self.cycle_soon()
 
-    def _free(self, job: Job) -> None:
-        give_back(job.nodes, self.traits.exclusive)
+    def _free(self, job: SimBatchJob) -> None:
+        give_back(job.nodes, self.parameters.exclusive)
         for node, _ in job.nodes:
             if job.body is not None and node.reachable:
                 node.bodies.pop(job.body, None)
         job.nodes, job.body = [], None
         self._running.pop(job, None)
 
-    def _forget(self, job: Job) -> None:
+    def _forget(self, job: SimBatchJob) -> None:
         job.forgotten = True
         self.jobs.pop(job.id, None)
 
     def _later(self, span: Span, call: Callable[[], None]) -> None:
-        self.agenda.after(between(self.dice, *span), call)
+        self.agenda.after(between(self.rng, *span), call)

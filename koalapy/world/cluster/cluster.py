@@ -13,25 +13,25 @@ from koalapy.model.errors import SiteError, TransientError
 from koalapy.model.identity import Tag, attempt_of
 from koalapy.model.units import SECOND, Duration, Instant
 from koalapy.world.agenda import Agenda
-from koalapy.world.cluster.batch_job import Job
-from koalapy.world.cluster.batch_parameters import traits_of
+from koalapy.world.cluster.batch_job import SimBatchJob
+from koalapy.world.cluster.batch_parameters import batch_parameters_of
 from koalapy.world.cluster.batch_system import BatchSystem
-from koalapy.world.cluster.environment import Surroundings
+from koalapy.world.cluster.environment import Environment
 from koalapy.world.cluster.files import SHARED, Mount, SharedDirectory
 from koalapy.world.cluster.kcm import SimKcm
-from koalapy.world.cluster.local_load import Neighbours
+from koalapy.world.cluster.local_load import LocalLoad
 from koalapy.world.cluster.nodes import SimNode
 from koalapy.world.cluster.shell import Shell
 from koalapy.world.cluster.wrapper import SimWrapper
 from koalapy.world.network import End
-from koalapy.world.program_log import Ledger
+from koalapy.world.program_log import ProgramLog
 from koalapy.world.random_streams import stream
 
 _SHOW_LIFE = Duration(round(SHOW_LIFE * SECOND))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class ClusterPlan:
     """A cluster to be built. `load`: the part of it that local users want, on average."""
 
     settings: ClusterSettings
@@ -52,20 +52,20 @@ class SimCluster:
     `logins`: when each KCM was started, that lives or not, oldest first.
     """
 
-    def __init__(self, agenda: Agenda, seed: int, plan: Plan, name: str, ledger: Ledger) -> None:
+    def __init__(self, agenda: Agenda, seed: int, plan: ClusterPlan, name: str, program_log: ProgramLog) -> None:
         self.plan, self.name = plan, name
         self._agenda = agenda
         nodes = [
             SimNode(agenda, f"{self.name}{number}", plan.processors_per_node) for number in range(1, plan.nodes + 1)
         ]
-        traits = traits_of(plan.settings.batch, plan.settings.exclusive, plan.reruns_lost)
+        parameters = batch_parameters_of(plan.settings.batch, plan.settings.exclusive, plan.reruns_lost)
         self.shared = SharedDirectory(lambda: agenda.now, stream(seed, f"{self.name}/shared"))
         self.shared.between = agenda.step
-        self.batch = BatchSystem(agenda, stream(seed, f"{self.name}/batch"), traits, nodes)
+        self.batch = BatchSystem(agenda, stream(seed, f"{self.name}/batch"), parameters, nodes)
         self.head = SimNode(agenda, f"{self.name}0", 0)
-        self.around = Surroundings(agenda, seed, self.name, self.batch, self.shared, ledger, self.head)
-        self.shell = Shell(agenda, self.around.dice("shell"), self.batch, self._start)
-        self.neighbours = Neighbours(agenda, self.around.dice("neighbours"), self.batch, plan.load)
+        self.environment = Environment(agenda, seed, self.name, self.batch, self.shared, program_log, self.head)
+        self.shell = Shell(agenda, self.environment.rng("shell"), self.batch, self._start)
+        self.local_load = LocalLoad(agenda, self.environment.rng("neighbours"), self.batch, plan.load)
         self._kcms: list[SimKcm] = []
         self._wrappers: list[SimWrapper] = []
         self.logins: list[Instant] = []
@@ -80,7 +80,7 @@ class SimCluster:
         if not self.reachable:
             raise TransientError("unreachable", f"{self.name} does not answer.", "It is tried again.")
         self.logins.append(self._agenda.now)
-        self._kcms.append(SimKcm(self.around, self.shell, end, len(self.logins)))
+        self._kcms.append(SimKcm(self.environment, self.shell, end, len(self.logins)))
 
     def config(self) -> dict[str, Any]:
         """The fields of messages.ClusterConfig."""
@@ -145,7 +145,7 @@ class SimCluster:
         return [wrapper for wrapper in self._wrappers if wrapper.alive]
 
     @property
-    def at_rest(self) -> bool:
+    def quiescent(self) -> bool:
         """Nothing of ours runs, waits or may yet come."""
         ours = [job for job in self.batch.jobs.values() if job.live and self.is_ours(job)]
         return not ours and not self.wrappers and not self._wrappers and not self.shell.late
@@ -155,13 +155,13 @@ class SimCluster:
         self.batch.drop_past()
         self._kcms, self._wrappers = self.kcms, self.wrappers
 
-    def is_ours(self, job: Job) -> bool:
+    def is_ours(self, job: SimBatchJob) -> bool:
         """Whether it came by a KCM."""
-        return not self.neighbours.owns(job)
+        return not self.local_load.owns(job)
 
-    def foreign_job(self, name: str, processors: int, duration: Duration) -> Job:
+    def foreign_job(self, name: str, processors: int, duration: Duration) -> SimBatchJob:
         """A job of somebody else, or of another store of the same user: nobody here may touch it."""
-        return self.neighbours.add(name, processors, duration)
+        return self.local_load.add(name, processors, duration)
 
     # ---- what goes wrong with all of it
 
@@ -171,41 +171,41 @@ class SimCluster:
 
     def cut_relay(self, duration: Duration) -> None:
         """Compute nodes do not reach their head node; the shared directory they do."""
-        self.around.cut_relay(duration)
+        self.environment.cut_relay(duration)
         for wrapper in self.wrappers:
-            if wrapper.guest is not None:
-                wrapper.guest.stall(duration)
+            if wrapper.relay_client is not None:
+                wrapper.relay_client.stall(duration)
         self._agenda.after(_SHOW_LIFE, self._show_life)
 
     def _show_life(self) -> None:
         for kcm in self.kcms:
             kcm.show_life()
-        if not self.around.reaches_relay:
+        if not self.environment.reaches_relay:
             self._agenda.after(_SHOW_LIFE, self._show_life)
 
     def hang_next_agent(self) -> None:
         """The next node agent that is to prepare its program does not come back from it."""
-        self.around.agents_to_hang += 1
+        self.environment.agents_to_hang += 1
 
     def mend(self) -> None:
         """All faults stop: what is broken works again, what hung is served."""
         self._out_of_reach_until = self.lies_until = self._agenda.now
-        self.around.mend()
+        self.environment.mend()
         self.head.mend()
-        self.around.kcm_fuse.left = self.around.wrapper_fuse.left = None
+        self.environment.kcm_crash_point.left = self.environment.wrapper_crash_point.left = None
         for process in [*self.kcms, *self.wrappers]:
-            process.fuse.left = None
+            process.crash_point.left = None
         self.shared.mend()
         self.shell.mend()
-        self.neighbours.leave()
+        self.local_load.leave()
         self.batch.mend()
 
-    def _start(self, directory: str, job: Job) -> SimWrapper:
-        wrapper = SimWrapper(self.around, job, directory)
+    def _start(self, directory: str, job: SimBatchJob) -> SimWrapper:
+        wrapper = SimWrapper(self.environment, job, directory)
         self._wrappers.append(wrapper)
         return wrapper
 
 
-def plan_of(settings: ClusterSettings, **fields: Any) -> Plan:
+def cluster_plan_of(settings: ClusterSettings, **fields: Any) -> ClusterPlan:
     """A plan whose `poll` is the settings' own."""
-    return replace(Plan(settings=settings, poll_s=settings.poll / SECOND), **fields)
+    return replace(ClusterPlan(settings=settings, poll_s=settings.poll / SECOND), **fields)

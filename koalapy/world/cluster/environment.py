@@ -9,10 +9,10 @@ from koalapy.world.agenda import Agenda
 from koalapy.world.cluster.batch_system import BatchSystem
 from koalapy.world.cluster.files import SharedDirectory
 from koalapy.world.cluster.nodes import SimNode
-from koalapy.world.cluster.observers import ClusterWitness, NoWitness
+from koalapy.world.cluster.observers import ClusterObserver, NoClusterObserver
 from koalapy.world.network import End
-from koalapy.world.processes import Fuse
-from koalapy.world.program_log import Ledger
+from koalapy.world.processes import CrashPoint
+from koalapy.world.program_log import ProgramLog
 from koalapy.world.random_streams import between, stream
 
 
@@ -23,7 +23,7 @@ class Listener(Protocol):
 
 
 @dataclass
-class Surroundings:
+class Environment:
     """`ports` are the head node's; `head` is that machine. The fuses burn at every step of any such process."""
 
     agenda: Agenda
@@ -31,12 +31,12 @@ class Surroundings:
     cluster: str
     batch: BatchSystem
     shared: SharedDirectory
-    ledger: Ledger
+    program_log: ProgramLog
     head: SimNode
-    kcm_fuse: Fuse = field(default_factory=Fuse)
-    wrapper_fuse: Fuse = field(default_factory=Fuse)
+    kcm_crash_point: CrashPoint = field(default_factory=CrashPoint)
+    wrapper_crash_point: CrashPoint = field(default_factory=CrashPoint)
     ports: dict[int, Listener] = field(default_factory=dict)
-    witness: ClusterWitness = field(default_factory=NoWitness)
+    observer: ClusterObserver = field(default_factory=NoClusterObserver)
     agents_to_hang: int = 0  # so many of the next
     relay_cut_until: int = 0
 
@@ -51,9 +51,9 @@ class Surroundings:
     def mend(self) -> None:
         self.agents_to_hang = self.relay_cut_until = 0
 
-    def dice(self, name: str) -> Random:
+    def rng(self, name: str) -> Random:
         return stream(self.seed, f"{self.cluster}/{name}")
 
-    def file_latency(self, dice: Random) -> Duration:
+    def file_latency(self, rng: Random) -> Duration:
         """Of one dealing with the shared directory, of a few operations."""
-        return Duration(self.shared.slow * between(dice, MILLISECOND, Duration(200 * MILLISECOND)))
+        return Duration(self.shared.slow * between(rng, MILLISECOND, Duration(200 * MILLISECOND)))

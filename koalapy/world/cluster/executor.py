@@ -13,7 +13,7 @@ from koalapy_adapters.kcm.execution.subprocess_runner import Handle
 from koalapy_adapters.kcm.state import actions as do
 
 from koalapy.model.units import MILLISECOND, SECOND, Duration
-from koalapy.world.cluster.environment import Surroundings
+from koalapy.world.cluster.environment import Environment
 from koalapy.world.cluster.shell import Shell, SubmitCommand
 from koalapy.world.processes import Process
 
@@ -42,13 +42,19 @@ class Limit:
             self._room += 1
 
 
-class SimHands:
+class SimExecutor:
     """`tell` hears every outcome."""
 
     def __init__(
-        self, kcm: Process, around: Surroundings, dice: Random, deeds: Deeds, shell: Shell, tell: Callable[[Any], None]
+        self,
+        kcm: Process,
+        environment: Environment,
+        rng: Random,
+        deeds: Deeds,
+        shell: Shell,
+        tell: Callable[[Any], None],
     ) -> None:
-        self._kcm, self._around, self._dice = kcm, around, dice
+        self._kcm, self._environment, self._rng = kcm, environment, rng
         self._deeds, self._shell, self._tell = deeds, shell, tell
         self._handles: dict[str, Handle] = {}
         self._running: dict[str, SubmitCommand] = {}
@@ -83,7 +89,7 @@ class SimHands:
     def _do(self, action: Any, leave: Callable[[], None]) -> None:
         self._kcm.step()
         if isinstance(action, do.Look):
-            self._around.witness.looking(self._kcm, action.tag)
+            self._environment.observer.looking(self._kcm, action.tag)
         outcome = self._deeds.perform(action)
         self._kcm.after(self._delay(action), lambda: self._told(outcome, leave))
 
@@ -94,7 +100,7 @@ class SimHands:
     def _delay(self, action: Any) -> Duration:
         if isinstance(action, _COMMANDS):
             return self._shell.delay()
-        return self._around.file_latency(self._dice)
+        return self._environment.file_latency(self._rng)
 
     def _submit(self, action: do.SubmitJob) -> None:
         self._kcm.step()
@@ -102,7 +108,7 @@ class SimHands:
         if not handle.begin():  # ended while it waited in line
             self._kcm.after(MILLISECOND, lambda: self._submitted(action, Result(["submit"], None, "", "")))
             return
-        self._around.witness.submitting(self._kcm, action.tag)
+        self._environment.observer.submitting(self._kcm, action.tag)
         job = self._deeds.prepared(action.tag)
         done = lambda result: self._kcm.run(lambda: self._submitted(action, result))  # noqa: E731
         command = self._running[action.tag] = self._shell.submit(job, f"{job.directory}/script", done)

@@ -11,14 +11,14 @@ from koalapy_adapters.kcm.relay.file_relay import Closed, Office
 from koalapy_adapters.kcm.shared_directory.attempt_dirs import Directories
 
 from koalapy.model.units import SECOND, Duration
-from koalapy.world.agenda import Entry
-from koalapy.world.cluster.environment import Surroundings
+from koalapy.world.agenda import ScheduledCall
+from koalapy.world.cluster.environment import Environment
 from koalapy.world.processes import Process
 
 _LONGEST = 5 * SECOND  # between two rounds: longer than the real one, for the sake of those who count events
 
 
-class SimPost:
+class SimFileRelay:
     """One KCM's. `quit` ends that KCM when it was replaced."""
 
     port = 0
@@ -26,17 +26,17 @@ class SimPost:
     def __init__(
         self,
         kcm: Process,
-        around: Surroundings,
-        dice: Random,
+        environment: Environment,
+        rng: Random,
         made: Office,
         tell_machine: Callable[[Any], None],
         quit_kcm: Callable[[str], None],
     ) -> None:
-        self._kcm, self._around, self._dice, self._office = kcm, around, dice, made
+        self._kcm, self._environment, self._rng, self._office = kcm, environment, rng, made
         self._tell_machine, self._quit = tell_machine, quit_kcm
         self._told: list[tuple[str, Any]] = []
-        self._moved_at = around.agenda.now
-        self._timer: Entry | None = None
+        self._moved_at = environment.agenda.now
+        self._timer: ScheduledCall | None = None
         self._again()
 
     def open(self) -> str:
@@ -55,15 +55,15 @@ class SimPost:
 
     def close(self) -> None:
         """The KCM is gone, and its files lie where they are."""
-        self._around.agenda.cancel(self._timer)
+        self._environment.agenda.cancel(self._timer)
 
     def _again(self, pause: Duration = Duration(SECOND)) -> None:
-        self._around.agenda.cancel(self._timer)
-        self._timer = self._kcm.after(Duration(pause + self._around.file_latency(self._dice)), self._round)
+        self._environment.agenda.cancel(self._timer)
+        self._timer = self._kcm.after(Duration(pause + self._environment.file_latency(self._rng)), self._round)
 
     def _round(self) -> None:
         told, self._told = self._told, []
-        now = self._around.agenda.now
+        now = self._environment.agenda.now
         try:
             done = self._office.round(now, told)
         except Closed:
@@ -76,7 +76,7 @@ class SimPost:
             self._tell_machine(outcome)
 
 
-def office_of(directories: Directories, authenticator: Authenticator, number: int) -> Office:
+def file_relay_server_of(directories: Directories, authenticator: Authenticator, number: int) -> Office:
     """Of this KCM."""
     name = file_relay.name(directories.cluster, directories.epoch, f"{number:016x}")
     place = file_relay.Place(

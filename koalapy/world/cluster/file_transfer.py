@@ -11,20 +11,20 @@ from koalapy_adapters.kcm.shared_directory.attempt_dirs import Directories
 from koalapy_adapters.kcm.shared_directory.errors import unusable
 from koalapy_adapters.messages import Done, Refused, Stat, Store
 
-from koalapy.world.cluster.environment import Surroundings
+from koalapy.world.cluster.environment import Environment
 from koalapy.world.processes import Process
 
 
-class Stage:
+class FileTransfer:
     """Answers Store and Stat. `data` comes with a Store; the answer to Stat has contents in the place of sizes."""
 
     def __init__(
-        self, kcm: Process, around: Surroundings, dice: Random, directories: Directories, say: Callable[[Any], None]
+        self, kcm: Process, environment: Environment, rng: Random, directories: Directories, say: Callable[[Any], None]
     ) -> None:
-        self._kcm, self._around, self._dice, self._directories, self._say = kcm, around, dice, directories, say
+        self._kcm, self._environment, self._rng, self._directories, self._say = kcm, environment, rng, directories, say
 
     def request(self, message: Any, data: bytes) -> None:
-        self._kcm.after(self._around.file_latency(self._dice), lambda: self._answer(message, data))
+        self._kcm.after(self._environment.file_latency(self._rng), lambda: self._answer(message, data))
 
     def _answer(self, message: Any, data: bytes) -> None:
         self._kcm.step()

@@ -34,8 +34,8 @@ class SharedDirectory:
     longer everything takes.
     """
 
-    def __init__(self, clock: Callable[[], Instant], dice: Random) -> None:
-        self.clock, self.dice = clock, dice
+    def __init__(self, clock: Callable[[], Instant], rng: Random) -> None:
+        self.clock, self.rng = clock, rng
         self.full = self.gone = False
         self.slow = 1
         self.trouble = errno.ESTALE
@@ -72,7 +72,7 @@ class SharedDirectory:
 
     def lose(self) -> None:
         """Out of reach from now on; the words for it vary."""
-        self.gone, self.trouble = True, self.dice.choice(_TROUBLES)
+        self.gone, self.trouble = True, self.rng.choice(_TROUBLES)
 
     def crash(self) -> None:
         """Files keep their sizes, and those that were not flushed lose their contents."""
@@ -167,7 +167,7 @@ class Mount(Files):
         inode.links += 1
         if self._shared.lost_link_replies:
             self._shared.lost_link_replies -= 1
-            raise _error(self._shared.dice.choice((errno.EEXIST, errno.EIO)), target)
+            raise _error(self._shared.rng.choice((errno.EEXIST, errno.EIO)), target)
 
     def links(self, path: str) -> int:
         self._enter(path)

@@ -17,12 +17,12 @@ from koalapy_adapters.kcm.shared_directory.errors import unusable
 from koalapy_adapters.kcm.state import actions as do
 
 from koalapy.model.units import MILLISECOND, SECOND, Duration
-from koalapy.world.agenda import Entry
+from koalapy.world.agenda import ScheduledCall
 from koalapy.world.cluster import dialect
-from koalapy.world.cluster.environment import Surroundings
-from koalapy.world.cluster.executor import SimHands
-from koalapy.world.cluster.file_relay import SimPost, office_of
-from koalapy.world.cluster.file_transfer import Stage
+from koalapy.world.cluster.environment import Environment
+from koalapy.world.cluster.executor import SimExecutor
+from koalapy.world.cluster.file_relay import SimFileRelay, file_relay_server_of
+from koalapy.world.cluster.file_transfer import FileTransfer
 from koalapy.world.cluster.files import SHARED, Mount
 from koalapy.world.cluster.relay import SimRelay
 from koalapy.world.cluster.shell import Shell
@@ -37,18 +37,20 @@ _START = Duration(50 * MILLISECOND), Duration(2 * SECOND)  # for what Hello need
 class SimKcm(Process):
     """One connection's KCM, from its Hello to its end. `end` is its side of the connection to koalad."""
 
-    def __init__(self, around: Surroundings, shell: Shell, end: End, number: int) -> None:
-        super().__init__(around.agenda, [around.kcm_fuse])
-        self.around, self._shell, self._end = around, shell, end
+    def __init__(self, environment: Environment, shell: Shell, end: End, number: int) -> None:
+        super().__init__(environment.agenda, [environment.kcm_crash_point])
+        self.environment, self._shell, self._end = environment, shell, end
         self.number, self.epoch, self.instance, self.said = number, 0, "", ""
-        self._dice = around.dice(f"kcm/{number}")
-        self._skew = around.head.skew
-        self._mount = Mount(around.shared, f"head.{number}", self.step, lambda: around.head.reachable, self.pause)
+        self._rng = environment.rng(f"kcm/{number}")
+        self._skew = environment.head.skew
+        self._mount = Mount(
+            environment.shared, f"head.{number}", self.step, lambda: environment.head.reachable, self.pause
+        )
         self._machine: Machine | None = None
         self._ground: _Ground | None = None
         self._early: list[Any] = []
-        self._timer: Entry | None = None
-        self._heard_at = around.agenda.now
+        self._timer: ScheduledCall | None = None
+        self._heard_at = environment.agenda.now
         end.on_message = lambda data: self.run(lambda: self._received(data))
         end.on_closed = lambda: self.run(lambda: self.quit("koalad closed the connection"))
         self.on_death(self._died)
@@ -66,8 +68,8 @@ class SimKcm(Process):
         """Its own end: none of its submits may reach the batch system after it."""
         self.said = why
         if self._ground is not None and self.alive:
-            self._ground.hands.end_submits()
-            if isinstance(self._ground.relay, SimPost):
+            self._ground.executor.end_submits()
+            if isinstance(self._ground.relay, SimFileRelay):
                 self._ground.relay.leave()
         self.kill()
 
@@ -88,7 +90,7 @@ class SimKcm(Process):
         elif self._machine is None or self._ground is None:
             self._early.append(message)
         elif isinstance(message, (messages.Store, messages.Stat)):
-            self._ground.stage.request(message, data)
+            self._ground.files.request(message, data)
         else:
             self._happened(message)
 
@@ -96,13 +98,13 @@ class SimKcm(Process):
 
     def _begin(self, hello: messages.Hello) -> None:
         try:
-            self._ground = _Ground(self, self.around, self._shell, self._mount, hello)
+            self._ground = _Ground(self, self.environment, self._shell, self._mount, hello)
         except BatchError as error:
             self._say(startup.refusal(error, self.clock()))
             self.quit(error.message)
             return
         self.epoch, self.instance = hello.epoch, hello.instance
-        self.after(between(self._dice, *_START), lambda: self._stand(hello))
+        self.after(between(self._rng, *_START), lambda: self._stand(hello))
 
     def _stand(self, hello: messages.Hello) -> None:
         ground = self._ground
@@ -154,20 +156,20 @@ class SimKcm(Process):
         ground = self._ground
         assert ground is not None
         if isinstance(action, do.Send):
-            self._witnessed(action.message)
+            self._observe_sent(action.message)
             self._say(action.message)
         elif isinstance(action, do.Tell):
             ground.relay.tell(action.tag, action.message)
         elif isinstance(action, do.EndSubmit):
-            ground.hands.end_submit(action.tag)
+            ground.executor.end_submit(action.tag)
         elif isinstance(action, do.Quit):
             self.quit(action.why)
         else:
-            ground.hands.perform(action)
+            ground.executor.perform(action)
 
-    def _witnessed(self, message: Any) -> None:
+    def _observe_sent(self, message: Any) -> None:
         if isinstance(message, messages.Event) and message.body["type"] == "gone":
-            self.around.witness.gone(message.body["tag"])
+            self.environment.observer.gone(message.body["tag"])
 
     def _say(self, message: Any) -> None:
         self._end.send(messages.to_json(message))
@@ -201,32 +203,36 @@ class SimKcm(Process):
 class _Ground:
     """What `Ground` is to the real KCM. Raises BatchError for a Hello that nothing can be made of."""
 
-    def __init__(self, kcm: SimKcm, around: Surroundings, shell: Shell, mount: Mount, hello: messages.Hello) -> None:
+    def __init__(
+        self, kcm: SimKcm, environment: Environment, shell: Shell, mount: Mount, hello: messages.Hello
+    ) -> None:
         self.config = startup.configured(hello)
         self._kcm, self._version = kcm, hello.version
         directories = Directories(SHARED, hello.instance, self.config.name, hello.epoch, mount)
         self._batch = BatchSystem(dialect, Site("someone", instance=hello.instance), runner=shell.run)
         deeds = Deeds(self.config, self._batch, directories, kcm.clock)
-        dice = around.dice(f"hands/{kcm.number}")
-        self.hands = SimHands(kcm, around, dice, deeds, shell, kcm.happened)
-        self._directories, self.relay = directories, self._relay(kcm, around, directories)
-        self.stage = Stage(kcm, around, dice, directories, kcm._say)
+        rng = environment.rng(f"hands/{kcm.number}")
+        self.executor = SimExecutor(kcm, environment, rng, deeds, shell, kcm.happened)
+        self._directories, self.relay = directories, self._relay(kcm, environment, directories)
+        self.files = FileTransfer(kcm, environment, rng, directories, kcm._say)
         pushed = f"{SHARED}/bin/koala.pyz"
         self.footing = startup.Footing(
             deeds, directories, lambda: pushed, self._batch.describe, hello.recall, self._open_office
         )
 
-    def _relay(self, kcm: SimKcm, around: Surroundings, directories: Directories) -> SimRelay | SimPost:
+    def _relay(self, kcm: SimKcm, environment: Environment, directories: Directories) -> SimRelay | SimFileRelay:
         accounts = Accounts(directories.token, directories.other_version)
         believes = Authenticator(accounts, directories.signpost.secret, directories.files.unpredictable)
         if self.config.relay != "files":
-            return SimRelay(kcm, around, believes, kcm.clock, kcm.happened)
-        dice = around.dice(f"post/{kcm.number}")
-        return SimPost(kcm, around, dice, office_of(directories, believes, kcm.number), kcm.happened, kcm.quit)
+            return SimRelay(kcm, environment, believes, kcm.clock, kcm.happened)
+        rng = environment.rng(f"post/{kcm.number}")
+        return SimFileRelay(
+            kcm, environment, rng, file_relay_server_of(directories, believes, kcm.number), kcm.happened, kcm.quit
+        )
 
     def _open_office(self) -> str:
         try:
-            return self.relay.open() if isinstance(self.relay, SimPost) else ""
+            return self.relay.open() if isinstance(self.relay, SimFileRelay) else ""
         except OSError as error:
             raise unusable(self._directories.own, error) from error
 
@@ -235,7 +241,7 @@ class _Ground:
 
     def welcome(self) -> messages.Welcome:
         """Raises SiteError `stale` for a KCM that was replaced."""
-        error = self.footing.seek(Addresses([self._kcm.around.head.address], []), self.relay.port)
+        error = self.footing.seek(Addresses([self._kcm.environment.head.address], []), self.relay.port)
         description = self.footing.description or Description("")
         memory = self.footing.memory
         return startup.welcome(self._version, self._kcm.clock(), description, [], error, memory)

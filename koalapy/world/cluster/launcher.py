@@ -14,10 +14,10 @@ from koalapy_adapters.launcher.space import Compiled
 from koalapy_adapters.wrapper.attempt import Attempt
 
 from koalapy.model.units import MILLISECOND, SECOND, Duration, Instant
-from koalapy.world.agenda import Entry
+from koalapy.world.agenda import ScheduledCall
 from koalapy.world.behaviour import Behaviour, behaviour_of
 from koalapy.world.cluster.agent import SimAgent
-from koalapy.world.cluster.environment import Surroundings
+from koalapy.world.cluster.environment import Environment
 from koalapy.world.cluster.files import Mount
 from koalapy.world.cluster.nodes import SimNode
 from koalapy.world.random_streams import between
@@ -34,7 +34,7 @@ class _Running:
     number: int
     began: Instant
     behaviour: Behaviour
-    end: Entry | None = None
+    end: ScheduledCall | None = None
 
 
 class SimLauncher(SimAgent):
@@ -42,14 +42,14 @@ class SimLauncher(SimAgent):
 
     def __init__(
         self,
-        around: Surroundings,
+        environment: Environment,
         node: SimNode,
         start: str,
         attempt: Attempt,
         tell: Callable[[Any], None],
         say: Callable[[Any], None],
     ) -> None:
-        super().__init__(around, node, 1, start, attempt.directory, tell)
+        super().__init__(environment, node, 1, start, attempt.directory, tell)
         self._attempt, self._say = attempt, say
         self._sweep: dict[str, Any] = attempt.program["sweep"]
         self._arguments = Compiled(self._sweep["space"], attempt.program["arguments"])
@@ -59,10 +59,10 @@ class SimLauncher(SimAgent):
         self._probation, self._stopping, self._is_connected = True, False, False
         self._rows: list[list[Any]] = []  # of its journal; so many of them are written
         self._safe = 0
-        self._files = Mount(around.shared, f"{node.name}.{start}", lambda: None, lambda: node.reachable)
+        self._files = Mount(environment.shared, f"{node.name}.{start}", lambda: None, lambda: node.reachable)
         self._pending: deque[Any] = deque()
         self._handling = False
-        self._timer: Entry | None = None
+        self._timer: ScheduledCall | None = None
 
     # ---- as the program of its attempt
 
@@ -70,7 +70,7 @@ class SimLauncher(SimAgent):
         super().release(clusters)
         if not self.running or self._machine is not None:
             return
-        self._around.agenda.cancel(self._end)  # it ends when it has nothing to do any more
+        self._environment.agenda.cancel(self._end)  # it ends when it has nothing to do any more
         self._machine = Machine(self._settings(), self.node.clock())
         if self._is_connected:
             self._handle(e.Connected())
@@ -83,7 +83,7 @@ class SimLauncher(SimAgent):
         elif grace <= 0:
             self._exit(137)
         elif self._kill_at is None:
-            self._kill_at = self._around.agenda.after(grace, lambda: self._exit(137))
+            self._kill_at = self._environment.agenda.after(grace, lambda: self._exit(137))
             self._handle(e.Signalled())
 
     def _settings(self) -> Settings:
@@ -102,9 +102,9 @@ class SimLauncher(SimAgent):
     def _stop_running(self, exit_status: int) -> None:
         for slot, running in enumerate(self._slots):
             if running is not None:
-                self._around.agenda.cancel(running.end)
+                self._environment.agenda.cancel(running.end)
                 self._free(slot)
-        self._around.agenda.cancel(self._timer)
+        self._environment.agenda.cancel(self._timer)
         super()._stop_running(exit_status)
 
     # ---- its line to the KCM
@@ -139,10 +139,10 @@ class SimLauncher(SimAgent):
         self._set_timer()
 
     def _set_timer(self) -> None:
-        self._around.agenda.cancel(self._timer)
+        self._environment.agenda.cancel(self._timer)
         if self.running and self._machine is not None:
             wait = max(0, self._machine.next_wakeup() - self.node.clock())
-            self._timer = self._around.agenda.after(Duration(wait), self._tick)
+            self._timer = self._environment.agenda.after(Duration(wait), self._tick)
 
     def _tick(self) -> None:
         if self.running and self._machine is not None:
@@ -191,9 +191,11 @@ class SimLauncher(SimAgent):
         behaviour = behaviour_of([word.decode() for word in self._arguments.of(number)])
         began = Instant(self.node.clock())
         running = self._slots[slot] = _Running(number, began, behaviour)
-        self._around.ledger.parameters.began(self._sweep["sweep"], number, self._tag, self._around.agenda.now)
-        wait = Duration(behaviour.runs + between(self._dice, *_BEGIN))
-        running.end = self._around.agenda.after(wait, lambda: self._ended(slot, running))
+        self._environment.program_log.parameters.began(
+            self._sweep["sweep"], number, self._tag, self._environment.agenda.now
+        )
+        wait = Duration(behaviour.runs + between(self._rng, *_BEGIN))
+        running.end = self._environment.agenda.after(wait, lambda: self._ended(slot, running))
 
     def _ended(self, slot: int, running: _Running) -> None:
         """By itself: a result, which is safe in the journal before the slot begins another."""
@@ -211,8 +213,8 @@ class SimLauncher(SimAgent):
     def _free(self, slot: int) -> None:
         running, self._slots[slot] = self._slots[slot], None
         if running is not None:
-            now = self._around.agenda.now
-            self._around.ledger.parameters.ended(self._sweep["sweep"], running.number, self._tag, now)
+            now = self._environment.agenda.now
+            self._environment.program_log.parameters.ended(self._sweep["sweep"], running.number, self._tag, now)
 
     def _write(self, row: list[Any]) -> None:
         """A line that finds no room is written with the next one; what is written is done, whatever comes."""
@@ -223,7 +225,7 @@ class SimLauncher(SimAgent):
         except OSError:
             return
         for number, *_ in self._rows[self._safe :]:
-            self._around.ledger.parameters.done(self._sweep["sweep"], number, self._tag)
+            self._environment.program_log.parameters.done(self._sweep["sweep"], number, self._tag)
         self._safe = len(self._rows)
 
     def _stop_slots(self, command: e.StopSlots) -> None:
@@ -231,13 +233,13 @@ class SimLauncher(SimAgent):
         self._begun = [running.number for running in self._slots if running is not None]
         for slot, running in enumerate(self._slots):
             if running is not None:
-                self._around.agenda.cancel(running.end)
+                self._environment.agenda.cancel(running.end)
                 wait = self._heeds(running, Duration(command.grace))
-                running.end = self._around.agenda.after(wait, lambda slot=slot: self._stop_slot(slot))  # type: ignore[misc]
+                running.end = self._environment.agenda.after(wait, lambda slot=slot: self._stop_slot(slot))  # type: ignore[misc]
         self._stopped()
 
     def _heeds(self, running: _Running, grace: Duration) -> Duration:
-        return grace if running.behaviour.deaf else Duration(min(grace, between(self._dice, *_HEED)))
+        return grace if running.behaviour.deaf else Duration(min(grace, between(self._rng, *_HEED)))
 
     def _stop_slot(self, slot: int) -> None:
         self._free(slot)

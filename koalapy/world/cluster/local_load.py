@@ -4,7 +4,7 @@ from random import Random
 
 from koalapy.model.units import SECOND, Duration
 from koalapy.world.agenda import Agenda
-from koalapy.world.cluster.batch_job import Job
+from koalapy.world.cluster.batch_job import SimBatchJob
 from koalapy.world.cluster.batch_system import BatchSystem
 from koalapy.world.cluster.nodes import SimNode
 from koalapy.world.random_streams import between
@@ -12,25 +12,25 @@ from koalapy.world.random_streams import between
 _DURATION = Duration(5 * SECOND), Duration(120 * SECOND)
 
 
-class Neighbours:
+class LocalLoad:
     """`load`: the part of the cluster's processors that they want, on average. 0: nobody else is there."""
 
-    def __init__(self, agenda: Agenda, dice: Random, batch: BatchSystem, load: float) -> None:
-        self._agenda, self._dice, self._batch, self._load = agenda, dice, batch, load
-        self._jobs: dict[Job, None] = {}
+    def __init__(self, agenda: Agenda, rng: Random, batch: BatchSystem, load: float) -> None:
+        self._agenda, self._rng, self._batch, self._load = agenda, rng, batch, load
+        self._jobs: dict[SimBatchJob, None] = {}
         if load > 0:
             self._agenda.after(self._pause(), self._come)
 
-    def owns(self, job: Job) -> bool:
+    def owns(self, job: SimBatchJob) -> bool:
         return job in self._jobs
 
-    def add(self, name: str, processors: int, duration: Duration) -> Job:
+    def add(self, name: str, processors: int, duration: Duration) -> SimBatchJob:
         """A job that runs so long."""
-        job = self._batch.submit(name, processors, Duration(2 * duration), lambda job: _Stay(self, job, duration))
+        job = self._batch.submit(name, processors, Duration(2 * duration), lambda job: _LocalJob(self, job, duration))
         self._jobs[job] = None
         return job
 
-    def exited(self, job: Job, body: "_Stay", exit_status: int) -> None:
+    def exited(self, job: SimBatchJob, body: "_LocalJob", exit_status: int) -> None:
         self._batch.exited(job, body, exit_status)
 
     @property
@@ -45,22 +45,22 @@ class Neighbours:
         if self._load <= 0:
             return
         self._jobs = {job: None for job in self._jobs if not job.forgotten}
-        processors = min(self._batch.size, 1 << self._dice.randrange(4))
-        self.add("other", processors, between(self._dice, *_DURATION))
+        processors = min(self._batch.size, 1 << self._rng.randrange(4))
+        self.add("other", processors, between(self._rng, *_DURATION))
         self._agenda.after(self._pause(), self._come)
 
     def _pause(self) -> Duration:
         """So that what comes, of four processors and forty seconds on average, makes up the load."""
-        return Duration(round(self._dice.expovariate(self._load * self._batch.size / (4 * 40)) * SECOND) + 1)
+        return Duration(round(self._rng.expovariate(self._load * self._batch.size / (4 * 40)) * SECOND) + 1)
 
 
-class _Stay:
+class _LocalJob:
     """The processes of such a job."""
 
-    def __init__(self, neighbours: Neighbours, job: Job, duration: Duration) -> None:
-        self._neighbours, self._job, self._node = neighbours, job, job.nodes[0][0]
+    def __init__(self, local_load: LocalLoad, job: SimBatchJob, duration: Duration) -> None:
+        self._local_load, self._job, self._node = local_load, job, job.nodes[0][0]
         self.exit_status: int | None = None
-        neighbours.agenda.after(duration, lambda: self._end(0))
+        local_load.agenda.after(duration, lambda: self._end(0))
 
     def terminate(self) -> None:
         self._end(143)
@@ -73,4 +73,4 @@ class _Stay:
         if self.exit_status is None:
             self.exit_status = exit_status
             if self._node.reachable:
-                self._neighbours.exited(self._job, self, exit_status)
+                self._local_load.exited(self._job, self, exit_status)

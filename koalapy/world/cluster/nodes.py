@@ -7,7 +7,7 @@ from koalapy.world.agenda import Agenda
 from koalapy.world.network import Pipe
 
 
-class Body(Protocol):
+class JobProcesses(Protocol):
     """All processes of one start of a batch job, wherever they run. `exit_status` is its batch script's, once over."""
 
     exit_status: int | None
@@ -27,7 +27,7 @@ class SimNode:
         self.free = processors
         self.skew = Duration(0)
         self.up = True
-        self.bodies: dict[Body, None] = {}
+        self.bodies: dict[JobProcesses, None] = {}
         self._cut_until = Instant(0)
         self._pipes: list[Pipe] = []
 

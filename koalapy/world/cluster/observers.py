@@ -5,7 +5,7 @@ from typing import Protocol
 from koalapy.model.units import Instant
 
 
-class ClusterWitness(Protocol):
+class ClusterObserver(Protocol):
     """`start` names one start of a batch job, `tag` an attempt of any store."""
 
     def entered(self, name: str, batch_id: str) -> None:
@@ -41,7 +41,7 @@ class ClusterWitness(Protocol):
         ...
 
 
-class NoWitness:
+class NoClusterObserver:
     """Watches nothing."""
 
     def entered(self, name: str, batch_id: str) -> None: ...

@@ -9,7 +9,7 @@ from koalapy_adapters.kcm.relay.tcp import BEAT, PROOF_WITHIN, SILENCE
 from koalapy_adapters.kcm.state import actions as do
 
 from koalapy.model.units import SECOND, Duration
-from koalapy.world.cluster.environment import Surroundings
+from koalapy.world.cluster.environment import Environment
 from koalapy.world.network import End, Json
 from koalapy.world.processes import Process
 
@@ -23,21 +23,26 @@ class SimRelay:
     def __init__(
         self,
         kcm: Process,
-        around: Surroundings,
+        environment: Environment,
         authenticator: Authenticator,
         clock: Callable[[], int],
         tell_machine: Callable[[Any], None],
     ) -> None:
         """`clock`: the KCM's own."""
-        self._kcm, self._around, self.authenticator, self._tell_machine = kcm, around, authenticator, tell_machine
+        self._kcm, self._environment, self.authenticator, self._tell_machine = (
+            kcm,
+            environment,
+            authenticator,
+            tell_machine,
+        )
         self.clock = clock
-        self._guests: dict[str, End] = {}
+        self._clients: dict[str, End] = {}
         self._ends: dict[End, None] = {}
-        self.port = max(around.ports, default=_FIRST_PORT) + 1
-        around.ports[self.port] = self
+        self.port = max(environment.ports, default=_FIRST_PORT) + 1
+        environment.ports[self.port] = self
 
     def accept(self, end: End) -> None:
-        visit = _Visit(self, end)
+        visit = _RelaySession(self, end)
         self._ends[end] = None
         end.on_message = lambda data: self._kcm.run(lambda: visit.hear(data))
         end.on_closed = lambda: self._kcm.run(lambda: self.part(visit, closed=True))
@@ -45,18 +50,18 @@ class SimRelay:
 
     def tell(self, tag: str, message: Any) -> None:
         """Send to the wrapper of this tag, if it is connected."""
-        if tag in self._guests:
-            self._guests[tag].send(messages.to_json(message))
+        if tag in self._clients:
+            self._clients[tag].send(messages.to_json(message))
 
     def close(self) -> None:
-        self._around.ports.pop(self.port, None)
+        self._environment.ports.pop(self.port, None)
         for end in list(self._ends):
             end.close()
 
-    def admit(self, visit: "_Visit", admitted: Admitted) -> None:
+    def admit(self, visit: "_RelaySession", admitted: Admitted) -> None:
         """Another of this tag is thrown out."""
-        before = self._guests.get(admitted.tag)
-        self._guests[admitted.tag] = visit.end
+        before = self._clients.get(admitted.tag)
+        self._clients[admitted.tag] = visit.end
         if before is not None:
             before.close()
             self._ends.pop(before, None)
@@ -68,21 +73,21 @@ class SimRelay:
         if isinstance(message, (messages.Say, messages.FromLauncher)):
             self._tell_machine(outcome(tag, message))
 
-    def part(self, visit: "_Visit", closed: bool = False) -> None:
+    def part(self, visit: "_RelaySession", closed: bool = False) -> None:
         """`closed`: by the wrapper's side."""
         visit.end.close()
         self._ends.pop(visit.end, None)
-        if self._guests.get(visit.tag) is visit.end:
-            del self._guests[visit.tag]
+        if self._clients.get(visit.tag) is visit.end:
+            del self._clients[visit.tag]
             self._tell_machine(do.WrapperLeft(visit.tag, closed))
 
-    def silent(self, visit: "_Visit") -> bool:
-        return self._around.agenda.now - visit.heard_at >= _SILENCE
+    def silent(self, visit: "_RelaySession") -> bool:
+        return self._environment.agenda.now - visit.heard_at >= _SILENCE
 
     def now(self) -> int:
-        return self._around.agenda.now
+        return self._environment.agenda.now
 
-    def _beat(self, visit: "_Visit") -> None:
+    def _beat(self, visit: "_RelaySession") -> None:
         if visit.end not in self._ends:
             return
         if self.silent(visit):
@@ -92,7 +97,7 @@ class SimRelay:
         self._kcm.after(_BEAT, lambda: self._beat(visit))
 
 
-class _Visit:
+class _RelaySession:
     """One connection, from its hello on."""
 
     def __init__(self, relay: SimRelay, end: End) -> None:

@@ -12,8 +12,8 @@ from koalapy_adapters.wrapper.relay.handshake import Handshake
 from koalapy_adapters.wrapper.relay.transport import Listener
 
 from koalapy.model.units import MILLISECOND, Duration
-from koalapy.world.agenda import Entry
-from koalapy.world.cluster.environment import Surroundings
+from koalapy.world.agenda import ScheduledCall
+from koalapy.world.cluster.environment import Environment
 from koalapy.world.cluster.nodes import SimNode
 from koalapy.world.network import End, Json, Pipe
 from koalapy.world.processes import Process
@@ -43,12 +43,12 @@ class Host(Protocol):
     def perform(self, act: Callable[[], Any], then: Callable[[Any], None]) -> None: ...
 
 
-class Guest:
+class RelayClient:
     """At most one connection that is let in."""
 
     def __init__(
         self,
-        around: Surroundings,
+        environment: Environment,
         host: Host,
         process: Process,
         handshake: Handshake,
@@ -56,14 +56,14 @@ class Guest:
         box: Letterbox,
     ) -> None:
         """`process`: the host as one; who is dead does nothing."""
-        self._around, self._host, self._process = around, host, process
-        self._dice = around.dice(f"guest/{self._host.name}")
-        self._contact = contact.Contact(handshake.open, self._dice.random, shut_out_after)
+        self._environment, self._host, self._process = environment, host, process
+        self._rng = environment.rng(f"guest/{self._host.name}")
+        self._contact = contact.Contact(handshake.open, self._rng.random, shut_out_after)
         self._post = Post(box, self._perform, self._listener(), self._host.clock)
         self._by_files = False
         self._end: End | None = None
         self._pipe: Pipe | None = None
-        self._timer: Entry | None = None
+        self._timer: ScheduledCall | None = None
         self._closed = False
 
     def found(self, place: Any) -> None:
@@ -94,7 +94,7 @@ class Guest:
     def close(self) -> None:
         """The process is gone, or leaves. What was sent is read before the other side hears so."""
         self._closed = True
-        self._around.agenda.cancel(self._timer)
+        self._environment.agenda.cancel(self._timer)
         self._drop()
 
     # ---- what the contact wants
@@ -154,7 +154,7 @@ class Guest:
             end.close()
 
     def _set_timer(self) -> None:
-        self._around.agenda.cancel(self._timer)
+        self._environment.agenda.cancel(self._timer)
         dues = [due for due in (self._contact.next_wakeup(), self._post.next_wakeup()) if due is not None]
         if dues and self._process.alive and not self._closed:
             self._timer = self._process.after(Duration(max(0, min(dues) - self._host.clock())), self._tick)
@@ -168,19 +168,19 @@ class Guest:
     def _try(self, address: str, port: int) -> None:
         """No answer at all comes from a head node that is out of reach."""
         self._by_files = False
-        if self._around.reaches_relay and self._host.node.reachable:
+        if self._environment.reaches_relay and self._host.node.reachable:
             self._process.after(self._latency(), lambda: self._dial(address, port))
 
     def _dial(self, address: str, port: int) -> None:
-        listener = self._around.ports.get(port)
+        listener = self._environment.ports.get(port)
         if self._closed or not self._contact.is_trying:
             return
         if listener is None:
             self._do(self._contact.unreachable(self._host.clock()))
             return
-        pipe = self._pipe = Pipe(self._around.agenda, self._latency)
+        pipe = self._pipe = Pipe(self._environment.agenda, self._latency)
         self._host.node.keep(pipe)
-        self._around.head.keep(pipe)
+        self._environment.head.keep(pipe)
         end = self._end = pipe.near
         end.on_message = lambda data: self._process.run(lambda: self._hear(end, data))
         end.on_closed = lambda: self._process.run(lambda: self._lost(end))
@@ -219,4 +219,4 @@ class Guest:
             self._end.send(messages.to_json(message))
 
     def _latency(self) -> Duration:
-        return between(self._dice, *_LATENCY)
+        return between(self._rng, *_LATENCY)

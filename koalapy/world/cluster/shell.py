@@ -9,12 +9,12 @@ from koalapy_adapters.errors import Result
 from koalapy_adapters.kcm.execution.subprocess_runner import Handle, Ran
 
 from koalapy.model.units import MILLISECOND, SECOND, Duration
-from koalapy.world.agenda import Agenda, Entry
+from koalapy.world.agenda import Agenda, ScheduledCall
 from koalapy.world.cluster import dialect
-from koalapy.world.cluster.batch_job import Job
+from koalapy.world.cluster.batch_job import SimBatchJob
 from koalapy.world.cluster.batch_system import BatchSystem
-from koalapy.world.cluster.nodes import Body
-from koalapy.world.cluster.observers import ClusterWitness, NoWitness
+from koalapy.world.cluster.nodes import JobProcesses
+from koalapy.world.cluster.observers import ClusterObserver, NoClusterObserver
 from koalapy.world.random_streams import between
 
 UNREACHABLE = "transient batch_system_unreachable"
@@ -29,7 +29,7 @@ class SubmitCommand:
     def __init__(self, argv: list[str], done: Callable[[Result], None]) -> None:
         self.argv, self.running = argv, True
         self.done: Callable[[Result], None] = done
-        self.effect: Entry | None = None  # what ends with it, if it ends before
+        self.effect: ScheduledCall | None = None  # what ends with it, if it ends before
 
     def finish(self, exit_status: int | None, stdout: str = "", stderr: str = "") -> None:
         if self.running:
@@ -38,7 +38,7 @@ class SubmitCommand:
 
 
 @dataclass
-class Fates:
+class SubmitFaults:
     """What is to happen to the next submits, each once."""
 
     refusals: list[str] = field(default_factory=list)
@@ -49,10 +49,12 @@ class Fates:
 class Shell:
     """Commands as they are run on the head node."""
 
-    def __init__(self, agenda: Agenda, dice: Random, batch: BatchSystem, begin: Callable[[str, Job], Body]) -> None:
-        self._agenda, self._dice, self._batch, self._begin = agenda, dice, batch, begin
-        self.fates = Fates()
-        self.witness: ClusterWitness = NoWitness()
+    def __init__(
+        self, agenda: Agenda, rng: Random, batch: BatchSystem, begin: Callable[[str, SimBatchJob], JobProcesses]
+    ) -> None:
+        self._agenda, self._rng, self._batch, self._begin = agenda, rng, batch, begin
+        self.submit_faults = SubmitFaults()
+        self.observer: ClusterObserver = NoClusterObserver()
         self.failing = 0  # so many of the next commands, other than submits, fail
         self.late = 0  # submits that may yet take effect, though their command has ended
         self._results: dict[str, Result] = {}
@@ -60,7 +62,7 @@ class Shell:
     # ---- commands other than submit
 
     def delay(self) -> Duration:
-        return between(self._dice, *self._batch.traits.command)
+        return between(self._rng, *self._batch.parameters.command)
 
     def run(self, argv: list[str], timeout: float, handle: Handle | None = None) -> Ran:
         """Its result at this instant; a submit's is what it came to before. See `running.run`."""
@@ -68,7 +70,7 @@ class Shell:
             return Ran(self._results.pop(argv[1].split("/")[-2]), _COST)
         if self._batch.is_down or self.failing:
             self.failing = max(0, self.failing - 1)
-            status = self._dice.choice((None, 1))
+            status = self._rng.choice((None, 1))
             return Ran(Result(argv, status, "", UNREACHABLE), _COST)
         return Ran(Result(argv, 0, "".join(f"{line}\n" for line in self._answer(argv[0], argv[1:])), ""), _COST)
 
@@ -88,7 +90,7 @@ class Shell:
         if command == "cancel":
             for each in words:
                 if each in batch.jobs:
-                    self.witness.touched("cancel", each, batch.jobs[each].name)
+                    self.observer.touched("cancel", each, batch.jobs[each].name)
                 batch.cancel(each)
             return []
         return ["simulated 1.0"]
@@ -96,18 +98,18 @@ class Shell:
     # ---- submit
 
     def submit(self, job: BatchJob, path: str, done: Callable[[Result], None]) -> SubmitCommand:
-        """Start the command. What becomes of it is decided now, by `fates` and by whether the servers answer."""
+        """Start the command. Its fate is decided now, by `submit_faults` and by whether the servers answer."""
         command = SubmitCommand(["submit", path], done)
-        fates = self.fates
-        if fates.hangs:
-            self._hang(command, job, *fates.hangs.pop(0))
+        submit_faults = self.submit_faults
+        if submit_faults.hangs:
+            self._hang(command, job, *submit_faults.hangs.pop(0))
         elif self._batch.is_down:
             self._unanswered(command, job)
-        elif fates.refusals:
-            words = fates.refusals.pop(0)
+        elif submit_faults.refusals:
+            words = submit_faults.refusals.pop(0)
             self._agenda.after(self.delay(), lambda: command.finish(1, stderr=words))
-        elif fates.lost_replies:
-            fates.lost_replies -= 1
+        elif submit_faults.lost_replies:
+            submit_faults.lost_replies -= 1
             self._agenda.after(self.delay(), lambda: self._lose_reply(command, job))
         else:
             command.effect = self._agenda.after(self.delay(), lambda: self._take_effect(command, job))
@@ -123,7 +125,7 @@ class Shell:
         self._results[tag] = result
 
     def mend(self) -> None:
-        self.fates, self.failing = Fates(), 0
+        self.submit_faults, self.failing = SubmitFaults(), 0
 
     def _take_effect(self, command: SubmitCommand, job: BatchJob) -> None:
         """The job is there; the command says so a moment later, if it lives."""
@@ -133,7 +135,7 @@ class Shell:
 
     def _lose_reply(self, command: SubmitCommand, job: BatchJob) -> None:
         self._enter(job)
-        if self._dice.random() < 0.5:
+        if self._rng.random() < 0.5:
             self._agenda.after(self.delay(), lambda: command.finish(1, stderr=UNREACHABLE))
 
     def _hang(self, command: SubmitCommand, job: BatchJob, duration: Duration, with_server: bool) -> None:
@@ -144,10 +146,10 @@ class Shell:
             command.effect = self._agenda.after(duration, lambda: self._take_effect(command, job))
 
     def _unanswered(self, command: SubmitCommand, job: BatchJob) -> None:
-        if self._dice.random() < 0.5:
+        if self._rng.random() < 0.5:
             self._agenda.after(Duration(4 * SECOND), lambda: command.finish(1, stderr=UNREACHABLE))
-        elif self._dice.random() < 0.5:
-            self._serve_late(job, Duration(self._dice.randrange(_BEHIND)))
+        elif self._rng.random() < 0.5:
+            self._serve_late(job, Duration(self._rng.randrange(_BEHIND)))
 
     def _serve_late(self, job: BatchJob, duration: Duration) -> None:
         self.late += 1
@@ -157,7 +159,7 @@ class Shell:
         self.late -= 1
         self._enter(job)
 
-    def _enter(self, job: BatchJob) -> Job:
+    def _enter(self, job: BatchJob) -> SimBatchJob:
         directory = job.directory
         entered = self._batch.submit(
             job.tag,
@@ -168,5 +170,5 @@ class Shell:
             job.lowest,
             tuple(job.avoid),
         )
-        self.witness.entered(entered.name, entered.id)
+        self.observer.entered(entered.name, entered.id)
         return entered

@@ -18,17 +18,17 @@ from koalapy_adapters.wrapper.relay.file_client import Letterbox
 from koalapy_adapters.wrapper.relay.handshake import Handshake
 
 from koalapy.model.units import MILLISECOND, SECOND, Duration, Instant
-from koalapy.world.agenda import Entry
-from koalapy.world.behaviour import plan_of
+from koalapy.world.agenda import ScheduledCall
+from koalapy.world.behaviour import program_plan_of
 from koalapy.world.cluster.agent import SimAgent
 from koalapy.world.cluster.agents import LINE, SimAgents
-from koalapy.world.cluster.batch_job import Job
-from koalapy.world.cluster.environment import Surroundings
+from koalapy.world.cluster.batch_job import SimBatchJob
+from koalapy.world.cluster.environment import Environment
 from koalapy.world.cluster.files import Mount
 from koalapy.world.cluster.filework import FileWork
 from koalapy.world.cluster.launcher import SimLauncher
 from koalapy.world.cluster.nodes import SimNode, cluster_of
-from koalapy.world.cluster.relay_client import Guest
+from koalapy.world.cluster.relay_client import RelayClient
 from koalapy.world.processes import Process
 from koalapy.world.random_streams import between
 
@@ -40,31 +40,31 @@ _CLEAN_UP = Duration(50 * MILLISECOND), Duration(500 * MILLISECOND)
 class SimWrapper(Process):
     """One start of one batch job of ours: it is the job's body. Its agents run the program."""
 
-    def __init__(self, around: Surroundings, job: Job, directory: str) -> None:
-        super().__init__(around.agenda, [around.wrapper_fuse])
-        self.around, self.job, self.directory = around, job, directory
+    def __init__(self, environment: Environment, job: SimBatchJob, directory: str) -> None:
+        super().__init__(environment.agenda, [environment.wrapper_crash_point])
+        self.environment, self.job, self.directory = environment, job, directory
         self.name = f"{job.id}.{job.restarts}"
         self.tag = directory.rsplit("/", 1)[1]
         self.node: SimNode = job.nodes[0][0]
         self._hosts = [Host(node.name, processors) for node, processors in job.nodes]
-        self._dice = around.dice(f"wrapper/{self.name}")
+        self._rng = environment.rng(f"wrapper/{self.name}")
         process = f"{self.node.name}.{self.name}"
-        self._mount = Mount(around.shared, process, self.step, lambda: self.node.reachable, self.pause)
+        self._mount = Mount(environment.shared, process, self.step, lambda: self.node.reachable, self.pause)
         self._skew = self.node.skew  # its clock is anchored when it starts, and never jumps
-        self._own = start.own_claim(self.node.name, job.restarts, f"{around.cluster}-{self.name}")
+        self._own = start.own_claim(self.node.name, job.restarts, f"{environment.cluster}-{self.name}")
         self._agents = SimAgents(self, self.node)
         self._attempt: Attempt
         self._machine: Machine | None = None
-        self.guest: Guest | None = None
+        self.relay_client: RelayClient | None = None
         self._launcher: SimLauncher | None = None
         self._pending: deque[Any] = deque()
         self._handling = False
-        self._timer: Entry | None = None
-        self._files = FileWork(self, lambda: around.file_latency(self._dice))
+        self._timer: ScheduledCall | None = None
+        self._files = FileWork(self, lambda: environment.file_latency(self._rng))
         self._offset: int | None = None
         self.exit_status: int | None = None
         self.on_death(self._died)
-        self.after(between(self._dice, *_BOOT), lambda: self._patiently(self._read_component, self._claim))
+        self.after(between(self._rng, *_BOOT), lambda: self._patiently(self._read_component, self._claim))
 
     # ---- as the job's body
 
@@ -115,18 +115,18 @@ class SimWrapper(Process):
         box = Letterbox(self.directory, self.tag, self._mount)
         patience = shut_out_after(settings.barrier_timeout)
         handshake = Handshake(self.tag, self._attempt.token, self._mount)
-        self.guest = Guest(self.around, self, self, handshake, patience, box)
-        self.guest.found(read_relay(self._attempt.relay_file, self._mount))
+        self.relay_client = RelayClient(self.environment, self, self, handshake, patience, box)
+        self.relay_client.found(read_relay(self._attempt.relay_file, self._mount))
         self._beat()
         if verdict == start.SAY_SO:
             self.handle(events.ClaimedBefore(shared_directory.read_record(self.directory, self._mount)))
         else:
-            self.around.witness.claimed(self.tag, self.name)
+            self.environment.observer.claimed(self.tag, self.name)
             self._supervise()
 
     def _supervise(self) -> None:
         program = self._attempt.program
-        plan = plan_of(program)
+        plan = program_plan_of(program)
         nodes: list[events.Node] = []
         try:
             counts = divide(self._hosts, program["launch"], program["processors"], program["threads"])
@@ -139,17 +139,19 @@ class SimWrapper(Process):
         self.handle(events.Claimed(nodes))
         failed = failure_texts.no_executable(program["executable"], "does not exist", "Stage it in.")
         captured = events.EnvironmentCaptured() if plan.found else events.PreparationFailed(failed)
-        self.after(between(self._dice, *_LOGIN), lambda: self.handle(captured))
+        self.after(between(self._rng, *_LOGIN), lambda: self.handle(captured))
 
     def _agent(self, node: SimNode, processes: int) -> SimAgent:
         if not self._attempt.program.get("sweep"):
-            return SimAgent(self.around, node, processes, self.name, self.directory, self._hear_agent)
-        self._launcher = SimLauncher(self.around, node, self.name, self._attempt, self._hear_agent, self._from_launcher)
+            return SimAgent(self.environment, node, processes, self.name, self.directory, self._hear_agent)
+        self._launcher = SimLauncher(
+            self.environment, node, self.name, self._attempt, self._hear_agent, self._from_launcher
+        )
         return self._launcher
 
     def _from_launcher(self, message: Any) -> None:
-        if self.alive and self.guest is not None:
-            self.run(lambda: self.guest.send(message) if self.guest is not None else None)
+        if self.alive and self.relay_client is not None:
+            self.run(lambda: self.relay_client.send(message) if self.relay_client is not None else None)
 
     def to_launcher(self, message: messages.ToLauncher) -> None:
         if self._launcher is not None:
@@ -204,8 +206,8 @@ class SimWrapper(Process):
 
     def seek_relay(self) -> None:
         def found(relay: Any) -> None:
-            assert self.guest is not None
-            self.guest.found(relay)
+            assert self.relay_client is not None
+            self.relay_client.found(relay)
 
         self._files.in_turn(lambda: read_relay(self._attempt.relay_file, self._mount), found)
 
@@ -225,20 +227,20 @@ class SimWrapper(Process):
             _DOING[type(command)](self, command)
 
     def _say_report(self, command: events.SayReport) -> None:
-        assert self.guest is not None
+        assert self.relay_client is not None
         came = command.report.at_barrier_at
         if command.report.phase == AT_BARRIER and came is not None and not command.report.ending:
             left = came + self._barrier_timeout - self.clock()
-            self.around.witness.came(self.tag, self.name, Instant(self.agenda.now + left))
-        self.guest.expect(command.report.phase != RUNNING)
-        self.guest.send(messages.Say(messages.to_json(command.report)))
+            self.environment.observer.came(self.tag, self.name, Instant(self.agenda.now + left))
+        self.relay_client.expect(command.report.phase != RUNNING)
+        self.relay_client.send(messages.Say(messages.to_json(command.report)))
 
     def _prepare_nodes(self, command: events.PrepareNodes) -> None:
-        plan, grace = plan_of(self._attempt.program), Duration(round(self._attempt.program["grace"] * SECOND))
+        plan, grace = program_plan_of(self._attempt.program), Duration(round(self._attempt.program["grace"] * SECOND))
         self._agents.prepare(self.tag, plan, grace)
 
     def _release_nodes(self, command: events.ReleaseNodes) -> None:
-        self.around.witness.went(self.tag, self.name)
+        self.environment.observer.went(self.tag, self.name)
         try:
             self._mount.write(f"{self.directory}/hosts", b"")
         except OSError as error:
@@ -247,7 +249,7 @@ class SimWrapper(Process):
         self._agents.release(len({cluster_of(address) for _, address, _ in command.hosts}))
 
     def _stop_nodes(self, command: events.StopNodes) -> None:
-        self.around.witness.went(self.tag, self.name)
+        self.environment.observer.went(self.tag, self.name)
         self._agents.stop(Duration(command.grace))
 
     def _abandon_nodes(self, command: events.AbandonNodes) -> None:
@@ -262,9 +264,9 @@ class SimWrapper(Process):
 
     def _leave(self, command: events.Leave) -> None:
         """The agents leave too; the relay has a moment to read what was said last."""
-        assert self.guest is not None
-        self.guest.leave()
-        self.after(between(self._dice, *_CLEAN_UP), lambda: self._exit(command.exit_status))
+        assert self.relay_client is not None
+        self.relay_client.leave()
+        self.after(between(self._rng, *_CLEAN_UP), lambda: self._exit(command.exit_status))
 
     # ---- its end
 
@@ -274,13 +276,13 @@ class SimWrapper(Process):
 
     def _died(self) -> None:
         """The kernel closes what it had open; the agents see that it is gone, the batch system that its script is."""
-        self.around.witness.went(self.tag, self.name)
-        if self.guest is not None:
-            self.guest.close()
+        self.environment.observer.went(self.tag, self.name)
+        if self.relay_client is not None:
+            self.relay_client.close()
         self.exit_status = 137 if self.exit_status is None else self.exit_status
         self._agents.lose_wrapper()
         if self.node.reachable:
-            self.around.batch.exited(self.job, self, self.exit_status)
+            self.environment.batch.exited(self.job, self, self.exit_status)
 
 
 _DOING: dict[type[Any], Callable[[SimWrapper, Any], None]] = {

@@ -101,17 +101,17 @@ class Collecting:
         links: Mapping[str, Asked],
         receiver: Receiver,
         after: Callable[[Duration, Callable[[], None]], Any],
-        dice: Random,
+        rng: Random,
         done: Callable[[Reason | None], None],
     ) -> None:
         self._instance, self._command, self._links, self._receiver = instance, command, links, receiver
-        self._after, self._dice, self._done = after, dice, done
+        self._after, self._rng, self._done = after, rng, done
         self._left = list(command.paths)
         self._missing: list[str] = []
         self._sources: list[tuple[str, AttemptId]] = []
 
     def start(self) -> None:
-        self._after(between(self._dice, *_BRINGING), self._next_path)
+        self._after(between(self._rng, *_BRINGING), self._next_path)
 
     def _next_path(self) -> None:
         """Look for the first of those that are left."""
@@ -145,6 +145,6 @@ class Collecting:
             return
         reason = None if answer is None else reason_of(answer.error)
         if reason is None or reason.whose in ("transient", "site"):
-            self._after(between(self._dice, *_AGAIN), self._look)
+            self._after(between(self._rng, *_AGAIN), self._look)
         else:
             self._done(reason)

@@ -21,9 +21,9 @@ from koalapy.store.contract import Store
 from koalapy.store.errors import StoreError, StoreFull
 from koalapy.world.agenda import Agenda
 from koalapy.world.koalad.file_operations import Collecting
-from koalapy.world.koalad.koalad_process import Life, Witness
+from koalapy.world.koalad.koalad_process import KoaladObserver, KoaladProcess
 from koalapy.world.koalad.uplink import Outside, Uplink
-from koalapy.world.processes import Fuse
+from koalapy.world.processes import CrashPoint
 from koalapy.world.random_streams import between, stream
 
 OWNER = "me"
@@ -33,7 +33,7 @@ _FULL = ("store_full", "The disk is full.", "Make room.")
 _FAILS = ("store_failed", "The disk does not answer.", "Look at the disk.")
 
 
-class Nobody:
+class NoKoaladObserver:
     """Watches, and says nothing."""
 
     def started(self, snapshot: Snapshot, engine: Engine) -> None: ...
@@ -65,7 +65,7 @@ class Installation:
 
 
 class SimKoalad:
-    """`start` it; it may be killed, by `kill` or when `fuse` has burnt down, and started again.
+    """`start` it; it may be killed, by `kill` or when `crash_point` has burnt down, and started again.
 
     The fuse's steps are: a batch is taken, a commit begins, a commit is done, a command or an acknowledgement leaves.
     `accepted`: the jobs that the user was told the number of, whatever became of koalad since.
@@ -73,8 +73,8 @@ class SimKoalad:
 
     def __init__(self, agenda: Agenda, seed: int, installation: Installation, clusters: Mapping[str, Outside]) -> None:
         self.agenda = agenda
-        self.fuse = Fuse()
-        self.witness: Witness = Nobody()
+        self.crash_point = CrashPoint()
+        self.observer: KoaladObserver = NoKoaladObserver()
         self.recorder: Recorder = NoRecorder()
         self.disk_full = False
         self.commits_to_fail = 0
@@ -82,9 +82,9 @@ class SimKoalad:
         self.isolates = False  # what one cluster makes fail costs that cluster, as in koalad; see Life
         self.accepted: list[JobId] = []
         self.starts = 0
-        self.life: Life | None = None
+        self.process: KoaladProcess | None = None
         self._seed, self._installed, self._clusters = seed, installation, clusters
-        self._dice = stream(seed, "koalad")
+        self._rng = stream(seed, "koalad")
         self._clock_ahead = self._ahead = Duration(0)
         self._slept = Duration(0)
         self._asleep_since: Instant | None = None
@@ -95,12 +95,12 @@ class SimKoalad:
 
     @property
     def alive(self) -> bool:
-        return self.life is not None and self.life.process.alive
+        return self.process is not None and self.process.os_process.alive
 
     @property
     def engine(self) -> Engine | None:
         """The living koalad's."""
-        return self.life.engine if self.life is not None and self.alive else None
+        return self.process.engine if self.process is not None and self.alive else None
 
     def start(self) -> None:
         """Nothing happens if it lives. A host that sleeps starts it when it wakes up."""
@@ -109,16 +109,16 @@ class SimKoalad:
         if self.asleep:
             self._to_start = True
             return
-        if self.life is not None:
+        if self.process is not None:
             self.store = self._installed.open_store()
         self.starts += 1
         self._ahead = self._clock_ahead
         snapshot = self.store.load()
         engine = self._engine_of(snapshot)
         renew = self._renewed if self.isolates else None
-        life = self.life = Life(self, self.store, engine, snapshot, renew)
-        self.witness.started(snapshot, engine)
-        life.start({name: self._link(life, name) for name in self._clusters}, self._collect)
+        process = self.process = KoaladProcess(self, self.store, engine, snapshot, renew)
+        self.observer.started(snapshot, engine)
+        process.start({name: self._link(process, name) for name in self._clusters}, self._collect)
 
     def _renewed(self) -> Engine:
         return self._engine_of(self.store.load())
@@ -129,8 +129,8 @@ class SimKoalad:
 
     def kill(self) -> None:
         """SIGKILL. Its store is as the last commit left it."""
-        if self.life is not None:
-            self.life.process.kill()
+        if self.process is not None:
+            self.process.os_process.kill()
 
     def now(self) -> Instant:
         """koalad's clock: what the system's clock said at its start, and what has passed since, sleep too."""
@@ -157,8 +157,8 @@ class SimKoalad:
         if self.asleep:
             return
         self._asleep_since = self.agenda.now
-        if self.life is not None:
-            self.life.fall_asleep()
+        if self.process is not None:
+            self.process.fall_asleep()
         self.agenda.after(duration, self.wake)
 
     def wake(self) -> None:
@@ -166,8 +166,8 @@ class SimKoalad:
         if not self.asleep:
             return
         self._slept, self._asleep_since = self.slept, None
-        if self.life is not None:
-            self.life.wake(between(self._dice, *_LOOKS))
+        if self.process is not None:
+            self.process.wake(between(self._rng, *_LOOKS))
         if self._to_start:
             self._to_start = False
             self.start()
@@ -195,14 +195,14 @@ class SimKoalad:
 
     def tell(self, *events: Event, after: Callable[[Step], None] | None = None) -> bool:
         """What a user asks for. False if koalad does not take it."""
-        if self.life is None or not self.alive or self._stuck or self.asleep:
+        if self.process is None or not self.alive or self._stuck or self.asleep:
             return False
-        self.life.deliver(Delivery(events=events, after=after))
+        self.process.deliver(Delivery(events=events, after=after))
         return True
 
     @property
     def _stuck(self) -> bool:
-        return self.life is not None and self.life.stuck
+        return self.process is not None and self.process.stuck
 
     def _made(self, request: Request, key: str) -> Callable[[Step], None]:
         def after(step: Step) -> None:
@@ -219,35 +219,35 @@ class SimKoalad:
 
     # ---- its links
 
-    def _link(self, life: Life, name: str) -> Uplink:
+    def _link(self, process: KoaladProcess, name: str) -> Uplink:
         outside = self._clusters[name]
         instance = self.store.instance
         cluster = Cluster(
             name=name, instance=instance, config=dict(outside.config()), grace=self._installed.settings.grace,
             timing=self._installed.timing,
         )  # fmt: skip
-        return Uplink(cluster, outside, life, stream(self._seed, f"link {name} {self.starts}"))
+        return Uplink(cluster, outside, process, stream(self._seed, f"link {name} {self.starts}"))
 
     # ---- the output of jobs
 
     def _collect(self, number: int, command: CollectOutput) -> None:
-        life = self.life
-        assert life is not None
+        process = self.process
+        assert process is not None
 
         def done(reason: Reason | None) -> None:
-            del life.collecting[number]
+            del process.collecting[number]
             event = OutputCollected(job=command.job, reason=reason)
-            life.deliver(Delivery(events=(event,), confirmed=(number,)))
+            process.deliver(Delivery(events=(event,), confirmed=(number,)))
 
-        Collecting(self.store.instance, command, life.links, self.witness, life.after, self._dice, done).start()
+        Collecting(self.store.instance, command, process.links, self.observer, process.after, self._rng, done).start()
 
     # ---- rest
 
     @property
-    def at_rest(self) -> bool:
+    def quiescent(self) -> bool:
         """It lives, and has nothing to do nor to wait for."""
-        life = self.life
-        if life is None or not self.alive or self.asleep or life.stuck or life.inbox or life.collecting:
+        process = self.process
+        if process is None or not self.alive or self.asleep or process.stuck or process.inbox or process.collecting:
             return False
-        records = life.engine.records
+        records = process.engine.records
         return not records.jobs and not records.debts and not self.store.load().outbox

@@ -19,17 +19,17 @@ from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.records import Step
 from koalapy.model.units import MILLISECOND, SECOND, Duration, Instant
 from koalapy.store.contract import Store
-from koalapy.world.agenda import Agenda, Entry
+from koalapy.world.agenda import Agenda, ScheduledCall
 from koalapy.world.koalad.file_operations import Receiver
 from koalapy.world.koalad.uplink import Uplink
-from koalapy.world.processes import Fuse, Process
+from koalapy.world.processes import CrashPoint, Process
 
 _BATCH = 500  # deliveries; a larger flood is handled in several commits
 _RETRY = Duration(SECOND)  # between tries to commit while the store is failing
 _IDLE_TURNS = 50  # wake-ups at one instant that change nothing: time alone makes a busy loop
 
 
-class Witness(Receiver, Protocol):
+class KoaladObserver(Receiver, Protocol):
     """Whoever watches koalad, across its lives. No call changes anything."""
 
     def started(self, snapshot: Snapshot, engine: Engine) -> None: ...
@@ -57,8 +57,8 @@ class Host(Protocol):
     """The machine that koalad runs on, and what may befall it."""
 
     agenda: Agenda
-    fuse: Fuse
-    witness: Witness
+    crash_point: CrashPoint
+    observer: KoaladObserver
     recorder: Recorder
     lossy: bool  # what koalad has just said is lost with it
 
@@ -77,7 +77,7 @@ class Host(Protocol):
         ...
 
 
-class _Witnessed:
+class _ObservedRecorder:
     """The host's recorder, and its witness, who hears what the engine is given."""
 
     def __init__(self, host: Host) -> None:
@@ -87,7 +87,7 @@ class _Witnessed:
         self._host.recorder.begin(engine)
 
     def handling(self, now: Instant, events: Sequence[Event]) -> None:
-        self._host.witness.handling(now, events)
+        self._host.observer.handling(now, events)
         self._host.recorder.handling(now, events)
 
     def handled(self, step: Step) -> None:
@@ -97,7 +97,7 @@ class _Witnessed:
         self._host.recorder.failed(error)
 
 
-class Life:
+class KoaladProcess:
     """`start` it once. It is its own driver's store and links: it may fail, or be killed, between any two steps."""
 
     def __init__(
@@ -113,7 +113,7 @@ class Life:
         Without it whatever fails is raised: in a world of honest clusters each failure is a mistake of ours.
         """
         self.agenda = host.agenda
-        self.process = Process(host.agenda, [host.fuse])
+        self.os_process = Process(host.agenda, [host.crash_point])
         self.stuck = False  # the store is failing: nothing new is taken up
         self.links: dict[str, Uplink] = {}
         self.inbox: list[Delivery] = []
@@ -123,14 +123,14 @@ class Life:
         self._collect: Callable[[int, CollectOutput], None] = lambda number, command: None
         self._epochs = count(store.epoch * CONNECTS + 1)
         self._vetting = Vetting(store.epoch, store.next_number - 1)
-        self._turn: Entry | None = None  # when the driver's thread goes on
+        self._turn: ScheduledCall | None = None  # when the driver's thread goes on
         self._sleep = SleepWatch(lambda: host.slept)
         self._idle_turns = 0
         self.driver = Driver(
             engine, self, self, self, snapshot.outbox, store.next_number, renew=renew, quarantine=self._quarantine,
-            recorder=_Witnessed(host),
+            recorder=_ObservedRecorder(host),
         )  # fmt: skip
-        self.process.on_death(self._died)
+        self.os_process.on_death(self._died)
 
     @property
     def engine(self) -> Engine:
@@ -149,12 +149,12 @@ class Life:
     # ---- what happens to it
 
     def enter(self, call: Callable[[], None]) -> None:
-        self.process.run(call)
+        self.os_process.run(call)
 
-    def after(self, delay: Duration, call: Callable[[], None]) -> Entry:
+    def after(self, delay: Duration, call: Callable[[], None]) -> ScheduledCall:
         """So long that the host is awake: no timer goes on while it sleeps."""
         slept = self._host.slept
-        return self.process.after(delay, lambda: self._ring(slept, call))
+        return self.os_process.after(delay, lambda: self._ring(slept, call))
 
     def _ring(self, slept: Duration, call: Callable[[], None]) -> None:
         if self._host.slept > slept:
@@ -169,11 +169,11 @@ class Life:
         return Duration(self._sleep.look())
 
     def fall_asleep(self) -> None:
-        self.process.freeze()
+        self.os_process.freeze()
 
     def wake(self, looks_after: Duration) -> None:
         """With the host. The driver's thread looks at the time after so long, or as soon as something comes."""
-        self.process.thaw()
+        self.os_process.thaw()
         self._turn_at(Instant(self.agenda.now + (0 if self.inbox else looks_after)))
 
     def deliver(self, delivery: Delivery) -> None:
@@ -199,8 +199,8 @@ class Life:
         self._go(batch)
 
     def _go(self, batch: list[Delivery]) -> None:
-        self.process.step()
-        self._host.witness.deciding(self.now(), batch)
+        self.os_process.step()
+        self._host.observer.deciding(self.now(), batch)
         self._try(lambda: self.driver.step(batch))
 
     def _try(self, act: Callable[[], None]) -> None:
@@ -232,17 +232,17 @@ class Life:
     def commit(self, change: Change) -> None:
         self._host.may_commit()
         self._idle_turns = 0
-        self.process.step()
+        self.os_process.step()
         self._store.commit(change)
-        self._host.witness.committed(change, self._store)
-        self.process.step()
+        self._host.observer.committed(change, self._store)
+        self.os_process.step()
 
     # ---- its links
 
     def send(self, entry: OutboxEntry, doubt: bool) -> None:
-        self.process.step()
+        self.os_process.step()
         command = entry.command
-        self._host.witness.sent(entry, doubt)
+        self._host.observer.sent(entry, doubt)
         if isinstance(command, CollectOutput):
             if entry.number not in self.collecting:
                 self.collecting[entry.number] = command
@@ -251,13 +251,13 @@ class Life:
             self.links[command.cluster].send(entry.number, command, doubt)
 
     def hint(self, hint: Hint) -> None:
-        self.process.step()
+        self.os_process.step()
         if hint.cluster in self.links:
             self.links[hint.cluster].hint(hint)
 
     def acknowledge(self, cluster: str, epoch: int, number: int) -> None:
-        self.process.step()
-        self._host.witness.acknowledged(cluster, epoch, number)
+        self.os_process.step()
+        self._host.observer.acknowledged(cluster, epoch, number)
         self.links[cluster].acknowledge(epoch, number)
 
     def end_sessions(self, reason: Reason) -> dict[str, int]:

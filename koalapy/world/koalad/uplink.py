@@ -21,7 +21,7 @@ from koalapy.model.errors import KoalaError, Reason
 from koalapy.model.events import ClusterLost
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.units import MILLISECOND, SECOND, Duration, Instant
-from koalapy.world.agenda import Agenda, Entry
+from koalapy.world.agenda import Agenda, ScheduledCall
 from koalapy.world.koalad.file_operations import Answered, Staging
 from koalapy.world.network import End, Json, Pipe
 from koalapy.world.random_streams import between
@@ -55,7 +55,7 @@ class Around(Protocol):
 
     def now(self) -> Instant: ...
 
-    def after(self, delay: Duration, call: Callable[[], None]) -> Entry: ...
+    def after(self, delay: Duration, call: Callable[[], None]) -> ScheduledCall: ...
 
     def enter(self, call: Callable[[], None]) -> None: ...
 
@@ -75,10 +75,10 @@ class Around(Protocol):
 class Uplink:
     """What is sent while it is not connected is dropped: the driver sends it again after ClusterConnected."""
 
-    def __init__(self, cluster: Cluster, outside: Outside, around: Around, dice: Random) -> None:
+    def __init__(self, cluster: Cluster, outside: Outside, around: Around, rng: Random) -> None:
         self.pipe: Pipe | None = None
         self.connected = False  # the KCM has said Welcome
-        self._cluster, self._outside, self._around, self._dice = cluster, outside, around, dice
+        self._cluster, self._outside, self._around, self._rng = cluster, outside, around, rng
         self._talk: Conversation | None = None
         self._session = 0  # the conversation's epoch
         self._reason: Reason | None = None  # why it was lost, while it is
@@ -87,10 +87,10 @@ class Uplink:
         self._requests = count(_FIRST_REQUEST)
         self._asked: dict[int, Answered] = {}
         self._heard_at = self._logged_in_at = Instant(0)
-        self._tick: Entry | None = None
+        self._tick: ScheduledCall | None = None
 
     def start(self) -> None:
-        self._around.after(between(self._dice, *_LOGIN), self._log_in)
+        self._around.after(between(self._rng, *_LOGIN), self._log_in)
 
     # ---- for the driver
 
@@ -134,7 +134,7 @@ class Uplink:
     # ---- one session
 
     def _log_in(self) -> None:
-        pipe = Pipe(self._around.agenda, lambda: between(self._dice, *_LATENCY))
+        pipe = Pipe(self._around.agenda, lambda: between(self._rng, *_LATENCY))
         try:
             self._outside.login(pipe.far)
         except KoalaError as error:
@@ -239,7 +239,7 @@ class Uplink:
         timing = self._cluster.timing
         most = min(timing.retry_first * 2.0 ** min(self._tries, 30), timing.retry_max)
         self._tries += 1
-        return self._seconds(most * self._dice.uniform(0.75, 1.0))
+        return self._seconds(most * self._rng.uniform(0.75, 1.0))
 
     @staticmethod
     def _seconds(seconds: float) -> Duration:

@@ -100,12 +100,12 @@ class Cluster:
     def idle(self) -> int:
         return self.size - sum(job.processors for job in self.queue if job.state == "running")
 
-    def start_jobs(self, dice: Random) -> None:
+    def start_jobs(self, rng: Random) -> None:
         """First come, first served; or whoever fits, in whatever order."""
         self.queue = [job for job in self.queue if job.state != "ended"]
         pending = [job for job in self.queue if job.state == "pending" and not job.stuck]
-        fair = dice.random() < 0.7
-        for job in pending if fair else dice.sample(pending, len(pending)):
+        fair = rng.random() < 0.7
+        for job in pending if fair else rng.sample(pending, len(pending)):
             if job.processors <= self.idle:
                 self._start(job)
             elif fair:
@@ -133,7 +133,7 @@ class Cluster:
 
     # ---- wrappers
 
-    def step(self, trace: Trace, now: Instant, dice: Random, smooth: bool, well: bool) -> None:
+    def step(self, trace: Trace, now: Instant, rng: Random, smooth: bool, well: bool) -> None:
         """The attempt's wrapper goes on by one step. `smooth`: it can start its program; `well`: that ends well."""
         batch = trace.batch
         assert batch is not None
@@ -145,14 +145,14 @@ class Cluster:
         elif trace.phase == "":
             self._claim(trace, now)
         elif trace.phase == "started":
-            self._prepare(trace, now, None if smooth else dice)
+            self._prepare(trace, now, None if smooth else rng)
         elif trace.phase == "at_barrier" and trace.released:
             self._enter(trace, "released", now)
         elif trace.phase == "released":
             trace.running, trace.runs = True, trace.runs + 1
             self._enter(trace, "running", now)
-        elif trace.phase == "running" and dice.random() < 0.3:
-            status = 0 if well else dice.choice((0, 0, 0, 0, 3, 137))
+        elif trace.phase == "running" and rng.random() < 0.3:
+            status = 0 if well else rng.choice((0, 0, 0, 0, 3, 137))
             self._ended(trace, now, "killed" if status == 137 else "exited", status)
 
     def clocks(self, now: Instant) -> None:
@@ -173,8 +173,8 @@ class Cluster:
             trace.claim = "claimed"
             self._enter(trace, "started", now)
 
-    def _prepare(self, trace: Trace, now: Instant, dice: Random | None) -> None:
-        trace.reason = dice.choice((None,) * 12 + (NO_NODE, NO_NODE, NO_EXECUTABLE)) if dice else None
+    def _prepare(self, trace: Trace, now: Instant, rng: Random | None) -> None:
+        trace.reason = rng.choice((None,) * 12 + (NO_NODE, NO_NODE, NO_EXECUTABLE)) if rng else None
         if trace.reason:
             self._ended(trace, now, "failed", None)
         else:

@@ -35,12 +35,12 @@ class Killed(Exception):
 class Grid:
     """koalad and its surroundings; it is itself koalad's links, and the part of its store that may fail or kill it."""
 
-    def __init__(self, dice: Random) -> None:
+    def __init__(self, rng: Random) -> None:
         self.now = Instant(1_000_000 * SECOND)
-        self.settings = _settings(dice)
-        queue = dice.choice((fcfs, fpfs, fpfs))
-        self.policies = Policies(dice.choice((worst_fit, worst_fit, cluster_minimisation, best_fit)), queue)
-        self.clusters = {each.name: Cluster(each, dice.choice((4, 6, 8)), INSTANCE) for each in self.settings.clusters}
+        self.settings = _settings(rng)
+        queue = rng.choice((fcfs, fpfs, fpfs))
+        self.policies = Policies(rng.choice((worst_fit, worst_fit, cluster_minimisation, best_fit)), queue)
+        self.clusters = {each.name: Cluster(each, rng.choice((4, 6, 8)), INSTANCE) for each in self.settings.clusters}
         self.promises = Promises(self, queue is fcfs)
         self.store = MemoryStore(INSTANCE)
         self.kcms: dict[str, Kcm] = {}
@@ -166,23 +166,23 @@ class _Clock:
         return Duration(0)
 
 
-def _settings(dice: Random) -> Settings:
+def _settings(rng: Random) -> Settings:
     def cluster(name: str) -> ClusterSettings:
-        exclusive = dice.random() < 0.2
+        exclusive = rng.random() < 0.2
         return ClusterSettings(
             name=name,
             batch="slurm",
-            network=dice.choice(("default", "default", "default", "other")),
+            network=rng.choice(("default", "default", "default", "other")),
             processors_per_node=2 if exclusive else None,
             exclusive=exclusive,
-            backlog=dice.choice((None, None, 2, 20)),
+            backlog=rng.choice((None, None, 2, 20)),
         )
 
     return Settings(
-        clusters=tuple(cluster(name) for name in ("alpha", "beta", "gamma")[: dice.choice((2, 3))]),
-        max_overtakes=dice.choice((0, 1, 2, 20)),
-        max_submission_failures=dice.choice((1, 2, 3)),
-        max_completion_failures=dice.choice((0, 1, 3)),
-        queue_after=dice.choice((Duration(0), Duration(30 * SECOND), Duration(5 * MINUTE))),
-        barrier_timeout=dice.choice((Duration(MINUTE), Duration(5 * MINUTE), Duration(20 * MINUTE))),
+        clusters=tuple(cluster(name) for name in ("alpha", "beta", "gamma")[: rng.choice((2, 3))]),
+        max_overtakes=rng.choice((0, 1, 2, 20)),
+        max_submission_failures=rng.choice((1, 2, 3)),
+        max_completion_failures=rng.choice((0, 1, 3)),
+        queue_after=rng.choice((Duration(0), Duration(30 * SECOND), Duration(5 * MINUTE))),
+        barrier_timeout=rng.choice((Duration(MINUTE), Duration(5 * MINUTE), Duration(20 * MINUTE))),
     )

@@ -115,12 +115,12 @@ class Kcm:
 
     # ---- commands
 
-    def handle(self, now: Instant, dice: Random, smooth: bool) -> None:
+    def handle(self, now: Instant, rng: Random, smooth: bool) -> None:
         """Take the oldest message on its way down. `smooth`: the batch system refuses nothing."""
         number, command = self.down.pop(0)
         if isinstance(command, SubmitAttempt):
             known = self.known.setdefault(command.attempt, Known())
-            self.up.append(self._submit(known, number, command, now, None if smooth else dice))
+            self.up.append(self._submit(known, number, command, now, None if smooth else rng))
         elif isinstance(command, ReleaseAttempt):
             self.known.setdefault(command.attempt, Known()).releases.append(number)
         elif isinstance(command, CancelAttempt):
@@ -128,7 +128,7 @@ class Kcm:
         elif isinstance(command, ForgetAttempt):
             self._forget(number, command.attempt)
 
-    def _submit(self, known: Known, number: int, command: SubmitAttempt, now: Instant, dice: Random | None) -> Message:
+    def _submit(self, known: Known, number: int, command: SubmitAttempt, now: Instant, rng: Random | None) -> Message:
         cluster = self.cluster
         promise(command.attempt not in cluster.forgotten, "what is forgotten is not submitted again", command.attempt)
         trace = cluster.traces.get(command.attempt)
@@ -137,12 +137,12 @@ class Kcm:
         if trace is not None and trace.batch is not None:
             return Message("submitted", number, batch_id=trace.batch.id)
         trace = cluster.traces[command.attempt] = Trace(command.attempt, command=command, sign_at=now)
-        refusal = dice.choice(REFUSALS) if dice else None
+        refusal = rng.choice(REFUSALS) if rng else None
         if refusal is not None:
             trace.claim = "revoked"
             return Message("refused", number, reason=refusal)
         trace.batch = cluster.enqueue(command.request.processors, command.attempt)
-        trace.batch.stuck = dice is not None and dice.random() < 0.03
+        trace.batch.stuck = rng is not None and rng.random() < 0.03
         return Message("submitted", number, batch_id=trace.batch.id)
 
     def _cancel(self, known: Known, command: CancelAttempt) -> None:
@@ -159,7 +159,7 @@ class Kcm:
 
     # ---- what it sees
 
-    def look(self, now: Instant, dice: Random) -> None:
+    def look(self, now: Instant, rng: Random) -> None:
         """Tell what is new of every attempt, let out who may go, end who must end."""
         for attempt, known in list(self.known.items()):
             trace = self.cluster.traces.get(attempt)
@@ -167,7 +167,7 @@ class Kcm:
                 self._tell(known, trace, now)
                 self._release(known, trace)
             if known.cancelled and not known.gone:
-                self._end(known, attempt, now, dice)
+                self._end(known, attempt, now, rng)
 
     def _tell(self, known: Known, trace: Trace, now: Instant) -> None:
         if trace.phase and (trace.alive or trace.recorded) and trace.report() != known.told:
@@ -198,15 +198,15 @@ class Kcm:
             self.up += [Message("done", number) for number in known.releases]
             known.releases = []
 
-    def _end(self, known: Known, attempt: AttemptId, now: Instant, dice: Random) -> None:
+    def _end(self, known: Known, attempt: AttemptId, now: Instant, rng: Random) -> None:
         """Revoke it, stop its wrapper, cancel its batch job, until nothing is left that could run."""
         trace = self.cluster.traces.setdefault(attempt, Trace(attempt))
         batch = trace.batch
         trace.claim = trace.claim or "revoked"
         if trace.alive:
             trace.stopped = True
-        if batch is not None and (batch.state == "pending" or (batch.state == "running" and dice.random() < 0.3)):
-            self.cluster.kill(trace, now, dice.choice(("signalled", "cancelled")))
+        if batch is not None and (batch.state == "pending" or (batch.state == "running" and rng.random() < 0.3)):
+            self.cluster.kill(trace, now, rng.choice(("signalled", "cancelled")))
         over = trace.claim == "revoked" or trace.recorded or bool(batch and batch.accounting)
         if (batch is None or batch.state == "ended") and (over or now >= (trace.sign_at or 0) + ORPHAN):
             promise(not trace.may_run, "what is gone cannot run", attempt)

@@ -23,17 +23,17 @@ class Walk:
     """One grid and its dice, thrown anew for every step."""
 
     def __init__(self, seed: int) -> None:
-        self.dice = Random(seed)
-        self.grid = Grid(self.dice)
+        self.rng = Random(seed)
+        self.grid = Grid(self.rng)
         self._acts = [act for act, weight in QUIET.items() for _ in range(weight)]
-        self._acts += [act for act, weight in FAULTS.items() for _ in range(weight * self.dice.choice((0, 0, 1, 3)))]
-        self._smooth = self.dice.random() < 0.4  # batch systems and nodes do as they are told
-        self._well = self.dice.random() < 0.3  # programs end well
-        self._begin(self.dice.choice((0, 6, 10)))
+        self._acts += [act for act, weight in FAULTS.items() for _ in range(weight * self.rng.choice((0, 0, 1, 3)))]
+        self._smooth = self.rng.random() < 0.4  # batch systems and nodes do as they are told
+        self._well = self.rng.random() < 0.3  # programs end well
+        self._begin(self.rng.choice((0, 6, 10)))
 
     def _begin(self, rounds: int) -> None:
         """Some jobs are on their way before anything happens, perhaps in the queues of busy clusters."""
-        for cluster in self.grid.clusters.values() if self.dice.random() < 0.4 else ():
+        for cluster in self.grid.clusters.values() if self.rng.random() < 0.4 else ():
             cluster.enqueue(cluster.size)
         for _ in range(rounds):
             self.submit()
@@ -41,15 +41,15 @@ class Walk:
             self._pass(SECOND)
 
     def step(self, seed: int) -> None:
-        self.dice = Random(seed)
-        self.dice.choice(self._acts)(self)
+        self.rng = Random(seed)
+        self.rng.choice(self._acts)(self)
         self.grid.promises.of_world()
 
     # ---- time and messages
 
     def wait(self) -> None:
         spans = (MILLISECOND, SECOND, SECOND, 10 * SECOND, 10 * SECOND, 30 * SECOND, MINUTE, 5 * MINUTE, 11 * MINUTE)
-        self._pass(self.dice.choice(spans))
+        self._pass(self.rng.choice(spans))
 
     def wake(self) -> None:
         """koalad is woken when it asked to be."""
@@ -69,35 +69,35 @@ class Walk:
         if grid.stuck:
             grid.retry()
             return
-        count = self.dice.randint(0, len(grid.inbox))
+        count = self.rng.randint(0, len(grid.inbox))
         batch, grid.inbox = grid.inbox[:count], grid.inbox[count:]
         grid.drive(batch)
 
     def receive(self) -> None:
         for kcm in self.grid.kcms.values():
-            for _ in range(self.dice.randint(0, len(kcm.up))):
+            for _ in range(self.rng.randint(0, len(kcm.up))):
                 delivery = kcm.receive()
                 if delivery is not None:
                     self.grid.inbox.append(delivery)
 
     def handle(self) -> None:
         for kcm in self.grid.kcms.values():
-            for _ in range(self.dice.randint(0, len(kcm.down))):
-                kcm.handle(self.grid.now, self.dice, self._smooth)
+            for _ in range(self.rng.randint(0, len(kcm.down))):
+                kcm.handle(self.grid.now, self.rng, self._smooth)
 
     def look(self) -> None:
         for kcm in self.grid.kcms.values():
-            if self.dice.random() < 0.7:
-                kcm.look(self.grid.now, self.dice)
+            if self.rng.random() < 0.7:
+                kcm.look(self.grid.now, self.rng)
 
     def measure(self) -> None:
         for kcm in self.grid.kcms.values():
-            if self.dice.random() < 0.7:
+            if self.rng.random() < 0.7:
                 kcm.tell(kcm.cluster.measure(self.grid.now))
 
     def connect(self) -> None:
         for name in self.grid.clusters:
-            if name not in self.grid.kcms and not self.grid.stuck and self.dice.random() < 0.6:
+            if name not in self.grid.kcms and not self.grid.stuck and self.rng.random() < 0.6:
                 self.grid.connect(name)
 
     def flow(self) -> None:
@@ -108,8 +108,8 @@ class Walk:
         self.measure()
         for kcm in self.grid.kcms.values():
             while kcm.down:
-                kcm.handle(self.grid.now, self.dice, self._smooth)
-            kcm.look(self.grid.now, self.dice)
+                kcm.handle(self.grid.now, self.rng, self._smooth)
+            kcm.look(self.grid.now, self.rng)
             while kcm.up:
                 self.grid.inbox += [each for each in [kcm.receive()] if each is not None]
         if self.grid.stuck:
@@ -122,32 +122,32 @@ class Walk:
 
     def start_jobs(self) -> None:
         for cluster in self.grid.clusters.values():
-            cluster.start_jobs(self.dice)
+            cluster.start_jobs(self.rng)
 
     def work(self) -> None:
         for cluster in self.grid.clusters.values():
             for trace in list(cluster.ours()):
-                if self.dice.random() < 0.6:
-                    cluster.step(trace, self.grid.now, self.dice, self._smooth, self._well)
+                if self.rng.random() < 0.6:
+                    cluster.step(trace, self.grid.now, self.rng, self._smooth, self._well)
 
     def local_job(self) -> None:
         cluster = self._cluster()
         theirs = [job for job in cluster.queue if job.attempt is None and job.state == "running"]
-        if theirs and self.dice.random() < 0.6:
-            self.dice.choice(theirs).end("exited")
+        if theirs and self.rng.random() < 0.6:
+            self.rng.choice(theirs).end("exited")
         elif len(cluster.queue) < 8:
-            cluster.enqueue(self.dice.randint(1, cluster.size))
+            cluster.enqueue(self.rng.randint(1, cluster.size))
 
     def collect(self) -> None:
         for number, command in list(self.grid.collecting.items()):
             if all(cluster in self.grid.kcms for cluster, _ in command.sources):
-                self.grid.collect(number, self._well or self.dice.random() < 0.8)
+                self.grid.collect(number, self._well or self.rng.random() < 0.8)
 
     # ---- users
 
     def submit(self) -> None:
         if self.grid.engine.records.counters.next_job <= MOST_JOBS:
-            key = self.dice.choice(("", "", "", "a", "b"))
+            key = self.rng.choice(("", "", "", "a", "b"))
             self.grid.tell(JobSubmitted(request=self._request(), owner="me", key=self._unused(key)))
 
     def _unused(self, key: str) -> str:
@@ -156,34 +156,34 @@ class Walk:
         return "" if known is not None and self.grid.engine.job(known) is None else key
 
     def _request(self) -> Request:
-        dice = self.dice
-        components = [self._component(index) for index in range(dice.choice((1, 2, 2, 3)))]
+        rng = self.rng
+        components = [self._component(index) for index in range(rng.choice((1, 2, 2, 3)))]
         return Request(
             name="job",
             components=tuple(components),
-            priority=dice.choice((5, 10, 10, 10)),
-            when_busy=dice.choice((WhenBusy.WAIT, WhenBusy.WAIT, WhenBusy.QUEUE)),
-            retry_on=dice.choice(((RetryOn.LOST, RetryOn.KILLED), (), (RetryOn.LOST, RetryOn.KILLED, RetryOn.EXIT))),
-            communication=dice.random() < 0.7,
-            stage_out=dice.choice(((), (), ("result",))),
+            priority=rng.choice((5, 10, 10, 10)),
+            when_busy=rng.choice((WhenBusy.WAIT, WhenBusy.WAIT, WhenBusy.QUEUE)),
+            retry_on=rng.choice(((RetryOn.LOST, RetryOn.KILLED), (), (RetryOn.LOST, RetryOn.KILLED, RetryOn.EXIT))),
+            communication=rng.random() < 0.7,
+            stage_out=rng.choice(((), (), ("result",))),
         )
 
     def _component(self, index: int) -> ComponentRequest:
         return ComponentRequest(
-            processors=self.dice.choice((1, 1, 1, 2, 2, 2, 3, 3, 4, 6, 9)),
+            processors=self.rng.choice((1, 1, 1, 2, 2, 2, 3, 3, 4, 6, 9)),
             executable="./program",
-            cluster=self.dice.choice((None, None, *self.grid.clusters)),
-            walltime=Duration(self.dice.choice((5, 60)) * MINUTE),
-            optional=index > 0 and self.dice.random() < 0.3,
+            cluster=self.rng.choice((None, None, *self.grid.clusters)),
+            walltime=Duration(self.rng.choice((5, 60)) * MINUTE),
+            optional=index > 0 and self.rng.random() < 0.3,
         )
 
     def cancel(self) -> None:
         if (job := self._job()) is not None:
-            self.grid.tell(CancelRequested(job, self.dice.random() < 0.4))
+            self.grid.tell(CancelRequested(job, self.rng.random() < 0.4))
 
     def hold(self) -> None:
         if (job := self._job()) is not None:
-            self.grid.tell(self.dice.choice((HoldRequested, ReleaseRequested))(job))
+            self.grid.tell(self.rng.choice((HoldRequested, ReleaseRequested))(job))
 
     def release(self) -> None:
         self.grid.tell(*(ReleaseRequested(job) for job in self._held()))
@@ -195,7 +195,7 @@ class Walk:
 
     def cut(self) -> None:
         if self.grid.kcms:
-            self.grid.cut(self.dice.choice(list(self.grid.kcms)))
+            self.grid.cut(self.rng.choice(list(self.grid.kcms)))
 
     def repeat(self) -> None:
         for kcm in self.grid.kcms.values():
@@ -203,12 +203,12 @@ class Walk:
 
     def kill(self) -> None:
         if (trace := self._trace()) is not None:
-            trace[0].kill(trace[1], self.grid.now, self.dice.choice(ENDS))
+            trace[0].kill(trace[1], self.grid.now, self.rng.choice(ENDS))
 
     def hide(self) -> None:
         """The queue does not list it, though it is there."""
         if (trace := self._trace()) is not None and trace[1].batch is not None:
-            trace[1].batch.listed = self.dice.random() < 0.5
+            trace[1].batch.listed = self.rng.random() < 0.5
 
     def suspend(self) -> None:
         if (trace := self._trace()) is not None and trace[1].batch is not None:
@@ -216,25 +216,25 @@ class Walk:
 
     def fail_to_measure(self) -> None:
         for name, kcm in self.grid.kcms.items():
-            if self.dice.random() < 0.5:
+            if self.rng.random() < 0.5:
                 kcm.tell(MeasurementFailed(cluster=name, reason=SICK))
 
     def fill_disk(self) -> None:
         self.grid.full = not self.grid.full
 
     def kill_koalad(self) -> None:
-        self.grid.killed_in = self.dice.randint(1, 4)
+        self.grid.killed_in = self.rng.randint(1, 4)
 
     def _cluster(self) -> Cluster:
-        return self.dice.choice(list(self.grid.clusters.values()))
+        return self.rng.choice(list(self.grid.clusters.values()))
 
     def _trace(self) -> tuple[Cluster, Trace] | None:
         found = [(cluster, trace) for cluster in self.grid.clusters.values() for trace in cluster.ours()]
-        return self.dice.choice(found) if found else None
+        return self.rng.choice(found) if found else None
 
     def _job(self) -> JobId | None:
         jobs = list(self.grid.engine.records.jobs)
-        return self.dice.choice(jobs) if jobs else None
+        return self.rng.choice(jobs) if jobs else None
 
     # ---- the end
 
@@ -264,14 +264,14 @@ class Walk:
                 grid.connect(name)
         for cluster in grid.clusters.values():
             _mend(cluster)
-            cluster.start_jobs(self.dice)
+            cluster.start_jobs(self.rng)
             for trace in list(cluster.ours()):
-                cluster.step(trace, grid.now, self.dice, True, True)
+                cluster.step(trace, grid.now, self.rng, True, True)
         self.collect()
         self.release()
         self.flow()
         self.measure()
-        self._pass(self.dice.choice((MILLISECOND, SECOND, 10 * SECOND, 30 * SECOND)))
+        self._pass(self.rng.choice((MILLISECOND, SECOND, 10 * SECOND, 30 * SECOND)))
 
     def _at_rest(self) -> bool:
         grid = self.grid

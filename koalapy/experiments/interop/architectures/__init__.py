@@ -6,9 +6,9 @@ from koalapy.experiments.interop.architectures.centralised import central, cern
 from koalapy.experiments.interop.architectures.delegated import dmm
 from koalapy.experiments.interop.architectures.flocking import fcondor
 from koalapy.experiments.interop.architectures.independent import condor, sep_c
-from koalapy.experiments.interop.architectures.simulation import Stage
+from koalapy.experiments.interop.architectures.simulation import Simulation
 
-ARCHITECTURES: Mapping[str, Callable[[Stage], None]] = {
+ARCHITECTURES: Mapping[str, Callable[[Simulation], None]] = {
     "cern": cern,
     "condor": condor,
     "dmm": dmm,

@@ -2,12 +2,12 @@
 
 from collections import deque
 
-from koalapy.experiments.interop.architectures.simulation import Stage
+from koalapy.experiments.interop.architectures.simulation import Simulation
 from koalapy.experiments.interop.streams import GridJob
 from koalapy.experiments.interop.tally import Kind
 
 
-def cern(stage: Stage) -> None:
+def cern(simulation: Simulation) -> None:
     """Sites pull the oldest job whenever they have room for it: the one that has got room, else the emptiest."""
     queue: deque[GridJob] = deque()
 
@@ -17,33 +17,33 @@ def cern(stage: Stage) -> None:
 
     def pull() -> None:
         while queue:
-            stage.tally.messages[Kind.NEGOTIATE] += 1
-            cluster = max(stage.system.clusters, key=lambda name: stage.free[name])
+            simulation.tally.messages[Kind.NEGOTIATE] += 1
+            cluster = max(simulation.system.clusters, key=lambda name: simulation.free[name])
             if not start(cluster):
                 return
 
     def start(cluster: str) -> bool:
-        if queue[0].processors > stage.free[cluster]:
+        if queue[0].processors > simulation.free[cluster]:
             return False
         job = queue.popleft()
-        stage.free[cluster] -= job.processors
-        stage.start(job, cluster)
+        simulation.free[cluster] -= job.processors
+        simulation.start(job, cluster)
         return True
 
     def ended(_: GridJob, cluster: str) -> None:
         while queue:
-            stage.tally.messages[Kind.NEGOTIATE] += 1
+            simulation.tally.messages[Kind.NEGOTIATE] += 1
             if not start(cluster):
                 return
 
-    stage.arrived, stage.ended = arrived, ended
-    stage.run()
+    simulation.arrived, simulation.ended = arrived, ended
+    simulation.run()
 
 
-def central(stage: Stage) -> None:
+def central(simulation: Simulation) -> None:
     """The oldest job goes to the emptiest site that is believed to have room; releases are known with the next look."""
     queue: deque[GridJob] = deque()
-    believed = dict(stage.free)
+    believed = dict(simulation.free)
 
     def push() -> None:
         while queue:
@@ -52,19 +52,19 @@ def central(stage: Stage) -> None:
                 return
             job = queue.popleft()
             believed[cluster] -= job.processors
-            stage.free[cluster] -= job.processors
-            stage.tally.messages[Kind.NEGOTIATE] += 1
-            stage.start(job, cluster)
+            simulation.free[cluster] -= job.processors
+            simulation.tally.messages[Kind.NEGOTIATE] += 1
+            simulation.start(job, cluster)
 
     def look() -> None:
-        stage.tally.messages[Kind.NOTIFY] += len(believed)
-        believed.update(stage.free)
+        simulation.tally.messages[Kind.NOTIFY] += len(believed)
+        believed.update(simulation.free)
         push()
 
     def arrived(job: GridJob) -> None:
         queue.append(job)
         push()
 
-    stage.arrived = arrived
-    stage.each(stage.options.monitoring_interval, look)
-    stage.run()
+    simulation.arrived = arrived
+    simulation.each(simulation.options.monitoring_interval, look)
+    simulation.run()

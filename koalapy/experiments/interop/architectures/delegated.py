@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from koalapy.experiments.interop.architectures.simulation import Stage
+from koalapy.experiments.interop.architectures.simulation import Simulation
 from koalapy.experiments.interop.streams import GridJob
 from koalapy.experiments.interop.tally import Kind
 from koalapy.model.units import Duration, Instant
@@ -33,32 +33,32 @@ _ARRIVES_AS: Mapping[type, Callable[..., messages.Event]] = {
 }
 
 
-def dmm(stage: Stage) -> None:
-    _Sites(stage).run()
+def dmm(simulation: Simulation) -> None:
+    _Sites(simulation).run()
 
 
 class _Sites:
     """Job managers, and the links between the site managers."""
 
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
-        self._managers = {name: self._manager(name) for name in stage.system.parents}
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+        self._managers = {name: self._manager(name) for name in simulation.system.parents}
         self._due: dict[str, Instant | None] = dict.fromkeys(self._managers)
         self._jobs: dict[messages.RequestId, GridJob] = {}
         self._messages: list[tuple[str, messages.Event]] = []
 
     def run(self) -> None:
-        self._stage.arrived, self._stage.ended = self._submit, self._release
+        self._simulation.arrived, self._simulation.ended = self._submit, self._release
         for name in self._managers:
             self._tell(name)
-        self._stage.run()
+        self._simulation.run()
 
     def _manager(self, name: str) -> SiteManager:
-        stage, options = self._stage, self._stage.options
+        simulation, options = self._simulation, self._simulation.options
         settings = SiteSettings(
             name=name,
-            processors=stage.system.processors[name],
-            neighbours=stage.system.neighbours(name),
+            processors=simulation.system.processors[name],
+            neighbours=simulation.system.neighbours(name),
             threshold=options.threshold,
             delegation_interval=options.delegation_interval,
             matchmaking_interval=options.matchmaking_interval,
@@ -66,13 +66,13 @@ class _Sites:
             max_passes=options.max_passes,
             reports=options.reports,
         )
-        offset = Duration(stage.dice.randrange(options.matchmaking_interval))
+        offset = Duration(simulation.rng.randrange(options.matchmaking_interval))
         return SiteManager(settings, DELEGATION[options.delegation], TARGETS[options.targets], offset)
 
     def _submit(self, job: GridJob) -> None:
         identity = messages.RequestId(job.home, job.number)
         self._jobs[identity] = job
-        request = messages.ResourceRequest(identity, job.user, job.processors, self._stage.options.dttl)
+        request = messages.ResourceRequest(identity, job.user, job.processors, self._simulation.options.dttl)
         self._tell(job.home, messages.RequestSubmitted(request))
 
     def _release(self, job: GridJob, _: str) -> None:
@@ -90,28 +90,28 @@ class _Sites:
 
     def _handle(self, site: str, events: tuple[messages.Event, ...]) -> None:
         manager = self._managers[site]
-        for command in manager.handle(self._stage.now, events):
+        for command in manager.handle(self._simulation.now, events):
             if isinstance(command, messages.GrantLease):
                 self._start(command.lease)
             else:
                 kind = Kind.REPORT if isinstance(command, messages.ReportFree) else Kind.DMM
-                self._stage.tally.messages[kind] += 1
+                self._simulation.tally.messages[kind] += 1
                 made: Any = _ARRIVES_AS[type(command)](site, *command[1:])
                 self._messages.append((command.to, made))
         due = manager.next_wakeup()
         if due is not None and due != self._due[site]:
-            self._stage.at(due, lambda: self._wake(site, due))
+            self._simulation.at(due, lambda: self._wake(site, due))
         self._due[site] = due
 
     def _wake(self, site: str, due: Instant) -> None:
         if self._due[site] == due:
             self._due[site] = None
-            self._stage.tally.messages[Kind.NEGOTIATE] += 2 * self._managers[site].waiting
+            self._simulation.tally.messages[Kind.NEGOTIATE] += 2 * self._managers[site].waiting
             self._tell(site)
 
     def _start(self, lease: messages.Lease) -> None:
-        stage, job = self._stage, self._jobs[lease.id]
-        stage.free[lease.source] -= job.processors
-        least, most = stage.options.binding
-        bind = Duration(stage.dice.randint(least, most) if lease.length else 0)
-        stage.start(job, lease.source, lease.length, bind)
+        simulation, job = self._simulation, self._jobs[lease.id]
+        simulation.free[lease.source] -= job.processors
+        least, most = simulation.options.binding
+        bind = Duration(simulation.rng.randint(least, most) if lease.length else 0)
+        simulation.start(job, lease.source, lease.length, bind)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from koalapy.experiments.interop.architectures.simulation import Stage
+from koalapy.experiments.interop.architectures.simulation import Simulation
 from koalapy.experiments.interop.streams import GridJob
 from koalapy.experiments.interop.tally import Kind
 from koalapy.model.units import Duration, Instant
@@ -30,12 +30,12 @@ class _JobManager:
 _ONE_BY_LN2 = 1.4426950408889634
 
 
-def fcondor(stage: Stage) -> None:
+def fcondor(simulation: Simulation) -> None:
     """At each cycle the users at a cluster are served by increasing past usage, and each gets all that fits.
 
     Jobs that do not fit are passed by those that do. Any job manager may go to any cluster (section 5.4).
     """
-    clusters, half_life = stage.system.clusters, stage.options.half_life
+    clusters, half_life = simulation.system.clusters, simulation.options.half_life
     managers: dict[str, _JobManager] = {}
     at_cluster: list[dict[str, _JobManager]] = [{} for _ in clusters]  # those that have idle jobs, by user
     places = {cluster: index for index, cluster in enumerate(clusters)}
@@ -44,7 +44,7 @@ def fcondor(stage: Stage) -> None:
         return (manager.home + manager.visits) % len(clusters)
 
     def owner(job: GridJob) -> str:
-        return job.user if stage.options.job_managers == "user" else job.home
+        return job.user if simulation.options.job_managers == "user" else job.home
 
     def arrived(job: GridJob) -> None:
         user = owner(job)
@@ -56,34 +56,34 @@ def fcondor(stage: Stage) -> None:
 
     def ended(job: GridJob, _: str) -> None:
         manager = managers[owner(job)]
-        manager.count(stage.now, half_life)
+        manager.count(simulation.now, half_life)
         manager.running -= job.processors
 
     def match(index: int) -> None:
         for manager in at_cluster[index].values():
-            manager.count(stage.now, half_life)
+            manager.count(simulation.now, half_life)
         for manager in sorted(at_cluster[index].values(), key=lambda each: (each.usage, each.user)):
             del at_cluster[index][manager.user]
-            _serve(stage, manager, clusters[index])
+            _serve(simulation, manager, clusters[index])
             manager.visits = manager.visits + 1 if manager.idle else 0
             if manager.idle:
-                stage.tally.messages[Kind.NOTIFY] += 1
+                simulation.tally.messages[Kind.NOTIFY] += 1
                 at_cluster[place(manager)][manager.user] = manager
 
-    stage.arrived, stage.ended = arrived, ended
+    simulation.arrived, simulation.ended = arrived, ended
     for index in range(len(clusters)):
-        stage.each(stage.options.matchmaking_interval, lambda index=index: match(index))  # type: ignore[misc]
-    stage.run()
+        simulation.each(simulation.options.matchmaking_interval, lambda index=index: match(index))  # type: ignore[misc]
+    simulation.run()
 
 
-def _serve(stage: Stage, manager: _JobManager, cluster: str) -> None:
-    stage.tally.messages[Kind.NEGOTIATE] += 2 * len(manager.idle)
+def _serve(simulation: Simulation, manager: _JobManager, cluster: str) -> None:
+    simulation.tally.messages[Kind.NEGOTIATE] += 2 * len(manager.idle)
     left = []
     for job in manager.idle:
-        if job.processors <= stage.free[cluster]:
-            stage.free[cluster] -= job.processors
+        if job.processors <= simulation.free[cluster]:
+            simulation.free[cluster] -= job.processors
             manager.running += job.processors
-            stage.start(job, cluster)
+            simulation.start(job, cluster)
         else:
             left.append(job)
     manager.idle = left

@@ -2,47 +2,47 @@
 
 from collections import deque
 
-from koalapy.experiments.interop.architectures.simulation import Stage
+from koalapy.experiments.interop.architectures.simulation import Simulation
 from koalapy.experiments.interop.streams import GridJob
 from koalapy.experiments.interop.tally import Kind
 
 Queues = dict[str, deque[GridJob]]
 
 
-def condor(stage: Stage) -> None:
+def condor(simulation: Simulation) -> None:
     """At each matchmaking cycle jobs are considered in the order of arrival; nobody is passed (assumption 3)."""
-    queues = _queues(stage)
-    stage.arrived = lambda job: queues[job.home].append(job)
+    queues = _queues(simulation)
+    simulation.arrived = lambda job: queues[job.home].append(job)
 
     def match(cluster: str) -> None:
-        stage.tally.messages[Kind.NEGOTIATE] += 2 * len(queues[cluster])
-        _start_first(stage, queues[cluster], cluster)
+        simulation.tally.messages[Kind.NEGOTIATE] += 2 * len(queues[cluster])
+        _start_first(simulation, queues[cluster], cluster)
 
-    for cluster in stage.system.clusters:
-        stage.each(stage.options.matchmaking_interval, lambda cluster=cluster: match(cluster))  # type: ignore[misc]
-    stage.run()
+    for cluster in simulation.system.clusters:
+        simulation.each(simulation.options.matchmaking_interval, lambda cluster=cluster: match(cluster))  # type: ignore[misc]
+    simulation.run()
 
 
-def sep_c(stage: Stage) -> None:
+def sep_c(simulation: Simulation) -> None:
     """Jobs are pushed to their own cluster, which starts them first come, first served, as soon as they fit."""
-    queues = _queues(stage)
+    queues = _queues(simulation)
 
     def arrived(job: GridJob) -> None:
-        stage.tally.messages[Kind.NEGOTIATE] += 1
+        simulation.tally.messages[Kind.NEGOTIATE] += 1
         queues[job.home].append(job)
-        _start_first(stage, queues[job.home], job.home)
+        _start_first(simulation, queues[job.home], job.home)
 
-    stage.arrived = arrived
-    stage.ended = lambda job, cluster: _start_first(stage, queues[cluster], cluster)
-    stage.run()
-
-
-def _queues(stage: Stage) -> Queues:
-    return {cluster: deque() for cluster in stage.system.clusters}
+    simulation.arrived = arrived
+    simulation.ended = lambda job, cluster: _start_first(simulation, queues[cluster], cluster)
+    simulation.run()
 
 
-def _start_first(stage: Stage, queue: deque[GridJob], cluster: str) -> None:
-    while queue and queue[0].processors <= stage.free[cluster]:
+def _queues(simulation: Simulation) -> Queues:
+    return {cluster: deque() for cluster in simulation.system.clusters}
+
+
+def _start_first(simulation: Simulation, queue: deque[GridJob], cluster: str) -> None:
+    while queue and queue[0].processors <= simulation.free[cluster]:
         job = queue.popleft()
-        stage.free[cluster] -= job.processors
-        stage.start(job, cluster)
+        simulation.free[cluster] -= job.processors
+        simulation.start(job, cluster)

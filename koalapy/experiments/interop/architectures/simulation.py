@@ -38,7 +38,7 @@ class Options:
     series: Duration | None = None
 
 
-class Stage:
+class Simulation:
     """An architecture sets `arrived` and `ended`, calls `start` and `at`, and then `run`s.
 
     What happens at one instant happens in this order: arrivals, ends, calls; each in the order of their entering.
@@ -48,7 +48,7 @@ class Stage:
     def __init__(self, system: System, jobs: Sequence[GridJob], options: Options, seed: int) -> None:
         self.system, self.jobs, self.options = system, jobs, options
         self.free = {name: system.processors[name] for name in system.clusters}
-        self.dice = Random(seed)
+        self.rng = Random(seed)
         self.now = Instant(0)
         self.arrived: Callable[[GridJob], None] = lambda job: None
         self.ended: Callable[[GridJob, str], None] = lambda job, cluster: None
@@ -81,7 +81,7 @@ class Stage:
             if self._busy:
                 self.at(Instant(self.now + interval), again)
 
-        self.at(Instant(self.dice.randrange(interval)), again)
+        self.at(Instant(self.rng.randrange(interval)), again)
 
     def run(self) -> None:
         self._busy = len(self.jobs)

@@ -7,7 +7,7 @@ from koalapy.chaos.violation import Promise, promise
 from koalapy.model.identity import InstanceId, JobId, is_tag, tag_of
 from koalapy.model.job import Component, Job
 from koalapy.model.states import ComponentState, JobState
-from koalapy.world.program_log import Ledger, Run
+from koalapy.world.program_log import ProgramLog, Run
 from koalapy.world.world import World
 
 
@@ -20,19 +20,19 @@ def of_records(committed: Committed) -> None:
     promise(not left, Promise.AGREE, "never confirmed:", *left)
 
 
-def of_programs(jobs: Iterable[Job], instance: InstanceId, ledger: Ledger) -> None:
+def of_programs(jobs: Iterable[Job], instance: InstanceId, program_log: ProgramLog) -> None:
     """What the records say of every last attempt is what its program says."""
     for job in jobs:
         for component in job.components:
-            _agree(job, component, ledger.runs(tag_of(instance, job.attempt_of(component))))
+            _agree(job, component, program_log.runs(tag_of(instance, job.attempt_of(component))))
 
 
 def _agree(job: Job, component: Component, runs: Sequence[Run]) -> None:
     attempt, done = job.attempt_of(component), component.state is ComponentState.DONE
     statuses = [status for run in runs for status in run.statuses]
     promise(not any(run.running for run in runs), Promise.NOTHING_LEFT, "the program of", attempt, "runs on")
-    told = component.started_at is not None
-    promise(runs or not told, Promise.AGREE, attempt, "is said to have started, but did not")
+    seen = component.started_at is not None
+    promise(runs or not seen, Promise.AGREE, attempt, "is said to have started, but did not")
     well = len(runs) == 1 and not any(statuses)
     promise(not done or well, Promise.AGREE, attempt, "is said to have ended well, not with", *statuses)
     if job.state is JobState.DONE and not component.request.optional:

@@ -5,19 +5,19 @@ from koalapy_adapters.batch.protocol import QUEUED, RUNNING
 from koalapy.chaos.violation import Promise, promise
 from koalapy.model.identity import FIRST_LAUNCHER, InstanceId, Tag, attempt_of, is_tag
 from koalapy.model.units import MINUTE, Duration, Instant
-from koalapy.world.cluster.batch_job import Job
+from koalapy.world.cluster.batch_job import SimBatchJob
 from koalapy.world.cluster.cluster import SimCluster
 from koalapy.world.world import World
 
 PATIENCE = Duration(2 * MINUTE)  # to connect again, a look of the KCM, programs' grace, the batch system's own time
 
 
-class Neighbours:
+class LocalUsers:
     """`look` again and again, while nothing is wrong with the world."""
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._seen: dict[Job, Instant] = {}  # since when a local job waits, and a Launcher runs
+        self._seen: dict[SimBatchJob, Instant] = {}  # since when a local job waits, and a Launcher runs
 
     def look(self) -> None:
         now, seen = self._world.agenda.now, self._seen
@@ -33,17 +33,17 @@ class Neighbours:
                     not kept, Promise.GIVEN_BACK, job.name, "waits on", cluster.name, "for", held, "that sweeps hold"
                 )
 
-    def _lasts(self, job: Job) -> bool:
+    def _lasts(self, job: SimBatchJob) -> bool:
         return self._world.agenda.now - self._seen[job] > PATIENCE
 
 
-def _waiting(cluster: SimCluster) -> list[Job]:
+def _waiting(cluster: SimCluster) -> list[SimBatchJob]:
     """Other users' jobs. A Launcher of another store gives way to everybody, so that nobody does to it."""
     queued = [job for job in cluster.batch.listed() if job.state == QUEUED and not job.stuck]
     return [job for job in queued if not cluster.is_ours(job) and _launcher_of(job.name) is None]
 
 
-def _launchers(world: World, cluster: SimCluster) -> list[Job]:
+def _launchers(world: World, cluster: SimCluster) -> list[SimBatchJob]:
     running = [job for job in cluster.batch.listed() if job.state == RUNNING]
     return [job for job in running if _launcher_of(job.name) == world.instance]
 

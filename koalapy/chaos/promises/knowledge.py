@@ -9,7 +9,7 @@ from koalapy.model.units import Instant
 
 
 @dataclass(slots=True)
-class Told:
+class KnownCluster:
     """One cluster as koalad was told of it. `answers`: its newest news is a measurement, `state`.
 
     `met`: it was connected, or seen to be out of reach, since koalad started.
@@ -26,36 +26,36 @@ class Told:
         return self.answers and self.state is not None and now - self.state.measured_at <= self.settings.max_age
 
 
-class Heard:
+class ClusterKnowledge:
     """`take` every batch of events that koalad's engine is handed; `forget` them where koalad starts anew."""
 
     def __init__(self, clusters: Sequence[ClusterSettings]) -> None:
         self._settings = clusters
-        self.clusters: dict[str, Told] = {}
+        self.clusters: dict[str, KnownCluster] = {}
         self.forget()
 
     def forget(self) -> None:
-        self.clusters = {each.name: Told(each) for each in self._settings}
+        self.clusters = {each.name: KnownCluster(each) for each in self._settings}
 
     def take(self, events: Iterable[Event]) -> None:
         for event in events:
             if isinstance(event, ClusterMeasured):
                 self._measured(self.clusters[event.cluster], event.state)
             elif isinstance(event, ClusterConnected):
-                told = self.clusters[event.cluster]
-                told.connected, told.met, told.answers, told.state = True, True, False, None
+                seen = self.clusters[event.cluster]
+                seen.connected, seen.met, seen.answers, seen.state = True, True, False, None
             elif isinstance(event, ClusterLost):
-                told = self.clusters[event.cluster]
-                told.connected, told.met, told.answers = False, True, False
+                seen = self.clusters[event.cluster]
+                seen.connected, seen.met, seen.answers = False, True, False
             elif isinstance(event, MeasurementFailed):
                 self.clusters[event.cluster].answers = False
 
-    def usable(self, now: Instant) -> dict[str, Told]:
+    def usable(self, now: Instant) -> dict[str, KnownCluster]:
         """The clusters that claims may be on."""
-        return {name: told for name, told in self.clusters.items() if told.usable(now)}
+        return {name: seen for name, seen in self.clusters.items() if seen.usable(now)}
 
     @staticmethod
-    def _measured(told: Told, state: ClusterState) -> None:
+    def _measured(seen: KnownCluster, state: ClusterState) -> None:
         """One that is older than the last is left aside."""
-        if told.state is None or state.measured_at >= told.state.measured_at:
-            told.answers, told.state = True, state
+        if seen.state is None or state.measured_at >= seen.state.measured_at:
+            seen.answers, seen.state = True, state
