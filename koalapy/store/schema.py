@@ -12,7 +12,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-SCHEMA_VERSION = "0008"  # the last migration's; versions are ordered as texts
+SCHEMA_VERSION = "0001"  # the last migration's; versions are ordered as texts
 FORMAT = "koalapy.store"
 
 metadata = MetaData()
@@ -89,8 +89,8 @@ results = Table(
     Column("component", Integer, nullable=False),
     Column("number", Integer, nullable=False),
     Column("results", Text, nullable=False),  # of as many parameters as the attempt told together
-    Column("lowest", BigInteger, nullable=False, server_default="0"),  # of those parameters' numbers, or below it
-    Column("highest", BigInteger, nullable=False, server_default=str((1 << 63) - 1)),
+    Column("lowest", BigInteger, nullable=False),  # of those parameters' numbers
+    Column("highest", BigInteger, nullable=False),
     Index("results_of_sweep", "sweep", "sequence"),
     Index("results_of_parameter", "sweep", "highest", "lowest"),
 )

@@ -4,11 +4,9 @@ import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
@@ -18,12 +16,10 @@ from sqlalchemy.exc import OperationalError
 
 import koalapy
 from koalapy.model.change import Change
-from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, JobId
+from koalapy.model.identity import JobId
 from koalapy.model.job import Component, History, Job
-from koalapy.model.learned import Learned, Past
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import JobState
-from koalapy.model.sweep import ParameterResult, ResultBatch
 from koalapy.model.units import Instant
 from koalapy.store import schema, upgrade
 from koalapy.store.errors import StoreUnreadable
@@ -41,7 +37,6 @@ JOB = Job(
     submitted_at=Instant(5),
     components=(Component(index=0, request=WISH),),
 )
-LEARNED = Learned((Past("vu", 85),))
 LINE = History(job=JOB.id, at=Instant(5), kind="job_submitted")
 
 NEXT = """
@@ -159,39 +154,6 @@ def test_an_older_store_is_migrated_when_it_is_opened(old: Path, newer: Path, mo
     store.close()
     with writing(old / FILE_NAME) as connection:
         assert connection.exec_driver_sql("SELECT colour FROM jobs").all() == [("red",)]
-
-
-def test_the_former_version_can_have_the_store_back(old: Path) -> None:
-    """It learns anew; jobs and their stories are as they were."""
-    store = open_store("sqlite", old)
-    store.commit(Change(learned=LEARNED))
-    store.close()
-    config = Config()
-    config.set_main_option("script_location", str(MIGRATIONS))
-    with writing(old / FILE_NAME) as connection:
-        config.attributes["connection"] = connection
-        command.downgrade(config, "0003")
-        assert "learned" not in inspect(connection).get_table_names()
-    store = open_store("sqlite", old)
-    assert (store.jobs(), store.history(JOB.id), store.load().learned) == ([JOB], [LINE], Learned())
-    store.close()
-
-
-def test_results_of_an_older_store_are_found_one_by_one(old: Path) -> None:
-    rows = tuple(ParameterResult(number, 0, "exited", "node1", 0, 5, 6, 0, 0, 0, 0) for number in (3, 1, 2))
-    batch = ResultBatch(JOB.id, "vu", AttemptId(FIRST_LAUNCHER, 0, 1), rows)
-    store = open_store("sqlite", old)
-    store.commit(Change(results=(batch, replace(batch, results=(rows[0]._replace(number=4),)))))
-    store.close()
-    config = Config()
-    config.set_main_option("script_location", str(MIGRATIONS))
-    with writing(old / FILE_NAME) as connection:
-        config.attributes["connection"] = connection
-        command.downgrade(config, "0004")
-    store = open_store("sqlite", old)
-    assert store.result(JOB.id, 1) == replace(batch, results=rows[1:2])
-    assert store.result(JOB.id, 5) is None
-    store.close()
 
 
 def test_a_migration_that_fails_leaves_the_store_as_it_was(old: Path, tmp_path: Path) -> None:

@@ -16,14 +16,6 @@ def store_of(koala: Any) -> Path:
     return Path(koala.root / "state" / "koala" / "live" / "store.sqlite")
 
 
-AS_OF_THE_FIRST = """
-    DROP TABLE results; DROP TABLE learned; DROP INDEX jobs_sweep; ALTER TABLE jobs DROP COLUMN sweep;
-    ALTER TABLE meta DROP COLUMN commits;
-    DROP TABLE usage; DROP TABLE usage_days; DROP TABLE maintenance; DROP INDEX jobs_finished;
-    UPDATE alembic_version SET version_num = '0001';
-"""
-
-
 def change(file: Path, script: str) -> None:
     connection = sqlite3.connect(file)
     with connection:
@@ -89,21 +81,6 @@ def test_a_database_that_is_moved_away_stops_new_work_until_it_is_back(
     fresh.until(lambda: fresh("status", "--json").document["state"] == "ready")
     assert fresh.end(fresh.submit(shell("true")))["state"] == "done"
     assert fresh.ids() == [1, 2]
-
-
-def test_a_store_of_an_older_koalapy_is_brought_along(fresh: Any, shell: Callable[..., Document]) -> None:
-    fresh("up")
-    first = fresh.submit(shell("true"))
-    assert fresh.end(first)["state"] == "done"
-    assert fresh("down").status == 0
-    change(store_of(fresh), AS_OF_THE_FIRST)
-    assert fresh("up").status == 0
-    assert fresh.job(first)["state"] == "done"
-    assert fresh.end(fresh.submit(shell("true")))["state"] == "done"
-    assert fresh("down").status == 0
-    connection = sqlite3.connect(store_of(fresh))
-    assert connection.execute("SELECT version_num FROM alembic_version").fetchall() == [(schema.SCHEMA_VERSION,)]
-    connection.close()
 
 
 def test_a_store_of_a_newer_koalapy_is_refused_and_kept(fresh: Any, shell: Callable[..., Document]) -> None:

@@ -1,4 +1,4 @@
-"""The first tables: jobs, debts, outbox, history, counters, and the facts about the store."""
+"""The first tables: jobs and what belongs to them, the outbox, usage, and what koalad knows of itself."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,12 +8,13 @@ down_revision: str | None = None
 
 
 def upgrade() -> None:
-    _facts()
-    _records()
-    _story()
+    _create_state()
+    _create_jobs()
+    _create_what_jobs_leave()
+    _create_usage()
 
 
-def _facts() -> None:
+def _create_state() -> None:
     op.create_table(
         "meta",
         sa.Column("instance", sa.Text, primary_key=True),
@@ -21,15 +22,30 @@ def _facts() -> None:
         sa.Column("epoch", sa.BigInteger, nullable=False),
         sa.Column("last_number", sa.BigInteger, nullable=False),
         sa.Column("written_by", sa.Text, nullable=False),
+        sa.Column("commits", sa.BigInteger, nullable=False, server_default="0"),
     )
     op.create_table(
         "counters",
         sa.Column("name", sa.Text, primary_key=True),
         sa.Column("value", sa.BigInteger, nullable=False),
     )
+    op.create_table(
+        "learned",
+        sa.Column("name", sa.Text, primary_key=True),
+        sa.Column("record", sa.Text, nullable=False),
+    )
+    op.create_table(
+        "maintenance",
+        sa.Column("name", sa.Text, primary_key=True),
+        sa.Column("task", sa.Text, nullable=False),
+        sa.Column("began", sa.BigInteger, nullable=False),
+        sa.Column("ended", sa.BigInteger),
+        sa.Column("well", sa.Integer, nullable=False),
+        sa.Column("message", sa.Text, nullable=False),
+    )
 
 
-def _records() -> None:
+def _create_jobs() -> None:
     op.create_table(
         "jobs",
         sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
@@ -40,9 +56,12 @@ def _records() -> None:
         sa.Column("submitted_at", sa.BigInteger, nullable=False),
         sa.Column("finished_at", sa.BigInteger),
         sa.Column("record", sa.Text, nullable=False),
+        sa.Column("sweep", sa.Integer),
         sa.UniqueConstraint("owner", "key", name="jobs_owner_key"),
     )
     op.create_index("jobs_state", "jobs", ["state"])
+    op.create_index("jobs_sweep", "jobs", ["sweep"])
+    op.create_index("jobs_finished", "jobs", ["finished_at"])
     op.create_table(
         "debts",
         sa.Column("job", sa.Integer, primary_key=True, autoincrement=False),
@@ -51,9 +70,6 @@ def _records() -> None:
         sa.Column("cluster", sa.Text, nullable=False),
         sa.Column("record", sa.Text, nullable=False),
     )
-
-
-def _story() -> None:
     op.create_table(
         "outbox",
         sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
@@ -61,12 +77,68 @@ def _story() -> None:
         sa.Column("kind", sa.Text, nullable=False),
         sa.Column("command", sa.Text, nullable=False),
     )
+
+
+def _create_what_jobs_leave() -> None:
     op.create_table(
         "history",
-        sa.Column("sequence", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True),
+        sa.Column("sequence", _count(), primary_key=True),
         sa.Column("job", sa.Integer, sa.ForeignKey("jobs.id", ondelete="CASCADE", name="history_job"), nullable=False),
         sa.Column("at", sa.BigInteger, nullable=False),
         sa.Column("kind", sa.Text, nullable=False),
         sa.Column("details", sa.Text, nullable=False),
     )
     op.create_index("history_of_job", "history", ["job", "sequence"])
+    sweep = sa.ForeignKey("jobs.id", ondelete="CASCADE", name="results_sweep")
+    op.create_table(
+        "results",
+        sa.Column("sequence", _count(), primary_key=True),
+        sa.Column("sweep", sa.Integer, sweep, nullable=False),
+        sa.Column("cluster", sa.Text, nullable=False),
+        sa.Column("job", sa.Integer, nullable=False),
+        sa.Column("component", sa.Integer, nullable=False),
+        sa.Column("number", sa.Integer, nullable=False),
+        sa.Column("results", sa.Text, nullable=False),
+        sa.Column("lowest", sa.BigInteger, nullable=False),
+        sa.Column("highest", sa.BigInteger, nullable=False),
+    )
+    op.create_index("results_of_sweep", "results", ["sweep", "sequence"])
+    op.create_index("results_of_parameter", "results", ["sweep", "highest", "lowest"])
+
+
+def _create_usage() -> None:
+    op.create_table(
+        "usage",
+        sa.Column("job", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("component", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("owner", sa.Text, nullable=False),
+        sa.Column("charged", sa.Integer, nullable=False),
+        sa.Column("name", sa.Text, nullable=False),
+        sa.Column("cluster", sa.Text, nullable=False),
+        sa.Column("processors", sa.Integer, nullable=False),
+        sa.Column("kind", sa.Text, nullable=False),
+        sa.Column("started_at", sa.BigInteger, nullable=False),
+        sa.Column("released_at", sa.BigInteger, nullable=False),
+        sa.Column("ended_at", sa.BigInteger, nullable=False),
+        sa.Column("batch_id", sa.Text, nullable=False),
+        sa.Column("accounted", sa.Integer, nullable=False),
+    )
+    op.create_index("usage_ended", "usage", ["ended_at"])
+    op.create_table(
+        "usage_days",
+        sa.Column("day", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("owner", sa.Text, primary_key=True),
+        sa.Column("cluster", sa.Text, primary_key=True),
+        sa.Column("held", sa.BigInteger, nullable=False),
+        sa.Column("run", sa.BigInteger, nullable=False),
+        sa.Column("lost", sa.BigInteger, nullable=False),
+        sa.Column("scavenged", sa.BigInteger, nullable=False),
+        sa.Column("estimated", sa.BigInteger, nullable=False),
+        sa.Column("attempts", sa.BigInteger, nullable=False),
+    )
+
+
+def _count() -> sa.types.TypeEngine[int]:
+    """A type that counts by itself: on SQLite only an INTEGER does."""
+    return sa.BigInteger().with_variant(sa.Integer, "sqlite")
