@@ -21,7 +21,7 @@ def update_component(core: Core, now: Instant, job: Job, component: Component, c
     different = {name: value for name, value in changes.items() if getattr(component, name) != value}
     if not different:
         return job
-    job = core.records.put(job.with_component(component.index, **different))
+    job = core.records.put(job.change_component(component.index, **different))
     state = different.get("state")
     component, before = job.components[component.index], component
     if before.allocated_at is None and component.allocated_at is not None:
@@ -49,13 +49,13 @@ def attempt_ended(
     core: Core, now: Instant, job: Job, component: Component, changes: dict[str, Any], reason: Reason | None
 ) -> None:
     """An attempt is over: `reason` None means that its program ended well."""
-    released = component.state.facts.released
+    released = component.is_released
     state = _S.FAILED if reason else _S.DONE
     if job.state is JobState.STOPPING and reason is not None and reason.code in ("cancelled", "revoked", "killed"):
         state, reason = _S.CANCELLED, None  # as it was told to
     job = account_held(job, changes["ended_at"], component)
     changes = changes | {"state": state, "reason": reason}
-    job = with_started_at(job.with_component(component.index, **changes))
+    job = with_started_at(job.change_component(component.index, **changes))
     component = job.components[component.index]
     core.records.note_component(
         now, job, component, "component_ended",

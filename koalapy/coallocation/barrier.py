@@ -82,7 +82,7 @@ def _go_without(core: Core, now: Instant, job: Job, late: list[Component]) -> No
     for component in late:
         job = cancel_attempt(core, job, component)
         reason = _too_late("left_out", [component], Duration(now - (job.claimed_at or now)))
-        job = job.with_component(component.index, state=ComponentState.CANCELLED, reason=reason)
+        job = job.change_component(component.index, state=ComponentState.CANCELLED, reason=reason)
         core.records.note_component(now, job, component, "component_left_out", code=reason.code, message=str(reason))
     core.records.put(job)
 

@@ -49,14 +49,14 @@ def _running(now: Instant, component: Component, event: BatchStatusSeen) -> dict
 
 
 def _suspended(now: Instant, component: Component, event: BatchStatusSeen) -> dict[str, Any]:
-    return {"state": _S.SUSPENDED} if component.state.facts.released else {}
+    return {"state": _S.SUSPENDED} if component.is_released else {}
 
 
 def _missing(now: Instant, component: Component, event: BatchStatusSeen) -> dict[str, Any]:
     """Forgotten is not finished: unknown until a record, the accounting or `orphan_timeout` says more."""
     silent_since = event.silent_since or component.silent_since or now
     changes: dict[str, Any] = {"unknown_since": component.unknown_since or now, "silent_since": silent_since}
-    return changes | ({"state": _S.UNKNOWN} if component.state.facts.released else {})
+    return changes | ({"state": _S.UNKNOWN} if component.is_released else {})
 
 
 def _nothing(now: Instant, component: Component, event: BatchStatusSeen) -> dict[str, Any]:

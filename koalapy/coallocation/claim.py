@@ -122,7 +122,7 @@ def on_submitted(core: Core, now: Instant, event: AttemptSubmitted) -> None:
     changes: dict[str, object] = {"batch_id": event.batch_id}
     if component.state is ComponentState.SUBMITTING:
         changes |= {"state": ComponentState.QUEUED, "queued_at": now}
-    core.records.put(job.with_component(component.index, **changes))
+    core.records.put(job.change_component(component.index, **changes))
     core.records.note_component(now, job, component, "component_submitted", batch_id=event.batch_id)
 
 
@@ -133,11 +133,8 @@ def on_submission_failed(core: Core, now: Instant, event: SubmissionFailed) -> N
     if found is None or found[1].cleaned_up or found[1].cancelling:
         return  # one that is being ended is gone when its cluster says so
     job, component = found
-    job = core.records.put(
-        job.with_component(
-            component.index, state=ComponentState.FAILED, cleaned_up=True, reason=event.reason, ended_at=now
-        )
-    )
+    component = component.replace(state=ComponentState.FAILED, reason=event.reason, ended_at=now).clean_up(now)
+    job = core.records.put(job.with_component(component))
     core.records.note_component(now, job, component, "submission_failed", **reason_details(event.reason))
     give_up(core, now, job, job.components[component.index], event.reason)
 
@@ -157,7 +154,7 @@ def give_up(core: Core, now: Instant, job: Job, component: Component, reason: Re
         return None
     if component.request.optional:
         job = cancel_attempt(core, job, component)
-        core.records.put(job.with_component(component.index, state=ComponentState.CANCELLED, reason=reason))
+        core.records.put(job.change_component(component.index, state=ComponentState.CANCELLED, reason=reason))
         return core.records.note_component(now, job, component, "component_left_out", **reason_details(reason))
     named = component.request.cluster is not None
     refused_there = reason.whose == "site" or (reason.whose == "request" and bool(reason.command))

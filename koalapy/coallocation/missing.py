@@ -29,7 +29,7 @@ def out_of_reach(core: Core, now: Instant, cluster: str) -> None:
     """Its connection is gone: what has been released there is unknown until it answers."""
     asked_anew(core, now, cluster)
     for job, component in list(core.records.live(cluster)):
-        if job.state is JobState.RUNNING and component.state.facts.released and not component.state.final:
+        if job.state is JobState.RUNNING and component.is_released:
             silent = {"silent_since": component.silent_since or now}
             update_component(
                 core, now, core.records.jobs[job.id], component, {"state": ComponentState.UNKNOWN} | silent

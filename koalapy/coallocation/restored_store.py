@@ -13,7 +13,7 @@ from koalapy.model.events import StoreRestored, WrapperReported
 from koalapy.model.identity import FIRST_LAUNCHER, MAX_JOBS, JobId
 from koalapy.model.job import Component, Counters, Job
 from koalapy.model.records import Records
-from koalapy.model.states import ComponentState, JobState
+from koalapy.model.states import JobState
 from koalapy.model.units import Instant
 
 UNTIL_KNOWN = Instant(4_102_444_800_000_000)  # the year 2100: no measure of time, but of what is to be known first
@@ -89,8 +89,7 @@ def released_before(core: Core, now: Instant, job: Job, event: WrapperReported) 
     job = account_held(job, now).transition(JobState.RUNNING)
     for component in job.present:
         if not component.state.final:
-            released_at = event.released_at or now
-            job = job.with_component(component.index, state=ComponentState.RELEASED, released_at=released_at)
+            job = job.with_component(component.found_released(event.released_at or now))
     core.records.put(job)
     core.records.note(now, job.id, "job_found_released")
     return job

@@ -43,7 +43,7 @@ def cancel_attempt(core: Core, job: Job, component: Component) -> Job:
             force=job.forced,
         )
     )
-    return job.with_component(component.index, cancelling=True)
+    return job.change_component(component.index, cancelling=True)
 
 
 def on_cleaned_up(core: Core, now: Instant, event: AttemptCleanedUp) -> None:
@@ -59,10 +59,7 @@ def on_cleaned_up(core: Core, now: Instant, event: AttemptCleanedUp) -> None:
     if found is None or found[1].cleaned_up:
         return
     job, component = found
-    changes: dict[str, object] = {"cleaned_up": True}
-    if not component.state.final:
-        changes |= {"state": ComponentState.CANCELLED, "ended_at": component.ended_at or now}
-    core.records.put(job.with_component(component.index, **changes))
+    core.records.put(job.with_component(component.clean_up(now)))
     core.records.note_component(now, job, component, "component_gone")
 
 
@@ -70,7 +67,7 @@ def on_cancel_stuck(core: Core, now: Instant, event: AttemptStuck) -> None:
     """Its batch system cannot end it: what follows, see `owe_what_cannot_be_cancelled`."""
     found = core.records.component(event.attempt)
     if found is not None and not found[1].cleaned_up:
-        core.records.put(found[0].with_component(found[1].index, stuck=event.reason))
+        core.records.put(found[0].change_component(found[1].index, stuck=event.reason))
 
 
 def can_be_cancelled(component: Component, reachable: frozenset[str]) -> bool:
@@ -94,14 +91,14 @@ def owe_what_cannot_be_cancelled(core: Core, now: Instant, job: Job) -> Job:
         batch_id = component.batch_id
         core.records.owe(Debt(attempt=attempt, cluster=component.cluster, batch_id=batch_id, since=now, stuck=why))
         core.records.note_component(now, job, component, "debt_recorded", batch_id=batch_id, **_because(why))
-        state = component.state if component.state.final else ComponentState.CANCELLED
-        job = job.with_component(component.index, cleaned_up=True, state=state, ended_at=component.ended_at or now)
+        job = job.with_component(component.clean_up(now))
     return core.records.put(job)
 
 
 def _may_run(component: Component) -> bool:
     """Whether its program may be running: not if its end was told, but one that is only taken for lost may live on."""
-    return component.state.facts.released and (not component.state.final or component.unknown_since is not None)
+    taken_for_lost = component.released_at is not None and component.unknown_since is not None
+    return component.is_released or taken_for_lost
 
 
 def apply_outcome(core: Core, now: Instant, job: Job, max_submissions: int, max_completions: int) -> None:

@@ -9,7 +9,14 @@ from koalapy.model.errors import Reason
 from koalapy.model.fast_frozen import fast_frozen, replacer
 from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, JobId
 from koalapy.model.request import ComponentRequest, Request
-from koalapy.model.states import JOB_TRANSITIONS, ComponentState, JobState
+from koalapy.model.states import (
+    ATTEMPT_TRANSITIONS,
+    JOB_TRANSITIONS,
+    RELEASED_SINCE_BACKUP,
+    AttemptState,
+    ComponentState,
+    JobState,
+)
 from koalapy.model.sweep import Pilot, Runner, replace_runner
 from koalapy.model.units import Instant
 
@@ -49,8 +56,50 @@ class Component:
     silent_since: Instant | None = None
 
     def replace(self, **changes: Any) -> "Component":
-        """The component with these fields another."""
-        return _replace_component(self, changes)
+        """Return the component with these fields changed.
+
+        Raises ValueError for a transition of its attempt that the table does not have.
+        """
+        after = _replace_component(self, changes)
+        if not _DECIDE_STATE.isdisjoint(changes):
+            before, now = self.attempt_state, after.attempt_state
+            if before is not now and before is not None and (now is None or now not in ATTEMPT_TRANSITIONS[before]):
+                raise ValueError(f"attempt {self.attempt} of component {self.index} cannot go from {before} to {now}")
+        return after
+
+    def clean_up(self, now: Instant) -> "Component":
+        """Return the component with its attempt cleaned up; one that has not ended ends as cancelled."""
+        if self.state.final:
+            return self.replace(cleaned_up=True)
+        ended = self.replace(state=ComponentState.CANCELLED, ended_at=self.ended_at or now)
+        return ended.replace(cleaned_up=True)
+
+    def found_released(self, released_at: Instant) -> "Component":
+        """Return the component as released, for a store that was restored from a backup and does not know it.
+
+        Raises ValueError for an attempt that cannot have been released since.
+        """
+        if self.attempt_state not in RELEASED_SINCE_BACKUP:
+            raise ValueError(f"attempt {self.attempt} of component {self.index} is {self.attempt_state}")
+        return _replace_component(self, {"state": ComponentState.RELEASED, "released_at": released_at})
+
+    @property
+    def attempt_state(self) -> AttemptState | None:
+        """State of the present attempt; None if there is none."""
+        if self.cluster is None:
+            return None
+        state = self.state.attempt
+        if state is AttemptState.ENDED:
+            return AttemptState.CLEANED_UP if self.cleaned_up else state
+        if self.allocated_at is not None and (state is AttemptState.SUBMITTING or state is AttemptState.QUEUED):
+            return AttemptState.ALLOCATED
+        return state
+
+    @property
+    def is_released(self) -> bool:
+        """Whether its program may run: the attempt was released, and has not ended."""
+        state = self.state.attempt
+        return state is not None and state.released
 
     @property
     def processors(self) -> int:
@@ -145,9 +194,14 @@ class Job:
         """The job with these fields another. Not for its state: see `transition`."""
         return _replace_job(self, changes)
 
-    def with_component(self, index: int, **changes: Any) -> "Job":
+    def change_component(self, index: int, **changes: Any) -> "Job":
+        """Return the job with these fields of a component changed. Raises ValueError as Component.replace does."""
+        return self.with_component(self.components[index].replace(**changes))
+
+    def with_component(self, component: Component) -> "Job":
+        """Return the job with this component in place of the one of the same index."""
         components = list(self.components)
-        components[index] = components[index].replace(**changes)
+        components[component.index] = component
         return _replace_job(self, {"components": tuple(components)})
 
     def with_runner(self, runner: Runner) -> "Job":
@@ -214,5 +268,6 @@ class Counters:
     next_launcher: int = FIRST_LAUNCHER
 
 
+_DECIDE_STATE = frozenset({"state", "cleaned_up", "allocated_at"})
 _replace_job, _replace_component = replacer(Job), replacer(Component)
 replace_counters = replacer(Counters)

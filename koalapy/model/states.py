@@ -1,10 +1,9 @@
-"""The states of jobs and components: everything that affects these state machines stands in this file.
+"""The states of jobs and attempts: everything that affects these state machines is in this file.
 
-Nobody compares states elsewhere; they ask the tables. States have no order: jobs go backwards when they are requeued.
+Other code asks the tables. States have no order: jobs go backwards when they are requeued.
 """
 
 from enum import StrEnum
-from typing import NamedTuple
 
 
 class JobState(StrEnum):
@@ -40,7 +39,49 @@ for _job_state, _next in JOB_TRANSITIONS.items():  # asked with every event: an 
     _job_state.active = _job_state in _ACTIVE
 
 
+class AttemptState(StrEnum):
+    """The states of an attempt: one batch job on one cluster, from the claim to cleaned up (DESIGN, section 4)."""
+
+    SUBMITTING = "submitting"
+    QUEUED = "queued"
+    ALLOCATED = "allocated"  # its batch job has started
+    AT_BARRIER = "at_barrier"
+    RELEASED = "released"
+    RUNNING = "running"
+    SUSPENDED = "suspended"
+    UNKNOWN = "unknown"
+    ENDED = "ended"
+    CLEANED_UP = "cleaned_up"  # nothing is left, and no late batch job can run the program
+
+    released: bool  # its program may run
+
+    def may_become(self, state: "AttemptState") -> bool:
+        """Whether an attempt in this state may go to the other one."""
+        return state in ATTEMPT_TRANSITIONS[self]
+
+
+_A = AttemptState
+ATTEMPT_TRANSITIONS: dict[AttemptState, frozenset[AttemptState]] = {
+    _A.SUBMITTING: frozenset({_A.QUEUED, _A.ALLOCATED, _A.AT_BARRIER, _A.ENDED}),
+    _A.QUEUED: frozenset({_A.ALLOCATED, _A.AT_BARRIER, _A.ENDED}),
+    _A.ALLOCATED: frozenset({_A.AT_BARRIER, _A.ENDED}),
+    _A.AT_BARRIER: frozenset({_A.RELEASED, _A.ENDED}),
+    _A.RELEASED: frozenset({_A.RUNNING, _A.SUSPENDED, _A.UNKNOWN, _A.ENDED}),
+    _A.RUNNING: frozenset({_A.SUSPENDED, _A.UNKNOWN, _A.ENDED}),
+    _A.SUSPENDED: frozenset({_A.RUNNING, _A.UNKNOWN, _A.ENDED}),
+    _A.UNKNOWN: frozenset({_A.RELEASED, _A.RUNNING, _A.SUSPENDED, _A.ENDED}),
+    _A.ENDED: frozenset({_A.CLEANED_UP}),
+    _A.CLEANED_UP: frozenset(),
+}
+RELEASED_SINCE_BACKUP = frozenset({_A.SUBMITTING, _A.QUEUED, _A.ALLOCATED, _A.AT_BARRIER})
+"""States in a restored store that may become released: the release was given after the backup."""
+for _attempt_state, _following in ATTEMPT_TRANSITIONS.items():
+    _attempt_state.released = _A.SUSPENDED in _following or _attempt_state is _A.SUSPENDED
+
+
 class ComponentState(StrEnum):
+    """A component's state as users see it: that of its present attempt with the way it ended, or waiting."""
+
     WAITING = "waiting"
     SUBMITTING = "submitting"
     QUEUED = "queued"
@@ -53,31 +94,14 @@ class ComponentState(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
 
-    facts: "ComponentFacts"
-    final: bool  # this attempt of the component is over
-    live: bool  # a batch job of it may exist
+    attempt: AttemptState | None  # None: there is no attempt
+    final: bool  # the attempt has ended
 
 
-class ComponentFacts(NamedTuple):
-    live: bool  # a batch job may exist in its cluster
-    released: bool  # its program may have started
-    over: bool  # the attempt has ended
-
-
-_C = ComponentState
-COMPONENT_FACTS: dict[ComponentState, ComponentFacts] = {
-    _C.WAITING: ComponentFacts(live=False, released=False, over=False),
-    _C.SUBMITTING: ComponentFacts(live=True, released=False, over=False),
-    _C.QUEUED: ComponentFacts(live=True, released=False, over=False),
-    _C.AT_BARRIER: ComponentFacts(live=True, released=False, over=False),
-    _C.RELEASED: ComponentFacts(live=True, released=True, over=False),
-    _C.RUNNING: ComponentFacts(live=True, released=True, over=False),
-    _C.SUSPENDED: ComponentFacts(live=True, released=True, over=False),
-    _C.UNKNOWN: ComponentFacts(live=True, released=True, over=False),
-    _C.DONE: ComponentFacts(live=False, released=True, over=True),
-    _C.FAILED: ComponentFacts(live=False, released=True, over=True),
-    _C.CANCELLED: ComponentFacts(live=False, released=False, over=True),
-}
-for _component_state, _facts in COMPONENT_FACTS.items():
-    _component_state.facts = _facts
-    _component_state.final, _component_state.live = _facts.over, _facts.live
+_ENDINGS = frozenset({ComponentState.DONE, ComponentState.FAILED, ComponentState.CANCELLED})
+for _component_state in ComponentState:
+    _component_state.final = _component_state in _ENDINGS
+    if _component_state is ComponentState.WAITING:
+        _component_state.attempt = None
+    else:
+        _component_state.attempt = _A.ENDED if _component_state.final else _A(_component_state.value)

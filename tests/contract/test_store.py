@@ -607,7 +607,7 @@ def test_a_contradiction_leaves_everything_as_it_was(opener: Opener, contradicti
 # ---- what no record may be
 
 
-def with_component(**fields: Any) -> Job:
+def change_component(**fields: Any) -> Job:
     job = a_job(7, JobState.RUNNING)
     return replace(job, components=(replace(job.components[0], **fields), job.components[1]))
 
@@ -632,17 +632,17 @@ WRONG: Any = {"a": 1}  # of no field's type
 @pytest.mark.parametrize(
     ("part", "record", "kind", "field"),
     [
-        ("jobs", with_component(batch_id=WRONG), "Job", "components.0.batch_id"),
-        ("jobs", with_component(exit_status="0"), "Job", "components.0.exit_status"),
-        ("jobs", with_component(exit_status=10**30), "Job", "components.0.exit_status"),
-        ("jobs", with_component(started_at=(1 << 53) + 1), "Job", "components.0.started_at"),
-        ("jobs", with_component(started_at=1.5), "Job", "components.0.started_at"),
-        ("jobs", with_component(attempt=True), "Job", "components.0.attempt"),
-        ("jobs", with_component(nodes=(("n1", "n1", 4),)), "Job", "components.0.nodes.0"),
-        ("jobs", with_component(nodes=[]), "Job", "components.0.nodes"),
-        ("jobs", with_component(state="running"), "Job", "components.0.state"),
-        ("jobs", with_component(reason="lost"), "Job", "components.0.reason"),
-        ("jobs", with_component(cluster="a\0b"), "Job", "components.0.cluster"),
+        ("jobs", change_component(batch_id=WRONG), "Job", "components.0.batch_id"),
+        ("jobs", change_component(exit_status="0"), "Job", "components.0.exit_status"),
+        ("jobs", change_component(exit_status=10**30), "Job", "components.0.exit_status"),
+        ("jobs", change_component(started_at=(1 << 53) + 1), "Job", "components.0.started_at"),
+        ("jobs", change_component(started_at=1.5), "Job", "components.0.started_at"),
+        ("jobs", change_component(attempt=True), "Job", "components.0.attempt"),
+        ("jobs", change_component(nodes=(("n1", "n1", 4),)), "Job", "components.0.nodes.0"),
+        ("jobs", change_component(nodes=[]), "Job", "components.0.nodes"),
+        ("jobs", change_component(state="running"), "Job", "components.0.state"),
+        ("jobs", change_component(reason="lost"), "Job", "components.0.reason"),
+        ("jobs", change_component(cluster="a\0b"), "Job", "components.0.cluster"),
         ("jobs", with_request(name=None), "Job", "request.name"),
         ("jobs", with_request(directory="/tmp\0"), "Job", "request.directory"),
         ("jobs", a_job(7, owner=None), "Job", "owner"),
@@ -681,7 +681,7 @@ def test_a_value_that_no_record_may_have_is_refused_by_name(
 
 def test_what_a_program_or_a_batch_system_said_can_always_be_kept(store: Store) -> None:
     reason = Reason("failed", "request", "It said \0.", "", command="sbatch", words="binary \0\x1b output")
-    store.commit(Change(jobs=(with_component(reason=reason),)))
+    store.commit(Change(jobs=(change_component(reason=reason),)))
     (job,) = store.jobs()
     assert job.components[0].reason == reason
     assert reason.words == "binary \\0\x1b output"

@@ -316,3 +316,19 @@ def test_the_next_try_waits_for_what_was_only_taken_for_lost(play: Any) -> None:
     assert play.job(job).state is JobState.STOPPING
     play.reach("alpha")
     assert play.job(job).completion_failures == 1
+
+
+def test_an_attempt_that_never_ran_is_no_reason_to_wait_for_its_cluster(play: Any) -> None:
+    """It is taken for lost at its barrier, and its cluster goes out of reach before the cancel is confirmed."""
+    job = play.submit(component(4, "alpha"), component(4, "beta"))
+    first, second = play.attempts(job)
+    play.come(first)
+    play.tell(CancelRequested(job))
+    play.tell(AttemptCleanedUp(attempt=second))
+    play.tell(BatchStatusSeen(attempt=first, batch_id=str(first), at=play.now, state="missing"))
+    play.tell(after=Duration(3600 * SECOND))
+    assert play.job(job).state is JobState.STOPPING
+    assert play.job(job).components[0].state is ComponentState.FAILED
+    play.lose("alpha")
+    assert play.job(job).state is JobState.CANCELLED
+    assert list(play.debts) == [first]

@@ -12,7 +12,7 @@ from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, InstanceId, JobId
 from koalapy.model.intervals import Intervals
 from koalapy.model.job import Component, Debt, History, Job
 from koalapy.model.request import ComponentRequest, Request
-from koalapy.model.states import ComponentState, JobState
+from koalapy.model.states import AttemptState, ComponentState, JobState
 from koalapy.model.sweep import Pilot, Runner
 from koalapy.model.units import MINUTE, Instant
 from koalapy.views.recovery import KEPT, Recovery
@@ -25,7 +25,15 @@ ATTEMPT = AttemptId(JobId(7), 0, 1)
 def job(number: int, state: JobState, *components: ComponentState) -> Job:
     request = Request(name="job", components=(ONE,) * len(components or (1,)))
     made = tuple(
-        Component(index=i, request=ONE, state=each, cluster="delft", attempt=1, batch_id="41", cleaned_up=not each.live)
+        Component(
+            index=i,
+            request=ONE,
+            state=each,
+            cluster="delft",
+            attempt=1,
+            batch_id="41",
+            cleaned_up=each.attempt in (None, AttemptState.ENDED),
+        )
         for i, each in enumerate(components or (ComponentState.WAITING,))
     )
     return Job(

@@ -124,7 +124,7 @@ class Promises:
         promise(job.overtaken <= limits.max_overtakes, "overtakes are bounded", job.id)
         promise(job.state.active or not job.live, "only what is active lives", job.id)
         promise(not job.state.final or job.finished_at is not None, "over has an instant", job.id)
-        released = all(each.state.facts.released for each in job.present)
+        released = all(each.released_at is not None for each in job.present)
         promise(job.state is not JobState.RUNNING or released, "who runs has been released", job.id)
         same = before is None or before.state is not JobState.STOPPING or job.state is not JobState.STOPPING
         same = same or job.outcome in (before and before.outcome, Outcome.CANCELLED)
