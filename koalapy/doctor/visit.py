@@ -42,7 +42,7 @@ class Visit:
     def __init__(self, channel: Channel, config: dict[str, Any], instance: InstanceId, said: Sequence[str]) -> None:
         """`config`: the fields of messages.ClusterConfig; `said`: where the lines of its standard error come in."""
         self._channel, self._config, self._instance, self._said = channel, config, instance, said
-        self._session = Session(channel, self._receive, self._tick, _TICK_S)
+        self._session = Session(channel, self._receive, self._tick)
         self._clock = SystemClock()
         self._thread = threading.Thread(target=self._run, name="visit", daemon=True)
         self._changed = threading.Condition()
@@ -211,8 +211,9 @@ class Visit:
                 self._heard.append(wire.from_json(message.body, wire.EVENTS))
             self._changed.notify_all()
 
-    def _tick(self) -> None:
+    def _tick(self) -> float:
         self._session.send(wire.Ping(0, self._clock.now()))
+        return _TICK_S
 
 
 def _gone(bodies: Bodies) -> bool | None:

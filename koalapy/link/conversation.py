@@ -1,4 +1,4 @@
-"""One session with a KCM as koalad holds it: commands and time in, messages out; messages in, deliveries out."""
+"""One session with a KCM in the words of both sides: commands in, messages out; messages in, deliveries out. Pure."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,21 +24,22 @@ from koalapy.model.events import (
     SubmissionFailed,
 )
 from koalapy.model.identity import AttemptId, JobId, tag_of, tags_of
-from koalapy.model.units import SECOND, Duration, Instant
+from koalapy.model.units import Instant
 
 Messages = tuple[Any, ...]  # those of koalapy_adapters.messages
-_Told = tuple[tuple[Event, ...], tuple[int, ...]]  # events, and the outbox numbers that are confirmed with them
+_Events = tuple[tuple[Event, ...], tuple[int, ...]]  # events, and the outbox numbers that are confirmed with them
 
 _NO_FILE: list[list[Any]] = [["", "", 0]]  # a list of staged files that no KCM can have
 _PINGS = 10  # remembered; what takes longer says nothing of the clocks
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
-    """What a message leads to: `deliveries` for the driver, `messages` for the KCM, a `key` for the job's others.
+class Reaction:
+    """What one message or command leads to: `deliveries` for the driver, and `messages` for the KCM.
 
-    `welcome`: from now on the KCM takes commands, unless `is_stale` says that it ends. `refused`: a command that it
-    does not understand, and why.
+    `key`: a key that a component's program has put, for the other components of its job. `welcome`: the KCM takes
+    commands from now on, unless `is_stale` shows that it ends. `refused`: a command that the KCM does not understand,
+    and why. `stage_in`: number, command and doubt of a Submit whose files the cluster needs first.
     """
 
     deliveries: tuple[Delivery, ...] = ()
@@ -46,6 +47,7 @@ class Heard:
     key: tuple[AttemptId, str, str] | None = None
     welcome: wire.Welcome | None = None
     refused: tuple[ComponentCommand | None, Reason] | None = None
+    stage_in: tuple[int, SubmitAttempt, bool] | None = None
 
 
 class Conversation:
@@ -63,13 +65,12 @@ class Conversation:
         self._unstaged: dict[int, Reason] = {}  # why a Submit in doubt could not be staged again
         self._offset = ClockOffset()
         self._hello_at = Instant(0)
-        self._welcomed = False
         self._asked: dict[int, Instant] = {}  # when a Ping was sent
         self._pings = 0
         self._delivered = 0  # the number of the newest event that was
         self._acknowledged = 0
 
-    # ---- what is said
+    # ---- to the KCM
 
     def hello(
         self, now: Instant, version: str, known: Sequence[tuple[AttemptId, str]], doubtful: Sequence[JobId] = ()
@@ -86,62 +87,70 @@ class Conversation:
         hello = wire.Hello(wire.PROTOCOL, version, self._epoch, instance, now, fields, tags, recall)
         return hello, self.ping(now)
 
-    def begin(self, number: int, command: ComponentCommand) -> bool:
-        """Take it up, to be said by `say`. False if it was sent over this session, and will be answered."""
-        return self._outstanding.add(number, command)
-
-    def say(self, number: int, doubt: bool, staged: Sequence[list[Any]] = ()) -> Messages:
-        """The command that was begun; nothing if it was cancelled while its files were staged. See wire.Submit."""
-        command = self._outstanding.get(number)
+    def send(self, number: int, command: ComponentCommand, doubt: bool) -> Reaction:
+        """Send a command once per session. A Submit with files is not sent yet: see `submit` and `not_staged`."""
+        if not self._outstanding.add(number, command):
+            return Reaction()
         instance = self._cluster.instance
-        if isinstance(command, CancelAttempt):
-            return (translate.cancel(instance, number, command),)
-        if isinstance(command, ForgetAttempt):
-            return (translate.forget(instance, number, command),)
-        if isinstance(command, ReleaseAttempt):
-            return (translate.release(instance, number, command),)
-        if command is None or not self._outstanding.is_wanted(number):
-            return ()
-        return (translate.submit(instance, number, command, list(staged), doubt, self._cluster.grace),)
+        match command:
+            case CancelAttempt():
+                return Reaction(messages=(translate.cancel(instance, number, command),))
+            case ForgetAttempt():
+                return Reaction(messages=(translate.forget(instance, number, command),))
+            case ReleaseAttempt():
+                return Reaction(messages=(translate.release(instance, number, command),))
+            case SubmitAttempt():
+                if command.stage_in:
+                    return Reaction(stage_in=(number, command, doubt))
+                return self.submit(number, doubt)
 
-    def wants(self, number: int) -> bool:
-        """Whether a command that was begun is still to be said: not cancelled meanwhile."""
+    def submit(self, number: int, doubt: bool, staged: Sequence[list[Any]] = ()) -> Reaction:
+        """Send a Submit whose files are `staged` (see wire.Submit); nothing if it was cancelled meanwhile."""
+        command = self._outstanding.get(number)
+        if not isinstance(command, SubmitAttempt) or not self.is_wanted(number):
+            return Reaction()
+        instance, grace = self._cluster.instance, self._cluster.grace
+        return Reaction(messages=(translate.submit(instance, number, command, list(staged), doubt, grace),))
+
+    def is_wanted(self, number: int) -> bool:
+        """Whether a command is still to be done: neither confirmed nor cancelled meanwhile."""
         return self._outstanding.is_wanted(number)
 
-    def send(self, number: int, command: ComponentCommand, doubt: bool) -> Messages:
-        """Both at once, for a command that needs no files."""
-        return self.say(number, doubt) if self.begin(number, command) else ()
+    def not_staged(self, number: int, reason: Reason, doubt: bool) -> Reaction:
+        """Report that the files of a Submit cannot be staged in.
 
-    def not_staged(self, number: int, reason: Reason, doubt: bool) -> Heard:
-        """Without doubt that is the end of it. In doubt the batch job may exist: the KCM must look, and make none."""
+        In doubt the batch job may exist: then the KCM must look, and submit nothing.
+        """
         if not doubt:
             return self.fail(number, reason)
         self._unstaged[number] = reason
-        return Heard(messages=self.say(number, doubt, _NO_FILE))
+        return self.submit(number, doubt, _NO_FILE)
 
-    def fail(self, number: int, reason: Reason) -> Heard:
-        """A Submit that no KCM has heard of, or that it refused."""
+    def fail(self, number: int, reason: Reason) -> Reaction:
+        """Report a Submit that no KCM was sent, or that the KCM refused."""
         command = self._outstanding.get(number)
         if command is None:
-            return Heard()
+            return Reaction()
         self._outstanding.confirm(number)
         event = SubmissionFailed(cluster=self._cluster.name, attempt=command.attempt, reason=reason)
-        return Heard((self._delivery((event,), (number,)),))
+        return Reaction((self._delivery((event,), (number,)),))
 
-    def hint(self, hint: Hint) -> Messages:
-        return (translate.hint_message(self._cluster.instance, hint),)
+    def hint(self, hint: Hint) -> Reaction:
+        """Send what is neither stored nor repeated."""
+        return Reaction(messages=(translate.hint_message(self._cluster.instance, hint),))
 
-    def acknowledge(self, epoch: int, number: int) -> Messages:
-        """Events up to this number are committed. Those of another session's KCM are gone with it."""
+    def acknowledge(self, epoch: int, number: int) -> Reaction:
+        """Confirm events up to this number, which are committed. Those of another session's KCM are gone with it."""
         if epoch != self._epoch:
-            return ()
+            return Reaction()
         self._acknowledged = max(self._acknowledged, number)
-        return (wire.Acknowledge(number),)
+        return Reaction(messages=(wire.Acknowledge(number),))
 
-    def put(self, attempt: AttemptId, key: str, value: str) -> Messages:
-        return (wire.PutKey(tag_of(self._cluster.instance, attempt), key, value),)
+    def put_key(self, attempt: AttemptId, key: str, value: str) -> Reaction:
+        """Send a key to a component on this cluster."""
+        return Reaction(messages=(wire.PutKey(tag_of(self._cluster.instance, attempt), key, value),))
 
-    # ---- its clock and its silence
+    # ---- its clock
 
     def ping(self, now: Instant) -> wire.Ping:
         self._pings += 1
@@ -149,21 +158,12 @@ class Conversation:
         self._asked.pop(self._pings - _PINGS, None)
         return wire.Ping(self._pings, now)
 
-    def given_up(self, silent: Duration) -> Reason | None:
-        """Why the session is to be ended, if nothing has been heard for so long. Asked before every `ping`."""
-        timing = self._cluster.timing
-        patience = timing.silence if self._welcomed else max(timing.silence, timing.welcome)
-        if silent / SECOND + timing.ping / 2 < patience:
-            return None
-        message = f"The KCM has said nothing for {silent / SECOND:.0f} s."
-        return Reason("silent", "transient", message, "Is its head node, or the network between, stalled?")
-
     def _ours(self, theirs: int) -> Instant:
         return self._offset.to_ours(theirs, self._now)
 
-    # ---- what comes in
+    # ---- from the KCM
 
-    def heard(self, now: Instant, message: Any) -> Heard:
+    def received(self, now: Instant, message: Any) -> Reaction:
         """Raises MessageError for an event whose body is no message."""
         self._now = now
         if isinstance(message, wire.Event):
@@ -173,26 +173,26 @@ class Conversation:
             return answer(self, message)
         if isinstance(message, wire.PutKey):
             attempt = translate.own_attempt(self._cluster.instance, message.space)
-            return Heard(key=(attempt, message.key, message.value)) if attempt is not None else Heard()
-        events, confirmed = self._told(message)
-        return Heard((self._delivery(events, confirmed),)) if events or confirmed else Heard()
+            return Reaction(key=(attempt, message.key, message.value)) if attempt is not None else Reaction()
+        events, confirmed = self._events_of(message)
+        return Reaction((self._delivery(events, confirmed),)) if events or confirmed else Reaction()
 
     def _delivery(self, events: tuple[Event, ...], confirmed: tuple[int, ...] = (), number: int = 0) -> Delivery:
         """What came over this session; `number`: of the KCM's event that it is."""
         name, epoch = self._cluster.name, self._epoch
         return Delivery(events, confirmed, (name, epoch, number) if number else None, session=(name, epoch))
 
-    def _event(self, message: wire.Event) -> Heard:
+    def _event(self, message: wire.Event) -> Reaction:
         if message.number <= self._acknowledged:
-            return Heard(messages=(wire.Acknowledge(self._acknowledged),))
+            return Reaction(messages=(wire.Acknowledge(self._acknowledged),))
         if message.number != self._delivered + 1:
-            return Heard()
+            return Reaction()
         body = wire.from_json(message.body, wire.EVENTS)
-        events, confirmed = self._told(body)
+        events, confirmed = self._events_of(body)
         self._delivered = message.number
-        return Heard((self._delivery(events, confirmed, message.number),))
+        return Reaction((self._delivery(events, confirmed, message.number),))
 
-    def _told(self, message: Any) -> _Told:
+    def _events_of(self, message: Any) -> _Events:
         name = self._cluster.name
         if isinstance(message, wire.Measured):
             return (translate.measured(self._cluster.instance, name, message, self._ours),), ()
@@ -202,9 +202,9 @@ class Conversation:
         if event is not None:
             return (event,), ()
         attempt = translate.own_attempt(self._cluster.instance, getattr(message, "tag", ""))
-        return ((), ()) if attempt is None else self._told_of_attempt(attempt, message)
+        return ((), ()) if attempt is None else self._events_of_attempt(attempt, message)
 
-    def _told_of_attempt(self, attempt: AttemptId, message: Any) -> _Told:
+    def _events_of_attempt(self, attempt: AttemptId, message: Any) -> _Events:
         name = self._cluster.name
         if isinstance(message, wire.Gone):
             return (AttemptCleanedUp(cluster=name, attempt=attempt),), self._outstanding.confirm_gone(attempt)
@@ -216,56 +216,55 @@ class Conversation:
             return (translate.reported(name, attempt, message, self._ours),), ()
         return (), ()
 
-    def _on_welcome(self, message: wire.Welcome) -> Heard:
+    def _on_welcome(self, message: wire.Welcome) -> Reaction:
         self._offset.add(self._hello_at, message.clock, self._now)
         if is_stale(message):
-            return Heard(welcome=message)
-        self._welcomed = True
+            return Reaction(welcome=message)
         name, instance = self._cluster.name, self._cluster.instance
         recalled = [translate.own_attempt(instance, tag) for tag in message.recalled]
         known = None if message.newest_number is None else tuple(each for each in recalled if each is not None)
         events: list[Event] = [ClusterConnected(cluster=name, version=message.batch_version, recalled=known)]
         if message.error is not None:
             events.append(MeasurementFailed(cluster=name, reason=translate.reason_of(message.error)))
-        return Heard((self._delivery(tuple(events)),), welcome=message)
+        return Reaction((self._delivery(tuple(events)),), welcome=message)
 
-    def _on_pong(self, message: wire.Pong) -> Heard:
+    def _on_pong(self, message: wire.Pong) -> Reaction:
         self.cost = message.cost
         asked_at = self._asked.pop(message.id, None)
         if asked_at is not None:
             self._offset.add(asked_at, message.clock, self._now)
-        return Heard()
+        return Reaction()
 
-    def _on_submitted(self, message: wire.Submitted) -> Heard:
+    def _on_submitted(self, message: wire.Submitted) -> Reaction:
         command = self._outstanding.get(message.id)
         if not isinstance(command, SubmitAttempt):
-            return Heard()
+            return Reaction()
         event = AttemptSubmitted(cluster=self._cluster.name, attempt=command.attempt, batch_id=message.batch_id)
         return self._confirmed(message.id, event)
 
-    def _on_refused(self, message: wire.Refused) -> Heard:
+    def _on_refused(self, message: wire.Refused) -> Reaction:
         """A cancel is confirmed by Gone alone; it is sent again after the next connect."""
         command = self._outstanding.get(message.id)
         reason = translate.reason_of(message.error)
         if isinstance(command, SubmitAttempt):
             return self.fail(message.id, self._unstaged.pop(message.id, reason))
         if command is None or isinstance(command, CancelAttempt):
-            return Heard(refused=(command, reason))
+            return Reaction(refused=(command, reason))
         events: tuple[Event, ...] = ()
         if isinstance(command, ForgetAttempt):
             events = (AttemptForgotten(cluster=self._cluster.name, attempt=command.attempt, refused=reason),)
-        return Heard(self._confirmed(message.id, *events).deliveries, refused=(command, reason))
+        return Reaction(self._confirmed(message.id, *events).deliveries, refused=(command, reason))
 
-    def _on_done(self, message: wire.Done) -> Heard:
+    def _on_done(self, message: wire.Done) -> Reaction:
         command = self._outstanding.get(message.id)
         if isinstance(command, ForgetAttempt):
             event = AttemptForgotten(cluster=self._cluster.name, attempt=command.attempt)
             return self._confirmed(message.id, event)
-        return self._confirmed(message.id) if isinstance(command, ReleaseAttempt) else Heard()
+        return self._confirmed(message.id) if isinstance(command, ReleaseAttempt) else Reaction()
 
-    def _confirmed(self, number: int, *events: Event) -> Heard:
+    def _confirmed(self, number: int, *events: Event) -> Reaction:
         self._outstanding.confirm(number)
-        return Heard((self._delivery(events, (number,)),))
+        return Reaction((self._delivery(events, (number,)),))
 
 
 def is_stale(message: wire.Welcome) -> bool:
@@ -273,7 +272,7 @@ def is_stale(message: wire.Welcome) -> bool:
     return message.error is not None and message.error.get("code") == "stale"
 
 
-_ANSWERS: dict[type, Callable[[Conversation, Any], Heard]] = {
+_ANSWERS: dict[type, Callable[[Conversation, Any], Reaction]] = {
     wire.Welcome: Conversation._on_welcome,
     wire.Pong: Conversation._on_pong,
     wire.Submitted: Conversation._on_submitted,

@@ -17,7 +17,8 @@ from koalapy.config import GridFile, cluster_config
 from koalapy.driver import Delivery
 from koalapy.engine import Engine
 from koalapy.link.cluster import Cluster, Timing
-from koalapy.link.vetting import CONNECTS, Verdict, Vetting
+from koalapy.link.restore_check import CONNECTS, Verdict, Vetting
+from koalapy.link.session import LinkStatus
 from koalapy.model.change import OutboxEntry
 from koalapy.model.commands import CollectOutput, ForgetAttempt, Hint
 from koalapy.model.errors import Reason
@@ -33,9 +34,8 @@ from koalapy.runtime.loop import DriverLoop
 from koalapy.runtime.rendezvous import RendezvousHub
 from koalapy.runtime.staging.intake import Intake
 from koalapy.runtime.unnamed import no_such_cluster
-from koalapy.runtime.uplink.around import Around, LinkStatus
 from koalapy.runtime.uplink.connect import connection_of
-from koalapy.runtime.uplink.link import CLOSE_S, Link
+from koalapy.runtime.uplink.link import CLOSE_S, Link, LinkServices
 
 _LOG = structlog.get_logger()
 
@@ -174,17 +174,17 @@ class ClusterLinks:
 
     def _link(self, name: str) -> Link:
         login = self._logins.of(name)
-        around = Around(
+        services = LinkServices(
             now=self._clock.now,
             deliver=self._loop.deliver,
             next_epoch=lambda: next(self._epochs),
             known=functools.partial(self._known, name),
             doubtful=self._doubtful,
-            vet=functools.partial(self._vet, name),
+            check=functools.partial(self._check, name),
             put=functools.partial(self._hub.put, name),
             intake=self._intake,
             connected=functools.partial(self._welcomed, name),
-            told=lambda status, number: login.told(status.state, status.reason, number),
+            report=lambda status, number: login.told(status.state, status.reason, number),
         )
         settings = self._grid.clusters[name]
         connection = connection_of(settings, login)
@@ -192,7 +192,7 @@ class ClusterLinks:
         if "python" not in settings.model_fields_set:
             config["python"] = connection.python
         cluster = Cluster(name=name, instance=self._instance, config=config, timing=self._timing)
-        link = Link(cluster, connection, self._packed, around)
+        link = Link(cluster, connection, self._packed, services)
         login.serve(link.retry)
         return link
 
@@ -200,7 +200,7 @@ class ClusterLinks:
         self._hub.connected(cluster)
         self._connected(cluster)
 
-    def _vet(self, cluster: str, session: int, welcome: Welcome) -> Verdict:
+    def _check(self, cluster: str, session: int, welcome: Welcome) -> Verdict:
         with self._vetted:
             judgement = self._vetting.judge(cluster, session, welcome)
         if (restored := judgement.restored) is not None:

@@ -29,8 +29,7 @@ from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
 from koalapy.model.request import ComponentRequest
 from koalapy.model.units import MINUTE, Duration
 from koalapy.runtime.clock import SystemClock
-from koalapy.runtime.uplink.around import Around
-from koalapy.runtime.uplink.link import Link
+from koalapy.runtime.uplink.link import Link, LinkServices
 
 PATIENCE_S = 120.0
 INSTANCE = InstanceId("abcde")
@@ -144,17 +143,17 @@ class Haven:
         self._attempts: set[AttemptId] = set()
         self.link = self.make()
 
-    def make(self, timing: Timing = QUICK) -> Link:
+    def make(self, timing: Timing = QUICK, instance: InstanceId = INSTANCE) -> Link:
         config = {"name": self.name, "batch": "local", "shared": str(self.shared), "python": sys.executable}
-        cluster = Cluster(name=self.name, instance=INSTANCE, config={**config, **self._config}, timing=timing)
-        around = Around(
+        cluster = Cluster(name=self.name, instance=instance, config={**config, **self._config}, timing=timing)
+        services = LinkServices(
             now=self.clock.now,
             deliver=self._deliver,
             next_epoch=lambda: next(self._epochs),
             known=lambda: self.known,
             put=lambda attempt, key, value: self.put.append((attempt, key, value)),
         )
-        self.link = Link(cluster, self.connection, packed(), around)
+        self.link = Link(cluster, self.connection, packed(), services)
         return self.link
 
     def _deliver(self, delivery: Delivery) -> None:

@@ -4,11 +4,10 @@ from typing import Any
 
 import pytest
 from koalapy_adapters import messages as wire
-from koalapy_adapters.errors import TransientError
 
 from koalapy.driver import Delivery
 from koalapy.link.cluster import Cluster, Timing
-from koalapy.link.conversation import Conversation
+from koalapy.link.conversation import Conversation, Reaction
 from koalapy.model.commands import CancelAttempt, ForgetAttempt, ReleaseAttempt, SubmitAttempt
 from koalapy.model.errors import Reason
 from koalapy.model.events import (
@@ -44,7 +43,7 @@ def talk() -> Conversation:
     )
 
 
-def submit_of(attempt: AttemptId = ATTEMPT) -> SubmitAttempt:
+def submit_of(attempt: AttemptId = ATTEMPT, stage_in: tuple[str, ...] = ()) -> SubmitAttempt:
     return SubmitAttempt(
         cluster="vu",
         attempt=attempt,
@@ -52,7 +51,7 @@ def submit_of(attempt: AttemptId = ATTEMPT) -> SubmitAttempt:
         request=ComponentRequest(processors=2, executable="./program"),
         walltime=Duration(5 * MINUTE),
         barrier_timeout=Duration(MINUTE),
-        stage_in=(),
+        stage_in=stage_in,
         directory="/",
     )
 
@@ -80,7 +79,7 @@ def came(*fields: Any, **named: Any) -> Delivery:
 
 def told(talk: Conversation, number: int) -> bool:
     """Whether the event of this number is delivered, and to be acknowledged by it."""
-    deliveries = talk.heard(NOW, event_of(number)).deliveries
+    deliveries = talk.received(NOW, event_of(number)).deliveries
     assert all(each.acknowledge == ("vu", EPOCH, number) for each in deliveries)
     return bool(deliveries)
 
@@ -99,14 +98,14 @@ def test_hello_says_who_asks_and_what_may_live_there(talk: Conversation) -> None
 def test_a_welcome_connects_the_cluster(talk: Conversation) -> None:
     talk.hello(NOW, "1", [])
     welcome = wire.Welcome(1, "1", NOW, "3.6", "fs0", "slurm 24")
-    heard = talk.heard(NOW, welcome)
+    heard = talk.received(NOW, welcome)
     assert heard.deliveries == (came((ClusterConnected(cluster="vu", version="slurm 24"),)),)
     assert heard.welcome == welcome
 
 
 def test_a_welcome_may_come_from_a_batch_system_that_is_down(talk: Conversation) -> None:
     error = dict(wire.Failure("down", "site", "It is down.")._asdict())
-    (delivery,) = talk.heard(NOW, wire.Welcome(1, "1", NOW, "3.6", "fs0", error=error)).deliveries
+    (delivery,) = talk.received(NOW, wire.Welcome(1, "1", NOW, "3.6", "fs0", error=error)).deliveries
     failed = MeasurementFailed(cluster="vu", reason=Reason("down", "site", "It is down."))
     assert delivery.events == (ClusterConnected(cluster="vu", version=""), failed)
 
@@ -133,29 +132,29 @@ def test_events_that_overtake_each_other_are_delivered_in_order(talk: Conversati
 
 def test_a_duplicate_is_acknowledged_again_once_it_is_committed_and_no_sooner(talk: Conversation) -> None:
     for number in (1, 2, 3):
-        assert talk.heard(NOW, event_of(number)).messages == ()
-    assert talk.heard(NOW, event_of(2)).messages == ()
-    assert talk.acknowledge(EPOCH, 2) == (wire.Acknowledge(2),)
-    assert talk.heard(NOW, event_of(1)).messages == (wire.Acknowledge(2),)
-    assert talk.heard(NOW, event_of(3)).messages == ()
+        assert talk.received(NOW, event_of(number)).messages == ()
+    assert talk.received(NOW, event_of(2)).messages == ()
+    assert talk.acknowledge(EPOCH, 2).messages == (wire.Acknowledge(2),)
+    assert talk.received(NOW, event_of(1)).messages == (wire.Acknowledge(2),)
+    assert talk.received(NOW, event_of(3)).messages == ()
 
 
 def test_a_gap_is_not_acknowledged(talk: Conversation) -> None:
     """An answer would keep the KCM from saying again what is missing."""
-    talk.heard(NOW, event_of(1))
+    talk.received(NOW, event_of(1))
     talk.acknowledge(EPOCH, 1)
-    assert talk.heard(NOW, event_of(3)).messages == ()
+    assert talk.received(NOW, event_of(3)).messages == ()
 
 
 def test_what_another_session_committed_is_nothing_to_this_kcm(talk: Conversation) -> None:
-    talk.heard(NOW, event_of(1))
-    assert talk.acknowledge(EPOCH - 1, 9) == ()
-    assert talk.heard(NOW, event_of(1)).messages == ()
+    talk.received(NOW, event_of(1))
+    assert talk.acknowledge(EPOCH - 1, 9) == Reaction()
+    assert talk.received(NOW, event_of(1)).messages == ()
 
 
 def test_an_event_that_cannot_be_understood_is_said(talk: Conversation) -> None:
     with pytest.raises(wire.MessageError):
-        talk.heard(NOW, wire.Event(1, {"type": "surprise"}))
+        talk.received(NOW, wire.Event(1, {"type": "surprise"}))
     assert told(talk, 1)
 
 
@@ -174,30 +173,30 @@ def test_an_event_that_cannot_be_understood_is_said(talk: Conversation) -> None:
     ],
 )
 def test_every_kind_of_event_has_its_translation(talk: Conversation, body: Any, kind: type) -> None:
-    (delivery,) = talk.heard(NOW, event_of(1, body)).deliveries
+    (delivery,) = talk.received(NOW, event_of(1, body)).deliveries
     assert [type(event) for event in delivery.events] == [kind]
 
 
 def test_what_another_store_runs_there_is_acknowledged_and_no_more(talk: Conversation) -> None:
     body = wire.Gone(tag_of(InstanceId("zzzzz"), ATTEMPT), NOW)
-    assert talk.heard(NOW, event_of(1, body)).deliveries == (came(acknowledge=("vu", EPOCH, 1)),)
+    assert talk.received(NOW, event_of(1, body)).deliveries == (came(acknowledge=("vu", EPOCH, 1)),)
 
 
 def test_a_key_goes_to_whoever_passes_keys_on(talk: Conversation) -> None:
-    heard = talk.heard(NOW, wire.PutKey(TAG, "port", "1"))
+    heard = talk.received(NOW, wire.PutKey(TAG, "port", "1"))
     assert (heard.key, heard.deliveries) == ((ATTEMPT, "port", "1"), ())
-    assert talk.heard(NOW, wire.PutKey("no-tag", "port", "1")).key is None
-    assert talk.put(ATTEMPT, "port", "1") == (wire.PutKey(TAG, "port", "1"),)
+    assert talk.received(NOW, wire.PutKey("no-tag", "port", "1")).key is None
+    assert talk.put_key(ATTEMPT, "port", "1").messages == (wire.PutKey(TAG, "port", "1"),)
 
 
 def test_instants_are_of_our_clock(talk: Conversation) -> None:
     ahead = 3600 * SECOND
     talk.hello(NOW, "1", [])
     later = Instant(NOW + SECOND)
-    talk.heard(later, wire.Pong(1, NOW + ahead + SECOND // 2, 0.25))
+    talk.received(later, wire.Pong(1, NOW + ahead + SECOND // 2, 0.25))
     assert talk.cost == 0.25
     body = wire.BatchSeen(TAG, "17", NOW + ahead, "running", silent_since=NOW + ahead - SECOND)
-    (delivery,) = talk.heard(later, event_of(1, body)).deliveries
+    (delivery,) = talk.received(later, event_of(1, body)).deliveries
     (seen,) = delivery.events
     assert isinstance(seen, BatchStatusSeen)
     assert (seen.at, seen.silent_since) == (NOW, NOW - SECOND)
@@ -207,39 +206,39 @@ def test_instants_are_of_our_clock(talk: Conversation) -> None:
 
 
 def test_a_submit_is_said_once_and_confirmed_by_its_answer(talk: Conversation) -> None:
-    (message,) = talk.send(3, submit_of(), True)
+    (message,) = talk.send(3, submit_of(), True).messages
     assert (message.id, message.tag, message.doubt) == (3, TAG, True)
-    assert talk.send(3, submit_of(), True) == ()
+    assert talk.send(3, submit_of(), True) == Reaction()
     answer = wire.Submitted(3, TAG, "17")
     submitted = AttemptSubmitted(cluster="vu", attempt=ATTEMPT, batch_id="17")
-    assert talk.heard(NOW, answer).deliveries == (came((submitted,), (3,)),)
-    assert talk.heard(NOW, answer).deliveries == ()
+    assert talk.received(NOW, answer).deliveries == (came((submitted,), (3,)),)
+    assert talk.received(NOW, answer).deliveries == ()
 
 
 def test_a_refused_submit_has_failed(talk: Conversation) -> None:
     talk.send(3, submit_of(), False)
     refused = wire.Refused(3, dict(wire.Failure("no_queue", "request", "No queue.")._asdict()))
     failed = SubmissionFailed(cluster="vu", attempt=ATTEMPT, reason=Reason("no_queue", "request", "No queue."))
-    assert talk.heard(NOW, refused).deliveries == (came((failed,), (3,)),)
+    assert talk.received(NOW, refused).deliveries == (came((failed,), (3,)),)
 
 
 def test_a_release_is_confirmed_when_it_is_done(talk: Conversation) -> None:
-    (message,) = talk.send(3, release_of(), False)
+    (message,) = talk.send(3, release_of(), False).messages
     assert (message.id, message.tag) == (3, TAG)
-    assert talk.heard(NOW, wire.Done(3)).deliveries == (came(confirmed=(3,)),)
+    assert talk.received(NOW, wire.Done(3)).deliveries == (came(confirmed=(3,)),)
 
 
 def test_an_attempt_is_forgotten_when_its_directory_is_removed(talk: Conversation) -> None:
-    (message,) = talk.send(3, forget_of(), False)
+    (message,) = talk.send(3, forget_of(), False).messages
     assert (message.id, message.tag) == (3, TAG)
     forgotten = AttemptForgotten(cluster="vu", attempt=ATTEMPT)
-    assert talk.heard(NOW, wire.Done(3)).deliveries == (came((forgotten,), (3,)),)
+    assert talk.received(NOW, wire.Done(3)).deliveries == (came((forgotten,), (3,)),)
 
 
 def test_a_refusal_to_forget_is_told(talk: Conversation) -> None:
     talk.send(3, forget_of(), False)
     failure = dict(wire.Failure("bad_tag", "ours", "That is no tag.")._asdict())
-    (delivery,) = talk.heard(NOW, wire.Refused(3, failure)).deliveries
+    (delivery,) = talk.received(NOW, wire.Refused(3, failure)).deliveries
     assert delivery.confirmed == (3,)
     (event,) = delivery.events
     assert isinstance(event, AttemptForgotten)
@@ -251,19 +250,19 @@ def test_a_cancel_is_confirmed_when_nothing_is_left(talk: Conversation) -> None:
     """With all that was asked of the attempt before it, but not with what comes after, or is another's."""
     commands: list[Any] = [submit_of(), release_of(), cancel_of(), forget_of(), submit_of(OTHER)]
     for number, command in enumerate(commands, 1):
-        assert talk.send(number, command, False)
-    assert talk.heard(NOW, wire.Done(3)).deliveries == ()
-    (delivery,) = talk.heard(NOW, event_of(1, wire.Gone(TAG, NOW))).deliveries
+        assert talk.send(number, command, False).messages
+    assert talk.received(NOW, wire.Done(3)).deliveries == ()
+    (delivery,) = talk.received(NOW, event_of(1, wire.Gone(TAG, NOW))).deliveries
     assert delivery == came((AttemptCleanedUp(cluster="vu", attempt=ATTEMPT),), (1, 2, 3), ("vu", EPOCH, 1))
-    assert talk.heard(NOW, wire.Submitted(1, TAG, "17")).deliveries == ()
+    assert talk.received(NOW, wire.Submitted(1, TAG, "17")).deliveries == ()
     forgotten = AttemptForgotten(cluster="vu", attempt=ATTEMPT)
-    assert talk.heard(NOW, wire.Done(4)).deliveries == (came((forgotten,), (4,)),)
-    assert talk.heard(NOW, wire.Submitted(5, "", "18")).deliveries != ()
+    assert talk.received(NOW, wire.Done(4)).deliveries == (came((forgotten,), (4,)),)
+    assert talk.received(NOW, wire.Submitted(5, "", "18")).deliveries != ()
 
 
 def test_a_refused_cancel_is_not_confirmed(talk: Conversation) -> None:
     talk.send(3, cancel_of(), False)
-    heard = talk.heard(NOW, wire.Refused(3, {"code": "down"}))
+    heard = talk.received(NOW, wire.Refused(3, {"code": "down"}))
     assert heard.deliveries == ()
     assert heard.refused is not None
     assert heard.refused[0] == cancel_of()
@@ -271,34 +270,36 @@ def test_a_refused_cancel_is_not_confirmed(talk: Conversation) -> None:
 
 def test_a_refused_release_is_done_with(talk: Conversation) -> None:
     talk.send(3, release_of(), False)
-    heard = talk.heard(NOW, wire.Refused(3, {"code": "attempt_over"}))
+    heard = talk.received(NOW, wire.Refused(3, {"code": "attempt_over"}))
     assert heard.deliveries == (came(confirmed=(3,)),)
 
 
 def test_answers_to_nothing_are_nothing(talk: Conversation) -> None:
     for answer in (wire.Submitted(9, TAG, "17"), wire.Done(9), wire.Refused(9, {}), wire.Pong(9, 0)):
-        assert talk.heard(NOW, answer).deliveries == ()
+        assert talk.received(NOW, answer).deliveries == ()
 
 
 # ---- files that are staged first
 
 
 def test_a_submit_waits_for_its_files(talk: Conversation) -> None:
-    assert talk.begin(3, submit_of())
-    assert not talk.begin(3, submit_of())
-    (message,) = talk.say(3, False, [["data", "0" * 64, 0o644]])
+    command = submit_of(stage_in=("data",))
+    assert talk.send(3, command, True) == Reaction(stage_in=(3, command, True))
+    assert talk.send(3, command, True) == Reaction()
+    (message,) = talk.submit(3, True, [["data", "0" * 64, 0o644]]).messages
     assert message.staged == [["data", "0" * 64, 0o644]]
 
 
 def test_what_was_cancelled_while_its_files_were_staged_is_not_said(talk: Conversation) -> None:
-    talk.begin(3, submit_of())
-    assert talk.send(4, cancel_of(), False)
-    assert talk.say(3, False) == ()
-    assert talk.say(4, False) != ()
+    talk.send(3, submit_of(stage_in=("data",)), False)
+    assert talk.is_wanted(3)
+    assert talk.send(4, cancel_of(), False).messages
+    assert not talk.is_wanted(3)
+    assert talk.submit(3, False) == Reaction()
 
 
 def test_what_cannot_be_staged_has_failed(talk: Conversation) -> None:
-    talk.begin(3, submit_of())
+    talk.send(3, submit_of(stage_in=("data",)), False)
     failed = SubmissionFailed(cluster="vu", attempt=ATTEMPT, reason=GONE)
     assert talk.not_staged(3, GONE, False).deliveries == (came((failed,), (3,)),)
     assert talk.not_staged(3, GONE, False).deliveries == ()
@@ -306,32 +307,23 @@ def test_what_cannot_be_staged_has_failed(talk: Conversation) -> None:
 
 def test_what_cannot_be_staged_again_may_be_there(talk: Conversation) -> None:
     """The KCM looks for the batch job, and makes none: no KCM has the file that this Submit names."""
-    talk.begin(3, submit_of())
+    talk.send(3, submit_of(stage_in=("data",)), False)
     heard = talk.not_staged(3, GONE, True)
     assert heard.deliveries == ()
     (message,) = heard.messages
     assert message.doubt
     assert message.staged
-    (delivery,) = talk.heard(NOW, wire.Refused(3, {"code": "no_staged_file"})).deliveries
+    (delivery,) = talk.received(NOW, wire.Refused(3, {"code": "no_staged_file"})).deliveries
     assert delivery.events == (SubmissionFailed(cluster="vu", attempt=ATTEMPT, reason=GONE),)
 
 
-# ---- silence
-
-
-def test_silence_has_an_end(talk: Conversation) -> None:
-    assert talk.given_up(Duration(50 * SECOND)) is None
-    talk.heard(NOW, wire.Welcome(1, "1", NOW, "3.6", "fs0"))
-    assert talk.given_up(Duration(12 * SECOND)) is None
-    why = talk.given_up(Duration(13 * SECOND))
-    assert why is not None
-    assert (why.code, why.whose) == ("silent", TransientError.whose)
+# ---- its clock
 
 
 def test_old_pings_are_forgotten(talk: Conversation) -> None:
     for _ in range(30):
         talk.ping(NOW)
-    talk.heard(NOW, wire.Pong(1, NOW + 3600 * SECOND))
+    talk.received(NOW, wire.Pong(1, NOW + 3600 * SECOND))
     assert talk._offset.ahead == 0
-    talk.heard(NOW, wire.Pong(30, NOW + 3600 * SECOND))
+    talk.received(NOW, wire.Pong(30, NOW + 3600 * SECOND))
     assert talk._offset.ahead == 3600 * SECOND

@@ -32,13 +32,13 @@ ROW = [7, 1, "exited", "n1", 2, NOW + AHEAD - 20, NOW + AHEAD - 10, 0, 11, 5, 6]
 def talk() -> Conversation:
     talk = Conversation(Cluster(name="vu", instance=OURS, config={"name": "vu", "batch": "slurm"}), 5)
     talk.hello(NOW, "0", ())
-    talk.heard(NOW, wire.Welcome(wire.PROTOCOL, "0", NOW + AHEAD, "3.11", "head"))
+    talk.received(NOW, wire.Welcome(wire.PROTOCOL, "0", NOW + AHEAD, "3.11", "head"))
     return talk
 
 
 def told(talk: Conversation, *bodies: object) -> list[Event]:
     """The events that come of these, each delivered under its own number."""
-    heard = [talk.heard(NOW, wire.Event(at, wire.to_json(body))) for at, body in enumerate(bodies, start=1)]
+    heard = [talk.received(NOW, wire.Event(at, wire.to_json(body))) for at, body in enumerate(bodies, start=1)]
     acknowledged = [each.acknowledge for one in heard for each in one.deliveries]
     assert acknowledged == [("vu", 5, number) for number in range(1, len(bodies) + 1)]
     return [event for one in heard for each in one.deliveries for event in each.events]
@@ -93,7 +93,7 @@ def test_another_stores_launcher_is_acknowledged_and_not_heard(talk: Conversatio
 )
 def test_what_is_broken_is_no_message(talk: Conversation, broken: object) -> None:
     with pytest.raises(wire.MessageError):
-        talk.heard(NOW, wire.Event(1, wire.to_json(broken)))
+        talk.received(NOW, wire.Event(1, wire.to_json(broken)))
 
 
 def test_an_ending_in_the_future_by_its_clock_has_happened_by_now(talk: Conversation) -> None:
@@ -104,9 +104,9 @@ def test_an_ending_in_the_future_by_its_clock_has_happened_by_now(talk: Conversa
     assert event.results[0].started_at == NOW - 110, "it took as long as it took"
 
 
-def test_hints_name_sweeps_by_number_and_launchers_by_tag(talk: Conversation) -> None:
+def test_words_name_sweeps_by_number_and_launchers_by_tag(talk: Conversation) -> None:
     numbers = Intervals.of([(1, 5), (8, 8)])
     feed = FeedSweep(cluster="vu", sweep=SWEEP, numbers=numbers, anew=True, launchers=(LAUNCHER,))
-    assert talk.hint(feed) == (wire.Feed(SWEEP, [[1, 5], [8, 8]], True, [TAG]),)
-    assert talk.hint(RecallParameters(cluster="vu", sweep=SWEEP, most=3)) == (wire.Recall(SWEEP, 3),)
-    assert talk.hint(TrustLauncher(cluster="vu", attempt=LAUNCHER)) == (wire.Trust(TAG),)
+    assert talk.hint(feed).messages == (wire.Feed(SWEEP, [[1, 5], [8, 8]], True, [TAG]),)
+    assert talk.hint(RecallParameters(cluster="vu", sweep=SWEEP, most=3)).messages == (wire.Recall(SWEEP, 3),)
+    assert talk.hint(TrustLauncher(cluster="vu", attempt=LAUNCHER)).messages == (wire.Trust(TAG),)

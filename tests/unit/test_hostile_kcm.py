@@ -11,7 +11,7 @@ from koalapy_adapters.messages import kcm
 from koalapy.driver import Delivery
 from koalapy.link.cluster import Cluster
 from koalapy.link.conversation import Conversation
-from koalapy.link.vetting import Verdict, Vetting
+from koalapy.link.restore_check import Verdict, Vetting
 from koalapy.model.events import AttemptCleanedUp, JobSubmitted, WrapperReported
 from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
 from koalapy.model.request import ComponentRequest, Request
@@ -60,7 +60,7 @@ class Hostile:
         """As the session's thread does; what does not pass ends the session."""
         before = len(self.world.quarantined)
         try:
-            heard = self.talk.heard(self.world.now(), wire.from_json(data, wire.FROM_KCM))
+            heard = self.talk.received(self.world.now(), wire.from_json(data, wire.FROM_KCM))
             impossible = (
                 heard.welcome is not None
                 and Vetting(0, 100).judge("evil", 1, heard.welcome).verdict is Verdict.IMPOSSIBLE

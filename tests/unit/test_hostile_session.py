@@ -7,16 +7,13 @@ from typing import Any
 import hostile_kcm
 import linked
 import pytest
-import tenacity
 from hostile_kcm import event, welcome
 from koalapy_adapters.connections.command import CommandConnection
 
-from koalapy.link.cluster import Timing
 from koalapy.model.commands import WatchCluster
-from koalapy.model.errors import Reason, TransientError
+from koalapy.model.errors import TransientError
 from koalapy.model.events import ClusterLost
 from koalapy.model.identity import AttemptId, JobId, tag_of
-from koalapy.runtime.uplink.patience import Lost, Patience
 
 TAG = tag_of(linked.INSTANCE, AttemptId(JobId(1), 0, 1))
 MEASURED = {
@@ -99,17 +96,3 @@ def test_a_mistake_of_ours_ends_the_session_and_is_told(hostile: Any, tmp_path: 
     haven.link.hint(WatchCluster(cluster="here", urgent=True))  # goes nowhere, and breaks nothing
     with pytest.raises(TransientError):
         haven.link.ask(lambda number: None, 1.0)
-
-
-def test_who_talks_nonsense_is_connected_again_after_longer_and_longer() -> None:
-    """Also where each of its sessions was sane for long."""
-    patience = Patience(Timing(retry_first=1.0, retry_max=30.0, retry_site=120.0))
-    why = Reason("garbled", "ours", "measured.idle: None is not a whole number.")
-    waits = []
-    for _ in range(10):
-        state = tenacity.RetryCallState(Any, None, (), {})  # type: ignore[arg-type]
-        state.set_exception((Lost, Lost(patience.told(why)), None))  # type: ignore[arg-type]
-        waits.append(patience(state))
-        patience.renew()
-    assert waits[0] < waits[1] < waits[3]
-    assert all(90.0 <= wait <= 120.0 for wait in waits[7:])

@@ -1,10 +1,10 @@
 """The link to a real KCM over the embedded queue: commands, confirmations, and every way to lose each other."""
 
 import itertools
-import queue
 import signal
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -163,12 +163,7 @@ def test_words_of_other_stores_are_not_for_us(haven: Any, tmp_path: Path) -> Non
     command = haven.submit_of("true", processors=2)
     haven.at_barrier(command)
     stranger = Haven(tmp_path, "there")
-    stranger.link.cluster = stranger.link.cluster.__class__(
-        name="there",
-        instance=InstanceId("zzzzz"),
-        config=stranger.link.cluster.config,
-        timing=linked.QUICK,
-    )
+    stranger.make(instance=InstanceId("zzzzz"))
     stranger.start()
     measured = stranger.ear.event(ClusterMeasured, lambda event: event.state.idle == 0)
     assert measured.state.allocated == ()
@@ -286,20 +281,14 @@ def test_what_needs_the_cluster_says_that_it_is_out_of_reach(haven: Any) -> None
 
 def test_a_kcm_that_ends_at_once_is_not_started_in_a_tight_loop(haven: Any) -> None:
     """A description that no KCM understands: each one says so and leaves."""
-    waits: queue.Queue[float] = queue.Queue()
-
-    def wait(seconds: float) -> None:
-        waits.put(seconds)
-        haven.link._closing.wait()
-
+    haven.make(replace(linked.QUICK, retry_first=3600.0, retry_max=3600.0, retry_soon=3600.0))
     haven.link.cluster.config["batch"] = "no-such-batch-system"
-    haven.link._pause = wait
     haven.link.start()
     failed = haven.ear.event(MeasurementFailed)
     assert "no-such-batch-system" in failed.reason.message
     lost = haven.ear.event(ClusterLost)
     assert "no-such-batch-system" in lost.reason.message
-    assert waits.get(timeout=linked.PATIENCE_S) > 0
+    assert haven.link._machine.next_wakeup() - haven.clock.now() > MINUTE
     assert haven.connection.tries == 1
 
 

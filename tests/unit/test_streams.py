@@ -6,6 +6,7 @@ import json
 import queue
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from koalapy.driver import Delivery
 from koalapy.link.cluster import Cluster, Timing
 from koalapy.model.commands import CancelAttempt, CollectOutput, SubmitAttempt
 from koalapy.model.errors import Reason, TransientError
-from koalapy.model.events import OutputCollected
+from koalapy.model.events import ClusterConnected, OutputCollected
 from koalapy.model.identity import AttemptId, InstanceId, JobId
 from koalapy.model.request import ComponentRequest
 from koalapy.model.units import MINUTE, Duration
@@ -30,9 +31,7 @@ from koalapy.runtime.collecting import collector as collecting
 from koalapy.runtime.collecting.collector import Collector
 from koalapy.runtime.session import session as sessions
 from koalapy.runtime.session.session import Session
-from koalapy.runtime.uplink.around import Around
-from koalapy.runtime.uplink.kcm import Kcm, Listener
-from koalapy.runtime.uplink.link import Link
+from koalapy.runtime.uplink.link import Link, LinkServices
 
 PATIENCE_S = 60.0
 INSTANCE = InstanceId("abcde")
@@ -102,12 +101,25 @@ class FakeKcm:
                 for frame in decoder.feed(data):
                     message = wire.from_json(frame.data) if isinstance(frame, Control) else frame
                     self.heard.put(message)
-                    if isinstance(message, wire.Ping):
+                    if isinstance(message, wire.Hello):
+                        self.say(wire.Welcome(wire.PROTOCOL, "1", message.clock, "3.6", "head"))
+                    elif isinstance(message, wire.Ping):
                         self.say(wire.Pong(message.id, message.clock))
                     else:
                         self._answer(self, message)
         except OSError:
             return
+
+
+class Plugged(Link):
+    """A link whose one connection is there already."""
+
+    def __init__(self, cluster: Cluster, channel: Any, services: LinkServices) -> None:
+        super().__init__(cluster, LocalConnection(), packed(), services)
+        self._channel = channel
+
+    def _open(self) -> Any:
+        return self._channel
 
 
 class Near:
@@ -122,18 +134,20 @@ class Near:
         """A link to it, connected."""
         far = FakeKcm(answer)
         cluster = Cluster(name=name, instance=INSTANCE, config={"name": name, "batch": "local"}, timing=timing)
-        listener = Listener(SystemClock().now, self.deliveries.put, lambda welcome: True, lambda *key: None)
-        kcm = Kcm(cluster, far.channel, 1, listener)
-        running = threading.Thread(target=kcm.run, args=((),))
-        running.start()
-        around = Around(
-            now=SystemClock().now, deliver=self.deliveries.put, next_epoch=lambda: 1, known=tuple, put=lambda *key: None
-        )
-        link = Link(cluster, LocalConnection(), packed(), around)
-        link._kcm = kcm
-        self.links[name] = link
-        self._over += [kcm.end, running.join, far.close]
+        connected = threading.Event()
+        services = LinkServices(
+            now=SystemClock().now, deliver=self._deliver, next_epoch=lambda: 1, known=tuple, put=lambda *key: None,
+            connected=connected.set,
+        )  # fmt: skip
+        link = self.links[name] = Plugged(cluster, far.channel, services)
+        link.start()
+        assert connected.wait(PATIENCE_S)
+        self._over += [link.close, far.close]
         return far
+
+    def _deliver(self, delivery: Delivery) -> None:
+        if not any(isinstance(event, ClusterConnected) for event in delivery.events):
+            self.deliveries.put(delivery)
 
     def delivery(self, kind: type[Any]) -> Delivery:
         while True:
@@ -356,8 +370,10 @@ def test_a_cancel_is_heard_by_who_waits_to_send(near: Near, tmp_path: Path) -> N
 # ---- what one session holds
 
 
-def session_with(far: FakeKcm, receive: Callable[[Any], None], tick: Callable[[], None]) -> tuple[Session, Any]:
-    session = Session(far.channel, receive, tick, 0.01)
+def session_with(
+    far: FakeKcm, receive: Callable[[Any], None], tick: Callable[[], float] = lambda: 0.01
+) -> tuple[Session, Any]:
+    session = Session(far.channel, receive, tick)
     ended: queue.SimpleQueue[Reason | None] = queue.SimpleQueue()
     threading.Thread(target=lambda: ended.put(session.run()), daemon=True).start()
     return session, lambda: ended.get(timeout=PATIENCE_S)
@@ -365,7 +381,7 @@ def session_with(far: FakeKcm, receive: Callable[[Any], None], tick: Callable[[]
 
 def test_a_chunk_beyond_its_credit_ends_the_session() -> None:
     far = FakeKcm()
-    session, ended = session_with(far, lambda message: None, lambda: None)
+    session, ended = session_with(far, lambda message: None)
     with session.exchange() as exchange:
         for number in range(INITIAL_CREDIT):
             far.send(Chunk(exchange.id, number, b"x"))
@@ -389,7 +405,7 @@ def test_a_chunk_beyond_its_credit_ends_the_session() -> None:
 def test_credit_that_nothing_was_sent_for_ends_the_session(chunks: int) -> None:
     """It would let all of a large file into memory."""
     far = FakeKcm()
-    session, ended = session_with(far, lambda message: None, lambda: None)
+    session, ended = session_with(far, lambda message: None)
     with session.exchange() as exchange:
         far.send(Credit(exchange.id, chunks))
         assert ended().code == "garbled"
@@ -403,17 +419,23 @@ def test_who_does_not_read_is_not_read() -> None:
     silent = Reason("silent", "transient", "It does not read.")
     done = threading.Event()
 
-    def tick() -> None:
+    alive_at = [time.monotonic()]
+
+    def alive() -> None:
+        alive_at[0] = time.monotonic()
+
+    def tick() -> float:
         most[0] = max(most[0], session.waiting)
-        if session.silent_s > 0.5:
+        if time.monotonic() - alive_at[0] > 0.5:
             session.end(silent)
+        return 0.01
 
     def flood() -> None:
         word = encode(Control(wire.to_json(wire.Pong(1, 1)))) * 100
         with_no_error(lambda: [far.sendall(word) for _ in range(1 << 20)])
         done.set()
 
-    session = Session(Plug(near), lambda message: session.send(wire.Ping(1, 1 << 60)), tick, 0.01)
+    session = Session(Plug(near), lambda message: session.send(wire.Ping(1, 1 << 60)), tick, alive)
     flooding = threading.Thread(target=flood)
     flooding.start()
     assert session.run() == silent

@@ -1,4 +1,4 @@
-"""One standing connection to a KCM: frames out and in, requests and their answers, and the watch over its silence."""
+"""The bytes of one session with a KCM: frames out and in, requests and their answers, and a thread for time-outs."""
 
 import itertools
 import threading
@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from koalapy_adapters import clock
 from koalapy_adapters.connections.protocol import Channel
 from koalapy_adapters.frames import Chunk, Control, Credit, Decoder, Frame, FrameError, encode, together
-from koalapy_adapters.messages import FROM_KCM, MessageError, from_json, to_json
+from koalapy_adapters.messages import FROM_KCM, Done, Fetched, MessageError, from_json, to_json
 
-from koalapy.model.errors import Reason, TransientError
-from koalapy.runtime.session.exchange import Exchange
+from koalapy.model.errors import Reason, SiteError, TransientError
+from koalapy.runtime.session.exchange import Exchange, done, stalled
 
 _READ = 1 << 18
 _LAST_WORDS_S = 0.5  # that the other side has, once its output has ended, to say why
@@ -33,12 +32,23 @@ def garbled(error: Exception) -> Reason:
 class Session:
     """Lasts until the channel ends or `end` is called.
 
-    `receive` is called by `run` with every message that answers no exchange; `tick` about every `tick_s`. A side that
-    does not take what it is sent is not read either: what it says would make more to send, without a bound.
+    A side that does not take what it is sent is not read either: what it sends would make more to send, without a
+    bound.
     """
 
-    def __init__(self, channel: Channel, receive: Receive, tick: Callable[[], None], tick_s: float) -> None:
-        self._channel, self._receive, self._tick, self._tick_s = channel, receive, tick, tick_s
+    def __init__(
+        self,
+        channel: Channel,
+        receive: Receive,
+        tick: Callable[[], float],
+        alive: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`receive` is called by `run` with every message that answers no exchange.
+
+        `tick` is called by a thread of its own, after the seconds that it returned the last time. `alive` is called
+        when bytes have come; while the other side is not read, when it has taken some.
+        """
+        self._channel, self._receive, self._tick, self._alive = channel, receive, tick, alive
         self._urgent: deque[bytes] = deque()
         self._bulk: deque[bytes] = deque()
         self._waiting = 0  # bytes in the first of them, and of it on the wire
@@ -48,14 +58,7 @@ class Session:
         self._why: Reason | None = None
         self._numbers = itertools.count(_FIRST_REQUEST)
         self._exchanges: dict[int, Exchange] = {}
-        self._heard = clock.elapsed()
         self._threads = [threading.Thread(target=work, daemon=True) for work in (self._write, self._watch)]
-
-    @property
-    def silent_s(self) -> float:
-        """Seconds since anything was heard, with those in which this host slept; while it is not read, since it took
-        anything."""
-        return clock.elapsed() - self._heard
 
     @property
     def waiting(self) -> int:
@@ -121,6 +124,46 @@ class Session:
         finally:
             del self._exchanges[exchange.id]
 
+    def ask(self, request: Callable[[int], Any], timeout_s: float) -> Done:
+        """The answer to the request of this number. Raises KoalaError, and TimeoutError if there is none in time."""
+        with self.exchange() as exchange:
+            self.send(request(exchange.id))
+            return done(exchange.answer(timeout_s))
+
+    def stream(
+        self,
+        request: Callable[[int], Any],
+        cluster: str,
+        limit_s: float | None,
+        end_s: float,
+        ended: Callable[[Fetched], None],
+    ) -> Iterator[bytes]:
+        """What comes on the stream of the request of this number; `ended` is called with its end, due in `end_s`.
+
+        An empty piece comes about every second in which nothing else does. Raises KoalaError; TransientError, code
+        `stalled`, when nothing has come for `limit_s` seconds.
+        """
+        with self.exchange() as exchange:
+            self.send(request(exchange.id))
+            try:
+                yield from self._chunks(exchange, limit_s)
+                end = exchange.answer(end_s)
+            except TimeoutError as error:
+                raise stalled(cluster) from error
+            if not isinstance(end, Fetched):
+                raise SiteError("bad_stream", f"{cluster} does not say how a stream of files has ended.", "")
+            ended(end)
+
+    def _chunks(self, exchange: Exchange, limit_s: float | None) -> Iterator[bytes]:
+        try:
+            for data in exchange.chunks(limit_s):
+                yield data
+                if data:
+                    self.grant(exchange, 1)
+        except (GeneratorExit, TimeoutError):
+            self.send_chunk(Chunk(exchange.id, 0, b""))  # nobody reads any more
+            raise
+
     def _put_urgent(self, data: bytes) -> None:
         with self._changed:
             self._urgent.append(data)
@@ -132,7 +175,7 @@ class Session:
     def _read(self) -> None:
         decoder = Decoder()
         while data := self._channel.read(_READ):
-            self._heard = clock.elapsed()
+            self._alive()
             for frame in decoder.feed(data):
                 self._take(frame)
             self._let_it_read()
@@ -148,7 +191,7 @@ class Session:
                 before = self._taken
                 self._changed.wait()
                 if self._taken > before:
-                    self._heard = clock.elapsed()
+                    self._alive()
 
     def _take(self, frame: Frame) -> None:
         if isinstance(frame, Control):
@@ -199,6 +242,6 @@ class Session:
             self._changed.notify_all()
 
     def _watch(self) -> None:
-        while not self._over.wait(self._tick_s):
-            self._tick()
+        while not self._over.wait(self._tick()):
+            pass
         self._channel.close()

@@ -1,86 +1,117 @@
-"""The link to one cluster: connects, pushes the KCM, talks to it for as long as it can, and connects again."""
+"""The link to one cluster on threads: logs in, starts the KCM, and performs what the session machine commands."""
 
-import functools
+import random
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import structlog
-import tenacity
 from koalapy_adapters import messages as wire
 from koalapy_adapters.connections import bootstrap
 from koalapy_adapters.connections.pack import Packed
 from koalapy_adapters.connections.protocol import Channel, Connection, Remembering
 from koalapy_adapters.errors import BatchError
-from koalapy_adapters.messages import Done, Welcome
+from koalapy_adapters.frames import FrameError
 from koalapy_adapters.messages.fields import shown
 from koalapy_adapters.trees import is_pattern
 
+import koalapy
 from koalapy.driver import Delivery
 from koalapy.link.cluster import Cluster
 from koalapy.link.outstanding import ComponentCommand
+from koalapy.link.restore_check import Verdict, trust
+from koalapy.link.session import (
+    Close,
+    Command,
+    Deliver,
+    Dial,
+    LinkStatus,
+    LogRefusal,
+    Outgoing,
+    Probe,
+    PutKey,
+    Report,
+    Send,
+    SessionMachine,
+    StageIn,
+    State,
+)
 from koalapy.link.translate import reason_of_error
-from koalapy.link.vetting import IMPOSSIBLE, Verdict
 from koalapy.model.commands import Hint, WatchCluster
 from koalapy.model.errors import KoalaError, Reason, TransientError
-from koalapy.model.events import ClusterLost
-from koalapy.model.identity import AttemptId, JobId
-from koalapy.runtime.uplink.around import Around, LinkStatus
-from koalapy.runtime.uplink.kcm import Kcm, Listener
-from koalapy.runtime.uplink.outage import OutageWatch
-from koalapy.runtime.uplink.patience import FOR_A_PERSON, Lost, Patience, is_nonsense
+from koalapy.model.identity import AttemptId, JobId, tag_of
+from koalapy.model.units import SECOND, Instant
+from koalapy.runtime.session.session import Session
+from koalapy.runtime.staging.intake import Intake
+from koalapy.runtime.uplink.stage_in_worker import Callbacks, StageInWorker
 
 _LOG = structlog.get_logger()
 CLOSE_S = 20.0
 _WALKS = 10  # times longer may be without a byte where the cluster looks through a tree
-_SILENCE_OF_ASKED_S = 55.0  # of a session that costs a person an answer; after 60 s the KCM ends by itself
+_PROBE_S = 3.0
+_TOO_LARGE = "Shorten its arguments and environment, or stage a file in."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkServices:
+    """What a link calls in koalad.
+
+    `next_epoch`, `known` and `doubtful` may block, and are called at each connect; the rest returns at once. `put`: a
+    component's program has put this key. `check`: what the Welcome of the session of this epoch is worth. `report`: how
+    the try of this number came out (see Link.retry), or that its session was lost.
+    """
+
+    now: Callable[[], Instant]
+    deliver: Callable[[Delivery], None]
+    next_epoch: Callable[[], int]
+    known: Callable[[], Sequence[tuple[AttemptId, str]]]
+    put: Callable[[AttemptId, str, str], None]
+    connected: Callable[[], None] = lambda: None
+    doubtful: Callable[[], Sequence[JobId]] = tuple
+    check: Callable[[int, wire.Welcome], Verdict] = trust
+    intake: Intake = field(default_factory=Intake)
+    report: Callable[[LinkStatus, int], None] = lambda status, number: None
 
 
 class Link:
-    """One cluster's. Its threads start with `start`; everything but `close` may be called from any thread at any time.
+    """One cluster's. Everything but `close` may be called from any thread at any time, and returns at once.
 
-    What is sent while the cluster is not connected is dropped: the driver sends it again after ClusterConnected.
+    Commands that come while the cluster is not connected are dropped: the driver sends them again after
+    ClusterConnected. Each event goes to the machine under a lock. What the machine commands is performed in its order,
+    by one thread at a time, without the lock.
     """
 
-    def __init__(self, cluster: Cluster, connection: Connection, packed: Packed, around: Around) -> None:
+    def __init__(self, cluster: Cluster, connection: Connection, packed: Packed, services: LinkServices) -> None:
         self.cluster = cluster
-        self._connection, self._packed, self._around = connection, packed, around
-        self._status = LinkStatus(cluster.name, "connecting")
-        self._kcm: Kcm | None = None  # once it has said Welcome
-        self._talking: Kcm | None = None
-        self._watched: WatchCluster | None = None
-        self._said: deque[str] = deque(maxlen=20)
-        self._patience = Patience(cluster.timing)
-        self._wanted = self._number = 0
-        self._woken = threading.Event()
-        self._closing = threading.Event()
-        self._replaced = threading.Event()
+        self._connection, self._packed, self._services = connection, packed, services
+        self._machine = SessionMachine(cluster, services.check, random.uniform, koalapy.__version__)
         self._lock = threading.Lock()
+        self._commands: deque[Command] = deque()
+        self._performing = self._to_dial = self._to_probe = False
+        self._changed = threading.Event()  # the link's thread is to look at the machine again
+        self._logged: LinkStatus | None = None
+        self._session: Session | None = None
+        self._worker: StageInWorker | None = None
+        self._stderr: deque[str] = deque(maxlen=20)  # the last lines of the login's or the KCM's standard error
         self._thread = threading.Thread(target=self._run, name=f"link-{cluster.name}", daemon=True)
 
     def start(self) -> None:
+        """Begin to connect."""
+        self._do(self._machine.start)
         self._thread.start()
 
     def end(self) -> None:
-        """Begin to end the connection; jobs run on. Returns at once."""
-        with self._lock:
-            self._closing.set()
-            self._woken.set()
-            talking = self._talking
-        if talking is not None:
-            talking.end()
+        """Begin to end the connection; jobs run on."""
+        self._do(self._machine.close)
 
     def end_session(self, why: Reason) -> int | None:
-        """End the session there is, to begin a new one; its epoch. None: there is none. Returns at once."""
+        """End the session there is, to begin a new one; its epoch. None: there is none."""
         with self._lock:
-            talking = self._talking
-        if talking is None:
-            return None
-        talking.end(why)
-        return talking.epoch
+            epoch = self._machine.epoch if self._machine.state.has_session else None
+        self._do(lambda now: self._machine.end(now, why))
+        return epoch
 
     def close(self, within_s: float = CLOSE_S) -> None:
         """End the connection; jobs run on. Blocks for so many seconds at most: a login that hangs is left to itself."""
@@ -90,43 +121,32 @@ class Link:
 
     def retry(self) -> int:
         """Try to connect at once if it is not connected, even where that was given up; the number of that try."""
-        with self._lock:
-            self._wanted += 1
-            self._patience.renew()
-            self._woken.set()
-            return self._wanted
-
-    # ---- for the driver; no call blocks
-
-    def send(self, number: int, command: ComponentCommand, doubt: bool) -> None:
-        if (kcm := self._kcm) is not None:
-            kcm.send(number, command, doubt)
-
-    def hint(self, hint: Hint) -> None:
-        """The last watch is remembered, and said to every KCM to come."""
-        if isinstance(hint, WatchCluster):
-            self._watched = hint
-        if (kcm := self._kcm) is not None:
-            kcm.hint(hint)
-
-    def acknowledge(self, epoch: int, number: int) -> None:
-        if (kcm := self._kcm) is not None:
-            kcm.acknowledge(epoch, number)
-
-    def put(self, attempt: AttemptId, key: str, value: str) -> None:
-        """A key for a component on this cluster."""
-        if (kcm := self._kcm) is not None:
-            kcm.put(attempt, key, value)
+        self._do(self._machine.retry)
+        return self._machine.wanted
 
     def status(self) -> LinkStatus:
-        status, kcm = self._status, self._kcm
-        if kcm is None:
-            return status
-        return LinkStatus(status.cluster, status.state, status.reason, status.host, status.version, kcm.cost)
+        return replace(self._machine.status, cost=self._machine.cost)
 
-    # ---- for whoever can wait. Raises TransientError if the cluster is, or gets, out of reach.
+    # ---- for the driver
 
-    def ask(self, request: Callable[[int], Any], timeout_s: float) -> Done:
+    def send(self, number: int, command: ComponentCommand, doubt: bool) -> None:
+        self._send_over(lambda talk: talk.send(number, command, doubt))
+
+    def hint(self, hint: Hint) -> None:
+        """Send a hint. The newest WatchCluster is sent to every KCM to come, too."""
+        standing = isinstance(hint, WatchCluster)
+        self._do(lambda now: self._machine.send(now, lambda talk: talk.hint(hint), standing=standing))
+
+    def acknowledge(self, epoch: int, number: int) -> None:
+        self._send_over(lambda talk: talk.acknowledge(epoch, number))
+
+    def put(self, attempt: AttemptId, key: str, value: str) -> None:
+        """Send a key to a component on this cluster."""
+        self._send_over(lambda talk: talk.put_key(attempt, key, value))
+
+    # ---- for threads that can wait. Raises TransientError if the cluster is, or gets, out of reach.
+
+    def ask(self, request: Callable[[int], Any], timeout_s: float) -> wire.Done:
         """The KCM's answer to a message of koalapy_adapters made with this number.
 
         Raises KoalaError for a no too, and TimeoutError if there is none in time; the KCM goes on with it then.
@@ -144,12 +164,12 @@ class Link:
     ) -> Iterator[bytes]:
         """What the attempt has written: `where` is output, errors or work (then `path`).
 
-        `ended` hears how it ended. `size`: see messages.Fetch. Raises KoalaError where there is no such file, too.
-        Of this and those below: an empty piece comes about every second in which nothing else does, and TransientError
-        with code `stalled` is raised when nothing comes for too long.
+        `ended` is called with its end. `size`: see messages.Fetch. Raises KoalaError where there is no such file, too.
+        Here and below: an empty piece comes about every second in which nothing else does, and TransientError with code
+        `stalled` is raised when nothing comes for too long.
         """
         request = lambda id, tag: wire.Fetch(id, tag, where, path, offset, False, size)  # noqa: E731
-        yield from self._connected().stream(attempt, request, ended, self.cluster.timing.stalled_after(offset))
+        yield from self._stream(attempt, request, self.cluster.timing.stalled_after(offset), ended)
 
     def read(self, attempt: AttemptId, where: str, positions: Mapping[int, int], follow: bool) -> Iterator[bytes]:
         """What the attempt's processes write, stretch by stretch: `where` is output or errors; see messages.Fetch.
@@ -159,189 +179,229 @@ class Link:
         """
         before = [[rank, position] for rank, position in positions.items()]
         request = lambda id, tag: wire.Fetch(id, tag, where, follow=follow, positions=before)  # noqa: E731
-        limit_s = None if follow else self.cluster.timing.stalled
-        yield from self._connected().stream(attempt, request, lambda end: None, limit_s)
+        yield from self._stream(attempt, request, None if follow else self.cluster.timing.stalled)
 
     def read_ends(self, attempt: AttemptId, where: str, most: int) -> Iterator[bytes]:
         """As `read` what there is now, but no more than so many bytes of each rank's: its begin and its end."""
         request = lambda id, tag: wire.Fetch(id, tag, where, size=most, positions=[])  # noqa: E731
-        yield from self._connected().stream(attempt, request, lambda end: None, self.cluster.timing.stalled)
+        yield from self._stream(attempt, request, self.cluster.timing.stalled)
 
     def fetch_many(
         self, attempt: AttemptId, paths: Sequence[str], ended: Callable[[wire.Fetched], None]
     ) -> Iterator[bytes]:
         """See messages.FetchMany."""
         request = lambda id, tag: wire.FetchMany(id, tag, list(paths))  # noqa: E731
-        yield from self._connected().stream(attempt, request, ended, self.cluster.timing.stalled)
+        yield from self._stream(attempt, request, self.cluster.timing.stalled, ended)
 
     def list_files(self, attempt: AttemptId, patterns: Sequence[str]) -> Iterator[bytes]:
         """See messages.ListFiles."""
         request = lambda id, tag: wire.ListFiles(id, tag, list(patterns))  # noqa: E731
         walks = any(map(is_pattern, patterns))  # through a tree that may be large, and of which little is named
-        limit_s = self.cluster.timing.stalled * (_WALKS if walks else 1)
-        yield from self._connected().stream(attempt, request, lambda end: None, limit_s)
+        yield from self._stream(attempt, request, self.cluster.timing.stalled * (_WALKS if walks else 1))
 
-    def _connected(self) -> Kcm:
-        if (kcm := self._kcm) is not None:
-            return kcm
-        reason = self._status.reason
+    def _stream(
+        self,
+        attempt: AttemptId,
+        request: Callable[[int, str], Any],
+        limit_s: float | None,
+        ended: Callable[[wire.Fetched], None] = lambda end: None,
+    ) -> Iterator[bytes]:
+        tag, name, end_s = tag_of(self.cluster.instance, attempt), self.cluster.name, self.cluster.timing.stalled
+        yield from self._connected().stream(lambda id: request(id, tag), name, limit_s, end_s, ended)
+
+    def _connected(self) -> Session:
+        session = self._session
+        if session is not None and self._machine.state is State.TALKING:
+            return session
+        reason = self._machine.status.reason
         why = f"{self.cluster.name} is not connected" + (f": {reason.message}" if reason else ".")
         raise TransientError("not_connected", why, reason.advice if reason else "Wait a moment.")
+
+    # ---- the machine
+
+    def _send_over(self, outgoing: Outgoing, epoch: int | None = None) -> None:
+        self._do(lambda now: self._machine.send(now, outgoing, epoch))
+
+    def _do(self, event: Callable[[Instant], list[Command]]) -> None:
+        """Let the machine handle an event; then perform what it commands, unless another thread is at it."""
+        with self._lock:
+            self._commands += event(self._services.now())
+            if self._performing:
+                return
+            self._performing = True
+        while (command := self._next()) is not None:
+            try:
+                self._perform(command)
+            except Exception as error:
+                _LOG.exception("link_failed", cluster=self.cluster.name)
+                with self._lock:
+                    self._commands += self._machine.failed(self._services.now(), _failure_of(error))
+
+    def _next(self) -> Command | None:
+        with self._lock:
+            if self._commands:
+                return self._commands.popleft()
+            self._performing = False
+        self._changed.set()
+        return None
+
+    def _perform(self, command: Command) -> None:
+        match command:
+            case Dial():
+                self._to_dial = True
+            case Send():
+                self._send(command.message)
+            case Close():
+                session, self._session = self._session, None
+                if session is not None:
+                    session.end(command.reason)
+            case Probe():
+                self._to_probe = True
+            case Deliver():
+                self._services.deliver(command.delivery)
+            case Report():
+                self._report(command.status, command.number)
+            case StageIn():
+                if self._worker is not None:
+                    self._worker.stage(command.number, command.command, command.doubt)
+            case PutKey():
+                self._services.put(command.attempt, command.key, command.value)
+            case LogRefusal():
+                kind, reason = type(command.command).__name__, str(command.reason)
+                _LOG.warning("refused", cluster=self.cluster.name, command=kind, reason=reason)
+
+    def _send(self, message: Any) -> None:
+        if self._session is None:
+            return
+        try:
+            self._session.send(message)
+        except FrameError as error:
+            if isinstance(message, wire.Submit):
+                reason = Reason("too_large", "request", f"The component is {error}.", _TOO_LARGE)
+                self._send_over(lambda talk: talk.fail(message.id, reason))
+            else:
+                kind, why = type(message).__name__, str(error)
+                _LOG.error("message_too_large", cluster=self.cluster.name, message=kind, why=why)
+
+    def _report(self, status: LinkStatus, number: int) -> None:
+        self._services.report(status, number)
+        known, self._logged = self._logged == status, status
+        if status.state == "connected":
+            _LOG.info("cluster_connected", cluster=status.cluster, host=status.host, batch=status.version)
+            self._services.connected()
+        elif status.reason is not None and not known:
+            _LOG.warning("cluster_lost", cluster=status.cluster, code=status.reason.code, reason=str(status.reason))
 
     # ---- the link's thread
 
     def _run(self) -> None:
-        while not self._closing.is_set() and not self._replaced.is_set():
-            tries = tenacity.Retrying(
-                wait=self._patience,
-                stop=tenacity.stop_when_event_set(self._closing),
-                sleep=self._pause,
-                retry=tenacity.retry_if_exception_type(Lost),
-            )
-            try:
-                tries(self._guarded)
-            except tenacity.RetryError:
-                return
-
-    def _guarded(self) -> None:
-        """A mistake of ours in a session costs that session: the driver hears at once that the cluster is lost."""
-        try:
-            self._live()
-        except Lost:
-            raise
-        except Exception as error:
-            _LOG.exception("link_failed", cluster=self.cluster.name)
-            with self._lock:
-                talking, self._talking, self._kcm = self._talking, None, None
-            if talking is not None:
-                talking.end()
-            raise self._lost(_failure_of(error)) from error
-
-    def _pause(self, seconds: float) -> None:
-        self._woken.wait(None if seconds == FOR_A_PERSON else seconds)
+        while self._machine.state is not State.ENDED:
+            self._changed.clear()
+            if self._to_dial:
+                self._to_dial = False
+                try:
+                    self._live()
+                except Exception as error:
+                    _LOG.exception("link_failed", cluster=self.cluster.name)
+                    reason = _failure_of(error)
+                    self._do(lambda now: self._machine.failed(now, reason))  # noqa: B023
+                continue
+            wakeup = self._machine.next_wakeup()
+            self._changed.wait(None if wakeup is None else self._seconds_until(wakeup))
+            self._do(self._machine.wake)
 
     def _live(self) -> None:
-        """One connection from its beginning to its end. Raises Lost for one that did not last."""
-        with self._lock:
-            self._woken.clear()
-            self._number = self._wanted
-            if self._closing.is_set():
-                return
+        """One connection from its beginning to its end."""
         try:
-            channel = bootstrap.start(self._connection, self._packed, self._target(), self._hear)
+            channel = self._open()
         except BatchError as error:
-            raise self._lost(reason_of_error(error)) from error
-        self._said.clear()  # what the login said: from now on it is the KCM
+            reason = reason_of_error(error)
+            self._do(lambda now: self._machine.failed(now, reason))
+            return
+        self._stderr.clear()  # what the login wrote: from now on it is the KCM
+        services = self._services
         try:
-            epoch = self._around.next_epoch()
-            kcm = Kcm(self._as_patient(), channel, epoch, self._listener(epoch))
-            known, doubtful = self._around.known(), self._around.doubtful()
+            epoch, known, doubtful = services.next_epoch(), services.known(), services.doubtful()
         except KoalaError as error:
             channel.close()
-            raise self._lost(error.reason) from error
-        began = time.monotonic()
-        self._talk(kcm, known, doubtful, channel)
-        if time.monotonic() - began < self.cluster.timing.settled and not self._closing.is_set():
-            assert self._status.reason is not None
-            if self._replaced.is_set():
-                return
-            raise Lost(self._status.reason)
+            reason = error.reason
+            self._do(lambda now: self._machine.failed(now, reason))
+            return
+        session = self._session = Session(channel, self._received, self._tick, self._alive)
+        worker = self._worker = StageInWorker(
+            self.cluster.name, session, services.intake, self._callbacks(epoch), self.cluster.timing
+        )
+        probes = isinstance(self._connection, Remembering)
+        attended = isinstance(self._connection, Remembering) and self._connection.asked
+        try:
+            self._do(lambda now: self._machine.connected(now, epoch, known, doubtful, probes, attended))
+            why = session.run()
+        finally:
+            worker.close()
+        self._do(lambda now: self._machine.cut(now, why or self._cut()))
 
-    def _talk(
-        self, kcm: Kcm, known: Sequence[tuple[AttemptId, str]], doubtful: Sequence[JobId], channel: Channel
-    ) -> None:
-        with self._lock:
-            if self._closing.is_set():
-                channel.close()
-                return
-            self._talking = kcm
-        with OutageWatch(self._connection, kcm.silent, kcm.end):
-            why = kcm.run(known, doubtful)
-        self._kcm = self._talking = None
-        if not self._closing.is_set():
-            lost = self._lost(why or self._cut())
-            if is_nonsense(lost.reason):
-                raise lost
-
-    def _as_patient(self) -> Cluster:
-        """The cluster, with the patience that its login is worth."""
-        if not isinstance(self._connection, Remembering) or not self._connection.asked:
-            return self.cluster
-        timing = self.cluster.timing
-        return replace(self.cluster, timing=replace(timing, silence=max(timing.silence, _SILENCE_OF_ASKED_S)))
-
-    def _target(self) -> bootstrap.Target:
+    def _open(self) -> Channel:
+        """Log in, and start the KCM. Raises BatchError."""
         config, timing = self.cluster.config, self.cluster.timing
         shared, python, setup = config.get("shared"), config.get("python"), config.get("setup", ())
-        return bootstrap.Target(shared, python, timeout_s=timing.welcome, setup=setup)
-
-    def _listener(self, epoch: int) -> Listener:
-        welcomed = functools.partial(self._welcomed, epoch)
-        around = self._around
-        return Listener(around.now, around.deliver, welcomed, around.put, around.intake)
-
-    def _welcomed(self, epoch: int, welcome: Welcome) -> bool:
-        """From now on the driver's commands go through; False for a KCM with which there is nothing to be done."""
-        verdict = self._around.vet(epoch, welcome)
-        if verdict is not Verdict.FINE:
-            self._refuse(verdict)
-            return False
-        self._status = LinkStatus(self.cluster.name, "connected", None, welcome.host, welcome.batch_version)
-        self._kcm = self._talking
-        self._patience.renew()
-        self._around.told(self._status, self._number)
-        _LOG.info("cluster_connected", cluster=self.cluster.name, host=welcome.host, batch=welcome.batch_version)
-        if self._watched is not None and self._kcm is not None:
-            self._kcm.hint(self._watched)
-        self._around.connected()
-        return True
-
-    def _refuse(self, verdict: Verdict) -> None:
-        """Be connected anew, or never again if another koalad has this cluster."""
-        if verdict is Verdict.REPLACED:
-            self._replaced.set()
-        if (talking := self._talking) is not None:
-            talking.end({Verdict.REPLACED: REPLACED, Verdict.IMPOSSIBLE: IMPOSSIBLE}.get(verdict, _RESTORED))
-
-    def _lost(self, reason: Reason) -> Lost:
-        """Tell the driver, but for the same reason once only."""
-        reason = self._patience.told(reason)
-        before, self._status = self._status, LinkStatus(self.cluster.name, "unreachable", reason)
-        if before.state != "unreachable" or before.reason != reason:
-            _LOG.warning("cluster_lost", cluster=self.cluster.name, code=reason.code, reason=str(reason))
-            self._around.deliver(Delivery(events=(ClusterLost(cluster=self.cluster.name, reason=reason),)))
-        self._around.told(self._status, self._number)
-        return Lost(reason)
+        target = bootstrap.Target(shared, python, timeout_s=timing.welcome, setup=setup)
+        return bootstrap.start(self._connection, self._packed, target, self._keep_line)
 
     def _cut(self) -> Reason:
-        """The other side ended the connection; its last words say why, if it had any."""
+        """The other side ended the connection; the last line of its standard error says why, if there is one."""
         advice = "koalad connects again by itself."
-        if not self._said:
+        if not self._stderr:
             return Reason("cut", "transient", f"The connection to {self._connection.where} was lost.", advice)
-        words = self._said[-1].removeprefix("The KCM ends: ").rstrip(".")
+        words = self._stderr[-1].removeprefix("The KCM ends: ").rstrip(".")
         message = f"The KCM on {self._connection.where} ended: {words}."
-        return Reason("kcm_ended", "transient", message, advice, words=" ".join(self._said)[-500:])
+        return Reason("kcm_ended", "transient", message, advice, words=" ".join(self._stderr)[-500:])
 
-    def _hear(self, line: str) -> None:
-        self._said.append(line)
-        _LOG.debug("kcm_said", cluster=self.cluster.name, line=line)
+    def _keep_line(self, line: str) -> None:
+        self._stderr.append(line)
+        _LOG.debug("kcm_stderr", cluster=self.cluster.name, line=line)
+
+    # ---- the session's threads
+
+    def _received(self, message: Any) -> None:
+        self._do(lambda now: self._machine.received(now, message))
+
+    def _alive(self) -> None:
+        self._machine.alive(self._services.now())
+
+    def _tick(self) -> float:
+        """Do what is due; the seconds until something is due again."""
+        self._do(self._machine.wake)
+        if self._to_probe and isinstance(self._connection, Remembering):
+            self._to_probe = False
+            reachable = self._connection.reachable(_PROBE_S)
+            self._do(lambda now: self._machine.probed(now, reachable))
+        wakeup = self._machine.next_wakeup()
+        return self.cluster.timing.ping if wakeup is None else self._seconds_until(wakeup)
+
+    def _seconds_until(self, instant: Instant) -> float:
+        return max(0.0, (instant - self._services.now()) / SECOND)
+
+    # ---- the worker's threads
+
+    def _callbacks(self, epoch: int) -> Callbacks:
+        """For the session of this epoch."""
+        of = (self.cluster.name, epoch)
+        return Callbacks(
+            staged=lambda number, doubt, files: self._send_over(lambda talk: talk.submit(number, doubt, files), epoch),
+            not_staged=lambda number, doubt, why: self._send_over(
+                lambda talk: talk.not_staged(number, why, doubt), epoch
+            ),
+            events=lambda events: self._services.deliver(Delivery(events=tuple(events), session=of)),
+            is_wanted=lambda number: self._is_wanted(epoch, number),
+        )
+
+    def _is_wanted(self, epoch: int, number: int) -> bool:
+        with self._lock:
+            conversation = self._machine.conversation_of(epoch)
+            return conversation is not None and conversation.is_wanted(number)
 
 
 def _failure_of(error: Exception) -> Reason:
-    message = f"What the KCM said made koalad's link fail ({type(error).__name__}: {shown(str(error))})."
+    message = f"koalad's link failed over what the KCM sent ({type(error).__name__}: {shown(str(error))})."
     advice = "koalad connects again after a while. Report this, with koalad's log."
     return Reason("link_failed", "ours", message, advice)
-
-
-REPLACED = Reason(
-    "replaced",
-    "request",
-    "Another koalad with this store, or with a copy of it, has taken this cluster over.",
-    "End one of the two with `koala down`; a koalad that is started takes its clusters.",
-)
-_RESTORED = Reason(
-    "store_restored",
-    "transient",
-    "The cluster knows more of this store than the store itself: it was restored from a backup.",
-    "koalad connects again by itself, and looks for what ran since.",
-)

@@ -10,7 +10,7 @@ from koalapy_adapters.messages import Welcome
 from koalapy.coallocation.restored_store import doubtful
 from koalapy.driver import Delivery, Driver, Recorder
 from koalapy.engine import Engine
-from koalapy.link.vetting import CONNECTS, Verdict, Vetting
+from koalapy.link.restore_check import CONNECTS, Verdict, Vetting
 from koalapy.model.change import Change, OutboxEntry, Snapshot
 from koalapy.model.commands import CollectOutput, Hint
 from koalapy.model.errors import KoalaError, Reason

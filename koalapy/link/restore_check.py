@@ -34,8 +34,8 @@ class Judgement:
     restored: StoreRestored | None = None
 
 
-def trusting(session: int, welcome: Welcome) -> Verdict:
-    """For a link whose store was never restored."""
+def trust(session: int, welcome: Welcome) -> Verdict:
+    """Check no more than whether a newer koalad has replaced this one."""
     return Verdict.REPLACED if is_stale(welcome) else Verdict.FINE
 
 

@@ -23,18 +23,18 @@ from koalapy.runtime.staging.upload import Uploads, is_stalled, lost
 
 _LOG = structlog.get_logger()
 _THREADS = 16
-_TELL_S = 5.0  # between two words about files on their way
+_REPORT_S = 5.0  # between two reports of files on their way
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """Whom a submitter tells. Of each attempt once: `staged`, or `not_staged` with the reason; nothing if the link is
-    lost before. `wanted`: whether the Submit of this number is to be sent at all. No call blocks."""
+class Callbacks:
+    """What a worker calls: once for each attempt `staged`, or `not_staged` with the reason; neither if the link is lost
+    before. `is_wanted`: whether the Submit of this number is still to be sent. No call blocks."""
 
     staged: Callable[[int, bool, list[list[Any]]], None]
     not_staged: Callable[[int, bool, Reason], None]
     events: Callable[[Sequence[Event]], None]
-    wanted: Callable[[int], bool]
+    is_wanted: Callable[[int], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +48,11 @@ class _Unwanted(Exception):
     """Its attempt was cancelled meanwhile."""
 
 
-class Submitter:
-    """Of one session."""
+class StageInWorker:
+    """The files in of one session with the cluster `name`."""
 
-    def __init__(self, name: str, session: Session, intake: Intake, told: Told, timing: Timing) -> None:
-        self._name, self._session, self._intake, self._told = name, session, intake, told
+    def __init__(self, name: str, session: Session, intake: Intake, callbacks: Callbacks, timing: Timing) -> None:
+        self._name, self._session, self._intake, self._callbacks = name, session, intake, callbacks
         self._uploads = Uploads(name, session, timing)
         self._retry_max = timing.retry_max
         self._threads = ThreadPoolExecutor(_THREADS, f"stage-{name}")
@@ -61,17 +61,17 @@ class Submitter:
         self._moving: dict[int, Transfer] = {}
         self._carried = 0  # bytes of those that are over
         self._closed = threading.Event()
-        self._teller: threading.Thread | None = None
+        self._reporter: threading.Thread | None = None
         self._lock = threading.Lock()
 
     def stage(self, number: int, command: SubmitAttempt, doubt: bool) -> None:
-        """Returns at once. Of several that need the same the first goes ahead, and leaves the others little to do."""
+        """Begin to stage, and return at once. Of several attempts with the same files the first one goes ahead."""
         job = _Job(number, command, doubt)
         with self._lock:
             self._waiting[number] = command.attempt
-            if self._teller is None:
-                self._teller = threading.Thread(target=self._tell, name=f"staging-{self._name}", daemon=True)
-                self._teller.start()
+            if self._reporter is None:
+                self._reporter = threading.Thread(target=self._report, name=f"staging-{self._name}", daemon=True)
+                self._reporter.start()
             if (parked := self._parked.get(_need(command))) is not None:
                 parked.append(job)
                 return
@@ -79,7 +79,7 @@ class Submitter:
         self._begin(self._lead, job)
 
     def close(self) -> None:
-        """The session is over: what waits is sent again over the next."""
+        """End with the session: what waits is sent again over the next one."""
         self._closed.set()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
@@ -105,11 +105,11 @@ class Submitter:
             pass
         except KoalaError as error:
             if not lost(error):
-                self._told.not_staged(job.number, job.doubt, error.reason)
+                self._callbacks.not_staged(job.number, job.doubt, error.reason)
         except Exception:
             _LOG.exception("staging_failed", cluster=self._name, attempt=str(job.command.attempt))
             reason = Reason("staging_failed", "ours", "Its files could not be staged in.", "koalad's log says more.")
-            self._told.not_staged(job.number, job.doubt, reason)
+            self._callbacks.not_staged(job.number, job.doubt, reason)
         finally:
             with self._lock:
                 self._waiting.pop(job.number, None)
@@ -118,7 +118,7 @@ class Submitter:
         attempt = job.command.attempt
 
         def go_on() -> None:
-            if not self._told.wanted(job.number):
+            if not self._callbacks.is_wanted(job.number):
                 raise _Unwanted
             self._session.check()
 
@@ -131,11 +131,11 @@ class Submitter:
             finally:
                 with self._lock:
                     self._carried += self._moving.pop(job.number).carried
-        self._told.events([FilesStaged(attempt, brought.files, brought.size, brought.version)])
-        self._told.staged(job.number, job.doubt, brought.staged)
+        self._callbacks.events([FilesStaged(attempt, brought.files, brought.size, brought.version)])
+        self._callbacks.staged(job.number, job.doubt, brought.staged)
 
     def _brought(self, job: _Job, transfer: Transfer, go_on: Callable[[], None]) -> Brought:
-        """However often the cluster takes nothing for too long, while the attempt is wanted and the link lives."""
+        """Try again whenever the cluster takes nothing for too long, while the attempt is wanted and the link lives."""
         for tries in itertools.count():
             try:
                 return self._intake.bring(self._uploads, job.command, transfer, go_on)
@@ -148,15 +148,15 @@ class Submitter:
                 go_on()
         raise AssertionError("it is counted without an end")
 
-    def _tell(self) -> None:
-        """That files move, while they do: nobody who waits for his is late then."""
+    def _report(self) -> None:
+        """Report files that move, while they do: no attempt that waits for its files is late then."""
         before = 0
-        while not self._closed.wait(_TELL_S):
+        while not self._closed.wait(_REPORT_S):
             with self._lock:
                 waiting = list(self._waiting.values())
                 carried = self._carried + sum(transfer.carried for transfer in self._moving.values())
             if carried > before and waiting:
-                self._told.events([FilesMoved(attempt) for attempt in waiting])
+                self._callbacks.events([FilesMoved(attempt) for attempt in waiting])
             before = carried
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from koalapy_adapters.messages import PROTOCOL, Welcome
 
-from koalapy.link.vetting import CONNECTS, NUMBERS_AHEAD, Judgement, Verdict, Vetting
+from koalapy.link.restore_check import CONNECTS, NUMBERS_AHEAD, Judgement, Verdict, Vetting
 from koalapy.model.events import StoreRestored
 from koalapy.model.identity import AttemptId, InstanceId, JobId, is_tag, tag_of, tags_of
 

@@ -1,0 +1,96 @@
+"""How long a link waits before it connects again: by why it was lost, for how long, and whether a person helps."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from koalapy.link.cluster import Timing
+from koalapy.model.errors import Reason
+from koalapy.model.units import SECOND, Duration, Instant
+
+_ANSWERS = ("asks", "answer_refused")  # nothing but a person mends these
+_REFUSAL = "authentication"
+_NONSENSE = ("garbled", "link_failed", "quarantined", "impossible_number")  # a cluster that must not be believed
+_MOST_REFUSALS = 3  # in a row: an administrator may lock the account
+_LONGER = 5  # times, the wait after each further refusal
+_SHARE = 8  # of the time since the first failure, to wait before the next try
+_LEAST = 0.75  # of the longest wait, so that the links of many koalads do not try at one time
+
+
+class Reconnect:
+    """The back-off of one link, for the whole life of the link.
+
+    A head node that is out of reach is tried again after an eighth of the time since the first failure: at least
+    `retry_soon`, at most `retry_max`. What is down for seconds is back within seconds, and what is down for hours is
+    not bothered. A fault that the cluster's people have to mend waits for `retry_site`. A login that is refused is
+    tried three times in all, and one that asks for an answer not at all: only a person can start the next try
+    (`allow`). A cluster that sends nonsense waits twice as long each time, up to `retry_site`, however long its
+    sessions were sane.
+    """
+
+    def __init__(self, timing: Timing, uniform: Callable[[float, float], float]) -> None:
+        """`uniform`: a random number between two."""
+        self._timing, self._uniform = timing, uniform
+        self._refusals = 0
+        self._nonsense = 0  # sessions that ended for it, less those that did not
+        self._failures = 0  # tries without a session that lasted
+        self._failing_since: Instant | None = None
+
+    def tried(self, now: Instant) -> None:
+        """Begin another try; the first one after a session that lasted begins to count anew."""
+        self._failing_since = now if self._failing_since is None else self._failing_since
+
+    def allow(self) -> None:
+        """Let refused logins be tried again: one was accepted, or a person asks for another try."""
+        self._refusals = 0
+
+    def reset(self) -> None:
+        """Forget the failures: a session has lasted."""
+        self._failures, self._failing_since = 0, None
+
+    def failed(self, reason: Reason) -> Reason:
+        """Count a failure. The reason, with more advice if koalad does nothing more by itself."""
+        self._failures += 1
+        self._nonsense = max(0, self._nonsense + (1 if is_nonsense(reason) else -1))
+        if reason.code != _REFUSAL:
+            return reason
+        self._refusals += 1
+        if self._refusals < _MOST_REFUSALS:
+            return reason
+        stopped = f"After {self._refusals} refusals koalad does not try again, since a site may lock the account:"
+        return replace(reason, advice=f"{reason.advice} {stopped} `koala login` or `koala up` does.")
+
+    def delay(self, now: Instant, reason: Reason) -> Duration | None:
+        """How long to wait after this failure, which was counted; None: until a person asks for the next try.
+
+        It is 0 after `reset`.
+        """
+        longest_s = self._longest_s(now, reason)
+        return None if longest_s is None else Duration(round(longest_s * self._uniform(_LEAST, 1.0) * SECOND))
+
+    def _longest_s(self, now: Instant, reason: Reason) -> float | None:
+        timing = self._timing
+        if reason.code in _ANSWERS or self._refusals >= _MOST_REFUSALS:
+            return None
+        if is_nonsense(reason):
+            return min(_doubled(timing.retry_first, self._nonsense), timing.retry_site)
+        if not self._failures:
+            return 0.0
+        return min(_doubled(timing.retry_first, self._failures - 1), self._limit_s(now, reason))
+
+    def _limit_s(self, now: Instant, reason: Reason) -> float:
+        timing = self._timing
+        if reason.code == _REFUSAL:
+            return timing.retry_site * float(_LONGER ** (self._refusals - 1))
+        if reason.whose == "site":
+            return timing.retry_site
+        failing_s = 0.0 if self._failing_since is None else (now - self._failing_since) / SECOND
+        return min(timing.retry_max, max(timing.retry_soon, failing_s / _SHARE))
+
+
+def _doubled(first_s: float, times: int) -> float:
+    return first_s * 2.0 ** min(times, 30)
+
+
+def is_nonsense(reason: Reason) -> bool:
+    """Whether a session ended because of what the cluster sent."""
+    return reason.code in _NONSENSE

@@ -1,0 +1,482 @@
+"""The session machine: every state and event of its table, the waits between tries, silence and outages."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from koalapy_adapters import messages as wire
+
+from koalapy.driver import Delivery
+from koalapy.link.cluster import Cluster, Timing
+from koalapy.link.outage import BETWEEN_PROBES, REVIVAL, SILENCE
+from koalapy.link.reconnect import Reconnect
+from koalapy.link.restore_check import IMPOSSIBLE, Verdict
+from koalapy.link.session import (
+    REPLACED,
+    Close,
+    Command,
+    Deliver,
+    Dial,
+    Probe,
+    PutKey,
+    Report,
+    Send,
+    SessionMachine,
+    StageIn,
+    State,
+)
+from koalapy.model.commands import SubmitAttempt, WatchCluster
+from koalapy.model.errors import Reason
+from koalapy.model.events import ClusterConnected, ClusterLost
+from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
+from koalapy.model.request import ComponentRequest
+from koalapy.model.units import MINUTE, SECOND, Duration, Instant
+
+OURS = InstanceId("abcde")
+ATTEMPT = AttemptId(JobId(7), 0, 1)
+TIMING = Timing()
+OUT_OF_REACH = Reason("refused", "transient", "fs0 refuses connections.", "Is it up?")
+REFUSED = Reason("authentication", "site", "fs0 does not let me in.", "Check the key.")
+NO_PYTHON = Reason("no_python", "site", "No Python.")
+GARBLED = Reason("garbled", "ours", "measured.idle: None is not a whole number.")
+CUT = Reason("cut", "transient", "The connection was lost.")
+C = TypeVar("C")
+
+
+class Play:
+    """A machine, its clock, and what it commanded at the last event. Random numbers are the larger of the two."""
+
+    def __init__(self, timing: Timing = TIMING) -> None:
+        self.now = Instant(1_000 * SECOND)
+        self.verdict = Verdict.FINE
+        cluster = Cluster(name="vu", instance=OURS, config={"name": "vu", "batch": "slurm"}, timing=timing)
+        self.machine = SessionMachine(cluster, lambda session, welcome: self.verdict, lambda low, high: high, "1")
+        self.commands: list[Command] = []
+
+    def do(self, event: Callable[..., list[Command]], *fields: Any, **named: Any) -> list[Command]:
+        self.commands = event(self.now, *fields, **named)
+        return self.commands
+
+    def of(self, kind: type[C]) -> list[C]:
+        return [each for each in self.commands if isinstance(each, kind)]
+
+    def events(self, kind: type[C]) -> list[C]:
+        return [event for each in self.of(Deliver) for event in each.delivery.events if isinstance(event, kind)]
+
+    def start(self) -> "Play":
+        assert self.do(self.machine.start) == [Dial()]
+        return self
+
+    def connect(self, epoch: int = 1, **named: Any) -> "Play":
+        self.do(self.machine.connected, epoch, (), **named)
+        return self
+
+    def welcome(self) -> "Play":
+        self.do(self.machine.received, wire.Welcome(wire.PROTOCOL, "1", self.now, "3.6", "fs0", "23.11"))
+        return self
+
+    def talk(self) -> "Play":
+        return self.start().connect().welcome()
+
+    def wake(self) -> list[Command]:
+        """Let the time of the next wake-up come."""
+        wakeup = self.machine.next_wakeup()
+        assert wakeup is not None
+        self.now = max(self.now, wakeup)
+        return self.do(self.machine.wake)
+
+    def waited(self) -> float:
+        """Seconds until it dials again."""
+        began = self.now
+        assert self.machine.state is State.WAITING
+        assert self.wake() == [Dial()]
+        return (self.now - began) / SECOND
+
+
+# ---- to a session
+
+
+def test_a_session_begins_with_hello_and_takes_commands_after_welcome() -> None:
+    play = Play().start().connect()
+    hello, ping = (each.message for each in play.of(Send))
+    assert (hello.epoch, hello.instance, type(ping)) == (1, OURS, wire.Ping)
+    assert play.do(play.machine.send, lambda talk: talk.acknowledge(1, 1)) == []
+    play.welcome()
+    assert play.machine.state is State.TALKING
+    assert [each.status.state for each in play.of(Report)] == ["connected"]
+    assert play.events(ClusterConnected) == [ClusterConnected(cluster="vu", version="23.11", recalled=None)]
+    assert play.machine.status.host == "fs0"
+    assert play.do(play.machine.send, lambda talk: talk.acknowledge(1, 1)) == [Send(wire.Acknowledge(1))]
+
+
+def test_a_loss_is_delivered_once_for_each_reason() -> None:
+    play = Play().start()
+    play.do(play.machine.failed, OUT_OF_REACH)
+    assert play.events(ClusterLost) == [ClusterLost(cluster="vu", reason=OUT_OF_REACH)]
+    play.wake()
+    play.do(play.machine.failed, OUT_OF_REACH)
+    assert (play.events(ClusterLost), len(play.of(Report))) == ([], 1)
+    play.wake()
+    play.do(play.machine.failed, NO_PYTHON)
+    assert len(play.events(ClusterLost)) == 1
+    play.wake()
+    play.connect().welcome()
+    play.do(play.machine.cut, NO_PYTHON)
+    assert len(play.events(ClusterLost)) == 1
+
+
+def test_what_is_for_one_session_is_not_sent_in_the_next() -> None:
+    play = Play().talk()
+    words = lambda talk: talk.put_key(ATTEMPT, "port", "1")  # noqa: E731
+    assert play.do(play.machine.send, words, 1)
+    play.do(play.machine.cut, CUT)
+    assert play.do(play.machine.send, words, 1) == []
+    play.wake()
+    play.connect(2).welcome()
+    assert play.do(play.machine.send, words, 1) == []
+    assert play.do(play.machine.send, words, 2)
+    assert play.machine.conversation_of(1) is None
+
+
+def test_what_stands_is_sent_after_each_welcome() -> None:
+    play = Play().start()
+    watch = lambda urgent: lambda talk: talk.hint(WatchCluster(cluster="vu", urgent=urgent))  # noqa: E731
+    play.do(play.machine.send, watch(False), standing=True)
+    play.do(play.machine.send, watch(True), standing=True)
+    assert play.commands == []
+    for epoch in (1, 2):
+        play.connect(epoch).welcome()
+        assert wire.Watch(True) in [each.message for each in play.of(Send)]
+        assert wire.Watch(False) not in [each.message for each in play.of(Send)]
+        play.do(play.machine.cut, CUT)
+        play.wake()
+
+
+def test_files_are_staged_before_their_submit_is_sent() -> None:
+    play = Play().talk()
+    command = SubmitAttempt(
+        cluster="vu", attempt=ATTEMPT, components=1, request=ComponentRequest(processors=1, executable="x"),
+        walltime=Duration(MINUTE), barrier_timeout=Duration(MINUTE), stage_in=("data",), directory="/",
+    )  # fmt: skip
+    assert play.do(play.machine.send, lambda talk: talk.send(3, command, True)) == [StageIn(3, command, True)]
+
+
+def test_a_key_of_a_program_is_passed_on() -> None:
+    play = Play().talk()
+    play.do(play.machine.received, wire.PutKey(str(tag_of(OURS, ATTEMPT)), "port", "1"))
+    assert play.commands == [PutKey(ATTEMPT, "port", "1")]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "reason", "state"),
+    [
+        (Verdict.REPLACED, REPLACED.code, State.ENDED),
+        (Verdict.IMPOSSIBLE, IMPOSSIBLE.code, State.WAITING),
+        (Verdict.AGAIN, "store_restored", State.WAITING),
+    ],
+)
+def test_a_refused_welcome_ends_its_session(verdict: Verdict, reason: str, state: State) -> None:
+    play = Play().start().connect()
+    play.verdict = verdict
+    play.welcome()
+    assert isinstance(play.commands[0], Close)
+    assert [each.reason.code for each in play.events(ClusterLost)] == [reason]
+    assert play.events(ClusterConnected) == []
+    assert play.machine.state is state
+    if state is State.ENDED:
+        assert play.machine.next_wakeup() is None
+        assert play.do(play.machine.retry) == []
+
+
+def test_what_comes_after_the_end_of_a_session_changes_nothing() -> None:
+    play = Play().talk()
+    play.do(play.machine.end, CUT)
+    assert play.commands[0] == Close(CUT)
+    assert play.do(play.machine.received, wire.Pong(1, play.now)) == []
+    assert play.do(play.machine.cut, OUT_OF_REACH) == []
+    assert play.do(play.machine.end, OUT_OF_REACH) == []
+    assert play.do(play.machine.probed, True) == []
+
+
+@pytest.mark.parametrize("state", [State.IDLE, State.DIALING, State.GREETING, State.TALKING, State.WAITING])
+def test_a_link_can_be_closed_in_every_state(state: State) -> None:
+    play = Play()
+    if state is not State.IDLE:
+        play.start()
+    if state in (State.GREETING, State.TALKING):
+        play.connect()
+    if state is State.TALKING:
+        play.welcome()
+    if state is State.WAITING:
+        play.do(play.machine.failed, OUT_OF_REACH)
+    assert play.machine.state is state
+    assert play.do(play.machine.close) == ([Close()] if state.has_session else [])
+    assert (play.machine.state, play.machine.next_wakeup()) == (State.ENDED, None)
+    assert play.do(play.machine.failed, OUT_OF_REACH) == []
+    assert play.do(play.machine.connected, 9, ()) == [Close()]
+
+
+# ---- silence
+
+
+def silent_until_lost(play: Play) -> float:
+    began = play.now
+    while play.machine.state.has_session:
+        play.wake()
+    assert [each.reason.code for each in play.events(ClusterLost)] == ["silent"]
+    return (play.now - began) / SECOND
+
+
+def test_silence_has_an_end() -> None:
+    assert silent_until_lost(Play().talk()) == 15.0
+
+
+def test_a_start_may_take_longer() -> None:
+    assert silent_until_lost(Play().start().connect()) == 60.0
+
+
+def test_a_login_that_a_person_answered_is_not_given_up_lightly() -> None:
+    assert silent_until_lost(Play().start().connect(probes=True, attended=True).welcome()) == 55.0
+
+
+def test_bytes_of_any_kind_show_that_the_other_side_lives() -> None:
+    play = Play().talk()
+    for _ in range(20):
+        play.wake()
+        play.machine.alive(play.now)
+    assert play.machine.state is State.TALKING
+
+
+# ---- outages
+
+
+def probing() -> Play:
+    """A session that has just fallen silent."""
+    play = Play().start().connect(probes=True).welcome()
+    silent_from = play.now
+    while not play.of(Probe):
+        play.wake()
+    assert play.now == silent_from + SILENCE
+    return play
+
+
+def test_a_network_that_is_back_ends_a_session_that_stays_silent() -> None:
+    play = probing()
+    for _ in range(3):
+        before = play.now
+        play.do(play.machine.probed, False)
+        assert play.wake() == [Probe()]
+        assert play.now == before + BETWEEN_PROBES
+    play.do(play.machine.probed, True)
+    back = play.now
+    play.wake()
+    assert (play.now, [each.reason.code for each in play.events(ClusterLost)]) == (back + REVIVAL, ["network_cut"])
+
+
+@pytest.mark.parametrize("answer", [True, None], ids=["open", "unknown"])
+def test_a_silence_that_is_not_the_networks_is_left_alone(answer: bool | None) -> None:
+    """One probe: a head node that hangs is not to be bothered."""
+    play = probing()
+    play.do(play.machine.probed, answer)
+    while play.machine.state.has_session:
+        assert not play.of(Probe)
+        play.wake()
+    assert [each.reason.code for each in play.events(ClusterLost)] == ["silent"]
+
+
+@pytest.mark.parametrize("when", ["during the probe", "after it"])
+def test_a_connection_that_revives_is_kept(when: str) -> None:
+    play = probing()
+    play.do(play.machine.probed, False)
+    play.wake()
+    if when == "during the probe":
+        play.machine.alive(play.now)
+    play.do(play.machine.probed, True)
+    play.machine.alive(Instant(play.now + 1))
+    for _ in range(3):
+        play.wake()
+        play.machine.alive(play.now)
+    assert play.machine.state is State.TALKING
+
+
+# ---- waits between tries
+
+
+def waits(play: Play, *reasons: Reason) -> list[float]:
+    found = []
+    for reason in reasons:
+        play.do(play.machine.failed, reason)
+        found.append(play.waited())
+    return found
+
+
+def test_each_failure_doubles_the_wait_up_to_a_bound() -> None:
+    assert waits(Play().start(), *[OUT_OF_REACH] * 6) == [0.3, 0.6, 1.2, 1.5, 1.5, 1.5]
+
+
+@pytest.mark.parametrize(("failing_s", "longest"), [(0, 1.5), (10, 1.5), (40, 5.0), (3600, 30.0)])
+def test_what_was_away_for_seconds_is_tried_within_seconds(failing_s: int, longest: float) -> None:
+    reconnect = Reconnect(TIMING, lambda low, high: high)
+    reconnect.tried(Instant(0))
+    for _ in range(20):
+        reconnect.failed(OUT_OF_REACH)
+    assert reconnect.delay(Instant(failing_s * SECOND), OUT_OF_REACH) == Duration(round(longest * SECOND))
+
+
+def test_what_people_have_to_mend_waits_longer() -> None:
+    assert waits(Play().start(), *[NO_PYTHON] * 12)[-1] == 120.0
+
+
+def test_a_session_that_lasted_is_followed_by_a_try_at_once() -> None:
+    """However many tries failed before it."""
+    play = Play().start()
+    waits(play, *[OUT_OF_REACH] * 30)
+    play.connect().welcome()
+    for _ in range(10):
+        play.wake()
+        play.machine.alive(play.now)
+    play.do(play.machine.cut, CUT)
+    assert play.waited() == 0.0
+    assert waits(play, *[OUT_OF_REACH] * 2) == [0.3, 0.6]
+
+
+def test_sessions_that_do_not_last_are_not_begun_in_a_tight_loop() -> None:
+    play = Play().start()
+    found = []
+    for epoch in range(1, 8):
+        play.connect(epoch).welcome()
+        play.do(play.machine.cut, CUT)
+        found.append(play.waited())
+    assert found == [0.3, 0.6, 1.2, 1.5, 1.5, 1.5, 1.5]
+
+
+def test_a_refused_login_is_tried_three_times_and_then_by_a_person() -> None:
+    play, advice = Play().start(), []
+    for wait in (0.3, 1.2, None):
+        play.do(play.machine.failed, REFUSED)
+        advice.append(play.machine.status.reason.advice if play.machine.status.reason else "")
+        if wait is not None:
+            assert play.waited() == wait
+            assert waits(play, OUT_OF_REACH)  # in between makes no difference to an account
+    assert play.machine.next_wakeup() is None
+    assert advice[:2] == ["Check the key."] * 2
+    assert "`koala login` or `koala up`" in advice[2]
+    assert play.do(play.machine.retry) == [Dial()]
+    play.do(play.machine.failed, REFUSED)
+    assert play.machine.next_wakeup() is not None
+
+
+def test_further_refusals_wait_up_to_ten_minutes() -> None:
+    reconnect = Reconnect(TIMING, lambda low, high: high)
+    for _ in range(20):
+        reconnect.failed(OUT_OF_REACH)
+    found = []
+    for _ in range(3):
+        reconnect.failed(REFUSED)
+        found.append(reconnect.delay(Instant(0), REFUSED))
+    assert found == [Duration(120 * SECOND), Duration(600 * SECOND), None]
+
+
+@pytest.mark.parametrize("code", ["asks", "answer_refused"])
+def test_only_a_person_answers_a_login(code: str) -> None:
+    play = Play().start()
+    play.do(play.machine.failed, Reason(code, "site", "?"))
+    assert play.machine.next_wakeup() is None
+    assert play.do(play.machine.retry) == [Dial()]
+    assert play.machine.wanted == 1
+
+
+def test_a_person_who_asks_during_a_try_gets_another_one_at_once() -> None:
+    play = Play().start()
+    assert play.do(play.machine.retry) == []
+    play.do(play.machine.failed, Reason("asks", "site", "?"))
+    assert [each.number for each in play.of(Report)] == [0]
+    assert play.waited() == 0.0
+    play.do(play.machine.failed, Reason("asks", "site", "?"))
+    assert [each.number for each in play.of(Report)] == [1]
+    assert play.machine.next_wakeup() is None
+
+
+def test_a_cluster_that_sends_nonsense_waits_longer_and_longer() -> None:
+    """Even where each of its sessions was sane for long."""
+    play, found = Play(Timing(retry_first=1.0, retry_max=30.0, retry_site=120.0)).start(), []
+    for epoch in range(1, 10):
+        play.connect(epoch).welcome()
+        for _ in range(10):
+            play.wake()
+            play.machine.alive(play.now)
+        play.do(play.machine.end, GARBLED)
+        found.append(play.waited())
+    assert found[:4] == [2.0, 4.0, 8.0, 16.0]
+    assert found[-1] == 120.0
+
+
+# ---- whatever happens
+
+EVENTS = ("start", "connected", "failed", "refused", "welcome", "pong", "cut", "end", "retry", "wake", "probed", "send")
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(EVENTS), st.integers(0, 20_000)), max_size=60), st.sampled_from(Verdict))
+def test_whatever_happens_the_table_holds(events: list[tuple[str, int]], verdict: Verdict) -> None:
+    """At most one try and one session at a time; each session is closed once; no wait is endless but for a person."""
+    play = Play()
+    play.verdict = verdict
+    dialing, open_, epoch = False, False, 0
+    for name, later_ms in events:
+        play.now = Instant(play.now + later_ms * 1000)
+        before, machine = play.machine.state, play.machine
+        match name:
+            case "start":
+                play.do(machine.start)
+            case "connected":
+                epoch += 1
+                play.connect(epoch, probes=bool(later_ms % 2))
+                open_ = open_ or before is State.DIALING
+                dialing = dialing and before is not State.DIALING
+            case "failed" | "refused":
+                play.do(machine.failed, OUT_OF_REACH if name == "failed" else REFUSED)
+                dialing = dialing and before is not State.DIALING
+            case "welcome":
+                play.welcome()
+            case "pong":
+                play.do(machine.received, wire.Pong(1, play.now))
+            case "cut" | "end":
+                play.do(getattr(machine, name), CUT)
+            case "retry" | "wake":
+                play.do(getattr(machine, name))
+            case "probed":
+                play.do(machine.probed, bool(later_ms % 3))
+            case "send":
+                play.do(machine.send, lambda talk: talk.put_key(ATTEMPT, "a", "b"))
+        for command in play.commands:
+            if isinstance(command, Dial):
+                assert not dialing
+                assert not open_
+                dialing = True
+            elif isinstance(command, Close) and before is not State.DIALING and name != "connected":
+                assert open_
+                open_ = False
+            elif isinstance(command, Send | Probe | StageIn):
+                assert open_
+        assert (machine.state is State.DIALING) == dialing
+        assert machine.state.has_session == open_
+        lost = machine.status.reason
+        if machine.state is State.WAITING and machine.next_wakeup() is None:
+            assert lost is not None
+            assert "koala login" in lost.advice
+        if machine.state.has_session:
+            wakeup = machine.next_wakeup()
+            assert wakeup is not None
+        assert (machine.state is State.ENDED) <= (lost is not None and lost.code == REPLACED.code)
+        assert machine.send(play.now, lambda talk: talk.hint(WatchCluster(cluster="vu", urgent=True))) == [] or (
+            machine.state is State.TALKING
+        )
+
+
+def test_deliveries_name_their_session() -> None:
+    play = Play().talk()
+    assert [each.delivery.session for each in play.of(Deliver)] == [("vu", 1)]
+    assert isinstance(play.of(Deliver)[0].delivery, Delivery)
