@@ -22,6 +22,7 @@ from koalapy.cli.signals import interruptible_once, uninterrupted
 from koalapy.client import Grid
 from koalapy.daemon import wait_for_end
 from koalapy.data import data_path
+from koalapy.extras import need_extra
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import KoalaError, OurError
 
@@ -43,6 +44,8 @@ def demo(
 ) -> None:
     """Run co-allocated jobs on three embedded clusters of this machine."""
     begun = time.monotonic()
+    with told():
+        need_extra("demo", "The demo")
     with told(), uninterrupted(), _directory(keep) as directory, _koalad(directory) as koalad, interruptible_once():
         koalad.up()
         _until_known(koalad)

@@ -11,6 +11,7 @@ from rich.progress import track
 from koalapy.cli import output
 from koalapy.cli.options import Json
 from koalapy.cli.signals import interruptible
+from koalapy.extras import need_extra
 from koalapy.model.errors import RequestError
 
 Item = TypeVar("Item")
@@ -35,7 +36,7 @@ def run_experiment(
 ) -> None:
     """Run an experiment: a table (CSV) and a figure (PNG, SVG). The same seed gives the same bytes."""
     with output.told():
-        need_matplotlib("Experiments draw their figures")
+        need_extra("experiments", "An experiment")
         from koalapy.experiments.catalogue import experiment
         from koalapy.experiments.files import check, write
         from koalapy.experiments.plan import Options, outcomes
@@ -57,17 +58,6 @@ def run_experiment(
     else:
         output.table(*plan.table(rows))
         output.say(f"Written: {', '.join(str(file) for file in files)}.")
-
-
-def need_matplotlib(what: str) -> None:
-    """Raises RequestError, whose sentence begins with what is drawn, where it is not installed."""
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        message = f"{what} with matplotlib, which is not installed."
-        raise RequestError(
-            "no_matplotlib", message, "Install koalapy with its extra: pip install 'koalapy[sim]'."
-        ) from None
 
 
 def _percentages(loads: str | None) -> list[int] | None:

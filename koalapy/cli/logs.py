@@ -6,10 +6,10 @@ from typing import Annotated
 import typer
 
 from koalapy.cli import output
-from koalapy.cli.experiments import need_matplotlib
 from koalapy.cli.options import Json
 from koalapy.cli.replay_terms import processors_of
 from koalapy.cli.signals import interruptible
+from koalapy.extras import need_extra
 from koalapy.model.errors import RequestError
 from koalapy.model.units import parse_duration
 
@@ -26,7 +26,7 @@ def imbalance(
 ) -> None:
     """Compare the loads of the sites of a grid's log: a table (CSV) and a figure (PNG, SVG)."""
     with output.told(), interruptible():
-        need_matplotlib("The comparison draws a figure")
+        need_extra("experiments", "The comparison")
         from koalapy.experiments.files import check, write
         from koalapy.experiments.workloads import grids
         from koalapy.experiments.workloads.pictures import draw_imbalance
@@ -61,7 +61,7 @@ def batches(
 ) -> None:
     """Tell how the run times differ of jobs that a user submitted together: a table (CSV) and a figure (PNG, SVG)."""
     with output.told(), interruptible():
-        need_matplotlib("The comparison draws a figure")
+        need_extra("experiments", "The comparison")
         from koalapy.experiments.files import check, write
         from koalapy.experiments.workloads import grids
         from koalapy.experiments.workloads.pictures import draw_batches

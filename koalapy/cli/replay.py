@@ -18,9 +18,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as Bars
 
 from koalapy.cli import options, output
-from koalapy.cli.experiments import need_matplotlib
 from koalapy.cli.replay_terms import Said, read_clusters, rows_of_policies, terms_of, without_equal_placements
 from koalapy.cli.signals import interruptible, uninterrupted
+from koalapy.extras import need_extra
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import RequestError
 from koalapy.model.settings import Settings
@@ -121,7 +121,7 @@ def replay(
     if trace is None:
         raise typer.BadParameter("Give a TRACE, or --journal FILE.", param_hint="TRACE")
     with output.told(), interruptible():
-        need_matplotlib("A replay draws its pictures")
+        need_extra("experiments", "A replay")
         settings, known = read_clusters(grid, measured)
         rows = rows_of_policies(settings, queue, placement, max_overtakes)
         sites = (site or []) if pin or site else None

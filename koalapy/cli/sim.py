@@ -18,7 +18,9 @@ from koalapy.cli.logs import batches, imbalance
 from koalapy.cli.options import Json
 from koalapy.cli.replay import replay
 from koalapy.cli.signals import interruptible
+from koalapy.extras import need_extra
 from koalapy.model.counts import counted_as
+from koalapy.model.errors import RequestError
 
 if TYPE_CHECKING:  # the world is imported where it is needed: other commands start without it
     from koalapy.chaos.run import Proof, Result
@@ -53,10 +55,8 @@ Tries = Annotated[int, typer.Option("--tries", min=0, help="Runs made to find a 
 def list_all(as_json: Json = False) -> None:
     """List all experiments, and the actions, faults and promises of chaos."""
     from koalapy.chaos.fault_schedule import FAULTS, LIES, USER_ACTIONS
-    from koalapy.experiments import catalogue
 
-    with output.told():
-        experiments = [(each.name, each.about) for each in catalogue.experiments()]
+    experiments = _experiments()
     if as_json:
         chaos = {
             "user_actions": list(USER_ACTIONS),
@@ -71,6 +71,19 @@ def list_all(as_json: Json = False) -> None:
     rows += [("fault", each.replace("_", " ")) for each in (*FAULTS, *LIES)]
     output.table(["chaos", "what"], rows)
     return None
+
+
+def _experiments() -> list[tuple[str, str]]:
+    """Return the name of each experiment with a sentence about it; none, with a message, without their extra."""
+    try:
+        need_extra("experiments", "An experiment")
+    except RequestError as error:
+        output.say(f"No experiments are listed. {error.reason}")
+        return []
+    from koalapy.experiments import catalogue
+
+    with output.told():
+        return [(each.name, each.about) for each in catalogue.experiments()]
 
 
 @app.command("chaos")

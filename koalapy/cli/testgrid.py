@@ -5,12 +5,14 @@ What drives containers is imported where it is needed: other commands start with
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import ModuleType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
 
 from koalapy.cli.output import errors, out, print_json, say, table
+from koalapy.extras import need_extra
 from koalapy.model.errors import KoalaError
 
 if TYPE_CHECKING:
@@ -32,8 +34,7 @@ Images = Annotated[bool, typer.Option("--images", help="Remove the images as wel
 @app.command("up")
 def up(as_json: Json = False) -> None:
     """Build and start the test grid, wait until it runs jobs, and print its grid file."""
-    from koalapy import testgrid
-
+    testgrid = _testgrid()
     with _reporting() as progress:
         running = testgrid.up(progress)
     if as_json:
@@ -46,8 +47,7 @@ def up(as_json: Json = False) -> None:
 @app.command("down")
 def down(images: Images = False, as_json: Json = False) -> None:
     """Remove its containers, networks and volumes."""
-    from koalapy import testgrid
-
+    testgrid = _testgrid()
     with _reporting() as progress:
         progress("Removing the containers…")
         testgrid.down(images)
@@ -60,8 +60,7 @@ def down(images: Images = False, as_json: Json = False) -> None:
 @app.command("status")
 def status(as_json: Json = False) -> None:
     """Say which containers run. Exit status 0 if the grid is up, else 1."""
-    from koalapy import testgrid
-
+    testgrid = _testgrid()
     with _reporting():
         found = testgrid.status()
     if as_json:
@@ -84,8 +83,7 @@ def status(as_json: Json = False) -> None:
 @app.command("reset")
 def reset(as_json: Json = False) -> None:
     """Mend what is broken, cancel all jobs, remove what they left; the containers stay."""
-    from koalapy import testgrid
-
+    testgrid = _testgrid()
     with _reporting() as progress:
         progress("Resetting…")
         testgrid.reset()
@@ -93,6 +91,15 @@ def reset(as_json: Json = False) -> None:
         print_json({"schema": "koala.testgrid-reset/1", "idle": True})
     else:
         say("All nodes are idle.")
+
+
+def _testgrid() -> ModuleType:
+    """Import the test grid. Without its extra, the command ends with one sentence and status 1."""
+    with _reporting():
+        need_extra("testgrid", "The test grid")
+    from koalapy import testgrid
+
+    return testgrid
 
 
 @contextmanager

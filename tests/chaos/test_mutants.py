@@ -335,12 +335,12 @@ def _siblings_do_not_count_in_the_backlog() -> Any:
 
 def _the_backlog_is_what_was_measured() -> Any:
     """Jobs that no measurement shows yet do not count."""
-    real, add = Availability.after, commitments._ClusterCommitments._add
+    real, add = Availability.after, commitments._ClusterCommitments._count
     after = patch.object(
         Availability, "after", lambda self, placement, request, patient=False: real(self, placement, request)
     )
     unseen = patch.object(
-        commitments._ClusterCommitments, "_add", lambda self, entry, sign: add(self, (*entry[:3], False), sign)
+        commitments._ClusterCommitments, "_count", lambda self, entry, sign: add(self, (*entry[:3], False), sign)
     )
     return _together(after, unseen)
 

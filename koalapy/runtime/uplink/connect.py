@@ -13,18 +13,23 @@ from koalapy_adapters.connections.several import SeveralConnections
 
 from koalapy.config.connect import Command, Docker, Ssh
 from koalapy.config.schema import Cluster
+from koalapy.extras import need_extra
 
 if TYPE_CHECKING:
     from koalapy_adapters.connections.ssh import SshConnection
 
 
 def connection_of(cluster: Cluster, asker: Asker | None = None) -> Connection:
-    """Nothing is connected yet. `asker` passes on what a login asks; without one, nobody answers."""
+    """Return the connection of a cluster, not yet open. `asker` passes on questions of a login; None: nobody answers.
+
+    Raises RequestError for docker:// without koalapy's extra `docker`.
+    """
     named = cluster.connection
     if isinstance(named, Ssh):
         ways = [_ssh(cluster, each, asker) for each in cluster.connections if isinstance(each, Ssh)]
         return ways[0] if len(ways) == 1 else SeveralConnections(ways)
     if isinstance(named, Docker):
+        need_extra("docker", "A docker:// connection")
         from koalapy_adapters.connections.docker import DockerConnection
 
         return DockerConnection(named.container, named.user)

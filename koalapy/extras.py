@@ -1,0 +1,23 @@
+"""Optional parts of the package: which extra of koalapy brings the libraries that a command needs."""
+
+from importlib.util import find_spec
+
+from koalapy.model.errors import RequestError
+
+LIBRARIES = {
+    "demo": ("numpy",),
+    "docker": ("docker",),
+    "experiments": ("matplotlib", "numpy"),
+    "testgrid": ("cryptography", "docker"),
+}
+
+
+def need_extra(extra: str, user: str) -> None:
+    """Check that the libraries of an extra are installed. `user` begins the message, in the singular: "A replay".
+
+    Raises RequestError that names the extra.
+    """
+    missing = [library for library in LIBRARIES[extra] if find_spec(library) is None]
+    if missing:
+        message = f"{user} needs koalapy's extra `{extra}`: {' and '.join(missing)} cannot be imported."
+        raise RequestError("missing_extra", message, f"Install it: pip install 'koalapy[{extra}]'.")
