@@ -1,4 +1,4 @@
-"""The HTTP API as one application, of its parts."""
+"""The app of the HTTP API, composed of the endpoints of each resource."""
 
 from collections.abc import Callable
 
@@ -6,17 +6,13 @@ from fastapi import FastAPI
 
 from koalapy import __version__
 from koalapy.api import schemas
-from koalapy.api.changing import add_changing
-from koalapy.api.itself import Facts, add_itself
-from koalapy.api.logins import add_logins
-from koalapy.api.maintenance import add_maintenance
+from koalapy.api.clusters import add_clusters
+from koalapy.api.errors import BodyLimit, add_errors
+from koalapy.api.files import add_files
+from koalapy.api.jobs import Reader, add_jobs
+from koalapy.api.koalad import Facts, add_koalad
 from koalapy.api.metrics import add_metrics
-from koalapy.api.output import add_output
-from koalapy.api.refusals import BodyLimit, add_refusals
-from koalapy.api.submitting import Reader, add_submitting
 from koalapy.api.sweeps import add_sweeps
-from koalapy.api.telling import add_telling
-from koalapy.api.unknown import add_unknown
 from koalapy.runtime.maintenance.runner import Runner
 from koalapy.runtime.service import Service
 
@@ -31,7 +27,10 @@ def create_app(
     owner: str,
     maintenance: Runner,
 ) -> FastAPI:
-    """`read` turns a job's text into a request, `facts` gives pid, grid and state, `shutdown(cancel)` ends koalad."""
+    """Build the app.
+
+    `read` turns a job's text into a request. `facts` returns pid, grid and state. `shutdown(cancel)` ends koalad.
+    """
     app = FastAPI(
         title="koalad",
         version=__version__,
@@ -39,16 +38,12 @@ def create_app(
         redoc_url=None,
         responses={"default": {"model": schemas.ErrorAnswer, "description": "an error, with advice"}},
     )
-    add_refusals(app)
+    add_errors(app)
     app.add_middleware(BodyLimit, limit=MAX_BODY)
-    add_submitting(app, service, read, facts, owner)
-    add_changing(app, service)
-    add_telling(app, service)
-    add_output(app, service)
+    add_jobs(app, service, read, facts, owner)
+    add_files(app, service)
     add_sweeps(app, service.sweeps)
-    add_unknown(app, service.unknown)
-    add_logins(app, service.logins)
-    add_maintenance(app, maintenance)
-    add_itself(app, service, facts, shutdown, maintenance)
+    add_clusters(app, service)
+    add_koalad(app, service, facts, shutdown, maintenance)
     add_metrics(app, service, facts)
     return app

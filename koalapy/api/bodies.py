@@ -1,9 +1,9 @@
-"""What is sent with a call, as the API's description has it: bodies, and how long the answer may take."""
+"""The bodies of requests, and the longest time that a request may wait for its answer."""
 
 from typing import Annotated, Any, Literal
 
 from fastapi import Query
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 from pydantic_core import PydanticCustomError
 
 from koalapy.model.identity import JobId
@@ -19,7 +19,7 @@ Timeout = Annotated[float, Query(ge=0, allow_inf_nan=False, description="seconds
 
 
 def one_line(text: str) -> str:
-    """As a job file has it. Raises PydanticCustomError for a NUL, a line break or another control character."""
+    """Return the text. Raises PydanticCustomError for a NUL, a line break or another control character."""
     if not is_one_line(text):
         raise PydanticCustomError("one_line", "Holds a line break or control character")
     return text
@@ -36,7 +36,7 @@ class JobText(BaseModel):
     text: str | None = None
     job: dict[str, Any] | None = None
     source: Line = Field(
-        default="job.yaml", max_length=5000, description="name of the file, for messages and to tell its language"
+        default="job.yaml", max_length=5000, description="name of the file, for messages and to determine its language"
     )
     directory: Line = Field(max_length=5000, description="absolute; the job's paths are relative to it")
     overrides: dict[Line, str] = Field(default_factory=dict, description="values to change, by their keys")
@@ -45,7 +45,7 @@ class JobText(BaseModel):
 
 
 class JobTexts(BaseModel):
-    """Many jobs, each with a key of its own."""
+    """Several jobs, each with its own key."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -53,7 +53,7 @@ class JobTexts(BaseModel):
 
 
 class Again(BaseModel):
-    """What is submitted once more."""
+    """How to submit a job again."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -63,13 +63,15 @@ class Again(BaseModel):
 
 
 class Ids(BaseModel):
+    """Ids of jobs."""
+
     model_config = ConfigDict(extra="forbid")
 
     ids: list[JobId] = Field(min_length=1, max_length=_MOST_JOBS)
 
 
 class FollowBody(BaseModel):
-    """What is followed, and how much of it is known."""
+    """Which output to follow, and how much of it the client has already."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -78,11 +80,11 @@ class FollowBody(BaseModel):
     positions: list[tuple[Count, Count, Count, Count]] | None = Field(
         default=None,
         max_length=_MOST_PROCESSES,
-        description="bytes that came before, as [component, attempt, rank, bytes]; none: all of it is wanted",
+        description="bytes received before, as [component, attempt, rank, bytes]; null: all output is wanted",
     )
 
     def by_attempt(self) -> dict[tuple[int, int], dict[int, int]] | None:
-        """Bytes of each rank, by component and attempt."""
+        """Map (component, attempt) to the bytes of each rank; None if all output is wanted."""
         if self.positions is None:
             return None
         found: dict[tuple[int, int], dict[int, int]] = {}
@@ -92,12 +94,16 @@ class FollowBody(BaseModel):
 
 
 class CancelBody(BaseModel):
+    """How to cancel."""
+
     model_config = ConfigDict(extra="forbid")
 
     force: bool = Field(default=False, description="do not wait for unreachable clusters")
 
 
 class FetchBody(BaseModel):
+    """Which files to fetch, and where to put them."""
+
     model_config = ConfigDict(extra="forbid")
 
     paths: list[Annotated[Line, Field(min_length=1, max_length=4096)]] = Field(
@@ -107,19 +113,23 @@ class FetchBody(BaseModel):
 
 
 class CancelIds(CancelBody, Ids):
-    pass
+    """Jobs to cancel."""
 
 
 class CleanBody(BaseModel):
+    """Where to clean up a tag."""
+
     model_config = ConfigDict(extra="forbid")
 
     cluster: Line | None = Field(default=None, max_length=200, description="by default the one where it was seen last")
 
 
 class ShutdownBody(BaseModel):
+    """How to end koalad."""
+
     model_config = ConfigDict(extra="forbid")
 
-    cancel: bool = Field(default=False, description="end all jobs first")
+    cancel: bool = Field(default=False, description="cancel all jobs first")
 
 
 class MaintenanceBody(BaseModel):
@@ -127,5 +137,28 @@ class MaintenanceBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    dry_run: bool = Field(default=False, description="show what would be done, and do nothing")
+    dry_run: bool = Field(default=False, description="report what would be done, but do nothing")
     options: dict[Line, Any] = Field(default_factory=dict, description="options to replace those of the grid file")
+
+
+class LoginBody(BaseModel):
+    """How to log in."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    present: bool = Field(default=True, description="a person is there to be asked")
+
+
+def _secret_line(answer: SecretStr) -> SecretStr:
+    """Return the answer. Raises PydanticCustomError for one with a line break, NUL or other control character."""
+    one_line(answer.get_secret_value())
+    return answer
+
+
+class AnswersBody(BaseModel):
+    """Answers to a question of a login. They are passed to the connection that asked, and stored nowhere."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    number: int = Field(description="number of the question")
+    answers: list[Annotated[SecretStr, AfterValidator(_secret_line)]] = Field(max_length=100)

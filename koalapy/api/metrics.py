@@ -1,6 +1,6 @@
-"""Metrics for Prometheus: what koalad knows at the moment of the scrape, in its text format.
+"""Metrics for Prometheus in its text format, taken at the moment of the scrape.
 
-Labels are clusters, states and kinds: how many series there are depends on the grid file, never on the jobs.
+Labels are clusters, states and kinds: the number of series depends on the grid file, never on the jobs.
 """
 
 import hmac
@@ -10,8 +10,8 @@ from fastapi import FastAPI, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from koalapy import __version__
-from koalapy.api.itself import Facts
-from koalapy.api.refusals import refusal
+from koalapy.api.errors import error_answer
+from koalapy.api.koalad import Facts
 from koalapy.model.errors import Reason
 from koalapy.model.states import JobState
 from koalapy.model.units import SECOND
@@ -27,19 +27,21 @@ _NOT_HERE = Reason("not_found", "request", f"This port has {PATH} only.", "Use k
 
 
 def add_metrics(app: FastAPI, service: Service, facts: Facts) -> None:
+    """Add the endpoint that Prometheus scrapes."""
+
     @app.get(PATH, include_in_schema=False)
     def metrics() -> Response:
-        """In Prometheus' text format."""
+        """Return the metrics in Prometheus' text format."""
         from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, ProcessCollector, generate_latest
 
         registry = CollectorRegistry(auto_describe=False)
         ProcessCollector(registry=registry)
-        registry.register(_Collector(service, facts))  # type: ignore[arg-type]  # it asks for no more than `collect`
+        registry.register(_Collector(service, facts))  # type: ignore[arg-type]  # only `collect` is called
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
 
-class Door:
-    """The metrics of another app for whoever sends the token, and nothing else: what a TCP port may show."""
+class MetricsOnly:
+    """An app for a TCP port: the metrics of another app, for requests with the token, and nothing else."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self._app, self._token = app, f"Bearer {token}".encode()
@@ -49,26 +51,26 @@ class Door:
             return
         given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
         if not hmac.compare_digest(given, self._token):
-            return await refusal(_NO_TOKEN, 401)(scope, receive, send)
+            return await error_answer(_NO_TOKEN, 401)(scope, receive, send)
         if scope["path"] != PATH or scope["method"] != "GET":
-            return await refusal(_NOT_HERE, 404)(scope, receive, send)
+            return await error_answer(_NOT_HERE, 404)(scope, receive, send)
         plain = {**scope, "headers": [(name, value) for name, value in scope["headers"] if name == b"host"]}
         await self._app(plain, receive, send)
 
 
 class _Collector:
-    """One scrape's metrics. Each family has all series that it can have from the start, with 0 where nothing is."""
+    """The metrics of one scrape. Each family has all its possible series from the start, 0 without a value."""
 
     def __init__(self, service: Service, facts: Facts) -> None:
         self._service, self._facts = service, facts
 
     def collect(self) -> Iterable[object]:
-        yield from self._of_koalad()
-        yield from self._of_jobs()
-        yield from self._of_clusters()
-        yield from self._of_usage()
+        yield from self._koalad()
+        yield from self._jobs()
+        yield from self._clusters()
+        yield from self._usage()
 
-    def _of_koalad(self) -> Iterable[object]:
+    def _koalad(self) -> Iterable[object]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         facts = self._facts()
@@ -83,7 +85,7 @@ class _Collector:
         commits.add_metric([], self._service.counted().commits)
         yield commits
 
-    def _of_jobs(self) -> Iterable[object]:
+    def _jobs(self) -> Iterable[object]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         load, counted = self._service.load(), self._service.counted()
@@ -108,7 +110,7 @@ class _Collector:
             value=load.longest_wait / SECOND,
         )
 
-    def _of_clusters(self) -> Iterable[object]:
+    def _clusters(self) -> Iterable[object]:
         from prometheus_client.core import GaugeMetricFamily
 
         of_cluster = ("cluster",)
@@ -141,7 +143,7 @@ class _Collector:
                 used.add_metric([*name, what], processors)
         yield from (connected, usable, capacity, used, waiting, age, debts)
 
-    def _of_usage(self) -> Iterable[object]:
+    def _usage(self) -> Iterable[object]:
         from prometheus_client.core import CounterMetricFamily
 
         counted = self._service.counted()

@@ -11,7 +11,7 @@ import structlog
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from koalapy.api.output import CutOff
+from koalapy.api.files import CutOff
 from koalapy.model.errors import OurError
 from koalapy.peers import is_trusted, user_of
 
@@ -21,9 +21,10 @@ _LONGEST_PATH = 107  # of a Unix socket's address, unix(7)
 
 
 class OwnersSocket(socket.socket):
-    """A listening socket that accepts its owner's connections only (SO_PEERCRED, unix(7))."""
+    """A listening socket that accepts connections of its owner only (SO_PEERCRED, unix(7))."""
 
     def accept(self) -> tuple[socket.socket, object]:
+        """Accept a connection of the owner. Raises BlockingIOError for one of another user."""
         connection, address = super().accept()
         uid = user_of(connection)
         if not is_trusted(uid):
@@ -34,7 +35,7 @@ class OwnersSocket(socket.socket):
 
 
 def bind(path: Path) -> OwnersSocket:
-    """A listening socket of mode 0600. Raises OurError where the path is too long for one."""
+    """Open a listening Unix socket of mode 0600. Raises OurError if the path is too long."""
     if len(os.fsencode(path)) > _LONGEST_PATH:
         raise OurError(
             "path_too_long", f"{path} is too long for a Unix socket.", "Set XDG_RUNTIME_DIR to a shorter one."
@@ -52,7 +53,7 @@ def bind(path: Path) -> OwnersSocket:
 
 
 def bind_port(port: int) -> socket.socket:
-    """A listening socket on this port of 127.0.0.1. Raises OurError if it cannot be had."""
+    """Open a listening socket on this port of 127.0.0.1. Raises OurError if the port cannot be used."""
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -67,7 +68,7 @@ def bind_port(port: int) -> socket.socket:
 
 
 class Server:
-    """Runs the app on a thread of its own until `stop`."""
+    """Serves the app on its own thread until `stop`."""
 
     def __init__(self, app: ASGIApp, listening: socket.socket) -> None:
         self._app = app

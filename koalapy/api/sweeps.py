@@ -1,4 +1,4 @@
-"""The part of the HTTP API that is about sweeps."""
+"""The sweeps of the HTTP API: their CS-Runners and results."""
 
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
@@ -25,16 +25,18 @@ _BYTES: dict[int | str, dict[str, Any]] = {
 
 
 def add_sweeps(app: FastAPI, sweeps: Sweeps) -> None:
+    """Add the endpoints of sweeps."""
+
     @app.get("/v1/runners", **answering(RunnersAnswer))
     def runners(state: Annotated[list[JobState] | None, Query()] = None) -> Document:
-        """The runners of sweeps that are not over, or of those in these states; and what admission goes by."""
+        """List the CS-Runners of sweeps that are not final, or in these states, with the numbers behind admission."""
         return documents.runners(sweeps.runners(state), sweeps.forecast())
 
     @app.get("/v1/sweeps/{sweep}/results", response_class=StreamingResponse, responses=_BYTES)
     def results(
         sweep: JobId, format: Literal["json", "jsonl", "csv"] = "json", failed: bool = False
     ) -> StreamingResponse:
-        """Each parameter that is done, in the order in which they were recorded; with `failed` those that failed."""
+        """Return the results of parameters in the order of their records; with `failed` only failures."""
         media, form = FORMS[format]
         pieces: Iterator[bytes] = form(sweep, sweeps.names(sweep), sweeps.results(sweep, failed))
         return StreamingResponse(pieces, media_type=media)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import structlog
 
-from koalapy.api.submitting import Reader
+from koalapy.api.jobs import Reader
 from koalapy.config import GridFile, engine_settings
 from koalapy.core.foreign import Foreign
 from koalapy.driver import Driver

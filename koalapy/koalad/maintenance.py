@@ -4,7 +4,7 @@ from functools import partial
 from pathlib import Path
 
 from koalapy.api.bodies import JobText
-from koalapy.api.submitting import Reader
+from koalapy.api.jobs import Reader
 from koalapy.config import GridFile
 from koalapy.doctor.quick import examine_quickly
 from koalapy.locations import read_file

@@ -13,10 +13,10 @@ from typing import Any
 import structlog
 
 from koalapy.api.app import create_app
-from koalapy.api.front import Front, standing_by
-from koalapy.api.metrics import Door
+from koalapy.api.jobs import Reader
+from koalapy.api.metrics import MetricsOnly
 from koalapy.api.server import Server, bind, bind_port
-from koalapy.api.submitting import Reader
+from koalapy.api.standby import ExchangeableApp, create_standby_app
 from koalapy.config import GridFile
 from koalapy.koalad.assembly import Koalad
 from koalapy.koalad.gridfile import WatchedFile
@@ -61,7 +61,7 @@ class KoaladProcess:
         if is_shared(grid.store):
             _hold(locations.state / _LOCK)  # the store's own lock would let a second koalad of this place stand by
         self._koalad = self._opened()
-        self._front = Front(self._app(self._koalad), grid.grid, grid_file.path)
+        self._front = ExchangeableApp(self._app(self._koalad), grid.grid, grid_file.path)
         self._metrics = _metrics(self._front, grid, grid_file.path)
         self._server = Server(self._front, bind(locations.socket))
         self._sign()
@@ -153,7 +153,7 @@ class KoaladProcess:
         if koalad is not None:
             return create_app(koalad.service, self._read, self._facts, self._shut_down, self._owner, koalad.maintenance)
         nothing = Recovery(Instant(time.time_ns() * SECOND // 10**9), Snapshot(instance=InstanceId(""))).recovered
-        return standing_by(self._whom, self._facts, self._shut_down, nothing)
+        return create_standby_app(self._whom, self._facts, self._shut_down, nothing)
 
     def _whom(self) -> Reason:
         assert self._waiting is not None
@@ -199,14 +199,14 @@ def elsewhere(act: Callable[[], None]) -> Callable[[int, object], None]:
     return handler
 
 
-def _metrics(front: Front, grid: GridFile, path: Path) -> Server | None:
+def _metrics(front: ExchangeableApp, grid: GridFile, path: Path) -> Server | None:
     """The server of metrics on a TCP port, if the grid file asks for one. Raises KoalaError where there can be none."""
     if grid.metrics is None:
         return None
     if path.stat().st_mode & 0o077:
         message = f"{path} has a token in it, and others than you may read it."
         raise RequestError("token_readable", message, f"`chmod 600 {path}`, and write another token into it.")
-    return Server(Door(front, grid.metrics.token), bind_port(grid.metrics.port))
+    return Server(MetricsOnly(front, grid.metrics.token), bind_port(grid.metrics.port))
 
 
 def _hold(path: Path) -> None:

@@ -17,7 +17,7 @@ from koalapy_adapters.errors import RequestError as Refusal
 from koalapy_adapters.kcm.shared_directory.output import Outputs
 
 from koalapy.api import documents
-from koalapy.api.output import frame
+from koalapy.api.files import frame
 from koalapy.calls import NotReachable
 from koalapy.client.following import FollowedLines, Reconnecting
 from koalapy.lines import Interleaving, Writer

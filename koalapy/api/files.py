@@ -1,4 +1,4 @@
-"""The part of the HTTP API that passes on what jobs have written, for as long as they write."""
+"""The files of jobs in the HTTP API: fetch files, read output, and follow output while it is written."""
 
 import json
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -10,9 +10,11 @@ from fastapi import FastAPI
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
-from koalapy.api import documents
-from koalapy.api.bodies import FollowBody
-from koalapy.model.errors import KoalaError
+from koalapy.api import documents, schemas
+from koalapy.api.bodies import LONGEST_WAIT_S, FetchBody, FollowBody, Timeout
+from koalapy.api.documents import Document
+from koalapy.api.schemas.answer import answering
+from koalapy.model.errors import KoalaError, RequestError
 from koalapy.model.identity import JobId
 from koalapy.model.job import Component
 from koalapy.runtime.following import Ended, Written
@@ -32,8 +34,17 @@ class CutOff(Exception):
     """An answer that had begun cannot be finished."""
 
 
-def add_output(app: FastAPI, service: Service) -> None:
+def add_files(app: FastAPI, service: Service) -> None:
+    """Add the endpoints of a job's files and output."""
     followers = anyio.CapacityLimiter(_FOLLOWERS)
+
+    @app.post("/v1/jobs/{job}/fetch", **answering(schemas.FetchAnswer))
+    def fetch(job: JobId, body: FetchBody | None = None, timeout: Timeout = LONGEST_WAIT_S) -> Document:
+        """Fetch files that the job's last attempts left on the clusters. A repeated request waits for it."""
+        wanted = body or FetchBody()
+        directory = wanted.directory or service.job(job).request.directory
+        _must_be_absolute(directory)
+        return documents.fetched(job, service.fetch(job, wanted.paths, directory, min(timeout, LONGEST_WAIT_S)))
 
     @app.get("/v1/jobs/{job}/output", response_class=StreamingResponse, responses=_BYTES)
     async def output(
@@ -43,9 +54,9 @@ def add_output(app: FastAPI, service: Service) -> None:
         parameter: int | None = None,
         prefix: bool = False,
     ) -> StreamingResponse:
-        """What the last attempt's processes have written by now; or one parameter of a sweep.
+        """Return what the processes of the last attempt, or one parameter of a sweep, have written by now.
 
-        With `prefix` lines begin with `[component.rank] `.
+        With `prefix` each line begins with `[component.rank] `.
         """
         if parameter is None:
             pieces = await run_in_threadpool(service.output, job, stream, component, prefix)
@@ -58,18 +69,29 @@ def add_output(app: FastAPI, service: Service) -> None:
 
     @app.post("/v1/jobs/{job}/follow", response_class=StreamingResponse, responses=_FRAMES)
     async def follow(job: JobId, body: FollowBody) -> StreamingResponse:
-        """What all processes write until the job is over, as they write it, try after try.
+        """Return what all processes write, as they write it, attempt after attempt, until the job is final.
 
-        The answer is a sequence of frames, each a line of JSON: first `{"components": [[INDEX, PROCESSORS], ...]}`;
-        then `[COMPONENT, ATTEMPT, RANK, SIZE]`, with so many bytes after the line, and `[COMPONENT, ATTEMPT]` when all
-        is read that it wrote; last `{"end": null}`, or `{"end": {...}}` with a document koala.error/1. A blank line
-        means that nothing came. Whoever adds up the sizes, and gives the sums as `positions`, goes on where an answer
-        broke off.
+        The answer is a sequence of frames. Each begins with a line of JSON:
+
+        - `{"components": [[INDEX, PROCESSORS], ...]}` is the first frame.
+        - `[COMPONENT, ATTEMPT, RANK, SIZE]` is followed by SIZE bytes of output.
+        - `[COMPONENT, ATTEMPT]` means that all output of the attempt has been sent.
+        - `{"end": null}`, or `{"end": {...}}` with an answer koala.error/1, is the last frame.
+
+        A blank line means that nothing was written. To continue an answer that broke off, add up the sizes of each
+        process and send the sums as `positions`.
         """
         components, pieces = await run_in_threadpool(
             service.follow, job, body.stream, body.component, body.by_attempt()
         )
         return StreamingResponse(_frames(components, pieces, followers), media_type="application/octet-stream")
+
+
+def _must_be_absolute(directory: str) -> None:
+    """Raises RequestError for a relative directory, which would be relative to koalad's own."""
+    if not directory.startswith("/"):
+        message = f"The directory {directory!r} is not absolute."
+        raise RequestError("bad_directory", message, "Name the one that the paths are relative to.")
 
 
 async def _frames(
@@ -88,6 +110,7 @@ async def _frames(
 
 
 def frame(piece: Written | Ended) -> bytes:
+    """Encode a piece of followed output as a frame; a blank line if nothing was written."""
     if isinstance(piece, Ended):
         return _line([*piece])
     return _line([*piece[:3], len(piece.data)]) + piece.data if piece.data else b"\n"
@@ -98,7 +121,7 @@ def _line(value: Any) -> bytes:
 
 
 async def _all(first: bytes | None, pieces: Iterator[bytes], followers: anyio.CapacityLimiter) -> AsyncIterator[bytes]:
-    """An error cuts the answer off, so that nobody takes it for whole."""
+    """Yield all pieces. An error cuts the answer off, so that a client does not take it for complete."""
     piece = first
     while piece is not None:
         if piece:
@@ -110,5 +133,5 @@ async def _all(first: bytes | None, pieces: Iterator[bytes], followers: anyio.Ca
 
 
 async def _next(pieces: Iterator[T], followers: anyio.CapacityLimiter) -> T | None:
-    """None at the end; an empty one about every second in which nothing comes."""
+    """Return the next piece, or None at the end. A piece is empty if nothing was written for about a second."""
     return await anyio.to_thread.run_sync(lambda: next(pieces, None), abandon_on_cancel=True, limiter=followers)

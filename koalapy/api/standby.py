@@ -1,4 +1,4 @@
-"""What koalad's socket answers with: one app after another, and the one of a koalad that stands by."""
+"""The app behind koalad's socket, which is exchanged on a takeover, and the app of a koalad that stands by."""
 
 import os
 from collections.abc import Callable
@@ -11,8 +11,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from koalapy.api import documents
 from koalapy.api.bodies import ShutdownBody
 from koalapy.api.documents import Document
-from koalapy.api.itself import Facts
-from koalapy.api.refusals import add_refusals, refusal
+from koalapy.api.errors import add_errors, error_answer
+from koalapy.api.koalad import Facts
 from koalapy.locations import GRID_FILE_HEADER
 from koalapy.model.errors import Reason, RequestError, TransientError
 from koalapy.views.recovery import Recovered
@@ -20,10 +20,11 @@ from koalapy.views.recovery import Recovered
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]
 
 
-class Front:
-    """Serves `app`, which may be exchanged at any time; a request that has begun ends with the one it began with.
+class ExchangeableApp:
+    """An app that forwards each request to `app`, which may be exchanged at any time.
 
-    A request that names another grid file than koalad's is refused: two files may have the same grid name.
+    A request that has begun ends with the app that it began with.
+    A request for another grid file than koalad's is refused: two files may have the same grid name.
     """
 
     def __init__(self, app: ASGIApp, grid: str, grid_file: Path) -> None:
@@ -32,23 +33,23 @@ class Front:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         named = _named_grid_file(scope)
-        if named and not _is_same(named, self._grid_file):
+        if named and not _is_same_file(named, self._grid_file):
             message = f"koalad of grid {self._grid} runs on {self._grid_file}, not {named}."
             advice = f"Change `grid:` in one of the files, or stop that koalad with `koala down --grid {self._grid}`."
             reason = RequestError("other_grid_file", message, advice).reason
-            return await refusal(reason, 409)(scope, receive, send)
+            return await error_answer(reason, 409)(scope, receive, send)
         return await self.app(scope, receive, send)
 
 
 def _named_grid_file(scope: Scope) -> str:
-    """The grid file of the client, or an empty text."""
+    """Return the client's grid file, or an empty text."""
     wanted = GRID_FILE_HEADER.encode()
     found = next((value for name, value in scope.get("headers", ()) if name == wanted), b"")
     return os.fsdecode(unquote_to_bytes(found))
 
 
-def _is_same(named: str, grid_file: Path) -> bool:
-    """Whether both paths lead to one file, by links too. Of a file that is gone, whether the paths are the same."""
+def _is_same_file(named: str, grid_file: Path) -> bool:
+    """Whether both paths lead to one file, links followed; if it is gone, whether the paths are equal."""
     if named == str(grid_file):
         return True
     try:
@@ -57,12 +58,15 @@ def _is_same(named: str, grid_file: Path) -> bool:
         return False
 
 
-def standing_by(
+def create_standby_app(
     waiting: Callable[[], Reason], facts: Facts, shutdown: Callable[[bool], None], nothing: Recovered
 ) -> FastAPI:
-    """Says whom it waits for (`waiting`), can be ended, and refuses all else with the code `standing_by`."""
+    """Build the app of a koalad that waits for another one's end; `waiting` names that one.
+
+    It reports its status and can be shut down. It refuses all else with the code `standing_by`.
+    """
     app = FastAPI(title="koalad", docs_url=None, redoc_url=None, openapi_url=None)
-    add_refusals(app)
+    add_errors(app)
 
     @app.get("/v1/status")
     def status() -> Document:

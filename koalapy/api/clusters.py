@@ -1,0 +1,87 @@
+"""The clusters of the HTTP API: their state, their logins, and tags on them that the store does not know."""
+
+from typing import Annotated
+
+from fastapi import FastAPI, Query
+
+from koalapy.api import documents, schemas
+from koalapy.api.bodies import LONGEST_WAIT_S, AnswersBody, CleanBody, LoginBody, Timeout
+from koalapy.api.documents import Document
+from koalapy.api.schemas.answer import answering
+from koalapy.runtime.logins import Logins, LoginState
+from koalapy.runtime.service import Service
+from koalapy.runtime.unknown import UnknownTags
+
+
+def add_clusters(app: FastAPI, service: Service) -> None:
+    """Add the endpoints of clusters."""
+
+    @app.get("/v1/clusters", **answering(schemas.ClustersAnswer))
+    def clusters() -> Document:
+        """List what koalad knows of each cluster, in processors."""
+        return documents.clusters(service.clusters())
+
+    _add_logins(app, service.logins)
+    _add_unknown_tags(app, service.unknown)
+
+
+def _add_logins(app: FastAPI, logins: Logins) -> None:
+    one, every_one = answering(schemas.LoginAnswer), answering(schemas.LoginsAnswer)
+
+    @app.get("/v1/logins", **every_one)
+    def all_logins() -> Document:
+        """List the state of the login on each cluster."""
+        return _all_logins(logins)
+
+    @app.post("/v1/logins", **every_one)
+    def retry_logins() -> Document:
+        """Try the logins that koalad has given up again, without a person to answer questions."""
+        logins.begin_all()
+        return _all_logins(logins)
+
+    @app.get("/v1/clusters/{cluster}/login", **one)
+    def login(cluster: str, version: int = -1, timeout: Timeout = 0) -> Document:
+        """Return the login's state when it differs from that of `version`, or after `timeout` seconds."""
+        return _login(logins.wait(cluster, version, min(timeout, LONGEST_WAIT_S)))
+
+    @app.post("/v1/clusters/{cluster}/login", **one)
+    def begin_login(cluster: str, body: LoginBody | None = None) -> Document:
+        """Log in at once, if the cluster is not connected. The login's questions appear in the answer."""
+        logins.of(cluster).begin(body is None or body.present)
+        return _login(logins.of(cluster).view())
+
+    @app.post("/v1/clusters/{cluster}/login/answers", **one)
+    def answer_login(cluster: str, body: AnswersBody) -> Document:
+        """Answer the waiting question: each of its prompts, in order."""
+        logins.of(cluster).answer(body.number, [each.get_secret_value() for each in body.answers])
+        return _login(logins.of(cluster).view())
+
+    @app.delete("/v1/clusters/{cluster}/login", **one)
+    def leave_login(cluster: str) -> Document:
+        """Give up a login that waits for an answer, because the person has gone."""
+        logins.of(cluster).leave()
+        return _login(logins.of(cluster).view())
+
+
+def _add_unknown_tags(app: FastAPI, tags: UnknownTags) -> None:
+    @app.get("/v1/unknown", **answering(schemas.UnknownAnswer))
+    def unknown(cluster: Annotated[list[str] | None, Query()] = None) -> Document:
+        """Survey all clusters, or these, for tags of koalapy that the store does not know."""
+        return documents.unknown(tags.look(cluster or ()))
+
+    @app.post("/v1/unknown/{tag}/clean", **answering(schemas.CleanAnswer))
+    def clean(tag: str, body: CleanBody | None = None, timeout: Timeout = LONGEST_WAIT_S) -> Document:
+        """Void such a tag, cancel its batch job and, when nothing is left, remove its directory.
+
+        It may be a live job of another store of the same person. A repeated request waits for the same clean-up.
+        """
+        cluster = tags.place_of(tag, body.cluster if body else None)
+        return documents.cleaned(cluster, tag, tags.clean(cluster, tag, min(timeout, LONGEST_WAIT_S)))
+
+
+def _all_logins(logins: Logins) -> Document:
+    return {"schema": "koala.logins/1", "logins": [documents.login(each) for each in logins.views()]}
+
+
+def _login(state: LoginState) -> Document:
+    return {"schema": "koala.login/1", "login": documents.login(state)}

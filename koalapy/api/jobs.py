@@ -1,0 +1,176 @@
+"""The jobs of the HTTP API: submit, list, wait for, explain, hold, release and cancel them."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from typing import Annotated
+
+from fastapi import FastAPI, Query
+from fastapi.concurrency import run_in_threadpool
+
+from koalapy.api import documents, schemas
+from koalapy.api.bodies import LONGEST_WAIT_S, Again, CancelBody, CancelIds, Ids, JobText, JobTexts, Timeout
+from koalapy.api.documents import Document
+from koalapy.api.koalad import Facts
+from koalapy.api.schemas.answer import answering
+from koalapy.model.errors import RequestError, TransientError
+from koalapy.model.identity import JobId
+from koalapy.model.job import Job
+from koalapy.model.labels import has_labels, wanted_label
+from koalapy.model.request import Request
+from koalapy.model.states import JobState
+from koalapy.runtime.resubmission import request_again, request_of_failed
+from koalapy.runtime.service import Service
+
+Reader = Callable[[JobText], Request]
+
+
+def add_jobs(app: FastAPI, service: Service, read: Reader, facts: Facts, owner: str) -> None:
+    """Add the endpoints of jobs. `read` parses a job's text; submitted jobs belong to `owner`."""
+    _add_submission(app, service, read, facts, owner)
+    _add_queries(app, service)
+    _add_actions(app, service)
+
+
+def _add_submission(app: FastAPI, service: Service, read: Reader, facts: Facts, owner: str) -> None:
+    @app.post("/v1/jobs", **answering(schemas.SubmitAnswer))
+    def submit(body: JobText) -> Document:
+        """Accept a job. A repeated request with the same key returns the same job."""
+        _must_accept_jobs(facts)
+        begun = time.perf_counter()
+        job = service.submit(read(body), owner, body.key)
+        return documents.submitted(job, time.perf_counter() - begun)
+
+    @app.post("/v1/jobs/{job}/resubmit", **answering(schemas.SubmitAnswer))
+    def resubmit(job: JobId, body: Again) -> Document:
+        """Accept the same job again, or a sweep of the parameters that failed. The key works as in a submission."""
+        _must_accept_jobs(facts)
+        begun = time.perf_counter()
+        found = service.job(job)
+        request = request_of_failed(found) if body.failed else request_again(found)
+        if body.overrides:
+            request = _overridden(found, body, read)
+        return documents.submitted(service.submit(request, owner, body.key), time.perf_counter() - begun)
+
+    @app.post("/v1/jobs/batch", **answering(schemas.SubmitsAnswer))
+    def submit_many(body: JobTexts) -> Document:
+        """Accept all of these jobs or none, in one commit. The keys work as in a submission."""
+        _must_accept_jobs(facts)
+        return documents.submitted_many(service.submit_many(_read_all(body.jobs, read), owner))
+
+    @app.post("/v1/jobs/check", **answering(schemas.CheckAnswer))
+    def check(body: JobTexts) -> Document:
+        """Show the jobs as koalad understands them, and whether they can ever fit. Nothing is submitted."""
+        return documents.checked(service.check([request for request, _ in _read_all(body.jobs, read)]))
+
+
+def _add_queries(app: FastAPI, service: Service) -> None:
+    @app.get("/v1/jobs", **answering(schemas.JobsAnswer))
+    def jobs(
+        state: Annotated[list[JobState] | None, Query()] = None,
+        id: Annotated[list[int] | None, Query()] = None,
+        label: Annotated[list[str] | None, Query(description="KEY, or KEY=VALUE; a job has all of them")] = None,
+    ) -> Document:
+        """List jobs by id, final ones included; `state`, `id` and `label` select among them."""
+        wanted = [wanted_label(each) for each in label or ()]
+        stored = service.jobs(state, None if id is None else [JobId(each) for each in id])
+        found = [each for each in stored if has_labels(each.request.labels, wanted)]
+        return documents.jobs(found, service.transfers([each.id for each in found]))
+
+    @app.get("/v1/wait", **answering(schemas.JobsAnswer))
+    async def wait(id: Annotated[list[int], Query()], timeout: Timeout = LONGEST_WAIT_S) -> Document:
+        """Return the jobs when all of them are final, or after `timeout` seconds in the states that they have then."""
+        ids = [JobId(each) for each in id]
+        await _until_final(service, ids, min(timeout, LONGEST_WAIT_S))
+        return await run_in_threadpool(lambda: documents.jobs(service.over(ids), service.transfers(ids)))
+
+    @app.get("/v1/jobs/{job}", **answering(schemas.JobAnswer))
+    def show(job: JobId) -> Document:
+        """Show one job with its request and history."""
+        transfers = service.transfers([job]).get(job, [])
+        return documents.job_with_events(service.job(job), service.history(job), transfers)
+
+    @app.get("/v1/jobs/{job}/explain", **answering(schemas.ExplainAnswer))
+    def explain(job: JobId) -> Document:
+        """Explain the state of a job, and list what each cluster lacks for it."""
+        found = service.explain(job)
+        return documents.explanation(found, service.history(job) if found.job.state.final else ())
+
+
+def _add_actions(app: FastAPI, service: Service) -> None:
+    @app.post("/v1/jobs/{job}/cancel", **answering(schemas.JobAnswer))
+    def cancel(job: JobId, body: CancelBody | None = None) -> Document:
+        """Cancel a job: stop its programs, or remove it from the wait queue."""
+        return documents.job_with_events(service.cancel([job], body is not None and body.force).only(), ())
+
+    @app.post("/v1/jobs/{job}/hold", **answering(schemas.JobAnswer))
+    def hold(job: JobId) -> Document:
+        """Keep a waiting job from being placed."""
+        return documents.job_with_events(service.hold([job]).only(), ())
+
+    @app.post("/v1/jobs/{job}/release", **answering(schemas.JobAnswer))
+    def release(job: JobId) -> Document:
+        """Allow a held job to be placed again."""
+        return documents.job_with_events(service.release([job]).only(), ())
+
+    @app.post("/v1/jobs/cancel", **answering(schemas.ChangedAnswer))
+    def cancel_many(body: CancelIds) -> Document:
+        """Cancel many jobs in one commit. `refused` lists the others, each with the reason."""
+        return documents.changed(service.cancel(body.ids, body.force))
+
+    @app.post("/v1/jobs/hold", **answering(schemas.ChangedAnswer))
+    def hold_many(body: Ids) -> Document:
+        """Hold many jobs in one commit."""
+        return documents.changed(service.hold(body.ids))
+
+    @app.post("/v1/jobs/release", **answering(schemas.ChangedAnswer))
+    def release_many(body: Ids) -> Document:
+        """Allow many held jobs to be placed again, in one commit."""
+        return documents.changed(service.release(body.ids))
+
+
+def _overridden(job: Job, body: Again, read: Reader) -> Request:
+    """Read the job's request again with other values. Raises RequestError, for a sweep too: only its file has them."""
+    if job.runner is not None:
+        message = f"Job {job.id} is a sweep, whose values cannot be changed."
+        raise RequestError("is_sweep", message, "Submit its file again with -o, or resubmit it as it is.")
+    mapping, source = documents.job_mapping(job.request), f"job {job.id}"
+    return read(JobText(job=mapping, source=source, directory=job.request.directory, overrides=body.overrides))
+
+
+def _read_all(jobs: list[JobText], read: Reader) -> list[tuple[Request, str]]:
+    """Read each job, with its key. Raises RequestError for the first invalid one, with its number in the list."""
+    requests = []
+    for number, job in enumerate(jobs, 1):
+        try:
+            requests.append((read(job), job.key))
+        except RequestError as error:
+            if len(jobs) == 1:
+                raise
+            message = f"Job {number} of {len(jobs)}: {error.reason.message}"
+            raise RequestError(error.reason.code, message, error.reason.advice) from error
+    return requests
+
+
+def _must_accept_jobs(facts: Facts) -> None:
+    if facts()["state"] == "stopping":
+        raise TransientError("stopping", "koalad is ending and takes no more jobs.", "Start it anew, then submit.")
+
+
+async def _until_final(service: Service, jobs: list[JobId], timeout_s: float) -> None:
+    """Wait without a thread, so that any number of clients may do so."""
+    loop, final = asyncio.get_running_loop(), asyncio.Event()
+
+    def notify() -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(final.set)
+
+    forget = await run_in_threadpool(service.when_over, jobs, notify)
+    try:
+        async with asyncio.timeout(timeout_s):
+            await final.wait()
+    except TimeoutError:
+        pass
+    finally:
+        forget()
