@@ -8,21 +8,21 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from koalapy.calls import NotReachable
     from koalapy.client import Grid
-    from koalapy.model.errors import KoalaError, OurError, RequestError, SiteError, TransientError
+    from koalapy.model.errors import ClusterError, KoalaError, OurError, RequestError, TransientError
 
 __all__ = [
+    "ClusterError",
     "Grid",
     "KoalaError",
     "NotReachable",
     "OurError",
     "RequestError",
-    "SiteError",
     "TransientError",
     "__version__",
 ]
 
 _ERRORS = "koalapy.model.errors"
-_MODULES = dict.fromkeys(("KoalaError", "OurError", "RequestError", "SiteError", "TransientError"), _ERRORS) | {
+_MODULES = dict.fromkeys(("KoalaError", "OurError", "RequestError", "ClusterError", "TransientError"), _ERRORS) | {
     "Grid": "koalapy.client",
     "NotReachable": "koalapy.calls",
 }

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from koalapy.locations import GRID_FILE_HEADER, Locations, default_grid_file
-from koalapy.model.errors import KoalaError, OurError, RequestError, SiteError, TransientError
+from koalapy.model.errors import ClusterError, KoalaError, OurError, RequestError, TransientError
 from koalapy.peers import is_trusted, user_of
 
 Document = dict[str, Any]
@@ -24,7 +24,7 @@ _REFUSED = 400  # and above: an HTTP status of an error
 _NOT_THERE = ("stopping", "standing_by")  # a koalad answers, but not one that does the work
 _KINDS: dict[str, type[KoalaError]] = {
     "transient": TransientError,
-    "site": SiteError,
+    "cluster": ClusterError,
     "request": RequestError,
     "ours": OurError,
 }

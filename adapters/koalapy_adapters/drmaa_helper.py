@@ -138,7 +138,7 @@ def _bound_memory() -> None:
     try:
         resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, resource.getrlimit(resource.RLIMIT_AS)[1]))
     except (OSError, ValueError):
-        pass  # the site's own limit is lower
+        pass  # the cluster's own limit is lower
 
 
 def _resident() -> int:

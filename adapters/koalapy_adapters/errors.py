@@ -2,7 +2,7 @@
 
 BatchError
 ├── TransientError     try again
-├── SiteError          leave this cluster out
+├── ClusterError          leave this cluster out
 ├── RequestError       the user's mistake
 └── UnreadableError    our dialect must learn
 """
@@ -46,8 +46,8 @@ class TransientError(BatchError):
     whose = "transient"
 
 
-class SiteError(BatchError):
-    whose = "site"
+class ClusterError(BatchError):
+    whose = "cluster"
 
 
 class RequestError(BatchError):

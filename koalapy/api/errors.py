@@ -14,7 +14,7 @@ from koalapy.api import documents
 from koalapy.model.errors import KoalaError, Reason, RequestError
 
 _STATUS_BY_CODE = {"no_such_job": 404, "wrong_state": 409, "not_asked": 409, "not_ended": 409}
-_STATUS_BY_WHOSE = {"transient": 503, "site": 502, "request": 422, "ours": 500}
+_STATUS_BY_WHOSE = {"transient": 503, "cluster": 502, "request": 422, "ours": 500}
 _TOO_LARGE = 413
 _API = "GET /openapi.json describes what there is."
 _LONGEST = 100  # characters of a request that an error quotes

@@ -48,11 +48,11 @@ def _too_large(summary: ClusterSummary, needed: int) -> Reason:
                 f"gives one component at most {_of(summary.largest)} now, and not {largest}, but {_needed(needed)}."
             )
         return Reason(
-            "smaller", "transient", message, "Ask the site which nodes are down, or ask for fewer processors."
+            "smaller", "transient", message, "Ask the administrators which nodes are down, or ask for fewer processors."
         )
     if not total and not summary.size_known:
         message = f"shows no processors at all, but {_needed(needed)}."
-        return Reason("smaller", "transient", message, "Ask the site whether its nodes are up.")
+        return Reason("smaller", "transient", message, "Ask the administrators whether its nodes are up.")
     if needed > total:
         message = f"has {_of(total)} in all, but {_needed(needed)}."
         return Reason("too_large", "request", message, "Ask for fewer.")

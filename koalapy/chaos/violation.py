@@ -27,7 +27,7 @@ class Promise(StrEnum):
     NETWORK = "components that communicate share one network"
     CLAIM = "no job holds a claim past its time"
     BACKLOG = "no more of ours wait in a batch queue than are allowed"
-    LIMITS = "sweeps keep to what sites let them have"
+    LIMITS = "sweeps keep to what clusters let them have"
     FITS = "no job waits that fits"
     CONTENTS = "what is staged is byte for byte what was meant"
 

@@ -18,7 +18,7 @@ RecoveryKind = Literal[
     "job_given_back", "output_collected", "directories_forgotten", "store_restored", "attempt_recalled",
     "host_slept",
 ]  # fmt: skip
-Whose = Literal["transient", "site", "request", "ours"]
+Whose = Literal["transient", "cluster", "request", "ours"]
 
 
 class Submitted(TypedDict):

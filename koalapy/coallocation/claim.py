@@ -157,7 +157,7 @@ def give_up(core: Core, now: Instant, job: Job, component: Component, reason: Re
         core.records.put(job.change_component(component.index, state=ComponentState.CANCELLED, reason=reason))
         return core.records.note_component(now, job, component, "component_left_out", **reason_details(reason))
     named = component.request.cluster is not None
-    refused_there = reason.whose == "site" or (reason.whose == "request" and bool(reason.command))
+    refused_there = reason.whose == "cluster" or (reason.whose == "request" and bool(reason.command))
     said = reason.on(component.cluster or "")
     if not refused_there:
         outcome = Outcome.FAILED if reason.whose == "request" else Outcome.SUBMISSION_FAILURE

@@ -63,7 +63,7 @@ def _misdivided(core: Core, now: Instant, job: Job, component: Component, event:
     count = sum(node.processes for node in event.nodes)
     found = f"{counted_as(count, 'process', 'processes')} on {counted_as(len(event.nodes), 'node')}"
     message = f"Its wrapper reported {found}, which is not what was asked for."
-    reason = Reason("wrong_processes", "site", message, "Look for what runs as the KCM on its head node.")
+    reason = Reason("wrong_processes", "cluster", message, "Look for what runs as the KCM on its head node.")
     changes = _progress(now, component, replace(event, nodes=(), phase="started"))
     attempt_ended(core, now, job, component, changes | {"ended_at": now}, reason)
 

@@ -60,10 +60,10 @@ def _explained(trouble: Trouble, said: bytes) -> Trouble:
         return trouble
     words = "; ".join(said.decode(errors="replace").split("\n"))[:_WORDS].strip("; ")
     advice = (
-        "Ask the site why a job cannot start processes on its other nodes: are the batch system's daemons up on all of"
+        "Ask the administrators why jobs start no processes on other nodes: are the batch system's daemons up on all of"
         " them, have they the same keys, and may nodes connect to each other?"
     )
-    return Trouble(Reason("agents_not_started", "site", trouble.reason.message, advice, words=words))
+    return Trouble(Reason("agents_not_started", "cluster", trouble.reason.message, advice, words=words))
 
 
 def _batch(wishes: dict[str, Any]) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def _reported(visit: Visit, tag: str, phase: str, timeout_s: float) -> wire.Repo
     report = visit.wait(tag, _phase(phase), timeout_s)
     if report is None:
         message = f"The job was released, and within {timeout_s:.0f} s not heard of again."
-        raise Trouble(Reason("job_hangs", "site", message, "Ask the site to look at its compute nodes."))
+        raise Trouble(Reason("job_hangs", "cluster", message, "Ask the administrators to look at its compute nodes."))
     return report
 
 
@@ -112,9 +112,11 @@ def _over(bodies: Bodies) -> None:
     seen = [body for body in bodies if isinstance(body, wire.BatchSeen)]
     if seen and seen[-1].state == ENDED:
         message = "The batch job ended, and its wrapper has said nothing."
-        advice = "Ask the site what ended it; the batch system's words may help."
+        advice = "Ask the administrators what ended it; the batch system's words may help."
         raise Trouble(
-            Reason("wrapper_silent", "site", message, advice, exit_status=seen[-1].exit_status, words=seen[-1].reason)
+            Reason(
+                "wrapper_silent", "cluster", message, advice, exit_status=seen[-1].exit_status, words=seen[-1].reason
+            )
         )
 
 
@@ -125,4 +127,4 @@ def _check(report: wire.Report) -> None:
     if report.error is not None:
         raise Trouble(reason_of(report.error))
     message = f"The job ended otherwise than it should: {report.ending}, exit status {report.exit_status}."
-    raise Trouble(Reason("canary_ended", "site", message, "Ask the site what happened to it."))
+    raise Trouble(Reason("canary_ended", "cluster", message, "Ask the administrators what happened to it."))

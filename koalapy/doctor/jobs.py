@@ -61,8 +61,8 @@ def stuck(bodies: Bodies) -> None:
     seen = [body for body in bodies if isinstance(body, wire.BatchSeen)]
     if seen and seen[-1].stuck:
         message = "The batch system took a job of one processor that it can never start."
-        advice = "Its reason says what to change; if it does not, ask the site."
-        raise Trouble(Reason(seen[-1].stuck, "site", message, advice, words=seen[-1].reason))
+        advice = "Its reason says what to change; if it does not, ask the administrators."
+        raise Trouble(Reason(seen[-1].stuck, "cluster", message, advice, words=seen[-1].reason))
 
 
 def _while_running(wait: Callable[[float], T | None]) -> T:
@@ -70,7 +70,7 @@ def _while_running(wait: Callable[[float], T | None]) -> T:
     if found is not None:
         return found
     message = f"The job runs, and has not done its part after {_RUNS_S:.0f} s."
-    raise Trouble(Reason("job_hangs", "site", message, "Ask the site to look at its compute nodes."))
+    raise Trouble(Reason("job_hangs", "cluster", message, "Ask the administrators to look at its compute nodes."))
 
 
 def _runs(bodies: Bodies) -> bool | None:

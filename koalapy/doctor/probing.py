@@ -15,7 +15,7 @@ from koalapy_adapters.messages.fields import shown
 from koalapy.doctor.jobs import patiently, plain_program, stuck
 from koalapy.doctor.trouble import Trouble
 from koalapy.doctor.visit import Bodies, Visit
-from koalapy.model.errors import Reason, SiteError
+from koalapy.model.errors import ClusterError, Reason
 from koalapy.runtime.session.exchange import done, understood
 
 _JOB = 1
@@ -101,11 +101,11 @@ def _answer(visit: Visit, tag: str, patience_s: float) -> dict[str, Any] | None:
 
 
 def _read(data: bytes) -> dict[str, Any]:
-    """The node's answer. Raises SiteError for what is none."""
+    """The node's answer. Raises ClusterError for what is none."""
     try:
         return understood(probed, json.loads(data))
     except (ValueError, RecursionError) as error:
-        raise SiteError("garbled", f"What the job has written is not an answer: {shown(data)}.", "") from error
+        raise ClusterError("garbled", f"What the job has written is not an answer: {shown(data)}.", "") from error
 
 
 def _said(ended: wire.BatchSeen) -> int | None:
@@ -120,14 +120,14 @@ def _unsaid(ended: wire.BatchSeen, python: str) -> Reason:
     words = ended.reason
     if ended.exit_status == program.TOO_OLD:
         message = f"{python} of the compute nodes is older than 3.6."
-        return Reason("no_python_on_node", "site", message, _PYTHON, exit_status=ended.exit_status, words=words)
+        return Reason("no_python_on_node", "cluster", message, _PYTHON, exit_status=ended.exit_status, words=words)
     if ended.exit_status in _NOT_FOUND:
         message = f"The compute nodes have no {python}."
-        return Reason("no_python_on_node", "site", message, _PYTHON, exit_status=ended.exit_status, words=words)
+        return Reason("no_python_on_node", "cluster", message, _PYTHON, exit_status=ended.exit_status, words=words)
     how = "" if ended.exit_status is None else f" with exit status {ended.exit_status}"
     message = f"The batch job ended{how} before it could say anything."
-    advice = "Ask the site what its nodes do to a job that prints nothing; the batch system's words may help."
-    return Reason("job_silent", "site", message, advice, exit_status=ended.exit_status, words=words)
+    advice = "Ask the administrators what its nodes do to a job that prints nothing; the batch system's words may help."
+    return Reason("job_silent", "cluster", message, advice, exit_status=ended.exit_status, words=words)
 
 
 _PYTHON = "Name with `python:` one of version 3.6 or later that is at the same path on head and nodes."
@@ -137,17 +137,17 @@ def shared_trouble(seen: Seen, path: str) -> Reason | None:
     """Why the shared directory is none."""
     if seen.has(program.NOT_SEEN):
         message = f"{path} on {seen.node} is not the directory of that name on the head node: it lacks what is there."
-        return Reason("shared_not_seen", "site", message, _SHARED)
+        return Reason("shared_not_seen", "cluster", message, _SHARED)
     if seen.has(program.OTHER_CONTENT):
         message = f"{path} has other content on {seen.node} than on the head node."
-        return Reason("shared_not_seen", "site", message, _SHARED)
+        return Reason("shared_not_seen", "cluster", message, _SHARED)
     if seen.has(program.NOT_WRITABLE):
         message = f"{path} cannot be written on {seen.node}."
-        return Reason("shared_not_writable", "site", message, _SHARED)
+        return Reason("shared_not_writable", "cluster", message, _SHARED)
     return None
 
 
-_SHARED = "Name with `shared:` a directory that head and nodes have in common, as on the site's scratch file system."
+_SHARED = "Name with `shared:` a directory that head and nodes have in common, as on the cluster's scratch file system."
 
 
 def relay_trouble(seen: Seen) -> Reason | None:
@@ -155,5 +155,7 @@ def relay_trouble(seen: Seen) -> Reason | None:
         return None
     said = "; ".join(f"{address}: {words}" for address, words in seen.answer.get("said", {}).items())
     message = f"The head node cannot be reached from {seen.node}: no connection to the relay."
-    advice = "Ask the site to let its nodes connect to unprivileged ports of the head node, or use files instead."
-    return Reason("relay_blocked", "site", message, advice, words=said)
+    advice = (
+        "Ask the administrators to let its nodes connect to unprivileged ports of the head node, or use files instead."
+    )
+    return Reason("relay_blocked", "cluster", message, advice, words=said)

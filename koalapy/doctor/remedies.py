@@ -59,7 +59,7 @@ _BY_CODE = {
 }
 _BY_WHOSE: dict[Whose, Move] = {
     "transient": "nobody",
-    "site": "administrator",
+    "cluster": "administrator",
     "request": "you",
     "ours": "koalapy",
 }

@@ -13,7 +13,7 @@ from koalapy_adapters.messages.details import diagnosed
 
 import koalapy
 from koalapy.link.translate import reason_of
-from koalapy.model.errors import KoalaError, Reason, SiteError, TransientError
+from koalapy.model.errors import ClusterError, KoalaError, Reason, TransientError
 from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
 from koalapy.runtime.clock import SystemClock
 from koalapy.runtime.session.exchange import Exchange, done, understood
@@ -91,7 +91,7 @@ class Visit:
         asked = self._clock.now()
         pong = self.ask(lambda id: wire.Ping(id, asked))
         if not isinstance(pong, wire.Pong):
-            raise SiteError("garbled", "The agent on the head node does not tell its time.", "")
+            raise ClusterError("garbled", "The agent on the head node does not tell its time.", "")
         return float((pong.clock - (asked + self._clock.now()) / 2) / 1e6)
 
     def now(self) -> int:
@@ -122,7 +122,7 @@ class Visit:
             data += chunk
             if len(data) > _MOST_READ:
                 message = f"More than {_MOST_READ} bytes came of what the agent's own job has written."
-                raise SiteError("bad_stream", message, "Look at what runs on that head node.")
+                raise ClusterError("bad_stream", message, "Look at what runs on that head node.")
             if chunk:
                 self._session.grant(exchange, 1)
         return bytes(data)

@@ -14,7 +14,7 @@ _DISK = 10_000_000  # bytes a second that a shared directory is worth at least
 class Timing:
     """In seconds. A session whose other side says nothing for `silence` is given up; `welcome` is what its start may
     take. `retry_first` and `retry_max` bound the wait before the next try to connect, which does not pass `retry_soon`
-    while it has been out of reach for seconds only; a site's fault (a wrong key, no Python) gets `retry_site`. A
+    while it has been out of reach for seconds only; a cluster's fault (a wrong key, no Python) gets `retry_cluster`. A
     session that lasted `settled` is followed by a quick try. Files of which nothing has come for `stalled` seconds,
     though the session lives, are asked for again later."""
 
@@ -24,7 +24,7 @@ class Timing:
     retry_first: float = 0.3
     retry_soon: float = 1.5
     retry_max: float = 30.0
-    retry_site: float = 120.0
+    retry_cluster: float = 120.0
     settled: float = 10.0
     stalled: float = 60.0
 

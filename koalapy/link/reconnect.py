@@ -21,9 +21,9 @@ class Reconnect:
 
     A head node that is out of reach is tried again after an eighth of the time since the first failure: at least
     `retry_soon`, at most `retry_max`. What is down for seconds is back within seconds, and what is down for hours is
-    not bothered. A fault that the cluster's people have to mend waits for `retry_site`. A login that is refused is
+    not bothered. A fault that the cluster's people have to mend waits for `retry_cluster`. A login that is refused is
     tried three times in all, and one that asks for an answer not at all: only a person can start the next try
-    (`allow`). A cluster that sends nonsense waits twice as long each time, up to `retry_site`, however long its
+    (`allow`). A cluster that sends nonsense waits twice as long each time, up to `retry_cluster`, however long its
     sessions were sane.
     """
 
@@ -56,7 +56,7 @@ class Reconnect:
         self._refusals += 1
         if self._refusals < _MOST_REFUSALS:
             return reason
-        stopped = f"After {self._refusals} refusals koalad does not try again, since a site may lock the account:"
+        stopped = f"After {self._refusals} refusals koalad does not try again, since a cluster may lock the account:"
         return replace(reason, advice=f"{reason.advice} {stopped} `koala login` or `koala up` does.")
 
     def delay(self, now: Instant, reason: Reason) -> Duration | None:
@@ -72,7 +72,7 @@ class Reconnect:
         if reason.code in _ANSWERS or self._refusals >= _MOST_REFUSALS:
             return None
         if is_nonsense(reason):
-            return min(_doubled(timing.retry_first, self._nonsense), timing.retry_site)
+            return min(_doubled(timing.retry_first, self._nonsense), timing.retry_cluster)
         if not self._failures:
             return 0.0
         return min(_doubled(timing.retry_first, self._failures - 1), self._limit_s(now, reason))
@@ -80,9 +80,9 @@ class Reconnect:
     def _limit_s(self, now: Instant, reason: Reason) -> float:
         timing = self._timing
         if reason.code == _REFUSAL:
-            return timing.retry_site * float(_LONGER ** (self._refusals - 1))
-        if reason.whose == "site":
-            return timing.retry_site
+            return timing.retry_cluster * float(_LONGER ** (self._refusals - 1))
+        if reason.whose == "cluster":
+            return timing.retry_cluster
         failing_s = 0.0 if self._failing_since is None else (now - self._failing_since) / SECOND
         return min(timing.retry_max, max(timing.retry_soon, failing_s / _SHARE))
 

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 
-from koalapy.model.errors import SiteError
+from koalapy.model.errors import ClusterError
 
 _HEADER = 64  # bytes before a stretch at most
 _STRETCH = 1 << 16  # bytes of one at most
@@ -24,7 +24,7 @@ class Stretches:
         self.left_out = 0
 
     def feed(self, piece: bytes) -> Iterator[tuple[int, bytes]]:
-        """(rank, bytes) each, in order. Raises SiteError for what is no such stream; no line is held but one before a
+        """(rank, bytes) each, in order. Raises ClusterError for any other stream; no line is held but one before a
         stretch."""
         self._buffer += piece
         while self._buffer:
@@ -60,5 +60,5 @@ def _begun(line: bytearray, bounded: bool) -> tuple[int, int, int]:
     return rank, size, left_out
 
 
-def _not_understood(line: bytearray) -> SiteError:
-    return SiteError("bad_stream", f"What a KCM sends of its output is not understood: {bytes(line[:40])!r}.", "")
+def _not_understood(line: bytearray) -> ClusterError:
+    return ClusterError("bad_stream", f"What a KCM sends of its output is not understood: {bytes(line[:40])!r}.", "")

@@ -26,7 +26,7 @@ from koalapy.model.identity import AttemptId, InstanceId, Tag, attempt_of, tag_o
 from koalapy.model.units import SECOND, Duration, Instant
 
 Mapped = Callable[[int], Instant]  # an instant of the KCM's clock to koalad's
-_WHOSE = ("transient", "site", "request", "ours")
+_WHOSE = ("transient", "cluster", "request", "ours")
 _WISHES = ("processors_per_node", "memory_per_processor", "gpus", "exclusive", "queue", "account", "qos", "constraint")
 
 

@@ -13,11 +13,11 @@ SCAVENGING_FLOOR = Duration(2 * SECOND)  # so that looking costs less than 1 % o
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scavenge:
-    """What a site lets sweeps have of a cluster. The defaults: whatever is idle, at any time.
+    """Limits on the nodes that sweeps may have of a cluster. The defaults: whatever is idle, at any time.
 
     `idle_share`: of its nodes, that must be idle (what sweeps hold counts as idle). `max_nodes`: that sweeps may hold.
     `hours`: when they may, by the clock of koalad's host. `floor`: the shortest poll while sweeps hold nodes there.
-    `queue`, `qos`: where the batch system itself takes nodes back from sweeps' jobs for others', if the site has such.
+    `queue`, `qos`: where the batch system itself takes nodes back from sweeps' jobs for others', if it has such.
     `parallel_environment`: for their batch jobs, instead of the cluster's.
     """
 

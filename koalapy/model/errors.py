@@ -2,7 +2,7 @@
 
 KoalaError                     code, whose, message, advice
 ├── TransientError             try again (whose: transient)
-├── SiteError                  leave this cluster out (whose: site)
+├── ClusterError                  leave this cluster out (whose: cluster)
 ├── RequestError               the user's mistake (whose: request)
 └── OurError                   koalapy's own (whose: ours)
 """
@@ -10,7 +10,7 @@ KoalaError                     code, whose, message, advice
 from dataclasses import dataclass, replace
 from typing import Literal
 
-Whose = Literal["transient", "site", "request", "ours"]
+Whose = Literal["transient", "cluster", "request", "ours"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +62,8 @@ class TransientError(KoalaError):
     whose: Whose = "transient"
 
 
-class SiteError(KoalaError):
-    whose: Whose = "site"
+class ClusterError(KoalaError):
+    whose: Whose = "cluster"
 
 
 class RequestError(KoalaError):

@@ -1,4 +1,4 @@
-"""How many of a cluster's nodes sweeps may hold: the site's own notion of idleness (CCGrid 2009, section 2.1).
+"""How many of a cluster's nodes sweeps may hold: the cluster's own notion of idleness (CCGrid 2009, section 2.1).
 
 An idleness policy is `(sight) -> nodes`. While the answer is no more than what they hold, nobody grows there; those
 beyond it go. One that answers an `Allowance` has its words told by `koala explain`.

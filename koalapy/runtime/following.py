@@ -213,7 +213,7 @@ class _Reader:
                 absent = error.reason.code == "no_such_attempt"
                 if over and absent:
                     return None
-                if tries > _LAST_TRIES or not (absent or error.reason.whose in ("transient", "site")):
+                if tries > _LAST_TRIES or not (absent or error.reason.whose in ("transient", "cluster")):
                     return error
             with self._changed:
                 self._changed.wait_for(lambda: self.closed or (self.over and not over), _AGAIN_S)  # noqa: B023

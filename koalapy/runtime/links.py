@@ -43,7 +43,7 @@ _LOG = structlog.get_logger()
 class ClusterLinks:
     """One link per cluster of the grid file. Nothing happens before `start`.
 
-    Raises SiteError of koalapy_adapters if what is installed cannot be packed for the clusters.
+    Raises ClusterError of koalapy_adapters if what is installed cannot be packed for the clusters.
     """
 
     def __init__(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from koalapy_adapters.connections.asking import LOGIN, Question
-from koalapy_adapters.errors import SiteError as Unanswered
+from koalapy_adapters.errors import ClusterError as Unanswered
 
 from koalapy.model.errors import Reason, RequestError
 from koalapy.runtime.unnamed import no_such_cluster
@@ -71,7 +71,7 @@ class Login:
         return time.monotonic() < self._there_until
 
     def ask(self, question: Question) -> Sequence[str]:
-        """The person's answers. Raises SiteError of koalapy_adapters if there are none in time."""
+        """The person's answers. Raises ClusterError of koalapy_adapters if there are none in time."""
         with self._changed:
             if not question.prompts:
                 self._notices.append(" ".join(f"{question.title} {question.instructions}".split()))

@@ -1,4 +1,4 @@
-"""Nodes as sweeps see them: which are wholly free, how many of those its site lets them have, what may be expected."""
+"""Nodes as sweeps see them: which are wholly free, how many of those the cluster lets them have, what to expect."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -91,13 +91,13 @@ def look(
     policy: IdlenessPolicy,
 ) -> Nodes:
     """`held`: nodes that sweeps hold or are about to get. `size`: the largest node seen there so far."""
-    site, state = known.settings.scavenge, known.state
-    if site.off:
+    rules, state = known.settings.scavenge, known.state
+    if rules.off:
         return _shut("the grid file keeps sweeps off it")
     if state is None or (summary.trouble is not None and not held):
         return _shut(str(summary.trouble or "it has not been measured").rstrip("."), held)
     seen = summary.trouble is None
-    if seen and state.others_hidden and not site.native:
+    if seen and state.others_hidden and not rules.native:
         return _shut("others' jobs cannot be seen there, so that sweeps could be in their way")
     if not size:
         return _shut("no node of it was ever seen idle")
@@ -109,7 +109,7 @@ def look(
         waiting=state.waiting_local,
         now=now,
         utc_offset=offset_at(now, core.settings.scavenging.offsets),
-        rules=site,
+        rules=rules,
     )
     if not seen:  # hours end, though nobody knows what is idle
         return _shut(str(summary.trouble).rstrip("."), min(held, _ask(policy, sight)[0]))
@@ -126,7 +126,7 @@ def _allowed(sight: ClusterNodes, idle: Sequence[int], policy: IdlenessPolicy) -
     left = replace(sight, idle=sight.idle + 1, held=max(0, sight.held - 1))
     may_grow = _ask(policy, left)[0] > left.held
     why = f"the idleness policy failed: {wrong}" if wrong else _words(allowed)
-    closed = why if wrong else "" if may_grow else why or "its site's rules forbid it now"
+    closed = why if wrong else "" if may_grow else why or "its rules forbid it now"
     found = tuple(idle[: max(0, allowed - sight.held)])
     nothing = "" if found else closed or why or "none of its nodes is idle altogether"
     return Nodes(idle=found, allowed=allowed, closed=closed, why=nothing)

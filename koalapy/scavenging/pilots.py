@@ -28,7 +28,7 @@ STOP_REASONS = {
     "shrunk": Reason("shrunk", "transient", "Another sweep has a right to its node.", ""),
     "withdrawn": Reason("withdrawn", "transient", "Its batch job did not start in time.", ""),
     "idle": Reason("idle", "transient", "Nothing is left for it to do.", ""),
-    "black_hole": Reason("black_hole", "site", "Everything that it ran failed at once, as nowhere else.", ""),
+    "black_hole": Reason("black_hole", "cluster", "Everything that it ran failed at once, as nowhere else.", ""),
     "over": Reason("over", "transient", "Its sweep needs it no more.", ""),
 }
 
@@ -160,7 +160,7 @@ def _failure(launcher: Job) -> Reason | None:
 
 
 def _preempted(settings: Settings, launcher: Job, reason: Reason) -> bool:
-    """Whether its batch system took its node for others', as the site has it, or its walltime in that it suspended it:
+    """Whether its batch system took its node for others', as clusters may, or its walltime in that it suspended it:
     that is no failure."""
     if reason.code == "walltime_exceeded" and launcher.pilot is not None and launcher.pilot.suspended:
         return True

@@ -1,7 +1,7 @@
 """What can go wrong with the test grid."""
 
-from koalapy.model.errors import SiteError
+from koalapy.model.errors import ClusterError
 
 
-class ContainersError(SiteError):
+class ContainersError(ClusterError):
     """The container engine, compose or a container did not do what was asked."""

@@ -120,7 +120,7 @@ def _why_left_out(job: Job, cluster: str, left: Duration) -> Reason:
     why = f": {said.message.removeprefix(f'{cluster}: ')}" if said else "."
     message = f"it is left out for this job for another {format_duration(Duration(left - left % SECOND))}{why}"
     advice = f"{said.advice if said else ''} The job goes elsewhere meanwhile, or waits.".lstrip()
-    return Reason("left_out", "site", message, advice)
+    return Reason("left_out", "cluster", message, advice)
 
 
 # ---- in sentences

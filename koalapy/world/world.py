@@ -168,7 +168,7 @@ def draw_scavenging(rng: Random) -> Scavenging:
 
 
 def with_limits(rng: Random, settings: Settings) -> Settings:
-    """What sites let sweeps have, and how sweeps are admitted; drawn from a stream of its own, since it came later."""
+    """What clusters let sweeps have, and how sweeps are admitted; drawn from a stream of its own."""
     rules = settings.scavenging
     if rng.random() < _LIMITED:
         rules = replace(rules, admission=DYNAMIC, nodes_per_runner=rng.choice((1, 2, 4)))

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import pytest
 import real_grid
 from koalapy_adapters.batch import slurm
-from koalapy_adapters.batch.protocol import BatchJob, Capacity, Description, JobStatus, Site
+from koalapy_adapters.batch.protocol import BatchJob, Capacity, ClusterSettings, Description, JobStatus
 from koalapy_adapters.errors import BatchError, Result
 
 from koalapy.model.identity import AttemptId, InstanceId, JobId, instance_id, tag_of
 from koalapy.testgrid import Running
 
-SITE = Site(user="koala", queue="batch")
+CLUSTER = ClusterSettings(user="koala", queue="batch")
 
 
 class Head(NamedTuple):
@@ -36,10 +36,10 @@ class Head(NamedTuple):
         return Result(argv, status, *((output, "") if status == 0 else ("", output)))
 
     def describe(self) -> Description:
-        return slurm.parse_describe(self.ask(slurm.describe_argv(SITE)))
+        return slurm.parse_describe(self.ask(slurm.describe_argv(CLUSTER)))
 
-    def capacity(self, **site: Any) -> Capacity:
-        here = SITE._replace(**site)
+    def capacity(self, **cluster: Any) -> Capacity:
+        here = CLUSTER._replace(**cluster)
         return slurm.parse_capacity(here, [self.ask(argv) for argv in slurm.capacity_argvs(here)])
 
     def submit(self, number: int, *command: str, **wishes: Any) -> str:
@@ -50,10 +50,10 @@ class Head(NamedTuple):
         return slurm.parse_submit(self.ask(slurm.submit_argv(job, path)))
 
     def found(self, number: int) -> JobStatus | None:
-        return slurm.parse_find(self.ask(slurm.find_argv(SITE, self.tag(number))), self.tag(number))
+        return slurm.parse_find(self.ask(slurm.find_argv(CLUSTER, self.tag(number))), self.tag(number))
 
     def history(self, number: int) -> JobStatus | None:
-        argv = slurm.history_argv(SITE, self.tag(number), "")
+        argv = slurm.history_argv(CLUSTER, self.tag(number), "")
         assert argv is not None
         return slurm.parse_history(self.ask(argv), self.tag(number))
 

@@ -33,7 +33,7 @@ from koalapy.runtime.uplink.link import Link, LinkServices
 
 PATIENCE_S = 120.0
 INSTANCE = InstanceId("abcde")
-QUICK = Timing(ping=0.2, silence=60.0, retry_first=0.05, retry_max=0.5, retry_site=0.5)
+QUICK = Timing(ping=0.2, silence=60.0, retry_first=0.05, retry_max=0.5, retry_cluster=0.5)
 SOON_GIVEN_UP = replace(QUICK, silence=3.0)
 E = TypeVar("E")
 

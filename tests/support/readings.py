@@ -14,7 +14,7 @@ from koalapy_adapters.errors import BatchError, Result
 UNIT = Path(__file__).parent.parent / "unit"
 SAMPLES = UNIT / "samples"
 GOLDEN = UNIT.parent / "golden"
-WHOSE = {"transient", "site", "request", "ours"}
+WHOSE = {"transient", "cluster", "request", "ours"}
 
 Reader = Callable[[Result], Any]
 

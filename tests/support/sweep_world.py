@@ -43,7 +43,7 @@ from koalapy_adapters.messages import (
 
 SWEEP = 9
 SECOND = do.SECOND
-OUT_OF_REACH = failure("shared_gone", "site", "Out of reach.")
+OUT_OF_REACH = failure("shared_gone", "cluster", "Out of reach.")
 
 
 def tag_of(number: int) -> str:

@@ -42,7 +42,7 @@ STATES = {
     A.CLEANED_UP: {"state": ComponentState.FAILED, "cleaned_up": True},
 }
 REFUSED = Reason("refused", "request", "No such queue.", "", command="sbatch", exit_status=1)
-STUCK = Reason("stuck", "site", "It is still listed.", "")
+STUCK = Reason("stuck", "cluster", "It is still listed.", "")
 PHASES = ("started", "at_barrier", "released", "running", "ended")
 SEEN = ("seen queued", "seen running", "seen suspended", "seen missing", "seen ended")
 EVENTS = (

@@ -16,7 +16,7 @@ from koalapy_adapters.connections.local import LocalConnection
 from koalapy_adapters.connections.pack import pack
 from koalapy_adapters.connections.pipe import PipeChannel
 from koalapy_adapters.connections.protocol import Connection, LineSplitter
-from koalapy_adapters.errors import SiteError, TransientError
+from koalapy_adapters.errors import ClusterError, TransientError
 
 ECHO = ends.ECHO
 STARTED = ends.STARTED
@@ -161,7 +161,7 @@ def test_the_exit_status_is_the_commands(connection: Connection) -> None:
 
 def test_no_python_is_said_so(connection: Connection, tmp_path: Path) -> None:
     error = error_of(connection, tmp_path, python="python-that-is-not-there")
-    assert isinstance(error, SiteError)
+    assert isinstance(error, ClusterError)
     assert error.code == "no_python"
     assert "python-that-is-not-there" in error.message
     assert "`python:`" in error.advice
@@ -178,7 +178,7 @@ def test_what_is_no_python_ends_the_login(connection: Connection, tmp_path: Path
 def test_a_directory_that_cannot_be_written(connection: Connection, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     error = error_of(connection, tmp_path / "file" / "koala")
-    assert isinstance(error, SiteError)
+    assert isinstance(error, ClusterError)
     assert error.code == "directory_not_writable"
     assert str(tmp_path / "file") in error.message
     assert "`shared:`" in error.advice
@@ -199,7 +199,7 @@ def test_a_python_that_does_not_answer_is_given_up(connection: Connection, tmp_p
 
 def test_a_command_that_is_not_there(tmp_path: Path) -> None:
     error = error_of(CommandConnection(["no-such-ssh", "-T", "fs0"]), tmp_path)
-    assert (error.code, error.whose) == ("no_command", "site")
+    assert (error.code, error.whose) == ("no_command", "cluster")
     assert "no-such-ssh" in error.message
 
 

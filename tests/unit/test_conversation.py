@@ -104,9 +104,9 @@ def test_a_welcome_connects_the_cluster(talk: Conversation) -> None:
 
 
 def test_a_welcome_may_come_from_a_batch_system_that_is_down(talk: Conversation) -> None:
-    error = dict(wire.Failure("down", "site", "It is down.")._asdict())
+    error = dict(wire.Failure("down", "cluster", "It is down.")._asdict())
     (delivery,) = talk.received(NOW, wire.Welcome(1, "1", NOW, "3.6", "fs0", error=error)).deliveries
-    failed = MeasurementFailed(cluster="vu", reason=Reason("down", "site", "It is down."))
+    failed = MeasurementFailed(cluster="vu", reason=Reason("down", "cluster", "It is down."))
     assert delivery.events == (ClusterConnected(cluster="vu", version=""), failed)
 
 

@@ -10,7 +10,7 @@ from koalapy_adapters import messages as wire
 from koalapy_adapters.messages import details
 
 from koalapy.doctor.visit import Visit
-from koalapy.model.errors import SiteError
+from koalapy.model.errors import ClusterError
 from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
 from koalapy.model.units import Instant
 from koalapy.runtime.session.exchange import done, understood
@@ -56,7 +56,7 @@ def test_what_is_sound_is_believed() -> None:
 def test_a_lie_about_tags_is_the_reason_of_that_cluster(field: str, wrong: Any) -> None:
     (survey,) = unknown({**LISTED, field: wrong}).look()
     assert survey.trouble is not None
-    assert (survey.trouble.code, survey.trouble.whose) == ("garbled", "site")
+    assert (survey.trouble.code, survey.trouble.whose) == ("garbled", "cluster")
     assert f"details.{field}" in survey.trouble.message
 
 
@@ -92,7 +92,7 @@ def test_pages_that_lead_nowhere_are_not_asked_for_again(page: list[str]) -> Non
 
 
 def test_an_answer_of_another_type_is_none() -> None:
-    with pytest.raises(SiteError, match="it answers with Pong"):
+    with pytest.raises(ClusterError, match="it answers with Pong"):
         done(wire.Pong(1, 5))
 
 
@@ -113,12 +113,12 @@ def test_an_answer_of_another_type_is_none() -> None:
     ids=repr,
 )
 def test_a_lie_about_files_and_room(told: Any) -> None:
-    with pytest.raises(SiteError, match="cannot be understood: details"):
+    with pytest.raises(ClusterError, match="cannot be understood: details"):
         understood(details.wanted, told)
 
 
 def test_files_that_it_was_not_asked_of() -> None:
-    with pytest.raises(SiteError, match="not understood"):
+    with pytest.raises(ClusterError, match="not understood"):
         _lacking([], [[0, 0]])
 
 
@@ -139,7 +139,7 @@ def test_what_a_head_node_finds_is_what_it_said(check: str) -> None:
 
 
 def test_of_a_failure_its_reason_is() -> None:
-    failure = {"code": "no_such_queue", "whose": "site", "message": "There is none."}
+    failure = {"code": "no_such_queue", "whose": "cluster", "message": "There is none."}
     found = visit(wire.Done(1, details={"failure": failure, "value": "all"})).diagnose("queue")
     assert (found["failure"], found["value"]) == (failure, "all")
 
@@ -149,7 +149,7 @@ def test_of_a_failure_its_reason_is() -> None:
 )
 @pytest.mark.parametrize("wrong", [-5.5, [{}], {"a": 1}], ids=repr)
 def test_a_lie_of_a_head_node_is_a_reason(check: str, field: str, wrong: Any) -> None:
-    with pytest.raises(SiteError, match=f"details.*{field}"):
+    with pytest.raises(ClusterError, match=f"details.*{field}"):
         visit(wire.Done(1, details={**FOUND[check], field: wrong})).diagnose(check)
 
 
@@ -158,7 +158,7 @@ def test_a_lie_of_a_head_node_is_a_reason(check: str, field: str, wrong: Any) ->
 def test_nothing_that_a_head_node_says_is_more_than_a_reason(check: str, said: dict[str, Any]) -> None:
     """Something is missing of all of them; a failure, of which nothing must be there, may be told."""
     if not is_failure(said):
-        with pytest.raises(SiteError, match="details"):
+        with pytest.raises(ClusterError, match="details"):
             visit(wire.Done(1, details=said)).diagnose(check)
 
 

@@ -76,7 +76,7 @@ def test_what_was_not_asked_for_ends_the_attempt(fields: dict[str, Any], counts:
     assert found.components[0].nodes == ()
     assert found.components[0].state is ComponentState.FAILED
     assert found.reason is not None
-    assert (found.reason.code, found.reason.whose) == ("wrong_processes", "site")
+    assert (found.reason.code, found.reason.whose) == ("wrong_processes", "cluster")
     reported = f"{counted_as(sum(counts), 'process', 'processes')} on {counted_as(len(counts), 'node')}"
     assert f"Its wrapper reported {reported}, which is not what was asked for." in found.reason.message
 

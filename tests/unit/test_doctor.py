@@ -167,7 +167,7 @@ def test_a_canary_that_ends_without_a_word_or_badly_is_a_failure() -> None:
 
 
 def test_a_failure_says_whose_move_it_is_and_what_to_write_where() -> None:
-    reason = Reason("no_such_queue", "site", "There is no queue named x.", "There are a, b.", "qconf", 1, "words")
+    reason = Reason("no_such_queue", "cluster", "There is no queue named x.", "There are a, b.", "qconf", 1, "words")
     told = failure("vu", reason, "a")
     assert (told.move, told.key, told.value) == ("you", "queue", "a")
     assert told.change == "There are a, b. Write `queue: a` for vu in the grid file."
@@ -175,13 +175,13 @@ def test_a_failure_says_whose_move_it_is_and_what_to_write_where() -> None:
 
 
 def test_another_batch_system_than_the_grid_file_says_is_for_its_writer_to_correct() -> None:
-    told = failure("lab", Reason("batch_system_other", "site", "This is not OpenPBS.", "Write `batch: torque`."))
+    told = failure("lab", Reason("batch_system_other", "cluster", "This is not OpenPBS.", "Write `batch: torque`."))
     assert (told.move, told.key) == ("you", "batch")
 
 
 @pytest.mark.parametrize(
     ("whose", "move"),
-    [("transient", "nobody"), ("site", "administrator"), ("request", "you"), ("ours", "koalapy")],
+    [("transient", "nobody"), ("cluster", "administrator"), ("request", "you"), ("ours", "koalapy")],
 )
 def test_a_failure_of_an_unknown_code_is_whose_the_error_says(whose: Any, move: str) -> None:
     assert failure("vu", Reason("unheard_of", whose, "It is.")).move == move

@@ -85,7 +85,7 @@ def test_a_cluster_that_refuses_is_left_out_and_the_next_choice_is_tried(play: A
 
 def test_why_it_is_left_out_is_explained_with_what_to_change(play: Any) -> None:
     job = play.submit(component(4, "alpha"))
-    refused = Reason("no_shape", "site", "So many on each node, it says.", "Say `processors_per_node`.")
+    refused = Reason("no_shape", "cluster", "So many on each node, it says.", "Say `processors_per_node`.")
     play.tell(SubmissionFailed(attempt=play.attempts(job)[0], reason=refused))
     (lack,) = explain(play.engine, play.now, play.job(job), worst_fit).lacks
     assert lack.reason.message.endswith("So many on each node, it says.")
@@ -136,7 +136,7 @@ def test_what_the_wrapper_says_of_a_lost_attempt_does_not_make_it_final(
 ) -> None:
     job = play.submit(component(4, "alpha"))
     play.run(job)
-    said = Reason("signalled", "site", "The batch system told the job to stop (SIGTERM).", "Ask it why.")
+    said = Reason("signalled", "cluster", "The batch system told the job to stop (SIGTERM).", "Ask it why.")
     play.end(play.attempts(job)[0], status, ending, reason=said)
     play.obey()
     play.measure()

@@ -226,7 +226,7 @@ CLAIMANTS = st.lists(
     max_size=5,
 )
 Drawn = list[tuple[str, int, dict[str, int], dict[str, int], list[str]]]
-SITES = st.tuples(
+CLUSTERS = st.tuples(
     *(st.builds(ClusterShare, cluster=st.just(c), idle=COUNTS, coming=COUNTS, excluded=st.booleans()) for c in "ABC")
 )
 
@@ -239,7 +239,7 @@ def claimants_of(drawn: Drawn) -> list[RunnerShare]:
 
 
 @pytest.mark.parametrize("policy", BOTH)
-@given(drawn=CLAIMANTS, there=SITES, anew=st.booleans())
+@given(drawn=CLAIMANTS, there=CLUSTERS, anew=st.booleans())
 def test_every_share_is_one_that_may_be(
     policy: FairShare, drawn: Drawn, there: tuple[ClusterShare, ...], anew: bool
 ) -> None:
@@ -254,7 +254,7 @@ def test_every_reclaim_is_one_that_may_be(policy: FairShare, drawn: Drawn, nodes
     assert reclaim_error(policy.reclaim(claimants, "A", nodes), claimants, "A", nodes) == ""
 
 
-@given(drawn=CLAIMANTS, there=SITES)
+@given(drawn=CLAIMANTS, there=CLUSTERS)
 def test_persite_shared_anew_is_equal_on_every_cluster(drawn: Drawn, there: tuple[ClusterShare, ...]) -> None:
     claimants = [
         RunnerShare(sweep=each.sweep, user=f"u{each.sweep}", wants=PLENTY, holds=each.holds)
@@ -267,7 +267,7 @@ def test_persite_shared_anew_is_equal_on_every_cluster(drawn: Drawn, there: tupl
 
 
 @pytest.mark.parametrize("policy", BOTH)
-@given(drawn=CLAIMANTS, there=SITES)
+@given(drawn=CLAIMANTS, there=CLUSTERS)
 def test_asked_again_nothing_moves(policy: FairShare, drawn: Drawn, there: tuple[ClusterShare, ...]) -> None:
     """What was shared out anew is kept when the same is asked of what it made."""
     claimants = [replace(each, wants=PLENTY, excluded=()) for each in claimants_of(drawn)]

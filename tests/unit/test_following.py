@@ -22,7 +22,7 @@ from koalapy.calls import NotReachable
 from koalapy.client.following import FollowedLines, Reconnecting
 from koalapy.lines import Interleaving, Writer
 from koalapy.link.stretches import Stretches
-from koalapy.model.errors import OurError, SiteError, TransientError
+from koalapy.model.errors import ClusterError, OurError, TransientError
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Component, Job
 from koalapy.model.request import ComponentRequest, Request
@@ -147,7 +147,7 @@ def test_what_is_held_of_lines_is_bounded() -> None:
     ],
 )
 def test_what_is_no_stretch_is_refused(sent: bytes) -> None:
-    with pytest.raises(SiteError):
+    with pytest.raises(ClusterError):
         list(Stretches().feed(sent))
 
 
@@ -490,8 +490,8 @@ def test_the_last_line_of_a_try_is_ended_by_the_next_one(tmp_path: Path) -> None
 def test_the_error_that_ends_the_output_is_koalads_own() -> None:
     lines = FollowedLines()
     assert lines.again() is None
-    error = SiteError("no_room", "There is no room.", "Make some.").reason
-    with pytest.raises(SiteError, match="no room"):
+    error = ClusterError("no_room", "There is no room.", "Make some.").reason
+    with pytest.raises(ClusterError, match="no room"):
         lines.feed(begin(job(1)) + json.dumps({"end": documents.error(error)}).encode() + b"\n")
 
 

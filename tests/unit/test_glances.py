@@ -6,17 +6,17 @@ from types import ModuleType
 
 import pytest
 from koalapy_adapters.batch import pbs, sge, slurm
-from koalapy_adapters.batch.protocol import Site
+from koalapy_adapters.batch.protocol import ClusterSettings
 from koalapy_adapters.errors import BatchError, Result
 
 SAMPLES = Path(__file__).parent / "samples"
-SITE = Site(user="koala", instance="aaaaa")
+CLUSTER = ClusterSettings(user="koala", instance="aaaaa")
 SGE = (SAMPLES / "sge" / "busy-qstat.out").read_text()
 SLURM = (SAMPLES / "slurm" / "busy-squeue.out").read_text()
 
 
 def glance(dialect: ModuleType, text: str, status: int = 0) -> list[str]:
-    seen: list[str] = dialect.parse_glance(SITE, Result(dialect.glance_argv(SITE), status, text, ""))
+    seen: list[str] = dialect.parse_glance(CLUSTER, Result(dialect.glance_argv(CLUSTER), status, text, ""))
     return seen
 
 

@@ -141,7 +141,7 @@ def test_what_is_secret_is_not_in_the_document() -> None:
             setup=("export KEY=hush-hush",),
         )
     )
-    reason = Reason("cut", "site", f"The program wrote {SECRET}.", "", words=f"{SECRET} again")
+    reason = Reason("cut", "cluster", f"The program wrote {SECRET}.", "", words=f"{SECRET} again")
     recorded.handle(ClusterLost(cluster="alpha", reason=reason))
     document = dump(recorded.journal.taken(f"ValueError: {SECRET}"), "1")
     text = json.dumps(document)

@@ -10,7 +10,7 @@ KEPT = 60.0
 ARGVS = [["jobs"], ["queues"], ["limits"], ["used"]]
 
 
-class Site:
+class Cluster:
     """Answers each command with its text; `asked` are those that were run since the last look."""
 
     def __init__(self) -> None:
@@ -37,39 +37,39 @@ class Site:
 
 
 @pytest.fixture
-def site() -> Site:
-    return Site()
+def cluster() -> Cluster:
+    return Cluster()
 
 
-def test_what_changes_with_the_jobs_is_asked_when_they_have_changed(site: Site) -> None:
-    assert site.measure() == ["jobs", "queues", "limits", "used"]
-    assert site.measure() == ["jobs"]
-    site.texts["jobs"] = "one more"
-    assert site.measure() == ["jobs", "used"]
-    site.time += STEADY
-    assert site.measure() == ["jobs", "used"]
+def test_what_changes_with_the_jobs_is_asked_when_they_have_changed(cluster: Cluster) -> None:
+    assert cluster.measure() == ["jobs", "queues", "limits", "used"]
+    assert cluster.measure() == ["jobs"]
+    cluster.texts["jobs"] = "one more"
+    assert cluster.measure() == ["jobs", "used"]
+    cluster.time += STEADY
+    assert cluster.measure() == ["jobs", "used"]
 
 
-def test_what_is_kept_is_renewed_one_by_one(site: Site) -> None:
+def test_what_is_kept_is_renewed_one_by_one(cluster: Cluster) -> None:
     """All of it is as old, and a measurement that renewed it all would cost several times as much as others."""
-    site.measure()
-    site.time += KEPT
-    assert site.measure() == ["jobs", "queues", "used"]
-    site.time += STEADY
-    assert site.measure() == ["jobs", "limits", "used"]
-    site.time += STEADY
-    assert site.measure() == ["jobs", "used"]
+    cluster.measure()
+    cluster.time += KEPT
+    assert cluster.measure() == ["jobs", "queues", "used"]
+    cluster.time += STEADY
+    assert cluster.measure() == ["jobs", "limits", "used"]
+    cluster.time += STEADY
+    assert cluster.measure() == ["jobs", "used"]
 
 
-def test_what_failed_is_not_kept(site: Site) -> None:
-    site.measure()
-    site.time += KEPT
-    site.failing.add("queues")
-    assert site.measure() == ["jobs", "queues", "used"]
-    site.time += STEADY
-    assert site.measure() == ["jobs", "queues", "limits", "used"]
-    site.failing.clear()
-    site.time += STEADY
-    assert site.measure() == ["jobs", "queues", "used"]
-    site.time += STEADY
-    assert site.measure() == ["jobs", "used"]
+def test_what_failed_is_not_kept(cluster: Cluster) -> None:
+    cluster.measure()
+    cluster.time += KEPT
+    cluster.failing.add("queues")
+    assert cluster.measure() == ["jobs", "queues", "used"]
+    cluster.time += STEADY
+    assert cluster.measure() == ["jobs", "queues", "limits", "used"]
+    cluster.failing.clear()
+    cluster.time += STEADY
+    assert cluster.measure() == ["jobs", "queues", "used"]
+    cluster.time += STEADY
+    assert cluster.measure() == ["jobs", "used"]

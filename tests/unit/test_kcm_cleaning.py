@@ -30,7 +30,7 @@ def test_tags_are_listed_and_examined_by_the_hands() -> None:
     assert kcm.handle(T0, Tags(5, OTHER)) == [do.ListTags(5, OTHER)]
     assert said(kcm.handle(T0, do.Listed(5, {"more": False}))) == [Done(5, False, {"more": False})]
     assert kcm.handle(T0, Examine(6, [OTHER])) == [do.ExamineTags(6, [OTHER])]
-    gone = failure("shared_gone", "site", "Gone.")
+    gone = failure("shared_gone", "cluster", "Gone.")
     assert said(kcm.handle(T0, do.Listed(6, {}, gone))) == [Refused(6, gone)]
 
 
@@ -118,7 +118,7 @@ def test_a_directory_that_cannot_be_removed_is_tried_again() -> None:
     kcm.handle(T0, Clean(1, OTHER))
     kcm.handle(T0, do.Revoked(OTHER, True))
     kcm.handle(T0 + SECOND, NOT_LISTED)
-    busy = do.Removed(OTHER, failure("shared_gone", "site", "Busy."))
+    busy = do.Removed(OTHER, failure("shared_gone", "cluster", "Busy."))
     assert said(kcm.handle(T0 + SECOND, busy)) == []
     again = [action for seconds in range(2, 120) for action in kcm.tick(T0 + seconds * SECOND)]
     assert do.Remove in deeds(again)

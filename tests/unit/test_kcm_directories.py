@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from koalapy_adapters import claims, layout
-from koalapy_adapters.errors import BatchError, RequestError, SiteError, TransientError
+from koalapy_adapters.errors import BatchError, ClusterError, RequestError, TransientError
 from koalapy_adapters.files import Files
 from koalapy_adapters.kcm.relay.addresses import addresses
 from koalapy_adapters.kcm.shared_directory.attempt_dirs import Component, Directories
@@ -101,7 +101,7 @@ def test_each_preparation_has_a_secret_of_its_own(directories: Directories) -> N
 def test_a_claimed_attempt_is_not_prepared_again(directories: Directories) -> None:
     directories.prepare(component())
     claims.take(directories.attempt(TAG), claims.Claim(claims.CLAIMED, "n1"))
-    with pytest.raises(SiteError):
+    with pytest.raises(ClusterError):
         directories.prepare(component())
     assert not directories.revoke(TAG)
 
@@ -158,7 +158,7 @@ def test_a_sight_is_of_claim_record_and_heartbeat(directories: Directories) -> N
 def test_what_a_newer_kcm_may_have_removed_is_not_made_anew_to_be_revoked(directories: Directories) -> None:
     newer = Directories(directories.shared, "abcde", "here", 4)
     newer.signpost.publish(["10.0.0.1"], 4711)
-    with pytest.raises(SiteError, match="epoch 4"):
+    with pytest.raises(ClusterError, match="epoch 4"):
         directories.revoke(TAG)
     assert not Path(directories.attempt(TAG)).exists()
     assert newer.revoke(TAG)
@@ -168,7 +168,7 @@ def test_nothing_is_said_to_be_removed_where_the_file_system_is_not_mounted(dire
     directories.revoke(TAG)
     own = Path(directories.own)
     own.rename(own.with_name("elsewhere"))
-    with pytest.raises(SiteError, match="cannot be used"):
+    with pytest.raises(ClusterError, match="cannot be used"):
         directories.remove(TAG)
     own.with_name("elsewhere").rename(own)
     directories.remove(TAG)
@@ -195,7 +195,7 @@ def test_where_the_file_system_is_not_mounted_nothing_is_revoked_or_removed(dire
     shared.rename(shared.with_name("elsewhere"))
     shared.mkdir()
     for use in (directories.revoke, directories.remove, lambda tag: directories.inspect([tag])):
-        with pytest.raises(SiteError) as error:
+        with pytest.raises(ClusterError) as error:
             use(TAG)
         assert error.value.code == "shared_gone"
     assert list(shared.iterdir()) == []
@@ -205,7 +205,7 @@ def test_a_newer_kcm_keeps_the_relay_and_the_attempts(directories: Directories) 
     newer = Directories(directories.shared, "abcde", "here", 4)
     newer.signpost.publish(["10.0.0.1"], 4000)
     for use in (lambda: directories.signpost.publish([], 1), lambda: directories.prepare(component())):
-        with pytest.raises(SiteError) as stale:
+        with pytest.raises(ClusterError) as stale:
             use()
         assert stale.value.code == "stale"
     assert Directories(directories.shared, "abcde", "there", 1).signpost.newest_epoch() == 0
@@ -278,7 +278,7 @@ def test_what_is_old_is_looked_for_once_a_day_only() -> None:
 )
 def test_the_shared_directorys_troubles_have_names(number: int, code: str) -> None:
     error: BatchError = unusable("/shared", OSError(number, os.strerror(number)))
-    assert (error.code, error.whose) == (code, "site")
+    assert (error.code, error.whose) == (code, "cluster")
     assert error.advice
 
 
@@ -287,7 +287,7 @@ def test_a_full_disk_refuses_and_leaves_no_half_file(directories: Directories, m
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(SiteError) as error:
+    with pytest.raises(ClusterError) as error:
         directories.prepare(component())
     assert error.value.code == "shared_full"
     assert set(os.listdir(directories.attempt(TAG))) == {"work", "output"}
@@ -536,5 +536,5 @@ def test_that_there_is_no_journal_is_told_from_a_directory_out_of_reach(director
     directories.prepare(component())
     assert directories.journal(TAG, {1}) is None
     shutil.rmtree(directories.shared)
-    with pytest.raises(SiteError):
+    with pytest.raises(ClusterError):
         directories.journal(TAG, {1})

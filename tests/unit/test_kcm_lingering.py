@@ -12,7 +12,7 @@ from koalapy_adapters.kcm.state.attempt import failure
 from koalapy_adapters.messages import Acknowledge, Cancel, Event, Gone, Lingers
 
 T0, SECOND, TAG = talk.T0, talk.SECOND, talk.TAG
-REFUSED = dict(failure("refused", "site", "No."), command="qdel -f 41", words="koala has not the privileges")
+REFUSED = dict(failure("refused", "cluster", "No."), command="qdel -f 41", words="koala has not the privileges")
 
 
 def cancelled_in_vain(

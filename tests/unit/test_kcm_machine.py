@@ -70,7 +70,7 @@ class TestSubmit:
     def test_a_directory_that_cannot_be_made_refuses_at_once(self) -> None:
         kcm = machine()
         kcm.handle(T0, submit())
-        full = failure("shared_full", "site", "Full.")
+        full = failure("shared_full", "cluster", "Full.")
         assert said(kcm.handle(T0, do.Prepared(TAG, full))) == [Refused(1, full)]
 
     def test_a_doubt_after_the_submit_looks_before_it_answers(self) -> None:
@@ -86,7 +86,7 @@ class TestSubmit:
         kcm.handle(T0, submit(doubt=True))
         kcm.handle(T0, do.Looked(TAG, submitting=True))
         kcm.handle(T0, do.Inspected([TAG], {}, submitting=True))
-        full = failure("shared_full", "site", "Full.")
+        full = failure("shared_full", "cluster", "Full.")
         assert kcm.handle(T0, do.Prepared(TAG, full)) == [do.Revoke(TAG)]
         for tries in range(1, 6):
             assert said(kcm.handle(T0, do.Revoked(TAG, error=full))) == []

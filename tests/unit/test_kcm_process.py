@@ -369,7 +369,7 @@ def test_a_shared_directory_out_of_reach(kind: str, connect: Callable[..., Any],
     koalad = connect(tmp_path / "file" / "shared" if kind.startswith("a file") else Path("/proc/koala"))
     welcome = koalad.hello()
     assert welcome.error is not None
-    assert (welcome.error["code"], welcome.error["whose"]) == ("shared_gone", "site")
+    assert (welcome.error["code"], welcome.error["whose"]) == ("shared_gone", "cluster")
     refused = koalad.submit(TAGS[0], "true")
     assert isinstance(refused, Refused)
     assert refused.error["code"] == "shared_gone"
@@ -390,7 +390,7 @@ def test_refusals_of_the_batch_system_carry_its_words(connect: Callable[[], Any]
     koalad.hello()
     refused = koalad.submit(TAGS[0], "true", processors=50)
     assert isinstance(refused, Refused)
-    assert refused.error["whose"] in ("request", "site")
+    assert refused.error["whose"] in ("request", "cluster")
     assert refused.error["message"]
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from koalapy_adapters.batch.protocol import BatchJob, Site
-from koalapy_adapters.errors import BatchError, RequestError, SiteError, TransientError, UnreadableError
+from koalapy_adapters.batch.protocol import BatchJob, ClusterSettings
+from koalapy_adapters.errors import BatchError, ClusterError, RequestError, TransientError, UnreadableError
 from koalapy_adapters.kcm.execution.batch_system import BatchSystem, failure_of, guarded, load
 from koalapy_adapters.kcm.execution.submit_methods import SubmitDoubt
 from koalapy_adapters.kcm.execution.subprocess_runner import Handle, run
@@ -79,7 +79,7 @@ def test_its_cpu_time_is_measured_with_its_children() -> None:
 
 
 def test_a_missing_command_is_the_sites_fault() -> None:
-    with pytest.raises(SiteError, match="qsub-of-nowhere"):
+    with pytest.raises(ClusterError, match="qsub-of-nowhere"):
         run(["qsub-of-nowhere"], 1.0)
 
 
@@ -117,24 +117,24 @@ def dialect(script: str, error: BatchError | None = None) -> SimpleNamespace:
 @pytest.mark.parametrize("error", [TransientError("busy", "Busy."), UnreadableError("odd", "Odd.")], ids=type)
 def test_a_submit_that_did_not_clearly_fail_is_a_doubt(error: BatchError) -> None:
     with pytest.raises(SubmitDoubt):
-        BatchSystem(dialect("true", error), Site("me")).submit(JOB, "script", Handle())
+        BatchSystem(dialect("true", error), ClusterSettings("me")).submit(JOB, "script", Handle())
 
 
-@pytest.mark.parametrize("error", [SiteError("down", "Down."), RequestError("no_queue", "No.")], ids=type)
+@pytest.mark.parametrize("error", [ClusterError("down", "Down."), RequestError("no_queue", "No.")], ids=type)
 def test_a_clear_no_is_none(error: BatchError) -> None:
     with pytest.raises(type(error)):
-        BatchSystem(dialect("true", error), Site("me")).submit(JOB, "script", Handle())
+        BatchSystem(dialect("true", error), ClusterSettings("me")).submit(JOB, "script", Handle())
 
 
 def test_a_submit_that_takes_too_long_is_a_doubt() -> None:
     with pytest.raises(SubmitDoubt) as doubt:
-        BatchSystem(dialect("sleep 600"), Site("me"), timeout=0.2).submit(JOB, "script", Handle())
+        BatchSystem(dialect("sleep 600"), ClusterSettings("me"), timeout=0.2).submit(JOB, "script", Handle())
     assert doubt.value.error.code == "command_timeout"
 
 
 def printing(text: str) -> BatchSystem:
     dialect = SimpleNamespace(status_argv=lambda ids: ["printf", "%s", text], parse_status=lambda result: result.stdout)
-    return BatchSystem(dialect, Site("me"))
+    return BatchSystem(dialect, ClusterSettings("me"))
 
 
 def test_a_document_that_ends_with_its_brace_is_whole() -> None:
@@ -162,7 +162,7 @@ def test_a_dialect_that_breaks_is_our_fault_and_ends_nothing() -> None:
 
 
 def test_an_unknown_batch_system_is_named() -> None:
-    with pytest.raises(SiteError, match="condor"):
+    with pytest.raises(ClusterError, match="condor"):
         load("condor")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from koalapy_adapters.errors import BatchError, RequestError, SiteError, TransientError
+from koalapy_adapters.errors import BatchError, ClusterError, RequestError, TransientError
 from koalapy_adapters.kcm.shared_directory.stage_cache import KEPT, PARTIAL_KEPT, Stage
 
 DATA = bytes(range(256)) * 1000
@@ -46,7 +46,7 @@ def test_what_is_cut_goes_on_where_it_was(stage: Stage, tmp_path: Path) -> None:
 def test_a_part_of_another_content_is_found_out_at_the_end(stage: Stage, tmp_path: Path) -> None:
     with pytest.raises(TransientError):
         arrive(stage, bytes(len(DATA)), upto=100_000)
-    with pytest.raises(SiteError) as damaged:
+    with pytest.raises(ClusterError) as damaged:
         arrive(stage, DATA, offset=100_000)
     assert damaged.value.code == "stage_damaged"
     assert os.listdir(tmp_path) == []
@@ -94,7 +94,7 @@ def test_small_files_come_out_of_one_stream_however_it_is_cut(
 def test_a_damaged_small_file_spoils_no_other(stage: Stage, tmp_path: Path) -> None:
     batch = stage.batch([[digest_of(b"abc"), 3], [digest_of(b"def"), 3]], "me")
     batch.write(b"axcdef")
-    with pytest.raises(SiteError, match=digest_of(b"abc")):
+    with pytest.raises(ClusterError, match=digest_of(b"abc")):
         batch.finish()
     assert os.listdir(tmp_path) == [digest_of(b"def")]
 

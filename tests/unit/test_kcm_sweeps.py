@@ -340,7 +340,7 @@ class TestEnds:
     def test_a_shared_directory_out_of_reach_is_tried_again(self) -> None:
         kcm = at_work()
         kcm.handle(T0, ended())
-        gone = failure("shared_gone", "site", "Gone.")
+        gone = failure("shared_gone", "cluster", "Gone.")
         assert Report not in kinds(kcm.handle(T0, do.JournalRead(FIRST, error=gone)))
         again = kcm.tick(T0 + 2 * SECOND)
         assert [each.ranges for each in again if isinstance(each, do.ReadJournal)] == [[[1, 6]]]

@@ -40,7 +40,12 @@ def settle(sight: do.Sight, ending: str = "exited", exit_status: int | None = 2)
 )  # fmt: skip
 def test_what_it_left_tells_why(output: str | None, code: str, word: str) -> None:
     [ended] = settle(do.Sight(directory=DIRECTORY, output=output))
-    assert (ended.phase, ended.ending, ended.error["code"], ended.error["whose"]) == ("ended", "failed", code, "site")
+    assert (ended.phase, ended.ending, ended.error["code"], ended.error["whose"]) == (
+        "ended",
+        "failed",
+        code,
+        "cluster",
+    )
     assert word in ended.error["message"] + ended.error["advice"]
     assert ended.error["message"].count("\n") == 0
 

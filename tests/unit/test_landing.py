@@ -17,7 +17,7 @@ from koalapy_adapters.connections.command import CommandConnection
 from koalapy_adapters.connections.local import LocalConnection
 from koalapy_adapters.connections.pack import Packed, pack
 from koalapy_adapters.connections.shell import quote_path, through_login_shell
-from koalapy_adapters.errors import SiteError, TransientError
+from koalapy_adapters.errors import ClusterError, TransientError
 from programs import need
 
 ECHO = ends.ECHO
@@ -136,7 +136,7 @@ def test_a_full_file_system_is_said_so(tmp_path: Path) -> None:
     if subprocess.run([*argv, "true"], capture_output=True, check=False).returncode:
         pytest.skip("no user name spaces here")
     large = pack({"__main__.py": b"#" * 65_536})
-    with pytest.raises(SiteError) as caught:
+    with pytest.raises(ClusterError) as caught:
         bootstrap.start(CommandConnection(argv), large, target(tmp_path), ignore)
     assert caught.value.code == "directory_full"
     assert "has no room left" in caught.value.message
@@ -178,7 +178,7 @@ def test_a_place_that_another_user_made_for_us_is_refused(tmp_path: Path, whose:
     made = shared / whose
     made.chmod(0o777)
     os.chown(made, 65_533, 65_533)
-    with pytest.raises(SiteError, match=f"{made} belongs to (nobody|65534) ") as caught:
+    with pytest.raises(ClusterError, match=f"{made} belongs to (nobody|65534) ") as caught:
         bootstrap.start(CommandConnection(argv), ECHO, target(shared), ignore)
     assert caught.value.code == "shared_open_to_others"
 
@@ -239,7 +239,7 @@ def test_a_banner_is_skipped(tmp_path: Path, shell: Callable[[str], None]) -> No
 def test_a_login_that_prints_without_end_is_refused(tmp_path: Path, shell: Callable[[str], None]) -> None:
     shell("[ $1 = -c ] || exec yes")
     error = error_of(LocalConnection(), tmp_path)
-    assert isinstance(error, SiteError)
+    assert isinstance(error, ClusterError)
     assert error.code == "noisy_login"
 
 
@@ -293,7 +293,7 @@ def test_a_leading_tilde_stays_the_home() -> None:
 def test_a_shell_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHELL", "/no/shell")
     error = error_of(LocalConnection(), tmp_path)
-    assert (error.code, error.whose) == ("no_shell", "site")
+    assert (error.code, error.whose) == ("no_shell", "cluster")
     assert "/no/shell" in error.message
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import linked
 import pytest
-from koalapy_adapters.errors import SiteError as SiteFault
+from koalapy_adapters.errors import ClusterError as SiteFault
 from koalapy_adapters.errors import TransientError as Passing
 from koalapy_adapters.messages import Stat
 
@@ -247,7 +247,7 @@ def test_what_is_sent_while_unconnected_is_dropped(haven: Any) -> None:
     assert (haven.shared / linked.INSTANCE / "stage").iterdir().__class__ is not None
 
 
-@pytest.mark.parametrize("fault", [Passing, SiteFault], ids=["transient", "site"])
+@pytest.mark.parametrize("fault", [Passing, SiteFault], ids=["transient", "cluster"])
 def test_a_cluster_out_of_reach_says_why_once(haven: Any, fault: Any) -> None:
     haven.connection.refusal = fault("refused", "fs0 refuses connections.", "Is it up?")
     haven.link.start()

@@ -12,8 +12,8 @@ from koalapy_adapters.connections.docker import DockerConnection
 from koalapy_adapters.connections.local import LocalConnection
 from koalapy_adapters.connections.ssh import SshConnection
 from koalapy_adapters.connections.ssh_route import Given
+from koalapy_adapters.errors import ClusterError as SiteFault
 from koalapy_adapters.errors import Result
-from koalapy_adapters.errors import SiteError as SiteFault
 from koalapy_adapters.kcm.attempts import monitor
 
 from koalapy.config.schema import Cluster as ClusterEntry
@@ -268,7 +268,7 @@ def test_a_reason_that_is_broken_is_ours() -> None:
 def test_an_error_with_its_command() -> None:
     error = SiteFault("down", "sbatch failed.", "Wait.", Result(["sbatch", "x"], 1, "", "slurm_load: down\n"))
     reason = translate.reason_of_error(error)
-    assert reason == Reason("down", "site", "sbatch failed.", "Wait.", "sbatch x", 1, "slurm_load: down")
+    assert reason == Reason("down", "cluster", "sbatch failed.", "Wait.", "sbatch x", 1, "slurm_load: down")
 
 
 # ---- connections of the grid file

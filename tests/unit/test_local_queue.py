@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from koalapy_adapters import errors
 from koalapy_adapters.batch import local
-from koalapy_adapters.batch.protocol import BatchJob, Capacity, Dialect, JobStatus, Site
+from koalapy_adapters.batch.protocol import BatchJob, Capacity, ClusterSettings, Dialect, JobStatus
 from koalapy_adapters.errors import Result
 
 Await = Callable[..., Any]
@@ -27,9 +27,9 @@ class Queue:
 
     def __init__(self, shared: Path, command: list[str], slots: int) -> None:
         self.shared = shared
-        self.site = Site(user="me", directory=str(shared), command=command, slots=slots)
+        self.cluster = ClusterSettings(user="me", directory=str(shared), command=command, slots=slots)
         self.number = 0
-        local.parse_describe(run(local.describe_argv(self.site)))
+        local.parse_describe(run(local.describe_argv(self.cluster)))
 
     def submit(self, script: str, processors: int = 1, walltime_s: int = 600, **wishes: Any) -> str:
         """A tagged job whose wrapper is this line for sh; its batch id."""
@@ -46,7 +46,7 @@ class Queue:
         return BatchJob(tag, str(directory), ["/bin/sh", "-c", script], processors, walltime_s, **wishes)
 
     def capacity(self) -> Capacity:
-        return local.parse_capacity(self.site, [run(argv) for argv in local.capacity_argvs(self.site)])
+        return local.parse_capacity(self.cluster, [run(argv) for argv in local.capacity_argvs(self.cluster)])
 
     def status(self, batch_id: str) -> JobStatus:
         return local.parse_status(run(local.status_argv([batch_id])))[batch_id]
@@ -56,7 +56,7 @@ class Queue:
 
     def find(self, number: int) -> JobStatus | None:
         tag = f"k{number:014d}"
-        return local.parse_find(run(local.find_argv(self.site, tag)), tag)
+        return local.parse_find(run(local.find_argv(self.cluster, tag)), tag)
 
     def directory(self, number: int) -> Path:
         return self.shared / "inst" / f"k{number:014d}"
@@ -380,7 +380,7 @@ def test_many_at_once_are_all_kept(queue: Queue, await_that: Await) -> None:
 
 
 def test_two_directories_are_two_queues(queue: Queue, tmp_path: Path, await_that: Await) -> None:
-    other = Queue(tmp_path / "other", queue.site.command, slots=1)
+    other = Queue(tmp_path / "other", queue.cluster.command, slots=1)
     held, free = queue.submit("sleep 600", 4), other.submit("echo >ran")
     assert ended(other, free, await_that).exit_status == 0
     assert queue.status(held).state == "running"
@@ -410,7 +410,7 @@ def test_more_than_there_are_slots_is_refused(queue: Queue) -> None:
 
 def test_a_job_that_no_longer_fits_is_stuck_and_holds_up_nobody(queue: Queue, await_that: Await) -> None:
     first, large = queue.submit("sleep 600", 4), queue.submit("true", 4)
-    queue.site = queue.site._replace(slots=2)
+    queue.cluster = queue.cluster._replace(slots=2)
     queue.capacity()
     small = queue.submit("true", 1)
     queue.cancel(first)
@@ -437,16 +437,16 @@ def test_a_directory_that_is_gone_ends_the_job_and_not_the_queue(queue: Queue, a
     [[], ["submit"], ["--directory", "/tmp"], ["--directory", "/tmp/x", "dance"], ["--slots", "many", "status"]],
 )
 def test_called_badly_it_says_how(queue: Queue, words: list[str]) -> None:
-    result = run([*queue.site.command, "local-queue", *words])
+    result = run([*queue.cluster.command, "local-queue", *words])
     assert result.exit_status == 2
     assert "usage" in result.stderr
 
 
 def test_a_directory_that_cannot_be_used_is_the_sites_fault(queue: Queue, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    site = queue.site._replace(directory=str(tmp_path / "file"))
-    with pytest.raises(errors.SiteError, match="cannot be used"):
-        local.parse_describe(run(local.describe_argv(site)))
+    cluster = queue.cluster._replace(directory=str(tmp_path / "file"))
+    with pytest.raises(errors.ClusterError, match="cannot be used"):
+        local.parse_describe(run(local.describe_argv(cluster)))
 
 
 @pytest.mark.parametrize(

@@ -164,12 +164,12 @@ def installed(tmp_path: Path) -> Path:
 LIST = """
 import io, zipfile
 from koalapy_adapters.connections.pack import packed
-from koalapy_adapters.errors import SiteError
+from koalapy_adapters.errors import ClusterError
 try:
     archive = zipfile.ZipFile(io.BytesIO(packed().data))
     print(sorted(name for name in archive.namelist() if name.startswith("koalapy_adapters/batch/lsf")))
     print(archive.read("koalapy_adapters/batch/lsf.py").decode())
-except SiteError as error:
+except ClusterError as error:
     print(error.code, error.message)
 """
 

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 from koalapy_adapters.batch import pbs
-from koalapy_adapters.batch.protocol import Host, JobStatus, Site
+from koalapy_adapters.batch.protocol import ClusterSettings, Host, JobStatus
 from koalapy_adapters.errors import (
     BatchError,
+    ClusterError,
     Result,
-    SiteError,
     TransientError,
     UnreadableError,
 )
 
 SAMPLES = Path(__file__).parent / "samples" / "pbs"
-SITE = Site(user="kuser")
+CLUSTER = ClusterSettings(user="kuser")
 TAG = "kaaaaa000000001"
 DOWN = "Connection refused\nqstat: cannot connect to server pbs-head (errno=111)\n"
 NO_HISTORY = "qstat: PBS is not configured to maintain job history\n"
@@ -56,7 +56,7 @@ def test_describe_gives_the_version_and_whether_history_is_kept() -> None:
 
 
 def test_torque_is_told_apart() -> None:
-    with pytest.raises(SiteError) as caught:
+    with pytest.raises(ClusterError) as caught:
         pbs.parse_describe(printed("", 2, "qstat: invalid option -- 'F'\nusage: qstat [-f [-1]] [-W site_specific]"))
     assert "torque" in caught.value.advice
 
@@ -212,7 +212,7 @@ def test_find_gives_the_one_that_lives_else_the_latest() -> None:
 
 
 def test_history_by_id_is_of_that_tag_only() -> None:
-    assert pbs.history_argv(SITE, TAG, "11.pbs-head") == ["qstat", "-x", "-f", "-F", "json", "11.pbs-head"]
+    assert pbs.history_argv(CLUSTER, TAG, "11.pbs-head") == ["qstat", "-x", "-f", "-F", "json", "11.pbs-head"]
     found = pbs.parse_history(one_job("job-failed-exit3.json", Job_Name=TAG), TAG)
     assert found is not None
     assert (found.ending, found.exit_status) == ("exited", 3)
@@ -220,13 +220,13 @@ def test_history_by_id_is_of_that_tag_only() -> None:
 
 
 def test_history_by_tag_never_asks_for_all_of_it() -> None:
-    argv = pbs.history_argv(SITE, TAG, "")
+    argv = pbs.history_argv(CLUSTER, TAG, "")
     assert argv is not None
     assert argv[-2:] == [TAG, "kuser"]
     assert pbs.parse_history(Result(argv, 0, "", ""), TAG) is None
     with pytest.raises(TransientError):
         pbs.parse_history(Result(argv, 162, "", DOWN), TAG)
-    with pytest.raises(SiteError, match="qstat was not found"):
+    with pytest.raises(ClusterError, match="qstat was not found"):
         pbs.parse_history(Result(argv, 127, "", "qselect: 1: qselect: not found"), TAG)
 
 
@@ -252,10 +252,10 @@ def test_cancelling_what_has_ended_is_no_error(words: str) -> None:
     [
         (printed("", 162, DOWN), TransientError, "batch_system_unreachable"),
         (printed("", 222, "qdel: Server could not connect to MOM 5.pbs-head"), TransientError, "node_unreachable"),
-        (printed("", 159, "qdel: Unauthorized Request  5.pbs-head"), SiteError, "not_permitted"),
+        (printed("", 159, "qdel: Unauthorized Request  5.pbs-head"), ClusterError, "not_permitted"),
         (printed("", None, ""), TransientError, "no_answer"),  # type: ignore[arg-type]
         (printed("", 1, ""), UnreadableError, "unreadable_answer"),
-        (printed("", 127, "env: 'qdel': No such file or directory"), SiteError, "command_missing"),
+        (printed("", 127, "env: 'qdel': No such file or directory"), ClusterError, "command_missing"),
     ],
 )
 def test_a_cancel_that_reached_nobody_is_one(result: Result, error: type[BatchError], code: str) -> None:

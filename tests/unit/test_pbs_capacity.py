@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 from koalapy_adapters.batch import pbs
-from koalapy_adapters.batch.protocol import Capacity, Site
-from koalapy_adapters.errors import BatchError, Result, SiteError, TransientError, UnreadableError
+from koalapy_adapters.batch.protocol import Capacity, ClusterSettings
+from koalapy_adapters.errors import BatchError, ClusterError, Result, TransientError, UnreadableError
 
 SAMPLES = Path(__file__).parent / "samples" / "pbs"
-SITE = Site(user="kuser")
+CLUSTER = ClusterSettings(user="kuser")
 OURS, OTHERS = "kaaaaa000000001", "fill"
 Table = dict[str, Any]
 
@@ -45,11 +45,11 @@ class Cluster:
         found: Table = self.servers["pbs-head"]
         return found
 
-    def measure(self, site: Site = SITE) -> Capacity:
+    def measure(self, cluster: ClusterSettings = CLUSTER) -> Capacity:
         tables = ({"nodes": self.nodes}, {"Jobs": self.jobs}, {"Queue": self.queues}, {"Server": self.servers})
-        argvs = pbs.capacity_argvs(site)
+        argvs = pbs.capacity_argvs(cluster)
         results = [Result(argv, 0, json.dumps(table), "") for argv, table in zip(argvs, tables, strict=True)]
-        return pbs.parse_capacity(site, results)
+        return pbs.parse_capacity(cluster, results)
 
 
 def test_an_idle_cluster() -> None:
@@ -132,14 +132,14 @@ def test_a_reservation_is_a_queue_with_nodes_of_its_own() -> None:
     cluster = Cluster()
     cluster.nodes["node01"].update(resv="R17.pbs-head", queue="R17")
     cluster.queues["R17"] = {**cluster.queues["workq"], "hasnodes": "True"}
-    assert cluster.measure(SITE._replace(reservation="R17.pbs-head", queue="workq")).total == 2
+    assert cluster.measure(CLUSTER._replace(reservation="R17.pbs-head", queue="workq")).total == 2
     assert cluster.measure().total == 6
 
 
 def test_whole_nodes_only_where_allocation_is_exclusive() -> None:
     cluster = Cluster("pbsnodes-a-busy.json")
     assert cluster.measure().free_nodes == [[2, 3], [1, 1]]
-    assert cluster.measure(SITE._replace(exclusive=True)).free_nodes == [[2, 3]]
+    assert cluster.measure(CLUSTER._replace(exclusive=True)).free_nodes == [[2, 3]]
     cluster.nodes["node01"]["sharing"] = "default_exclhost"
     assert cluster.measure().free_nodes == [[2, 3]]
 
@@ -167,8 +167,8 @@ def test_only_nodes_that_meet_the_constraint_count() -> None:
     cluster = Cluster()
     cluster.nodes["node01"]["resources_available"].update(model="haswell", ib="True")
     cluster.nodes["node02"]["resources_available"]["model"] = "haswell"
-    assert cluster.measure(SITE._replace(constraint="model=haswell:mem=1gb")).total == 4
-    assert cluster.measure(SITE._replace(constraint="model=haswell:ib=True")).total == 2
+    assert cluster.measure(CLUSTER._replace(constraint="model=haswell:mem=1gb")).total == 4
+    assert cluster.measure(CLUSTER._replace(constraint="model=haswell:ib=True")).total == 2
 
 
 def test_a_job_that_cannot_be_read_hides_ours_only_if_it_is_one() -> None:
@@ -192,14 +192,14 @@ def test_a_queue_that_routes_has_what_its_destinations_have() -> None:
     cluster.queues["own"] = {**cluster.queues["workq"], "hasnodes": "True"}
     cluster.nodes["node01"]["queue"] = "own"
     cluster.nodes["node02"]["queue"] = "elsewhere"
-    assert cluster.measure(SITE._replace(queue="route")).total == 6
+    assert cluster.measure(CLUSTER._replace(queue="route")).total == 6
     cluster.queues["route"]["route_destinations"] = "parked"
-    assert cluster.measure(SITE._replace(queue="route")).total == 0
+    assert cluster.measure(CLUSTER._replace(queue="route")).total == 0
 
 
 @pytest.mark.parametrize("queue", ["closed", "parked"])
 def test_a_queue_that_is_closed_or_stopped_has_nothing_idle(queue: str) -> None:
-    seen = Cluster().measure(SITE._replace(queue=queue))
+    seen = Cluster().measure(CLUSTER._replace(queue=queue))
     assert (seen.total, seen.idle, seen.free_nodes) == (8, 0, [])
 
 
@@ -237,20 +237,20 @@ def test_own_limits_are_applied(place: str, limit: Table, idle: int) -> None:
     assert sum(free * nodes for free, nodes in seen.free_nodes) == idle
 
 
-@pytest.mark.parametrize("site", [SITE._replace(queue="nope"), SITE._replace(reservation="R1")])
-def test_a_queue_that_is_not_there(site: Site) -> None:
-    with pytest.raises(SiteError) as caught:
-        Cluster().measure(site)
-    assert caught.value.code == ("no_such_reservation" if site.reservation else "no_such_queue")
+@pytest.mark.parametrize("cluster", [CLUSTER._replace(queue="nope"), CLUSTER._replace(reservation="R1")])
+def test_a_queue_that_is_not_there(cluster: ClusterSettings) -> None:
+    with pytest.raises(ClusterError) as caught:
+        Cluster().measure(cluster)
+    assert caught.value.code == ("no_such_reservation" if cluster.reservation else "no_such_queue")
 
 
 def test_without_a_default_queue_one_must_be_named() -> None:
     cluster = Cluster()
     del cluster.server["default_queue"]
-    with pytest.raises(SiteError) as caught:
+    with pytest.raises(ClusterError) as caught:
         cluster.measure()
     assert "default" in caught.value.message
-    assert cluster.measure(SITE._replace(queue="workq@pbs-head")).idle == 8
+    assert cluster.measure(CLUSTER._replace(queue="workq@pbs-head")).idle == 8
 
 
 @pytest.mark.parametrize("failed", range(4))
@@ -259,7 +259,7 @@ def test_a_server_that_is_down(failed: int) -> None:
     results = [Result(["x"], 0, (SAMPLES / name).read_text(), "") for name in answers]
     results[failed] = Result(["x"], 255, "", "Connection refused\nqstat: cannot connect to server pbs-head (errno=111)")
     with pytest.raises(TransientError):
-        pbs.parse_capacity(SITE, results)
+        pbs.parse_capacity(CLUSTER, results)
 
 
 @pytest.mark.parametrize("damage", [{"nodes": {}}, {"nodes": []}, {"nodes": {"node01": 5}}, []])
@@ -268,7 +268,7 @@ def test_nodes_that_are_none(damage: object) -> None:
     results += [Result(["x"], 0, (SAMPLES / name).read_text(), "") for name in ("qstat-empty.json", "qstat-Q-f.json")]
     results += [Result(["x"], 0, (SAMPLES / "qstat-B-f.json").read_text(), "")]
     with pytest.raises(UnreadableError):
-        pbs.parse_capacity(SITE, results)
+        pbs.parse_capacity(CLUSTER, results)
 
 
 def test_a_count_that_is_none() -> None:
@@ -324,6 +324,6 @@ def test_whether_others_are_hidden(shown: bool) -> None:
 
 def test_nodes_of_another_batch_system_are_no_dialects_mistake() -> None:
     said = Result(["pbsnodes", "-a", "-F", "json"], 2, "", "Unknown option: F\nUsage:\n    pbsnodes [-a]\n")
-    with pytest.raises(SiteError) as caught:
-        pbs.parse_capacity(Site("me"), [said] * len(pbs.capacity_argvs(Site("me"))))
+    with pytest.raises(ClusterError) as caught:
+        pbs.parse_capacity(ClusterSettings("me"), [said] * len(pbs.capacity_argvs(ClusterSettings("me"))))
     assert caught.value.code == "batch_system_other"

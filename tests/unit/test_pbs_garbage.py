@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from koalapy_adapters.batch import pbs, torque
-from koalapy_adapters.batch.protocol import Site
+from koalapy_adapters.batch.protocol import ClusterSettings
 from koalapy_adapters.errors import BatchError, Result
 
 SAMPLES = Path(__file__).parent / "samples"
-SITE = Site(user="kuser", queue="workq")
+CLUSTER = ClusterSettings(user="kuser", queue="workq")
 TAG = "kaaaaa000000001"
 Parse = Callable[[Result], Any]
 
@@ -61,7 +61,7 @@ def capacity(dialect: Any, place: int, result: Result) -> Any:
         good = ["torque/pbsnodes_a.out", "torque/qstat_f.out", "pbs/qstat-Q-f.txt", "pbs/qstat-B-f.txt"]
     results = [Result(["x"], 0, (SAMPLES / name).read_text(), "") for name in good]
     results[place] = result
-    return dialect.parse_capacity(SITE, results)
+    return dialect.parse_capacity(CLUSTER, results)
 
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from koalapy_adapters.batch import pbs, torque
 from koalapy_adapters.batch.protocol import BatchJob
-from koalapy_adapters.errors import BatchError, RequestError, Result, SiteError, TransientError, UnreadableError
+from koalapy_adapters.errors import BatchError, ClusterError, RequestError, Result, TransientError, UnreadableError
 
 SAMPLES = Path(__file__).parent / "samples" / "pbs"
 TAG = "kaaaaa000000001"
@@ -147,12 +147,12 @@ def test_submit_without_an_id_is_unreadable(text: str) -> None:
         ("qsub: would exceed limit on resource ncpus in queue workq", TransientError, "submit_limit"),
         ("qsub: Access to queue is denied", RequestError, "account_not_permitted"),
         ("qsub: Invalid Account", RequestError, "account_not_permitted"),
-        ("qsub: Bad UID for job execution", SiteError, "not_permitted"),
+        ("qsub: Bad UID for job execution", ClusterError, "not_permitted"),
         ("qsub: Unknown resource Resource_List.matlab_license", RequestError, "no_such_resource"),
-        ("qsub: Job rejected by all possible destinations", SiteError, "site_refuses"),
+        ("qsub: Job rejected by all possible destinations", ClusterError, "cluster_refuses"),
         ("qsub: Request not allowed: Server shutting down", TransientError, "batch_system_unreachable"),
         (DOWN, TransientError, "batch_system_unreachable"),
-        ("pbs_iff: cannot connect to host\nNo Permission.\nqsub: Invalid credential", SiteError, None),
+        ("pbs_iff: cannot connect to host\nNo Permission.\nqsub: Invalid credential", ClusterError, None),
         ("the moon is in the wrong place", UnreadableError, "unreadable_answer"),
     ],
 )
@@ -170,7 +170,7 @@ def test_hosts_to_avoid_are_refused_in_words() -> None:
 
 def test_what_a_hook_of_the_site_says_is_its_refusal() -> None:
     """Any words, but PBSE_HOOKERROR, 15136, as exit status."""
-    with pytest.raises(SiteError) as caught:
+    with pytest.raises(ClusterError) as caught:
         pbs.parse_submit(printed("", 32, "qsub: Bitte Projekt angeben"))
-    assert caught.value.code == "site_refuses"
+    assert caught.value.code == "cluster_refuses"
     assert "Bitte Projekt angeben" in caught.value.result.words  # type: ignore[union-attr]

@@ -8,7 +8,7 @@ from typing import Any
 import linked
 import pytest
 from koalapy_adapters.connections.asking import Prompt, Question
-from koalapy_adapters.errors import SiteError as SiteFault
+from koalapy_adapters.errors import ClusterError as SiteFault
 
 from koalapy.model.errors import Reason, RequestError
 from koalapy.model.events import ClusterConnected, ClusterLost
@@ -17,7 +17,7 @@ from koalapy.runtime.logins import Login, Logins
 
 Haven = linked.Haven
 wait_until = linked.wait_until
-ASKS = Reason("asks", "site", "fs0 asks for a second factor.", "Answer it.")
+ASKS = Reason("asks", "cluster", "fs0 asks for a second factor.", "Answer it.")
 
 
 @pytest.fixture

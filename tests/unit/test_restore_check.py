@@ -19,7 +19,7 @@ def welcome(**fields: Any) -> Welcome:
 
 
 def stale(epoch: int) -> Welcome:
-    return welcome(error={"code": "stale", "whose": "site", "message": "replaced"}, newest_epoch=epoch)
+    return welcome(error={"code": "stale", "whose": "cluster", "message": "replaced"}, newest_epoch=epoch)
 
 
 @pytest.fixture

@@ -38,8 +38,8 @@ OURS = InstanceId("abcde")
 ATTEMPT = AttemptId(JobId(7), 0, 1)
 TIMING = Timing()
 OUT_OF_REACH = Reason("refused", "transient", "fs0 refuses connections.", "Is it up?")
-REFUSED = Reason("authentication", "site", "fs0 does not let me in.", "Check the key.")
-NO_PYTHON = Reason("no_python", "site", "No Python.")
+REFUSED = Reason("authentication", "cluster", "fs0 does not let me in.", "Check the key.")
+NO_PYTHON = Reason("no_python", "cluster", "No Python.")
 GARBLED = Reason("garbled", "ours", "measured.idle: None is not a whole number.")
 CUT = Reason("cut", "transient", "The connection was lost.")
 C = TypeVar("C")
@@ -382,7 +382,7 @@ def test_further_refusals_wait_up_to_ten_minutes() -> None:
 @pytest.mark.parametrize("code", ["asks", "answer_refused"])
 def test_only_a_person_answers_a_login(code: str) -> None:
     play = Play().start()
-    play.do(play.machine.failed, Reason(code, "site", "?"))
+    play.do(play.machine.failed, Reason(code, "cluster", "?"))
     assert play.machine.next_wakeup() is None
     assert play.do(play.machine.retry) == [Dial()]
     assert play.machine.wanted == 1
@@ -391,17 +391,17 @@ def test_only_a_person_answers_a_login(code: str) -> None:
 def test_a_person_who_asks_during_a_try_gets_another_one_at_once() -> None:
     play = Play().start()
     assert play.do(play.machine.retry) == []
-    play.do(play.machine.failed, Reason("asks", "site", "?"))
+    play.do(play.machine.failed, Reason("asks", "cluster", "?"))
     assert [each.number for each in play.of(Report)] == [0]
     assert play.waited() == 0.0
-    play.do(play.machine.failed, Reason("asks", "site", "?"))
+    play.do(play.machine.failed, Reason("asks", "cluster", "?"))
     assert [each.number for each in play.of(Report)] == [1]
     assert play.machine.next_wakeup() is None
 
 
 def test_a_cluster_that_sends_nonsense_waits_longer_and_longer() -> None:
     """Even where each of its sessions was sane for long."""
-    play, found = Play(Timing(retry_first=1.0, retry_max=30.0, retry_site=120.0)).start(), []
+    play, found = Play(Timing(retry_first=1.0, retry_max=30.0, retry_cluster=120.0)).start(), []
     for epoch in range(1, 10):
         play.connect(epoch).welcome()
         for _ in range(10):

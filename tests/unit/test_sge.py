@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 from koalapy_adapters.batch import sge
-from koalapy_adapters.batch.protocol import BatchJob, Host, JobStatus, Site
+from koalapy_adapters.batch.protocol import BatchJob, ClusterSettings, Host, JobStatus
 from koalapy_adapters.errors import (
     BatchError,
+    ClusterError,
     RequestError,
     Result,
-    SiteError,
     TransientError,
     UnreadableError,
 )
@@ -66,7 +66,7 @@ def test_slots_come_from_a_parallel_environment() -> None:
 
 
 def test_several_processors_without_a_parallel_environment() -> None:
-    with pytest.raises(SiteError) as caught:
+    with pytest.raises(ClusterError) as caught:
         sge.script(job(processors=2))
     assert caught.value.code == "no_parallel_environment"
 
@@ -99,7 +99,7 @@ def test_a_line_break_cannot_reach_the_shell(field: str) -> None:
 
 @pytest.mark.parametrize("directory", ["/home/o'hara", '/home/"x"', "/home/$USER"])
 def test_a_directory_that_qsub_would_read_otherwise(directory: str) -> None:
-    with pytest.raises(SiteError) as caught:
+    with pytest.raises(ClusterError) as caught:
         sge.script(job(directory=directory))
     assert caught.value.code == "bad_directory"
 
@@ -123,7 +123,7 @@ def test_submit_without_an_id_is_unreadable(text: str) -> None:
         ("err_bad_project", RequestError, "account_not_permitted"),
         ("err_bad_queue", RequestError, "no_such_queue"),
         ("err_bad_resource", RequestError, "no_such_resource"),
-        ("err_no_script", SiteError, "script_missing"),
+        ("err_no_script", ClusterError, "script_missing"),
         ("err_pe_too_many_we", RequestError, "too_large_a_request"),
         ("err_pe_unknown", RequestError, "no_such_parallel_environment"),
         ("err_toolong", RequestError, "too_large_a_request"),
@@ -170,7 +170,7 @@ def test_describe_gives_the_version() -> None:
     ],
 )
 def test_the_qstat_of_another_batch_system_is_told_from_ours(told: Result) -> None:
-    with pytest.raises(SiteError) as caught:
+    with pytest.raises(ClusterError) as caught:
         sge.parse_describe(told)
     assert caught.value.code == "batch_system_other"
 
@@ -212,8 +212,8 @@ def test_an_unknown_state_is_named(word: str) -> None:
 @pytest.mark.parametrize(
     ("word", "reason"),
     [
-        ("S", "S: suspended with its queue, by another queue or the site"),
-        ("s", "s: suspended by its owner or the site"),
+        ("S", "S: suspended with its queue, by another queue or the cluster"),
+        ("s", "s: suspended by its owner or the cluster"),
         ("T", "T: suspended since its host is overloaded"),
         ("hqw", "hqw"),
         ("r", ""),
@@ -241,7 +241,7 @@ def test_the_reason_is_asked_for_once_and_only_of_those_that_are_stuck() -> None
             return Ran(printed(said("qstat_j_error_wd_xml").stdout.replace(">13<", ">0<")), 0)
         return Ran(next(answer for words, answer in answers.items() if " ".join(argv).startswith(words)), 0)
 
-    batch = BatchSystem(sge, Site(user=""), runner=runner)
+    batch = BatchSystem(sge, ClusterSettings(user=""), runner=runner)
     for _ in range(2):
         seen = batch.capacity().statuses
         assert seen["0"].reason == "can't chdir to /no/such/wd: No such file or directory"
@@ -258,13 +258,13 @@ def test_what_a_site_seldom_changes_is_seldom_asked() -> None:
         asked.append(argv[0])
         return Ran(answers[argv[0]]._replace(argv=argv), 0)
 
-    site = Site(user="koala", parallel_environment="mpi")
-    batch = BatchSystem(sge, site, runner=runner, keeps=True)
+    cluster = ClusterSettings(user="koala", parallel_environment="mpi")
+    batch = BatchSystem(sge, cluster, runner=runner, keeps=True)
     batch.capacity()
     batch.capacity()
     assert asked == ["qstat", "qselect", "sh", "qconf", "qstat"]
     answers["sh"] = printed((SAMPLES / "quotas.out").read_text())
-    other = BatchSystem(sge, site, runner=runner, keeps=True)
+    other = BatchSystem(sge, cluster, runner=runner, keeps=True)
     del asked[:]
     other.capacity()
     other.capacity()
@@ -312,7 +312,7 @@ def test_a_job_that_the_site_lets_users_drop_is_dropped() -> None:
         asked.append(argv)
         return Ran(Result(argv, 0, "koala has forced the deletion of job 7\n", ""), 0)
 
-    BatchSystem(sge, Site(user="koala"), runner=runner).cancel("7", forced=True)
+    BatchSystem(sge, ClusterSettings(user="koala"), runner=runner).cancel("7", forced=True)
     assert asked == [["qdel", "-f", "7"]]
 
 
@@ -446,7 +446,7 @@ def test_a_job_that_ended_before_the_accounting_was_turned_over(accounting: Path
 
 
 def history(name: str) -> Result:
-    argv = sge.history_argv(Site(user="koala"), name, "")
+    argv = sge.history_argv(ClusterSettings(user="koala"), name, "")
     assert argv is not None
     return run(argv, 30).result
 
@@ -508,7 +508,7 @@ def test_agents_of_other_hosts_are_started_by_qrsh() -> None:
     assert there.argv[1].endswith(":/usr/sbin/lx-amd64:/var/lib/gridengine/bin/lx-amd64")
 
 
-# ---- what a user or a site has made a default (sge_request(5), sge_qstat(5))
+# ---- what a user or a cluster has made a default (sge_request(5), sge_qstat(5))
 
 
 def test_no_default_hides_the_scripts_options_or_has_qsub_wait() -> None:
@@ -517,7 +517,11 @@ def test_no_default_hides_the_scripts_options_or_has_qsub_wait() -> None:
 
 
 def test_no_default_hides_jobs_from_a_list() -> None:
-    lists = [sge.status_argv(["1"]), sge.find_argv(Site("me"), "kabcde000000001"), sge.capacity_argvs(Site("me"))[0]]
+    lists = [
+        sge.status_argv(["1"]),
+        sge.find_argv(ClusterSettings("me"), "kabcde000000001"),
+        sge.capacity_argvs(ClusterSettings("me"))[0],
+    ]
     for argv in lists:
         assert "-s a" in " ".join(argv), argv
         assert "-g" not in argv, argv

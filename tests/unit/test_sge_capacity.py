@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 from koalapy_adapters.batch import sge
-from koalapy_adapters.batch.protocol import Capacity, Site
-from koalapy_adapters.errors import Result, SiteError
+from koalapy_adapters.batch.protocol import Capacity, ClusterSettings
+from koalapy_adapters.errors import ClusterError, Result
 
 SAMPLES = Path(__file__).parent / "samples" / "sge"
-SITE = Site(user="koala", queue="all.q", parallel_environment="mpi")
+CLUSTER = ClusterSettings(user="koala", queue="all.q", parallel_environment="mpi")
 ENVIRONMENT = (SAMPLES / "qconf_sp_mpi.out").read_text()
 
 
@@ -26,18 +26,22 @@ def printed(text: str) -> Result:
     return Result(["a command"], 0, text, "")
 
 
-def captured(state: str, site: Site = SITE, selected: str = "", **rules: str) -> Capacity:
-    return capacity(said(f"{state}-qstat"), said(selected or f"{state}-qselect"), site, **rules)
+def captured(state: str, cluster: ClusterSettings = CLUSTER, selected: str = "", **rules: str) -> Capacity:
+    return capacity(said(f"{state}-qstat"), said(selected or f"{state}-qselect"), cluster, **rules)
 
 
 def capacity(
-    listed: Result, selected: Result, site: Site = SITE, environment: str = "$fill_up", quotas: str = ""
+    listed: Result,
+    selected: Result,
+    cluster: ClusterSettings = CLUSTER,
+    environment: str = "$fill_up",
+    quotas: str = "",
 ) -> Capacity:
     """`environment`: its allocation rule."""
     results = [listed, selected, printed(quotas)]
-    if site.parallel_environment:
+    if cluster.parallel_environment:
         results.append(printed(ENVIRONMENT.replace("$fill_up", environment)))
-    return sge.parse_capacity(site, results)
+    return sge.parse_capacity(cluster, results)
 
 
 def test_a_busy_cluster() -> None:
@@ -96,13 +100,13 @@ def test_without_priorities_every_waiting_job_counts() -> None:
 
 
 def test_processors_in_several_queues_count_once() -> None:
-    both = captured("busy", Site(user="koala"), "busy-any-qselect")
+    both = captured("busy", ClusterSettings(user="koala"), "busy-any-qselect")
     assert (both.total, both.idle, both.ours, both.others) == (12, 2, 6, 4)
 
 
 def test_without_a_limit_of_the_host_its_largest_queue_is_its_size() -> None:
     unlimited = re.sub(r' *<resource name="slots" type="hc">.*\n', "", said("busy-qstat").stdout)
-    seen = capacity(printed(unlimited), said("busy-any-qselect"), Site(user="koala"))
+    seen = capacity(printed(unlimited), said("busy-any-qselect"), ClusterSettings(user="koala"))
     assert (seen.total, seen.idle, seen.free_nodes) == (12, 2, [[2, 1]])
 
 
@@ -128,8 +132,8 @@ def test_interactive_queues_run_no_batch_jobs() -> None:
 
 
 def test_whole_hosts_only_where_allocation_is_exclusive() -> None:
-    assert captured("busy", SITE._replace(exclusive=True)).idle == 0
-    assert captured("down", SITE._replace(exclusive=True)).idle == 4
+    assert captured("busy", CLUSTER._replace(exclusive=True)).idle == 0
+    assert captured("down", CLUSTER._replace(exclusive=True)).idle == 4
 
 
 def test_hosts_of_other_queues_do_not_count() -> None:
@@ -139,12 +143,12 @@ def test_hosts_of_other_queues_do_not_count() -> None:
 
 @pytest.mark.parametrize("words", ["", "error: no such parallel environment\n"])
 def test_a_queue_that_is_not_there(words: str) -> None:
-    with pytest.raises(SiteError) as caught:
+    with pytest.raises(ClusterError) as caught:
         capacity(said("busy-qstat"), Result(["qselect"], 1, "", words))
     assert caught.value.code == "no_such_queue"
 
 
 def test_the_sample_of_another_cluster() -> None:
     """Eight slots, seven in use by untagged jobs; a job that is starting again, arrays, and five that wait in vain."""
-    seen = capacity(said("qstat_f_xml"), printed("all.q@gamma\nshort.q@gamma\n"), Site(user="koala"))
+    seen = capacity(said("qstat_f_xml"), printed("all.q@gamma\nshort.q@gamma\n"), ClusterSettings(user="koala"))
     assert (seen.total, seen.idle, seen.ours, seen.others, seen.waiting_local) == (8, 1, 0, 7, 1)

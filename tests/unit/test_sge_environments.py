@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 from koalapy_adapters.batch import sge
-from koalapy_adapters.batch.protocol import Capacity, Site
+from koalapy_adapters.batch.protocol import Capacity, ClusterSettings
 from koalapy_adapters.batch.sge_environments import fewer
 from koalapy_adapters.batch.sge_quotas import Room, room
-from koalapy_adapters.errors import BatchError, Result, SiteError, TransientError, UnreadableError
+from koalapy_adapters.errors import BatchError, ClusterError, Result, TransientError, UnreadableError
 
 SAMPLES = Path(__file__).parent / "samples" / "sge"
-SITE = Site(user="koala", queue="all.q", parallel_environment="mpi")
+CLUSTER = ClusterSettings(user="koala", queue="all.q", parallel_environment="mpi")
 QUOTAS = (SAMPLES / "quotas.out").read_text()
 NO_QUOTAS = Result(["qquota"], 0, "", "")
 
@@ -30,11 +30,11 @@ def listed(*hosts: tuple[int, int]) -> Result:
 
 
 def capacity(
-    rule: str, *hosts: tuple[int, int], site: Site = SITE, slots: int = 999, quotas: Result = NO_QUOTAS
+    rule: str, *hosts: tuple[int, int], cluster: ClusterSettings = CLUSTER, slots: int = 999, quotas: Result = NO_QUOTAS
 ) -> Capacity:
     environment = (SAMPLES / "qconf_sp_mpi.out").read_text().replace("$fill_up", rule).replace("999", str(slots))
     selected = printed("".join(f"all.q@n{number}\n" for number in range(len(hosts))))
-    return sge.parse_capacity(site, [listed(*hosts), selected, quotas, printed(environment)])
+    return sge.parse_capacity(cluster, [listed(*hosts), selected, quotas, printed(environment)])
 
 
 # ---- allocation rules ------------------------------------------------------------------------------------------------
@@ -72,12 +72,12 @@ def test_the_environments_own_slots_are_a_limit() -> None:
 
 @pytest.mark.parametrize(("per_node", "refused"), [(2, False), (None, False), (4, True)])
 def test_processors_per_node_that_the_environment_cannot_give(per_node: int | None, refused: bool) -> None:
-    site = SITE._replace(processors_per_node=per_node)
+    cluster = CLUSTER._replace(processors_per_node=per_node)
     if not refused:
-        assert capacity("2", (4, 0), site=site).idle == 4
+        assert capacity("2", (4, 0), cluster=cluster).idle == 4
         return
-    with pytest.raises(SiteError) as caught:
-        capacity("2", (4, 0), site=site)
+    with pytest.raises(ClusterError) as caught:
+        capacity("2", (4, 0), cluster=cluster)
     assert caught.value.code == "processors_per_node"
     assert "processors_per_node: 2" in caught.value.advice
 
@@ -85,7 +85,7 @@ def test_processors_per_node_that_the_environment_cannot_give(per_node: int | No
 @pytest.mark.parametrize(
     ("answer", "error", "code"),
     [
-        (printed("", 1, "nope is not a parallel environment\n"), SiteError, "no_such_parallel_environment"),
+        (printed("", 1, "nope is not a parallel environment\n"), ClusterError, "no_such_parallel_environment"),
         (printed("pe_name mpi\nslots 4\nallocation_rule $moon\n"), UnreadableError, "unreadable_answer"),
         (printed("hello\n"), UnreadableError, "unreadable_answer"),
         (printed("", 1, "error: commlib error: got select error\n"), TransientError, "batch_system_unreachable"),
@@ -93,14 +93,14 @@ def test_processors_per_node_that_the_environment_cannot_give(per_node: int | No
 )
 def test_an_environment_that_cannot_be_read(answer: Result, error: type[BatchError], code: str) -> None:
     with pytest.raises(error) as caught:
-        sge.parse_capacity(SITE, [listed((4, 0)), printed("all.q@n0\n"), NO_QUOTAS, answer])
+        sge.parse_capacity(CLUSTER, [listed((4, 0)), printed("all.q@n0\n"), NO_QUOTAS, answer])
     assert caught.value.code == code
 
 
 def test_of_several_environments_each_job_gets_one_that_fits() -> None:
-    assert len(sge.capacity_argvs(SITE)) == 4
-    assert len(sge.capacity_argvs(SITE._replace(parallel_environment="mpi-*"))) == 3
-    assert len(sge.capacity_argvs(SITE._replace(parallel_environment=None))) == 3
+    assert len(sge.capacity_argvs(CLUSTER)) == 4
+    assert len(sge.capacity_argvs(CLUSTER._replace(parallel_environment="mpi-*"))) == 3
+    assert len(sge.capacity_argvs(CLUSTER._replace(parallel_environment=None))) == 3
 
 
 def test_a_limit_on_all_leaves_whole_hosts_first() -> None:
@@ -113,11 +113,11 @@ def test_a_limit_on_all_leaves_whole_hosts_first() -> None:
 
 def test_quotas_as_captured() -> None:
     """6 slots of all.q for each user, of which one is used; 4 on each host, of which one is used on gamma-c2."""
-    assert room(SITE, printed(QUOTAS)) == Room(5, {"gamma-c2": 3})
+    assert room(CLUSTER, printed(QUOTAS)) == Room(5, {"gamma-c2": 3})
 
 
 def test_a_limit_of_which_nothing_is_used_is_shown_by_its_rule_only() -> None:
-    assert room(SITE, printed(QUOTAS.partition("<?xml")[0])) == Room(6, {})
+    assert room(CLUSTER, printed(QUOTAS.partition("<?xml")[0])) == Room(6, {})
 
 
 def rules(*limits: str, enabled: str = "TRUE") -> str:
@@ -149,16 +149,16 @@ def rules(*limits: str, enabled: str = "TRUE") -> str:
     ],
 )
 def test_rules_that_concern_a_job_of_this_user(limits: list[str], slots: int | None) -> None:
-    assert room(SITE, printed(rules(*limits))).slots == slots
+    assert room(CLUSTER, printed(rules(*limits))).slots == slots
 
 
 def test_the_strictest_set_counts_and_a_disabled_one_does_not() -> None:
-    assert room(SITE, printed(rules("to slots=8") + rules("to slots=3"))).slots == 3
-    assert room(SITE, printed(rules("to slots=8") + rules("to slots=3", enabled="FALSE"))).slots == 8
+    assert room(CLUSTER, printed(rules("to slots=8") + rules("to slots=3"))).slots == 3
+    assert room(CLUSTER, printed(rules("to slots=8") + rules("to slots=3", enabled="FALSE"))).slots == 8
 
 
 def test_a_site_without_quotas() -> None:
-    assert room(SITE, NO_QUOTAS) == Room(None, {})
+    assert room(CLUSTER, NO_QUOTAS) == Room(None, {})
 
 
 def test_quotas_are_taken_off_what_is_idle() -> None:
@@ -170,4 +170,4 @@ def test_quotas_are_taken_off_what_is_idle() -> None:
 
 def test_a_qmaster_that_is_down_tells_no_quotas() -> None:
     with pytest.raises(TransientError):
-        room(SITE, printed("", 1, "error: commlib error: got select error (Connection refused)\n"))
+        room(CLUSTER, printed("", 1, "error: commlib error: got select error (Connection refused)\n"))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from koalapy_adapters.batch import sge, slurm
-from koalapy_adapters.batch.protocol import BatchJob, Chosen, Site
+from koalapy_adapters.batch.protocol import BatchJob, Chosen, ClusterSettings
 from koalapy_adapters.errors import RequestError, Result, TransientError
 from koalapy_adapters.examination import launchers
 from koalapy_adapters.kcm.execution.batch_system import BatchSystem
@@ -33,7 +33,7 @@ QUOTAS = """\
 }}
 """
 DOWN = Result([], 1, "", "error: commlib error: got select error (Connection refused)\n")
-SITE = Site("koala", queue="all.q", parallel_environment="mpi")
+CLUSTER = ClusterSettings("koala", queue="all.q", parallel_environment="mpi")
 JOB = BatchJob(
     "kabcdeg00000001", "/shared/a", ["wrapper"], 4, 3600, queue="all.q", parallel_environment="mpi", lowest=True
 )
@@ -81,7 +81,7 @@ def result(recorded: dict[str, Any]) -> Result:
 
 
 def chosen(qmaster: Qmaster, job: BatchJob = JOB) -> Chosen | None:
-    return BatchSystem(sge, SITE, runner=qmaster.run).launchers_environment(job)
+    return BatchSystem(sge, CLUSTER, runner=qmaster.run).launchers_environment(job)
 
 
 def test_the_one_for_one_host_that_controls_no_slaves_is_the_best() -> None:
@@ -131,7 +131,7 @@ def test_so_many_slots_of_each_host_are_one_host_for_a_job_of_so_many() -> None:
 
 def test_a_site_without_any_has_none_to_offer() -> None:
     words = Result([], 1, "", "no parallel environment defined\n")
-    asking = sge.launchers_environment(SITE, JOB._replace(parallel_environment=None))
+    asking = sge.launchers_environment(CLUSTER, JOB._replace(parallel_environment=None))
     next(asking)
     asking.send(words)
     asking.send(result(RECORDED["total"]))
@@ -143,7 +143,7 @@ def test_a_site_without_any_has_none_to_offer() -> None:
 @pytest.mark.parametrize("step", range(6))
 def test_that_nobody_answers_is_no_answer(step: int) -> None:
     qmaster = Qmaster()
-    asking = sge.launchers_environment(SITE, JOB)
+    asking = sge.launchers_environment(CLUSTER, JOB)
     argv = next(asking)
     for _ in range(step):
         argv = asking.send(qmaster.run(argv).result)
@@ -182,7 +182,7 @@ class Cluster:
         )
         directories = Directories(str(root), "abcde", "here", 1)
         directories.create()
-        self._batch = BatchSystem(sge, SITE, runner=qmaster.run)
+        self._batch = BatchSystem(sge, CLUSTER, runner=qmaster.run)
         self._deeds = Deeds(config, self._batch, directories, lambda: 0)
         self._deeds.pushed = "/pushed"
 
@@ -228,7 +228,7 @@ def test_one_that_refuses_a_launcher_after_all_has_no_more_of_them(tmp_path: Pat
 
 def test_a_qmaster_that_does_not_answer_is_asked_again_later_and_one_that_cannot_be_read_is_not() -> None:
     qmaster, times = Qmaster(), [0.0]
-    environments = Environments(BatchSystem(sge, SITE, runner=qmaster.run), clock=lambda: times[-1])
+    environments = Environments(BatchSystem(sge, CLUSTER, runner=qmaster.run), clock=lambda: times[-1])
     qmaster.up = False
     assert environments.best(JOB) == JOB
     qmaster.up = True
@@ -243,7 +243,7 @@ def test_a_qmaster_that_does_not_answer_is_asked_again_later_and_one_that_cannot
         raise RequestError("nonsense", "What is this?")
 
     asked: list[list[str]] = []
-    lost = Environments(BatchSystem(sge, SITE, runner=nonsense))
+    lost = Environments(BatchSystem(sge, CLUSTER, runner=nonsense))
     assert [lost.best(JOB), lost.best(JOB)] == [JOB, JOB]
     assert len(asked) == 1
 
@@ -273,11 +273,13 @@ def test_the_doctor_says_where_sweeps_are_and_what_would_be_better(
 ) -> None:
     """A job of the one processor that the doctor asks for when no number is known."""
     config = ClusterConfig("here", "sge", queue="all.q", parallel_environment=own, launchers_environment=named)
-    site = SITE._replace(parallel_environment=own)
-    found = launchers.environment(config, BatchSystem(sge, site, runner=Qmaster(*lacks).run))
+    cluster = CLUSTER._replace(parallel_environment=own)
+    found = launchers.environment(config, BatchSystem(sge, cluster, runner=Qmaster(*lacks).run))
     assert found is not None
     assert said in of_launchers(found)
 
 
 def test_other_batch_systems_have_no_such_thing() -> None:
-    assert launchers.environment(ClusterConfig("here", "slurm"), BatchSystem(slurm, SITE, runner=Qmaster().run)) is None
+    assert (
+        launchers.environment(ClusterConfig("here", "slurm"), BatchSystem(slurm, CLUSTER, runner=Qmaster().run)) is None
+    )

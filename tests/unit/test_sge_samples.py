@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import readings
 from koalapy_adapters.batch import sge, sge_jobs
-from koalapy_adapters.batch.protocol import Site
+from koalapy_adapters.batch.protocol import ClusterSettings
 from koalapy_adapters.errors import BatchError, Result
 from readings import Reader, Sample
 
 HERE = readings.SAMPLES / "sge"
-SITE = Site(user="koala", parallel_environment="smp")
+CLUSTER = ClusterSettings(user="koala", parallel_environment="smp")
 
 
 def text(name: str) -> str:
@@ -61,7 +61,7 @@ def capacity(**answers: Result) -> Any:
     whole = {"listed": "qstat_f_xml", "selected": "qselect", "environment": "qconf_sp"}
     results = {key: answers.get(key, Result([name], 0, text(f"{name}.out"), "")) for key, name in whole.items()}
     quotas = Result(["qquota"], 0, "", "")
-    return sge.parse_capacity(SITE, [results["listed"], results["selected"], quotas, results["environment"]])
+    return sge.parse_capacity(CLUSTER, [results["listed"], results["selected"], quotas, results["environment"]])
 
 
 def remembered(result: Result) -> Any:

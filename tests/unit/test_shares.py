@@ -14,7 +14,7 @@ from koalapy.policies.shares import ClusterShare, FairShare, Nodes, RunnerShare
 from koalapy.scavenging.shares import Shares, within
 
 BOTH = [pytest.param(EQUIPARTITION_ALL, id="all"), pytest.param(EQUIPARTITION_PERSITE, id="persite")]
-SITES = [ClusterShare(cluster="A", idle=3), ClusterShare(cluster="B", idle=2, coming=1)]
+CLUSTERS = [ClusterShare(cluster="A", idle=3), ClusterShare(cluster="B", idle=2, coming=1)]
 
 
 class Counted:
@@ -32,18 +32,18 @@ class Counted:
 def test_a_policy_is_asked_again_only_where_what_it_sees_is_another() -> None:
     counted = Counted()
     shares, ann = Shares(counted.policy), RunnerShare(sweep=1, user="ann", wants=9, holds={"A": 1})
-    first = shares.turns([ann], SITES, False)
-    assert shares.turns([replace(ann, holds={"A": 1})], list(SITES), False) == first
+    first = shares.turns([ann], CLUSTERS, False)
+    assert shares.turns([replace(ann, holds={"A": 1})], list(CLUSTERS), False) == first
     assert counted.asked == 1
     changes = [
-        ([ann], SITES, True),
-        ([replace(ann, holds={"A": 2})], SITES, True),
-        ([replace(ann, owed={"A": 1})], SITES, True),
-        ([replace(ann, excluded=("A",))], SITES, True),
-        ([replace(ann, wants=1)], SITES, True),
-        ([ann], [replace(SITES[0], idle=0), SITES[1]], True),
-        ([ann], [replace(SITES[0], excluded=True), SITES[1]], True),
-        ([ann, replace(ann, sweep=2)], SITES, True),
+        ([ann], CLUSTERS, True),
+        ([replace(ann, holds={"A": 2})], CLUSTERS, True),
+        ([replace(ann, owed={"A": 1})], CLUSTERS, True),
+        ([replace(ann, excluded=("A",))], CLUSTERS, True),
+        ([replace(ann, wants=1)], CLUSTERS, True),
+        ([ann], [replace(CLUSTERS[0], idle=0), CLUSTERS[1]], True),
+        ([ann], [replace(CLUSTERS[0], excluded=True), CLUSTERS[1]], True),
+        ([ann, replace(ann, sweep=2)], CLUSTERS, True),
     ]
     for count, asked in enumerate(changes, 2):
         shares.turns(*asked)

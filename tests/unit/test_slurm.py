@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 from koalapy_adapters.batch import slurm
-from koalapy_adapters.batch.protocol import BatchJob, Site
+from koalapy_adapters.batch.protocol import BatchJob, ClusterSettings
 from koalapy_adapters.batch.slurm_words import STATES, holds, stuck
 from koalapy_adapters.errors import (
     BatchError,
+    ClusterError,
     RequestError,
     Result,
-    SiteError,
     TransientError,
     UnreadableError,
 )
 
 SAMPLES = Path(__file__).parent / "samples" / "slurm"
-SITE = Site(user="koala")
+CLUSTER = ClusterSettings(user="koala")
 
 
 def tag(number: int) -> str:
@@ -152,7 +152,7 @@ def test_submit_without_an_id_is_unreadable(words: str) -> None:
         ("err_too_many_cpus", RequestError, "too_many_processors"),
         ("err_too_many_nodes_partition", RequestError, "too_many_processors"),
         ("err_too_much_mem", RequestError, "memory_too_large"),
-        ("err_no_script", SiteError, "script_missing"),
+        ("err_no_script", ClusterError, "script_missing"),
         ("ctld_down_sbatch___wrap_true", TransientError, "batch_system_unreachable"),
     ],
 )
@@ -173,7 +173,7 @@ def test_a_refusal_says_whose_move_it_is(sample: str, error: type[BatchError], c
          "size and/or time limits)", RequestError, "accounting_limit"),
         ("sbatch: error: Batch job submission failed: Socket timed out on send/recv operation", TransientError,
          "batch_system_unreachable"),
-        ("sbatch: error: Batch job submission failed: Unspecified error", SiteError, "site_refuses"),
+        ("sbatch: error: Batch job submission failed: Unspecified error", ClusterError, "cluster_refuses"),
         ("sbatch: error: the moon is in the wrong place", UnreadableError, "unreadable_answer"),
     ],
     ids=["submit limit", "policy", "timed out", "submit filter", "unknown"],
@@ -191,7 +191,7 @@ def test_a_command_that_was_ended_may_have_done_its_work() -> None:
 
 
 def test_a_missing_command_is_the_sites() -> None:
-    with pytest.raises(SiteError) as caught:
+    with pytest.raises(ClusterError) as caught:
         slurm.parse_describe(Result(["scontrol"], 127, "", "scontrol: not there"))
     assert caught.value.code == "command_missing"
 
@@ -214,7 +214,7 @@ def test_an_answer_that_stops_in_the_middle_of_a_line_is_not_read(left: int) -> 
 
 
 def test_a_head_without_sacct_has_no_history() -> None:
-    argv = slurm.history_argv(SITE, tag(1), "")
+    argv = slurm.history_argv(CLUSTER, tag(1), "")
     assert argv is not None
     done = subprocess.run(
         argv, env={"PATH": "/nowhere"}, executable="/bin/sh", capture_output=True, text=True, check=False
@@ -235,7 +235,7 @@ def test_describe_gives_version_and_features(sample: str, features: list[str]) -
 @pytest.mark.parametrize("version", ["17.11.2", "19.05.5", "20.02.7"])
 def test_a_slurm_whose_srun_knows_too_little_is_refused(version: str) -> None:
     text = (SAMPLES / "config-scontrol.out").read_text().replace("22.05.8", version)
-    with pytest.raises(SiteError) as caught:
+    with pytest.raises(ClusterError) as caught:
         slurm.parse_describe(printed(text))
     assert caught.value.code == "batch_system_too_old"
 
@@ -350,7 +350,7 @@ def test_no_accounting_is_no_knowledge() -> None:
 
 def test_the_accounting_knows_ended_jobs() -> None:
     rows = [line.split("|") for line in (SAMPLES / "sacct_short.out").read_text().splitlines()]
-    argv = slurm.history_argv(SITE, "tlimit", "")
+    argv = slurm.history_argv(CLUSTER, "tlimit", "")
     assert argv is not None
     assert "--format=JobIDRaw,JobName,State,ExitCode" in argv
     answer = printed("".join("|".join(row[1:5]) + "\n" for row in rows), argv)
@@ -444,7 +444,7 @@ def test_cancelling_what_has_ended_is_no_error() -> None:
 def test_other_members_of_a_federation_are_left_out_of_every_list() -> None:
     lists = [
         slurm.status_argv(["1"]),
-        slurm.find_argv(Site("me"), "kabcde000000001"),
-        *slurm.capacity_argvs(Site("me"))[:2],
+        slurm.find_argv(ClusterSettings("me"), "kabcde000000001"),
+        *slurm.capacity_argvs(ClusterSettings("me"))[:2],
     ]
     assert [argv[:2] for argv in lists] == [[name, "--local"] for name in ("squeue", "squeue", "sinfo", "squeue")]

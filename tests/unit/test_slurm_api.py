@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from koalapy_adapters.batch import slurm, slurm_api, torque
-from koalapy_adapters.batch.protocol import BatchJob, Site
-from koalapy_adapters.errors import RequestError, Result, SiteError
+from koalapy_adapters.batch.protocol import BatchJob, ClusterSettings
+from koalapy_adapters.errors import ClusterError, RequestError, Result
 from koalapy_adapters.kcm.execution.batch_system import BatchSystem
 from koalapy_adapters.kcm.execution.slurm_api import submitter
 from koalapy_adapters.kcm.execution.slurm_api.filters import hindrance
@@ -211,10 +211,10 @@ def test_an_sbatch_of_the_sites_own_hinders(cluster: Cluster) -> None:
     cluster.environ["PATH"] = str(cluster.root / "bin")
     assert "no sbatch" in cluster.hindrance()
     (cluster.root / "bin/sbatch").symlink_to("wrapper")
-    assert "the site's own" in cluster.hindrance()
+    assert "the cluster's own" in cluster.hindrance()
     (cluster.root / "bin/sbatch").unlink()
     cluster.write("bin/sbatch", "#!/bin/sh\nexec /opt/sbatch --account=x\n", 0o755)
-    assert "the site's own" in cluster.hindrance()
+    assert "the cluster's own" in cluster.hindrance()
 
 
 def test_a_node_without_configuration_hinders(cluster: Cluster) -> None:
@@ -275,7 +275,7 @@ class Shell:
     def __init__(self, submitter: Submitter, *says: str) -> None:
         self.ran: list[str] = []
         self._says = says
-        self.batch = BatchSystem(slurm, Site("me"), runner=self._run, submitter=submitter)
+        self.batch = BatchSystem(slurm, ClusterSettings("me"), runner=self._run, submitter=submitter)
 
     def _run(self, argv: list[str], timeout: float, handle: Handle | None) -> Ran:
         if handle is not None and not handle.begin():
@@ -404,11 +404,11 @@ def test_a_site_that_changes_is_noticed(begin: Begin, cluster: Cluster, monkeypa
 def test_where_it_is_required_nothing_else_is_used(begin: Begin, cluster: Cluster) -> None:
     cluster.configure(SLURM_VERSION="24.11.5")
     shell = Shell(begin(REQUIRED))
-    with pytest.raises(SiteError, match=r"24\.11") as caught:
+    with pytest.raises(ClusterError, match=r"24\.11") as caught:
         shell.submit("job")
     assert caught.value.code == "no_slurm_api"
     assert shell.ran == []
-    with pytest.raises(SiteError, match=r"24\.11"):
+    with pytest.raises(ClusterError, match=r"24\.11"):
         shell.batch.submits_by()
 
 
@@ -492,7 +492,7 @@ class Queue:
     def __init__(self, submitter: Submitter, cluster: Cluster, listed: int = 0) -> None:
         self.ran: list[str] = []
         self._cluster = cluster
-        self.batch = BatchSystem(slurm, SITE, runner=self._run, keeps=True, submitter=submitter)
+        self.batch = BatchSystem(slurm, CLUSTER, runner=self._run, keeps=True, submitter=submitter)
         assert self.batch._asking is not None
         self.batch._asking.listing = "a job\n" * listed
 
@@ -505,7 +505,7 @@ class Queue:
         return self.batch.glance()
 
 
-SITE = Site("me", instance="aaaaa")
+CLUSTER = ClusterSettings("me", instance="aaaaa")
 
 
 def test_who_waits_is_told_by_the_program_and_no_command(begin: Begin, cluster: Cluster) -> None:
@@ -548,4 +548,4 @@ def test_a_long_queue_is_squeues(begin: Begin, cluster: Cluster) -> None:
 def test_both_see_the_same(begin: Begin, cluster: Cluster) -> None:
     line = "90|PENDING|ann|batch|4|0|0|Priority|90|1|NO|||      |sim\n"
     result = Result(["squeue"], 0, line, "")
-    assert Queue(begin(), cluster).glance("ok", "1", "0", OTHERS) == slurm.parse_glance(SITE, result)
+    assert Queue(begin(), cluster).glance("ok", "1", "0", OTHERS) == slurm.parse_glance(CLUSTER, result)

@@ -4,29 +4,34 @@ from pathlib import Path
 
 import pytest
 from koalapy_adapters.batch import slurm
-from koalapy_adapters.batch.protocol import Capacity, Site
-from koalapy_adapters.errors import Result, SiteError, TransientError, UnreadableError
+from koalapy_adapters.batch.protocol import Capacity, ClusterSettings
+from koalapy_adapters.errors import ClusterError, Result, TransientError, UnreadableError
 from koalapy_adapters.kcm.execution.batch_system import BatchSystem
 from koalapy_adapters.kcm.execution.subprocess_runner import Ran
 
 SAMPLES = Path(__file__).parent / "samples" / "slurm"
-SITE = Site(user="koala")
+CLUSTER = ClusterSettings(user="koala")
 CONFIG = "PrivateData             = none\n"
 IDLE = "c1|batch*|idle|0/4/0/4|1:4:1|NO|up|0|4000|UNLIMITED\n"
 
 
 def capacity(
-    sinfo: str, squeue: str = "", site: Site = SITE, reservation: str = "", limits: str = "", config: str = CONFIG
+    sinfo: str,
+    squeue: str = "",
+    cluster: ClusterSettings = CLUSTER,
+    reservation: str = "",
+    limits: str = "",
+    config: str = CONFIG,
 ) -> Capacity:
     answers = [sinfo, squeue, limits, config, reservation]
-    results = [Result(argv, 0, text, "") for argv, text in zip(slurm.capacity_argvs(site), answers, strict=False)]
-    return slurm.parse_capacity(site, results)
+    results = [Result(argv, 0, text, "") for argv, text in zip(slurm.capacity_argvs(cluster), answers, strict=False)]
+    return slurm.parse_capacity(cluster, results)
 
 
-def captured(state: str, site: Site = SITE) -> Capacity:
+def captured(state: str, cluster: ClusterSettings = CLUSTER) -> Capacity:
     sinfo, squeue = ((SAMPLES / f"{state}-{command}.out").read_text() for command in ("sinfo", "squeue"))
     reservation = SAMPLES / f"{state}-scontrol.out"
-    return capacity(sinfo, squeue, site, reservation.read_text() if reservation.exists() else "")
+    return capacity(sinfo, squeue, cluster, reservation.read_text() if reservation.exists() else "")
 
 
 def test_a_busy_cluster() -> None:
@@ -57,14 +62,14 @@ def test_a_node_is_not_idle_as_long_as_a_job_of_ours_is_said_to_be_there() -> No
 
 
 def test_only_a_reservations_nodes_count_and_drained_ones_are_out() -> None:
-    reserved = captured("reserved", SITE._replace(reservation="tutorial"))
+    reserved = captured("reserved", CLUSTER._replace(reservation="tutorial"))
     assert (reserved.total, reserved.idle, reserved.free_nodes) == (12, 8, [[4, 2]])
 
 
 def test_a_node_in_several_partitions_counts_once() -> None:
     again = IDLE.replace("batch*", "high")
     assert capacity(IDLE + again).total == 4
-    assert capacity(IDLE + again, site=SITE._replace(queue="high,batch")).idle == 4
+    assert capacity(IDLE + again, cluster=CLUSTER._replace(queue="high,batch")).idle == 4
 
 
 @pytest.mark.parametrize(
@@ -100,7 +105,7 @@ def test_nodes_that_can(state: str) -> None:
 def test_whole_nodes_only_where_allocation_is_exclusive() -> None:
     mixed = "c2|batch*|mixed|1/3/0/4|1:4:1|NO|up|100|4000|UNLIMITED\n"
     assert capacity(IDLE + mixed).free_nodes == [[4, 1], [3, 1]]
-    assert capacity(IDLE + mixed, site=SITE._replace(exclusive=True)).free_nodes == [[4, 1]]
+    assert capacity(IDLE + mixed, cluster=CLUSTER._replace(exclusive=True)).free_nodes == [[4, 1]]
     assert capacity((IDLE + mixed).replace("|NO|", "|EXCLUSIVE|")).free_nodes == [[4, 1]]
 
 
@@ -121,27 +126,27 @@ def test_the_unit(shape: str, unit: str) -> None:
     assert capacity(IDLE.replace("1:4:1", shape)).unit == unit
 
 
-@pytest.mark.parametrize("site", [SITE._replace(queue="nope"), SITE], ids=["unknown", "no default"])
-def test_a_queue_that_is_not_there(site: Site) -> None:
-    with pytest.raises(SiteError) as caught:
-        capacity(IDLE.replace("batch*", "batch"), site=site)
+@pytest.mark.parametrize("cluster", [CLUSTER._replace(queue="nope"), CLUSTER], ids=["unknown", "no default"])
+def test_a_queue_that_is_not_there(cluster: ClusterSettings) -> None:
+    with pytest.raises(ClusterError) as caught:
+        capacity(IDLE.replace("batch*", "batch"), cluster=cluster)
     assert caught.value.code == "no_such_queue"
 
 
 def test_a_reservation_that_is_not_there_or_not_yet() -> None:
-    site = SITE._replace(reservation="nope")
+    cluster = CLUSTER._replace(reservation="nope")
     nothing = Result([], 0, "", "")
     results = [Result([], 0, IDLE, ""), nothing, nothing, nothing, Result([], 1, "Reservation nope not found\n", "")]
-    with pytest.raises(SiteError) as caught:
-        slurm.parse_capacity(site, results)
+    with pytest.raises(ClusterError) as caught:
+        slurm.parse_capacity(cluster, results)
     assert caught.value.code == "no_such_reservation"
-    assert capacity(IDLE, site=site, reservation="ReservationName=nope Nodes=c1 State=INACTIVE").idle == 0
+    assert capacity(IDLE, cluster=cluster, reservation="ReservationName=nope Nodes=c1 State=INACTIVE").idle == 0
 
 
 def test_a_controller_that_is_down() -> None:
     words = (SAMPLES / "ctld_down_sinfo.err").read_text()
     with pytest.raises(TransientError):
-        slurm.parse_capacity(SITE, [Result(["sinfo"], 1, "", words), Result(["squeue"], 1, "", words)])
+        slurm.parse_capacity(CLUSTER, [Result(["sinfo"], 1, "", words), Result(["squeue"], 1, "", words)])
 
 
 def test_lines_that_are_no_nodes() -> None:
@@ -230,10 +235,10 @@ def test_whose_jobs_count() -> None:
     """Not what this store has waiting, which it knows; another store's of the same user as well as anybody's; and no
     Launcher of anybody's, nor as a local job.
     """
-    site = SITE._replace(instance="aaaaa")
+    cluster = CLUSTER._replace(instance="aaaaa")
 
     def seen(user: str, name: str) -> tuple[int, int]:
-        found = capacity(nodes(FULL), waits("4 1 OK", user, name), site)
+        found = capacity(nodes(FULL), waits("4 1 OK", user, name), cluster)
         return found.waiting_local, found.wanted_local
 
     assert seen("koala", HERE) == (0, 0)
@@ -273,7 +278,7 @@ def test_whether_others_are_hidden(config: str, hidden: bool) -> None:
 
 
 def test_the_configuration_is_asked_for_seldom() -> None:
-    answers = [Result(argv, 0, "x", "") for argv in slurm.capacity_argvs(SITE)]
+    answers = [Result(argv, 0, "x", "") for argv in slurm.capacity_argvs(CLUSTER)]
     assert [slurm.keeps(answer) > 60 for answer in answers] == [False, False, False, True]
     assert slurm.keeps(answers[3]._replace(exit_status=1)) == 0
 
@@ -287,7 +292,7 @@ def test_while_the_list_of_jobs_says_the_same_nothing_else_is_asked() -> None:
         asked.append(argv[0] if argv[0] != "scontrol" else " ".join(argv[1:3]))
         return Ran(Result(argv, 0, answers[asked[-1]], ""), 0)
 
-    batch = BatchSystem(slurm, SITE, runner=runner, keeps=True)
+    batch = BatchSystem(slurm, CLUSTER, runner=runner, keeps=True)
     assert [batch.capacity().idle for _ in range(3)] == [4, 4, 4]
     assert asked == ["squeue", "sinfo", "show assoc_mgr", "show config", "squeue", "squeue"]
     del asked[:]

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 from koalapy_adapters.batch import slurm, slurm_limits
-from koalapy_adapters.batch.protocol import Capacity, Site
+from koalapy_adapters.batch.protocol import Capacity, ClusterSettings
 from koalapy_adapters.batch.slurm_limits import Limits
 from koalapy_adapters.errors import Result
 
 SAMPLES = Path(__file__).parent / "samples" / "slurm"
-SITE = Site(user="koala")
+CLUSTER = ClusterSettings(user="koala")
 TAG = "kaaaaa000000001"
 
 
@@ -17,8 +17,8 @@ def said(name: str) -> str:
     return (SAMPLES / f"{name}.out").read_text()
 
 
-def limits(text: str, exit_status: int = 0, **site: str) -> Limits:
-    return slurm_limits.limits(SITE._replace(**site), Result(["scontrol"], exit_status, text, ""))
+def limits(text: str, exit_status: int = 0, **cluster: str) -> Limits:
+    return slurm_limits.limits(CLUSTER._replace(**cluster), Result(["scontrol"], exit_status, text, ""))
 
 
 @pytest.mark.parametrize(
@@ -28,8 +28,8 @@ def limits(text: str, exit_status: int = 0, **site: str) -> Limits:
 )
 def test_the_room_of_an_account_that_is_in_use(account: str | None, room: int | None, largest: int | None) -> None:
     """Small may have 2 processors and has them, few may run one job and does."""
-    site = {"account": account} if account else {}
-    assert limits(said("24.11-limits-scontrol"), **site) == Limits(room, largest, most=2)
+    cluster = {"account": account} if account else {}
+    assert limits(said("24.11-limits-scontrol"), **cluster) == Limits(room, largest, most=2)
 
 
 def test_the_room_of_an_account_that_is_not_all_in_use() -> None:
@@ -46,7 +46,7 @@ def test_a_limit_further_up_holds_below_too() -> None:
 
 def test_a_quality_of_service_counts_where_the_grid_file_names_it() -> None:
     """It allows each user 4 processors, of which 2 are in use."""
-    assert "qos=short" in slurm_limits.argv(SITE._replace(qos="short"))
+    assert "qos=short" in slurm_limits.argv(CLUSTER._replace(qos="short"))
     found = limits(said("24.11-limits-qos-scontrol"), qos="short")
     assert (found.room, found.largest) == (2, 4)
 
@@ -75,8 +75,8 @@ def test_accounts_that_are_each_other_s_parents_do_not_hang() -> None:
     assert limits(text) == Limits()
 
 
-def capacity(squeue: str, **site: str) -> Capacity:
-    here = SITE._replace(**site)
+def capacity(squeue: str, **cluster: str) -> Capacity:
+    here = CLUSTER._replace(**cluster)
     answers = [said("24.11-limits-sinfo"), squeue, said("24.11-limits-scontrol"), "PrivateData = none"]
     results = [Result(argv, 0, text, "") for argv, text in zip(slurm.capacity_argvs(here), answers, strict=True)]
     return slurm.parse_capacity(here, results)

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import readings
 from koalapy_adapters.batch import slurm
-from koalapy_adapters.batch.protocol import Site
+from koalapy_adapters.batch.protocol import ClusterSettings
 from koalapy_adapters.errors import BatchError, Result
 from readings import Reader, Sample, text
 
 HERE = readings.SAMPLES / "slurm"
 SITUATIONS = ("acct", "ctld_down", "dbd_down", "noacct", "noacct_purged", "node_down")
-SITE = Site(user="koala")
+CLUSTER = ClusterSettings(user="koala")
 
 
 def samples(situation: str) -> list[Sample]:
@@ -48,11 +48,11 @@ def reader(argv: list[str]) -> Reader:
 
 def nodes(result: Result) -> Any:
     nothing = Result([], 0, "", "")
-    return slurm.parse_capacity(SITE, [result, nothing, nothing, nothing])
+    return slurm.parse_capacity(CLUSTER, [result, nothing, nothing, nothing])
 
 
 def history(result: Result) -> Any:
-    argv = slurm.history_argv(SITE, "tlimit", "")
+    argv = slurm.history_argv(CLUSTER, "tlimit", "")
     assert argv is not None
     return slurm.parse_history(result._replace(argv=argv), "tlimit")
 

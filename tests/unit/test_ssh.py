@@ -11,7 +11,7 @@ import connection_ends as ends
 import pytest
 from koalapy_adapters.connections import ssh_route
 from koalapy_adapters.connections.ssh import SshConnection
-from koalapy_adapters.errors import SiteError, TransientError
+from koalapy_adapters.errors import ClusterError, TransientError
 
 ECHO = ends.ECHO
 STARTED = ends.STARTED
@@ -68,7 +68,7 @@ def test_an_unknown_host_key_is_never_trusted(sshd: Any, tmp_path: Path) -> None
     empty = tmp_path / "known_hosts"
     empty.touch()
     error = error_of(ssh_to(sshd, known_hosts=str(empty)), tmp_path)
-    assert (type(error), error.code) == (SiteError, "unknown_host_key")
+    assert (type(error), error.code) == (ClusterError, "unknown_host_key")
     assert "SHA256:" in error.message
     assert not empty.read_text()
 
@@ -77,7 +77,7 @@ def test_a_wrong_host_key_is_an_alarm(sshd: Any, tmp_path: Path) -> None:
     other = server.make_key(tmp_path / "other")
     wrong = sshd.write_known_hosts("wrong", [other])
     error = error_of(ssh_to(sshd, known_hosts=str(wrong)), tmp_path)
-    assert (type(error), error.code) == (SiteError, "wrong_host_key")
+    assert (type(error), error.code) == (ClusterError, "wrong_host_key")
     assert "another host key" in error.message
 
 
@@ -123,14 +123,14 @@ def test_the_users_own_known_hosts_and_keys_are_the_default(
 
 def test_a_known_hosts_file_that_is_not_there(sshd: Any, tmp_path: Path) -> None:
     error = error_of(ssh_to(sshd, known_hosts=str(tmp_path / "none")), tmp_path)
-    assert (type(error), error.code) == (SiteError, "no_known_hosts")
+    assert (type(error), error.code) == (ClusterError, "no_known_hosts")
 
 
 def test_a_key_that_is_not_let_in(sshd: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     stranger = server.make_key(tmp_path / "stranger")
     error = error_of(ssh_to(sshd, identity=str(stranger)), tmp_path)
-    assert (type(error), error.code) == (SiteError, "authentication")
+    assert (type(error), error.code) == (ClusterError, "authentication")
     assert sshd.user in error.message
     assert "`identity:`" in error.advice
 
@@ -142,7 +142,7 @@ def test_a_user_that_does_not_exist(sshd: Any, tmp_path: Path, monkeypatch: pyte
 
 def test_an_identity_that_is_not_there(sshd: Any, tmp_path: Path) -> None:
     error = error_of(ssh_to(sshd, identity=str(tmp_path / "none")), tmp_path)
-    assert (type(error), error.code) == (SiteError, "no_identity")
+    assert (type(error), error.code) == (ClusterError, "no_identity")
 
 
 def test_an_identity_that_is_no_key(sshd: Any, tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_a_locked_key_needs_the_agent(sshd: Any, tmp_path: Path) -> None:
     argv = ["ssh-keygen", "-q", "-p", "-N", server.PASSPHRASE, "-P", "", "-f", str(locked)]
     subprocess.run(argv, check=True, capture_output=True)
     error = error_of(ssh_to(sshd, identity=str(locked)), tmp_path)
-    assert (type(error), error.code) == (SiteError, "asks")
+    assert (type(error), error.code) == (ClusterError, "asks")
     assert "passphrase" in error.message
     assert "ssh-add" in error.advice
     subprocess.run(["ssh-add", "-q", str(sshd.identity)], check=True, capture_output=True)

@@ -11,7 +11,7 @@ import connection_ends as ends
 import pytest
 from koalapy_adapters.connections.asking import Prompt, Question
 from koalapy_adapters.connections.ssh import SshConnection
-from koalapy_adapters.errors import SiteError
+from koalapy_adapters.errors import ClusterError
 
 STARTED = ends.STARTED
 error_of = ends.error_of
@@ -80,7 +80,7 @@ def test_nothing_is_begun_where_nobody_is_there(serve: Any, tmp_path: Path) -> N
     """A server may ring somebody's telephone as soon as it is asked to ask."""
     asking = serve(CODE, key_first=True)
     error = error_of(to(asking), tmp_path)
-    assert (type(error), error.code) == (SiteError, "asks")
+    assert (type(error), error.code) == (ClusterError, "asks")
     assert "second factor" in error.message
     assert "`koala login`" in error.advice
     assert asking.begun == 0
@@ -89,7 +89,7 @@ def test_nothing_is_begun_where_nobody_is_there(serve: Any, tmp_path: Path) -> N
 def test_a_wrong_answer_is_an_error_of_its_own(serve: Any, tmp_path: Path) -> None:
     asking = serve(CODE)
     error = error_of(to(asking, Person(["wrong"])), tmp_path)
-    assert (type(error), error.code) == (SiteError, "answer_refused")
+    assert (type(error), error.code) == (ClusterError, "answer_refused")
     assert (asking.refused, asking.begun) == (1, 1)
     assert "wrong" not in error.message + error.advice
 
@@ -139,7 +139,7 @@ def test_a_key_may_be_left_locked(sshd: Any, locked: Path, tmp_path: Path) -> No
 def test_a_person_who_does_not_answer(serve: Any, tmp_path: Path) -> None:
     class Gone(Person):
         def ask(self, question: Question) -> Sequence[str]:
-            raise SiteError("asks", "Nobody has answered.", "Answer it.")
+            raise ClusterError("asks", "Nobody has answered.", "Answer it.")
 
     assert error_of(to(serve(CODE), Gone()), tmp_path).code == "asks"
 

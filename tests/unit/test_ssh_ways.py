@@ -19,7 +19,7 @@ from koalapy_adapters.connections.several import SeveralConnections
 from koalapy_adapters.connections.ssh import SshConnection
 from koalapy_adapters.connections.ssh_config import Resolved, resolve, split_jump
 from koalapy_adapters.connections.ssh_hostkeys import HostKey, known_keys, names_of
-from koalapy_adapters.errors import SiteError, TransientError
+from koalapy_adapters.errors import ClusterError, TransientError
 
 ECHO = ends.ECHO
 STARTED = ends.STARTED
@@ -133,7 +133,7 @@ def test_a_configuration_that_cannot_be_read_says_so(
         monkeypatch.setenv("PATH", "/nowhere")
     file = config("nonsense\n")
     error = error_of(SshConnection("fs0", config=file), tmp_path)
-    assert (type(error), error.code) == (SiteError, "bad_ssh_config")
+    assert (type(error), error.code) == (ClusterError, "bad_ssh_config")
     assert "`ssh -G fs0`" in error.advice
     assert error_of(SshConnection("fs0", config=str(tmp_path / "none")), tmp_path).code == "bad_ssh_config"
 
@@ -179,7 +179,7 @@ def test_a_jump_host_whose_key_is_not_known_stops_everything(
     text = f"Host gate\n    UserKnownHostsFile {tmp_path}/empty\n"
     text += entry("gate", gate) + entry("fs0", sshd, "ProxyJump gate")
     error = error_of(SshConnection("fs0", config=config(text)), tmp_path)
-    assert (type(error), error.code) == (SiteError, "unknown_host_key")
+    assert (type(error), error.code) == (ClusterError, "unknown_host_key")
     assert error.message.startswith("On the way to fs0: The host key of gate is not known")
 
 

@@ -18,7 +18,7 @@ from koalapy_adapters.messages import Fetched
 from koalapy_adapters.trees import DIRECTORY, FILE, REFUSED, Found
 
 from koalapy.model.commands import CollectOutput
-from koalapy.model.errors import KoalaError, RequestError, SiteError, TransientError
+from koalapy.model.errors import ClusterError, KoalaError, RequestError, TransientError
 from koalapy.model.identity import AttemptId, InstanceId, JobId
 from koalapy.runtime.collecting.bring import Bringing
 from koalapy.runtime.collecting.landing import Landing, Part, Small
@@ -103,7 +103,7 @@ def test_whatever_is_offered_stays_below_the_job(path: str) -> None:
     "line", [b"{}", b"[1]", b"[]", b'["a","file",-1,0,0,""]', b'["a","link",0,0,0,""]', b"\xff", b'[1,"file",0,0,0,""]']
 )
 def test_what_is_no_list_is_refused(line: bytes) -> None:
-    with pytest.raises(SiteError):
+    with pytest.raises(ClusterError):
         list(entries([line + b"\n"]))
 
 
@@ -313,7 +313,7 @@ while True:
     ],
 )
 def test_a_list_has_whole_numbers_and_names_only(entry: list[Any]) -> None:
-    with pytest.raises(SiteError):
+    with pytest.raises(ClusterError):
         list(entries([json.dumps(entry).encode() + b"\n"]))
 
 
@@ -327,10 +327,10 @@ def test_a_path_is_bounded_in_length_and_in_parts(path: str) -> None:
 @pytest.mark.parametrize("line", [b"[" * (1 << 20), b'["' + b"a" * (1 << 20)], ids=["nested", "long"])
 def test_a_line_of_a_list_is_bounded(line: bytes) -> None:
     taken = Counted(line[at : at + 65536] for at in range(0, len(line), 65536))
-    with pytest.raises(SiteError):
+    with pytest.raises(ClusterError):
         list(entries(taken))
     assert taken.bytes <= 2 * 65536
-    with pytest.raises(SiteError):
+    with pytest.raises(ClusterError):
         list(entries([line[:60000] + b"\n"]))
 
 
@@ -369,13 +369,13 @@ def test_no_more_than_was_listed_is_held_of_a_stream(begins: bytes, words: str) 
 
 
 def test_a_stream_has_no_more_files_than_were_asked_for() -> None:
-    with pytest.raises(SiteError, match="more than was asked for"):
+    with pytest.raises(ClusterError, match="more than was asked for"):
         list(_unpacked([item(Path("/home/me"), "a")], iter([b"[1,420,0]\na", b"[1,420,0]\nb"])))
 
 
 def test_a_stream_that_breaks_off_is_said() -> None:
     for cut in ([b"[5,384,0]\nab"], [b"[5,38"], []):
-        with pytest.raises(SiteError, match="broke off"):
+        with pytest.raises(ClusterError, match="broke off"):
             list(_unpacked([item(Path("/home/me"), "a", 5)], iter(cut)))
 
 

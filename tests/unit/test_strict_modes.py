@@ -12,7 +12,7 @@ from connection_ends import ECHO, STARTED, ignore, read_exactly
 from koalapy_adapters.connections import bootstrap
 from koalapy_adapters.connections.bootstrap import Target
 from koalapy_adapters.connections.command import CommandConnection
-from koalapy_adapters.errors import SiteError
+from koalapy_adapters.errors import ClusterError
 from koalapy_adapters.strict_modes import Host, refusal
 from other_users import ALICE, MALLORY, PROJECT, owned, run_as
 
@@ -182,7 +182,7 @@ def test_links_that_lead_nowhere() -> None:
 
 
 def test_a_grid_file_is_written_with_a_directory_that_passes(place: Path) -> None:
-    """Where the home is open to a group, and the site names a directory of the user's own on scratch."""
+    """Where the home is open to a group, and the cluster names a directory of the user's own on scratch."""
     home = owned(place / "home", ALICE, 0o2770)
     scratch = owned(place / "scratch", ALICE, 0o700, ALICE)
     environment = {"SHELL": "/bin/sh", "PATH": os.environ["PATH"], "HOME": str(home)}
@@ -233,8 +233,8 @@ def start(shared: Path, uid: int = ALICE) -> bytes:
         channel.close()
 
 
-def refused(shared: Path) -> SiteError:
-    with pytest.raises(SiteError) as caught:
+def refused(shared: Path) -> ClusterError:
+    with pytest.raises(ClusterError) as caught:
         start(shared)
     return caught.value
 

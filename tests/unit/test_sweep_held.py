@@ -82,7 +82,7 @@ def test_what_a_stopping_sweep_waits_for_is_told() -> None:
     assert told(play) == "It is stopping, and" + ends
     stuck = play.launchers(SWEEP)[0]
     assert play.job(SWEEP).outcome is Outcome.CANCELLED
-    why = Reason("stuck", "site", "The batch system does not end it.", "Ask its administrator.")
+    why = Reason("stuck", "cluster", "The batch system does not end it.", "Ask its administrator.")
     play.tell(AttemptStuck(attempt=stuck.attempt_of(stuck.components[0]), reason=why))
     assert "on alpha (The batch system does not end it), beta. Ask" in told(play)
     assert told(play).endswith("Ask its administrator. `koala cancel --force 1` does not wait for it.")

@@ -1,4 +1,4 @@
-"""Rules at work: what sweeps have of a site's nodes, what they give back and are charged, and how many are active."""
+"""Rules at work: what sweeps have of a cluster's nodes, what they give back and are charged, how many are active."""
 
 from dataclasses import replace
 from typing import Any

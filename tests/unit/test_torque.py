@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from koalapy_adapters.batch import pbs, torque
-from koalapy_adapters.batch.protocol import BatchJob, Capacity, Dialect, Host, JobStatus, Site
-from koalapy_adapters.errors import BatchError, RequestError, Result, SiteError, TransientError, UnreadableError
+from koalapy_adapters.batch.protocol import BatchJob, Capacity, ClusterSettings, Dialect, Host, JobStatus
+from koalapy_adapters.errors import BatchError, ClusterError, RequestError, Result, TransientError, UnreadableError
 
 SAMPLES = Path(__file__).parent / "samples" / "torque"
-SITE = Site(user="koala")
+CLUSTER = ClusterSettings(user="koala")
 TAG = "kaaaaa000000001"
 ARGV = torque.status_argv(["1"])
 DOWN = "qstat: cannot connect to server head (errno=15137) Could not connect to trqauthd\n"
@@ -71,7 +71,7 @@ def test_nodes(processors: int, per_node: int | None, nodes: str) -> None:
 
 
 def test_several_processors_need_a_number_for_each_node() -> None:
-    with pytest.raises(SiteError) as caught:
+    with pytest.raises(ClusterError) as caught:
         torque.script(job(processors=2))
     assert "processors_per_node" in caught.value.advice
 
@@ -104,7 +104,7 @@ def test_the_walltime_is_written_so_that_nobody_takes_it_for_minutes() -> None:
 
 @pytest.mark.parametrize("path", ["/home/my job/script", "/home/$(rm)/script", "/home/a;b"])
 def test_a_path_that_slurms_qsub_would_hand_to_a_shell(path: str) -> None:
-    with pytest.raises(SiteError) as caught:
+    with pytest.raises(ClusterError) as caught:
         torque.submit_argv(job(), path)
     assert caught.value.code == "bad_directory"
     assert torque.submit_argv(job(), "/home/koala/t/script")[-1] == "/home/koala/t/script"
@@ -120,14 +120,14 @@ def test_a_path_that_slurms_qsub_would_hand_to_a_shell(path: str) -> None:
             "too_large_a_request",
         ),
         ("qsub: submit error (Unknown queue MSG=requested queue not found)", RequestError, "no_such_queue"),
-        ("qsub: submit error (Queue is not enabled MSG=queue is disabled)", SiteError, "queue_closed"),
+        ("qsub: submit error (Queue is not enabled MSG=queue is disabled)", ClusterError, "queue_closed"),
         (
             "qsub: submit error (Maximum number of jobs already in queue for user MSG=total number of current user's"
             " jobs exceeds the queue limit)",
             TransientError,
             "submit_limit",
         ),
-        ("qsub: submit error (Bad UID for job execution MSG=root user not allowed)", SiteError, "not_permitted"),
+        ("qsub: submit error (Bad UID for job execution MSG=root user not allowed)", ClusterError, "not_permitted"),
         ("qsub: submit error (Unknown resource type  Resource_List.foo)", RequestError, "no_such_resource"),
         (DOWN, TransientError, "batch_system_unreachable"),
         (
@@ -147,7 +147,7 @@ def test_words_of_qsub(words: str, error: type[BatchError], code: str) -> None:
 
 
 def test_submit_gives_the_id() -> None:
-    assert torque.parse_submit(printed("56.head.site\n")) == "56.head.site"
+    assert torque.parse_submit(printed("56.head.cluster\n")) == "56.head.cluster"
     assert torque.parse_submit(printed(said("qsub_script"))) == "1"
     with pytest.raises(UnreadableError):
         torque.parse_submit(printed("There was an error\n"))
@@ -160,11 +160,11 @@ def test_describe() -> None:
     assert torque.parse_describe(printed("Version: 6.1.2\nCommit: 661e09\n")) == ("6.1.2", [])
     usage = (SAMPLES / "qstat_x_unsupported.err").read_text().replace("option: x", "option: version")
     assert torque.parse_describe(printed(usage)).features == ["slurm"]
-    with pytest.raises(SiteError, match="OpenPBS"):
+    with pytest.raises(ClusterError, match="OpenPBS"):
         torque.parse_describe(printed("pbs_version = 23.06.06\n"))
-    with pytest.raises(SiteError, match="Grid Engine"):
+    with pytest.raises(ClusterError, match="Grid Engine"):
         torque.parse_describe(printed("SGE 8.1.9\nusage: qstat [options]\n", 1))
-    with pytest.raises(SiteError, match="qstat was not found"):
+    with pytest.raises(ClusterError, match="qstat was not found"):
         torque.parse_describe(printed("", 127, "qstat: 1: qstat: not found"))
     with pytest.raises(UnreadableError):
         torque.parse_describe(printed("hello\n"))
@@ -243,7 +243,7 @@ def test_find_by_tag() -> None:
     assert found is not None
     assert (found.batch_id, found.state) == ("2", "running")
     assert torque.parse_find(printed(said("qstat_f")), TAG) is None
-    assert torque.history_argv(SITE, TAG, "2") is None
+    assert torque.history_argv(CLUSTER, TAG, "2") is None
 
 
 def test_cancelling_what_has_ended_is_no_error() -> None:
@@ -253,7 +253,7 @@ def test_cancelling_what_has_ended_is_no_error() -> None:
     for result in (printed("", 1, DOWN), printed("", None)):
         with pytest.raises(TransientError):
             torque.parse_cancel(result)
-    with pytest.raises(SiteError):
+    with pytest.raises(ClusterError):
         torque.parse_cancel(printed("", 127))
 
 
@@ -262,10 +262,12 @@ def test_cancelling_what_has_ended_is_no_error() -> None:
 NODE = "node1\n     state = free\n     power_state = Running\n     np = 4\n     ntype = cluster\n"
 
 
-def capacity(nodes: str, jobs: str = "", queues: str = "", site: Site = SITE, server: str = "") -> Capacity:
+def capacity(
+    nodes: str, jobs: str = "", queues: str = "", cluster: ClusterSettings = CLUSTER, server: str = ""
+) -> Capacity:
     """`server`: what `qstat -B -f` says of it; Slurm's says nothing."""
     answers = [nodes, jobs, queues or said("qstat_Qf")]
-    return torque.parse_capacity(site, [*map(printed, answers), printed(server, 0 if server else 1)])
+    return torque.parse_capacity(cluster, [*map(printed, answers), printed(server, 0 if server else 1)])
 
 
 def test_slurms_nodes_by_what_its_jobs_hold() -> None:
@@ -287,7 +289,7 @@ def test_slurms_nodes_by_what_its_jobs_hold() -> None:
 def test_torques_nodes_by_their_jobs(held: str, free: int) -> None:
     seen = capacity(NODE + held)
     assert (seen.total, seen.idle, seen.others) == (4, free, 4 - free)
-    assert capacity(NODE + held, site=SITE._replace(exclusive=True)).idle == (4 if free == 4 else 0)
+    assert capacity(NODE + held, cluster=CLUSTER._replace(exclusive=True)).idle == (4 if free == 4 else 0)
 
 
 def test_ours_by_the_processors_that_torque_numbers() -> None:
@@ -306,18 +308,18 @@ def test_nodes_that_can_start_nothing_now(state: str) -> None:
 def test_only_nodes_that_have_the_properties_count() -> None:
     nodes = NODE + "     properties = haswell,ib\n\n" + NODE.replace("node1", "node2")
     assert capacity(nodes).total == 8
-    assert capacity(nodes, site=SITE._replace(constraint="ib:haswell")).total == 4
+    assert capacity(nodes, cluster=CLUSTER._replace(constraint="ib:haswell")).total == 4
 
 
 def test_a_queue_that_is_stopped_or_full_or_missing() -> None:
     queue = "Queue: batch\n    queue_type = Execution\n    enabled = True\n    started = True\n"
-    site = SITE._replace(queue="batch")
-    assert capacity(NODE, queues=queue, site=site).idle == 4
-    assert capacity(NODE, queues=queue.replace("started = True", "started = False"), site=site).idle == 0
+    cluster = CLUSTER._replace(queue="batch")
+    assert capacity(NODE, queues=queue, cluster=cluster).idle == 4
+    assert capacity(NODE, queues=queue.replace("started = True", "started = False"), cluster=cluster).idle == 0
     busy = listing(Job_Owner="wombat@head")
-    assert capacity(NODE, busy, queue + "    max_running = 1\n", site).idle == 0
-    with pytest.raises(SiteError) as caught:
-        capacity(NODE, queues=queue, site=SITE._replace(queue="nope"))
+    assert capacity(NODE, busy, queue + "    max_running = 1\n", cluster).idle == 0
+    with pytest.raises(ClusterError) as caught:
+        capacity(NODE, queues=queue, cluster=CLUSTER._replace(queue="nope"))
     assert caught.value.code == "no_such_queue"
 
 

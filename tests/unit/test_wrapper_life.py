@@ -83,7 +83,7 @@ def test_a_second_start_never_runs_the_program(world: Any) -> None:
     ended = relay.report(attempt, "ended")
     assert attempt.wait() != 0
     assert ended["ending"] == "restarted" == attempt.record()["ending"]
-    assert ended["error"]["whose"] == "site"
+    assert ended["error"]["whose"] == "cluster"
     assert os.listdir(attempt.path / "output") == []
 
 

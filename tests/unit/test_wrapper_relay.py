@@ -134,7 +134,7 @@ def test_who_cannot_connect_to_a_kcm_that_lives_says_what_to_set(world: Any, awa
         attempt.start()
         await_that(lambda: file.touch() or (attempt.path / "record.json").exists())
     error = attempt.record()["error"]
-    assert (error["code"], error["whose"]) == ("shut_out", "site")
+    assert (error["code"], error["whose"]) == ("shut_out", "cluster")
     assert f"port {port}" in error["message"]
     assert "relay: files" in error["advice"]
     attempt.wait()

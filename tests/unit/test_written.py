@@ -14,7 +14,7 @@ from koalapy_adapters.kcm.shared_directory.output import Outputs
 from koalapy.coallocation.pruning import COLLECTING, judge
 from koalapy.link.stretches import Stretches
 from koalapy.model.commands import CollectOutput, Of
-from koalapy.model.errors import Reason, RequestError, SiteError, TransientError
+from koalapy.model.errors import ClusterError, Reason, RequestError, TransientError
 from koalapy.model.events import CancelRequested, OutputKept, PruneRequested
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Job, OutputHome
@@ -72,12 +72,12 @@ def test_of_a_long_file_its_begin_and_its_end_come(
 @pytest.mark.parametrize("line", [b"[0,5,7]\nabcde", b"[0,5,1,1]\nabcde", b"[0,5,-1]\nabcde", b"[0,5,1e3]\nabcde"])
 def test_nothing_is_left_out_where_all_was_asked_for(line: bytes) -> None:
     """Of a followed stream a position would be wrong."""
-    with pytest.raises(SiteError):
+    with pytest.raises(ClusterError):
         list(Stretches().feed(line))
     if line.startswith(b"[0,5,7]"):
         assert [rank for rank, _ in Stretches(bounded=True).feed(line)] == [0, 0]
     else:
-        with pytest.raises(SiteError):
+        with pytest.raises(ClusterError):
             list(Stretches(bounded=True).feed(line))
 
 

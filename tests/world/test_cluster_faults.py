@@ -29,7 +29,7 @@ def job_of(play: Any) -> SimBatchJob:
 
 
 class TestSubmit:
-    @pytest.mark.parametrize("words", ["site submissions_closed", "request no_such_queue"])
+    @pytest.mark.parametrize("words", ["cluster submissions_closed", "request no_such_queue"])
     def test_a_refusal_is_passed_on_and_leaves_nothing(self, words: str) -> None:
         play = Play()
         koalad = play.connect()

@@ -91,4 +91,4 @@ def test_nodes_that_cannot_connect_by_tcp_say_so_while_their_kcm_lives() -> None
     play.submit(koalad)
     ended = play.until(koalad, messages.Report, phase="ended")
     assert ended.error is not None
-    assert (ended.error["code"], ended.error["whose"]) == ("shut_out", "site")
+    assert (ended.error["code"], ended.error["whose"]) == ("shut_out", "cluster")

@@ -1,7 +1,7 @@
 """The dialect of the embedded local queue (`koalapy_adapters.localqueue`): its commands and their JSON answers.
 
 A batch id is NUMBER@DIRECTORY, the queue's own directory in the shared one, where an executable `queue` starts its
-commands: so that ids alone suffice to ask about a job. Every command that knows the site (describe, capacity, find)
+commands: so that ids alone suffice to ask about a job. Every command that knows the cluster (describe, capacity, find)
 puts it there; a KCM begins with one of them.
 """
 
@@ -23,11 +23,11 @@ from koalapy_adapters.batch.protocol import (
     Argv,
     BatchJob,
     Capacity,
+    ClusterSettings,
     Description,
     Host,
     JobStatus,
     Launch,
-    Site,
 )
 from koalapy_adapters.batch.text import exec_line, is_tag, native_lines, one_line
 from koalapy_adapters.errors import Result
@@ -45,14 +45,14 @@ _ENDINGS = {
 }
 _WHOSE = {
     "transient": errors.TransientError,
-    "site": errors.SiteError,
+    "cluster": errors.ClusterError,
     "request": errors.RequestError,
 }
 _DIRECTORY = "local-queue"
 
 
-def describe_argv(site: Site) -> Argv:
-    return _command(site, "describe")
+def describe_argv(cluster: ClusterSettings) -> Argv:
+    return _command(cluster, "describe")
 
 
 def parse_describe(result: Result) -> Description:
@@ -96,8 +96,8 @@ def parse_status(result: Result) -> Dict[str, JobStatus]:
     return {job.batch_id: job for job in _statuses(result, _answer(result))}
 
 
-def find_argv(site: Site, tag: str) -> Argv:
-    return _command(site, "find", tag)
+def find_argv(cluster: ClusterSettings, tag: str) -> Argv:
+    return _command(cluster, "find", tag)
 
 
 def parse_find(result: Result, tag: str) -> Optional[JobStatus]:
@@ -106,8 +106,8 @@ def parse_find(result: Result, tag: str) -> Optional[JobStatus]:
     return found[-1] if found else None
 
 
-def history_argv(site: Site, tag: str, batch_id: str) -> Optional[Argv]:
-    return find_argv(site, tag)
+def history_argv(cluster: ClusterSettings, tag: str, batch_id: str) -> Optional[Argv]:
+    return find_argv(cluster, tag)
 
 
 def parse_history(result: Result, tag: str) -> Optional[JobStatus]:
@@ -135,11 +135,11 @@ def parse_hold(result: Result) -> None:
     """Never asked."""
 
 
-def capacity_argvs(site: Site) -> List[Argv]:
-    return [_command(site, "capacity")]
+def capacity_argvs(cluster: ClusterSettings) -> List[Argv]:
+    return [_command(cluster, "capacity")]
 
 
-def parse_capacity(site: Site, results: List[Result]) -> Capacity:
+def parse_capacity(cluster: ClusterSettings, results: List[Result]) -> Capacity:
     """Nothing is idle while a job waits: first come, first served."""
     result = results[0]
     answer = _answer(result)
@@ -153,7 +153,7 @@ def parse_capacity(site: Site, results: List[Result]) -> Capacity:
     left = max(0, slots - ours - others)
     idle = 0 if queued else left
     strangers = [job for job in queued if not is_tag(job.name)]
-    wanted = sum(processors[job.batch_id] for job in queued if wanting.counts(site, site.user, job.name))
+    wanted = sum(processors[job.batch_id] for job in queued if wanting.counts(cluster, cluster.user, job.name))
     return Capacity(
         total=slots,
         idle=idle,
@@ -192,11 +192,11 @@ def launch(environment: Mapping[str, str], names: Sequence[str], agent: Argv) ->
     return []
 
 
-def _command(site: Site, *words: str) -> Argv:
-    options = ["--directory", os.path.join(site.directory, _DIRECTORY), "--command", json.dumps(site.command)]
-    if site.slots is not None:
-        options += ["--slots", str(site.slots)]
-    return [*site.command, "local-queue", *options, *words]
+def _command(cluster: ClusterSettings, *words: str) -> Argv:
+    options = ["--directory", os.path.join(cluster.directory, _DIRECTORY), "--command", json.dumps(cluster.command)]
+    if cluster.slots is not None:
+        options += ["--slots", str(cluster.slots)]
+    return [*cluster.command, "local-queue", *options, *words]
 
 
 def _starter(batch_ids: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ from koalapy_adapters.batch import pbs_capacity, pbs_glance, pbs_jobs, pbs_launc
 from koalapy_adapters.batch.pbs_records import asked, records, word
 from koalapy_adapters.batch.pbs_refusals import HOOKED, NOT_OURS, REFUSALS, REFUSED_BY_SITE, UNREACHABLE
 from koalapy_adapters.batch.pbs_words import OPENPBS
-from koalapy_adapters.batch.protocol import Argv, BatchJob, Description, JobStatus, Site
+from koalapy_adapters.batch.protocol import Argv, BatchJob, ClusterSettings, Description, JobStatus
 from koalapy_adapters.batch.text import exec_line, hosts_left_out, native_lines, one_line, rounded_up
 from koalapy_adapters.batch.verdicts import NOT_HELD, check, failure, unreadable
 from koalapy_adapters.errors import RequestError, Result
@@ -34,8 +34,8 @@ LOWEST_PRIORITY = -1024  # qsub(1B), -p
 # since PBS would deliver it at the end only, and keep the job for half a minute where it cannot.
 ALWAYS = ["-r", "n", "-j", "oe", "-o", "/dev/null"]
 
-# Only without a batch id, that is after a submit of which nothing was heard: the whole history of a site is too much.
-# Without an id at all qstat would list just that.
+# Needed only without a batch id, after a submit with an unknown outcome. Without any id, qstat would list the cluster's
+# whole history, which is too much.
 _BY_TAG = 'ids=$(qselect -x -N "$1" -u "$2") || exit; [ -z "$ids" ] || exec qstat -x -f -F json $ids'
 
 _GONE = re.compile(r"unknown job id|job has finished", re.IGNORECASE)
@@ -43,7 +43,7 @@ _ENDING = re.compile(r"unknown job id|job has finished|delete already in progres
 _NO_HISTORY = re.compile(r"not configured to maintain job history", re.IGNORECASE)
 
 
-def describe_argv(site: Site) -> Argv:
+def describe_argv(cluster: ClusterSettings) -> Argv:
     return ["qstat", "-B", "-f", "-F", "json"]
 
 
@@ -90,7 +90,7 @@ def submit_argv(job: BatchJob, path: str) -> Argv:
 
 
 def parse_submit(result: Result) -> str:
-    """An id such as `56.pbs-head`, below what a hook of the site may have said. With `-W block=true` in `native` the
+    """An id such as `56.pbs-head`, below what a hook of the cluster may have said. With `-W block=true` in `native` the
     exit status is the job's own.
     """
     found = submitted_id(result)
@@ -119,7 +119,7 @@ def parse_status(result: Result) -> Dict[str, JobStatus]:
     return pbs_jobs.by_id(pbs_jobs.jobs(_listing(result), OPENPBS))
 
 
-def find_argv(site: Site, tag: str) -> Argv:
+def find_argv(cluster: ClusterSettings, tag: str) -> Argv:
     return ["qstat", "-f", "-F", "json"]
 
 
@@ -127,10 +127,10 @@ def parse_find(result: Result, tag: str) -> Optional[JobStatus]:
     return pbs_jobs.named(pbs_jobs.everybodys(_listing(result), OPENPBS), tag)
 
 
-def history_argv(site: Site, tag: str, batch_id: str) -> Optional[Argv]:
+def history_argv(cluster: ClusterSettings, tag: str, batch_id: str) -> Optional[Argv]:
     if batch_id:
         return ["qstat", "-x", "-f", "-F", "json", batch_id]
-    return ["sh", "-c", _BY_TAG, "qselect", tag, site.user]
+    return ["sh", "-c", _BY_TAG, "qselect", tag, cluster.user]
 
 
 def parse_history(result: Result, tag: str) -> Optional[JobStatus]:
@@ -227,7 +227,7 @@ def _wishes(job: BatchJob) -> List[str]:
         raise RequestError(
             "unsupported",
             "PBS has no option for `qos`.",
-            "Say what the site uses instead in `native`, or leave it out.",
+            "Say what the cluster uses instead in `native`, or leave it out.",
         )
     wishes = [
         ("reservation" if job.reservation else "queue", "-q", job.reservation or job.queue),
@@ -242,7 +242,7 @@ def everywhere(job: BatchJob, family: str) -> None:
         raise RequestError(
             "unsupported",
             "%s has no option to leave out %s." % (family, " and ".join(hosts_left_out(job))),
-            "Have the site take it out of service (`pbsnodes -o`), or name in `constraint` what only other nodes have.",
+            "Have the node taken offline (`pbsnodes -o`), or name in `constraint` what only other nodes have.",
         )
 
 

@@ -10,10 +10,10 @@ from koalapy_adapters.batch.pbs_limits import Use, room
 from koalapy_adapters.batch.pbs_records import Record, number, records, size, word
 from koalapy_adapters.batch.pbs_refusals import NOT_OURS, UNREACHABLE
 from koalapy_adapters.batch.pbs_words import OPENPBS
-from koalapy_adapters.batch.protocol import HELD, QUEUED, RUNNING, SUSPENDED, Argv, Capacity, JobStatus, Site
+from koalapy_adapters.batch.protocol import HELD, QUEUED, RUNNING, SUSPENDED, Argv, Capacity, ClusterSettings, JobStatus
 from koalapy_adapters.batch.text import is_launcher, is_tag
 from koalapy_adapters.batch.verdicts import check
-from koalapy_adapters.errors import Result, SiteError
+from koalapy_adapters.errors import ClusterError, Result
 
 # pbs_node_attributes(7B), "state". In any other, or with any other beside it, nothing new is started: busy, down,
 # offline, maintenance, provisioning, sleep, Stale, job-busy, job-exclusive, resv-exclusive, and what is yet to come.
@@ -33,7 +33,7 @@ class Node(NamedTuple):
     resources: Dict[str, str]
 
 
-def capacity_argvs(site: Site) -> List[Argv]:
+def capacity_argvs(cluster: ClusterSettings) -> List[Argv]:
     return [
         ["pbsnodes", "-a", "-v", "-F", "json"],
         ["qstat", "-f", "-F", "json"],
@@ -42,25 +42,27 @@ def capacity_argvs(site: Site) -> List[Argv]:
     ]
 
 
-def parse_capacity(site: Site, results: List[Result]) -> Capacity:
+def parse_capacity(cluster: ClusterSettings, results: List[Result]) -> Capacity:
     """Limits of groups and projects are not applied. Where `query_other_jobs` is off, nobody else's jobs are seen."""
     for result in results:
         check(result, (NOT_OURS, *UNREACHABLE))
     queues = {queue.name: queue for queue in records(results[2], "Queue")}
     servers = records(results[3], "Server")
-    queue = _queue(site, queues, servers)
+    queue = _queue(cluster, queues, servers)
     serving = _serving(queue, queues)
-    nodes = [_node(site, record, results[0]) for record in pbs_records.nodes(results[0])]
-    ours = [node for node in nodes if any(_serves(node, each) for each in serving) and _meets(node, site.constraint)]
+    nodes = [_node(cluster, record, results[0]) for record in pbs_records.nodes(results[0])]
+    ours = [node for node in nodes if any(_serves(node, each) for each in serving) and _meets(node, cluster.constraint)]
     every = list(pbs_jobs.everybodys(results[1], OPENPBS))
     near = {name for name, each in queues.items() if any(_serves(node, each) for node in ours)}
     hidden = any(word(server, "query_other_jobs") == "False" for server in servers)
-    capacity = _capacity(site, ours, every, near, _most(site, queue, servers, every, results))
+    capacity = _capacity(cluster, ours, every, near, _most(cluster, queue, servers, every, results))
     return capacity._replace(others_hidden=hidden)
 
 
-def _capacity(site: Site, ours: List[Node], every: List[Job], near: Set[str], most: Optional[int]) -> Capacity:
-    found = tagged(site, every)
+def _capacity(
+    cluster: ClusterSettings, ours: List[Node], every: List[Job], near: Set[str], most: Optional[int]
+) -> Capacity:
+    found = tagged(cluster, every)
     held = [job for job in every if job.status.batch_id in found and holds_processors(job.status)]
     mine = sum(job.processors for job in held if job.queue in near)
     hosts = _hosts(ours)
@@ -77,7 +79,7 @@ def _capacity(site: Site, ours: List[Node], every: List[Job], near: Set[str], mo
         pending=[status.name for status in found.values() if status.state in (QUEUED, HELD)],
         free_nodes=[list(count) for count in sorted(Counter(free).items(), reverse=True) if count[0]],
         statuses=found,
-        wanted_local=wanting.wanted(wishes(site, waits), room, [host.total for host in hosts], sum(free)),
+        wanted_local=wanting.wanted(wishes(cluster, waits), room, [host.total for host in hosts], sum(free)),
         whole_nodes=wanting.whole_nodes([host.free for host in hosts if not host.assigned], sum(free)),
     )
 
@@ -86,18 +88,18 @@ def waiting_local(jobs: List[Job], ours: Dict[str, JobStatus]) -> int:
     return sum(job.waiting for job in jobs if job.status.batch_id not in ours and not is_launcher(job.status.name))
 
 
-def wishes(site: Site, jobs: List[Job]) -> List[wanting.Wish]:
+def wishes(cluster: ClusterSettings, jobs: List[Job]) -> List[wanting.Wish]:
     """Of those that wait for processors."""
     return [
         wanting.Wish(job.processors, job.nodes, job.alone, tasks=job.waiting)
         for job in jobs
-        if job.waiting and wanting.counts(site, job.user, job.status.name)
+        if job.waiting and wanting.counts(cluster, job.user, job.status.name)
     ]
 
 
-def tagged(site: Site, every: List[Job]) -> Dict[str, JobStatus]:
+def tagged(cluster: ClusterSettings, every: List[Job]) -> Dict[str, JobStatus]:
     """The statuses of this user's jobs that bear a tag."""
-    return pbs_jobs.by_id(job for job in every if job.user == site.user and is_tag(job.status.name))
+    return pbs_jobs.by_id(job for job in every if job.user == cluster.user and is_tag(job.status.name))
 
 
 def holds_processors(status: JobStatus) -> bool:
@@ -114,15 +116,15 @@ def fewer(free: List[int], most: Optional[int]) -> List[int]:
     return kept
 
 
-def _queue(site: Site, queues: Dict[str, Record], servers: List[Record]) -> Record:
+def _queue(cluster: ClusterSettings, queues: Dict[str, Record], servers: List[Record]) -> Record:
     """A reservation is a queue of its own, R17.server, known by what comes before the dot."""
     default = next((word(server, "default_queue") for server in servers), "")
-    name = site.reservation or site.queue or default
+    name = cluster.reservation or cluster.queue or default
     for each in (name, name.partition("@")[0], name.partition(".")[0]):
         if each in queues:
             return queues[each]
-    raise SiteError(
-        "no_such_reservation" if site.reservation else "no_such_queue",
+    raise ClusterError(
+        "no_such_reservation" if cluster.reservation else "no_such_queue",
         "PBS has no queue named %s." % name if name else "PBS has no default queue.",
         "Correct `queue` or `reservation` in the grid file; `qstat -Q` on the head node lists the queues.",
     )
@@ -141,12 +143,14 @@ def _open(queue: Record) -> bool:
     return word(queue, "enabled") == "True" and word(queue, "started") == "True"
 
 
-def _most(site: Site, queue: Record, servers: List[Record], every: List[Job], results: List[Result]) -> Optional[int]:
+def _most(
+    cluster: ClusterSettings, queue: Record, servers: List[Record], every: List[Job], results: List[Result]
+) -> Optional[int]:
     """The processors that the queue and the server let this user have beyond those held now."""
     if not _open(queue) or any(word(server, "scheduling") == "False" for server in servers):
         return 0
-    rooms = [room(queue, site.user, _use(site.user, every, queue.name), results[2])]
-    rooms += [room(server, site.user, _use(site.user, every, None), results[3]) for server in servers]
+    rooms = [room(queue, cluster.user, _use(cluster.user, every, queue.name), results[2])]
+    rooms += [room(server, cluster.user, _use(cluster.user, every, None), results[3]) for server in servers]
     return min((left for left in rooms if left is not None), default=None)
 
 
@@ -156,13 +160,13 @@ def _use(user: str, every: List[Job], queue: Optional[str]) -> Use:
     return Use(len(mine), sum(mine), len(running), sum(job.processors for job in running))
 
 
-def _node(site: Site, record: Record, result: Result) -> Node:
+def _node(cluster: ClusterSettings, record: Record, result: Result) -> Node:
     total = number(record, "resources_available.ncpus", result)
     assigned = number(record, "resources_assigned.ncpus", result)
     usable = set(word(record, "state").replace(" ", "").split(",")) <= _USABLE
-    alone = site.exclusive or word(record, "sharing") in _ALONE
+    alone = cluster.exclusive or word(record, "sharing") in _ALONE
     # A node with reservations to come may be asked back before our job is over.
-    reserved = "resv" in record.fields and not site.reservation
+    reserved = "resv" in record.fields and not cluster.reservation
     idle = usable and not reserved and not (alone and _taken(record)) and not _full(record)
     return Node(
         host=word(record, "resources_available.host") or record.name,

@@ -4,7 +4,7 @@ from typing import List
 
 from koalapy_adapters.batch.pbs_records import asked
 from koalapy_adapters.batch.pbs_refusals import UNREACHABLE
-from koalapy_adapters.batch.protocol import Argv, Site
+from koalapy_adapters.batch.protocol import Argv, ClusterSettings
 from koalapy_adapters.batch.verdicts import check, unreadable
 from koalapy_adapters.errors import Result
 
@@ -12,14 +12,14 @@ from koalapy_adapters.errors import Result
 _WAITING = 'all=$(qselect -s QB) && ours=$(qselect -s QB -u "$1") && printf "%s\\n--\\n%s\\n" "$all" "$ours"'
 
 
-def glance_argv(site: Site) -> Argv:
+def glance_argv(cluster: ClusterSettings) -> Argv:
     """The ids of all that wait, then of this user's. qselect takes a twentieth of the time of qstat, which sleeps for
     0.2 s, but tells nothing more of a job.
     """
-    return ["sh", "-c", _WAITING, "qselect", site.user]
+    return ["sh", "-c", _WAITING, "qselect", cluster.user]
 
 
-def parse_glance(site: Site, result: Result) -> List[str]:
+def parse_glance(cluster: ClusterSettings, result: Result) -> List[str]:
     """Others' koalapy jobs are among them, and jobs that a limit keeps waiting; this user's own jobs are not."""
     result = asked(result, "qselect")
     check(result, UNREACHABLE)

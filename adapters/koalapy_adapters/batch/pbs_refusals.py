@@ -5,35 +5,35 @@ pbs_error_db.h.
 from typing import Tuple
 
 from koalapy_adapters.batch.verdicts import Verdict
-from koalapy_adapters.errors import RequestError, SiteError, TransientError
+from koalapy_adapters.errors import ClusterError, RequestError, TransientError
 
-# Exit status of a command that a hook of the site refused, in whatever words: PBSE_HOOKERROR, 15136, of which a byte.
+# Exit status of a command that a hook of the cluster refused: the low byte of PBSE_HOOKERROR, 15136.
 HOOKED = 32
 REFUSED_BY_SITE = Verdict(
     r"hook|rejected by all possible destinations|rejected|denied|not allowed|request not permitted",
-    SiteError,
-    "site_refuses",
-    "The site's PBS refuses the job.",
-    "Read its words; if they do not help, ask the site.",
+    ClusterError,
+    "cluster_refuses",
+    "The cluster's PBS refuses the job.",
+    "Read its words; if they do not help, ask the administrators.",
 )
 
 # Of commands that no user adds options to: those that Torque's, Slurm's or an older PBS's do not know.
 NOT_OURS = Verdict(
     r"(invalid|unknown) option|usage:",
-    SiteError,
+    ClusterError,
     "batch_system_other",
     "This is not OpenPBS or PBS Professional 14 or later.",
-    "Write `batch: torque` in the grid file if the site runs Torque, `batch: slurm` if it has `sbatch`.",
+    "Write `batch: torque` in the grid file if the cluster runs Torque, `batch: slurm` if it has `sbatch`.",
 )
 
 # Of every command: the server does not answer, or does not let us in.
 UNREACHABLE: Tuple[Verdict, ...] = (
     Verdict(
         r"unknown host|errno=15008|could not resolve|cannot resolve|no server specified|cannot find default server",
-        SiteError,
+        ClusterError,
         "batch_system_misconfigured",
         "The head node does not know the host of the PBS server.",
-        "Correct `queue` if it names a server (QUEUE@SERVER), else ask the site about PBS_SERVER.",
+        "Correct `queue` if it names a server (QUEUE@SERVER), else ask the administrators about PBS_SERVER.",
     ),
     Verdict(
         r"cannot connect to server|connection refused|could not connect to (batch server|trqauthd)|server shutting down"
@@ -49,24 +49,24 @@ UNREACHABLE: Tuple[Verdict, ...] = (
     Verdict(
         r"(invalid|expired) credential|access from host not allowed|munge|unable to authenticate|pbs_iff|trqauthd"
         r"|client is not allowed|pbs license|license server",
-        SiteError,
+        ClusterError,
         "batch_system_misconfigured",
         "The PBS server does not let commands of this head node in.",
-        "Ask the site: its authentication or license may be broken.",
+        "Ask the administrators: its authentication or license may be broken.",
     ),
     Verdict(
         r"could not connect to mom|mom is down|node is down|unable to communicate with the mom",
         TransientError,
         "node_unreachable",
         "The PBS server cannot reach the node on which the job runs.",
-        "It is tried again; the site must mend the node, or delete its jobs by `qdel -W force`.",
+        "It is tried again; the administrators must mend the node, or delete its jobs by `qdel -W force`.",
     ),
     Verdict(
         r"unauthorized request|bad [ug]id for job|bad effective [ug]id|root user not allowed",
-        SiteError,
+        ClusterError,
         "not_permitted",
         "The PBS server does not permit this to this user.",
-        "Ask the site for access to its PBS from this head node; it runs no jobs of root.",
+        "Ask the administrators for access to its PBS from this head node; it runs no jobs of root.",
     ),
 )
 
@@ -82,24 +82,24 @@ REFUSALS: Tuple[Verdict, ...] = (
     ),
     Verdict(
         r"queue is (not enabled|currently not available)|does not allow (batch|nonrerunable)|not an execution queue",
-        SiteError,
+        ClusterError,
         "queue_closed",
         "The queue takes no jobs such as ours at present.",
-        "Choose another `queue` in the job or grid file, or wait until the site enables it.",
+        "Choose another `queue` in the job or grid file, or wait until the cluster enables it.",
     ),
     Verdict(
         r"access to queue is denied|invalid account|group .*not|not authorized",
         RequestError,
         "account_not_permitted",
         "PBS does not let this user, group or account into the queue.",
-        "Correct `account` or `queue` in the job or grid file, or ask the site for access.",
+        "Correct `account` or `queue` in the job or grid file, or ask the administrators for access.",
     ),
     Verdict(
         r"maximum number of jobs|would exceed .*limit|too many submit",
         TransientError,
         "submit_limit",
         "PBS allows this user, group or queue no more jobs at a time.",
-        "It is tried again when jobs have ended; the site sets the limit.",
+        "It is tried again when jobs have ended; the administrators set the limit.",
     ),
     Verdict(
         r"violates queue and/or server resource limits|exceeds queue resource limits|limit exceeds allowable"
@@ -128,14 +128,14 @@ REFUSALS: Tuple[Verdict, ...] = (
     ),
     Verdict(
         r"jobscript size",
-        SiteError,
+        ClusterError,
         "script_too_large",
-        "The site allows no batch script of this size.",
-        "Ask the site to raise jobscript_max_size.",
+        "The cluster allows no batch script of this size.",
+        "Ask the administrators to raise jobscript_max_size.",
     ),
     Verdict(
         r"script file|no such file|cannot access script|(error|can not) (opening|open) file",
-        SiteError,
+        ClusterError,
         "script_missing",
         "qsub cannot read the batch script that koalapy wrote.",
         "Check `shared` in the grid file, and that the directory can be read on the head node.",

@@ -25,7 +25,7 @@ EXITED, KILLED, LOST, WALLTIME, MEMORY, CANCELLED = (
 NOT_STARTED = "not_started"  # the batch system tried, and could not: nothing of it ran
 
 
-class Site(NamedTuple):
+class ClusterSettings(NamedTuple):
     """What the grid file says of the cluster, as far as a dialect needs it. `user` is the login's own name."""
 
     user: str
@@ -160,20 +160,20 @@ class Dialect:
     the words by batch id. One that can drop jobs from its lists, though nothing answers for them, may have
     `forget_argv(batch_ids)`, judged by `parse_cancel`. `keeps(result)` may say for how many seconds the answer of one
     of the capacity commands is good, and `LISTING` which of them, counted from 0, lists all jobs, whose changes move
-    all that the others tell in the next few seconds. `account_argvs(site, batch_ids, since_s)` may be commands that
+    all that the others tell in the next few seconds. `account_argvs(cluster, batch_ids, since_s)` may be commands that
     tell when jobs ran, each asked if the one before did not tell all, and `parse_account(result)` gives a JobSpan for
-    each that ended, of whichever jobs. `glance_argv(site)` and `parse_glance(site, result)` may be a
+    each that ended, of whichever jobs. `glance_argv(cluster)` and `parse_glance(cluster, result)` may be a
     cheap look beside them: strings that are others when other people's jobs begin or cease to wait for processors, and
-    the same otherwise. `launchers_environment(site, job)` may be a generator of commands, which is sent the Result
+    the same otherwise. `launchers_environment(cluster, job)` may be a generator of commands, which is sent the Result
     of each, and returns the parallel environment that a Launcher's job is best in (Chosen; None: as it is). `drmaa` and
-    `api` may name modules on other ways to submit; with `api`, `seen_by_api(site, jobs, uid)` gives the strings of a
+    `api` may name modules on other ways to submit; with `api`, `seen_by_api(cluster, jobs, uid)` gives the strings of a
     glance from what its program says of jobs that wait, None if that cannot be read. `why_stopped(environment)`, inside
     a job that was told to stop, may say why (Stopped; None: unknown).
     """
 
     NAME: str
 
-    describe_argv: Callable[[Site], Argv]
+    describe_argv: Callable[[ClusterSettings], Argv]
     parse_describe: Callable[[Result], Description]
 
     script: Callable[[BatchJob], str]  # the whole batch script, options as directives
@@ -183,10 +183,12 @@ class Dialect:
     status_argv: Callable[[Sequence[str]], Argv]  # of these batch ids, in one call
     parse_status: Callable[[Result], Dict[str, JobStatus]]  # without those no longer listed
 
-    find_argv: Callable[[Site, str], Argv]  # by tag
+    find_argv: Callable[[ClusterSettings, str], Argv]  # by tag
     parse_find: Callable[[Result, str], Optional[JobStatus]]  # None: the queue does not list it
 
-    history_argv: Callable[[Site, str, str], Optional[Argv]]  # tag, batch id ("" if unknown); None: no accounting
+    history_argv: Callable[
+        [ClusterSettings, str, str], Optional[Argv]
+    ]  # tag, batch id ("" if unknown); None: no accounting
     parse_history: Callable[[Result, str], Optional[JobStatus]]  # tag; None: the accounting does not know it (yet)
 
     cancel_argv: Callable[[Sequence[str]], Argv]
@@ -196,8 +198,8 @@ class Dialect:
     release_argv: Callable[[Sequence[str]], Optional[Argv]]
     parse_hold: Callable[[Result], None]  # of either; a job that does not wait, or not any more, is an error
 
-    capacity_argvs: Callable[[Site], List[Argv]]
-    parse_capacity: Callable[[Site, List[Result]], Capacity]
+    capacity_argvs: Callable[[ClusterSettings], List[Argv]]
+    parse_capacity: Callable[[ClusterSettings, List[Result]], Capacity]
 
     batch_id: Callable[[Mapping[str, str]], str]  # inside a job, from its environment
     restarts: Callable[[Mapping[str, str]], int]  # inside a job: how often the batch system started it before

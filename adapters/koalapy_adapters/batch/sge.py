@@ -13,11 +13,11 @@ from koalapy_adapters.batch import (
     sge_launch,
     sge_launchers,
 )
-from koalapy_adapters.batch.protocol import Argv, BatchJob, Chosen, Description, JobSpan, JobStatus, Site
+from koalapy_adapters.batch.protocol import Argv, BatchJob, Chosen, ClusterSettings, Description, JobSpan, JobStatus
 from koalapy_adapters.batch.sge_refusals import REFUSALS, UNREACHABLE
 from koalapy_adapters.batch.text import exec_line, hosts_left_out, is_tag, native_lines, one_line, rounded_up
 from koalapy_adapters.batch.verdicts import NOT_HELD, check, failure, unreadable
-from koalapy_adapters.errors import RequestError, Result, SiteError
+from koalapy_adapters.errors import ClusterError, RequestError, Result
 
 NAME = "sge"
 
@@ -37,7 +37,7 @@ VERSION = re.compile(r"(?:GE |SGE |OGE |UGE |OGS[/ ]GE |AGE )\s*(\S+)")
 _LOWEST_PRIORITY = -1023  # qsub(1), -p
 
 
-def describe_argv(site: Site) -> Argv:
+def describe_argv(cluster: ClusterSettings) -> Argv:
     return ["qstat", "-help"]
 
 
@@ -56,20 +56,22 @@ def script(job: BatchJob) -> str:
     """`account` is a project (-P), since that is what decides on access and share; `constraint` is a resource (-l).
 
     How the slots lie on the nodes is decided by the parallel environment's allocation rule, so `processors_per_node`
-    changes nothing here. Raises RequestError or SiteError for what Grid Engine has no words for.
+    changes nothing here. Raises RequestError or ClusterError for what Grid Engine has no words for.
     """
     directives = _shape(job) + _wishes(job) + native_lines(job.native) + _manners(job) + _identity(job)
     lines = ["#!/bin/sh"] + ["#$ " + directive for directive in directives]
     return "\n".join(lines) + "\n" + exec_line(job.command)
 
 
-def launchers_environment(site: Site, job: BatchJob) -> Generator[Argv, Result, Optional[Chosen]]:
-    return sge_launchers.choice(site, job, script)
+def launchers_environment(cluster: ClusterSettings, job: BatchJob) -> Generator[Argv, Result, Optional[Chosen]]:
+    return sge_launchers.choice(cluster, job, script)
 
 
 def submit_argv(job: BatchJob, path: str) -> Argv:
-    """sge_request(5): what a user or a site may have made a default would hide the script's directives (-b y), or have
-    qsub wait until the job has ended (-sync y) or started (-now y).
+    """The command that submits `path`; it overrides defaults of sge_request(5).
+
+    Those would hide the script's directives (-b y), or have qsub wait until the job has ended (-sync y) or started
+    (-now y).
     """
     return ["qsub", *sge_drmaa.OF_COMMANDS, path]
 
@@ -95,8 +97,8 @@ def parse_status(result: Result) -> Dict[str, JobStatus]:
     return {job.batch_id: sge_jobs.status(job, result) for job in jobs if is_tag(job.name)}
 
 
-def find_argv(site: Site, tag: str) -> Argv:
-    return ["qstat", "-u", site.user, *sge_jobs.ALL, "-xml"]
+def find_argv(cluster: ClusterSettings, tag: str) -> Argv:
+    return ["qstat", "-u", cluster.user, *sge_jobs.ALL, "-xml"]
 
 
 def parse_find(result: Result, tag: str) -> Optional[JobStatus]:
@@ -115,9 +117,9 @@ def parse_explain(result: Result) -> Dict[str, str]:
     return sge_jobs.explanations(sge_jobs.document(result))
 
 
-def history_argv(site: Site, tag: str, batch_id: str) -> Optional[Argv]:
+def history_argv(cluster: ClusterSettings, tag: str, batch_id: str) -> Optional[Argv]:
     """By name, because ids begin again at 1 after 9999999 and tags do not."""
-    return sge_accounting.qacct(site.user, tag)
+    return sge_accounting.qacct(cluster.user, tag)
 
 
 def parse_history(result: Result, tag: str) -> Optional[JobStatus]:
@@ -129,10 +131,10 @@ def parse_history(result: Result, tag: str) -> Optional[JobStatus]:
     return sge_accounting.newest([status for status in sge_accounting.records(result) if status.name == tag])
 
 
-def account_argvs(site: Site, batch_ids: Sequence[str], since_s: float) -> List[Argv]:
+def account_argvs(cluster: ClusterSettings, batch_ids: Sequence[str], since_s: float) -> List[Argv]:
     """All jobs of this store that began since then, in one search: qacct takes one id, but a pattern of names."""
     began = time.strftime("%Y%m%d%H%M.%S", time.localtime(since_s))
-    return [[*sge_accounting.qacct(site.user, "k" + site.instance + "*"), "-b", began]]
+    return [[*sge_accounting.qacct(cluster.user, "k" + cluster.instance + "*"), "-b", began]]
 
 
 def parse_account(result: Result) -> List[JobSpan]:
@@ -148,7 +150,7 @@ def cancel_argv(batch_ids: Sequence[str]) -> Argv:
 
 
 def forget_argv(batch_ids: Sequence[str]) -> Argv:
-    """For jobs of whose end no execd tells. sge_conf(5), ENABLE_FORCED_QDEL: whether the site lets users do that."""
+    """For jobs of whose end no execd tells. sge_conf(5), ENABLE_FORCED_QDEL: whether the cluster lets users do that."""
     return ["qdel", "-f", *batch_ids]
 
 
@@ -171,8 +173,8 @@ def parse_hold(result: Result) -> None:
     check(result, (NOT_HELD, *UNREACHABLE))
 
 
-def _not_ours(result: Result) -> SiteError:
-    return SiteError(
+def _not_ours(result: Result) -> ClusterError:
+    return ClusterError(
         "batch_system_other",
         "This is not Grid Engine.",
         "Write in the grid file what it is: `batch: pbs` for OpenPBS and PBS Professional, `batch: torque` for Torque,"
@@ -192,7 +194,7 @@ def _shape(job: BatchJob) -> List[str]:
         environment = one_line("parallel environment", job.parallel_environment)
         shape.append("-pe %s %d" % (environment, job.processors))
     elif job.processors > 1:
-        raise SiteError(
+        raise ClusterError(
             "no_parallel_environment",
             "Grid Engine gives more than one processor in a parallel environment only.",
             "Name one with control_slaves as `parallel_environment` of the cluster; `qconf -spl` lists them.",
@@ -216,9 +218,9 @@ def _wishes(job: BatchJob) -> List[str]:
     if job.exclusive:
         wishes.append("-l exclusive=true")
     if job.qos:
-        raise _wordless("qos", "Leave `qos` out, or say what the site uses instead in `native`.")
+        raise _wordless("qos", "Leave `qos` out, or say what the cluster uses instead in `native`.")
     if job.gpus:
-        raise _wordless("gpus", "Say what the site calls its GPUs in `native`, such as `-l gpu=1`.")
+        raise _wordless("gpus", "Say what the cluster calls its GPUs in `native`, such as `-l gpu=1`.")
     return wishes
 
 
@@ -254,7 +256,7 @@ def _identity(job: BatchJob) -> List[str]:
 def _path(path: str) -> str:
     """Within quotes qsub drops other quotes, and it replaces $HOME and the like; it knows no escape."""
     if set("\"'$") & set(path):
-        raise SiteError(
+        raise ClusterError(
             "bad_directory",
             "Grid Engine cannot write to %s, for it has a quote or a dollar sign." % path,
             "Choose another `shared` directory of the cluster in the grid file.",

@@ -18,8 +18,8 @@ from koalapy_adapters.batch.verdicts import unreadable
 from koalapy_adapters.errors import Result
 
 # sge_status(5), '"Failed" states': those after which the job has run. It was killed (17), it went over a limit that the
-# qmaster watches (37), it died of a signal or with its host (100), or only what the site does after a job failed (12 to
-# 16). After every other code nothing ran, or nobody knows what did.
+# qmaster watches (37), it died of a signal or with its host (100), or only the cluster's epilog failed (12 to 16).
+# After every other code nothing ran, or nobody knows what did.
 ENDINGS: Mapping[int, str] = {
     **dict.fromkeys((0, 12, 13, 14, 15, 16), EXITED),
     17: KILLED,
@@ -32,7 +32,7 @@ _RERUN = (24, 25)  # migrating, rescheduling: this run has ended, and the job ha
 _SIGNALLED = 128
 _FIRST_DAY = 2 * 86400  # of 1970, in whichever zone: what never began is accounted as of then
 
-# A log that was turned over is the newest of accounting.0, accounting.1.gz, accounting-20261121, as the site has it.
+# A log that was turned over is the newest of accounting.0, accounting.1.gz, accounting-20261121, as the cluster has it.
 _QACCT = """\
 qacct "$@"
 status=$?
@@ -92,7 +92,7 @@ def _instant(text: str) -> Optional[float]:
 
 def newest(statuses: List[JobStatus]) -> Optional[JobStatus]:
     """Of several jobs of one tag, the one that still lives, else the latest; of several records of it, the last, which
-    is the job's own: those of its tasks on other hosts, where the site keeps them, are written before.
+    is the job's own: those of its tasks on other hosts, where the cluster keeps them, are written before.
     """
     ordered = sorted(statuses, key=lambda status: (status.state != ENDED, int(status.batch_id)))
     return ordered[-1] if ordered else None

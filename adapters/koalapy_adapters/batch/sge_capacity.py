@@ -5,14 +5,14 @@ from typing import Dict, List, NamedTuple, Optional, Set
 from xml.etree import ElementTree
 
 from koalapy_adapters.batch import sge_environments, sge_jobs, sge_quotas, wanting
-from koalapy_adapters.batch.protocol import HELD, QUEUED, Argv, Capacity, Site
+from koalapy_adapters.batch.protocol import HELD, QUEUED, Argv, Capacity, ClusterSettings
 from koalapy_adapters.batch.sge_environments import Environment, fewer
 from koalapy_adapters.batch.sge_jobs import Job
 from koalapy_adapters.batch.sge_quotas import Room
 from koalapy_adapters.batch.sge_refusals import UNREACHABLE
 from koalapy_adapters.batch.text import is_launcher, is_tag
 from koalapy_adapters.batch.verdicts import Verdict, check
-from koalapy_adapters.errors import Result, SiteError
+from koalapy_adapters.errors import ClusterError, Result
 
 
 class Instance(NamedTuple):
@@ -32,7 +32,7 @@ class Instance(NamedTuple):
 _NONE_SELECTED = (
     Verdict(
         r"\A\s*\Z|no such parallel environment|no queues",
-        SiteError,
+        ClusterError,
         "no_such_queue",
         "Grid Engine has no queue instance that fits the grid file and admits this user.",
         "Correct `queue` or `parallel_environment` in the grid file; `qconf -sql` and `qconf -spl` list them.",
@@ -40,42 +40,42 @@ _NONE_SELECTED = (
 )
 
 
-def capacity_argvs(site: Site) -> List[Argv]:
+def capacity_argvs(cluster: ClusterSettings) -> List[Argv]:
     """qselect knows the parallel environments of each queue and who may use it, which qstat does not print."""
-    select = ["qselect", "-U", site.user]
-    if site.queue:
-        select += ["-q", site.queue]
-    if site.parallel_environment:
-        select += ["-pe", site.parallel_environment]
+    select = ["qselect", "-U", cluster.user]
+    if cluster.queue:
+        select += ["-q", cluster.queue]
+    if cluster.parallel_environment:
+        select += ["-pe", cluster.parallel_environment]
     listing = ["qstat", "-f", "-F", "slots", "-u", "*", *sge_jobs.ALL, "-xml"]
-    return [listing, select, sge_quotas.quotas_argv(site), *sge_environments.environment_argvs(site)]
+    return [listing, select, sge_quotas.quotas_argv(cluster), *sge_environments.environment_argvs(cluster)]
 
 
 def keeps(result: Result) -> float:
-    """Seconds for which the answer of one of these commands is good: a site seldom changes what it has configured,
+    """Seconds for which the answer of one of these commands is good: a cluster seldom changes what it has configured,
     whereof qselect tells too, and that it has no quotas says the first of the quotas' commands with nothing.
     """
     configured = result.argv[0] in ("qconf", "qselect") or (result.argv[0] == "sh" and not result.stdout)
     return 60.0 if configured and result.exit_status == 0 else 0.0
 
 
-def parse_capacity(site: Site, results: List[Result]) -> Capacity:
+def parse_capacity(cluster: ClusterSettings, results: List[Result]) -> Capacity:
     """Of two queues on one host, the host's processors count once."""
     check(results[0], UNREACHABLE)
     check(results[1], UNREACHABLE + _NONE_SELECTED)
-    environment = sge_environments.environment(site, results[3:])
+    environment = sge_environments.environment(cluster, results[3:])
     root = sge_jobs.listing(results[0])
     every = [_instance(element) for element in root.iter("Queue-List")]
     selected = set(results[1].stdout.split())
     ours = [each for each in every if "%s@%s" % (each.queue, each.host) in selected]
     near = {each.host for each in ours}
     jobs = list(sge_jobs.jobs(root))
-    statuses = {job.batch_id: sge_jobs.status(job, results[0]) for job in jobs if _is_ours(site, job)}
-    mine = sum(_slots_of_ours(site, element) for element in root.iter("Queue-List") if _host(element) in near)
+    statuses = {job.batch_id: sge_jobs.status(job, results[0]) for job in jobs if _is_ours(cluster, job)}
+    mine = sum(_slots_of_ours(cluster, element) for element in root.iter("Queue-List") if _host(element) in near)
     busy = _busy(every, near)
     sizes = [_size(host, ours, busy) for host in sorted(near)]
-    quotas = sge_quotas.room(site, results[2])
-    room = _free(site, ours, busy)
+    quotas = sge_quotas.room(cluster, results[2])
+    room = _free(cluster, ours, busy)
     permitted = _permitted(room, environment, quotas, mine)
     free = list(permitted.values())
     waits = _waiting(jobs)
@@ -85,7 +85,7 @@ def parse_capacity(site: Site, results: List[Result]) -> Capacity:
         idle=sum(free),
         ours=mine,
         others=max(0, sum(busy.values()) - mine),
-        waiting_local=len({job.batch_id for job in waits if not _is_ours(site, job) and not is_launcher(job.name)}),
+        waiting_local=len({job.batch_id for job in waits if not _is_ours(cluster, job) and not is_launcher(job.name)}),
         allocated=sorted({job.name for job in jobs if job.batch_id in statuses and sge_jobs.holds_slots(job)}),
         pending=[status.name for status in statuses.values() if status.state in (QUEUED, HELD)],
         free_nodes=[list(count) for count in sorted(Counter(free).items(), reverse=True) if count[0]],
@@ -93,7 +93,7 @@ def parse_capacity(site: Site, results: List[Result]) -> Capacity:
         unit="slot",
         largest=environment.most(sizes) if shaped else None,
         largest_idle=environment.most(free) if shaped else None,
-        wanted_local=wanting.wanted(_wishes(site, waits), room.values(), sizes, sum(free)),
+        wanted_local=wanting.wanted(_wishes(cluster, waits), room.values(), sizes, sum(free)),
         whole_nodes=wanting.whole_nodes([permitted[host] for host in sorted(near) if not busy[host]], sum(free)),
     )
 
@@ -138,13 +138,13 @@ def _busy(every: List[Instance], near: Set[str]) -> Dict[str, int]:
 
 
 def _size(host: str, ours: List[Instance], busy: Dict[str, int]) -> int:
-    """The processors of a host, once: its own number of slots, where the site set one, else its largest queue's."""
+    """The processors of a host, once: its own number of slots, where the cluster set one, else its largest queue's."""
     here = [each for each in ours if each.host == host]
     limits = [each.left + busy[host] for each in here if each.left is not None]
     return min(sum(each.total for each in here), *limits) if limits else max(each.total for each in here)
 
 
-def _free(site: Site, ours: List[Instance], busy: Dict[str, int]) -> Dict[str, int]:
+def _free(cluster: ClusterSettings, ours: List[Instance], busy: Dict[str, int]) -> Dict[str, int]:
     """The free processors of each host. Where the host says how many it has left, its queues may give them together,
     else no more than the queue that offers most: they are the same processors.
     """
@@ -154,27 +154,27 @@ def _free(site: Site, ours: List[Instance], busy: Dict[str, int]) -> Dict[str, i
         offers = [each.total - each.used - each.reserved for each in here if each.usable and each.batch]
         limits = [each.left for each in here if each.left is not None]
         most = min(sum(offers), *limits) if limits else min(max(offers or [0]), _size(host, ours, busy) - busy[host])
-        free[host] = 0 if site.exclusive and busy[host] else max(0, most)
+        free[host] = 0 if cluster.exclusive and busy[host] else max(0, most)
     return free
 
 
-def _is_ours(site: Site, job: Job) -> bool:
-    return job.user == site.user and is_tag(job.name)
+def _is_ours(cluster: ClusterSettings, job: Job) -> bool:
+    return job.user == cluster.user and is_tag(job.name)
 
 
-def _slots_of_ours(site: Site, element: ElementTree.Element) -> int:
-    return sum(job.slots for job in sge_jobs.jobs(element) if _is_ours(site, job))
+def _slots_of_ours(cluster: ClusterSettings, element: ElementTree.Element) -> int:
+    return sum(job.slots for job in sge_jobs.jobs(element) if _is_ours(cluster, job))
 
 
 def _waiting(jobs: List[Job]) -> List[Job]:
     """Those that want processors now. The scheduler gives a priority to what it considers: a job without one has a
-    start time yet to come, or is a second old, or the site uses no priorities at all.
+    start time yet to come, or is a second old, or the cluster uses no priorities at all.
     """
     graded = any(job.priority > 0 for job in jobs)
     waits = [job for job in jobs if job.state.replace("R", "") in ("qw", "q", "w")]
     return [job for job in waits if job.priority > 0 or not graded]
 
 
-def _wishes(site: Site, waits: List[Job]) -> List[wanting.Wish]:
+def _wishes(cluster: ClusterSettings, waits: List[Job]) -> List[wanting.Wish]:
     """As many slots of a host as it has: what an environment's rule would have otherwise, no list of jobs says."""
-    return [wanting.Wish(job.slots, tasks=job.tasks) for job in waits if wanting.counts(site, job.user, job.name)]
+    return [wanting.Wish(job.slots, tasks=job.tasks) for job in waits if wanting.counts(cluster, job.user, job.name)]

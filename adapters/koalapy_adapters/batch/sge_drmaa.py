@@ -2,7 +2,7 @@
 
 from typing import Mapping, Sequence
 
-# A pattern each. Sites install below $SGE_ROOT, Debian and Fedora where these say.
+# A pattern each. Clusters install below $SGE_ROOT, Debian and Fedora where these say.
 _PACKAGED = (
     "/usr/lib/gridengine-drmaa/lib/libdrmaa.so.1.0",
     "/usr/lib64/gridengine-drmaa/lib/libdrmaa.so.1.0",

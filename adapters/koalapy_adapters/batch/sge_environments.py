@@ -3,16 +3,16 @@
 import re
 from typing import Dict, List, NamedTuple, Optional, Sequence
 
-from koalapy_adapters.batch.protocol import Argv, Site
+from koalapy_adapters.batch.protocol import Argv, ClusterSettings
 from koalapy_adapters.batch.sge_refusals import UNREACHABLE
 from koalapy_adapters.batch.verdicts import Verdict, check, unreadable
-from koalapy_adapters.errors import Result, SiteError
+from koalapy_adapters.errors import ClusterError, Result
 
 _PATTERN = re.compile(r"[*?\[]")
 _MISSING = (
     Verdict(
         r"is not a parallel environment",
-        SiteError,
+        ClusterError,
         "no_such_parallel_environment",
         "Grid Engine has no parallel environment of this name.",
         "Correct `parallel_environment` in the grid file; `qconf -spl` lists them.",
@@ -42,22 +42,22 @@ class Environment(NamedTuple):
 ANY = Environment("", None, 1 << 30)
 
 
-def environment_argvs(site: Site) -> List[Argv]:
+def environment_argvs(cluster: ClusterSettings) -> List[Argv]:
     """None where no parallel environment is named, or several are, by a pattern: each job gets one that fits."""
-    name = site.parallel_environment
+    name = cluster.parallel_environment
     return [["qconf", "-sp", name]] if name and not _PATTERN.search(name) else []
 
 
-def environment(site: Site, results: List[Result]) -> Environment:
-    """Raises SiteError if there is none of this name, or if it cannot give what `processors_per_node` says."""
+def environment(cluster: ClusterSettings, results: List[Result]) -> Environment:
+    """Raises ClusterError if there is none of this name, or if it cannot give what `processors_per_node` says."""
     if not results:
         return ANY
     check(results[0], UNREACHABLE + _MISSING)
     fields = dict(re.findall(r"^(\w+) +(.*?) *$", results[0].stdout, re.MULTILINE))
     found = _read(fields, results[0])
-    wanted = site.processors_per_node
+    wanted = cluster.processors_per_node
     if wanted and found.per_host and wanted != found.per_host:
-        raise SiteError(
+        raise ClusterError(
             "processors_per_node",
             "The parallel environment %s gives %d slots of each host, and `processors_per_node` is %d."
             % (found.name, found.per_host, wanted),

@@ -3,22 +3,22 @@
 from typing import List
 
 from koalapy_adapters.batch import sge_jobs, wanting
-from koalapy_adapters.batch.protocol import Argv, Site
+from koalapy_adapters.batch.protocol import Argv, ClusterSettings
 from koalapy_adapters.batch.sge_refusals import UNREACHABLE
 from koalapy_adapters.batch.verdicts import check
 from koalapy_adapters.errors import Result
 
 
-def glance_argv(site: Site) -> Argv:
+def glance_argv(cluster: ClusterSettings) -> Argv:
     """Most of what any command here costs is its start: text would save little over XML. Of -g see sge_jobs.ALL."""
     return ["qstat", "-s", "p", "-g", "d", "-u", "*", "-xml"]
 
 
-def parse_glance(site: Site, result: Result) -> List[str]:
+def parse_glance(cluster: ClusterSettings, result: Result) -> List[str]:
     """Not the priorities, which may move all the time, but whether the scheduler has given one: see _waiting."""
     check(result, UNREACHABLE)
     return sorted(
         "%s %s %d %d %s" % (job.batch_id, job.state, job.slots, job.tasks, job.priority > 0)
         for job in sge_jobs.jobs(sge_jobs.listing(result))
-        if wanting.counts(site, job.user, job.name)
+        if wanting.counts(cluster, job.user, job.name)
     )

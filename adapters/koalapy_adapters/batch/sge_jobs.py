@@ -21,8 +21,8 @@ _LETTERS = frozenset("dEhrRsStTwqPNz")
 
 # What stops a job that has begun: its time goes on, and it holds its slots.
 _STOPPED: Mapping[str, str] = {
-    "s": "suspended by its owner or the site",
-    "S": "suspended with its queue, by another queue or the site",
+    "s": "suspended by its owner or the cluster",
+    "S": "suspended with its queue, by another queue or the cluster",
     "T": "suspended since its host is overloaded",
     "P": "preempted",
     "N": "not resumed yet",

@@ -9,7 +9,7 @@ import re
 from typing import Callable, Dict, Generator, List, NamedTuple, Optional, Set, Tuple
 
 from koalapy_adapters.batch import sge_drmaa, sge_quotas
-from koalapy_adapters.batch.protocol import Argv, BatchJob, Chosen, Site
+from koalapy_adapters.batch.protocol import Argv, BatchJob, Chosen, ClusterSettings
 from koalapy_adapters.batch.sge_refusals import UNREACHABLE
 from koalapy_adapters.batch.verdicts import check, failure
 from koalapy_adapters.errors import Result, TransientError
@@ -21,13 +21,13 @@ for name in $names; do qconf -sp "$name" || true; done
 """
 # qsub(1), -w v: it looks as -w e does, at the configuration alone, and submits nothing. The last option counts.
 _VERIFY = 'script=$1; shift; printf %s "$script" | qsub "$@" -w v'
-# What a site calls an environment that is meant for any job on one host. Others may have a purpose of their own.
+# What a cluster calls an environment that is meant for any job on one host. Others may have a purpose of their own.
 _USUAL = re.compile(r"smp|omp|thread|shm|shared|single|onenode|pe_slots", re.IGNORECASE)
 _NO_PROCEDURE = ("", "NONE", "/bin/true", "true", "/usr/bin/true")
 
 
 class Environment(NamedTuple):
-    """As sge_pe(5) has it. `procedures`: the site has something run before and after each of its jobs."""
+    """As sge_pe(5) has it. `procedures`: the cluster has something run before and after each of its jobs."""
 
     name: str
     slots: int
@@ -36,7 +36,9 @@ class Environment(NamedTuple):
     procedures: bool
 
 
-def choice(site: Site, job: BatchJob, script: Callable[[BatchJob], str]) -> Generator[Argv, Result, Optional[Chosen]]:
+def choice(
+    cluster: ClusterSettings, job: BatchJob, script: Callable[[BatchJob], str]
+) -> Generator[Argv, Result, Optional[Chosen]]:
     """Yields commands, is sent what each said, and returns the best, which may be the job's own; None if none will do.
 
     It must be offered wherever the job's own is, hold as many jobs, and take this one by Grid Engine's own word, which
@@ -44,12 +46,12 @@ def choice(site: Site, job: BatchJob, script: Callable[[BatchJob], str]) -> Gene
     """
     known = _environments((yield ["sh", "-c", _EVERY, "qconf"]))
     total = _total((yield _queue(["qstat", "-g", "c", "-xml"], job)))
-    roomy = _roomy(site, job, known, (yield sge_quotas.quotas_argv(site)))
+    roomy = _roomy(cluster, job, known, (yield sge_quotas.quotas_argv(cluster)))
     own = job.parallel_environment
-    present = _selected((yield _select(site, job, own))) if own else set()
+    present = _selected((yield _select(cluster, job, own))) if own else set()
     for each in _candidates(roomy, job, total):
         if each.name != own:
-            offered = _selected((yield _select(site, job, each.name)))
+            offered = _selected((yield _select(cluster, job, each.name)))
             if not offered or not present <= offered or not _takes((yield _verify(job, each.name, script))):
                 continue
         return Chosen(each.name, each.controls)
@@ -69,11 +71,11 @@ def _candidates(known: List[Environment], job: BatchJob, total: int) -> List[Env
     return sorted(fit, key=demerits)
 
 
-def _roomy(site: Site, job: BatchJob, known: List[Environment], quotas: Result) -> List[Environment]:
+def _roomy(cluster: ClusterSettings, job: BatchJob, known: List[Environment], quotas: Result) -> List[Environment]:
     """Those that quotas leave as much room as the job's own, at least."""
 
     def left(environment: Optional[str]) -> float:
-        there = site._replace(queue=job.queue, parallel_environment=environment)
+        there = cluster._replace(queue=job.queue, parallel_environment=environment)
         slots = sge_quotas.room(there, quotas).slots
         return float("inf") if slots is None else slots
 
@@ -82,7 +84,7 @@ def _roomy(site: Site, job: BatchJob, known: List[Environment], quotas: Result) 
 
 
 def _environments(result: Result) -> List[Environment]:
-    """None where the site has none."""
+    """None where the cluster has none."""
     if result.exit_status != 0 and "no parallel environment" in result.words:
         return []
     check(result, UNREACHABLE)
@@ -108,8 +110,8 @@ def _total(result: Result) -> int:
     return sum(map(int, re.findall(r"<total>(\d+)</total>", result.stdout)))
 
 
-def _select(site: Site, job: BatchJob, environment: str) -> Argv:
-    return _queue(["qselect", "-U", site.user, "-pe", environment], job)
+def _select(cluster: ClusterSettings, job: BatchJob, environment: str) -> Argv:
+    return _queue(["qselect", "-U", cluster.user, "-pe", environment], job)
 
 
 def _queue(argv: Argv, job: BatchJob) -> Argv:

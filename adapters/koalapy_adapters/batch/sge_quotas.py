@@ -1,7 +1,7 @@
 """Resource quota sets, as far as they limit this user's slots in the configured queue; sge_resource_quota(5).
 
 `qquota` tells what is used of a limit only while something is, and `qconf -srqs` what the limits are, but not what is
-used: so the first is asked where the second has a rule. A limit that only users of a list of the site have (@physics)
+used: so the first is asked where the second has a rule. A limit for the users of one of the cluster's lists (@physics)
 is taken off once qquota shows it to be this user's.
 """
 
@@ -11,10 +11,10 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
 from xml.etree import ElementTree
 
 from koalapy_adapters.batch import sge_jobs
-from koalapy_adapters.batch.protocol import Argv, Site
+from koalapy_adapters.batch.protocol import Argv, ClusterSettings
 from koalapy_adapters.batch.sge_refusals import UNREACHABLE
 from koalapy_adapters.batch.verdicts import Verdict, check
-from koalapy_adapters.errors import Result, SiteError
+from koalapy_adapters.errors import ClusterError, Result
 
 _ASK = 'qconf -srqs 2>/dev/null && exec qquota -u "$1" -l slots -xml || exit 0'
 _HOST = re.compile(r"[\w.-]+\Z")
@@ -36,11 +36,11 @@ class Room(NamedTuple):
     of_hosts: Dict[str, int]
 
 
-def quotas_argv(site: Site) -> Argv:
-    return ["sh", "-c", _ASK, "qquota", site.user]
+def quotas_argv(cluster: ClusterSettings) -> Argv:
+    return ["sh", "-c", _ASK, "qquota", cluster.user]
 
 
-def room(site: Site, result: Result) -> Room:
+def room(cluster: ClusterSettings, result: Result) -> Room:
     """`result`: of quotas_argv. No answer is no limit: some Grid Engines have no quotas."""
     text, _, xml = result.stdout.partition("<?xml")
     if result.exit_status is None or "commlib error" in result.stderr:
@@ -50,20 +50,20 @@ def room(site: Site, result: Result) -> Room:
     of_hosts: Dict[str, int] = {}
     shown = set()
     for name, filters, slots, taken in used:
-        if _applies(filters, site):
+        if _applies(filters, cluster):
             shown.add(name)
             host = filters.get("hosts") or "*"
             if host == "*":
                 left.append(slots - taken)
             elif _HOST.match(host):
                 of_hosts[host] = min(of_hosts.get(host, slots), slots - taken)
-    for rule in _first_of_each_set(site, text):
+    for rule in _first_of_each_set(cluster, text):
         if rule.name not in shown and "hosts" not in rule.filters:
             left.append(rule.slots)
     return Room(max(0, min(left)) if left else None, {host: max(0, slots) for host, slots in of_hosts.items()})
 
 
-_NOT_ANSWERED = (Verdict("", SiteError, "no_quotas", "qquota failed.", "See what `qquota` says on the head node."),)
+_NOT_ANSWERED = (Verdict("", ClusterError, "no_quotas", "qquota failed.", "See what `qquota` says on the head node."),)
 
 
 def _used(result: Result) -> Iterator[Tuple[str, Dict[str, str], int, int]]:
@@ -81,12 +81,12 @@ def _plain(element: ElementTree.Element) -> str:
     return str(element.tag).rpartition("}")[2]
 
 
-def _first_of_each_set(site: Site, text: str) -> Iterator[Rule]:
+def _first_of_each_set(cluster: ClusterSettings, text: str) -> Iterator[Rule]:
     """Of each set that is enabled, the rule that a request of this user meets first, if it limits slots."""
     for body in re.findall(r"^\{\n(.*?)^\}", text.replace("\\\n", " "), re.MULTILINE | re.DOTALL):
         if re.search(r"^ *enabled +TRUE", body, re.MULTILINE | re.IGNORECASE):
             for rule in _rules(body):
-                if _applies(rule.filters, site):
+                if _applies(rule.filters, cluster):
                     if rule.slots >= 0:
                         yield rule
                     break
@@ -101,13 +101,13 @@ def _rules(body: str) -> Iterator[Rule]:
         yield Rule(name, words, int(slots.group(1)) if slots else -1)
 
 
-def _applies(filters: Dict[str, str], site: Site) -> bool:
+def _applies(filters: Dict[str, str], cluster: ClusterSettings) -> bool:
     """Whether it is about a job of this user in the configured queue. Members of lists (@…) are not known."""
     own = {
-        "users": site.user,
-        "projects": site.account or "",
-        "pes": site.parallel_environment or "",
-        "queues": (site.queue or "*").partition("@")[0],
+        "users": cluster.user,
+        "projects": cluster.account or "",
+        "pes": cluster.parallel_environment or "",
+        "queues": (cluster.queue or "*").partition("@")[0],
     }
     return all(_among(own[name], filters[name]) for name in own if name in filters)
 

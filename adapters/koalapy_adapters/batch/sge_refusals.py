@@ -3,7 +3,7 @@
 from typing import Tuple
 
 from koalapy_adapters.batch.verdicts import Verdict
-from koalapy_adapters.errors import RequestError, SiteError, TransientError
+from koalapy_adapters.errors import ClusterError, RequestError, TransientError
 
 # Of every command: the qmaster does not answer, or does not let us in.
 UNREACHABLE: Tuple[Verdict, ...] = (
@@ -18,7 +18,7 @@ UNREACHABLE: Tuple[Verdict, ...] = (
     Verdict(
         r"SGE_ROOT|SGE_CELL|cell directory|could not get environment|unresolvable|can't (resolve|get) .*host"
         r"|neither submit nor admin host|is no(t a|t an|) (submit|admin)|could not set up connection|services",
-        SiteError,
+        ClusterError,
         "batch_system_misconfigured",
         "Grid Engine's commands cannot speak with its qmaster from this host.",
         "Check that the head node is a submit host and that the login shell sets SGE_ROOT (settings.sh).",
@@ -46,7 +46,7 @@ REFUSALS: Tuple[Verdict, ...] = (
         RequestError,
         "account_not_permitted",
         "Grid Engine does not know this project, or does not let this user submit to it.",
-        "Correct `account` in the job or grid file (a project of `qconf -sprjl`), or ask the site for access.",
+        "Correct `account` in the job or grid file (a project of `qconf -sprjl`), or ask for access.",
     ),
     Verdict(
         r"advance reservation",
@@ -75,11 +75,11 @@ REFUSALS: Tuple[Verdict, ...] = (
         TransientError,
         "submit_limit",
         "Grid Engine allows this user no more jobs at a time.",
-        "It is tried again when jobs have ended; the site sets the limit.",
+        "It is tried again when jobs have ended; the administrators set the limit.",
     ),
     Verdict(
         r"error opening|no such file",
-        SiteError,
+        ClusterError,
         "script_missing",
         "qsub cannot read the batch script that koalapy wrote.",
         "Check `shared` in the grid file, and that the directory can be read on the head node.",
@@ -94,9 +94,9 @@ REFUSALS: Tuple[Verdict, ...] = (
     *UNREACHABLE,
     Verdict(
         r"denied|rejected|jsv",
-        SiteError,
-        "site_refuses",
-        "The site's Grid Engine refuses the job.",
-        "Read its words; if they do not help, ask the site.",
+        ClusterError,
+        "cluster_refuses",
+        "The cluster's Grid Engine refuses the job.",
+        "Read its words; if they do not help, ask the administrators.",
     ),
 )

@@ -4,12 +4,12 @@ import re
 from typing import Dict, List, Optional, Sequence
 
 from koalapy_adapters.batch import slurm_api, slurm_capacity, slurm_glance, slurm_jobs, slurm_launch
-from koalapy_adapters.batch.protocol import Argv, BatchJob, Description, JobSpan, JobStatus, Site
+from koalapy_adapters.batch.protocol import Argv, BatchJob, ClusterSettings, Description, JobSpan, JobStatus
 from koalapy_adapters.batch.slurm_refusals import REFUSALS, UNREACHABLE
 from koalapy_adapters.batch.slurm_words import NICEST
 from koalapy_adapters.batch.text import exec_line, hosts_left_out, native_lines, one_line, rounded_up
 from koalapy_adapters.batch.verdicts import NOT_HELD, check, unreadable
-from koalapy_adapters.errors import RequestError, Result, SiteError
+from koalapy_adapters.errors import ClusterError, RequestError, Result
 
 NAME = "slurm"
 
@@ -28,7 +28,7 @@ launch = slurm_launch.launch
 
 _MIB = 1024 * 1024
 
-# Some sites do not install it, and then there is no history to be told: the same as of a job it does not know.
+# Some clusters do not install it, and then there is no history to be told: the same as of a job it does not know.
 _SACCT = ["sh", "-c", 'command -v sacct >/dev/null || exit 0; exec sacct "$@"', "sacct"]
 
 _EXCLUDES = re.compile(r"(?:-x\s*|--exclude(?:=|\s+))(\S+)\Z")
@@ -50,7 +50,7 @@ done
 """
 
 
-def describe_argv(site: Site) -> Argv:
+def describe_argv(cluster: ClusterSettings) -> Argv:
     return ["scontrol", "show", "config"]
 
 
@@ -84,12 +84,12 @@ def script(job: BatchJob) -> str:
 
 
 def submit_argv(job: BatchJob, path: str) -> Argv:
-    """Variables such as SBATCH_REQUEUE, which a site's own sbatch may set, beat directives, not these options."""
+    """Variables such as SBATCH_REQUEUE, which a cluster's own sbatch may set, beat directives, not these options."""
     return ["sbatch", "--parsable", "--job-name=" + job.tag, *_ALWAYS, path]
 
 
 def parse_submit(result: Result) -> str:
-    """`sbatch --parsable` prints ID, or ID;CLUSTER; a site's own sbatch may not pass the option on."""
+    """`sbatch --parsable` prints ID, or ID;CLUSTER; a cluster's own sbatch may not pass the option on."""
     check(result, REFUSALS)
     match = re.match(
         r"(?:Submitted batch job )?(\d+)(;\S+)?$",
@@ -112,8 +112,8 @@ def parse_status(result: Result) -> Dict[str, JobStatus]:
     return slurm_jobs.by_id(slurm_jobs.status(job, result) for job in slurm_jobs.jobs(result))
 
 
-def find_argv(site: Site, tag: str) -> Argv:
-    return ["squeue", "--local", "-h", "-a", "-t", "all", "-u", site.user, "-n", tag, "-O", slurm_jobs.SQUEUE_FORMAT]
+def find_argv(cluster: ClusterSettings, tag: str) -> Argv:
+    return ["squeue", "--local", "-h", "-a", "-t", "all", "-u", cluster.user, "-n", tag, "-O", slurm_jobs.SQUEUE_FORMAT]
 
 
 def parse_find(result: Result, tag: str) -> Optional[JobStatus]:
@@ -122,10 +122,10 @@ def parse_find(result: Result, tag: str) -> Optional[JobStatus]:
     return slurm_jobs.newest(slurm_jobs.status(job, result) for job in jobs)
 
 
-def history_argv(site: Site, tag: str, batch_id: str) -> Optional[Argv]:
+def history_argv(cluster: ClusterSettings, tag: str, batch_id: str) -> Optional[Argv]:
     """The accounting's database. What the controller still remembers of ended jobs, find and status have told."""
     fields = "--format=" + slurm_jobs.SACCT_FORMAT
-    return [*_SACCT, "-n", "-X", "-P", "--user=" + site.user, "--name=" + tag, "--starttime=now-30days", fields]
+    return [*_SACCT, "-n", "-X", "-P", "--user=" + cluster.user, "--name=" + tag, "--starttime=now-30days", fields]
 
 
 def parse_history(result: Result, tag: str) -> Optional[JobStatus]:
@@ -137,7 +137,7 @@ def parse_history(result: Result, tag: str) -> Optional[JobStatus]:
     return slurm_jobs.newest(job for job in slurm_jobs.accounted_jobs(result) if job.name == tag)
 
 
-def account_argvs(site: Site, batch_ids: Sequence[str], since_s: float) -> List[Argv]:
+def account_argvs(cluster: ClusterSettings, batch_ids: Sequence[str], since_s: float) -> List[Argv]:
     """The controller knows a job for MinJobAge after its end, the database for longer."""
     ids, seconds = ",".join(batch_ids), ["env", "SLURM_TIME_FORMAT=%s"]
     squeue = ["squeue", "--local", "-h", "-a", "-t", "all", "-j", ids, "-O", slurm_jobs.SPANS_FORMAT]
@@ -175,12 +175,12 @@ def parse_hold(result: Result) -> None:
 
 
 def _new_enough(version: str) -> None:
-    """Raises SiteError before 20.11, whose srun was the first to know --overlap."""
+    """Raises ClusterError before 20.11, whose srun was the first to know --overlap."""
     if [int(number) for number in re.findall(r"\d+", version)[:2]] < [20, 11]:
-        raise SiteError(
+        raise ClusterError(
             "batch_system_too_old",
             "This is Slurm %s; koalapy needs 20.11 or later." % version,
-            "Use another cluster, or ask the site when it brings its Slurm up to date.",
+            "Use another cluster, or ask the administrators when it brings its Slurm up to date.",
         )
 
 

@@ -5,13 +5,13 @@ from collections import Counter
 from typing import Dict, FrozenSet, List, NamedTuple, Optional, Set
 
 from koalapy_adapters.batch import hostlist, slurm_jobs, slurm_limits, wanting
-from koalapy_adapters.batch.protocol import HELD, QUEUED, RUNNING, SUSPENDED, Argv, Capacity, JobStatus, Site
+from koalapy_adapters.batch.protocol import HELD, QUEUED, RUNNING, SUSPENDED, Argv, Capacity, ClusterSettings, JobStatus
 from koalapy_adapters.batch.slurm_jobs import Job
 from koalapy_adapters.batch.slurm_refusals import UNREACHABLE
 from koalapy_adapters.batch.slurm_words import WAITS_FOR_RESOURCES
 from koalapy_adapters.batch.text import is_launcher, is_tag
 from koalapy_adapters.batch.verdicts import Verdict, check, unreadable
-from koalapy_adapters.errors import Result, SiteError
+from koalapy_adapters.errors import ClusterError, Result
 
 # A line for each node and partition, twenty times shorter than --json and a tenth of `scontrol show node`.
 SINFO_FORMAT = (
@@ -34,7 +34,7 @@ _CONFIG_S = 600.0  # seconds for which what `scontrol show config` says is good
 _NO_RESERVATION = (
     Verdict(
         r"not found|invalid reservation",
-        SiteError,
+        ClusterError,
         "no_such_reservation",
         "Slurm has no reservation of the name in the grid file.",
         "Correct `reservation` in the grid file, or take it out.",
@@ -62,16 +62,16 @@ class Node(NamedTuple):
     most: Optional[int]  # processors that the partition allows on one node
 
 
-def capacity_argvs(site: Site) -> List[Argv]:
+def capacity_argvs(cluster: ClusterSettings) -> List[Argv]:
     """--local: in a federation both may list the other members' nodes and jobs too (fed_display)."""
     argvs = [
         ["sinfo", "--local", "-h", "-a", "-N", "-O", SINFO_FORMAT],
         ["squeue", "--local", "-h", "-a", "-O", slurm_jobs.SHAPES_FORMAT],
-        slurm_limits.argv(site),
+        slurm_limits.argv(cluster),
         ["scontrol", "show", "config"],
     ]
-    if site.reservation:
-        argvs.append(["scontrol", "show", "reservation", "-o", site.reservation])
+    if cluster.reservation:
+        argvs.append(["scontrol", "show", "reservation", "-o", cluster.reservation])
     return argvs
 
 
@@ -86,21 +86,21 @@ def hidden(result: Result) -> bool:
     return match is None or bool({"all", "jobs"}.intersection(match.group(1).split(",")))
 
 
-def parse_capacity(site: Site, results: List[Result]) -> Capacity:
+def parse_capacity(cluster: ClusterSettings, results: List[Result]) -> Capacity:
     """Other limits than those of slurm_limits are not applied, such as those of a partition's quality of service."""
     for result in results[:2]:
         check(result, UNREACHABLE)
     nodes = _nodes(results[0])
-    limits = slurm_limits.limits(site, results[2])
-    ours = _queue(site, nodes)
+    limits = slurm_limits.limits(cluster, results[2])
+    ours = _queue(cluster, nodes)
     near = _neighbours(nodes, ours)
-    reserved = _reserved(results[4]) if site.reservation else None
+    reserved = _reserved(results[4]) if cluster.reservation else None
     jobs = list(slurm_jobs.jobs(results[1], shaped=True))
-    statuses = {job.batch_id: _status(job, limits.most, results[1]) for job in jobs if _is_ours(site, job)}
+    statuses = {job.batch_id: _status(job, limits.most, results[1]) for job in jobs if _is_ours(cluster, job)}
     held = [job for job in jobs if job.batch_id in statuses and _holds_processors(statuses[job.batch_id])]
     mine = sum(job.processors for job in held if near.intersection(job.partitions))
     each = {node.name: node for node in ours}
-    free = _free(site, ours, reserved)
+    free = _free(cluster, ours, reserved)
     total = sum(node.total for node in each.values())
     idle = min(sum(free.values()), total - _running(held, ours))  # what ended since squeue is told by the next one
     idle = max(0, idle if limits.room is None else min(limits.room, idle))
@@ -119,7 +119,7 @@ def parse_capacity(site: Site, results: List[Result]) -> Capacity:
         statuses=statuses,
         largest=limits.largest,
         unit="thread" if any(node.threads for node in ours) else "core",
-        wanted_local=wanting.wanted(_wishes(site, jobs, waits), room, [node.total for node in each.values()], idle),
+        wanted_local=wanting.wanted(_wishes(cluster, jobs, waits), room, [node.total for node in each.values()], idle),
         others_hidden=hidden(results[3]),
         whole_nodes=wanting.whole_nodes(whole, idle),
     )
@@ -160,13 +160,13 @@ def _counts_threads(processors: int, shape: str) -> bool:
     return processors > numbers[0] * numbers[1]
 
 
-def _queue(site: Site, nodes: List[Node]) -> List[Node]:
+def _queue(cluster: ClusterSettings, nodes: List[Node]) -> List[Node]:
     """The rows of the configured queue (`a,b` is either of them, as for sbatch), else of the default partition."""
-    names = set(site.queue.split(",")) if site.queue else set()
+    names = set(cluster.queue.split(",")) if cluster.queue else set()
     rows = [node for node in nodes if (node.partition in names if names else node.default)]
     if not rows:
-        missing = "partition named %s" % site.queue if site.queue else "default partition"
-        raise SiteError(
+        missing = "partition named %s" % cluster.queue if cluster.queue else "default partition"
+        raise ClusterError(
             "no_such_queue",
             "Slurm has no %s with nodes." % missing,
             "Correct `queue` in the grid file; `sinfo` on the head node lists the partitions.",
@@ -192,11 +192,11 @@ def _reserved(result: Result) -> Set[str]:
         raise unreadable(result, "printed nodes that cannot be read (%s)" % error) from error
 
 
-def _free(site: Site, rows: List[Node], reserved: Optional[Set[str]]) -> Dict[str, int]:
+def _free(cluster: ClusterSettings, rows: List[Node], reserved: Optional[Set[str]]) -> Dict[str, int]:
     """The free processors of each node, once, through whichever partition offers most of them."""
     free: Dict[str, int] = {}
     for node in rows:
-        free[node.name] = max(free.get(node.name, 0), _free_on(site, node, reserved))
+        free[node.name] = max(free.get(node.name, 0), _free_on(cluster, node, reserved))
     return free
 
 
@@ -214,19 +214,19 @@ def _starts(node: Node, harmless: FrozenSet[str]) -> bool:
     return node.up and not node.full and bool(_USABLE & node.flags) and not node.flags - _USABLE - harmless
 
 
-def _free_on(site: Site, node: Node, reserved: Optional[Set[str]]) -> int:
+def _free_on(cluster: ClusterSettings, node: Node, reserved: Optional[Set[str]]) -> int:
     harmless = _HARMLESS | _RESERVED if reserved is not None else _HARMLESS
     if reserved is not None and node.name not in reserved:
         return 0
     if not _starts(node, harmless):
         return 0
-    if (site.exclusive or node.exclusive) and node.allocated:
+    if (cluster.exclusive or node.exclusive) and node.allocated:
         return 0
     return node.idle if node.most is None else min(node.idle, node.most)
 
 
-def _is_ours(site: Site, job: Job) -> bool:
-    return job.user == site.user and is_tag(job.name)
+def _is_ours(cluster: ClusterSettings, job: Job) -> bool:
+    return job.user == cluster.user and is_tag(job.name)
 
 
 def _status(job: Job, most: Optional[int], result: Result) -> JobStatus:
@@ -254,7 +254,7 @@ def _wants_now(job: Job, near: Set[str]) -> bool:
     return job.reason in WAITS_FOR_RESOURCES and bool(near.intersection(job.partitions))
 
 
-def _wishes(site: Site, jobs: List[Job], waits: List[Job]) -> List[wanting.Wish]:
+def _wishes(cluster: ClusterSettings, jobs: List[Job], waits: List[Job]) -> List[wanting.Wish]:
     running = Counter(slurm_jobs.array_of(job) for job in jobs if job.state == "RUNNING")
     return [
         wanting.Wish(
@@ -265,5 +265,5 @@ def _wishes(site: Site, jobs: List[Job], waits: List[Job]) -> List[wanting.Wish]
             tasks=slurm_jobs.waiting_tasks(job, running[slurm_jobs.array_of(job)]),
         )
         for job in waits
-        if wanting.counts(site, job.user, job.name)
+        if wanting.counts(cluster, job.user, job.name)
     ]

@@ -5,7 +5,7 @@ from typing import Iterable, Iterator, List, Match, NamedTuple, Optional, Union
 from urllib.parse import unquote
 
 from koalapy_adapters.batch import slurm_jobs, wanting
-from koalapy_adapters.batch.protocol import Argv, Site
+from koalapy_adapters.batch.protocol import Argv, ClusterSettings
 from koalapy_adapters.batch.slurm_jobs import Job
 from koalapy_adapters.batch.slurm_refusals import UNREACHABLE
 from koalapy_adapters.batch.slurm_words import WAITS_FOR_RESOURCES
@@ -26,33 +26,33 @@ class Waiting(NamedTuple):
     name: str
 
 
-def glance_argv(site: Site) -> Argv:
+def glance_argv(cluster: ClusterSettings) -> Argv:
     """In whatever partition: which of them share nodes with ours only sinfo says."""
     return ["squeue", "--local", "-h", "-a", "-t", "PENDING", "-O", slurm_jobs.SHAPES_FORMAT]
 
 
-def parse_glance(site: Site, result: Result) -> List[str]:
+def parse_glance(cluster: ClusterSettings, result: Result) -> List[str]:
     """Not which of the reasons for which processors are wanted now: Slurm goes from one to the next by itself."""
     check(result, UNREACHABLE)
-    return _seen(site, slurm_jobs.jobs(result, shaped=True))
+    return _seen(cluster, slurm_jobs.jobs(result, shaped=True))
 
 
-def seen_by_api(site: Site, jobs: List[str], uid: int) -> Optional[List[str]]:
+def seen_by_api(cluster: ClusterSettings, jobs: List[str], uid: int) -> Optional[List[str]]:
     """The same, from what slurm_submit.pl says to this user; None if that cannot be read."""
     matches = [_WAITING.match(job) for job in jobs]
-    return None if None in matches else _seen(site, _waiting(site, filter(None, matches), uid))
+    return None if None in matches else _seen(cluster, _waiting(cluster, filter(None, matches), uid))
 
 
-def _seen(site: Site, jobs: Iterable[Union[Job, Waiting]]) -> List[str]:
+def _seen(cluster: ClusterSettings, jobs: Iterable[Union[Job, Waiting]]) -> List[str]:
     return sorted(
         "%s %s %d" % (job.batch_id, job.array, job.processors)
         for job in jobs
-        if job.reason in WAITS_FOR_RESOURCES and wanting.counts(site, job.user, job.name)
+        if job.reason in WAITS_FOR_RESOURCES and wanting.counts(cluster, job.user, job.name)
     )
 
 
-def _waiting(site: Site, matches: Iterable[Match[str]], uid: int) -> Iterator[Waiting]:
+def _waiting(cluster: ClusterSettings, matches: Iterable[Match[str]], uid: int) -> Iterator[Waiting]:
     """Whose a job is, is only asked as far as it is ours or not."""
     for match in matches:
         number, array, processors, reason, user, name = map(unquote, match.groups())
-        yield Waiting(number, array, int(processors), reason, site.user if user == str(uid) else user, name)
+        yield Waiting(number, array, int(processors), reason, cluster.user if user == str(uid) else user, name)

@@ -6,7 +6,7 @@ That asks no database and costs as much as a squeue. Where there are no accounts
 import re
 from typing import Dict, List, NamedTuple, Optional
 
-from koalapy_adapters.batch.protocol import Argv, Site
+from koalapy_adapters.batch.protocol import Argv, ClusterSettings
 from koalapy_adapters.errors import Result
 
 _RECORD = re.compile(r"^(?=ClusterName=|QOS=)", re.MULTILINE)
@@ -19,9 +19,9 @@ _JOBS = re.compile(r"(?:^|\s)(?:GrpJobs|MaxJobs|MaxJobsPU)=" + _PAIR, re.MULTILI
 
 
 class Limits(NamedTuple):
-    """`room`: processors that the user may take on now through the site's account; `largest`: those that one job of it
-    can ever have; `most`: those that a job can ever have through any of the user's accounts that limit what is in use.
-    None: no such limit.
+    """`room`: processors that the user may take on now through the cluster's account; `largest`: those that one job of
+    it can ever have; `most`: those that a job can ever have through any of the user's accounts that limit what is in
+    use. None: no such limit.
     """
 
     room: Optional[int] = None
@@ -34,22 +34,22 @@ class _Account(NamedTuple):
     text: str
 
 
-def argv(site: Site) -> Argv:
+def argv(cluster: ClusterSettings) -> Argv:
     """The user's associations and those above them; the quality of service only where it is named."""
-    show = ["scontrol", "show", "assoc_mgr", "users=" + site.user]
-    return [*show, "flags=assoc,qos", "qos=" + site.qos] if site.qos else [*show, "flags=assoc"]
+    show = ["scontrol", "show", "assoc_mgr", "users=" + cluster.user]
+    return [*show, "flags=assoc,qos", "qos=" + cluster.qos] if cluster.qos else [*show, "flags=assoc"]
 
 
-def limits(site: Site, result: Result) -> Limits:
-    """Of a site that does not tell, or in a manner that is not known, no limits: they only spare us waiting."""
+def limits(cluster: ClusterSettings, result: Result) -> Limits:
+    """Of a cluster that does not tell, or in a manner that is not known, no limits: they only spare us waiting."""
     if result.exit_status != 0:
         return Limits()
     records = _RECORD.split(result.stdout)[1:]
     accounts = {_field(text, "Account"): _account(text) for text in records if _is_account(text)}
-    leaves = [text for text in records if _is_users(site, text)]
-    own = [text for text in leaves if _is_sites(site, text)]
+    leaves = [text for text in records if _is_users(cluster, text)]
+    own = [text for text in leaves if _is_clusters(cluster, text)]
     applied = [each for text in own for each in _chain(accounts, text)]
-    applied += [text for text in records if text.startswith("QOS=%s(" % site.qos)]
+    applied += [text for text in records if text.startswith("QOS=%s(" % cluster.qos)]
     chains = [_chain(accounts, text) for text in leaves]
     return Limits(_room(applied), _largest(applied), _most(chains))
 
@@ -62,16 +62,16 @@ def _is_account(text: str) -> bool:
     return text.startswith("ClusterName=") and not _field(text, "UserName")
 
 
-def _is_users(site: Site, text: str) -> bool:
+def _is_users(cluster: ClusterSettings, text: str) -> bool:
     """An association of the user's, in all partitions or in the queue."""
     partition = _field(text, "Partition")
-    named = _field(text, "UserName").partition("(")[0] == site.user
-    return named and (not partition or partition in (site.queue or "").split(","))
+    named = _field(text, "UserName").partition("(")[0] == cluster.user
+    return named and (not partition or partition in (cluster.queue or "").split(","))
 
 
-def _is_sites(site: Site, text: str) -> bool:
+def _is_clusters(cluster: ClusterSettings, text: str) -> bool:
     """Whether it is that of the account named in the grid file, else of the user's default account."""
-    return _field(text, "Account") == site.account if site.account else _field(text, "DefAssoc") == "Yes"
+    return _field(text, "Account") == cluster.account if cluster.account else _field(text, "DefAssoc") == "Yes"
 
 
 def _chain(accounts: Dict[str, _Account], leaf: str) -> List[str]:

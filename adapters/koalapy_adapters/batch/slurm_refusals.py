@@ -3,7 +3,7 @@
 from typing import Tuple
 
 from koalapy_adapters.batch.verdicts import Verdict
-from koalapy_adapters.errors import RequestError, SiteError, TransientError
+from koalapy_adapters.errors import ClusterError, RequestError, TransientError
 
 # Of every command: the controller does not answer, or does not let us in. slurm_errno.h has the words.
 UNREACHABLE: Tuple[Verdict, ...] = (
@@ -12,7 +12,7 @@ UNREACHABLE: Tuple[Verdict, ...] = (
         TransientError,
         "accounting_unreachable",
         "Slurm's accounting does not answer.",
-        "It is asked again; jobs run on without it. If this goes on, tell the site that slurmdbd is down.",
+        "It is asked again; jobs run on without it. If this goes on, tell the administrators that slurmdbd is down.",
     ),
     Verdict(
         r"unable to contact slurm controller|socket timed out|connection refused|slurm controller not responding"
@@ -26,10 +26,10 @@ UNREACHABLE: Tuple[Verdict, ...] = (
     ),
     Verdict(
         r"protocol authentication error|munge|incompatible (protocol )?version|invalid authentication",
-        SiteError,
+        ClusterError,
         "batch_system_misconfigured",
         "Slurm's commands cannot speak with its controller.",
-        "Ask the site: munge or the Slurm version of the head node may be wrong.",
+        "Ask the administrators: munge or the Slurm version of the head node may be wrong.",
     ),
 )
 
@@ -48,7 +48,7 @@ REFUSALS: Tuple[Verdict, ...] = (
         RequestError,
         "account_not_permitted",
         "Slurm does not let this account, or this user, into the partition.",
-        "Correct `account` or `queue` in the job or grid file, or ask the site for access.",
+        "Correct `account` or `queue` in the job or grid file, or ask the administrators for access.",
     ),
     Verdict(
         r"invalid qos|qos not permitted",
@@ -62,13 +62,13 @@ REFUSALS: Tuple[Verdict, ...] = (
         TransientError,
         "submit_limit",
         "Slurm allows this user or account no more jobs in its queues at a time.",
-        "It is tried again when jobs have ended; the site sets the limit.",
+        "It is tried again when jobs have ended; the administrators set the limit.",
     ),
     Verdict(
         r"violates accounting/qos policy",
         RequestError,
         "accounting_limit",
-        "The job exceeds a limit that the site has set for this account or quality of service.",
+        "The job exceeds a limit that the cluster has set for this account or quality of service.",
         "Ask for fewer processors or less walltime, or choose another `account` or `qos`.",
     ),
     Verdict(
@@ -126,14 +126,14 @@ REFUSALS: Tuple[Verdict, ...] = (
     Verdict(
         r"partition not available|partition configuration not available|node.*(down|drained)|job.*access.*denied"
         r"|access/permission denied|invalid user id|unspecified error",
-        SiteError,
-        "site_refuses",
-        "The site's Slurm refuses the job.",
-        "Read its words; if they do not help, ask the site.",
+        ClusterError,
+        "cluster_refuses",
+        "The cluster's Slurm refuses the job.",
+        "Read its words; if they do not help, ask the administrators.",
     ),
     Verdict(
         r"unable to open file|no such file|does not look like a batch script|batch script is empty",
-        SiteError,
+        ClusterError,
         "script_missing",
         "sbatch cannot read the batch script that koalapy wrote.",
         "Check that `shared` in the grid file is a directory that the head node and the nodes have in common.",

@@ -9,14 +9,14 @@ from koalapy_adapters.batch import pbs_jobs, pbs_launch, torque_capacity, torque
 from koalapy_adapters.batch.pbs import ALWAYS, LOWEST_PRIORITY, clock, everywhere, submitted_id, whole_script
 from koalapy_adapters.batch.pbs_records import asked
 from koalapy_adapters.batch.pbs_words import TORQUE
-from koalapy_adapters.batch.protocol import Argv, BatchJob, Description, JobStatus, Site
+from koalapy_adapters.batch.protocol import Argv, BatchJob, ClusterSettings, Description, JobStatus
 from koalapy_adapters.batch.sge import VERSION
 from koalapy_adapters.batch.slurm_words import NICEST
 from koalapy_adapters.batch.text import native_lines, one_line, rounded_up
 from koalapy_adapters.batch.torque_capacity import LISTED, check_answer
 from koalapy_adapters.batch.torque_refusals import REFUSALS
 from koalapy_adapters.batch.verdicts import NOT_HELD, check, failure, unreadable
-from koalapy_adapters.errors import RequestError, Result, SiteError
+from koalapy_adapters.errors import ClusterError, RequestError, Result
 
 NAME = "torque"
 
@@ -52,7 +52,7 @@ _GONE = re.compile(r"unknown job id|invalid for state|already in exit state|job 
 _GONE_STATUS = 153
 
 
-def describe_argv(site: Site) -> Argv:
+def describe_argv(cluster: ClusterSettings) -> Argv:
     """Slurm's qstat knows neither --version nor -B, so the version is that of the help, where there is one."""
     return ["sh", "-c", "qstat --version 2>&1 || qstat --help", "qstat"]
 
@@ -61,13 +61,13 @@ def parse_describe(result: Result) -> Description:
     result = asked(result, "qstat")
     said = result.stdout + result.stderr
     if VERSION.match(said):
-        raise SiteError("batch_system_other", "This is Grid Engine.", "Write `batch: sge` in the grid file.", result)
+        raise ClusterError("batch_system_other", "This is Grid Engine.", "Write `batch: sge` in the grid file.", result)
     check(result, REFUSALS)
     match = re.search(r"^[Vv]ersion: (\S+)", said, re.MULTILINE)
     if match:
         return Description(match.group(1))
     if re.search(r"^pbs_version = ", said, re.MULTILINE):
-        raise SiteError(
+        raise ClusterError(
             "batch_system_other", "This is OpenPBS or PBS Professional.", "Write `batch: pbs` in the grid file.", result
         )
     if "--man" in said:
@@ -76,8 +76,9 @@ def parse_describe(result: Result) -> Description:
 
 
 def script(job: BatchJob) -> str:
-    """`constraint` is a property of the nodes, `gpus` are those on each node. Raises RequestError or SiteError for what
-    Torque has no words for.
+    """The batch script. `constraint` is a property of the nodes, `gpus` are those on each node.
+
+    Raises RequestError or ClusterError for a request that Torque cannot express.
     """
     everywhere(job, "Torque")
     directives = ["-S /bin/sh", "-m n", *_shape(job), *_wishes(job), *native_lines(job.native)]
@@ -87,7 +88,7 @@ def script(job: BatchJob) -> str:
 def submit_argv(job: BatchJob, path: str) -> Argv:
     """Slurm's qsub hands its arguments to a shell, so that the path must be a plain one."""
     if not _PLAIN_PATH.match(path):
-        raise SiteError(
+        raise ClusterError(
             "bad_directory",
             "Torque's qsub cannot be trusted with %s, for it has a blank or a sign of the shell." % path,
             "Choose another `shared` directory of the cluster in the grid file.",
@@ -115,7 +116,7 @@ def parse_status(result: Result) -> Dict[str, JobStatus]:
     return pbs_jobs.by_id(pbs_jobs.jobs(check_answer(result), TORQUE))
 
 
-def find_argv(site: Site, tag: str) -> Argv:
+def find_argv(cluster: ClusterSettings, tag: str) -> Argv:
     return list(LISTED)
 
 
@@ -123,7 +124,7 @@ def parse_find(result: Result, tag: str) -> Optional[JobStatus]:
     return pbs_jobs.named(pbs_jobs.everybodys(check_answer(result), TORQUE), tag)
 
 
-def history_argv(site: Site, tag: str, batch_id: str) -> Optional[Argv]:
+def history_argv(cluster: ClusterSettings, tag: str, batch_id: str) -> Optional[Argv]:
     """None: the accounting is a file that only root may read (tracejob)."""
     return None
 
@@ -164,7 +165,7 @@ def _shape(job: BatchJob) -> List[str]:
     a sum of different parts in a way of its own. 10 processors, 4 a node, are 3 nodes of 4.
     """
     if job.processors > 1 and not job.processors_per_node:
-        raise SiteError(
+        raise ClusterError(
             "no_processors_per_node",
             "Torque gives several processors only as so many on each of so many nodes.",
             "Say `processors_per_node` of the cluster in the grid file.",
@@ -184,7 +185,7 @@ def _wishes(job: BatchJob) -> List[str]:
             raise RequestError(
                 "unsupported",
                 "Torque has no option for `%s`: its scheduler decides on it." % what,
-                "Say what the site's scheduler takes instead in `native`, such as `-W x=QOS:high`.",
+                "Say what the cluster's scheduler takes instead in `native`, such as `-W x=QOS:high`.",
             )
     wishes = [
         "%s %s" % (option, one_line(what, value))

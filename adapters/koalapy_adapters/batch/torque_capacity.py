@@ -10,9 +10,9 @@ from koalapy_adapters.batch.pbs_jobs import Job
 from koalapy_adapters.batch.pbs_limits import Use, room
 from koalapy_adapters.batch.pbs_records import Record, asked, number, records, word
 from koalapy_adapters.batch.pbs_words import TORQUE
-from koalapy_adapters.batch.protocol import HELD, QUEUED, Argv, Capacity, Site
+from koalapy_adapters.batch.protocol import HELD, QUEUED, Argv, Capacity, ClusterSettings
 from koalapy_adapters.batch.verdicts import check
-from koalapy_adapters.errors import Result, SiteError
+from koalapy_adapters.errors import ClusterError, Result
 
 # XML cannot be broken by what a user wrote into a variable; Slurm's qstat has no -x, and prints text.
 _LIST = 'answer=$(qstat -x "$@" 2>/dev/null) && [ -n "$answer" ] && printf "%s\\n" "$answer" || exec qstat -f "$@"'
@@ -35,24 +35,24 @@ class Node(NamedTuple):
     free: int
 
 
-def capacity_argvs(site: Site) -> List[Argv]:
+def capacity_argvs(cluster: ClusterSettings) -> List[Argv]:
     return [["pbsnodes", "-a"], list(LISTED), ["qstat", "-Q", "-f"], ["qstat", "-B", "-f"]]
 
 
-def parse_capacity(site: Site, results: List[Result]) -> Capacity:
+def parse_capacity(cluster: ClusterSettings, results: List[Result]) -> Capacity:
     """Torque does not say which nodes serve which queue, nor what its scheduler has reserved: all nodes count, and the
     queue's own limits.
     """
     check(results[0], torque_refusals.REFUSALS)
     check(results[2], torque_refusals.REFUSALS)
     every = list(pbs_jobs.everybodys(check_answer(results[1]), TORQUE))
-    queue = _queue(site, records(results[2], "Queue"))
-    nodes = [_node(site, record, every, results[0]) for record in _meeting(site, results[0])]
-    found = tagged(site, every)
+    queue = _queue(cluster, records(results[2], "Queue"))
+    nodes = [_node(cluster, record, every, results[0]) for record in _meeting(cluster, results[0])]
+    found = tagged(cluster, every)
     held = [job for job in every if job.status.batch_id in found and holds_processors(job.status)]
     mine = sum(job.processors for job in held)
     room = [node.free for node in nodes]
-    free = fewer(room, _most(site, queue, every, results[2]))
+    free = fewer(room, _most(cluster, queue, every, results[2]))
     return Capacity(
         total=sum(node.total for node in nodes),
         idle=sum(free),
@@ -63,7 +63,7 @@ def parse_capacity(site: Site, results: List[Result]) -> Capacity:
         pending=[status.name for status in found.values() if status.state in (QUEUED, HELD)],
         free_nodes=[list(count) for count in sorted(Counter(free).items(), reverse=True) if count[0]],
         statuses=found,
-        wanted_local=wanting.wanted(wishes(site, every), room, [node.total for node in nodes], sum(free)),
+        wanted_local=wanting.wanted(wishes(cluster, every), room, [node.total for node in nodes], sum(free)),
         others_hidden=_hidden(results[0], every) or _hides(results[3]),
         whole_nodes=wanting.whole_nodes([node.free for node in nodes if not node.assigned], sum(free)),
     )
@@ -105,43 +105,43 @@ def check_answer(result: Result) -> Result:
     return result
 
 
-def _queue(site: Site, queues: List[Record]) -> Optional[Record]:
+def _queue(cluster: ClusterSettings, queues: List[Record]) -> Optional[Record]:
     """None: the default queue, of which only the server's administrator is told."""
-    if not site.queue:
+    if not cluster.queue:
         return None
-    name = site.queue.partition("@")[0]
+    name = cluster.queue.partition("@")[0]
     for queue in queues:
         if queue.name == name:
             return queue
-    raise SiteError(
+    raise ClusterError(
         "no_such_queue",
-        "Torque has no queue named %s." % site.queue,
+        "Torque has no queue named %s." % cluster.queue,
         "Correct `queue` in the grid file; `qstat -Q` on the head node lists the queues.",
     )
 
 
-def _meeting(site: Site, result: Result) -> List[Record]:
+def _meeting(cluster: ClusterSettings, result: Result) -> List[Record]:
     """The nodes that have the properties of `constraint`, such as `haswell:ib`."""
-    wanted = {part for part in (site.constraint or "").split(":") if part}
+    wanted = {part for part in (cluster.constraint or "").split(":") if part}
     return [each for each in pbs_records.nodes(result) if wanted <= set(re.split(r"[, ]+", word(each, "properties")))]
 
 
-def _most(site: Site, queue: Optional[Record], every: List[Job], result: Result) -> Optional[int]:
+def _most(cluster: ClusterSettings, queue: Optional[Record], every: List[Job], result: Result) -> Optional[int]:
     if queue is None:
         return None
     if word(queue, "enabled").lower() in ("false", "no") or word(queue, "started").lower() in ("false", "no"):
         return 0
     running = [job for job in every if holds_processors(job.status) and job.queue == queue.name]
-    mine = [job.processors for job in running if job.user == site.user]
+    mine = [job.processors for job in running if job.user == cluster.user]
     use = Use(len(mine), sum(mine), len(running), sum(job.processors for job in running))
-    return room(queue, site.user, use, result)
+    return room(queue, cluster.user, use, result)
 
 
-def _node(site: Site, record: Record, every: List[Job], result: Result) -> Node:
+def _node(cluster: ClusterSettings, record: Record, every: List[Job], result: Result) -> Node:
     total = number(record, "np", result)
     assigned = min(total, _assigned(record, total, every))
     words = set(word(record, "state").replace(" ", "").split(","))
-    usable = words <= _USABLE and not (site.exclusive and assigned)
+    usable = words <= _USABLE and not (cluster.exclusive and assigned)
     if "mixed" in words and not assigned:
         usable = False  # Slurm says that it is in use, and no job is listed there: the list is older, or was cut off
     return Node(total, assigned, total - assigned if usable else 0)

@@ -3,7 +3,7 @@
 import re
 from typing import NamedTuple, Sequence, Type
 
-from koalapy_adapters.errors import BatchError, RequestError, Result, SiteError, TransientError, UnreadableError
+from koalapy_adapters.errors import BatchError, ClusterError, RequestError, Result, TransientError, UnreadableError
 
 _NOT_FOUND = 127  # env(1) and shells, for a command that is not there
 
@@ -41,7 +41,7 @@ def failure(result: Result, verdicts: Sequence[Verdict]) -> BatchError:
         return TransientError(
             "no_answer",
             "%s did not answer in time." % command,
-            "It is tried again; if this goes on, ask the site whether its batch system is overloaded.",
+            "It is tried again; if this goes on, ask the administrators whether its batch system is overloaded.",
             result,
         )
     said = result.stderr + "\n" + result.stdout
@@ -49,7 +49,7 @@ def failure(result: Result, verdicts: Sequence[Verdict]) -> BatchError:
         if re.search(verdict.words, said, re.IGNORECASE):
             return verdict.error(verdict.code, verdict.message, verdict.advice, result)
     if result.exit_status == _NOT_FOUND:
-        return SiteError(
+        return ClusterError(
             "command_missing",
             "%s was not found on the head node." % command,
             "Check `batch` in the grid file, and that the login shell puts the batch system's commands on the PATH.",

@@ -9,7 +9,7 @@ and no Launcher of anybody's sweep counts, or two that scavenge would chase each
 from collections import Counter
 from typing import Dict, Iterable, List, NamedTuple
 
-from koalapy_adapters.batch.protocol import Site
+from koalapy_adapters.batch.protocol import ClusterSettings
 from koalapy_adapters.batch.text import is_launcher, is_tag
 from koalapy_adapters.batch.text import rounded_up as up
 
@@ -24,12 +24,12 @@ class Wish(NamedTuple):
     tasks: int = 1  # of an array: so many of these, each on its own
 
 
-def counts(site: Site, user: str, name: str) -> bool:
+def counts(cluster: ClusterSettings, user: str, name: str) -> bool:
     """Whether a job of this user and name that waits must not be scavenged over, as far as a cluster can tell."""
     if is_launcher(name):
         return False
-    own = user == site.user and is_tag(name)
-    return not own or (bool(site.instance) and not name.startswith("k" + site.instance))
+    own = user == cluster.user and is_tag(name)
+    return not own or (bool(cluster.instance) and not name.startswith("k" + cluster.instance))
 
 
 def wanted(wishes: Iterable[Wish], free: Iterable[int], sizes: Iterable[int], idle: int) -> int:

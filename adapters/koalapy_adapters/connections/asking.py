@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from koalapy_adapters.errors import SiteError
+from koalapy_adapters.errors import ClusterError
 
 LOGIN = "Answer it with `koala login`; the connection is then kept open for as long as it lasts."
 
@@ -42,4 +42,4 @@ class Nobody:
         return False
 
     def ask(self, question: Question) -> Sequence[str]:
-        raise SiteError("asks", "A question was asked where nobody can answer it.", LOGIN)
+        raise ClusterError("asks", "A question was asked where nobody can answer it.", LOGIN)

@@ -15,7 +15,7 @@ from koalapy_adapters.connections import landing
 from koalapy_adapters.connections.pack import Packed
 from koalapy_adapters.connections.protocol import Channel, Connection, Lines
 from koalapy_adapters.connections.shell import quote_path, through_login_shell, with_setup
-from koalapy_adapters.errors import BatchError, SiteError, TransientError
+from koalapy_adapters.errors import BatchError, ClusterError, TransientError
 
 MAX_BANNER = 65_536
 DEFAULT_DIRECTORY = "~/.koala"
@@ -44,7 +44,7 @@ class Target(NamedTuple):
 def start(connection: Connection, packed: Packed, target: Target, stderr: Lines) -> Channel:
     """A channel to the started file: what it reads and writes is its own from the first byte on.
 
-    Blocks. Raises TransientError or SiteError, and then the channel is closed and nothing runs.
+    Blocks. Raises TransientError or ClusterError, and then the channel is closed and nothing runs.
     """
     said: deque[str] = deque(maxlen=20)
     python = target.python or connection.python
@@ -119,7 +119,7 @@ class _Talk:
         version = tuple(int(part) for part in ready["version"].split("."))
         if version[:2] < landing.OLDEST:
             message = f"{self._python} on {self._where} is Python {ready['version']}, which is too old."
-            raise SiteError("python_too_old", message, _PYTHON_ADVICE)
+            raise ClusterError("python_too_old", message, _PYTHON_ADVICE)
 
     def _write(self, data: bytes) -> None:
         try:
@@ -132,7 +132,7 @@ class _Talk:
         while b"\n" not in self._read.partition(_MARKER)[2]:
             if _MARKER not in self._read and len(self._read) > banner + len(_MARKER):
                 message = f"The login on {self._where} prints too much before anything can be started."
-                raise SiteError("noisy_login", message, "Quieten the start-up files of the login shell there.")
+                raise ClusterError("noisy_login", message, "Quieten the start-up files of the login shell there.")
             self._read += self._more(1 if _MARKER in self._read else _SIP)
         line, self._read = self._read.partition(_MARKER)[2].split(b"\n", 1)
         answer: dict[str, Any] = json.loads(line)
@@ -148,14 +148,14 @@ class _Talk:
     def _failed(self, answer: dict[str, Any]) -> BatchError:
         if answer["answer"] == "refused":
             advice = answer["advice"] + " The grid file names the directory with `shared:`."
-            return SiteError("shared_open_to_others", f"On {self._where} {answer['message']}", advice)
+            return ClusterError("shared_open_to_others", f"On {self._where} {answer['message']}", advice)
         path, number = answer.get("path") or "the shared directory", answer.get("errno")
         if number in _FULL:
             message = f"{self._where} has no room left for {path}."
-            return SiteError("directory_full", message, "Make room there, or name another directory with `shared:`.")
+            return ClusterError("directory_full", message, "Make room there, or name another directory with `shared:`.")
         if number is not None:
             message = f"{path} cannot be written on {self._where}: {answer['words']}."
-            return SiteError("directory_not_writable", message, "Name a directory with `shared:` in the grid file.")
+            return ClusterError("directory_not_writable", message, "Name a directory with `shared:` in the grid file.")
         return TransientError("garbled", f"The push to {self._where} failed: {answer['words']}.", "It is tried again.")
 
     def _ended(self) -> BatchError:
@@ -163,7 +163,7 @@ class _Talk:
         words = self._said[-1] if self._said else ""
         if status in _NOT_FOUND and not self._read.count(_MARKER):
             message = f"{self._where} has no {self._python}, or it does not start: {words}"
-            return SiteError("no_python", message.rstrip(": ") + ".", _PYTHON_ADVICE)
+            return ClusterError("no_python", message.rstrip(": ") + ".", _PYTHON_ADVICE)
         end = f"ended with {status}" if status is not None else "did not start in time, or was cut"
         said = self._last_words()
         message = f"The login on {self._where} {end}" + (f": {said}." if said else ".")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from koalapy_adapters.connections.pipe import PipeChannel
 from koalapy_adapters.connections.protocol import Channel, Lines
-from koalapy_adapters.errors import SiteError
+from koalapy_adapters.errors import ClusterError
 
 
 class CommandConnection:
@@ -25,4 +25,4 @@ class CommandConnection:
             return PipeChannel([*self._argv, shell_command], stderr)
         except OSError as error:
             message = f"{self._argv[0]} cannot be started: {error.strerror}."
-            raise SiteError("no_command", message, "Correct `connect:` in the grid file.") from error
+            raise ClusterError("no_command", message, "Correct `connect:` in the grid file.") from error

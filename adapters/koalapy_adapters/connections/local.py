@@ -6,7 +6,7 @@ import sys
 
 from koalapy_adapters.connections.pipe import PipeChannel
 from koalapy_adapters.connections.protocol import Channel, Lines
-from koalapy_adapters.errors import SiteError
+from koalapy_adapters.errors import ClusterError
 
 
 class LocalConnection:
@@ -21,4 +21,4 @@ class LocalConnection:
             return PipeChannel([shell, "-c", shell_command], stderr, {**os.environ, "SHELL": shell})
         except OSError as error:
             message = f"The login shell {shell} cannot be started: {error.strerror}."
-            raise SiteError("no_shell", message, "Name another in $SHELL.") from error
+            raise ClusterError("no_shell", message, "Name another in $SHELL.") from error

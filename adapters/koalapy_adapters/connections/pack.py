@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from koalapy_adapters.errors import SiteError
+from koalapy_adapters.errors import ClusterError
 
 GROUP = "koalapy.batch_systems"
 _OURS = "koalapy_adapters"
@@ -32,7 +32,7 @@ class Packed(NamedTuple):
 
 @functools.cache
 def packed() -> Packed:
-    """The file that this installation pushes. Raises SiteError for an installed batch system that cannot travel."""
+    """The file that this installation pushes. Raises ClusterError for an installed batch system that cannot travel."""
     return pack({"__main__.py": _MAIN, **_adapters(), **_drmaa(), **_foreign_batch_systems()})
 
 
@@ -56,7 +56,9 @@ def _drmaa() -> dict[str, bytes]:
     """The pure-Python binding, found without importing it: its import loads a C library at once."""
     found = importlib.util.find_spec("drmaa")
     if found is None or not found.submodule_search_locations:
-        raise SiteError("incomplete", "The package drmaa is not installed.", "Install koalapy with its dependencies.")
+        raise ClusterError(
+            "incomplete", "The package drmaa is not installed.", "Install koalapy with its dependencies."
+        )
     return dict(_sources(Path(found.submodule_search_locations[0]), "drmaa"))
 
 
@@ -91,6 +93,6 @@ def _module_source(entry: importlib.metadata.EntryPoint) -> bytes:
     return Path(found.origin).read_bytes()
 
 
-def _cannot_travel(entry: importlib.metadata.EntryPoint, why: str) -> SiteError:
+def _cannot_travel(entry: importlib.metadata.EntryPoint, why: str) -> ClusterError:
     message = f"The batch system {entry.name} of {entry.module} cannot be packed: {why}."
-    return SiteError("batch_system_unpackable", message, "Mend or uninstall the package that registers it.")
+    return ClusterError("batch_system_unpackable", message, "Mend or uninstall the package that registers it.")

@@ -44,7 +44,7 @@ class Connection(Protocol):
     def open(self, shell_command: str, stderr: Lines) -> Channel:
         """Connect and start the command. `stderr` is called with each line of its standard error, by other threads.
 
-        Blocks, for half a minute at most. Raises TransientError or SiteError; then nothing is left open.
+        Blocks, for half a minute at most. Raises TransientError or ClusterError; then nothing is left open.
         """
         ...
 

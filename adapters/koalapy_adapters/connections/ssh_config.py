@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 import paramiko
 from paramiko.ssh_exception import ConfigParseError, CouldNotCanonicalize
 
-from koalapy_adapters.errors import SiteError
+from koalapy_adapters.errors import ClusterError
 
 DEFAULT_PORT = 22
 NO_FILE = "none"  # as for ssh -F
@@ -59,7 +59,7 @@ class Resolved(NamedTuple):
 
 
 def resolve(host: str, user: str | None = None, port: int | None = None, file: str | None = None) -> Resolved:
-    """`file` instead of the person's and the system's, as `ssh -F`; `none`: no file. Blocks. Raises SiteError."""
+    """`file` instead of the person's and the system's, as `ssh -F`; `none`: no file. Blocks. Raises ClusterError."""
     openssh = shutil.which("ssh")
     words = _ask(openssh, host, user, port, file) if openssh else _read(host, user, port, file)
     return _resolved(host, words)
@@ -70,7 +70,9 @@ def split_jump(jump: str) -> tuple[str, str | None, int | None]:
     user, _, place = jump.removeprefix("ssh://").rstrip("/").rpartition("@")
     match = re.fullmatch(r"\[(?P<in>[^]]+)\](?::(?P<inport>\d+))?|(?P<host>[^:]+)(?::(?P<port>\d+))?|(?P<v6>.+)", place)
     if match is None:
-        raise SiteError("bad_ssh_config", f"ProxyJump names no host: {jump}.", "Correct it in the ssh configuration.")
+        raise ClusterError(
+            "bad_ssh_config", f"ProxyJump names no host: {jump}.", "Correct it in the ssh configuration."
+        )
     port = match["inport"] or match["port"]
     return match["in"] or match["host"] or match["v6"], user or None, int(port) if port else None
 
@@ -84,7 +86,7 @@ def _ask(openssh: str, host: str, user: str | None, port: int | None, file: str 
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=_TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired as error:
         what = f"`{' '.join(argv)}` did not end within {_TIMEOUT_S:.0f} s."
-        raise SiteError("bad_ssh_config", what, "Does a `Match exec` of the ssh configuration hang?") from error
+        raise ClusterError("bad_ssh_config", what, "Does a `Match exec` of the ssh configuration hang?") from error
     if done.returncode:
         raise _unreadable(host, done.stderr.decode(errors="replace"))
     found: dict[str, list[str]] = {}
@@ -122,10 +124,10 @@ def _read(host: str, user: str | None, port: int | None, file: str | None) -> Wo
     return words | {key: [str(value)] for key, value in given.items() if value is not None}
 
 
-def _unreadable(host: str, words: str) -> SiteError:
+def _unreadable(host: str, words: str) -> ClusterError:
     last = (words.strip().splitlines() or ["it says nothing"])[-1].rstrip(".")
     message = f"The ssh configuration for {host} cannot be read: {last}."
-    return SiteError("bad_ssh_config", message, f"Correct it until `ssh -G {host}` succeeds.")
+    return ClusterError("bad_ssh_config", message, f"Correct it until `ssh -G {host}` succeeds.")
 
 
 # ---- from words to values

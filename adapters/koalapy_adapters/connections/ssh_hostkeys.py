@@ -12,7 +12,7 @@ from typing import NamedTuple
 import paramiko
 
 from koalapy_adapters.connections.ssh_config import DEFAULT_PORT
-from koalapy_adapters.errors import SiteError
+from koalapy_adapters.errors import ClusterError
 
 _REVOKED = "@revoked"
 _RSA = ("rsa-sha2-512", "rsa-sha2-256")  # how a key that known_hosts calls ssh-rsa is used today
@@ -29,7 +29,7 @@ class HostKey(NamedTuple):
 def known_keys(names: Iterable[str], files: Iterable[str], required: bool = False) -> list[HostKey]:
     """What the files say of a host by the first of its names that they have, and of all of them what is revoked.
 
-    Raises SiteError for a file that cannot be read, if it is required.
+    Raises ClusterError for a file that cannot be read, if it is required.
     """
     lines = [line for file in files for line in _lines(file, required)]
     found: list[HostKey] = []
@@ -56,18 +56,20 @@ def prefer(transport: paramiko.Transport, known: Iterable[HostKey]) -> None:
 
 
 def verify(where: str, key: paramiko.PKey, known: list[HostKey]) -> None:
-    """Raises SiteError for a key that is not a known one."""
+    """Raises ClusterError for a key that is not a known one."""
     shown = HostKey(key.get_name(), key.asbytes())
     if shown._replace(revoked=True) in known:
         message = f"{where} shows a host key that known_hosts has as revoked ({key.fingerprint})."
-        raise SiteError("wrong_host_key", message, "Do not log in there; ask its administrators.")
+        raise ClusterError("wrong_host_key", message, "Do not log in there; ask its administrators.")
     if not any(not each.revoked for each in known):
         message = f"The host key of {where} is not known; it shows {key.get_name()} {key.fingerprint}."
-        advice = "Compare it with what the site publishes, then add it to known_hosts, as by one login with ssh."
-        raise SiteError("unknown_host_key", message, advice)
+        advice = (
+            "Compare it with what the administrators publish, then add it to known_hosts, as by one login with ssh."
+        )
+        raise ClusterError("unknown_host_key", message, advice)
     if shown not in known:
         message = f"{where} shows another host key ({key.fingerprint}) than known_hosts has: someone may be in between."
-        raise SiteError("wrong_host_key", message, "Ask its administrators before you change known_hosts.")
+        raise ClusterError("wrong_host_key", message, "Ask its administrators before you change known_hosts.")
 
 
 def _lines(file: str, required: bool) -> Iterator[tuple[str, HostKey]]:
@@ -79,7 +81,7 @@ def _lines(file: str, required: bool) -> Iterator[tuple[str, HostKey]]:
         if not required:
             return
         message = f"The known_hosts file {file} cannot be read: {error.strerror}."
-        raise SiteError("no_known_hosts", message, "Correct `known_hosts:` in the grid file.") from error
+        raise ClusterError("no_known_hosts", message, "Correct `known_hosts:` in the grid file.") from error
     for line in text.splitlines():
         marker, _, rest = line.strip().partition(" ") if line.lstrip().startswith("@") else ("", "", line)
         fields = rest.split()

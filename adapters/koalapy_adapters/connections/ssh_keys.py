@@ -13,7 +13,7 @@ from paramiko.pkey import PublicBlob, UnknownKeyType
 from paramiko.ssh_exception import PasswordRequiredException, SSHException
 
 from koalapy_adapters.connections.ssh_config import Resolved
-from koalapy_adapters.errors import SiteError
+from koalapy_adapters.errors import ClusterError
 
 _AGENT_S = 30.0  # a key may have to be touched
 _CERTIFICATE = "-cert-v"
@@ -33,7 +33,7 @@ def candidates(resolved: Resolved, identity: str | None, unlock: Unlock) -> Iter
     """Keys of the agent that are named, the file that the grid file names, other keys of the agent unless
     IdentitiesOnly, other files, and what `unlock` unlocks; each with a certificate first, if there is one.
 
-    Raises SiteError for a file that the grid file names and that holds no key.
+    Raises ClusterError for a file that the grid file names and that holds no key.
     """
     named = [_key_file(Path(identity).expanduser(), required=True)] if identity is not None else []
     files = named + [_key_file(Path(path), required=False) for path in resolved.identities if identity is None]
@@ -65,7 +65,7 @@ def _key_file(path: Path, required: bool) -> KeyFile | None:
             return None
         why = error.strerror if isinstance(error, OSError) else "it holds no private key that can be read"
         message = f"The key {path} cannot be used: {why}."
-        raise SiteError("no_identity", message, "Correct `identity:` in the grid file.") from error
+        raise ClusterError("no_identity", message, "Correct `identity:` in the grid file.") from error
 
 
 def _public_half(path: Path) -> bytes | None:
@@ -82,7 +82,7 @@ def _unlocked(file: KeyFile, unlock: Unlock) -> paramiko.PKey | None:
         return paramiko.PKey.from_path(file.path, passphrase.encode())  # type: ignore[arg-type]  # bytes, whatever it says
     except (OSError, ValueError, TypeError, UnknownKeyType, SSHException) as error:
         message = f"That is not the passphrase of {file.path}."
-        raise SiteError("answer_refused", message, "Answer once more with `koala login`.") from error
+        raise ClusterError("answer_refused", message, "Answer once more with `koala login`.") from error
 
 
 # ---- certificates

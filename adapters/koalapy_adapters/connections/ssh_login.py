@@ -8,7 +8,7 @@ from paramiko.ssh_exception import AuthenticationException, BadAuthenticationTyp
 from koalapy_adapters.connections.asking import LOGIN, Asker, Prompt, Question
 from koalapy_adapters.connections.ssh_config import Resolved
 from koalapy_adapters.connections.ssh_keys import candidates
-from koalapy_adapters.errors import BatchError, SiteError
+from koalapy_adapters.errors import BatchError, ClusterError
 
 OPENSSH = 'Or let your own OpenSSH connect, by `connect: "command:ssh -T HOST"`.'
 ANSWER_S = 180.0  # a person's time, and the server's (LoginGraceTime is 120 s where it is not said)
@@ -16,7 +16,7 @@ _METHODS = ("publickey", "keyboard-interactive", "password")
 
 
 def log_in(transport: paramiko.Transport, where: str, resolved: Resolved, identity: str | None, asker: Asker) -> bool:
-    """Whether a person was asked. Raises SiteError if the server does not let us in.
+    """Whether a person was asked. Raises ClusterError if the server does not let us in.
 
     Its code is `asks` where somebody has to answer and nobody is there, `answer_refused` where an answer was wrong.
     """
@@ -101,7 +101,7 @@ class _Login:
                 return None
             message = f"{self._where} does not accept what was answered for {self._user}."
             advice = "It is not tried again by itself: answer once more with `koala login`."
-            raise SiteError("answer_refused", message, advice) from error
+            raise ClusterError("answer_refused", message, advice) from error
 
     # ---- asking
 
@@ -120,7 +120,7 @@ class _Login:
             self._failure = error
             raise
         if len(answers) != len(question.prompts):
-            self._failure = SiteError("answer_refused", f"There were {len(answers)} answers.", "Answer each prompt.")
+            self._failure = ClusterError("answer_refused", f"There were {len(answers)} answers.", "Answer each prompt.")
             raise self._failure
         return answers
 
@@ -139,7 +139,7 @@ class _Login:
 
     # ---- in words
 
-    def _refused(self, allowed: Sequence[str], tried: set[str]) -> SiteError:
+    def _refused(self, allowed: Sequence[str], tried: set[str]) -> ClusterError:
         if self._locked:
             error = self._asks(f"may want the key {self._locked[0]}, which is locked by a passphrase")
             error.advice = f"Unlock it with `ssh-add {self._locked[0]}`, or with `koala login`. {OPENSSH}"
@@ -151,12 +151,12 @@ class _Login:
     def _keys(self) -> str:
         return "the one key that was shown" if self._tried == 1 else f"any of {self._tried} keys"
 
-    def _asks(self, what: str) -> SiteError:
-        return SiteError("asks", f"{self._where} {what}, and nobody is there to answer.", LOGIN)
+    def _asks(self, what: str) -> ClusterError:
+        return ClusterError("asks", f"{self._where} {what}, and nobody is there to answer.", LOGIN)
 
-    def _cut(self, why: str) -> SiteError:
+    def _cut(self, why: str) -> ClusterError:
         advice = f"Check `connect:` and `identity:` in the grid file, and the keys of your agent. {OPENSSH}"
-        return SiteError("authentication", f"{self._where} does not let {self._user} in: {why}.", advice)
+        return ClusterError("authentication", f"{self._where} does not let {self._user} in: {why}.", advice)
 
 
 _HOW: dict[str, Callable[[_Login], Sequence[str] | None]] = {

@@ -18,7 +18,7 @@ from koalapy_adapters.connections.protocol import Lines, LineSplitter
 from koalapy_adapters.connections.ssh_config import Resolved, resolve, split_jump
 from koalapy_adapters.connections.ssh_hostkeys import known_keys, names_of, prefer, verify
 from koalapy_adapters.connections.ssh_login import OPENSSH, log_in
-from koalapy_adapters.errors import BatchError, SiteError, TransientError
+from koalapy_adapters.errors import BatchError, ClusterError, TransientError
 
 CONNECT_S, BANNER_S, LOGIN_S = 10.0, 15.0, 30.0
 _MOST_JUMPS = 8
@@ -101,7 +101,7 @@ def _jump(given: Given, resolved: Resolved, asker: Asker, stderr: Lines, depth: 
         return None
     if depth >= _MOST_JUMPS:
         message = f"The way to {given.where} has more than {_MOST_JUMPS} jump hosts, or goes round in circles."
-        raise SiteError("bad_ssh_config", message, "Correct ProxyJump in the ssh configuration.")
+        raise ClusterError("bad_ssh_config", message, "Correct ProxyJump in the ssh configuration.")
     *rest, last = resolved.jumps
     host, user, port = split_jump(last)
     gate = Given(host, user, port, config=given.config)
@@ -188,7 +188,7 @@ class _Server:
             message = (
                 f"{where} and koalapy have no algorithm in common, or known_hosts lacks its kind: {_words(error)}."
             )
-            return SiteError("no_algorithm", message, OPENSSH)
+            return ClusterError("no_algorithm", message, OPENSSH)
         message = f"{where} does not answer as an SSH server: {_words(error)}."
         return TransientError("unreachable", message, _UP)
 

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from koalapy_adapters.batch.protocol import BatchJob, Capacity, Description, JobStatus, Site
+from koalapy_adapters.batch.protocol import BatchJob, Capacity, ClusterSettings, Description, JobStatus
 from koalapy_adapters.connections import bootstrap
 from koalapy_adapters.connections.pack import Packed, pack, packed
 from koalapy_adapters.contract.calls import Json, plain
 from koalapy_adapters.contract.row import Login
-from koalapy_adapters.errors import BatchError, RequestError, Result, SiteError, TransientError, UnreadableError
+from koalapy_adapters.errors import BatchError, ClusterError, RequestError, Result, TransientError, UnreadableError
 from koalapy_adapters.kcm.execution.batch_system import TIMEOUT, Found
 from koalapy_adapters.kcm.execution.submit_methods import SubmitDoubt
 
@@ -26,7 +26,7 @@ pushed._PARTS["servant"] = "koalapy_adapters.contract.servant"
 sys.exit(pushed.main())
 """
 _ERRORS: dict[str, type[BatchError]] = {
-    kind.whose: kind for kind in (TransientError, SiteError, RequestError, UnreadableError)
+    kind.whose: kind for kind in (TransientError, ClusterError, RequestError, UnreadableError)
 }
 
 
@@ -41,11 +41,11 @@ class Far:
         self._channel = bootstrap.start(login.connection, _with_servant(), target, self.said.append)
         self._read = b""
         self.ran: list[Result] = []  # by the last call
-        self.site = self.begin()
+        self.cluster = self.begin()
 
-    def begin(self, timeout: float = TIMEOUT) -> Site:
+    def begin(self, timeout: float = TIMEOUT) -> ClusterSettings:
         """Anew, with so many seconds for each command."""
-        return Site(**_value(self._ask(do="begin", config=self._login.config, timeout=timeout), "site"))
+        return ClusterSettings(**_value(self._ask(do="begin", config=self._login.config, timeout=timeout), "cluster"))
 
     # ---- BatchSystem
 
@@ -122,7 +122,7 @@ class Far:
         self.ran = [Result(**each) for each in ran]
         if self._record is not None and ran:
             asked = {"batch": self._login.config["batch"], "call": name, "arguments": list(arguments)}
-            self._record({**asked, "site": plain(self.site), "results": ran, "answer": said})
+            self._record({**asked, "cluster": plain(self.cluster), "results": ran, "answer": said})
         return _value(said)
 
     def _ask(self, **request: Any) -> Json:

@@ -75,17 +75,17 @@ class Live:
     def job(self, script: str, name: str = "", whose: Far | None = None, **wishes: Any) -> BatchJob:
         """A plain batch job, without a wrapper: this shell script, on its first node. `name`: instead of a tag's."""
         whose, number = whose or self.batch, self.tag()
-        site = whose.site
+        cluster = whose.cluster
         fields: dict[str, Any] = {
             "tag": name or number,
-            "directory": f"{site.directory}/{self._plain}/{number}",
+            "directory": f"{cluster.directory}/{self._plain}/{number}",
             "command": ["/bin/sh", "-c", script],
             "processors": 1,
             "walltime_s": 240,
         }
         inherited = ("queue", "account", "qos", "reservation", "constraint", "parallel_environment")
-        fields.update((key, getattr(site, key)) for key in (*inherited, "processors_per_node", "exclusive"))
-        fields["native"] = [*site.native, *wishes.pop("native", [])]
+        fields.update((key, getattr(cluster, key)) for key in (*inherited, "processors_per_node", "exclusive"))
+        fields["native"] = [*cluster.native, *wishes.pop("native", [])]
         return BatchJob(**{**fields, **wishes})
 
     def submit(self, job: BatchJob, whose: Far | None = None) -> str:
@@ -117,7 +117,7 @@ class Live:
 
     def script_of(self, tag: str) -> str:
         """The path of an attempt's batch script."""
-        return f"{self.batch.site.directory}/{self.instance}/{tag}/script"
+        return f"{self.batch.cluster.directory}/{self.instance}/{tag}/script"
 
     @contextmanager
     def load(self, processors: int = 1, whose: Far | None = None, **wishes: Any) -> Iterator[str]:
@@ -182,7 +182,7 @@ class Live:
         if self._kcm is not None and not self._opened:
             _ = self.batch
         for whose in self._opened:
-            paths = [f"{whose.site.directory}/{instance}" for instance in self._instances]
+            paths = [f"{whose.cluster.directory}/{instance}" for instance in self._instances]
             self.until(partial(_remove, whose, paths))
 
     def _disconnect(self) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from koalapy_adapters.batch.protocol import Site
+from koalapy_adapters.batch.protocol import ClusterSettings
 from koalapy_adapters.contract import calls
 from koalapy_adapters.contract.calls import Json
 from koalapy_adapters.errors import Result
@@ -17,7 +17,7 @@ from koalapy_adapters.kcm.execution.subprocess_runner import Handle, Ran
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """One call of BatchSystem: `data` has its name, arguments, site, the commands' results, and the answer."""
+    """One call of BatchSystem: `data` has its name, arguments, cluster, the commands' results, and the answer."""
 
     name: str
     data: Json
@@ -28,7 +28,7 @@ class Recording:
 
     def answer(self, dialect: Any, results: list[Result]) -> Json:
         """What becomes of the call if the commands say this. Whichever are run beyond these do not answer in time."""
-        batch = BatchSystem(dialect, Site(**self.data["site"]), runner=_Replay(results))
+        batch = BatchSystem(dialect, ClusterSettings(**self.data["cluster"]), runner=_Replay(results))
         return calls.answer(batch, self.data["call"], self.data["arguments"])
 
 

@@ -1,6 +1,6 @@
 """Runs on the head node, beside all that is pushed: the KCM's own BatchSystem, asked by JSON lines.
 
-    {"do": "begin", "config": ClusterConfig, "timeout": S}    -> {"site": Site}
+    {"do": "begin", "config": ClusterConfig, "timeout": S}    -> {"cluster": ClusterSettings}
     {"do": "call", "name": NAME, "arguments": […]}            -> an answer of `calls`, with "ran": the Results
     {"do": "script", "job": BatchJob}                         -> {"value": TEXT} or {"error": …}
     {"do": "run", "argv": […], "timeout": S}                  -> {"result": Result}
@@ -63,18 +63,18 @@ class Servant:
 
     def _begin(self, config: Json, timeout: float) -> Json:
         self.end()
-        cluster = ClusterConfig(**config)
-        shared = os.path.expanduser(cluster.shared or "~/.koala")
-        site = job_spec.site(cluster, shared, os.path.abspath(sys.argv[0]))
+        described = ClusterConfig(**config)
+        shared = os.path.expanduser(described.shared or "~/.koala")
+        cluster = job_spec.cluster_settings(described, shared, os.path.abspath(sys.argv[0]))
         try:
-            self._dialect = load(cluster.batch)
+            self._dialect = load(described.batch)
         except BatchError as error:
             return {"error": failure_of(error)}
-        library = find_library(cluster.drmaa, self._dialect)
-        self._drmaa = Sessions([*site.command, "drmaa-helper"], library, lambda event: None) if library else None
-        self._submitter = find_submitter(cluster.slurm_api, self._dialect)
-        self._batch = BatchSystem(self._dialect, site, self._drmaa, timeout, self._noted, submitter=self._submitter)
-        return {"site": calls.plain(site)}
+        library = find_library(described.drmaa, self._dialect)
+        self._drmaa = Sessions([*cluster.command, "drmaa-helper"], library, lambda event: None) if library else None
+        self._submitter = find_submitter(described.slurm_api, self._dialect)
+        self._batch = BatchSystem(self._dialect, cluster, self._drmaa, timeout, self._noted, submitter=self._submitter)
+        return {"cluster": calls.plain(cluster)}
 
     def _noted(self, argv: List[str], timeout: float, handle: Optional[Handle]) -> Ran:
         ran = run(argv, timeout, handle)

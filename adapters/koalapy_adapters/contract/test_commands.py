@@ -21,7 +21,7 @@ from koalapy_adapters.batch.text import is_tag
 from koalapy_adapters.contract.far import Far
 from koalapy_adapters.contract.live import Live, refusal
 from koalapy_adapters.contract.row import ACCOUNT, PROCESSORS, QUEUE, WALLTIME
-from koalapy_adapters.errors import BatchError, RequestError, SiteError
+from koalapy_adapters.errors import BatchError, ClusterError, RequestError
 from koalapy_adapters.kcm.execution.submit_methods import SubmitDoubt
 
 # What a batch system without exit statuses says: that it does not know. KCM and wrapper then know better.
@@ -191,7 +191,7 @@ def test_what_can_never_run_is_refused_or_said_to_be_stuck(live: Live, what: str
         assert error.code not in ("unreadable_answer", "dialect_broken")
         assert live.batch.look(job.tag).listed is None
         return
-    assert error is None or isinstance(error, (RequestError, SiteError)), error
+    assert error is None or isinstance(error, (RequestError, ClusterError)), error
     found = live.batch.look(job.tag).listed
     assert error is not None or found is None or found.state in (QUEUED, HELD, RUNNING, ENDED)
 

@@ -9,7 +9,7 @@ import pytest
 from koalapy_adapters.batch.protocol import RUNNING
 from koalapy_adapters.contract.live import Live, refusal
 from koalapy_adapters.contract.row import QUEUE
-from koalapy_adapters.errors import BatchError, RequestError, SiteError, TransientError
+from koalapy_adapters.errors import BatchError, ClusterError, RequestError, TransientError
 from koalapy_adapters.kcm.execution.submit_methods import SubmitDoubt
 
 _ALIVE = "sed -n 's/^State:\\t[^ZX]/&/p' /proc/$p/status 2>/dev/null"  # but for what nobody has buried yet
@@ -23,7 +23,7 @@ def test_without_its_commands_the_site_is_at_fault(live: Live) -> None:
     looked_up(live)
     with live.batch.environment(PATH="/nonexistent"):
         for call in every_call(live, batch_id, by_library):
-            with pytest.raises(SiteError) as raised:
+            with pytest.raises(ClusterError) as raised:
                 call()
             assert raised.value.code == "command_missing"
 
@@ -32,7 +32,7 @@ def test_a_command_that_hangs_is_ended_with_all_that_it_started(live: Live) -> N
     batch_id = live.submit(live.job("true"))
     by_library = not live.batch.ran
     looked_up(live)
-    directory = f"{live.batch.site.directory}/{live.tag()}-hang"
+    directory = f"{live.batch.cluster.directory}/{live.tag()}-hang"
     hanging = f"#!/bin/sh\nsleep 600 &\necho $! >>{directory}/pids\nwait\n"
     for name in commands(live, batch_id):
         live.batch.write(f"{directory}/{name}", hanging, 0o755)

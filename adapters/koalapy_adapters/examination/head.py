@@ -25,7 +25,7 @@ _SAMPLE = b"koala" * 13107  # 64 KiB, so that a file system with room for names 
 
 
 class Head(NamedTuple):
-    """What is looked at. `batch` runs the batch system's commands, and knows the site."""
+    """What is looked at. `batch` runs the batch system's commands, and knows the cluster."""
 
     config: ClusterConfig
     batch: BatchSystem
@@ -75,9 +75,9 @@ def _try_file(path: str) -> None:
 def _batch(head: Head) -> Json:
     """Its version, and whether its server answers: some tell their version without it."""
     description = head.batch.describe()
-    dialect, site = load(head.config.batch), head.batch.site
-    dialect.parse_find(_run(dialect.find_argv(site, _NOBODYS)), _NOBODYS)
-    command = dialect.describe_argv(site)[0]
+    dialect, cluster = load(head.config.batch), head.batch.cluster
+    dialect.parse_find(_run(dialect.find_argv(cluster, _NOBODYS)), _NOBODYS)
+    command = dialect.describe_argv(cluster)[0]
     found = {"version": description.version, "features": description.features, "command": shutil.which(command)}
     way = head.batch.submits_by()
     return dict(found, submits_by=way) if way else found
@@ -89,8 +89,8 @@ def _queue(head: Head) -> Json:
     if module is None:
         capacity = head.batch.capacity()
         return {"processors": capacity.total, "idle": capacity.idle}
-    known = module.queues(_run, head.batch.site)
-    ours = chosen(known, head.batch.site)
+    known = module.queues(_run, head.batch.cluster)
+    ours = chosen(known, head.batch.cluster)
     if not ours:
         raise _no_queue(head.config.queue, known)
     open_ = [queue for queue in ours if not queue.closed]
@@ -109,7 +109,9 @@ def _no_queue(name: Optional[str], known: List[Queue]) -> Misnamed:
 def _closed(queue: Queue, known: List[Queue]) -> Misnamed:
     others = [each.name for each in known if not each.closed]
     message = "The queue %s starts no jobs: %s." % (queue.name, queue.closed)
-    advice = "Ask the site when it opens" + (", or use another: there %s." % _listed(others) if others else ".")
+    advice = "Ask the administrators when it opens" + (
+        ", or use another: there %s." % _listed(others) if others else "."
+    )
     return Misnamed("queue_closed", message, advice, "")
 
 
@@ -121,18 +123,18 @@ def _listed(names: List[str]) -> str:
 
 def _access(head: Head) -> Json:
     module = examiner(head.config.batch)
-    words = None if module is None else module.try_access(_run, head.batch.site)
+    words = None if module is None else module.try_access(_run, head.batch.cluster)
     return {"words": words, "launchers": launchers.environment(head.config, head.batch)}
 
 
 def _span(head: Head) -> Json:
     module = examiner(head.config.batch)
-    return {"wishes": None if module is None else module.span(_run, head.batch.site)}
+    return {"wishes": None if module is None else module.span(_run, head.batch.cluster)}
 
 
 def _lowest(head: Head) -> Json:
     module = examiner(head.config.batch)
-    found = None if module is None else module.lowest(_run, head.batch.site)
+    found = None if module is None else module.lowest(_run, head.batch.cluster)
     return {"lowest": None if found is None else dict(found._asdict())}
 
 
@@ -147,9 +149,9 @@ def _drmaa(head: Head) -> Json:
         message = "There is no library %s on the head node." % library
         found = find_library("auto", dialect)
         raise Misnamed(
-            "no_drmaa_library", message, "Name the site's own libdrmaa, or none.", found.path if found else "off"
+            "no_drmaa_library", message, "Name the cluster's own libdrmaa, or none.", found.path if found else "off"
         )
-    helper = [*head.batch.site.command, "drmaa-helper"]
+    helper = [*head.batch.cluster.command, "drmaa-helper"]
     result = _run(["env", "GLIBC_TUNABLES=" + TUNABLES, "DRMAA_LIBRARY_PATH=" + library, *helper])
     if result.exit_status != 0 or '"contact"' not in result.stdout:
         message = "The library %s opens no DRMAA session." % library

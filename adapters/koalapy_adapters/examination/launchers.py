@@ -24,6 +24,8 @@ def environment(config: ClusterConfig, batch: BatchSystem) -> Optional[Dict[str,
 
 def _job(batch: BatchSystem, environment: Optional[str]) -> BatchJob:
     """A Launcher's, as far as it can be told before there is one."""
-    fields: Dict[str, Any] = {name: value for name, value in batch.site._asdict().items() if name in BatchJob._fields}
-    fields.update(tag=_NOBODYS, command=["true"], processors=batch.site.processors_per_node or 1, walltime_s=60)
+    fields: Dict[str, Any] = {
+        name: value for name, value in batch.cluster._asdict().items() if name in BatchJob._fields
+    }
+    fields.update(tag=_NOBODYS, command=["true"], processors=batch.cluster.processors_per_node or 1, walltime_s=60)
     return BatchJob(**dict(fields, parallel_environment=environment, lowest=True))

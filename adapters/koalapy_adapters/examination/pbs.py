@@ -5,7 +5,7 @@ from collections import Counter
 from typing import Any, Dict, List, Optional
 
 from koalapy_adapters.batch.pbs_refusals import UNREACHABLE
-from koalapy_adapters.batch.protocol import Site
+from koalapy_adapters.batch.protocol import ClusterSettings
 from koalapy_adapters.batch.verdicts import check
 from koalapy_adapters.errors import BatchError, Result
 from koalapy_adapters.examination.protocol import Lowest, Queue, Run
@@ -21,7 +21,7 @@ _RAISE = (
 )
 
 
-def queues(run: Run, site: Site) -> List[Queue]:
+def queues(run: Run, cluster: ClusterSettings) -> List[Queue]:
     listed = run(["qstat", "-Q", "-f"])
     check(listed, UNREACHABLE)
     server = run(["qstat", "-B", "-f"])
@@ -37,17 +37,17 @@ def parse_queues(result: Result, default: str = "") -> List[Queue]:
     return [_queue(block, default, only=len(blocks) == 1) for block in blocks]
 
 
-def accounts(run: Run, site: Site) -> List[str]:
+def accounts(run: Run, cluster: ClusterSettings) -> List[str]:
     """PBS keeps none: `-A` is written into the accounting as it stands."""
     return []
 
 
-def try_access(run: Run, site: Site) -> Optional[str]:
+def try_access(run: Run, cluster: ClusterSettings) -> Optional[str]:
     """qsub cannot be asked without submitting."""
     return None
 
 
-def lowest(run: Run, site: Site) -> Optional[Lowest]:
+def lowest(run: Run, cluster: ClusterSettings) -> Optional[Lowest]:
     """By the server's or scheduler's job_sort_formula, which goes before sort keys, or the Priority of queues.
 
     No user can read sched_config. Raises BatchError if qstat fails.
@@ -60,7 +60,7 @@ def lowest(run: Run, site: Site) -> Optional[Lowest]:
     check(listed, UNREACHABLE)
     server = run(["qstat", "-B", "-f"])
     default = re.search(r"default_queue = (\S+)", server.stdout)
-    name = (site.queue or (default.group(1) if default else "")).split(",")[0]
+    name = (cluster.queue or (default.group(1) if default else "")).split(",")[0]
     priorities = parse_priorities(listed)
     others = [value for queue, value in priorities.items() if queue != name]
     if name in priorities and others and priorities[name] < min(others):
@@ -93,7 +93,7 @@ def _formulas(run: Run) -> List[str]:
     return [line.group(1).strip('"') for line in lines if line]
 
 
-def span(run: Run, site: Site) -> Optional[Dict[str, Any]]:
+def span(run: Run, cluster: ClusterSettings) -> Optional[Dict[str, Any]]:
     nodes = run(["pbsnodes", "-a"])
     check(nodes, UNREACHABLE)
     count = len(re.findall(r"^\S", nodes.stdout, re.MULTILINE))

@@ -5,14 +5,14 @@ import importlib
 from types import ModuleType
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
-from koalapy_adapters.batch.protocol import Argv, Site
-from koalapy_adapters.errors import Result, SiteError
+from koalapy_adapters.batch.protocol import Argv, ClusterSettings
+from koalapy_adapters.errors import ClusterError, Result
 
 Json = Dict[str, Any]
 Run = Callable[[Argv], Result]  # raises BatchError for a command that is not there
 
 
-class Misnamed(SiteError):
+class Misnamed(ClusterError):
     """The grid file names what is not there; `value` is what it may have meant, "" where nobody can tell."""
 
     def __init__(self, code: str, message: str, advice: str, value: str) -> None:
@@ -60,11 +60,17 @@ class Examiner:
 
     COMMANDS: List[str]  # any of them on the PATH tells that this batch system is here
 
-    queues: Callable[[Run, Site], List[Queue]]
-    accounts: Callable[[Run, Site], List[str]]  # none, where nobody keeps any
-    try_access: Callable[[Run, Site], Optional[str]]  # what it said of a job it was only asked about; None: cannot ask
-    lowest: Callable[[Run, Site], Optional[Lowest]]  # what becomes of jobs of the lowest priority; None: not known
-    span: Callable[[Run, Site], Optional[Json]]  # wishes of a job that surely lies on two nodes; None: there is none
+    queues: Callable[[Run, ClusterSettings], List[Queue]]
+    accounts: Callable[[Run, ClusterSettings], List[str]]  # none, where nobody keeps any
+    try_access: Callable[
+        [Run, ClusterSettings], Optional[str]
+    ]  # what it said of a job it was only asked about; None: cannot ask
+    lowest: Callable[
+        [Run, ClusterSettings], Optional[Lowest]
+    ]  # what becomes of jobs of the lowest priority; None: not known
+    span: Callable[
+        [Run, ClusterSettings], Optional[Json]
+    ]  # wishes of a job that surely lies on two nodes; None: there is none
 
 
 def examiner(batch: str) -> Optional[ModuleType]:
@@ -83,9 +89,9 @@ def nearest(name: Optional[str], known: List[str], usual: List[str]) -> str:
     return usual[0] if len(usual) == 1 else ""
 
 
-def chosen(queues: List[Queue], site: Site) -> List[Queue]:
+def chosen(queues: List[Queue], cluster: ClusterSettings) -> List[Queue]:
     """Those that a job of this cluster goes to: `queue: a,b` is either of them."""
-    if site.queue is None:
+    if cluster.queue is None:
         return [queue for queue in queues if queue.default]
-    names = site.queue.split(",")
+    names = cluster.queue.split(",")
     return [queue for queue in queues if queue.name in names]

@@ -4,7 +4,7 @@ import re
 import xml.etree.ElementTree as xml
 from typing import Any, Dict, List, Optional
 
-from koalapy_adapters.batch.protocol import Argv, Site
+from koalapy_adapters.batch.protocol import Argv, ClusterSettings
 from koalapy_adapters.batch.sge_refusals import REFUSALS, UNREACHABLE
 from koalapy_adapters.batch.verdicts import check, unreadable
 from koalapy_adapters.errors import Result
@@ -26,7 +26,7 @@ _CLOSING = {
 }
 
 
-def queues(run: Run, site: Site) -> List[Queue]:
+def queues(run: Run, cluster: ClusterSettings) -> List[Queue]:
     """All are the default: without one named, a job goes wherever it may."""
     listed = run(["qconf", "-sql"])
     check(listed, UNREACHABLE)
@@ -37,7 +37,7 @@ def queues(run: Run, site: Site) -> List[Queue]:
 
 
 def environments(run: Run) -> List[Environment]:
-    """All parallel environments; none where the site has none."""
+    """All parallel environments; none where the cluster has none."""
     listed = run(["qconf", "-spl"])
     if listed.exit_status != 0 and "no parallel environment" in listed.words:
         return []
@@ -56,59 +56,61 @@ def parse_environment(result: Result) -> Environment:
     )
 
 
-def accounts(run: Run, site: Site) -> List[str]:
+def accounts(run: Run, cluster: ClusterSettings) -> List[str]:
     """Projects."""
     result = run(["qconf", "-sprjl"])
     return result.stdout.split() if result.exit_status == 0 else []
 
 
-def try_access(run: Run, site: Site) -> Optional[str]:
+def try_access(run: Run, cluster: ClusterSettings) -> Optional[str]:
     """`qsub -w v` verifies, and submits nothing. First the parallel environment, which it does not look into."""
-    if site.parallel_environment:
-        check_environment(site, environments(run), chosen(queues(run, site), site))
-    result = run(access_argv(site))
+    if cluster.parallel_environment:
+        check_environment(cluster, environments(run), chosen(queues(run, cluster), cluster))
+    result = run(access_argv(cluster))
     check(result, REFUSALS)
     return result.words
 
 
-def access_argv(site: Site) -> Argv:
+def access_argv(cluster: ClusterSettings) -> Argv:
     wishes = [
         [option, str(value)]
-        for option, value in (("-q", site.queue), ("-P", site.account), ("-ar", site.reservation))
+        for option, value in (("-q", cluster.queue), ("-P", cluster.account), ("-ar", cluster.reservation))
         if value
     ]
-    if site.parallel_environment:
-        wishes.append(["-pe", site.parallel_environment, "1"])
+    if cluster.parallel_environment:
+        wishes.append(["-pe", cluster.parallel_environment, "1"])
     return ["qsub", "-w", "v", "-b", "y", *[word for words in wishes for word in words], "/bin/true"]
 
 
-def check_environment(site: Site, known: List[Environment], queues: List[Queue]) -> None:
+def check_environment(cluster: ClusterSettings, known: List[Environment], queues: List[Queue]) -> None:
     """Raises Misnamed for one that is not there, lets no processes be started, or that the queue does not offer."""
-    found = [each for each in known if each.name == site.parallel_environment]
+    found = [each for each in known if each.name == cluster.parallel_environment]
     usable = [each.name for each in known if _serves(each) and _is_offered(each.name, queues)]
-    value = nearest(site.parallel_environment, usable, usable)
+    value = nearest(cluster.parallel_environment, usable, usable)
     others = "; of those that will do there %s %s" % ("is" if len(usable) == 1 else "are", ", ".join(usable))
-    advice = "Correct `parallel_environment`%s." % (others if usable else "; ask the site for one with control_slaves")
+    advice = "Correct `parallel_environment`%s." % (
+        others if usable else "; ask the administrators for one with control_slaves"
+    )
     if not found:
-        message = "Grid Engine has no parallel environment named %s." % site.parallel_environment
+        message = "Grid Engine has no parallel environment named %s." % cluster.parallel_environment
         raise Misnamed("no_such_parallel_environment", message, advice, value)
     if not _serves(found[0]):
         message = "The parallel environment %s has no control_slaves: no process can be started on other nodes."
         raise Misnamed("no_control_slaves", message % found[0].name, advice, value)
     if not _is_offered(found[0].name, queues):
-        message = "The queue %s does not offer the parallel environment %s." % (site.queue, found[0].name)
+        message = "The queue %s does not offer the parallel environment %s." % (cluster.queue, found[0].name)
         raise Misnamed("parallel_environment_not_in_queue", message, advice, value)
 
 
-def lowest(run: Run, site: Site) -> Optional[Lowest]:
+def lowest(run: Run, cluster: ClusterSettings) -> Optional[Lowest]:
     """Return None: no user can see how the administrator weighs priorities."""
     return None
 
 
-def span(run: Run, site: Site) -> Optional[Dict[str, Any]]:
+def span(run: Run, cluster: ClusterSettings) -> Optional[Dict[str, Any]]:
     """By the allocation rule of sge_pe(5): a filled node and one processor more lie on two nodes."""
-    found = [each for each in environments(run) if each.name == site.parallel_environment]
-    queues_ = chosen(queues(run, site), site)
+    found = [each for each in environments(run) if each.name == cluster.parallel_environment]
+    queues_ = chosen(queues(run, cluster), cluster)
     if not found or sum(queue.nodes or 0 for queue in queues_) < 2:
         return None
     rule = found[0].rule

@@ -3,7 +3,7 @@
 import re
 from typing import Any, Dict, List, Mapping, Optional
 
-from koalapy_adapters.batch.protocol import Argv, Site
+from koalapy_adapters.batch.protocol import Argv, ClusterSettings
 from koalapy_adapters.batch.slurm_refusals import REFUSALS, UNREACHABLE
 from koalapy_adapters.batch.verdicts import check
 from koalapy_adapters.errors import Result
@@ -19,7 +19,7 @@ _WISHES = ("account", "qos", "reservation", "constraint")
 _PROFILE = {"queue": "SBATCH_PARTITION", "account": "SBATCH_ACCOUNT", "qos": "SBATCH_QOS"}
 
 
-def queues(run: Run, site: Site) -> List[Queue]:
+def queues(run: Run, cluster: ClusterSettings) -> List[Queue]:
     shown = run(["scontrol", "-a", "show", "partition", "-o"])
     check(shown, UNREACHABLE)
     seen = run(["sinfo", "-h", "-a", "-N", "-o", _FORMAT])
@@ -34,9 +34,9 @@ def parse_queues(shown: Result, seen: Result) -> List[Queue]:
     return [_queue(line, living) for line in shown.stdout.splitlines() if line.startswith("PartitionName=")]
 
 
-def accounts(run: Run, site: Site) -> List[str]:
+def accounts(run: Run, cluster: ClusterSettings) -> List[str]:
     """By sshare, which asks the controller; none without a database of accounts."""
-    result = run(["sshare", "-U", "-h", "-P", "-u", site.user, "-o", "Account"])
+    result = run(["sshare", "-U", "-h", "-P", "-u", cluster.user, "-o", "Account"])
     return sorted(set(result.stdout.split())) if result.exit_status == 0 else []
 
 
@@ -45,27 +45,27 @@ def profile(environment: Mapping[str, str]) -> Dict[str, str]:
     return {key: environment[name] for key, name in _PROFILE.items() if environment.get(name)}
 
 
-def try_access(run: Run, site: Site) -> Optional[str]:
+def try_access(run: Run, cluster: ClusterSettings) -> Optional[str]:
     """`sbatch --test-only` looks at everything that a submit looks at, and submits nothing."""
-    result = run(access_argv(site))
+    result = run(access_argv(cluster))
     check(result, REFUSALS)
     return result.words
 
 
-def access_argv(site: Site) -> Argv:
-    wishes = ["--%s=%s" % (name, getattr(site, name)) for name in _WISHES if getattr(site, name)]
-    if site.queue:
-        wishes.append("--partition=" + site.queue)
+def access_argv(cluster: ClusterSettings) -> Argv:
+    wishes = ["--%s=%s" % (name, getattr(cluster, name)) for name in _WISHES if getattr(cluster, name)]
+    if cluster.queue:
+        wishes.append("--partition=" + cluster.queue)
     return ["sbatch", "--test-only", "--ntasks=1", "--time=2", *wishes, "--wrap=true"]
 
 
-def lowest(run: Run, site: Site) -> Optional[Lowest]:
+def lowest(run: Run, cluster: ClusterSettings) -> Optional[Lowest]:
     """Return None: no user can see how the administrator weighs priorities."""
     return None
 
 
-def span(run: Run, site: Site) -> Optional[Dict[str, Any]]:
-    nodes = sum(queue.nodes or 0 for queue in chosen(queues(run, site), site))
+def span(run: Run, cluster: ClusterSettings) -> Optional[Dict[str, Any]]:
+    nodes = sum(queue.nodes or 0 for queue in chosen(queues(run, cluster), cluster))
     return {"processors": 2, "processors_per_node": 1} if nodes > 1 else None
 
 

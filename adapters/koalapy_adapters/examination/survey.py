@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any, Dict, List, Optional, Tuple
 
 from koalapy_adapters import strict_modes
-from koalapy_adapters.batch.protocol import Site
+from koalapy_adapters.batch.protocol import ClusterSettings
 from koalapy_adapters.errors import BatchError, Result
 from koalapy_adapters.examination import pbs, sge, slurm
 from koalapy_adapters.kcm.execution.batch_system import load
@@ -20,7 +20,7 @@ Json = Dict[str, Any]
 
 TIMEOUT = 20.0  # seconds for one command
 AWAY = "koala-init-"  # so begins the name of a directory that is made for one survey alone
-_OWN = ("SCRATCH", "WORK", "WORKDIR", "DATA")  # by which sites name a user's own directory on a shared file system
+_OWN = ("SCRATCH", "WORK", "WORKDIR", "DATA")  # by which clusters name a user's own directory on a shared file system
 _REMOTE = ("nfs", "nfs4", "lustre", "gpfs", "beegfs", "cephfs", "ceph", "glusterfs", "afs", "panfs", "pvfs2")
 
 
@@ -82,13 +82,13 @@ def _present() -> List[Tuple[str, ModuleType]]:
 
 def _system(name: str, module: ModuleType, user: str) -> Json:
     """What of it can be told; `error` says what it answers instead."""
-    site = Site(user=user)
+    cluster = ClusterSettings(user=user)
     found: Json = {"batch": name, "version": "", "queues": [], "accounts": [], "environments": [], "drmaa": None}
     found.update(profile=slurm.profile(os.environ) if name == "slurm" else {}, processors_per_node=None)
     try:
-        found["batch"], found["version"] = _version(name, site)
-        found["queues"] = [queue._asdict() for queue in module.queues(_run, site)]
-        found["accounts"] = module.accounts(_run, site)
+        found["batch"], found["version"] = _version(name, cluster)
+        found["queues"] = [queue._asdict() for queue in module.queues(_run, cluster)]
+        found["accounts"] = module.accounts(_run, cluster)
         if found["batch"] == "torque":
             found["processors_per_node"] = pbs.usual_size(_run)
         if name == "sge":
@@ -100,14 +100,14 @@ def _system(name: str, module: ModuleType, user: str) -> Json:
     return found
 
 
-def _version(name: str, site: Site) -> Tuple[str, str]:
+def _version(name: str, cluster: ClusterSettings) -> Tuple[str, str]:
     """OpenPBS and Torque have the same commands: whichever dialect understands its answer."""
     names = ["pbs", "torque"] if name == "pbs" else [name]
     said: Optional[BatchError] = None
     for each in names:
         dialect = load(each)
         try:
-            return each, dialect.parse_describe(_run(dialect.describe_argv(site))).version
+            return each, dialect.parse_describe(_run(dialect.describe_argv(cluster))).version
         except BatchError as error:
             said = said or error
     assert said is not None

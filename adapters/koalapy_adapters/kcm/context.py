@@ -6,7 +6,7 @@ from typing import Any, Callable, List, Optional, Union
 
 from koalapy_adapters.batch.protocol import Description
 from koalapy_adapters.clock import now
-from koalapy_adapters.errors import BatchError, SiteError
+from koalapy_adapters.errors import BatchError, ClusterError
 from koalapy_adapters.files import DISK
 from koalapy_adapters.kcm import startup
 from koalapy_adapters.kcm.execution import job_spec
@@ -55,10 +55,10 @@ class Ground:
         accounts = Accounts(self._directories.token, self._directories.other_version)
         self._authenticator = Authenticator(accounts, self._directories.signpost.secret, DISK.unpredictable)
         dialect = load(self.config.batch)
-        site = job_spec.site(self.config, shared, self._pushed, hello.instance)
-        self._drmaa = _drmaa(self.config, dialect, site.command, tell)
+        cluster = job_spec.cluster_settings(self.config, shared, self._pushed, hello.instance)
+        self._drmaa = _drmaa(self.config, dialect, cluster.command, tell)
         self._submitter = find_submitter(self.config.slurm_api, dialect)
-        self.batch = BatchSystem(dialect, site, self._drmaa, keeps=True, submitter=self._submitter)
+        self.batch = BatchSystem(dialect, cluster, self._drmaa, keeps=True, submitter=self._submitter)
         deeds = Deeds(self.config, self.batch, self._directories, now)
         self.hands = Hands(deeds)
         self._office = self._make_office() if self.config.relay == FILES else None
@@ -75,7 +75,7 @@ class Ground:
         return self._footing.settled
 
     async def welcome(self) -> Welcome:
-        """Try what is not there yet, and say how things stand. Raises SiteError `stale` for a KCM that was replaced."""
+        """Try what is not there yet, and report the state. Raises ClusterError `stale` for a KCM that was replaced."""
         error = await self._listen() or await self._seek()
         description = self._footing.description or Description("")
         features = ["drmaa"] if self._drmaa is not None and self._drmaa.usable else []
@@ -114,7 +114,7 @@ class Ground:
         return Relay(self._authenticator, tell, self._show_life, stands_still, networks.answers)
 
     def _open_office(self) -> str:
-        """Its name. Raises SiteError where the shared directory cannot be used."""
+        """Its name. Raises ClusterError where the shared directory cannot be used."""
         if self._office is None:
             return ""
         try:
@@ -130,7 +130,7 @@ class Ground:
             await self.relay.start()
         except OSError as error:
             message = "No port of the head node is free for the relay: %s." % error.strerror
-            return SiteError("no_relay", message, "See that users may listen on unprivileged ports there.")
+            return ClusterError("no_relay", message, "See that users may listen on unprivileged ports there.")
         return None
 
     async def _seek(self) -> Optional[BatchError]:

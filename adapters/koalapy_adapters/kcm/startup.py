@@ -5,7 +5,7 @@ import socket
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
 from koalapy_adapters.batch.protocol import Description
-from koalapy_adapters.errors import BatchError, RequestError, SiteError
+from koalapy_adapters.errors import BatchError, ClusterError, RequestError
 from koalapy_adapters.kcm.execution.batch_system import failure_of, guarded
 from koalapy_adapters.kcm.execution.operations import Deeds
 from koalapy_adapters.kcm.relay import file_relay
@@ -51,7 +51,7 @@ class Footing:
         return self._deeds.pushed is not None and self.description is not None
 
     def seek(self, addresses: Addresses, port: int) -> Optional[BatchError]:
-        """Try what is not there yet; why it still is not. Raises SiteError `stale` for a KCM that was replaced."""
+        """Try what is not there yet; why it still is not. Raises ClusterError `stale` for a KCM that was replaced."""
         error = self._attempted(lambda: self._establish(addresses, port))
         return error or self._attempted(self._ask)
 
@@ -59,7 +59,7 @@ class Footing:
         try:
             attempt()
         except BatchError as error:
-            if isinstance(error, SiteError) and error.code == "stale":
+            if isinstance(error, ClusterError) and error.code == "stale":
                 raise
             return error
         return None
@@ -82,7 +82,7 @@ class Footing:
 def configured(hello: Hello) -> ClusterConfig:
     """Raises BatchError for a Hello that nothing can be made of: another protocol or set of fields."""
     if hello.protocol != PROTOCOL:
-        raise SiteError("protocol", "koalad speaks protocol %s, this KCM %d." % (hello.protocol, PROTOCOL))
+        raise ClusterError("protocol", "koalad speaks protocol %s, this KCM %d." % (hello.protocol, PROTOCOL))
     try:
         config: ClusterConfig = _CONFIG(hello.cluster)
     except MessageError as error:

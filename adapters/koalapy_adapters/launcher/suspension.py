@@ -1,6 +1,6 @@
 """Standing still with the batch job: a batch system may stop no more of it than the process group that it began with.
 
-Grid Engine 8.1.9 stops all of it by itself; a site's own way (queue_conf(5), suspend_method) may know no more than the
+Grid Engine 8.1.9 stops all of it by itself; a cluster's own method (queue_conf(5), suspend_method) may reach only the
 job's first process. Then wrapper and node agent would stand still, and the Launcher and all below it, whose process
 groups are their own, would run on, on a node that belongs to somebody else.
 """

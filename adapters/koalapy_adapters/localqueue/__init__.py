@@ -18,7 +18,7 @@ import json
 import sys
 from typing import Any, Dict, List, Tuple
 
-from koalapy_adapters.errors import BatchError, SiteError
+from koalapy_adapters.errors import BatchError, ClusterError
 
 USAGE = "usage: local-queue --directory DIR [--slots N] [--command JSON] submit|status|find|cancel|capacity|describe …"
 
@@ -65,7 +65,7 @@ def _parse(argv: List[str]) -> Tuple[Dict[str, Any], List[str]]:
 
 
 def _unusable(directory: str, error: OSError) -> BatchError:
-    return SiteError(
+    return ClusterError(
         "local_queue_unusable",
         "The local queue in %s cannot be used: %s." % (directory, error),
         "Free space there or make it writable, or name another `shared` directory in the grid file.",

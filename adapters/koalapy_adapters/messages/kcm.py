@@ -32,7 +32,7 @@ class Failure(NamedTuple):
     """A BatchError on the wire."""
 
     code: Name
-    whose: Name  # transient, site, request, ours
+    whose: Name  # transient, cluster, request, ours
     message: Line
     advice: Line = ""
     command: Line = ""

@@ -25,13 +25,13 @@ OWN_FAULTS = frozenset(
 
 RESTARTED = failure(
     "restarted",
-    "site",
+    "cluster",
     "The batch system started this attempt a second time.",
     "Its program was not run again; look whether the cluster reruns jobs that are submitted as not rerunnable.",
 )
 SIGNALLED = failure(
     "signalled",
-    "site",
+    "cluster",
     "The batch system told the job to stop (SIGTERM).",
     "See the batch system's accounting for the reason.",
 )
@@ -72,7 +72,7 @@ def stopped(why: Stopped) -> Json:
 def shut_out(node: str, addresses: List[str], port: int) -> Json:
     return failure(
         "shut_out",
-        "site",
+        "cluster",
         "The node %s cannot connect to the relay of its head node (%s, port %d)." % (node, ", ".join(addresses), port),
         "Set `relay: files` for this cluster in the grid file, or let its nodes connect to the head's high ports "
         "and name their network in `relay_network`.",
@@ -132,7 +132,7 @@ def cannot_start(node: str, what: str, executable: str, why: str) -> Json:
     if what == "prepare":
         return failure(
             "node_not_prepared",
-            "site",
+            "cluster",
             "The node %s could not prepare the program: %s." % (node, why),
             "Look whether it sees the shared directory, and whether that has room.",
         )
@@ -149,7 +149,7 @@ def setup_failed(words: str, has_setup: bool) -> Json:
         return failure("setup_failed", "request", "A line of `setup` failed.", advice, words, "The shell of `setup`")
     return failure(
         "login_failed",
-        "site",
+        "cluster",
         "The login shell gave no environment.",
         "Look whether `$SHELL -l -c true` succeeds on this cluster.",
         words,
@@ -160,7 +160,7 @@ def setup_failed(words: str, has_setup: bool) -> Json:
 def no_room(what: str, error: OSError) -> Json:
     return failure(
         "shared_directory",
-        "site",
+        "cluster",
         "The shared directory cannot be used: %s: %s." % (what, error.strerror or error),
         "Free space there, or look after the file system.",
     )

@@ -3,7 +3,7 @@
 from typing import List, Sequence
 
 from koalapy_adapters.batch.protocol import Host
-from koalapy_adapters.errors import SiteError, UnreadableError
+from koalapy_adapters.errors import ClusterError, UnreadableError
 from koalapy_adapters.host.node_identity import find
 
 PER_PROCESSOR, PER_NODE, ONCE = "per-processor", "per-node", "once"
@@ -14,7 +14,7 @@ def divide(hosts: Sequence[Host], launch: str, processors: int, threads: int) ->
 
     Per processor: exactly `processors / threads` in all, each host filled before the next; where no host has room for
     another whole one (3 processors, 2 threads each), the rest goes to those with the most processors left over.
-    Raises SiteError if the allocation is smaller than what was asked for.
+    Raises ClusterError if the allocation is smaller than what was asked for.
     """
     if launch == PER_NODE:
         return [1] * len(hosts)
@@ -26,7 +26,7 @@ def divide(hosts: Sequence[Host], launch: str, processors: int, threads: int) ->
         )
     given = sum(host.processors for host in hosts)
     if given < processors:
-        raise SiteError(
+        raise ClusterError(
             "allocation_too_small",
             "The batch system gave %d processors where %d were asked for." % (given, processors),
             "Look at the queue's and the parallel environment's allocation rules.",

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from koalapy.api.schemas.answer import Answer
 
-Whose = Literal["transient", "site", "request", "ours"]
+Whose = Literal["transient", "cluster", "request", "ours"]
 
 
 class Reason(Answer):

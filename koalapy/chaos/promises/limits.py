@@ -1,4 +1,4 @@
-"""What sites let sweeps have of their clusters: hours, nodes, a share that must be idle; and how many sweeps run."""
+"""What clusters let sweeps have: hours, nodes, a share that must be idle; and how many sweeps run."""
 
 from collections.abc import Sequence
 
@@ -23,7 +23,7 @@ class Limits:
         self._most = settings.scavenging.max_runners
 
     def committed(self, change: Change, decided: Decided) -> None:
-        """Launchers are claimed only where the site's rules allow them, and sweeps admitted only as many as may be."""
+        """Launchers are claimed only where the cluster's rules allow them, and no more sweeps run than may."""
         claimed = {line.job for line in change.history if line.kind == "job_claimed"}
         launchers = [job for job in change.jobs if job.pilot is not None and job.id in claimed]
         for name in dict.fromkeys(job.components[0].cluster or "" for job in launchers):

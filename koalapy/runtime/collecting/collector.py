@@ -289,4 +289,4 @@ def _advised(job: JobId, reason: Reason) -> Reason:
 
 def _may_pass(error: BaseException) -> bool:
     """A cluster out of reach, or its shared directory: the output is there as long as nobody says that it is not."""
-    return isinstance(error, KoalaError) and error.reason.whose in ("transient", "site")
+    return isinstance(error, KoalaError) and error.reason.whose in ("transient", "cluster")

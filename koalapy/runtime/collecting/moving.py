@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 from koalapy_adapters.messages import Fetched
 from koalapy_adapters.trees import Found
 
-from koalapy.model.errors import RequestError, SiteError, TransientError
+from koalapy.model.errors import ClusterError, RequestError, TransientError
 from koalapy.model.identity import AttemptId
 from koalapy.runtime.collecting.landing import Landing, Part, Small, told
 from koalapy.runtime.collecting.plan import Item, as_count, as_time, entries
@@ -176,7 +176,7 @@ class Facts(NamedTuple):
 def _unpacked(batch: Sequence[Item], pieces: Iterator[bytes]) -> Iterator[tuple[Item, Facts, bytes]]:
     """Each file's facts and its bytes, out of the stream of messages.FetchMany.
 
-    Raises SiteError for nonsense, and TransientError for a file that is not what was listed any more: no more than a
+    Raises ClusterError for nonsense, and TransientError for a file that is not what was listed any more: no more than a
     file of that size, and a piece, is ever held.
     """
     buffer = bytearray()
@@ -192,7 +192,7 @@ def _unpacked(batch: Sequence[Item], pieces: Iterator[bytes]) -> Iterator[tuple[
         yield item, facts, bytes(buffer[: facts.size])
         del buffer[: facts.size]
     if buffer or next(pieces, b""):
-        raise SiteError("bad_stream", "A stream of files has more than was asked for.", "")
+        raise ClusterError("bad_stream", "A stream of files has more than was asked for.", "")
 
 
 def _line(buffer: bytearray, pieces: Iterator[bytes]) -> bytes:
@@ -209,7 +209,7 @@ def _line(buffer: bytearray, pieces: Iterator[bytes]) -> bytes:
 def _more(pieces: Iterator[bytes]) -> bytes:
     piece = next(pieces, b"")
     if not piece:
-        raise SiteError("bad_stream", "A stream of files broke off.", "")
+        raise ClusterError("bad_stream", "A stream of files broke off.", "")
     return piece
 
 
@@ -224,5 +224,5 @@ def _facts(line: bytes) -> Facts | None:
         raise _not_understood(line) from error
 
 
-def _not_understood(line: bytes) -> SiteError:
-    return SiteError("bad_stream", f"What a KCM sends of its files is not understood: {line[:80]!r}.", "")
+def _not_understood(line: bytes) -> ClusterError:
+    return ClusterError("bad_stream", f"What a KCM sends of its files is not understood: {line[:80]!r}.", "")

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from koalapy_adapters.trees import DIRECTORY, FILE, REFUSED, Found, is_inside, is_pattern, matches, native
 
 from koalapy.model.commands import CollectOutput
-from koalapy.model.errors import RequestError, SiteError
+from koalapy.model.errors import ClusterError, RequestError
 from koalapy.model.identity import AttemptId
 
 MOST_FILES = 100_000
@@ -88,7 +88,7 @@ def leads_out(path: str) -> bool:
 def entries(pieces: Iterable[bytes]) -> Iterator[Found]:
     """Out of the stream that a KCM lists them in.
 
-    Raises SiteError for what is none, RequestError if it is too long, or a path in it is.
+    Raises ClusterError for what is none, RequestError if it is too long, or a path in it is.
     """
     rest, size, count = b"", 0, 0
     for piece in pieces:
@@ -133,8 +133,8 @@ def as_time(value: Any) -> int:
     return value
 
 
-def _not_understood(line: bytes) -> SiteError:
-    return SiteError("bad_listing", f"What a KCM says of its files is not understood: {line[:80]!r}.", "")
+def _not_understood(line: bytes) -> ClusterError:
+    return ClusterError("bad_listing", f"What a KCM says of its files is not understood: {line[:80]!r}.", "")
 
 
 def _check(cluster: str, found: Found, named: Sequence[str]) -> None:

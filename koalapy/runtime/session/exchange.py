@@ -10,7 +10,7 @@ from koalapy_adapters.frames import INITIAL_CREDIT, FrameError
 from koalapy_adapters.messages import Done, MessageError, Refused
 
 from koalapy.link.translate import reason_of
-from koalapy.model.errors import KoalaError, Reason, SiteError, TransientError
+from koalapy.model.errors import ClusterError, KoalaError, Reason, TransientError
 
 T = TypeVar("T")
 
@@ -140,23 +140,23 @@ class Exchange:
 
 
 def done(answer: Any) -> Done:
-    """The answer, which is a Done. Raises SiteError, code `garbled`, for one of another type."""
+    """The answer, which is a Done. Raises ClusterError, code `garbled`, for one of another type."""
     if not isinstance(answer, Done):
         raise _garbled(f"it answers with {type(answer).__name__}")
     return answer
 
 
 def understood(read: Callable[[Any], T], details: Any) -> T:
-    """What a reader of koalapy_adapters.messages.details makes of a Done's. Raises SiteError, code `garbled`."""
+    """What a reader of koalapy_adapters.messages.details makes of a Done's. Raises ClusterError, code `garbled`."""
     try:
         return read(details)
     except MessageError as error:
         raise _garbled(f"details{error}") from error
 
 
-def _garbled(what: str) -> SiteError:
+def _garbled(what: str) -> ClusterError:
     advice = "Nothing of it was believed. Look for what runs as the KCM on its head node."
-    return SiteError("garbled", f"The KCM's answer cannot be understood: {what}.", advice)
+    return ClusterError("garbled", f"The KCM's answer cannot be understood: {what}.", advice)
 
 
 def stalled(cluster: str) -> TransientError:

@@ -11,7 +11,7 @@ from koalapy_adapters.connections.protocol import Channel
 from koalapy_adapters.frames import Chunk, Control, Credit, Decoder, Frame, FrameError, encode, together
 from koalapy_adapters.messages import FROM_KCM, Done, Fetched, MessageError, from_json, to_json
 
-from koalapy.model.errors import Reason, SiteError, TransientError
+from koalapy.model.errors import ClusterError, Reason, TransientError
 from koalapy.runtime.session.exchange import Exchange, done, stalled
 
 _READ = 1 << 18
@@ -151,7 +151,7 @@ class Session:
             except TimeoutError as error:
                 raise stalled(cluster) from error
             if not isinstance(end, Fetched):
-                raise SiteError("bad_stream", f"{cluster} does not say how a stream of files has ended.", "")
+                raise ClusterError("bad_stream", f"{cluster} does not say how a stream of files has ended.", "")
             ended(end)
 
     def _chunks(self, exchange: Exchange, limit_s: float | None) -> Iterator[bytes]:

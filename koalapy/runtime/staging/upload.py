@@ -17,7 +17,7 @@ from koalapy_adapters.messages import details as answers
 from koalapy_adapters.messages.fields import Rows
 
 from koalapy.link.cluster import Timing
-from koalapy.model.errors import KoalaError, Reason, SiteError, TransientError
+from koalapy.model.errors import ClusterError, KoalaError, Reason, TransientError
 from koalapy.runtime.session.exchange import LOOK_S, Exchange, RefusedError, done, stalled, understood
 from koalapy.runtime.session.session import Session
 from koalapy.runtime.staging.gather import Entry, gone, unchanged
@@ -225,12 +225,12 @@ class Uploads:
 
 
 def _lacking(page: Sequence[Content], told: Rows) -> list[_Missing]:
-    """Those of the page that a cluster says it lacks. Raises SiteError for those that it was not asked of."""
+    """Those of the page that a cluster says it lacks. Raises ClusterError for those that it was not asked of."""
     there: dict[int, int] = {index: size for index, size in told}  # noqa: C416
     found = [_Missing(page[index], there[index]) for index in sorted(there) if index < len(page)]
     if len(found) < len(there) or not all(each.there <= each.content.size for each in found):
         message = f"What a KCM says of the files that it lacks is not understood: {str(told)[:80]}."
-        raise SiteError("bad_listing", message, "")
+        raise ClusterError("bad_listing", message, "")
     return found
 
 
@@ -278,7 +278,7 @@ def _check_room(missing: int, copies: int, room: answers.Wanted) -> None:
     if needed > total:
         advice = "Name a larger `shared` directory in the grid file, or another cluster in the job."
         raise RefusedError(Reason("does_not_fit", "request", message, advice, command="statvfs"))
-    raise RefusedError(Reason("does_not_fit", "site", message, "Free space there."))
+    raise RefusedError(Reason("does_not_fit", "cluster", message, "Free space there."))
 
 
 def megabytes(size: int) -> str:

@@ -74,7 +74,7 @@ class BatchSystem:
         return sum(node.free for node in self.nodes if node.reachable)
 
     def drop_past(self) -> None:
-        """Forget jobs that the queue no longer knows, and their accounting, as sites do each month or year."""
+        """Forget jobs that the queue no longer knows, and their accounting, as clusters do each month or year."""
         self.everything = list(self.jobs.values())
         self.accounting.clear()
 

@@ -9,7 +9,7 @@ from koalapy_adapters import layout
 from koalapy_adapters.kcm.relay.tcp import SHOW_LIFE
 
 from koalapy.model.cluster import ClusterSettings
-from koalapy.model.errors import SiteError, TransientError
+from koalapy.model.errors import ClusterError, TransientError
 from koalapy.model.identity import Tag, attempt_of
 from koalapy.model.units import SECOND, Duration, Instant
 from koalapy.world.agenda import Agenda
@@ -125,7 +125,7 @@ class SimCluster:
                 raise OSError(self.shared.trouble, "gone")
             return act()
         except OSError as error:
-            raise SiteError("shared_directory", f"The shared directory of {self.name} fails: {error}.") from error
+            raise ClusterError("shared_directory", f"The shared directory of {self.name} fails: {error}.") from error
 
     # ---- what is there
 

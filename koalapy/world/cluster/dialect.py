@@ -4,7 +4,16 @@ from collections.abc import Sequence
 
 from koalapy_adapters import errors
 from koalapy_adapters.batch import wanting
-from koalapy_adapters.batch.protocol import ENDED, QUEUED, RUNNING, BatchJob, Capacity, Description, JobStatus, Site
+from koalapy_adapters.batch.protocol import (
+    ENDED,
+    QUEUED,
+    RUNNING,
+    BatchJob,
+    Capacity,
+    ClusterSettings,
+    Description,
+    JobStatus,
+)
 from koalapy_adapters.errors import BatchError, Result
 
 from koalapy.model.identity import is_tag
@@ -12,12 +21,12 @@ from koalapy.model.identity import is_tag
 NAME = "simulated"
 _WHOSE: dict[str, type[BatchError]] = {
     "transient": errors.TransientError,
-    "site": errors.SiteError,
+    "cluster": errors.ClusterError,
     "request": errors.RequestError,
 }
 
 
-def describe_argv(site: Site) -> list[str]:
+def describe_argv(cluster: ClusterSettings) -> list[str]:
     return ["describe"]
 
 
@@ -45,7 +54,7 @@ def parse_status(result: Result) -> dict[str, JobStatus]:
     return {status.batch_id: status for status in map(_status, _lines(result))}
 
 
-def find_argv(site: Site, tag: str) -> list[str]:
+def find_argv(cluster: ClusterSettings, tag: str) -> list[str]:
     return ["find", tag]
 
 
@@ -55,7 +64,7 @@ def parse_find(result: Result, tag: str) -> JobStatus | None:
     return found[-1] if found else None
 
 
-def history_argv(site: Site, tag: str, batch_id: str) -> list[str] | None:
+def history_argv(cluster: ClusterSettings, tag: str, batch_id: str) -> list[str] | None:
     return ["history", tag]
 
 
@@ -71,11 +80,11 @@ def parse_cancel(result: Result) -> None:
     _lines(result)
 
 
-def capacity_argvs(site: Site) -> list[list[str]]:
+def capacity_argvs(cluster: ClusterSettings) -> list[list[str]]:
     return [["capacity"]]
 
 
-def parse_capacity(site: Site, results: list[Result]) -> Capacity:
+def parse_capacity(cluster: ClusterSettings, results: list[Result]) -> Capacity:
     """First `total idle`, then `free FREE/SIZE…` of each node, then a line a job: `PROCESSORS NODES JOB`."""
     first, second, *rest = _lines(results[0])
     total, idle = map(int, first.split())
@@ -85,7 +94,9 @@ def parse_capacity(site: Site, results: list[Result]) -> Capacity:
     jobs = [(int(processors), _status(line)) for processors, _, line in shapes]
     running = [(processors, job) for processors, job in jobs if job.state == RUNNING]
     waits = [
-        wanting.Wish(int(processors), int(count)) for processors, count, line in shapes if _wants(site, _status(line))
+        wanting.Wish(int(processors), int(count))
+        for processors, count, line in shapes
+        if _wants(cluster, _status(line))
     ]
     return Capacity(
         total=total,
@@ -113,9 +124,9 @@ def _waits(job: JobStatus) -> bool:
     return job.state == QUEUED and not job.stuck
 
 
-def _wants(site: Site, job: JobStatus) -> bool:
+def _wants(cluster: ClusterSettings, job: JobStatus) -> bool:
     """The simulated user has no other jobs there than koalapy's."""
-    return _waits(job) and wanting.counts(site, site.user if is_tag(job.name) else "", job.name)
+    return _waits(job) and wanting.counts(cluster, cluster.user if is_tag(job.name) else "", job.name)
 
 
 def _status(text: str) -> JobStatus:

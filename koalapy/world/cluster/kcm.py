@@ -3,7 +3,7 @@
 from typing import Any
 
 from koalapy_adapters import messages
-from koalapy_adapters.batch.protocol import Description, Site
+from koalapy_adapters.batch.protocol import ClusterSettings, Description
 from koalapy_adapters.errors import BatchError
 from koalapy_adapters.kcm import startup
 from koalapy_adapters.kcm.attempts.machine import Machine
@@ -209,7 +209,7 @@ class _Ground:
         self.config = startup.configured(hello)
         self._kcm, self._version = kcm, hello.version
         directories = Directories(SHARED, hello.instance, self.config.name, hello.epoch, mount)
-        self._batch = BatchSystem(dialect, Site("someone", instance=hello.instance), runner=shell.run)
+        self._batch = BatchSystem(dialect, ClusterSettings("someone", instance=hello.instance), runner=shell.run)
         deeds = Deeds(self.config, self._batch, directories, kcm.clock)
         rng = environment.rng(f"hands/{kcm.number}")
         self.executor = SimExecutor(kcm, environment, rng, deeds, shell, kcm.happened)
@@ -240,7 +240,7 @@ class _Ground:
         self._directories.signpost.show_life()
 
     def welcome(self) -> messages.Welcome:
-        """Raises SiteError `stale` for a KCM that was replaced."""
+        """Raises ClusterError `stale` for a KCM that was replaced."""
         error = self.footing.seek(Addresses([self._kcm.environment.head.address], []), self.relay.port)
         description = self.footing.description or Description("")
         memory = self.footing.memory

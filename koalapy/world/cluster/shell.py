@@ -18,7 +18,7 @@ from koalapy.world.cluster.observers import ClusterObserver, NoClusterObserver
 from koalapy.world.random_streams import between
 
 UNREACHABLE = "transient batch_system_unreachable"
-REFUSALS = ("transient busy", "site submissions_closed", "request no_such_queue", "unreadable")
+REFUSALS = ("transient busy", "cluster submissions_closed", "request no_such_queue", "unreadable")
 _COST = 30_000  # microseconds of CPU time that a command takes
 _BEHIND = Duration(30 * SECOND)  # how long servers that come back need to serve what waited for them
 

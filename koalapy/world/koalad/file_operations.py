@@ -144,7 +144,7 @@ class Collecting:
                 self._look()
             return
         reason = None if answer is None else reason_of(answer.error)
-        if reason is None or reason.whose in ("transient", "site"):
+        if reason is None or reason.whose in ("transient", "cluster"):
             self._after(between(self._rng, *_AGAIN), self._look)
         else:
             self._done(reason)

@@ -25,7 +25,7 @@ ORPHAN = Duration(10 * MINUTE + 5 * SECOND)  # after which a claim without a sig
 BUSY = Reason("busy", "transient", "The batch system is busy.", "", command="sbatch", exit_status=1)
 NO_FILE = Reason("no_file", "request", "There is no such file.", "Make it.")
 NO_QUEUE = Reason("no_such_queue", "request", "There is no such queue.", "", command="sbatch", exit_status=1)
-BROKEN = Reason("broken", "site", "Its batch system is broken.", "", command="sbatch", exit_status=1)
+BROKEN = Reason("broken", "cluster", "Its batch system is broken.", "", command="sbatch", exit_status=1)
 REVOKED = Reason("revoked", "ours", "The attempt was given up before it could start.", "")
 MISSING = ("missing", "")
 REFUSALS = (None,) * 12 + (BUSY, BUSY, BROKEN, NO_QUEUE, NO_FILE)

@@ -48,7 +48,7 @@ def why(directory: str, status: JobStatus, output: Optional[str]) -> Dict[str, A
 
 
 def _failure(code: str, message: str, advice: str, words: str) -> Dict[str, Any]:
-    return dict(Failure(code, "site", message, advice, words=words)._asdict())
+    return dict(Failure(code, "cluster", message, advice, words=words)._asdict())
 
 
 def _last_line(output: str) -> str:

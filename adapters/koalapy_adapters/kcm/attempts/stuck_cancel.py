@@ -33,7 +33,7 @@ def _error(end: Ending, listed: JobStatus) -> Dict[str, Any]:
     """With the words of a cancel that failed, else of the list."""
     how = "%s, %s" % (listed.state, listed.reason) if listed.reason else listed.state
     message = "The batch system lists batch job %s still (%s), after %d cancels." % (listed.batch_id, how, end.cancels)
-    error = failure("lingers", "site", message, _ADVICE)
+    error = failure("lingers", "cluster", message, _ADVICE)
     refused = end.refused or {}
     told = {name: refused[name] for name in ("command", "exit_status", "words") if refused.get(name)}
     return dict(error, **(told or {"words": listed.reason}))

@@ -6,9 +6,9 @@ import threading
 from types import ModuleType
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Union
 
-from koalapy_adapters.batch.protocol import BatchJob, Capacity, Chosen, Description, JobSpan, JobStatus, Site
+from koalapy_adapters.batch.protocol import BatchJob, Capacity, Chosen, ClusterSettings, Description, JobSpan, JobStatus
 from koalapy_adapters.batch.verdicts import unreadable
-from koalapy_adapters.errors import BatchError, Result, SiteError, TransientError, UnreadableError
+from koalapy_adapters.errors import BatchError, ClusterError, Result, TransientError, UnreadableError
 from koalapy_adapters.kcm.execution.drmaa.client import Drmaa
 from koalapy_adapters.kcm.execution.drmaa.sessions import Sessions
 from koalapy_adapters.kcm.execution.query_cache import Asking
@@ -38,14 +38,14 @@ class BatchSystem:
     def __init__(
         self,
         dialect: Any,
-        site: Site,
+        cluster: ClusterSettings,
         drmaa: Optional[Union[Drmaa, Sessions]] = None,
         timeout: float = TIMEOUT,
         runner: Callable[[List[str], float, Optional[Handle]], Ran] = run,
         keeps: bool = False,
         submitter: Optional[Submitter] = None,
     ) -> None:
-        self.site = site
+        self.cluster = cluster
         self._dialect, self._drmaa, self._timeout = dialect, drmaa, timeout
         self._submitter = submitter
         self._ways = Ways(drmaa, submitter, lambda argv, handle: self._run(argv, handle, judged=False))
@@ -62,7 +62,7 @@ class BatchSystem:
         return (self._spent + (self._submitter.spent if self._submitter is not None else 0)) / 1e6
 
     def describe(self) -> Description:
-        return self._dialect.parse_describe(self._run(self._dialect.describe_argv(self.site)))  # type: ignore[no-any-return]
+        return self._dialect.parse_describe(self._run(self._dialect.describe_argv(self.cluster)))  # type: ignore[no-any-return]
 
     def script(self, job: BatchJob) -> str:
         return self._dialect.script(job)  # type: ignore[no-any-return]
@@ -71,7 +71,7 @@ class BatchSystem:
         """The parallel environment that this job of a Launcher is best in; None: it is to stay as it is."""
         if not hasattr(self._dialect, "launchers_environment"):
             return None
-        asking = self._dialect.launchers_environment(self.site, job)
+        asking = self._dialect.launchers_environment(self.cluster, job)
         try:
             argv = next(asking)
             while True:
@@ -99,8 +99,8 @@ class BatchSystem:
     def look(self, tag: str, batch_id: str) -> Found:
         """By tag in the queue; in the accounting if it is not there."""
         dialect = self._dialect
-        listed = dialect.parse_find(self._run(dialect.find_argv(self.site, tag)), tag)
-        argv = dialect.history_argv(self.site, tag, batch_id) if listed is None else None
+        listed = dialect.parse_find(self._run(dialect.find_argv(self.cluster, tag)), tag)
+        argv = dialect.history_argv(self.cluster, tag, batch_id) if listed is None else None
         accounted = None if argv is None else dialect.parse_history(self._run(argv), tag)
         return Found(listed, accounted)
 
@@ -119,7 +119,7 @@ class BatchSystem:
             return None
         tags = {batch_id: tag for tag, batch_id in jobs}
         found: Dict[str, JobSpan] = {}
-        for argv in self._dialect.account_argvs(self.site, list(tags), since / 1e6):
+        for argv in self._dialect.account_argvs(self.cluster, list(tags), since / 1e6):
             spans = self._dialect.parse_account(self._run(argv))
             found.update({span.batch_id: span for span in spans if tags.get(span.batch_id) == span.tag})
             if len(found) == len(tags):
@@ -127,7 +127,7 @@ class BatchSystem:
         return list(found.values())
 
     def cancel(self, batch_id: str, forced: bool = False) -> None:
-        """`forced`: see CancelJob; a plain cancel where the dialect knows no other, or the site refuses it."""
+        """`forced`: see CancelJob; a plain cancel where the dialect knows no other, or the cluster refuses it."""
         if forced and hasattr(self._dialect, "forget_argv"):
             self._dialect.parse_cancel(self._run(self._dialect.forget_argv([batch_id])))
         elif not self._by_drmaa(batch_id, "terminate"):
@@ -166,8 +166,8 @@ class BatchSystem:
         seen = self._glance_by_api()
         if seen is not None:
             return seen
-        result = self._run(self._dialect.glance_argv(self.site), purpose=MEASURE)
-        return self._dialect.parse_glance(self.site, result)  # type: ignore[no-any-return]
+        result = self._run(self._dialect.glance_argv(self.cluster), purpose=MEASURE)
+        return self._dialect.parse_glance(self.cluster, result)  # type: ignore[no-any-return]
 
     def _glance_by_api(self) -> Optional[List[str]]:
         """None: the command has to do it, which reads many jobs with less work."""
@@ -179,12 +179,12 @@ class BatchSystem:
             return None
         with self._lock:
             self.spent_on[MEASURE] += waiting.cost
-        return self._dialect.seen_by_api(self.site, waiting.jobs, os.getuid())  # type: ignore[no-any-return]
+        return self._dialect.seen_by_api(self.cluster, waiting.jobs, os.getuid())  # type: ignore[no-any-return]
 
     def capacity(self) -> Capacity:
-        argvs = self._dialect.capacity_argvs(self.site)
+        argvs = self._dialect.capacity_argvs(self.cluster)
         results = self._asking.ask(argvs) if self._asking is not None else list(map(self._measure, argvs))
-        capacity: Capacity = self._dialect.parse_capacity(self.site, results)
+        capacity: Capacity = self._dialect.parse_capacity(self.cluster, results)
         stuck = [status.batch_id for status in capacity.statuses.values() if status.stuck]
         return capacity._replace(statuses=self._explained(capacity.statuses, stuck)) if stuck else capacity
 
@@ -228,11 +228,11 @@ def _whole(result: Result) -> Result:
 
 
 def load(name: str) -> ModuleType:
-    """The dialect of this name. Raises SiteError if the pushed file has none."""
+    """The dialect of this name. Raises ClusterError if the pushed file has none."""
     try:
         return importlib.import_module("koalapy_adapters.batch." + name)
     except ImportError as error:
-        raise SiteError(
+        raise ClusterError(
             "batch_system_unknown",
             "There is no batch system named %s: %s." % (name, error),
             "Name one that is installed in the grid file's `batch`.",

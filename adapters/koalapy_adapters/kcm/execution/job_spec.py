@@ -5,7 +5,7 @@ import pwd
 import sys
 from typing import Any, Dict, List, NamedTuple
 
-from koalapy_adapters.batch.protocol import BatchJob, Site
+from koalapy_adapters.batch.protocol import BatchJob, ClusterSettings
 from koalapy_adapters.batch.text import is_launcher
 from koalapy_adapters.errors import RequestError
 from koalapy_adapters.examination import probe
@@ -33,11 +33,13 @@ class Recipe(NamedTuple):
     pushed: str
 
 
-def site(config: ClusterConfig, shared: str, pushed: str, instance: str = "") -> Site:
+def cluster_settings(config: ClusterConfig, shared: str, pushed: str, instance: str = "") -> ClusterSettings:
     """The cluster as a dialect sees it; `pushed` is the pushed file on the head node, `instance` the store's."""
-    fields = {name: value for name, value in config._asdict().items() if name in Site._fields}
+    fields = {name: value for name, value in config._asdict().items() if name in ClusterSettings._fields}
     user = pwd.getpwuid(os.getuid()).pw_name
-    return Site(user=user, directory=shared, command=interpreter(sys.executable, pushed), instance=instance, **fields)
+    return ClusterSettings(
+        user=user, directory=shared, command=interpreter(sys.executable, pushed), instance=instance, **fields
+    )
 
 
 def interpreter(python: str, pushed: str) -> List[str]:

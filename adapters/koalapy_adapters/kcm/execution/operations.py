@@ -4,7 +4,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from koalapy_adapters.batch.protocol import ENDED, BatchJob
 from koalapy_adapters.batch.text import is_launcher
-from koalapy_adapters.errors import BatchError, SiteError, TransientError
+from koalapy_adapters.errors import BatchError, ClusterError, TransientError
 from koalapy_adapters.examination import head, probe
 from koalapy_adapters.kcm.execution import job_spec
 from koalapy_adapters.kcm.execution.batch_system import CHECK, MEASURE, BatchSystem, failure_of, guarded
@@ -131,7 +131,7 @@ class Deeds:
     def _footing(self) -> str:
         """The pushed file, once there is one."""
         if self.pushed is None:
-            raise SiteError("shared_gone", "The shared directory cannot be used.", "See the cluster's own error.")
+            raise ClusterError("shared_gone", "The shared directory cannot be used.", "See the cluster's own error.")
         return self.pushed
 
     def _list_tags(self, action: do.ListTags) -> do.Listed:

@@ -1,6 +1,6 @@
 """In which parallel environment Launchers are, where the grid file leaves that open: asked once for each kind of job.
 
-Sites seldom change what they have configured, and a KCM lasts no longer than its connection. An environment that
+Clusters seldom change what they have configured, and a KCM lasts no longer than its connection. An environment that
 refuses a Launcher after all is not tried again by this KCM.
 """
 

@@ -37,7 +37,7 @@ class Ways:
     def submit(self, argv: List[str], job: BatchJob, path: str, handle: Handle) -> Result:
         """`argv` submits the script at `path`. Without an exit status it was ended.
 
-        Raises SubmitDoubt where a batch job may exist, SiteError where a way is required and cannot be gone.
+        Raises SubmitDoubt where a batch job may exist, ClusterError where a way is required and cannot be gone.
         """
         result = self._by_drmaa(argv, path, handle) or self._by_api(job, path, handle)
         return result or self._command(argv, handle)

@@ -9,7 +9,7 @@ import threading
 import time
 from typing import IO, Any, Dict, List, NamedTuple, Optional
 
-from koalapy_adapters.errors import Result, SiteError
+from koalapy_adapters.errors import ClusterError, Result
 
 MAX_OUTPUT = 64 << 20
 # What a profile may set to have Slurm's commands leave out lines, ask back, speak of another cluster, or submit to
@@ -48,7 +48,7 @@ class Handle:
             return self.started
 
     def start(self, argv: List[str]) -> "Optional[subprocess.Popen[bytes]]":
-        """None if it was ended before. Raises SiteError for a command that does not exist."""
+        """None if it was ended before. Raises ClusterError for a command that does not exist."""
         with self._lock:
             if self._ended:
                 return None
@@ -65,7 +65,7 @@ class Handle:
 def run(argv: List[str], timeout: float, handle: Optional[Handle] = None) -> Ran:
     """Run it to its end, or end it and all of its group after `timeout` seconds; then its exit status is None.
 
-    Raises SiteError if there is no such command, or if it prints more than MAX_OUTPUT.
+    Raises ClusterError if there is no such command, or if it prints more than MAX_OUTPUT.
     """
     handle = handle or Handle()
     process = handle.start(argv)
@@ -85,7 +85,7 @@ def run(argv: List[str], timeout: float, handle: Optional[Handle] = None) -> Ran
             if stream is not None:
                 stream.close()
     if wait.too_much:
-        raise SiteError("output_too_large", "%s printed more than %d bytes." % (argv[0], MAX_OUTPUT))
+        raise ClusterError("output_too_large", "%s printed more than %d bytes." % (argv[0], MAX_OUTPUT))
     status = None if wait.killed else wait.status
     return Ran(Result(argv, status, output["stdout"], output["stderr"]), wait.cost)
 
@@ -178,7 +178,7 @@ def _start(argv: List[str]) -> "subprocess.Popen[bytes]":
             start_new_session=True,
         )
     except OSError as error:
-        raise SiteError(
+        raise ClusterError(
             "command_missing",
             "The command %s cannot be run on the head node: %s." % (argv[0], error.strerror),
             "See that a login shell on the head node has the batch system's commands on its PATH.",

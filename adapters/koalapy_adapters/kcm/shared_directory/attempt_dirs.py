@@ -9,7 +9,7 @@ import zipfile
 from typing import Any, Container, Dict, List, NamedTuple, Optional, Tuple
 
 from koalapy_adapters import claims, layout
-from koalapy_adapters.errors import RequestError, SiteError
+from koalapy_adapters.errors import ClusterError, RequestError
 from koalapy_adapters.files import DISK, Files
 from koalapy_adapters.kcm.shared_directory import copy_staged, directory_status
 from koalapy_adapters.kcm.shared_directory.errors import FULL, unusable
@@ -88,7 +88,7 @@ class Directories:
         """The pushed file's path as compute nodes see it: copied below the shared directory if it lies elsewhere."""
         try:
             if not zipfile.is_zipfile(pushed):
-                raise SiteError("not_pushed", "%s is not the file that koalapy pushes to clusters." % pushed)
+                raise ClusterError("not_pushed", "%s is not the file that koalapy pushes to clusters." % pushed)
             place = os.path.join(self.shared, "bin")
             if os.path.realpath(os.path.dirname(pushed)) == os.path.realpath(place):
                 return pushed
@@ -111,7 +111,7 @@ class Directories:
             for name in ("", "work", "output"):
                 self.files.make(os.path.join(directory, name))
             if claims.held_by(directory, self.files) is not None:
-                raise SiteError("claimed", "The attempt %s is claimed already." % component.tag)
+                raise ClusterError("claimed", "The attempt %s is claimed already." % component.tag)
             self._write(directory, "token", self.files.unpredictable(32).encode())
             self._write(directory, "component.json", json.dumps(component.data, sort_keys=True).encode())
             copy_staged.place(self.files, self._stage(), layout.inside(directory, "work"), component.staged)

@@ -2,12 +2,12 @@
 
 import errno
 
-from koalapy_adapters.errors import BatchError, SiteError
+from koalapy_adapters.errors import BatchError, ClusterError
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-class Stale(SiteError):
+class Stale(ClusterError):
     """A newer KCM, of this epoch, is at work on the cluster."""
 
     def __init__(self, epoch: int) -> None:
@@ -16,11 +16,11 @@ class Stale(SiteError):
 
 
 def unusable(path: str, error: Exception) -> BatchError:
-    """The SiteError for a shared directory that is full, gone or not ours."""
+    """The ClusterError for a shared directory that is full, gone or not ours."""
     if isinstance(error, OSError) and error.errno in FULL:
-        return SiteError("shared_full", "The shared directory is full: %s." % path, "Free space or quota there.")
+        return ClusterError("shared_full", "The shared directory is full: %s." % path, "Free space or quota there.")
     why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return SiteError(
+    return ClusterError(
         "shared_gone",
         "The shared directory cannot be used: %s: %s." % (path, why),
         "See that the file system is mounted and writable, or name another `shared` directory in the grid file.",

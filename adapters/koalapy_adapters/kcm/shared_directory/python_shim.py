@@ -6,7 +6,7 @@ import shlex
 from typing import NamedTuple, Optional
 
 from koalapy_adapters import layout
-from koalapy_adapters.errors import SiteError
+from koalapy_adapters.errors import ClusterError
 from koalapy_adapters.messages import ClusterConfig
 
 BY_SETUP = "KOALA_PYTHON_BY_SETUP"  # koalad's remote command sets it where the KCM's own Python was found so
@@ -43,11 +43,11 @@ def wanted(config: ClusterConfig, shared: str) -> Optional[Shim]:
 
 
 def write(shim: Shim) -> None:
-    """Whole or not at all. Raises SiteError where the shared directory cannot be used."""
+    """Whole or not at all. Raises ClusterError where the shared directory cannot be used."""
     if os.path.exists(shim.path):
         return
     try:
         layout.write_whole(shim.path, shim.text.encode("utf-8", "surrogateescape"), 0o700)
     except OSError as error:
         message = "%s cannot be written: %s." % (shim.path, error.strerror)
-        raise SiteError("directory_not_writable", message, "Make room there, or name another directory.") from error
+        raise ClusterError("directory_not_writable", message, "Make room there, or name another directory.") from error

@@ -4,7 +4,7 @@ import os
 from typing import Any, Dict, List, Optional
 
 from koalapy_adapters import layout
-from koalapy_adapters.errors import SiteError
+from koalapy_adapters.errors import ClusterError
 from koalapy_adapters.files import Files
 from koalapy_adapters.kcm.shared_directory.errors import Stale, unusable
 
@@ -27,7 +27,7 @@ class Signpost:
     def publish(self, addresses: List[str], port: int, post: str = "", last: Optional[List[str]] = None) -> None:
         """Say where the relay listens, or its files are; `last`: see network.Addresses.
 
-        Raises SiteError `stale` if a newer KCM has said so.
+        Raises ClusterError `stale` if a newer KCM has said so.
         """
         self.check()
         data = {"addresses": addresses, "port": port, "epoch": self._epoch, "post": post, "last": last or []}
@@ -53,7 +53,7 @@ class Signpost:
             if self._read() != self._published:
                 layout.write_json(self._path, self._published, self._files)
             self._files.use(self._path)
-        except (OSError, SiteError):
+        except (OSError, ClusterError):
             pass  # then the wrapper has other worries
 
     def newest_epoch(self) -> int:
@@ -66,7 +66,7 @@ class Signpost:
         return epoch if isinstance(epoch, int) and 0 <= epoch <= MAX_EPOCH else 0
 
     def check(self) -> None:
-        """Raises SiteError `stale` if a newer KCM listens."""
+        """Raises ClusterError `stale` if a newer KCM listens."""
         newest = self.newest_epoch()
         if newest > self._epoch:
             raise Stale(newest)

@@ -5,7 +5,7 @@ import os
 import time
 from typing import Any, Dict, List, Optional
 
-from koalapy_adapters.errors import RequestError, SiteError, TransientError
+from koalapy_adapters.errors import ClusterError, RequestError, TransientError
 from koalapy_adapters.files import is_digest
 
 KEPT = 14 * 86400  # seconds that a file is kept after its last use
@@ -105,14 +105,14 @@ class Arrival:
         self._count(data)
 
     def finish(self) -> None:
-        """Make it one of the stage. Raises TransientError if it is short, SiteError if it is damaged."""
+        """Make it one of the stage. Raises TransientError if it is short, ClusterError if it is damaged."""
         assert self._file is not None
         if self._written < self._size:
             raise TransientError("stage_short", "The file %s did not come to its end." % self._digest)
         self._file.truncate()
         if self._hash.hexdigest() != self._digest:
             self.drop()
-            raise SiteError("stage_damaged", "The file %s arrived damaged." % self._digest, "Send it again.")
+            raise ClusterError("stage_damaged", "The file %s arrived damaged." % self._digest, "Send it again.")
         self._file.flush()
         os.fsync(self._file.fileno())
         os.rename(self._partial, self._path)
@@ -149,12 +149,12 @@ class Batch:
             self._put(path, digest, content)
 
     def finish(self) -> None:
-        """Raises TransientError if files are missing at its end, SiteError for those that are damaged."""
+        """Raises TransientError if files are missing at its end, ClusterError for those that are damaged."""
         self.write(b"")
         if self._left or self._data:
             raise TransientError("stage_short", "The files did not come to their end.")
         if self._damaged:
-            raise SiteError("stage_damaged", "Files arrived damaged: %s." % ", ".join(self._damaged[:5]))
+            raise ClusterError("stage_damaged", "Files arrived damaged: %s." % ", ".join(self._damaged[:5]))
 
     def _put(self, path: str, digest: str, content: bytes) -> None:
         if hashlib.sha256(content).hexdigest() != digest:

@@ -24,7 +24,7 @@ _MOST_NAMES = 1 << 17  # bytes of names in one ListFiles
 _MOST_WILD = 100  # patterns in it, for each of which the whole working directory is looked through
 _OF_SOME = ("no_such_attempt", "too_many_files", "output_damaged")  # errors of what was asked for, not of the rest
 _OF_ITS_CLUSTER = ("no_such_cluster", "bad_listing")
-_PASSING = ("transient", "site")
+_PASSING = ("transient", "cluster")
 
 Batches = Callable[[], Iterable[ResultBatch]]
 

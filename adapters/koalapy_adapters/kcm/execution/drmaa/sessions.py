@@ -7,7 +7,7 @@ from typing import Any, Callable, Iterator, List
 from koalapy_adapters.kcm.execution.drmaa.client import Drmaa
 from koalapy_adapters.kcm.execution.drmaa.library import Library
 
-SESSIONS = 2  # each is an event client of Grid Engine's qmaster, which has room for 99, or for what the site says
+SESSIONS = 2  # each is an event client of Grid Engine's qmaster, which has room for 99, or for what the cluster says
 
 
 class Sessions:

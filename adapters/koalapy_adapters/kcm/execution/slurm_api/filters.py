@@ -1,4 +1,4 @@
-"""What would be passed by if a job went to Slurm without sbatch: what a site or person has put in its way there."""
+"""What would be passed by if a job went to Slurm without sbatch: what a cluster or person has put in its way there."""
 
 import glob
 import os
@@ -32,20 +32,20 @@ def hindrance(settings: Mapping[str, str], environ: Mapping[str, str], command: 
 
 
 def _look_at_command(command: str, environ: Mapping[str, str]) -> None:
-    """A script of the site's, or a link to a program of another name, does more than the command."""
+    """A script of the cluster's, or a link to a program of another name, does more than the command."""
     path = shutil.which(command, path=environ.get("PATH"))
     if path is None:
         raise _Hindered("there is no %s on the PATH" % command)
     with open(path, "rb") as file:
         own = file.read(len(_ELF)) == _ELF
     if not own or os.path.basename(os.path.realpath(path)) != command:
-        raise _Hindered("%s is the site's own" % path)
+        raise _Hindered("%s is the cluster's own" % path)
 
 
 def _look_at_filters(settings: Mapping[str, str]) -> None:
     filters = settings.get("CliFilterPlugins", "unknown")
     if filters != NULL:
-        raise _Hindered("the site has CliFilterPlugins (%s)" % filters)
+        raise _Hindered("the cluster has CliFilterPlugins (%s)" % filters)
 
 
 def _look_at_plugins(settings: Mapping[str, str], environ: Mapping[str, str]) -> None:

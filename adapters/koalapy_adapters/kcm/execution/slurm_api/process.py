@@ -158,7 +158,7 @@ def _bound_memory(pid: int) -> None:
     try:
         resource.prlimit(pid, resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
     except (OSError, ValueError, AttributeError):
-        pass  # the site's own limit is lower, or the process gone
+        pass  # the cluster's own limit is lower, or the process gone
 
 
 def _pipe(pipe: Optional[IO[bytes]]) -> IO[bytes]:

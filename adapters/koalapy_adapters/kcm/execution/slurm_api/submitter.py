@@ -12,7 +12,7 @@ import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 from koalapy_adapters.batch.protocol import BatchJob
-from koalapy_adapters.errors import BatchError, SiteError
+from koalapy_adapters.errors import BatchError, ClusterError
 from koalapy_adapters.kcm.execution.slurm_api.filters import hindrance
 from koalapy_adapters.kcm.execution.slurm_api.process import Said, SubmitterLost, SubmitterProcess
 from koalapy_adapters.kcm.execution.subprocess_runner import run
@@ -22,7 +22,7 @@ OFF, AUTO, REQUIRED = "off", "auto", "required"  # values of `slurm_api`
 TIMEOUT = 30.0  # seconds for one submit
 BEGIN = 10.0  # seconds for its start
 IDLE = 60.0  # seconds without a question after which it is ended
-AGE = 300.0  # seconds after which it is replaced, and what may hinder it is looked at again: a site changes
+AGE = 300.0  # seconds after which it is replaced, and what may hinder it is looked at again: a cluster changes
 REST = 60.0  # seconds for which sbatch is used after it was lost, or cannot be used
 MEMORY = 256 << 20  # bytes of one that is replaced
 
@@ -64,7 +64,7 @@ class Submitter:
             return self._running() is not None
 
     def way(self) -> str:
-        """By what jobs are submitted now, in words. Raises SiteError where the API is required and cannot be used."""
+        """By what jobs are submitted now, in words. Raises ClusterError if the API is required and cannot be used."""
         if self.start():
             return "Slurm's API"
         if self._wish == REQUIRED:
@@ -76,7 +76,7 @@ class Submitter:
         the controller refused, so that the refusal is the command's.
 
         `begin` says whether it may be done still. Raises SubmitterLost if the job may have been submitted, and
-        SiteError where the API is required and cannot be used.
+        ClusterError if the API is required and cannot be used.
         """
         wishes = self._api.wishes(job, path)
         if wishes is None:
@@ -159,7 +159,7 @@ class Submitter:
         result, cost = run(["scontrol", "show", "config"], BEGIN)
         self.spent += cost
         if result.exit_status != 0:
-            raise SiteError("batch_system_unreachable", "The controller does not say how it is configured.")
+            raise ClusterError("batch_system_unreachable", "The controller does not say how it is configured.")
         return dict(re.findall(r"^(\w+)\s*= (.*?)\s*$", result.stdout, re.MULTILINE))
 
     def _greeted(self, settings: Dict[str, str]) -> str:
@@ -212,8 +212,8 @@ def find_submitter(wish: str, dialect: Any) -> Optional[Submitter]:
     return Submitter(wish, api) if api is not None and wish != OFF else None
 
 
-def _unusable(why: str) -> SiteError:
-    return SiteError(
+def _unusable(why: str) -> ClusterError:
+    return ClusterError(
         "no_slurm_api",
         "Jobs cannot be submitted by Slurm's API: %s." % why,
         "Set `slurm_api: auto` for this cluster in the grid file; then sbatch does it.",
