@@ -1,4 +1,4 @@
-"""The clusters at one moment as placing needs them, with what has been found out about them once and for all."""
+"""The clusters at one moment as placing needs them, with the findings about them that are kept."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -12,14 +12,15 @@ from koalapy.policies.placement import IdleCluster
 
 
 class Availability:
-    """What can be used of it: clusters without trouble. It never changes; `after` gives the room that is left.
+    """The clusters that can be used, those without trouble. It never changes; `after` returns the remaining
+    availability.
 
-    `most_backlog`: the largest component that any batch queue would still take. `sizes`: what is known of every
-    cluster's size; None where it cannot be used now.
+    `most_backlog`: the largest component, in processors, that some batch queue would still take. `sizes`: the known
+    size of every cluster; None for one that cannot be used now.
     """
 
     def __init__(self, summaries: Iterable[ClusterSummary], like: "Availability | None" = None) -> None:
-        """`like`: another room of the same clusters, whose findings hold here too if all sizes are the same."""
+        """Copy the findings of `like`, an availability of the same clusters, if all sizes are the same."""
         self.summaries = tuple(summaries)
         self.usable = {summary.name: summary for summary in self.summaries if summary.trouble is None}
         self.idle = {name: summary.idle for name, summary in self.usable.items()}
@@ -40,40 +41,45 @@ class Availability:
 
     @property
     def troubled(self) -> frozenset[str]:
+        """The clusters that cannot be used now."""
         return frozenset(summary.name for summary in self.summaries if summary.trouble is not None)
 
     @property
     def smaller(self) -> bool:
-        """Whether some cluster has fewer processors now than when nothing of it is broken."""
+        """Whether some cluster has fewer processors now than while nothing of it is broken."""
         return any(summary.whole is not None for summary in self.usable.values())
 
     def size_unknown(self, *, anew: bool) -> frozenset[str]:
-        """Clusters whose size is not known yet. `anew`: a job that was not there before may go by what they show, if
-        that is anything: its user is there to be told.
+        """The clusters whose size is not known yet.
+
+        `anew`: a job that was submitted after koalad's start may rely on the sizes that they show, unless these are
+        zero. Its user is there to read the error.
         """
         size_unknown = (summary for summary in self.usable.values() if not summary.size_known)
         return frozenset(summary.name for summary in size_unknown if not anew or not (summary.whole or summary.size)[0])
 
     @property
     def idle_clusters(self) -> tuple[IdleCluster, ...]:
-        """What is idle, nothing of it used."""
+        """The idle processors of each cluster, as a placement policy sees them."""
         if not self._idle_clusters:
             self._idle_clusters = tuple(IdleCluster(name, idle) for name, idle in self.idle.items())
         return self._idle_clusters
 
     def is_as(self, summaries: Sequence[ClusterSummary]) -> bool:
-        """Whether the clusters have this very room."""
+        """Whether the summaries have this very availability."""
         return len(summaries) == len(self.summaries) and all(map(same_availability, summaries, self.summaries))
 
     def may_fit(self, minimum: MinimumDemand) -> bool:
-        """False: it does not fit, whatever policy is asked."""
+        """Whether the request may fit. False: it does not, whichever policy is asked."""
         for cluster, processors in minimum.named:
             if self.idle.get(cluster, -1) < processors:
                 return False
         return all(self._slots_of(size) >= count for size, count in minimum.free)
 
     def demand(self, component: ComponentRequest) -> Mapping[str, int]:
-        """What a component that names no cluster takes on each cluster that is large enough for it, and may be now."""
+        """The processors that a component without a named cluster takes on each cluster that is large enough for it
+        now.
+        """
         key = component.processors, component.processors_per_node, component.exclusive
         found = self._demands.get(key)
         if found is None:
@@ -83,7 +89,9 @@ class Availability:
         return found
 
     def networks(self, request: Request) -> list["Availability"]:
-        """What components may share: each network of its own, the one with the most idle processors first."""
+        """The availabilities within which all components must be placed: one for each network, the one with most idle
+        processors first.
+        """
         if not request.communication or len(request.components) == 1:
             return [self]
         if self._networks is None:
@@ -91,7 +99,9 @@ class Availability:
         return self._networks
 
     def has_clusters_apart(self, request: Request) -> bool:
-        """Whether there is surely a cluster of its own for each component, if nobody were there and none is named."""
+        """Whether each component could certainly have a cluster of its own, if the clusters were idle and none is
+        named.
+        """
         for network in self.networks(request):
             clusters = len(network.usable)
             too_small = sum(clusters - len(network.demand(component)) for component in request.components)
@@ -100,10 +110,14 @@ class Availability:
         return False
 
     def without(self, clusters: Collection[str]) -> "Availability":
+        """The availability without the given clusters."""
         return Availability(summary for summary in self.summaries if summary.name not in clusters) if clusters else self
 
     def after(self, placement: Sequence[str | None], request: Request, patient: bool = False) -> "Availability":
-        """With the allocation's processors off, and in the backlog of jobs that went into batch queues (`patient`)."""
+        """The availability after the placement's processors were taken off.
+
+        `patient`: the job entered batch queues, so its processors also count in our backlog.
+        """
         taken: dict[str, int] = {}
         for cluster, component in zip(placement, request.components, strict=True):
             if cluster is not None:
@@ -111,15 +125,15 @@ class Availability:
         return Availability((_less(summary, taken.get(summary.name, 0), patient) for summary in self.summaries), self)
 
     def emptied(self) -> "Availability":
-        """If nobody were on the clusters."""
+        """The availability if the clusters were idle."""
         return Availability(_empty(summary, summary.size) for summary in self.usable.values())
 
     def whole(self) -> "Availability":
-        """If nobody were on the clusters, and nothing of them were broken."""
+        """The availability if the clusters were idle and nothing of them were broken."""
         return Availability(_empty(summary, summary.whole or summary.size) for summary in self.usable.values())
 
     def _slots_of(self, size: int) -> int:
-        """How many components of the size would fit at once."""
+        """The number of components of this size that would fit at once."""
         found = self._slots.get(size)
         if found is None:
             found = self._slots[size] = sum(idle // size for idle in self.idle.values())
@@ -136,7 +150,7 @@ class Availability:
 
 
 def backlog_left(summary: ClusterSummary) -> int:
-    """Processors of ours that may still be put into its queue."""
+    """The processors of ours that may still enter the cluster's batch queue."""
     limit = summary.total if summary.settings.backlog is None else summary.settings.backlog
     return min(limit - summary.backlog, summary.total)
 

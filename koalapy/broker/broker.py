@@ -1,4 +1,4 @@
-"""The broker's answer to the scheduler: an allocation, or why there is none (DCS, section 3.4)."""
+"""The broker's answer to the scheduler: a placement, or none (DCS, section 3.4)."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ Placement = tuple[str | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class PolicyFailed:
-    """A policy raised, or answered what is no placement: the job's reason."""
+    """The reason of a job whose placement policy raised an error, or returned no valid placement."""
 
     reason: Reason
 
@@ -42,10 +42,11 @@ def find_placement(
 def shortest_queue(
     request: Request, summaries: Sequence[ClusterSummary], excluded: Collection[str] = ()
 ) -> Placement | None:
-    """A batch queue for every component though it is busy: the shortest that fits and whose backlog allows it.
+    """Choose a batch queue for every component: the shortest one that fits and whose backlog allows it.
 
-    Components that communicate go to one network: of those that take all of them, the one whose longest chosen queue
-    is shortest. Optional components are left out only if no network takes them too. None if none takes the others.
+    Components that communicate go to one network. Of the networks that take all of them, the one whose longest chosen
+    queue is shortest is taken. Optional components are omitted only if no network takes them too. None: no network
+    takes the others.
     """
     networks = Availability(summaries).without(excluded).networks(request)
     for components in _wanted(request):
@@ -56,7 +57,7 @@ def shortest_queue(
 
 
 def _wanted(request: Request) -> list[dict[int, ComponentRequest]]:
-    """All components by their index, and, if some are optional, the others alone."""
+    """All components by their index; and, if some are optional, the others alone."""
     everything = dict(enumerate(request.components))
     needed = {index: component for index, component in everything.items() if not component.optional}
     return [everything] if len(needed) == len(everything) else [everything, needed]
@@ -69,10 +70,10 @@ def _placement_of(request: Request, placed: Mapping[int, str]) -> Placement:
 def _queues_within(
     components: Mapping[int, ComponentRequest], availability: Availability
 ) -> tuple[int, dict[int, str]] | None:
-    """Length of the longest queue that is chosen, and the cluster of each component.
+    """The length of the longest chosen queue, and the cluster of each component.
 
-    Components that name a cluster come first, then the others by decreasing size: what a component may choose is not
-    taken by one that has more choice.
+    Components that name a cluster come first, then the others by decreasing size. Thus no component takes a queue that
+    one with less choice needs.
     """
     chosen: dict[int, str] = {}
     asked = dict.fromkeys(availability.usable, 0)
@@ -93,7 +94,9 @@ def _queues_within(
 def _place_within(
     components: dict[int, ComponentRequest], availability: Availability, policy: PlacementPolicy
 ) -> dict[int, str] | PolicyFailed | None:
-    """Named components first (DCS: an ordered request fits or not), then the policy places the others."""
+    """Place the components that name a cluster (DCS: an ordered request fits or not), then let the policy place the
+    others.
+    """
     placed: dict[int, str] = {}
     left: dict[str, int] = {}
     for index, component in components.items():
@@ -127,7 +130,7 @@ def _ask(
     policy: PlacementPolicy,
     placed: dict[int, str],
 ) -> dict[int, str] | PolicyFailed | None:
-    """`left`: what named components have left on the clusters that they use."""
+    """Let the policy place the components. `left`: idle processors of the clusters that named components use."""
     demands = tuple(Demand(index, each.processors, availability.demand(each)) for index, each in components.items())
     try:
         answer = policy(demands, _idle_clusters(availability, left))
@@ -141,7 +144,9 @@ def _ask(
 
 
 def _problem(answer: PlacementChoice, demands: Sequence[Demand], idle: dict[str, int]) -> str | None:
-    """What is wrong with a policy's answer: it must place every wish where there is room."""
+    """The error in a policy's answer, which must place every demand where enough processors are idle; None if it is
+    valid.
+    """
     for each in demands:
         cluster = answer.get(each.index)
         if cluster is None or cluster not in each.demand:
@@ -152,7 +157,7 @@ def _problem(answer: PlacementChoice, demands: Sequence[Demand], idle: dict[str,
 
 
 def _may_wait(component: ComponentRequest, summary: ClusterSummary, asked: int) -> bool:
-    """With what its siblings ask there (`asked`) it must fit into the cluster, and into the backlog of ours there."""
+    """Whether a component fits into the cluster and our backlog there, beside its siblings' `asked` processors."""
     together = asked + processors_taken(component, summary.settings)
     return together <= backlog_left(summary) and misfit(component, summary, now=False) is None
 

@@ -12,7 +12,7 @@ from koalapy.model.request import ComponentRequest
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """What a cluster lacks for a component."""
+    """The reason why a component does not fit on a cluster."""
 
     cluster: str
     component: int
@@ -20,13 +20,16 @@ class Misfit:
 
 
 def demand(component: ComponentRequest, summaries: Iterable[ClusterSummary]) -> dict[str, int]:
-    """The processors it takes on each cluster, of those without trouble, that could take it at all."""
+    """The processors that the component takes on each usable cluster that is large enough for it."""
     taken = {summary.name: (processors_taken(component, summary.settings), summary.largest) for summary in summaries}
     return {name: needed for name, (needed, largest) in taken.items() if needed <= largest}
 
 
 def misfit(component: ComponentRequest, summary: ClusterSummary, *, now: bool = True) -> Reason | None:
-    """Why the component does not go there; with `now` False, regardless of how many processors are idle."""
+    """The reason why the component does not go there; None if it fits.
+
+    `now` False: whether the processors are idle does not count.
+    """
     if component.cluster not in (None, summary.name):
         return Reason("elsewhere", "request", f"its component names {component.cluster}.")
     if summary.trouble:
@@ -62,7 +65,7 @@ def _too_large(summary: ClusterSummary, needed: int) -> Reason:
 
 def _busy(summary: ClusterSummary, needed: int) -> str:
     committed = (
-        f" ({summary.committed} more {_are(summary.committed)} promised to other jobs)" if summary.committed else ""
+        f" ({summary.committed} more {_are(summary.committed)} committed to other jobs)" if summary.committed else ""
     )
     are = "is" if 1 in (summary.idle, summary.total) else "are"
     return f"{summary.idle} of {_of(summary.total)} {are} idle{committed}, but {_needed(needed)}."
@@ -81,7 +84,7 @@ def _needed(processors: int) -> str:
 
 
 def _shape(component: ComponentRequest, summary: ClusterSummary, needed: int) -> Reason | None:
-    """So many processors a node need nodes with so many free."""
+    """A `busy` reason if too few nodes have `processors_per_node` processors free; else None."""
     most = summary.state.largest_idle if summary.state is not None else None
     if most is not None and needed > most:
         return Reason("busy", "transient", f"{_of(most)} {_are(most)} idle for one component, but {_needed(needed)}.")
@@ -97,7 +100,7 @@ def _shape(component: ComponentRequest, summary: ClusterSummary, needed: int) ->
 
 
 def misfits(components: Mapping[int, ComponentRequest], summaries: Sequence[ClusterSummary]) -> list[Misfit]:
-    """For `koala explain`: of every component, what each cluster that it may go to lacks."""
+    """For `koala explain`: each cluster's misfit for each component that may go there."""
     found = []
     for index, component in components.items():
         for summary in summaries:

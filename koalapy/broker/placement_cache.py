@@ -1,4 +1,4 @@
-"""What the broker has answered: it is not asked again while nothing has changed that the answer depends on."""
+"""A cache of the broker's answers: nothing is asked again before something that the answer depends on has changed."""
 
 from collections.abc import Callable
 
@@ -13,19 +13,19 @@ _MANY = 100_000  # shapes; then they are forgotten
 
 
 class PlacementCache:
-    """One policy's, which must be a pure function."""
+    """The answers of one placement policy, which must be a pure function."""
 
     def __init__(self, policy: PlacementPolicy) -> None:
         self._policy = policy
         self._room: Availability | None = None
         self._refused: dict[tuple[Shape, frozenset[str]], None] = {}
-        self._whole = _Empty(policy, Availability.whole)
-        self._emptied = _Empty(policy, Availability.emptied)
+        self._whole = _IdleClusters(policy, Availability.whole)
+        self._emptied = _IdleClusters(policy, Availability.emptied)
 
     def find_placement(
         self, request: Request, shape: Shape, availability: Availability, excluded: frozenset[str]
     ) -> Placement | PolicyFailed | None:
-        """As the broker's `place`."""
+        """Return the broker's answer; a refusal is remembered for as long as the availability is the same."""
         if availability is not self._room:
             self._room, self._refused = availability, {}
         if (shape, excluded) in self._refused:
@@ -36,8 +36,10 @@ class PlacementCache:
         return answer
 
     def never_fits(self, request: Request, shape: Shape, availability: Availability, *, anew: bool = True) -> bool:
-        """Whether the job does not fit even on idle clusters of which nothing is broken. False while one that might
-        take it cannot be asked, or its size is not known. `anew`: it was not there when koalad started.
+        """Whether the job does not fit even if the clusters were idle and nothing of them were broken.
+
+        False while a cluster that might take it cannot be measured, or its size is not known. `anew`: the job was
+        submitted after koalad's start.
         """
         named = {component.cluster for component in shape.components}
         doubtful = availability.troubled | availability.size_unknown(anew=anew)
@@ -46,26 +48,26 @@ class PlacementCache:
         return not self._whole.takes(request, shape, availability)
 
     def too_small(self, request: Request, shape: Shape, availability: Availability) -> bool:
-        """Whether the clusters that may take it can all be asked, and would not take it now if nobody were there."""
+        """Whether all clusters that may take the job are known, and are too small for it now even if they were idle."""
         named = {component.cluster for component in shape.components}
         if availability.troubled and (None in named or not availability.troubled.isdisjoint(named)):
             return False
         return not (self._emptied if availability.smaller else self._whole).takes(request, shape, availability)
 
 
-class _Empty:
-    """What fits on clusters where nobody is, made of a room by `emptied`."""
+class _IdleClusters:
+    """The requests that fit on idle clusters, which `emptied` makes of an availability."""
 
     def __init__(self, policy: PlacementPolicy, emptied: Callable[[Availability], Availability]) -> None:
         self._policy = policy
         self._made = emptied
         self._sizes: dict[str, Size] = {}
-        self._noticed: object = None  # the sizes of the room that was last noticed
+        self._known_sizes: object = None  # the sizes of the last availability
         self._empty: Availability | None = None
         self._fits: dict[Shape, bool] = {}
 
     def takes(self, request: Request, shape: Shape, availability: Availability) -> bool:
-        empty = self._notice(availability)
+        empty = self._idle(availability)
         fits = self._fits.get(shape)
         if fits is None:
             named = {component.cluster for component in shape.components}
@@ -77,10 +79,10 @@ class _Empty:
             return True
         return find_placement(request, empty, self._policy) is not None
 
-    def _notice(self, availability: Availability) -> Availability:
-        """The room, if nobody were there. A cluster of another size makes other answers."""
-        if self._empty is None or availability.sizes is not self._noticed:
-            self._noticed, self._empty = availability.sizes, self._made(availability)
+    def _idle(self, availability: Availability) -> Availability:
+        """The idle clusters. A cluster of another size makes the remembered answers void."""
+        if self._empty is None or availability.sizes is not self._known_sizes:
+            self._known_sizes, self._empty = availability.sizes, self._made(availability)
             sizes = {name: summary.size for name, summary in self._empty.usable.items()}
             if len(self._fits) > _MANY or any(self._sizes.get(name) != size for name, size in sizes.items()):
                 self._fits = {}

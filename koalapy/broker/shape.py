@@ -1,4 +1,4 @@
-"""What of a request placing depends on: requests of one shape get one answer, and some shapes need not be asked for."""
+"""The shape of a request: everything that placing depends on. Requests of one shape get one answer."""
 
 from collections.abc import Iterable
 from functools import lru_cache
@@ -8,6 +8,8 @@ from koalapy.model.request import ComponentRequest, Request
 
 
 class ComponentShape(NamedTuple):
+    """A component request without its program."""
+
     processors: int
     cluster: str | None
     processors_per_node: int | None
@@ -23,9 +25,10 @@ class Shape(NamedTuple):
 
 
 class MinimumDemand(NamedTuple):
-    """What a shape cannot do without, in processors; it may need more, where nodes are taken whole.
+    """The processors that a shape needs at least; it may need more if nodes are taken whole.
 
-    `named`: so many on that cluster. `free`: (size, so many components of at least that size), each size once.
+    `named`: pairs (cluster, processors). `free`: pairs (size, how many components have at least that size), each size
+    once.
     """
 
     largest: int
@@ -34,6 +37,7 @@ class MinimumDemand(NamedTuple):
 
 
 def shape_of(request: Request) -> Shape:
+    """The shape of a request."""
     return Shape(tuple(_component(each) for each in request.components), request.communication)
 
 
@@ -49,6 +53,7 @@ def _component(component: ComponentRequest) -> ComponentShape:
 
 @lru_cache(maxsize=1 << 14)
 def minimum_demand(shape: Shape) -> MinimumDemand:
+    """The least demand of a shape, without its optional components."""
     needed = [each for each in shape.components if not each.optional]
     sizes = sorted((each.processors for each in needed if each.cluster is None), reverse=True)
     named: dict[str, int] = {}
@@ -59,5 +64,5 @@ def minimum_demand(shape: Shape) -> MinimumDemand:
 
 
 def _at_least(sizes: Iterable[int]) -> tuple[tuple[int, int], ...]:
-    """Of sizes in descending order."""
+    """Pairs (size, how many sizes are at least as large), for sizes in descending order."""
     return tuple({size: count for count, size in enumerate(sizes, 1)}.items())

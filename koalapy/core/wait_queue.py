@@ -34,7 +34,7 @@ def in_order(jobs: Iterable[Job]) -> list[Job]:
 
 
 class WaitQueue:
-    """An index over the jobs. It knows which waiting jobs need not be looked at, whatever policies there are.
+    """An index over the jobs. It knows which waiting jobs need no examination under any policy.
 
     `order`: all positions. `to_recheck`: positions of jobs that may be too large for the grid's present clusters.
     `moved`: the first position where a job has come, gone or changed since moves were last forgotten; None if none has.
@@ -46,16 +46,18 @@ class WaitQueue:
         self.moved: Position | None = None
         self._waiting: dict[JobId, Waiting] = {}
         self._by_size, self._patient = _BySize(), _BySize()
-        self._arrivals: list[tuple[Instant, JobId]] = []  # a heap of those that wait until they may be patient
+        self._arrivals: list[tuple[Instant, JobId]] = []  # a heap of jobs that may enter batch queues later
         self._sizes: object = None
 
     def __len__(self) -> int:
         return len(self.order)
 
     def at(self, position: Position) -> Waiting:
+        """The waiting job at this position."""
         return self._waiting[position.job]
 
     def changed(self, before: Job | None, after: Job | None) -> None:
+        """Follow a change of a job."""
         job = after or before
         old = self._waiting.get(job.id) if job is not None else None
         waits = after is not None and after.state.queued and after.runner is None
@@ -74,10 +76,11 @@ class WaitQueue:
             self._enter(after)
 
     def forget_moves(self) -> None:
+        """Let `moved` start again."""
         self.moved = None
 
     def let_queue(self, since: Instant) -> None:
-        """Jobs that wait since then, or longer, may go into batch queues if they would rather."""
+        """Let jobs that have waited since then, or longer, enter batch queues if their users want that."""
         while self._arrivals and self._arrivals[0][0] <= since:
             arrival, job = heapq.heappop(self._arrivals)
             waiting = self._waiting.get(job)
@@ -85,22 +88,23 @@ class WaitQueue:
                 self._patient.add(waiting)
 
     def recheck(self, sizes: object) -> None:
-        """What fits on clusters of some sizes may not fit on those of others."""
+        """Recheck all jobs if the sizes of the clusters have changed."""
         if sizes != self._sizes:
             self._sizes, self.to_recheck = sizes, list(self.order)
 
     def needs_recheck(self, position: Position) -> bool:
+        """Whether the job at this position may be too large for the grid's present clusters."""
         return bool(self.to_recheck) and _find(self.to_recheck, position) is not None
 
     def mark_feasible(self, end: Position | None) -> None:
-        """Whoever is nearer to the head than that (None: everybody) fits, if nobody else were there."""
+        """Note that all jobs before `end` (None: all jobs) fit on the idle clusters."""
         del self.to_recheck[: len(self.to_recheck) if end is None else bisect_left(self.to_recheck, end)]
 
     def candidates(self, idle: int, backlog: int, since: Position | None = None) -> Iterator[Waiting]:
-        """In order, those of which something may be decided where the largest component that fits has this size.
+        """The jobs, in order, that may be decided if the largest component that fits now has `idle` processors.
 
-        `backlog`: that any batch queue would take. `since`: only who stands there or behind. The queue must not change
-        meanwhile.
+        `backlog`: the largest component, in processors, that some batch queue would take. `since`: only that position
+        and those behind it. The queue must not change during the iteration.
         """
         last = None
         lists = [*self._by_size.up_to(idle), *self._patient.up_to(backlog), self.to_recheck]

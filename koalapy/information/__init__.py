@@ -1,1 +1,1 @@
-"""KIS, the information service: what is known of each cluster, how old it is, and what we have promised on it."""
+"""The information service (KIS): the state of each cluster, its age, and the processors that are committed there."""

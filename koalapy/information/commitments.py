@@ -1,4 +1,4 @@
-"""What we have promised on each cluster, kept up to date with every attempt that begins or is gone."""
+"""The processors that attempts are committed to on each cluster, kept up to date with every attempt."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -13,10 +13,10 @@ from koalapy.model.request import ComponentRequest
 
 @dataclass(frozen=True, slots=True)
 class Scavenged:
-    """Sweeps' Launchers on one cluster, in processors. `coming`: claimed, and not shown yet as allocated.
+    """The processors of sweeps' Launchers on one cluster.
 
-    `nodes`: ((processors, nodes), ...) that the batch system shows as theirs: `held` by those that live, and `freed` by
-    those that are gone since it was asked.
+    `coming`: claimed, and not yet shown as allocated. `nodes`: pairs (processors per node, nodes) that the batch system
+    shows as theirs: `held` by live Launchers, and `freed` by those that ended since the last measurement.
     """
 
     coming: int = 0
@@ -33,11 +33,12 @@ class Scavenged:
 
 
 def processors_of(nodes: Iterable[tuple[int, int]]) -> int:
+    """The sum of processors over pairs (processors per node, nodes)."""
     return sum(size * count for size, count in nodes)
 
 
 class Commitments:
-    """An index over the jobs: an attempt counts from its claim until nothing of it is left."""
+    """An index over the attempts: each one counts from its claim until it is cleaned up."""
 
     def __init__(self, instance: InstanceId, clusters: Iterable[ClusterSettings]) -> None:
         self._instance = instance
@@ -45,23 +46,26 @@ class Commitments:
         self.dirty: dict[str, None] = {}  # clusters whose numbers may be others than when this was last cleared
 
     def on(self, cluster: str) -> tuple[int, int]:
-        """Processors promised there that its batch system does not show as taken, and those that wait in its queue:
-        seen there, or not seen at all of jobs that went into batch queues.
+        """Return the committed processors of a cluster, and our backlog there.
 
-        What sweeps have is no promise: it is given to others as soon as they want it.
+        Committed are the processors that its batch system does not yet show as taken. The backlog waits in its queue:
+        either seen there, or belonging to jobs that went into batch queues and are not seen at all. Sweeps' processors
+        are not committed: others get them as soon as they want them.
         """
         found = self._clusters[cluster]
         return found.committed, found.backlog
 
     def scavenged_on(self, cluster: str) -> Scavenged:
+        """Return the processors of sweeps' Launchers on the cluster."""
         return self._clusters[cluster].scavenged
 
     def measured(self, cluster: str, state: ClusterState | None) -> None:
-        """The batch system's newest measurement; None: it is forgotten."""
+        """Take over the newest measurement of a cluster; None forgets the last one."""
         self._clusters[cluster].measured(state)
         self.dirty[cluster] = None
 
     def apply(self, moves: Sequence[Move], job: Job) -> None:
+        """Count the attempts that started, and drop those that were cleaned up."""
         for attempt, component, lives in moves:
             cluster = self._clusters.get(component.cluster or "")
             if cluster is None:
@@ -81,7 +85,7 @@ _NO_TAGS: frozenset[Tag] = frozenset()
 
 
 class _ClusterCommitments:
-    """One cluster's live attempts, and what its batch system showed when it was last asked."""
+    """The live attempts of one cluster, and the tags that its batch system listed in the last measurement."""
 
     def __init__(self, settings: ClusterSettings) -> None:
         self.settings = settings
@@ -147,7 +151,7 @@ def _sorted(nodes: Counter[int]) -> tuple[tuple[int, int], ...]:
 
 
 def processors_taken(component: ComponentRequest, cluster: ClusterSettings) -> int:
-    """Processors that the component takes there: whole nodes where allocation is exclusive."""
+    """The processors that a component takes on a cluster: whole nodes if its allocation is exclusive."""
     size = cluster.processors_per_node
     if not size or not (component.exclusive or cluster.exclusive):
         return component.processors

@@ -1,4 +1,4 @@
-"""KIS, the resource monitor (DCS, section 3.3): connections, measurements, and the view that the broker places by."""
+"""The information service (KIS, the resource monitor of DCS 3.3): connections, measurements and cluster summaries."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -20,11 +20,12 @@ NEVER_CONNECTED = Reason("connecting", "transient", "koalad has not reached its 
 @fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What KIS knows of one cluster. `trouble` says why it cannot be used, None while it can.
+    """Everything that KIS knows of one cluster.
 
-    `whole`: its size when nothing of it is broken, as far as is known; `smaller_since`: the first of the unbroken
-    measurements that have shown a smaller one, None if the last has not; `smaller`: the largest that these have shown.
-    `measured_since`: the first measurement of the present connection.
+    `trouble`: why it cannot be used, None while it can. `whole`: its size while nothing of it is broken, as far as is
+    known. `smaller_since`: the first of the consecutive measurements that showed a smaller size, None if the last one
+    did not. `smaller`: the largest size that these showed. `measured_since`: the first measurement of the present
+    connection.
     """
 
     settings: ClusterSettings
@@ -41,13 +42,13 @@ class Known:
 @fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSummary:
-    """A cluster as the broker sees it now, in processors. `idle` has what is promised but not shown yet taken off.
+    """A cluster as the broker sees it now, in processors.
 
-    A cluster that cannot be used has nothing idle, and `trouble` says why. `backlog`: processors of ours that wait
-    in its queue; `state` is the last measurement, however old, but for what sweeps have: that counts as idle here,
-    since they give it to whoever is placed on it.
+    `idle` is less what is committed and not yet shown. A cluster that cannot be used has nothing idle, and `trouble`
+    gives the reason. `backlog`: our processors that wait in its queue. `state` is the last measurement, however old.
+    Sweeps' processors count as idle in it, since a sweep gives them to any job that is placed on them.
 
-    `whole`: the size of the cluster when nothing of it is broken; None if that is its present size. `size_known`:
+    `whole`: the size of the cluster while nothing of it is broken; None if that is its present size. `size_known`:
     whether the cluster was measured for long enough to know its size.
     """
 
@@ -64,11 +65,12 @@ class ClusterSummary:
 
     @property
     def largest(self) -> int:
-        """The most that one component could get if nobody were there."""
+        """The largest component, in processors, that fits on the idle cluster."""
         return largest(self.state) if self.state else self.total
 
     @property
     def size(self) -> Size:
+        """All processors, and the largest component that fits on the idle cluster."""
         return self.total, self.largest
 
 
@@ -78,12 +80,15 @@ _evolve_known, evolve_summary = replacer(Known), replacer(ClusterSummary)
 class Information:
     """The clusters of the grid, by name, in the order of the grid file.
 
-    `commitments` is an index of the records. `reachable`: the clusters that are connected. `availability_version`
-    grows whenever a summary changes in anything that placing depends on.
+    `commitments` is an index of the records. `reachable`: the connected clusters. `availability_version` grows whenever
+    a summary changes in anything that placing depends on.
     """
 
     def __init__(self, clusters: Iterable[ClusterSettings], instance: InstanceId, settles: Duration = DAY) -> None:
-        """`settles`: a smaller size that has been measured for so long, without a break, is the cluster's own."""
+        """Start with clusters that were never connected.
+
+        `settles`: a smaller size that every measurement has shown for so long becomes the cluster's own size.
+        """
         self._settles = settles
         self.clusters: dict[str, Known] = {settings.name: Known(settings=settings) for settings in clusters}
         self.commitments = Commitments(instance, [known.settings for known in self.clusters.values()])
@@ -94,6 +99,7 @@ class Information:
         self._refreshed_at = Instant(0)
 
     def connected(self, cluster: str, version: str) -> None:
+        """Note that a session with the cluster began; its old measurement counts no more."""
         known = self.clusters[cluster]
         message = "waiting for the first answer of its batch system."
         trouble = Reason("not_measured", "transient", message, "Wait a moment.")
@@ -102,27 +108,30 @@ class Information:
         self._update(known, {"connected": True, "version": version, "state": None, "trouble": trouble, **again})
 
     def lost(self, cluster: str, reason: Reason) -> None:
+        """Note that the session with the cluster ended, and why."""
         self._update(self.clusters[cluster], {"connected": False, "trouble": reason})
 
     def measured(self, cluster: str, state: ClusterState) -> None:
-        """A measurement older than the last one is left aside."""
+        """Take over a measurement, unless it is older than the last one."""
         known = self.clusters[cluster]
         if known.state is None or state.measured_at >= known.state.measured_at:
             self._update(known, {"state": state, "trouble": None, **_sizes(known, state, self._settles)})
 
     def measurement_failed(self, cluster: str, reason: Reason) -> None:
+        """Note why the batch system of a cluster could not be read."""
         self._update(self.clusters[cluster], {"trouble": reason})
 
     def inherit(self, previous: "Information") -> None:
-        """Take over how large the clusters are when nothing of them is broken, which they do not say again."""
+        """Take over the unbroken sizes of the clusters, which no measurement shows again."""
         for name in self.clusters.keys() & previous.clusters.keys():
             self._update(self.clusters[name], {"whole": previous.clusters[name].whole})
 
     def is_connected(self, cluster: str | None) -> bool:
+        """Whether the cluster is in the grid and has a session."""
         return cluster in self.clusters and self.clusters[cluster].connected
 
     def could_take(self, component: ComponentRequest) -> list[str]:
-        """Clusters in reach that the component would fit on if nobody else were there."""
+        """The connected clusters on which the component would fit if they were idle."""
         return [
             name
             for name, known in self.clusters.items()
@@ -130,7 +139,7 @@ class Information:
         ]
 
     def summaries(self, now: Instant) -> list[ClusterSummary]:
-        """Only what may be another than before is looked at again."""
+        """The present summaries, in the order of the grid file; only those that may have changed are made again."""
         still_good = self._summaries and self._refreshed_at <= now <= min(self._good_until.values(), default=now)
         for name in self.commitments.dirty if still_good else self.clusters:
             self._refresh(now, self.clusters[name])
@@ -159,7 +168,7 @@ class Information:
 
 
 def same_availability(one: ClusterSummary, other: ClusterSummary) -> bool:
-    """Whether they are the same in all that placing depends on."""
+    """Whether two summaries agree in everything that placing depends on."""
     same = one.idle == other.idle and one.total == other.total and one.backlog == other.backlog
     same = same and one.whole == other.whole and one.size_known is other.size_known
     if not same or (one.trouble is None) is not (other.trouble is None):
@@ -172,13 +181,15 @@ def _placing_state(state: ClusterState | None) -> tuple[object, ...] | None:
 
 
 def largest(state: ClusterState) -> int:
-    """The most that one component could get if nobody were there."""
+    """The largest component, in processors, that fits on the idle cluster."""
     return state.total if state.largest is None else min(state.total, state.largest)
 
 
 def _sizes(known: Known, state: ClusterState, settles: Duration) -> dict[str, object]:
-    """What a measurement changes of what is known of the cluster's size. A batch system whose nodes have not reported
-    yet, or are down, may show a part of them only, or none: that size is not the cluster's own before it has settled.
+    """The changes that a measurement makes to the known sizes of a cluster.
+
+    A batch system whose nodes are down, or have not reported yet, may show a part of them, or none. That size becomes
+    the cluster's own only after it has settled.
     """
     size, at = (state.total, largest(state)), state.measured_at
     first = at if known.measured_since is None else known.measured_since
@@ -224,8 +235,10 @@ def _summary(
 
 
 def _without_sweeps(state: ClusterState, scavenged: Scavenged) -> ClusterState:
-    """As if the sweeps' Launchers had gone. A batch system that suspends them for others may show as idle what they
-    have: then it shows more in use and idle than there is, and so much of it is idle already.
+    """The measurement as if the sweeps' Launchers had gone.
+
+    A batch system that suspends Launchers for others may show their processors as idle. It then shows more in use and
+    idle than there is, and that excess is idle already.
     """
     nodes = _left_after(state.idle + state.ours + state.others - state.total, scavenged.nodes)
     processors = sum(nodes)
@@ -242,7 +255,7 @@ def _without_sweeps(state: ClusterState, scavenged: Scavenged) -> ClusterState:
 
 
 def _left_after(processors: int, nodes: Iterable[tuple[int, int]]) -> list[int]:
-    """The processors of each of these nodes, without so many of them."""
+    """The processors of each of the nodes, after the given number of processors was taken off the first ones."""
     left: list[int] = []
     for size in (size for size, count in nodes for _ in range(count)):
         if processors < size:
@@ -260,7 +273,7 @@ def _staleness(now: Instant, known: Known) -> Reason | None:
 
 
 def _good_until(now: Instant, known: Known, summary: ClusterSummary) -> Instant:
-    """The last instant of which the view is true. One of a cluster not heard of lately says how long ago that was."""
+    """The last instant for which the summary is true. The text of a stale one changes with every instant."""
     if known.trouble or known.state is None:
         return _FOR_EVER
     return now if summary.trouble else Instant(known.state.measured_at + known.settings.max_age)

@@ -1,1 +1,1 @@
-"""Pure functions with registered names, chosen in the grid file; third parties add theirs by entry points."""
+"""Pure functions with registered names that the grid file chooses; third parties add theirs by entry points."""

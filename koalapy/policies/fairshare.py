@@ -1,6 +1,6 @@
 """Equipartition-All and Equipartition-PerSite (CCGrid 2009, section 5.3).
 
-Shares are among users, and a user's sweeps share that user's nodes by the same rules. Nodes go one by one to whoever
+Shares are among users, and a user's sweeps share that user's nodes by the same rules. Nodes go one by one to the user who
 has fewest, the older first among equals; all is shared out anew by moving no more nodes than that takes.
 """
 
@@ -11,12 +11,12 @@ from koalapy.policies.shares import ClusterShare, FairShare, Nodes, RunnerShare
 
 
 def _share_all(runners: Sequence[RunnerShare], shares: Sequence[ClusterShare], anew: bool) -> Nodes:
-    """Equal numbers grid-wide. What was taken goes back to whom it was taken from before anything is shared."""
+    """Equal numbers grid-wide. Nodes that others' jobs took go back to their former runners first."""
     counts, groups = NodeCounts(runners, shares, anew), users(runners)
     owed = {} if anew else {each.sweep: dict(each.owed) for each in runners}
 
     def rank(group: Group) -> tuple[int, ...]:
-        """With what it is owed: whoever gets that back one day gets nothing in its place."""
+        """Count the nodes that it is owed too: it gets those back, and no others in their place."""
         return (counts.grid_wide(group) + sum(sum(owed.get(each.sweep, {}).values()) for each in group),)
 
     def hand_out() -> None:
@@ -33,7 +33,7 @@ def _share_all(runners: Sequence[RunnerShare], shares: Sequence[ClusterShare], a
 
 
 def _share_persite(runners: Sequence[RunnerShare], shares: Sequence[ClusterShare], anew: bool) -> Nodes:
-    """Equal numbers on every cluster. Nodes left over go to whoever has fewest grid-wide."""
+    """Equal numbers on every cluster. Nodes left over go to the runners with the fewest grid-wide."""
     counts, groups = NodeCounts(runners, shares, anew), users(runners)
 
     def hand_out() -> None:
@@ -52,13 +52,13 @@ def _share_persite(runners: Sequence[RunnerShare], shares: Sequence[ClusterShare
 
 
 def _reclaim_all(runners: Sequence[RunnerShare], cluster: str, nodes: int) -> Mapping[int, int]:
-    """From whoever has most grid-wide, of those that have some here."""
+    """Take from the runner with most nodes grid-wide, among those that have some here."""
     counts = NodeCounts(runners)
     return _taken(counts, users(runners), cluster, nodes, _grid_wide(counts))
 
 
 def _reclaim_persite(runners: Sequence[RunnerShare], cluster: str, nodes: int) -> Mapping[int, int]:
-    """From whoever has most on this cluster; among equals from whoever has most grid-wide."""
+    """Take from the runner with most nodes on this cluster; among equals from the one with most grid-wide."""
     counts = NodeCounts(runners)
     return _taken(counts, users(runners), cluster, nodes, _on(counts, cluster))
 
@@ -70,7 +70,7 @@ Places = Callable[[Group, Group], list[str]]  # clusters on which the first coul
 
 
 def _distribute(counts: NodeCounts, hand_out: Callable[[], None], even_out: Callable[[], None], anew: bool) -> Nodes:
-    """Whoever gives up a node may have a use for a free one that was of none to it before."""
+    """Hand out and even out until nothing changes: a runner that gave up a node may use a free one elsewhere."""
     hand_out()
     before = None
     while anew and before != counts.free:
@@ -89,7 +89,7 @@ def _on(counts: NodeCounts, cluster: str) -> Rank:
 
 
 def _give_back(counts: NodeCounts, groups: Sequence[Group], cluster: str, owed: dict[int, dict[str, int]]) -> None:
-    """Each node to whoever is owed most of them there."""
+    """Give each free node to the runner that is owed most of them there."""
     while counts.free[cluster]:
         creditors = [
             each.sweep for group in groups for each in counts.takers(group, cluster) if _owed(owed, each, cluster)
@@ -106,7 +106,7 @@ def _owed(owed: Mapping[int, Mapping[str, int]], runner: RunnerShare, cluster: s
 
 
 def _growth(counts: NodeCounts, groups: Sequence[Group], rank: Rank) -> tuple[int, str] | None:
-    """Who gets a node next, and where; None: nobody can."""
+    """The runner that gets the next node, and its cluster; None: no runner can."""
     for group in poorest_first(groups, rank):
         for one in poorest_first(alone(group), rank):
             open_to_it = [cluster for cluster, free in counts.free.items() if free and counts.takers(one, cluster)]
@@ -116,7 +116,9 @@ def _growth(counts: NodeCounts, groups: Sequence[Group], rank: Rank) -> tuple[in
 
 
 def _growth_cost(counts: NodeCounts, one: Group, groups: Sequence[Group], cluster: str) -> tuple[int, bool, int]:
-    """A runner grows where it is already, else where nobody is: its files then have to go to fewer clusters."""
+    """A sort key: a runner grows where it is already, else where no other is, so that its files go to fewer
+    clusters.
+    """
     shared = any(counts.on(group, cluster) for group in groups)
     return -counts.on(one, cluster), shared, -counts.free[cluster]
 
@@ -146,7 +148,9 @@ def _even_out(counts: NodeCounts, groups: Sequence[Group], rank: Rank, places: P
 
 
 def _next_move(counts: NodeCounts, groups: Sequence[Group], rank: Rank, places: Places) -> tuple[int, int, str] | None:
-    """From the richest to the poorest that it can give a node to. A lead of one would only change hands."""
+    """A node from the richest to the poorest that can take one of its nodes. A difference of one is not worth a
+    move.
+    """
     for giver in richest_first(groups, rank):
         for taker in poorest_first(groups, rank):
             if rank(giver)[0] - rank(taker)[0] < 2:
@@ -171,14 +175,14 @@ def _only_where(counts: NodeCounts, cluster: str) -> Places:
 
 
 def _where_it_has_more(counts: NodeCounts) -> Places:
-    """So that the two keep equal parts of the cluster: what changes hands is a node left over."""
+    """Clusters where the giver has more nodes, so that a node left over changes hands and the parts stay equal."""
     return lambda giver, taker: [
         each for each in counts.free if counts.on(giver, each) > counts.on(taker, each) and counts.takers(taker, each)
     ]
 
 
 def _taken(counts: NodeCounts, groups: Sequence[Group], cluster: str, nodes: int, rank: Rank) -> Mapping[int, int]:
-    """One by one from the richest, the younger first among equals."""
+    """The nodes that each runner gives up: one by one from the richest, the younger first among equals."""
     taken: dict[int, int] = {}
     for _ in range(nodes):
         holders = [group for group in groups if counts.holders(group, cluster)]

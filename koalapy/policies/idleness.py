@@ -1,7 +1,7 @@
 """How many of a cluster's nodes sweeps may hold: the cluster's own notion of idleness (CCGrid 2009, section 2.1).
 
-An idleness policy is `(sight) -> nodes`. While the answer is no more than what they hold, nobody grows there; those
-beyond it go. One that answers an `Allowance` has its words told by `koala explain`.
+An idleness policy is `(nodes) -> number`. While the answer is at most what sweeps hold, they do not grow there; nodes
+beyond it are given back. If the answer is an `Allowance`, `koala explain` shows its reason.
 """
 
 from collections.abc import Callable
@@ -15,10 +15,10 @@ from koalapy.model.units import Duration, Instant
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterNodes:
-    """A cluster as a policy sees it, in nodes. `total`: all there are; `idle`: wholly free, and promised to nobody.
+    """A cluster as an idleness policy sees it, in nodes.
 
-    `held` is what sweeps hold, `waiting` counts others' jobs that wait for resources. `utc_offset`: how far the clock
-    on the wall of koalad's host is ahead of UTC now.
+    `total`: all nodes; `idle`: wholly free and not committed; `held`: those of sweeps. `waiting` counts others' jobs
+    that wait for resources. `utc_offset`: how far the local time of koalad's host is ahead of UTC now.
     """
 
     total: int
@@ -34,7 +34,7 @@ IdlenessPolicy = Callable[[ClusterNodes], int]
 
 
 class Allowance(int):
-    """So many nodes, and `why` not more, as the end of a sentence; '' if nobody wants to know."""
+    """A number of nodes, and `why` not more, as the end of a sentence; '' for no reason."""
 
     why: str
 
@@ -45,10 +45,10 @@ class Allowance(int):
 
 
 def site_rules(sight: ClusterNodes) -> int:
-    """As the grid file says of the cluster: its hours, the share that must be idle, the most nodes.
+    """The cluster's rules in the grid file: hours, idle share, and maximum of nodes.
 
-    Outside the hours none. A share that is idle no more, or a waiting local job, stops growth only: what the job lacks
-    is taken from the sweeps besides, and no more than that. What sweeps hold counts as idle.
+    Outside the hours, sweeps may hold no node. A share that is no longer idle, or a waiting local job, stops growth
+    only: the nodes that the job lacks are reclaimed separately. Nodes of sweeps count as idle.
     """
     rules = sight.rules
     there, most = sight.idle + sight.held, rules.max_nodes
@@ -66,7 +66,7 @@ def site_rules(sight: ClusterNodes) -> int:
 
 
 def any_idle(sight: ClusterNodes) -> int:
-    """Whatever is idle while no local job waits."""
+    """All idle nodes while no local job waits."""
     return Allowance(sight.held, _WAITING) if sight.waiting else sight.held + sight.idle
 
 
@@ -74,7 +74,7 @@ _WAITING = "others' jobs wait for its nodes"
 
 
 def allowance_error(answer: int, sight: ClusterNodes) -> str:
-    """What is wrong with an answer, as the end of a sentence; '' if nothing is."""
+    """The error in an answer, as the end of a sentence; '' if it is valid."""
     if not isinstance(answer, int) or isinstance(answer, bool) or answer < 0:
         return f"it allows {counted_as(answer, 'node')}"
     there = sight.idle + sight.held

@@ -1,4 +1,4 @@
-"""Who has how many nodes where, while a fair-share policy hands them out one by one."""
+"""The nodes of each runner on each cluster, while a fair-share policy hands them out one by one."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -18,27 +18,31 @@ def users(runners: Sequence[RunnerShare]) -> list[Group]:
 
 
 def levels(groups: Sequence[Group]) -> list[list[Group]]:
-    """What is evened out one after the other: the users, then each user's runners among themselves."""
+    """The groups to even out, one list after the other: the users, then each user's runners."""
     return [list(groups), *(alone(group) for group in groups if len(group) > 1)]
 
 
 def alone(group: Group) -> list[Group]:
+    """Each runner of a group as a group of its own."""
     return [(each,) for each in group]
 
 
 def poorest_first(groups: Iterable[Group], rank: Rank) -> list[Group]:
-    """By what they have; among equals the oldest first."""
+    """Groups by ascending rank; among equals the oldest first."""
     return sorted(groups, key=rank)
 
 
 def richest_first(groups: Sequence[Group], rank: Rank) -> list[Group]:
-    """By what they have; among equals the youngest first."""
+    """Groups by descending rank; among equals the youngest first."""
     youngest_first = groups[::-1]  # a stable sort keeps equals as they are, a reversed one too
     return sorted(youngest_first, key=rank, reverse=True)
 
 
 class NodeCounts:
-    """`free`: nodes that nobody has yet, on each cluster that is not closed. On a closed one nothing changes hands."""
+    """The nodes of each runner, and `free`: the unassigned nodes on each cluster that is not excluded.
+
+    On an excluded cluster no node changes hands.
+    """
 
     def __init__(self, runners: Iterable[RunnerShare], shares: Sequence[ClusterShare] = (), anew: bool = False) -> None:
         self._nodes = {each.sweep: dict(each.holds) for each in runners}
@@ -56,19 +60,19 @@ class NodeCounts:
         return sum([self._grid_wide[each.sweep] for each in group])
 
     def takers(self, group: Group, cluster: str) -> Group:
-        """Those of it that have a use for a node there."""
+        """The runners of the group that can use a node there."""
         return tuple([each for each in group if cluster in self.free and self._has_use(each, cluster)])
 
     def holders(self, group: Group, cluster: str) -> Group:
         return tuple([each for each in group if self._nodes[each.sweep].get(cluster, 0)])
 
     def give(self, sweep: int, cluster: str) -> None:
-        """One of the free nodes."""
+        """Assign one of the free nodes to the sweep."""
         self.free[cluster] -= 1
         self._add(sweep, cluster, 1)
 
     def take(self, sweep: int, cluster: str) -> None:
-        """One, for good."""
+        """Take one node from the sweep, without making it free."""
         self._add(sweep, cluster, -1)
 
     def move(self, giver: int, taker: int, cluster: str) -> None:

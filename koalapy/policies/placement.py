@@ -1,4 +1,4 @@
-"""Which cluster each component of a job goes to. A policy sees only the components whose user named no cluster.
+"""Which cluster each component of a job goes to. A policy sees only the components without a named cluster.
 
 A placement policy is `(demands, idle_clusters) -> {component index: cluster} | None`; None: the job does not fit.
 """
@@ -10,7 +10,10 @@ from operator import attrgetter
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """A component to place. `demand`: processors it takes on each cluster where it may go (whole nodes count whole)."""
+    """A component to place.
+
+    `demand`: the processors that it takes on each cluster where it may go, where exclusive nodes count whole.
+    """
 
     index: int
     processors: int
@@ -19,7 +22,7 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class IdleCluster:
-    """A cluster's idle processors, what is promised already off. `used`: a component of this job is there."""
+    """A cluster's idle processors, less those that are committed. `used`: a component of this job is there."""
 
     cluster: str
     idle: int
@@ -33,8 +36,9 @@ PlacementPolicy = Callable[[Sequence[Demand], Sequence[IdleCluster]], PlacementC
 def worst_fit(demands: Sequence[Demand], idle_clusters: Sequence[IdleCluster]) -> PlacementChoice | None:
     """DCS, section 2.4: balance the load, and avoid reusing clusters as far as possible.
 
-    Components by decreasing size; each goes to the head of N (clusters without a component of this job, by decreasing
-    idle processors), else to the head of Y (those with one), else the job cannot be placed.
+    Components are placed by decreasing size. N lists the clusters without a component of this job, and Y those with
+    one, both by decreasing idle processors. A component goes to the head of N, else to the head of Y; if it fits on
+    neither, the job cannot be placed.
     """
 
     emptiest_first = sorted(idle_clusters, key=attrgetter("idle"), reverse=True)
@@ -49,7 +53,9 @@ def worst_fit(demands: Sequence[Demand], idle_clusters: Sequence[IdleCluster]) -
 
 
 def cluster_minimisation(demands: Sequence[Demand], idle_clusters: Sequence[IdleCluster]) -> PlacementChoice | None:
-    """As few clusters as possible: a component joins its siblings where it fits, else takes the emptiest cluster."""
+    """Use as few clusters as possible: a component joins its siblings where it fits, else takes the emptiest
+    cluster.
+    """
 
     def candidates(idle: Mapping[str, int], used: set[str]) -> Iterable[Iterable[str]]:
         by_idle = sorted(idle, key=lambda cluster: -idle[cluster])
@@ -60,7 +66,9 @@ def cluster_minimisation(demands: Sequence[Demand], idle_clusters: Sequence[Idle
 
 
 def best_fit(demands: Sequence[Demand], idle_clusters: Sequence[IdleCluster]) -> PlacementChoice | None:
-    """Leave as little as possible idle where a component goes, and the large holes to large components."""
+    """Leave as few processors idle as possible where a component goes, so that large gaps remain for large
+    components.
+    """
 
     def candidates(idle: Mapping[str, int], used: set[str]) -> Iterable[Iterable[str]]:
         yield from ([cluster] for cluster in sorted(idle, key=lambda cluster: idle[cluster]))
@@ -74,7 +82,9 @@ Candidates = Callable[[Mapping[str, int], set[str]], Iterable[Iterable[str]]]
 def _greedily(
     demands: Sequence[Demand], idle_clusters: Sequence[IdleCluster], candidates: Candidates
 ) -> PlacementChoice | None:
-    """Components by decreasing size, each on the first head of a list where it fits. Ties go by the file's order."""
+    """Place components by decreasing size, each on the first head of a list where it fits; ties in the order of the
+    file.
+    """
     idle = {cluster.cluster: cluster.idle for cluster in idle_clusters}
     used = {cluster.cluster for cluster in idle_clusters if cluster.used}
     placement: dict[int, str] = {}

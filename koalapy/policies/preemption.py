@@ -1,6 +1,6 @@
-"""Which of a runner's Launchers on a cluster go first when it has to give up nodes there (CCGrid 2009, section 5.4).
+"""The order in which a runner gives up its Launchers on a cluster (CCGrid 2009, section 5.4).
 
-A preemption policy is `(launchers) -> launchers`, all of them, the first to go first.
+A preemption policy is `(launchers) -> launchers`: all of them, the first to give up first.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,9 +12,10 @@ from koalapy.model.units import Instant
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A Launcher, by its job's number. `running`: its parameters that run; `pulled_at`: when the newest of them began.
+    """A Launcher, by its number.
 
-    Both are what was last heard of it: 0 and None before it has begun any. `started_at`: when its node was allocated.
+    `running`: its running parameters; `pulled_at`: when the newest of them began. Both are as last reported: 0 and None
+    before its first parameter. `started_at`: when its node was allocated.
     """
 
     launcher: int
@@ -27,22 +28,26 @@ PreemptionPolicy = Callable[[Sequence[Candidate]], Sequence[Candidate]]
 
 
 def newest_first(launchers: Sequence[Candidate]) -> Sequence[Candidate]:
-    """The paper's: whoever pulled last goes first, so that less is lost; those that run nothing before all others."""
+    """The paper's order: the Launcher with the newest parameter first, so that less work is lost; idle ones
+    before all.
+    """
     return sorted(launchers, key=lambda each: (each.running > 0, -(each.pulled_at or 0), -each.launcher))
 
 
 def oldest_first(launchers: Sequence[Candidate]) -> Sequence[Candidate]:
-    """Whoever pulled first: for programs that write checkpoints, and lose no more for having run longer."""
+    """The Launcher with the oldest parameter first: for programs that write checkpoints, and lose no more by long
+    runs.
+    """
     return sorted(launchers, key=lambda each: (each.running > 0, each.pulled_at or 0, each.launcher))
 
 
 def fewest_running(launchers: Sequence[Candidate]) -> Sequence[Candidate]:
-    """Whoever runs fewest parameters, the newest first among equals: for nodes of different sizes."""
+    """The Launcher with the fewest running parameters first, the newest among equals: for nodes of different sizes."""
     return sorted(launchers, key=lambda each: (each.running, -(each.pulled_at or 0), -each.launcher))
 
 
 def order_error(answer: Sequence[Candidate], launchers: Sequence[Candidate]) -> str:
-    """What is wrong with an answer, as the end of a sentence; '' if nothing is."""
+    """The error in an answer, as the end of a sentence; '' if it is valid."""
     named = [each.launcher for each in answer]
     if sorted(named) != sorted(each.launcher for each in launchers):
         return f"it orders {counted_as(len(named), 'Launcher')}, not each of the {len(launchers)} once"

@@ -1,6 +1,7 @@
-"""Who may pass whom in the wait queue. A queueing policy is `(blocked, max_overtakes) -> may the next job be tried?`.
+"""Which jobs may pass which in the wait queue.
 
-`blocked` are the jobs nearer to the head that do not fit now, the first waiting one first.
+A queueing policy is `(blocked, max_overtakes) -> may the next job be tried?`. `blocked` are the jobs nearer to the head
+that do not fit now, the first waiting one first.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """A waiting job that does not fit, and how often others have passed it while it was the first to wait."""
+    """A waiting job that does not fit, and how often others passed it while it was the first to wait."""
 
     job: int
     overtaken: int
@@ -19,7 +20,7 @@ QueueingPolicy = Callable[[Sequence[Blocked], int], bool]
 
 
 def fcfs(blocked: Sequence[Blocked], max_overtakes: int) -> bool:
-    """First Come First Served: nobody passes anybody (DCS, section 2.4)."""
+    """First Come First Served: no job passes another (DCS, section 2.4)."""
     return not blocked
 
 

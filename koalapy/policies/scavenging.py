@@ -1,4 +1,4 @@
-"""The policies that sweeps are scheduled by, together."""
+"""The policies of sweeps, together."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,9 @@ from koalapy.policies.sweep_order import IN_ORDER, SHIPPED, SweepOrder
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScavengingPolicies:
-    """Those that the grid file chose. `orders`: all there are, since a sweep may name its own."""
+    """The policies of sweeps that the grid file names. `orders`: all registered orders, since a sweep may name
+    its own.
+    """
 
     fairshare: FairShare = EQUIPARTITION_PERSITE
     idleness: IdlenessPolicy = site_rules
@@ -23,5 +25,5 @@ class ScavengingPolicies:
     orders: Mapping[str, SweepOrder] = field(default_factory=lambda: SHIPPED)
 
     def order_of(self, name: str) -> SweepOrder:
-        """The grid file's for a sweep that names none, or one that is not registered any more."""
+        """The order with this name; the grid file's if the sweep names none, or one that is no longer registered."""
         return self.orders.get(name, self.order)

@@ -1,4 +1,4 @@
-"""What a fair-share policy sees of runners and clusters, what it answers, and what no answer may be. All in nodes."""
+"""The input and answer of a fair-share policy, and the checks of an answer. All counts are nodes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,10 +8,11 @@ from koalapy.model.counts import counted_as
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunnerShare:
-    """An active runner. `wants`: the nodes that it has a use for, grid-wide, those it holds included.
+    """An active runner.
 
-    `holds`: its Launchers' nodes on each cluster, without those that were asked to go. `owed`: nodes that were taken
-    from it there for others' jobs since all was last shared out anew. It takes none on a cluster of `excluded`.
+    `wants`: the nodes that it can use grid-wide, including those that it holds. `holds`: its Launchers' nodes on each
+    cluster, without those that were asked to stop. `owed`: nodes that others' jobs took from it there since the last
+    full division. It takes no further nodes on `excluded` clusters.
     """
 
     sweep: int
@@ -24,11 +25,11 @@ class RunnerShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterShare:
-    """A cluster's nodes that runners may have besides those they hold, as its idleness policy allows.
+    """A cluster's nodes that runners may have besides those that they hold, as its idleness policy allows.
 
-    `idle` can be had now. `coming` will be free once Launchers have gone that make room for other runners; it counts
-    only where all is shared out anew, so that nobody is asked to go for it twice. `excluded`: nobody may grow there, so
-    that nobody has to shrink there for another either.
+    `idle`: available now. `coming`: will be free after Launchers stopped to make way for other runners. They count only
+    in a full division, so that no further Launcher is stopped for the same node. `excluded`: no runner may grow there,
+    so none has to shrink there for another.
     """
 
     cluster: str
@@ -40,7 +41,7 @@ class ClusterShare:
 Nodes = Mapping[int, Mapping[str, int]]  # of each sweep, on each cluster
 
 # (runners, clusters, anew) -> the nodes that each runner should have, on every cluster where it should have any.
-# `anew`: the set of runners has changed, and some may have to shrink; else nobody is given less than it holds.
+# `anew`: the set of runners has changed, and some may have to shrink; else no runner gets fewer than it holds.
 Share = Callable[[Sequence[RunnerShare], Sequence[ClusterShare], bool], Nodes]
 
 # (runners, cluster, nodes) -> how many each runner gives up there, for jobs that are no sweeps.
@@ -49,14 +50,14 @@ Reclaim = Callable[[Sequence[RunnerShare], str, int], Mapping[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class FairShare:
-    """A fair-share policy: two pure functions, which see the runners with the oldest first."""
+    """A fair-share policy: two pure functions. Both see the runners with the oldest first."""
 
     share: Share
     reclaim: Reclaim
 
 
 def share_error(answer: Nodes, runners: Sequence[RunnerShare], shares: Sequence[ClusterShare], anew: bool) -> str:
-    """What is wrong with a `share`, as the end of a sentence; '' if nothing is."""
+    """The error in the answer of a `share`, as the end of a sentence; '' if it is valid."""
     by_sweep = {each.sweep: each for each in runners}
     for sweep, nodes in answer.items():
         if sweep not in by_sweep:
@@ -69,7 +70,7 @@ def share_error(answer: Nodes, runners: Sequence[RunnerShare], shares: Sequence[
 
 
 def reclaim_error(answer: Mapping[int, int], runners: Sequence[RunnerShare], cluster: str, nodes: int) -> str:
-    """What is wrong with a `reclaim`, as the end of a sentence; '' if nothing is."""
+    """The error in the answer of a `reclaim`, as the end of a sentence; '' if it is valid."""
     held = {each.sweep: each.holds.get(cluster, 0) for each in runners}
     for sweep, count in answer.items():
         if not _is_count(count) or count > held.get(sweep, 0):

@@ -1,4 +1,4 @@
-"""Which parameters a sweep runs next on a cluster, and where it takes nodes (CCGrid 2009, section 5.4).
+"""The parameters that a sweep runs next on a cluster, and the clusters where it takes no nodes (CCGrid 2009, 5.4).
 
 A user's own order is a `SweepOrder` of two pure functions, registered under `koalapy.sweep_order`.
 """
@@ -14,7 +14,7 @@ from koalapy.model.intervals import NONE, Intervals
 class Pool:
     """A sweep's parameters that may run now, by their numbers: `waiting` is all of them.
 
-    `returned`: those of them that were begun or handed out before and came back, by the cluster they came back from.
+    `returned`: those that were begun or handed out before and came back, by the cluster that they came back from.
     `holds`: the nodes that the sweep has on each cluster.
     """
 
@@ -36,14 +36,14 @@ def _none(pool: Pool, clusters: Sequence[str]) -> Sequence[str]:
 
 @dataclass(frozen=True, slots=True)
 class SweepOrder:
-    """The order of a sweep's parameters, and the clusters that it stays away from."""
+    """The order of a sweep's parameters, and the clusters where it takes no further nodes."""
 
     feed: Feed
     exclude: Exclude = _none
 
 
 def _in_order(pool: Pool, cluster: str, most: int) -> Intervals:
-    """As they were written; those that came back first, so that nothing is late at the end."""
+    """In the order of their numbers; returned ones first, so that none of them is late at the end."""
     returned = NONE
     for numbers in pool.returned.values():
         returned |= numbers
@@ -51,8 +51,11 @@ def _in_order(pool: Pool, cluster: str, most: int) -> Intervals:
 
 
 def _back_home(pool: Pool, cluster: str, most: int) -> Intervals:
-    """What came back from this cluster first: its input files are there. What came back from others goes last, since
-    their clusters may want it themselves; but it is run here rather than nothing."""
+    """Parameters that came back from this cluster first: its input files are there.
+
+    Parameters that came back from other clusters go last, since their clusters may want them. They still run here
+    rather than none.
+    """
     elsewhere = NONE
     for other, numbers in pool.returned.items():
         if other != cluster and pool.holds.get(other):
@@ -67,7 +70,7 @@ SHIPPED: Mapping[str, SweepOrder] = {"in-order": IN_ORDER, "back-home": BACK_HOM
 
 
 def feed_error(answer: Intervals, pool: Pool, most: int) -> str:
-    """What is wrong with a feed, as the end of a sentence; '' if nothing is."""
+    """The error in the answer of a feed, as the end of a sentence; '' if it is valid."""
     if not isinstance(answer, Intervals):
         return f"it feeds {type(answer).__name__}, not Intervals"
     if strangers := answer - pool.waiting:
@@ -76,13 +79,13 @@ def feed_error(answer: Intervals, pool: Pool, most: int) -> str:
 
 
 def exclusion_error(answer: Sequence[str], clusters: Sequence[str]) -> str:
-    """What is wrong with what is avoided, as the end of a sentence; '' if nothing is."""
+    """The error in a list of excluded clusters, as the end of a sentence; '' if it is valid."""
     strangers = [each for each in answer if each not in clusters]
     return f"it avoids {strangers[0]}, which is not a cluster of the grid" if strangers else ""
 
 
 def _first(most: int, *choices: Intervals) -> Intervals:
-    """Of the first choice as many as there are, then of the next, and so on."""
+    """The first `most` numbers: all of the first choice, then of the next, and so on."""
     chosen = NONE
     for numbers in choices:
         if len(chosen) >= most:

@@ -1,4 +1,4 @@
-"""When the wait queue is looked through: not again where the last pass has decided all that can be decided."""
+"""The scheduling passes over one wait queue; positions that the last pass decided are not examined again."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ from koalapy.scheduler.schedule import Decision, Policies, schedule
 
 
 class Passes:
-    """One after the other over one wait queue, and the room that is known of on the clusters."""
+    """The passes over one wait queue, and the availability that is expected after the last one."""
 
     def __init__(
         self,
@@ -23,22 +23,22 @@ class Passes:
         policies: Policies,
         newest: JobId | None = None,
     ) -> None:
-        """`newest`: the last job that was submitted before koalad started."""
+        """Start with an unknown availability. `newest`: the last job that was submitted before koalad's start."""
         self.newest = newest
         self._queue, self._information = queue, information
         self._settings, self._policies = settings, policies
         self._answers = PlacementCache(policies.placement)
         self._room = Availability(())
-        self._availability: int | None = None  # at which the clusters were found to have that room
-        self._settled = False  # by the last pass: in this room it has decided all of who stands before its end
-        self._end: Position | None = None  # from which on the last pass tried nobody
+        self._availability: int | None = None  # the version at which the availability was read
+        self._settled = False  # whether the last pass decided all positions before its end
+        self._end: Position | None = None  # the position where the last pass stopped
 
     def mark_stale(self) -> None:
-        """A moment that a job of the queue waited for has come: what was read before may decide something else."""
+        """Examine the whole queue in the next pass: an instant that a queued job waited for has come."""
         self._settled = False
 
     def decide(self, now: Instant) -> Iterator[Decision]:
-        """The pass's decisions, each to be carried out before the next is taken."""
+        """Yield the pass's decisions; each must be carried out before the next is taken."""
         if not self._queue:
             return
         self._look_at_clusters(now)
@@ -56,7 +56,7 @@ class Passes:
             self._room, self._availability = found.left, None  # expected; the clusters are to be asked
 
     def _look_at_clusters(self, now: Instant) -> None:
-        """The room is the same one as long as no cluster has more or less of it."""
+        """Take over a changed availability; the object stays the same while no cluster's availability changes."""
         summaries = self._information.summaries(now)
         if self._availability == self._information.availability_version:
             return

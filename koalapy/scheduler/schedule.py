@@ -1,4 +1,4 @@
-"""The scheduling pass (DCS, section 3.2): who of the wait queue is claimed for now, who fails, who was overtaken."""
+"""The scheduling pass (DCS, section 3.2): which queued jobs are claimed now, fail, or were overtaken."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from koalapy.scheduler.blocked_ahead import BlockedAhead, Overtaken
 
 @dataclass(frozen=True, slots=True)
 class Policies:
-    """The registered policies that the grid file chose."""
+    """The registered placement and queueing policies that the grid file names."""
 
     placement: PlacementPolicy
     queueing: QueueingPolicy
@@ -34,7 +34,7 @@ class Policies:
 @fast_frozen
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Take these clusters for the job. `patient`: it goes into batch queues, not on idle processors."""
+    """Claim these clusters for the job. `patient`: it enters batch queues instead of idle processors."""
 
     job: JobId
     placement: Placement
@@ -43,7 +43,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """No retry can mend it."""
+    """Fail the job: no retry can mend it."""
 
     job: JobId
     reason: Reason
@@ -54,9 +54,11 @@ Decision = Claim | Reject | Overtaken
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """`left`: the room if all is carried out. `end`: where the queueing policy said no, None if it never did.
+    """The result of one pass.
 
-    `settled`: whoever is still there has been refused in the room that is left: nobody has passed anybody.
+    `left`: the availability after all decisions are carried out. `end`: the position where the queueing policy stopped
+    the pass, None if it never did. `settled`: no job has passed another, so all remaining jobs were refused with what
+    is left.
     """
 
     decisions: list[Decision]
@@ -77,14 +79,15 @@ def schedule(
 ) -> Pass:
     """One pass over the wait queue, head first. A job that does not fit keeps its position and counts nothing.
 
-    Only jobs are looked at of which something can be decided, and only those at the position `since` or behind it,
-    where one is given. The queueing policy is asked before each of them, with all that is nearer to the head; once it
-    has said no, it would say no of whoever comes after.
+    The pass examines only jobs that it may decide; and, with `since`, only that position and those behind it. Before
+    each job the queueing policy is called with the blocked jobs nearer to the head. Once it has refused one, it would
+    refuse all behind it.
 
-    A job whose clusters are out of reach, or too small for it while nodes are down, is passed freely under any policy
-    that lets jobs pass: it does not wait for processors that a passing job would take.
+    Some jobs need clusters that are out of reach, or that are too small for them while nodes are down. Under any policy
+    that lets jobs pass, others pass them freely: they do not wait for processors that a passing job would take.
 
-    Jobs up to `newest` were there when koalad started. They do not fail for a size that a cluster has shown only since.
+    Jobs up to `newest` were submitted before koalad's start. They do not fail for a size that a cluster has shown only
+    since.
     """
     queue.let_queue(Instant(now - settings.queue_after))
     queue.recheck(availability.sizes)
@@ -141,14 +144,16 @@ def _decide(
 
 
 def _may_queue(now: Instant, waiting: Waiting, availability: Availability, settings: Settings) -> bool:
-    """Whether it is patient by now, and some batch queue would take its largest component."""
+    """Whether the job may enter batch queues by now, and some batch queue would take its largest component."""
     since = may_queue_from(waiting.job, settings)
     return since is not None and now >= since and waiting.minimum.largest <= availability.most_backlog
 
 
 def _stalled(now: Instant, waiting: Waiting, availability: Availability, cache: PlacementCache) -> bool:
-    """Whether what it needs cannot be used now: a named cluster is in trouble or left out, none is usable at all, or
-    all are usable, and too small for it.
+    """Whether no change of idle processors could start the job now.
+
+    That is so if a named cluster is in trouble or excluded, if no cluster is usable, or if all are usable and too
+    small.
     """
     job = waiting.job
     excluded = excluded_clusters(now, job)
@@ -161,14 +166,14 @@ def _stalled(now: Instant, waiting: Waiting, availability: Availability, cache: 
 
 
 def _smaller(request: Request, summaries: Sequence[ClusterSummary]) -> str:
-    """Splitting a component helps only where the sum fits the grid."""
+    """The advice for a job that is too large. To split a component helps only if the sum fits the grid."""
     if request.processors > sum((summary.whole or summary.size)[0] for summary in summaries):
         return "Ask for fewer processors: the whole grid has not as many."
     return "Ask for fewer processors, or split it into more components."
 
 
 def too_large(request: Request, summaries: Sequence[ClusterSummary]) -> Reason:
-    """Why a job fails that never fits."""
+    """The reason of a job that never fits."""
     sizes = ", ".join(f"{summary.name} has {(summary.whole or summary.size)[0]}" for summary in summaries)
     found = [
         each for each in misfits(dict(enumerate(request.components)), summaries) if each.reason.code == "too_large"

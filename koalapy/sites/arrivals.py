@@ -1,4 +1,4 @@
-"""A request comes to a site: from a job manager, or from a neighbour that has delegated it."""
+"""Requests that come to a site, from its job managers or from neighbours that delegate them."""
 
 from koalapy.model.units import Instant
 from koalapy.sites import delegation, reports
@@ -7,7 +7,7 @@ from koalapy.sites.site import Site
 
 
 def on_request_submitted(site: Site, now: Instant, event: RequestSubmitted) -> None:
-    """It waits for the next cycles. Said twice, it is the same request."""
+    """Queue the request for the next cycles. A repeated message changes nothing."""
     request = event.request
     if _is_known(site, now, request):
         return
@@ -18,9 +18,10 @@ def on_request_submitted(site: Site, now: Instant, event: RequestSubmitted) -> N
 
 
 def on_request_delegated(site: Site, now: Instant, event: RequestDelegated) -> None:
-    """Taken once an hour and round at most, so that no request goes round in circles (section 4.3).
+    """Take a delegated request, at most once an hour and round, so that none goes round in circles (section 4.3).
 
-    A site that has room keeps it for its next matchmaking cycle; another passes it on, or rejects it, at once.
+    A site with enough available processors queues it for its next matchmaking cycle; another one delegates or rejects
+    it at once.
     """
     request = event.request
     if _is_known(site, now, request):

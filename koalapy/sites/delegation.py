@@ -1,4 +1,4 @@
-"""The delegation algorithm (SC'07, section 4.4): what part of the load to delegate, and to whom."""
+"""The delegation algorithm (SC'07, section 4.4): which part of the load is delegated, and to which neighbour."""
 
 from koalapy.model.units import Instant
 from koalapy.policies.delegation import Target
@@ -11,13 +11,13 @@ _DISTANCE = {Relation.CHILD: 0, Relation.SIBLING: 1, Relation.PARENT: 2}
 
 
 def cycle(site: Site, now: Instant) -> None:
-    """Hand on what was leased; then delegate, in the policy's order, until the load is below the threshold.
+    """Accept the offered leases; then delegate, in the policy's order, until the load is below the threshold.
 
-    What this site can serve itself is not delegated (section 4.3, step 2). Each cycle begins a new round: whoever
-    refused a request before may have room now.
+    Requests that this site can serve itself are not delegated (section 4.3, step 2). Each cycle begins a new round: a
+    neighbour that rejected a request before may have processors now.
     """
     leases.accept_offers(site, now)
-    too_large = float("inf")  # so many processors nobody has
+    too_large = float("inf")  # more processors than any neighbour has
     for state in site.delegable:
         if too_large <= 1 or not site.overloaded or not _may_have_free(site):
             return
@@ -28,18 +28,18 @@ def cycle(site: Site, now: Instant) -> None:
 
 
 def is_due(site: Site) -> bool:
-    """Whether a cycle may find something to do."""
+    """Whether a cycle may have an effect."""
     return bool(site.offered) or (len(site.delegable) > 0 and site.overloaded and _may_have_free(site))
 
 
 def pass_on(site: Site, state: RequestState) -> None:
-    """Delegate a neighbour's request, which is not in line, further, or reject it."""
+    """Delegate a neighbour's request that is not queued here to another neighbour, or reject it."""
     if not _delegate_to_best(site, state):
         leases.reject(site, state)
 
 
 def on_request_rejected(site: Site, now: Instant, event: RequestRejected) -> None:
-    """The next target is asked (section 4.3, step 2 again); without one, a request that began here waits."""
+    """Ask the next target (section 4.3, step 2 again); without one, a request of this site waits."""
     reports.on_free_reported(site, now, FreeReported(event.sender, event.processors))
     state = site.requests.get(event.id)
     if state is None or state.target != event.sender or not state.awaits_answer:
@@ -58,6 +58,7 @@ def on_request_rejected(site: Site, now: Instant, event: RequestRejected) -> Non
 
 
 def may_be_delegated(site: Site, state: RequestState) -> bool:
+    """Whether the request may pass one more link, and a neighbour besides its sender exists."""
     return state.request.dttl > 0 and any(name != state.sender for name in site.settings.neighbours)
 
 
@@ -68,7 +69,7 @@ def _begin_round(state: RequestState) -> None:
 
 
 def _delegate(site: Site, state: RequestState) -> bool:
-    """What waits here leaves its line. Whether there was anybody to ask."""
+    """Delegate a queued request, and take it out of the queue. False: no neighbour can be asked."""
     delegated_now = _delegate_to_best(site, state)
     if delegated_now:
         site.dequeue(state)
@@ -88,7 +89,7 @@ def _delegate_to_best(site: Site, state: RequestState) -> bool:
 
 
 def _target(site: Site, state: RequestState) -> str | None:
-    """Those that are known to have too little are not asked: that would only cost time."""
+    """The neighbour to ask; None if there is none. One that is known to have too little would only cost time."""
     processors, refused = state.request.processors, state.rejected_by
     targets = [
         Target(name, _DISTANCE[relation], free)
@@ -105,7 +106,7 @@ def _free(site: Site, name: str) -> int | None:
 
 
 def _may_have_free(site: Site) -> bool:
-    """Whether any neighbour may have a processor."""
+    """Whether some neighbour may have a free processor."""
     for name in site.settings.neighbours:
         free = _free(site, name)
         if free is None or free > 0:

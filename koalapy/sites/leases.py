@@ -1,4 +1,4 @@
-"""Processors on loan: along a chain from the source, where they are, to the sink, where they are used, and back."""
+"""Leases: processors along a chain of sites, from the source, where they are, to the sink, where they are used."""
 
 from koalapy.model.units import Instant
 from koalapy.sites import reports
@@ -19,7 +19,7 @@ from koalapy.sites.site import Phase, RequestState, Site
 
 
 def bind(site: Site, state: RequestState, lease: Lease) -> None:
-    """To whoever asked: one link nearer to the sink, or, there, to the job manager."""
+    """Give the lease to the sender of the request: to a neighbour, or at the sink to the job manager."""
     if state.sender is None:
         site.commands.append(GrantLease(lease))
     else:
@@ -27,7 +27,7 @@ def bind(site: Site, state: RequestState, lease: Lease) -> None:
 
 
 def on_lease_offered(site: Site, now: Instant, event: LeaseOffered) -> None:
-    """They are handed on with the next delegation cycle. What nobody wants any more goes back at once."""
+    """Keep an offer for the next delegation cycle; return at once a lease that is no longer wanted."""
     state = site.requests.get(event.lease.id)
     if state is not None and state.target == event.sender and state.awaits_answer:
         site.pending[event.sender] -= state.request.processors
@@ -43,7 +43,7 @@ def on_lease_offered(site: Site, now: Instant, event: LeaseOffered) -> None:
 
 
 def accept_offers(site: Site, now: Instant) -> None:
-    """Section 4.3, steps 4 and 5: claim what came, and bind it as if it were this site's own."""
+    """Section 4.3, steps 4 and 5: accept the offered leases, and bind them as if they were this site's own."""
     offered, site.offered = site.offered, []
     for state in offered:
         if state.phase is Phase.OFFERED:
@@ -55,23 +55,25 @@ def accept_offers(site: Site, now: Instant) -> None:
 
 
 def on_lease_accepted(site: Site, now: Instant, event: LeaseAccepted) -> None:
-    """Who was lent to has bound them. A claim for what is over is answered by nothing: its release is on its way."""
+    """Note that the borrower has bound the lease. For one that has ended no answer is needed: its return is under
+    way.
+    """
     state = site.requests.get(event.id)
     if state is not None and state.sender == event.sender:
         state.accepted = True
 
 
 def on_lease_returned(site: Site, now: Instant, event: LeaseReturned) -> None:
-    """Section 4.3, step 7: backwards along the chain, to the source, where the processors are free again."""
+    """Section 4.3, step 7: return the lease along the chain to the source, where its processors become free."""
     state = site.requests.get(event.id)
     if state is not None and state.sender == event.sender and state.lease is not None:
         _close(site, now, state)
 
 
 def on_request_cancelled(site: Site, now: Instant, event: RequestCancelled) -> None:
-    """Whatever was leased until now is charged for (section 4.3). A request that is not here any more is over.
+    """Cancel a request; a lease is charged until now (section 4.3). An unknown request has ended already.
 
-    A neighbour that cancels is answered by a rejection, unless the lease is on its way to it, which it then releases.
+    A neighbour that cancels gets a rejection. If the lease is on its way to it, it returns that instead.
     """
     state = site.requests.get(event.id)
     if state is None or state.sender != event.sender:
@@ -92,7 +94,7 @@ def on_request_cancelled(site: Site, now: Instant, event: RequestCancelled) -> N
 
 
 def reject(site: Site, state: RequestState) -> None:
-    """Nothing comes of it here: whoever delegated it is told."""
+    """End a request that cannot be served here, and reject it if a neighbour delegated it."""
     site.forget(state)
     if state.sender is not None:
         free = reports.free_through(site, state.sender)
@@ -105,7 +107,7 @@ def _close(site: Site, now: Instant, state: RequestState) -> None:
 
 
 def _end_lease(site: Site, now: Instant, state: RequestState) -> None:
-    """The lease is over: it is charged for, and the processors go back to where they came from."""
+    """Charge for the lease, and give its processors back to where they came from."""
     request, lease = state.request, state.lease
     assert lease is not None
     site.usage.charge(request.user, state.sender, state.target, request.processors, lease.since, now)

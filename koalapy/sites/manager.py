@@ -1,4 +1,6 @@
-"""A site manager as one machine: events in, commands out. It never blocks, reads no clock, draws no random number."""
+"""A site manager as one machine: events in, commands out. It never blocks, reads no clock and draws no random
+number.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -12,7 +14,7 @@ from koalapy.sites.usage import Usage
 
 
 class SiteManager:
-    """One site of a network of sites (SC'07, section 4). `offset`: its cycles come so long after full intervals."""
+    """One site of a network of sites (SC'07, section 4). `offset`: how long after full intervals its cycles come."""
 
     def __init__(
         self,
@@ -27,7 +29,7 @@ class SiteManager:
         self._match_at: Instant | None = None
 
     def handle(self, now: Instant, events: Sequence[messages.Event]) -> list[messages.Command]:
-        """Take a batch of events, in their order; with none, whatever time has brought about."""
+        """Take a batch of events, in their order; without events, only the cycles that are due run."""
         site = self._site
         for event in events:
             _HANDLERS[type(event)](site, now, event)
@@ -42,19 +44,19 @@ class SiteManager:
         return commands
 
     def next_wakeup(self) -> Instant | None:
-        """When the next cycle is due; None: not before the next event."""
+        """The instant of the next cycle; None: not before the next event."""
         if self._delegate_at is None or self._match_at is None:
             return self._delegate_at if self._match_at is None else self._match_at
         return min(self._delegate_at, self._match_at)
 
     @property
     def free(self) -> int:
-        """Processors of this site that nobody has, wherever their user would be."""
+        """This site's processors that are not in use, neither by its own users nor by borrowers."""
         return self._site.free
 
     @property
     def waiting(self) -> int:
-        """Requests that wait for this site's processors."""
+        """The number of requests that wait for this site's processors."""
         return len(self._site.waiting)
 
     @property
@@ -66,7 +68,7 @@ class SiteManager:
         return self._site.usage
 
     def _schedule_cycles(self, now: Instant) -> None:
-        """A cycle is due only if it may find something to do."""
+        """Schedule each cycle that may have an effect."""
         site, settings = self._site, self._site.settings
         if self._match_at is None and site.match_needed:
             self._match_at = self._next(now, settings.matchmaking_interval)
@@ -74,7 +76,7 @@ class SiteManager:
             self._delegate_at = self._next(now, settings.delegation_interval)
 
     def _next(self, now: Instant, interval: Duration) -> Instant:
-        """The next full interval that is yet to come."""
+        """The next full interval after now."""
         return Instant(((now - self._offset) // interval + 1) * interval + self._offset)
 
 

@@ -7,11 +7,10 @@ from koalapy.sites.site import Phase, RequestState, Site
 
 
 def cycle(site: Site, now: Instant) -> None:
-    """First come, first served, but that a request which may be delegated is passed while it does not fit.
+    """First come, first served; but others may pass a request that may be delegated while it does not fit.
 
-    That is the natural backfilling of section 6.2; a bound keeps large requests from starving by it. A delegated
-    request that is not served is passed on or rejected, so that whoever sent it can ask somebody else; so it keeps
-    nobody waiting here.
+    This is the natural backfilling of section 6.2; a bound keeps large requests from starving. A delegated request that
+    is not served is delegated further or rejected, so that its sender can ask another site.
     """
     site.blocking = None
     for state in site.waiting:

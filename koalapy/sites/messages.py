@@ -16,7 +16,7 @@ from koalapy.model.units import Instant
 
 
 class RequestId(NamedTuple):
-    """Unique among all sites: where the request began, and its number there."""
+    """A request's number at its site; unique among all sites."""
 
     site: str
     number: int
@@ -25,7 +25,7 @@ class RequestId(NamedTuple):
 class ResourceRequest(NamedTuple):
     """Processors of one site, all at once, for one user.
 
-    `dttl`: how many links it may still be passed over. `round`: how often its site began anew to ask its neighbours.
+    `dttl`: how many links it may still pass. `round`: how often its site has begun to ask its neighbours again.
     """
 
     id: RequestId
@@ -48,7 +48,7 @@ class Lease(NamedTuple):
 
 
 class RequestSubmitted(NamedTuple):
-    """By a job manager of this site; `dttl` is the user's wish."""
+    """A job manager of this site submitted a request; `dttl` is the user's wish."""
 
     request: ResourceRequest
 
@@ -59,7 +59,7 @@ class RequestDelegated(NamedTuple):
 
 
 class RequestRejected(NamedTuple):
-    """`processors`: what could be had through the sender now."""
+    """The sender rejected a request. `processors`: the most that one site can give through the sender now."""
 
     sender: str
     id: RequestId
@@ -87,14 +87,14 @@ class RequestCancelled(NamedTuple):
 
 
 class FreeReported(NamedTuple):
-    """What could be had through the sender, which need not be true any more."""
+    """The most processors that one site can give through the sender; it may have changed since."""
 
     sender: str
     processors: int
 
 
 class ProcessorsChanged(NamedTuple):
-    """This site has so many now: nodes came or went. What is in use stays so."""
+    """The number of this site's processors changed. Those in use stay in use."""
 
     processors: int
 
@@ -152,7 +152,7 @@ class ReportFree(NamedTuple):
 
 
 class GrantLease(NamedTuple):
-    """To the job manager: these processors are the request's until it releases them."""
+    """To the job manager: the request has these processors until it returns the lease."""
 
     lease: Lease
 

@@ -1,8 +1,8 @@
-"""What neighbours tell each other of free processors, so that targets can be ordered by it (section 4.4).
+"""The reports of free processors between neighbours, which order the targets of delegation (section 4.4).
 
-A request is served by one site, so each is told of the site with most to spare among those that can be had through this
-one without going back: a child of what lies below, beside and above, all others of what lies below. What is told may be
-old by a matchmaking cycle a link.
+One site serves a request. A site therefore reports the most that one site can give through it, without the way back. A
+child gets reports of what lies below, beside and above; all others of what lies below. A report may be old by one
+matchmaking cycle a link.
 """
 
 from koalapy.model.units import Instant
@@ -11,15 +11,16 @@ from koalapy.sites.site import Site
 
 
 def on_free_reported(site: Site, now: Instant, event: FreeReported) -> None:
+    """Note a neighbour's report."""
     if not site.settings.reports:
         return
     if event.sender in site.settings.neighbours and site.reported.get(event.sender) != event.processors:
         site.reported[event.sender] = event.processors
-        site.match_needed |= site.connects  # others are told of it
+        site.match_needed |= site.connects  # to report it to others
 
 
 def report_free(site: Site) -> None:
-    """Whoever was told something else before."""
+    """Report to each neighbour whose last report has become wrong."""
     if not site.settings.reports:
         return
     for name in site.settings.neighbours:
@@ -30,7 +31,7 @@ def report_free(site: Site) -> None:
 
 
 def free_through(site: Site, name: str) -> int:
-    """The most that this neighbour could have of one site, this one or one behind it."""
+    """The most processors that one site, this one or one behind it, could give to the neighbour."""
     most, reported = site.available, site.reported
     for each in site.reachable_through.get(name, ()):
         free = reported.get(each, 0)

@@ -1,4 +1,4 @@
-"""A site as its manager sees it: its processors, and where each request stands. All state of the manager is here."""
+"""A site as its manager sees it: its processors, and the state of each request. All state of the manager is here."""
 
 from bisect import bisect_left, insort
 from collections import Counter
@@ -15,29 +15,32 @@ from koalapy.sites.usage import Usage
 
 
 class Phase(StrEnum):
+    """The phase of a request at one site."""
+
     WAITING = "waiting"  # for this site's processors, or to be delegated
-    DELEGATED = "delegated"  # a neighbour was asked and has not answered
-    OFFERED = "leased"  # a neighbour's processors came, and go on with the next delegation cycle
-    IN_USE = "in_use"  # bound to whoever asked: a job manager of this site, or a neighbour
-    CANCELLED = "cancelled"  # a neighbour was asked before, and has not answered yet
+    DELEGATED = "delegated"  # to a neighbour that has not answered
+    OFFERED = "leased"  # by a neighbour; accepted in the next delegation cycle
+    IN_USE = "in_use"  # by a job manager of this site, or a neighbour
+    CANCELLED = "cancelled"  # while a neighbour has not answered yet
 
 
 @dataclass(eq=False, slots=True)
 class RequestState:
-    """A request as it stands at this site. `sender`: the neighbour that delegated it here, None if it began here."""
+    """The state of a request at this site. `sender`: the neighbour that delegated it here, None if it began here."""
 
     request: ResourceRequest
     sender: str | None
     arrival: int
     phase: Phase = Phase.WAITING
-    target: str | None = None  # whom it was delegated to, and whose processors it has
-    rejected_by: set[str] = field(default_factory=set)  # neighbours that would not, in this round
+    target: str | None = None  # the neighbour that it was delegated to
+    rejected_by: set[str] = field(default_factory=set)  # in this round
     passes: int = 0  # matchmaking cycles in which others passed it
     lease: Lease | None = None
-    accepted: bool = False  # by the neighbour that it is lent to
+    accepted: bool = False  # by the borrower
 
     @property
     def awaits_answer(self) -> bool:
+        """Whether a neighbour was asked and has not answered."""
         return self.phase in (Phase.DELEGATED, Phase.CANCELLED)
 
     @property
@@ -46,7 +49,7 @@ class RequestState:
 
 
 class RequestOrder:
-    """Waiting requests in the order of a policy; the policy looks at what does not change while they wait."""
+    """Waiting requests in the order of a policy, whose sort key must not change while they wait."""
 
     def __init__(self, policy: DelegationPolicy) -> None:
         self._policy = policy
@@ -58,7 +61,7 @@ class RequestOrder:
         insort(self._entries, entry)
 
     def remove(self, state: RequestState) -> None:
-        """Nothing happens if it is not there."""
+        """Remove the request; nothing happens if it is not there."""
         entry = self._entry.pop(state.arrival, None)
         if entry is not None:
             del self._entries[bisect_left(self._entries, entry)]
@@ -67,7 +70,7 @@ class RequestOrder:
         return self._entries[0][2] if self._entries else None
 
     def __iter__(self) -> Iterator[RequestState]:
-        """As it is now; what happens meanwhile changes nothing. Who stops early has paid for little."""
+        """Iterate over a copy: changes in the meantime have no effect."""
         for _, _, state in self._entries.copy():
             yield state
 
@@ -76,34 +79,42 @@ class RequestOrder:
 
 
 class Site:
+    """The processors, requests and reports of one site."""
+
     def __init__(self, settings: SiteSettings, delegation: DelegationPolicy, targets: TargetPolicy) -> None:
         self.settings = settings
         self.target_policy = targets
         self.reachable_through = {name: _reachable_through(settings, name) for name in settings.neighbours}
-        self.connects = Relation.CHILD in settings.neighbours.values()  # it joins what is below it with the rest
+        self.connects = (
+            Relation.CHILD in settings.neighbours.values()
+        )  # it joins its children with the other neighbours
         self.total = self.free = settings.processors
         self.requests: dict[RequestId, RequestState] = {}
         self.waiting = RequestOrder(lambda wait: wait.arrival)  # the dispatching policy: first come, first served
-        self.delegable = RequestOrder(delegation)  # those that wait and have a neighbour to be delegated to
-        self.delegated_here: dict[RequestId, RequestState] = {}  # of those that wait, the neighbours'
-        self.demand = 0  # processors that those wait for
-        self.reserving: dict[RequestId, RequestState] = {}  # of those, whom the next matchmaking cycle should serve
-        self.reserved = 0  # processors that these want
-        self.blocking: RequestState | None = None  # whom the last matchmaking cycle let nobody pass
-        self.offered: list[RequestState] = []  # LEASED
-        self.known_rounds: dict[tuple[RequestId, int], Instant] = {}  # requests and their rounds, in order of time
-        self.reported: dict[str, int] = {}  # what could be had through each neighbour
-        self.pending: Counter[str] = Counter()  # processors for which each neighbour was asked and has not answered
-        self.last_reported: dict[str, int] = {}  # what each neighbour was told
+        self.delegable = RequestOrder(delegation)  # waiting requests that a neighbour may take
+        self.delegated_here: dict[RequestId, RequestState] = {}  # waiting requests of neighbours
+        self.demand = 0  # processors of all waiting requests
+        self.reserving: dict[
+            RequestId, RequestState
+        ] = {}  # waiting requests with a reservation for the next matchmaking cycle
+        self.reserved = 0  # processors of these
+        self.blocking: RequestState | None = None  # the request that none may pass since the last matchmaking cycle
+        self.offered: list[RequestState] = []  # in phase OFFERED
+        self.known_rounds: dict[tuple[RequestId, int], Instant] = {}  # requests and their rounds, the oldest first
+        self.reported: dict[str, int] = {}  # free processors that each neighbour reported
+        self.pending: Counter[str] = Counter()  # processors of unanswered requests to each neighbour
+        self.last_reported: dict[str, int] = {}  # the last report to each neighbour
         self.usage = Usage()
-        self.delegations = 0  # counts delegations
-        self.match_needed = True  # whether matchmaking could find, or tell, what it did not the last time
+        self.delegations = 0  # how many there were
+        self.match_needed = True  # whether a matchmaking cycle may have an effect
         self._arrivals = 0
-        self.commands: list[Command] = []  # of the step that is under way
+        self.commands: list[Command] = []  # of the present step
 
     @property
     def load(self) -> float:
-        """What is in use and waited for, by what there is. A site without processors is full as soon as one waits."""
+        """Processors in use and waited for, by all processors. A site without processors is full as soon as a request
+        waits.
+        """
         wanted = self.total - self.free + self.demand
         return wanted / self.total if self.total > 0 else float("inf") if wanted else 0.0
 
@@ -113,9 +124,9 @@ class Site:
 
     @property
     def available(self) -> int:
-        """Processors that one more request could get: free, within the threshold, and not expected by another.
+        """Processors that one more request could get: free, within the threshold, and not reserved.
 
-        What waits without hope of them keeps them from nobody, unless nobody may pass it.
+        A request that waits and cannot get them keeps them from no other, unless none may pass it.
         """
         if self.blocking is not None:
             return 0
@@ -123,13 +134,14 @@ class Site:
         return max(0, min(self.free, below) - self.reserved)
 
     def add_request(self, request: ResourceRequest, sender: str | None) -> RequestState:
+        """Add a request that came from a neighbour, or from a job manager (None)."""
         self._arrivals += 1
         state = RequestState(request, sender, self._arrivals)
         self.requests[request.id] = state
         return state
 
     def enqueue(self, state: RequestState, delegable: bool) -> None:
-        """It waits, from now on or again, where its arrival puts it."""
+        """Let the request wait, for the first time or again, in the order of its arrival."""
         state.phase, state.target = Phase.WAITING, None
         self.match_needed = True
         if state.sender is not None:
@@ -144,6 +156,7 @@ class Site:
             self.delegable.add(state)
 
     def dequeue(self, state: RequestState) -> None:
+        """Take the request out of all queues."""
         self.demand -= state.request.processors
         if self.reserving.pop(state.request.id, None) is not None:
             self.reserved -= state.request.processors
@@ -154,12 +167,14 @@ class Site:
         self.delegable.remove(state)
 
     def clear_reservations(self) -> None:
-        """Matchmaking is over: what it has not served need not count on the processors that are left."""
+        """Drop the reservations after matchmaking: requests that were not served need not rely on the remaining
+        processors.
+        """
         self.reserving.clear()
         self.reserved = 0
 
     def resize(self, processors: int) -> None:
-        """What is in use stays so: `free` may be negative until it is released."""
+        """Change the number of processors. Those in use stay so: `free` may be negative until they are returned."""
         self.free += processors - self.total
         self.total = processors
         for state in [each for each in self.requests.values() if each.phase is Phase.WAITING]:
@@ -173,7 +188,9 @@ class Site:
 
 
 def _reachable_through(settings: SiteSettings, name: str) -> tuple[str, ...]:
-    """Through whom else a neighbour may have processors: a child through all others, all others through children."""
+    """The other neighbours whose processors one can have through this site: a child all others, the others its
+    children.
+    """
     relations = settings.neighbours
     up = relations[name] is Relation.CHILD
     return tuple(each for each in relations if each != name and (up or relations[each] is Relation.CHILD))

@@ -1,4 +1,4 @@
-"""Who has used how much of whose processors, in processor-microseconds."""
+"""The use of processors between users and sites, in processor-microseconds."""
 
 from collections import Counter
 
@@ -6,7 +6,10 @@ from koalapy.model.units import Instant
 
 
 class Usage:
-    """`by_user`: this site's users, wherever their processors were. `lent`, `borrowed`: over each neighbour's link."""
+    """The processor time of this site's users, and of each neighbour's link.
+
+    `by_user`: of this site's users, wherever their processors were. `lent`, `borrowed`: over each neighbour's link.
+    """
 
     def __init__(self) -> None:
         self.by_user: Counter[str] = Counter()
@@ -16,7 +19,7 @@ class Usage:
     def charge(
         self, user: str, sender: str | None, target: str | None, processors: int, since: Instant, now: Instant
     ) -> None:
-        """For a lease that has ended, whether it was used or not (section 4.3, on cancelling)."""
+        """Charge for a lease that has ended, whether it was used or not (section 4.3, on cancelling)."""
         amount = processors * (now - since)
         if sender is None:
             self.by_user[user] += amount
