@@ -27,7 +27,7 @@ from koalapy.init.writing import text, write
 from koalapy.locations import default_grid_file
 from koalapy.model.errors import RequestError
 from koalapy.model.textfile.words import visible
-from koalapy.runtime.registry import registered
+from koalapy.registry import registered
 from koalapy.runtime.uplink.connect import connection_of
 
 app = typer.Typer()

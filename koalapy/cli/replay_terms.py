@@ -15,7 +15,7 @@ from koalapy.model.errors import RequestError
 from koalapy.model.settings import Settings
 from koalapy.model.textfile.words import use_known
 from koalapy.model.units import parse_duration
-from koalapy.runtime.registry import registered
+from koalapy.registry import registered
 
 if TYPE_CHECKING:  # numpy is imported where it is needed: other commands start without it
     from koalapy.experiments.replay.jobs import Grace, Terms

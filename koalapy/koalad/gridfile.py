@@ -7,7 +7,7 @@ from koalapy.config import SWEEP_POLICIES, GridFile, read_grid
 from koalapy.config.maintenance import MAINTENANCE
 from koalapy.locations import read_file
 from koalapy.model.errors import RequestError
-from koalapy.runtime.registry import registered
+from koalapy.registry import registered
 
 
 class WatchedFile:

@@ -11,9 +11,9 @@ from koalapy.model.errors import RequestError
 from koalapy.model.labels import joined
 from koalapy.model.request import Request
 from koalapy.model.textfile.words import shown, use_known
+from koalapy.registry import load, registered
 from koalapy.runtime.parameters import with_staged
 from koalapy.runtime.plainfile import open_plain
-from koalapy.runtime.registry import load, registered
 
 
 def reader(grid: GridFile) -> Callable[[JobText], Request]:

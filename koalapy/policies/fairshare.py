@@ -1,7 +1,7 @@
 """Equipartition-All and Equipartition-PerSite (CCGrid 2009, section 5.3).
 
-Shares are among users, and a user's sweeps share that user's nodes by the same rules. Nodes go one by one to the user who
-has fewest, the older first among equals; all is shared out anew by moving no more nodes than that takes.
+Shares are among users, and a user's sweeps share that user's nodes by the same rules. Nodes go one by one to the user
+with the fewest, the older first among equals. A full division moves no more nodes than it needs.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -7,7 +7,7 @@ import structlog
 
 from koalapy.model.settings import Settings
 from koalapy.policies.scavenging import ScavengingPolicies
-from koalapy.runtime.registry import load, registered
+from koalapy.registry import load, registered
 from koalapy.scheduler.schedule import Policies
 
 _LOG = structlog.get_logger()

@@ -16,8 +16,8 @@ from koalapy.languages.jsdl import read
 from koalapy.model.errors import Reason, RequestError
 from koalapy.model.request import ComponentRequest, Launch, Request
 from koalapy.model.units import MINUTE, Duration
+from koalapy.registry import load
 from koalapy.runtime.parameters import with_staged
-from koalapy.runtime.registry import load
 
 NAMESPACES = """xmlns="http://schemas.ggf.org/jsdl/2005/11/jsdl" xmlns:posix="http://schemas.ggf.org/jsdl/2005/11/jsdl-posix"
  xmlns:hpc="http://schemas.ggf.org/jsdl/2006/07/jsdl-hpcpa" xmlns:s="http://schemas.ogf.org/jsdl/2009/03/sweep"

@@ -9,7 +9,7 @@ import yaml
 from koalapy.config.convert import cluster_config
 from koalapy.config.load import read_grid
 from koalapy.config.schema import GridFile
-from koalapy.runtime.registry import registered
+from koalapy.registry import registered
 from koalapy.runtime.uplink.connect import connection_of
 from koalapy_adapters.connections.protocol import Connection
 

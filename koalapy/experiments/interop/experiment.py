@@ -5,7 +5,6 @@ from typing import Annotated, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from koalapy.experiments.interop.architectures import ARCHITECTURES
-from koalapy.experiments.interop.architectures.delegated import DELEGATION, TARGETS
 from koalapy.experiments.interop.architectures.simulation import Options
 from koalapy.experiments.interop.series import COLUMNS as SERIES_COLUMNS
 from koalapy.experiments.interop.tally import COLUMNS
@@ -28,17 +27,24 @@ from koalapy.model.textfile.fields import (
 from koalapy.model.textfile.validation import validate
 from koalapy.model.textfile.words import use_known
 from koalapy.model.units import MINUTE, Duration
+from koalapy.registry import registered
 
 Percent = Annotated[Number, Between(1, 1000)]
 
 
 def _known(words: list[str], what: str) -> BeforeValidator:
-    def check(value: object) -> str:
-        if value not in words:
-            raise wrong(f"is not {what}", f"Known: {', '.join(words)}.")
-        return str(value)
+    return BeforeValidator(lambda value: _checked(value, words, what))
 
-    return BeforeValidator(check)
+
+def _checked(value: object, words: list[str], what: str) -> str:
+    if value not in words:
+        raise wrong(f"is not {what}", f"Known: {', '.join(words)}.")
+    return str(value)
+
+
+def _registered(group: str, what: str) -> BeforeValidator:
+    """Check that a name is registered under an entry point group; this reads the group only when a file is checked."""
+    return BeforeValidator(lambda value: _checked(value, sorted(registered(group)), what))
 
 
 Architecture = Annotated[str, _known(list(ARCHITECTURES), "an architecture")]
@@ -70,10 +76,10 @@ class Settings(Section):
         default=1000, description="matchmaking cycles in which a request that does not fit is passed"
     )
     reports: Flag = Field(default=True, description="neighbours tell each other how many processors are free")
-    delegation: Annotated[str, _known(list(DELEGATION), "a delegation policy")] = Field(
+    delegation: Annotated[str, _registered("koalapy.delegation", "a delegation policy")] = Field(
         default="fcfs", description="its order"
     )
-    targets: Annotated[str, _known(list(TARGETS), "a target policy")] = Field(
+    targets: Annotated[str, _registered("koalapy.targets", "a target policy")] = Field(
         default="nearest", description="whom to ask first"
     )
     binding: Annotated[tuple[Span, Span], BeforeValidator(lambda value: tuple(as_list(value)))] = Field(

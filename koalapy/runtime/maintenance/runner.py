@@ -20,9 +20,9 @@ from koalapy.config.maintenance import MAINTENANCE, Maintenance
 from koalapy.model.errors import KoalaError, RequestError, TransientError
 from koalapy.model.maintenance import MaintenanceRun
 from koalapy.model.units import DAY, Duration, Instant, format_duration
+from koalapy.registry import load, registered
 from koalapy.runtime.maintenance.cron import WallClock
 from koalapy.runtime.maintenance.task import Koalad, Outcome, Task
-from koalapy.runtime.registry import load, registered
 
 _LOG = structlog.get_logger()
 _MADE_UP = Duration(DAY)  # a run that was missed for longer is not made up

@@ -7,21 +7,11 @@ from koalapy.experiments.interop.architectures.simulation import Simulation
 from koalapy.experiments.interop.streams import GridJob
 from koalapy.experiments.interop.tally import Kind
 from koalapy.model.units import Duration, Instant
-from koalapy.policies import delegation as policies
+from koalapy.registry import load
 from koalapy.sites import messages
 from koalapy.sites.manager import SiteManager
 from koalapy.sites.network import SiteSettings
 
-DELEGATION: Mapping[str, policies.DelegationPolicy] = {
-    "fcfs": policies.fcfs,
-    "smallest-first": policies.smallest_first,
-}
-TARGETS: Mapping[str, policies.TargetPolicy] = {
-    "nearest": policies.nearest,
-    "most-free": policies.most_free,
-    "best-fit": policies.best_fit,
-    "round-robin": policies.round_robin,
-}
 _ARRIVES_AS: Mapping[type, Callable[..., messages.Event]] = {
     messages.DelegateRequest: messages.RequestDelegated,
     messages.RejectRequest: messages.RequestRejected,
@@ -42,6 +32,8 @@ class _Sites:
 
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
+        self._delegation_policy = load("koalapy.delegation", simulation.options.delegation)
+        self._target_policy = load("koalapy.targets", simulation.options.targets)
         self._managers = {name: self._manager(name) for name in simulation.system.parents}
         self._due: dict[str, Instant | None] = dict.fromkeys(self._managers)
         self._jobs: dict[messages.RequestId, GridJob] = {}
@@ -67,7 +59,7 @@ class _Sites:
             reports=options.reports,
         )
         offset = Duration(simulation.rng.randrange(options.matchmaking_interval))
-        return SiteManager(settings, DELEGATION[options.delegation], TARGETS[options.targets], offset)
+        return SiteManager(settings, self._delegation_policy, self._target_policy, offset)
 
     def _submit(self, job: GridJob) -> None:
         identity = messages.RequestId(job.home, job.number)

@@ -1,4 +1,4 @@
-"""What is registered under koalapy's entry points: our own and third parties' alike."""
+"""The entry points of koalapy: policies, batch systems, job languages and tasks, our own and third parties'."""
 
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
@@ -8,12 +8,15 @@ from koalapy.model.errors import RequestError
 
 
 def registered(group: str) -> Mapping[str, EntryPoint]:
-    """Entry points of `koalapy.placement`, `koalapy.batch_systems`, … by name; nothing is imported yet."""
+    """The entry points of a group such as `koalapy.placement`, by name; none of them is imported."""
     return {point.name: point for point in entry_points(group=group)}
 
 
 def load(group: str, name: str) -> Any:
-    """Raises RequestError where nothing of this name is registered, or what is cannot be imported."""
+    """Import the object that is registered under this name.
+
+    Raises RequestError if there is none, or if it cannot be imported.
+    """
     found = registered(group)
     if name not in found:
         known = ", ".join(sorted(found))
@@ -23,5 +26,5 @@ def load(group: str, name: str) -> Any:
     except Exception as error:
         what = f"{name} is registered under {group}, but cannot be loaded ({type(error).__name__}: {error})."
         raise RequestError(
-            "not_loadable", what, "Mend or reinstall the package that has it, or name another."
+            "not_loadable", what, "Repair or reinstall the package that provides it, or choose another name."
         ) from error

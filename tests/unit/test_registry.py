@@ -1,10 +1,14 @@
-"""What is registered for sweeps is what the grid file can name."""
+"""Every group of entry points is used: what is registered there is what a file can name."""
 
+import tomllib
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from koalapy.config import SWEEP_POLICIES
+from koalapy.config.maintenance import MAINTENANCE
+from koalapy.experiments.interop.experiment import Settings as InteropSettings
 from koalapy.model.errors import RequestError
 from koalapy.model.settings import Scavenging, Settings
 from koalapy.policies.fairshare import EQUIPARTITION_ALL
@@ -12,8 +16,10 @@ from koalapy.policies.idleness import any_idle
 from koalapy.policies.preemption import oldest_first
 from koalapy.policies.scavenging import ScavengingPolicies
 from koalapy.policies.sweep_order import BACK_HOME, IN_ORDER
+from koalapy.registry import registered
 from koalapy.runtime.chosen import scavenging_policies
-from koalapy.runtime.registry import registered
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_the_defaults_are_those_of_the_policies() -> None:
@@ -53,8 +59,31 @@ def test_one_whose_package_is_broken_is_told(tmp_path: Path, monkeypatch: pytest
         scavenging_policies(Settings(clusters=(), scavenging=Scavenging(order="broken")))
 
 
-@pytest.mark.parametrize("group", SWEEP_POLICIES)
+@pytest.mark.parametrize("group", [*SWEEP_POLICIES, "placement", "queueing", "delegation", "targets"])
 def test_every_registered_policy_can_be_loaded(group: str) -> None:
     points = registered(f"koalapy.{group}")
     assert len(points) >= 2
     assert all(point.load() for point in points.values())
+
+
+@pytest.mark.parametrize(("group", "key"), [("delegation", "delegation"), ("targets", "targets")])
+def test_a_policy_of_sites_from_another_package_may_be_named_by_an_experiment(
+    group: str, key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "mine-1.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1\n")
+    (package / "entry_points.txt").write_text(f"[koalapy.{group}]\nmine = my_sites:POLICY\n")
+    with pytest.raises(ValidationError, match="is not a "):
+        InteropSettings.model_validate({key: "mine"})
+    monkeypatch.syspath_prepend(tmp_path)
+    assert getattr(InteropSettings.model_validate({key: "mine"}), key) == "mine"
+
+
+def test_every_group_of_entry_points_is_resolved_somewhere() -> None:
+    """The groups in `config` are resolved by these lists; every other one is named where it is resolved."""
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"].keys() - {"pytest11"}
+    listed = {f"koalapy.{each}" for each in (*SWEEP_POLICIES, MAINTENANCE)}
+    sources = "".join(path.read_text() for path in (ROOT / "koalapy").rglob("*.py"))
+    assert listed < groups
+    assert not [group for group in sorted(groups - listed) if f'("{group}"' not in sources]
