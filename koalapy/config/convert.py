@@ -60,7 +60,6 @@ def cluster_config(grid: GridFile, name: str) -> dict[str, Any]:
         "relay_network": list(cluster.relay_network or ()),
         "poll": _seconds(cluster.poll),
         "orphan_timeout": _seconds(grid.orphan_timeout),
-        "barrier_timeout": _seconds(grid.barrier.timeout),
         "grace": _seconds(GRACE),
         "floor": _seconds(cluster.scavenge.floor),
         "launchers_environment": cluster.scavenge.parallel_environment,

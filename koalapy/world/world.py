@@ -208,6 +208,5 @@ def draw_plan(rng: Random, settings: Settings, cluster: ClusterSettings) -> Clus
         reruns_lost=rng.choice((0.0, 0.5)),
         poll_s=cluster.poll / SECOND,
         orphan_timeout_s=settings.orphan_timeout / SECOND,
-        barrier_timeout_s=settings.barrier_timeout / SECOND,
         grace_s=settings.grace / SECOND,
     )

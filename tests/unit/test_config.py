@@ -201,7 +201,6 @@ def test_every_key_of_a_cluster_arrives() -> None:
         "relay_network": [],
         "poll": 30.0,
         "orphan_timeout": 600.0,
-        "barrier_timeout": 300.0,
         "grace": 5.0,
         "floor": 0.5,
         "launchers_environment": "loose",

@@ -74,7 +74,6 @@ class ClusterConfig(NamedTuple):
     relay_network: List[str] = []  # networks whose wrappers the relay answers; none: private and the head's own
     poll: float = 10.0
     orphan_timeout: float = 600.0
-    barrier_timeout: float = 300.0
     grace: float = 5.0
     floor: float = 2.0  # the shortest poll while Launchers are there
     launchers_environment: Optional[str] = None  # the parallel environment for them, if not that above

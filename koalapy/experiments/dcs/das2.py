@@ -108,7 +108,6 @@ class Das2:
             processors_per_node=PROCESSORS_PER_NODE,
             load=others,
             orphan_timeout_s=settings.orphan_timeout / SECOND,
-            barrier_timeout_s=settings.barrier_timeout / SECOND,
             grace_s=settings.grace / SECOND,
         )
         return SimCluster(self.agenda, seed, plan, cluster.name, program_log)

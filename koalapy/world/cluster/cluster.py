@@ -42,7 +42,6 @@ class ClusterPlan:
     relay: str = "tcp"
     poll_s: float = 10.0
     orphan_timeout_s: float = 120.0
-    barrier_timeout_s: float = 60.0
     grace_s: float = 5.0
 
 
@@ -94,7 +93,6 @@ class SimCluster:
             "relay": plan.relay,
             "poll": plan.poll_s,
             "orphan_timeout": plan.orphan_timeout_s,
-            "barrier_timeout": plan.barrier_timeout_s,
             "grace": plan.grace_s,
         }
 
