@@ -4,7 +4,7 @@ SHARED/                         `shared` of the grid file, else ~/.koala
   bin/HASH.pyz                  what was pushed
   INSTANCE/                     one store's
     relay.CLUSTER.json          where the cluster's newest KCM listens, and its secret (mode 0600)
-    post.CLUSTER.EPOCH.UNIQUE/  a KCM's office, for `relay: files`; see letters
+    post.CLUSTER.EPOCH.UNIQUE/  a KCM's office, for `relay: files`; See message_files
     heard.CLUSTER.json          the highest number of a Submit that the cluster has heard
     ended/TAG.json              the record of an attempt whose directory has gone, for some days
     stage/DIGEST                staged files by content

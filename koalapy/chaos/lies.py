@@ -211,10 +211,10 @@ def _progress(of: _Matter) -> wire.Report:
     return wire.Report(of.tag(), "1", phase, nodes, at_barrier_at=of.clock, started_at=of.clock)
 
 
-def _seen(of: _Matter) -> wire.BatchSeen:
+def _seen(of: _Matter) -> wire.BatchStatus:
     state = of.rng.choice(("queued", "held", "running", "suspended", "ended", "missing", "nonsense"))
     ending = of.rng.choice(("", "killed", "walltime"))
-    return wire.BatchSeen(of.tag(), "1", of.clock, state, exit_status=0, ending=ending)
+    return wire.BatchStatus(of.tag(), "1", of.clock, state, exit_status=0, ending=ending)
 
 
 def _done(of: _Matter) -> wire.ParametersDone:
@@ -255,9 +255,9 @@ _EVENTS: tuple[_Make, ...] = (
     _done,
     _back,
     _wanted,
-    lambda of: wire.Gone(of.tag(), of.clock),
-    lambda of: wire.Gone(of.tag(), of.clock),
-    lambda of: wire.Lingers(of.tag(), of.clock, _FAILURE),
+    lambda of: wire.CleanedUp(of.tag(), of.clock),
+    lambda of: wire.CleanedUp(of.tag(), of.clock),
+    lambda of: wire.Stuck(of.tag(), of.clock, _FAILURE),
     lambda of: wire.LaunchersSeen([[of.tag(), 1, of.clock]]),
     lambda of: wire.LauncherSuspected(of.tag(), "n1"),
 )

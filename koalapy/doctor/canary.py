@@ -109,7 +109,7 @@ def _phase(wanted: str) -> Callable[[Bodies], wire.Report | None]:
 
 def _over(bodies: Bodies) -> None:
     """Raises Trouble for a batch job that has ended while its wrapper said nothing of an end."""
-    seen = [body for body in bodies if isinstance(body, wire.BatchSeen)]
+    seen = [body for body in bodies if isinstance(body, wire.BatchStatus)]
     if seen and seen[-1].state == ENDED:
         message = "The batch job ended, and its wrapper has said nothing."
         advice = "Ask the administrators what ended it; the batch system's words may help."

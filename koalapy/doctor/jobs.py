@@ -58,7 +58,7 @@ def patiently(visit: Visit, tag: str, patience_s: float, wait: Callable[[float],
 
 def stuck(bodies: Bodies) -> None:
     """Raises Trouble for a job that can never start."""
-    seen = [body for body in bodies if isinstance(body, wire.BatchSeen)]
+    seen = [body for body in bodies if isinstance(body, wire.BatchStatus)]
     if seen and seen[-1].stuck:
         message = "The batch system took a job of one processor that it can never start."
         advice = "Its reason says what to change; if it does not, ask the administrators."
@@ -74,10 +74,10 @@ def _while_running(wait: Callable[[float], T | None]) -> T:
 
 
 def _runs(bodies: Bodies) -> bool | None:
-    seen = [body for body in bodies if isinstance(body, wire.BatchSeen)]
+    seen = [body for body in bodies if isinstance(body, wire.BatchStatus)]
     return True if seen and seen[-1].state == RUNNING else None
 
 
 def _why(bodies: Bodies) -> str | None:
-    seen = [body.reason for body in bodies if isinstance(body, wire.BatchSeen)]
+    seen = [body.reason for body in bodies if isinstance(body, wire.BatchStatus)]
     return seen[-1] if seen else None

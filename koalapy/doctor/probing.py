@@ -66,7 +66,7 @@ def look(visit: Visit, relay: dict[str, Any], patience_s: float, python: str) ->
     return Seen(wrong, {}, sent, visit.now())
 
 
-def _ended(visit: Visit, tag: str, wait_s: float) -> wire.BatchSeen | None:
+def _ended(visit: Visit, tag: str, wait_s: float) -> wire.BatchStatus | None:
     """The batch system's view of it, once it has ended, or its answer is there."""
     deadline = time.monotonic() + wait_s
     while time.monotonic() < deadline:
@@ -74,19 +74,19 @@ def _ended(visit: Visit, tag: str, wait_s: float) -> wire.BatchSeen | None:
         if seen is not None:
             return seen
         if _answer(visit, tag, 0):
-            return wire.BatchSeen(tag, "", 0, ENDED)
+            return wire.BatchStatus(tag, "", 0, ENDED)
     return None
 
 
-def _is_over(bodies: Bodies) -> wire.BatchSeen | None:
+def _is_over(bodies: Bodies) -> wire.BatchStatus | None:
     """As the batch system has it, or as the KCM reports of a wrapper that never began, which a probe has none of."""
     stuck(bodies)
     for body in reversed(bodies):
-        if isinstance(body, wire.BatchSeen) and body.state == ENDED:
+        if isinstance(body, wire.BatchStatus) and body.state == ENDED:
             return body
         if isinstance(body, wire.Report) and body.phase == "ended":
             words = str((body.error or {}).get("words", ""))
-            return wire.BatchSeen(body.tag, body.batch_id, 0, ENDED, words, exit_status=body.exit_status)
+            return wire.BatchStatus(body.tag, body.batch_id, 0, ENDED, words, exit_status=body.exit_status)
     return None
 
 
@@ -108,7 +108,7 @@ def _read(data: bytes) -> dict[str, Any]:
         raise ClusterError("garbled", f"What the job has written is not an answer: {shown(data)}.", "") from error
 
 
-def _said(ended: wire.BatchSeen) -> int | None:
+def _said(ended: wire.BatchStatus) -> int | None:
     """The mistakes in its exit status; None where that says nothing."""
     status = ended.exit_status
     if status is None or not program.SAID <= status < program.TOO_OLD:
@@ -116,7 +116,7 @@ def _said(ended: wire.BatchSeen) -> int | None:
     return status - program.SAID
 
 
-def _unsaid(ended: wire.BatchSeen, python: str) -> Reason:
+def _unsaid(ended: wire.BatchStatus, python: str) -> Reason:
     words = ended.reason
     if ended.exit_status == program.TOO_OLD:
         message = f"{python} of the compute nodes is older than 3.6."

@@ -217,7 +217,7 @@ class Visit:
 
 
 def _gone(bodies: Bodies) -> bool | None:
-    return True if any(isinstance(body, wire.Gone) for body in bodies) else None
+    return True if any(isinstance(body, wire.CleanedUp) for body in bodies) else None
 
 
 def refusal(details: dict[str, Any]) -> Reason | None:

@@ -206,11 +206,11 @@ class Conversation:
 
     def _events_of_attempt(self, attempt: AttemptId, message: Any) -> _Events:
         name = self._cluster.name
-        if isinstance(message, wire.Gone):
+        if isinstance(message, wire.CleanedUp):
             return (AttemptCleanedUp(cluster=name, attempt=attempt),), self._outstanding.confirm_gone(attempt)
-        if isinstance(message, wire.Lingers):
+        if isinstance(message, wire.Stuck):
             return (AttemptStuck(cluster=name, attempt=attempt, reason=translate.reason_of(message.error)),), ()
-        if isinstance(message, wire.BatchSeen):
+        if isinstance(message, wire.BatchStatus):
             return (translate.seen(name, attempt, message, self._ours),), ()
         if isinstance(message, wire.Report):
             return (translate.reported(name, attempt, message, self._ours),), ()

@@ -177,7 +177,7 @@ def measure_failed(cluster: str, message: wire.MeasureFailed) -> MeasurementFail
     return MeasurementFailed(cluster=cluster, reason=reason_of(message.error))
 
 
-def seen(cluster: str, attempt: AttemptId, message: wire.BatchSeen, mapped: Mapped) -> BatchStatusSeen:
+def seen(cluster: str, attempt: AttemptId, message: wire.BatchStatus, mapped: Mapped) -> BatchStatusSeen:
     return BatchStatusSeen(
         cluster=cluster,
         attempt=attempt,

@@ -116,7 +116,7 @@ class Play:
 
     def cancel(self, koalad: Koalad, tag: str = TAG, number: int = 3) -> None:
         koalad.say(messages.Cancel(number, tag))
-        self.until(koalad, messages.Gone, tag)
+        self.until(koalad, messages.CleanedUp, tag)
 
     def forget(self, koalad: Koalad, tag: str = TAG, number: int = 4) -> None:
         koalad.say(messages.Forget(number, tag))

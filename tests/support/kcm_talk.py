@@ -38,11 +38,11 @@ def said(actions: list[Any]) -> list[Any]:
 
 
 def told(actions: list[Any]) -> list[Any]:
-    return [action.message for action in actions if isinstance(action, do.Tell)]
+    return [action.message for action in actions if isinstance(action, do.SendToWrapper)]
 
 
-def deeds(actions: list[Any]) -> list[type]:
-    return [type(action) for action in actions if not isinstance(action, (do.Send, do.Tell))]
+def operations(actions: list[Any]) -> list[type]:
+    return [type(action) for action in actions if not isinstance(action, (do.Send, do.SendToWrapper))]
 
 
 def capacity(*statuses: JobStatus) -> Capacity:
@@ -70,8 +70,8 @@ def queued_machine() -> Machine:
 def running_machine() -> Machine:
     """TAG's wrapper is connected and at its barrier."""
     kcm = queued_machine()
-    kcm.handle(T0, do.WrapperEntered(TAG, T0 - 50))
-    kcm.handle(T0, do.WrapperSaid(TAG, report("at_barrier", at_barrier_at=T0 - 60)))
+    kcm.handle(T0, do.WrapperConnected(TAG, T0 - 50))
+    kcm.handle(T0, do.WrapperReported(TAG, report("at_barrier", at_barrier_at=T0 - 60)))
     return kcm
 
 
@@ -81,7 +81,7 @@ def report(phase: str, **more: Any) -> dict[str, Any]:
 
 def second_start(kcm: Machine) -> list[Any]:
     """The batch system has started the job again: that wrapper comes, says so, and leaves. What is told of it."""
-    kcm.handle(T0, do.WrapperEntered(TAG, T0))
-    told = said(kcm.handle(T0, do.WrapperSaid(TAG, report("ended", ending="restarted", nodes=[]))))
-    kcm.handle(T0, do.WrapperLeft(TAG, True))
+    kcm.handle(T0, do.WrapperConnected(TAG, T0))
+    told = said(kcm.handle(T0, do.WrapperReported(TAG, report("ended", ending="restarted", nodes=[]))))
+    kcm.handle(T0, do.WrapperDisconnected(TAG, True))
     return told

@@ -16,7 +16,7 @@ from koalapy_adapters.kcm.state.ranges import each, ranges_of
 from koalapy_adapters.messages import (
     Acknowledge,
     Back,
-    BatchSeen,
+    BatchStatus,
     ClusterConfig,
     Doing,
     Ended,
@@ -62,7 +62,7 @@ class Node:
     claimed: bool = False
     alive: bool = False
     connected: bool = False
-    hands: dict[int, None] = field(default_factory=dict)
+    held: dict[int, None] = field(default_factory=dict)
     running: dict[int, None] = field(default_factory=dict)
     journal: list[list[Any]] | None = field(default_factory=list)
     unkept: list[Ended] = field(default_factory=list)
@@ -79,23 +79,23 @@ class Node:
 
     def connect(self) -> None:
         self.connected, self.given = True, 0
-        self.up = [Holding(ranges_of(self.hands), self.slots), *self.unkept]
+        self.up = [Holding(ranges_of(self.held), self.slots), *self.unkept]
         self.pull()
 
     def pull(self) -> None:
-        self.up.append(Pull(max(0, 2 * self.slots - len(self.hands)), self.given))
+        self.up.append(Pull(max(0, 2 * self.slots - len(self.held)), self.given))
 
     def hear(self, message: Any) -> None:
         if isinstance(message, Give):
             numbers = list(each(message.ranges))
-            assert not self.hands.keys() & set(numbers), "given what it has"
-            self.hands.update((number, None) for number in numbers)
+            assert not self.held.keys() & set(numbers), "given what it has"
+            self.held.update((number, None) for number in numbers)
             self.given += len(numbers)
         elif isinstance(message, Kept):
             self.unkept = [one for one in self.unkept if one.number > message.number]
 
     def begin(self) -> None:
-        for number in self.hands:
+        for number in self.held:
             if len(self.running) < self.slots:
                 self.running[number] = None
 
@@ -105,7 +105,7 @@ class Node:
         if not self.running:
             return None
         number = list(self.running)[which % len(self.running)]
-        del self.running[number], self.hands[number]
+        del self.running[number], self.held[number]
         row = [number, 0, "exited", "n1", 0, 1, 2, 0, 0, 0, 0]
         if self.journal is not None:
             self.journal.append(row)
@@ -117,20 +117,20 @@ class Node:
 
     def give_back(self) -> list[int]:
         """What has not begun."""
-        numbers = [number for number in self.hands if number not in self.running]
+        numbers = [number for number in self.held if number not in self.running]
         for number in numbers:
-            del self.hands[number]
+            del self.held[number]
         self.up.append(Back(ranges_of(numbers), []))
         return numbers
 
     def leave(self) -> None:
         """Stopped in band: it gives everything back, and ends; what is in the channel arrives, or not."""
         if self.connected:
-            self.up.append(Back(ranges_of(self.hands), ranges_of(self.running)))
+            self.up.append(Back(ranges_of(self.held), ranges_of(self.running)))
         self._end()
 
     def _end(self) -> None:
-        self.hands.clear()
+        self.held.clear()
         self.running.clear()
         self.alive = False
         self.record = {"tag": self.tag, "batch_id": self.tag, "phase": "ended", "nodes": [], "ending": "exited"}
@@ -235,7 +235,7 @@ class World:
             self._came_back(message)
         elif isinstance(message, ParametersWanted):
             self.wanted = message.wanted
-        elif isinstance(message, (Report, BatchSeen)) and "ended" in (
+        elif isinstance(message, (Report, BatchStatus)) and "ended" in (
             getattr(message, "phase", ""),
             getattr(message, "state", ""),
         ):
@@ -271,7 +271,7 @@ class World:
                     self.to_koalad.append(action.message)
                 elif isinstance(action.message, Submitted):
                     self.nodes[action.message.tag].answered = True
-            elif isinstance(action, do.Tell):
+            elif isinstance(action, do.SendToWrapper):
                 self._tell(self.nodes[action.tag], action.message)
             else:
                 self.actions.append(action)
@@ -322,9 +322,9 @@ class World:
             if node.submitted and not node.forgotten
         }
 
-    def _sights(self, tags: list[str]) -> dict[str, do.Sight]:
+    def _sights(self, tags: list[str]) -> dict[str, do.DirectoryStatus]:
         return {
-            tag: do.Sight("claimed" if node.claimed else "", node.record, 0, "/d")
+            tag: do.DirectoryStatus("claimed" if node.claimed else "", node.record, 0, "/d")
             for tag, node in self.nodes.items()
             if tag in tags and node.prepared and not node.forgotten
         }
@@ -350,11 +350,11 @@ class World:
     def node_connects(self, node: Node) -> None:
         if node.alive and not node.connected:
             node.connect()
-            self._happen(do.WrapperEntered(node.tag, self.now))
+            self._happen(do.WrapperConnected(node.tag, self.now))
 
     def node_is_heard(self, node: Node) -> None:
         if node.connected and node.up:
-            self._happen(do.LauncherSaid(node.tag, to_json(node.up.pop(0))))
+            self._happen(do.LauncherReported(node.tag, to_json(node.up.pop(0))))
         elif node.connected and not node.alive:
             self.cut(node)
 
@@ -370,7 +370,7 @@ class World:
     def cut(self, node: Node) -> None:
         if node.connected:
             node.connected, node.up, node.down = False, [], []
-            self._happen(do.WrapperLeft(node.tag, closed=not node.alive))
+            self._happen(do.WrapperDisconnected(node.tag, closed=not node.alive))
 
     def lose_journal(self, node: Node) -> None:
         if node.claimed and not node.alive and node.journal is not None:
@@ -380,7 +380,7 @@ class World:
     # ---- what holds
 
     def _in_hands(self) -> Counter[int]:
-        return Counter(number for node in self.nodes.values() for number in node.hands)
+        return Counter(number for node in self.nodes.values() for number in node.held)
 
     def check(self) -> None:
         twice = [number for number, times in self._in_hands().items() if times > 1]

@@ -24,7 +24,7 @@ from engine_play import Play, check
 from koalapy_adapters import layout, messages
 from koalapy_adapters.channel import Channel
 from koalapy_adapters.kcm.relay.authentication import Accounts, Authenticator
-from koalapy_adapters.messages import Program, PutKey, RelayHello, Release, Say, Stop
+from koalapy_adapters.messages import Program, PutKey, RelayHello, Release, ReportMessage, Stop
 
 PATIENCE_S = 120.0
 TOKEN = "TOKENtoken"  # every attempt's
@@ -280,11 +280,13 @@ class Relay:
     def report(self, attempt: Attempt, phase: str) -> dict[str, Any]:
         """The first report of this phase, waited for."""
         return dict(
-            self.await_said(attempt.tag, lambda said: isinstance(said, Say) and said.report["phase"] == phase).report
+            self.await_said(
+                attempt.tag, lambda said: isinstance(said, ReportMessage) and said.report["phase"] == phase
+            ).report
         )
 
     def reports(self, attempt: Attempt) -> list[dict[str, Any]]:
-        return [said.report for said in self.said.get(attempt.tag, []) if isinstance(said, Say)]
+        return [said.report for said in self.said.get(attempt.tag, []) if isinstance(said, ReportMessage)]
 
     def keys(self, attempt: Attempt) -> list[tuple[str, str]]:
         return [(said.key, said.value) for said in self.said.get(attempt.tag, []) if isinstance(said, PutKey)]

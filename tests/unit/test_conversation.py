@@ -69,7 +69,7 @@ def forget_of(attempt: AttemptId = ATTEMPT) -> ForgetAttempt:
 
 
 def event_of(number: int, body: Any | None = None) -> wire.Event:
-    return wire.Event(number, wire.to_json(body or wire.BatchSeen(TAG, "17", NOW, "queued")))
+    return wire.Event(number, wire.to_json(body or wire.BatchStatus(TAG, "17", NOW, "queued")))
 
 
 def came(*fields: Any, **named: Any) -> Delivery:
@@ -166,10 +166,10 @@ def test_an_event_that_cannot_be_understood_is_said(talk: Conversation) -> None:
     [
         (wire.Measured(NOW, 8, 4, 2, 2, 0, [TAG], [], []), ClusterMeasured),
         (wire.MeasureFailed(NOW, {"code": "down"}), MeasurementFailed),
-        (wire.BatchSeen(TAG, "17", NOW, "running"), BatchStatusSeen),
+        (wire.BatchStatus(TAG, "17", NOW, "running"), BatchStatusSeen),
         (wire.Report(TAG, "17", "at_barrier", [["n1", "10.0.0.1", 2]]), WrapperReported),
-        (wire.Gone(TAG, NOW), AttemptCleanedUp),
-        (wire.Lingers(TAG, NOW, {"code": "lingers"}), AttemptStuck),
+        (wire.CleanedUp(TAG, NOW), AttemptCleanedUp),
+        (wire.Stuck(TAG, NOW, {"code": "stuck"}), AttemptStuck),
     ],
 )
 def test_every_kind_of_event_has_its_translation(talk: Conversation, body: Any, kind: type) -> None:
@@ -178,7 +178,7 @@ def test_every_kind_of_event_has_its_translation(talk: Conversation, body: Any, 
 
 
 def test_what_another_store_runs_there_is_acknowledged_and_no_more(talk: Conversation) -> None:
-    body = wire.Gone(tag_of(InstanceId("zzzzz"), ATTEMPT), NOW)
+    body = wire.CleanedUp(tag_of(InstanceId("zzzzz"), ATTEMPT), NOW)
     assert talk.received(NOW, event_of(1, body)).deliveries == (came(acknowledge=("vu", EPOCH, 1)),)
 
 
@@ -195,7 +195,7 @@ def test_instants_are_of_our_clock(talk: Conversation) -> None:
     later = Instant(NOW + SECOND)
     talk.received(later, wire.Pong(1, NOW + ahead + SECOND // 2, 0.25))
     assert talk.cost == 0.25
-    body = wire.BatchSeen(TAG, "17", NOW + ahead, "running", silent_since=NOW + ahead - SECOND)
+    body = wire.BatchStatus(TAG, "17", NOW + ahead, "running", silent_since=NOW + ahead - SECOND)
     (delivery,) = talk.received(later, event_of(1, body)).deliveries
     (seen,) = delivery.events
     assert isinstance(seen, BatchStatusSeen)
@@ -252,7 +252,7 @@ def test_a_cancel_is_confirmed_when_nothing_is_left(talk: Conversation) -> None:
     for number, command in enumerate(commands, 1):
         assert talk.send(number, command, False).messages
     assert talk.received(NOW, wire.Done(3)).deliveries == ()
-    (delivery,) = talk.received(NOW, event_of(1, wire.Gone(TAG, NOW))).deliveries
+    (delivery,) = talk.received(NOW, event_of(1, wire.CleanedUp(TAG, NOW))).deliveries
     assert delivery == came((AttemptCleanedUp(cluster="vu", attempt=ATTEMPT),), (1, 2, 3), ("vu", EPOCH, 1))
     assert talk.received(NOW, wire.Submitted(1, TAG, "17")).deliveries == ()
     forgotten = AttemptForgotten(cluster="vu", attempt=ATTEMPT)

@@ -16,7 +16,7 @@ from koalapy_adapters.connections.local import LocalConnection
 from koalapy_adapters.connections.protocol import Channel, Lines
 from koalapy_adapters.examination import probe_program as program
 from koalapy_adapters.examination.protocol import Lowest
-from koalapy_adapters.messages import BatchSeen
+from koalapy_adapters.messages import BatchStatus
 from typer.testing import CliRunner
 
 from koalapy.cli.main import app
@@ -133,30 +133,30 @@ def test_a_clock_that_is_off_is_noted_and_far_off_a_failure() -> None:
     [(127, "no_python_on_node"), (program.TOO_OLD, "no_python_on_node"), (1, "job_silent"), (None, "job_silent")],
 )
 def test_a_job_that_said_nothing_is_judged_by_how_it_ended(status: int | None, code: str) -> None:
-    ended = BatchSeen(TAG, "1", 0, "ended", "its reason", exit_status=status)
+    ended = BatchStatus(TAG, "1", 0, "ended", "its reason", exit_status=status)
     assert probing._said(ended) is None
     reason = probing._unsaid(ended, "python3")
     assert (reason.code, reason.words, reason.exit_status) == (code, "its reason", status)
 
 
 def test_the_exit_status_speaks_where_no_file_can() -> None:
-    ended = BatchSeen(TAG, "1", 0, "ended", exit_status=program.SAID + program.NOT_SEEN + program.NO_RELAY)
+    ended = BatchStatus(TAG, "1", 0, "ended", exit_status=program.SAID + program.NOT_SEEN + program.NO_RELAY)
     assert probing._said(ended) == program.NOT_SEEN | program.NO_RELAY
     report = wire.Report(TAG, "1", "ended", [], ending="failed", exit_status=66, error={"words": "it lacks it"})
-    over = probing._is_over([BatchSeen(TAG, "1", 0, "running"), report])
+    over = probing._is_over([BatchStatus(TAG, "1", 0, "running"), report])
     assert over is not None
     assert (over.exit_status, over.reason) == (66, "it lacks it")
 
 
 def test_a_job_that_can_never_start_is_a_failure_at_once() -> None:
     with pytest.raises(Trouble) as caught:
-        canary._phase("at_barrier")([BatchSeen(TAG, "1", 0, "queued", "Can Never Run", stuck="can_never_run")])
+        canary._phase("at_barrier")([BatchStatus(TAG, "1", 0, "queued", "Can Never Run", stuck="can_never_run")])
     assert (caught.value.reason.code, caught.value.reason.words) == ("can_never_run", "Can Never Run")
 
 
 def test_a_canary_that_ends_without_a_word_or_badly_is_a_failure() -> None:
     with pytest.raises(Trouble) as caught:
-        canary._phase("at_barrier")([BatchSeen(TAG, "1", 0, "ended", "NonZeroExitCode", exit_status=3)])
+        canary._phase("at_barrier")([BatchStatus(TAG, "1", 0, "ended", "NonZeroExitCode", exit_status=3)])
     assert caught.value.reason.code == "wrapper_silent"
     with pytest.raises(Trouble) as caught:
         canary._check(wire.Report(TAG, "1", "ended", [], ending="killed", exit_status=137))

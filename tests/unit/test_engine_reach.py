@@ -82,7 +82,7 @@ def test_only_force_ends_a_job_that_runs_out_of_reach(play: Any) -> None:
     assert not play.debts
 
 
-STUCK = Reason("lingers", "cluster", "The batch system lists batch job 1 still.", "Its administrator can remove it.")
+STUCK = Reason("stuck", "cluster", "The batch system lists batch job 1 still.", "Its administrator can remove it.")
 
 
 def test_a_job_whose_program_has_ended_does_not_wait_for_its_batch_job_to_go(play: Any) -> None:

@@ -241,7 +241,7 @@ def test_a_shared_directory_that_cannot_be_made_is_a_failure_in_words() -> None:
 def test_where_the_relay_listens_is_told_without_its_secret(tmp_path: Path) -> None:
     head_node = examined(tmp_path)
     head_node.directories.create()
-    head_node.directories.signpost.publish(["10.0.0.1"], 4711)
+    head_node.directories.address_file.publish(["10.0.0.1"], 4711)
     assert head.diagnose(head_node, "relay") == {"kind": "tcp", "addresses": ["10.0.0.1"], "port": 4711}
 
 

@@ -103,10 +103,12 @@ class Hostile:
             ),
             wire.Measured: wire.Measured(now, 8, dice.choice([0, 8, 10**9]), 0, 0, 0, [tag] * 3, [tag], [[4, 2]]),
             wire.MeasureFailed: wire.MeasureFailed(now, FAILURE),
-            wire.BatchSeen: wire.BatchSeen(tag, "17", now, dice.choice(["running", "ended", "missing", "nonsense"])),
+            wire.BatchStatus: wire.BatchStatus(
+                tag, "17", now, dice.choice(["running", "ended", "missing", "nonsense"])
+            ),
             wire.Report: wire.Report(tag, "17", phase, nodes, now, ending=dice.choice(["", "exited", "x"])),
-            wire.Gone: wire.Gone(tag, now),
-            wire.Lingers: wire.Lingers(tag, now, FAILURE),
+            wire.CleanedUp: wire.CleanedUp(tag, now),
+            wire.Stuck: wire.Stuck(tag, now, FAILURE),
             wire.PutKey: wire.PutKey(tag, "key", "value"),
             wire.ParametersDone: wire.ParametersDone(sweep, tag, [[max(1, number), *some[1:]]]),
             wire.ParametersBack: wire.ParametersBack(sweep, [[1, 1 << 40]]),

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 from koalapy_adapters.errors import Result
-from koalapy_adapters.kcm.execution.query_cache import STEADY, Asking
+from koalapy_adapters.kcm.execution.query_cache import STEADY, QueryCache
 
 KEPT = 60.0
 ARGVS = [["jobs"], ["queues"], ["limits"], ["used"]]
@@ -19,7 +19,7 @@ class Cluster:
         self.asked: list[str] = []
         self.time = 0.0
         dialect = SimpleNamespace(LISTING=0, keeps=self._keeps)
-        self._asking = Asking(dialect, self._run, lambda: self.time)
+        self._asking = QueryCache(dialect, self._run, lambda: self.time)
 
     def measure(self) -> list[str]:
         """The commands that this took."""

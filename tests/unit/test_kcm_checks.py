@@ -8,11 +8,11 @@ import kcm_talk as talk
 import pytest
 from koalapy_adapters.batch.protocol import RUNNING, JobStatus
 from koalapy_adapters.kcm.state import actions as do
-from koalapy_adapters.kcm.state.cancel_status import FIRST, LULL, Checks
-from koalapy_adapters.kcm.state.debounce import Bell
+from koalapy_adapters.kcm.state.cancel_status import FIRST, LULL, CancelStatusSchedule
+from koalapy_adapters.kcm.state.debounce import Debounce
 from koalapy_adapters.kcm.state.poll_budget import COST_FACTOR
 from koalapy_adapters.kcm.state.poll_schedule import SOON, URGENT
-from koalapy_adapters.messages import Cancel, Gone
+from koalapy_adapters.messages import Cancel, CleanedUp
 
 SECOND, T0 = talk.SECOND, talk.T0
 COMMAND = SECOND // 10  # that any command of the batch system takes
@@ -55,14 +55,14 @@ class Queue:
 
     def _do(self, now: int, actions: list[Any]) -> None:
         for message in talk.said(actions):
-            if isinstance(message, Gone):
+            if isinstance(message, CleanedUp):
                 self.gone[message.tag] = now
         for action in actions:
             if type(action) in self.others:
                 self.others[type(action)] += 1
-            if isinstance(action, do.Revoke):
+            if isinstance(action, do.TakeStartLock):
                 self._claimed_at += self._claim
-                self._later(max(now, self._claimed_at) + 1000, do.Revoked(action.tag, True))
+                self._later(max(now, self._claimed_at) + 1000, do.StartLockTaken(action.tag, True))
             elif isinstance(action, do.CancelJob):
                 self._later(now + COMMAND, do.JobCancelled(action.tag))
             elif isinstance(action, do.Measure):
@@ -114,7 +114,7 @@ def test_one_that_ends_at_once_is_known_to_at_once() -> None:
 
 
 def test_after_a_lull_it_begins_anew() -> None:
-    checks, now = Checks(), T0
+    checks, now = CancelStatusSchedule(), T0
     for _ in range(20):
         checks.want(now, "a")
         now = max(now, checks.due() or 0)
@@ -135,7 +135,7 @@ def test_after_a_lull_it_begins_anew() -> None:
 
 
 def test_a_bell_that_rings_often_is_heard_at_once_and_once_more() -> None:
-    bell = Bell()
+    bell = Debounce()
     assert [bell.ring(T0 + at) for at in range(3)] == [True, False, False]
     assert bell.due() == T0 + SOON
     assert bell.ring(T0 + SOON)

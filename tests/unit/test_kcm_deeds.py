@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from koalapy_adapters.kcm.execution.operations import Deeds
+from koalapy_adapters.kcm.execution.operations import Operations
 from koalapy_adapters.kcm.shared_directory.attempt_dirs import Directories
 from koalapy_adapters.kcm.state import actions as do
 from koalapy_adapters.messages import ClusterConfig
@@ -13,21 +13,21 @@ TAG = "kabcde000000001"
 
 
 @pytest.fixture
-def deeds(tmp_path: Path) -> Deeds:
+def operations(tmp_path: Path) -> Operations:
     directories = Directories(str(tmp_path / "shared"), "abcde", "here", 3)
     directories.create()
     nobody: Any = None  # no command is run here
-    return Deeds(ClusterConfig("here", "local"), nobody, directories, lambda: 0)
+    return Operations(ClusterConfig("here", "local"), nobody, directories, lambda: 0)
 
 
-def test_no_directory_is_removed_before_older_kcms_can_know_that_they_are_replaced(deeds: Deeds) -> None:
-    assert deeds.perform(do.Revoke(TAG)) == do.Revoked(TAG, won=True)
-    refused = deeds.perform(do.Remove(TAG))
+def test_no_directory_is_removed_before_older_kcms_can_know_that_they_are_replaced(operations: Operations) -> None:
+    assert operations.perform(do.TakeStartLock(TAG)) == do.StartLockTaken(TAG, won=True)
+    refused = operations.perform(do.Remove(TAG))
     assert refused.error["code"] == "shared_gone"
-    deeds.pushed = "/shared/bin/koala.pyz"
-    assert deeds.perform(do.Remove(TAG)) == do.Removed(TAG)
-    assert deeds.perform(do.Remove(TAG)) == do.Removed(TAG)
+    operations.pushed = "/shared/bin/koala.pyz"
+    assert operations.perform(do.Remove(TAG)) == do.Removed(TAG)
+    assert operations.perform(do.Remove(TAG)) == do.Removed(TAG)
 
 
-def test_nothing_is_prepared_before_it_stands(deeds: Deeds) -> None:
-    assert deeds.perform(do.Prepare(TAG, {}, {}, [])).error["code"] == "shared_gone"
+def test_nothing_is_prepared_before_it_stands(operations: Operations) -> None:
+    assert operations.perform(do.Prepare(TAG, {}, {}, [])).error["code"] == "shared_gone"

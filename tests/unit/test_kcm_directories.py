@@ -20,7 +20,7 @@ from koalapy_adapters.files import Files
 from koalapy_adapters.kcm.relay.addresses import addresses
 from koalapy_adapters.kcm.shared_directory.attempt_dirs import Component, Directories
 from koalapy_adapters.kcm.shared_directory.errors import unusable
-from koalapy_adapters.kcm.state.actions import Sight
+from koalapy_adapters.kcm.state.actions import DirectoryStatus
 from koalapy_adapters.trees import is_inside
 
 from koalapy.model.units import DAY, Instant
@@ -50,7 +50,7 @@ def stage(directories: Directories, data: bytes) -> str:
     "tag", ["", "..", "k", "kabcde00000000/", "/etc/passwd", "Kabcde000000001", TAG + "0", TAG + "\n"]
 )
 def test_what_is_no_tag_names_no_directory(tag: str, directories: Directories) -> None:
-    for use in (directories.attempt, directories.remove, directories.revoke):
+    for use in (directories.attempt, directories.remove, directories.void):
         with pytest.raises(RequestError):
             use(tag)
     assert directories.token(tag) is None
@@ -103,7 +103,7 @@ def test_a_claimed_attempt_is_not_prepared_again(directories: Directories) -> No
     claims.take(directories.attempt(TAG), claims.Claim(claims.CLAIMED, "n1"))
     with pytest.raises(ClusterError):
         directories.prepare(component())
-    assert not directories.revoke(TAG)
+    assert not directories.void(TAG)
 
 
 def test_a_stores_part_is_its_users_alone_whoever_made_it(directories: Directories, tmp_path: Path) -> None:
@@ -114,9 +114,9 @@ def test_a_stores_part_is_its_users_alone_whoever_made_it(directories: Directori
 
 
 def test_revoking_what_does_not_exist_makes_it(directories: Directories) -> None:
-    assert directories.revoke(TAG)
-    assert directories.revoke(TAG)
-    assert directories.inspect([TAG]) == {TAG: Sight(claim="revoked", directory=directories.attempt(TAG))}
+    assert directories.void(TAG)
+    assert directories.void(TAG)
+    assert directories.inspect([TAG]) == {TAG: DirectoryStatus(claim="revoked", directory=directories.attempt(TAG))}
 
 
 class Listed(Files):
@@ -137,7 +137,7 @@ def test_what_is_done_to_one_attempt_lists_no_others(tmp_path: Path) -> None:
     directories.create()
     files.lists.clear()
     directories.prepare(component())
-    assert directories.revoke(TAG)
+    assert directories.void(TAG)
     assert directories.journal(TAG, range(10)) is None
     for _ in range(2):
         directories.remove(TAG)
@@ -152,20 +152,22 @@ def test_a_sight_is_of_claim_record_and_heartbeat(directories: Directories) -> N
     (attempt / "record.json").write_text(json.dumps({"phase": "ended"}))
     (attempt / "heartbeat").touch()
     os.utime(attempt / "heartbeat", ns=(0, 5_000_000_000))
-    assert directories.inspect([TAG]) == {TAG: Sight("", {"phase": "ended"}, 5_000_000, directories.attempt(TAG))}
+    assert directories.inspect([TAG]) == {
+        TAG: DirectoryStatus("", {"phase": "ended"}, 5_000_000, directories.attempt(TAG))
+    }
 
 
 def test_what_a_newer_kcm_may_have_removed_is_not_made_anew_to_be_revoked(directories: Directories) -> None:
     newer = Directories(directories.shared, "abcde", "here", 4)
-    newer.signpost.publish(["10.0.0.1"], 4711)
+    newer.address_file.publish(["10.0.0.1"], 4711)
     with pytest.raises(ClusterError, match="epoch 4"):
-        directories.revoke(TAG)
+        directories.void(TAG)
     assert not Path(directories.attempt(TAG)).exists()
-    assert newer.revoke(TAG)
+    assert newer.void(TAG)
 
 
 def test_nothing_is_said_to_be_removed_where_the_file_system_is_not_mounted(directories: Directories) -> None:
-    directories.revoke(TAG)
+    directories.void(TAG)
     own = Path(directories.own)
     own.rename(own.with_name("elsewhere"))
     with pytest.raises(ClusterError, match="cannot be used"):
@@ -194,7 +196,7 @@ def test_where_the_file_system_is_not_mounted_nothing_is_revoked_or_removed(dire
     shared = Path(directories.shared)
     shared.rename(shared.with_name("elsewhere"))
     shared.mkdir()
-    for use in (directories.revoke, directories.remove, lambda tag: directories.inspect([tag])):
+    for use in (directories.void, directories.remove, lambda tag: directories.inspect([tag])):
         with pytest.raises(ClusterError) as error:
             use(TAG)
         assert error.value.code == "shared_gone"
@@ -203,18 +205,18 @@ def test_where_the_file_system_is_not_mounted_nothing_is_revoked_or_removed(dire
 
 def test_a_newer_kcm_keeps_the_relay_and_the_attempts(directories: Directories) -> None:
     newer = Directories(directories.shared, "abcde", "here", 4)
-    newer.signpost.publish(["10.0.0.1"], 4000)
-    for use in (lambda: directories.signpost.publish([], 1), lambda: directories.prepare(component())):
+    newer.address_file.publish(["10.0.0.1"], 4000)
+    for use in (lambda: directories.address_file.publish([], 1), lambda: directories.prepare(component())):
         with pytest.raises(ClusterError) as stale:
             use()
         assert stale.value.code == "stale"
-    assert Directories(directories.shared, "abcde", "there", 1).signpost.newest_epoch() == 0
+    assert Directories(directories.shared, "abcde", "there", 1).address_file.newest_epoch() == 0
 
 
 def test_each_kcm_has_a_secret_that_only_its_user_can_read(directories: Directories) -> None:
     secrets = []
     for epoch in (3, 3, 4):
-        Directories(directories.shared, "abcde", "here", epoch).signpost.publish(["10.0.0.1"], 4000)
+        Directories(directories.shared, "abcde", "here", epoch).address_file.publish(["10.0.0.1"], 4000)
         relay = Path(directories.own, "relay.here.json")
         assert stat.S_IMODE(relay.stat().st_mode) == 0o600
         secrets.append(json.loads(relay.read_text())["secret"])
@@ -297,7 +299,7 @@ def test_tags_of_every_store_are_listed(directories: Directories) -> None:
     directories.prepare(component())
     other = Directories(directories.shared, "zzzzz", "here", 1)
     other.create()
-    other.revoke("kzzzzz000000001")
+    other.void("kzzzzz000000001")
     os.makedirs(os.path.join(directories.shared, "aaaaa", TAG))  # where no store of koalapy would put it
     assert directories.tags() == [TAG, "kzzzzz000000001"]
 
@@ -310,8 +312,8 @@ def test_a_tag_of_another_store_can_be_looked_at_and_cleaned_up_but_not_used(dir
     assert other.token(tag)
     with pytest.raises(RequestError):
         directories.prepare(Component(tag, {}, "", []))
-    assert directories.inspect([tag]) == {tag: Sight(directory=directories.attempt(tag))}
-    assert directories.revoke(tag)
+    assert directories.inspect([tag]) == {tag: DirectoryStatus(directory=directories.attempt(tag))}
+    assert directories.void(tag)
     assert not os.path.exists(os.path.join(directories.own, tag))
     directories.remove(tag)
     assert directories.tags() == []
@@ -321,7 +323,7 @@ def test_a_tag_of_a_store_that_has_nothing_here_can_be_cleaned_up_too(directorie
     """Its own shared directory is another: only its batch job is seen here."""
     tag = "kzzzzz000000001"
     directories.remove(tag)
-    assert directories.revoke(tag)
+    assert directories.void(tag)
     directories.remove(tag)
     assert directories.tags() == []
 
@@ -355,25 +357,25 @@ def test_own_addresses_can_be_reached_by_others() -> None:
 
 
 def test_the_highest_number_is_remembered_by_the_next_kcm(directories: Directories) -> None:
-    assert directories.heard.newest() == 0
+    assert directories.watermark.newest() == 0
     for number in (7, 12, 9):
-        directories.heard.remember(number)
-    assert directories.heard.newest() == 12
+        directories.watermark.remember(number)
+    assert directories.watermark.newest() == 12
     later = Directories(directories.shared, "abcde", "here", 4)
-    later.heard.remember(3)
-    assert later.heard.newest() == 12
-    assert Directories(directories.shared, "abcde", "there", 4).heard.newest() == 0
-    assert Directories(directories.shared, "vwxyz", "here", 4).heard.newest() == 0
+    later.watermark.remember(3)
+    assert later.watermark.newest() == 12
+    assert Directories(directories.shared, "abcde", "there", 4).watermark.newest() == 0
+    assert Directories(directories.shared, "vwxyz", "here", 4).watermark.newest() == 0
 
 
 def test_a_number_that_cannot_be_written_down_is_an_error_and_no_number(directories: Directories) -> None:
     path = Path(layout.heard_file(directories.shared, "abcde", "here"))
     path.mkdir()
     with pytest.raises(BatchError):
-        directories.heard.remember(5)
+        directories.watermark.remember(5)
     path.rmdir()
-    directories.heard.remember(5)
-    assert directories.heard.newest() == 5
+    directories.watermark.remember(5)
+    assert directories.watermark.newest() == 5
 
 
 def test_the_record_of_a_forgotten_attempt_stays_and_is_seen(directories: Directories) -> None:
@@ -382,10 +384,10 @@ def test_the_record_of_a_forgotten_attempt_stays_and_is_seen(directories: Direct
     layout.write_json(layout.inside(directories.attempt(TAG), "record.json"), record)
     directories.remove(TAG)
     assert not Path(directories.attempt(TAG)).exists()
-    assert directories.inspect([TAG]) == {TAG: Sight(record=record)}
+    assert directories.inspect([TAG]) == {TAG: DirectoryStatus(record=record)}
     assert directories.tags() == []
     directories.remove(TAG)
-    assert directories.inspect([TAG]) == {TAG: Sight(record=record)}
+    assert directories.inspect([TAG]) == {TAG: DirectoryStatus(record=record)}
 
 
 def test_an_attempt_without_a_record_leaves_nothing(directories: Directories) -> None:
@@ -477,15 +479,15 @@ def test_numbers_heard_at_one_time_are_written_together(tmp_path: Path) -> None:
     directories = Directories(str(tmp_path), "abcde", "here", 1, slow)
     (tmp_path / "abcde").mkdir()
     with ThreadPoolExecutor(9) as pool:
-        first = pool.submit(directories.heard.remember, 1)
+        first = pool.submit(directories.watermark.remember, 1)
         assert slow.begun.wait(120)
-        others = [pool.submit(directories.heard.remember, number) for number in range(2, 10)]
-        while directories.heard._to_write < 9:
+        others = [pool.submit(directories.watermark.remember, number) for number in range(2, 10)]
+        while directories.watermark._to_write < 9:
             time.sleep(0)
         slow.go.set()
         for each in [first, *others]:
             each.result(10)
-    assert directories.heard.newest() == 9
+    assert directories.watermark.newest() == 9
     assert slow.writes == 2
 
 
@@ -505,12 +507,12 @@ def test_numbers_that_have_come_are_written_before_it_is_their_turn(tmp_path: Pa
     directories = Directories(str(tmp_path), "abcde", "here", 1, noting)
     (tmp_path / "abcde").mkdir()
     for number in (2, 9, 4):
-        directories.heard.expect(number)
-    assert directories.heard.newest() == 0
-    directories.heard.remember(1)
-    assert directories.heard.newest() == 9
+        directories.watermark.expect(number)
+    assert directories.watermark.newest() == 0
+    directories.watermark.remember(1)
+    assert directories.watermark.newest() == 9
     noting.lasting.clear()
-    directories.heard.remember(9)
+    directories.watermark.remember(9)
     assert not noting.lasting
 
 

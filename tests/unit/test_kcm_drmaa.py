@@ -17,10 +17,10 @@ from koalapy_adapters.batch.protocol import BatchJob, ClusterSettings
 from koalapy_adapters.errors import BatchError, Result
 from koalapy_adapters.kcm.execution.batch_system import BatchSystem
 from koalapy_adapters.kcm.execution.drmaa import client as drmaa_client
-from koalapy_adapters.kcm.execution.drmaa.client import MAX_CRASHES, Drmaa
+from koalapy_adapters.kcm.execution.drmaa.client import MAX_CRASHES, DrmaaClient
 from koalapy_adapters.kcm.execution.drmaa.library import Library, find_library
 from koalapy_adapters.kcm.execution.drmaa.process import DrmaaLost, DrmaaRefused
-from koalapy_adapters.kcm.execution.drmaa.sessions import Sessions
+from koalapy_adapters.kcm.execution.drmaa.sessions import DrmaaSessions
 from koalapy_adapters.kcm.execution.submit_methods import SubmitDoubt
 from koalapy_adapters.kcm.execution.subprocess_runner import Handle, Ran
 from koalapy_adapters.kcm.state.actions import Woken
@@ -61,21 +61,21 @@ for line in sys.stdin:
 """
 JOB = BatchJob("kabcde000000001", "/tmp/a", ["true"], 1, 60)
 LIBRARY = Library("/lib/libdrmaa.so", sge.drmaa.FAMILY, sge.drmaa.OPTIONS, sge.drmaa.OF_COMMANDS)
-Client = Callable[..., Drmaa]
+Client = Callable[..., DrmaaClient]
 PATIENCE_S = 120.0
 
 
 @pytest.fixture
 def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
     monkeypatch.setattr(drmaa_client, "TIMEOUT", PATIENCE_S)
-    opened: list[Drmaa] = []
+    opened: list[DrmaaClient] = []
 
     def open_one(
         tell: Callable[[Any], None] = lambda event: None, family: str = "SGE 8.1.9", library: Library = LIBRARY
-    ) -> Drmaa:
+    ) -> DrmaaClient:
         script = tmp_path / "helper.py"
         script.write_text(HELPER % {"log": tmp_path / "runs", "family": family})
-        opened.append(Drmaa([sys.executable, str(script)], library, tell))
+        opened.append(DrmaaClient([sys.executable, str(script)], library, tell))
         return opened[-1]
 
     yield open_one
@@ -144,7 +144,7 @@ def test_a_crash_hurts_its_operation_only_and_the_session_is_resumed(client: Cli
     assert [run[:2] for run in runs(tmp_path)] == [[[""], LIBRARY.path], [["session-1"], LIBRARY.path]]
 
 
-def together(session: Drmaa, script: str) -> list[str]:
+def together(session: DrmaaClient, script: str) -> list[str]:
     """Two submits at a time: what each comes to, in order."""
 
     def submit(_: int) -> str:
@@ -166,7 +166,7 @@ def test_a_submit_goes_past_one_that_the_library_sleeps_over(tmp_path: Path) -> 
     """The second session is begun when the first is asked something already, and not before."""
     script = tmp_path / "helper.py"
     script.write_text(HELPER % {"log": tmp_path / "runs", "family": "SGE 8.1.9"})
-    sessions = Sessions([sys.executable, str(script)], LIBRARY, lambda event: None)
+    sessions = DrmaaSessions([sys.executable, str(script)], LIBRARY, lambda event: None)
     try:
         assert sessions.submit("job", []) == "7"
         assert len(runs(tmp_path)) == 1
@@ -194,7 +194,7 @@ def test_one_that_dies_takes_along_all_that_it_was_asked_and_has_died_once(clien
 class Awaited:
     """Replacements by the session's own watcher, which nobody asks: each is waited for, not slept for."""
 
-    def __init__(self, session: Drmaa, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, session: DrmaaClient, monkeypatch: pytest.MonkeyPatch) -> None:
         self._replaced: queue.Queue[None] = queue.Queue()
         begin = session._begin
 
@@ -275,7 +275,7 @@ def test_after_repeated_crashes_commands_are_used_for_a_while(client: Client, mo
 
 
 def test_a_helper_that_cannot_start_is_not_used(capsys: pytest.CaptureFixture[str]) -> None:
-    session = Drmaa([sys.executable, "-c", "raise SystemExit('no library')"], LIBRARY, lambda event: None)
+    session = DrmaaClient([sys.executable, "-c", "raise SystemExit('no library')"], LIBRARY, lambda event: None)
     assert not session.start()
     assert not session.usable
     assert "commands are used" in capsys.readouterr().err

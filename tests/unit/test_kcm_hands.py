@@ -9,8 +9,8 @@ from koalapy_adapters.batch import slurm
 from koalapy_adapters.batch.protocol import ClusterSettings
 from koalapy_adapters.errors import Result
 from koalapy_adapters.kcm.execution.batch_system import BatchSystem
-from koalapy_adapters.kcm.execution.executor import CANCELS, Hands
-from koalapy_adapters.kcm.execution.operations import Deeds
+from koalapy_adapters.kcm.execution.executor import CANCELS, ActionExecutor
+from koalapy_adapters.kcm.execution.operations import Operations
 from koalapy_adapters.kcm.execution.subprocess_runner import Ran
 from koalapy_adapters.kcm.shared_directory.attempt_dirs import Directories
 from koalapy_adapters.kcm.state import actions as do
@@ -32,9 +32,11 @@ class Shell:
         return Ran(Result(argv, self._status, "", self._stderr), 0)
 
 
-def hands_over(shell: Shell, root: Path) -> Hands:
+def hands_over(shell: Shell, root: Path) -> ActionExecutor:
     batch = BatchSystem(slurm, ClusterSettings("someone"), runner=shell.run)
-    return Hands(Deeds(ClusterConfig("here", "slurm"), batch, Directories(str(root), "abcde", "here", 1), lambda: 0))
+    return ActionExecutor(
+        Operations(ClusterConfig("here", "slurm"), batch, Directories(str(root), "abcde", "here", 1), lambda: 0)
+    )
 
 
 def cancelled(shell: Shell, root: Path, count: int) -> list[do.JobCancelled]:

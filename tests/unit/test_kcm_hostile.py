@@ -19,7 +19,7 @@ from koalapy_adapters.errors import BatchError
 from koalapy_adapters.kcm.attempts.machine import Machine
 from koalapy_adapters.kcm.relay.authentication import outcome
 from koalapy_adapters.kcm.shared_directory.attempt_dirs import Component, Directories
-from koalapy_adapters.kcm.shared_directory.submit_watermark import Heard
+from koalapy_adapters.kcm.shared_directory.submit_watermark import SubmitWatermark
 from koalapy_adapters.kcm.state import actions as do
 from koalapy_adapters.launcher import journal
 from koalapy_adapters.messages import details
@@ -64,10 +64,10 @@ BODIES = st.one_of(
     st.builds(lambda rows: {"type": "ended", "number": 1, "results": rows}, ROWS),
 )
 FRAMES = st.one_of(
-    st.builds(lambda report: {"type": "say", "report": report}, spoilt(REPORT)),
+    st.builds(lambda report: {"type": "report_message", "report": report}, spoilt(REPORT)),
     st.builds(lambda body: {"type": "from_launcher", "body": body}, BODIES),
     spoilt({"type": "put_key", "space": TAG, "key": "a", "value": "b"}),
-    spoilt({"type": "beat"}),
+    spoilt({"type": "heartbeat"}),
     st.builds(
         lambda kind, fields: {"type": kind, **fields},
         st.sampled_from(sorted(wire.MESSAGES)),
@@ -105,12 +105,12 @@ class Kcm:
             wire.Submit(2, LAUNCHER, {}, {"grace": 1.0, "sweep": {"sweep": SWEEP, "slots": 4}}),
             do.Prepared(LAUNCHER),
             do.JobSubmitted(LAUNCHER, "42"),
-            do.WrapperEntered(LAUNCHER, clock),
+            do.WrapperConnected(LAUNCHER, clock),
             wire.Feed(SWEEP, [[1, 10]], True, [LAUNCHER]),
         ):
             self.handle(event)
         for kind in ("holding", "pull"):
-            self.handle(do.LauncherSaid(LAUNCHER, {"type": kind, **SOUND[kind], "ranges": []}))
+            self.handle(do.LauncherReported(LAUNCHER, {"type": kind, **SOUND[kind], "ranges": []}))
 
     def handle(self, event: Any) -> list[Any]:
         return self.hears(self.machine.handle(T0, event))
@@ -138,7 +138,7 @@ class Kcm:
         self.handle(wire.Submit(3, other, {"processors": 1}, {"grace": 1.0}))
         self.handle(do.Prepared(other))
         assert wire.Submitted(3, other, "43") in self.handle(do.JobSubmitted(other, "43"))
-        (told,) = self.say(other, {"type": "say", "report": {**REPORT, "exit_status": 5}})
+        (told,) = self.say(other, {"type": "report_message", "report": {**REPORT, "exit_status": 5}})
         assert (told.tag, told.exit_status) == (other, 5)
         hears(self.machine.tick(T0 + 600 * SECOND))
 
@@ -148,7 +148,7 @@ class Kcm:
 
 def test_what_is_sound_is_heard() -> None:
     kcm = Kcm()
-    assert [type(each).__name__ for each in kcm.say(TAG, {"type": "say", "report": REPORT})] == ["Report"]
+    assert [type(each).__name__ for each in kcm.say(TAG, {"type": "report_message", "report": REPORT})] == ["Report"]
     kcm.say(LAUNCHER, {"type": "from_launcher", "body": {"type": "ended", **SOUND["ended"]}})
     heard = kcm.tick()
     assert any(isinstance(each, wire.ParametersDone) for each in heard)
@@ -170,7 +170,7 @@ def test_a_report_that_no_frame_has_room_for_stops_no_others() -> None:
     kcm = Kcm()
     before = kcm.events
     large = {**REPORT, "nodes": [["é" * 250, "n", 1]] * 1000}
-    assert kcm.say(TAG, {"type": "say", "report": large}) == []
+    assert kcm.say(TAG, {"type": "report_message", "report": large}) == []
     assert kcm.events == before
     kcm.must_work()
 
@@ -224,8 +224,8 @@ def test_garbage_in_the_record_and_the_claim(shared: Directories, record: Any, c
     described = wire.from_json(wire.to_json(wire.Done(1, details=shared.examine([TAG, other])))).details
     assert details.examined(described)[other].ended
     kcm = Kcm()
-    kcm.handle(do.WrapperEntered(TAG, clock))
-    kcm.handle(do.WrapperLeft(TAG, True))
+    kcm.handle(do.WrapperConnected(TAG, clock))
+    kcm.handle(do.WrapperDisconnected(TAG, True))
     kcm.handle(do.Inspected([TAG], sights))
     kcm.must_work()
 
@@ -241,8 +241,8 @@ def test_garbage_in_a_journal_costs_its_own_lines_only(shared: Directories, line
     assert [row[0] for row in found] == [3] * len(found)
     assert found
     kcm = Kcm()
-    kcm.handle(do.WrapperLeft(LAUNCHER, True))
-    kcm.handle(do.WrapperSaid(LAUNCHER, {**REPORT, "tag": LAUNCHER}))
+    kcm.handle(do.WrapperDisconnected(LAUNCHER, True))
+    kcm.handle(do.WrapperReported(LAUNCHER, {**REPORT, "tag": LAUNCHER}))
     kcm.handle(do.JournalRead(LAUNCHER, journal.read(str(directory)), True))
     kcm.tick()
     kcm.must_work()
@@ -251,20 +251,20 @@ def test_garbage_in_a_journal_costs_its_own_lines_only(shared: Directories, line
 @given(CONTENTS)
 @settings(max_examples=200)
 def test_garbage_where_the_relay_listens_and_what_was_heard(shared: Directories, content: Any) -> None:
-    heard, signpost = (
+    heard, address_file = (
         Path(layout.heard_file(shared.shared, "abcde", "here")),
         Path(layout.relay_file(shared.shared, "abcde", "here")),
     )
-    for path in (heard, signpost):
+    for path in (heard, address_file):
         path.write_bytes(as_file(content))
-    assert 0 <= shared.heard.newest() <= 1 << 53
-    assert 0 <= shared.signpost.newest_epoch() <= 1 << 53
-    Heard(str(heard), shared.files).remember(7)
-    assert shared.heard.newest() >= 7
-    if shared.signpost.newest_epoch() <= shared.epoch:
-        shared.signpost.publish(["10.0.0.1"], 4000)
-        assert shared.signpost.newest_epoch() == shared.epoch
-    signpost.unlink()
+    assert 0 <= shared.watermark.newest() <= 1 << 53
+    assert 0 <= shared.address_file.newest_epoch() <= 1 << 53
+    SubmitWatermark(str(heard), shared.files).remember(7)
+    assert shared.watermark.newest() >= 7
+    if shared.address_file.newest_epoch() <= shared.epoch:
+        shared.address_file.publish(["10.0.0.1"], 4000)
+        assert shared.address_file.newest_epoch() == shared.epoch
+    address_file.unlink()
 
 
 @pytest.mark.parametrize(
@@ -275,6 +275,6 @@ def test_what_is_no_claim_is_nobodys_and_takes_nobody_along(shared: Directories,
     (directory / "claim").write_bytes(claim)
     assert shared.inspect([TAG])[TAG].claim == "unreadable"
     with pytest.raises(BatchError):
-        shared.revoke(TAG)
+        shared.void(TAG)
     with pytest.raises(ValueError, match=r"not a claim|decode"):
         claims.held_by(str(directory))

@@ -9,7 +9,7 @@ from koalapy_adapters.kcm.attempts import stuck_cancel
 from koalapy_adapters.kcm.attempts.machine import Machine
 from koalapy_adapters.kcm.state import actions as do
 from koalapy_adapters.kcm.state.attempt import failure
-from koalapy_adapters.messages import Acknowledge, Cancel, Event, Gone, Lingers
+from koalapy_adapters.messages import Acknowledge, Cancel, CleanedUp, Event, Stuck
 
 T0, SECOND, TAG = talk.T0, talk.SECOND, talk.TAG
 REFUSED = dict(failure("refused", "cluster", "No."), command="qdel -f 41", words="koala has not the privileges")
@@ -22,7 +22,7 @@ def cancelled_in_vain(
 
     `forced`: takes of each cancel whether the batch system was asked to forget the job.
     """
-    waiting = [*kcm.handle(T0, Cancel(9, TAG, force=force)), *kcm.handle(T0, do.Revoked(TAG, False))]
+    waiting = [*kcm.handle(T0, Cancel(9, TAG, force=force)), *kcm.handle(T0, do.StartLockTaken(TAG, False))]
     told, now = [], T0
     while now < until:
         waiting += kcm.tick(now)
@@ -39,16 +39,16 @@ def cancelled_in_vain(
                 listed = talk.listed(RUNNING)._replace(reason="dr")
                 waiting += kcm.handle(now, do.JobsChecked(["41"], {"41": listed}))
         now += SECOND // 2
-    return [each for each in told if isinstance(each, (Lingers, Gone))]
+    return [each for each in told if isinstance(each, (Stuck, CleanedUp))]
 
 
 @pytest.mark.parametrize(("error", "words"), [(None, "dr"), (REFUSED, REFUSED["words"])], ids=["listed", "refused"])
 def test_koalad_is_told_once_with_the_batch_systems_words(error: dict[str, Any] | None, words: str) -> None:
     kcm = talk.running_machine()
-    kcm.handle(T0, do.WrapperSaid(TAG, talk.report("ended", ended_at=T0)))
+    kcm.handle(T0, do.WrapperReported(TAG, talk.report("ended", ended_at=T0)))
     (told,) = cancelled_in_vain(kcm, T0 + 4 * stuck_cancel.PATIENCE, error)
-    assert isinstance(told, Lingers)
-    assert (told.tag, told.error["code"], told.error["words"]) == (TAG, "lingers", words)
+    assert isinstance(told, Stuck)
+    assert (told.tag, told.error["code"], told.error["words"]) == (TAG, "stuck", words)
     assert "41" in told.error["message"]
     assert told.at >= T0 + stuck_cancel.PATIENCE
 
@@ -59,13 +59,13 @@ def test_a_cancel_has_its_time() -> None:
 
 def test_it_is_cancelled_on_and_said_to_be_gone_when_it_is() -> None:
     kcm = talk.running_machine()
-    kcm.handle(T0, do.WrapperSaid(TAG, talk.report("ended", ended_at=T0)))
+    kcm.handle(T0, do.WrapperReported(TAG, talk.report("ended", ended_at=T0)))
     now = T0 + 4 * stuck_cancel.PATIENCE
     cancelled_in_vain(kcm, now)
     later = [action for step in range(120) for action in kcm.tick(now + step * SECOND)]
-    assert do.CancelJob in talk.deeds(later)
+    assert do.CancelJob in talk.operations(later)
     gone = kcm.handle(now + 120 * SECOND, do.JobsChecked(["41"], {}))
-    assert Gone in [type(each) for each in talk.said(gone)]
+    assert CleanedUp in [type(each) for each in talk.said(gone)]
 
 
 @pytest.mark.parametrize("force", [False, True])

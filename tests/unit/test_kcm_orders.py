@@ -13,12 +13,12 @@ from koalapy_adapters.kcm.state import actions as do
 from koalapy_adapters.kcm.state.attempt import failure
 from koalapy_adapters.messages import (
     Acknowledge,
-    BatchSeen,
+    BatchStatus,
     Cancel,
+    CleanedUp,
     ClusterConfig,
     Done,
     Event,
-    Gone,
     Hello,
     Refused,
     Report,
@@ -74,7 +74,7 @@ class World:
         for action in actions:
             if isinstance(action, do.Send):
                 self.hear(action.message)
-            elif isinstance(action, do.Tell):
+            elif isinstance(action, do.SendToWrapper):
                 if type(action.message).__name__ == "Stop" and action.tag in self.connected:
                     self.stopping.add(action.tag)
             elif isinstance(action, do.EndSubmit):
@@ -86,7 +86,7 @@ class World:
         if isinstance(message, Event):
             self.heard.append(from_json(message.body))
             self.outcomes.append(Acknowledge(message.number))
-            if isinstance(self.heard[-1], Gone):
+            if isinstance(self.heard[-1], CleanedUp):
                 self.assert_harmless(self.heard[-1].tag)
         else:
             self.heard.append(message)
@@ -119,10 +119,10 @@ class World:
 
     def connect(self, tag: str) -> None:
         self.connected.add(tag)
-        self.happen(do.WrapperEntered(tag, self.now))
+        self.happen(do.WrapperConnected(tag, self.now))
         if self.kcm_cancels(tag):
             self.stopping.add(tag)
-        self.happen(do.WrapperSaid(tag, report(tag, "at_barrier")))
+        self.happen(do.WrapperReported(tag, report(tag, "at_barrier")))
 
     def kcm_cancels(self, tag: str) -> bool:
         return tag in self.stopping
@@ -139,10 +139,10 @@ class World:
         if recorded:
             self.records[job.tag] = report(job.tag, "ended")
             if job.tag in self.connected:
-                self.happen(do.WrapperSaid(job.tag, self.records[job.tag]))
+                self.happen(do.WrapperReported(job.tag, self.records[job.tag]))
         if job.tag in self.connected:
             self.connected.discard(job.tag)
-            self.happen(do.WrapperLeft(job.tag))
+            self.happen(do.WrapperDisconnected(job.tag))
 
     def arrive_late(self) -> None:
         if self.late:
@@ -189,10 +189,10 @@ class World:
         found.sort(key=lambda status: status.state == ENDED)
         return do.Looked(action.tag, found[0] if found else None, submitting=action.submitting)
 
-    def do_Revoke(self, action: do.Revoke, fails: bool) -> Any:
+    def do_TakeStartLock(self, action: do.TakeStartLock, fails: bool) -> Any:
         if fails:
-            return do.Revoked(action.tag, False, ERROR)
-        return do.Revoked(action.tag, self.claims.setdefault(action.tag, "revoked") == "revoked")
+            return do.StartLockTaken(action.tag, False, ERROR)
+        return do.StartLockTaken(action.tag, self.claims.setdefault(action.tag, "revoked") == "revoked")
 
     def do_CancelJob(self, action: do.CancelJob, fails: bool) -> Any:
         job = self.jobs.get(action.batch_id)
@@ -209,7 +209,7 @@ class World:
     def do_Inspect(self, action: do.Inspect, fails: bool) -> Any:
         if fails:
             return do.Inspected(action.tags, {}, 0, ERROR, action.submitting)
-        sights = {tag: do.Sight(self.claims.get(tag, ""), self.records.get(tag)) for tag in action.tags}
+        sights = {tag: do.DirectoryStatus(self.claims.get(tag, ""), self.records.get(tag)) for tag in action.tags}
         return do.Inspected(action.tags, sights, 1, None, action.submitting)
 
     def do_Measure(self, action: do.Measure, fails: bool) -> Any:
@@ -239,7 +239,7 @@ class World:
     def is_settled(self) -> bool:
         """Every Submit answered, every Cancel followed by a Gone, every record told."""
         answered = {message.id for message in self.heard if isinstance(message, (Submitted, Refused, Done))}
-        gone = {message.tag for message in self.heard if isinstance(message, Gone)}
+        gone = {message.tag for message in self.heard if isinstance(message, CleanedUp)}
         reported = {message.tag for message in self.heard if isinstance(message, Report) and message.phase == "ended"}
         told = set(self.records) <= reported | gone
         return self.asked <= answered and self.cancelled <= gone and told and not self.pending
@@ -313,7 +313,7 @@ def test_every_promise_holds_in_every_order(seed: int) -> None:
     for name in dice.choices(names, weights, k=STEPS):
         move(world, dice, name, dice.choice(TAGS))
     world.settle()
-    assert world.is_settled(), [message for message in world.heard if not isinstance(message, BatchSeen)]
+    assert world.is_settled(), [message for message in world.heard if not isinstance(message, BatchStatus)]
     for tag in world.cancelled:
         world.assert_harmless(tag)
     assert all(times == 1 for times in world.ran.values())

@@ -17,12 +17,12 @@ from koalapy_adapters.messages import (
     PROTOCOL,
     Cancel,
     Clean,
+    CleanedUp,
     Done,
     Examine,
     Fetch,
     Fetched,
     Forget,
-    Gone,
     Hello,
     Measured,
     Ping,
@@ -34,7 +34,7 @@ from koalapy_adapters.messages import (
     RelayProof,
     RelayWelcome,
     Release,
-    Say,
+    ReportMessage,
     Stat,
     Stop,
     Store,
@@ -138,7 +138,7 @@ def test_a_running_program_is_ended_by_cancel(connect: Callable[[], Any]) -> Non
     pid = koalad.shared / INSTANCE / TAGS[0] / "work" / "pid"
     koalad.request(Cancel, TAGS[0])
     assert koalad.report(TAGS[0], "ended").ending == "cancelled"
-    koalad.wait(Gone)
+    koalad.wait(CleanedUp)
     assert not Path("/proc", pid.read_text().strip() if pid.exists() else "none").exists()
 
 
@@ -295,7 +295,7 @@ def test_what_a_wrapper_said_is_of_no_use_to_who_recorded_it_while_its_kcm_lives
     with far.Line(relay["port"]) as recorded:  # as the wrapper, which comes again and throws it out
         assert recorded.enter(Handshake(TAGS[0], token).open(0, relay["secret"], by_files=False))
         recorded.channel.encode({})  # lost on the way, so that the next is not believed
-        recorded.send(Say(ended))
+        recorded.send(ReportMessage(ended))
         assert recorded.receive() is None
     with far.Line(relay["port"]) as replayed:
         replayed.send_bytes(recorded.sent)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from koalapy_adapters.batch.protocol import BatchJob
-from koalapy_adapters.kcm.execution.job_spec import Recipe, batch_job
+from koalapy_adapters.kcm.execution.job_spec import SharedJobSpec, batch_job
 from koalapy_adapters.kcm.shared_directory.attempt_dirs import Directories
 from koalapy_adapters.kcm.state import actions as do
 from koalapy_adapters.messages import ClusterConfig
@@ -15,7 +15,7 @@ INSTANCE = InstanceId("aaaaa")
 
 def made(tmp_path: Path, job: int, **cluster: str) -> BatchJob:
     config = ClusterConfig("here", "sge", parallel_environment="mpi", **cluster)  # type: ignore[arg-type]
-    recipe = Recipe(config, Directories(str(tmp_path), INSTANCE, "here", 1), "/pushed")
+    recipe = SharedJobSpec(config, Directories(str(tmp_path), INSTANCE, "here", 1), "/pushed")
     tag = tag_of(INSTANCE, AttemptId(JobId(job), 0, 1))
     return batch_job(recipe, do.Prepare(tag, {"processors": 4, "walltime_s": 60}, {}, []))
 

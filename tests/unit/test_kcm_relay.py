@@ -18,7 +18,7 @@ from koalapy_adapters.channel import MAX_CLEAR, Channel
 from koalapy_adapters.kcm.relay import tcp
 from koalapy_adapters.kcm.relay.authentication import Accounts, Authenticator
 from koalapy_adapters.kcm.relay.tcp import Relay
-from koalapy_adapters.kcm.state.actions import WrapperEntered, WrapperLeft, WrapperPut
+from koalapy_adapters.kcm.state.actions import WrapperConnected, WrapperDisconnected, WrapperPut
 from koalapy_adapters.messages import RELAY_PROTOCOL, PutKey, RelayHello, Release, Stop, to_json
 from koalapy_adapters.wrapper.relay.handshake import Handshake
 
@@ -45,9 +45,9 @@ class Living:
     def next(self) -> Any:
         return self.told.get(timeout=PATIENCE_S)
 
-    def next_entered(self) -> WrapperEntered:
+    def next_entered(self) -> WrapperConnected:
         said = self.next()
-        assert isinstance(said, WrapperEntered)
+        assert isinstance(said, WrapperConnected)
         assert said.tag == TAG
         return said
 
@@ -108,7 +108,7 @@ def test_one_that_is_silent_is_given_up_and_nobody_knows_whether_it_has_ended(li
     with relay.line() as line:
         assert enter(line)
         relay.next_entered()
-        assert relay.next() == WrapperLeft(TAG, False)
+        assert relay.next() == WrapperDisconnected(TAG, False)
 
 
 def test_one_that_is_suspended_may_be_silent_and_its_end_is_known_by_its_own_side(living: Make) -> None:
@@ -118,7 +118,7 @@ def test_one_that_is_suspended_may_be_silent_and_its_end_is_known_by_its_own_sid
         relay.next_entered()
         with pytest.raises(queue.Empty):
             relay.told.get(timeout=5 * SILENCE)
-    assert relay.next() == WrapperLeft(TAG, True)
+    assert relay.next() == WrapperDisconnected(TAG, True)
 
 
 def test_who_comes_before_the_relay_works_is_answered_when_it_does() -> None:
@@ -134,10 +134,10 @@ def test_who_comes_before_the_relay_works_is_answered_when_it_does() -> None:
         with pytest.raises(asyncio.TimeoutError):
             await asyncio.wait_for(told.get(), SILENCE)
         working = asyncio.ensure_future(relay.work())
-        assert isinstance(await told.get(), WrapperEntered)
+        assert isinstance(await told.get(), WrapperConnected)
         assert await entered
         line.connection.close()
-        assert await told.get() == WrapperLeft(TAG, True)
+        assert await told.get() == WrapperDisconnected(TAG, True)
         working.cancel()
         relay.close()
 
@@ -219,7 +219,7 @@ def test_who_sits_between_can_only_end_the_connection(living: Make, middle: Midd
         assert relay.next() == WrapperPut(TAG, "1", "")
         up.meddle = lambda frame: meddle(frame, up.seen)
         line.send(put(2), put(3))
-        assert relay.next() == WrapperLeft(TAG, False)
+        assert relay.next() == WrapperDisconnected(TAG, False)
         assert line.receive() is None
 
 

@@ -14,13 +14,13 @@ from koalapy_adapters.messages import (
     Acknowledge,
     Back,
     Cancel,
+    CleanedUp,
     Doing,
     Ended,
     Event,
     Feed,
     Forget,
     Give,
-    Gone,
     Holding,
     Kept,
     LaunchersSeen,
@@ -53,12 +53,12 @@ def row(number: int, at: int = T0) -> list[Any]:
 
 
 def says(kcm: Machine, message: Any, tag: str = FIRST, at: int = T0) -> list[Any]:
-    return kcm.handle(at, do.LauncherSaid(tag, to_json(message)))
+    return kcm.handle(at, do.LauncherReported(tag, to_json(message)))
 
 
 def told(actions: list[Any]) -> list[tuple[str, Any]]:
     """What Launchers are told."""
-    tells = [action for action in actions if isinstance(action, do.Tell)]
+    tells = [action for action in actions if isinstance(action, do.SendToWrapper)]
     return [(tell.tag, from_json(tell.message.body)) for tell in tells if isinstance(tell.message, ToLauncher)]
 
 
@@ -74,7 +74,7 @@ def with_launchers(*tags: str, slots: int = 4) -> Machine:
         kcm.handle(T0, Submit(number, tag, {}, {"grace": 1.0, "sweep": {"sweep": SWEEP, "slots": slots}}))
         kcm.handle(T0, do.Prepared(tag))
         kcm.handle(T0, do.JobSubmitted(tag, str(number)))
-        kcm.handle(T0, do.WrapperEntered(tag, T0))
+        kcm.handle(T0, do.WrapperConnected(tag, T0))
         says(kcm, Holding([], slots), tag)
     return kcm
 
@@ -103,8 +103,8 @@ def new_kcm(*numbers: int) -> Machine:
     return kcm
 
 
-def ended(tag: str = FIRST) -> do.WrapperSaid:
-    return do.WrapperSaid(tag, {"tag": tag, "batch_id": "1", "phase": "ended", "nodes": [], "ending": "exited"})
+def ended(tag: str = FIRST) -> do.WrapperReported:
+    return do.WrapperReported(tag, {"tag": tag, "batch_id": "1", "phase": "ended", "nodes": [], "ending": "exited"})
 
 
 class TestGiving:
@@ -224,15 +224,15 @@ class TestResults:
         kcm = at_work()
         says(kcm, Ended(1, [row(1)]))
         kcm.tick(T0 + GATHER)
-        kcm.handle(T0, do.WrapperLeft(FIRST))
-        kcm.handle(T0, do.WrapperEntered(FIRST, T0))
+        kcm.handle(T0, do.WrapperDisconnected(FIRST))
+        kcm.handle(T0, do.WrapperConnected(FIRST, T0))
         says(kcm, Holding([[2, 6]], 4))
         says(kcm, Ended(1, [row(1)]))
         assert ParametersDone not in kinds(kcm.tick(T0 + 2 * GATHER))
 
     def test_instants_are_of_the_kcms_clock(self) -> None:
         kcm = at_work()
-        kcm.handle(T0, do.WrapperEntered(FIRST, T0 - 40))
+        kcm.handle(T0, do.WrapperConnected(FIRST, T0 - 40))
         says(kcm, Holding([[1, 6]], 4))
         says(kcm, Ended(1, [row(1, T0 - 100)]))
         done = [each for each in said(kcm.tick(T0 + GATHER)) if isinstance(each, ParametersDone)]
@@ -258,29 +258,29 @@ class TestResults:
     @pytest.mark.parametrize("body", [{"type": "nonsense"}, {"type": "kept", "number": 1}, {}, {"type": "pull"}])
     def test_what_no_launcher_says_changes_nothing(self, body: dict[str, Any]) -> None:
         kcm = at_work()
-        assert told(kcm.handle(T0, do.LauncherSaid(FIRST, body))) == []
+        assert told(kcm.handle(T0, do.LauncherReported(FIRST, body))) == []
 
 
 class TestReconnecting:
     def test_what_was_lost_on_its_way_is_given_again_once_all_has_been_repeated(self) -> None:
         kcm = at_work()
-        kcm.handle(T0, do.WrapperLeft(FIRST))
-        kcm.handle(T0, do.WrapperEntered(FIRST, T0))
+        kcm.handle(T0, do.WrapperDisconnected(FIRST))
+        kcm.handle(T0, do.WrapperConnected(FIRST, T0))
         says(kcm, Holding([[1, 2]], 4))
         says(kcm, Ended(1, [row(3)]))
         assert told(says(kcm, Pull(5))) == [(FIRST, Give([[4, 8]]))]
 
     def test_nothing_is_given_before_it_has_said_what_it_holds(self) -> None:
         kcm = at_work()
-        kcm.handle(T0, do.WrapperEntered(FIRST, T0))
+        kcm.handle(T0, do.WrapperConnected(FIRST, T0))
         assert told(says(kcm, Pull(3))) == []
 
     def test_a_new_kcm_gives_nothing_away_before_all_have_said_what_they_hold(self) -> None:
         kcm = new_kcm(1, 2, 3, 4, 5)
-        kcm.handle(T0, do.WrapperEntered(FIRST, T0))
+        kcm.handle(T0, do.WrapperConnected(FIRST, T0))
         says(kcm, Holding([[1, 2]], 4))
         assert told(says(kcm, Pull(4))) == []
-        kcm.handle(T0, do.WrapperEntered(SECOND_ONE, T0))
+        kcm.handle(T0, do.WrapperConnected(SECOND_ONE, T0))
         says(kcm, Holding([[4, 4]], 4), SECOND_ONE)
         says(kcm, Ended(1, [row(5)]), SECOND_ONE)
         assert told(says(kcm, Pull(0), SECOND_ONE)) == [(FIRST, Give([[3, 3]]))]
@@ -288,7 +288,7 @@ class TestReconnecting:
     def test_what_it_says_before_the_feed_is_heard_after_it(self) -> None:
         kcm = talk.machine([FIRST, "1"])
         kcm.start(T0)
-        kcm.handle(T0, do.WrapperEntered(FIRST, T0))
+        kcm.handle(T0, do.WrapperConnected(FIRST, T0))
         for message in (Holding([[1, 2]], 4), Ended(7, [row(3)]), Pull(1)):
             assert told(says(kcm, message)) == []
         assert told(kcm.handle(T0, Feed(SWEEP, [[1, 4]], True, [FIRST]))) == [(FIRST, Give([[4, 4]]))]
@@ -296,18 +296,18 @@ class TestReconnecting:
     @pytest.mark.parametrize("claim", ["", "revoked"])
     def test_one_that_still_queues_is_no_obstacle(self, claim: str) -> None:
         kcm = new_kcm(1, 2, 3)
-        kcm.handle(T0, do.WrapperEntered(FIRST, T0))
+        kcm.handle(T0, do.WrapperConnected(FIRST, T0))
         says(kcm, Holding([[1, 1]], 4))
         says(kcm, Pull(4))
-        sights = {SECOND_ONE: do.Sight(claim, None, 0, "/d")}
+        sights = {SECOND_ONE: do.DirectoryStatus(claim, None, 0, "/d")}
         assert told(kcm.handle(T0, do.Inspected([SECOND_ONE], sights))) == [(FIRST, Give([[2, 3]]))]
 
     def test_one_that_has_begun_is_waited_for(self) -> None:
         kcm = new_kcm(1, 2, 3)
-        kcm.handle(T0, do.WrapperEntered(FIRST, T0))
+        kcm.handle(T0, do.WrapperConnected(FIRST, T0))
         says(kcm, Holding([[1, 1]], 4))
         says(kcm, Pull(4))
-        sights = {SECOND_ONE: do.Sight("claimed", None, 0, "/d")}
+        sights = {SECOND_ONE: do.DirectoryStatus("claimed", None, 0, "/d")}
         assert told(kcm.handle(T0, do.Inspected([SECOND_ONE], sights))) == []
 
     def test_a_second_beginning_names_what_is_leaving_and_nothing_is_given_twice(self) -> None:
@@ -354,23 +354,23 @@ class TestEnds:
 
     def test_the_batch_systems_word_of_its_end_waits_too(self) -> None:
         kcm = at_work()
-        kcm.handle(T0, do.WrapperLeft(FIRST, closed=True))
+        kcm.handle(T0, do.WrapperDisconnected(FIRST, closed=True))
         over = JobStatus("1", FIRST, ENDED, ending="killed")
         actions = kcm.handle(T0, talk.measured(T0 + 1, over))
-        sights = {FIRST: do.Sight("claimed", None, 0, "/d")}
+        sights = {FIRST: do.DirectoryStatus("claimed", None, 0, "/d")}
         now = T0
         for _ in range(10):
             now += SECOND
             actions += kcm.handle(now, do.Inspected([FIRST], sights)) + kcm.tick(now)
-        assert do.ReadJournal in talk.deeds(actions)
+        assert do.ReadJournal in talk.operations(actions)
         assert not [each for each in said(actions) if getattr(each, "state", "") == ENDED]
         assert [each for each in said(kcm.handle(now, do.JournalRead(FIRST))) if getattr(each, "state", "") == ENDED]
 
     def test_its_directory_stays_until_the_journal_is_read(self) -> None:
         kcm = at_work()
         kcm.handle(T0, ended())
-        assert do.Remove not in talk.deeds(kcm.handle(T0, Forget(5, FIRST)))
-        assert do.Remove in talk.deeds(kcm.handle(T0, do.JournalRead(FIRST)))
+        assert do.Remove not in talk.operations(kcm.handle(T0, Forget(5, FIRST)))
+        assert do.Remove in talk.operations(kcm.handle(T0, do.JournalRead(FIRST)))
 
     def test_nothing_of_a_sweep_is_left_once_its_launchers_are_forgotten(self) -> None:
         """A KCM may be connected for a year of sweeps. One that goes on all the same is fed as before."""
@@ -378,17 +378,17 @@ class TestEnds:
         events = says(kcm, Ended(1, [row(number) for number in range(1, 7)]))
         events += kcm.tick(T0 + GATHER)
         events += kcm.handle(T0 + SECOND, Recall(SWEEP, 4)) + kcm.handle(T0 + SECOND, ended())
-        assert kcm._core.sweeps.supplies
+        assert kcm._core.sweeps.inventories
         newest = max(each.message.number for each in events if isinstance(getattr(each, "message", None), Event))
         kcm.handle(T0 + SECOND, Acknowledge(newest))
         kcm.handle(T0 + SECOND, Forget(5, FIRST))
         kcm.handle(T0 + SECOND, do.Removed(FIRST))
-        assert not kcm._core.sweeps.supplies
+        assert not kcm._core.sweeps.inventories
         assert not kcm._core.sweeps.launchers
         kcm.handle(T0 + SECOND, Submit(9, SECOND_ONE, {}, {"grace": 1.0, "sweep": {"sweep": SWEEP, "slots": 4}}))
         kcm.handle(T0 + SECOND, do.Prepared(SECOND_ONE))
         kcm.handle(T0 + SECOND, do.JobSubmitted(SECOND_ONE, "9"))
-        kcm.handle(T0 + SECOND, do.WrapperEntered(SECOND_ONE, T0))
+        kcm.handle(T0 + SECOND, do.WrapperConnected(SECOND_ONE, T0))
         says(kcm, Holding([], 4), SECOND_ONE)
         kcm.handle(T0 + SECOND, Feed(SWEEP, [[7, 8]]))
         assert told(says(kcm, Pull(2), SECOND_ONE)) == [(SECOND_ONE, Give([[7, 8]]))]
@@ -399,8 +399,8 @@ class TestEnds:
         kcm.handle(T0, ended())
         kcm.handle(T0, Forget(5, FIRST))
         kcm.handle(T0, do.Removed(FIRST))
-        (supply,) = kcm._core.sweeps.supplies.values()
-        assert supply.leaving or supply.credit
+        (inventory,) = kcm._core.sweeps.inventories.values()
+        assert inventory.unacknowledged or inventory.credit
 
     def test_the_end_of_one_whose_sweep_is_not_named_yet_waits_for_that(self) -> None:
         kcm = talk.machine([FIRST, "1"])
@@ -424,14 +424,14 @@ class TestEnds:
         """It has one node, so that nothing of it runs elsewhere, and another may take its place at once."""
         kcm = talk.machine([FIRST, "1"])
         kcm.handle(T0, Feed(SWEEP, [], True, [FIRST]))
-        actions = kcm.handle(T0, Cancel(3, FIRST, "1")) + kcm.handle(T0, do.Revoked(FIRST))
+        actions = kcm.handle(T0, Cancel(3, FIRST, "1")) + kcm.handle(T0, do.StartLockTaken(FIRST))
         actions += kcm.handle(T0, do.JobCancelled(FIRST)) + kcm.tick(T0)
         killed = JobStatus("1", FIRST, ENDED, ending="killed")
         for at in (T0, T0 + SECOND):
             actions += kcm.handle(at, do.Looked(FIRST, accounted=killed)) + kcm.tick(at)
-        assert Gone not in kinds(actions)
-        assert do.ReadJournal in talk.deeds(actions)
-        assert kinds(kcm.handle(T0 + SECOND, do.JournalRead(FIRST))) == [Gone]
+        assert CleanedUp not in kinds(actions)
+        assert do.ReadJournal in talk.operations(actions)
+        assert kinds(kcm.handle(T0 + SECOND, do.JournalRead(FIRST))) == [CleanedUp]
 
     def test_what_had_not_begun_goes_to_others_here_as_far_as_they_can_use_it(self) -> None:
         kcm = with_launchers(FIRST, SECOND_ONE)
@@ -449,7 +449,7 @@ class TestSuspicion:
         assert said(says(kcm, Suspect("n1"))) == [LauncherSuspected(FIRST, "n1")]
         assert said(says(kcm, Suspect("n1"))) == []
         assert told(kcm.handle(T0, Trust(FIRST))) == [(FIRST, Trusted())]
-        kcm.handle(T0, do.WrapperEntered(FIRST, T0))
+        kcm.handle(T0, do.WrapperConnected(FIRST, T0))
         assert (FIRST, Trusted()) in told(says(kcm, Holding([[1, 6]], 4)))
 
 

@@ -8,13 +8,13 @@ from koalapy_adapters.batch.protocol import ENDED, NOT_STARTED, JobStatus
 from koalapy_adapters.kcm.attempts import failed_start
 from koalapy_adapters.kcm.attempts.monitor import SETTLE
 from koalapy_adapters.kcm.state import actions as do
-from koalapy_adapters.messages import BatchSeen, Cancel, Report
+from koalapy_adapters.messages import BatchStatus, Cancel, Report
 
 TAG, T0 = talk.TAG, talk.T0
 DIRECTORY = "/home/me/.koala/abcde/" + TAG
 
 
-def settle(sight: do.Sight, ending: str = "exited", exit_status: int | None = 2) -> list[Any]:
+def settle(sight: do.DirectoryStatus, ending: str = "exited", exit_status: int | None = 2) -> list[Any]:
     """What is said of an attempt that the batch system lists as ended, with this in its directory all the time."""
     kcm, now = talk.queued_machine(), T0
     status = talk.listed(ENDED)._replace(ending=ending, exit_status=exit_status)
@@ -23,7 +23,7 @@ def settle(sight: do.Sight, ending: str = "exited", exit_status: int | None = 2)
         now += wait
         said += talk.said(kcm.tick(now))
         said += talk.said(kcm.handle(now, do.Inspected([TAG], {TAG: sight})))
-    return [message for message in said if isinstance(message, Report | BatchSeen)]
+    return [message for message in said if isinstance(message, Report | BatchStatus)]
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def settle(sight: do.Sight, ending: str = "exited", exit_status: int | None = 2)
     ids=["nothing", "no pushed file", "full", "quota", "no python", "no word"],
 )  # fmt: skip
 def test_what_it_left_tells_why(output: str | None, code: str, word: str) -> None:
-    [ended] = settle(do.Sight(directory=DIRECTORY, output=output))
+    [ended] = settle(do.DirectoryStatus(directory=DIRECTORY, output=output))
     assert (ended.phase, ended.ending, ended.error["code"], ended.error["whose"]) == (
         "ended",
         "failed",
@@ -53,32 +53,32 @@ def test_what_it_left_tells_why(output: str | None, code: str, word: str) -> Non
 @pytest.mark.parametrize(
     ("sight", "ending"),
     [
-        (do.Sight(directory=DIRECTORY, claim="claimed"), "exited"),
-        (do.Sight(directory=DIRECTORY, claim="revoked"), "exited"),
-        (do.Sight(), "exited"),
-        (do.Sight(directory=DIRECTORY), "cancelled"),
-        (do.Sight(directory=DIRECTORY), "walltime"),
-        (do.Sight(directory=DIRECTORY), "lost"),
+        (do.DirectoryStatus(directory=DIRECTORY, claim="claimed"), "exited"),
+        (do.DirectoryStatus(directory=DIRECTORY, claim="revoked"), "exited"),
+        (do.DirectoryStatus(), "exited"),
+        (do.DirectoryStatus(directory=DIRECTORY), "cancelled"),
+        (do.DirectoryStatus(directory=DIRECTORY), "walltime"),
+        (do.DirectoryStatus(directory=DIRECTORY), "lost"),
     ],
     ids=["claimed", "revoked", "no directory", "cancelled", "walltime", "lost"],
 )
-def test_what_has_another_reason_keeps_it(sight: do.Sight, ending: str) -> None:
+def test_what_has_another_reason_keeps_it(sight: do.DirectoryStatus, ending: str) -> None:
     [seen] = settle(sight, ending)
-    assert isinstance(seen, BatchSeen)
+    assert isinstance(seen, BatchStatus)
 
 
 def test_one_that_the_batch_system_could_not_start_never_began() -> None:
-    [ended] = settle(do.Sight(directory=DIRECTORY), NOT_STARTED, None)
+    [ended] = settle(do.DirectoryStatus(directory=DIRECTORY), NOT_STARTED, None)
     assert ended.error["code"] == "not_shared"
 
 
 def test_a_claim_that_shows_late_is_waited_for() -> None:
     kcm = talk.queued_machine()
     kcm.handle(T0, talk.measured(T0, talk.listed(ENDED)))
-    assert talk.said(kcm.handle(T0, do.Inspected([TAG], {TAG: do.Sight(directory=DIRECTORY)}))) == []
+    assert talk.said(kcm.handle(T0, do.Inspected([TAG], {TAG: do.DirectoryStatus(directory=DIRECTORY)}))) == []
     kcm.tick(T0 + SETTLE[0])
     record = {"phase": "ended", "tag": TAG, "batch_id": "41", "nodes": [], "ending": "exited", "exit_status": 0}
-    sight = do.Sight("claimed", record, directory=DIRECTORY)
+    sight = do.DirectoryStatus("claimed", record, directory=DIRECTORY)
     ended = talk.said(kcm.handle(T0 + SETTLE[0], do.Inspected([TAG], {TAG: sight})))[0]
     assert (ended.phase, ended.exit_status) == ("ended", 0)
 
@@ -87,7 +87,7 @@ def test_one_that_is_being_cancelled_says_nothing_more() -> None:
     kcm = talk.queued_machine()
     kcm.handle(T0, Cancel(5, TAG))
     kcm.handle(T0, talk.measured(T0, talk.listed(ENDED)))
-    said = talk.said(kcm.handle(T0, do.Inspected([TAG], {TAG: do.Sight(directory=DIRECTORY)})))
+    said = talk.said(kcm.handle(T0, do.Inspected([TAG], {TAG: do.DirectoryStatus(directory=DIRECTORY)})))
     assert not [message for message in said if isinstance(message, Report)]
 
 

@@ -8,11 +8,11 @@ from koalapy_adapters.kcm.attempts.machine import Machine
 from koalapy_adapters.kcm.state import actions as do
 from koalapy_adapters.messages import (
     Acknowledge,
-    BatchSeen,
+    BatchStatus,
     Cancel,
+    CleanedUp,
     Done,
     Forget,
-    Gone,
     Measured,
     PutKey,
     Refused,
@@ -27,7 +27,7 @@ machine = talk.machine
 submit = talk.submit
 said = talk.said
 told = talk.told
-deeds = talk.deeds
+operations = talk.operations
 measured = talk.measured
 listed = talk.listed
 queued_machine = talk.queued_machine
@@ -42,11 +42,11 @@ SECOND = talk.SECOND
 class TestWrapper:
     def test_instants_are_mapped_to_the_kcms_clock_and_stay_as_they_were_first_mapped(self) -> None:
         kcm = queued_machine()
-        kcm.handle(T0, do.WrapperEntered(TAG, T0 - 50))
-        first = said(kcm.handle(T0, do.WrapperSaid(TAG, report("at_barrier", at_barrier_at=T0 - 60))))
+        kcm.handle(T0, do.WrapperConnected(TAG, T0 - 50))
+        first = said(kcm.handle(T0, do.WrapperReported(TAG, report("at_barrier", at_barrier_at=T0 - 60))))
         assert first[0].at_barrier_at == T0 - 10
-        kcm.handle(T0, do.WrapperEntered(TAG, T0 - 40))
-        assert said(kcm.handle(T0, do.WrapperSaid(TAG, report("at_barrier", at_barrier_at=T0 - 60)))) == []
+        kcm.handle(T0, do.WrapperConnected(TAG, T0 - 40))
+        assert said(kcm.handle(T0, do.WrapperReported(TAG, report("at_barrier", at_barrier_at=T0 - 60)))) == []
 
     def test_a_wrapper_of_another_version_is_said_to_be_over_and_leaves_its_own_end_open(self) -> None:
         kcm = queued_machine()
@@ -60,8 +60,8 @@ class TestWrapper:
         connected = running_machine()
         assert said(connected.handle(T0, do.OtherVersion(TAG, released=False))) == []
         released = running_machine()
-        released.handle(T0, do.WrapperSaid(TAG, report("running", released_at=T0)))
-        released.handle(T0, do.WrapperLeft(TAG))
+        released.handle(T0, do.WrapperReported(TAG, report("running", released_at=T0)))
+        released.handle(T0, do.WrapperDisconnected(TAG))
         assert said(released.handle(T0, do.OtherVersion(TAG, released=False))) == []
 
     def test_release_is_answered_when_the_wrapper_says_that_it_has_it(self) -> None:
@@ -69,9 +69,9 @@ class TestWrapper:
         release = Release(5, TAG, 0, [[0, "10.0.0.1", 1]])
         actions = kcm.handle(T0, release)
         assert (told(actions), said(actions)) == ([release], [])
-        kcm.handle(T0, do.WrapperLeft(TAG))
-        assert told(kcm.handle(T0, do.WrapperEntered(TAG, T0))) == [release]
-        actions = kcm.handle(T0, do.WrapperSaid(TAG, report("released", at_barrier_at=1, released_at=T0)))
+        kcm.handle(T0, do.WrapperDisconnected(TAG))
+        assert told(kcm.handle(T0, do.WrapperConnected(TAG, T0))) == [release]
+        actions = kcm.handle(T0, do.WrapperReported(TAG, report("released", at_barrier_at=1, released_at=T0)))
         assert Done(5) in said(actions)
         assert said(kcm.handle(T0, release._replace(id=6))) == [Done(6)]
 
@@ -79,22 +79,22 @@ class TestWrapper:
         kcm = queued_machine()
         release = Release(5, TAG, 0, [[0, "10.0.0.1", 1]])
         assert told(kcm.handle(T0, release)) == []
-        assert release in told(kcm.handle(T0, do.WrapperEntered(TAG, T0)))
-        assert told(kcm.handle(T0, do.WrapperSaid(TAG, report("started")))) == []
-        assert told(kcm.handle(T0, do.WrapperSaid(TAG, report("at_barrier", at_barrier_at=T0)))) == [release]
+        assert release in told(kcm.handle(T0, do.WrapperConnected(TAG, T0)))
+        assert told(kcm.handle(T0, do.WrapperReported(TAG, report("started")))) == []
+        assert told(kcm.handle(T0, do.WrapperReported(TAG, report("at_barrier", at_barrier_at=T0)))) == [release]
 
     def test_release_of_one_that_left_its_barrier_is_refused(self) -> None:
         kcm = running_machine()
         kcm.handle(T0, Release(5, TAG, 0, []))
-        actions = kcm.handle(T0, do.WrapperSaid(TAG, report("ended", ending="left_barrier")))
+        actions = kcm.handle(T0, do.WrapperReported(TAG, report("ended", ending="left_barrier")))
         assert [answer.id for answer in said(actions) if isinstance(answer, Refused)] == [5]
 
     def test_keys_wait_for_the_wrapper_and_are_told_again_to_the_next_connection(self) -> None:
         kcm = queued_machine()
         key = PutKey(TAG, "port", "4000")
         assert told(kcm.handle(T0, key)) == []
-        assert key in told(kcm.handle(T0, do.WrapperEntered(TAG, T0)))
-        assert key in told(kcm.handle(T0, do.WrapperEntered(TAG, T0)))
+        assert key in told(kcm.handle(T0, do.WrapperConnected(TAG, T0)))
+        assert key in told(kcm.handle(T0, do.WrapperConnected(TAG, T0)))
 
     def test_a_wrappers_key_goes_to_koalad_as_its_own(self) -> None:
         kcm = running_machine()
@@ -102,61 +102,63 @@ class TestWrapper:
 
     def test_one_that_left_without_a_word_is_told_by_its_record(self) -> None:
         kcm = running_machine()
-        assert do.Inspect in deeds(kcm.handle(T0, do.WrapperLeft(TAG)))
+        assert do.Inspect in operations(kcm.handle(T0, do.WrapperDisconnected(TAG)))
         record = report("ended", ending="exited", exit_status=3, ended_at=T0 - 50)
-        ended = said(kcm.handle(T0, do.Inspected([TAG], {TAG: do.Sight("claimed", record)})))
+        ended = said(kcm.handle(T0, do.Inspected([TAG], {TAG: do.DirectoryStatus("claimed", record)})))
         assert [(message.phase, message.exit_status, message.ended_at) for message in ended] == [("ended", 3, T0)]
 
     def test_what_is_no_report_is_passed_over(self) -> None:
         kcm = running_machine()
-        assert said(kcm.handle(T0, do.WrapperSaid(TAG, {"phase": "ended"}))) == []
+        assert said(kcm.handle(T0, do.WrapperReported(TAG, {"phase": "ended"}))) == []
 
 
 class TestWatching:
     def test_says_what_changed_and_only_that(self) -> None:
         kcm = queued_machine()
         first = said(kcm.handle(T0 + 2, measured(T0 + 1, listed(QUEUED))))
-        assert [message.state for message in first if isinstance(message, BatchSeen)] == ["queued"]
-        assert not [m for m in said(kcm.handle(T0 + 4, measured(T0 + 3, listed(QUEUED)))) if isinstance(m, BatchSeen)]
+        assert [message.state for message in first if isinstance(message, BatchStatus)] == ["queued"]
+        assert not [m for m in said(kcm.handle(T0 + 4, measured(T0 + 3, listed(QUEUED)))) if isinstance(m, BatchStatus)]
 
     def test_a_job_that_is_no_longer_listed_is_missing_until_more_is_known(self) -> None:
         kcm = queued_machine()
         kcm.handle(T0 + 2, measured(T0 + 1, listed(RUNNING)))
-        kcm.handle(T0 + 3, do.Inspected([TAG], {TAG: do.Sight("claimed")}))
-        assert do.Inspect in deeds(kcm.handle(T0 + 4, measured(T0 + 3)))
-        assert deeds(kcm.handle(T0 + 5, do.Inspected([TAG], {TAG: do.Sight("claimed")}))) == [do.Look]
+        kcm.handle(T0 + 3, do.Inspected([TAG], {TAG: do.DirectoryStatus("claimed")}))
+        assert do.Inspect in operations(kcm.handle(T0 + 4, measured(T0 + 3)))
+        assert operations(kcm.handle(T0 + 5, do.Inspected([TAG], {TAG: do.DirectoryStatus("claimed")}))) == [do.Look]
         seen = said(kcm.handle(T0 + 6, do.Looked(TAG)))
         assert [message.state for message in seen] == ["missing"]
-        assert do.Look in deeds(kcm.tick(T0 + 6 + 5 * SECOND))
-        assert do.Inspect in deeds(kcm.handle(T0 + 9 * SECOND, do.Looked(TAG, accounted=listed(ENDED))))
-        seen = said(kcm.handle(T0 + 9 * SECOND, do.Inspected([TAG], {TAG: do.Sight()})))
+        assert do.Look in operations(kcm.tick(T0 + 6 + 5 * SECOND))
+        assert do.Inspect in operations(kcm.handle(T0 + 9 * SECOND, do.Looked(TAG, accounted=listed(ENDED))))
+        seen = said(kcm.handle(T0 + 9 * SECOND, do.Inspected([TAG], {TAG: do.DirectoryStatus()})))
         assert [message.state for message in seen] == ["ended"]
 
     def test_a_job_submitted_while_the_call_ran_is_not_missing(self) -> None:
         kcm = queued_machine()
-        assert do.Inspect in deeds(kcm.handle(T0 + 2, measured(T0 - 1)))
-        assert kcm.handle(T0 + 3, do.Inspected([TAG], {TAG: do.Sight()})) == []
+        assert do.Inspect in operations(kcm.handle(T0 + 2, measured(T0 - 1)))
+        assert kcm.handle(T0 + 3, do.Inspected([TAG], {TAG: do.DirectoryStatus()})) == []
 
     def test_an_end_seen_by_the_batch_system_lets_the_record_speak_first(self) -> None:
         kcm = queued_machine()
         kcm.handle(T0 + 2, measured(T0 + 1, listed(ENDED)))
-        assert deeds(kcm.handle(T0 + 3, do.Inspected([TAG], {TAG: do.Sight("claimed")}))) == []
-        assert do.Inspect in deeds(kcm.tick(T0 + 3 + SECOND // 2))
-        sights = {TAG: do.Sight("claimed", report("ended", ending="exited", exit_status=0))}
+        assert operations(kcm.handle(T0 + 3, do.Inspected([TAG], {TAG: do.DirectoryStatus("claimed")}))) == []
+        assert do.Inspect in operations(kcm.tick(T0 + 3 + SECOND // 2))
+        sights = {TAG: do.DirectoryStatus("claimed", report("ended", ending="exited", exit_status=0))}
         seen = said(kcm.handle(T0 + SECOND, do.Inspected([TAG], sights)))
-        assert [type(message) for message in seen] == [Report, BatchSeen]
+        assert [type(message) for message in seen] == [Report, BatchStatus]
 
     def test_a_sight_from_before_the_end_settles_nothing(self) -> None:
         kcm = queued_machine()
-        assert do.Inspect in deeds(kcm.handle(T0 + 2, measured(T0 + 1, listed(RUNNING))))
+        assert do.Inspect in operations(kcm.handle(T0 + 2, measured(T0 + 1, listed(RUNNING))))
         assert kcm.handle(T0 + 4, measured(T0 + 3, listed(ENDED))) == [do.Inspect([])]
-        assert kcm.handle(T0 + 5, do.Inspected([TAG], {TAG: do.Sight()})) == [do.Inspect([TAG])]
-        assert said(kcm.handle(T0 + 6, do.Inspected([TAG], {TAG: do.Sight()}))) != []
+        assert kcm.handle(T0 + 5, do.Inspected([TAG], {TAG: do.DirectoryStatus()})) == [do.Inspect([TAG])]
+        assert said(kcm.handle(T0 + 6, do.Inspected([TAG], {TAG: do.DirectoryStatus()}))) != []
 
     def test_an_unclaimed_job_that_ended_is_told_at_once(self) -> None:
         kcm = queued_machine()
         kcm.handle(T0 + 2, measured(T0 + 1, listed(ENDED)))
-        assert [m.state for m in said(kcm.handle(T0 + 3, do.Inspected([TAG], {TAG: do.Sight()})))] == ["ended"]
+        assert [m.state for m in said(kcm.handle(T0 + 3, do.Inspected([TAG], {TAG: do.DirectoryStatus()})))] == [
+            "ended"
+        ]
 
     def test_a_claimed_job_that_the_batch_system_lost_is_missing_until_its_record_is_there(self) -> None:
         """Its node may only be cut off, and its program run on there."""
@@ -165,42 +167,46 @@ class TestWatching:
         kcm.handle(T0 + 2, measured(T0 + 1, lost))
         seen = []
         for at in (1, 2, 5):  # for a record that shows late
-            seen += said(kcm.handle(T0 + at * SECOND, do.Inspected([TAG], {TAG: do.Sight("claimed", None, at)})))
+            seen += said(
+                kcm.handle(T0 + at * SECOND, do.Inspected([TAG], {TAG: do.DirectoryStatus("claimed", None, at)}))
+            )
             kcm.tick(T0 + at * SECOND + 2 * SECOND)
         assert [(message.state, message.reason) for message in seen] == [("missing", "NODE_FAIL")]
         record = report("ended", ending="exited", exit_status=0)
-        found = said(kcm.handle(T0 + 60 * SECOND, do.Inspected([TAG], {TAG: do.Sight("claimed", record)})))
+        found = said(kcm.handle(T0 + 60 * SECOND, do.Inspected([TAG], {TAG: do.DirectoryStatus("claimed", record)})))
         assert {message.exit_status for message in found if isinstance(message, Report)} == {0}
 
     def test_an_unclaimed_job_that_the_batch_system_lost_is_over(self) -> None:
         kcm = queued_machine()
         kcm.handle(T0 + 2, measured(T0 + 1, listed(ENDED)._replace(ending=LOST)))
-        assert [m.state for m in said(kcm.handle(T0 + 3, do.Inspected([TAG], {TAG: do.Sight()})))] == ["ended"]
+        assert [m.state for m in said(kcm.handle(T0 + 3, do.Inspected([TAG], {TAG: do.DirectoryStatus()})))] == [
+            "ended"
+        ]
 
     def test_one_that_was_missing_is_heard_of_again_and_missing_again(self) -> None:
         """Its batch system has lost it for ever; while its wrapper speaks that means nothing, and then everything."""
         kcm = queued_machine()
         kcm.handle(T0 + 2, measured(T0 + 1))
-        kcm.handle(T0 + 3, do.Inspected([TAG], {TAG: do.Sight("claimed")}))
+        kcm.handle(T0 + 3, do.Inspected([TAG], {TAG: do.DirectoryStatus("claimed")}))
         assert said(kcm.handle(T0 + 4, do.Looked(TAG)))[0].state == "missing"
         for at in (T0 + SECOND, T0 + 1000 * SECOND):
-            kcm.handle(at, do.WrapperEntered(TAG, at))
-            running = said(kcm.handle(at, do.WrapperSaid(TAG, report("running"))))
+            kcm.handle(at, do.WrapperConnected(TAG, at))
+            running = said(kcm.handle(at, do.WrapperReported(TAG, report("running"))))
             assert [message.phase for message in running if isinstance(message, Report)] == ["running"]
             assert said(kcm.handle(at, do.Looked(TAG))) == []
-            assert do.Look in deeds(kcm.tick(at + 400 * SECOND))
+            assert do.Look in operations(kcm.tick(at + 400 * SECOND))
             assert said(kcm.handle(at + 400 * SECOND, do.Looked(TAG))) == []
-            assert do.Look in deeds(kcm.handle(at + 401 * SECOND, do.WrapperLeft(TAG)))
+            assert do.Look in operations(kcm.handle(at + 401 * SECOND, do.WrapperDisconnected(TAG)))
             assert said(kcm.handle(at + 401 * SECOND, do.Looked(TAG)))[0].state == "missing"
 
     def test_what_comes_late_of_an_attempt_that_is_gone_is_cancelled(self) -> None:
         kcm = queued_machine()
         kcm.handle(T0 + 1, Cancel(9, TAG))
-        kcm.handle(T0 + 1, do.Revoked(TAG, True))
+        kcm.handle(T0 + 1, do.StartLockTaken(TAG, True))
         kcm.handle(T0 + 1, do.JobCancelled(TAG))
-        assert Gone(TAG, T0 + 1) in said(kcm.handle(T0 + 1, do.JobsChecked(["41"], {})))
+        assert CleanedUp(TAG, T0 + 1) in said(kcm.handle(T0 + 1, do.JobsChecked(["41"], {})))
         before = kcm.handle(T0 + 2, measured(T0, listed(RUNNING)))
-        assert do.CancelJob not in deeds(before)
+        assert do.CancelJob not in operations(before)
         late = kcm.handle(T0 + 9, measured(T0 + 5, listed(QUEUED)._replace(batch_id="42")))
         assert do.CancelJob(TAG, "42") in late
 
@@ -208,17 +214,17 @@ class TestWatching:
         kcm = queued_machine()
         kcm.handle(T0 + 2, measured(T0 + 1, listed(QUEUED), listed(QUEUED)._replace(batch_id="42")))
         kcm.handle(T0 + 3, Cancel(9, TAG))
-        kcm.handle(T0 + 3, do.Revoked(TAG, True))
-        assert do.Look in deeds(kcm.handle(T0 + 3, do.JobCancelled(TAG)))
+        kcm.handle(T0 + 3, do.StartLockTaken(TAG, True))
+        assert do.Look in operations(kcm.handle(T0 + 3, do.JobCancelled(TAG)))
         found = kcm.handle(T0 + 3, do.Looked(TAG, listed(QUEUED)._replace(batch_id="42")))
         assert do.CancelJob(TAG, "42") in found
         kcm.handle(T0 + 4, do.JobCancelled(TAG))
-        assert said(kcm.handle(T0 + 4, do.Looked(TAG))) == [Gone(TAG, T0 + 4)]
+        assert said(kcm.handle(T0 + 4, do.Looked(TAG))) == [CleanedUp(TAG, T0 + 4)]
 
     def test_a_newer_kcm_ends_this_one(self) -> None:
         kcm = machine()
-        assert do.Quit in deeds(kcm.handle(T0, do.Inspected([TAG], {}, 8)))
-        assert do.Quit not in deeds(machine().handle(T0, do.Inspected([TAG], {}, 7)))
+        assert do.Quit in operations(kcm.handle(T0, do.Inspected([TAG], {}, 8)))
+        assert do.Quit not in operations(machine().handle(T0, do.Inspected([TAG], {}, 7)))
 
     def test_what_ended_while_nobody_listened_is_looked_for_first(self) -> None:
         kcm = machine([TAG, "41"])
@@ -228,9 +234,9 @@ class TestWatching:
 class TestPace:
     def test_one_call_at_a_time_as_often_as_the_grid_file_says(self) -> None:
         kcm = machine()
-        assert deeds(kcm.start(T0)) == [do.Inspect, do.Measure]
+        assert operations(kcm.start(T0)) == [do.Inspect, do.Measure]
         assert kcm.tick(T0 + 60 * SECOND) == []
-        assert do.Measure in deeds(kcm.handle(T0 + 60 * SECOND, measured(T0)))
+        assert do.Measure in operations(kcm.handle(T0 + 60 * SECOND, measured(T0)))
         kcm.handle(T0 + 60 * SECOND, Acknowledge(1))
         kcm.handle(T0 + 61 * SECOND, measured(T0 + 60 * SECOND))
         kcm.handle(T0 + 61 * SECOND, Acknowledge(2))
@@ -304,16 +310,16 @@ class TestPace:
 class TestForget:
     def test_removes_until_it_is_removed(self) -> None:
         kcm = queued_machine()
-        assert deeds(kcm.handle(T0, Forget(3, TAG))) == [do.Remove]
+        assert operations(kcm.handle(T0, Forget(3, TAG))) == [do.Remove]
         assert said(kcm.handle(T0, do.Removed(TAG, LATER))) == []
-        assert do.Remove in deeds(kcm.tick(T0 + SECOND))
+        assert do.Remove in operations(kcm.tick(T0 + SECOND))
         assert said(kcm.handle(T0 + SECOND, do.Removed(TAG))) == [Done(3)]
 
     def test_outcomes_that_come_late_change_nothing(self) -> None:
         kcm = queued_machine()
         kcm.handle(T0, Forget(3, TAG))
         kcm.handle(T0, do.Removed(TAG))
-        for late in (do.JobCancelled(TAG), do.Looked(TAG), do.Revoked(TAG, True), do.WrapperLeft(TAG)):
+        for late in (do.JobCancelled(TAG), do.Looked(TAG), do.StartLockTaken(TAG, True), do.WrapperDisconnected(TAG)):
             assert kcm.handle(T0, late) == []
 
 
@@ -323,13 +329,13 @@ def test_what_was_asked_before_does_not_answer_for_a_submit_in_doubt() -> None:
     kcm.handle(T0 + 1, measured(T0 + 1))
     assert do.Look(TAG, "") in kcm.handle(T0 + 1, do.Inspected([TAG], {}))
     assert do.Look(TAG, "", submitting=True) in kcm.handle(T0 + 1, submit(doubt=True))
-    assert deeds(kcm.handle(T0 + 1, do.Looked(TAG))) == []
+    assert operations(kcm.handle(T0 + 1, do.Looked(TAG))) == []
     asked = kcm.handle(T0 + 1, do.Looked(TAG, submitting=True))
     assert asked == [do.Inspect([TAG], submitting=True)]
-    assert deeds(kcm.handle(T0 + 1, do.Inspected([TAG], {}))) == []
-    assert deeds(kcm.handle(T0 + 1, do.Inspected([TAG], {}, submitting=True))) == [do.Prepare]
-    assert deeds(kcm.handle(T0 + 1, do.Looked(TAG))) == []
-    assert deeds(kcm.handle(T0 + 1, do.Prepared(TAG))) == [do.SubmitJob]
+    assert operations(kcm.handle(T0 + 1, do.Inspected([TAG], {}))) == []
+    assert operations(kcm.handle(T0 + 1, do.Inspected([TAG], {}, submitting=True))) == [do.Prepare]
+    assert operations(kcm.handle(T0 + 1, do.Looked(TAG))) == []
+    assert operations(kcm.handle(T0 + 1, do.Prepared(TAG))) == [do.SubmitJob]
 
 
 class TestSilence:
@@ -338,12 +344,12 @@ class TestSilence:
     def look(self, kcm: Machine, at: int, heartbeat: int = 0) -> list[Any]:
         """What is new after the batch system says that it runs, and nothing else has changed in its directory."""
         told = said(kcm.handle(at, measured(at, listed(RUNNING))))
-        told += said(kcm.handle(at, do.Inspected([TAG], {TAG: do.Sight("claimed", heartbeat=heartbeat)})))
-        return [*dict.fromkeys(each for each in told if isinstance(each, BatchSeen) and each.at == at)]
+        told += said(kcm.handle(at, do.Inspected([TAG], {TAG: do.DirectoryStatus("claimed", heartbeat=heartbeat)})))
+        return [*dict.fromkeys(each for each in told if isinstance(each, BatchStatus) and each.at == at)]
 
     def test_a_wrapper_that_is_silent_while_its_batch_job_runs_is_told_once_with_since_when(self) -> None:
         kcm = running_machine()
-        kcm.handle(T0 + 5, do.WrapperLeft(TAG))
+        kcm.handle(T0 + 5, do.WrapperDisconnected(TAG))
         assert [seen.silent_since for seen in self.look(kcm, T0 + 59 * SECOND, 7)] == [None]
         (told,) = self.look(kcm, T0 + 61 * SECOND, 7)
         assert (told.state, told.batch_id, told.silent_since) == ("running", "41", T0 + 5)
@@ -351,16 +357,16 @@ class TestSilence:
 
     def test_its_silence_ends_with_its_word_though_it_says_nothing_new(self) -> None:
         kcm = running_machine()
-        kcm.handle(T0 + 5, do.WrapperLeft(TAG))
+        kcm.handle(T0 + 5, do.WrapperDisconnected(TAG))
         assert self.look(kcm, T0 + 61 * SECOND)[-1].silent_since == T0 + 5
-        kcm.handle(T0 + 70 * SECOND, do.WrapperEntered(TAG, T0))
+        kcm.handle(T0 + 70 * SECOND, do.WrapperConnected(TAG, T0))
         again = report("at_barrier", at_barrier_at=T0 - 60)
-        assert [type(each) for each in said(kcm.handle(T0 + 70 * SECOND, do.WrapperSaid(TAG, again)))] == [Report]
-        assert said(kcm.handle(T0 + 71 * SECOND, do.WrapperSaid(TAG, again))) == []
+        assert [type(each) for each in said(kcm.handle(T0 + 70 * SECOND, do.WrapperReported(TAG, again)))] == [Report]
+        assert said(kcm.handle(T0 + 71 * SECOND, do.WrapperReported(TAG, again))) == []
 
     def test_one_whose_heartbeat_goes_on_is_not_silent_and_its_first_beat_ends_a_silence(self) -> None:
         kcm = running_machine()
-        kcm.handle(T0, do.WrapperLeft(TAG))
+        kcm.handle(T0, do.WrapperDisconnected(TAG))
         for beat in range(1, 10):
             told = self.look(kcm, T0 + 30 * beat * SECOND, heartbeat=beat)
             assert all(seen.silent_since is None for seen in told)
@@ -375,7 +381,7 @@ class TestSilence:
 
     def test_while_the_shared_directory_is_out_of_reach_nobody_is_silent(self) -> None:
         kcm = running_machine()
-        kcm.handle(T0, do.WrapperLeft(TAG))
+        kcm.handle(T0, do.WrapperDisconnected(TAG))
         self.look(kcm, T0 + 10 * SECOND)
         kcm.handle(T0 + 59 * SECOND, measured(T0 + 59 * SECOND, listed(RUNNING)))
         kcm.handle(T0 + 59 * SECOND, do.Inspected([TAG], {}, error=LATER))
@@ -384,10 +390,10 @@ class TestSilence:
     def test_one_that_is_connected_queued_or_suspended_is_not_silent(self) -> None:
         connected, waits = running_machine(), queued_machine()
         suspended = running_machine()
-        suspended.handle(T0, do.WrapperLeft(TAG))
+        suspended.handle(T0, do.WrapperDisconnected(TAG))
         for at in (T0 + SECOND, T0 + 600 * SECOND):
             assert all(seen.silent_since is None for seen in self.look(connected, at))
             for kcm, state in ((waits, QUEUED), (suspended, SUSPENDED)):
                 told = said(kcm.handle(at, measured(at, listed(state))))
-                told += said(kcm.handle(at, do.Inspected([TAG], {TAG: do.Sight("claimed")})))
-                assert all(each.silent_since is None for each in told if isinstance(each, BatchSeen))
+                told += said(kcm.handle(at, do.Inspected([TAG], {TAG: do.DirectoryStatus("claimed")})))
+                assert all(each.silent_since is None for each in told if isinstance(each, BatchStatus))

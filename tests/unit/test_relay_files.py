@@ -68,7 +68,7 @@ def release(koalad: Any, tag: str) -> None:
     assert isinstance(koalad.answer(Release, tag, 0, [[0, address, 1]]), Done)
 
 
-def office(koalad: Any) -> Path:
+def directory(koalad: Any) -> Path:
     relay = json.loads((koalad.shared / INSTANCE / "relay.here.json").read_text())
     assert relay["port"] == 0
     return Path(koalad.shared / INSTANCE / relay["post"])
@@ -85,7 +85,7 @@ def test_a_job_from_submit_to_forget_leaves_no_letter(connect: Callable[..., Any
     assert koalad.fetch(TAGS[0], "output")[0] == b"said\n"
     assert isinstance(koalad.answer(Forget, TAGS[0]), Done)
     assert not (koalad.shared / INSTANCE / TAGS[0]).exists()
-    far.await_file(office(koalad) / "alive")
+    far.await_file(directory(koalad) / "alive")
     assert koalad.hang_up() == 0
 
 
@@ -93,7 +93,7 @@ def test_the_next_kcm_has_an_office_of_its_own_and_finds_the_wrapper_again(conne
     first = connect()
     first.submit(TAGS[0], "until [ -e go ]; do sleep 0.05; done")
     at_barrier = first.report(TAGS[0], "at_barrier")
-    before = office(first)
+    before = directory(first)
     first.process.kill()
     first.ended()
     second = connect([[TAGS[0], at_barrier.batch_id]])
@@ -118,13 +118,13 @@ def test_who_has_no_token_is_thrown_out_and_told_nothing(
     koalad = connect()
     koalad.submit(TAGS[0], "sleep 600")
     koalad.report(TAGS[0], "at_barrier")
-    attempt, knock = koalad.shared / INSTANCE / TAGS[0], f"{TAGS[0]}.{'0' * 16}.knock.0"
+    attempt, hello = koalad.shared / INSTANCE / TAGS[0], f"{TAGS[0]}.{'0' * 16}.hello.0"
     answers = set(os.listdir(attempt / "post"))
     new = koalad.shared / INSTANCE / "new"
     said = RelayHello(RELAY_PROTOCOL, TAGS[0], 0, "0" * 32), RelayProof("0" * 64)
     new.write_text(json.dumps([to_json(each) for each in said]))
-    new.rename(office(koalad) / knock)
-    await_that(lambda: not (office(koalad) / knock).exists())
+    new.rename(directory(koalad) / hello)
+    await_that(lambda: not (directory(koalad) / hello).exists())
     assert not {name for name in os.listdir(attempt / "post") if name.startswith("0" * 16)} - answers
     koalad.request(Cancel, TAGS[0])
     assert koalad.report(TAGS[0], "ended").ending == "cancelled"

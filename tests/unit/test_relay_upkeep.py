@@ -16,7 +16,7 @@ from koalapy_adapters.kcm.relay.authentication import Accounts, Authenticator
 from koalapy_adapters.kcm.shared_directory.attempt_dirs import Directories
 from koalapy_adapters.kcm.shared_directory.errors import Stale
 from koalapy_adapters.kcm.shared_directory.pushed_file import VERIFIED_EVERY, PushedFile
-from koalapy_adapters.kcm.shared_directory.relay_address import Signpost
+from koalapy_adapters.kcm.shared_directory.relay_address import RelayAddressFile
 from koalapy_adapters.kcm.state.actions import OtherVersion
 from koalapy_adapters.messages import RELAY_PROTOCOL, MessageError, from_json
 from koalapy_adapters.wrapper.relay.address import Place, read_relay
@@ -30,8 +30,8 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def signpost(file: Path) -> Signpost:
-    made = Signpost(str(file), 7, DISK)
+def address_file(file: Path) -> RelayAddressFile:
+    made = RelayAddressFile(str(file), 7, DISK)
     made.publish(["10.0.0.1"], 4711, last=["172.17.0.1"])
     return made
 
@@ -48,26 +48,26 @@ def signpost(file: Path) -> Signpost:
         "another port", "an older KCM's", "deep",
     ],
 )  # fmt: skip
-def test_the_relays_file_is_written_again(file: Path, signpost: Signpost, damage: bytes | None) -> None:
+def test_the_relays_file_is_written_again(file: Path, address_file: RelayAddressFile, damage: bytes | None) -> None:
     before = read_relay(str(file))._replace(touched=0)
-    assert before == Place(["10.0.0.1"], 4711, "", 0, signpost.secret, ["172.17.0.1"])
+    assert before == Place(["10.0.0.1"], 4711, "", 0, address_file.secret, ["172.17.0.1"])
     file.unlink() if damage is None else file.write_bytes(damage)
-    signpost.check()  # it is nobody else's
-    signpost.show_life()
+    address_file.check()  # it is nobody else's
+    address_file.show_life()
     assert read_relay(str(file))._replace(touched=0) == before
     assert file.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_newer_kcms_file_is_left_alone(file: Path, signpost: Signpost) -> None:
-    Signpost(str(file), 8, DISK).publish(["10.0.0.2"], 4712)
-    signpost.show_life()
+def test_a_newer_kcms_file_is_left_alone(file: Path, address_file: RelayAddressFile) -> None:
+    RelayAddressFile(str(file), 8, DISK).publish(["10.0.0.2"], 4712)
+    address_file.show_life()
     assert read_relay(str(file)).port == 4712
     with pytest.raises(Stale):
-        signpost.check()
+        address_file.check()
 
 
 def test_a_kcm_that_has_published_nothing_writes_nothing(file: Path) -> None:
-    Signpost(str(file), 7, DISK).show_life()
+    RelayAddressFile(str(file), 7, DISK).show_life()
     assert not file.exists()
 
 
@@ -209,7 +209,7 @@ def without_digit_limit() -> Any:
         b'{"clock": -' + b"1" * MAX_DIGITS + b"}",
         b"[" * 500_000,
         b'{"":' * 200_000,
-        b'{"type": "beat"',
+        b'{"type": "heartbeat"',
     ],
     ids=["digits", "a few digits too many", "deep lists", "deep objects", "cut off"],
 )
@@ -244,17 +244,17 @@ def test_a_kcm_that_removes_its_own_relay_lives_on_and_leaves_nothing(tmp_path: 
     files = Watched()
     directories = Directories(str(tmp_path), "abcde", "here", 1, files)
     directories.create()
-    authenticator = Authenticator(Accounts(directories.token), directories.signpost.secret, files.unpredictable)
+    authenticator = Authenticator(Accounts(directories.token), directories.address_file.secret, files.unpredictable)
     path = os.path.join(directories.own, file_relay.name("here", 1, "0"))
-    place = file_relay.Place(path, directories.attempt, authenticator, lambda: directories.is_dissolved)
-    relay = file_relay.Office(place, files)
+    directory = file_relay.RelayDirectory(path, directories.attempt, authenticator, lambda: directories.is_dissolved)
+    relay = file_relay.FileRelayServer(directory, files)
     relay.open()
-    directories.signpost.publish([], 0, os.path.basename(path))
+    directories.address_file.publish([], 0, os.path.basename(path))
     rounds: list[file_relay.Round] = []
 
     def meanwhile() -> None:
         rounds.append(relay.round(0, []))
-        directories.signpost.show_life()
+        directories.address_file.show_life()
 
     files.meanwhile = meanwhile
     directories.dissolve()
@@ -264,12 +264,12 @@ def test_a_kcm_that_removes_its_own_relay_lives_on_and_leaves_nothing(tmp_path: 
 
 def test_a_relay_that_somebody_else_removes_is_closed(tmp_path: Path) -> None:
     directories = Directories(str(tmp_path), "abcde", "here", 1)
-    authenticator = Authenticator(Accounts(directories.token), directories.signpost.secret, DISK.unpredictable)
-    place = file_relay.Place(
+    authenticator = Authenticator(Accounts(directories.token), directories.address_file.secret, DISK.unpredictable)
+    directory = file_relay.RelayDirectory(
         str(tmp_path / "post"), directories.attempt, authenticator, lambda: directories.is_dissolved
     )
-    relay = file_relay.Office(place)
+    relay = file_relay.FileRelayServer(directory)
     relay.open()
     shutil.rmtree(tmp_path / "post")
-    with pytest.raises(file_relay.Closed):
+    with pytest.raises(file_relay.RelayRemoved):
         relay.round(0, [])

@@ -10,8 +10,8 @@ from koalapy_adapters.batch.protocol import BatchJob, Chosen, ClusterSettings
 from koalapy_adapters.errors import RequestError, Result, TransientError
 from koalapy_adapters.examination import launchers
 from koalapy_adapters.kcm.execution.batch_system import BatchSystem
-from koalapy_adapters.kcm.execution.operations import Deeds
-from koalapy_adapters.kcm.execution.parallel_environment import UNANSWERED, Environments
+from koalapy_adapters.kcm.execution.operations import Operations
+from koalapy_adapters.kcm.execution.parallel_environment import UNANSWERED, ParallelEnvironments
 from koalapy_adapters.kcm.execution.subprocess_runner import Handle, Ran
 from koalapy_adapters.kcm.shared_directory.attempt_dirs import Directories
 from koalapy_adapters.kcm.state import actions as do
@@ -183,17 +183,17 @@ class Cluster:
         directories = Directories(str(root), "abcde", "here", 1)
         directories.create()
         self._batch = BatchSystem(sge, CLUSTER, runner=qmaster.run)
-        self._deeds = Deeds(config, self._batch, directories, lambda: 0)
-        self._deeds.pushed = "/pushed"
+        self._operations = Operations(config, self._batch, directories, lambda: 0)
+        self._operations.pushed = "/pushed"
 
     def environment(self, tag: str) -> str | None:
         """Of the job that is prepared for this attempt."""
-        prepared = self._deeds.perform(do.Prepare(tag, {"processors": 4, "walltime_s": 60}, {}, []))
+        prepared = self._operations.perform(do.Prepare(tag, {"processors": 4, "walltime_s": 60}, {}, []))
         assert prepared.error is None, prepared.error
-        return self._deeds.prepared(tag).parallel_environment
+        return self._operations.prepared(tag).parallel_environment
 
     def submit(self, tag: str, handle: Handle | None = None) -> do.JobSubmitted:
-        return self._deeds.submit(do.SubmitJob(tag), handle or Handle())
+        return self._operations.submit(do.SubmitJob(tag), handle or Handle())
 
 
 def test_launchers_go_where_they_are_best_and_others_where_the_grid_file_says(tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_one_that_refuses_a_launcher_after_all_has_no_more_of_them(tmp_path: Pat
 
 def test_a_qmaster_that_does_not_answer_is_asked_again_later_and_one_that_cannot_be_read_is_not() -> None:
     qmaster, times = Qmaster(), [0.0]
-    environments = Environments(BatchSystem(sge, CLUSTER, runner=qmaster.run), clock=lambda: times[-1])
+    environments = ParallelEnvironments(BatchSystem(sge, CLUSTER, runner=qmaster.run), clock=lambda: times[-1])
     qmaster.up = False
     assert environments.best(JOB) == JOB
     qmaster.up = True
@@ -243,7 +243,7 @@ def test_a_qmaster_that_does_not_answer_is_asked_again_later_and_one_that_cannot
         raise RequestError("nonsense", "What is this?")
 
     asked: list[list[str]] = []
-    lost = Environments(BatchSystem(sge, CLUSTER, runner=nonsense))
+    lost = ParallelEnvironments(BatchSystem(sge, CLUSTER, runner=nonsense))
     assert [lost.best(JOB), lost.best(JOB)] == [JOB, JOB]
     assert len(asked) == 1
 

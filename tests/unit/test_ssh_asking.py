@@ -137,11 +137,11 @@ def test_a_key_may_be_left_locked(sshd: Any, locked: Path, tmp_path: Path) -> No
 
 
 def test_a_person_who_does_not_answer(serve: Any, tmp_path: Path) -> None:
-    class Gone(Person):
+    class CleanedUp(Person):
         def ask(self, question: Question) -> Sequence[str]:
             raise ClusterError("asks", "Nobody has answered.", "Answer it.")
 
-    assert error_of(to(serve(CODE), Gone()), tmp_path).code == "asks"
+    assert error_of(to(serve(CODE), CleanedUp()), tmp_path).code == "asks"
 
 
 def test_too_few_answers(serve: Any, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from koalapy_adapters.clock import SECOND
 from koalapy_adapters.handshake import kcm_proof, relay_key, session_keys, wrapper_proof
-from koalapy_adapters.messages import Beat, RelayChallenge, RelayHello, RelayProof, RelayWelcome, Release, Stop
+from koalapy_adapters.messages import Heartbeat, RelayChallenge, RelayHello, RelayProof, RelayWelcome, Release, Stop
 from koalapy_adapters.wrapper.relay import contact as c
 from koalapy_adapters.wrapper.relay.address import Place
 from koalapy_adapters.wrapper.relay.handshake import Opening
@@ -59,7 +59,7 @@ def test_the_first_that_takes_the_connection_is_asked_and_may_let_us_in() -> Non
     assert contact.heard(300, CHALLENGE) == [c.Write(proof), c.Secure(keys)]
     assert contact.heard(350, welcome(100)) == [c.Entered("b", 500 - 200)]
     assert contact.is_in
-    assert contact.heard(400, Beat()) == []
+    assert contact.heard(400, Heartbeat()) == []
     assert contact.heard(400, RELEASE) == [c.Heard(RELEASE)]
 
 
@@ -141,7 +141,7 @@ def test_a_silent_relay_is_given_up_and_one_that_beats_is_not() -> None:
     while now < 100 * SECOND:
         now += 10 * SECOND
         contact.arrived(now)
-        assert contact.tick(now) == [c.Write(Beat())]
+        assert contact.tick(now) == [c.Write(Heartbeat())]
     assert contact.tick(now + c.SILENCE) == [c.Drop(), c.Lost(now)]
 
 
@@ -235,8 +235,8 @@ def test_who_was_in_once_is_never_shut_out() -> None:
 
 def test_an_office_is_visited_with_more_patience() -> None:
     contact = made()
-    assert contact.found(0, Place([], 0, "/office")) == [c.Try([], 0, "/office")]
+    assert contact.found(0, Place([], 0, "/directory")) == [c.Try([], 0, "/directory")]
     proof = RelayProof(wrapper_proof(KEY, hello(0), RelayChallenge(0, "")))
-    assert contact.connected(0, "/office", 75 * SECOND) == [c.Begin([hello(0), proof])]
+    assert contact.connected(0, "/directory", 75 * SECOND) == [c.Begin([hello(0), proof])]
     assert contact.tick(74 * SECOND) == []
     assert contact.tick(75 * SECOND) == [c.Drop()]

@@ -250,7 +250,7 @@ class TestBatchSystem:
         play.cluster.batch.kill(job_of(play))
         play.run(120)
         ends = [each for each in koalad.of(messages.Report) if each.phase == "ended"]
-        seen = [each for each in koalad.of(messages.BatchSeen) if each.state == "ended"]
+        seen = [each for each in koalad.of(messages.BatchStatus) if each.state == "ended"]
         assert ends or seen
         assert not play.program_log.running(TAG)
 
@@ -260,7 +260,7 @@ class TestBatchSystem:
         play.submit(koalad, processors=6)
         play.until(koalad, messages.Submitted)
         play.cluster.batch.vanish(job_of(play))
-        assert play.until(koalad, messages.BatchSeen, state="missing")
+        assert play.until(koalad, messages.BatchStatus, state="missing")
         play.cancel(koalad)
         assert play.cluster.quiescent
 
@@ -298,7 +298,7 @@ class TestSharedDirectory:
         koalad.leave()
         play.run(120)
         again = play.connect(TAG)
-        seen = play.until(again, messages.BatchSeen, state="ended")
+        seen = play.until(again, messages.BatchStatus, state="ended")
         assert (seen.ending, seen.exit_status) == ("exited", 0)
         play.cancel(again)
 

@@ -76,7 +76,7 @@ def test_told_to_go_it_gives_back_what_it_has_not_done() -> None:
     play.launch(koalad, 40)
     play.until_done(koalad, [1, 2, 3])
     koalad.say(messages.Cancel(3, TAG))
-    play.until(koalad, messages.Gone, TAG)
+    play.until(koalad, messages.CleanedUp, TAG)
     play.run(60)
     assert sorted(done(koalad) + back(koalad)) == list(range(1, 41))
     assert set(done(koalad)) == set(finished(play))
@@ -105,7 +105,7 @@ def killed_unheard() -> tuple[Play, cluster_play.Koalad]:
     play.cluster.cut_relay(Duration(10 * SECOND))
     play.run(8)
     play.cluster.batch.lose(node)
-    play.until(koalad, messages.BatchSeen, TAG, ending="lost")
+    play.until(koalad, messages.BatchStatus, TAG, ending="lost")
     play.cancel(koalad, TAG)
     play.run(60)
     return play, koalad

@@ -21,7 +21,7 @@ from koalapy_adapters.errors import BatchError, Result
 from koalapy_adapters.kcm.execution import job_spec
 from koalapy_adapters.kcm.execution.batch_system import BatchSystem, failure_of, load
 from koalapy_adapters.kcm.execution.drmaa.library import find_library
-from koalapy_adapters.kcm.execution.drmaa.sessions import Sessions
+from koalapy_adapters.kcm.execution.drmaa.sessions import DrmaaSessions
 from koalapy_adapters.kcm.execution.slurm_api.submitter import Submitter, find_submitter
 from koalapy_adapters.kcm.execution.subprocess_runner import Handle, Ran, run
 from koalapy_adapters.messages import ClusterConfig
@@ -47,7 +47,7 @@ class Servant:
     def __init__(self) -> None:
         self._batch: Any = None
         self._dialect: Any = None
-        self._drmaa: Optional[Sessions] = None
+        self._drmaa: Optional[DrmaaSessions] = None
         self._submitter: Optional[Submitter] = None
         self._ran: List[Result] = []
 
@@ -71,7 +71,9 @@ class Servant:
         except BatchError as error:
             return {"error": failure_of(error)}
         library = find_library(described.drmaa, self._dialect)
-        self._drmaa = Sessions([*cluster.command, "drmaa-helper"], library, lambda event: None) if library else None
+        self._drmaa = (
+            DrmaaSessions([*cluster.command, "drmaa-helper"], library, lambda event: None) if library else None
+        )
         self._submitter = find_submitter(described.slurm_api, self._dialect)
         self._batch = BatchSystem(self._dialect, cluster, self._drmaa, timeout, self._noted, submitter=self._submitter)
         return {"cluster": calls.plain(cluster)}

@@ -10,9 +10,9 @@ from typing import Any
 from koalapy_adapters.frames import MAX_CHUNK, Chunk, Control, Credit, Decoder, encode
 from koalapy_adapters.messages import (
     Acknowledge,
+    CleanedUp,
     Event,
     Fetch,
-    Gone,
     Measured,
     Pong,
     Report,
@@ -90,7 +90,7 @@ class Talk:
         return found
 
     def gone(self, tag: str) -> None:
-        self.heard(Gone, lambda message: message.tag == tag)
+        self.heard(CleanedUp, lambda message: message.tag == tag)
 
     def fetch(self, tag: str, where: str, path: str = "", **more: Any) -> tuple[bytes, Any]:
         """What came on the stream, and its end."""

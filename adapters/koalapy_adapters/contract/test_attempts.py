@@ -8,7 +8,7 @@ from koalapy_adapters.contract.kcm import Kcm
 from koalapy_adapters.contract.live import Live
 from koalapy_adapters.contract.row import QUEUE, login
 from koalapy_adapters.contract.talk import program
-from koalapy_adapters.messages import BatchSeen, Cancel, Refused, Report, Submit
+from koalapy_adapters.messages import BatchStatus, Cancel, Refused, Report, Submit
 
 _HOLDOUT = "trap '' TERM HUP INT; while :; do date +%s.%N >beat.new; mv beat.new beat; sleep 0.1; done"
 # As a daemon does it: a session of its own, a parent that ends, standard streams that are elsewhere.
@@ -30,7 +30,7 @@ def test_an_attempt_waits_at_its_barrier_runs_and_ends(live: Live) -> None:
 
 def test_the_batch_system_is_heard_to_run_it(live: Live) -> None:
     tag = live.attempt("true")
-    seen = live.kcm.heard(BatchSeen, lambda message: (message.tag, message.state) == (tag, "running"))
+    seen = live.kcm.heard(BatchStatus, lambda message: (message.tag, message.state) == (tag, "running"))
     assert seen.batch_id == live.kcm.at_barrier(tag).batch_id
 
 
@@ -173,7 +173,7 @@ def test_one_that_the_batch_system_has_forgotten_is_missing_and_not_ended(live: 
     kcm = Kcm(login(live.row), instance)
     try:
         kcm.hello(1, [[tag, batch_id]])
-        seen = kcm.heard(BatchSeen, lambda message: message.tag == tag)
+        seen = kcm.heard(BatchStatus, lambda message: message.tag == tag)
         assert (seen.state, seen.ending, seen.exit_status) == ("missing", "", None)
     finally:
         kcm.close()
@@ -212,5 +212,5 @@ def silent(live: Live, tag: str) -> None:
 def is_over(message: object, tag: str) -> bool:
     """By the wrapper's own word, or the batch system's."""
     ended = isinstance(message, Report) and message.phase == "ended"
-    seen = isinstance(message, BatchSeen) and message.state == "ended"
+    seen = isinstance(message, BatchStatus) and message.state == "ended"
     return (ended or seen) and message.tag == tag  # type: ignore[attr-defined]

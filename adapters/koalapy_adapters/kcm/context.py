@@ -12,17 +12,17 @@ from koalapy_adapters.kcm import startup
 from koalapy_adapters.kcm.execution import job_spec
 from koalapy_adapters.kcm.execution.batch_system import BatchSystem, load
 from koalapy_adapters.kcm.execution.drmaa.library import find_library
-from koalapy_adapters.kcm.execution.drmaa.sessions import Sessions
-from koalapy_adapters.kcm.execution.executor import Hands
-from koalapy_adapters.kcm.execution.operations import Deeds
+from koalapy_adapters.kcm.execution.drmaa.sessions import DrmaaSessions
+from koalapy_adapters.kcm.execution.executor import ActionExecutor
+from koalapy_adapters.kcm.execution.operations import Operations
 from koalapy_adapters.kcm.execution.slurm_api.submitter import find_submitter
 from koalapy_adapters.kcm.execution.threads import in_thread
 from koalapy_adapters.kcm.file_requests import Staging
 from koalapy_adapters.kcm.koalad_streams import Writer
 from koalapy_adapters.kcm.relay import addresses, file_relay
 from koalapy_adapters.kcm.relay.authentication import Accounts, Authenticator
-from koalapy_adapters.kcm.relay.file_relay import Office
-from koalapy_adapters.kcm.relay.file_server import Post
+from koalapy_adapters.kcm.relay.file_relay import FileRelayServer
+from koalapy_adapters.kcm.relay.file_server import FileRelay
 from koalapy_adapters.kcm.relay.tcp import Relay
 from koalapy_adapters.kcm.shared_directory import python_shim
 from koalapy_adapters.kcm.shared_directory.attempt_dirs import Directories
@@ -34,7 +34,7 @@ FILES = "files"  # a value of `relay`
 LOCAL = "local"  # the batch system whose compute node is the head node
 
 
-class Ground:
+class KcmContext:
     """Raises BatchError for a Hello that nothing can be made of: another protocol, batch system or set of fields."""
 
     def __init__(
@@ -53,77 +53,77 @@ class Ground:
         self.config = asked if self._shim is None else asked._replace(python=self._shim.path)
         self._directories = Directories(shared, hello.instance, self.config.name, hello.epoch)
         accounts = Accounts(self._directories.token, self._directories.other_version)
-        self._authenticator = Authenticator(accounts, self._directories.signpost.secret, DISK.unpredictable)
+        self._authenticator = Authenticator(accounts, self._directories.address_file.secret, DISK.unpredictable)
         dialect = load(self.config.batch)
         cluster = job_spec.cluster_settings(self.config, shared, self._pushed, hello.instance)
         self._drmaa = _drmaa(self.config, dialect, cluster.command, tell)
         self._submitter = find_submitter(self.config.slurm_api, dialect)
         self.batch = BatchSystem(dialect, cluster, self._drmaa, keeps=True, submitter=self._submitter)
-        deeds = Deeds(self.config, self.batch, self._directories, now)
-        self.hands = Hands(deeds)
-        self._office = self._make_office() if self.config.relay == FILES else None
-        self.relay: Union[Relay, Post] = self._relay(tell, stands_still)
+        operations = Operations(self.config, self.batch, self._directories, now)
+        self.executor = ActionExecutor(operations)
+        self._server = self._file_relay_server() if self.config.relay == FILES else None
+        self.relay: Union[Relay, FileRelay] = self._relay(tell, stands_still)
         self.staging = Staging(self._directories, writer, is_over)
         self._pushed_file: Optional[PushedFile] = None
-        self._footing = startup.Footing(
-            deeds, self._directories, self._push, self._describe, hello.recall, self._open_office
+        self._prerequisites = startup.Prerequisites(
+            operations, self._directories, self._push, self._describe, hello.recall, self._open_file_relay
         )
 
     @property
     def settled(self) -> bool:
         """Whether attempts can be prepared and the batch system answered."""
-        return self._footing.settled
+        return self._prerequisites.settled
 
     async def welcome(self) -> Welcome:
         """Try what is not there yet, and report the state. Raises ClusterError `stale` for a KCM that was replaced."""
-        error = await self._listen() or await self._seek()
-        description = self._footing.description or Description("")
+        error = await self._start_relay() or await self._seek()
+        description = self._prerequisites.description or Description("")
         features = ["drmaa"] if self._drmaa is not None and self._drmaa.usable else []
-        return startup.welcome(self._version, now(), description, features, error, self._footing.memory)
+        return startup.welcome(self._version, now(), description, features, error, self._prerequisites.memory)
 
     async def work(self) -> str:
         """Serve the wrappers, until that is not possible any more: why."""
         why = await self.relay.work()
         try:
-            await in_thread(self._directories.signpost.check)
+            await in_thread(self._directories.address_file.check)
         except BatchError as error:
             return error.message
         return why
 
     def close(self) -> None:
         """Before the KCM exits."""
-        self.hands.end_submits()
+        self.executor.end_submits()
         self.relay.close()
         if self._drmaa is not None:
             self._drmaa.close()
         if self._submitter is not None:
             self._submitter.close()
 
-    def _make_office(self) -> Office:
+    def _file_relay_server(self) -> FileRelayServer:
         name = file_relay.name(self.config.name, self._directories.epoch, os.urandom(8).hex())
         directories = self._directories
         path = os.path.join(directories.own, name)
-        return Office(
-            file_relay.Place(path, directories.attempt, self._authenticator, lambda: directories.is_dissolved)
+        return FileRelayServer(
+            file_relay.RelayDirectory(path, directories.attempt, self._authenticator, lambda: directories.is_dissolved)
         )
 
-    def _relay(self, tell: Callable[[Any], None], stands_still: Callable[[str], bool]) -> Union[Relay, Post]:
-        if self._office is not None:
-            return Post(self._office, tell, self._show_life)
+    def _relay(self, tell: Callable[[Any], None], stands_still: Callable[[str], bool]) -> Union[Relay, FileRelay]:
+        if self._server is not None:
+            return FileRelay(self._server, tell, self._show_life)
         networks = addresses.Networks(self.config.relay_network)
         return Relay(self._authenticator, tell, self._show_life, stands_still, networks.answers)
 
-    def _open_office(self) -> str:
+    def _open_file_relay(self) -> str:
         """Its name. Raises ClusterError where the shared directory cannot be used."""
-        if self._office is None:
+        if self._server is None:
             return ""
         try:
-            self._office.open()
+            self._server.open()
         except OSError as error:
             raise unusable(self._directories.own, error) from error
-        return os.path.basename(self._office.path)
+        return os.path.basename(self._server.path)
 
-    async def _listen(self) -> Optional[BatchError]:
+    async def _start_relay(self) -> Optional[BatchError]:
         if self.relay.port:
             return None
         try:
@@ -135,7 +135,7 @@ class Ground:
 
     async def _seek(self) -> Optional[BatchError]:
         found = addresses.addresses(self.config.relay_network, loopback=self.config.batch == LOCAL)
-        return await in_thread(lambda: self._footing.seek(found, self.relay.port))  # type: ignore[no-any-return]
+        return await in_thread(lambda: self._prerequisites.seek(found, self.relay.port))  # type: ignore[no-any-return]
 
     def _push(self) -> str:
         if self._shim is not None:
@@ -149,7 +149,7 @@ class Ground:
 
     def _show_life(self) -> None:
         """Keep what wrappers find in the shared directory as it should be. Raises nothing."""
-        self._directories.signpost.show_life()
+        self._directories.address_file.show_life()
         if self._pushed_file is not None:
             self._pushed_file.keep(now())
 
@@ -161,7 +161,9 @@ class Ground:
         return self.batch.describe()
 
 
-def _drmaa(config: ClusterConfig, dialect: Any, command: List[str], tell: Callable[[Any], None]) -> Optional[Sessions]:
+def _drmaa(
+    config: ClusterConfig, dialect: Any, command: List[str], tell: Callable[[Any], None]
+) -> Optional[DrmaaSessions]:
     """Its news come from a thread of its own."""
     library = find_library(config.drmaa, dialect)
     if library is None:
@@ -174,4 +176,4 @@ def _drmaa(config: ClusterConfig, dialect: Any, command: List[str], tell: Callab
         except RuntimeError:
             pass  # the loop is closed
 
-    return Sessions([*command, "drmaa-helper"], library, tell_loop)
+    return DrmaaSessions([*command, "drmaa-helper"], library, tell_loop)

@@ -13,7 +13,7 @@ from koalapy_adapters.kcm.koalad_streams import Writer
 from koalapy_adapters.kcm.shared_directory import disk_use
 from koalapy_adapters.kcm.shared_directory.attempt_dirs import Directories
 from koalapy_adapters.kcm.shared_directory.errors import unusable
-from koalapy_adapters.kcm.shared_directory.list_output import FileList, ManyFiles, OneFile, Stretch, size_of
+from koalapy_adapters.kcm.shared_directory.list_output import FileList, FileRange, ManyFiles, OneFile, size_of
 from koalapy_adapters.kcm.shared_directory.output import Outputs
 from koalapy_adapters.kcm.shared_directory.stage_cache import Stage
 from koalapy_adapters.messages import (
@@ -192,7 +192,7 @@ class Staging:
 
 def _file_of(attempt: str, message: Fetch) -> Any:
     if message.where == "slot":
-        return Stretch(attempt, message.path, message.offset, message.size)
+        return FileRange(attempt, message.path, message.offset, message.size)
     return OneFile(attempt, message.path, message.offset)
 
 

@@ -7,7 +7,7 @@ from koalapy_adapters.clock import SECOND, SleepWatch, now
 from koalapy_adapters.errors import BatchError
 from koalapy_adapters.frames import Chunk, Control, Credit, Frame, FrameError
 from koalapy_adapters.kcm.attempts.machine import Machine
-from koalapy_adapters.kcm.context import Ground
+from koalapy_adapters.kcm.context import KcmContext
 from koalapy_adapters.kcm.execution.threads import thread_cpu
 from koalapy_adapters.kcm.file_requests import SERVED
 from koalapy_adapters.kcm.koalad_streams import Reader, Streams, Writer, log
@@ -28,7 +28,7 @@ class Kcm:
         self._pushed = pushed
         self._writer = Writer(streams.sink)
         self._reader = Reader(streams.source, self._received)
-        self._ground: Optional[Ground] = None
+        self._context: Optional[KcmContext] = None
         self._machine: Optional[Machine] = None
         self._early: List[Any] = []  # messages that came before the machine stood
         self._tasks: Set[Any] = set()
@@ -50,8 +50,8 @@ class Kcm:
             self._close()
 
     def _close(self) -> None:
-        if self._ground is not None:
-            self._ground.close()
+        if self._context is not None:
+            self._context.close()
         for task in self._tasks:
             task.cancel()
         self._writer.close(_FAREWELL)
@@ -66,10 +66,10 @@ class Kcm:
             self._quit("koalad closed the connection")
         elif isinstance(frame, Control):
             self._control(frame.data)
-        elif self._ground is not None and isinstance(frame, Chunk):
-            self._ground.staging.chunk(frame)
-        elif self._ground is not None and isinstance(frame, Credit):
-            self._ground.staging.credit(frame.stream, frame.chunks)
+        elif self._context is not None and isinstance(frame, Chunk):
+            self._context.staging.chunk(frame)
+        elif self._context is not None and isinstance(frame, Credit):
+            self._context.staging.credit(frame.stream, frame.chunks)
 
     def _control(self, data: Any) -> None:
         try:
@@ -82,15 +82,15 @@ class Kcm:
 
     def _message(self, message: Any) -> None:
         if isinstance(message, Hello):
-            if self._ground is None:
+            if self._context is None:
                 self._spawn(self._begin(message))
         elif isinstance(message, Ping):
-            cost = self._ground.batch.spent if self._ground is not None else 0.0
+            cost = self._context.batch.spent if self._context is not None else 0.0
             self._writer.send(Pong(message.id, now(), cost))
-        elif self._machine is None or self._ground is None:
+        elif self._machine is None or self._context is None:
             self._early.append(message)
         elif isinstance(message, SERVED):
-            self._ground.staging.request(message)
+            self._context.staging.request(message)
         else:
             self._happened(message)
 
@@ -98,34 +98,36 @@ class Kcm:
 
     async def _begin(self, hello: Hello) -> None:
         try:
-            self._ground = Ground(hello, self._pushed, self._writer, self._happened, self._is_over, self._stands_still)
-            welcome = await self._ground.welcome()
+            self._context = KcmContext(
+                hello, self._pushed, self._writer, self._happened, self._is_over, self._stands_still
+            )
+            welcome = await self._context.welcome()
         except BatchError as error:
             self._writer.send(refusal(error, now()))
             self._quit(error.message)
             return
-        self._machine = Machine(now(), hello, self._ground.config, self._ground.batch.glances)
+        self._machine = Machine(now(), hello, self._context.config, self._context.batch.glances)
         self._writer.send(welcome)
-        self._spawn(self._settle(self._ground))
-        self._spawn(self._relay(self._ground))
+        self._spawn(self._settle(self._context))
+        self._spawn(self._relay(self._context))
         self._perform(self._machine.start(now()))
         early, self._early = self._early, []
         for message in early:
             self._message(message)
 
-    async def _settle(self, ground: Ground) -> None:
+    async def _settle(self, context: KcmContext) -> None:
         """Until shared directory and batch system can be used; koalad then hears another Welcome."""
         try:
-            while not ground.settled:
-                await asyncio.sleep(ground.config.poll)
-                welcome = await ground.welcome()
-                if ground.settled:
+            while not context.settled:
+                await asyncio.sleep(context.config.poll)
+                welcome = await context.welcome()
+                if context.settled:
                     self._writer.send(welcome)
         except BatchError as error:
             self._quit(error.message)
 
-    async def _relay(self, ground: Ground) -> None:
-        self._quit(await ground.work())
+    async def _relay(self, context: KcmContext) -> None:
+        self._quit(await context.work())
 
     def _happened(self, event: Any) -> None:
         if self._awake() and self._machine is not None and not self._done.done():
@@ -143,18 +145,18 @@ class Kcm:
         self._set_timer()
 
     def _act(self, action: Any) -> None:
-        ground = self._ground
-        assert ground is not None
+        context = self._context
+        assert context is not None
         if isinstance(action, do.Send):
             self._say(action.message)
-        elif isinstance(action, do.Tell):
-            ground.relay.tell(action.tag, action.message)
+        elif isinstance(action, do.SendToWrapper):
+            context.relay.tell(action.tag, action.message)
         elif isinstance(action, do.EndSubmit):
-            ground.hands.end_submit(action.tag)
+            context.executor.end_submit(action.tag)
         elif isinstance(action, do.Quit):
             self._quit(action.why)
         else:
-            self._spawn(self._carry_out(ground, action))
+            self._spawn(self._carry_out(context, action))
 
     def _say(self, message: Any) -> None:
         try:
@@ -162,8 +164,8 @@ class Kcm:
         except FrameError as error:
             log("A message to koalad was dropped: %s" % error)
 
-    async def _carry_out(self, ground: Ground, action: Any) -> None:
-        outcome = await ground.hands.perform(action)
+    async def _carry_out(self, context: KcmContext, action: Any) -> None:
+        outcome = await context.executor.perform(action)
         if isinstance(outcome, do.CapacityMeasured):
             self._measured(outcome)
         else:

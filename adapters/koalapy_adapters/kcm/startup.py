@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 from koalapy_adapters.batch.protocol import Description
 from koalapy_adapters.errors import BatchError, ClusterError, RequestError
 from koalapy_adapters.kcm.execution.batch_system import failure_of, guarded
-from koalapy_adapters.kcm.execution.operations import Deeds
+from koalapy_adapters.kcm.execution.operations import Operations
 from koalapy_adapters.kcm.relay import file_relay
 from koalapy_adapters.kcm.relay.addresses import Addresses
 from koalapy_adapters.kcm.shared_directory.attempt_dirs import Directories
@@ -25,30 +25,30 @@ class Memory(NamedTuple):
     recalled: List[str]
 
 
-class Footing:
+class Prerequisites:
     """`push` brings the pushed file to where compute nodes see it, and `describe` asks the batch system. Blocks."""
 
     def __init__(
         self,
-        deeds: Deeds,
+        operations: Operations,
         directories: Directories,
         push: Callable[[], str],
         describe: Callable[[], Description],
         recall: Sequence[List[str]] = (),
-        open_office: Callable[[], str] = lambda: "",
+        open_file_relay: Callable[[], str] = lambda: "",
     ) -> None:
-        """`recall`: see Hello. `open_office`: for `relay: files`; the office's name."""
-        self._deeds, self._directories = deeds, directories
+        """`recall`: see Hello. `open_file_relay`: for `relay: files`; the name of its directory."""
+        self._operations, self._directories = operations, directories
         self._push, self._describe = push, describe
         self.description: Optional[Description] = None
         self.memory: Optional[Memory] = None
         self._recall = list(recall)
-        self._open_office = open_office
+        self._open_file_relay = open_file_relay
 
     @property
     def settled(self) -> bool:
         """Whether attempts can be prepared and the batch system answered."""
-        return self._deeds.pushed is not None and self.description is not None
+        return self._operations.pushed is not None and self.description is not None
 
     def seek(self, addresses: Addresses, port: int) -> Optional[BatchError]:
         """Try what is not there yet; why it still is not. Raises ClusterError `stale` for a KCM that was replaced."""
@@ -65,14 +65,14 @@ class Footing:
         return None
 
     def _establish(self, addresses: Addresses, port: int) -> None:
-        if self._deeds.pushed is None:
+        if self._operations.pushed is None:
             self._directories.create()
-            self._directories.signpost.publish(addresses.first, port, self._open_office(), addresses.last)
+            self._directories.address_file.publish(addresses.first, port, self._open_file_relay(), addresses.last)
             file_relay.clear(
                 self._directories.own, self._directories.cluster, self._directories.epoch, self._directories.files
             )
-            self.memory = Memory(self._directories.heard.newest(), self._directories.recall(self._recall))
-            self._deeds.pushed = self._push()
+            self.memory = Memory(self._directories.watermark.newest(), self._directories.recall(self._recall))
+            self._operations.pushed = self._push()
 
     def _ask(self) -> None:
         if self.description is None:

@@ -159,7 +159,7 @@ class MeasureFailed(NamedTuple):
     error: FailureFields
 
 
-class BatchSeen(NamedTuple):
+class BatchStatus(NamedTuple):
     """The batch system's own view of an attempt changed: queued, held, running, suspended, ended or missing.
 
     `silent_since`: though it runs by this view, its wrapper has given no sign of life since then; None: it has.
@@ -199,14 +199,14 @@ class Report(NamedTuple):
     began_at: Optional[Instant] = None
 
 
-class Gone(NamedTuple):
+class CleanedUp(NamedTuple):
     """After a Cancel: no batch job of this tag is left, and none that comes late can run its program."""
 
     tag: Tag
     at: Instant
 
 
-class Lingers(NamedTuple):
+class Stuck(NamedTuple):
     """After a Cancel: the batch system lists a job of this tag still, though it was told to end it again and again.
 
     Once for each Cancel; a Gone follows if the job goes after all. `error`: see `Failure`.
@@ -276,10 +276,10 @@ MESSAGES: Tuple[Type[Any], ...] = (
     Event,
     Measured,
     MeasureFailed,
-    BatchSeen,
+    BatchStatus,
     Report,
-    Gone,
-    Lingers,
+    CleanedUp,
+    Stuck,
     PutKey,
     ParametersDone,
     ParametersBack,
@@ -290,10 +290,10 @@ MESSAGES: Tuple[Type[Any], ...] = (
 EVENTS: Tuple[Type[Any], ...] = (  # what the body of an Event may be
     Measured,
     MeasureFailed,
-    BatchSeen,
+    BatchStatus,
     Report,
-    Gone,
-    Lingers,
+    CleanedUp,
+    Stuck,
     ParametersDone,
     ParametersBack,
     ParametersWanted,

@@ -2,7 +2,7 @@
 
 from typing import Any, Dict, NamedTuple, Tuple, Type
 
-RELAY_PROTOCOL = 2  # of the handshake and the seals; component.json says which one the attempt's wrapper speaks
+RELAY_PROTOCOL = 3  # of the handshake and the seals; component.json says which one the attempt's wrapper speaks
 
 Json = Dict[str, Any]
 
@@ -36,7 +36,7 @@ class RelayWelcome(NamedTuple):
     proof: str
 
 
-class Say(NamedTuple):
+class ReportMessage(NamedTuple):
     """A Report with instants of the node's clock; the KCM maps them to its own and sends it on."""
 
     report: Json
@@ -60,7 +60,7 @@ class ToLauncher(NamedTuple):
     body: Json
 
 
-class Beat(NamedTuple):
+class Heartbeat(NamedTuple):
     """Either way, so that each side notices when the other is gone."""
 
 
@@ -69,9 +69,9 @@ MESSAGES: Tuple[Type[Any], ...] = (
     RelayChallenge,
     RelayProof,
     RelayWelcome,
-    Say,
+    ReportMessage,
     Stop,
     FromLauncher,
     ToLauncher,
-    Beat,
+    Heartbeat,
 )

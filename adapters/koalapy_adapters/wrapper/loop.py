@@ -21,7 +21,7 @@ from koalapy_adapters.wrapper.program.executable import NoExecutable, locate
 from koalapy_adapters.wrapper.relay.address import Place
 from koalapy_adapters.wrapper.relay.client import Callbacks, Relay, Ways, jitter
 from koalapy_adapters.wrapper.relay.contact import Contact, shut_out_after
-from koalapy_adapters.wrapper.relay.file_client import Letterbox
+from koalapy_adapters.wrapper.relay.file_client import FileRelayClient
 from koalapy_adapters.wrapper.relay.handshake import Handshake
 from koalapy_adapters.wrapper.shared_directory import Performed, Shared
 
@@ -199,7 +199,7 @@ class Loop:
             self._on_entered, self._on_relay, self._on_relay_lost, self._shared.seek_relay, self._on_shut_out
         )
         patience = shut_out_after(self._attempt.settings(batch_id).barrier_timeout)
-        ways = Ways(self._selector, Letterbox(self._attempt.directory, self._attempt.tag), self._shared.perform)
+        ways = Ways(self._selector, FileRelayClient(self._attempt.directory, self._attempt.tag), self._shared.perform)
         handshake = Handshake(self._attempt.tag, self._attempt.token)
         return Relay(ways, Contact(handshake.open, jitter, patience), callbacks, clock.now)
 
@@ -235,7 +235,7 @@ class Loop:
     def _say_report(self, command: events.SayReport) -> None:
         self._phase = command.report.phase
         self._expect()
-        self.relay.send(messages.Say(messages.to_json(command.report)))
+        self.relay.send(messages.ReportMessage(messages.to_json(command.report)))
 
     def _expect(self) -> None:
         """Until its program runs the component waits for its release, and then whoever asks the rendezvous may.

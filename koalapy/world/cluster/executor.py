@@ -8,7 +8,7 @@ from typing import Any
 from koalapy_adapters.errors import Result
 from koalapy_adapters.kcm.execution.batch_system import TIMEOUT
 from koalapy_adapters.kcm.execution.executor import COMMANDS, FILES, SUBMITS
-from koalapy_adapters.kcm.execution.operations import Deeds
+from koalapy_adapters.kcm.execution.operations import Operations
 from koalapy_adapters.kcm.execution.subprocess_runner import Handle
 from koalapy_adapters.kcm.state import actions as do
 
@@ -50,12 +50,12 @@ class SimExecutor:
         kcm: Process,
         environment: Environment,
         rng: Random,
-        deeds: Deeds,
+        operations: Operations,
         shell: Shell,
         tell: Callable[[Any], None],
     ) -> None:
         self._kcm, self._environment, self._rng = kcm, environment, rng
-        self._deeds, self._shell, self._tell = deeds, shell, tell
+        self._operations, self._shell, self._tell = operations, shell, tell
         self._handles: dict[str, Handle] = {}
         self._running: dict[str, SubmitCommand] = {}
         self._submits, self._commands, self._files = Limit(SUBMITS), Limit(COMMANDS), Limit(FILES)
@@ -90,7 +90,7 @@ class SimExecutor:
         self._kcm.step()
         if isinstance(action, do.Look):
             self._environment.observer.looking(self._kcm, action.tag)
-        outcome = self._deeds.perform(action)
+        outcome = self._operations.perform(action)
         self._kcm.after(self._delay(action), lambda: self._told(outcome, leave))
 
     def _told(self, outcome: Any, leave: Callable[[], None]) -> None:
@@ -109,7 +109,7 @@ class SimExecutor:
             self._kcm.after(MILLISECOND, lambda: self._submitted(action, Result(["submit"], None, "", "")))
             return
         self._environment.observer.submitting(self._kcm, action.tag)
-        job = self._deeds.prepared(action.tag)
+        job = self._operations.prepared(action.tag)
         done = lambda result: self._kcm.run(lambda: self._submitted(action, result))  # noqa: E731
         command = self._running[action.tag] = self._shell.submit(job, f"{job.directory}/script", done)
         self._kcm.after(_TIMEOUT, lambda: self._shell.end(command) if command.running else None)
@@ -118,6 +118,6 @@ class SimExecutor:
         self._running.pop(action.tag, None)
         handle = self._handles.pop(action.tag)
         self._shell.comes_to(action.tag, result)
-        outcome = self._deeds.submit(action, handle)
+        outcome = self._operations.submit(action, handle)
         self._submits.leave()
         self._tell(outcome)

@@ -1,13 +1,13 @@
-"""The relay of a simulated KCM whose cluster has `relay: files`: the real office's rounds, over simulated files."""
+"""The relay of a simulated KCM whose cluster has `relay: files`: the real directory's rounds, over simulated files."""
 
 from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from koalapy_adapters import letters
+from koalapy_adapters import message_files
 from koalapy_adapters.kcm.relay import file_relay
 from koalapy_adapters.kcm.relay.authentication import Authenticator
-from koalapy_adapters.kcm.relay.file_relay import Closed, Office
+from koalapy_adapters.kcm.relay.file_relay import FileRelayServer, RelayRemoved
 from koalapy_adapters.kcm.shared_directory.attempt_dirs import Directories
 
 from koalapy.model.units import SECOND, Duration
@@ -28,11 +28,11 @@ class SimFileRelay:
         kcm: Process,
         environment: Environment,
         rng: Random,
-        made: Office,
+        made: FileRelayServer,
         tell_machine: Callable[[Any], None],
         quit_kcm: Callable[[str], None],
     ) -> None:
-        self._kcm, self._environment, self._rng, self._office = kcm, environment, rng, made
+        self._kcm, self._environment, self._rng, self._server = kcm, environment, rng, made
         self._tell_machine, self._quit = tell_machine, quit_kcm
         self._told: list[tuple[str, Any]] = []
         self._moved_at = environment.agenda.now
@@ -40,9 +40,9 @@ class SimFileRelay:
         self._again()
 
     def open(self) -> str:
-        """The office's name."""
-        self._office.open()
-        return self._office.path.rpartition("/")[2]
+        """The directory's name."""
+        self._server.open()
+        return self._server.path.rpartition("/")[2]
 
     def tell(self, tag: str, message: Any) -> None:
         """Write to the wrapper of this tag, if it visits."""
@@ -51,7 +51,7 @@ class SimFileRelay:
 
     def leave(self) -> None:
         """The KCM ends by itself."""
-        self._office.close()
+        self._server.close()
 
     def close(self) -> None:
         """The KCM is gone, and its files lie where they are."""
@@ -65,21 +65,21 @@ class SimFileRelay:
         told, self._told = self._told, []
         now = self._environment.agenda.now
         try:
-            done = self._office.round(now, told)
-        except Closed:
+            done = self._server.round(now, told)
+        except RelayRemoved:
             self._quit("the relay's files were removed")
             return
         if done.moved or told:
             self._moved_at = now
-        self._again(Duration(letters.pause(now - self._moved_at, _LONGEST)))
+        self._again(Duration(message_files.pause(now - self._moved_at, _LONGEST)))
         for outcome in done.outcomes:
             self._tell_machine(outcome)
 
 
-def file_relay_server_of(directories: Directories, authenticator: Authenticator, number: int) -> Office:
+def file_relay_server_of(directories: Directories, authenticator: Authenticator, number: int) -> FileRelayServer:
     """Of this KCM."""
     name = file_relay.name(directories.cluster, directories.epoch, f"{number:016x}")
-    place = file_relay.Place(
+    directory = file_relay.RelayDirectory(
         f"{directories.own}/{name}", directories.attempt, authenticator, lambda: directories.is_dissolved
     )
-    return Office(place, directories.files)
+    return FileRelayServer(directory, directories.files)

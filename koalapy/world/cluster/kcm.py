@@ -8,7 +8,7 @@ from koalapy_adapters.errors import BatchError
 from koalapy_adapters.kcm import startup
 from koalapy_adapters.kcm.attempts.machine import Machine
 from koalapy_adapters.kcm.execution.batch_system import BatchSystem
-from koalapy_adapters.kcm.execution.operations import Deeds
+from koalapy_adapters.kcm.execution.operations import Operations
 from koalapy_adapters.kcm.loop import SILENCE
 from koalapy_adapters.kcm.relay.addresses import Addresses
 from koalapy_adapters.kcm.relay.authentication import Accounts, Authenticator
@@ -47,7 +47,7 @@ class SimKcm(Process):
             environment.shared, f"head.{number}", self.step, lambda: environment.head.reachable, self.pause
         )
         self._machine: Machine | None = None
-        self._ground: _Ground | None = None
+        self._context: _Context | None = None
         self._early: list[Any] = []
         self._timer: ScheduledCall | None = None
         self._heard_at = environment.agenda.now
@@ -61,16 +61,16 @@ class SimKcm(Process):
 
     def show_life(self) -> None:
         """As the real one does all the time, which only matters to wrappers that cannot connect."""
-        if self._ground is not None and self.alive:
-            self.run(self._ground.show_life)
+        if self._context is not None and self.alive:
+            self.run(self._context.show_life)
 
     def quit(self, why: str) -> None:
         """Its own end: none of its submits may reach the batch system after it."""
         self.said = why
-        if self._ground is not None and self.alive:
-            self._ground.executor.end_submits()
-            if isinstance(self._ground.relay, SimFileRelay):
-                self._ground.relay.leave()
+        if self._context is not None and self.alive:
+            self._context.executor.end_submits()
+            if isinstance(self._context.relay, SimFileRelay):
+                self._context.relay.leave()
         self.kill()
 
     # ---- from koalad
@@ -83,14 +83,14 @@ class SimKcm(Process):
     def _message(self, message: Any, data: bytes = b"") -> None:
         """`data`: of a file that comes with the message."""
         if isinstance(message, messages.Hello):
-            if self._ground is None:
+            if self._context is None:
                 self._begin(message)
         elif isinstance(message, messages.Ping):
             self._say(messages.Pong(message.id, self.clock(), 0.0))
-        elif self._machine is None or self._ground is None:
+        elif self._machine is None or self._context is None:
             self._early.append(message)
         elif isinstance(message, (messages.Store, messages.Stat)):
-            self._ground.files.request(message, data)
+            self._context.files.request(message, data)
         else:
             self._happened(message)
 
@@ -98,7 +98,7 @@ class SimKcm(Process):
 
     def _begin(self, hello: messages.Hello) -> None:
         try:
-            self._ground = _Ground(self, self.environment, self._shell, self._mount, hello)
+            self._context = _Context(self, self.environment, self._shell, self._mount, hello)
         except BatchError as error:
             self._say(startup.refusal(error, self.clock()))
             self.quit(error.message)
@@ -107,36 +107,36 @@ class SimKcm(Process):
         self.after(between(self._rng, *_START), lambda: self._stand(hello))
 
     def _stand(self, hello: messages.Hello) -> None:
-        ground = self._ground
-        assert ground is not None
+        context = self._context
+        assert context is not None
         try:
-            welcome = ground.welcome()
+            welcome = context.welcome()
         except BatchError as error:
             self._say(startup.refusal(error, self.clock()))
             self.quit(error.message)
             return
-        self._machine = Machine(self.clock(), hello, ground.config)
+        self._machine = Machine(self.clock(), hello, context.config)
         self._say(welcome)
-        self._settle(ground)
+        self._settle(context)
         self._perform(self._machine.start(self.clock()))
         early, self._early = self._early, []
         for message in early:
             self._message(message)
 
-    def _settle(self, ground: "_Ground") -> None:
+    def _settle(self, context: "_Context") -> None:
         """Until shared directory and batch system can be used; koalad then hears another Welcome."""
-        if not ground.footing.settled:
-            self.after(Duration(round(ground.config.poll * SECOND)), lambda: self._settle_again(ground))
+        if not context.prerequisites.settled:
+            self.after(Duration(round(context.config.poll * SECOND)), lambda: self._settle_again(context))
 
-    def _settle_again(self, ground: "_Ground") -> None:
+    def _settle_again(self, context: "_Context") -> None:
         try:
-            welcome = ground.welcome()
+            welcome = context.welcome()
         except BatchError as error:
             self.quit(error.message)
             return
-        if ground.footing.settled:
+        if context.prerequisites.settled:
             self._say(welcome)
-        self._settle(ground)
+        self._settle(context)
 
     def happened(self, event: Any) -> None:
         """The outcome of an action, or what the relay heard."""
@@ -153,19 +153,19 @@ class SimKcm(Process):
         self._set_timer()
 
     def _act(self, action: Any) -> None:
-        ground = self._ground
-        assert ground is not None
+        context = self._context
+        assert context is not None
         if isinstance(action, do.Send):
             self._observe_sent(action.message)
             self._say(action.message)
-        elif isinstance(action, do.Tell):
-            ground.relay.tell(action.tag, action.message)
+        elif isinstance(action, do.SendToWrapper):
+            context.relay.tell(action.tag, action.message)
         elif isinstance(action, do.EndSubmit):
-            ground.executor.end_submit(action.tag)
+            context.executor.end_submit(action.tag)
         elif isinstance(action, do.Quit):
             self.quit(action.why)
         else:
-            ground.executor.perform(action)
+            context.executor.perform(action)
 
     def _observe_sent(self, message: Any) -> None:
         if isinstance(message, messages.Event) and message.body["type"] == "gone":
@@ -196,12 +196,12 @@ class SimKcm(Process):
     def _died(self) -> None:
         """The kernel closes its connections; submit commands that it started go on by themselves."""
         self._end.close()
-        if self._ground is not None:
-            self._ground.relay.close()
+        if self._context is not None:
+            self._context.relay.close()
 
 
-class _Ground:
-    """What `Ground` is to the real KCM. Raises BatchError for a Hello that nothing can be made of."""
+class _Context:
+    """What `KcmContext` is to the real KCM. Raises BatchError for a Hello that nothing can be made of."""
 
     def __init__(
         self, kcm: SimKcm, environment: Environment, shell: Shell, mount: Mount, hello: messages.Hello
@@ -210,19 +210,19 @@ class _Ground:
         self._kcm, self._version = kcm, hello.version
         directories = Directories(SHARED, hello.instance, self.config.name, hello.epoch, mount)
         self._batch = BatchSystem(dialect, ClusterSettings("someone", instance=hello.instance), runner=shell.run)
-        deeds = Deeds(self.config, self._batch, directories, kcm.clock)
+        operations = Operations(self.config, self._batch, directories, kcm.clock)
         rng = environment.rng(f"hands/{kcm.number}")
-        self.executor = SimExecutor(kcm, environment, rng, deeds, shell, kcm.happened)
+        self.executor = SimExecutor(kcm, environment, rng, operations, shell, kcm.happened)
         self._directories, self.relay = directories, self._relay(kcm, environment, directories)
         self.files = FileTransfer(kcm, environment, rng, directories, kcm._say)
         pushed = f"{SHARED}/bin/koala.pyz"
-        self.footing = startup.Footing(
-            deeds, directories, lambda: pushed, self._batch.describe, hello.recall, self._open_office
+        self.prerequisites = startup.Prerequisites(
+            operations, directories, lambda: pushed, self._batch.describe, hello.recall, self._open_office
         )
 
     def _relay(self, kcm: SimKcm, environment: Environment, directories: Directories) -> SimRelay | SimFileRelay:
         accounts = Accounts(directories.token, directories.other_version)
-        believes = Authenticator(accounts, directories.signpost.secret, directories.files.unpredictable)
+        believes = Authenticator(accounts, directories.address_file.secret, directories.files.unpredictable)
         if self.config.relay != "files":
             return SimRelay(kcm, environment, believes, kcm.clock, kcm.happened)
         rng = environment.rng(f"post/{kcm.number}")
@@ -237,11 +237,11 @@ class _Ground:
             raise unusable(self._directories.own, error) from error
 
     def show_life(self) -> None:
-        self._directories.signpost.show_life()
+        self._directories.address_file.show_life()
 
     def welcome(self) -> messages.Welcome:
         """Raises ClusterError `stale` for a KCM that was replaced."""
-        error = self.footing.seek(Addresses([self._kcm.environment.head.address], []), self.relay.port)
-        description = self.footing.description or Description("")
-        memory = self.footing.memory
+        error = self.prerequisites.seek(Addresses([self._kcm.environment.head.address], []), self.relay.port)
+        description = self.prerequisites.description or Description("")
+        memory = self.prerequisites.memory
         return startup.welcome(self._version, self._kcm.clock(), description, [], error, memory)

@@ -66,11 +66,11 @@ class SimRelay:
             before.close()
             self._ends.pop(before, None)
         visit.end.send(messages.to_json(admitted.welcome))
-        self._tell_machine(do.WrapperEntered(admitted.tag, admitted.clock_at(self.clock())))
+        self._tell_machine(do.WrapperConnected(admitted.tag, admitted.clock_at(self.clock())))
         self._kcm.after(_BEAT, lambda: self._beat(visit))
 
     def heard(self, tag: str, message: Any) -> None:
-        if isinstance(message, (messages.Say, messages.FromLauncher)):
+        if isinstance(message, (messages.ReportMessage, messages.FromLauncher)):
             self._tell_machine(outcome(tag, message))
 
     def part(self, visit: "_RelaySession", closed: bool = False) -> None:
@@ -79,7 +79,7 @@ class SimRelay:
         self._ends.pop(visit.end, None)
         if self._clients.get(visit.tag) is visit.end:
             del self._clients[visit.tag]
-            self._tell_machine(do.WrapperLeft(visit.tag, closed))
+            self._tell_machine(do.WrapperDisconnected(visit.tag, closed))
 
     def silent(self, visit: "_RelaySession") -> bool:
         return self._environment.agenda.now - visit.heard_at >= _SILENCE
@@ -93,7 +93,7 @@ class SimRelay:
         if self.silent(visit):
             self.part(visit)
             return
-        visit.end.send(messages.to_json(messages.Beat()))
+        visit.end.send(messages.to_json(messages.Heartbeat()))
         self._kcm.after(_BEAT, lambda: self._beat(visit))
 
 

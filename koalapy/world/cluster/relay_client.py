@@ -6,8 +6,8 @@ from typing import Any, Protocol
 from koalapy_adapters import messages
 from koalapy_adapters.wrapper import events, failure_texts
 from koalapy_adapters.wrapper.relay import contact
-from koalapy_adapters.wrapper.relay.file_client import Letterbox
-from koalapy_adapters.wrapper.relay.file_transport import Post
+from koalapy_adapters.wrapper.relay.file_client import FileRelayClient
+from koalapy_adapters.wrapper.relay.file_transport import FileTransport
 from koalapy_adapters.wrapper.relay.handshake import Handshake
 from koalapy_adapters.wrapper.relay.transport import Listener
 
@@ -53,13 +53,13 @@ class RelayClient:
         process: Process,
         handshake: Handshake,
         shut_out_after: int,
-        box: Letterbox,
+        box: FileRelayClient,
     ) -> None:
         """`process`: the host as one; who is dead does nothing."""
         self._environment, self._host, self._process = environment, host, process
         self._rng = environment.rng(f"guest/{self._host.name}")
         self._contact = contact.Contact(handshake.open, self._rng.random, shut_out_after)
-        self._post = Post(box, self._perform, self._listener(), self._host.clock)
+        self._files = FileTransport(box, self._perform, self._listener(), self._host.clock)
         self._by_files = False
         self._end: End | None = None
         self._pipe: Pipe | None = None
@@ -82,13 +82,13 @@ class RelayClient:
 
     def expect(self, awaited: bool) -> None:
         """Whether something waits for what the relay says next."""
-        self._post.expect(awaited)
+        self._files.expect(awaited)
         self._set_timer()
 
     def leave(self) -> None:
         """The wrapper has nothing more to say."""
         if self._by_files and not self._closed:
-            self._post.leave()
+            self._files.leave()
         self.close()
 
     def close(self) -> None:
@@ -112,7 +112,9 @@ class RelayClient:
             elif isinstance(action, contact.Heard):
                 self._pass_on(action.message)
             elif isinstance(action, contact.Try):
-                self._visit(action.office) if action.office else self._try(action.addresses[0], action.port)
+                self._open_session(action.directory) if action.directory else self._try(
+                    action.addresses[0], action.port
+                )
             elif isinstance(action, contact.Drop):
                 self._drop()
             elif isinstance(action, contact.Entered):
@@ -129,7 +131,7 @@ class RelayClient:
     def _listener(self) -> Listener:
         clock = self._host.clock
         return Listener(
-            lambda office, patience: self._do(self._contact.connected(clock(), office, patience)),
+            lambda directory, patience: self._do(self._contact.connected(clock(), directory, patience)),
             lambda: self._do(self._contact.unreachable(clock())),
             lambda: self._contact.arrived(clock()),
             lambda data: self._do(self._contact.heard(clock(), messages.from_json(data))),
@@ -143,26 +145,26 @@ class RelayClient:
 
         self._host.perform(act, done)
 
-    def _visit(self, office: str) -> None:
+    def _open_session(self, directory: str) -> None:
         self._by_files = True
-        self._post.visit(office)
+        self._files.open_session(directory)
 
     def _drop(self) -> None:
-        self._post.drop()
+        self._files.drop()
         end, self._end = self._end, None
         if end is not None:
             end.close()
 
     def _set_timer(self) -> None:
         self._environment.agenda.cancel(self._timer)
-        dues = [due for due in (self._contact.next_wakeup(), self._post.next_wakeup()) if due is not None]
+        dues = [due for due in (self._contact.next_wakeup(), self._files.next_wakeup()) if due is not None]
         if dues and self._process.alive and not self._closed:
             self._timer = self._process.after(Duration(max(0, min(dues) - self._host.clock())), self._tick)
 
     def _tick(self) -> None:
         self._do(self._contact.tick(self._host.clock()))
         if not self._closed:
-            self._post.tick(self._host.clock())
+            self._files.tick(self._host.clock())
             self._set_timer()
 
     def _try(self, address: str, port: int) -> None:
@@ -182,12 +184,12 @@ class RelayClient:
         self._host.node.keep(pipe)
         self._environment.head.keep(pipe)
         end = self._end = pipe.near
-        end.on_message = lambda data: self._process.run(lambda: self._hear(end, data))
+        end.on_message = lambda data: self._process.run(lambda: self._receive_all(end, data))
         end.on_closed = lambda: self._process.run(lambda: self._lost(end))
         listener.accept(pipe.far)
         self._do(self._contact.connected(self._host.clock(), address))
 
-    def _hear(self, end: End, data: Json) -> None:
+    def _receive_all(self, end: End, data: Json) -> None:
         if end is self._end:
             self._contact.arrived(self._host.clock())
             self._do(self._contact.heard(self._host.clock(), messages.from_json(data)))
@@ -206,14 +208,14 @@ class RelayClient:
 
     def _begin(self, first: list[Any]) -> None:
         if self._by_files:
-            self._post.begin(first)
+            self._files.begin(first)
             return
         for message in first:
             self._write(message)
 
     def _write(self, message: Any) -> None:
         if self._by_files:
-            self._post.write(message)
+            self._files.write(message)
             self._set_timer()
         elif self._end is not None:
             self._end.send(messages.to_json(message))

@@ -14,7 +14,7 @@ from koalapy_adapters.wrapper.machine import AT_BARRIER, RUNNING, Machine
 from koalapy_adapters.wrapper.process_layout import divide
 from koalapy_adapters.wrapper.relay.address import read_relay
 from koalapy_adapters.wrapper.relay.contact import shut_out_after
-from koalapy_adapters.wrapper.relay.file_client import Letterbox
+from koalapy_adapters.wrapper.relay.file_client import FileRelayClient
 from koalapy_adapters.wrapper.relay.handshake import Handshake
 
 from koalapy.model.units import MILLISECOND, SECOND, Duration, Instant
@@ -112,7 +112,7 @@ class SimWrapper(Process):
         settings = self._attempt.settings(self.job.id)
         self._barrier_timeout = settings.barrier_timeout
         self._machine = Machine(settings, self.clock())
-        box = Letterbox(self.directory, self.tag, self._mount)
+        box = FileRelayClient(self.directory, self.tag, self._mount)
         patience = shut_out_after(settings.barrier_timeout)
         handshake = Handshake(self.tag, self._attempt.token, self._mount)
         self.relay_client = RelayClient(self.environment, self, self, handshake, patience, box)
@@ -233,7 +233,7 @@ class SimWrapper(Process):
             left = came + self._barrier_timeout - self.clock()
             self.environment.observer.came(self.tag, self.name, Instant(self.agenda.now + left))
         self.relay_client.expect(command.report.phase != RUNNING)
-        self.relay_client.send(messages.Say(messages.to_json(command.report)))
+        self.relay_client.send(messages.ReportMessage(messages.to_json(command.report)))
 
     def _prepare_nodes(self, command: events.PrepareNodes) -> None:
         plan, grace = program_plan_of(self._attempt.program), Duration(round(self._attempt.program["grace"] * SECOND))

@@ -28,8 +28,8 @@ def lies() -> list[Document]:
         of_it: Document = {"tag": tag, "batch_id": "666"}
         bodies += [
             {"type": "report", **of_it, "phase": "ended", "nodes": [], "ending": "exited", "exit_status": 66},
-            {"type": "batch_seen", **of_it, "at": 5, "state": "ended", "exit_status": 66},
-            {"type": "gone", "tag": tag, "at": 5},
+            {"type": "batch_status", **of_it, "at": 5, "state": "ended", "exit_status": 66},
+            {"type": "cleaned_up", "tag": tag, "at": 5},
             {"type": "lingers", "tag": tag, "at": 5, "error": failure},
             {"type": "parameters_done", "sweep": 1, "tag": tag, "results": [result]},
             {"type": "launcher_suspected", "tag": tag, "host": "n1"},

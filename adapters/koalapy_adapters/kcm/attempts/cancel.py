@@ -21,15 +21,15 @@ from koalapy_adapters.kcm.state.actions import (
     JobsChecked,
     Look,
     Looked,
-    Revoke,
-    Revoked,
     Send,
-    Tell,
+    SendToWrapper,
+    StartLockTaken,
+    TakeStartLock,
 )
 from koalapy_adapters.kcm.state.attempt import Attempt, Core, Ending, Stage, failure
 from koalapy_adapters.kcm.state.cleanup import forget
 from koalapy_adapters.kcm.sweeps import launcher_end
-from koalapy_adapters.messages import Cancel, Clean, Done, Gone, Refused, Stop
+from koalapy_adapters.messages import Cancel, Clean, CleanedUp, Done, Refused, Stop
 from koalapy_adapters.wrapper.liveness import until_ended
 
 _DECIDED = (CANCELLED, WALLTIME)  # endings of which the server does not need the node
@@ -47,7 +47,7 @@ def asked(core: Core, now: int, attempt: Attempt, request: Cancel) -> List[Any]:
     if attempt.stop is None or forced:
         attempt.stop = Stop(request.force)
     if attempt.gone:
-        return actions + launcher_end.tell(core, now, attempt.tag, Gone(attempt.tag, now))
+        return actions + launcher_end.tell(core, now, attempt.tag, CleanedUp(attempt.tag, now))
     if attempt.ending is not None:
         return actions + (_hurry(attempt, now) if forced else [])
     if attempt.busy:
@@ -76,20 +76,20 @@ def begin(core: Core, now: int, attempt: Attempt) -> List[Any]:
     end = attempt.ending = Ending(now, attempt.looking)
     attempt.retry_at = None
     end.cancel_at, end.check_at = (now + MARGIN, now) if attempt.surely_over else (now, None)
-    actions: List[Any] = [Revoke(attempt.tag)]
+    actions: List[Any] = [TakeStartLock(attempt.tag)]
     if attempt.connected and attempt.stop is not None and not attempt.surely_over:
-        actions.append(Tell(attempt.tag, attempt.stop))
+        actions.append(SendToWrapper(attempt.tag, attempt.stop))
         end.cancel_at = now if attempt.stop.force else now + _grace(core, attempt) + MARGIN
     return actions
 
 
-def revoked(core: Core, now: int, attempt: Attempt, outcome: Revoked) -> List[Any]:
+def start_lock_taken(core: Core, now: int, attempt: Attempt, outcome: StartLockTaken) -> List[Any]:
     end = attempt.ending
     assert end is not None
     if outcome.error is not None:
-        end.revoke_at = end.revoke_backoff.after(now)
+        end.void_at = end.void_backoff.after(now)
     else:
-        end.revoked = outcome.won
+        end.void = outcome.won
     if not end.listed and end.check_at is None and not end.asking:
         end.check_at = now  # it was put off until now
     return _conclude(core, now, attempt)
@@ -146,8 +146,8 @@ def sighted(now: int, attempt: Attempt, claim: str) -> None:
     """What is cleaned up was claimed, and its own store has removed its directory meanwhile: so nothing of it runs, and
     once revoked anew nothing can begin."""
     end = attempt.ending
-    if end is not None and attempt.cleaned and end.revoked is False and not claim:
-        end.revoked, end.revoke_at = None, now
+    if end is not None and attempt.cleaned and end.void is False and not claim:
+        end.void, end.void_at = None, now
 
 
 def wrapper_silent(attempt: Attempt, now: int) -> None:
@@ -166,9 +166,9 @@ def tick(core: Core, now: int, attempt: Attempt) -> List[Any]:
     if end is None:
         return []
     actions: List[Any] = []
-    if end.revoke_at is not None and end.revoke_at <= now:
-        end.revoke_at = None
-        actions.append(Revoke(attempt.tag))
+    if end.void_at is not None and end.void_at <= now:
+        end.void_at = None
+        actions.append(TakeStartLock(attempt.tag))
     if end.cancel_at is not None and end.cancel_at <= now:
         end.cancel_at = None
         actions += _cancel(now, attempt, end)
@@ -228,7 +228,7 @@ def _hurry(attempt: Attempt, now: int) -> List[Any]:
     end = attempt.ending
     if end is not None and end.cancel_at is not None:
         end.cancel_at = now
-    return [Tell(attempt.tag, attempt.stop)] if attempt.connected else []
+    return [SendToWrapper(attempt.tag, attempt.stop)] if attempt.connected else []
 
 
 def _heard(
@@ -248,7 +248,7 @@ def _heard(
         return stuck_cancel.tell(core, now, attempt, listed) if attempt.cancelled else []
     end.cancel_at = None  # what the queue does not list needs no other cancel, unless it is seen there again
     end.over = any(_ended(attempt, status) for status in (listed, accounted))
-    if end.revoked is None and end.revoke_at is None:
+    if end.void is None and end.void_at is None:
         end.check_at = None  # the claim is about to be known, and says more than another look: see `revoked`
     return _conclude(core, now, attempt)
 
@@ -260,7 +260,7 @@ def _conclude(core: Core, now: int, attempt: Attempt) -> List[Any]:
         return []
     attempt.ending, attempt.gone, attempt.gone_at = None, True, now
     actions = submit_replies.given_up(attempt)
-    actions += launcher_end.tell(core, now, attempt.tag, Gone(attempt.tag, now)) if attempt.cancelled else []
+    actions += launcher_end.tell(core, now, attempt.tag, CleanedUp(attempt.tag, now)) if attempt.cancelled else []
     return actions + _forget_cleaned(attempt)
 
 
@@ -271,10 +271,10 @@ def _forget_cleaned(attempt: Attempt) -> List[Any]:
 
 def _harmless(core: Core, now: int, attempt: Attempt, end: Ending) -> bool:
     """Whether an attempt that the queue does not list can do nothing any more."""
-    if end.revoked:
+    if end.void:
         return True
     several = attempt.doubtful or not attempt.undoubted
-    if end.revoked is None and (several or end.revoke_at is None):
+    if end.void is None and (several or end.void_at is None):
         return False  # until the claim is known, a batch job that comes late could win it
     if attempt.surely_over:
         return True

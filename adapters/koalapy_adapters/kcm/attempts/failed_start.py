@@ -3,7 +3,7 @@
 from typing import Any, Dict, Optional
 
 from koalapy_adapters.batch.protocol import ENDED, JobStatus
-from koalapy_adapters.kcm.state.actions import Sight
+from koalapy_adapters.kcm.state.actions import DirectoryStatus
 from koalapy_adapters.kcm.state.attempt import Attempt
 from koalapy_adapters.messages import Failure
 
@@ -13,7 +13,7 @@ _FULL = ("No space left on device", "Disk quota exceeded")
 _LAST = 300  # characters of what was said
 
 
-def never_began(attempt: Attempt, status: JobStatus, sight: Sight) -> bool:
+def never_began(attempt: Attempt, status: JobStatus, sight: DirectoryStatus) -> bool:
     """Whether it ended by itself although nobody has claimed the attempt, whose directory is there."""
     if attempt.over or attempt.ending is not None or attempt.connected or status.state != ENDED:
         return False

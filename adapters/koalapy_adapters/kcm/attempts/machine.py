@@ -8,8 +8,8 @@ from koalapy_adapters.kcm.state import actions as do
 from koalapy_adapters.kcm.state import cleanup
 from koalapy_adapters.kcm.state.actions import SECOND
 from koalapy_adapters.kcm.state.attempt import UNANSWERED, Attempt, Core, Limits
-from koalapy_adapters.kcm.state.poll_schedule import Pace
-from koalapy_adapters.kcm.state.timers import Alarms
+from koalapy_adapters.kcm.state.poll_schedule import PollSchedule
+from koalapy_adapters.kcm.state.timers import Timers
 from koalapy_adapters.kcm.sweeps import feed, launcher_end, launcher_messages, results
 from koalapy_adapters.messages import (
     Account,
@@ -41,10 +41,10 @@ class Machine:
 
     def __init__(self, now: int, hello: Hello, config: ClusterConfig, glances: bool = False) -> None:
         limits = Limits(int(config.grace * SECOND), max(int(config.orphan_timeout * SECOND), SILENCE))
-        self._core = Core(Pace(config.poll, config.floor, glances), limits, hello.epoch)
+        self._core = Core(PollSchedule(config.poll, config.floor, glances), limits, hello.epoch)
         for tag, batch_id in hello.known:
             self._core.attempts[tag] = Attempt(tag, now, batch_id)
-        self._alarms = Alarms()
+        self._timers = Timers()
 
     def start(self, now: int) -> List[Any]:
         """The first actions: what ended while nobody listened."""
@@ -53,14 +53,14 @@ class Machine:
     def handle(self, now: int, event: Any) -> List[Any]:
         """Raises KeyError for an event that is not the machine's."""
         actions = _HANDLERS[type(event)](self._core, now, event)
-        self._set_alarms(_touched(self._core, event))
+        self._set_timers(_touched(self._core, event))
         return actions + self.tick(now)
 
     def tick(self, now: int) -> List[Any]:
         """What is due by now. What it costs depends on how many attempts are, not on how many there are."""
         core = self._core
         actions = core.outbox.tick(now)
-        due_now = self._alarms.ring(now)
+        due_now = self._timers.ring(now)
         for attempt in [core.attempts[tag] for tag in due_now if tag in core.attempts]:
             actions += submit.tick(core, now, attempt) + cancel.tick(core, now, attempt)
             actions += monitor.tick(core, now, attempt) + cleanup.tick(now, attempt)
@@ -68,18 +68,18 @@ class Machine:
         if rang_at is not None and rang_at <= now:
             actions += _woken(core, now, do.Woken())
         actions += feed.tick(core, now) + cancel.check(core, now)
-        self._set_alarms(due_now)
-        due = core.pace.due()
+        self._set_timers(due_now)
+        due = core.poll_schedule.due()
         if due is not None and due <= now:
-            actions.append(do.Measure() if core.pace.start(now) else do.Glance())
+            actions.append(do.Measure() if core.poll_schedule.start(now) else do.FingerprintQueue())
         return actions
 
     def wakeup(self) -> Optional[int]:
         """When `tick` has something to do, if nothing happens before."""
         core = self._core
-        alarms = (self._alarms.next(), core.sweeps.alarms.next(), core.bell.due(), core.checks.due())
-        timers = (core.outbox.wakeup(), core.pace.due(), *alarms)
-        return min((at for at in timers if at is not None), default=None)
+        sweeps, cancels = core.sweeps.timers.next(), core.checks.due()
+        dues = (self._timers.next(), sweeps, cancels, core.bell.due(), core.outbox.wakeup(), core.poll_schedule.due())
+        return min((at for at in dues if at is not None), default=None)
 
     def is_over(self, tag: str) -> bool:
         """Whether nothing more is to be expected of this attempt."""
@@ -89,12 +89,12 @@ class Machine:
         """Whether the batch system has suspended this attempt, as it was seen last."""
         return monitor.stands_still(self._core.attempts.get(tag))
 
-    def _set_alarms(self, tags: Iterable[str]) -> None:
+    def _set_timers(self, tags: Iterable[str]) -> None:
         """Of attempts that may wait for another moment than before."""
         attempts = self._core.attempts
         for tag in tags:
             attempt = attempts.get(tag)
-            self._alarms.set(tag, None if attempt is None else attempt.due())
+            self._timers.set(tag, None if attempt is None else attempt.due())
 
 
 def _touched(core: Core, event: Any) -> Iterable[str]:
@@ -109,7 +109,7 @@ def _touched(core: Core, event: Any) -> Iterable[str]:
 def _submit(core: Core, now: int, event: Submit) -> List[Any]:
     """One that was heard of before may have been sent before, whatever koalad says."""
     doubt = event.doubt or event.tag in core.attempts
-    core.pace.scavenging |= is_launcher(event.tag)
+    core.poll_schedule.scavenging |= is_launcher(event.tag)
     feed.submitted(core, now, event)
     return submit.asked(core, now, core.attempt(now, event.tag), event, doubt)
 
@@ -129,12 +129,12 @@ def _acknowledged(core: Core, now: int, event: Acknowledge) -> List[Any]:
 
 
 def _watch(core: Core, now: int, event: Watch) -> List[Any]:
-    core.pace.urgent = event.urgent
+    core.poll_schedule.urgent = event.urgent
     return []
 
 
-def _glanced(core: Core, now: int, event: do.Glanced) -> List[Any]:
-    core.pace.glanced(event.cost, event.seen)
+def _glanced(core: Core, now: int, event: do.QueueFingerprinted) -> List[Any]:
+    core.poll_schedule.glanced(event.cost, event.seen)
     return []
 
 
@@ -156,7 +156,7 @@ def _inspected(core: Core, now: int, event: do.Inspected) -> List[Any]:
 
 def _seen_inside(core: Core, now: int, attempt: Attempt, event: do.Inspected) -> List[Any]:
     """What was asked by somebody else may be older than what the submit must know."""
-    sight = event.sights.get(attempt.tag, do.Sight())
+    sight = event.sights.get(attempt.tag, do.DirectoryStatus())
     if event.submitting:
         if not submit.waits_for_sight(attempt):
             return []
@@ -180,19 +180,19 @@ def _looked(core: Core, now: int, event: do.Looked) -> List[Any]:
     return monitor.looked(core, now, attempt, event) if was_looking and attempt.stage not in UNANSWERED else []
 
 
-def _revoked(core: Core, now: int, event: do.Revoked) -> List[Any]:
+def _start_lock_taken(core: Core, now: int, event: do.StartLockTaken) -> List[Any]:
     attempt = core.attempts.get(event.tag)
     if attempt is None:
         return []
     if attempt.ending is not None:
-        return cancel.revoked(core, now, attempt, event)
-    return submit.revoked(core, now, attempt, event) if attempt.busy else []
+        return cancel.start_lock_taken(core, now, attempt, event)
+    return submit.start_lock_taken(core, now, attempt, event) if attempt.busy else []
 
 
 def _woken(core: Core, now: int, event: do.Woken) -> List[Any]:
     if not core.bell.ring(now):
         return []
-    core.pace.soon(now)
+    core.poll_schedule.soon(now)
     for attempt in core.attempts.values():
         cancel.wake(core, now, attempt)
     return monitor.inspect_all(core)
@@ -213,7 +213,19 @@ def _of_known(handler: Callable[[Core, int, Attempt, Any], List[Any]]) -> Callab
     return handle
 
 
-_OF_NONE = (Acknowledge, Watch, Tags, Examine, Account, do.Listed, do.Woken, do.Glanced, Feed, Recall, do.LauncherSaid)
+_OF_NONE = (
+    Acknowledge,
+    Watch,
+    Tags,
+    Examine,
+    Account,
+    do.Listed,
+    do.Woken,
+    do.QueueFingerprinted,
+    Feed,
+    Recall,
+    do.LauncherReported,
+)
 
 _HANDLERS: Dict[type, Callable[[Core, int, Any], List[Any]]] = {
     Submit: _submit,
@@ -235,25 +247,25 @@ _HANDLERS: Dict[type, Callable[[Core, int, Any], List[Any]]] = {
     do.Prepared: _of_known(submit.prepared),
     do.JobSubmitted: _of_known(submit.submitted),
     do.Looked: _looked,
-    do.Revoked: _revoked,
+    do.StartLockTaken: _start_lock_taken,
     do.JobCancelled: _of_known(cancel.cancelled),
     do.JobsChecked: cancel.checked,
     do.Inspected: _inspected,
     do.CapacityMeasured: monitor.measured,
-    do.Glanced: _glanced,
+    do.QueueFingerprinted: _glanced,
     do.Removed: cleanup.removed,
     do.JournalRead: feed.journal_read,
     do.Listed: _listed,
-    do.WrapperEntered: _of_attempt(wrapper_messages.entered),
+    do.WrapperConnected: _of_attempt(wrapper_messages.entered),
     do.OtherVersion: _of_attempt(wrapper_messages.of_other_version),
-    do.WrapperSaid: _of_attempt(
+    do.WrapperReported: _of_attempt(
         lambda core, now, attempt, event: wrapper_messages.said(core, now, attempt, event.report)
     ),
-    do.LauncherSaid: _of_attempt(launcher_messages.said),
+    do.LauncherReported: _of_attempt(launcher_messages.said),
     do.WrapperPut: _of_attempt(
         lambda core, now, attempt, event: wrapper_messages.put_from_wrapper(attempt, event.key, event.value)
     ),
-    do.WrapperLeft: _of_known(
+    do.WrapperDisconnected: _of_known(
         lambda core, now, attempt, event: wrapper_messages.left(core, now, attempt, event.closed)
     ),
     do.Woken: _woken,

@@ -20,10 +20,18 @@ from koalapy_adapters.batch.protocol import (
 )
 from koalapy_adapters.batch.text import is_launcher
 from koalapy_adapters.kcm.attempts import cancel, failed_start, wrapper_messages
-from koalapy_adapters.kcm.state.actions import SECOND, CancelJob, CapacityMeasured, Inspect, Look, Looked, Sight
+from koalapy_adapters.kcm.state.actions import (
+    SECOND,
+    CancelJob,
+    CapacityMeasured,
+    DirectoryStatus,
+    Inspect,
+    Look,
+    Looked,
+)
 from koalapy_adapters.kcm.state.attempt import MISSING, UNANSWERED, Attempt, Core, Stage
 from koalapy_adapters.kcm.sweeps import feed, launcher_end
-from koalapy_adapters.messages import BatchSeen, Measured, MeasureFailed, Report
+from koalapy_adapters.messages import BatchStatus, Measured, MeasureFailed, Report
 
 SETTLE = (SECOND // 2, 2 * SECOND)  # a record may show late on a network file system
 SILENT = 60 * SECOND  # without a sign of its wrapper; several heartbeats, which may show late too
@@ -34,8 +42,8 @@ def measured(core: Core, now: int, outcome: CapacityMeasured) -> List[Any]:
     capacity = outcome.capacity
     if capacity is not None:
         listed = capacity.allocated + capacity.pending
-        core.pace.scavenging = any(is_launcher(tag) and tag in core.attempts for tag in listed)
-    core.pace.measured(outcome.cost, outcome.error is not None)
+        core.poll_schedule.scavenging = any(is_launcher(tag) and tag in core.attempts for tag in listed)
+    core.poll_schedule.measured(outcome.cost, outcome.error is not None)
     if capacity is None:
         return core.outbox.put_measurement(now, MeasureFailed(outcome.started_at, outcome.error or {}))
     actions = core.outbox.put_measurement(now, _measured(outcome.started_at, capacity))
@@ -54,7 +62,7 @@ def inspect_all(core: Core) -> List[Any]:
     return [Inspect(tags)]
 
 
-def sighted(core: Core, now: int, attempt: Attempt, sight: Sight) -> List[Any]:
+def sighted(core: Core, now: int, attempt: Attempt, sight: DirectoryStatus) -> List[Any]:
     """What lies in its directory."""
     attempt.inspecting = False
     if attempt.outdated:
@@ -175,7 +183,7 @@ def _unsettle(attempt: Attempt, status: Optional[JobStatus]) -> List[Any]:
     return [Inspect([attempt.tag])]
 
 
-def _settle(core: Core, now: int, attempt: Attempt, sight: Sight) -> List[Any]:
+def _settle(core: Core, now: int, attempt: Attempt, sight: DirectoryStatus) -> List[Any]:
     """The batch system says that it is over; a wrapper that is still connected, or the record, knows better."""
     status = attempt.unsettled
     if status is None or attempt.connected:
@@ -198,7 +206,7 @@ def _settle(core: Core, now: int, attempt: Attempt, sight: Sight) -> List[Any]:
     return see(core, now, attempt, status)
 
 
-def _tell_why(core: Core, now: int, attempt: Attempt, status: JobStatus, sight: Sight) -> List[Any]:
+def _tell_why(core: Core, now: int, attempt: Attempt, status: JobStatus, sight: DirectoryStatus) -> List[Any]:
     """Its wrapper never began; that is no more than the batch system's word, and one may come late all the same."""
     attempt.note(status)
     attempt.unsettled = attempt.settle_at = None
@@ -264,6 +272,6 @@ def _measured(started_at: int, capacity: Capacity) -> Measured:
     return Measured(measured_at=started_at, **{name: fields[name] for name in Measured._fields if name in fields})
 
 
-def _batch_seen(now: int, attempt: Attempt, status: JobStatus) -> BatchSeen:
-    fields = {name: value for name, value in status._asdict().items() if name in BatchSeen._fields}
-    return BatchSeen(tag=attempt.tag, at=now, silent_since=attempt.silent_since, **fields)
+def _batch_seen(now: int, attempt: Attempt, status: JobStatus) -> BatchStatus:
+    fields = {name: value for name, value in status._asdict().items() if name in BatchStatus._fields}
+    return BatchStatus(tag=attempt.tag, at=now, silent_since=attempt.silent_since, **fields)

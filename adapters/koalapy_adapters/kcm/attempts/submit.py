@@ -4,22 +4,22 @@ from typing import Any, List
 
 from koalapy_adapters.kcm.attempts import cancel, submit_replies
 from koalapy_adapters.kcm.state.actions import (
+    DirectoryStatus,
     Inspect,
     JobSubmitted,
     Look,
     Looked,
     Prepare,
     Prepared,
-    Revoke,
-    Revoked,
-    Sight,
+    StartLockTaken,
     SubmitJob,
+    TakeStartLock,
 )
 from koalapy_adapters.kcm.state.attempt import UNANSWERED, Attempt, Core, Stage
 from koalapy_adapters.kcm.sweeps import feed
 from koalapy_adapters.messages import Submit
 
-REVOKE_TRIES = 3
+LOCK_TRIES = 3
 
 
 def asked(core: Core, now: int, attempt: Attempt, request: Submit, doubt: bool) -> List[Any]:
@@ -54,13 +54,13 @@ def looked(core: Core, now: int, attempt: Attempt, outcome: Looked) -> List[Any]
     return _act(attempt, Inspect([attempt.tag], submitting=True))
 
 
-def sighted(core: Core, now: int, attempt: Attempt, sight: Sight) -> List[Any]:
+def sighted(core: Core, now: int, attempt: Attempt, sight: DirectoryStatus) -> List[Any]:
     """What lies in the directory of an attempt in doubt that no queue lists: a trace of it means that it was there."""
     attempt.busy = False
     if attempt.cancelled:
         return cancel.begin(core, now, attempt)
     if sight.claim == "revoked":
-        attempt.error = submit_replies.REVOKED
+        attempt.error = submit_replies.VOID
         return cancel.begin(core, now, attempt)
     if sight.claim or sight.record:
         return submit_replies.accept(core, now, attempt, str((sight.record or {}).get("batch_id", "")))
@@ -104,13 +104,13 @@ def submitted(core: Core, now: int, attempt: Attempt, outcome: JobSubmitted) -> 
     return _look(attempt, Stage.SEARCHING) if outcome.doubt else _withdraw(attempt)
 
 
-def revoked(core: Core, now: int, attempt: Attempt, outcome: Revoked) -> List[Any]:
+def start_lock_taken(core: Core, now: int, attempt: Attempt, outcome: StartLockTaken) -> List[Any]:
     """The claim of a failed submit: won, it cannot run any more; lost, it runs."""
     attempt.busy = False
     if attempt.cancelled:
         return cancel.begin(core, now, attempt)
     if outcome.error is not None:
-        return _revoke_again(attempt, now)
+        return _take_lock_again(attempt, now)
     if not outcome.won:
         return _look(attempt, Stage.LOOKING)
     return cancel.begin(core, now, attempt) if attempt.doubtful else submit_replies.refuse(attempt)
@@ -122,7 +122,7 @@ def tick(core: Core, now: int, attempt: Attempt) -> List[Any]:
         return []
     attempt.retry_at = None
     if attempt.stage is Stage.WITHDRAWING:
-        return _act(attempt, Revoke(attempt.tag))
+        return _act(attempt, TakeStartLock(attempt.tag))
     if attempt.stage is Stage.CLAIMING:
         return _act(attempt, Inspect([attempt.tag], submitting=True))
     return _look(attempt, attempt.stage)
@@ -144,13 +144,13 @@ def _look(attempt: Attempt, stage: Stage) -> List[Any]:
 
 def _withdraw(attempt: Attempt) -> List[Any]:
     attempt.stage, attempt.tries = Stage.WITHDRAWING, 0
-    return _act(attempt, Revoke(attempt.tag))
+    return _act(attempt, TakeStartLock(attempt.tag))
 
 
-def _revoke_again(attempt: Attempt, now: int) -> List[Any]:
+def _take_lock_again(attempt: Attempt, now: int) -> List[Any]:
     """The batch system refused it clearly, so that an answer need not wait for a broken directory for ever."""
     attempt.tries += 1
-    if attempt.tries >= REVOKE_TRIES and not attempt.doubtful:
+    if attempt.tries >= LOCK_TRIES and not attempt.doubtful:
         return submit_replies.refuse(attempt)
     attempt.retry_at = attempt.retry.after(now)
     return []

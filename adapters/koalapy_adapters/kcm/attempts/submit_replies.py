@@ -7,7 +7,7 @@ from koalapy_adapters.kcm.state.attempt import UNANSWERED, Attempt, Core, Stage,
 from koalapy_adapters.kcm.sweeps import launcher_end
 from koalapy_adapters.messages import Refused, Submitted
 
-REVOKED = failure(
+VOID = failure(
     "revoked", "ours", "The attempt was given up before it could start.", "Submit the component as a new attempt."
 )
 
@@ -17,7 +17,7 @@ def accept(core: Core, now: int, attempt: Attempt, batch_id: str) -> List[Any]:
     attempt.batch_id = batch_id or attempt.batch_id
     if attempt.stage in UNANSWERED:
         attempt.submitted_at = now
-        core.pace.soon(now)
+        core.poll_schedule.soon(now)
     attempt.stage, attempt.retry_at = Stage.IN, None
     answers = _answer(attempt, [Submitted(id, attempt.tag, attempt.batch_id) for id in attempt.asked])
     attempt.seen = None  # the next look at the queue tells it again
@@ -27,7 +27,7 @@ def accept(core: Core, now: int, attempt: Attempt, batch_id: str) -> List[Any]:
 def refuse(attempt: Attempt) -> List[Any]:
     """Nothing of it is left in the batch system, and nothing comes."""
     attempt.stage, attempt.retry_at = Stage.OUT, None
-    error = attempt.error = attempt.error or REVOKED
+    error = attempt.error = attempt.error or VOID
     return _answer(attempt, [Refused(id, error) for id in attempt.asked])
 
 

@@ -3,7 +3,7 @@
 from typing import Any, Dict, List, Optional
 
 from koalapy_adapters.kcm.attempts import cancel
-from koalapy_adapters.kcm.state.actions import Inspect, OtherVersion, Send, Tell, WrapperEntered
+from koalapy_adapters.kcm.state.actions import Inspect, OtherVersion, Send, SendToWrapper, WrapperConnected
 from koalapy_adapters.kcm.state.attempt import RESTARTED, Attempt, Core, failure, is_restart
 from koalapy_adapters.kcm.sweeps import launcher_end, launcher_messages
 from koalapy_adapters.messages import Done, MessageError, PutKey, Refused, Release, Report, is_sound, read
@@ -22,7 +22,7 @@ OTHER_VERSION = failure(
 )
 
 
-def entered(core: Core, now: int, attempt: Attempt, outcome: WrapperEntered) -> List[Any]:
+def entered(core: Core, now: int, attempt: Attempt, outcome: WrapperConnected) -> List[Any]:
     """A wrapper has connected, perhaps again: it is told all that it may have missed."""
     attempt.connected, attempt.of_first = True, None
     launcher_messages.parted(core, attempt)
@@ -30,7 +30,7 @@ def entered(core: Core, now: int, attempt: Attempt, outcome: WrapperEntered) -> 
     attempt.sign_at = attempt.heard_at = now
     missed: List[Any] = [*attempt.keys.values()]
     missed += [message for message in (attempt.release, attempt.stop) if message is not None]
-    return [Tell(attempt.tag, message) for message in missed]
+    return [SendToWrapper(attempt.tag, message) for message in missed]
 
 
 def of_other_version(core: Core, now: int, attempt: Attempt, outcome: OtherVersion) -> List[Any]:
@@ -62,10 +62,10 @@ def said(core: Core, now: int, attempt: Attempt, report: Dict[str, Any]) -> List
     attempt.sign_at = attempt.heard_at = now
     actions = launcher_end.tell(core, now, attempt.tag, mapped) + _answer_release(attempt)
     if attempt.over:
-        core.pace.soon(now)
+        core.poll_schedule.soon(now)
         cancel.wrapper_silent(attempt, now)
     if mapped.phase == AT_BARRIER and attempt.release is not None and attempt.connected:
-        actions.append(Tell(attempt.tag, attempt.release))  # before its barrier the wrapper had no use for it
+        actions.append(SendToWrapper(attempt.tag, attempt.release))  # before its barrier the wrapper had no use for it
     return actions
 
 
@@ -89,7 +89,7 @@ def left(core: Core, now: int, attempt: Attempt, closed: bool) -> List[Any]:
     launcher_messages.parted(core, attempt)
     if attempt.over:
         return []
-    core.pace.soon(now)
+    core.poll_schedule.soon(now)
     cancel.wrapper_silent(attempt, now)
     if attempt.look_at is not None:
         attempt.look_at = now
@@ -109,7 +109,7 @@ def release(attempt: Attempt, message: Release) -> List[Any]:
     if answers:
         return answers
     attempt.release = message
-    return [Tell(attempt.tag, message)] if attempt.connected else []
+    return [SendToWrapper(attempt.tag, message)] if attempt.connected else []
 
 
 def put_from_wrapper(attempt: Attempt, key: str, value: str) -> List[Any]:
@@ -119,7 +119,7 @@ def put_from_wrapper(attempt: Attempt, key: str, value: str) -> List[Any]:
 def put_from_koalad(attempt: Attempt, message: PutKey) -> List[Any]:
     """Kept for the next connection too: what was written to one that then broke may not have arrived."""
     attempt.keys[message.key] = message
-    return [Tell(attempt.tag, message)] if attempt.connected else []
+    return [SendToWrapper(attempt.tag, message)] if attempt.connected else []
 
 
 def _answer_release(attempt: Attempt) -> List[Any]:

@@ -9,11 +9,11 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Un
 from koalapy_adapters.batch.protocol import BatchJob, Capacity, Chosen, ClusterSettings, Description, JobSpan, JobStatus
 from koalapy_adapters.batch.verdicts import unreadable
 from koalapy_adapters.errors import BatchError, ClusterError, Result, TransientError, UnreadableError
-from koalapy_adapters.kcm.execution.drmaa.client import Drmaa
-from koalapy_adapters.kcm.execution.drmaa.sessions import Sessions
-from koalapy_adapters.kcm.execution.query_cache import Asking
+from koalapy_adapters.kcm.execution.drmaa.client import DrmaaClient
+from koalapy_adapters.kcm.execution.drmaa.sessions import DrmaaSessions
+from koalapy_adapters.kcm.execution.query_cache import QueryCache
 from koalapy_adapters.kcm.execution.slurm_api.submitter import Submitter
-from koalapy_adapters.kcm.execution.submit_methods import SubmitDoubt, Ways
+from koalapy_adapters.kcm.execution.submit_methods import SubmitDoubt, SubmitMethods
 from koalapy_adapters.kcm.execution.subprocess_runner import Handle, Ran, run
 from koalapy_adapters.messages import Failure
 
@@ -39,7 +39,7 @@ class BatchSystem:
         self,
         dialect: Any,
         cluster: ClusterSettings,
-        drmaa: Optional[Union[Drmaa, Sessions]] = None,
+        drmaa: Optional[Union[DrmaaClient, DrmaaSessions]] = None,
         timeout: float = TIMEOUT,
         runner: Callable[[List[str], float, Optional[Handle]], Ran] = run,
         keeps: bool = False,
@@ -48,12 +48,12 @@ class BatchSystem:
         self.cluster = cluster
         self._dialect, self._drmaa, self._timeout = dialect, drmaa, timeout
         self._submitter = submitter
-        self._ways = Ways(drmaa, submitter, lambda argv, handle: self._run(argv, handle, judged=False))
+        self._methods = SubmitMethods(drmaa, submitter, lambda argv, handle: self._run(argv, handle, judged=False))
         self._run_command = runner
         self._lock = threading.Lock()
         self._spent = 0
         self.spent_on = {MEASURE: 0, CHECK: 0}  # of it, microseconds of CPU time; one of each at a time
-        self._asking = Asking(dialect, self._measure) if keeps else None
+        self._asking = QueryCache(dialect, self._measure) if keeps else None
         self._reasons: Dict[str, str] = {}  # of stuck jobs, by batch id
 
     @property
@@ -82,7 +82,7 @@ class BatchSystem:
     def submit(self, job: BatchJob, path: str, handle: Handle) -> str:
         """The batch id. Raises SubmitDoubt where a batch job may exist, BatchError where surely none does."""
         argv = self._dialect.submit_argv(job, path)
-        result = self._ways.submit(argv, job, path, handle)
+        result = self._methods.submit(argv, job, path, handle)
         if not handle.started:
             raise TransientError("submit_ended", "The submit was ended before it began.", "Submit it again.")
         if result.exit_status is None:

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any, Dict, List, Tuple
 
-from koalapy_adapters.kcm.execution.operations import Deeds
+from koalapy_adapters.kcm.execution.operations import Operations
 from koalapy_adapters.kcm.execution.subprocess_runner import Handle
 from koalapy_adapters.kcm.execution.threads import in_thread, thread_cpu
 from koalapy_adapters.kcm.state import actions as do
@@ -13,11 +13,11 @@ CANCELS = 500  # jobs of one cancel command, of which one runs at a time
 _COMMANDS = (do.Look, do.CancelJob, do.CheckJobs, do.ListTags)
 
 
-class Hands:
+class ActionExecutor:
     """Every deed in a thread of its own, but no more than a few of a kind at a time."""
 
-    def __init__(self, deeds: Deeds) -> None:
-        self._deeds = deeds
+    def __init__(self, operations: Operations) -> None:
+        self._operations = operations
         self._handles: Dict[str, Handle] = {}
         self._submits = asyncio.Semaphore(SUBMITS)
         self._commands = asyncio.Semaphore(COMMANDS)
@@ -31,12 +31,12 @@ class Hands:
             return await self._submit(action)
         if isinstance(action, do.CancelJob) and not action.forced:
             return await self._cancel(action)
-        if isinstance(action, (do.Measure, do.Glance)):
+        if isinstance(action, (do.Measure, do.FingerprintQueue)):
             return await in_thread(lambda: self._measure(action))
         if isinstance(action, do.Prepare):
-            self._deeds.expect(action)
+            self._operations.expect(action)
         async with self._commands if isinstance(action, _COMMANDS) else self._files:
-            return await in_thread(lambda: self._deeds.perform(action))
+            return await in_thread(lambda: self._operations.perform(action))
 
     def end_submit(self, tag: str) -> None:
         handle = self._handles.get(tag)
@@ -51,7 +51,7 @@ class Hands:
     def _measure(self, action: Any) -> Any:
         """With what it costs the KCM itself to run the commands and to read them."""
         began = thread_cpu()
-        outcome = self._deeds.perform(action)
+        outcome = self._operations.perform(action)
         return outcome._replace(cost=outcome.cost + thread_cpu() - began)
 
     async def _cancel(self, action: do.CancelJob) -> do.JobCancelled:
@@ -62,7 +62,7 @@ class Hands:
             while not outcome.done():
                 some, self._to_cancel = self._to_cancel[:CANCELS], self._to_cancel[CANCELS:]
                 batch_ids = [batch_id for batch_id, _, _ in some]
-                error = await in_thread(lambda ids=batch_ids: self._deeds.cancel(ids))  # type: ignore[misc]
+                error = await in_thread(lambda ids=batch_ids: self._operations.cancel(ids))  # type: ignore[misc]
                 for _, tag, each in some:
                     each.set_result(do.JobCancelled(tag, error))
         return outcome.result()
@@ -71,6 +71,6 @@ class Hands:
         handle = self._handles[action.tag] = Handle()
         try:
             async with self._submits:
-                return await in_thread(lambda: self._deeds.submit(action, handle))  # type: ignore[no-any-return]
+                return await in_thread(lambda: self._operations.submit(action, handle))  # type: ignore[no-any-return]
         finally:
             del self._handles[action.tag]

@@ -25,7 +25,7 @@ _INHERITED = (
 )
 
 
-class Recipe(NamedTuple):
+class SharedJobSpec(NamedTuple):
     """What all attempts on this cluster share; `pushed` is the pushed file as the compute nodes see it."""
 
     config: ClusterConfig
@@ -47,7 +47,7 @@ def interpreter(python: str, pushed: str) -> List[str]:
     return [python, "-I", "-S", pushed]
 
 
-def batch_job(recipe: Recipe, action: do.Prepare) -> BatchJob:
+def batch_job(recipe: SharedJobSpec, action: do.Prepare) -> BatchJob:
     """The component's wishes over the grid file's. Raises RequestError for wishes that are none."""
     config, wishes = recipe.config, action.batch
     fields: Dict[str, Any] = {name: getattr(config, name) for name in _INHERITED}
@@ -69,7 +69,7 @@ def batch_job(recipe: Recipe, action: do.Prepare) -> BatchJob:
         raise RequestError("bad_wishes", "The batch job is not described well: %s." % error) from error
 
 
-def component(recipe: Recipe, action: do.Prepare, job: BatchJob, script: str) -> Component:
+def component(recipe: SharedJobSpec, action: do.Prepare, job: BatchJob, script: str) -> Component:
     """What the wrapper reads, and the batch script that starts it."""
     config, directories = recipe.config, recipe.directories
     program = dict(action.program, setup=list(config.setup) + list(action.program.get("setup") or []))

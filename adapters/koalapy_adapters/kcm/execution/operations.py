@@ -8,7 +8,7 @@ from koalapy_adapters.errors import BatchError, ClusterError, TransientError
 from koalapy_adapters.examination import head, probe
 from koalapy_adapters.kcm.execution import job_spec
 from koalapy_adapters.kcm.execution.batch_system import CHECK, MEASURE, BatchSystem, failure_of, guarded
-from koalapy_adapters.kcm.execution.parallel_environment import Environments
+from koalapy_adapters.kcm.execution.parallel_environment import ParallelEnvironments
 from koalapy_adapters.kcm.execution.submit_methods import SubmitDoubt
 from koalapy_adapters.kcm.execution.subprocess_runner import Handle
 from koalapy_adapters.kcm.shared_directory.attempt_dirs import Directories
@@ -20,7 +20,7 @@ from koalapy_adapters.messages import ClusterConfig
 PAGE = 5000  # tags in one answer, so that it fits into a frame
 
 
-class Deeds:
+class Operations:
     """May be used in several threads. `pushed` is the pushed file as compute nodes see it, None while they cannot."""
 
     def __init__(
@@ -29,7 +29,7 @@ class Deeds:
         self._config, self._batch, self._directories, self._now = config, batch, directories, now
         self.pushed: Optional[str] = None
         self._jobs: Dict[str, Tuple[BatchJob, str]] = {}
-        self._environments = Environments(batch)
+        self._environments = ParallelEnvironments(batch)
 
     def perform(self, action: Any) -> Any:
         """The outcome of an action, but of SubmitJob."""
@@ -37,7 +37,7 @@ class Deeds:
 
     def expect(self, action: do.Prepare) -> None:
         """It has come and waits for its turn. Returns at once."""
-        self._directories.heard.expect(action.number)
+        self._directories.watermark.expect(action.number)
 
     def submit(self, action: do.SubmitJob, handle: Handle) -> do.JobSubmitted:
         """`handle` ends it. Only a refusal that surely left no batch job comes without a doubt."""
@@ -66,9 +66,9 @@ class Deeds:
         return do.Prepared(action.tag, _call(lambda: self._make(action))[1])
 
     def _make(self, action: do.Prepare) -> None:
-        pushed = self._footing()
-        self._directories.heard.remember(action.number)
-        recipe = job_spec.Recipe(self._config, self._directories, pushed)
+        pushed = self._prerequisites()
+        self._directories.watermark.remember(action.number)
+        recipe = job_spec.SharedJobSpec(self._config, self._directories, pushed)
         job = job_spec.batch_job(recipe, action)
         if self._chooses(action.tag):
             job = self._environments.best(job)
@@ -84,9 +84,9 @@ class Deeds:
         listed, accounted = found if found is not None else (None, None)
         return do.Looked(action.tag, listed, accounted, error, action.submitting)
 
-    def _revoke(self, action: do.Revoke) -> do.Revoked:
-        won, error = _call(lambda: self._directories.revoke(action.tag))
-        return do.Revoked(action.tag, bool(won), error)
+    def _take_start_lock(self, action: do.TakeStartLock) -> do.StartLockTaken:
+        won, error = _call(lambda: self._directories.void(action.tag))
+        return do.StartLockTaken(action.tag, bool(won), error)
 
     def _cancel(self, action: do.CancelJob) -> do.JobCancelled:
         return do.JobCancelled(action.tag, _call(lambda: self._batch.cancel(action.batch_id, action.forced))[1])
@@ -98,7 +98,7 @@ class Deeds:
 
     def _inspect(self, action: do.Inspect) -> do.Inspected:
         def look() -> Tuple[Any, int]:
-            return self._directories.inspect(action.tags), self._directories.signpost.newest_epoch()
+            return self._directories.inspect(action.tags), self._directories.address_file.newest_epoch()
 
         seen, error = _call(look)
         sights, epoch = seen or ({}, 0)
@@ -109,11 +109,11 @@ class Deeds:
         capacity, error = _call(self._batch.capacity)
         return do.CapacityMeasured(started_at, capacity, error, self._batch.spent_on[MEASURE] - spent)
 
-    def _glance(self, action: do.Glance) -> do.Glanced:
+    def _glance(self, action: do.FingerprintQueue) -> do.QueueFingerprinted:
         """Why it failed the measurement says that follows."""
         spent = self._batch.spent_on[MEASURE]
         seen, _ = _call(self._batch.glance)
-        return do.Glanced(seen, self._batch.spent_on[MEASURE] - spent)
+        return do.QueueFingerprinted(seen, self._batch.spent_on[MEASURE] - spent)
 
     def _read_journal(self, action: do.ReadJournal) -> do.JournalRead:
         wanted = frozenset(each(action.ranges))
@@ -125,10 +125,10 @@ class Deeds:
 
     def _clear(self, tag: str) -> None:
         """Not before an older KCM can know that it is one: it would revoke the attempt, and so make its directory."""
-        self._footing()
+        self._prerequisites()
         self._directories.remove(tag)
 
-    def _footing(self) -> str:
+    def _prerequisites(self) -> str:
         """The pushed file, once there is one."""
         if self.pushed is None:
             raise ClusterError("shared_gone", "The shared directory cannot be used.", "See the cluster's own error.")
@@ -184,20 +184,20 @@ def _call(call: Callable[[], Any]) -> Tuple[Any, Any]:
         return None, failure_of(error)
 
 
-_PERFORMERS: Dict[type, Callable[[Deeds, Any], Any]] = {
-    do.Prepare: Deeds._prepare,
-    do.Look: Deeds._look,
-    do.Revoke: Deeds._revoke,
-    do.CancelJob: Deeds._cancel,
-    do.CheckJobs: Deeds._check,
-    do.Inspect: Deeds._inspect,
-    do.Measure: Deeds._measure,
-    do.Glance: Deeds._glance,
-    do.ReadJournal: Deeds._read_journal,
-    do.Remove: Deeds._remove,
-    do.ListTags: Deeds._list_tags,
-    do.ExamineTags: Deeds._examine,
-    do.AccountJobs: Deeds._account,
-    do.DiagnoseHead: Deeds._diagnose,
-    do.DissolveStore: Deeds._dissolve,
+_PERFORMERS: Dict[type, Callable[[Operations, Any], Any]] = {
+    do.Prepare: Operations._prepare,
+    do.Look: Operations._look,
+    do.TakeStartLock: Operations._take_start_lock,
+    do.CancelJob: Operations._cancel,
+    do.CheckJobs: Operations._check,
+    do.Inspect: Operations._inspect,
+    do.Measure: Operations._measure,
+    do.FingerprintQueue: Operations._glance,
+    do.ReadJournal: Operations._read_journal,
+    do.Remove: Operations._remove,
+    do.ListTags: Operations._list_tags,
+    do.ExamineTags: Operations._examine,
+    do.AccountJobs: Operations._account,
+    do.DiagnoseHead: Operations._diagnose,
+    do.DissolveStore: Operations._dissolve,
 }

@@ -17,7 +17,7 @@ UNANSWERED = 60.0  # seconds for which a batch system that has not answered is l
 _Kind = Tuple[Optional[str], int]
 
 
-class Environments:
+class ParallelEnvironments:
     """May be used in several threads: the first to ask has the others wait for the answer. Blocks."""
 
     def __init__(self, batch: BatchSystem, clock: Callable[[], float] = time.monotonic) -> None:

@@ -13,7 +13,7 @@ class _Known(NamedTuple):
     result: Result
 
 
-class Asking:
+class QueryCache:
     """Of a dialect whose `LISTING` and `keeps` say what seldom changes; `run` runs one command."""
 
     def __init__(

@@ -4,9 +4,9 @@ from typing import Callable, List, Optional, Union
 
 from koalapy_adapters.batch.protocol import BatchJob
 from koalapy_adapters.errors import BatchError, Result, TransientError
-from koalapy_adapters.kcm.execution.drmaa.client import Drmaa
+from koalapy_adapters.kcm.execution.drmaa.client import DrmaaClient
 from koalapy_adapters.kcm.execution.drmaa.process import DrmaaLost, DrmaaRefused
-from koalapy_adapters.kcm.execution.drmaa.sessions import Sessions
+from koalapy_adapters.kcm.execution.drmaa.sessions import DrmaaSessions
 from koalapy_adapters.kcm.execution.slurm_api.process import SubmitterLost
 from koalapy_adapters.kcm.execution.slurm_api.submitter import Submitter
 from koalapy_adapters.kcm.execution.subprocess_runner import Handle
@@ -20,7 +20,7 @@ class SubmitDoubt(Exception):
         self.error = error
 
 
-class Ways:
+class SubmitMethods:
     """The first that there is takes a job, and what comes of it is told as the submit command would have said it.
 
     `command` runs that command, and judges nothing.
@@ -28,7 +28,7 @@ class Ways:
 
     def __init__(
         self,
-        drmaa: Optional[Union[Drmaa, Sessions]],
+        drmaa: Optional[Union[DrmaaClient, DrmaaSessions]],
         submitter: Optional[Submitter],
         command: Callable[[List[str], Handle], Result],
     ) -> None:

@@ -12,18 +12,18 @@ from koalapy_adapters.handshake import (
     session_keys,
     wrapper_proof,
 )
-from koalapy_adapters.kcm.state.actions import LauncherSaid, OtherVersion, WrapperPut, WrapperSaid
+from koalapy_adapters.kcm.state.actions import LauncherReported, OtherVersion, WrapperPut, WrapperReported
 from koalapy_adapters.messages import (
     RELAY_PROTOCOL,
-    Beat,
     FromLauncher,
+    Heartbeat,
     MessageError,
     PutKey,
     RelayChallenge,
     RelayHello,
     RelayProof,
     RelayWelcome,
-    Say,
+    ReportMessage,
     from_json,
 )
 
@@ -109,13 +109,13 @@ def outcome(tag: str, message: Any) -> Any:
 
     Raises MessageError for what no wrapper says.
     """
-    if isinstance(message, Say) and isinstance(message.report, dict):
-        return WrapperSaid(tag, message.report)
+    if isinstance(message, ReportMessage) and isinstance(message.report, dict):
+        return WrapperReported(tag, message.report)
     if isinstance(message, PutKey):
         return WrapperPut(tag, str(message.key), str(message.value))
     if isinstance(message, FromLauncher) and isinstance(message.body, dict):
-        return LauncherSaid(tag, message.body)
-    if isinstance(message, Beat):
+        return LauncherReported(tag, message.body)
+    if isinstance(message, Heartbeat):
         return None
     raise MessageError("a wrapper does not say %s" % type(message).__name__)
 

@@ -12,8 +12,8 @@ from koalapy_adapters.kcm.execution.threads import in_thread
 from koalapy_adapters.kcm.koalad_streams import log
 from koalapy_adapters.kcm.relay import addresses
 from koalapy_adapters.kcm.relay.authentication import Admitted, Authenticator, outcome
-from koalapy_adapters.kcm.state.actions import WrapperEntered, WrapperLeft
-from koalapy_adapters.messages import Beat, MessageError, from_json, to_json
+from koalapy_adapters.kcm.state.actions import WrapperConnected, WrapperDisconnected
+from koalapy_adapters.messages import Heartbeat, MessageError, from_json, to_json
 
 BEAT, SILENCE, PROOF_WITHIN = 10.0, 30.0, 3.0  # seconds
 SHOW_LIFE = 5.0
@@ -190,7 +190,7 @@ class Relay:
         if before is not None:
             before.writer.transport.abort()
         wrapper.tell(wrapper.admitted.welcome)
-        self._tell_machine(WrapperEntered(tag, wrapper.admitted.clock_at(now())))
+        self._tell_machine(WrapperConnected(tag, wrapper.admitted.clock_at(now())))
         beat = asyncio.ensure_future(_beat(wrapper))
         closed = False
         try:
@@ -205,7 +205,7 @@ class Relay:
             beat.cancel()
             if self._wrappers.get(tag) is wrapper:
                 del self._wrappers[tag]
-                self._tell_machine(WrapperLeft(tag, closed))
+                self._tell_machine(WrapperDisconnected(tag, closed))
 
     async def _next(self, tag: str, messages: "_Messages") -> Any:
         """Raises asyncio.TimeoutError for one that is silent without having been suspended, and as `_Messages.next`."""
@@ -240,4 +240,4 @@ class _Messages:
 async def _beat(wrapper: _Wrapper) -> None:
     while True:
         await asyncio.sleep(BEAT)
-        wrapper.tell(Beat())
+        wrapper.tell(Heartbeat())

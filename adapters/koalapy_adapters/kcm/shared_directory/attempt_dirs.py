@@ -13,9 +13,9 @@ from koalapy_adapters.errors import ClusterError, RequestError
 from koalapy_adapters.files import DISK, Files
 from koalapy_adapters.kcm.shared_directory import copy_staged, directory_status
 from koalapy_adapters.kcm.shared_directory.errors import FULL, unusable
-from koalapy_adapters.kcm.shared_directory.relay_address import Signpost
-from koalapy_adapters.kcm.shared_directory.submit_watermark import Heard
-from koalapy_adapters.kcm.state.actions import OtherVersion, Sight
+from koalapy_adapters.kcm.shared_directory.relay_address import RelayAddressFile
+from koalapy_adapters.kcm.shared_directory.submit_watermark import SubmitWatermark
+from koalapy_adapters.kcm.state.actions import DirectoryStatus, OtherVersion
 from koalapy_adapters.launcher import journal
 from koalapy_adapters.messages import RELAY_PROTOCOL
 
@@ -49,8 +49,8 @@ class Directories:
         self.shared, self.instance, self.cluster, self.epoch = shared, instance, cluster, epoch
         self.files = files
         self.own = layout.instance_directory(shared, instance)
-        self.signpost = Signpost(layout.relay_file(shared, instance, cluster), epoch, files)
-        self.heard = Heard(layout.heard_file(shared, instance, cluster), files)
+        self.address_file = RelayAddressFile(layout.relay_file(shared, instance, cluster), epoch, files)
+        self.watermark = SubmitWatermark(layout.heard_file(shared, instance, cluster), files)
         self.is_dissolved = False  # by `dissolve`, from before anything is removed
         self._dropped_at = 0.0  # when old staged files and records were looked for last
 
@@ -103,7 +103,7 @@ class Directories:
 
     def prepare(self, component: Component) -> str:
         """Make the attempt's directory; the path of its batch script. Only for an attempt that is in no queue."""
-        self.signpost.check()
+        self.address_file.check()
         directory = self.attempt(component.tag)
         if not self._is_own(component.tag):
             raise RequestError("bad_tag", "The tag %s is another store's." % component.tag)
@@ -119,7 +119,7 @@ class Directories:
         except (OSError, ValueError) as error:
             raise unusable(directory, error) from error
 
-    def revoke(self, tag: str) -> bool:
+    def void(self, tag: str) -> bool:
         """Whether the attempt is revoked now; False: its wrapper has claimed it.
 
         Nothing is made where the file system is not mounted: revoked on another disk, it could be claimed on this one;
@@ -127,7 +127,7 @@ class Directories:
         """
         directory = self.attempt(tag)
         self._see(self.own)
-        self.signpost.check()
+        self.address_file.check()
         try:
             self.files.make(directory)
             held = claims.take(directory, claims.Claim(claims.REVOKED, "KCM of epoch %d" % self.epoch), self.files)
@@ -135,7 +135,7 @@ class Directories:
         except (OSError, ValueError) as error:
             raise unusable(directory, error) from error
 
-    def inspect(self, tags: List[str]) -> Dict[str, Sight]:
+    def inspect(self, tags: List[str]) -> Dict[str, DirectoryStatus]:
         """What lies in these attempts' directories, those that exist."""
         try:
             self.files.names(self.own)
@@ -206,7 +206,7 @@ class Directories:
             if left:
                 raise RequestError("attempts_left", "The store still has attempts here: %s." % ", ".join(left[:5]))
             self.is_dissolved = True
-            self.signpost.withdraw()
+            self.address_file.withdraw()
             self.files.remove(self.own)
         except FileNotFoundError:
             return
@@ -256,7 +256,7 @@ class Directories:
         except OSError as error:
             raise unusable(directory, error) from error
 
-    def _sight(self, tag: str) -> Optional[Sight]:
+    def _sight(self, tag: str) -> Optional[DirectoryStatus]:
         directory = self.attempt(tag)
         try:
             return directory_status.sight(directory, self.files)
@@ -265,7 +265,7 @@ class Directories:
         except OSError as error:
             raise unusable(directory, error) from error
 
-    def _former(self, tag: str) -> Optional[Sight]:
+    def _former(self, tag: str) -> Optional[DirectoryStatus]:
         """What is kept of an attempt that was forgotten."""
         try:
             record = layout.read_json(layout.ended_record(self.shared, self.instance, tag), self.files)
@@ -273,7 +273,7 @@ class Directories:
             raise unusable(self.own, error) from error
         except ValueError:
             return None
-        return Sight(record=record) if isinstance(record, dict) else None
+        return DirectoryStatus(record=record) if isinstance(record, dict) else None
 
     def _keep_record(self, tag: str, directory: str) -> None:
         if not self._is_own(tag) or self.files.is_link(directory):

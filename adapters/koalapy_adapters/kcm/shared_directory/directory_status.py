@@ -4,12 +4,12 @@ from typing import Any, Dict, Optional
 
 from koalapy_adapters import claims, layout
 from koalapy_adapters.files import Files
-from koalapy_adapters.kcm.state.actions import Sight
+from koalapy_adapters.kcm.state.actions import DirectoryStatus
 
 _LAST_WORDS = 2000  # bytes of a batch job's output
 
 
-def sight(directory: str, files: Files) -> Sight:
+def sight(directory: str, files: Files) -> DirectoryStatus:
     """Raises OSError where it cannot be looked into."""
     # A network file system remembers for a while that a file was not there, but not beyond a look at the list.
     names = files.names(directory)
@@ -17,11 +17,11 @@ def sight(directory: str, files: Files) -> Sight:
         claim = claims.held_by(directory, files) if "claim" in names else None
         record = layout.read_json(layout.inside(directory, "record.json"), files) if "record.json" in names else None
     except ValueError:
-        return Sight(claim="unreadable")
+        return DirectoryStatus(claim="unreadable")
     beat = files.modified(layout.inside(directory, "heartbeat")) if "heartbeat" in names else 0
     output = _output(directory, files) if claim is None and "batch.out" in names else None
     record = record if isinstance(record, dict) else None
-    return Sight(claim.kind if claim else "", record, int(beat * 1e6), directory, output)
+    return DirectoryStatus(claim.kind if claim else "", record, int(beat * 1e6), directory, output)
 
 
 def age(directory: str, files: Files, now: float) -> Optional[float]:
@@ -34,7 +34,7 @@ def age(directory: str, files: Files, now: float) -> Optional[float]:
     return None
 
 
-def described(seen: Sight, age_s: Optional[float], now: float) -> Dict[str, Any]:
+def described(seen: DirectoryStatus, age_s: Optional[float], now: float) -> Dict[str, Any]:
     """As messages.Examine asks for it."""
     return {
         "claim": seen.claim,

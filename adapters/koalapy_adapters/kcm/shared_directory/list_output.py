@@ -90,7 +90,7 @@ class OneFile:
             self._file.close()
 
 
-class Stretch:
+class FileRange:
     """`length` bytes of what a Launcher's slot wrote, from `offset` on, or as many as there are; no others are read."""
 
     digest = ""

@@ -26,23 +26,23 @@ exec {python} "$@"
 """
 
 
-class Shim(NamedTuple):
+class PythonShim(NamedTuple):
     """An executable in the shared directory, named by its content."""
 
     path: str
     text: str
 
 
-def wanted(config: ClusterConfig, shared: str) -> Optional[Shim]:
+def wanted(config: ClusterConfig, shared: str) -> Optional[PythonShim]:
     """None where Python is found without."""
     if BY_SETUP not in os.environ or "/" in config.python:
         return None
     text = _SCRIPT.format(python=shlex.quote(config.python), setup="\n".join(config.setup))
     name = "python-" + hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
-    return Shim(os.path.join(shared, "bin", name), text)
+    return PythonShim(os.path.join(shared, "bin", name), text)
 
 
-def write(shim: Shim) -> None:
+def write(shim: PythonShim) -> None:
     """Whole or not at all. Raises ClusterError where the shared directory cannot be used."""
     if os.path.exists(shim.path):
         return

@@ -13,7 +13,7 @@ MAX_EPOCH = 1 << 53  # a higher one is damage: epochs count the starts of koalad
 _SECRET_BYTES = 32
 
 
-class Signpost:
+class RelayAddressFile:
     """The file `path`, as a KCM of this epoch reads and writes it. Methods block and raise BatchError.
 
     `secret`: of this one KCM. Wrappers read it there, and nobody else can: by it they and the KCM know each other.

@@ -9,7 +9,7 @@ from koalapy_adapters.kcm.shared_directory.errors import unusable
 from koalapy_adapters.messages.fields import MOST_NUMBERS
 
 
-class Heard:
+class SubmitWatermark:
     """Kept in the file `path` of the shared directory. Methods block, but for `expect`, and raise BatchError."""
 
     def __init__(self, path: str, files: Files) -> None:

@@ -20,7 +20,7 @@ class Send(NamedTuple):
     message: Any
 
 
-class Tell(NamedTuple):
+class SendToWrapper(NamedTuple):
     """To the wrapper of this tag; dropped where it is not connected."""
 
     tag: str
@@ -60,7 +60,7 @@ class Look(NamedTuple):
     submitting: bool = False
 
 
-class Revoke(NamedTuple):
+class TakeStartLock(NamedTuple):
     """Claim the attempt as revoked, making its directory where there is none. -> Revoked"""
 
     tag: str
@@ -98,7 +98,7 @@ class Measure(NamedTuple):
     """-> CapacityMeasured"""
 
 
-class Glance(NamedTuple):
+class FingerprintQueue(NamedTuple):
     """See whether others wait as they did. -> Glanced"""
 
 
@@ -183,7 +183,7 @@ class Looked(NamedTuple):
     submitting: bool = False
 
 
-class Revoked(NamedTuple):
+class StartLockTaken(NamedTuple):
     """`won`: no wrapper has the attempt and none can get it. Not won, without an error: a wrapper holds it."""
 
     tag: str
@@ -205,7 +205,7 @@ class JobsChecked(NamedTuple):
     cost: int = 0
 
 
-class Sight(NamedTuple):
+class DirectoryStatus(NamedTuple):
     """An attempt's directory: who holds the claim ("" nobody), the record, the heartbeat's time of change.
 
     `directory`: its path, if it exists. `output`: where nobody holds the claim, what the batch job said; None if that
@@ -223,7 +223,7 @@ class Inspected(NamedTuple):
     """`sights` has an entry for every directory that exists; `epoch` is the newest KCM's."""
 
     tags: List[str]
-    sights: Dict[str, Sight]
+    sights: Dict[str, DirectoryStatus]
     epoch: int = 0
     error: Optional[Json] = None
     submitting: bool = False
@@ -238,7 +238,7 @@ class CapacityMeasured(NamedTuple):
     cost: int = 0
 
 
-class Glanced(NamedTuple):
+class QueueFingerprinted(NamedTuple):
     """`seen`: the same while the same jobs of others wait; None if that cannot be told. `cost` as above."""
 
     seen: Optional[List[str]] = None
@@ -267,7 +267,7 @@ class Listed(NamedTuple):
     error: Optional[Json] = None
 
 
-class WrapperEntered(NamedTuple):
+class WrapperConnected(NamedTuple):
     """`clock`: the wrapper's own, now."""
 
     tag: str
@@ -281,7 +281,7 @@ class OtherVersion(NamedTuple):
     released: bool
 
 
-class WrapperSaid(NamedTuple):
+class WrapperReported(NamedTuple):
     """A Report as JSON, its instants of the node's clock."""
 
     tag: str
@@ -294,14 +294,14 @@ class WrapperPut(NamedTuple):
     value: str
 
 
-class LauncherSaid(NamedTuple):
+class LauncherReported(NamedTuple):
     """A message of messages.launcher as JSON, its instants of the node's clock."""
 
     tag: str
     body: Json
 
 
-class WrapperLeft(NamedTuple):
+class WrapperDisconnected(NamedTuple):
     """`closed`: by the wrapper or its node's kernel, so that the node was within reach; else it only fell silent."""
 
     tag: str

@@ -7,10 +7,10 @@ from koalapy_adapters.batch.protocol import JobStatus
 from koalapy_adapters.batch.text import is_launcher
 from koalapy_adapters.kcm.state.actions import SECOND
 from koalapy_adapters.kcm.state.backoff import Backoff
-from koalapy_adapters.kcm.state.cancel_status import Checks
-from koalapy_adapters.kcm.state.debounce import Bell
+from koalapy_adapters.kcm.state.cancel_status import CancelStatusSchedule
+from koalapy_adapters.kcm.state.debounce import Debounce
 from koalapy_adapters.kcm.state.outbox import Outbox
-from koalapy_adapters.kcm.state.poll_schedule import Pace
+from koalapy_adapters.kcm.state.poll_schedule import PollSchedule
 from koalapy_adapters.kcm.state.sweep import Sweeps
 from koalapy_adapters.messages import Failure, PutKey, Release, Report, Stop, Submit
 
@@ -50,9 +50,9 @@ class Ending:
 
     def __init__(self, now: int, asking: bool) -> None:
         self.asking = asking  # a look or a check of this attempt runs
-        self.revoked: Optional[bool] = None  # True: won; False: a wrapper holds the claim
-        self.revoke_at: Optional[int] = None
-        self.revoke_backoff = Backoff(SECOND // 4, 30 * SECOND)
+        self.void: Optional[bool] = None  # True: won; False: a wrapper holds the claim
+        self.void_at: Optional[int] = None
+        self.void_backoff = Backoff(SECOND // 4, 30 * SECOND)
         self.cancel_at: Optional[int] = None
         self.cancelling = False  # the batch system's cancel runs
         self.cancels = 0  # that were sent so far
@@ -156,7 +156,7 @@ class Attempt:
             return None
         timers = [self.retry_at, self.settle_at, self.look_at, self.forget_at]
         if end is not None:
-            timers += [end.revoke_at, end.cancel_at, None if end.asking else end.check_at]
+            timers += [end.void_at, end.cancel_at, None if end.asking else end.check_at]
         return min((at for at in timers if at is not None), default=None)
 
 
@@ -173,15 +173,15 @@ class Limits(NamedTuple):
 class Core:
     """All that the machine's parts share."""
 
-    def __init__(self, pace: Pace, limits: Limits, epoch: int) -> None:
+    def __init__(self, poll_schedule: PollSchedule, limits: Limits, epoch: int) -> None:
         self.attempts: Dict[str, Attempt] = {}
         self.outbox = Outbox()
-        self.pace = pace
+        self.poll_schedule = poll_schedule
         self.limits = limits
         self.epoch = epoch
         self.sweeps = Sweeps()
-        self.checks = Checks()
-        self.bell = Bell()
+        self.checks = CancelStatusSchedule()
+        self.bell = Debounce()
 
     def attempt(self, now: int, tag: str) -> Attempt:
         """The attempt of this tag, made known if it was not."""

@@ -15,7 +15,7 @@ GROWTH = 3, 2  # of what lies between two, from each to the next
 LULL = 2 * SECOND  # with nobody who waits, after which it begins with the first again
 
 
-class Checks:
+class CancelStatusSchedule:
     """One check at a time, of all who wait for it by then."""
 
     def __init__(self) -> None:

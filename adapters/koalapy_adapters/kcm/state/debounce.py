@@ -5,7 +5,7 @@ from typing import Optional
 from koalapy_adapters.kcm.state.poll_schedule import SOON
 
 
-class Bell:
+class Debounce:
     """Heard at once, and once more after SOON however often it rang meanwhile: of a thousand ends few are news."""
 
     def __init__(self) -> None:

@@ -47,7 +47,7 @@ class Rate:
         return self._weight * math.exp(-max(0, now - self._at) / SECOND / _MEMORY)
 
 
-class Trip:
+class RoundTrip:
     """How long it takes from asking koalad until it has fed, in seconds: the slower of late, for a queue may form."""
 
     def __init__(self) -> None:

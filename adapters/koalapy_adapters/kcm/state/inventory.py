@@ -10,7 +10,7 @@ from typing import Any, Dict, Iterable, List, Optional, Set
 
 from koalapy_adapters.kcm.state.actions import SECOND
 from koalapy_adapters.kcm.state.backoff import Backoff
-from koalapy_adapters.kcm.state.feed_rate import Rate, Trip
+from koalapy_adapters.kcm.state.feed_rate import Rate, RoundTrip
 from koalapy_adapters.kcm.state.ranges import Ranges, each, ranges_of
 
 UNUSED = SECOND  # after which credit that no Launcher is there for goes back
@@ -26,8 +26,8 @@ class Launcher:
         # what it has, and wants
         self.here = False  # it has said over this connection what it holds
         self.still = False  # suspended: what it pulled others may run meanwhile
-        self.placed = False  # all that it holds is in `hands`
-        self.hands: "OrderedDict[int, None]" = OrderedDict()
+        self.placed = False  # all that it holds is in `held`
+        self.held: "OrderedDict[int, None]" = OrderedDict()
         self.unsaid: Set[int] = set()  # in its hands by what we gave; it does not say so, and repeats what it has done
         self.repeating = False
         self.wanted = 0
@@ -62,7 +62,7 @@ class Launcher:
         self.early.clear()
 
 
-class Supply:
+class Inventory:
     """One sweep's."""
 
     def __init__(self, sweep: int) -> None:
@@ -70,15 +70,15 @@ class Supply:
         self.begun = False  # by the first feed that said all that is out
         self.launchers: "OrderedDict[str, Launcher]" = OrderedDict()  # who was given least lately first
         self.credit: "OrderedDict[int, None]" = OrderedDict()
-        self.unplaced: Set[int] = set()
+        self.unaccounted: Set[int] = set()
         self.awaited: Dict[str, None] = {}  # tags of those that may hold or have done what is unplaced
-        self.leaving: Set[int] = set()  # done or back: koalad is told, and has not acknowledged it
+        self.unacknowledged: Set[int] = set()  # done or back: koalad is told, and has not acknowledged it
         self.rate = Rate()
-        self.trip = Trip()
+        self.trip = RoundTrip()
         self.asked = 0  # for so many more, which have not come
         self.ask_at: Optional[int] = None  # again, if Launchers are hungry then
         self.ask_backoff = Backoff(SECOND // 2, 10 * SECOND)
-        self.modest_until = 0  # koalad has asked for numbers back: keep none in store
+        self.no_prefetch_until = 0  # koalad has asked for numbers back: keep none in store
         self.idle_at: Optional[int] = None  # when the credit goes back, if there is no Launcher until then
         self._holder: Dict[int, Launcher] = {}
 
@@ -90,14 +90,14 @@ class Supply:
 
     def feed_anew(self, ranges: Ranges) -> None:
         """All that is out, of which we know a part; the rest is unplaced."""
-        self.unplaced.update(number for number in each(ranges) if not self._is_out(number))
+        self.unaccounted.update(number for number in each(ranges) if not self._is_out(number))
 
     def claim(self, launcher: Launcher, number: int) -> bool:
         """The Launcher says that it holds the number. False where it is another's, or not out at all."""
         if self._holder.get(number) is launcher:
             return True
-        if number in self.unplaced:
-            self.unplaced.discard(number)
+        if number in self.unaccounted:
+            self.unaccounted.discard(number)
         elif number in self.credit:
             del self.credit[number]
         else:
@@ -124,8 +124,8 @@ class Supply:
         if number in self._holder:
             self._drop(number)
         self.credit.pop(number, None)
-        self.unplaced.discard(number)
-        self.leaving.add(number)
+        self.unaccounted.discard(number)
+        self.unacknowledged.add(number)
 
     def put_first(self, numbers: Iterable[int]) -> None:
         """Into the credit, before all others: they have waited already."""
@@ -145,12 +145,12 @@ class Supply:
 
     def settle(self) -> None:
         """When of all Launchers is known what they hold, what nobody holds is ours to give."""
-        if self.begun and not self.awaited and self.unplaced:
-            self.put_first(sorted(self.unplaced))
-            self.unplaced.clear()
+        if self.begun and not self.awaited and self.unaccounted:
+            self.put_first(sorted(self.unaccounted))
+            self.unaccounted.clear()
 
     @property
-    def hungry(self) -> List[Launcher]:
+    def waiting_for_work(self) -> List[Launcher]:
         """Those that want more, who has waited longest first."""
         return [each for each in self.launchers.values() if each.wanted > 0 and not each.still]
 
@@ -161,16 +161,23 @@ class Supply:
     @property
     def is_empty(self) -> bool:
         """Whether it has no Launcher, and of no number anything is to be said or heard."""
-        return not (self.launchers or self.credit or self.unplaced or self.awaited or self.leaving or self._holder)
+        return not (
+            self.launchers or self.credit or self.unaccounted or self.awaited or self.unacknowledged or self._holder
+        )
 
     def _is_out(self, number: int) -> bool:
-        return number in self._holder or number in self.credit or number in self.unplaced or number in self.leaving
+        return (
+            number in self._holder
+            or number in self.credit
+            or number in self.unaccounted
+            or number in self.unacknowledged
+        )
 
     def _grasp(self, launcher: Launcher, number: int) -> None:
-        launcher.hands[number] = None
+        launcher.held[number] = None
         self._holder[number] = launcher
 
     def _drop(self, number: int) -> None:
         launcher = self._holder.pop(number)
-        del launcher.hands[number]
+        del launcher.held[number]
         launcher.unsaid.discard(number)

@@ -8,7 +8,7 @@ MARGIN = 1.15  # to waiting while sweeps have nodes, so that it is a hundredth o
 SAVED = 3 * SECOND  # waiting that an account holds at most
 
 
-class Account:
+class PollBudget:
     """A token bucket. Waiting fills it, up to SAVED; a look takes what it costs in waiting, and may overdraw it.
 
     So what is taken within any time is at most that time, SAVED, and what the last look overdraws. In a minute of a

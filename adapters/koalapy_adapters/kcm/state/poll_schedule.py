@@ -11,7 +11,7 @@ from collections import deque
 from typing import Deque, List, Optional
 
 from koalapy_adapters.kcm.state.actions import SECOND
-from koalapy_adapters.kcm.state.poll_budget import COST_FACTOR, MARGIN, SERVERS, Account
+from koalapy_adapters.kcm.state.poll_budget import COST_FACTOR, MARGIN, SERVERS, PollBudget
 
 URGENT = SECOND
 SOON = SECOND // 5
@@ -19,7 +19,7 @@ LAST_CALLS = 5  # of which the dearest tells what the next of its kind may cost
 PARTS = 4  # of what glances could take, one is put by for the next measurement
 
 
-class Pace:
+class PollSchedule:
     """One call at a time; `poll` and `floor` in seconds. A batch system that fails is asked no faster than `poll`."""
 
     def __init__(self, poll: float, floor: float = 2.0, glances: bool = False) -> None:
@@ -29,7 +29,7 @@ class Pace:
         self._glances = glances  # whether the dialect knows how
         self._glimpse: Optional[List[str]] = None  # what the last glance saw
         self._unmeasured = False  # a glance saw something else, or nothing at all
-        self._account = Account(0)
+        self._budget = PollBudget(0)
         self._started_at: Optional[int] = None
         self._measured_at = 0
         self._running = False
@@ -51,13 +51,13 @@ class Pace:
         if self._unmeasured:
             return self._started_at
         if not self._glancing():
-            return max(self._wanted_at(), self._account.even_at)
+            return max(self._wanted_at(), self._budget.even_at)
         return min(self._measure_due(), self._glance_due(self._started_at))
 
     def start(self, now: int) -> bool:
         """A call begins. Whether it is to measure; else it is to glance."""
         if self._started_at is None:
-            self._account = Account(now)
+            self._budget = PollBudget(now)
         measures = self._started_at is None or self._unmeasured or not self._glancing() or now >= self._measure_due()
         self._started_at, self._running = now, True
         if measures:
@@ -82,7 +82,7 @@ class Pace:
     def _ended(self, prices: "_Prices", cost: int) -> None:
         self._running = False
         prices.add(cost)
-        self._account.pay(self._started_at or 0, self._waiting(cost))
+        self._budget.pay(self._started_at or 0, self._waiting(cost))
 
     def _waiting(self, cost: int) -> int:
         """What pays for this. What scavenging may cost includes what it has the head's servers do."""
@@ -99,10 +99,10 @@ class Pace:
 
     def _measure_due(self) -> int:
         """Between glances, which go on after it."""
-        return max(self._wanted_at(), self._account.holds(self._put_by()))
+        return max(self._wanted_at(), self._budget.holds(self._put_by()))
 
     def _glance_due(self, started_at: int) -> int:
-        return max(started_at + self._floor, self._account.puts_by(PARTS, self._measured_at, self._put_by()))
+        return max(started_at + self._floor, self._budget.puts_by(PARTS, self._measured_at, self._put_by()))
 
     def _put_by(self) -> int:
         """For a measurement, which is a look too: what it takes beyond a glance."""

@@ -3,15 +3,15 @@
 from collections import deque
 from typing import Deque, Dict, List, NamedTuple, Optional, Set, Tuple
 
-from koalapy_adapters.kcm.state.inventory import Launcher, Supply
-from koalapy_adapters.kcm.state.timers import Alarms
+from koalapy_adapters.kcm.state.inventory import Inventory, Launcher
+from koalapy_adapters.kcm.state.timers import Timers
 
 
-class Told(NamedTuple):
+class UnacknowledgedEvent(NamedTuple):
     """An event that took numbers away from here; `ended` is the Launcher's Ended that it completes, 0 none."""
 
     event: int
-    supply: Supply
+    inventory: Inventory
     numbers: List[int]
     tag: str = ""
     ended: int = 0
@@ -21,38 +21,38 @@ class Sweeps:
     """By the sweep's id, and by the Launcher's tag."""
 
     def __init__(self) -> None:
-        self.supplies: Dict[int, Supply] = {}
+        self.inventories: Dict[int, Inventory] = {}
         self.launchers: Dict[str, Launcher] = {}
         self.begun: Set[int] = set()  # sweeps that koalad fed here, and whose supplies were dropped since
-        self.told: Deque[Told] = deque()  # not acknowledged yet, in order
+        self.unacknowledged: Deque[UnacknowledgedEvent] = deque()  # not acknowledged yet, in order
         self.caught_up = False  # koalad has said of every sweep what is out, since this KCM began
         self._mark: Optional[int] = None
         self.doing: Dict[str, Tuple[int, int]] = {}  # what LaunchersSeen is to say next
         self.seen_at: Optional[int] = None  # when it is to be said
         self.quiet_until = 0  # no other one before
-        self.alarms = Alarms()  # by tags, sweeps as text, and SEEN
+        self.timers = Timers()  # by tags, sweeps as text, and SEEN
 
-    def supply(self, sweep: int) -> Supply:
-        if sweep not in self.supplies:
-            self.supplies[sweep] = Supply(sweep)
-            self.supplies[sweep].begun = sweep in self.begun
-        return self.supplies[sweep]
+    def inventory(self, sweep: int) -> Inventory:
+        if sweep not in self.inventories:
+            self.inventories[sweep] = Inventory(sweep)
+            self.inventories[sweep].begun = sweep in self.begun
+        return self.inventories[sweep]
 
     def launcher(self, tag: str) -> Launcher:
         if tag not in self.launchers:
             self.launchers[tag] = Launcher(tag)
         return self.launchers[tag]
 
-    def supply_of(self, launcher: Launcher) -> Optional[Supply]:
+    def inventory_of(self, launcher: Launcher) -> Optional[Inventory]:
         """None while its sweep is not known, or was not fed yet: nothing that it says can be understood before."""
-        supply = self.supplies.get(launcher.sweep)
-        return supply if supply is not None and supply.begun else None
+        inventory = self.inventories.get(launcher.sweep)
+        return inventory if inventory is not None and inventory.begun else None
 
     def join(self, tag: str, sweep: int) -> Launcher:
         """The Launcher, which is this sweep's."""
         launcher = self.launcher(tag)
         launcher.sweep = sweep
-        self.supply(sweep).launchers.setdefault(tag, launcher)
+        self.inventory(sweep).launchers.setdefault(tag, launcher)
         return launcher
 
     def acknowledged(self, number: int, last: int) -> bool:
@@ -72,23 +72,23 @@ class Sweeps:
     def wait_for_launcher(self, launcher: Launcher) -> None:
         """It may wait for another moment than before."""
         timers = (launcher.results_at, launcher.read_at)
-        self.alarms.set(launcher.tag, min((at for at in timers if at is not None), default=None))
+        self.timers.set(launcher.tag, min((at for at in timers if at is not None), default=None))
 
-    def wait_for_supply(self, supply: Supply) -> None:
-        timers = (supply.ask_at, supply.idle_at)
-        self.alarms.set(str(supply.sweep), min((at for at in timers if at is not None), default=None))
+    def wait_for_inventory(self, inventory: Inventory) -> None:
+        timers = (inventory.ask_at, inventory.idle_at)
+        self.timers.set(str(inventory.sweep), min((at for at in timers if at is not None), default=None))
 
     def drop(self, tag: str) -> None:
         """Nothing more is to be heard of it. The supply of its sweep goes with its last Launcher, if nothing is out."""
         launcher = self.launchers.pop(tag, None)
         self.doing.pop(tag, None)
-        self.alarms.set(tag, None)
-        supply = self.supplies.get(launcher.sweep) if launcher is not None else None
-        if supply is None:
+        self.timers.set(tag, None)
+        inventory = self.inventories.get(launcher.sweep) if launcher is not None else None
+        if inventory is None:
             return
-        supply.launchers.pop(tag, None)
-        if supply.is_empty:
-            del self.supplies[supply.sweep]
-            self.alarms.set(str(supply.sweep), None)
-            if supply.begun:
-                self.begun.add(supply.sweep)
+        inventory.launchers.pop(tag, None)
+        if inventory.is_empty:
+            del self.inventories[inventory.sweep]
+            self.timers.set(str(inventory.sweep), None)
+            if inventory.begun:
+                self.begun.add(inventory.sweep)

@@ -6,7 +6,7 @@ from typing import Dict, List, Optional, Tuple
 _FEW = 64
 
 
-class Alarms:
+class Timers:
     """One moment an attempt, by its tag. What the heap holds besides is stale, and falls off at its top."""
 
     def __init__(self) -> None:

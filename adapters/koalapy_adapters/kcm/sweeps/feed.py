@@ -7,10 +7,10 @@ and repeats what it has done, or has ended and left a journal; what none of them
 from typing import Any, List
 
 from koalapy_adapters.batch.text import is_launcher
-from koalapy_adapters.kcm.state.actions import SECOND, Inspect, Sight
+from koalapy_adapters.kcm.state.actions import SECOND, DirectoryStatus, Inspect
 from koalapy_adapters.kcm.state.attempt import Attempt, Core
 from koalapy_adapters.kcm.state.backoff import Backoff
-from koalapy_adapters.kcm.state.inventory import Launcher, Supply
+from koalapy_adapters.kcm.state.inventory import Inventory, Launcher
 from koalapy_adapters.kcm.sweeps import distribute, launcher_end, launcher_messages, results
 from koalapy_adapters.messages import Feed, Recall, Submit, Trust, Trusted
 
@@ -29,21 +29,23 @@ def submitted(core: Core, now: int, event: Submit) -> None:
 
 
 def fed(core: Core, now: int, event: Feed) -> List[Any]:
-    supply = core.sweeps.supply(event.sweep)
+    inventory = core.sweeps.inventory(event.sweep)
     if event.anew:
-        return _fed_anew(core, now, supply, event)
-    if not supply.begun:
+        return _fed_anew(core, now, inventory, event)
+    if not inventory.begun:
         return []  # the feed that says all that is out follows
-    _came(supply, now, supply.feed(event.ranges))
-    return distribute.move(core, now, supply)
+    _came(inventory, now, inventory.feed(event.ranges))
+    return distribute.move(core, now, inventory)
 
 
 def recalled(core: Core, now: int, event: Recall) -> List[Any]:
     """koalad needs them elsewhere: what Launchers have not begun is of no use to it here."""
-    supply = core.sweeps.supply(event.sweep)
-    supply.modest_until = now + MODEST
-    supply.asked, supply.ask_at = 0, None
-    return results.give_back(core, now, supply, supply.take_last(event.most)) + distribute.move(core, now, supply)
+    inventory = core.sweeps.inventory(event.sweep)
+    inventory.no_prefetch_until = now + MODEST
+    inventory.asked, inventory.ask_at = 0, None
+    return results.give_back(core, now, inventory, inventory.take_last(event.most)) + distribute.move(
+        core, now, inventory
+    )
 
 
 def trusted(core: Core, now: int, event: Trust) -> List[Any]:
@@ -52,37 +54,37 @@ def trusted(core: Core, now: int, event: Trust) -> List[Any]:
     return [results.say(event.tag, Trusted())] if launcher.here else []
 
 
-def _fed_anew(core: Core, now: int, supply: Supply, event: Feed) -> List[Any]:
-    supply.begun = True
-    before = len(supply.unplaced)
-    supply.feed_anew(event.ranges)
-    _came(supply, now, len(supply.unplaced) - before)
+def _fed_anew(core: Core, now: int, inventory: Inventory, event: Feed) -> List[Any]:
+    inventory.begun = True
+    before = len(inventory.unaccounted)
+    inventory.feed_anew(event.ranges)
+    _came(inventory, now, len(inventory.unaccounted) - before)
     actions: List[Any] = []
     for tag in event.launchers:
-        launcher = core.sweeps.join(tag, supply.sweep)
+        launcher = core.sweeps.join(tag, inventory.sweep)
         launcher.placed = launcher.placed or tag not in core.attempts
-    for launcher in list(supply.launchers.values()):
+    for launcher in list(inventory.launchers.values()):
         if not launcher.placed:
-            supply.awaited[launcher.tag] = None
-    for launcher in list(supply.launchers.values()):
-        actions += _catch_up(core, now, supply, launcher)
-    return actions + look(core, supply) + distribute.move(core, now, supply)
+            inventory.awaited[launcher.tag] = None
+    for launcher in list(inventory.launchers.values()):
+        actions += _catch_up(core, now, inventory, launcher)
+    return actions + look(core, inventory) + distribute.move(core, now, inventory)
 
 
-def _catch_up(core: Core, now: int, supply: Supply, launcher: Launcher) -> List[Any]:
+def _catch_up(core: Core, now: int, inventory: Inventory, launcher: Launcher) -> List[Any]:
     """Hear what it said too early to be understood."""
     actions: List[Any] = []
     early, launcher.early = launcher.early, []
     for message in early:
-        actions += launcher_messages.understand(core, now, supply, launcher, message)
+        actions += launcher_messages.understand(core, now, inventory, launcher, message)
     return actions + launcher_end.named(core, now, launcher)
 
 
-def _came(supply: Supply, now: int, count: int) -> None:
-    supply.asked = max(0, supply.asked - count)
-    if count and not supply.asked:
-        supply.trip.answered(now)
-        supply.ask_at, supply.ask_backoff = None, Backoff(SECOND // 2, 10 * SECOND)
+def _came(inventory: Inventory, now: int, count: int) -> None:
+    inventory.asked = max(0, inventory.asked - count)
+    if count and not inventory.asked:
+        inventory.trip.answered(now)
+        inventory.ask_at, inventory.ask_backoff = None, Backoff(SECOND // 2, 10 * SECOND)
 
 
 # ---- what is seen of Launchers from outside
@@ -93,7 +95,7 @@ def fresh(core: Core, now: int, attempt: Attempt) -> List[Any]:
     return _settled(core, now, attempt.tag) if is_launcher(attempt.tag) else []
 
 
-def sighted(core: Core, now: int, attempt: Attempt, sight: Sight) -> List[Any]:
+def sighted(core: Core, now: int, attempt: Attempt, sight: DirectoryStatus) -> List[Any]:
     """Whose attempt nobody has claimed yet holds nothing, and neither does one that was revoked."""
     if not is_launcher(attempt.tag):
         return []
@@ -107,13 +109,13 @@ def turned(core: Core, now: int, tag: str, still: bool) -> List[Any]:
     if launcher is None or launcher.still == still:
         return []
     launcher.still = still
-    supply = core.sweeps.supply_of(launcher)
-    return distribute.move(core, now, supply) if supply is not None else []
+    inventory = core.sweeps.inventory_of(launcher)
+    return distribute.move(core, now, inventory) if inventory is not None else []
 
 
-def look(core: Core, supply: Supply) -> List[Any]:
+def look(core: Core, inventory: Inventory) -> List[Any]:
     """See whether those that are awaited have begun at all."""
-    tags = [tag for tag in supply.awaited if tag in core.attempts and not core.attempts[tag].connected]
+    tags = [tag for tag in inventory.awaited if tag in core.attempts and not core.attempts[tag].connected]
     unseen = [tag for tag in tags if not core.attempts[tag].inspecting]
     for tag in unseen:
         core.attempts[tag].inspecting = True
@@ -121,14 +123,14 @@ def look(core: Core, supply: Supply) -> List[Any]:
 
 
 def look_again(core: Core) -> List[Any]:
-    return [action for supply in core.sweeps.supplies.values() for action in look(core, supply)]
+    return [action for inventory in core.sweeps.inventories.values() for action in look(core, inventory)]
 
 
 def journal_read(core: Core, now: int, outcome: Any) -> List[Any]:
     actions = launcher_end.journal_read(core, now, outcome)
     launcher = core.sweeps.launchers.get(outcome.tag)
-    supply = core.sweeps.supply_of(launcher) if launcher is not None else None
-    return actions + (distribute.move(core, now, supply) if supply is not None else [])
+    inventory = core.sweeps.inventory_of(launcher) if launcher is not None else None
+    return actions + (distribute.move(core, now, inventory) if inventory is not None else [])
 
 
 def _settled(core: Core, now: int, tag: str) -> List[Any]:
@@ -137,11 +139,11 @@ def _settled(core: Core, now: int, tag: str) -> List[Any]:
     if launcher.placed or launcher.over or launcher.here:
         return []
     launcher.placed = True
-    supply = core.sweeps.supplies.get(launcher.sweep)
-    if supply is None:
+    inventory = core.sweeps.inventories.get(launcher.sweep)
+    if inventory is None:
         return []
-    supply.place(launcher)
-    return distribute.move(core, now, supply) if supply.begun else []
+    inventory.place(launcher)
+    return distribute.move(core, now, inventory) if inventory.begun else []
 
 
 # ---- time
@@ -150,21 +152,21 @@ def _settled(core: Core, now: int, tag: str) -> List[Any]:
 def tick(core: Core, now: int) -> List[Any]:
     """What is due by now."""
     actions: List[Any] = []
-    for key in core.sweeps.alarms.ring(now):
+    for key in core.sweeps.timers.ring(now):
         if key == results.SEEN:
             actions += results.say_seen(core, now)
         elif key in core.sweeps.launchers:
             actions += _tick_launcher(core, now, core.sweeps.launchers[key])
-        elif int(key) in core.sweeps.supplies:
-            actions += distribute.move(core, now, core.sweeps.supplies[int(key)])
+        elif int(key) in core.sweeps.inventories:
+            actions += distribute.move(core, now, core.sweeps.inventories[int(key)])
     return actions
 
 
 def _tick_launcher(core: Core, now: int, launcher: Launcher) -> List[Any]:
-    supply = core.sweeps.supply_of(launcher)
+    inventory = core.sweeps.inventory_of(launcher)
     actions: List[Any] = []
-    if supply is not None and launcher.results_at is not None and launcher.results_at <= now:
-        actions += results.flush(core, now, launcher, supply)
+    if inventory is not None and launcher.results_at is not None and launcher.results_at <= now:
+        actions += results.flush(core, now, launcher, inventory)
     actions += launcher_end.tick(core, now, launcher)
     core.sweeps.wait_for_launcher(launcher)
     return actions

@@ -11,10 +11,10 @@ from koalapy_adapters.batch.text import is_launcher
 from koalapy_adapters.kcm.state.actions import JournalRead, ReadJournal
 from koalapy_adapters.kcm.state.attempt import Attempt, Core
 from koalapy_adapters.kcm.state.cleanup import forget
-from koalapy_adapters.kcm.state.inventory import UNUSED, Launcher, Supply
+from koalapy_adapters.kcm.state.inventory import UNUSED, Inventory, Launcher
 from koalapy_adapters.kcm.state.ranges import ranges_of
 from koalapy_adapters.kcm.sweeps import results
-from koalapy_adapters.messages import BatchSeen, Gone, Report
+from koalapy_adapters.messages import BatchStatus, CleanedUp, Report
 
 
 def tell(core: Core, now: int, tag: str, body: Any) -> List[Any]:
@@ -48,13 +48,13 @@ def named(core: Core, now: int, launcher: Launcher) -> List[Any]:
 
 def close(core: Core, now: int, launcher: Launcher) -> List[Any]:
     """It has ended. What it held is known, or in its journal, or koalad has yet to say of which sweep it is."""
-    supply = core.sweeps.supply_of(launcher)
+    inventory = core.sweeps.inventory_of(launcher)
     if launcher.reading or launcher.read_at is not None:
         return []
-    if supply is None:
+    if inventory is None:
         return _finish(core, now, launcher) if core.sweeps.caught_up else []
-    actions = results.flush(core, now, launcher, supply)
-    if launcher.placed and not launcher.hands:
+    actions = results.flush(core, now, launcher, inventory)
+    if launcher.placed and not launcher.held:
         return actions + _finish(core, now, launcher)
     return actions + _read(core, launcher)
 
@@ -64,15 +64,15 @@ def journal_read(core: Core, now: int, outcome: JournalRead) -> List[Any]:
     if launcher is None or attempt is None or not launcher.reading:
         return []
     launcher.reading = False
-    supply = core.sweeps.supply_of(launcher)
-    if outcome.error is not None or supply is None:
+    inventory = core.sweeps.inventory_of(launcher)
+    if outcome.error is not None or inventory is None:
         launcher.read_at = launcher.read_backoff.after(now)
         core.sweeps.wait_for_launcher(launcher)
         return []
-    rows = [row for row in results.mapped(attempt, outcome.results) if _may_have(launcher, supply, row[0])]
-    actions = results.gather(core, now, launcher, supply, rows) + results.flush(core, now, launcher, supply)
-    actions += _hand_back(core, now, launcher, supply, outcome.there)
-    supply.place(launcher)
+    rows = [row for row in results.mapped(attempt, outcome.results) if _may_have(launcher, inventory, row[0])]
+    actions = results.gather(core, now, launcher, inventory, rows) + results.flush(core, now, launcher, inventory)
+    actions += _hand_back(core, now, launcher, inventory, outcome.there)
+    inventory.place(launcher)
     return actions + _finish(core, now, launcher)
 
 
@@ -90,19 +90,19 @@ def caught_up(core: Core, now: int) -> List[Any]:
 
 
 def _read(core: Core, launcher: Launcher) -> List[Any]:
-    supply = core.sweeps.supplies[launcher.sweep]
-    wanted = set(launcher.hands) if launcher.placed else supply.unplaced.union(launcher.hands)
+    inventory = core.sweeps.inventories[launcher.sweep]
+    wanted = set(launcher.held) if launcher.placed else inventory.unaccounted.union(launcher.held)
     launcher.reading = True
     return [ReadJournal(launcher.tag, ranges_of(sorted(wanted)))]
 
 
-def _hand_back(core: Core, now: int, launcher: Launcher, supply: Supply, there: bool) -> List[Any]:
+def _hand_back(core: Core, now: int, launcher: Launcher, inventory: Inventory, there: bool) -> List[Any]:
     """What it held when it ended. Which of that it had begun nobody knows: the first, as many as it ran at a time."""
-    held = supply.returned(launcher, list(launcher.hands))
+    held = inventory.returned(launcher, list(launcher.held))
     if not held:
         return []
     running = launcher.running or launcher.slots or len(held)
-    return results.give_back(core, now, supply, held, held[:running] if there else held)
+    return results.give_back(core, now, inventory, held, held[:running] if there else held)
 
 
 def _finish(core: Core, now: int, launcher: Launcher) -> List[Any]:
@@ -119,17 +119,17 @@ def _finish(core: Core, now: int, launcher: Launcher) -> List[Any]:
 
 def _look_at_credit(core: Core, now: int, launcher: Launcher) -> None:
     """It may have been the last that was there for it."""
-    supply = core.sweeps.supply_of(launcher)
-    if supply is not None and supply.credit and supply.idle_at is None:
-        supply.idle_at = now + UNUSED
-        core.sweeps.wait_for_supply(supply)
+    inventory = core.sweeps.inventory_of(launcher)
+    if inventory is not None and inventory.credit and inventory.idle_at is None:
+        inventory.idle_at = now + UNUSED
+        core.sweeps.wait_for_inventory(inventory)
 
 
-def _may_have(launcher: Launcher, supply: Supply, number: int) -> bool:
-    return number in launcher.hands or number in supply.unplaced
+def _may_have(launcher: Launcher, inventory: Inventory, number: int) -> bool:
+    return number in launcher.held or number in inventory.unaccounted
 
 
 def _is_end(body: Any) -> bool:
     if isinstance(body, Report):
         return body.phase == "ended"
-    return isinstance(body, Gone) or (isinstance(body, BatchSeen) and body.state == ENDED)
+    return isinstance(body, CleanedUp) or (isinstance(body, BatchStatus) and body.state == ENDED)

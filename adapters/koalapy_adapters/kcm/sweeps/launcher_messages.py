@@ -2,9 +2,9 @@
 
 from typing import Any, Callable, Dict, List
 
-from koalapy_adapters.kcm.state.actions import LauncherSaid
+from koalapy_adapters.kcm.state.actions import LauncherReported
 from koalapy_adapters.kcm.state.attempt import Attempt, Core
-from koalapy_adapters.kcm.state.inventory import Launcher, Supply
+from koalapy_adapters.kcm.state.inventory import Inventory, Launcher
 from koalapy_adapters.kcm.state.ranges import each
 from koalapy_adapters.kcm.sweeps import distribute, results
 from koalapy_adapters.kcm.sweeps.portions import in_store
@@ -23,7 +23,7 @@ from koalapy_adapters.messages import (
 )
 
 
-def said(core: Core, now: int, attempt: Attempt, event: LauncherSaid) -> List[Any]:
+def said(core: Core, now: int, attempt: Attempt, event: LauncherReported) -> List[Any]:
     """What is no message of a Launcher is passed over: of another release, it means nothing to this one."""
     try:
         message = from_json(event.body)
@@ -32,15 +32,15 @@ def said(core: Core, now: int, attempt: Attempt, event: LauncherSaid) -> List[An
     if type(message) not in _HEARD:
         return []
     launcher = core.sweeps.launcher(attempt.tag)
-    supply = core.sweeps.supply_of(launcher)
-    if supply is None:
+    inventory = core.sweeps.inventory_of(launcher)
+    if inventory is None:
         return _too_early(core, now, launcher, message)
-    return understand(core, now, supply, launcher, message) + distribute.move(core, now, supply)
+    return understand(core, now, inventory, launcher, message) + distribute.move(core, now, inventory)
 
 
-def understand(core: Core, now: int, supply: Supply, launcher: Launcher, message: Any) -> List[Any]:
+def understand(core: Core, now: int, inventory: Inventory, launcher: Launcher, message: Any) -> List[Any]:
     """What one message changes; who is given what then is another matter."""
-    return _HEARD[type(message)](core, now, supply, launcher, message)
+    return _HEARD[type(message)](core, now, inventory, launcher, message)
 
 
 def parted(core: Core, attempt: Attempt) -> None:
@@ -53,73 +53,73 @@ def parted(core: Core, attempt: Attempt) -> None:
 def _too_early(core: Core, now: int, launcher: Launcher, message: Any) -> List[Any]:
     """Its sweep is unknown, or has not been fed yet: koalad is asked to, and it is heard then."""
     launcher.early.append(message)
-    supply = core.sweeps.supplies.get(launcher.sweep)
-    if supply is None or not isinstance(message, Pull):
+    inventory = core.sweeps.inventories.get(launcher.sweep)
+    if inventory is None or not isinstance(message, Pull):
         return []
     launcher.wanted = message.wanted
-    return distribute.move(core, now, supply)
+    return distribute.move(core, now, inventory)
 
 
-def _holding(core: Core, now: int, supply: Supply, launcher: Launcher, message: Holding) -> List[Any]:
+def _holding(core: Core, now: int, inventory: Inventory, launcher: Launcher, message: Holding) -> List[Any]:
     launcher.here = launcher.repeating = True
     launcher.slots = message.slots or launcher.slots
     launcher.wanted = launcher.given = 0
     holds = frozenset(each(message.ranges))
-    launcher.unsaid = {number for number in launcher.hands if number not in holds}
+    launcher.unsaid = {number for number in launcher.held if number not in holds}
     for number in each(message.ranges):
-        supply.claim(launcher, number)
+        inventory.claim(launcher, number)
     actions: List[Any] = [results.say(launcher.tag, Kept(launcher.kept))] if launcher.kept else []
     return actions + ([results.say(launcher.tag, Trusted())] if launcher.trusted else [])
 
 
-def _pull(core: Core, now: int, supply: Supply, launcher: Launcher, message: Pull) -> List[Any]:
-    _all_repeated(supply, launcher)
+def _pull(core: Core, now: int, inventory: Inventory, launcher: Launcher, message: Pull) -> List[Any]:
+    _all_repeated(inventory, launcher)
     launcher.wanted = max(0, message.wanted - (launcher.given - message.given)) if launcher.here else 0
     return []
 
 
-def _all_repeated(supply: Supply, launcher: Launcher) -> None:
+def _all_repeated(inventory: Inventory, launcher: Launcher) -> None:
     """What it neither holds nor has done was lost on its way to it."""
     if not launcher.repeating:
         return
     launcher.repeating = False
-    supply.put_first(supply.returned(launcher, [number for number in launcher.hands if number in launcher.unsaid]))
-    supply.place(launcher)
+    inventory.put_first(inventory.returned(launcher, [number for number in launcher.held if number in launcher.unsaid]))
+    inventory.place(launcher)
 
 
-def _ended(core: Core, now: int, supply: Supply, launcher: Launcher, message: Ended) -> List[Any]:
+def _ended(core: Core, now: int, inventory: Inventory, launcher: Launcher, message: Ended) -> List[Any]:
     if message.number <= launcher.heard:
         return []  # repeated; it is told when koalad has it
     launcher.heard = message.number
     attempt = core.attempt(now, launcher.tag)
     rows = results.mapped(attempt, message.results)
-    supply.rate.add(now, len(rows))
-    return results.gather(core, now, launcher, supply, rows)
+    inventory.rate.add(now, len(rows))
+    return results.gather(core, now, launcher, inventory, rows)
 
 
-def _back(core: Core, now: int, supply: Supply, launcher: Launcher, message: Back) -> List[Any]:
+def _back(core: Core, now: int, inventory: Inventory, launcher: Launcher, message: Back) -> List[Any]:
     """What had not begun others here may run, if they could use it; the rest is for koalad to place."""
-    _all_repeated(supply, launcher)
+    _all_repeated(inventory, launcher)
     begun = frozenset(each(message.begun))
-    numbers = supply.returned(launcher, each(message.ranges))
+    numbers = inventory.returned(launcher, each(message.ranges))
     idle = [number for number in numbers if number not in begun]
     room = (
-        max(0, supply.unmet + in_store(supply, now) - len(supply.credit))
-        if distribute.lives_beside(core, supply, launcher)
+        max(0, inventory.unmet + in_store(inventory, now) - len(inventory.credit))
+        if distribute.lives_beside(core, inventory, launcher)
         else 0
     )
-    supply.put_first(idle[:room])
-    leaving = [number for number in numbers if number in begun] + idle[room:]
-    return results.give_back(core, now, supply, sorted(leaving), begun) if leaving else []
+    inventory.put_first(idle[:room])
+    unacknowledged = [number for number in numbers if number in begun] + idle[room:]
+    return results.give_back(core, now, inventory, sorted(unacknowledged), begun) if unacknowledged else []
 
 
-def _doing(core: Core, now: int, supply: Supply, launcher: Launcher, message: Doing) -> List[Any]:
+def _doing(core: Core, now: int, inventory: Inventory, launcher: Launcher, message: Doing) -> List[Any]:
     launcher.running = message.running
     results.seen(core, now, launcher, message.newest_at + core.attempt(now, launcher.tag).offset)
     return []
 
 
-def _suspect(core: Core, now: int, supply: Supply, launcher: Launcher, message: Suspect) -> List[Any]:
+def _suspect(core: Core, now: int, inventory: Inventory, launcher: Launcher, message: Suspect) -> List[Any]:
     if launcher.trusted:
         return [results.say(launcher.tag, Trusted())]
     if launcher.suspected:
@@ -128,7 +128,7 @@ def _suspect(core: Core, now: int, supply: Supply, launcher: Launcher, message: 
     return core.outbox.put(now, LauncherSuspected(launcher.tag, message.host))
 
 
-_HEARD: Dict[type, Callable[[Core, int, Supply, Launcher, Any], List[Any]]] = {
+_HEARD: Dict[type, Callable[[Core, int, Inventory, Launcher, Any], List[Any]]] = {
     Holding: _holding,
     Pull: _pull,
     Ended: _ended,

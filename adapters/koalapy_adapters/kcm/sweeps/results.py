@@ -6,11 +6,11 @@ said before may still name them.
 
 from typing import Any, Dict, Iterable, List
 
-from koalapy_adapters.kcm.state.actions import SECOND, Tell
+from koalapy_adapters.kcm.state.actions import SECOND, SendToWrapper
 from koalapy_adapters.kcm.state.attempt import Attempt, Core
-from koalapy_adapters.kcm.state.inventory import Launcher, Supply
+from koalapy_adapters.kcm.state.inventory import Inventory, Launcher
 from koalapy_adapters.kcm.state.ranges import MANY, each, ranges_of
-from koalapy_adapters.kcm.state.sweep import Told
+from koalapy_adapters.kcm.state.sweep import UnacknowledgedEvent
 from koalapy_adapters.launcher.journal import ENDINGS
 from koalapy_adapters.messages import Kept, LaunchersSeen, ParametersBack, ParametersDone, ToLauncher, to_json
 from koalapy_adapters.messages.fields import passes
@@ -24,9 +24,9 @@ _FIELDS, _ENDING, _HOST, _STARTED, _ENDED = 11, 2, 3, 5, 6
 _LONGEST = 255  # characters of a host's name
 
 
-def say(tag: str, message: Any) -> Tell:
+def say(tag: str, message: Any) -> SendToWrapper:
     """To the Launcher."""
-    return Tell(tag, ToLauncher(to_json(message)))
+    return SendToWrapper(tag, ToLauncher(to_json(message)))
 
 
 def mapped(attempt: Attempt, rows: Iterable[Any]) -> List[List[Any]]:
@@ -35,35 +35,37 @@ def mapped(attempt: Attempt, rows: Iterable[Any]) -> List[List[Any]]:
     return [row for row in ours if passes(RESULT, row)]
 
 
-def gather(core: Core, now: int, launcher: Launcher, supply: Supply, rows: List[List[Any]]) -> List[Any]:
+def gather(core: Core, now: int, launcher: Launcher, inventory: Inventory, rows: List[List[Any]]) -> List[Any]:
     """Results of a Launcher, to be told soon; at once if they are many."""
     for row in rows:
-        supply.done(row[0])
+        inventory.done(row[0])
     launcher.results += rows
     if len(launcher.results) >= ROWS:
-        return flush(core, now, launcher, supply)
+        return flush(core, now, launcher, inventory)
     if launcher.results_at is None:
         launcher.results_at = now + GATHER
         core.sweeps.wait_for_launcher(launcher)
     return []
 
 
-def flush(core: Core, now: int, launcher: Launcher, supply: Supply) -> List[Any]:
+def flush(core: Core, now: int, launcher: Launcher, inventory: Inventory) -> List[Any]:
     """Tell what was gathered."""
     actions: List[Any] = []
     rows, launcher.results, launcher.results_at = launcher.results, [], None
     for start in range(0, len(rows), ROWS):
         some = rows[start : start + ROWS]
-        actions += core.outbox.put(now, ParametersDone(supply.sweep, launcher.tag, some))
+        actions += core.outbox.put(now, ParametersDone(inventory.sweep, launcher.tag, some))
         whole = launcher.heard if start + ROWS >= len(rows) else 0
         numbers = [row[0] for row in some]
-        core.sweeps.told.append(Told(core.outbox.last, supply, numbers, launcher.tag, whole))
+        core.sweeps.unacknowledged.append(
+            UnacknowledgedEvent(core.outbox.last, inventory, numbers, launcher.tag, whole)
+        )
     return actions
 
 
-def give_back(core: Core, now: int, supply: Supply, numbers: List[int], begun: Iterable[int] = ()) -> List[Any]:
+def give_back(core: Core, now: int, inventory: Inventory, numbers: List[int], begun: Iterable[int] = ()) -> List[Any]:
     """Numbers that nobody here has any more; `begun` are among them. At least one event, an empty one if need be."""
-    supply.leaving.update(numbers)
+    inventory.unacknowledged.update(numbers)
     started = frozenset(begun)
     actions: List[Any] = []
     ranges = ranges_of(numbers)
@@ -71,19 +73,19 @@ def give_back(core: Core, now: int, supply: Supply, numbers: List[int], begun: I
         some = ranges[start : start + MANY]
         theirs = list(each(some))
         of_these = ranges_of(number for number in theirs if number in started)
-        actions += core.outbox.put(now, ParametersBack(supply.sweep, some, of_these))
-        core.sweeps.told.append(Told(core.outbox.last, supply, theirs))
+        actions += core.outbox.put(now, ParametersBack(inventory.sweep, some, of_these))
+        core.sweeps.unacknowledged.append(UnacknowledgedEvent(core.outbox.last, inventory, theirs))
     return actions
 
 
 def acknowledged(core: Core, number: int) -> List[Any]:
     """koalad has committed all events up to this number: the Launchers may forget what was in them."""
     kept: Dict[str, int] = {}
-    while core.sweeps.told and core.sweeps.told[0].event <= number:
-        told = core.sweeps.told.popleft()
-        told.supply.leaving.difference_update(told.numbers)
-        if told.ended:
-            kept[told.tag] = told.ended
+    while core.sweeps.unacknowledged and core.sweeps.unacknowledged[0].event <= number:
+        unacknowledged = core.sweeps.unacknowledged.popleft()
+        unacknowledged.inventory.unacknowledged.difference_update(unacknowledged.numbers)
+        if unacknowledged.ended:
+            kept[unacknowledged.tag] = unacknowledged.ended
     actions = []
     for tag, ended in kept.items():
         launcher = core.sweeps.launchers.get(tag)
@@ -99,7 +101,7 @@ def seen(core: Core, now: int, launcher: Launcher, newest_at: int) -> None:
     sweeps.doing[launcher.tag] = (launcher.running, newest_at)
     if sweeps.seen_at is None:
         sweeps.seen_at = max(now, sweeps.quiet_until)
-        sweeps.alarms.set(SEEN, sweeps.seen_at)
+        sweeps.timers.set(SEEN, sweeps.seen_at)
 
 
 def say_seen(core: Core, now: int) -> List[Any]:

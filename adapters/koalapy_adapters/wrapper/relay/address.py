@@ -8,7 +8,7 @@ from koalapy_adapters.files import DISK, Files
 
 
 class Place(NamedTuple):
-    """Where the relay is, by its file: at a port of one of these addresses, or at an office (see letters).
+    """Where the relay is, by its file: at a port of one of these addresses, or at a directory (see message_files).
 
     Neither where there is no such file. `touched`: its time of change, which a KCM that lives changes. `secret`: by
     which that KCM and we know each other. `last`: addresses to try when none of the others is it.
@@ -16,7 +16,7 @@ class Place(NamedTuple):
 
     addresses: List[str] = []
     port: int = 0
-    office: str = ""
+    directory: str = ""
     touched: float = 0.0
     secret: str = ""
     last: List[str] = []
@@ -28,8 +28,8 @@ def read_relay(path: str, files: Files = DISK) -> Place:
         if data is None:
             return Place()
         post = str(data.get("post") or "")
-        office = os.path.join(os.path.dirname(path), os.path.basename(post)) if post else ""
+        directory = os.path.join(os.path.dirname(path), os.path.basename(post)) if post else ""
         addresses, last = ([str(address) for address in data.get(key) or []] for key in ("addresses", "last"))
-        return Place(addresses, int(data["port"]), office, files.modified(path), str(data["secret"]), last)
+        return Place(addresses, int(data["port"]), directory, files.modified(path), str(data["secret"]), last)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return Place()  # a KCM may be about to write it; it is read again

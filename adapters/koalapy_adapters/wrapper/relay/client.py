@@ -8,8 +8,8 @@ from typing import Any, Callable, List, NamedTuple, Optional, Union
 from koalapy_adapters import messages
 from koalapy_adapters.wrapper.relay import contact
 from koalapy_adapters.wrapper.relay.address import Place
-from koalapy_adapters.wrapper.relay.file_client import Letterbox
-from koalapy_adapters.wrapper.relay.file_transport import Perform, Post
+from koalapy_adapters.wrapper.relay.file_client import FileRelayClient
+from koalapy_adapters.wrapper.relay.file_transport import FileTransport, Perform
 from koalapy_adapters.wrapper.relay.tcp_transport import Sockets
 from koalapy_adapters.wrapper.relay.transport import Listener
 
@@ -28,10 +28,10 @@ class Callbacks(NamedTuple):
 
 
 class Ways(NamedTuple):
-    """What the lines need: sockets the selector, files a letter box and where it may block."""
+    """What the lines need: sockets the selector, files a message file box and where it may block."""
 
     selector: selectors.BaseSelector
-    box: Letterbox
+    box: FileRelayClient
     perform: Perform
 
 
@@ -44,12 +44,12 @@ class Relay:
             lambda address, patience: self._do(mind.connected(clock(), address, patience)),
             lambda: self._do(mind.unreachable(clock())),
             lambda: mind.arrived(clock()),
-            self._hear,
+            self._receive_all,
             lambda: self._do(mind.broken(clock())),
         )
         self._sockets = Sockets(ways.selector, listener)
-        self._post = Post(ways.box, ways.perform, listener, clock)
-        self._line: Union[Sockets, Post] = self._sockets
+        self._files = FileTransport(ways.box, ways.perform, listener, clock)
+        self._line: Union[Sockets, FileTransport] = self._sockets
 
     def connect(self, now: int, place: Place) -> None:
         """Where the relay's file says that it is. Ignored while there is a connection."""
@@ -64,15 +64,15 @@ class Relay:
 
     def expect(self, awaited: bool) -> None:
         """Whether something waits for what the relay says next; files are looked at more often then."""
-        self._post.expect(awaited)
+        self._files.expect(awaited)
 
     def next_wakeup(self) -> Optional[int]:
-        times = [self._contact.next_wakeup(), self._post.next_wakeup()]
+        times = [self._contact.next_wakeup(), self._files.next_wakeup()]
         return min((time for time in times if time is not None), default=None)
 
     def tick(self, now: int) -> None:
         self._do(self._contact.tick(now))
-        self._post.tick(now)
+        self._files.tick(now)
 
     def close(self, linger: float) -> None:
         """Let the relay have what was sent, and see that we leave; wait for it no longer than `linger` seconds."""
@@ -80,7 +80,7 @@ class Relay:
             self._sockets.leave(linger)
             return
         left = threading.Event()
-        self._post.leave(left.set)
+        self._files.leave(left.set)
         left.wait(linger)
 
     def _do(self, actions: List[Any]) -> None:
@@ -107,14 +107,14 @@ class Relay:
                 self._callbacks.seek()
 
     def _try(self, action: contact.Try) -> None:
-        if action.office:
-            self._line = self._post
-            self._post.visit(action.office)
+        if action.directory:
+            self._line = self._files
+            self._files.open_session(action.directory)
         else:
             self._line = self._sockets
             self._sockets.connect(action.addresses, action.port)
 
-    def _hear(self, data: Any) -> None:
+    def _receive_all(self, data: Any) -> None:
         try:
             message = messages.from_json(data)
         except messages.MessageError:

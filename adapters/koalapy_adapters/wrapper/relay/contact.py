@@ -1,7 +1,7 @@
 """How a wrapper keeps in contact with its relay, decided without a socket: whom to try, when again, when to give up.
 
-apart -> trying (addresses at once, or an office) -> opening (with the first that answers) -> in; and back to apart from
-each. What happens is told in calls, and each answers with what is to be done, in order.
+apart -> trying (addresses at once, or a directory) -> opening (with the first that answers) -> in; and back to apart
+from each. What happens is told in calls, and each answers with what is to be done, in order.
 """
 
 from typing import Any, Callable, List, NamedTuple, Optional
@@ -26,11 +26,11 @@ class Seek(NamedTuple):
 
 
 class Try(NamedTuple):
-    """Connect to all of these at once, or visit the office. -> connected for the first that takes it, or unreachable"""
+    """Connect to all of these at once, or use the directory. -> connected for the first that accepts, or unreachable"""
 
     addresses: List[str]
     port: int
-    office: str = ""
+    directory: str = ""
 
 
 class Write(NamedTuple):
@@ -133,12 +133,12 @@ class Contact:
         if before.secret != place.secret:
             self._failed = []  # of another KCM
         self._lives = before.touched not in (0.0, place.touched)
-        if not place.addresses and not place.last and not place.office:
+        if not place.addresses and not place.last and not place.directory:
             return self._again(now)
         self._state, self._deadline = TRYING, now + CONNECT_WITHIN
-        if place.office:
+        if place.directory:
             self._failed = []
-            return [Try([], 0, place.office)]
+            return [Try([], 0, place.directory)]
         return [Try(self._chosen(place), place.port)]
 
     def unreachable(self, now: int) -> List[Any]:
@@ -151,7 +151,7 @@ class Contact:
     def connected(self, now: int, address: str, patience: int = CONNECT_WITHIN) -> List[Any]:
         """The first has taken the connection; whoever else is tried is let go. `patience`: with its answer."""
         self._state, self._address, self._deadline = OPENING, address, now + patience
-        self._opening = self._open_with(now, self._place.secret, bool(self._place.office))
+        self._opening = self._open_with(now, self._place.secret, bool(self._place.directory))
         return [Begin(self._opening.first)]
 
     def arrived(self, now: int) -> None:
@@ -163,7 +163,7 @@ class Contact:
         if self._state == OPENING:
             assert self._opening is not None
             return self._opened(now, self._opening.heard(now, message))
-        if self._state == IN and not isinstance(message, messages.Beat):
+        if self._state == IN and not isinstance(message, messages.Heartbeat):
             return [Heard(message)]
         return []
 
@@ -193,7 +193,7 @@ class Contact:
             return self.broken(now)
         if self.is_in and now >= self._beat_at:
             self._beat_at = now + BEAT
-            return [Write(messages.Beat())]
+            return [Write(messages.Heartbeat())]
         return []
 
     def _chosen(self, place: Place) -> List[str]:
@@ -227,7 +227,7 @@ class Contact:
 
     def _tried_in_vain(self, now: int) -> List[Any]:
         """A KCM that is gone says nothing of the way to it: only tries count between which its file was touched."""
-        if self._place.office:
+        if self._place.directory:
             return []  # there is nothing to connect to
         self._vain_since = now if self._vain_since is None else self._vain_since
         self._vain += self._lives

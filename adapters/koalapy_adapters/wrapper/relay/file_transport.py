@@ -1,4 +1,4 @@
-"""The line of files: when to look at the letter box, and what that means. See letters.
+"""The line of files: when to look at the message file box, and what that means. See message_files.
 
 It does nothing itself: `perform(act, then)` is to call `act` where it may block, one after the other, and then `then`
 with what that returned, where everything else happens too.
@@ -6,10 +6,10 @@ with what that returned, where everything else happens too.
 
 from typing import Any, Callable, List, Optional
 
-from koalapy_adapters import letters
+from koalapy_adapters import message_files
 from koalapy_adapters.channel import Keys
 from koalapy_adapters.clock import SECOND
-from koalapy_adapters.wrapper.relay.file_client import Exchanged, Letterbox
+from koalapy_adapters.wrapper.relay.file_client import Exchanged, FileRelayClient
 from koalapy_adapters.wrapper.relay.transport import Listener
 
 AWAITED, IDLE = SECOND, 2 * SECOND  # the longest between two looks, while something waits for what comes and else
@@ -18,25 +18,25 @@ PATIENCE = 75 * SECOND  # with an answer: an attribute cache may hide a file for
 Perform = Callable[[Callable[[], Any], Callable[[Any], None]], None]
 
 
-class Post:
+class FileTransport:
     """At most one visit at a time. `tick` at `next_wakeup` or later."""
 
-    def __init__(self, box: Letterbox, perform: Perform, listener: Listener, clock: Callable[[], int]) -> None:
+    def __init__(self, box: FileRelayClient, perform: Perform, listener: Listener, clock: Callable[[], int]) -> None:
         self._box, self._perform, self._listener, self._clock = box, perform, listener, clock
-        self._office = ""
-        self._visit = 0  # how many there were; what was begun for an earlier one is of no use
+        self._directory = ""
+        self._session = 0  # how many there were; what was begun for an earlier one is of no use
         self._open = False
         self._looking = False
         self._waiting: List[Any] = []
-        self._moved_at = 0  # when a letter came or went last
+        self._moved_at = 0  # when a message file came or went last
         self._look_at: Optional[int] = None
         self._awaited = True
 
-    def visit(self, office: str) -> None:
+    def open_session(self, directory: str) -> None:
         """-> connected; then the visit must `begin`"""
-        self._visit, self._open, self._waiting = self._visit + 1, True, []
-        self._office, self._moved_at, self._look_at = office, self._clock(), None
-        self._listener.connected(office, PATIENCE)
+        self._session, self._open, self._waiting = self._session + 1, True, []
+        self._directory, self._moved_at, self._look_at = directory, self._clock(), None
+        self._listener.connected(directory, PATIENCE)
 
     def write(self, message: Any) -> None:
         """With what else waits for the look that is under way, or at once."""
@@ -45,16 +45,16 @@ class Post:
             self._look_at = self._clock()
 
     def begin(self, hello: List[Any]) -> None:
-        """-> broken if there is no such office"""
-        visit, office = self._visit, self._office
+        """-> broken if there is no such directory"""
+        session, directory = self._session, self._directory
 
-        def knocked(done: bool) -> None:
-            if visit == self._visit and self._open:
+        def opened(done: bool) -> None:
+            if session == self._session and self._open:
                 self._look_at = self._next_look()
                 if not done:
                     self._listener.broken()
 
-        self._perform(lambda: self._box.knock(office, hello), knocked)
+        self._perform(lambda: self._box.open_session(directory, hello), opened)
 
     def secure(self, keys: Keys) -> None:
         """Nothing: who may read and write these files is the file system's to say."""
@@ -88,13 +88,13 @@ class Post:
         self._perform(leave, lambda done: None)
 
     def _look(self) -> None:
-        visit, waiting = self._visit, self._waiting
+        session, waiting = self._session, self._waiting
         self._waiting, self._looking, self._look_at = [], True, None
-        self._perform(lambda: self._box.exchange(waiting), lambda done: self._looked(visit, done))
+        self._perform(lambda: self._box.exchange(waiting), lambda done: self._looked(session, done))
 
-    def _looked(self, visit: int, done: Exchanged) -> None:
+    def _looked(self, session: int, done: Exchanged) -> None:
         self._looking = False
-        if visit != self._visit or not self._open:
+        if session != self._session or not self._open:
             return
         if done.heard or done.sent:
             self._moved_at = self._clock()
@@ -109,4 +109,4 @@ class Post:
 
     def _next_look(self) -> int:
         now = self._clock()
-        return now + letters.pause(now - self._moved_at, AWAITED if self._awaited else IDLE)
+        return now + message_files.pause(now - self._moved_at, AWAITED if self._awaited else IDLE)

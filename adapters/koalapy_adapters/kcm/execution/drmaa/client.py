@@ -18,7 +18,7 @@ MAX_CRASHES, CRASH_WINDOW = 3, 600.0  # so many within so many seconds: for as l
 REST = 60.0  # seconds until a session that could not be begun is tried again
 
 
-class Drmaa:
+class DrmaaClient:
     """One session, in a helper that is started when it is needed, and replaced at once when it dies, hangs or grows.
 
     Methods block and may run in any thread. The session's contact outlives the helper: Grid Engine keeps a session's

@@ -4,14 +4,14 @@ import threading
 from contextlib import contextmanager
 from typing import Any, Callable, Iterator, List
 
-from koalapy_adapters.kcm.execution.drmaa.client import Drmaa
+from koalapy_adapters.kcm.execution.drmaa.client import DrmaaClient
 from koalapy_adapters.kcm.execution.drmaa.library import Library
 
 SESSIONS = 2  # each is an event client of Grid Engine's qmaster, which has room for 99, or for what the cluster says
 
 
-class Sessions:
-    """What `Drmaa` is, for several submits at a time. Methods block and may run in any thread.
+class DrmaaSessions:
+    """What `DrmaaClient` is, for several submits at a time. Methods block and may run in any thread.
 
     Of some three hundred answers Grid Engine's library notices one only after a second, in which it does nothing: its
     thread that waits for events, and the one that waits for the answer, share a condition, and the wrong one of them is
@@ -19,7 +19,7 @@ class Sessions:
     """
 
     def __init__(self, command: List[str], library: Library, tell: Callable[[Any], None]) -> None:
-        self._sessions = [Drmaa(command, library, tell) for _ in range(SESSIONS)]
+        self._sessions = [DrmaaClient(command, library, tell) for _ in range(SESSIONS)]
         self._asked = [0] * SESSIONS
         self._lock = threading.Lock()
 
@@ -47,7 +47,7 @@ class Sessions:
             session.close()
 
     @contextmanager
-    def _least_asked(self) -> Iterator[Drmaa]:
+    def _least_asked(self) -> Iterator[DrmaaClient]:
         """The first of them, if nobody waits for it; or if the other cannot be begun."""
         with self._lock:
             number = self._asked.index(min(self._asked))

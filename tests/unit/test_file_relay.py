@@ -11,14 +11,29 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from koalapy_adapters import letters
+from koalapy_adapters import message_files
 from koalapy_adapters.files import Files
 from koalapy_adapters.kcm.relay import file_relay
 from koalapy_adapters.kcm.relay.authentication import Accounts, Authenticator
-from koalapy_adapters.kcm.relay.file_relay import Closed, Office, Place
-from koalapy_adapters.kcm.state.actions import SECOND, WrapperEntered, WrapperLeft, WrapperPut, WrapperSaid
-from koalapy_adapters.messages import RELAY_PROTOCOL, Beat, PutKey, RelayHello, Release, Say, Stop, from_json
-from koalapy_adapters.wrapper.relay.file_client import Exchanged, Letterbox
+from koalapy_adapters.kcm.relay.file_relay import FileRelayServer, RelayDirectory, RelayRemoved
+from koalapy_adapters.kcm.state.actions import (
+    SECOND,
+    WrapperConnected,
+    WrapperDisconnected,
+    WrapperPut,
+    WrapperReported,
+)
+from koalapy_adapters.messages import (
+    RELAY_PROTOCOL,
+    Heartbeat,
+    PutKey,
+    RelayHello,
+    Release,
+    ReportMessage,
+    Stop,
+    from_json,
+)
+from koalapy_adapters.wrapper.relay.file_client import Exchanged, FileRelayClient
 from koalapy_adapters.wrapper.relay.handshake import Handshake, Opening, Welcomed
 
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # where hundreds of examples wait for no disk
@@ -65,34 +80,36 @@ class Broken(Files):
 
 
 class Scene:
-    """One office, and the letter boxes of two attempts."""
+    """One server, and the file clients of two attempts."""
 
     def __init__(self, directory: Path, epoch: int = 1) -> None:
         self.own = directory
         self.files = Broken()
         for tag in TOKENS:
             (directory / tag).mkdir(parents=True, exist_ok=True)
-        self.office = self.open(epoch)
-        self.boxes = {tag: Letterbox(str(directory / tag), tag, self.files) for tag in TOKENS}
+        self.server = self.open(epoch)
+        self.boxes = {tag: FileRelayClient(str(directory / tag), tag, self.files) for tag in TOKENS}
         self.now = 0
 
-    def open(self, epoch: int) -> Office:
+    def open(self, epoch: int) -> FileRelayServer:
         path = self.own / file_relay.name("here", epoch, "0")
         authenticator = Authenticator(Accounts(TOKENS.get), SECRET, self.files.unpredictable)
-        made = Office(Place(str(path), lambda tag: str(self.own / tag), authenticator, lambda: False), self.files)
+        made = FileRelayServer(
+            RelayDirectory(str(path), lambda tag: str(self.own / tag), authenticator, lambda: False), self.files
+        )
         made.open()
         return made
 
     def enter(self, tag: str = TAG) -> None:
         opening = opened(tag, TOKENS[tag].decode())
-        assert self.boxes[tag].knock(self.office.path, opening.first)
-        assert self.round() == [WrapperEntered(tag, 5)]
+        assert self.boxes[tag].open_session(self.server.path, opening.first)
+        assert self.round() == [WrapperConnected(tag, 5)]
         self.round()
         assert [type(opening.heard(7, said)) for said in self.heard(tag)] == [Welcomed]
 
     def round(self, *told: tuple[str, Any], after: int = 0) -> list[Any]:
         self.now += after
-        return self.office.round(self.now, told).outcomes
+        return self.server.round(self.now, told).outcomes
 
     def exchange(self, *messages: Any, tag: str = TAG) -> Exchanged:
         return self.boxes[tag].exchange(list(messages))
@@ -101,7 +118,7 @@ class Scene:
         return [from_json(each) for each in self.exchange(tag=tag).heard]
 
     def names(self) -> list[str]:
-        return sorted(name for name in os.listdir(self.office.path) if name != letters.ALIVE)
+        return sorted(name for name in os.listdir(self.server.path) if name != message_files.ALIVE)
 
 
 @pytest.fixture
@@ -119,16 +136,20 @@ def put(number: int) -> PutKey:
 
 def test_a_visit_from_knock_to_leave(scene: Scene) -> None:
     scene.enter()
-    scene.exchange(Say({"phase": "started"}), put(1))
+    scene.exchange(ReportMessage({"phase": "started"}), put(1))
     scene.exchange(put(2))
-    assert scene.round() == [WrapperSaid(TAG, {"phase": "started"}), WrapperPut(TAG, "1", ""), WrapperPut(TAG, "2", "")]
+    assert scene.round() == [
+        WrapperReported(TAG, {"phase": "started"}),
+        WrapperPut(TAG, "1", ""),
+        WrapperPut(TAG, "2", ""),
+    ]
     scene.round((TAG, Release(1, TAG, 0, [])), (TAG, Stop()), (OTHER, Stop()))
     assert scene.heard() == [Release(1, TAG, 0, []), Stop()]
     assert scene.heard() == []
-    scene.boxes[TAG].leave([Say({"phase": "ended"})])
+    scene.boxes[TAG].leave([ReportMessage({"phase": "ended"})])
     assert scene.round() + scene.round() == [
-        WrapperSaid(TAG, {"phase": "ended"}),
-        WrapperLeft(TAG, closed=True),
+        WrapperReported(TAG, {"phase": "ended"}),
+        WrapperDisconnected(TAG, closed=True),
     ]
     assert scene.names() == []
     assert list((scene.own / TAG / "post").iterdir()) == []
@@ -143,7 +164,7 @@ def test_a_visit_from_knock_to_leave(scene: Scene) -> None:
         opened(TAG, "secret", "of another KCM").first,
         opened(TAG, "secret").first[:1],
         [opened(TAG, "secret").first[0]._replace(clock=6), opened(TAG, "secret").first[1]],
-        [Beat()],
+        [Heartbeat()],
         [{"type": "relay_hello"}],
         [{"type": ["relay_hello"]}, 5],
     ],
@@ -153,10 +174,10 @@ def test_a_visit_from_knock_to_leave(scene: Scene) -> None:
     ],
 )  # fmt: skip
 def test_who_is_not_let_in_learns_only_that(scene: Scene, said: list[Any]) -> None:
-    visit = letters.Visit(TAG, "0" * 16)
-    path = os.path.join(scene.office.path, letters.knock(visit, 0))
-    texts = [json.dumps(each) if isinstance(each, dict | int) else letters.text(each) for each in said]
-    letters.write(path, texts, scene.files)
+    session = message_files.FileSession(TAG, "0" * 16)
+    path = os.path.join(scene.server.path, message_files.hello_name(session, 0))
+    texts = [json.dumps(each) if isinstance(each, dict | int) else message_files.as_text(each) for each in said]
+    message_files.write(path, texts, scene.files)
     assert scene.round() == []
     assert scene.names() == []
     assert not (scene.own / TAG / "post").exists()
@@ -165,10 +186,10 @@ def test_who_is_not_let_in_learns_only_that(scene: Scene, said: list[Any]) -> No
 @pytest.mark.parametrize("data", [b"", b"[", b"{}", b"\xff", b"[5]", b'[{"type": "stop", "force": 1}]'])
 def test_what_is_no_letter_ends_the_visit(scene: Scene, data: bytes) -> None:
     scene.enter()
-    visit = letters.Visit(TAG, scene.names()[0].split(".")[1])
-    Path(scene.office.path, letters.letter(visit, 0)).write_bytes(data)
-    assert scene.round() == [WrapperLeft(TAG)]
-    assert scene.exchange(Beat()).over
+    session = message_files.FileSession(TAG, scene.names()[0].split(".")[1])
+    Path(scene.server.path, message_files.message_name(session, 0)).write_bytes(data)
+    assert scene.round() == [WrapperDisconnected(TAG)]
+    assert scene.exchange(Heartbeat()).over
     scene.round()
     assert scene.names() == []
 
@@ -176,10 +197,10 @@ def test_what_is_no_letter_ends_the_visit(scene: Scene, data: bytes) -> None:
 def test_one_that_beats_stays_and_one_that_is_silent_is_hung_up_on_and_comes_again(scene: Scene) -> None:
     scene.enter()
     for _ in range(10):
-        scene.exchange(Beat())
+        scene.exchange(Heartbeat())
         assert scene.round(after=10 * SECOND) == []
-    assert scene.round(after=file_relay.SILENCE) == [WrapperLeft(TAG)]
-    assert scene.exchange(Beat()).over
+    assert scene.round(after=file_relay.SILENCE) == [WrapperDisconnected(TAG)]
+    assert scene.exchange(Heartbeat()).over
     scene.enter()
 
 
@@ -189,26 +210,26 @@ def test_a_wrapper_sees_that_its_kcm_lives_and_that_it_is_gone(scene: Scene) -> 
     scene.round(after=file_relay.BEAT)
     assert scene.exchange().sign
     assert not scene.exchange().sign
-    scene.office.close()
+    scene.server.close()
     assert scene.exchange().over
 
 
 def test_a_second_knock_of_an_attempt_throws_the_first_out(scene: Scene) -> None:
     scene.enter()
-    again = Letterbox(str(scene.own / TAG), TAG, scene.files)
-    again.knock(scene.office.path, opened(TAG, "secret", clock=6).first)
-    assert scene.round() == [WrapperEntered(TAG, 6)]
+    again = FileRelayClient(str(scene.own / TAG), TAG, scene.files)
+    again.open_session(scene.server.path, opened(TAG, "secret", clock=6).first)
+    assert scene.round() == [WrapperConnected(TAG, 6)]
     scene.round()
     assert len(scene.names()) == 1
-    assert scene.exchange(Beat()).over
-    assert not again.exchange([Beat()]).over
+    assert scene.exchange(Heartbeat()).over
+    assert not again.exchange([Heartbeat()]).over
 
 
 def test_on_a_full_disk_beats_go_on_and_what_was_to_be_said_is_said_when_there_is_room(scene: Scene) -> None:
     scene.enter()
     scene.files.full = True
     for number in range(3):
-        assert not scene.exchange(put(number), Beat()).over
+        assert not scene.exchange(put(number), Heartbeat()).over
         assert scene.round((TAG, Stop()), after=10 * SECOND) == []
     scene.files.full = False
     assert [from_json(each) for each in scene.exchange().heard] == []
@@ -234,7 +255,7 @@ def test_a_newer_kcms_office_replaces_the_older_ones_of_its_cluster_alone(scene:
     newer = scene.open(2)
     file_relay.clear(str(scene.own), "here", 2, scene.files)
     assert scene.exchange(put(1)).over
-    with pytest.raises(Closed):
+    with pytest.raises(RelayRemoved):
         scene.round()
     file_relay.clear(str(scene.own), "here", 1, scene.files)
     assert os.path.isdir(newer.path)
@@ -246,14 +267,14 @@ def test_an_attempt_whose_directory_has_gone_is_not_made_again(scene: Scene) -> 
     scene.files.remove(str(scene.own / TAG))
     scene.round((TAG, Stop()))
     assert not (scene.own / TAG).exists()
-    assert scene.round(after=file_relay.SILENCE) == [WrapperLeft(TAG)]
+    assert scene.round(after=file_relay.SILENCE) == [WrapperDisconnected(TAG)]
 
 
 def test_what_was_left_half_written_is_passed_over(scene: Scene) -> None:
     scene.enter()
-    visit = letters.Visit(TAG, scene.names()[0].split(".")[1])
-    Path(scene.office.path, letters.letter(visit, 0) + ".node.17").write_bytes(b"[")
-    Path(scene.office.path, letters.letter(visit, 1)).write_bytes(b"[]")
+    session = message_files.FileSession(TAG, scene.names()[0].split(".")[1])
+    Path(scene.server.path, message_files.message_name(session, 0) + ".node.17").write_bytes(b"[")
+    Path(scene.server.path, message_files.message_name(session, 1)).write_bytes(b"[]")
     scene.exchange(put(1))
     assert scene.round() == [WrapperPut(TAG, "1", "")]
 
@@ -269,9 +290,9 @@ def test_many_wrappers_cost_one_list_a_round(scene: Scene) -> None:
                 calls.append(name)
             return super().__getattribute__(name)
 
-    scene.office._files = Counting()
-    scene.exchange(Beat(), tag=TAG)
-    scene.exchange(Beat(), tag=OTHER)
+    scene.server._files = Counting()
+    scene.exchange(Heartbeat(), tag=TAG)
+    scene.exchange(Heartbeat(), tag=OTHER)
     scene.round()
     assert calls == ["names"]
 
@@ -316,7 +337,7 @@ def _all_arrives(scene: Scene, steps: list[str]) -> None:
         elif step == "exchange":
             over = exchange() or over
         elif step == "beat":
-            over = exchange(Beat()) or over
+            over = exchange(Heartbeat()) or over
         elif step == "round":
             heard_here += scene.round(after=SECOND)
         elif step in ("before", "after"):
@@ -333,6 +354,6 @@ def _all_arrives(scene: Scene, steps: list[str]) -> None:
 def test_the_files_are_for_their_owner_alone(scene: Scene) -> None:
     scene.enter()
     scene.exchange(put(1))
-    for path in (Path(scene.office.path), scene.own / TAG / "post"):
+    for path in (Path(scene.server.path), scene.own / TAG / "post"):
         assert path.stat().st_mode & 0o777 == 0o700
         assert all(each.stat().st_mode & 0o077 == 0 for each in path.iterdir())
