@@ -1,6 +1,7 @@
 """The arrows that import-linter cannot see: the deciding rooms import nothing that touches the world."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Container, Iterator
@@ -100,6 +101,42 @@ def test_what_decides_asks_no_clock(path: Path) -> None:
         and node.func.attr in ("now", "utcnow", "today")
     }
     assert not calls or path.name == "driver.py"
+
+
+RUN_ON_NODES = frozenset({"pbs_starting.py", "pbs_bridge.py", "pbs_meeting.py"})
+RUNS = frozenset({"fork", "popen", "system", "spawnv", "execv", "execvp", "posix_spawn", "kill"})
+
+
+@pytest.mark.parametrize(
+    "path",
+    [each for each in sorted((ADAPTERS / "batch").glob("*.py")) if each.name not in RUN_ON_NODES],
+    ids=lambda path: path.name,
+)
+def test_a_dialect_runs_nothing(path: Path) -> None:
+    called = {node.attr for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)}
+    assert not imported(path) & {"subprocess", "socket", "asyncio", "threading", "multiprocessing", "pty"}
+    assert not called & RUNS
+
+
+def test_only_three_places_open_a_port() -> None:
+    """The metrics of koalad, the KCM's relay, and the first node of a PBS job, to which its other nodes connect."""
+    inet = {"AF_INET", "AF_INET6"}
+    found = set()
+    for path in (*ROOT.rglob("*.py"), *ADAPTERS.rglob("*.py")):
+        called = {node.attr for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)}
+        if inet & called and "bind" in called:
+            found.add(path.name)
+    assert found == {"server.py", "addresses.py", "pbs_meeting.py"}
+
+
+INVARIANTS = (ROOT.parent / "ARCHITECTURE.md").read_text().split("## Invariants")[1].split("\n- ")[1:]
+
+
+@pytest.mark.parametrize("invariant", INVARIANTS, ids=lambda text: text.split("**")[1])
+def test_every_invariant_names_the_tests_that_hold_it(invariant: str) -> None:
+    tests = re.findall(r"`(tests/[\w/]+\.py)`", invariant)
+    assert tests, "it names no test"
+    assert all((ROOT.parent / each).exists() for each in tests)
 
 
 def arrows() -> dict[str, set[str]]:
