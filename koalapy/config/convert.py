@@ -1,4 +1,4 @@
-"""What other rooms read of a grid file: the engine's settings, and a cluster as its KCM is told of it."""
+"""The engine's settings, and the configuration of each KCM, made from the grid file."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ _SAME = (
 
 
 def engine_settings(grid: GridFile) -> Settings:
-    """What the engine decides by."""
+    """The engine's settings."""
     return Settings(
         clusters=tuple(_cluster_settings(name, cluster) for name, cluster in grid.clusters.items()),
         queue=grid.scheduling.queue,
@@ -46,7 +46,7 @@ def engine_settings(grid: GridFile) -> Settings:
 
 
 def cluster_config(grid: GridFile, name: str) -> dict[str, Any]:
-    """The fields of the message that tells a KCM of its cluster: plain values, durations in seconds.
+    """The fields of the message that configures a KCM: plain values, durations in seconds.
 
     Raises KeyError for a name that the grid does not have.
     """

@@ -1,4 +1,4 @@
-"""From the text of a grid file to its values."""
+"""Reads the text of a grid file into its values."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -21,12 +21,12 @@ def read_grid(
     """The grid file's values. Raises RequestError, which names file, line and key.
 
     `source` is the file's name as its owner knows it. The other arguments are the registered names; policies are not
-    checked where None is given. `policies`: those of sweeps, by the name of their group (see SWEEP_POLICIES).
+    checked if None is given. `policies`: those of sweeps, by the name of their group (see SWEEP_POLICIES).
     """
     context = {"batch_systems": batch_systems, "queueing": queueing, "placement": placement, "policies": policies}
     return validate(GridFile, read_document(text, source), context)
 
 
 def json_schema() -> dict[str, Any]:
-    """The grid file's JSON Schema, for editors; what only koalapy can check is not in it."""
+    """The grid file's JSON Schema, for editors; it lacks the rules that only koalapy can check."""
     return json_schema_of(GridFile)

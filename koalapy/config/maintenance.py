@@ -1,4 +1,4 @@
-"""The grid file's list of maintenance tasks: when each runs, and what it is told."""
+"""The grid file's list of maintenance tasks: their times and options."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -109,12 +109,12 @@ class Maintenance(Section):
 
     @property
     def called(self) -> str:
-        """Its name: the task's own where none is given."""
+        """The task's name in the grid file; by default its registered name."""
         return self.name or self.task
 
     @property
     def options(self) -> dict[str, Any]:
-        """What the task is told."""
+        """The options of the task."""
         return {
             key: getattr(self, key) for key in ("keep", "to", "by", "since", "older_than", "really", "file", "without")
         }

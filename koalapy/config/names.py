@@ -1,4 +1,4 @@
-"""Names of grids, clusters and networks: one spelling each, whatever the case of its letters."""
+"""Names of grids, clusters and networks; two names may not differ in capitals only."""
 
 import re
 from collections.abc import Iterable
@@ -14,11 +14,15 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*", re.IGNORECASE | re.ASCII)
 
 
 def is_name(text: str) -> bool:
+    """Whether the text is a valid name."""
     return bool(_NAME.fullmatch(text)) and len(text) <= LONGEST_NAME
 
 
 def as_name(value: object) -> str:
-    """A name that can stand in a path, a host name and a table."""
+    """Check a name that can stand in a path, a host name and a table.
+
+    Raises an error of the file if it is not valid.
+    """
     text = as_line(value)
     if not _NAME.fullmatch(text):
         advice = "Use letters, digits, - and _, and begin with a letter or digit."
@@ -29,7 +33,7 @@ def as_name(value: object) -> str:
 
 
 def check_names_differ(names: Iterable[str]) -> None:
-    """Raises for two names that differ in the case of their letters only."""
+    """Raises an error of the file for two names that differ in their capitals only."""
     seen: dict[str, str] = {}
     for name in names:
         other = seen.setdefault(name.casefold(), name)

@@ -1,4 +1,4 @@
-"""The grid file's sections on sweeps: how they share what is idle, and what of a cluster they may have."""
+"""The grid file's sections on sweeps: how they share idle nodes, and how many nodes of a cluster they may hold."""
 
 from typing import Annotated
 
@@ -44,7 +44,7 @@ Hours = Annotated[Line, AfterValidator(_hours)]
 
 
 class Scavenging(Section):
-    """How sweeps share what is idle."""
+    """How sweeps share idle nodes."""
 
     policy: Annotated[str, registered_word("fairshare", "fair-share policy"), _NAME] = Field(
         default=settings.DEFAULT_SHARING, description="how idle nodes are shared"
@@ -74,7 +74,7 @@ class Scavenging(Section):
 
 
 class Scavenge(Section):
-    """What sweeps may have of a cluster."""
+    """The nodes of a cluster that sweeps may hold."""
 
     off: Flag = Field(default=False, description="nothing")
     idle_share: Share = Field(default=0.0, description="of its nodes that must be idle, as 0.25 or 25%")

@@ -61,7 +61,7 @@ _LACKED = {"slots": ("slurm", "sge", "pbs", "torque"), "parallel_environment": (
 
 
 class Cluster(Section):
-    """One cluster of the grid: where it is, what runs there, and what of it the person uses."""
+    """One cluster of the grid: its head nodes, its batch system, and the resources that jobs use there."""
 
     batch: BatchSystem = Field(
         description="its batch system: slurm, sge, pbs, torque, local, or one that was installed"
@@ -106,12 +106,12 @@ class Cluster(Section):
 
     @property
     def connection(self) -> Connection:
-        """The first of them."""
+        """The first connection."""
         return self.connections[0]
 
     @property
     def oldest(self) -> Duration:
-        """`max_age` or its default, which is long enough for a look that a busy machine holds up."""
+        """`max_age` or its default, which is long enough for a measurement that a busy machine delays."""
         return self.max_age or Duration(max(MAX_AGE_IN_POLLS * self.poll, _LEAST_DEFAULT_AGE))
 
     @model_validator(mode="after")
@@ -124,7 +124,7 @@ class Cluster(Section):
 
     @model_validator(mode="after")
     def _check_of_use(self) -> Self:
-        """A key that nothing reads is a mistake that nobody would notice."""
+        """Refuse a key that nothing reads; it would be a mistake without a sign."""
         for key, systems in _LACKED.items():
             if getattr(self, key) is not None and self.batch in systems:
                 raise wrong(f"does not apply to batch: {self.batch}", "Remove it.", at=(key,))
@@ -140,7 +140,7 @@ class Cluster(Section):
 
 
 class Scheduling(Section):
-    """Whose turn it is, and where a job goes."""
+    """The order of the wait queue, and the placement of jobs."""
 
     queue: Queueing = Field(default=settings.DEFAULT_QUEUE, description="queueing policy")
     placement: Placement = Field(default=settings.DEFAULT_PLACEMENT, description="placement policy")
@@ -180,7 +180,7 @@ class Retries(Section):
 
 
 class Disk(Section):
-    """What koalapy may take up of disks, on clusters and here."""
+    """The disk space that koalapy may use, on clusters and on koalad's host."""
 
     warn: Size | None = Field(default=None, description="`koala status` warns of a place where koalapy has more")
     output: Size = Field(

@@ -1,1 +1,1 @@
-"""`koala init`: looks at the head nodes that a person names, and writes a grid file of what is there."""
+"""`koala init` examines the head nodes that a person names, and writes a grid file for them."""

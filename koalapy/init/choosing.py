@@ -1,4 +1,4 @@
-"""From what was seen of a head node to its entry in the grid file, and what is worth saying of it there."""
+"""The grid file entry of a cluster, chosen from what its head node shows."""
 
 import re
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ Found = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """`settings`: the cluster's keys in the grid file, in their order; `comments`: lines above it."""
+    """One cluster of the new grid file. `settings`: its keys, in their order; `comments`: the lines above it."""
 
     name: str
     settings: dict[str, str | int]
@@ -27,7 +27,7 @@ class Entry:
 
 
 def entry(name: str, connect: str, given: dict[str, str], seen: Look) -> Entry:
-    """`given`: further keys that the person named, such as identity."""
+    """The entry for a survey's result. `given`: further keys that the person named, such as identity."""
     survey = seen.survey
     systems: list[Found] = survey["systems"]
     settings: dict[str, str | int] = {"batch": "local", "connect": connect, **given}
@@ -63,14 +63,17 @@ def _of_system(system: Found, settings: dict[str, str | int]) -> dict[str, str |
 
 
 def chosen_queue(queues: list[Found]) -> Found | None:
-    """The default one, of several the largest; an open one before one that is closed. The first of equals."""
+    """The default queue; without one the largest. Open queues come before closed ones, the first among equals."""
     if not queues:
         return None
     return max(queues, key=lambda queue: (queue["default"], not queue["closed"], queue["processors"] or 0))
 
 
 def chosen_environment(environments: list[Found], queue: Found | None) -> Found | None:
-    """One that the queue offers, with control_slaves if its jobs may lie on several nodes; such a one before others."""
+    """A parallel environment that the queue offers; one with control_slaves before others.
+
+    If its jobs may use several nodes, it must have control_slaves.
+    """
     offered = queue["environments"] if queue is not None else [each["name"] for each in environments]
     serving = [each for each in environments if each["controls"] or each["rule"] == _ONE_NODE]
     usable = [each for each in serving if each["name"] in offered]
@@ -121,7 +124,7 @@ def _listed(words: Iterable[str]) -> str:
 
 
 def proposed_name(connect: str, taken: Iterable[str]) -> str:
-    """For a cluster: its host's first name, as a name may be; numbered if it is taken."""
+    """A name for the cluster: its host's first name, made valid, and numbered if it is taken."""
     host = re.split(r"[@ ]", connect.rpartition("//")[2].removesuffix(":"))[-1]
     first = host if re.fullmatch(r"[\d.]+", host) else host.split(".")[0].split(":")[0]
     plain = re.sub(r"[^A-Za-z0-9_-]+", "-", first).strip("-_")[: LONGEST_NAME - 3] or "cluster"

@@ -1,4 +1,4 @@
-"""Looks at one head node: a login, and what its survey prints."""
+"""Examines one head node: one login, and the output of its survey."""
 
 import json
 import secrets
@@ -23,9 +23,10 @@ _OPEN = "shared_open_to_others"
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What was found (see koalapy_adapters.examination.survey), or why nothing was. `python`: if not python3.
+    """The survey's result (see koalapy_adapters.examination.survey), or the reason why there is none.
 
-    `refused`: why the default of `shared` cannot be used, if another directory can.
+    `python`: the interpreter, if it is not python3. `refused`: why the default of `shared` cannot be used, if another
+    directory can.
     """
 
     survey: dict[str, Any] = field(default_factory=dict)
@@ -35,9 +36,10 @@ class Look:
 
 
 def look(connection: Connection) -> Look:
-    """Blocks. Where python3 is missing or too old, another one is tried that the head node has.
+    """Examine a head node; blocks until the survey has ended.
 
-    Where another user could replace ~/.koala, the survey starts in a directory of its own in /tmp, and removes it.
+    If python3 is missing or too old, another interpreter of the head node is tried. If another user could replace
+    ~/.koala, the survey starts in a directory of its own in /tmp, and removes it.
     """
     found = _look_from(connection, None)
     if found.reason is None or found.reason.code != _OPEN:

@@ -17,7 +17,9 @@ _HEAD = """\
 
 
 def text(grid: str, entries: Sequence[Entry], missing: Sequence[tuple[str, dict[str, str], str]]) -> str:
-    """`missing`: name of each cluster that could not be looked at, its keys as far as they are known, and why."""
+    """The text of the grid file. `missing`: the name and known keys of each cluster that could not be examined, and
+    why.
+    """
     lines = [_HEAD.rstrip("\n"), f"grid: {_scalar(grid)}", "", "clusters:"]
     for entry in _apart(entries):
         lines += [f"  # {_line(comment)}" for comment in entry.comments]
@@ -35,7 +37,7 @@ def text(grid: str, entries: Sequence[Entry], missing: Sequence[tuple[str, dict[
 
 
 def write(path: Path, content: str) -> None:
-    """All of it or nothing, for its owner alone. Raises OurError."""
+    """Write the whole file or nothing, readable by its owner alone. Raises OurError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
@@ -52,7 +54,7 @@ def write(path: Path, content: str) -> None:
 
 
 def _apart(entries: Sequence[Entry]) -> list[Entry]:
-    """Two clusters of one head node need a shared directory each."""
+    """Give two clusters of one head node a shared directory each."""
     seen: set[object] = set()
     apart = []
     for entry in entries:
@@ -65,7 +67,7 @@ def _apart(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def _scalar(value: str | int) -> str:
-    """As YAML has it on one line."""
+    """The value as YAML on one line."""
     return yaml.safe_dump(value, width=1 << 20, allow_unicode=True).splitlines()[0]
 
 

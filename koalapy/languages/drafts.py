@@ -60,6 +60,7 @@ class Draft:
         self.lines["components", 0, key] = line_of(element)
 
     def of_job(self, key: str, value: object, element: Element) -> None:
+        """The mapping in the shape of the job file."""
         self.job[key] = value
         self.lines[key,] = line_of(element)
 
@@ -77,7 +78,7 @@ class Draft:
         return RequestError(code, f"{self.source}:{line_of(element)}: {named(element)} {what}.", advice)
 
     def document(self) -> Document:
-        """Of the job file's shape."""
+        """The document in the shape of the job file."""
         words = [self.written(blank) for blank in (self.executable, *self.arguments) if blank]
         names = {operator: self.written(blank) for operator, blank in self.redirections.items()}
         argv = [*_redirecting(names), *words]

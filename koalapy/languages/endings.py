@@ -1,4 +1,4 @@
-"""Which language a job file is written in, by the ending of its name or by how it begins."""
+"""The language of a job file, by the ending of its name or by its first characters."""
 
 import re
 
@@ -7,8 +7,11 @@ _LANGUAGES = {"yaml": "yaml", "yml": "yaml", "json": "yaml", "jsdl": "jsdl", "xm
 
 
 def language_of(source: str, text: str | bytes = "") -> str:
-    """The registered name of the language. Of any other ending, and of none, the text tells: XML begins as YAML cannot;
-    all else is YAML, of which JSON is a part."""
+    """The registered name of the language.
+
+    The text decides for an unknown ending, and for none: XML begins as YAML cannot. All else is YAML, of which JSON is
+    a part.
+    """
     ending = source.rpartition("/")[2].rpartition(".")[2].casefold()
     return _LANGUAGES.get(ending) or ("jsdl" if _is_xml(text) else DEFAULT_LANGUAGE)
 

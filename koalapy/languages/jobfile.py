@@ -210,7 +210,7 @@ class ComponentFile(Section):
 
 
 class StageOut(Section):
-    """What is fetched when the job is done, and where it goes."""
+    """A path that koalapy fetches when the job is done, and its destination."""
 
     path: StagedOut = Field(description="a file, a directory or a pattern in the attempt's directory")
     to: Place | None = Field(default=None, description="where it goes; by default beside the job file")

@@ -14,6 +14,7 @@ _NUMBER = re.compile(r"[0-9]{1,18}(\.[0-9]{1,18})?([eE]\+?[0-9]{1,2})?", re.ASCI
 
 
 def read_resources(draft: Draft, element: Element) -> None:
+    """Read a JSDL Resources element. Raises an error of the file for one that koalapy cannot serve."""
     numbers: dict[str, int] = {}
     found: dict[str, Element] = {}
     for child in elements(element):

@@ -13,7 +13,7 @@ _SAID = ("FileName", "CreationFlag", "DeleteOnTermination", "Source", "Target")
 
 
 def read_staging(draft: Draft, element: Element) -> None:
-    """A Source is staged in, a Target out; a file's place on the cluster follows from its path (docs/staging.md)."""
+    """Read a JSDL DataStaging element. Raises an error of the file for one that koalapy cannot serve."""
     parts = {name_of(child): child for child in elements(element)}
     for name, child in parts.items():
         if name not in _SAID:

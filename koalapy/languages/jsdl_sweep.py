@@ -162,7 +162,7 @@ def _selected(draft: Draft, root: Element, match: Element, path: str, namespaces
 
 
 def _element(found: Any) -> Element | None:
-    """Of what an XPath selects: an element, or the text of one."""
+    """The element that an XPath selects, itself or by its text."""
     if getattr(found, "is_text", False):
         found = found.getparent()
     return found if isinstance(found, etree._Element) else None

@@ -11,9 +11,9 @@ _ADVICE = "Write a key of the job, such as priority=5, or of a component, such a
 
 
 def override(document: Document, overrides: Mapping[str, str]) -> Document:
-    """The document with other values. Values are read as in the file: `[a, b]` is a list, all else as written.
+    """Return the document with other values, which are read as in the file: `[a, b]` is a list.
 
-    Nothing, or null, unsets a key.
+    An empty text or null unsets a key. Raises RequestError for a key that the job does not have.
     """
     for key, text in overrides.items():
         origin = f"-o {shown(key, quote='')}"

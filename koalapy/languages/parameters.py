@@ -62,7 +62,7 @@ class Parameter(Section):
 
     @property
     def loop(self) -> Loop | None:
-        """What `range` says."""
+        """The range of `range`."""
         return self._loop
 
     @model_validator(mode="after")
@@ -82,7 +82,10 @@ class Parameter(Section):
 
 
 def as_parameter(value: object) -> object:
-    """A text in short is a range, `@FILE` or a list with commas; a list has texts as they are."""
+    """A short text is a range, `@FILE` or a list with commas; a list has texts as they are.
+
+    Raises an error of the file for a text that is none of these.
+    """
     if isinstance(value, dict | Parameter):
         return value
     if isinstance(value, list | tuple):
@@ -113,7 +116,7 @@ def _in_short(text: str) -> dict[str, Any]:
 
 
 def _other_range(text: str) -> str | None:
-    """What a range of another program's form would be here: 1-100 and 1..100, but not 2024-12."""
+    """The range that a text of another program's form means here: 1-100 and 1..100, but not 2024-12."""
     found = _OTHER_RANGE.fullmatch(text)
     return f"{found[1]}:{found[2]}" if found and int(found[1]) < int(found[2]) else None
 

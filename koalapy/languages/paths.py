@@ -31,7 +31,7 @@ def covers(name: str, path: str) -> bool:
 
 
 def as_staged_in(value: object) -> str:
-    """A path or pattern, absolute or relative to the job file. Whether it exists is seen when the job is submitted."""
+    """Check a path to stage in. Raises an error of the file if it is not valid."""
     path = _path(value)
     if ".." in path[_wild(path) :].split("/"):
         raise wrong(f"is {shown(path)}, with `..` after a pattern", "Name the directory without it.")
@@ -39,7 +39,7 @@ def as_staged_in(value: object) -> str:
 
 
 def as_staged_out(value: object) -> str:
-    """A path or pattern in the attempt's directory, and in the job file's."""
+    """Check a path to stage out. Raises an error of the file if it is not valid."""
     path = _path(value)
     inner = _inner(path)
     if inner is None:
@@ -48,7 +48,10 @@ def as_staged_out(value: object) -> str:
 
 
 def as_place(value: object) -> str:
-    """The directory that staged-out files go to: absolute, or relative to the job file's; names in it as they are."""
+    """Check the directory that staged-out files go to: absolute, or relative to the job file's.
+
+    Raises an error of the file for one outside the job's directory.
+    """
     path = _path(value)
     if not path.startswith("/") and _inner(path) is None:
         raise wrong(f"is {shown(path)}, outside the job's directory", "Write it without `..`, or absolute.")
@@ -56,12 +59,15 @@ def as_place(value: object) -> str:
 
 
 def unknown_in(place: str) -> str | None:
-    """The first name in such a directory that no job has: those of a sweep's parameters are known to it alone."""
+    """The first name in such a directory that no job has; only a sweep knows the names of its parameters."""
     return next((name for name in re.findall(r"\{.*?\}", place) if name not in PLACEHOLDERS), None)
 
 
 def as_executable(value: object) -> str:
-    """A name to look up on the node's PATH, an absolute path, or one in the attempt's directory."""
+    """Check a name to look up on the node's PATH, an absolute path, or one in the attempt's directory.
+
+    Raises an error of the file for anything else.
+    """
     path = _path(value)
     if path.endswith("/") or path.rpartition("/")[2] in (".", ".."):
         raise wrong(f"is {shown(path)}, a directory", "Name a plain file.")

@@ -28,13 +28,16 @@ class Loop(NamedTuple):
 
 
 def looks_like_range(text: str) -> bool:
-    """Two or three parts, and a number in front: whoever writes that means a range."""
+    """Whether a text has two or three parts and begins with a number, so that its writer means a range."""
     parts = text.split(":")
     return len(parts) in (2, 3) and _NUMBER.fullmatch(parts[0].strip()) is not None
 
 
 def as_loop(text: str, without: Iterable[str] = ()) -> Loop:
-    """The range, less `without`; a number there that is none of the range's changes nothing. A step left out is 1."""
+    """The range, less the values of `without`; its step is 1 by default.
+
+    Raises an error of the file if it is no range, or has too many values.
+    """
     parts = [part.strip() for part in text.split(":")]
     if len(parts) not in (2, 3):
         raise wrong(f"is {shown(text)}, no range", _FORM)
@@ -44,7 +47,10 @@ def as_loop(text: str, without: Iterable[str] = ()) -> Loop:
 
 
 def as_decimal(text: str, whole: str) -> str:
-    """The number without exponent and without a plus; its zeros stay, for they say how numbers are to be written."""
+    """The number without exponent and plus; its zeros stay, since they fix how numbers are written.
+
+    Raises an error of the file if the text is no number.
+    """
     if not _NUMBER.fullmatch(text):
         named = (
             f"is {shown(whole)}, not a number"

@@ -1,4 +1,4 @@
-"""Reads a job file in whichever language it is written."""
+"""Reads a job file in any registered language."""
 
 from collections.abc import Collection, Mapping
 from typing import Protocol
@@ -12,7 +12,7 @@ from koalapy.model.textfile.words import listed
 
 
 class Reader(Protocol):
-    """What a language registers under `koalapy.languages`: see `native.read`, the first of them."""
+    """The function that a language registers under `koalapy.languages`; the first of them is `native.read`."""
 
     def __call__(
         self,
@@ -37,7 +37,10 @@ def read_job(
     readers: Mapping[str, Reader] = OWN,
     open_file: OpenFile | None = None,
 ) -> Request:
-    """The request, by the reader of the language that `language_of` tells; the rest as for `native.read`."""
+    """Read a request in the language that `language_of` returns; the arguments are those of `native.read`.
+
+    Raises RequestError for a language without reader, and for errors in the file.
+    """
     language = language_of(source, text)
     if language not in readers:
         message = f"{source} is written in {language}, for which no reader is installed."

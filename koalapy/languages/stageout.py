@@ -1,7 +1,4 @@
-"""What a sweep stages out: one path for each parameter, so that none overwrites another's.
-
-All parameters of a Launcher run in one directory; so it is the path there that has to tell them apart.
-"""
+"""The paths that a sweep stages out: one for each parameter, so that none overwrites another's."""
 
 from collections.abc import Collection, Iterator, Sequence
 
@@ -83,7 +80,7 @@ def lacking(space: Space, used: Collection[str]) -> tuple[str, ...]:
 
 
 def _lacking(axis: Axis, used: Collection[str]) -> tuple[str, ...]:
-    """Of one axis: any of its names will do whose values are all different, else all of them together."""
+    """The names of one axis that are missing: any with distinct values is enough, else all are needed."""
     if axis.count == 1 or any(_distinct(each) and set(each.names) & set(used) for each in axis.sources):
         return ()
     if distinct := [each.names[0] for each in axis.sources if _distinct(each)]:

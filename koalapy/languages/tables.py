@@ -29,7 +29,7 @@ class Table(NamedTuple):
 
 
 def count_lines(file: IO[bytes]) -> Table:
-    """Of a file each line of which is a value. Raises BadFile, OSError."""
+    """The table of a file with one value on each line. Raises BadFile, OSError."""
     count = sum(len(lines) for _, lines in _blocks(file))
     if not count:
         raise BadFile(0, "holds no line", "Write a value on each line.")
@@ -37,7 +37,7 @@ def count_lines(file: IO[bytes]) -> Table:
 
 
 def count_rows(file: IO[bytes]) -> Table:
-    """Of a file of comma-separated values with a heading. Raises BadFile, OSError."""
+    """The table of a file of comma-separated values with a heading. Raises BadFile, OSError."""
     blocks = _blocks(file)
     _, lines = next(blocks, (1, []))
     names = _heading(lines[0]) if lines else ()

@@ -15,7 +15,7 @@ class TemplateError(ValueError):
 
 
 def names_in(text: str) -> list[str]:
-    """The names that the text uses, in their order."""
+    """The names that the text uses, in their order. Raises TemplateError for a lone brace."""
     found = []
     for piece in _PIECE.finditer(text):
         if piece[0] in ("{", "}"):
@@ -26,7 +26,7 @@ def names_in(text: str) -> list[str]:
 
 
 def literal(text: str) -> str:
-    """The template that stands for just this text."""
+    """The template whose value is just this text."""
     return text.replace("{", "{{").replace("}", "}}")
 
 

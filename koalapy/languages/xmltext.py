@@ -28,7 +28,7 @@ def read_xml(text: str | bytes, source: str) -> Element:
 
 
 def elements(element: Element) -> Iterator[Element]:
-    """Those directly in it."""
+    """The child elements."""
     return (child for child in element if isinstance(child.tag, str))
 
 

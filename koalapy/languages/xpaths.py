@@ -1,4 +1,4 @@
-"""What an XPath of somebody else's may cost: libxml2 evaluates it to its end, whoever waits, and cannot be stopped."""
+"""The cost of an untrusted XPath: libxml2 evaluates it to its end, and cannot be stopped."""
 
 import re
 
@@ -26,7 +26,7 @@ def is_costly(path: str) -> bool:
 
 
 def _parts(path: str) -> tuple[str, str]:
-    """What stands in predicates, their brackets included, and what does not."""
+    """The text inside predicates, with their brackets, and the text outside."""
     inside: list[str] = []
     outside: list[str] = []
     depth = 0

@@ -1,8 +1,7 @@
-"""A command in a container, of whose output nothing is lost.
+"""Runs a command in a container without losing any of its output.
 
-Under load the engine may lose either end of what a command says that is over in no time. So a shell around it begins
-when it is told that somebody reads, and ends when it is told that all was read. The command line travels in the
-environment: else `pgrep -f` and `pkill -f` would find the shell.
+Under load the engine may lose either end of the output of a short command. Therefore a shell around it starts the
+command once it is read, and ends once the output has arrived.
 """
 
 import shlex
@@ -28,23 +27,20 @@ exit $status
 def run(
     api: APIClient, container: str, argv: Sequence[str], user: str, environment: Mapping[str, str]
 ) -> tuple[int, bytes]:
-    """Its exit status and all that it wrote, standard error in between. Raises docker.errors.APIError."""
+    """The exit status and the whole output, with standard error in between. Raises docker.errors.APIError."""
     end = token_hex(16)
     variables = {**environment, "TESTGRID_ARGV": shlex.join(argv), "TESTGRID_END": end}
     made = api.exec_create(container, ["sh", "-c", _AROUND], stdin=True, user=user, environment=variables)
     with _streams(api, made["Id"]) as plug:
-        output, status = _said(plug, end.encode())
+        output, status = _output(plug, end.encode())
     if status is None:
         status = api.exec_inspect(made["Id"])["ExitCode"]
         assert status is not None, "it has ended"
     return status, output
 
 
-def _said(plug: Any, end: bytes) -> tuple[bytes, int | None]:
-    """All that the command says, and its exit status; None where it was ended together with what is around it.
-
-    What its children say that outlast it is nobody's.
-    """
+def _output(plug: Any, end: bytes) -> tuple[bytes, int | None]:
+    """The whole output of the command and its exit status; None if it was ended together with the shell around it."""
     said, looked = bytearray(), 0
     plug.sendall(b"\n")
     for _, data in frames_iter(plug, tty=False):  # type: ignore[no-untyped-call]

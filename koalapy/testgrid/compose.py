@@ -37,7 +37,7 @@ def down(environment: Mapping[str, str]) -> None:
 
 
 def environment(tag: str, prefixes: Mapping[str, str]) -> dict[str, str]:
-    """What the compose file takes from its environment."""
+    """The environment variables that the compose file reads."""
     return {
         "KOALA_TESTGRID": layout.NAME,
         "KOALA_TESTGRID_TAG": tag,
@@ -59,7 +59,9 @@ def tag(directory: Path) -> str:
 
 
 def command() -> list[str]:
-    """`docker compose` (version 2), else `docker-compose` (version 1)."""
+    """`docker compose` (version 2), else `docker-compose` (version 1). Raises ContainersError if neither is
+    installed.
+    """
     if shutil.which("docker") and _succeeds(["docker", "compose", "version"]):
         return ["docker", "compose"]
     if shutil.which("docker-compose"):

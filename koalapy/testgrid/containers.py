@@ -26,7 +26,10 @@ class Containers:
         self.client = client or connect()
 
     def exec(self, host: str, argv: Sequence[str], user: str = "root", login: bool = False) -> Executed:
-        """Runs a command and waits for its end. With `login`, in the user's login environment and home."""
+        """Run a command and wait for its end; with `login`, in the user's login environment and home.
+
+        Raises ContainersError if the engine cannot run it.
+        """
         if login:
             argv = ["bash", "-lc", 'cd; exec "$0" "$@"', *argv]
         environment = {"HOME": "/root" if user == "root" else f"/home/{user}", "USER": user}
@@ -38,7 +41,7 @@ class Containers:
         return Executed(status, output.decode(errors="replace"))
 
     def check(self, host: str, argv: Sequence[str], user: str = "root", login: bool = False) -> str:
-        """The output of a command that must succeed."""
+        """The output of a command that must succeed. Raises ContainersError if it does not."""
         status, output = self.exec(host, argv, user, login)
         if status != 0:
             raise ContainersError(
@@ -87,7 +90,7 @@ class Containers:
         return list(self._container(host).attrs["HostConfig"]["ExtraHosts"])
 
     def address(self, host: str, network: Network = "access") -> str:
-        """The address the host has; raises if it is not connected."""
+        """The address of the host in the network. Raises ContainersError if it is not connected."""
         addresses = addresses_of(self._container(host))
         if network not in addresses:
             raise ContainersError(
@@ -133,7 +136,9 @@ class Containers:
 
 
 def connect() -> docker.DockerClient:
-    """The engine that the environment names (`DOCKER_HOST`), else the one of this machine."""
+    """The engine that the environment names (`DOCKER_HOST`), else this machine's. Raises ContainersError without
+    one.
+    """
     try:
         client = docker.from_env(timeout=300)
         client.ping()

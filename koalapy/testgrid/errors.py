@@ -1,4 +1,4 @@
-"""What can go wrong with the test grid."""
+"""The error of the test grid."""
 
 from koalapy.model.errors import ClusterError
 

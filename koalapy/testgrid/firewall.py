@@ -43,7 +43,7 @@ def open_all(containers: Containers) -> bool:
 
 
 def _addresses(containers: Containers, host: str, peers: Iterable[str]) -> Iterator[str]:
-    """Of these peers, in the networks that they share with the host."""
+    """The peers' addresses in the networks that they share with the host."""
     for peer in peers:
         if peer == KOALAD:
             yield containers.gateway("access")
@@ -72,7 +72,7 @@ def _noted() -> list[str]:
 
 
 def _note(host: str) -> None:
-    """Before it is done, so that whoever comes next can undo it."""
+    """Note the rules before they are set, so that a later process can remove them."""
     with _noting().open("a") as file:
         file.write(f"{host}\n")
 

@@ -1,8 +1,7 @@
-"""What the compose file defines: the clusters, their hosts and the hosts' addresses.
+"""The clusters, hosts and addresses that the compose file defines.
 
-The clusters' settings are said here, as koalapy's grid file wants them; hosts and the last numbers of
-their addresses are read from the compose file, so that they stand in one place. What the compose file puts
-into a profile is there only where the environment switches that on.
+The clusters' settings are here, as koalapy's grid file wants them. Hosts and the last numbers of their addresses are
+read from the compose file.
 """
 
 import os
@@ -88,7 +87,7 @@ def networks_of(host: str) -> dict[Network, int]:
 
 
 def images() -> dict[str, str]:
-    """Those of IMAGES that are needed here."""
+    """The images that are needed here."""
     return {image: service for image, service in IMAGES.items() if service in hosts()}
 
 

@@ -21,7 +21,10 @@ def prefixes(client: docker.DockerClient) -> dict[str, str]:
 
 
 def choose(used: Iterable[Subnet]) -> Iterator[Subnet]:
-    """Free subnets of 256 addresses, from parts of the private ranges that are seldom used."""
+    """Free subnets of 256 addresses, from parts of the private ranges that are seldom used.
+
+    Raises ContainersError if there are too few.
+    """
     taken = list(used)
     for candidate in _candidates():
         if not any(candidate.overlaps(other) for other in taken):

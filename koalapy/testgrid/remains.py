@@ -1,4 +1,4 @@
-"""What compose leaves behind when the engine refuses to remove one thing: it stops there, and keeps all the rest."""
+"""The networks and volumes that remain when the engine refuses to remove one: compose stops there."""
 
 from typing import Any
 

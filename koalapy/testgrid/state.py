@@ -1,4 +1,4 @@
-"""What is kept of the test grid on this machine: key pair, known hosts, grid file, locks."""
+"""The files of the test grid on this machine: key pair, known hosts, grid file, locks."""
 
 import fcntl
 import os
