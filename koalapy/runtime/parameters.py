@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 
-from koalapy_adapters.launcher.lines import Lines
+from koalapy_adapters.launcher.parameter_files import Lines
 from koalapy_adapters.launcher.space import NUMBER, Compiled, names_in
 
 from koalapy.languages.jobfile import MOST_FILES

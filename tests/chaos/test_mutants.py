@@ -15,7 +15,7 @@ from unittest.mock import patch
 import pytest
 from koalapy_adapters import claims, messages
 from koalapy_adapters import files as pushed_files
-from koalapy_adapters.batch import wanting
+from koalapy_adapters.batch import waiting_demand
 from koalapy_adapters.kcm.attempts import cancel, submit, wrapper_messages
 from koalapy_adapters.kcm.execution.batch_system import BatchSystem
 from koalapy_adapters.kcm.state.outbox import Outbox
@@ -440,7 +440,7 @@ def _nodes_are_not_given_back() -> Any:
 
 def _nobody_is_seen_to_wait() -> Any:
     """By the KCM, which knows of others' jobs from the batch system's queue alone."""
-    return patch.object(wanting, "wanted", lambda waits, free, sizes, idle: 0)
+    return patch.object(waiting_demand, "wanted", lambda waits, free, sizes, idle: 0)
 
 
 def _a_journal_is_not_read() -> Any:

@@ -1,4 +1,4 @@
-"""The contract of batch systems, live: what every row of the test grid, and the embedded queue, must hold."""
+"""The contract of batch systems, live: what every target of the test grid, and the embedded queue, must hold."""
 
 import os
 import shutil
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from koalapy_adapters.contract.row import ACCOUNT, PROCESSORS, QUEUE, WALLTIME, Row
+from koalapy_adapters.contract.target import ACCOUNT, PROCESSORS, QUEUE, WALLTIME, Target
 from koalapy_adapters.contract.test_attempts import *  # noqa: F403  # the suite's own tests
 from koalapy_adapters.contract.test_capacity import *  # noqa: F403
 from koalapy_adapters.contract.test_commands import *  # noqa: F403
@@ -38,9 +38,9 @@ EVERYWHERE = frozenset({QUEUE, PROCESSORS, WALLTIME})
 REQUEUE = "scontrol update JobId={id} Requeue=1 && scontrol requeue {id}"
 RERUN = "qmod -f -rj {id}"
 
-# A head's second row stands behind the first of all others: pytest waits for it.
+# A head's second target stands behind the first of all others: pytest waits for it.
 GRID = [
-    Row(
+    Target(
         name="slurm-22.05",
         head="alpha",
         settings=on_grid("alpha"),
@@ -50,7 +50,7 @@ GRID = [
         restart=REQUEUE,
         operator=root("alpha"),
     ),
-    Row(
+    Target(
         name="slurm-24.11",
         head="delta",
         settings=on_grid("delta"),
@@ -60,7 +60,7 @@ GRID = [
         restart=REQUEUE,
         operator=root("delta"),
     ),
-    Row(
+    Target(
         name="sge-commands",
         head="gamma",
         settings=on_grid("gamma", drmaa="off"),
@@ -70,7 +70,7 @@ GRID = [
         restart=RERUN,
         operator=root("gamma"),
     ),
-    Row(
+    Target(
         name="torque",
         head="beta",
         settings=on_grid("beta", **layout.TORQUE),
@@ -79,7 +79,7 @@ GRID = [
         restart=REQUEUE,
         operator=root("beta"),
     ),
-    Row(
+    Target(
         name="sge-drmaa",
         head="gamma",
         settings=on_grid("gamma", drmaa="auto"),
@@ -91,7 +91,7 @@ GRID = [
     ),
 ]
 HERE_SHARED = Path(gettempdir()) / f"koala-contract-{os.getpid()}"
-HERE = Row(
+HERE = Target(
     name="local",
     head="here",
     settings=lambda: {
@@ -103,9 +103,9 @@ HERE = Row(
     },
     remembers_s=630.0,
 )
-ROWS = [HERE, *(pytest.param(row, marks=pytest.mark.grid) for row in GRID if row.head in layout.HEADS)]
+TARGETS = [HERE, *(pytest.param(target, marks=pytest.mark.grid) for target in GRID if target.head in layout.HEADS)]
 
-# The fixture may build images or wait for another run, and a test for all that its row's lane has to do before it.
+# The fixture may build images or wait for another run, and a test for all that its target's lane has to do before it.
 pytestmark = pytest.mark.timeout(900, func_only=True)
 
 
@@ -117,13 +117,13 @@ def emptied(testgrid_session: Running) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def removed() -> Iterator[None]:
-    """What is pushed, and the embedded queue, go once the row has no jobs any more."""
+    """What is pushed, and the embedded queue, go once the target has no jobs any more."""
     yield
     shutil.rmtree(HERE_SHARED, ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)
 def standing(request: pytest.FixtureRequest) -> None:
-    """The test grid, for its rows."""
+    """The test grid, for its targets."""
     if request.node.get_closest_marker("grid"):
         request.getfixturevalue("emptied")

@@ -11,23 +11,23 @@ from typing import Any
 import pytest
 from koalapy_adapters.connections.pack import packed
 from koalapy_adapters.contract.kcm import Kcm
-from koalapy_adapters.contract.lanes import Lanes, Trial
 from koalapy_adapters.contract.live import Live
-from koalapy_adapters.contract.row import Row, login
+from koalapy_adapters.contract.parallel_runs import ParallelRuns, Trial
+from koalapy_adapters.contract.target import Target, login
 from koalapy_adapters.contract.test_recorded import within
 
 from koalapy.model.errors import RequestError
 from koalapy.model.identity import Tag, attempt_of
 
 
-def row(name: str, head: str) -> Row:
-    return Row(name=name, head=head, settings=dict)
+def target(name: str, head: str) -> Target:
+    return Target(name=name, head=head, settings=dict)
 
 
 class Stage:
     """Stands for Live: notes what befalls it."""
 
-    def __init__(self, of: Row, notes: list[str]) -> None:
+    def __init__(self, of: Target, notes: list[str]) -> None:
         self._row, self._notes = of, notes
 
     def tidy(self) -> None:
@@ -39,14 +39,14 @@ class Stage:
             raise OSError("its jobs do not end")
 
 
-def lanes(*trials: tuple[Row, Callable[[Any], None]]) -> tuple[list[Trial], Lanes, list[str]]:
+def lanes(*trials: tuple[Target, Callable[[Any], None]]) -> tuple[list[Trial], ParallelRuns, list[str]]:
     notes: list[str] = []
     made = [Trial(of, check) for of, check in trials]
-    return made, Lanes(made, lambda of: Stage(of, notes)), notes  # type: ignore[arg-type, return-value]
+    return made, ParallelRuns(made, lambda of: Stage(of, notes)), notes  # type: ignore[arg-type, return-value]
 
 
 def test_rows_of_one_head_follow_each_other_and_are_tidied() -> None:
-    a, b = row("a", "one"), row("b", "one")
+    a, b = target("a", "one"), target("b", "one")
     trials, made, notes = lanes(
         (a, lambda live: notes.append("a1")),
         (b, lambda live: notes.append("b1")),
@@ -64,7 +64,7 @@ def test_rows_of_two_heads_run_side_by_side() -> None:
     def meet(live: Any) -> None:
         meeting.wait()
 
-    trials, made, _ = lanes((row("a", "one"), meet), (row("b", "two"), meet))
+    trials, made, _ = lanes((target("a", "one"), meet), (target("b", "two"), meet))
     waiting = threading.Thread(target=made.outcome, args=(trials[0],))
     waiting.start()
     made.outcome(trials[1])
@@ -75,7 +75,7 @@ def test_a_failure_is_its_own_test_s_and_the_rest_goes_on() -> None:
     def fail(live: Any) -> None:
         raise AssertionError("as it must")
 
-    here = row("a", "one")
+    here = target("a", "one")
     trials, made, _ = lanes((here, fail), (here, lambda live: None))
     with pytest.raises(AssertionError, match="as it must"):
         made.outcome(trials[0])
@@ -83,14 +83,14 @@ def test_a_failure_is_its_own_test_s_and_the_rest_goes_on() -> None:
 
 
 def test_a_row_that_leaves_something_behind_fails() -> None:
-    trials, made, _ = lanes((row("stubborn", "one"), lambda live: None))
+    trials, made, _ = lanes((target("stubborn", "one"), lambda live: None))
     with pytest.raises(OSError, match="do not end"):
         made.outcome(trials[0])
 
 
 def test_a_stopped_run_begins_no_trial_and_tidies_up() -> None:
     begun, go = threading.Event(), threading.Event()
-    here = row("a", "one")
+    here = target("a", "one")
 
     def first(live: Any) -> None:
         begun.set()
@@ -112,7 +112,7 @@ def test_a_stopped_run_begins_no_trial_and_tidies_up() -> None:
 def test_a_closed_row_has_removed_the_directories_of_its_instances_and_no_others(tmp_path: Path, asked: bool) -> None:
     shared = tmp_path / "shared"
     settings = {"batch": "local", "connect": "local:", "slots": 1, "shared": str(shared), "python": sys.executable}
-    here = Row(name="local", head="here", settings=lambda: settings)
+    here = Target(name="local", head="here", settings=lambda: settings)
     live = Live(here)
     stranger = live.strangers()
     other = Kcm(login(here), stranger)
@@ -141,7 +141,7 @@ def tag_instance(tag: str) -> str:
 )
 def test_a_rows_settings_are_a_grid_files(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(RequestError, match=words):
-        login(Row(name="x", head="x", settings=lambda: settings))
+        login(Target(name="x", head="x", settings=lambda: settings))
 
 
 def test_nothing_of_koalapy_imports_pytest_or_the_suite() -> None:

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from koalapy_adapters.batch.protocol import BatchJob
 from koalapy_adapters.contract.live import Live
-from koalapy_adapters.contract.row import Row
+from koalapy_adapters.contract.target import Target
 from koalapy_adapters.kcm.execution.slurm_api.submitter import OFF, REQUIRED
 
 from koalapy.testgrid import Running
@@ -37,7 +37,7 @@ def begin(standing_testgrid: Running) -> Iterator[Begin]:
 
     def begin_one(way: str) -> Live:
         alpha = yaml.safe_load(grid_file().read_text())["clusters"]["alpha"]
-        begun.append(Live(Row(name=way, head="alpha", settings=lambda: {**alpha, "slurm_api": way})))
+        begun.append(Live(Target(name=way, head="alpha", settings=lambda: {**alpha, "slurm_api": way})))
         return begun[-1]
 
     yield begin_one

@@ -12,7 +12,6 @@ from koalapy_adapters.batch.protocol import ENDED, QUEUED, RUNNING, Capacity, Jo
 from koalapy_adapters.kcm.attempts.machine import Machine
 from koalapy_adapters.kcm.state import actions as do
 from koalapy_adapters.kcm.state.attempt import failure
-from koalapy_adapters.kcm.state.ranges import each, ranges_of
 from koalapy_adapters.messages import (
     Acknowledge,
     Back,
@@ -40,6 +39,7 @@ from koalapy_adapters.messages import (
     from_json,
     to_json,
 )
+from koalapy_adapters.ranges import numbers_of, ranges_of
 
 SWEEP = 9
 SECOND = do.SECOND
@@ -87,7 +87,7 @@ class Node:
 
     def hear(self, message: Any) -> None:
         if isinstance(message, Give):
-            numbers = list(each(message.ranges))
+            numbers = list(numbers_of(message.ranges))
             assert not self.held.keys() & set(numbers), "given what it has"
             self.held.update((number, None) for number in numbers)
             self.given += len(numbers)
@@ -242,13 +242,13 @@ class World:
             self._ended(message.tag)
 
     def _came_back(self, message: ParametersBack) -> None:
-        begun = set(each(message.begun))
-        for number in each(message.ranges):
+        begun = set(numbers_of(message.begun))
+        for number in numbers_of(message.ranges):
             assert number not in self._in_hands(), "given back while a Launcher has it"
             if number in self.out:
                 self.out.discard(number)
                 self.pool[number] = None
-        assert begun <= set(each(message.ranges))
+        assert begun <= set(numbers_of(message.ranges))
 
     def _ended(self, tag: str) -> None:
         if tag not in self.ended:
@@ -337,7 +337,7 @@ class World:
             return do.JournalRead(action.tag, error=OUT_OF_REACH)
         if node.journal is None:
             return do.JournalRead(action.tag, there=False)
-        wanted = set(each(action.ranges))
+        wanted = set(numbers_of(action.ranges))
         return do.JournalRead(action.tag, [row for row in node.journal if row[0] in wanted])
 
     def pass_time(self, microseconds: int) -> None:

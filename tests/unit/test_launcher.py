@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 from koalapy_adapters import layout, messages
 from koalapy_adapters.host import descendants
-from koalapy_adapters.launcher import journal, ranges
+from koalapy_adapters.launcher import journal
 from koalapy_adapters.messages import Back, Doing, Ended, Give, Holding, Kept, Pull, Suspect, ToLauncher, Trusted
+from koalapy_adapters.ranges import numbers_of, ranges_of
 
 Await = Callable[..., Any]
 Processes = Callable[[bytes], list[int]]
@@ -70,7 +71,7 @@ class Launcher:
 
     def give(self, *numbers: int) -> None:
         self._given += len(numbers)
-        self.say(Give(ranges.of(numbers)))
+        self.say(Give(ranges_of(sorted(numbers))))
 
     def until(
         self, kind: type[Any] | tuple[type[Any], ...], wanted: Callable[[Any], bool] = lambda message: True
@@ -102,7 +103,7 @@ class Launcher:
             elif isinstance(message, Ended):
                 self.say(Kept(message.number))
             elif isinstance(message, Back):
-                left += ranges.numbers(message.ranges)
+                left += numbers_of(message.ranges)
         return self._results()
 
     def free(self, pull: Pull) -> int:
@@ -269,8 +270,8 @@ def test_what_would_wait_long_behind_others_is_given_back(start: Start) -> None:
     launcher = start("[ $KOALA_PARAMETER -gt 100 ] && exec sleep 600; exit 0")
     launcher.run(*range(1, 100))
     launcher.give(101, 102, 103, 104)
-    assert sorted(ranges.numbers(launcher.until(Back).ranges)) == [103, 104]
-    assert ranges.numbers(launcher.end().begun) == [101, 102]
+    assert sorted(numbers_of(launcher.until(Back).ranges)) == [103, 104]
+    assert list(numbers_of(launcher.end().begun)) == [101, 102]
 
 
 # ---- bad programs harm only themselves
@@ -413,7 +414,7 @@ def test_what_no_slot_had_begun_goes_back_too(start: Start, await_that: Await) -
     await_that((launcher.work / "on").exists)
     assert launcher.end().begun == [[4, 4]]
     backs = [message.ranges for message in launcher.heard if isinstance(message, Back)]
-    assert sorted(number for each in backs for number in ranges.numbers(each)) == [4, 5, 6]
+    assert sorted(number for back in backs for number in numbers_of(back)) == [4, 5, 6]
 
 
 def test_it_ends_by_itself_before_its_walltime(start: Start) -> None:
@@ -497,7 +498,7 @@ def test_killed_itself_it_leaves_nothing_running_and_all_that_was_done_in_its_jo
         if isinstance(message, Ended):
             rows |= {row[0] for row in message.results}
         else:  # what waits for long, on a busy machine
-            launcher.give(*ranges.numbers(message.ranges))
+            launcher.give(*numbers_of(message.ranges))
     launcher.process.kill()
     launcher.process.wait()
     await_that(lambda: not processes(str(launcher.place).encode()))

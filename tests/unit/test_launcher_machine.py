@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from koalapy_adapters.clock import SECOND
 from koalapy_adapters.launcher import events as e
-from koalapy_adapters.launcher import ranges
 from koalapy_adapters.launcher.machine import Machine, Settings
 from koalapy_adapters.messages import Back, Doing, Ended, Give, Holding, Kept, Pull, Suspect, Trusted
+from koalapy_adapters.ranges import numbers_of
 
 MS = SECOND // 1000
 SETTINGS = Settings("node1", 2, 600 * SECOND, 4 * SECOND, 3600 * SECOND, 5 * SECOND)
@@ -368,7 +368,7 @@ class Anything(RuleBasedStateMachine):
     @invariant()
     def each_number_is_in_one_place(self) -> None:
         done = {each[0] for message in of(Ended, self.game.said) for each in message.results}
-        back = {number for message in of(Back, self.game.said) for number in ranges.numbers(message.ranges)}
+        back = {number for message in of(Back, self.game.said) for number in numbers_of(message.ranges)}
         waiting = {each[0] for each in self.game.machine._results._rows}
         assert self.holds() | done | back | waiting == self.given
         assert not self.holds() & (done | back | waiting)

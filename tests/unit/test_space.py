@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from koalapy_adapters.launcher.lines import Lines
+from koalapy_adapters.launcher.parameter_files import Lines
 from koalapy_adapters.launcher.space import Compiled, count, names, names_in, values
 
 from koalapy.model.sweep import Axis, Source, Space

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from koalapy_adapters.launcher import space as evaluator
-from koalapy_adapters.launcher.lines import Lines
+from koalapy_adapters.launcher.parameter_files import Lines
 from pydantic_core import PydanticCustomError
 
 from koalapy.languages import from_mapping, read_job, sweep_request

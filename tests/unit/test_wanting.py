@@ -3,7 +3,7 @@
 import random
 
 from koalapy_adapters.batch.text import is_launcher
-from koalapy_adapters.batch.wanting import Wish, wanted, whole_nodes
+from koalapy_adapters.batch.waiting_demand import Wish, wanted, whole_nodes
 
 from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, InstanceId, JobId, tag_of
 

@@ -10,7 +10,7 @@ import os
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from koalapy_adapters import errors
-from koalapy_adapters.batch import wanting
+from koalapy_adapters.batch import waiting_demand
 from koalapy_adapters.batch.protocol import (
     CANCELLED,
     ENDED,
@@ -153,7 +153,7 @@ def parse_capacity(cluster: ClusterSettings, results: List[Result]) -> Capacity:
     left = max(0, slots - ours - others)
     idle = 0 if queued else left
     strangers = [job for job in queued if not is_tag(job.name)]
-    wanted = sum(processors[job.batch_id] for job in queued if wanting.counts(cluster, cluster.user, job.name))
+    wanted = sum(processors[job.batch_id] for job in queued if waiting_demand.counts(cluster, cluster.user, job.name))
     return Capacity(
         total=slots,
         idle=idle,

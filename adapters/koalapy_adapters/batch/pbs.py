@@ -6,19 +6,19 @@ import re
 import shlex
 from typing import Dict, List, Optional, Sequence
 
-from koalapy_adapters.batch import pbs_capacity, pbs_glance, pbs_jobs, pbs_launch
+from koalapy_adapters.batch import pbs_capacity, pbs_fingerprint, pbs_jobs, pbs_launch
+from koalapy_adapters.batch.classify import NOT_HELD, check, failure, unreadable
+from koalapy_adapters.batch.pbs_codes import OPENPBS
+from koalapy_adapters.batch.pbs_errors import HOOKED, NOT_OURS, REFUSALS, REFUSED_BY_SITE, UNREACHABLE
 from koalapy_adapters.batch.pbs_records import asked, records, word
-from koalapy_adapters.batch.pbs_refusals import HOOKED, NOT_OURS, REFUSALS, REFUSED_BY_SITE, UNREACHABLE
-from koalapy_adapters.batch.pbs_words import OPENPBS
 from koalapy_adapters.batch.protocol import Argv, BatchJob, ClusterSettings, Description, JobStatus
 from koalapy_adapters.batch.text import exec_line, hosts_left_out, native_lines, one_line, rounded_up
-from koalapy_adapters.batch.verdicts import NOT_HELD, check, failure, unreadable
 from koalapy_adapters.errors import RequestError, Result
 
 NAME = "pbs"
 
-glance_argv = pbs_glance.glance_argv
-parse_glance = pbs_glance.parse_glance
+glance_argv = pbs_fingerprint.glance_argv
+parse_glance = pbs_fingerprint.parse_glance
 capacity_argvs = pbs_capacity.capacity_argvs
 parse_capacity = pbs_capacity.parse_capacity
 batch_id = pbs_launch.batch_id

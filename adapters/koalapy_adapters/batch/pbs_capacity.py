@@ -4,15 +4,15 @@ import re
 from collections import Counter
 from typing import Dict, List, NamedTuple, Optional, Set
 
-from koalapy_adapters.batch import pbs_jobs, pbs_records, wanting
+from koalapy_adapters.batch import pbs_jobs, pbs_records, waiting_demand
+from koalapy_adapters.batch.classify import check
+from koalapy_adapters.batch.pbs_codes import OPENPBS
+from koalapy_adapters.batch.pbs_errors import NOT_OURS, UNREACHABLE
 from koalapy_adapters.batch.pbs_jobs import Job
 from koalapy_adapters.batch.pbs_limits import Use, room
 from koalapy_adapters.batch.pbs_records import Record, number, records, size, word
-from koalapy_adapters.batch.pbs_refusals import NOT_OURS, UNREACHABLE
-from koalapy_adapters.batch.pbs_words import OPENPBS
 from koalapy_adapters.batch.protocol import HELD, QUEUED, RUNNING, SUSPENDED, Argv, Capacity, ClusterSettings, JobStatus
 from koalapy_adapters.batch.text import is_launcher, is_tag
-from koalapy_adapters.batch.verdicts import check
 from koalapy_adapters.errors import ClusterError, Result
 
 # pbs_node_attributes(7B), "state". In any other, or with any other beside it, nothing new is started: busy, down,
@@ -79,8 +79,8 @@ def _capacity(
         pending=[status.name for status in found.values() if status.state in (QUEUED, HELD)],
         free_nodes=[list(count) for count in sorted(Counter(free).items(), reverse=True) if count[0]],
         statuses=found,
-        wanted_local=wanting.wanted(wishes(cluster, waits), room, [host.total for host in hosts], sum(free)),
-        whole_nodes=wanting.whole_nodes([host.free for host in hosts if not host.assigned], sum(free)),
+        wanted_local=waiting_demand.wanted(wishes(cluster, waits), room, [host.total for host in hosts], sum(free)),
+        whole_nodes=waiting_demand.whole_nodes([host.free for host in hosts if not host.assigned], sum(free)),
     )
 
 
@@ -88,12 +88,12 @@ def waiting_local(jobs: List[Job], ours: Dict[str, JobStatus]) -> int:
     return sum(job.waiting for job in jobs if job.status.batch_id not in ours and not is_launcher(job.status.name))
 
 
-def wishes(cluster: ClusterSettings, jobs: List[Job]) -> List[wanting.Wish]:
+def wishes(cluster: ClusterSettings, jobs: List[Job]) -> List[waiting_demand.Wish]:
     """Of those that wait for processors."""
     return [
-        wanting.Wish(job.processors, job.nodes, job.alone, tasks=job.waiting)
+        waiting_demand.Wish(job.processors, job.nodes, job.alone, tasks=job.waiting)
         for job in jobs
-        if job.waiting and wanting.counts(cluster, job.user, job.status.name)
+        if job.waiting and waiting_demand.counts(cluster, job.user, job.status.name)
     ]
 
 

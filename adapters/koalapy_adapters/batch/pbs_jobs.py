@@ -3,9 +3,10 @@
 import re
 from typing import Dict, Iterable, Iterator, NamedTuple, Optional
 
-from koalapy_adapters.batch import pbs_words
+from koalapy_adapters.batch import pbs_codes
+from koalapy_adapters.batch.classify import unreadable
+from koalapy_adapters.batch.pbs_codes import Family
 from koalapy_adapters.batch.pbs_records import Record, number, records, word
-from koalapy_adapters.batch.pbs_words import Family
 from koalapy_adapters.batch.protocol import (
     CANCELLED,
     ENDED,
@@ -17,7 +18,6 @@ from koalapy_adapters.batch.protocol import (
     JobStatus,
 )
 from koalapy_adapters.batch.text import is_tag
-from koalapy_adapters.batch.verdicts import unreadable
 from koalapy_adapters.errors import Result, UnreadableError
 
 _ID = re.compile(r"[0-9]{1,18}(\[[0-9]*\])?(\.[\w.-]+)?\Z")
@@ -44,7 +44,7 @@ class Job(NamedTuple):
         if self.array is not None:
             return 0 if self.status.state == HELD else self.array
         wants = self.status.state == QUEUED and not self.begins_later
-        return int(wants and pbs_words.waits_for_resources(self.status.reason))
+        return int(wants and pbs_codes.waits_for_resources(self.status.reason))
 
 
 def jobs(result: Result, family: Family) -> Iterator[Job]:
@@ -107,23 +107,23 @@ def _status(record: Record, result: Result, family: Family) -> JobStatus:
         return status
     holds = word(record, "Hold_Types").replace("n", "")
     reason = comment or ("Hold_Types = " + holds if holds else "")
-    return status._replace(reason=reason, stuck=pbs_words.stuck(state, comment, holds, "depend" in record.fields))
+    return status._replace(reason=reason, stuck=pbs_codes.stuck(state, comment, holds, "depend" in record.fields))
 
 
 def _ended(status: JobStatus, record: Record, result: Result, family: Family) -> JobStatus:
     """A job without an exit status never ran, or was Slurm's, whose Torque commands do not tell."""
     status = status._replace(reason=word(record, "comment").strip())
     substate = number(record, "substate", result)
-    deleted = substate == pbs_words.DELETED
+    deleted = substate == pbs_codes.DELETED
     name = "Exit_status" if "Exit_status" in record.fields else "exit_status"
     if name not in record.fields:
         return status._replace(ending=CANCELLED if deleted else LOST)
     told = number(record, name, result)
     if told < 0:
         return _failed(status, told, result, family)
-    signal = pbs_words.signal_of(told)
+    signal = pbs_codes.signal_of(told)
     exit_status: Optional[int] = told if signal is None else 128 + signal
-    if word(record, "array") == "True" and substate == pbs_words.FAILED:
+    if word(record, "array") == "True" and substate == pbs_codes.FAILED:
         exit_status = None  # an array says 0 even if a subjob failed
     ending = EXITED if signal is None else KILLED
     return status._replace(ending=CANCELLED if deleted else ending, exit_status=exit_status)

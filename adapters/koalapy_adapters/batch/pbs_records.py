@@ -5,7 +5,7 @@ import re
 from typing import Any, Dict, List, NamedTuple
 from xml.etree import ElementTree
 
-from koalapy_adapters.batch.verdicts import unreadable
+from koalapy_adapters.batch.classify import unreadable
 from koalapy_adapters.errors import Result, UnreadableError
 
 # Attributes by name; a resource is `Resource_List.ncpus`, as in the text. Numbers are numbers in JSON only.

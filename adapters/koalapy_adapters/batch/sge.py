@@ -8,15 +8,15 @@ from koalapy_adapters.batch import (
     sge_accounting,
     sge_capacity,
     sge_drmaa,
-    sge_glance,
+    sge_fingerprint,
     sge_jobs,
     sge_launch,
     sge_launchers,
 )
+from koalapy_adapters.batch.classify import NOT_HELD, check, failure, unreadable
 from koalapy_adapters.batch.protocol import Argv, BatchJob, Chosen, ClusterSettings, Description, JobSpan, JobStatus
-from koalapy_adapters.batch.sge_refusals import REFUSALS, UNREACHABLE
+from koalapy_adapters.batch.sge_errors import REFUSALS, UNREACHABLE
 from koalapy_adapters.batch.text import exec_line, hosts_left_out, is_tag, native_lines, one_line, rounded_up
-from koalapy_adapters.batch.verdicts import NOT_HELD, check, failure, unreadable
 from koalapy_adapters.errors import ClusterError, RequestError, Result
 
 NAME = "sge"
@@ -24,8 +24,8 @@ NAME = "sge"
 capacity_argvs = sge_capacity.capacity_argvs
 parse_capacity = sge_capacity.parse_capacity
 keeps = sge_capacity.keeps
-glance_argv = sge_glance.glance_argv
-parse_glance = sge_glance.parse_glance
+glance_argv = sge_fingerprint.glance_argv
+parse_glance = sge_fingerprint.parse_glance
 batch_id = sge_launch.batch_id
 restarts = sge_launch.restarts
 hosts = sge_launch.hosts

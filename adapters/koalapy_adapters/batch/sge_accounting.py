@@ -4,6 +4,7 @@ import re
 import time
 from typing import Dict, Iterator, List, Mapping, Optional
 
+from koalapy_adapters.batch.classify import unreadable
 from koalapy_adapters.batch.protocol import (
     ENDED,
     EXITED,
@@ -14,7 +15,6 @@ from koalapy_adapters.batch.protocol import (
     JobSpan,
     JobStatus,
 )
-from koalapy_adapters.batch.verdicts import unreadable
 from koalapy_adapters.errors import Result
 
 # sge_status(5), '"Failed" states': those after which the job has run. It was killed (17), it went over a limit that the

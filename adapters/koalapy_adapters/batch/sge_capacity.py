@@ -4,14 +4,14 @@ from collections import Counter
 from typing import Dict, List, NamedTuple, Optional, Set
 from xml.etree import ElementTree
 
-from koalapy_adapters.batch import sge_environments, sge_jobs, sge_quotas, wanting
+from koalapy_adapters.batch import sge_environments, sge_jobs, sge_quotas, waiting_demand
+from koalapy_adapters.batch.classify import Verdict, check
 from koalapy_adapters.batch.protocol import HELD, QUEUED, Argv, Capacity, ClusterSettings
 from koalapy_adapters.batch.sge_environments import Environment, fewer
+from koalapy_adapters.batch.sge_errors import UNREACHABLE
 from koalapy_adapters.batch.sge_jobs import Job
 from koalapy_adapters.batch.sge_quotas import Room
-from koalapy_adapters.batch.sge_refusals import UNREACHABLE
 from koalapy_adapters.batch.text import is_launcher, is_tag
-from koalapy_adapters.batch.verdicts import Verdict, check
 from koalapy_adapters.errors import ClusterError, Result
 
 
@@ -93,8 +93,8 @@ def parse_capacity(cluster: ClusterSettings, results: List[Result]) -> Capacity:
         unit="slot",
         largest=environment.most(sizes) if shaped else None,
         largest_idle=environment.most(free) if shaped else None,
-        wanted_local=wanting.wanted(_wishes(cluster, waits), room.values(), sizes, sum(free)),
-        whole_nodes=wanting.whole_nodes([permitted[host] for host in sorted(near) if not busy[host]], sum(free)),
+        wanted_local=waiting_demand.wanted(_wishes(cluster, waits), room.values(), sizes, sum(free)),
+        whole_nodes=waiting_demand.whole_nodes([permitted[host] for host in sorted(near) if not busy[host]], sum(free)),
     )
 
 
@@ -175,6 +175,10 @@ def _waiting(jobs: List[Job]) -> List[Job]:
     return [job for job in waits if job.priority > 0 or not graded]
 
 
-def _wishes(cluster: ClusterSettings, waits: List[Job]) -> List[wanting.Wish]:
+def _wishes(cluster: ClusterSettings, waits: List[Job]) -> List[waiting_demand.Wish]:
     """As many slots of a host as it has: what an environment's rule would have otherwise, no list of jobs says."""
-    return [wanting.Wish(job.slots, tasks=job.tasks) for job in waits if wanting.counts(cluster, job.user, job.name)]
+    return [
+        waiting_demand.Wish(job.slots, tasks=job.tasks)
+        for job in waits
+        if waiting_demand.counts(cluster, job.user, job.name)
+    ]

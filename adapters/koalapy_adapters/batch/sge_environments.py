@@ -3,9 +3,9 @@
 import re
 from typing import Dict, List, NamedTuple, Optional, Sequence
 
+from koalapy_adapters.batch.classify import Verdict, check, unreadable
 from koalapy_adapters.batch.protocol import Argv, ClusterSettings
-from koalapy_adapters.batch.sge_refusals import UNREACHABLE
-from koalapy_adapters.batch.verdicts import Verdict, check, unreadable
+from koalapy_adapters.batch.sge_errors import UNREACHABLE
 from koalapy_adapters.errors import ClusterError, Result
 
 _PATTERN = re.compile(r"[*?\[]")

@@ -4,8 +4,8 @@ import re
 from typing import Dict, Iterator, Mapping, NamedTuple, Set
 from xml.etree import ElementTree
 
+from koalapy_adapters.batch.classify import unreadable
 from koalapy_adapters.batch.protocol import ENDED, HELD, QUEUED, RUNNING, SUSPENDED, JobStatus
-from koalapy_adapters.batch.verdicts import unreadable
 from koalapy_adapters.errors import Result
 
 # XML 1.0 does not allow them, but the name of anybody's job may bring them in.

@@ -9,9 +9,9 @@ import re
 from typing import Callable, Dict, Generator, List, NamedTuple, Optional, Set, Tuple
 
 from koalapy_adapters.batch import sge_drmaa, sge_quotas
+from koalapy_adapters.batch.classify import check, failure
 from koalapy_adapters.batch.protocol import Argv, BatchJob, Chosen, ClusterSettings
-from koalapy_adapters.batch.sge_refusals import UNREACHABLE
-from koalapy_adapters.batch.verdicts import check, failure
+from koalapy_adapters.batch.sge_errors import UNREACHABLE
 from koalapy_adapters.errors import Result, TransientError
 
 _NOBODYS = "k" + 14 * "0"  # a tag that no job has

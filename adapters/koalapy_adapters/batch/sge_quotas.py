@@ -11,9 +11,9 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
 from xml.etree import ElementTree
 
 from koalapy_adapters.batch import sge_jobs
+from koalapy_adapters.batch.classify import Verdict, check
 from koalapy_adapters.batch.protocol import Argv, ClusterSettings
-from koalapy_adapters.batch.sge_refusals import UNREACHABLE
-from koalapy_adapters.batch.verdicts import Verdict, check
+from koalapy_adapters.batch.sge_errors import UNREACHABLE
 from koalapy_adapters.errors import ClusterError, Result
 
 _ASK = 'qconf -srqs 2>/dev/null && exec qquota -u "$1" -l slots -xml || exit 0'

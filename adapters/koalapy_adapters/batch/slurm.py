@@ -3,12 +3,12 @@
 import re
 from typing import Dict, List, Optional, Sequence
 
-from koalapy_adapters.batch import slurm_api, slurm_capacity, slurm_glance, slurm_jobs, slurm_launch
+from koalapy_adapters.batch import slurm_api, slurm_capacity, slurm_fingerprint, slurm_jobs, slurm_launch
+from koalapy_adapters.batch.classify import NOT_HELD, check, unreadable
 from koalapy_adapters.batch.protocol import Argv, BatchJob, ClusterSettings, Description, JobSpan, JobStatus
-from koalapy_adapters.batch.slurm_refusals import REFUSALS, UNREACHABLE
-from koalapy_adapters.batch.slurm_words import NICEST
+from koalapy_adapters.batch.slurm_codes import NICEST
+from koalapy_adapters.batch.slurm_errors import REFUSALS, UNREACHABLE
 from koalapy_adapters.batch.text import exec_line, hosts_left_out, native_lines, one_line, rounded_up
-from koalapy_adapters.batch.verdicts import NOT_HELD, check, unreadable
 from koalapy_adapters.errors import ClusterError, RequestError, Result
 
 NAME = "slurm"
@@ -17,9 +17,9 @@ api = slurm_api
 capacity_argvs = slurm_capacity.capacity_argvs
 parse_capacity = slurm_capacity.parse_capacity
 keeps = slurm_capacity.keeps
-glance_argv = slurm_glance.glance_argv
-parse_glance = slurm_glance.parse_glance
-seen_by_api = slurm_glance.seen_by_api
+glance_argv = slurm_fingerprint.glance_argv
+parse_glance = slurm_fingerprint.parse_glance
+seen_by_api = slurm_fingerprint.seen_by_api
 LISTING = slurm_capacity.LISTING
 batch_id = slurm_launch.batch_id
 restarts = slurm_launch.restarts

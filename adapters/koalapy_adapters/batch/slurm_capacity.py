@@ -4,13 +4,13 @@ import re
 from collections import Counter
 from typing import Dict, FrozenSet, List, NamedTuple, Optional, Set
 
-from koalapy_adapters.batch import hostlist, slurm_jobs, slurm_limits, wanting
+from koalapy_adapters.batch import hostlist, slurm_jobs, slurm_limits, waiting_demand
+from koalapy_adapters.batch.classify import Verdict, check, unreadable
 from koalapy_adapters.batch.protocol import HELD, QUEUED, RUNNING, SUSPENDED, Argv, Capacity, ClusterSettings, JobStatus
+from koalapy_adapters.batch.slurm_codes import WAITS_FOR_RESOURCES
+from koalapy_adapters.batch.slurm_errors import UNREACHABLE
 from koalapy_adapters.batch.slurm_jobs import Job
-from koalapy_adapters.batch.slurm_refusals import UNREACHABLE
-from koalapy_adapters.batch.slurm_words import WAITS_FOR_RESOURCES
 from koalapy_adapters.batch.text import is_launcher, is_tag
-from koalapy_adapters.batch.verdicts import Verdict, check, unreadable
 from koalapy_adapters.errors import ClusterError, Result
 
 # A line for each node and partition, twenty times shorter than --json and a tenth of `scontrol show node`.
@@ -119,9 +119,11 @@ def parse_capacity(cluster: ClusterSettings, results: List[Result]) -> Capacity:
         statuses=statuses,
         largest=limits.largest,
         unit="thread" if any(node.threads for node in ours) else "core",
-        wanted_local=wanting.wanted(_wishes(cluster, jobs, waits), room, [node.total for node in each.values()], idle),
+        wanted_local=waiting_demand.wanted(
+            _wishes(cluster, jobs, waits), room, [node.total for node in each.values()], idle
+        ),
         others_hidden=hidden(results[3]),
-        whole_nodes=wanting.whole_nodes(whole, idle),
+        whole_nodes=waiting_demand.whole_nodes(whole, idle),
     )
 
 
@@ -254,10 +256,10 @@ def _wants_now(job: Job, near: Set[str]) -> bool:
     return job.reason in WAITS_FOR_RESOURCES and bool(near.intersection(job.partitions))
 
 
-def _wishes(cluster: ClusterSettings, jobs: List[Job], waits: List[Job]) -> List[wanting.Wish]:
+def _wishes(cluster: ClusterSettings, jobs: List[Job], waits: List[Job]) -> List[waiting_demand.Wish]:
     running = Counter(slurm_jobs.array_of(job) for job in jobs if job.state == "RUNNING")
     return [
-        wanting.Wish(
+        waiting_demand.Wish(
             job.processors,
             job.nodes,
             alone=job.alone,
@@ -265,5 +267,5 @@ def _wishes(cluster: ClusterSettings, jobs: List[Job], waits: List[Job]) -> List
             tasks=slurm_jobs.waiting_tasks(job, running[slurm_jobs.array_of(job)]),
         )
         for job in waits
-        if wanting.counts(cluster, job.user, job.name)
+        if waiting_demand.counts(cluster, job.user, job.name)
     ]

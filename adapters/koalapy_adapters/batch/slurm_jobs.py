@@ -3,9 +3,9 @@
 import re
 from typing import Dict, Iterator, List, NamedTuple, Optional
 
+from koalapy_adapters.batch.classify import unreadable
 from koalapy_adapters.batch.protocol import ENDED, EXITED, HELD, KILLED, NOT_STARTED, QUEUED, JobSpan, JobStatus
-from koalapy_adapters.batch.slurm_words import ENDINGS, STATES, holds, stuck
-from koalapy_adapters.batch.verdicts import unreadable
+from koalapy_adapters.batch.slurm_codes import ENDINGS, STATES, holds, stuck
 from koalapy_adapters.errors import Result
 
 # A stable text, not --json: squeue --json exits 0 when the controller is down, ignores -j, lists ended jobs too and is

@@ -6,16 +6,16 @@ import re
 from typing import Dict, List, Optional, Sequence
 
 from koalapy_adapters.batch import pbs_jobs, pbs_launch, torque_capacity, torque_launch
+from koalapy_adapters.batch.classify import NOT_HELD, check, failure, unreadable
 from koalapy_adapters.batch.pbs import ALWAYS, LOWEST_PRIORITY, clock, everywhere, submitted_id, whole_script
+from koalapy_adapters.batch.pbs_codes import TORQUE
 from koalapy_adapters.batch.pbs_records import asked
-from koalapy_adapters.batch.pbs_words import TORQUE
 from koalapy_adapters.batch.protocol import Argv, BatchJob, ClusterSettings, Description, JobStatus
 from koalapy_adapters.batch.sge import VERSION
-from koalapy_adapters.batch.slurm_words import NICEST
+from koalapy_adapters.batch.slurm_codes import NICEST
 from koalapy_adapters.batch.text import native_lines, one_line, rounded_up
 from koalapy_adapters.batch.torque_capacity import LISTED, check_answer
-from koalapy_adapters.batch.torque_refusals import REFUSALS
-from koalapy_adapters.batch.verdicts import NOT_HELD, check, failure, unreadable
+from koalapy_adapters.batch.torque_errors import REFUSALS
 from koalapy_adapters.errors import ClusterError, RequestError, Result
 
 NAME = "torque"

@@ -4,14 +4,14 @@ import re
 from collections import Counter
 from typing import List, NamedTuple, Optional
 
-from koalapy_adapters.batch import pbs_jobs, pbs_records, torque_refusals, wanting
+from koalapy_adapters.batch import pbs_jobs, pbs_records, torque_errors, waiting_demand
+from koalapy_adapters.batch.classify import check
 from koalapy_adapters.batch.pbs_capacity import fewer, holds_processors, tagged, waiting_local, wishes
+from koalapy_adapters.batch.pbs_codes import TORQUE
 from koalapy_adapters.batch.pbs_jobs import Job
 from koalapy_adapters.batch.pbs_limits import Use, room
 from koalapy_adapters.batch.pbs_records import Record, asked, number, records, word
-from koalapy_adapters.batch.pbs_words import TORQUE
 from koalapy_adapters.batch.protocol import HELD, QUEUED, Argv, Capacity, ClusterSettings
-from koalapy_adapters.batch.verdicts import check
 from koalapy_adapters.errors import ClusterError, Result
 
 # XML cannot be broken by what a user wrote into a variable; Slurm's qstat has no -x, and prints text.
@@ -43,8 +43,8 @@ def parse_capacity(cluster: ClusterSettings, results: List[Result]) -> Capacity:
     """Torque does not say which nodes serve which queue, nor what its scheduler has reserved: all nodes count, and the
     queue's own limits.
     """
-    check(results[0], torque_refusals.REFUSALS)
-    check(results[2], torque_refusals.REFUSALS)
+    check(results[0], torque_errors.REFUSALS)
+    check(results[2], torque_errors.REFUSALS)
     every = list(pbs_jobs.everybodys(check_answer(results[1]), TORQUE))
     queue = _queue(cluster, records(results[2], "Queue"))
     nodes = [_node(cluster, record, every, results[0]) for record in _meeting(cluster, results[0])]
@@ -63,9 +63,9 @@ def parse_capacity(cluster: ClusterSettings, results: List[Result]) -> Capacity:
         pending=[status.name for status in found.values() if status.state in (QUEUED, HELD)],
         free_nodes=[list(count) for count in sorted(Counter(free).items(), reverse=True) if count[0]],
         statuses=found,
-        wanted_local=wanting.wanted(wishes(cluster, every), room, [node.total for node in nodes], sum(free)),
+        wanted_local=waiting_demand.wanted(wishes(cluster, every), room, [node.total for node in nodes], sum(free)),
         others_hidden=_hidden(results[0], every) or _hides(results[3]),
-        whole_nodes=wanting.whole_nodes([node.free for node in nodes if not node.assigned], sum(free)),
+        whole_nodes=waiting_demand.whole_nodes([node.free for node in nodes if not node.assigned], sum(free)),
     )
 
 
@@ -101,7 +101,7 @@ def check_answer(result: Result) -> Result:
     result = asked(result, "qstat")
     said = [line for line in result.stderr.splitlines() if line.strip()]
     if result.exit_status != _NONE_KNOWN or not all(_GONE.search(line) for line in said):
-        check(result, torque_refusals.REFUSALS)
+        check(result, torque_errors.REFUSALS)
     return result
 
 

@@ -4,8 +4,8 @@ import threading
 
 from koalapy_adapters.connections import bootstrap
 from koalapy_adapters.connections.pack import packed
-from koalapy_adapters.contract.row import Login
 from koalapy_adapters.contract.talk import Talk
+from koalapy_adapters.contract.target import Login
 from koalapy_adapters.messages import PROTOCOL, Cancel, Done, Forget, Hello, Measured, Ping, Release, Report, Welcome
 
 _PING_S = 10.0

@@ -1,4 +1,4 @@
-"""A row while it is tried: logins that are opened when they are first needed, tags, and what has to be tidied up."""
+"""A target while it is tried: logins that are opened when they are first needed, tags, and what has to be tidied up."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 
 from koalapy.model.identity import AttemptId, InstanceId, JobId, instance_id, tag_of
 from koalapy_adapters.batch.protocol import ENDED, BatchJob, JobStatus
-from koalapy_adapters.contract.far import Far, Record
 from koalapy_adapters.contract.kcm import Kcm
-from koalapy_adapters.contract.row import Row, login
+from koalapy_adapters.contract.remote_batch import Record, RemoteBatch
 from koalapy_adapters.contract.talk import PATIENCE_S, program
+from koalapy_adapters.contract.target import Target, login
 from koalapy_adapters.errors import BatchError
 from koalapy_adapters.messages import Submit
 
@@ -23,31 +23,37 @@ PAUSE_S = 0.1
 class Live:
     """For one thread. Plain batch jobs and attempts of a KCM have instances of their own, as two stores have."""
 
-    def __init__(self, row: Row, record: Record | None = None) -> None:
-        self.row = row
+    def __init__(self, target: Target, record: Record | None = None) -> None:
+        self.target = target
         self._record = record
         self.instance, self._plain = self._instances = [instance_id(token_bytes(4)) for _ in range(2)]
         self._number = self._epoch = 0
-        self._jobs: list[tuple[Far, str]] = []
+        self._jobs: list[tuple[RemoteBatch, str]] = []
         self._attempts: list[str] = []
-        self._opened: list[Far] = []
+        self._opened: list[RemoteBatch] = []
 
     # ---- who can be spoken with
 
     @cached_property
-    def batch(self) -> Far:
+    def batch(self) -> RemoteBatch:
         """The batch system, as this user has it."""
         other = None if self._record is None else {"slurm_api": "off"}  # only what commands say can be recorded
-        return self._far(Far(login(self.row, other), self._record))
+        return self._remote(RemoteBatch(login(self.target, other), self._record))
 
     @cached_property
-    def others(self) -> Far:
-        """The same as another user has it; where the row names none, as this one does."""
-        return self._far(Far(login(self.row, self.row.neighbour))) if self.row.neighbour else self.batch
+    def others(self) -> RemoteBatch:
+        """The same as another user has it; where the target names none, as this one does."""
+        return (
+            self._remote(RemoteBatch(login(self.target, self.target.neighbour)))
+            if self.target.neighbour
+            else self.batch
+        )
 
     @cached_property
-    def operator(self) -> Far:
-        return self._far(Far(login(self.row, self.row.operator))) if self.row.operator else self.batch
+    def operator(self) -> RemoteBatch:
+        return (
+            self._remote(RemoteBatch(login(self.target, self.target.operator))) if self.target.operator else self.batch
+        )
 
     @property
     def kcm(self) -> Kcm:
@@ -61,7 +67,7 @@ class Live:
         if self._kcm is not None:
             self._kcm.close()
         self._epoch += 1
-        self._kcm = Kcm(login(self.row), self.instance)
+        self._kcm = Kcm(login(self.target), self.instance)
         self._kcm.hello(self._epoch, list(known))
         return self._kcm
 
@@ -72,7 +78,7 @@ class Live:
         self._number += 1
         return tag_of(instance or self._plain, AttemptId(JobId(self._number), 0, 0))
 
-    def job(self, script: str, name: str = "", whose: Far | None = None, **wishes: Any) -> BatchJob:
+    def job(self, script: str, name: str = "", whose: RemoteBatch | None = None, **wishes: Any) -> BatchJob:
         """A plain batch job, without a wrapper: this shell script, on its first node. `name`: instead of a tag's."""
         whose, number = whose or self.batch, self.tag()
         cluster = whose.cluster
@@ -88,8 +94,8 @@ class Live:
         fields["native"] = [*cluster.native, *wishes.pop("native", [])]
         return BatchJob(**{**fields, **wishes})
 
-    def submit(self, job: BatchJob, whose: Far | None = None) -> str:
-        """Its batch id. Ended with the row, if not before."""
+    def submit(self, job: BatchJob, whose: RemoteBatch | None = None) -> str:
+        """Its batch id. Ended with the target, if not before."""
         whose = whose or self.batch
         batch_id = whose.submit(job)
         self._jobs.append((whose, batch_id))
@@ -111,7 +117,7 @@ class Live:
         return self.kcm.answer(Submit, tag, batch, program(script))
 
     def strangers(self) -> InstanceId:
-        """An instance that the row's KCM does not know."""
+        """An instance that the target's KCM does not know."""
         self._instances.append(instance_id(token_bytes(4)))
         return self._instances[-1]
 
@@ -120,7 +126,7 @@ class Live:
         return f"{self.batch.cluster.directory}/{self.instance}/{tag}/script"
 
     @contextmanager
-    def load(self, processors: int = 1, whose: Far | None = None, **wishes: Any) -> Iterator[str]:
+    def load(self, processors: int = 1, whose: RemoteBatch | None = None, **wishes: Any) -> Iterator[str]:
         """A job that holds so many processors for as long as the block runs; its batch id."""
         whose = whose or self.batch
         batch_id = self.submit(self.job("exec sleep 600", whose=whose, processors=processors, **wishes), whose)
@@ -133,7 +139,7 @@ class Live:
 
     # ---- what is seen of it
 
-    def state(self, batch_id: str, whose: Far | None = None) -> str:
+    def state(self, batch_id: str, whose: RemoteBatch | None = None) -> str:
         """ "" for one that the queue does not list."""
         status = (whose or self.batch).check(batch_id).get(batch_id)
         return status.state if status else ""
@@ -146,7 +152,7 @@ class Live:
             time.sleep(PAUSE_S)
         return answer
 
-    def until_over(self, batch_id: str, whose: Far | None = None) -> JobStatus | None:
+    def until_over(self, batch_id: str, whose: RemoteBatch | None = None) -> JobStatus | None:
         """How it ended by the queue, None if that does not say."""
         whose = whose or self.batch
 
@@ -189,14 +195,14 @@ class Live:
         for opened in self._opened:
             opened.close()
 
-    def _far(self, far: Far) -> Far:
+    def _remote(self, remote: RemoteBatch) -> RemoteBatch:
         """Begins as a KCM does: what a batch system has to prepare for a user, it does at its first question."""
-        self._opened.append(far)
-        far.describe()
-        return far
+        self._opened.append(remote)
+        remote.describe()
+        return remote
 
 
-def _remove(whose: Far, paths: list[str]) -> bool:
+def _remove(whose: RemoteBatch, paths: list[str]) -> bool:
     """Whether nothing is left of them: on NFS, files that are still open may be for a moment."""
     return whose.run("rm", "-rf", *paths).exit_status == 0
 

@@ -1,4 +1,4 @@
-"""pytest's options for the contract of batch systems, and how rows and recordings become tests."""
+"""pytest's options for the contract of batch systems, and how targets and recordings become tests."""
 
 import functools
 import json
@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:  # every pytest run where koalapy is installed loads this module
-    from koalapy_adapters.contract.lanes import Lanes, Trial
     from koalapy_adapters.contract.live import Live
-    from koalapy_adapters.contract.row import Row
+    from koalapy_adapters.contract.parallel_runs import ParallelRuns, Trial
+    from koalapy_adapters.contract.target import Target
 
 _SUITE = ("test_attempts", "test_capacity", "test_commands", "test_head", "test_recorded", "typed")
 pytest.register_assert_rewrite(*(f"koalapy_adapters.contract.{name}" for name in _SUITE))
 
 _TRIAL: "pytest.StashKey[Trial]" = pytest.StashKey()
-_LANES: "pytest.StashKey[Lanes]" = pytest.StashKey()
+_RUNS: "pytest.StashKey[ParallelRuns]" = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -42,8 +42,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "live" in metafunc.fixturenames:
-        rows = getattr(metafunc.module, "ROWS", None)
-        metafunc.parametrize("live", _named(metafunc.config) if rows is None else rows, ids=_name)
+        targets = getattr(metafunc.module, "TARGETS", None)
+        metafunc.parametrize("live", _named(metafunc.config) if targets is None else targets, ids=_name)
     if "recording" in metafunc.fixturenames:
         places = getattr(metafunc.module, "RECORDED", None)
         found = list(_recordings(_recorded(metafunc.config) if places is None else places))
@@ -51,31 +51,31 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    from koalapy_adapters.contract.lanes import Lanes, Trial
-    from koalapy_adapters.contract.row import Row
+    from koalapy_adapters.contract.parallel_runs import ParallelRuns, Trial
+    from koalapy_adapters.contract.target import Target
 
     for item in session.items:
-        row = _parameter(item, "live")
-        if isinstance(row, Row) and isinstance(item, pytest.Function):
+        target = _parameter(item, "live")
+        if isinstance(target, Target) and isinstance(item, pytest.Function):
             others = {name: value for name, value in item.callspec.params.items() if name != "live"}
-            item.stash[_TRIAL] = Trial(row, functools.partial(item.function, **others))
+            item.stash[_TRIAL] = Trial(target, functools.partial(item.function, **others))
     trials = [item.stash[_TRIAL] for item in session.items if _TRIAL in item.stash]
     if trials:
-        session.config.stash[_LANES] = Lanes(trials, lambda row: _opened(session.config, row))
+        session.config.stash[_RUNS] = ParallelRuns(trials, lambda target: _opened(session.config, target))
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """A live test runs in its row's lane."""
+    """A live test runs in its target's lane."""
     if _TRIAL not in pyfuncitem.stash:
         return None
-    pyfuncitem.config.stash[_LANES].outcome(pyfuncitem.stash[_TRIAL])
+    pyfuncitem.config.stash[_RUNS].outcome(pyfuncitem.stash[_TRIAL])
     return True
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    if _LANES in config.stash:
-        config.stash[_LANES].close()
+    if _RUNS in config.stash:
+        config.stash[_RUNS].close()
 
 
 def _parameter(item: pytest.Item, name: str) -> Any:
@@ -83,9 +83,9 @@ def _parameter(item: pytest.Item, name: str) -> Any:
     return callspec.params.get(name) if callspec is not None else None
 
 
-def _named(config: pytest.Config) -> list["Row"]:
-    """The row of the command line; none where only recordings are to be tried."""
-    from koalapy_adapters.contract.row import Row
+def _named(config: pytest.Config) -> list["Target"]:
+    """The target of the command line; none where only recordings are to be tried."""
+    from koalapy_adapters.contract.target import Target
 
     batch, connect = config.getoption("--batch"), config.getoption("--connect")
     if not batch:
@@ -94,7 +94,7 @@ def _named(config: pytest.Config) -> list["Row"]:
         return []
     refuses = config.getoption("--refuses")
     settings = {"batch": batch, "connect": connect or "local:", **_settings(config, "--set")}
-    row = Row(
+    target = Target(
         name=batch,
         head=settings["connect"],
         settings=lambda: settings,
@@ -104,17 +104,17 @@ def _named(config: pytest.Config) -> list["Row"]:
         operator=_settings(config, "--operator"),
         remembers_s=config.getoption("--remembers"),
     )
-    return [row if refuses is None else _refusing(row, frozenset(refuses.split(",")) - {""})]
+    return [target if refuses is None else _refusing(target, frozenset(refuses.split(",")) - {""})]
 
 
-def _refusing(row: "Row", refuses: frozenset[str]) -> "Row":
+def _refusing(target: "Target", refuses: frozenset[str]) -> "Target":
     import dataclasses
 
-    from koalapy_adapters.contract.row import REFUSALS
+    from koalapy_adapters.contract.target import REFUSALS
 
     if not refuses <= set(REFUSALS):
         raise pytest.UsageError(f"--refuses takes some of {','.join(REFUSALS)}.")
-    return dataclasses.replace(row, refuses=refuses)
+    return dataclasses.replace(target, refuses=refuses)
 
 
 def _settings(config: pytest.Config, option: str) -> dict[str, Any]:
@@ -124,12 +124,12 @@ def _settings(config: pytest.Config, option: str) -> dict[str, Any]:
     return {key: yaml.safe_load(value) for key, _, value in pairs}
 
 
-def _opened(config: pytest.Config, row: "Row") -> "Live":
+def _opened(config: pytest.Config, target: "Target") -> "Live":
     from koalapy_adapters.contract.live import Live
     from koalapy_adapters.contract.recordings import Recorder
 
     place = config.getoption("--record")
-    return Live(row, Recorder(Path(place) / row.name) if place else None)
+    return Live(target, Recorder(Path(place) / target.name) if place else None)
 
 
 def _recorded(config: pytest.Config) -> list[Path]:

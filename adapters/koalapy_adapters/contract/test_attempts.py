@@ -6,8 +6,8 @@ import pytest
 
 from koalapy_adapters.contract.kcm import Kcm
 from koalapy_adapters.contract.live import Live
-from koalapy_adapters.contract.row import QUEUE, login
 from koalapy_adapters.contract.talk import program
+from koalapy_adapters.contract.target import QUEUE, login
 from koalapy_adapters.messages import BatchStatus, Cancel, Refused, Report, Submit
 
 _HOLDOUT = "trap '' TERM HUP INT; while :; do date +%s.%N >beat.new; mv beat.new beat; sleep 0.1; done"
@@ -143,13 +143,13 @@ def test_a_second_start_runs_nothing(live: Live) -> None:
 @pytest.mark.slow
 def test_a_restart_by_the_batch_system_runs_nothing(live: Live) -> None:
     """It is a completion failure, of which koalad hears while the first start's processes are gone."""
-    if not live.row.restart:
-        pytest.skip("the row does not say how the batch system restarts a job (--restart)")
+    if not live.target.restart:
+        pytest.skip("the target does not say how the batch system restarts a job (--restart)")
     tag = live.attempt("echo once >>count; exec sleep 600")
     batch_id = live.kcm.let_go(tag).batch_id
     live.kcm.report(tag, "running")
     live.until(lambda: live.kcm.text(tag, "work", "count") == "once\n")
-    live.operator.output("sh", "-c", live.row.restart.replace("{id}", batch_id))
+    live.operator.output("sh", "-c", live.target.restart.replace("{id}", batch_id))
     over = live.kcm.heard(object, lambda message: is_over(message, tag))
     assert over.ending in ("restarted", "killed", "cancelled", "lost")
     live.batch.cancel(batch_id)
@@ -170,7 +170,7 @@ def test_the_next_kcm_finds_it_at_its_barrier(live: Live) -> None:
 def test_one_that_the_batch_system_has_forgotten_is_missing_and_not_ended(live: Live) -> None:
     instance = live.strangers()
     tag, batch_id = live.tag(instance), re.sub(r"\d+", "4999999", live.submit(live.job("true")), count=1)
-    kcm = Kcm(login(live.row), instance)
+    kcm = Kcm(login(live.target), instance)
     try:
         kcm.hello(1, [[tag, batch_id]])
         seen = kcm.heard(BatchStatus, lambda message: message.tag == tag)
@@ -183,7 +183,7 @@ def test_one_that_the_batch_system_has_forgotten_is_missing_and_not_ended(live: 
 
 
 def test_a_refusal_leaves_nothing_and_says_whose_move_it_is(live: Live) -> None:
-    if QUEUE not in live.row.refuses:
+    if QUEUE not in live.target.refuses:
         pytest.skip("it refuses no queue at once")
     batch = {"processors": 1, "walltime_s": 120, "queue": "no-such-queue"}
     tag = live.tag(live.instance)

@@ -100,7 +100,7 @@ def test_a_host_is_avoided_or_that_is_refused_in_words(live: Live) -> None:
 
 def named(live: Live) -> dict[str, str]:
     """What makes a job somebody else's."""
-    return {} if live.row.neighbour else {"name": "somebody"}
+    return {} if live.target.neighbour else {"name": "somebody"}
 
 
 def quiet(live: Live) -> Capacity | None:

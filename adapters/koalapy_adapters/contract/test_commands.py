@@ -18,9 +18,9 @@ from koalapy_adapters.batch.protocol import (
     JobStatus,
 )
 from koalapy_adapters.batch.text import is_tag
-from koalapy_adapters.contract.far import Far
 from koalapy_adapters.contract.live import Live, refusal
-from koalapy_adapters.contract.row import ACCOUNT, PROCESSORS, QUEUE, WALLTIME
+from koalapy_adapters.contract.remote_batch import RemoteBatch
+from koalapy_adapters.contract.target import ACCOUNT, PROCESSORS, QUEUE, WALLTIME
 from koalapy_adapters.errors import BatchError, ClusterError, RequestError
 from koalapy_adapters.kcm.execution.submit_methods import SubmitDoubt
 
@@ -93,7 +93,7 @@ def test_a_job_that_is_forgotten_was_ended_before_and_is_unknown_then(live: Live
     job = live.job("exit 3")
     batch_id = live.submit(job)
     live.until_over(batch_id)
-    live.until(lambda: not live.state(batch_id), live.row.remembers_s)
+    live.until(lambda: not live.state(batch_id), live.target.remembers_s)
     for status in live.batch.look(job.tag, batch_id):
         assert status is None or (status.state, status.ending, status.exit_status) in (
             (ENDED, EXITED, 3),
@@ -139,7 +139,7 @@ def test_a_tag_is_found_among_odd_neighbours(live: Live) -> None:
     names = [tag + "x", tag[:-1], "x" + tag, tag.upper(), tag[:10], f"{tag}|RUNNING|{tag}", tag.replace("k", "ķ", 1)]
     neighbours = [name for name in names if neighbour(live, name, live.others) and neighbour(live, name, live.batch)]
     assert len(neighbours) >= 3
-    if live.row.neighbour:
+    if live.target.neighbour:
         assert neighbour(live, tag, live.others)
     batch_id = live.submit(job)
     live.until(lambda: live.state(batch_id))
@@ -153,10 +153,10 @@ def test_a_tag_is_found_among_odd_neighbours(live: Live) -> None:
 
 
 def test_an_array_is_somebody_elses(live: Live) -> None:
-    if not live.row.array:
-        pytest.skip("the row does not say how to make an array (--array)")
+    if not live.target.array:
+        pytest.skip("the target does not say how to make an array (--array)")
     job = live.job("exec sleep 600")
-    array = live.job("exec sleep 10", name="array", native=[live.row.array])  # whose id is none of a job's
+    array = live.job("exec sleep 10", name="array", native=[live.target.array])  # whose id is none of a job's
     with suppress(SubmitDoubt):
         live.submit(array)
     batch_id = live.submit(job)
@@ -184,7 +184,7 @@ def test_what_can_never_run_is_refused_or_said_to_be_stuck(live: Live, what: str
         wishes["processors"] = 1000 * live.batch.capacity().total
     job = live.job("exec sleep 600", **wishes)
     error = refusal(lambda: live.submit(job))
-    if what in live.row.refuses:
+    if what in live.target.refuses:
         assert isinstance(error, RequestError), error
         assert error.message
         assert error.advice
@@ -217,7 +217,7 @@ def nothing() -> JobStatus:
     return JobStatus("", "", "")
 
 
-def neighbour(live: Live, name: str, whose: Far) -> bool:
+def neighbour(live: Live, name: str, whose: RemoteBatch) -> bool:
     """Whether the batch system took a job of this name."""
     job = live.job("exec sleep 600", name=name, whose=whose)
     try:

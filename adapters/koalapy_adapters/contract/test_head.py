@@ -8,7 +8,7 @@ import pytest
 
 from koalapy_adapters.batch.protocol import RUNNING
 from koalapy_adapters.contract.live import Live, refusal
-from koalapy_adapters.contract.row import QUEUE
+from koalapy_adapters.contract.target import QUEUE
 from koalapy_adapters.errors import BatchError, ClusterError, RequestError, TransientError
 from koalapy_adapters.kcm.execution.submit_methods import SubmitDoubt
 
@@ -61,7 +61,7 @@ def test_the_users_locale_changes_nothing(live: Live, locale: str) -> None:
         assert live.batch.check(batch_id)[batch_id].state == RUNNING
         assert batch_id in live.batch.capacity().statuses
         refused = refusal(lambda: live.submit(live.job("true", queue="no-such-queue")))
-        assert QUEUE not in live.row.refuses or isinstance(refused, RequestError)
+        assert QUEUE not in live.target.refuses or isinstance(refused, RequestError)
 
 
 # ---- below -----------------------------------------------------------------------------------------------------------

@@ -4,9 +4,9 @@ import re
 from collections import Counter
 from typing import Any, Dict, List, Optional
 
-from koalapy_adapters.batch.pbs_refusals import UNREACHABLE
+from koalapy_adapters.batch.classify import check
+from koalapy_adapters.batch.pbs_errors import UNREACHABLE
 from koalapy_adapters.batch.protocol import ClusterSettings
-from koalapy_adapters.batch.verdicts import check
 from koalapy_adapters.errors import BatchError, Result
 from koalapy_adapters.examination.protocol import Lowest, Queue, Run
 

@@ -4,9 +4,9 @@ import re
 import xml.etree.ElementTree as xml
 from typing import Any, Dict, List, Optional
 
+from koalapy_adapters.batch.classify import check, unreadable
 from koalapy_adapters.batch.protocol import Argv, ClusterSettings
-from koalapy_adapters.batch.sge_refusals import REFUSALS, UNREACHABLE
-from koalapy_adapters.batch.verdicts import check, unreadable
+from koalapy_adapters.batch.sge_errors import REFUSALS, UNREACHABLE
 from koalapy_adapters.errors import Result
 from koalapy_adapters.examination.protocol import Environment, Lowest, Misnamed, Queue, Run, chosen, nearest
 

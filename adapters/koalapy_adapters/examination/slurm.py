@@ -3,9 +3,9 @@
 import re
 from typing import Any, Dict, List, Mapping, Optional
 
+from koalapy_adapters.batch.classify import check
 from koalapy_adapters.batch.protocol import Argv, ClusterSettings
-from koalapy_adapters.batch.slurm_refusals import REFUSALS, UNREACHABLE
-from koalapy_adapters.batch.verdicts import check
+from koalapy_adapters.batch.slurm_errors import REFUSALS, UNREACHABLE
 from koalapy_adapters.errors import Result
 from koalapy_adapters.examination.protocol import Lowest, Queue, Run, chosen
 

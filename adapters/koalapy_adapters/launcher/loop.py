@@ -9,9 +9,9 @@ from koalapy_adapters.host import signals
 from koalapy_adapters.host.event_loop import Drive, turn
 from koalapy_adapters.launcher import events as e
 from koalapy_adapters.launcher.journal import Journal
-from koalapy_adapters.launcher.line import Line
 from koalapy_adapters.launcher.machine import Machine, Settings
-from koalapy_adapters.launcher.pages import At
+from koalapy_adapters.launcher.relay_line import Line
+from koalapy_adapters.launcher.shared_page import At
 from koalapy_adapters.launcher.slots import Setting, Slots
 from koalapy_adapters.launcher.suspension import Suspension
 

@@ -7,24 +7,25 @@ begins under suspicion: the first parameters that all fail at once say that the 
 nobody's business until one does better, or koalad says that the program is to blame.
 """
 
-from typing import Any, Callable, Dict, List, NamedTuple, Set, Type
+from collections import deque
+from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, Set, Tuple, Type
 
 from koalapy_adapters.clock import SECOND
 from koalapy_adapters.launcher import events as e
-from koalapy_adapters.launcher import ranges
 from koalapy_adapters.launcher.journal import KILLED
 from koalapy_adapters.launcher.pace import Pace
 from koalapy_adapters.launcher.probation import Probation
-from koalapy_adapters.launcher.pulls import Pulls
 from koalapy_adapters.launcher.results import Results
-from koalapy_adapters.launcher.standstill import Standstill
-from koalapy_adapters.messages import Back, Doing, Give, Holding, Kept, Suspect, Trusted
+from koalapy_adapters.messages import Back, Doing, Give, Holding, Kept, Pull, Suspect, Trusted
+from koalapy_adapters.ranges import numbers_of, ranges_of
 
 AT_ONCE = SECOND  # what fails within it says something of the node
 LOOK_EVERY = SECOND
 STALE = SECOND  # how long what waits may see nothing end before it
 LEAVE_BEFORE = 2 * SECOND  # the walltime's end, with all slots empty
 TRIES = 2  # of a parameter whose slot is killed: then it is what kills it
+
+_SPANS_KEPT = 64  # a parameter that lived through more suspensions counts as longer than it was
 
 AT_WORK, DRAINING, STOPPING, LEFT = "at work", "draining", "stopping", "left"
 
@@ -56,9 +57,9 @@ class Machine:
         self._pace = Pace(settings.slots)
         self._connected = False
         self._contact = now
-        self._pulls = Pulls()  # over this connection
+        self._window = PullWindow()  # over this connection
         self._longest = 0
-        self._standstill = Standstill()
+        self._suspensions = Suspensions()
         self._progress = now  # when something ended, or was queued, last
         self._looked = now
         self._doing = Doing(0, 0)
@@ -101,9 +102,9 @@ class Machine:
     # ---- what the KCM says -------------------------------------------------------------------------------------------
 
     def _on_connected(self, now: int, event: e.Connected) -> List[Any]:
-        self._connected, self._pulls = True, Pulls()
+        self._connected, self._window = True, PullWindow()
         self._results.unsaid_again()
-        said: List[Any] = [Holding(ranges.of(self._held), self._settings.slots)]
+        said: List[Any] = [Holding(ranges_of(sorted(self._held)), self._settings.slots)]
         said += [Suspect(self._settings.host)] if self._probation.suspected else []
         said += [self._doing] if self._doing.running else []
         aside, self._aside = self._aside, []
@@ -117,7 +118,7 @@ class Machine:
     def _on_heard(self, now: int, event: e.Heard) -> List[Any]:
         message = event.message
         if isinstance(message, Give):
-            return self._given_more(now, ranges.numbers(message.ranges))
+            return self._given_more(now, list(numbers_of(message.ranges)))
         if isinstance(message, Kept):
             self._results.kept(message.number)
         elif isinstance(message, Trusted):
@@ -125,7 +126,7 @@ class Machine:
         return []
 
     def _given_more(self, now: int, numbers: List[int]) -> List[Any]:
-        self._pulls.given(len(numbers))
+        self._window.given(len(numbers))
         self._pace.given(now)
         new = [number for number in numbers if number not in self._held]
         self._held.update(new)
@@ -150,7 +151,7 @@ class Machine:
         return []
 
     def _note(self, now: int, rows: List[e.Row]) -> None:
-        durations = [self._standstill.ran(row[e.STARTED_AT], row[e.ENDED_AT]) for row in rows]
+        durations = [self._suspensions.ran(row[e.STARTED_AT], row[e.ENDED_AT]) for row in rows]
         self._pace.ran(len(durations), sum(durations))
         self._longest = max(self._longest, max(durations))
         self._progress = now
@@ -205,7 +206,7 @@ class Machine:
             self._aside += numbers
             return []
         self._held.difference_update(numbers)
-        return [e.Say(Back(ranges.of(numbers), []))] if numbers else []
+        return [e.Say(Back(ranges_of(sorted(numbers)), []))] if numbers else []
 
     def _on_slot_lost(self, now: int, event: e.SlotLost) -> List[Any]:
         number = event.number
@@ -223,7 +224,7 @@ class Machine:
     def _on_resumed(self, now: int, event: e.Resumed) -> List[Any]:
         """Suspended it could reach nobody, and nothing ended; it looked last, once a second, before that."""
         self._settings = self._settings._replace(ends_at=self._settings.ends_at + event.slept)
-        self._standstill.note(self._looked, now)
+        self._suspensions.note(self._looked, now)
         self._contact = self._progress = self._looked = now
         return []
 
@@ -250,7 +251,7 @@ class Machine:
     def _leave(self, now: int) -> List[Any]:
         self._state = LEFT
         said = self._results.say(now, at_once=True) if self._connected else []
-        back = Back(ranges.of(self._held), ranges.of(self._begun))
+        back = Back(ranges_of(sorted(self._held)), ranges_of(sorted(self._begun)))
         return [*map(e.Say, said), *self._said(back), e.Leave()]
 
     def _drain_at(self) -> int:
@@ -277,8 +278,8 @@ class Machine:
 
     def _pull_more(self, now: int) -> List[Any]:
         ahead = self._pace.ahead()
-        hungry = len(self._held) + self._pulls.coming < self._settings.slots
-        pull = self._pulls.next(self._wanted(ahead), ahead // 4, hungry)
+        slot_idle = len(self._held) + self._window.coming < self._settings.slots
+        pull = self._window.next(self._wanted(ahead), ahead // 4, slot_idle)
         if pull is None:
             return []
         self._pace.pulled(now)
@@ -294,6 +295,55 @@ class Machine:
 
     def _said(self, message: Any) -> List[Any]:
         return [e.Say(message)] if self._connected else []
+
+
+class PullWindow:
+    """The parameters pulled over one connection, and those still to come.
+
+    A Give and a Pull may cross: each Pull states how many had come when it was sent.
+    """
+
+    def __init__(self) -> None:
+        self._given = 0
+        self._last: Optional[Pull] = None
+
+    def given(self, count: int) -> None:
+        """Count parameters that have come."""
+        self._given += count
+
+    @property
+    def coming(self) -> int:
+        """The number of pulled parameters that may still come."""
+        if self._last is None:
+            return 0
+        return max(0, self._last.wanted - (self._given - self._last.given))
+
+    def next(self, wanted: int, step: int, slot_idle: bool) -> Optional[Pull]:
+        """The next Pull, or None if nothing new is to be pulled: by steps, but at once if a slot has nothing to do.
+
+        The first Pull of a connection also states that everything has been repeated.
+        """
+        coming = self.coming
+        more = wanted - coming >= max(1, step) or (wanted > coming and slot_idle)
+        if self._last is not None and not more and coming <= 2 * wanted:
+            return None
+        self._last = Pull(wanted, self._given)
+        return self._last
+
+
+class Suspensions:
+    """The spans in which the batch job was suspended, which do not count as run time. All in microseconds."""
+
+    def __init__(self) -> None:
+        self._spans: Deque[Tuple[int, int]] = deque(maxlen=_SPANS_KEPT)
+
+    def note(self, since: int, until: int) -> None:
+        self._spans.append((since, until))
+
+    def ran(self, started_at: int, ended_at: int) -> int:
+        """The part of that time in which the batch job was not suspended."""
+        stood = sum(max(0, min(until, ended_at) - max(since, started_at)) for since, until in self._spans)
+        return max(0, ended_at - started_at - stood)
 
 
 _REACTIONS: Dict[Type[Any], Callable[[Machine, int, Any], List[Any]]] = {

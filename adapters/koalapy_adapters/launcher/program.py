@@ -4,7 +4,7 @@ import os
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from koalapy_adapters.host.spawn import encoded
-from koalapy_adapters.launcher.lines import Lines
+from koalapy_adapters.launcher.parameter_files import Lines
 from koalapy_adapters.launcher.space import Compiled
 
 Json = Dict[str, Any]

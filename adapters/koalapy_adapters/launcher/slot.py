@@ -12,13 +12,13 @@ from typing import Any, List, NamedTuple, Optional, Tuple
 
 from koalapy_adapters import clock
 from koalapy_adapters.host import descendants
-from koalapy_adapters.launcher import starting
+from koalapy_adapters.launcher import spawn
 from koalapy_adapters.launcher.journal import EXITED, FAILED, KILLED, OUTPUT, WALLTIME, Journal
 from koalapy_adapters.launcher.machine import AT_ONCE
-from koalapy_adapters.launcher.pages import Pages
 from koalapy_adapters.launcher.program import Program
 from koalapy_adapters.launcher.queue import Puller
-from koalapy_adapters.launcher.streams import Streams, say
+from koalapy_adapters.launcher.shared_page import Pages
+from koalapy_adapters.launcher.slot_output import Streams, say
 
 LOOSE = b"-"  # before the line of a result that is in no journal
 FLUSH = clock.SECOND // 50  # results wait for others so long at most, while the slot works
@@ -105,7 +105,7 @@ class Slot:
         """Exit status and ending; no ending where it was told to stop."""
         try:
             call = self._program.call(number)
-            pid = starting.start(call.path, call.argv, call.environment)
+            pid = spawn.start(call.path, call.argv, call.environment)
         except (OSError, ValueError) as error:
             return _not_started(number, error)
         return self._await(pid)

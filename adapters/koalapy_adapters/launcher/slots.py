@@ -12,9 +12,9 @@ from koalapy_adapters import layout
 from koalapy_adapters.host import descendants, json_lines, signals
 from koalapy_adapters.launcher.events import Row
 from koalapy_adapters.launcher.journal import Journal
-from koalapy_adapters.launcher.pages import At, Pages
 from koalapy_adapters.launcher.program import Program
 from koalapy_adapters.launcher.queue import Puller, Queue
+from koalapy_adapters.launcher.shared_page import At, Pages
 from koalapy_adapters.launcher.slot import LOOSE, Limits, Slot, serve
 
 _BROKEN = 70  # EX_SOFTWARE

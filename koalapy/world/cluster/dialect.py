@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from koalapy_adapters import errors
-from koalapy_adapters.batch import wanting
+from koalapy_adapters.batch import waiting_demand
 from koalapy_adapters.batch.protocol import (
     ENDED,
     QUEUED,
@@ -94,7 +94,7 @@ def parse_capacity(cluster: ClusterSettings, results: list[Result]) -> Capacity:
     jobs = [(int(processors), _status(line)) for processors, _, line in shapes]
     running = [(processors, job) for processors, job in jobs if job.state == RUNNING]
     waits = [
-        wanting.Wish(int(processors), int(count))
+        waiting_demand.Wish(int(processors), int(count))
         for processors, count, line in shapes
         if _wants(cluster, _status(line))
     ]
@@ -108,8 +108,8 @@ def parse_capacity(cluster: ClusterSettings, results: list[Result]) -> Capacity:
         pending=[job.name for _, job in jobs if job.state == QUEUED and is_tag(job.name)],
         free_nodes=[[size, free.count(size)] for size in sorted(dict.fromkeys(free))] if idle else [],
         statuses={job.batch_id: job for _, job in jobs if is_tag(job.name)},
-        wanted_local=wanting.wanted(waits, free, sizes, idle),
-        whole_nodes=wanting.whole_nodes([left for left, size in nodes if left == size], idle),
+        wanted_local=waiting_demand.wanted(waits, free, sizes, idle),
+        whole_nodes=waiting_demand.whole_nodes([left for left, size in nodes if left == size], idle),
     )
 
 
@@ -126,7 +126,7 @@ def _waits(job: JobStatus) -> bool:
 
 def _wants(cluster: ClusterSettings, job: JobStatus) -> bool:
     """The simulated user has no other jobs there than koalapy's."""
-    return _waits(job) and wanting.counts(cluster, cluster.user if is_tag(job.name) else "", job.name)
+    return _waits(job) and waiting_demand.counts(cluster, cluster.user if is_tag(job.name) else "", job.name)
 
 
 def _status(text: str) -> JobStatus:

@@ -6,8 +6,8 @@ import threading
 from types import ModuleType
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Union
 
+from koalapy_adapters.batch.classify import unreadable
 from koalapy_adapters.batch.protocol import BatchJob, Capacity, Chosen, ClusterSettings, Description, JobSpan, JobStatus
-from koalapy_adapters.batch.verdicts import unreadable
 from koalapy_adapters.errors import BatchError, ClusterError, Result, TransientError, UnreadableError
 from koalapy_adapters.kcm.execution.drmaa.client import DrmaaClient
 from koalapy_adapters.kcm.execution.drmaa.sessions import DrmaaSessions

@@ -14,8 +14,8 @@ from koalapy_adapters.kcm.execution.subprocess_runner import Handle
 from koalapy_adapters.kcm.shared_directory.attempt_dirs import Directories
 from koalapy_adapters.kcm.state import actions as do
 from koalapy_adapters.kcm.state.actions import SECOND
-from koalapy_adapters.kcm.state.ranges import each
 from koalapy_adapters.messages import ClusterConfig
+from koalapy_adapters.ranges import numbers_of
 
 PAGE = 5000  # tags in one answer, so that it fits into a frame
 
@@ -116,7 +116,7 @@ class Operations:
         return do.QueueFingerprinted(seen, self._batch.spent_on[MEASURE] - spent)
 
     def _read_journal(self, action: do.ReadJournal) -> do.JournalRead:
-        wanted = frozenset(each(action.ranges))
+        wanted = frozenset(numbers_of(action.ranges))
         rows, error = _call(lambda: self._directories.journal(action.tag, wanted))
         return do.JournalRead(action.tag, rows or [], rows is not None, error)
 

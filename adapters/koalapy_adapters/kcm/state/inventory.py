@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterable, List, Optional, Set
 from koalapy_adapters.kcm.state.actions import SECOND
 from koalapy_adapters.kcm.state.backoff import Backoff
 from koalapy_adapters.kcm.state.feed_rate import Rate, RoundTrip
-from koalapy_adapters.kcm.state.ranges import Ranges, each, ranges_of
+from koalapy_adapters.ranges import Ranges, numbers_of, ranges_of
 
 UNUSED = SECOND  # after which credit that no Launcher is there for goes back
 
@@ -84,13 +84,13 @@ class Inventory:
 
     def feed(self, ranges: Ranges) -> int:
         """Numbers that are ours to give; how many are new."""
-        new = [number for number in each(ranges) if not self._is_out(number)]
+        new = [number for number in numbers_of(ranges) if not self._is_out(number)]
         self.credit.update((number, None) for number in new)
         return len(new)
 
     def feed_anew(self, ranges: Ranges) -> None:
         """All that is out, of which we know a part; the rest is unplaced."""
-        self.unaccounted.update(number for number in each(ranges) if not self._is_out(number))
+        self.unaccounted.update(number for number in numbers_of(ranges) if not self._is_out(number))
 
     def claim(self, launcher: Launcher, number: int) -> bool:
         """The Launcher says that it holds the number. False where it is another's, or not out at all."""

@@ -12,9 +12,9 @@ from koalapy_adapters.kcm.state.actions import JournalRead, ReadJournal
 from koalapy_adapters.kcm.state.attempt import Attempt, Core
 from koalapy_adapters.kcm.state.cleanup import forget
 from koalapy_adapters.kcm.state.inventory import UNUSED, Inventory, Launcher
-from koalapy_adapters.kcm.state.ranges import ranges_of
 from koalapy_adapters.kcm.sweeps import results
 from koalapy_adapters.messages import BatchStatus, CleanedUp, Report
+from koalapy_adapters.ranges import ranges_of
 
 
 def tell(core: Core, now: int, tag: str, body: Any) -> List[Any]:

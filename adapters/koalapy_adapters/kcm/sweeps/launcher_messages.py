@@ -5,7 +5,6 @@ from typing import Any, Callable, Dict, List
 from koalapy_adapters.kcm.state.actions import LauncherReported
 from koalapy_adapters.kcm.state.attempt import Attempt, Core
 from koalapy_adapters.kcm.state.inventory import Inventory, Launcher
-from koalapy_adapters.kcm.state.ranges import each
 from koalapy_adapters.kcm.sweeps import distribute, results
 from koalapy_adapters.kcm.sweeps.portions import in_store
 from koalapy_adapters.messages import (
@@ -21,6 +20,7 @@ from koalapy_adapters.messages import (
     Trusted,
     from_json,
 )
+from koalapy_adapters.ranges import numbers_of
 
 
 def said(core: Core, now: int, attempt: Attempt, event: LauncherReported) -> List[Any]:
@@ -64,9 +64,9 @@ def _holding(core: Core, now: int, inventory: Inventory, launcher: Launcher, mes
     launcher.here = launcher.repeating = True
     launcher.slots = message.slots or launcher.slots
     launcher.wanted = launcher.given = 0
-    holds = frozenset(each(message.ranges))
+    holds = frozenset(numbers_of(message.ranges))
     launcher.unsaid = {number for number in launcher.held if number not in holds}
-    for number in each(message.ranges):
+    for number in numbers_of(message.ranges):
         inventory.claim(launcher, number)
     actions: List[Any] = [results.say(launcher.tag, Kept(launcher.kept))] if launcher.kept else []
     return actions + ([results.say(launcher.tag, Trusted())] if launcher.trusted else [])
@@ -100,8 +100,8 @@ def _ended(core: Core, now: int, inventory: Inventory, launcher: Launcher, messa
 def _back(core: Core, now: int, inventory: Inventory, launcher: Launcher, message: Back) -> List[Any]:
     """What had not begun others here may run, if they could use it; the rest is for koalad to place."""
     _all_repeated(inventory, launcher)
-    begun = frozenset(each(message.begun))
-    numbers = inventory.returned(launcher, each(message.ranges))
+    begun = frozenset(numbers_of(message.begun))
+    numbers = inventory.returned(launcher, numbers_of(message.ranges))
     idle = [number for number in numbers if number not in begun]
     room = (
         max(0, inventory.unmet + in_store(inventory, now) - len(inventory.credit))

@@ -9,12 +9,12 @@ from typing import Any, Dict, Iterable, List
 from koalapy_adapters.kcm.state.actions import SECOND, SendToWrapper
 from koalapy_adapters.kcm.state.attempt import Attempt, Core
 from koalapy_adapters.kcm.state.inventory import Inventory, Launcher
-from koalapy_adapters.kcm.state.ranges import MANY, each, ranges_of
 from koalapy_adapters.kcm.state.sweep import UnacknowledgedEvent
 from koalapy_adapters.launcher.journal import ENDINGS
 from koalapy_adapters.messages import Kept, LaunchersSeen, ParametersBack, ParametersDone, ToLauncher, to_json
 from koalapy_adapters.messages.fields import passes
 from koalapy_adapters.messages.kcm import RESULT
+from koalapy_adapters.ranges import MANY, numbers_of, ranges_of
 
 GATHER = SECOND // 12  # results wait so long for others
 ROWS = 1500  # results of one event; a MiB has room for twice as many
@@ -71,7 +71,7 @@ def give_back(core: Core, now: int, inventory: Inventory, numbers: List[int], be
     ranges = ranges_of(numbers)
     for start in range(0, max(1, len(ranges)), MANY):
         some = ranges[start : start + MANY]
-        theirs = list(each(some))
+        theirs = list(numbers_of(some))
         of_these = ranges_of(number for number in theirs if number in started)
         actions += core.outbox.put(now, ParametersBack(inventory.sweep, some, of_these))
         core.sweeps.unacknowledged.append(UnacknowledgedEvent(core.outbox.last, inventory, theirs))

@@ -2,7 +2,7 @@
 
 from typing import Tuple
 
-from koalapy_adapters.batch.verdicts import Verdict
+from koalapy_adapters.batch.classify import Verdict
 from koalapy_adapters.errors import ClusterError, RequestError, TransientError
 
 # Of every command: the controller does not answer, or does not let us in. slurm_errno.h has the words.

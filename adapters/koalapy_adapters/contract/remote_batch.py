@@ -1,4 +1,4 @@
-"""The KCM's BatchSystem on a head node, as the tests call it: a servant there, JSON lines over the real connection."""
+"""The KCM's BatchSystem on a head node, as the tests call it: an agent there, JSON lines over the real connection."""
 
 import io
 import json
@@ -12,17 +12,17 @@ from koalapy_adapters.batch.protocol import BatchJob, Capacity, ClusterSettings,
 from koalapy_adapters.connections import bootstrap
 from koalapy_adapters.connections.pack import Packed, pack, packed
 from koalapy_adapters.contract.calls import Json, plain
-from koalapy_adapters.contract.row import Login
+from koalapy_adapters.contract.target import Login
 from koalapy_adapters.errors import BatchError, ClusterError, RequestError, Result, TransientError, UnreadableError
 from koalapy_adapters.kcm.execution.batch_system import TIMEOUT, Found
 from koalapy_adapters.kcm.execution.submit_methods import SubmitDoubt
 
 Record = Callable[[Json], None]
-_TRAVELS = ("__init__.py", "calls.py", "servant.py")
+_TRAVELS = ("__init__.py", "calls.py", "remote_agent.py")
 _MAIN = b"""\
 import sys
 from koalapy_adapters import __main__ as pushed
-pushed._PARTS["servant"] = "koalapy_adapters.contract.servant"
+pushed._PARTS["remote-agent"] = "koalapy_adapters.contract.remote_agent"
 sys.exit(pushed.main())
 """
 _ERRORS: dict[str, type[BatchError]] = {
@@ -30,15 +30,15 @@ _ERRORS: dict[str, type[BatchError]] = {
 }
 
 
-class Far:
+class RemoteBatch:
     """One user's BatchSystem. Methods block, and raise what it raises. Not for several threads at a time."""
 
     def __init__(self, login: Login, record: Record | None = None) -> None:
         self._login, self._record = login, record
         self.said: list[str] = []  # on standard error
         config = login.config
-        target = bootstrap.Target(config["shared"], config["python"], ("servant",))
-        self._channel = bootstrap.start(login.connection, _with_servant(), target, self.said.append)
+        target = bootstrap.Target(config["shared"], config["python"], ("remote-agent",))
+        self._channel = bootstrap.start(login.connection, _with_remote_agent(), target, self.said.append)
         self._read = b""
         self.ran: list[Result] = []  # by the last call
         self.cluster = self.begin()
@@ -129,7 +129,7 @@ class Far:
         self._channel.write(json.dumps(request).encode() + b"\n")
         while b"\n" not in self._read:
             more = self._channel.read(1 << 16)
-            assert more, f"The servant on {self._login.connection.where} ended: {' '.join(self.said[-3:])}"
+            assert more, f"The agent on {self._login.connection.where} ended: {' '.join(self.said[-3:])}"
             self._read += more
         line, _, self._read = self._read.partition(b"\n")
         answer: Json = json.loads(line)
@@ -149,8 +149,8 @@ def _error(failure: Mapping[str, Any]) -> BatchError:
     return _ERRORS[failure["whose"]](failure["code"], failure["message"], failure["advice"], result)
 
 
-def _with_servant() -> Packed:
-    """What is pushed, and the servant's few files."""
+def _with_remote_agent() -> Packed:
+    """What is pushed, and the agent's few files."""
     with zipfile.ZipFile(io.BytesIO(packed().data)) as archive:
         files = {name: archive.read(name) for name in archive.namelist()}
     here = Path(__file__).parent

@@ -2,10 +2,10 @@
 
 from typing import List
 
-from koalapy_adapters.batch import sge_jobs, wanting
+from koalapy_adapters.batch import sge_jobs, waiting_demand
+from koalapy_adapters.batch.classify import check
 from koalapy_adapters.batch.protocol import Argv, ClusterSettings
-from koalapy_adapters.batch.sge_refusals import UNREACHABLE
-from koalapy_adapters.batch.verdicts import check
+from koalapy_adapters.batch.sge_errors import UNREACHABLE
 from koalapy_adapters.errors import Result
 
 
@@ -20,5 +20,5 @@ def parse_glance(cluster: ClusterSettings, result: Result) -> List[str]:
     return sorted(
         "%s %s %d %d %s" % (job.batch_id, job.state, job.slots, job.tasks, job.priority > 0)
         for job in sge_jobs.jobs(sge_jobs.listing(result))
-        if wanting.counts(cluster, job.user, job.name)
+        if waiting_demand.counts(cluster, job.user, job.name)
     )

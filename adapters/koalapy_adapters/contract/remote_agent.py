@@ -31,17 +31,17 @@ Json = Dict[str, Any]
 
 def main(argv: List[str]) -> int:
     """Serve until the end of the input. `argv` is empty."""
-    servant = Servant()
+    agent = RemoteAgent()
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever prints, prints elsewhere
     for line in sys.stdin:
-        out.write(json.dumps(servant.heed(json.loads(line))) + "\n")
+        out.write(json.dumps(agent.heed(json.loads(line))) + "\n")
         out.flush()
-    servant.end()
+    agent.end()
     return 0
 
 
-class Servant:
+class RemoteAgent:
     """One batch system, and what its commands have said since the last call."""
 
     def __init__(self) -> None:
@@ -115,10 +115,10 @@ class Servant:
 
 
 _HEED: Dict[str, Callable[..., Json]] = {
-    "begin": Servant._begin,
-    "call": Servant._call,
-    "script": Servant._script,
-    "run": Servant._run,
-    "write": Servant._write,
-    "environment": Servant._environment,
+    "begin": RemoteAgent._begin,
+    "call": RemoteAgent._call,
+    "script": RemoteAgent._script,
+    "run": RemoteAgent._run,
+    "write": RemoteAgent._write,
+    "environment": RemoteAgent._environment,
 }

@@ -2,10 +2,10 @@
 
 from typing import List
 
+from koalapy_adapters.batch.classify import check, unreadable
+from koalapy_adapters.batch.pbs_errors import UNREACHABLE
 from koalapy_adapters.batch.pbs_records import asked
-from koalapy_adapters.batch.pbs_refusals import UNREACHABLE
 from koalapy_adapters.batch.protocol import Argv, ClusterSettings
-from koalapy_adapters.batch.verdicts import check, unreadable
 from koalapy_adapters.errors import Result
 
 # An array of which some subjobs wait is B, for begun.

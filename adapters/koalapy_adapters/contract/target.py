@@ -1,4 +1,4 @@
-"""A row of the contract: one batch system, the way to it, and what it is like."""
+"""A target of the contract: one batch system, the way to it, and what it is like."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,15 +19,15 @@ REFUSALS = (QUEUE, ACCOUNT, PROCESSORS, WALLTIME)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class Target:
     """`settings` and `neighbour` are a cluster's, as in a grid file; `neighbour` says only what is different there.
 
     Without a neighbour, the same user plays other people's jobs, which then bear names that are no tags.
     """
 
     name: str
-    head: str  # rows of one head node are tried one after the other, since each counts what is free there
-    settings: Callable[[], Mapping[str, Any]]  # asked when the row's turn has come
+    head: str  # targets of one head node are tried one after the other, since each counts what is free there
+    settings: Callable[[], Mapping[str, Any]]  # asked when the target's turn has come
     neighbour: Mapping[str, Any] = field(default_factory=dict)
     refuses: frozenset[str] = frozenset({QUEUE, PROCESSORS})
     array: str = ""  # the `native` line that makes an array of a job
@@ -44,9 +44,9 @@ class Login:
     config: dict[str, Any]
 
 
-def login(row: Row, other: Mapping[str, Any] | None = None) -> Login:
+def login(target: Target, other: Mapping[str, Any] | None = None) -> Login:
     """Raises RequestError for settings that no grid file may have. `other`: a neighbour's or operator's."""
-    settings = {"poll": "1s", **row.settings(), **(other or {})}
+    settings = {"poll": "1s", **target.settings(), **(other or {})}
     if not str(settings["connect"]).startswith("ssh:"):
         settings = {key: value for key, value in settings.items() if key not in ("identity", "known_hosts")}
     grid = _grid(settings)
@@ -56,4 +56,4 @@ def login(row: Row, other: Mapping[str, Any] | None = None) -> Login:
 
 def _grid(settings: Mapping[str, Any]) -> GridFile:
     document = {"grid": "contract", "clusters": {"here": dict(settings)}}
-    return read_grid(yaml.safe_dump(document), "the row's settings", registered("koalapy.batch_systems"))
+    return read_grid(yaml.safe_dump(document), "the target's settings", registered("koalapy.batch_systems"))

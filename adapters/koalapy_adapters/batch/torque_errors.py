@@ -2,8 +2,8 @@
 
 from typing import Tuple
 
-from koalapy_adapters.batch import pbs_refusals, slurm_refusals
-from koalapy_adapters.batch.verdicts import Verdict
+from koalapy_adapters.batch import pbs_errors, slurm_errors
+from koalapy_adapters.batch.classify import Verdict
 from koalapy_adapters.errors import RequestError
 
 # Slurm's qsub prints the usage over an option of ours that a later one dropped, too; sbatch's words come first.
@@ -15,6 +15,6 @@ REFUSALS: Tuple[Verdict, ...] = (
         "The command does not know one of its options.",
         "Correct `native` in the job or grid file: one option of qsub in each line, such as `-l matlab=1`.",
     ),
-    *(each._replace(words=r"(?s)sbatch: error.*(?:%s)" % each.words) for each in slurm_refusals.REFUSALS),
-    *pbs_refusals.REFUSALS,
+    *(each._replace(words=r"(?s)sbatch: error.*(?:%s)" % each.words) for each in slurm_errors.REFUSALS),
+    *pbs_errors.REFUSALS,
 )

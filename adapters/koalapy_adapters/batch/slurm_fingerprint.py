@@ -4,12 +4,12 @@ import re
 from typing import Iterable, Iterator, List, Match, NamedTuple, Optional, Union
 from urllib.parse import unquote
 
-from koalapy_adapters.batch import slurm_jobs, wanting
+from koalapy_adapters.batch import slurm_jobs, waiting_demand
+from koalapy_adapters.batch.classify import check
 from koalapy_adapters.batch.protocol import Argv, ClusterSettings
+from koalapy_adapters.batch.slurm_codes import WAITS_FOR_RESOURCES
+from koalapy_adapters.batch.slurm_errors import UNREACHABLE
 from koalapy_adapters.batch.slurm_jobs import Job
-from koalapy_adapters.batch.slurm_refusals import UNREACHABLE
-from koalapy_adapters.batch.slurm_words import WAITS_FOR_RESOURCES
-from koalapy_adapters.batch.verdicts import check
 from koalapy_adapters.errors import Result
 
 _WAITING = re.compile(r"(\d+),([^,]+),(\d+),([^,]*),(\d+),([^,]*)\Z")
@@ -47,7 +47,7 @@ def _seen(cluster: ClusterSettings, jobs: Iterable[Union[Job, Waiting]]) -> List
     return sorted(
         "%s %s %d" % (job.batch_id, job.array, job.processors)
         for job in jobs
-        if job.reason in WAITS_FOR_RESOURCES and wanting.counts(cluster, job.user, job.name)
+        if job.reason in WAITS_FOR_RESOURCES and waiting_demand.counts(cluster, job.user, job.name)
     )
 
 

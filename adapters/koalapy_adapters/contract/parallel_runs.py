@@ -1,6 +1,6 @@
-"""Runs the tests of several rows side by side: each lane is a thread, and pytest's items wait for what comes of it.
+"""Runs the tests of several targets side by side: each lane is a thread, and pytest's items wait for what comes of it.
 
-Most of a live test is waiting for a batch system, and rows of different head nodes do not disturb each other. A lane
+Most of a live test is waiting for a batch system, and targets of different head nodes do not disturb each other. A lane
 starts when pytest comes to the first of its tests, and runs all that pytest has selected of them, in their order.
 """
 
@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from koalapy_adapters.contract.live import Live
-from koalapy_adapters.contract.row import Row
+from koalapy_adapters.contract.target import Target
 
 Check = Callable[[Live], None]
 _JOIN_S = 120.0
@@ -18,29 +18,31 @@ _JOIN_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One test on one row."""
+    """One test on one target."""
 
-    row: Row
+    target: Target
     check: Check
     outcome: "Future[None]" = field(default_factory=lambda: Future())
 
 
-class Lanes:
-    """`open_row` makes what the checks of a row share; it is closed after the row's last trial, and fails that if that
-    fails.
+class ParallelRuns:
+    """The trials of all targets; one thread for each head node runs the trials of its targets.
+
+    `open_target` opens what the checks of a target share. It is closed after the target's last trial, which fails if
+    the closing fails.
     """
 
-    def __init__(self, trials: Iterable[Trial], open_row: Callable[[Row], Live]) -> None:
-        self._open_row = open_row
+    def __init__(self, trials: Iterable[Trial], open_target: Callable[[Target], Live]) -> None:
+        self._open_target = open_target
         self._stopping = threading.Event()
         self._trials: dict[str, list[Trial]] = {}
         self._threads: dict[str, threading.Thread] = {}
         for trial in trials:
-            self._trials.setdefault(trial.row.head, []).append(trial)
+            self._trials.setdefault(trial.target.head, []).append(trial)
 
     def outcome(self, trial: Trial) -> None:
         """Blocks until the trial is over. Raises what its check raised."""
-        lane = trial.row.head
+        lane = trial.target.head
         if lane not in self._threads:
             self._threads[lane] = threading.Thread(target=self._run, args=(lane,), name=f"lane {lane}", daemon=True)
             self._threads[lane].start()
@@ -53,13 +55,13 @@ class Lanes:
             thread.join(_JOIN_S)
 
     def _run(self, lane: str) -> None:
-        """Row by row, whatever order the trials have among each other."""
-        for row in dict.fromkeys(trial.row.name for trial in self._trials[lane]):
-            self._try([trial for trial in self._trials[lane] if trial.row.name == row])
+        """Target by target, whatever order the trials have among each other."""
+        for target in dict.fromkeys(trial.target.name for trial in self._trials[lane]):
+            self._try([trial for trial in self._trials[lane] if trial.target.name == target])
 
     def _try(self, trials: list[Trial]) -> None:
         try:
-            live = self._open_row(trials[0].row)
+            live = self._open_target(trials[0].target)
         except BaseException as error:
             for trial in trials:
                 trial.outcome.set_exception(error)

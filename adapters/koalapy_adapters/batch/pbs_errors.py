@@ -4,7 +4,7 @@ pbs_error_db.h.
 
 from typing import Tuple
 
-from koalapy_adapters.batch.verdicts import Verdict
+from koalapy_adapters.batch.classify import Verdict
 from koalapy_adapters.errors import ClusterError, RequestError, TransientError
 
 # Exit status of a command that a hook of the cluster refused: the low byte of PBSE_HOOKERROR, 15136.
