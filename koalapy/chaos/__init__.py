@@ -1,1 +1,1 @@
-"""Chaos: faults and users' doings drawn from a seed, promises checked after every event, and the shortest proof."""
+"""Chaos: faults and user actions drawn from a seed, promises checked after every event, and the shortest proof."""

@@ -1,4 +1,4 @@
-"""The moves by their names: users' doings and faults, how often each comes up, and how a move is made."""
+"""The schedule of a run: user actions and faults by name, the weight of each, and how an action is carried out."""
 
 from collections.abc import Sequence
 from operator import attrgetter
@@ -17,9 +17,9 @@ _ACTS = {name: act for actions in _ALL for name, (act, _) in actions.items()}
 
 
 def schedule_of(seed: int, events: int, faults: Sequence[str] = ()) -> list[Action]:
-    """The same for the same seed; those of a shorter course come first in a longer one.
+    """Return the actions of a run, the same for the same seed; a longer run begins with those of a shorter one.
 
-    `faults`: these alone, as often as ever among each other; none: the seed's own mixture of all.
+    `faults`: only these, with their usual weights; empty: the seed's own mixture of all.
     """
     if faults:
         chosen = {name: weight for name, weight in (FAULTS | LIES).items() if name in faults}
@@ -31,5 +31,5 @@ def schedule_of(seed: int, events: int, faults: Sequence[str] = ()) -> list[Acti
 
 
 def make(world: World, action: Action) -> None:
-    """Where there is nothing to do it to, nothing happens."""
+    """Carry out an action. Nothing happens where it has no target."""
     _ACTS[action.kind](world, Random(action.seed))

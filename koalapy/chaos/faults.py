@@ -1,4 +1,4 @@
-"""Every fault that may befall a world of chaos. Those that last end by themselves; calm ends them all."""
+"""All faults of chaos. Faults that last end by themselves, or when the world is healed."""
 
 from collections.abc import Callable
 from random import Random
@@ -47,10 +47,10 @@ def _commands_fail(world: World, rng: Random) -> None:
 # ---- connections
 
 
-def _events_twisted(world: World, rng: Random) -> None:
+def _events_disturbed(world: World, rng: Random) -> None:
     """Repeated, lost, or late: the one after it arrives first."""
     if (pipe := _pipe(world, rng)) is not None:
-        pipe.twist(rng.choice(("repeated", "dropped", "late")))
+        pipe.disturb_next_event(rng.choice(("repeated", "dropped", "late")))
 
 
 def _connection_stalls(world: World, rng: Random) -> None:
@@ -270,7 +270,7 @@ ALL: dict[str, tuple[Act, int]] = {
     "submit_unanswered": (_submit_unanswered, 3),
     "submit_hangs": (_submit_hangs, 3),
     "commands_fail": (_commands_fail, 3),
-    "events_twisted": (_events_twisted, 6),
+    "events_disturbed": (_events_disturbed, 6),
     "connection_stalls": (_connection_stalls, 2),
     "connection_cut": (_connection_cut, 3),
     "old_kcm_lives": (_old_kcm_lives, 3),

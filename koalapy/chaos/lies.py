@@ -1,8 +1,8 @@
-"""A cluster that lies: for a while, koalad hears more in the name of its KCM than the KCM says.
+"""A cluster that lies: for a while, koalad receives messages in the name of its KCM that the KCM did not send.
 
-What is malformed costs the session, whatever it tells of. What is well-formed has no effect at all, so it tells of
-attempts, parameters, keys and commands of other clusters, or of none that there are. As a fault, no cluster lies of its
-own attempts, processors and clock: nobody else knows of them, and an end that did not happen would break promises.
+A malformed message costs the session, whatever its subject. A well-formed one must have no effect. It is therefore
+about attempts, parameters, keys and commands of other clusters, or about none that exist. As a fault, no cluster lies
+about its own attempts, processors and clock: koalad must believe these, and an invented end would break promises.
 """
 
 from collections.abc import Callable, Iterator
@@ -64,7 +64,7 @@ ALL: dict[str, tuple[Callable[[World, Random], None], int]] = {"cluster_lies": (
 
 
 def schedule_lies(seed: int, events: int) -> list[Action]:
-    """Those of this seed, which most have none of; those of a shorter course come first in a longer one."""
+    """Draw the lies of this seed; most seeds have none. A longer run begins with those of a shorter one."""
     rng = stream(seed, "chaos/lies")
     return list(_drawn(rng, events)) if rng.random() < SEEDS else []
 
@@ -106,7 +106,7 @@ class Liar:
     # ---- what costs a session
 
     def _malformed(self, process: KoaladProcess, number: int) -> Json:
-        """Of everything, the cluster's own too."""
+        """Make a malformed message about anything, also about the cluster's own attempts."""
         rng = self._rng
         while True:
             make = rng.choice(_TOLD_WRONG)
@@ -139,7 +139,7 @@ def _is_wrong(said: Json) -> bool:
 
 
 class _Matter:
-    """What a lie may be of: `own` too, or only what has nothing to do with the cluster that lies."""
+    """The subjects of lies: with `own` all attempts, else only those that have nothing to do with the lying cluster."""
 
     def __init__(
         self, world: World, cluster: SimCluster, process: KoaladProcess, rng: Random, own: bool = False
@@ -177,7 +177,7 @@ class _Matter:
         return _NO_SWEEP if here else job.id
 
     def parameters(self, job: Job | None) -> list[int]:
-        """Of the sweep: those that are out on other clusters, and those that it does not have."""
+        """Return parameters of the sweep that other clusters hold, or parameters that the sweep does not have."""
         none = [10**6, _MOST - 1]
         if job is None or job.runner is None:
             return [1, *none]

@@ -1,4 +1,4 @@
-"""A seed's moves: what chance does to a world, and when; each with dice of its own, so that any may be left out."""
+"""The actions of a seed: their kinds and times. Each has a random seed of its own, so that any can be left out."""
 
 from collections.abc import Collection, Iterator, Mapping
 from random import Random
@@ -12,7 +12,7 @@ SHORTEST, LONGEST = 150, 900  # events of one phase
 
 
 class Action(NamedTuple):
-    """After so many events of the world something is done to it, drawn from a small seed of its own."""
+    """An action on the world after `at` events; its details are drawn from its own `seed`."""
 
     at: int
     kind: str
@@ -25,10 +25,10 @@ class Action(NamedTuple):
 def plan(
     seed: int, events: int, user_actions: Mapping[str, int], faults: Mapping[str, int], mixed: bool = True
 ) -> list[Action]:
-    """The moves of a course of so many events, in their order: kinds drawn by their weights.
+    """Draw the actions of a run of so many events, in order; kinds are drawn by their weights.
 
-    Calm phases, in which work gets done, take turns with storms. `mixed`: each seed has its own mixture of faults, many
-    of them left out: what never comes without something else would otherwise never come alone.
+    Phases without faults, in which work gets done, take turns with phases full of them. `mixed`: each seed has its own
+    mixture of faults and leaves many of them out, so that each fault is also seen without most others.
     """
     rng = stream(seed, "chaos/plan")
     mixture = {kind: weight * (rng.choice((0, 0, 1, 1, 3)) if mixed else 1) for kind, weight in faults.items()}
@@ -74,7 +74,7 @@ def parse_faults(text: str, known: Collection[str]) -> tuple[str, ...]:
 
 
 def format_only(numbers: list[int]) -> str:
-    """What `parse_only` reads back."""
+    """Format action numbers so that `parse_only` reads them back."""
     parts: list[list[int]] = []
     for number in numbers:
         if parts and parts[-1][-1] == number - 1:

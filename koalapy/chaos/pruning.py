@@ -1,4 +1,4 @@
-"""Maintenance in a world of chaos: what is over is pruned again and again, and what is not is asked for as well."""
+"""Maintenance in a world of chaos: pruning is requested again and again, also for jobs that are not over."""
 
 from collections.abc import Callable, Iterator
 from random import Random
@@ -26,14 +26,14 @@ def _prune(world: World, rng: Random) -> None:
     living = list(koalad.engine.records.jobs.values())
     jobs += rng.sample(living, min(len(living), rng.randint(0, 3)))
     request = PruneRequested(jobs=tuple(jobs), before=before, records=records)
-    koalad.tell(*[request] * rng.choice((1, 1, 2)))
+    koalad.request(*[request] * rng.choice((1, 1, 2)))
 
 
 ALL: dict[str, tuple[Callable[[World, Random], None], int]] = {"prune": (_prune, 1)}
 
 
 def schedule_pruning(seed: int, events: int) -> list[Action]:
-    """Return those of this seed, which most have none of; those of a shorter course come first in a longer one."""
+    """Draw the maintenance of this seed; most seeds have none. A longer run begins with that of a shorter one."""
     rng = stream(seed, "chaos/pruning")
     return list(_drawn(rng, events)) if rng.random() < SEEDS else []
 

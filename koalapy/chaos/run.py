@@ -1,4 +1,4 @@
-"""A course through a world of chaos: moves, then calm, promises watched after every event; and what a seed came to."""
+"""A run of chaos: actions, then healing, with every promise checked after every event; and its result."""
 
 import hashlib
 import tempfile
@@ -32,9 +32,10 @@ _DEAD = (Duration(SECOND), Duration(3 * MINUTE))  # how long koalad is down when
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What a course came to. `happened`: events until its end; `digest`: of everything that happened, in order.
+    """The result of a run. `happened`: events until its end; `digest`: a hash of all that happened, in order.
 
-    `programs` that were started, Launchers too, and `parameters` of sweeps. `faults`: those that alone might befall it.
+    `programs` and `parameters` count starts, those of Launchers included. `faults`: the only ones that were drawn;
+    empty: all might be.
     """
 
     seed: int
@@ -51,7 +52,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """The shortest list of moves found that shows a violation: `only` are their numbers."""
+    """The shortest list of actions found that shows a violation; `only` are their numbers."""
 
     result: Result
     only: tuple[int, ...]
@@ -59,7 +60,7 @@ class Proof:
 
     @property
     def command(self) -> str:
-        """What replays it."""
+        """The command that runs it again."""
         only = format_only(list(self.only))
         faults = f" --faults {','.join(self.result.faults)}" if self.result.faults else ""
         return f"koala sim chaos --seed {self.result.seed} --events {self.result.events}{faults} --only '{only}'"
@@ -76,7 +77,7 @@ def run(
     faults: tuple[str, ...] = (),
     recorder: Recorder | None = None,
 ) -> Result:
-    """One course, to its rest or to the first violation.
+    """Run one seed until the world is quiescent, or to the first violation.
 
     `actions`: other ones than the seed's; `only`: the numbers of those that are made. `until`: so many events in all,
     and no healing; `patience`: events after it within which the world must become quiescent. `habits`: users that are
@@ -97,7 +98,7 @@ def run(
 def prove(
     broken: Result, numbers: Sequence[int], tries: int = TRIES, on_shorter: Callable[[int], None] = lambda left: None
 ) -> Proof:
-    """Leave out some of these moves for as long as the same promise is broken. `on_shorter` hears how many are left."""
+    """Leave out actions for as long as the same promise is broken. `on_shorter` is called with how many are left."""
     assert broken.violation is not None
     wanted, actions = broken.violation.promise, schedule_of(broken.seed, broken.events, broken.faults)
     before_end = broken.happened < broken.events
@@ -118,7 +119,7 @@ def prove(
 
 @contextmanager
 def _world(seed: int) -> Iterator[World]:
-    """One in twenty stands on a real database."""
+    """Make the world of a seed. One seed in twenty has a real database."""
     if seed % SQLITE_ONE_IN:
         yield World(seed)
         return
@@ -131,7 +132,7 @@ def _world(seed: int) -> Iterator[World]:
 
 
 class _Run:
-    """Raises nothing: whatever goes wrong is the result's violation."""
+    """One run. It raises nothing: whatever goes wrong is the result's violation."""
 
     def __init__(
         self, world: World, seed: int, events: int, actions: Sequence[Action], until: int | None, patience: int
@@ -189,14 +190,14 @@ class _Run:
         promise(self._still < STILL, Promise.SOUND, f"time stands still: {STILL} events at one instant")
 
     def _see_to_koalad(self) -> None:
-        """A koalad that was killed is started again, some time later."""
+        """Start a killed koalad again, some time later."""
         koalad = self._world.koalad
         if not koalad.alive and koalad.starts > self._starts:
             self._starts = koalad.starts
             self._world.agenda.after(between(self._rng, *_DEAD), koalad.start)
 
     def _heal(self) -> None:
-        """Faults stop, everything is mended: every job comes to its end, and nothing is left."""
+        """Heal the world: every job must come to its end, and nothing may be left."""
         agenda = self._world.agenda
         self._world.heal()
         last, latest = agenda.happened + self._patience, Instant(agenda.now + QUIESCENT_WITHIN)
@@ -213,7 +214,7 @@ class _Run:
 
 
 def _raised(error: Exception) -> Violation:
-    """A part of koalapy that fails by itself keeps no promise at all."""
+    """Return the violation for an exception of koalapy's own: a part that fails keeps no promise at all."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{Path(frame.filename).name}:{frame.lineno} in {frame.name}"
     violation = Violation(Promise.SOUND, f"{type(error).__name__} at {where}: {error}")

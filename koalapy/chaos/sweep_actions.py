@@ -1,6 +1,6 @@
-"""What people do with sweeps in a world of chaos, and local users where sweeps have what they want.
+"""Actions of users on sweeps in a world of chaos, and of local users who want nodes that sweeps hold.
 
-Only some seeds have any of it, drawn from a stream of its own: the others are what they were before there were sweeps.
+Only some seeds have sweeps. All is drawn from a stream of its own, so that the other draws do not change.
 """
 
 from collections.abc import Callable, Iterator
@@ -31,18 +31,18 @@ def _submit(world: World, rng: Random) -> None:
 
 def _cancel(world: World, rng: Random) -> None:
     if (sweep := _sweep(world, rng)) is not None:
-        world.koalad.tell(CancelRequested(sweep, force=rng.random() < 0.3))
+        world.koalad.request(CancelRequested(sweep, force=rng.random() < 0.3))
 
 
 def _hold(world: World, rng: Random) -> None:
     if (sweep := _sweep(world, rng)) is not None:
-        world.koalad.tell(HoldRequested(sweep))
+        world.koalad.request(HoldRequested(sweep))
 
 
 def _release(world: World, rng: Random) -> None:
     for sweep in _sweeps(world):
         if sweep.state is JobState.HELD:
-            world.koalad.tell(ReleaseRequested(sweep.id))
+            world.koalad.request(ReleaseRequested(sweep.id))
 
 
 def _local_jobs(world: World, rng: Random) -> None:
@@ -66,7 +66,7 @@ ALL: dict[str, tuple[Callable[[World, Random], None], int]] = {
 
 
 def schedule_sweep_actions(seed: int, events: int) -> list[Action]:
-    """Those of this seed, which most have none of; those of a shorter course come first in a longer one."""
+    """Draw the sweep actions of this seed; most seeds have none. A longer run begins with those of a shorter one."""
     rng = stream(seed, "chaos/sweeps")
     return list(_drawn(rng, events)) if rng.random() < SEEDS else []
 

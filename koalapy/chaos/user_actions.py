@@ -1,4 +1,4 @@
-"""What people do in a world of chaos: users of koalapy, users of one cluster, and another koalapy's users."""
+"""Actions of people in a world of chaos: users of koalapy, of one cluster alone, and of another koalapy."""
 
 from collections.abc import Callable
 from random import Random
@@ -34,17 +34,17 @@ def _submit_many(world: World, rng: Random) -> None:
 
 def _cancel(world: World, rng: Random) -> None:
     if (job := _job(world, rng)) is not None:
-        world.koalad.tell(CancelRequested(job))
+        world.koalad.request(CancelRequested(job))
 
 
 def _force_cancel(world: World, rng: Random) -> None:
     if (job := _job(world, rng)) is not None:
-        world.koalad.tell(CancelRequested(job, force=True))
+        world.koalad.request(CancelRequested(job, force=True))
 
 
 def _hold(world: World, rng: Random) -> None:
     if (job := _job(world, rng)) is not None:
-        world.koalad.tell(HoldRequested(job))
+        world.koalad.request(HoldRequested(job))
 
 
 def _release(world: World, rng: Random) -> None:
@@ -65,7 +65,7 @@ def _local_job(world: World, rng: Random) -> None:
 
 
 def _job_of_another_store(world: World, rng: Random) -> None:
-    """Of the same user's other koalad: an attempt of the same numbers as one of ours, on the same cluster if it may."""
+    """Add a job of the user's other koalad, with the numbers of one of our attempts, on its cluster if possible."""
     attempt = AttemptId(JobId(rng.randint(1, 40)), rng.randint(0, 3), rng.randint(1, 3))
     place = rng.choice(list(world.clusters))
     engine = world.koalad.engine

@@ -1,4 +1,4 @@
-"""What is promised, each by its name, and what is raised where one is broken."""
+"""The promises by name, and the exception for a broken one."""
 
 from enum import StrEnum
 

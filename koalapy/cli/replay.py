@@ -198,11 +198,11 @@ def _survey(trace: Path, terms: "Terms") -> "Survey":
 
 
 def _tell_survey(found: "Survey") -> None:
-    from koalapy.experiments.workloads.reading import told
+    from koalapy.experiments.workloads.reading import counts_text
 
     output.say(f"{counted_as(f'{found.jobs:,}', 'job')} to replay")
     if found.left_out:
-        output.say(f"left out: {told(found.left_out)}")
+        output.say(f"left out: {counts_text(found.left_out)}")
     if found.lost.jobs:
         jobs, work = _lost(found)
         share = f"{100 * jobs:.3g} % of the jobs that ran, with {100 * work:.3g} % of their processor time"
@@ -210,7 +210,7 @@ def _tell_survey(found: "Survey") -> None:
         rest = ". The replay says little about this trace: check the sizes of the clusters (--size)." if loud else "."
         output.say(f"{'WARNING: left out are' if loud else 'left out are'} {share}{rest}")
     if found.changed:
-        output.say(f"changed: {told(found.changed)}")
+        output.say(f"changed: {counts_text(found.changed)}")
     if not len(found.logged):
         output.say("no row as logged: the trace does not say how long its jobs waited")
     elif len(found.logged) < found.jobs:

@@ -1,4 +1,4 @@
-"""What an experiment is to whoever runs it: courses that know nothing of each other, and what is made of them."""
+"""The interface of an experiment: independent tasks, and the rows, table and figure made of their outcomes."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Task(Protocol[Came]):
 
 
 class Table(NamedTuple):
-    """What people are shown."""
+    """A table for people."""
 
     headings: Sequence[str]
     lines: Sequence[tuple[str, ...]]
@@ -32,7 +32,7 @@ class Table(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What a user asks for; None: as the experiment has it. `loads` are in percent, `jobs` are those of a set."""
+    """The options of the command line; None: as the experiment has it. `loads` are in percent, `jobs` per set."""
 
     seed: int = 1
     sets: int | None = None
@@ -48,7 +48,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan(Generic[Outcome]):
-    """One run of an experiment. `unit`: what its courses are, in the plural.
+    """One run of an experiment. `unit`: the word for its tasks, in the plural.
 
     `more`: further tables, by what their files' names have after the experiment's. `notes`: sentences for the user.
     """
@@ -77,7 +77,7 @@ class Experiment(Protocol):
 
 
 def outcomes(tasks: Sequence[Task[Outcome]], workers: int) -> Iterator[Outcome]:
-    """Of each course, in their order, as they come: in so many processes."""
+    """Run the tasks in up to `workers` processes, and yield their outcomes in the order of the tasks."""
     return spread(_outcome, tasks, workers)
 
 

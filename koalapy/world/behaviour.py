@@ -1,4 +1,4 @@
-"""What a simulated program does, as the arguments of its component say: it runs for a while, leaves files, and ends."""
+"""The behaviour of a simulated program, written as arguments of its component: run time, files that it leaves, end."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ def behaviour_of(arguments: Sequence[str]) -> Behaviour:
 
 @dataclass(frozen=True, slots=True)
 class ProgramPlan:
-    """What a program will do on a node; `found`: its executable is there."""
+    """The behaviour of a program on a node. `found`: its executable exists."""
 
     found: bool
     duration: Duration = Duration(0)
@@ -49,7 +49,7 @@ class ProgramPlan:
     wide: Duration = Duration(0)
 
     def lasts(self, clusters: int) -> Duration:
-        """In a job that lies on so many."""
+        """Return the run time in a job that uses this many clusters."""
         return Duration(self.duration + (clusters - 1) * self.wide)
 
 

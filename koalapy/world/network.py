@@ -56,9 +56,9 @@ class Pipe:
         for way in self._ways:
             way.held_until = Instant(max(way.held_until, self._agenda.now + duration))
 
-    def twist(self, how: str) -> None:
-        """The next numbered event to the near end is `repeated`, `dropped`, or `late` (what comes next is first)."""
-        self._ways[1].twist = how
+    def disturb_next_event(self, how: str) -> None:
+        """Let the next event to the near end be `repeated`, `dropped`, or `late`: after the one that follows it."""
+        self._ways[1].disturbance = how
 
     @property
     def next_number(self) -> int:
@@ -82,7 +82,7 @@ class Pipe:
 
 
 class _Numbers:
-    """Of a KCM's events, where others were slipped in between them: the near end counts those too."""
+    """The numbers of a KCM's events. The near end also counts those that were inserted between them."""
 
     def __init__(self) -> None:
         self._newest = 0  # of the KCM's events that came to the near end in their order
@@ -105,7 +105,7 @@ class _Numbers:
         return message | {"number": number + bisect_left(self._after, number)} if self._after else message
 
     def to_far(self, message: Json) -> Json | None:
-        """None for an acknowledgement of nothing that the KCM has said."""
+        """Return the message for the KCM; None for an acknowledgement that concerns inserted events only."""
         if message["type"] != "acknowledge" or not self._after:
             return message
         number = message["number"]
@@ -120,14 +120,14 @@ class _Way:
         self._pipe, self._receiver, self._numbered = pipe, receiver, numbered
         self.broken = False
         self.last_at = self.held_until = Instant(0)
-        self.twist = ""
+        self.disturbance = ""
         self._late: list[Json] = []
         sender._send, sender._close = self._send, self._close
 
     def _send(self, message: Json) -> None:
         how = ""
-        if self.twist and message["type"] == "event":
-            how, self.twist = self.twist, ""
+        if self.disturbance and message["type"] == "event":
+            how, self.disturbance = self.disturbance, ""
         if how == "late":
             self._late.append(message)
             return

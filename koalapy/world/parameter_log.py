@@ -1,4 +1,4 @@
-"""What became of every parameter in the simulated world: begun, done or broken off, and by whom."""
+"""The log of all parameters in the simulated world: which attempt began, finished or broke off each of them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -31,7 +31,7 @@ class CrashPoint:
 
 
 class Process:
-    """What a process does is entered through it: once it is dead, nothing of it happens any more."""
+    """A simulated process. Its calls are entered through it, and none is made once it is dead."""
 
     def __init__(self, agenda: Agenda, crash_points: list[CrashPoint]) -> None:
         self.agenda = agenda
@@ -43,7 +43,7 @@ class Process:
         self._on_death: list[Callable[[], None]] = []
 
     def step(self) -> None:
-        """Between two steps it may die; raises Killed then, and for one that is dead."""
+        """Mark a step, at which the process may die. Raises Killed if it does, or is dead."""
         if not self.alive:
             raise Killed
         burnt = [crash_point.count_step() for crash_point in self._crash_points]  # all of them
@@ -91,7 +91,7 @@ class Process:
                 assert not self.alive
 
     def on_death(self, call: Callable[[], None]) -> None:
-        """What the operating system does when it ends, however it ends."""
+        """Add a call for the end of the process, however it ends: the operating system's clean-up."""
         self._on_death.append(call)
 
     def kill(self) -> None:

@@ -1,4 +1,4 @@
-"""What programs of the simulated world write as they run: the truth that everything else is measured by."""
+"""The log that programs of the simulated world write as they run; all promises are checked against it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -75,7 +75,7 @@ class ProgramLog:
         return any(run.running for run in self.runs(tag))
 
     def tags(self) -> list[str]:
-        """Of the attempts whose program was ever started, in order of their first start."""
+        """Return the tags of all attempts whose program was started, in order of first start."""
         return list(self._runs)
 
     def clear(self) -> None:

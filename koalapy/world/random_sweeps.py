@@ -16,7 +16,7 @@ _RUNS = _SHORT, _SHORT, (Duration(10 * SECOND), Duration(50 * SECOND))
 
 
 class Parameter(NamedTuple):
-    """What a sweep's program does with it."""
+    """The behaviour of a sweep's program for one parameter."""
 
     runs: Duration
     exit_status: int = 0

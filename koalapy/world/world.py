@@ -81,7 +81,7 @@ class World:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Of each cluster, in processors."""
+        """The size of each cluster, in processors."""
         return {name: cluster.batch.size for name, cluster in self.clusters.items()}
 
     def run(self, until: Instant) -> None:
@@ -121,7 +121,7 @@ class World:
         engine = self.koalad.engine
         for job in list(engine.records.jobs.values()) if engine is not None else []:
             if job.state is JobState.HELD:
-                self.koalad.tell(ReleaseRequested(job.id))
+                self.koalad.request(ReleaseRequested(job.id))
 
     def _cluster(self, rng: Random, settings: ClusterSettings) -> SimCluster:
         by_files = stream(self.seed, f"{settings.name}/relay").random() < FILES  # of its own: it came later
@@ -168,7 +168,7 @@ def draw_scavenging(rng: Random) -> Scavenging:
 
 
 def with_limits(rng: Random, settings: Settings) -> Settings:
-    """What clusters let sweeps have, and how sweeps are admitted; drawn from a stream of its own."""
+    """Draw each cluster's limits on sweeps, and how sweeps are admitted, from a stream of their own."""
     rules = settings.scavenging
     if rng.random() < _LIMITED:
         rules = replace(rules, admission=DYNAMIC, nodes_per_runner=rng.choice((1, 2, 4)))

@@ -119,12 +119,12 @@ class User:
     def _change_mind(self) -> None:
         running, held = self.job("cancelled"), self.job("held")
         if running is not None and {(running.id, 0), (running.id, 1)} <= self._began and not running.state.final:
-            self._world.koalad.tell(CancelRequested(running.id))
+            self._world.koalad.request(CancelRequested(running.id))
         if held is None or held.state.final:
             return
         others = [self.job(name) for name in REFERENCE if name != "held"]
         over = all(job is not None and job.state.final for job in others)
-        self._world.koalad.tell(ReleaseRequested(held.id) if over else HoldRequested(held.id))
+        self._world.koalad.request(ReleaseRequested(held.id) if over else HoldRequested(held.id))
 
 
 class End(NamedTuple):

@@ -104,7 +104,7 @@ class Maintained:
         return answers[0]
 
     def do(self, event: Event) -> None:
-        self._until_done(lambda done: self.world.koalad.tell(event, after=lambda step: done()))
+        self._until_done(lambda done: self.world.koalad.request(event, after=lambda step: done()))
 
     def submit(self, path: Path, key: str) -> JobId:
         known = len(self.world.koalad.accepted)

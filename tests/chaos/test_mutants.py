@@ -630,7 +630,7 @@ MUTANTS = (
         "one event more than acknowledged is forgotten",
         _one_event_more_than_acknowledged_is_forgotten,
         (P.ENDS,),
-        {"events_twisted": 1},
+        {"events_disturbed": 1},
         heal=True,
     ),
     Mutant(

@@ -53,7 +53,7 @@ def prune(world: World, records: bool) -> bool:
     found = [
         job for first in (True, False) for job in koalad.store.prunable(before, 3, JobId(0), records, launchers=first)
     ]
-    koalad.tell(PruneRequested(jobs=tuple(found), before=before, records=records))
+    koalad.request(PruneRequested(jobs=tuple(found), before=before, records=records))
     return bool(found)
 
 

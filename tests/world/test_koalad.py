@@ -149,7 +149,7 @@ def test_on_a_full_disk_nothing_new_is_taken_up_and_nothing_is_lost(world: World
     assert koalad.store.jobs() == []
     assert not koalad.accepted
     assert not koalad.submit(request())
-    assert not koalad.tell(CancelRequested(JobId(1)))
+    assert not koalad.request(CancelRequested(JobId(1)))
     koalad.disk_full = False
     assert world.settle(Duration(10 * MINUTE))
     assert koalad.accepted == [1]

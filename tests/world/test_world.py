@@ -73,7 +73,7 @@ class Users:
 
     def _cancel(self, job: JobId) -> None:
         self.cancelled.add(job)
-        assert self._world.koalad.tell(CancelRequested(job))
+        assert self._world.koalad.request(CancelRequested(job))
 
     def _after(self, seconds: int, call: object) -> None:
         assert callable(call)

@@ -1,1 +1,1 @@
-"""The promises, watched after every event of a world: incremental, each by its name."""
+"""Checkers of the promises, called after every event of a world; each checks only what has changed."""

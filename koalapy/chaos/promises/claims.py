@@ -1,4 +1,4 @@
-"""What every claim must heed: the queue's order, and processors that are really there; and how a claim may end."""
+"""Promises about claims: the queue's order, processors that really exist, and how a claim may end."""
 
 from collections.abc import Mapping, Sequence
 
@@ -82,8 +82,7 @@ class Claims:
     def _on_idle(
         self, claimed: Sequence[Job], usable: Mapping[str, KnownCluster], decided: Decided, launchers: Launchers
     ) -> None:
-        """With every claim all that is promised and not shown yet is no more than what was known to be idle, what
-        sweeps have counted as idle."""
+        """Check that commitments not shown yet fit the processors known to be idle; those of sweeps count as idle."""
         for position, job in enumerate(claimed):
             later = {each.id for each in claimed[position + 1 :]}
             for name in dict.fromkeys(each.cluster or "" for each in job.live if not job.patient):
@@ -114,8 +113,10 @@ class Claims:
         promise(not apart, Promise.NETWORK, "job", job.id, "communicates, but is claimed in", *sorted(networks))
 
     def _in_backlog(self, job: Job, later: set[JobId], decided: Decided) -> None:
-        """With a claim of a job that does not wait for idle processors all of ours that wait there are no more than the
-        grid file allows: those that the batch system has shown, and those that went into its queue unseen since."""
+        """Check a claim of a job that goes into batch queues against the backlog that the grid file allows.
+
+        The backlog counts our jobs that the batch system has shown, and those sent to its queue since.
+        """
         for name in dict.fromkeys(each.cluster or "" for each in job.live):
             seen = decided.knowledge.clusters[name]
             waiting, limit = backlog.waiting(seen, decided, later), backlog.limit(seen, decided)

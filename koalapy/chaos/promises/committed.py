@@ -47,7 +47,7 @@ class Committed:
         promise(self.outbox.get(entry.number) == entry, Promise.COMMITTED, "sent, not committed:", entry.number)
 
     def recovered(self, found: Snapshot) -> None:
-        """What the next koalad starts from."""
+        """Check the snapshot from which the next koalad starts."""
         jobs = {job.id: job for job in self.jobs.values() if not job.state.final}
         self._same("jobs", {job.id: job for job in found.jobs}, jobs)
         self._same("debts", {debt.attempt: debt for debt in found.debts}, self.debts)

@@ -1,4 +1,4 @@
-"""What programs find and what comes home: each file as its user had it, or as the job's own program left it."""
+"""Promises about contents: staged files are the user's, and collected files are those that the job's program left."""
 
 from collections.abc import Mapping
 
@@ -17,7 +17,7 @@ from koalapy.world.program_log import ProgramLog
 
 
 class Contents:
-    """Of one store's jobs; files are looked at on the servers of the simulated clusters."""
+    """The checker for jobs of one store. It reads files on the servers of the simulated clusters."""
 
     def __init__(self, instance: InstanceId, clusters: Mapping[str, SimCluster], program_log: ProgramLog) -> None:
         self._instance, self._clusters, self._program_log = instance, clusters, program_log
@@ -37,7 +37,7 @@ class Contents:
     def brought(
         self, command: CollectOutput, path: str, source: tuple[str, AttemptId], content: str, jobs: Mapping[JobId, Job]
     ) -> None:
-        """Of the last attempts the first one's that has it, as its program left it."""
+        """Return the file as its program left it, from the first of the last attempts that has it."""
         _, attempt = source
         job = jobs[command.job]
         last = [job.attempt_of(component) for component in job.present]

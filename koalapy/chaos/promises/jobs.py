@@ -1,4 +1,4 @@
-"""What commits may say of a job: transitions of the table, one final state, bounds on every retry."""
+"""Promises about a job's records: transitions of the table, one final state, bounds on every retry."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -73,7 +73,7 @@ class Jobs:
         story.state = after
 
     def _stopping(self, story: _Story, line: History, job: Job) -> None:
-        """What counts as a completion failure is what the job's user said."""
+        """Check that an outcome counts as a completion failure exactly if the job's user wants it so."""
         story.outcome = Outcome(line.details["outcome"])
         wanted = _COUNTED.get(line.details.get("code", ""))
         if wanted is None or story.state is not JobState.RUNNING:
@@ -106,7 +106,7 @@ class Jobs:
             promise(story.completions > completions, Promise.ENDS, "job", job.id, "fails after", story.completions)
 
     def _bounds(self, job: Job) -> tuple[int, int]:
-        """Of its submission and completion failures: a Launcher is replaced, and not tried again."""
+        """Return the bounds of submission and completion failures. A Launcher is replaced, and not tried again."""
         if job.pilot is not None:
             return 1, 0
         return self._settings.max_submission_failures, self._settings.max_completion_failures

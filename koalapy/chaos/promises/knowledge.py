@@ -1,4 +1,4 @@
-"""What koalad was told of its clusters, kept beside its own information service: connections and measurements."""
+"""The clusters as koalad knows them, kept beside its own information service: connections and measurements."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -41,7 +41,12 @@ class Launchers:
                 )
 
     def _lacking(self, seen: KnownCluster, going: bool) -> int:
-        """What is promised, wanted and taken by Launchers to come, less what is idle; `going`: and what comes free."""
+        """Return the processors missing for others.
+
+        They are those committed, wanted by local jobs and claimed by starting Launchers, less those that are idle.
+
+        `going`: less also those that become free.
+        """
         assert seen.state is not None
         shown = frozenset(seen.state.allocated)
         wanted, free = self.promised(seen) + seen.state.wanted_local, seen.state.idle + self._freed(seen)
@@ -62,7 +67,7 @@ class Launchers:
         )
 
     def _freed(self, seen: KnownCluster) -> int:
-        """Of those that are gone, but were not when the batch system was asked."""
+        """Return the processors of Launchers that have gone since the batch system was queried."""
         assert seen.state is not None
         live = {self._tag(job) for job in self._on(seen.settings.name)}
         return sum(self._taken(tag, seen) for tag in seen.state.allocated if tag not in live)

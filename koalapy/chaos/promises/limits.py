@@ -1,4 +1,4 @@
-"""What clusters let sweeps have: hours, nodes, a share that must be idle; and how many sweeps run."""
+"""Promises about the limits of sweeps: hours, nodes, the idle share of each cluster, and how many sweeps run."""
 
 from collections.abc import Sequence
 
@@ -36,7 +36,7 @@ class Limits:
             promise(len(active) <= self._most, Promise.LIMITS, "sweeps are active:", *active)
 
     def passed(self, decided: Decided) -> None:
-        """Whatever a decision has left to stay on a cluster in reach may stay there."""
+        """Check that all Launchers that a decision has left on a reachable cluster may stay there."""
         for name, seen in decided.knowledge.clusters.items():
             if not seen.connected:
                 continue
@@ -72,7 +72,7 @@ def _live(decided: Decided, cluster: str) -> list[Job]:
 
 
 def _idle_nodes(held: Sequence[Job], state: ClusterState, decided: Decided) -> int:
-    """Those that were idle when the batch system was asked, without what was claimed on them since."""
+    """Return the nodes that were idle when the batch system was queried, without those claimed since."""
     records, shown = decided.engine.records, frozenset(state.allocated)
     coming = sum(tag_of(records.instance, job.attempt_of(job.components[0])) not in shown for job in held)
     ours = {tag_of(records.instance, job.attempt_of(each)) for job in records.jobs.values() for each in job.live}

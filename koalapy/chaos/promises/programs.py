@@ -1,4 +1,4 @@
-"""What programs may do: run once, alone, and only when everybody has come. Told by the programs themselves."""
+"""Promises about programs, checked against their own log: each runs once, alone, and only when all have come."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ class _Stand:
 
 
 class Programs:
-    """Of one store's attempts; what programs wrote, wrappers did and koalad committed is told in this order.
+    """The checker for attempts of one store. It is called with what programs wrote, wrappers did and koalad committed.
 
     `logins`: when the KCMs of a cluster were started, oldest first.
     """

@@ -1,4 +1,4 @@
-"""What may be pruned: jobs that are over, once, their directories before their records, and nothing of any other."""
+"""Promises about pruning: only jobs that are over, each once, directories before records, and nothing of other jobs."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""What may be done in a cluster's queue: nothing to jobs of others, nothing twice, nothing past a deadline."""
+"""Promises about a cluster's queue: nothing to jobs of others, nothing twice, nothing past a deadline."""
 
 import heapq
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What must be true when all has come to rest: records and world agree, and nothing of ours is left anywhere."""
+"""Promises about a quiescent world: records and world agree, and nothing of ours is left anywhere."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -21,7 +21,7 @@ def of_records(committed: Committed) -> None:
 
 
 def of_programs(jobs: Iterable[Job], instance: InstanceId, program_log: ProgramLog) -> None:
-    """What the records say of every last attempt is what its program says."""
+    """Check that the records of every last attempt agree with its program's log."""
     for job in jobs:
         for component in job.components:
             _agree(job, component, program_log.runs(tag_of(instance, job.attempt_of(component))))
@@ -43,7 +43,7 @@ def _agree(job: Job, component: Component, runs: Sequence[Run]) -> None:
 
 
 def of_users(committed: Committed, accepted: Iterable[JobId]) -> None:
-    """What a user was told the number of is there."""
+    """Check that every job whose number a user has received exists."""
     for job in accepted:
         promise(job in committed.jobs, Promise.AGREE, "job", job, "was accepted, and is not there")
 

@@ -1,4 +1,4 @@
-"""What is promised of sweeps' parameters: each has one result, and none that is done runs again."""
+"""Promises about the parameters of sweeps: each has one result, and none that is done runs again."""
 
 from collections.abc import Iterable
 
@@ -55,7 +55,7 @@ class Sweeps:
             known.add(result.number)
 
     def _counted(self, sweep: Job) -> None:
-        """What a runner takes for done is what was recorded; and what is over has recorded all of it, or was ended."""
+        """Check that a runner's done parameters are those recorded, and that a final sweep has all or was ended."""
         assert sweep.runner is not None
         known, done = self._recorded.get(sweep.id, set()), sweep.runner.done
         promise(len(done) == len(known), Promise.RECORDED, "sweep", sweep.id, len(done), "done", len(known), "recorded")

@@ -38,7 +38,7 @@ class Times:
                 self._claiming.pop(job.id, None)
 
     def passed(self, now: Instant) -> None:
-        """Whatever koalad has left as it was at its last decision was not over by then."""
+        """Check that no time-out had passed for a job that koalad's last decision left unchanged."""
         decided_at, self._decided_at = self._decided_at, now
         if decided_at is None:
             return

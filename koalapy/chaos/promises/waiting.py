@@ -110,7 +110,7 @@ def _placeable(
 
 
 def _idle(seen: KnownCluster, launchers: Launchers) -> int:
-    """What sweeps have counts as idle; what was promised since it was measured does not."""
+    """Return the idle processors: those of sweeps count as idle, those committed since the measurement do not."""
     assert seen.state is not None
     return seen.state.idle + launchers.shown(seen) - launchers.promised(seen)
 

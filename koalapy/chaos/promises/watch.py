@@ -1,4 +1,4 @@
-"""Watches a world: hears of everything as it happens, and asks every promise that it may touch."""
+"""The observer of a world: it is called as things happen, and runs the checkers that they concern."""
 
 from collections.abc import Callable, Sequence
 
@@ -93,7 +93,7 @@ class Watch:
         self._pruned.quiescent(self._world.koalad.store)
 
     def unfinished(self) -> str:
-        """What keeps the world from coming to rest."""
+        """Describe what keeps the world from becoming quiescent."""
         left = [f"job {job.id} is {job.state}" for job in self._committed.jobs.values() if not job.state.final]
         left += [f"{attempt} is owed" for attempt in self._committed.debts]
         left += [f"command {number} is not confirmed" for number in self._committed.outbox]
@@ -233,7 +233,7 @@ class Watch:
 
 
 class _ClusterWatch:
-    """What is told of one cluster; batch jobs have names there that other clusters have too."""
+    """The observer of one cluster; names of batch jobs are unique within a cluster only."""
 
     def __init__(self, watch: Watch, cluster: str) -> None:
         self._watch, self._cluster = watch, cluster

@@ -1,4 +1,4 @@
-"""What the DCS experiment plays: cases, courses and rows. The paper's five experiments, and those it could not have."""
+"""The tasks of the DCS experiment: cases and rows of the paper's five experiments, and of those it could not have."""
 
 from collections.abc import Sequence
 from itertools import product

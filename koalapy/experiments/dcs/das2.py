@@ -1,7 +1,7 @@
 """DAS-2 with a batch of jobs on it, played to its end: the real koalad, KCMs and wrappers over simulated clusters.
 
-Nothing fails there. What takes time takes as long as in the simulated world (`cluster/traits.py`, `koalad/uplink.py`,
-`cluster/wrapper.py`): OpenPBS as on DAS-2, asked every ten seconds, 1 to 100 ms from koalad to a head node.
+Nothing fails there. Durations are those of the simulated world (`cluster/batch_parameters.py`, `koalad/uplink.py`,
+`cluster/wrapper.py`): OpenPBS as on DAS-2, polled every ten seconds, 1 to 100 ms from koalad to a head node.
 """
 
 from collections.abc import Sequence

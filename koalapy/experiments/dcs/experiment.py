@@ -1,4 +1,4 @@
-"""The DCS experiment, for whoever runs experiments."""
+"""The DCS experiment as `koala sim run` knows it."""
 
 from dataclasses import dataclass
 

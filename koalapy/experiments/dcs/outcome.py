@@ -1,4 +1,4 @@
-"""What the DCS experiment came to, as a table for people and as a figure, with the paper's own numbers beside ours."""
+"""The outcome of the DCS experiment, as a table and as a figure, with the paper's own numbers beside ours."""
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean

@@ -1,4 +1,4 @@
-"""What the DCS paper has: its systems, its five experiments and what they measured (sections 4.1, 4.3 and 4.4)."""
+"""The DCS paper's systems, its five experiments and their measurements (sections 4.1, 4.3 and 4.4)."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""An experiment of the SC'07 paper, as its file describes it, for whoever runs experiments."""
+"""An experiment of the SC'07 paper, as its file describes it and `koala sim run` knows it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

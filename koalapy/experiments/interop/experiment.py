@@ -62,7 +62,7 @@ class Panel(Section):
 
 
 class Settings(Section):
-    """Of the architectures; see `Options`."""
+    """Settings of the architectures; see `Options`."""
 
     threshold: Percent = Field(
         default=100, description="of a site's load, in percent, above which requests are delegated"
@@ -91,7 +91,7 @@ class Settings(Section):
 
 
 class Variant(Section):
-    """What one row of values is run with. `value` stands in the table's last column, `varied`."""
+    """One variant: settings beside the defaults. `value` stands in the table's last column, `varied`."""
 
     value: Line = Field(description="its name in the table and the figure")
     settings: Settings = Field(default=Settings(), description="beside the defaults")

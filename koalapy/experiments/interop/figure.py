@@ -15,7 +15,7 @@ Points = dict[str | int | float, tuple[float, float]]  # by their place on the a
 
 
 def figure(experiment: Experiment, rows: Sequence[Row], series: Sequence[Row]) -> Figure:
-    """Of the table, with means over the sets; along `hour` of what was seen from time to time."""
+    """Draw the table with means over the sets. Panels along `hour` show what was sampled over time."""
     across = min(3, len(experiment.panels))
     down = math.ceil(len(experiment.panels) / across)
     drawn = Figure(figsize=(4.6 * across, 3.5 * down), layout="constrained")
@@ -84,6 +84,9 @@ def _points(rows: Sequence[Row], along: str, column: str) -> Points:
 
 
 def _with_interval(found: Sequence[float]) -> tuple[float, float]:
-    """Of two sets it is so wide (Student's t is 12.7) that nothing else could be seen in the figure: none is drawn."""
+    """Return the mean and half its confidence interval.
+
+    The half is 0 for two sets: their interval (Student's t is 12.7) would hide the rest of the figure.
+    """
     middle, half = mean(found)
     return middle, half if len(found) > 2 else 0.0

@@ -11,7 +11,7 @@ from koalapy.experiments.interop.system import System
 from koalapy.experiments.interop.traces import Trace, clusters_of
 from koalapy.experiments.workloads.gwf import read_gwf
 from koalapy.experiments.workloads.lines import bad_line
-from koalapy.experiments.workloads.reading import TraceReader, told
+from koalapy.experiments.workloads.reading import TraceReader, counts_text
 from koalapy.experiments.workloads.swf import read_swf
 from koalapy.experiments.workloads.trace import TraceJob
 from koalapy.model.errors import RequestError
@@ -62,7 +62,7 @@ class _Log:
         self._left_out: Counter[str] = Counter()
 
     def jobs(self, window: range | None) -> Iterator[GridJob]:
-        """Those that arrived in the window and can run."""
+        """Yield the jobs that arrived in the window and can run."""
         for job in self._reader:
             arrived = self._arrived(job)
             self.dated = self.dated and arrived >= _DATED
@@ -76,8 +76,8 @@ class _Log:
                     )
 
     def note(self) -> str:
-        """What was left out; empty for nothing."""
-        counts = told(self._reader.skipped + self._left_out)
+        """Describe the jobs that were left out; empty if there are none."""
+        counts = counts_text(self._reader.skipped + self._left_out)
         return f"Left out of {self.path.name}: {counts}." if counts else ""
 
     def _unfit(self, job: TraceJob, home: str) -> str:

@@ -1,4 +1,4 @@
-"""What an experiment came to, as a table for people."""
+"""The outcome of an experiment as a table."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The courses of an experiment: every set of jobs, through every architecture."""
+"""The tasks of an experiment: every set of jobs, through every architecture."""
 
 from collections.abc import Sequence
 from itertools import product
@@ -17,7 +17,7 @@ _MANY = 8  # courses from which on their number alone keeps all processors busy
 
 
 class Cut(NamedTuple):
-    """What is left of a day of jobs if only the first of them are taken: jobs of all, and the hour of the last one."""
+    """The part of a set of jobs that is run: the number kept, the number of all, and the hour of the last one kept."""
 
     kept: int
     all: int
@@ -25,7 +25,7 @@ class Cut(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What came of a course: a row of the table for each run, and more of them where somebody looked at times.
+    """The outcome of a task: a row of the table for each run, and rows over time if the experiment samples them.
 
     `cut`: None if all jobs were run.
     """

@@ -1,4 +1,4 @@
-"""What an architecture has come to from hour to hour, as the SC'07 paper's figure 7 shows it."""
+"""Measures of an architecture from hour to hour, as in the SC'07 paper's figure 7."""
 
 from bisect import bisect_right
 from collections import Counter

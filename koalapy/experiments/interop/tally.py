@@ -1,4 +1,4 @@
-"""What a run is measured by: section 5.1 of the SC'07 paper."""
+"""The measures of a run: section 5.1 of the SC'07 paper."""
 
 from collections import Counter
 from enum import StrEnum

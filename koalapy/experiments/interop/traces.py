@@ -1,4 +1,4 @@
-"""What an experiment's file says of logs of real grids, which take the place of the model's streams."""
+"""The part of an experiment's file about logs of real grids, which replace the model's streams."""
 
 from collections.abc import Mapping
 from datetime import date

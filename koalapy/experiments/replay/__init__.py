@@ -1,1 +1,1 @@
-"""What if: the trace of an operator's own users through the engine as configured, on clusters that are simulated."""
+"""Replay: a trace of an operator's own users through the engine as configured, on simulated clusters."""

@@ -63,7 +63,7 @@ class ReplayCluster:
         return job
 
     def start_jobs(self) -> Iterator[ReplayBatchJob]:
-        """Those whose turn has come: nobody passes anybody."""
+        """Start the first jobs of the queue that fit, and yield them; no job passes another."""
         while self._queue and self._queue[0].taken <= self._idle:
             job = self._queue.popleft()
             self._running[job.tag] = job

@@ -14,7 +14,7 @@ SMALL, MEDIUM = 64, 8  # a small job has up to 1/64 of the largest cluster's pro
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """Of one replay. Waits and slowdown are of the jobs that have run; those killed at their walltime are among them.
+    """The measures of one replay. Waits and slowdown concern jobs that have run, also those killed at their walltime.
 
     `utilisation`: the part of all processors that ran jobs, over the makespan: from the trace's beginning to the last
     end. `backlog` is in processors that are waited for, on average over the makespan and at most. `small`, `medium` and

@@ -92,7 +92,7 @@ def _uses(record: Record, cluster: int) -> Iterator[Use]:
 
 
 def _colours(record: Record, by: By) -> tuple[list[str], list[Patch]]:
-    """Of each job by its row, and what they mean: those with most work first."""
+    """Return the colour of each job by its row, and the legend, which begins with most work."""
     names = {"user": record.users, "group": record.groups, "queue": record.queues}[by].texts
     numbers = record.job(by)
     order = _by_work(record, numbers, len(names))

@@ -1,4 +1,4 @@
-"""What of a trace can be replayed, in order of submission: a log (SWF, GWF), or koalad's own history."""
+"""The jobs of a trace that can be replayed, in order of submission: of a log (SWF, GWF), or of koalad's own history."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +14,7 @@ from koalapy.experiments.replay.record import Record
 from koalapy.experiments.replay.unfit import Unfit
 from koalapy.experiments.workloads.gwf import read_gwf
 from koalapy.experiments.workloads.lines import bad_line, read_lines
-from koalapy.experiments.workloads.reading import LENIENT, TraceReader, told
+from koalapy.experiments.workloads.reading import LENIENT, TraceReader, counts_text
 from koalapy.experiments.workloads.swf import read_swf
 from koalapy.experiments.workloads.trace import Ended, TraceJob
 from koalapy.model.errors import RequestError
@@ -44,7 +44,7 @@ NO_GRACE = Grace()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What jobs must fit. `sites`: the cluster of each site of the trace, to which its jobs go; None: any will do.
+    """The terms that jobs must meet. `sites`: the cluster to which each site's jobs of the trace go; None: any.
 
     `most`: so many jobs, all if None. `lenient`: what cannot be replayed is left out and counted. `grace`: jobs of a
     log are ended so much later than they requested.
@@ -68,7 +68,7 @@ class Share(NamedTuple):
 
 
 class Jobs:
-    """Those that can be replayed. Their times count from the first one's submission, `begun` in the trace's own time.
+    """The jobs that can be replayed. Their times count from the first submission, `begun` in the trace's own time.
 
     `left_out`, `changed`, `kept` and `lost` are complete after the last one. `kept` are the jobs that are replayed,
     `lost` those that ran in the trace and are left out. Raises RequestError, with the line, for what is wrong: with
@@ -163,7 +163,7 @@ def survey(path: Path, terms: Terms) -> Survey:
         if job.waited is not None:
             logged.add(_as_logged(job, job.waited))
     if not jobs.kept.jobs:
-        left = told(jobs.left_out)
+        left = counts_text(jobs.left_out)
         message = f"{path} has no job that can be replayed{': left out are ' + left if left else ''}."
         raise RequestError("no_jobs", message, _advice(jobs.left_out))
     begun = jobs.begun or Duration(0)
@@ -188,7 +188,7 @@ def _as_logged(job: ReplayJob, waited: Duration) -> Ran:
 
 
 def _advice(left_out: Mapping[str, int]) -> str:
-    """What to do about a trace of which nothing is left, by what most of it is."""
+    """Return advice on a trace of which no job is left, by the most frequent reason."""
     most = max(left_out, key=left_out.__getitem__, default="")
     if most in (_LARGER, _LARGER_THAN_ITS):
         return "Say how large the clusters are: --size CLUSTER=N."
@@ -198,7 +198,7 @@ def _advice(left_out: Mapping[str, int]) -> str:
 
 
 def header(path: Path) -> tuple[dict[str, str], list[str]]:
-    """What the trace says of itself before its first job: by name, and as it stands. Raises RequestError."""
+    """Return the header of the trace, by name and as text. Raises RequestError."""
     reader, _ = _reader(path, Terms(sizes={}, lenient=True))
     next(iter(reader), None)
     return reader.header, reader.comments
@@ -251,7 +251,7 @@ _Made = Callable[[TraceJob | ReplayJob | Unfit], ReplayJob]
 
 
 def _reader(path: Path, terms: Terms) -> tuple[TraceReader | HistoryReader, _Made]:
-    """What reads the file, and what makes a job of each that it reads."""
+    """Return the reader of the file, and the function that makes a job of each entry."""
     kind = _kind(path)
     if kind == "history":
         return HistoryReader(path, pinned=terms.sites is not None), _of_history

@@ -19,7 +19,7 @@ class Block(NamedTuple):
 
 
 class Use(NamedTuple):
-    """So many processors for a while; in order of their start."""
+    """Processors in use from `start` to `end`; blocks are ordered by their start."""
 
     start: int
     end: int

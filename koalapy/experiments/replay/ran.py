@@ -1,4 +1,4 @@
-"""What became of one job of a trace in the world of a replay."""
+"""The outcome of one job of a trace in a replay."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What became of all jobs of a replay, in columns: about a hundred bytes a job."""
+"""The outcomes of all jobs of a replay, in columns: about a hundred bytes a job."""
 
 from array import array
 
@@ -53,11 +53,11 @@ class Record:
             self.reasons[ran.reason] = self.reasons.get(ran.reason, 0) + 1
 
     def job(self, column: str) -> Column:
-        """Of all jobs, in the order in which they were told."""
+        """Return a column of all jobs, in the order in which they ended."""
         return _column(self._jobs, _JOB, column)
 
     def place(self, column: str) -> Column:
-        """Of all components that ran: the `row` of its job, the number of its `cluster` in `sizes`, `processors`."""
+        """Return a column of all components that ran: `row` of the job, number of the `cluster`, or `processors`."""
         return _column(self._places, _PLACE, column)
 
     def __len__(self) -> int:

@@ -60,15 +60,15 @@ class ReplayOutcome:
     files: tuple[str, ...]
 
 
-def run(task: ReplayTask, tell: Callable[[int], None]) -> ReplayOutcome:
-    """`tell` is called now and then with the number of jobs that are over.
+def run(task: ReplayTask, report: Callable[[int], None]) -> ReplayOutcome:
+    """`report` is called now and then with the number of jobs that are over.
 
     Raises RequestError for what is wrong with the trace, and OSError where its files cannot be written.
     """
     settings, record = task.settings, Record(dict(task.terms.sizes))
     replay = Replay(settings, task.policies, task.terms.sizes, Jobs(task.trace, task.terms), record.add)
     for over in replay.run():
-        tell(over)
+        report(over)
     files = _write(task, record)
     return ReplayOutcome(
         queue=settings.queue,
@@ -121,14 +121,14 @@ def side_by_side(tasks: Sequence[ReplayTask], workers: int) -> Iterator[Progress
                 children.append(_child(task, end, ours, theirs))
         for end in theirs:
             end.close()
-        yield from _heard(tasks, ours, workers)
+        yield from _progress(tasks, ours, workers)
     finally:
         for child in children:
             child.terminate()
             child.join()
 
 
-def _heard(tasks: Sequence[ReplayTask], ends: Sequence[Connection], workers: int) -> Iterator[Progress]:
+def _progress(tasks: Sequence[ReplayTask], ends: Sequence[Connection], workers: int) -> Iterator[Progress]:
     waiting = list(ends)
     running: list[Connection] = []
     while waiting or running:
@@ -138,27 +138,27 @@ def _heard(tasks: Sequence[ReplayTask], ends: Sequence[Connection], workers: int
         for end in wait(running):
             assert isinstance(end, Connection)
             index = ends.index(end)
-            heard = _receive(end, tasks[index])
-            if isinstance(heard, ReplayOutcome):
+            received = _receive(end, tasks[index])
+            if isinstance(received, ReplayOutcome):
                 running.remove(end)
-                yield Progress(index, heard.figures.jobs, heard)
+                yield Progress(index, received.figures.jobs, received)
             else:
-                yield Progress(index, heard)
+                yield Progress(index, received)
 
 
 def _receive(end: Connection, task: ReplayTask) -> int | ReplayOutcome:
     try:
-        heard = end.recv()
+        received = end.recv()
     except EOFError as error:
         message = f"The process that replayed {task.name} has ended without a word."
         raise OurError("replay_ended", message, "Was it killed, as for want of memory?") from error
-    if isinstance(heard, Reason):
-        raised = RequestError if heard.whose == RequestError.whose else OurError
-        raise raised(heard.code, heard.message, heard.advice)
-    if isinstance(heard, OSError):
-        raise heard
-    assert isinstance(heard, int | ReplayOutcome)
-    return heard
+    if isinstance(received, Reason):
+        raised = RequestError if received.whose == RequestError.whose else OurError
+        raise raised(received.code, received.message, received.advice)
+    if isinstance(received, OSError):
+        raise received
+    assert isinstance(received, int | ReplayOutcome)
+    return received
 
 
 def _child(task: ReplayTask, end: Connection, ours: Sequence[Connection], theirs: Sequence[Connection]) -> BaseProcess:

@@ -15,9 +15,9 @@ _PARTITION = re.compile(r"\s*Partition:\s+(\S+)\s+(\S+)")
 def sizes(
     clusters: Collection[str], said: Mapping[str, int], known: Mapping[str, int], header: Mapping[str, str]
 ) -> dict[str, int]:
-    """Of every cluster: what is `said`, else what is `known`, else, of an only one, what the trace's header says.
+    """Return the size of every cluster: as `said`, else as `known`, else, for a single cluster, by the trace's header.
 
-    Raises RequestError for those of which nothing is known, and for what is said of others.
+    Raises RequestError for a cluster without a size, and for a size of an unknown cluster.
     """
     check_known(said, clusters)
     found = {**known, **said}
@@ -31,7 +31,7 @@ def sizes(
 
 
 def measured(path: Path) -> dict[str, int]:
-    """Of clusters that koalad has measured, from what `koala clusters --json` printed. Raises RequestError."""
+    """Return the sizes that koalad has measured, from the output of `koala clusters --json`. Raises RequestError."""
     try:
         document = json.loads(read_whole(path))
         if document["schema"] != "koala.clusters/1":

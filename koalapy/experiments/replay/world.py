@@ -1,9 +1,9 @@
 """The world of a replay: one engine as configured, a virtual clock, and clusters that are processors and a queue.
 
-Of an instant, what ends is told first; what is submitted then finds the processors of what has ended. Nothing takes
-time but programs: what the engine commands is done, and answered, at the very instant. Of several words that a wrapper
-would say at one instant the last is said, which tells the others, too: a batch job that starts at once is told by the
-report from its barrier, and a program that was released by that of its end.
+At each instant, ends are handled first, so that new jobs find the processors that became free. Only programs take time:
+commands of the engine are carried out and answered at once. Of several reports of a wrapper at one instant only the
+last is sent, since it implies the others. A batch job that starts at once is reported from its barrier. A released
+program is reported at its end.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -58,41 +58,41 @@ class Replay:
 
     def run(self) -> Iterator[int]:
         """Now and then the number of jobs that are over, and at the end."""
-        told = 0
-        self._tell([cluster.connected() for cluster in self._clusters.values()])
+        reported = 0
+        self._handle([cluster.connected() for cluster in self._clusters.values()])
         self._read_on()
         while self._go_on():
-            if self.over - told >= _NOW_AND_THEN:
-                told = self.over
-                yield told
+            if self.over - reported >= _NOW_AND_THEN:
+                reported = self.over
+                yield reported
         self._give_up()
         yield self.over
 
     # ---- time
 
     def _go_on(self) -> bool:
-        """To the next instant of which anything is to be told. False: there is none."""
+        """Go on to the next instant at which anything happens. False: there is none."""
         due, alarm = self._agenda.next_at(), self.engine.next_wakeup()
         if due is None and alarm is None:
             return False
         self._pass_to(min(moment for moment in (due, alarm) if moment is not None))
         ends, self._ends = self._ends, []
         rings = alarm is not None and alarm <= self._agenda.now
-        answers = self._tell(ends) if ends or rings else []
+        answers = self._handle(ends) if ends or rings else []
         arrivals, self._arriving = self._arriving, []
         answers += [self._submission(job) for job in arrivals]
         while answers:
-            answers = self._tell(answers)
+            answers = self._handle(answers)
         return True
 
     def _pass_to(self, moment: Instant) -> None:
-        """All that happens until then, and at that instant."""
+        """Let everything happen until and at that instant."""
         self._agenda.now = max(self._agenda.now, moment)
         while (due := self._agenda.next_at()) is not None and due <= moment:
             self._agenda.step()
 
     def _read_on(self) -> None:
-        """The trace is read as time passes."""
+        """Read the next job of the trace, which is read as time passes."""
         job = next(self._trace, None)
         if job is not None:
             self._agenda.at(Instant(BEGINNING + job.submitted), lambda: self._arrive(job))
@@ -103,8 +103,8 @@ class Replay:
 
     # ---- the engine
 
-    def _tell(self, events: list[Event]) -> list[Event]:
-        """What its commands lead to at once."""
+    def _handle(self, events: list[Event]) -> list[Event]:
+        """Hand events to the engine, and return the events that its commands cause at once."""
         now = self._agenda.now
         events = events + [cluster.measured(now) for cluster in self._clusters.values() if cluster.due(now)]
         self.calls += 1
@@ -153,7 +153,7 @@ class Replay:
         job.end = self._agenda.after(min(trace.runtime, trace.walltime), lambda: self._ends.append(self._report(job)))
 
     def _report(self, job: ReplayBatchJob) -> Event:
-        """Its program has come to its end, or to its walltime."""
+        """Return the report that the program has ended, or was ended at its walltime."""
         trace, job.end = self._jobs[job.attempt.job], None
         killed = trace.runtime > trace.walltime
         return WrapperReported(
@@ -183,7 +183,7 @@ class Replay:
         self._ended(_ran(self._jobs.pop(job.id), job))
 
     def _give_up(self) -> None:
-        """What still waits now that nothing will happen any more waits for ever."""
+        """End the jobs that still wait: nothing will happen any more."""
         for identity in list(self._jobs):
             job = self.engine.job(identity)
             assert job is not None

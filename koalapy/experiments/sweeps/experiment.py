@@ -1,4 +1,4 @@
-"""The fairness experiment, for whoever runs experiments."""
+"""The fairness experiment as `koala sim run` knows it."""
 
 from dataclasses import dataclass
 

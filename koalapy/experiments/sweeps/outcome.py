@@ -1,4 +1,4 @@
-"""What the fairness experiment came to, as a table for people and as a figure."""
+"""The outcome of the fairness experiment, as a table and as a figure."""
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean

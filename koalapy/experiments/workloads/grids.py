@@ -1,4 +1,4 @@
-"""What the log of a grid says of the loads of its sites, and of jobs that were submitted together (SC'07)."""
+"""Analysis of a grid's log: the loads of its sites, and jobs that were submitted together (SC'07)."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +10,7 @@ import numpy
 from numpy.typing import NDArray
 
 from koalapy.experiments.workloads.gwf import read_gwf
-from koalapy.experiments.workloads.reading import told
+from koalapy.experiments.workloads.reading import counts_text
 from koalapy.experiments.workloads.swf import read_swf
 from koalapy.experiments.workloads.trace import TraceJob
 from koalapy.model.errors import RequestError
@@ -38,7 +38,7 @@ def read_log(path: Path, lenient: bool) -> Log:
         raise RequestError("no_jobs", f"{path} has no job.", "Is it the right file?")
     matches = [match for line in reader.comments if (match := _PARTITION.match(line))]
     names = {match[1]: match[2] for match in matches}
-    return Log(jobs, names, told(reader.skipped))
+    return Log(jobs, names, counts_text(reader.skipped))
 
 
 # ---- imbalance

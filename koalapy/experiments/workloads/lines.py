@@ -24,7 +24,7 @@ _BROKEN = (EOFError, lzma.LZMAError, gzip.BadGzipFile, zlib.error)
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
     """(number, text) of every line, from 1. Raises RequestError for what cannot be read, naming the line before it."""
     number = 0
-    with _told(path, lambda: number), contextlib.closing(_open(path)) as file:
+    with _with_line(path, lambda: number), contextlib.closing(_open(path)) as file:
         while line := file.readline(MAX_LINE + 1):
             number += 1
             if len(line) > MAX_LINE:
@@ -35,7 +35,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
 def read_whole(path: Path) -> str:
     """The text of all lines together, 1 GiB at most. Raises RequestError as `read_lines` does."""
     parts: list[bytes] = []
-    with _told(path, lambda: sum(part.count(b"\n") for part in parts)), contextlib.closing(_open(path)) as file:
+    with _with_line(path, lambda: sum(part.count(b"\n") for part in parts)), contextlib.closing(_open(path)) as file:
         while part := file.read(_CHUNK):
             parts.append(part)
             if len(parts) * _CHUNK > _MOST:
@@ -44,8 +44,8 @@ def read_whole(path: Path) -> str:
 
 
 @contextlib.contextmanager
-def _told(path: Path, line: Callable[[], int]) -> Iterator[None]:
-    """What goes wrong in reading is said with the last line that was read."""
+def _with_line(path: Path, line: Callable[[], int]) -> Iterator[None]:
+    """Add the number of the last line read to an error of reading. Raises RequestError."""
     try:
         yield
     except _BROKEN as error:

@@ -141,7 +141,7 @@ def mean_gap(model: Model, samples: int = 400_000) -> float:
 
 
 def _redrawn(draw: Callable[[NDArray[numpy.intp]], Numbers], count: int, most: float) -> Numbers:
-    """So many variates, those above `most` drawn again."""
+    """Draw `count` variates; those above `most` are drawn again."""
     values = draw(numpy.arange(count))
     while len(over := numpy.flatnonzero(values > most)):
         values[over] = draw(over)

@@ -15,7 +15,7 @@ _MOST_COMMENTS = 10_000
 
 
 class BadField(ValueError):
-    """What is wrong with a line, as the end of a sentence that begins with its number. `kind`: as it is counted."""
+    """An error in a line. Its text ends a sentence that begins with the line's number; `kind` is its category."""
 
     def __init__(self, what: str, kind: str) -> None:
         super().__init__(what)
@@ -112,13 +112,13 @@ class Fields:
         self._texts, self._places = texts, _places(names)
 
     def text(self, name: str) -> str:
-        """Empty for what is not known."""
+        """Return the text of a field; empty if it is unknown."""
         column = self._places[name]
         text = self._texts[column] if column < len(self._texts) else "-1"
         return "" if text == "-1" else text
 
     def number(self, name: str) -> float | None:
-        """None for what is not known. Raises BadField for what is no number, and for other negative ones."""
+        """Return the field as a number; None for -1 (unknown). Raises BadField for text and other negative numbers."""
         text = self.text(name)
         if not text:
             return None
@@ -133,6 +133,7 @@ class Fields:
         return value
 
     def needed(self, name: str) -> float:
+        """Return the field as a number. Raises BadField, also if it is unknown."""
         value = self.number(name)
         if value is None:
             raise BadField(f"says nothing of {name}", f"without {name}")
@@ -148,7 +149,7 @@ class Fields:
         )
 
 
-def told(counted: Mapping[str, int]) -> str:
+def counts_text(counted: Mapping[str, int]) -> str:
     """`3 that never ran, 1 larger than any cluster`."""
     return ", ".join(f"{count:,} {kind}" for kind, count in sorted(counted.items(), key=lambda each: -each[1]))
 

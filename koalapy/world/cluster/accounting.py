@@ -1,4 +1,4 @@
-"""What a simulated batch system writes down of jobs that have ended, where it writes down anything."""
+"""The accounting of a simulated batch system: its records of jobs that have ended, if it keeps any."""
 
 from random import Random
 
@@ -12,14 +12,14 @@ from koalapy.world.random_streams import between
 
 
 class Accounting:
-    """Nobody can read an entry before some time has passed since the job's end."""
+    """The records of ended jobs. A record can be read only some time after the job's end."""
 
     def __init__(self, agenda: Agenda, rng: Random, parameters: BatchParameters) -> None:
         self._agenda, self._rng, self._parameters = agenda, rng, parameters
         self._entries: dict[str, list[tuple[Instant, JobStatus]]] = {}
 
     def enter(self, job: SimBatchJob, ran: bool) -> None:
-        """It has ended just now; `ran`: it had been started."""
+        """Record a job that has just ended. `ran`: the job had been started."""
         if self._parameters.accounting and not job.lost and (ran or not self._parameters.forgets_unstarted):
             at = Instant(self._agenda.now + between(self._rng, *self._parameters.accounting_delay))
             self._entries.setdefault(job.name, []).append((at, job.status()))
@@ -28,6 +28,6 @@ class Accounting:
         self._entries.clear()
 
     def newest(self, name: str) -> JobStatus | None:
-        """Of those that can be read by now."""
+        """Return the status in the newest record of this name that can be read by now. None if there is none."""
         known = [status for at, status in self._entries.get(name, ()) if at <= self._agenda.now]
         return known[-1] if known else None

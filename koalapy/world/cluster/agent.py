@@ -18,7 +18,7 @@ _TERM, _KILL = 15, 9
 
 
 class SimAgent:
-    """Nothing, then prepared, started, and over when nothing of the program is left on its node."""
+    """The agent of one node: new, prepared, started, then over when nothing of the program is left."""
 
     def __init__(
         self,
@@ -27,10 +27,10 @@ class SimAgent:
         processes: int,
         start: str,
         directory: str,
-        tell: Callable[[Any], None],
+        report_to_wrapper: Callable[[Any], None],
     ) -> None:
         self.node, self.processes, self._directory = node, processes, directory
-        self._environment, self._start, self._tell_wrapper = environment, start, tell
+        self._environment, self._start, self._report_to_wrapper = environment, start, report_to_wrapper
         self._rng = environment.rng(f"agent/{start}/{node.name}")
         self.alive = True
         self.running = False
@@ -42,7 +42,7 @@ class SimAgent:
         self._kill_at: ScheduledCall | None = None
 
     def prepare(self, tag: str, plan: ProgramPlan, grace: Duration) -> None:
-        """Some need long: they were only just launched."""
+        """Begin to prepare the program, which takes from 5 ms to 3 s, since an agent may have just been launched."""
         self._tag, self._plan, self._grace = tag, plan, grace
         if self._environment.agents_to_hang:
             self._environment.agents_to_hang -= 1
@@ -51,7 +51,7 @@ class SimAgent:
         self._environment.agenda.after(wait, self._ready)
 
     def release(self, clusters: int) -> None:
-        """Into a job that lies on so many."""
+        """Start the program, in a job that uses this many clusters."""
         if self.alive and self._prepared and not self._over:
             self.running = True
             self._environment.program_log.started(
@@ -60,10 +60,10 @@ class SimAgent:
             self._end = self._environment.agenda.after(
                 self._plan.lasts(clusters), lambda: self._exit(self._plan.exit_status, natural=True)
             )
-            self._tell(events.NodeStarted(self.node.name, self.node.clock()))
+            self._report(events.NodeStarted(self.node.name, self.node.clock()))
 
     def stop(self, grace: Duration) -> None:
-        """SIGTERM, SIGKILL after the grace; what never started is over at once."""
+        """Send SIGTERM, and SIGKILL after the grace. A program that has not started is over at once."""
         if not self.alive or self._over:
             return
         if not self.running:
@@ -77,11 +77,11 @@ class SimAgent:
                 self._environment.agenda.after(Duration(min(wait, grace)), lambda: self._exit(128 + _TERM))
 
     def lose_wrapper(self) -> None:
-        """End of file where the wrapper's commands came from."""
+        """React to the end of file on the connection to the wrapper."""
         self.stop(self._grace)
 
     def kill(self) -> None:
-        """With all that it started: SIGKILL by the batch system, or the node's power."""
+        """Kill the agent and all that it started: by the batch system's SIGKILL, or as the node loses its power."""
         if self.alive:
             self.alive = False
             self._stop_running(128 + _KILL)
@@ -89,7 +89,7 @@ class SimAgent:
     def _ready(self) -> None:
         if self.alive and not self._over:
             self._prepared = True
-            self._tell(events.NodeReady(self.node.name, self.node.address))
+            self._report(events.NodeReady(self.node.name, self.node.address))
 
     def _exit(self, exit_status: int, natural: bool = False) -> None:
         if not self.alive or not self.running:
@@ -99,7 +99,7 @@ class SimAgent:
         self._stop_running(exit_status)
         at, signal = self.node.clock(), max(0, exit_status - 128)
         for _ in range(self.processes):
-            self._tell(events.ProcessEnded(self.node.name, at, exit_status, signal))
+            self._report(events.ProcessEnded(self.node.name, at, exit_status, signal))
         self._empty()
 
     def _write_files(self) -> None:
@@ -128,7 +128,7 @@ class SimAgent:
 
     def _empty(self) -> None:
         self._over = True
-        self._tell(events.NodeEmptied(self.node.name))
+        self._report(events.NodeEmptied(self.node.name))
 
-    def _tell(self, event: Any) -> None:
-        self._tell_wrapper(event)
+    def _report(self, event: Any) -> None:
+        self._report_to_wrapper(event)

@@ -12,7 +12,7 @@ LINE = MILLISECOND  # from wrapper to agent, and back
 
 
 class SimAgents:
-    """Those of `wrapper`, which is on the node `own`. What it says reaches nobody across a cut."""
+    """The agents of a `wrapper` on the node `own`. No command reaches an agent across a network cut."""
 
     def __init__(self, wrapper: Process, own: SimNode) -> None:
         self._wrapper, self._own = wrapper, own
@@ -31,18 +31,18 @@ class SimAgents:
             agent.prepare(tag, plan, grace)
 
     def release(self, clusters: int) -> None:
-        """Into a job that lies on so many."""
+        """Start the program on every node, in a job that uses this many clusters."""
         for agent in self._agents.values():
-            self._say(agent, lambda agent=agent: agent.release(clusters))  # type: ignore[misc]
+            self._send(agent, lambda agent=agent: agent.release(clusters))  # type: ignore[misc]
 
     def stop(self, grace: Duration) -> None:
         for agent in self._agents.values():
-            self._say(agent, lambda agent=agent: agent.stop(grace))  # type: ignore[misc]
+            self._send(agent, lambda agent=agent: agent.stop(grace))  # type: ignore[misc]
 
     def abandon(self, lost: Callable[[str], None]) -> None:
-        """Kill them, and tell of each node that it is lost, whether that is known there or not."""
+        """Kill all agents, and report each node as lost, reachable or not."""
         for agent in self._agents.values():
-            self._say(agent, agent.kill)
+            self._send(agent, agent.kill)
             lost(agent.node.name)
 
     def kill_on(self, node: SimNode) -> None:
@@ -51,12 +51,12 @@ class SimAgents:
             agent.kill()
 
     def lose_wrapper(self) -> None:
-        """It has died: they see the end of what it said, a moment later."""
+        """React to the wrapper's death: each agent that can be reached notices it a moment later."""
         for agent in self._agents.values():
             if self._reaches(agent):
                 self._wrapper.agenda.after(LINE, agent.lose_wrapper)
 
-    def _say(self, agent: SimAgent, call: Callable[[], None]) -> None:
+    def _send(self, agent: SimAgent, call: Callable[[], None]) -> None:
         if self._reaches(agent):
             self._wrapper.after(LINE, call)
 

@@ -65,5 +65,5 @@ BATCH_PARAMETERS = {
 
 
 def batch_parameters_of(batch: str, exclusive: bool, reruns_lost: float) -> BatchParameters:
-    """Of a batch system that the grid file names; of one that is not known here Slurm's."""
+    """Return the parameters of a batch system that the grid file names; Slurm's for one that is unknown here."""
     return replace(BATCH_PARAMETERS.get(batch, BATCH_PARAMETERS["slurm"]), exclusive=exclusive, reruns_lost=reruns_lost)

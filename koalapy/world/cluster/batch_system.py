@@ -18,7 +18,7 @@ Span = tuple[Duration, Duration]
 
 
 class BatchSystem:
-    """What the head node's batch system does by itself, and what can go wrong with it."""
+    """The batch system of a head node: its scheduling, the ends of its jobs, and its faults."""
 
     def __init__(self, agenda: Agenda, rng: Random, parameters: BatchParameters, nodes: list[SimNode]) -> None:
         self.agenda, self.rng, self.parameters, self.nodes = agenda, rng, parameters, nodes
@@ -68,7 +68,7 @@ class BatchSystem:
         return [job for job in self.jobs.values() if not job.lost]
 
     def idle(self) -> int:
-        """What could start now: nothing while others wait before us, where the queue is strict."""
+        """Return the processors on which a job could start now; 0 if the queue is strict and another job waits."""
         if self.parameters.strict and any(job.state == QUEUED and not job.stuck for job in self.listed()):
             return 0
         return sum(node.free for node in self.nodes if node.reachable)
@@ -223,7 +223,7 @@ class BatchSystem:
         self.agenda.after(self.parameters.kill_wait, lambda: self._kill(job) if job.body is body else None)
 
     def _kill(self, job: SimBatchJob) -> None:
-        """What is on a node that cannot be reached is not; the job is over when the node's silence is noticed."""
+        """Kill the job unless its node cannot be reached; then the job is over when the node's silence is noticed."""
         body = job.body
         if body is not None and job.live and job.nodes[0][0].reachable:
             self._sweep(job)

@@ -59,7 +59,7 @@ def find_argv(cluster: ClusterSettings, tag: str) -> list[str]:
 
 
 def parse_find(result: Result, tag: str) -> JobStatus | None:
-    """Of several the one that lives, else the last."""
+    """Return the job of this name that has not ended, else the last one; None if there is none."""
     found = sorted(map(_status, _lines(result)), key=lambda status: status.state != ENDED)
     return found[-1] if found else None
 
@@ -136,7 +136,7 @@ def _status(text: str) -> JobStatus:
 
 
 def _lines(result: Result) -> list[str]:
-    """What the command printed. A failure's words are `whose code`."""
+    """Return the lines that the command printed. A failed command prints `whose code` to standard error."""
     if result.exit_status is None:
         raise errors.TransientError("no_answer", "The batch system did not answer in time.", "", result)
     if result.exit_status != 0:

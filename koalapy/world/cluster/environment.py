@@ -1,4 +1,4 @@
-"""What the parts of one simulated cluster share: clock, dice, shared directory, nodes, ledger and head node."""
+"""The environment that the parts of one simulated cluster share: clock, random streams, directory, nodes and logs."""
 
 from dataclasses import dataclass, field
 from random import Random
@@ -17,14 +17,17 @@ from koalapy.world.random_streams import between, stream
 
 
 class Listener(Protocol):
-    """Whatever accepts connections at a port of the head node."""
+    """An acceptor of connections at a port of the head node."""
 
     def accept(self, end: End) -> None: ...
 
 
 @dataclass
 class Environment:
-    """`ports` are the head node's; `head` is that machine. The fuses burn at every step of any such process."""
+    """The shared parts of one cluster. `ports` are those of the head node, `head`.
+
+    A crash point counts each step of every process of its kind.
+    """
 
     agenda: Agenda
     seed: int
@@ -55,5 +58,5 @@ class Environment:
         return stream(self.seed, f"{self.cluster}/{name}")
 
     def file_latency(self, rng: Random) -> Duration:
-        """Of one dealing with the shared directory, of a few operations."""
+        """Draw the duration of one access to the shared directory, which has a few operations."""
         return Duration(self.shared.slow * between(rng, MILLISECOND, Duration(200 * MILLISECOND)))

@@ -1,4 +1,4 @@
-"""Does what a simulated KCM's machine decides: the real deeds, each at an instant, and told at a later one."""
+"""The executor of a simulated KCM: each real action takes effect at one instant and is reported at a later one."""
 
 from collections import deque
 from collections.abc import Callable
@@ -22,7 +22,7 @@ _COMMANDS = (do.Look, do.CancelJob, do.CheckJobs, do.ListTags, do.Measure)
 
 
 class Limit:
-    """So many at a time; the others wait in line."""
+    """A bound on actions that run at the same time; the others wait in line."""
 
     def __init__(self, room: int) -> None:
         self._room = room
@@ -43,7 +43,7 @@ class Limit:
 
 
 class SimExecutor:
-    """`tell` hears every outcome."""
+    """`report` hears every outcome."""
 
     def __init__(
         self,
@@ -52,10 +52,10 @@ class SimExecutor:
         rng: Random,
         operations: Operations,
         shell: Shell,
-        tell: Callable[[Any], None],
+        report: Callable[[Any], None],
     ) -> None:
         self._kcm, self._environment, self._rng = kcm, environment, rng
-        self._operations, self._shell, self._tell = operations, shell, tell
+        self._operations, self._shell, self._report = operations, shell, report
         self._handles: dict[str, Handle] = {}
         self._running: dict[str, SubmitCommand] = {}
         self._submits, self._commands, self._files = Limit(SUBMITS), Limit(COMMANDS), Limit(FILES)
@@ -83,7 +83,7 @@ class SimExecutor:
             self.end_submit(tag)
 
     def _begin(self, action: Any, leave: Callable[[], None]) -> None:
-        """It takes effect after a while, and is told of after another."""
+        """Let the action take effect after one delay, and be reported after another."""
         self._kcm.after(self._delay(action), lambda: self._do(action, leave))
 
     def _do(self, action: Any, leave: Callable[[], None]) -> None:
@@ -91,11 +91,11 @@ class SimExecutor:
         if isinstance(action, do.Look):
             self._environment.observer.looking(self._kcm, action.tag)
         outcome = self._operations.perform(action)
-        self._kcm.after(self._delay(action), lambda: self._told(outcome, leave))
+        self._kcm.after(self._delay(action), lambda: self._finish(outcome, leave))
 
-    def _told(self, outcome: Any, leave: Callable[[], None]) -> None:
+    def _finish(self, outcome: Any, leave: Callable[[], None]) -> None:
         leave()
-        self._tell(outcome)
+        self._report(outcome)
 
     def _delay(self, action: Any) -> Duration:
         if isinstance(action, _COMMANDS):
@@ -120,4 +120,4 @@ class SimExecutor:
         self._shell.comes_to(action.tag, result)
         outcome = self._operations.submit(action, handle)
         self._submits.leave()
-        self._tell(outcome)
+        self._report(outcome)

@@ -29,12 +29,12 @@ class SimFileRelay:
         environment: Environment,
         rng: Random,
         made: FileRelayServer,
-        tell_machine: Callable[[Any], None],
+        to_machine: Callable[[Any], None],
         quit_kcm: Callable[[str], None],
     ) -> None:
         self._kcm, self._environment, self._rng, self._server = kcm, environment, rng, made
-        self._tell_machine, self._quit = tell_machine, quit_kcm
-        self._told: list[tuple[str, Any]] = []
+        self._to_machine, self._quit = to_machine, quit_kcm
+        self._unsent: list[tuple[str, Any]] = []
         self._moved_at = environment.agenda.now
         self._timer: ScheduledCall | None = None
         self._again()
@@ -44,9 +44,9 @@ class SimFileRelay:
         self._server.open()
         return self._server.path.rpartition("/")[2]
 
-    def tell(self, tag: str, message: Any) -> None:
+    def send(self, tag: str, message: Any) -> None:
         """Write to the wrapper of this tag, if it visits."""
-        self._told.append((tag, message))
+        self._unsent.append((tag, message))
         self._again(Duration(0))
 
     def leave(self) -> None:
@@ -62,22 +62,22 @@ class SimFileRelay:
         self._timer = self._kcm.after(Duration(pause + self._environment.file_latency(self._rng)), self._round)
 
     def _round(self) -> None:
-        told, self._told = self._told, []
+        unsent, self._unsent = self._unsent, []
         now = self._environment.agenda.now
         try:
-            done = self._server.round(now, told)
+            done = self._server.round(now, unsent)
         except RelayRemoved:
             self._quit("the relay's files were removed")
             return
-        if done.moved or told:
+        if done.moved or unsent:
             self._moved_at = now
         self._again(Duration(message_files.pause(now - self._moved_at, _LONGEST)))
         for outcome in done.outcomes:
-            self._tell_machine(outcome)
+            self._to_machine(outcome)
 
 
 def file_relay_server_of(directories: Directories, authenticator: Authenticator, number: int) -> FileRelayServer:
-    """Of this KCM."""
+    """Return the file relay's server of a KCM, by the KCM's number."""
     name = file_relay.name(directories.cluster, directories.epoch, f"{number:016x}")
     directory = file_relay.RelayDirectory(
         f"{directories.own}/{name}", directories.attempt, authenticator, lambda: directories.is_dissolved

@@ -19,9 +19,15 @@ class FileTransfer:
     """Answers Store and Stat. `data` comes with a Store; the answer to Stat has contents in the place of sizes."""
 
     def __init__(
-        self, kcm: Process, environment: Environment, rng: Random, directories: Directories, say: Callable[[Any], None]
+        self, kcm: Process, environment: Environment, rng: Random, directories: Directories, send: Callable[[Any], None]
     ) -> None:
-        self._kcm, self._environment, self._rng, self._directories, self._say = kcm, environment, rng, directories, say
+        self._kcm, self._environment, self._rng, self._directories, self._send = (
+            kcm,
+            environment,
+            rng,
+            directories,
+            send,
+        )
 
     def request(self, message: Any, data: bytes) -> None:
         self._kcm.after(self._environment.file_latency(self._rng), lambda: self._answer(message, data))
@@ -29,11 +35,11 @@ class FileTransfer:
     def _answer(self, message: Any, data: bytes) -> None:
         self._kcm.step()
         try:
-            self._say(self._served(message, data))
+            self._send(self._served(message, data))
         except OSError as error:
-            self._say(Refused(message.id, failure_of(unusable(self._directories.own, error))))
+            self._send(Refused(message.id, failure_of(unusable(self._directories.own, error))))
         except BatchError as error:
-            self._say(Refused(message.id, failure_of(error)))
+            self._send(Refused(message.id, failure_of(error)))
 
     def _served(self, message: Any, data: bytes) -> Any:
         files = self._directories.files

@@ -58,7 +58,7 @@ class SharedDirectory:
             self.interleaved = left
 
     def content(self, path: str) -> bytes | None:
-        """Of the file on the server, whoever reaches it; None where there is none."""
+        """Return the contents of the file on the server, reachable or not; None if there is no such file."""
         inode = self.files.get(path)
         return None if inode is None else inode.data
 
@@ -128,7 +128,7 @@ class Mount(Files):
         return self._inode(path).data
 
     def write(self, path: str, data: bytes, mode: int = 0o600, lasting: bool = True) -> None:
-        """On a full disk, or by a process that is killed over it, a part is written."""
+        """Write a file. A full disk, or a process that is killed meanwhile, leaves a part of it. Raises OSError."""
         try:
             self._enter(path)
         except Killed:
@@ -141,7 +141,7 @@ class Mount(Files):
         inode.unflushed_until = 0 if lasting else self._shared.clock() + _UNFLUSHED
 
     def _put(self, path: str, data: bytes, whole: bool) -> Inode:
-        """Of what is not there yet, at least: who writes a file longer appends to it."""
+        """Write the data, or, if not `whole`, its first half. A file that becomes longer keeps what it had."""
         inode = self._shared.files.get(path) or self._add(path, Inode(b"", self._shared.clock()))
         if not whole:
             kept = len(inode.data) if data.startswith(inode.data) else 0
@@ -159,6 +159,7 @@ class Mount(Files):
         self._add(target, inode)
 
     def link(self, source: str, target: str) -> None:
+        """Make a hard link. Raises OSError, also for a link that was made while its reply was lost."""
         self._enter(source)
         if target in self._shared.files:
             raise _error(errno.EEXIST, target)
@@ -179,6 +180,7 @@ class Mount(Files):
         self._drop(path)
 
     def names(self, directory: str) -> list[str]:
+        """Return the names in a directory. Raises OSError."""
         self._enter(directory)
         if directory not in self._shared.directories:
             raise _error(errno.ENOENT, directory)
@@ -217,17 +219,18 @@ class Mount(Files):
         self._inode(path).modified = self._shared.clock()
 
     def copy(self, source: str, target: str, mode: int, digest: str) -> None:
-        """As the real one, but that what is copied survives a crash."""
+        """Copy as `Files.copy` does; the copy survives a crash. Raises OSError, and ValueError for a wrong digest."""
         data = self.read(source)
         if not files.has_digest(data, digest):
             raise ValueError(f"{source} is damaged")
         self.write(target, data, mode)
 
     def allow(self, path: str, mode: int) -> None:
-        """Here everybody may do everything."""
+        """Do nothing but take the time: the simulated files have no permissions."""
         self._enter(path)
 
     def remove(self, directory: str) -> None:
+        """Remove a directory with all that is in it. Raises OSError."""
         self._enter(directory)
         if directory not in self._shared.directories:
             raise _error(errno.ENOENT, directory)

@@ -16,7 +16,7 @@ _PATIENCE, _PAUSE = Duration(round(start.PATIENCE_S * SECOND)), Duration(round(s
 
 
 class FileWork:
-    """Of one process. `latency` says how long the next access takes."""
+    """The file accesses of one process. `latency` returns the duration of the next access."""
 
     def __init__(self, process: Process, latency: Callable[[], Duration]) -> None:
         self._process, self._latency = process, latency

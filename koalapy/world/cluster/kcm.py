@@ -81,12 +81,12 @@ class SimKcm(Process):
         self._message(messages.from_json(data), data.get("data", b""))
 
     def _message(self, message: Any, data: bytes = b"") -> None:
-        """`data`: of a file that comes with the message."""
+        """Handle a message. `data` is the content of a file that comes with it."""
         if isinstance(message, messages.Hello):
             if self._context is None:
                 self._begin(message)
         elif isinstance(message, messages.Ping):
-            self._say(messages.Pong(message.id, self.clock(), 0.0))
+            self._send(messages.Pong(message.id, self.clock(), 0.0))
         elif self._machine is None or self._context is None:
             self._early.append(message)
         elif isinstance(message, (messages.Store, messages.Stat)):
@@ -100,7 +100,7 @@ class SimKcm(Process):
         try:
             self._context = _Context(self, self.environment, self._shell, self._mount, hello)
         except BatchError as error:
-            self._say(startup.refusal(error, self.clock()))
+            self._send(startup.refusal(error, self.clock()))
             self.quit(error.message)
             return
         self.epoch, self.instance = hello.epoch, hello.instance
@@ -112,11 +112,11 @@ class SimKcm(Process):
         try:
             welcome = context.welcome()
         except BatchError as error:
-            self._say(startup.refusal(error, self.clock()))
+            self._send(startup.refusal(error, self.clock()))
             self.quit(error.message)
             return
         self._machine = Machine(self.clock(), hello, context.config)
-        self._say(welcome)
+        self._send(welcome)
         self._settle(context)
         self._perform(self._machine.start(self.clock()))
         early, self._early = self._early, []
@@ -135,7 +135,7 @@ class SimKcm(Process):
             self.quit(error.message)
             return
         if context.prerequisites.settled:
-            self._say(welcome)
+            self._send(welcome)
         self._settle(context)
 
     def happened(self, event: Any) -> None:
@@ -157,9 +157,9 @@ class SimKcm(Process):
         assert context is not None
         if isinstance(action, do.Send):
             self._observe_sent(action.message)
-            self._say(action.message)
+            self._send(action.message)
         elif isinstance(action, do.SendToWrapper):
-            context.relay.tell(action.tag, action.message)
+            context.relay.send(action.tag, action.message)
         elif isinstance(action, do.EndSubmit):
             context.executor.end_submit(action.tag)
         elif isinstance(action, do.Quit):
@@ -171,7 +171,7 @@ class SimKcm(Process):
         if isinstance(message, messages.Event) and message.body["type"] == "gone":
             self.environment.observer.gone(message.body["tag"])
 
-    def _say(self, message: Any) -> None:
+    def _send(self, message: Any) -> None:
         self._end.send(messages.to_json(message))
 
     # ---- the clock
@@ -201,7 +201,7 @@ class SimKcm(Process):
 
 
 class _Context:
-    """What `KcmContext` is to the real KCM. Raises BatchError for a Hello that nothing can be made of."""
+    """The resources of a simulated KCM's session. Raises BatchError for a Hello that it cannot use."""
 
     def __init__(
         self, kcm: SimKcm, environment: Environment, shell: Shell, mount: Mount, hello: messages.Hello
@@ -214,7 +214,7 @@ class _Context:
         rng = environment.rng(f"hands/{kcm.number}")
         self.executor = SimExecutor(kcm, environment, rng, operations, shell, kcm.happened)
         self._directories, self.relay = directories, self._relay(kcm, environment, directories)
-        self.files = FileTransfer(kcm, environment, rng, directories, kcm._say)
+        self.files = FileTransfer(kcm, environment, rng, directories, kcm._send)
         pushed = f"{SHARED}/bin/koala.pyz"
         self.prerequisites = startup.Prerequisites(
             operations, directories, lambda: pushed, self._batch.describe, hello.recall, self._open_office

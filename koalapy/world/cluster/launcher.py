@@ -38,7 +38,7 @@ class _Running:
 
 
 class SimLauncher(SimAgent):
-    """`say` takes what its machine says to the KCM; the wrapper calls `connected`, `disconnected` and `heard`."""
+    """`say` takes what its machine says to the KCM; the wrapper calls `connected`, `disconnected` and `receive`."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class SimLauncher(SimAgent):
         self._is_connected = False
         self._happened(e.Disconnected())
 
-    def heard(self, body: dict[str, Any]) -> None:
+    def receive(self, body: dict[str, Any]) -> None:
         self._happened(e.Heard(messages.from_json(body)))
 
     def _happened(self, event: Any) -> None:
@@ -154,7 +154,7 @@ class SimLauncher(SimAgent):
             if self.running:
                 _DOING[type(command)](self, command)
 
-    def _tell_kcm(self, command: e.Say) -> None:
+    def _send_to_kcm(self, command: e.Say) -> None:
         self._say(messages.FromLauncher(messages.to_json(command.message)))
 
     def _put(self, command: e.Queue) -> None:
@@ -255,7 +255,7 @@ def _duration(seconds: float) -> int:
 
 
 _DOING: dict[type[Any], Callable[[SimLauncher, Any], None]] = {
-    e.Say: SimLauncher._tell_kcm,
+    e.Say: SimLauncher._send_to_kcm,
     e.Queue: SimLauncher._put,
     e.TakeBack: SimLauncher._take_back,
     e.Look: SimLauncher._look,

@@ -38,7 +38,7 @@ class LocalLoad:
         return self._agenda
 
     def leave(self) -> None:
-        """Nobody comes any more; those who are there stay until they are done."""
+        """Add no more jobs; those that are there run to their end."""
         self._load = 0.0
 
     def _come(self) -> None:
@@ -50,7 +50,7 @@ class LocalLoad:
         self._agenda.after(self._pause(), self._come)
 
     def _pause(self) -> Duration:
-        """So that what comes, of four processors and forty seconds on average, makes up the load."""
+        """Draw the pause before the next job, so that jobs of on average 4 processors and 40 s make up the load."""
         return Duration(round(self._rng.expovariate(self._load * self._batch.size / (4 * 40)) * SECOND) + 1)
 
 

@@ -1,4 +1,4 @@
-"""Those who may watch a simulated cluster: they are told of what happens there as it happens, and change nothing."""
+"""Observers of a simulated cluster: they are called as things happen there, and change nothing."""
 
 from typing import Protocol
 

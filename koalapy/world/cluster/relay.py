@@ -26,14 +26,14 @@ class SimRelay:
         environment: Environment,
         authenticator: Authenticator,
         clock: Callable[[], int],
-        tell_machine: Callable[[Any], None],
+        to_machine: Callable[[Any], None],
     ) -> None:
         """`clock`: the KCM's own."""
-        self._kcm, self._environment, self.authenticator, self._tell_machine = (
+        self._kcm, self._environment, self.authenticator, self._to_machine = (
             kcm,
             environment,
             authenticator,
-            tell_machine,
+            to_machine,
         )
         self.clock = clock
         self._clients: dict[str, End] = {}
@@ -44,11 +44,11 @@ class SimRelay:
     def accept(self, end: End) -> None:
         visit = _RelaySession(self, end)
         self._ends[end] = None
-        end.on_message = lambda data: self._kcm.run(lambda: visit.hear(data))
+        end.on_message = lambda data: self._kcm.run(lambda: visit.receive(data))
         end.on_closed = lambda: self._kcm.run(lambda: self.part(visit, closed=True))
         self._kcm.after(_PROOF_WITHIN, visit.grow_impatient)
 
-    def tell(self, tag: str, message: Any) -> None:
+    def send(self, tag: str, message: Any) -> None:
         """Send to the wrapper of this tag, if it is connected."""
         if tag in self._clients:
             self._clients[tag].send(messages.to_json(message))
@@ -66,12 +66,12 @@ class SimRelay:
             before.close()
             self._ends.pop(before, None)
         visit.end.send(messages.to_json(admitted.welcome))
-        self._tell_machine(do.WrapperConnected(admitted.tag, admitted.clock_at(self.clock())))
+        self._to_machine(do.WrapperConnected(admitted.tag, admitted.clock_at(self.clock())))
         self._kcm.after(_BEAT, lambda: self._beat(visit))
 
-    def heard(self, tag: str, message: Any) -> None:
+    def receive(self, tag: str, message: Any) -> None:
         if isinstance(message, (messages.ReportMessage, messages.FromLauncher)):
-            self._tell_machine(outcome(tag, message))
+            self._to_machine(outcome(tag, message))
 
     def part(self, visit: "_RelaySession", closed: bool = False) -> None:
         """`closed`: by the wrapper's side."""
@@ -79,7 +79,7 @@ class SimRelay:
         self._ends.pop(visit.end, None)
         if self._clients.get(visit.tag) is visit.end:
             del self._clients[visit.tag]
-            self._tell_machine(do.WrapperDisconnected(visit.tag, closed))
+            self._to_machine(do.WrapperDisconnected(visit.tag, closed))
 
     def silent(self, visit: "_RelaySession") -> bool:
         return self._environment.agenda.now - visit.heard_at >= _SILENCE
@@ -106,10 +106,10 @@ class _RelaySession:
         self._challenged: Challenged | None = None
         self.heard_at = relay.now()
 
-    def hear(self, data: Json) -> None:
+    def receive(self, data: Json) -> None:
         self.heard_at = self._relay.now()
         if self.tag:
-            self._relay.heard(self.tag, messages.from_json(data))
+            self._relay.receive(self.tag, messages.from_json(data))
         elif self._challenged is None:
             self._challenge(data)
         else:

@@ -67,7 +67,7 @@ class RelayClient:
         self._closed = False
 
     def found(self, place: Any) -> None:
-        """What the relay's file says; see relay.address.Place."""
+        """Use the address in the relay's file; see relay.address."""
         self._do(self._contact.found(self._host.clock(), place))
 
     def send(self, message: Any) -> None:

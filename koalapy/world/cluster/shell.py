@@ -39,7 +39,7 @@ class SubmitCommand:
 
 @dataclass
 class SubmitFaults:
-    """What is to happen to the next submits, each once."""
+    """The faults of the next submits; each one befalls one submit."""
 
     refusals: list[str] = field(default_factory=list)
     lost_replies: int = 0

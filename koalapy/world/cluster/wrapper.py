@@ -143,9 +143,9 @@ class SimWrapper(Process):
 
     def _agent(self, node: SimNode, processes: int) -> SimAgent:
         if not self._attempt.program.get("sweep"):
-            return SimAgent(self.environment, node, processes, self.name, self.directory, self._hear_agent)
+            return SimAgent(self.environment, node, processes, self.name, self.directory, self._receive_from_agent)
         self._launcher = SimLauncher(
-            self.environment, node, self.name, self._attempt, self._hear_agent, self._from_launcher
+            self.environment, node, self.name, self._attempt, self._receive_from_agent, self._from_launcher
         )
         return self._launcher
 
@@ -155,7 +155,7 @@ class SimWrapper(Process):
 
     def to_launcher(self, message: messages.ToLauncher) -> None:
         if self._launcher is not None:
-            self._launcher.heard(message.body)
+            self._launcher.receive(message.body)
 
     def handle(self, event: Any) -> None:
         """Tell the machine, and do what it answers; what that brings about comes after it."""
@@ -194,7 +194,7 @@ class SimWrapper(Process):
         self._do(self._machine.tick(self.clock()))
         self._set_timer()
 
-    def _hear_agent(self, event: Any) -> None:
+    def _receive_from_agent(self, event: Any) -> None:
         if self._machine is not None:
             self.after(LINE, lambda: self.handle(event))
 
@@ -226,7 +226,7 @@ class SimWrapper(Process):
             self.step()
             _DOING[type(command)](self, command)
 
-    def _say_report(self, command: events.SayReport) -> None:
+    def _send_report(self, command: events.SayReport) -> None:
         assert self.relay_client is not None
         came = command.report.at_barrier_at
         if command.report.phase == AT_BARRIER and came is not None and not command.report.ending:
@@ -286,7 +286,7 @@ class SimWrapper(Process):
 
 
 _DOING: dict[type[Any], Callable[[SimWrapper, Any], None]] = {
-    events.SayReport: SimWrapper._say_report,
+    events.SayReport: SimWrapper._send_report,
     events.PrepareNodes: SimWrapper._prepare_nodes,
     events.ReleaseNodes: SimWrapper._release_nodes,
     events.StopNodes: SimWrapper._stop_nodes,

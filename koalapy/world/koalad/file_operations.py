@@ -1,4 +1,4 @@
-"""What takes koalad several requests to a cluster: staging an attempt's files in, bringing a job's output home.
+"""Operations of koalad that take several requests to a cluster: stage an attempt's files in, collect a job's output.
 
 As `koalapy.runtime.staging` and `.collecting` do it on threads; a file goes in one message, not in chunks.
 """
@@ -49,7 +49,7 @@ class Receiver(Protocol):
 
 
 def content_of(path: str, job: JobId) -> bytes:
-    """Of the file that the job stages in: some jobs have the same version of it, some others."""
+    """Return the content of the file that the job stages in. Every third job has the same version of it."""
     return f"{path}, version {job % 3}".encode()
 
 

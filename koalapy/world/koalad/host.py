@@ -55,7 +55,7 @@ class NoKoaladObserver:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installation:
-    """What stays the same from one life of koalad to the next. `open_store` opens the one store there is, again."""
+    """The part of koalad that outlives its process. `open_store` opens the same store again."""
 
     settings: Settings
     policies: Policies
@@ -175,6 +175,7 @@ class SimKoalad:
     # ---- its disk
 
     def may_commit(self) -> None:
+        """Check that the disk takes a commit. Raises StoreFull or StoreError."""
         if self.disk_full:
             raise StoreFull(*_FULL)
         if self.commits_to_fail > 0:
@@ -191,10 +192,10 @@ class SimKoalad:
         if known is not None:
             self._accept(known)
             return True
-        return self.tell(JobSubmitted(request=request, owner=OWNER, key=key), after=self._made(request, key))
+        return self.request(JobSubmitted(request=request, owner=OWNER, key=key), after=self._made(request, key))
 
-    def tell(self, *events: Event, after: Callable[[Step], None] | None = None) -> bool:
-        """What a user asks for. False if koalad does not take it."""
+    def request(self, *events: Event, after: Callable[[Step], None] | None = None) -> bool:
+        """Hand a user's request to koalad. Returns False if koalad does not take it."""
         if self.process is None or not self.alive or self._stuck or self.asleep:
             return False
         self.process.deliver(Delivery(events=events, after=after))

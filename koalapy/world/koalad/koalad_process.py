@@ -30,7 +30,7 @@ _IDLE_TURNS = 50  # wake-ups at one instant that change nothing: time alone make
 
 
 class KoaladObserver(Receiver, Protocol):
-    """Whoever watches koalad, across its lives. No call changes anything."""
+    """An observer of koalad, across all its processes. No call changes anything."""
 
     def started(self, snapshot: Snapshot, engine: Engine) -> None: ...
 
@@ -152,7 +152,7 @@ class KoaladProcess:
         self.os_process.run(call)
 
     def after(self, delay: Duration, call: Callable[[], None]) -> ScheduledCall:
-        """So long that the host is awake: no timer goes on while it sleeps."""
+        """Call after this much time awake: timers stop while the host sleeps."""
         slept = self._host.slept
         return self.os_process.after(delay, lambda: self._ring(slept, call))
 
@@ -290,7 +290,7 @@ class KoaladProcess:
     # ---- its end
 
     def _died(self) -> None:
-        """What it has said before may still arrive, unless it is lost with its host's connection."""
+        """Close all links. Messages sent before may still arrive, unless they are lost with the host's connections."""
         self.agenda.cancel(self._turn)
         self._store.close()
         for link in self.links.values():

@@ -48,7 +48,7 @@ class Outside(Protocol):
 
 
 class Around(Protocol):
-    """What an uplink asks of its koalad. What is entered in `after` does not happen once koalad is dead."""
+    """The services of koalad for its uplinks. A call entered in `after` is not made once koalad is dead."""
 
     agenda: Agenda
 
@@ -67,7 +67,7 @@ class Around(Protocol):
     def doubtful(self) -> list[JobId]: ...
 
     def vet(self, cluster: str, session: int, welcome: Welcome) -> Verdict:
-        """What a Welcome of the session of this epoch is worth."""
+        """Judge a Welcome in the session of this epoch."""
         ...
 
 

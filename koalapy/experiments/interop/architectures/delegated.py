@@ -42,7 +42,7 @@ class _Sites:
     def run(self) -> None:
         self._simulation.arrived, self._simulation.ended = self._submit, self._release
         for name in self._managers:
-            self._tell(name)
+            self._deliver(name)
         self._simulation.run()
 
     def _manager(self, name: str) -> SiteManager:
@@ -65,14 +65,14 @@ class _Sites:
         identity = messages.RequestId(job.home, job.number)
         self._jobs[identity] = job
         request = messages.ResourceRequest(identity, job.user, job.processors, self._simulation.options.dttl)
-        self._tell(job.home, messages.RequestSubmitted(request))
+        self._deliver(job.home, messages.RequestSubmitted(request))
 
     def _release(self, job: GridJob, _: str) -> None:
         identity = messages.RequestId(job.home, job.number)
         del self._jobs[identity]
-        self._tell(job.home, messages.LeaseReturned(None, identity))
+        self._deliver(job.home, messages.LeaseReturned(None, identity))
 
-    def _tell(self, site: str, *events: messages.Event) -> None:
+    def _deliver(self, site: str, *events: messages.Event) -> None:
         """The site, and then whoever is told of what comes of it."""
         self._handle(site, events)
         while self._messages:
@@ -99,7 +99,7 @@ class _Sites:
         if self._due[site] == due:
             self._due[site] = None
             self._simulation.tally.messages[Kind.NEGOTIATE] += 2 * self._managers[site].waiting
-            self._tell(site)
+            self._deliver(site)
 
     def _start(self, lease: messages.Lease) -> None:
         simulation, job = self._simulation, self._jobs[lease.id]

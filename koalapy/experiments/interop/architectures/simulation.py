@@ -1,4 +1,4 @@
-"""What every architecture runs on: jobs that arrive and end, clusters with free processors, and a clock that leaps."""
+"""The simulation under every architecture: arrivals and ends of jobs, clusters with free processors, and a clock."""
 
 import heapq
 from collections.abc import Callable, Sequence
