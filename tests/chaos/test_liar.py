@@ -50,7 +50,7 @@ def test_the_jobs_of_honest_clusters_run_as_if_nobody_lied(seed: int, tmp_path: 
             where = rng.choice((("beta",), ("gamma",), HONEST, HONEST, (LIAR,), (LIAR, "beta"), (None, None)))
             assert world.koalad.submit(request(rng, *where))
             world.run_for(between(rng, Duration(SECOND), Duration(20 * SECOND)))
-        world.run_for(Duration(20 * MINUTE))
+        world.run_for(Duration(40 * MINUTE))
         world.clusters[LIAR].lies_until = world.agenda.now
         world.koalad.kill()
         world.koalad.start()

@@ -36,10 +36,11 @@ from koalapy.coallocation import barrier, clusters, completion, event_origin, pr
 from koalapy.core import wait_queue
 from koalapy.driver import Driver
 from koalapy.information import commitments
+from koalapy.model import job as model_job
 from koalapy.model.events import ClusterMeasured
 from koalapy.model.intervals import Intervals
 from koalapy.model.job import Outcome
-from koalapy.model.states import ComponentState, JobState
+from koalapy.model.states import AttemptState, ComponentState, JobState
 from koalapy.model.sweep import ResultBatch, Runner
 from koalapy.model.units import Duration, Instant
 from koalapy.scavenging import admission, idle_nodes, parameters, reclaim
