@@ -4,7 +4,7 @@ SHARED/                         `shared` of the grid file, else ~/.koala
   bin/HASH.pyz                  what was pushed
   INSTANCE/                     one store's
     relay.CLUSTER.json          where the cluster's newest KCM listens, and its secret (mode 0600)
-    post.CLUSTER.EPOCH.UNIQUE/  a KCM's office, for `relay: files`; See message_files
+    post.CLUSTER.EPOCH.UNIQUE/  a KCM's directory of `relay: files`; see message_files
     heard.CLUSTER.json          the highest number of a Submit that the cluster has heard
     ended/TAG.json              the record of an attempt whose directory has gone, for some days
     stage/DIGEST                staged files by content
@@ -12,10 +12,10 @@ SHARED/                         `shared` of the grid file, else ~/.koala
       component.json            what to run (mode 0600)
       token                     what its wrapper proves to know at the relay (mode 0600)
       script, batch.out         the batch script, and what the wrapper itself says
-      claim                     who won the attempt: its wrapper, or a revocation
+      start-lock                who decided on the start: the wrapper, or the KCM, which made the attempt void
       heartbeat                 touched while the wrapper lives
       record.json               how it ended
-      post/                     the KCM's letters to the wrapper, for `relay: files`
+      post/                     the KCM's messages to the wrapper, for `relay: files`
       hosts, rendezvous         KOALA_HOSTS, KOALA_RENDEZVOUS
       output/RANK.out, RANK.err
       work/                     the program's working directory, with the staged files
@@ -55,7 +55,7 @@ def staged_file(shared: str, instance: str, digest: str) -> str:
 
 
 def inside(attempt: str, name: str) -> str:
-    """A file of the attempt: component.json, token, script, claim, heartbeat, record.json, hosts, ..."""
+    """A file of the attempt: component.json, token, script, start-lock, heartbeat, record.json, hosts, ..."""
     return os.path.join(attempt, name)
 
 

@@ -200,7 +200,7 @@ _NO_SWEEP = FIRST_LAUNCHER - 1
 
 
 def _ended(of: _Matter) -> wire.Report:
-    ending = of.rng.choice(("exited", "killed", "walltime", "left_barrier", "revoked", "restarted", "failed"))
+    ending = of.rng.choice(("exited", "killed", "walltime", "left_barrier", "restarted", "failed"))
     status = of.rng.choice((0, 1, None))
     return wire.Report(of.tag(), "1", "ended", [], ended_at=of.clock, exit_status=status, ending=ending)
 

@@ -51,7 +51,7 @@ def attempt_ended(
     """An attempt is over: `reason` None means that its program ended well."""
     released = component.is_released
     state = _S.FAILED if reason else _S.DONE
-    if job.state is JobState.STOPPING and reason is not None and reason.code in ("cancelled", "revoked", "killed"):
+    if job.state is JobState.STOPPING and reason is not None and reason.code in ("cancelled", "void", "killed"):
         state, reason = _S.CANCELLED, None  # as it was told to
     job = account_held(job, changes["ended_at"], component)
     changes = changes | {"state": state, "reason": reason}

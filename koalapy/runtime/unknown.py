@@ -228,7 +228,7 @@ def _described(
         return UnknownTag(cluster=cluster, tag=tag, own=own, batch_id=batch_id, state=state)
     return UnknownTag(
         cluster=cluster, tag=tag, own=own, batch_id=batch_id, state=state, directory=True,
-        claim=directory.claim, ended=directory.ended,
+        claim=directory.start_lock, ended=directory.ended,
         age_s=directory.age_s, heartbeat_age_s=directory.heartbeat_age_s,
     )  # fmt: skip
 

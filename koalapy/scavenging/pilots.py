@@ -168,7 +168,7 @@ def _preempted(settings: Settings, launcher: Job, reason: Reason) -> bool:
     return reason.code in _TAKEN and place(launcher).started_at is not None and place(launcher).cluster in native
 
 
-_TAKEN = ("killed", "lost", "restarted", "revoked", "cancelled")
+_TAKEN = ("killed", "lost", "restarted", "void", "cancelled")
 
 
 def _failed(core: Core, now: Instant, sweep: Job, launcher: Job, reason: Reason) -> None:

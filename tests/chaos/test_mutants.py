@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import pytest
-from koalapy_adapters import claims, messages
 from koalapy_adapters import files as pushed_files
+from koalapy_adapters import messages, start_lock
 from koalapy_adapters.batch import waiting_demand
 from koalapy_adapters.kcm.attempts import cancel, submit, wrapper_messages
 from koalapy_adapters.kcm.execution.batch_system import BatchSystem
@@ -84,13 +84,13 @@ class Mutant(NamedTuple):
 
 
 def _whoever_asks_has_the_claim() -> Any:
-    real = claims.take
+    real = start_lock.take
 
-    def take(attempt: str, claim: Any, files: Any = claims.DISK) -> Any:
+    def take(attempt: str, claim: Any, files: Any = start_lock.DISK) -> Any:
         real(attempt, claim, files)
         return claim
 
-    return patch.object(claims, "take", take)
+    return patch.object(start_lock, "take", take)
 
 
 def _whoever_asks_has_the_claim_and_is_released_again() -> Any:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from koalapy_adapters.claims import CLAIMED, REVOKED, Claim, held_by, take
 from koalapy_adapters.files import Files
 from koalapy_adapters.layout import read_json, write_json, write_whole
+from koalapy_adapters.start_lock import TAKEN, VOID, StartLock, held_by, take
 
 from koalapy.model.units import Instant
 from koalapy.world.agenda import Agenda
@@ -148,10 +148,10 @@ def test_a_document_is_there_whole_or_not_at_all(place: Place) -> None:
 
 
 def test_a_claim_is_won_once(place: Place) -> None:
-    first, second = Claim(CLAIMED, "a wrapper"), Claim(REVOKED, "a KCM")
+    first, second = StartLock(TAKEN, "a wrapper"), StartLock(VOID, "a KCM")
     assert take(place.base, first, place.files) == first
     assert take(place.base, second, place.files) == first
-    assert place.files.names(place.base) == ["claim"]
+    assert place.files.names(place.base) == ["start-lock"]
 
 
 # ---- what only the simulated one can be told to do
@@ -161,22 +161,22 @@ def test_a_claim_is_won_once(place: Place) -> None:
 @pytest.mark.parametrize("at", range(OTHERS))
 def test_whoever_comes_between_two_operations_of_a_claim_one_wins(at: int, lost: int) -> None:
     """The KCM revokes while the wrapper claims, at each of its operations, and replies to links are lost."""
-    shared, steps, said = shared_directory(), [0], list[Claim]()
+    shared, steps, said = shared_directory(), [0], list[StartLock]()
     shared.lost_link_replies = lost
 
     def between() -> None:
         steps[0] += 1
         if steps[0] == at + 1:
-            said.append(_insist(shared, Claim(REVOKED, "a KCM"), lambda: None))
+            said.append(_insist(shared, StartLock(VOID, "a KCM"), lambda: None))
 
     mount(shared).make("/shared")
-    said.append(_insist(shared, Claim(CLAIMED, "a wrapper"), between))
+    said.append(_insist(shared, StartLock(TAKEN, "a wrapper"), between))
     assert len({claim.by for claim in said}) == 1
     assert held_by("/shared", mount(shared)) == said[0]
     assert len(said) == 1 + (at < steps[0])
 
 
-def _insist(shared: SharedDirectory, claim: Claim, step: Callable[[], None]) -> Claim:
+def _insist(shared: SharedDirectory, claim: StartLock, step: Callable[[], None]) -> StartLock:
     """As all who claim do: again, where nothing may be assumed."""
     while True:
         try:

@@ -324,7 +324,7 @@ class World:
 
     def _sights(self, tags: list[str]) -> dict[str, do.DirectoryStatus]:
         return {
-            tag: do.DirectoryStatus("claimed" if node.claimed else "", node.record, 0, "/d")
+            tag: do.DirectoryStatus("taken" if node.claimed else "", node.record, 0, "/d")
             for tag, node in self.nodes.items()
             if tag in tags and node.prepared and not node.forgotten
         }

@@ -19,7 +19,7 @@ from koalapy.runtime.unknown import UnknownTags
 
 TAG = tag_of(InstanceId("zzzzz"), AttemptId(JobId(1), 0, 1))
 LISTED = {"queue": [[TAG, "41", "running"]], "directories": [TAG], "more": False}
-EXAMINED = {TAG: {"claim": "", "ended": False, "age_s": 5.0, "heartbeat_age_s": None}}
+EXAMINED = {TAG: {"start_lock": "", "ended": False, "age_s": 5.0, "heartbeat_age_s": None}}
 FOUND = {
     "head": {"python": "/usr/bin/python3", "host": "head"},
     "shared": {"path": "/shared", "free_bytes": 1 << 60, "free_files": None},

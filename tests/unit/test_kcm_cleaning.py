@@ -57,7 +57,7 @@ def test_a_batch_job_is_cancelled_and_its_directory_stays_while_it_is_listed() -
     for seconds in range(1, 30):
         assert do.Remove not in operations(kcm.handle(T0 + seconds * SECOND, listed()))
     record = do.Inspected(
-        [OTHER], {OTHER: do.DirectoryStatus("claimed", {"phase": "ended", "batch_id": "41", "nodes": []}, 1)}
+        [OTHER], {OTHER: do.DirectoryStatus("taken", {"phase": "ended", "batch_id": "41", "nodes": []}, 1)}
     )
     kcm.handle(T0 + 31 * SECOND, record)
     actions = kcm.handle(T0 + 32 * SECOND, NOT_LISTED)
@@ -78,7 +78,7 @@ def test_what_its_own_store_has_removed_meanwhile_is_revoked_anew() -> None:
     kcm.handle(T0, Clean(1, OTHER, "41"))
     kcm.handle(T0, do.StartLockTaken(OTHER, False))
     assert do.Remove not in operations(kcm.handle(T0 + SECOND, NOT_LISTED))
-    kcm.handle(T0 + SECOND, do.Inspected([OTHER], {OTHER: do.DirectoryStatus("claimed", directory="/there")}))
+    kcm.handle(T0 + SECOND, do.Inspected([OTHER], {OTHER: do.DirectoryStatus("taken", directory="/there")}))
     assert do.TakeStartLock not in operations(kcm.tick(T0 + 2 * SECOND))
     actions = kcm.handle(T0 + 2 * SECOND, do.Inspected([OTHER], {})) + kcm.tick(T0 + 3 * SECOND)
     assert operations(actions).count(do.TakeStartLock) == 1

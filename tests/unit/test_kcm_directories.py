@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from koalapy_adapters import claims, layout
+from koalapy_adapters import layout, start_lock
 from koalapy_adapters.errors import BatchError, ClusterError, RequestError, TransientError
 from koalapy_adapters.files import Files
 from koalapy_adapters.kcm.relay.addresses import addresses
@@ -100,7 +100,7 @@ def test_each_preparation_has_a_secret_of_its_own(directories: Directories) -> N
 
 def test_a_claimed_attempt_is_not_prepared_again(directories: Directories) -> None:
     directories.prepare(component())
-    claims.take(directories.attempt(TAG), claims.Claim(claims.CLAIMED, "n1"))
+    start_lock.take(directories.attempt(TAG), start_lock.StartLock(start_lock.TAKEN, "n1"))
     with pytest.raises(ClusterError):
         directories.prepare(component())
     assert not directories.void(TAG)
@@ -116,7 +116,7 @@ def test_a_stores_part_is_its_users_alone_whoever_made_it(directories: Directori
 def test_revoking_what_does_not_exist_makes_it(directories: Directories) -> None:
     assert directories.void(TAG)
     assert directories.void(TAG)
-    assert directories.inspect([TAG]) == {TAG: DirectoryStatus(claim="revoked", directory=directories.attempt(TAG))}
+    assert directories.inspect([TAG]) == {TAG: DirectoryStatus(start_lock="void", directory=directories.attempt(TAG))}
 
 
 class Listed(Files):
@@ -331,14 +331,14 @@ def test_a_tag_of_a_store_that_has_nothing_here_can_be_cleaned_up_too(directorie
 def test_what_lies_in_a_directory_is_told_with_its_age(directories: Directories) -> None:
     directories.prepare(component())
     here = Path(directories.attempt(TAG))
-    claims.take(str(here), claims.Claim(claims.CLAIMED, "its wrapper"))
+    start_lock.take(str(here), start_lock.StartLock(start_lock.TAKEN, "its wrapper"))
     old = directories.files.clock() - 3600
     os.utime(here / "component.json", (old, old))
     (here / "heartbeat").touch()
     os.utime(here / "heartbeat", (old + 600, old + 600))
     told = directories.examine([TAG, "kabcde000000002", "nonsense"])
     assert set(told) == {TAG}
-    assert (told[TAG]["claim"], told[TAG]["ended"]) == ("claimed", False)
+    assert (told[TAG]["start_lock"], told[TAG]["ended"]) == ("taken", False)
     assert 3600 <= told[TAG]["age_s"] < 3700
     assert 3000 <= told[TAG]["heartbeat_age_s"] < 3100
     (here / "record.json").write_text("{}")

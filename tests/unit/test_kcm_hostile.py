@@ -13,7 +13,7 @@ import kcm_talk as talk
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from koalapy_adapters import claims, frames, layout
+from koalapy_adapters import frames, layout, start_lock
 from koalapy_adapters import messages as wire
 from koalapy_adapters.errors import BatchError
 from koalapy_adapters.kcm.attempts.machine import Machine
@@ -218,7 +218,7 @@ def test_garbage_in_the_record_and_the_claim(shared: Directories, record: Any, c
     (honest / "record.json").write_bytes(as_file(REPORT))
     (directory / "record.json").write_bytes(as_file(record))
     if claim is not None:
-        (directory / "claim").write_bytes(as_file(claim))
+        (directory / "start-lock").write_bytes(as_file(claim))
     sights = shared.inspect([TAG, other])
     assert sights[other].record == REPORT
     described = wire.from_json(wire.to_json(wire.Done(1, details=shared.examine([TAG, other])))).details
@@ -268,13 +268,13 @@ def test_garbage_where_the_relay_listens_and_what_was_heard(shared: Directories,
 
 
 @pytest.mark.parametrize(
-    "claim", [b"[]", b"{}", b"5", b'{"kind": 5, "by": "x"}', b'{"kind": "claimed", "by": []}', b"\xff"]
+    "claim", [b"[]", b"{}", b"5", b'{"kind": 5, "by": "x"}', b'{"kind": "taken", "by": []}', b"\xff"]
 )
-def test_what_is_no_claim_is_nobodys_and_takes_nobody_along(shared: Directories, claim: bytes) -> None:
+def test_a_broken_start_lock_is_nobodys_and_affects_no_other_attempt(shared: Directories, claim: bytes) -> None:
     directory = attempt(shared)
-    (directory / "claim").write_bytes(claim)
-    assert shared.inspect([TAG])[TAG].claim == "unreadable"
+    (directory / "start-lock").write_bytes(claim)
+    assert shared.inspect([TAG])[TAG].start_lock == "unreadable"
     with pytest.raises(BatchError):
         shared.void(TAG)
-    with pytest.raises(ValueError, match=r"not a claim|decode"):
-        claims.held_by(str(directory))
+    with pytest.raises(ValueError, match=r"not a start lock|decode"):
+        start_lock.held_by(str(directory))

@@ -136,9 +136,9 @@ class TestSubmit:
         [
             (None, do.Prepare),
             (do.DirectoryStatus(), do.Prepare),
-            (do.DirectoryStatus(claim="revoked"), do.TakeStartLock),
+            (do.DirectoryStatus(start_lock="void"), do.TakeStartLock),
         ],
-        ids=["no directory", "unclaimed", "revoked"],
+        ids=["no directory", "unclaimed", "void"],
     )
     def test_with_doubt_the_directory_decides_last(self, sight: do.DirectoryStatus | None, next_deed: type) -> None:
         kcm = machine()
@@ -151,7 +151,7 @@ class TestSubmit:
         kcm = machine()
         kcm.handle(T0, submit(doubt=True))
         kcm.handle(T0, do.Looked(TAG, submitting=True))
-        sights = {TAG: do.DirectoryStatus("claimed", report("ended"))}
+        sights = {TAG: do.DirectoryStatus("taken", report("ended"))}
         assert said(kcm.handle(T0, do.Inspected([TAG], sights, submitting=True))) == [Submitted(1, TAG, "41")]
 
     def test_one_that_hello_named_is_never_submitted_blindly(self) -> None:
@@ -384,14 +384,14 @@ class TestCancel:
         kcm.handle(T0, do.WrapperDisconnected(TAG))
         kcm.handle(T0, Cancel(9, TAG))
         kcm.handle(T0, do.StartLockTaken(TAG, False))
-        sights = {TAG: do.DirectoryStatus("claimed", report("ended", ending="killed"), 7)}
+        sights = {TAG: do.DirectoryStatus("taken", report("ended", ending="killed"), 7)}
         assert said(kcm.handle(T0, do.Inspected([TAG], sights))) == []
         assert said(kcm.handle(T0, do.Looked(TAG))) == [CleanedUp(TAG, T0)]
 
     @pytest.mark.parametrize(
         "sign",
         [
-            do.Inspected([TAG], {TAG: do.DirectoryStatus("claimed", None, 77)}),
+            do.Inspected([TAG], {TAG: do.DirectoryStatus("taken", None, 77)}),
             do.Inspected([TAG], {}, 0, LATER),
         ],
         ids=["a heartbeat", "a directory out of reach"],

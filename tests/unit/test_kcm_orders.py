@@ -108,7 +108,7 @@ class World:
         job = queued[number % len(queued)]
         job.state, job.won = (
             RUNNING,
-            self.claims.setdefault(job.tag, "claimed") == "claimed" and not self.ran.get(job.tag),
+            self.claims.setdefault(job.tag, "taken") == "taken" and not self.ran.get(job.tag),
         )
         if not job.won:
             job.state = ENDED
@@ -192,7 +192,7 @@ class World:
     def do_TakeStartLock(self, action: do.TakeStartLock, fails: bool) -> Any:
         if fails:
             return do.StartLockTaken(action.tag, False, ERROR)
-        return do.StartLockTaken(action.tag, self.claims.setdefault(action.tag, "revoked") == "revoked")
+        return do.StartLockTaken(action.tag, self.claims.setdefault(action.tag, "void") == "void")
 
     def do_CancelJob(self, action: do.CancelJob, fails: bool) -> Any:
         job = self.jobs.get(action.batch_id)

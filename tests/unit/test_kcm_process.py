@@ -121,8 +121,8 @@ def test_a_queued_job_that_is_cancelled_never_runs(connect: Callable[[], Any]) -
     assert isinstance(koalad.submit(TAGS[1], "touch ran"), Submitted)
     koalad.request(Cancel, TAGS[1])
     koalad.gone(TAGS[1])
-    claim = json.loads((koalad.shared / INSTANCE / TAGS[1] / "claim").read_text())
-    assert claim["kind"] == "revoked"
+    claim = json.loads((koalad.shared / INSTANCE / TAGS[1] / "start-lock").read_text())
+    assert claim["kind"] == "void"
     koalad.request(Cancel, TAGS[0])
     koalad.gone(TAGS[0])
     assert not (koalad.shared / INSTANCE / TAGS[1] / "work" / "ran").exists()

@@ -293,7 +293,7 @@ class TestReconnecting:
             assert told(says(kcm, message)) == []
         assert told(kcm.handle(T0, Feed(SWEEP, [[1, 4]], True, [FIRST]))) == [(FIRST, Give([[4, 4]]))]
 
-    @pytest.mark.parametrize("claim", ["", "revoked"])
+    @pytest.mark.parametrize("claim", ["", "void"])
     def test_one_that_still_queues_is_no_obstacle(self, claim: str) -> None:
         kcm = new_kcm(1, 2, 3)
         kcm.handle(T0, do.WrapperConnected(FIRST, T0))
@@ -307,7 +307,7 @@ class TestReconnecting:
         kcm.handle(T0, do.WrapperConnected(FIRST, T0))
         says(kcm, Holding([[1, 1]], 4))
         says(kcm, Pull(4))
-        sights = {SECOND_ONE: do.DirectoryStatus("claimed", None, 0, "/d")}
+        sights = {SECOND_ONE: do.DirectoryStatus("taken", None, 0, "/d")}
         assert told(kcm.handle(T0, do.Inspected([SECOND_ONE], sights))) == []
 
     def test_a_second_beginning_names_what_is_leaving_and_nothing_is_given_twice(self) -> None:
@@ -357,7 +357,7 @@ class TestEnds:
         kcm.handle(T0, do.WrapperDisconnected(FIRST, closed=True))
         over = JobStatus("1", FIRST, ENDED, ending="killed")
         actions = kcm.handle(T0, talk.measured(T0 + 1, over))
-        sights = {FIRST: do.DirectoryStatus("claimed", None, 0, "/d")}
+        sights = {FIRST: do.DirectoryStatus("taken", None, 0, "/d")}
         now = T0
         for _ in range(10):
             now += SECOND

@@ -53,14 +53,14 @@ def test_what_it_left_tells_why(output: str | None, code: str, word: str) -> Non
 @pytest.mark.parametrize(
     ("sight", "ending"),
     [
-        (do.DirectoryStatus(directory=DIRECTORY, claim="claimed"), "exited"),
-        (do.DirectoryStatus(directory=DIRECTORY, claim="revoked"), "exited"),
+        (do.DirectoryStatus(directory=DIRECTORY, start_lock="taken"), "exited"),
+        (do.DirectoryStatus(directory=DIRECTORY, start_lock="void"), "exited"),
         (do.DirectoryStatus(), "exited"),
         (do.DirectoryStatus(directory=DIRECTORY), "cancelled"),
         (do.DirectoryStatus(directory=DIRECTORY), "walltime"),
         (do.DirectoryStatus(directory=DIRECTORY), "lost"),
     ],
-    ids=["claimed", "revoked", "no directory", "cancelled", "walltime", "lost"],
+    ids=["taken", "void", "no directory", "cancelled", "walltime", "lost"],
 )
 def test_what_has_another_reason_keeps_it(sight: do.DirectoryStatus, ending: str) -> None:
     [seen] = settle(sight, ending)
@@ -78,7 +78,7 @@ def test_a_claim_that_shows_late_is_waited_for() -> None:
     assert talk.said(kcm.handle(T0, do.Inspected([TAG], {TAG: do.DirectoryStatus(directory=DIRECTORY)}))) == []
     kcm.tick(T0 + SETTLE[0])
     record = {"phase": "ended", "tag": TAG, "batch_id": "41", "nodes": [], "ending": "exited", "exit_status": 0}
-    sight = do.DirectoryStatus("claimed", record, directory=DIRECTORY)
+    sight = do.DirectoryStatus("taken", record, directory=DIRECTORY)
     ended = talk.said(kcm.handle(T0 + SETTLE[0], do.Inspected([TAG], {TAG: sight})))[0]
     assert (ended.phase, ended.exit_status) == ("ended", 0)
 

@@ -104,7 +104,7 @@ class TestWrapper:
         kcm = running_machine()
         assert do.Inspect in operations(kcm.handle(T0, do.WrapperDisconnected(TAG)))
         record = report("ended", ending="exited", exit_status=3, ended_at=T0 - 50)
-        ended = said(kcm.handle(T0, do.Inspected([TAG], {TAG: do.DirectoryStatus("claimed", record)})))
+        ended = said(kcm.handle(T0, do.Inspected([TAG], {TAG: do.DirectoryStatus("taken", record)})))
         assert [(message.phase, message.exit_status, message.ended_at) for message in ended] == [("ended", 3, T0)]
 
     def test_what_is_no_report_is_passed_over(self) -> None:
@@ -122,9 +122,9 @@ class TestWatching:
     def test_a_job_that_is_no_longer_listed_is_missing_until_more_is_known(self) -> None:
         kcm = queued_machine()
         kcm.handle(T0 + 2, measured(T0 + 1, listed(RUNNING)))
-        kcm.handle(T0 + 3, do.Inspected([TAG], {TAG: do.DirectoryStatus("claimed")}))
+        kcm.handle(T0 + 3, do.Inspected([TAG], {TAG: do.DirectoryStatus("taken")}))
         assert do.Inspect in operations(kcm.handle(T0 + 4, measured(T0 + 3)))
-        assert operations(kcm.handle(T0 + 5, do.Inspected([TAG], {TAG: do.DirectoryStatus("claimed")}))) == [do.Look]
+        assert operations(kcm.handle(T0 + 5, do.Inspected([TAG], {TAG: do.DirectoryStatus("taken")}))) == [do.Look]
         seen = said(kcm.handle(T0 + 6, do.Looked(TAG)))
         assert [message.state for message in seen] == ["missing"]
         assert do.Look in operations(kcm.tick(T0 + 6 + 5 * SECOND))
@@ -140,9 +140,9 @@ class TestWatching:
     def test_an_end_seen_by_the_batch_system_lets_the_record_speak_first(self) -> None:
         kcm = queued_machine()
         kcm.handle(T0 + 2, measured(T0 + 1, listed(ENDED)))
-        assert operations(kcm.handle(T0 + 3, do.Inspected([TAG], {TAG: do.DirectoryStatus("claimed")}))) == []
+        assert operations(kcm.handle(T0 + 3, do.Inspected([TAG], {TAG: do.DirectoryStatus("taken")}))) == []
         assert do.Inspect in operations(kcm.tick(T0 + 3 + SECOND // 2))
-        sights = {TAG: do.DirectoryStatus("claimed", report("ended", ending="exited", exit_status=0))}
+        sights = {TAG: do.DirectoryStatus("taken", report("ended", ending="exited", exit_status=0))}
         seen = said(kcm.handle(T0 + SECOND, do.Inspected([TAG], sights)))
         assert [type(message) for message in seen] == [Report, BatchStatus]
 
@@ -168,12 +168,12 @@ class TestWatching:
         seen = []
         for at in (1, 2, 5):  # for a record that shows late
             seen += said(
-                kcm.handle(T0 + at * SECOND, do.Inspected([TAG], {TAG: do.DirectoryStatus("claimed", None, at)}))
+                kcm.handle(T0 + at * SECOND, do.Inspected([TAG], {TAG: do.DirectoryStatus("taken", None, at)}))
             )
             kcm.tick(T0 + at * SECOND + 2 * SECOND)
         assert [(message.state, message.reason) for message in seen] == [("missing", "NODE_FAIL")]
         record = report("ended", ending="exited", exit_status=0)
-        found = said(kcm.handle(T0 + 60 * SECOND, do.Inspected([TAG], {TAG: do.DirectoryStatus("claimed", record)})))
+        found = said(kcm.handle(T0 + 60 * SECOND, do.Inspected([TAG], {TAG: do.DirectoryStatus("taken", record)})))
         assert {message.exit_status for message in found if isinstance(message, Report)} == {0}
 
     def test_an_unclaimed_job_that_the_batch_system_lost_is_over(self) -> None:
@@ -187,7 +187,7 @@ class TestWatching:
         """Its batch system has lost it for ever; while its wrapper speaks that means nothing, and then everything."""
         kcm = queued_machine()
         kcm.handle(T0 + 2, measured(T0 + 1))
-        kcm.handle(T0 + 3, do.Inspected([TAG], {TAG: do.DirectoryStatus("claimed")}))
+        kcm.handle(T0 + 3, do.Inspected([TAG], {TAG: do.DirectoryStatus("taken")}))
         assert said(kcm.handle(T0 + 4, do.Looked(TAG)))[0].state == "missing"
         for at in (T0 + SECOND, T0 + 1000 * SECOND):
             kcm.handle(at, do.WrapperConnected(TAG, at))
@@ -344,7 +344,7 @@ class TestSilence:
     def look(self, kcm: Machine, at: int, heartbeat: int = 0) -> list[Any]:
         """What is new after the batch system says that it runs, and nothing else has changed in its directory."""
         told = said(kcm.handle(at, measured(at, listed(RUNNING))))
-        told += said(kcm.handle(at, do.Inspected([TAG], {TAG: do.DirectoryStatus("claimed", heartbeat=heartbeat)})))
+        told += said(kcm.handle(at, do.Inspected([TAG], {TAG: do.DirectoryStatus("taken", heartbeat=heartbeat)})))
         return [*dict.fromkeys(each for each in told if isinstance(each, BatchStatus) and each.at == at)]
 
     def test_a_wrapper_that_is_silent_while_its_batch_job_runs_is_told_once_with_since_when(self) -> None:
@@ -395,5 +395,5 @@ class TestSilence:
             assert all(seen.silent_since is None for seen in self.look(connected, at))
             for kcm, state in ((waits, QUEUED), (suspended, SUSPENDED)):
                 told = said(kcm.handle(at, measured(at, listed(state))))
-                told += said(kcm.handle(at, do.Inspected([TAG], {TAG: do.DirectoryStatus("claimed")})))
+                told += said(kcm.handle(at, do.Inspected([TAG], {TAG: do.DirectoryStatus("taken")})))
                 assert all(each.silent_since is None for each in told if isinstance(each, BatchStatus))

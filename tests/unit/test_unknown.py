@@ -16,7 +16,7 @@ from koalapy.runtime.unknown import Survey, UnknownTag, UnknownTags, without_twi
 
 OWN, OTHER = InstanceId("abcde"), InstanceId("zzzzz")
 ONE = ComponentRequest(processors=1, executable="true")
-OLD = {"claim": "claimed", "ended": True, "age_s": 3600.0, "heartbeat_age_s": None}
+OLD = {"start_lock": "taken", "ended": True, "age_s": 3600.0, "heartbeat_age_s": None}
 
 
 def tag(number: int, attempt: int = 1, instance: InstanceId = OWN) -> str:

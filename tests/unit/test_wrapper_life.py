@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from koalapy_adapters.claims import Claim, held_by, take
+from koalapy_adapters.start_lock import StartLock, held_by, take
 
 AN_HOUR_US = 3_600_000_000
 PHASES = ["started", "at_barrier", "released", "running", "ended"]
@@ -68,7 +68,7 @@ def test_what_the_user_wrote_reaches_the_program_byte_for_byte(world: Any) -> No
 
 def test_an_attempt_that_was_revoked_leaves_at_once_and_quietly(world: Any) -> None:
     relay, attempt = world.relay(), world.attempt("echo ran")
-    take(str(attempt.path), Claim("revoked", "KCM"))
+    take(str(attempt.path), StartLock("void", "KCM"))
     attempt.start()
     assert attempt.wait() == 0
     assert attempt.words() == ""
@@ -78,7 +78,7 @@ def test_an_attempt_that_was_revoked_leaves_at_once_and_quietly(world: Any) -> N
 
 def test_a_second_start_never_runs_the_program(world: Any) -> None:
     relay, attempt = world.relay(), world.attempt("echo ran")
-    take(str(attempt.path), Claim("claimed", "the first start"))
+    take(str(attempt.path), StartLock("taken", "the first start"))
     attempt.start()
     ended = relay.report(attempt, "ended")
     assert attempt.wait() != 0

@@ -55,7 +55,7 @@ def test_an_end_without_a_relay_is_on_record(world: Any) -> None:
 def test_a_relay_that_comes_late_is_found(world: Any, await_that: Await) -> None:
     attempt = world.attempt("exit 0", processors=1)
     attempt.start()
-    await_that((attempt.path / "claim").exists)
+    await_that((attempt.path / "start-lock").exists)
     relay = world.relay()
     relay.release(attempt)
     assert attempt.wait() == 0

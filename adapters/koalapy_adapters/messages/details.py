@@ -55,7 +55,7 @@ class Listed(NamedTuple):
 class Examined(NamedTuple):
     """Of one directory: answers Examine, by tag."""
 
-    claim: Name
+    start_lock: Name
     ended: Flag
     age_s: Optional[Seconds]
     heartbeat_age_s: Optional[Seconds]

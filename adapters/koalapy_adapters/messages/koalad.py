@@ -212,8 +212,8 @@ class Tags(NamedTuple):
 class Examine(NamedTuple):
     """What lies in the directories of these tags. Answered by Done.
 
-    Its details, of each that exists: `claim` ("" nobody's), `ended` (it left a record), `age_s`, and `heartbeat_age_s`,
-    None where no wrapper has been there.
+    Its details, of each that exists: `start_lock` (taken, void, or "" for neither), `ended` (it left an exit record),
+    `age_s`, and `heartbeat_age_s`, None where no wrapper has been there.
     """
 
     id: Count

@@ -5,7 +5,7 @@ import sys
 import time
 from typing import Any, Callable, Dict, List, TypeVar
 
-from koalapy_adapters import claims, layout
+from koalapy_adapters import layout, start_lock
 from koalapy_adapters.files import DISK, Files
 from koalapy_adapters.host import private_dir, signals
 
@@ -40,9 +40,9 @@ def main(argv: List[str]) -> int:
     return _run_again(attempt, component) if verdict == SAY_SO else _run(attempt, component)
 
 
-def own_claim(node: str, pid: int, unique: str) -> claims.Claim:
+def own_claim(node: str, pid: int, unique: str) -> start_lock.StartLock:
     """Of this start of the wrapper, and of no other."""
-    return claims.Claim(claims.CLAIMED, "wrapper %s %d %s" % (node, pid, unique))
+    return start_lock.StartLock(start_lock.TAKEN, "wrapper %s %d %s" % (node, pid, unique))
 
 
 def read_component(attempt: str, files: Files = DISK) -> Json:
@@ -53,10 +53,10 @@ def read_component(attempt: str, files: Files = DISK) -> Json:
     return component
 
 
-def decide(attempt: str, own: claims.Claim, files: Files = DISK) -> str:
+def decide(attempt: str, own: start_lock.StartLock, files: Files = DISK) -> str:
     """What this start of the attempt is to do. Raises OSError or ValueError where that cannot be known yet."""
-    held = claims.take(attempt, own, files)
-    if held.kind == claims.REVOKED:
+    held = start_lock.take(attempt, own, files)
+    if held.kind == start_lock.VOID:
         return LEAVE
     return RUN if held == own else SAY_SO
 

@@ -44,7 +44,7 @@ class Trace:
     attempt: AttemptId
     batch: BatchJob | None = None
     command: SubmitAttempt | None = None
-    claim: str = ""  # claimed, revoked
+    start_lock: str = ""  # taken, void
     phase: str = ""
     at: dict[str, Instant] = field(default_factory=dict)
     alive: bool = False  # the wrapper
@@ -61,7 +61,7 @@ class Trace:
     @property
     def may_run(self) -> bool:
         """Whether its program runs, or could still come to run."""
-        queued = self.batch is not None and self.batch.state != "ended" and self.claim == ""
+        queued = self.batch is not None and self.batch.state != "ended" and self.start_lock == ""
         return self.running or self.alive or queued
 
     def report(self) -> WrapperReported:
@@ -167,10 +167,10 @@ class Cluster:
                 self._ended(trace, now, "walltime", 143)
 
     def _claim(self, trace: Trace, now: Instant) -> None:
-        if trace.claim == "revoked":
+        if trace.start_lock == "void":
             trace.alive = False
         else:
-            trace.claim = "claimed"
+            trace.start_lock = "taken"
             self._enter(trace, "started", now)
 
     def _prepare(self, trace: Trace, now: Instant, rng: Random | None) -> None:
@@ -193,7 +193,7 @@ class Cluster:
         """By an administrator (the wrapper writes its record), or with its node."""
         assert trace.batch is not None
         trace.batch.listed = True
-        if trace.alive and trace.claim == "claimed" and how in ("signalled", "restarted"):
+        if trace.alive and trace.start_lock == "taken" and how in ("signalled", "restarted"):
             self._ended(trace, now, "killed" if how == "signalled" else how, 143)
         trace.alive = trace.running = False
         trace.batch.end({"signalled": "cancelled", "restarted": "exited", "vanished": None}.get(how, how))

@@ -20,13 +20,13 @@ from koalapy.model.units import MINUTE, SECOND, Duration, Instant
 
 from .cluster import BatchJob, Cluster, Trace, promise
 
-ORPHAN = Duration(10 * MINUTE + 5 * SECOND)  # after which a claim without a sign of its wrapper counts for nothing
+ORPHAN = Duration(10 * MINUTE + 5 * SECOND)  # after which a start lock without a sign of its wrapper counts for nothing
 
 BUSY = Reason("busy", "transient", "The batch system is busy.", "", command="sbatch", exit_status=1)
 NO_FILE = Reason("no_file", "request", "There is no such file.", "Make it.")
 NO_QUEUE = Reason("no_such_queue", "request", "There is no such queue.", "", command="sbatch", exit_status=1)
 BROKEN = Reason("broken", "cluster", "Its batch system is broken.", "", command="sbatch", exit_status=1)
-REVOKED = Reason("revoked", "ours", "The attempt was given up before it could start.", "")
+VOID = Reason("void", "ours", "The attempt was made void before it could start.", "")
 MISSING = ("missing", "")
 REFUSALS = (None,) * 12 + (BUSY, BUSY, BROKEN, NO_QUEUE, NO_FILE)
 
@@ -132,14 +132,14 @@ class Kcm:
         cluster = self.cluster
         promise(command.attempt not in cluster.forgotten, "what is forgotten is not submitted again", command.attempt)
         trace = cluster.traces.get(command.attempt)
-        if known.cancelled or (trace is not None and trace.claim == "revoked"):
-            return Message("refused", number, reason=REVOKED)
+        if known.cancelled or (trace is not None and trace.start_lock == "void"):
+            return Message("refused", number, reason=VOID)
         if trace is not None and trace.batch is not None:
             return Message("submitted", number, batch_id=trace.batch.id)
         trace = cluster.traces[command.attempt] = Trace(command.attempt, command=command, sign_at=now)
         refusal = rng.choice(REFUSALS) if rng else None
         if refusal is not None:
-            trace.claim = "revoked"
+            trace.start_lock = "void"
             return Message("refused", number, reason=refusal)
         trace.batch = cluster.enqueue(command.request.processors, command.attempt)
         trace.batch.stuck = rng is not None and rng.random() < 0.03
@@ -202,12 +202,12 @@ class Kcm:
         """Revoke it, stop its wrapper, cancel its batch job, until nothing is left that could run."""
         trace = self.cluster.traces.setdefault(attempt, Trace(attempt))
         batch = trace.batch
-        trace.claim = trace.claim or "revoked"
+        trace.start_lock = trace.start_lock or "void"
         if trace.alive:
             trace.stopped = True
         if batch is not None and (batch.state == "pending" or (batch.state == "running" and rng.random() < 0.3)):
             self.cluster.kill(trace, now, rng.choice(("signalled", "cancelled")))
-        over = trace.claim == "revoked" or trace.recorded or bool(batch and batch.accounting)
+        over = trace.start_lock == "void" or trace.recorded or bool(batch and batch.accounting)
         if (batch is None or batch.state == "ended") and (over or now >= (trace.sign_at or 0) + ORPHAN):
             promise(not trace.may_run, "what is gone cannot run", attempt)
             known.gone = True

@@ -17,7 +17,7 @@ def never_began(attempt: Attempt, status: JobStatus, sight: DirectoryStatus) -> 
     """Whether it ended by itself although nobody has claimed the attempt, whose directory is there."""
     if attempt.over or attempt.ending is not None or attempt.connected or status.state != ENDED:
         return False
-    return bool(sight.directory) and not sight.claim and sight.record is None and status.ending not in _BY_OTHERS
+    return bool(sight.directory) and not sight.start_lock and sight.record is None and status.ending not in _BY_OTHERS
 
 
 def why(directory: str, status: JobStatus, output: Optional[str]) -> Dict[str, Any]:

@@ -72,7 +72,7 @@ def sighted(core: Core, now: int, attempt: Attempt, sight: DirectoryStatus) -> L
         attempt.heartbeat, attempt.sign_at = sight.heartbeat, now
         if not first_seen:
             attempt.heard_at = now
-    cancel.sighted(now, attempt, sight.claim)
+    cancel.sighted(now, attempt, sight.start_lock)
     actions: List[Any] = feed.sighted(core, now, attempt, sight)
     if sight.record is not None and not attempt.connected:
         actions += wrapper_messages.said(core, now, attempt, sight.record)
@@ -191,14 +191,14 @@ def _settle(core: Core, now: int, attempt: Attempt, sight: DirectoryStatus) -> L
     if status.state == MISSING:
         attempt.unsettled = None
         return [] if attempt.over or attempt.look_at is not None else _look(attempt)
-    began = sight.claim == "claimed" or failed_start.never_began(
+    began = sight.start_lock == "taken" or failed_start.never_began(
         attempt, status, sight
     )  # perhaps; either may show late
     if not attempt.over and began and attempt.settle_tries < len(SETTLE):
         attempt.settle_at = now + SETTLE[attempt.settle_tries]
         attempt.settle_tries += 1
         return []
-    if status.ending in (LOST, NOT_STARTED) and sight.claim == "claimed" and not attempt.over:
+    if status.ending in (LOST, NOT_STARTED) and sight.start_lock == "taken" and not attempt.over:
         attempt.look_at = attempt.look_backoff.after(now)
         return see(core, now, attempt, status._replace(state=MISSING))
     if failed_start.never_began(attempt, status, sight):

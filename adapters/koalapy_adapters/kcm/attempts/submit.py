@@ -50,7 +50,7 @@ def looked(core: Core, now: int, attempt: Attempt, outcome: Looked) -> List[Any]
         return submit_replies.accept(core, now, attempt, found.batch_id)
     if attempt.stage is Stage.SEARCHING:
         return _withdraw(attempt)
-    attempt.stage = Stage.CLAIMING
+    attempt.stage = Stage.CHECKING_LOCK
     return _act(attempt, Inspect([attempt.tag], submitting=True))
 
 
@@ -59,16 +59,16 @@ def sighted(core: Core, now: int, attempt: Attempt, sight: DirectoryStatus) -> L
     attempt.busy = False
     if attempt.cancelled:
         return cancel.begin(core, now, attempt)
-    if sight.claim == "revoked":
+    if sight.start_lock == "void":
         attempt.error = submit_replies.VOID
         return cancel.begin(core, now, attempt)
-    if sight.claim or sight.record:
+    if sight.start_lock or sight.record:
         return submit_replies.accept(core, now, attempt, str((sight.record or {}).get("batch_id", "")))
     return _prepare(core, now, attempt)
 
 
 def waits_for_sight(attempt: Attempt) -> bool:
-    return attempt.busy and attempt.stage is Stage.CLAIMING
+    return attempt.busy and attempt.stage is Stage.CHECKING_LOCK
 
 
 def unsighted(core: Core, now: int, attempt: Attempt) -> List[Any]:
@@ -123,7 +123,7 @@ def tick(core: Core, now: int, attempt: Attempt) -> List[Any]:
     attempt.retry_at = None
     if attempt.stage is Stage.WITHDRAWING:
         return _act(attempt, TakeStartLock(attempt.tag))
-    if attempt.stage is Stage.CLAIMING:
+    if attempt.stage is Stage.CHECKING_LOCK:
         return _act(attempt, Inspect([attempt.tag], submitting=True))
     return _look(attempt, attempt.stage)
 

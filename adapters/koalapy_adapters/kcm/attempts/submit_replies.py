@@ -8,7 +8,7 @@ from koalapy_adapters.kcm.sweeps import launcher_end
 from koalapy_adapters.messages import Refused, Submitted
 
 VOID = failure(
-    "revoked", "ours", "The attempt was given up before it could start.", "Submit the component as a new attempt."
+    "void", "ours", "The attempt was made void before it could start.", "Submit the component as a new attempt."
 )
 
 

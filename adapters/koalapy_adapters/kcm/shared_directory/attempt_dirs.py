@@ -8,7 +8,7 @@ import re
 import zipfile
 from typing import Any, Container, Dict, List, NamedTuple, Optional, Tuple
 
-from koalapy_adapters import claims, layout
+from koalapy_adapters import layout, start_lock
 from koalapy_adapters.errors import ClusterError, RequestError
 from koalapy_adapters.files import DISK, Files
 from koalapy_adapters.kcm.shared_directory import copy_staged, directory_status
@@ -110,8 +110,8 @@ class Directories:
         try:
             for name in ("", "work", "output"):
                 self.files.make(os.path.join(directory, name))
-            if claims.held_by(directory, self.files) is not None:
-                raise ClusterError("claimed", "The attempt %s is claimed already." % component.tag)
+            if start_lock.held_by(directory, self.files) is not None:
+                raise ClusterError("taken", "The attempt %s is claimed already." % component.tag)
             self._write(directory, "token", self.files.unpredictable(32).encode())
             self._write(directory, "component.json", json.dumps(component.data, sort_keys=True).encode())
             copy_staged.place(self.files, self._stage(), layout.inside(directory, "work"), component.staged)
@@ -130,8 +130,10 @@ class Directories:
         self.address_file.check()
         try:
             self.files.make(directory)
-            held = claims.take(directory, claims.Claim(claims.REVOKED, "KCM of epoch %d" % self.epoch), self.files)
-            return held.kind == claims.REVOKED
+            held = start_lock.take(
+                directory, start_lock.StartLock(start_lock.VOID, "KCM of epoch %d" % self.epoch), self.files
+            )
+            return held.kind == start_lock.VOID
         except (OSError, ValueError) as error:
             raise unusable(directory, error) from error
 

@@ -2,7 +2,7 @@
 
 from typing import Any, Dict, Optional
 
-from koalapy_adapters import claims, layout
+from koalapy_adapters import layout, start_lock
 from koalapy_adapters.files import Files
 from koalapy_adapters.kcm.state.actions import DirectoryStatus
 
@@ -14,10 +14,10 @@ def sight(directory: str, files: Files) -> DirectoryStatus:
     # A network file system remembers for a while that a file was not there, but not beyond a look at the list.
     names = files.names(directory)
     try:
-        claim = claims.held_by(directory, files) if "claim" in names else None
+        claim = start_lock.held_by(directory, files) if "start-lock" in names else None
         record = layout.read_json(layout.inside(directory, "record.json"), files) if "record.json" in names else None
     except ValueError:
-        return DirectoryStatus(claim="unreadable")
+        return DirectoryStatus(start_lock="unreadable")
     beat = files.modified(layout.inside(directory, "heartbeat")) if "heartbeat" in names else 0
     output = _output(directory, files) if claim is None and "batch.out" in names else None
     record = record if isinstance(record, dict) else None
@@ -26,7 +26,7 @@ def sight(directory: str, files: Files) -> DirectoryStatus:
 
 def age(directory: str, files: Files, now: float) -> Optional[float]:
     """Seconds since it was prepared, or revoked before that; None if it goes away meanwhile. Raises OSError."""
-    for path in (layout.inside(directory, "component.json"), layout.inside(directory, "claim"), directory):
+    for path in (layout.inside(directory, "component.json"), layout.inside(directory, "start-lock"), directory):
         try:
             return max(0.0, now - files.modified(path))
         except FileNotFoundError:
@@ -37,7 +37,7 @@ def age(directory: str, files: Files, now: float) -> Optional[float]:
 def described(seen: DirectoryStatus, age_s: Optional[float], now: float) -> Dict[str, Any]:
     """As messages.Examine asks for it."""
     return {
-        "claim": seen.claim,
+        "start_lock": seen.start_lock,
         "ended": seen.record is not None,
         "age_s": age_s,
         "heartbeat_age_s": max(0.0, now - seen.heartbeat / 1e6) if seen.heartbeat else None,

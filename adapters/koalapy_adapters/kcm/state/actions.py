@@ -212,7 +212,7 @@ class DirectoryStatus(NamedTuple):
     left no file.
     """
 
-    claim: str = ""
+    start_lock: str = ""
     record: Optional[Json] = None
     heartbeat: int = 0
     directory: str = ""

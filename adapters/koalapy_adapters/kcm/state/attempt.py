@@ -23,7 +23,7 @@ class Stage(enum.Enum):
 
     KNOWN = "known"  # koalad named it; whether it is in the batch system is the poll's to say
     LOOKING = "looking"  # in doubt: looked for before it is submitted
-    CLAIMING = "claiming"  # nor in queue nor accounting: is there a claim?
+    CHECKING_LOCK = "checking_lock"  # nor in queue nor accounting: is there a claim?
     PREPARING = "preparing"
     SUBMITTING = "submitting"
     SEARCHING = "searching"  # its submit ended in doubt: looked for before it is answered
@@ -36,7 +36,7 @@ class Stage(enum.Enum):
 UNANSWERED = frozenset(
     (
         Stage.LOOKING,
-        Stage.CLAIMING,
+        Stage.CHECKING_LOCK,
         Stage.PREPARING,
         Stage.SUBMITTING,
         Stage.SEARCHING,

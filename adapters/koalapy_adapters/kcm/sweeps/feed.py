@@ -99,7 +99,7 @@ def sighted(core: Core, now: int, attempt: Attempt, sight: DirectoryStatus) -> L
     """Whose attempt nobody has claimed yet holds nothing, and neither does one that was revoked."""
     if not is_launcher(attempt.tag):
         return []
-    unclaimed = bool(sight.directory) and sight.record is None and sight.claim in ("", "revoked")
+    unclaimed = bool(sight.directory) and sight.record is None and sight.start_lock in ("", "void")
     return _settled(core, now, attempt.tag) if unclaimed else []
 
 

@@ -7,20 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from koalapy_adapters.claims import Claim, held_by, take
+from koalapy_adapters.start_lock import StartLock, held_by, take
 
 
 def test_the_first_has_it_and_the_others_are_told(tmp_path: Path) -> None:
-    first, second = Claim("claimed", "a wrapper"), Claim("revoked", "a KCM")
+    first, second = StartLock("taken", "a wrapper"), StartLock("void", "a KCM")
     assert held_by(str(tmp_path)) is None
     assert take(str(tmp_path), first) == first
     assert take(str(tmp_path), second) == first
     assert held_by(str(tmp_path)) == first
-    assert os.listdir(tmp_path) == ["claim"]
+    assert os.listdir(tmp_path) == ["start-lock"]
 
 
 def test_one_who_asks_again_still_has_it(tmp_path: Path) -> None:
-    claim = Claim("claimed", "a wrapper whose first answer was lost")
+    claim = StartLock("taken", "a wrapper whose first answer was lost")
     assert take(str(tmp_path), claim) == take(str(tmp_path), claim) == claim
 
 
@@ -49,15 +49,15 @@ def test_what_the_link_call_said_does_not_count(tmp_path: Path, monkeypatch: pyt
         link(source, target)
 
     monkeypatch.setattr(os, "link", link_twice)
-    claim = Claim("claimed", "a wrapper")
+    claim = StartLock("taken", "a wrapper")
     assert take(str(tmp_path), claim) is claim
 
 
 def test_where_nothing_can_be_written_nothing_is_assumed(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No such file"):
-        take(str(tmp_path / "gone"), Claim("claimed", "x"))
+        take(str(tmp_path / "gone"), StartLock("taken", "x"))
 
 
 def _race(attempt: str, name: str, start: Any, answers: Any) -> None:
     start.wait()
-    answers.put((name, take(attempt, Claim("claimed", name)).by))
+    answers.put((name, take(attempt, StartLock("taken", name)).by))
