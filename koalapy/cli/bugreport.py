@@ -20,7 +20,7 @@ import typer
 
 from koalapy import __version__
 from koalapy.cli import options
-from koalapy.cli.output import FAILED, out, print_json, say, table, told
+from koalapy.cli.output import FAILED, errors_reported, out, print_json, print_message, table
 from koalapy.client import Grid
 from koalapy.locations import JOURNALS, Locations
 from koalapy.model.errors import KoalaError, OurError, RequestError
@@ -64,7 +64,7 @@ def bugreport(
     Lists first what is in it, and asks. Passwords, tokens, keys and values of environments are hidden. What remains
     names your hosts, users, jobs and paths: look into it before you hand it on.
     """
-    with told():
+    with errors_reported():
         locations = Locations.of(grid)
         parts = collect(locations)
         if not json:
@@ -200,7 +200,7 @@ def _confirm() -> None:
     if not sys.stdin.isatty():
         advice = "Look at what it would hold; then say --yes."
         raise RequestError("not_confirmed", "Writing the report needs confirmation on a terminal.", advice)
-    say("Passwords, tokens, keys and values of environments are hidden in it.")
+    print_message("Passwords, tokens, keys and values of environments are hidden in it.")
     if not typer.confirm("Write it?", err=True):
         raise typer.Exit(FAILED)
 

@@ -10,9 +10,20 @@ import typer
 
 from koalapy.calls import error_of
 from koalapy.cli import options
-from koalapy.cli.ends import exit_by, explained_of, tell_end
-from koalapy.cli.moving import wait_telling
-from koalapy.cli.output import BAD_INPUT, DONE, FAILED, exit_status, out, print_json, say, table, tell, told
+from koalapy.cli.ends import exit_by, explained_of, print_end
+from koalapy.cli.moving import wait_with_progress
+from koalapy.cli.output import (
+    BAD_INPUT,
+    DONE,
+    FAILED,
+    errors_reported,
+    exit_status,
+    out,
+    print_error,
+    print_json,
+    print_message,
+    table,
+)
 from koalapy.cli.requests import show_request
 from koalapy.cli.signals import deferred
 from koalapy.client import Grid
@@ -42,13 +53,13 @@ def submit(
 ) -> None:
     """Submit job files. The exit status is 1 if a job fails at once, for example because it can never fit."""
     if check:
-        with told(), Grid(grid) as koalad:
+        with errors_reported(), Grid(grid) as koalad:
             overrides, labels = _overrides(override or []), options.labels_of(label or ())
-            tell_checked(koalad.check(*_read(files), overrides=overrides, labels=labels), [*map(str, files)], json)
-    with told(), Grid(grid) as koalad, deferred() as let_in:  # no interrupt between a job and its number
+            print_checked(koalad.check(*_read(files), overrides=overrides, labels=labels), [*map(str, files)], json)
+    with errors_reported(), Grid(grid) as koalad, deferred() as let_in:  # no interrupt between a job and its number
         accepted = _submitted(koalad, files, _overrides(override or []), options.labels_of(label or ()))
         ids = accepted.get("ids") or [accepted["id"]]
-        say_accepted(ids, json and wait)
+        print_accepted(ids, json and wait)
         if not json:
             for job, file in zip(ids, files, strict=True):
                 out.print(f"job {job} accepted" + (f": {file}" if len(files) > 1 else ""))
@@ -65,7 +76,7 @@ def resubmit(
     json: options.Json = False,
 ) -> None:
     """Submit a job once more, as it was or with other values."""
-    with told(), Grid(grid) as koalad:
+    with errors_reported(), Grid(grid) as koalad:
         submit_again(koalad, job, wait, json, overrides=_overrides(override or []))
 
 
@@ -74,7 +85,7 @@ def submit_again(koalad: Grid, job: int, wait: bool, json: bool, **wishes: Any) 
     with deferred() as let_in:
         accepted = koalad.accept_again(job, **wishes)
         again = accepted["id"]
-        say_accepted([again], json and wait)
+        print_accepted([again], json and wait)
         let_in()
         if not json:
             out.print(f"job {again} accepted, as job {job}")
@@ -83,14 +94,14 @@ def submit_again(koalad: Grid, job: int, wait: bool, json: bool, **wishes: Any) 
 
 def _finish(koalad: Grid, accepted: Document, ids: Sequence[int], wait: bool, json: bool) -> NoReturn:
     """Wait if that is wanted, tell how the jobs ended, also those that failed at once, and end the command."""
-    found = wait_telling(koalad, ids) if wait else koalad.jobs(ids=ids)
+    found = wait_with_progress(koalad, ids) if wait else koalad.jobs(ids=ids)
     failed_at_once = any(job["state"] == "failed" for job in found)
     if json:
         print_json({**accepted, **(_ends(found, several=len(ids) > 1) if wait or failed_at_once else {})})
     else:
         for each in found:
             if wait or each["state"] == "failed":
-                tell_end(each, explained_of(koalad, each))
+                print_end(each, explained_of(koalad, each))
     if wait:
         exit_by(found)
     raise typer.Exit(FAILED if failed_at_once else DONE)
@@ -104,14 +115,17 @@ def _submitted(koalad: Grid, files: list[Path], overrides: dict[str, str], label
 
 
 def _read(files: list[Path]) -> list[JobOrFile]:
-    """What Grid is given of them. Raises RequestError for what would be read twice."""
+    """The jobs of the files, as Grid takes them. Raises RequestError for a file that is named twice."""
     if [str(file) for file in files].count("-") > 1:
         raise RequestError("stdin_twice", "Standard input is named twice.", "Name it once.")
     return [sys.stdin.buffer if str(file) == "-" else file for file in files]
 
 
-def tell_checked(checked: Document, sources: Sequence[str], json: bool) -> NoReturn:
-    """What would be submitted, and end the command: status 1 if a job would fail at once. `sources`: of each job."""
+def print_checked(checked: Document, sources: Sequence[str], json: bool) -> NoReturn:
+    """Print the result of a check and end the command, with status 1 if a job would fail at once.
+
+    `sources`: the name of each job's file.
+    """
     jobs = checked["jobs"]
     if json:
         print_json(checked)
@@ -119,11 +133,11 @@ def tell_checked(checked: Document, sources: Sequence[str], json: bool) -> NoRet
         for place, (job, source) in enumerate(zip(jobs, sources, strict=True)):
             if place:
                 out.print()
-            _tell_checked_job(job, source)
+            _print_checked_job(job, source)
     raise typer.Exit(FAILED if any(job["fits"] == "never" for job in jobs) else DONE)
 
 
-def _tell_checked_job(job: Document, source: str) -> None:
+def _print_checked_job(job: Document, source: str) -> None:
     asked = job["request"]["job"]
     out.print(f"{source}: {asked['name']}, not submitted")
     components = asked["components"]
@@ -135,9 +149,9 @@ def _tell_checked_job(job: Document, source: str) -> None:
     if job["parameters"] is not None:
         out.print(counted_as(f"{job['parameters']:,}", "parameter"))
     if job["reason"]:
-        tell(error_of(job["reason"]))
+        print_error(error_of(job["reason"]))
     elif job["fits"] == "unknown":
-        say(f"Whether it can ever fit is not known: {', '.join(job['unseen'])} cannot be asked now.")
+        print_message(f"Whether it can ever fit is not known: {', '.join(job['unseen'])} cannot be asked now.")
     else:
         out.print("It fits on its clusters.")
 
@@ -149,10 +163,10 @@ def _ends(found: Sequence[Document], several: bool) -> Document:
     return {"state": found[0]["state"]} | ({"sweep": found[0]["sweep"]} if found[0]["sweep"] else {})
 
 
-def say_accepted(jobs: Sequence[int], wanted: bool) -> None:
+def print_accepted(jobs: Sequence[int], wanted: bool) -> None:
     """On standard error, where the document comes only at the end: who is interrupted knows the numbers."""
     for job in jobs if wanted else ():
-        say(f"job {job} accepted")
+        print_message(f"job {job} accepted")
 
 
 @app.command()
@@ -175,23 +189,25 @@ def cancel(
     """Cancel jobs: those that are named, or all that match. A job that is over already is no error."""
     filtered = bool(state) or name is not None or bool(label)
     if sum((bool(jobs), filtered, everything)) != 1:
-        say("koala: It is not clear which jobs to cancel. Name jobs, or use --state, --name or --label, or --all.")
+        print_message(
+            "koala: It is not clear which jobs to cancel. Name jobs, or use --state, --name or --label, or --all."
+        )
         raise typer.Exit(BAD_INPUT)
-    with told(), Grid(grid) as koalad:
+    with errors_reported(), Grid(grid) as koalad:
         if jobs:
             ids = options.ids_of(koalad, jobs)
         else:
             ids = _live_jobs(koalad, state or (), name, label or ())
             if not ids and not json:
-                say("No job matches, so nothing was cancelled.")
+                print_message("No job matches, so nothing was cancelled.")
             if ids and everything and not yes:
                 _confirm(len(ids))
         changed = koalad.cancel_many(ids, force=force)
         over = [each["id"] for each in changed["refused"] if each["error"]["code"] == "wrong_state"]
         if over:
             what = f"Job {over[0]} is" if len(over) == 1 else f"{len(over)} jobs are"
-            say(f"koala: {what} over already; nothing was left to cancel.")
-        _tell_changed(changed, json, known=over)
+            print_message(f"koala: {what} over already; nothing was left to cancel.")
+        _print_changed(changed, json, known=over)
 
 
 def _live_jobs(koalad: Grid, states: Sequence[JobState], name: str | None, labels: Sequence[str]) -> list[int]:
@@ -215,27 +231,24 @@ def _confirm(count: int) -> None:
 @app.command()
 def hold(jobs: options.JobIds, grid: options.Grid = None, json: options.Json = False) -> None:
     """Keep waiting jobs from being started, and sweeps from going on."""
-    with told(), Grid(grid) as koalad:
-        _tell_changed(koalad.hold_many(options.ids_of(koalad, jobs)), json, stopping=", to be held")
+    with errors_reported(), Grid(grid) as koalad:
+        _print_changed(koalad.hold_many(options.ids_of(koalad, jobs)), json, stopping=", to be held")
 
 
 @app.command()
 def release(jobs: options.JobIds, grid: options.Grid = None, json: options.Json = False) -> None:
     """Let held jobs go."""
-    with told(), Grid(grid) as koalad:
-        _tell_changed(koalad.release_many(options.ids_of(koalad, jobs)), json, stopping=", and goes on then")
+    with errors_reported(), Grid(grid) as koalad:
+        _print_changed(koalad.release_many(options.ids_of(koalad, jobs)), json, stopping=", and goes on then")
 
 
-def _tell_changed(changed: Document, json: bool, stopping: str = "", known: Sequence[int] = ()) -> NoReturn:
-    """What is wrong with some is told too, and the exit status says so.
-
-    `stopping`: what becomes of jobs that stop. `known`: refused ones that are no error.
-    """
+def _print_changed(changed: Document, json: bool, stopping: str = "", known: Sequence[int] = ()) -> NoReturn:
+    """Print the changed jobs, and the errors of others; then end the command with its status."""
     status = DONE
     for refused in changed["refused"]:
         if refused["id"] not in known:
             error = error_of(refused["error"])
-            tell(error)
+            print_error(error)
             status = exit_status(error)
     if json:
         print_json(changed)
@@ -248,6 +261,6 @@ def _tell_changed(changed: Document, json: bool, stopping: str = "", known: Sequ
 def _overrides(pairs: list[str]) -> dict[str, str]:
     wrong = [pair for pair in pairs if "=" not in pair]
     if wrong:
-        say(f"koala: {wrong[0]!r} is not KEY=VALUE. Write it like -o priority=5.")
+        print_message(f"koala: {wrong[0]!r} is not KEY=VALUE. Write it like -o priority=5.")
         raise typer.Exit(BAD_INPUT)
     return dict(pair.split("=", 1) for pair in pairs)

@@ -17,7 +17,17 @@ from rich.live import Live
 from rich.table import Table
 
 from koalapy.calls import NotReachable
-from koalapy.cli.output import DONE, FAILED, out, print_json, print_line, rich_table, say, table, told
+from koalapy.cli.output import (
+    DONE,
+    FAILED,
+    errors_reported,
+    out,
+    print_json,
+    print_line,
+    print_message,
+    rich_table,
+    table,
+)
 from koalapy.cli.signals import interruptible_once, uninterrupted
 from koalapy.client import Grid
 from koalapy.daemon import wait_for_end
@@ -44,9 +54,15 @@ def demo(
 ) -> None:
     """Run co-allocated jobs on three embedded clusters of this machine."""
     begun = time.monotonic()
-    with told():
+    with errors_reported():
         need_extra("demo", "The demo")
-    with told(), uninterrupted(), _directory(keep) as directory, _koalad(directory) as koalad, interruptible_once():
+    with (
+        errors_reported(),
+        uninterrupted(),
+        _directory(keep) as directory,
+        _koalad(directory) as koalad,
+        interruptible_once(),
+    ):
         koalad.up()
         _until_known(koalad)
         jobs = {koalad.submit(job, directory=directory): wanted for job, wanted in _jobs(directory)}
@@ -83,7 +99,7 @@ def _directory(keep: bool) -> Iterator[Path]:
         yield directory
     finally:
         if keep:
-            say(f"kept: {directory}")
+            print_message(f"kept: {directory}")
         else:
             shutil.rmtree(directory, ignore_errors=True)
 
@@ -126,7 +142,7 @@ def _ask_to_end(koalad: Grid) -> None:
     except NotReachable:
         pass  # it has ended, or has not begun
     except KoalaError as error:
-        say(f"koala: {error}")
+        print_message(f"koala: {error}")
 
 
 def _until_known(koalad: Grid) -> None:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from koalapy.cli.login import AtTerminal, terminal_kept
 from koalapy.cli.options import GRID_HELP, Json
-from koalapy.cli.output import FAILED, errors, out, print_json, print_line, say, told
+from koalapy.cli.output import FAILED, errors, errors_reported, out, print_json, print_line, print_message
 from koalapy.cli.signals import interruptible, uninterrupted
 from koalapy.config import GridFile
 from koalapy.doctor.checks import CHECKS, TITLES
@@ -54,12 +54,12 @@ def doctor(
     clusters: Clusters = None, grid: GridFileOption = None, patience: Patience = "2m", json: Json = False
 ) -> None:
     """Examine each cluster end to end, and say how to fix each failure. Exit status 0 if all is well."""
-    with told():
+    with errors_reported():
         described = _grid(grid)
         names = _chosen(described, clusters or [])
         patience_s = _seconds(patience)
         progress = _Quiet() if json else _Live(names) if out.is_terminal else _Lines()
-        examined = Doctor(described, names, patience_s, progress.began, progress.told, _Asking(progress))
+        examined = Doctor(described, names, patience_s, progress.began, progress.finished, _Asking(progress))
         complete = _run(examined, progress)
     if json:
         print_json(document(described, examined.reports, complete))
@@ -81,7 +81,7 @@ def _run(examined: Doctor, progress: "_Quiet") -> bool:
         except KeyboardInterrupt:
             with uninterrupted():
                 if progress.broken is None:
-                    say("koala: interrupted; cleaning up on the clusters…")
+                    print_message("koala: interrupted; cleaning up on the clusters…")
                 examined.interrupt()
             if progress.broken is not None:
                 raise progress.broken from None
@@ -124,7 +124,7 @@ class _Quiet:
 
     def began(self, cluster: str, check: str) -> None: ...
 
-    def told(self, cluster: str, finding: Finding) -> None: ...
+    def finished(self, cluster: str, finding: Finding) -> None: ...
 
     @contextmanager
     def shown(self) -> Iterator[None]:
@@ -155,7 +155,7 @@ class _Lines(_Quiet):
         self._lock = threading.Lock()
         self._unexamined: list[tuple[str, Finding]] = []
 
-    def told(self, cluster: str, finding: Finding) -> None:
+    def finished(self, cluster: str, finding: Finding) -> None:
         with self._lock:
             if finding.status is Status.NOT_EXAMINED:
                 self._unexamined.append((cluster, finding))
@@ -192,7 +192,7 @@ class _Live(_Quiet):
     def began(self, cluster: str, check: str) -> None:
         self._running[cluster] = check
 
-    def told(self, cluster: str, finding: Finding) -> None:
+    def finished(self, cluster: str, finding: Finding) -> None:
         self._findings[cluster][finding.check] = finding
 
     @contextmanager
@@ -251,7 +251,7 @@ def _conclude(reports: Sequence[Report], complete: bool) -> None:
     for report in reports:
         for finding in report.findings:
             if finding.failure is not None:
-                _tell(report.cluster, finding, finding.failure)
+                _print_failure(report.cluster, finding, finding.failure)
         for left in report.left:
             errors.console.print(f"\n{report.cluster}: not removed: {left}.", style="red")
     ill = [report.cluster for report in reports if not report.well]
@@ -260,7 +260,7 @@ def _conclude(reports: Sequence[Report], complete: bool) -> None:
     out.print(f"\n{'All is well.' if not ill else 'Problems on: ' + ', '.join(ill) + '.'}")
 
 
-def _tell(cluster: str, finding: Finding, failure: Failure) -> None:
+def _print_failure(cluster: str, finding: Finding, failure: Failure) -> None:
     out.print(Text(f"\n{cluster}: {TITLES[finding.check]}", style="bold"))
     out.print(f"  {failure.cause}")
     if failure.change:

@@ -5,7 +5,7 @@ from typing import Any, NoReturn
 
 import typer
 
-from koalapy.cli.output import DONE, FAILED, say
+from koalapy.cli.output import DONE, FAILED, print_message
 from koalapy.cli.sweep_progress import counted
 from koalapy.cli.times import in_text
 from koalapy.client import Grid
@@ -14,31 +14,33 @@ Document = Mapping[str, Any]
 
 
 def words_of(why: Document) -> list[str]:
-    """What the batch system, or a process that failed, said of it: a line for who, and one for each of its lines."""
+    """The words of the batch system, or of a process that failed: a line with its source, and one for each of its
+    lines.
+    """
     if not why["words"]:
         return []
     return [f"{why['command'] or 'The batch system'} said:", *(f"  {line}" for line in why["words"].splitlines())]
 
 
-def tell_end(job: Document, explained: Document | None = None, *, output_shown: bool = False) -> None:
-    """How a job ended, for a person; `explained`: see explained_of.
+def print_end(job: Document, explained: Document | None = None, *, output_shown: bool = False) -> None:
+    """Print how a job ended, and why.
 
-    `output_shown`: what its processes wrote was shown before; so neither quote it nor say where it is.
+    `output_shown`: the output of its processes was shown before, so it is neither quoted nor located.
     """
     reason, why = job["reason"], explained["reason"] if explained and job["state"] == "failed" else None
     if output_shown and why and why["code"] in ("exit_status", "killed"):
         reason, why = why["message"], None
     ends = {"done": "is done", "failed": f"failed: {in_text(reason or '')}", "cancelled": "was cancelled"}
     parameters = f": {counted(job['sweep'])}" if job["sweep"] and job["state"] != "failed" else ""
-    say(f"job {job['id']} {ends.get(job['state'], 'is ' + job['state'])}{parameters}")
+    print_message(f"job {job['id']} {ends.get(job['state'], 'is ' + job['state'])}{parameters}")
     for line in [*(words_of(why) if why else ()), *(explained["notes"] if explained else ())]:
-        say(f"  {line}")
+        print_message(f"  {line}")
     if job["sweep"] and job["sweep"]["failed"]:
-        say(f"`koala results {job['id']} --failed` lists those that failed.")
+        print_message(f"`koala results {job['id']} --failed` lists those that failed.")
 
 
 def explained_of(koalad: Grid, job: Document) -> Document | None:
-    """What `koala explain` has of a job that is over, and that may have more to tell than its state."""
+    """The answer of `koala explain` for a final job that may have more to show than its state; else None."""
     return koalad.explain(job["id"]) if job["state"] in ("done", "failed") else None
 
 

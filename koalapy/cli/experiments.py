@@ -35,7 +35,7 @@ def run_experiment(
     as_json: Json = False,
 ) -> None:
     """Run an experiment: a table (CSV) and a figure (PNG, SVG). The same seed gives the same bytes."""
-    with output.told():
+    with output.errors_reported():
         need_extra("experiments", "An experiment")
         from koalapy.experiments.catalogue import experiment
         from koalapy.experiments.files import check, write
@@ -50,14 +50,14 @@ def run_experiment(
             rows = plan.rows(found)
             files = write(chosen.name, rows, plan.figure(found), out, plan.more(found))
     for note in plan.notes(found):
-        output.say(note)
+        output.print_message(note)
     if as_json:
         document = {"schema": "koala.experiment/1", "experiment": chosen.name, "seed": seed, "rows": rows}
         document["notes"] = list(plan.notes(found))
         output.print_json(document | {"files": [str(file) for file in files]})
     else:
         output.table(*plan.table(rows))
-        output.say(f"Written: {', '.join(str(file) for file in files)}.")
+        output.print_message(f"Written: {', '.join(str(file) for file in files)}.")
 
 
 def _percentages(loads: str | None) -> list[int] | None:
@@ -77,5 +77,5 @@ def _shown(items: Iterable[Item], total: int, what: str = "sets") -> Iterator[It
         yield from track(items, description=what.capitalize(), total=total, console=output.errors.console)
         return
     for number, item in enumerate(items, 1):
-        output.say(f"{number} of {total} {what}")
+        output.print_message(f"{number} of {total} {what}")
         yield item

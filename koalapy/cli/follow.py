@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO
 
 from koalapy.calls import NotReachable
-from koalapy.cli.output import say
+from koalapy.cli.output import print_message
 from koalapy.client import Grid
 from koalapy.client.following import Reconnecting
 from koalapy.model.errors import KoalaError
@@ -35,7 +35,7 @@ def follow_output(
     Raises KoalaError, NotReachable after that time.
     """
     targets = (_Target("output", output), _Target("errors", errors))
-    reconnecting = Reconnecting(reconnect_s, say)
+    reconnecting = Reconnecting(reconnect_s, print_message)
     threads = [
         threading.Thread(target=_pass_on, args=(koalad, job, each, prefix, reconnecting), daemon=True)
         for each in targets
@@ -57,8 +57,8 @@ def follow_output(
         thread.join()
     for target in targets:
         if target.error is not None:
-            say(f"koala: the {target.name} broke off: {target.error.reason.message}")
-            say(f"`koala logs {job}` has the rest when its cluster can be reached.")
+            print_message(f"koala: the {target.name} broke off: {target.error.reason.message}")
+            print_message(f"`koala logs {job}` has the rest when its cluster can be reached.")
 
 
 class _Target:
@@ -81,7 +81,7 @@ class _Target:
                 self._leave()
 
     def _leave(self) -> None:
-        """Nobody reads any more, as with `| head`, or there is no room: the job goes on, and the rest is dropped."""
+        """Drop the rest: its reader has gone, as with `| head`, or the disk is full; the job goes on."""
         with contextlib.suppress(OSError, ValueError):
             null = os.open(os.devnull, os.O_WRONLY)
             os.dup2(null, self._file.fileno())

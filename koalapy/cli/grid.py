@@ -11,10 +11,10 @@ from koalapy import __version__
 from koalapy.calls import Calls, NotReachable
 from koalapy.cli import options
 from koalapy.cli.login import log_in_where_asked
-from koalapy.cli.output import ago, out, print_json, say, table, told
+from koalapy.cli.output import ago, errors_reported, out, print_json, print_message, table
 from koalapy.cli.sizes import in_bytes
 from koalapy.cli.times import Utc, in_text, shown
-from koalapy.cli.unknown import attempt_in_words, show_unknown, tell_unknown
+from koalapy.cli.unknown import attempt_in_words, print_unknown, show_unknown
 from koalapy.client import Grid
 from koalapy.locations import Locations, grids_here
 from koalapy.model.counts import counted_as
@@ -36,7 +36,7 @@ app.add_typer(config_app, name="config")
 @app.command()
 def up(grid: options.Grid = None, json: options.Json = False) -> None:
     """Start koalad, detached; return when it is ready."""
-    with told(), Grid(grid) as koalad:
+    with errors_reported(), Grid(grid) as koalad:
         started = koalad.up()
         document = koalad.status()
         if not started and document["state"] == "ready":
@@ -49,14 +49,14 @@ def up(grid: options.Grid = None, json: options.Json = False) -> None:
         out.print(f"koalad of grid {document['grid']} {what} (pid {document['pid']})")
         if document["version"] != __version__:
             out.print(_other_release(document["version"]))
-        _tell_grid_file(document)
+        _print_grid_file(document)
         if document["state"] == "ready":
             log_in_where_asked(koalad, _FIRST_LOGINS_S)
-            _tell_unconnected(koalad)
+            _print_unconnected(koalad)
     return None
 
 
-def _tell_unconnected(koalad: Grid) -> None:
+def _print_unconnected(koalad: Grid) -> None:
     """Clusters have some seconds; those that are not connected then, and why. A login that asks was told before."""
     deadline = time.monotonic() + _FIRST_CONTACT_S
     found = koalad.logins()
@@ -77,7 +77,7 @@ def down(
     json: options.Json = False,
 ) -> None:
     """Stop koalad. Jobs run on, unless --cancel."""
-    with told(), Grid(grid) as koalad:
+    with errors_reported(), Grid(grid) as koalad:
         name = koalad.locations.grid
         koalad.down(cancel=cancel)
     if json:
@@ -100,23 +100,23 @@ def status(
     """
     if unknown:
         return show_unknown(grid, json)
-    with told(), Grid(grid) as koalad:
+    with errors_reported(), Grid(grid) as koalad:
         document = koalad.status()
     if json:
         return print_json(document)
     out.print(f"koalad {document['version']} of grid {document['grid']}: {document['state']} (pid {document['pid']})")
     for trouble in document["troubles"]:
         out.print(f"  {in_text(trouble)}")
-    _tell_grid_file(document)
+    _print_grid_file(document)
     for debt in document["debts"]:
         why = f": {in_text(debt['reason'])}" if debt["reason"] else ""
         where = f"batch job {debt['batch_id']}" if debt["batch_id"] else "its batch job, if there is one,"
         out.print(
             f"  owed: {where} of {attempt_in_words(debt['attempt'])} on {debt['cluster']} is still to be cancelled{why}"
         )
-    _tell_runners(document["runners"])
-    tell_unknown(document["unknown_tags"])
-    _tell_recovery(document["recovery"], None if recovery else _RECOVERY_LINES)
+    _print_runners(document["runners"])
+    print_unknown(document["unknown_tags"])
+    _print_recovery(document["recovery"], None if recovery else _RECOVERY_LINES)
     return None
 
 
@@ -124,7 +124,7 @@ def status(
 def grids(json: options.Json = False) -> None:
     """List your grids whose koalad runs on this machine."""
     found = []
-    with told():
+    with errors_reported():
         for locations in grids_here():
             calls = Calls(locations, _ANSWER_S)
             with suppress(NotReachable):
@@ -135,7 +135,7 @@ def grids(json: options.Json = False) -> None:
             {"schema": "koala.grids/1", "grids": [{name: each[name] for name in names} for each in found]}
         )
     if not found:
-        return say("No koalad of yours runs on this machine. Start one with `koala up`.")
+        return print_message("No koalad of yours runs on this machine. Start one with `koala up`.")
     rows = [(each["grid"], each["state"], each["pid"], each["grid_file"]) for each in found]
     return table(("GRID", "KOALAD", "PID", "GRID FILE"), rows)
 
@@ -146,14 +146,14 @@ def _other_release(version: str) -> str:
     return f"It is koalapy {version}, and this is koalapy {__version__}. {advice}"
 
 
-def _tell_grid_file(document: Document) -> None:
+def _print_grid_file(document: Document) -> None:
     """`koala up` replaces no koalad that runs, and a koalad reads its grid file at its start only."""
     if document["grid_file_changed"]:
         out.print(f"{document['grid_file']} has changed since this koalad started, which still uses the former text.")
         out.print("`koala down`, then `koala up` uses the new one; jobs run on.")
 
 
-def _tell_runners(found: Document) -> None:
+def _print_runners(found: Document) -> None:
     """Nothing where there are no sweeps."""
     if found["active"] or found["waiting"]:
         waiting = f", {found['waiting']} wait or are held" if found["waiting"] else ""
@@ -161,7 +161,7 @@ def _tell_runners(found: Document) -> None:
         out.print(f"  sweeps: {found['active']} active, on {nodes}{waiting}; `koala runners` has more")
 
 
-def _tell_recovery(found: Document, most: int | None) -> None:
+def _print_recovery(found: Document, most: int | None) -> None:
     """The last lines, or all; nothing of a koalad that had nothing to recover, unless all is asked for."""
     lines = found["lines"]
     if most is not None and [line["kind"] for line in lines] == ["nothing_recovered"]:
@@ -184,10 +184,10 @@ def clusters(
     grid: options.Grid = None,
     json: options.Json = False,
 ) -> None:
-    """What is known of each cluster, in processors, and how old that is; or what koalapy has on its disks."""
+    """Show the state of each cluster, in processors, and its age; or koalapy's use of its disks."""
     if disk:
-        return _tell_disk(grid, json)
-    with told(), Grid(grid) as koalad:
+        return _print_disk(grid, json)
+    with errors_reported(), Grid(grid) as koalad:
         found: list[Document] = [*koalad.clusters()]
         about = None if json else koalad.status()
     if json:
@@ -204,7 +204,7 @@ def clusters(
         if each["reason"]:
             out.print(f"{each['name']}: {in_text(each['reason'])}")
     if about is not None:
-        _tell_grid_file(about)
+        _print_grid_file(about)
     return None
 
 
@@ -222,10 +222,10 @@ def schema(
 
 @config_app.command("check")
 def check(grid: options.Grid = None) -> None:
-    """Read the grid file as koalad would, and say what is wrong with it."""
+    """Read the grid file as koalad would, and print its errors."""
     from koalapy.koalad.gridfile import read_grid_file
 
-    with told():
+    with errors_reported():
         locations = Locations.of(grid)
         if locations.grid_file is None:
             message = f"There is no grid file {locations.grid}."
@@ -234,8 +234,8 @@ def check(grid: options.Grid = None) -> None:
     out.print(f"{locations.grid_file} is fine: grid {found.grid}, {counted_as(len(found.clusters), 'cluster')}")
 
 
-def _tell_disk(grid: options.Grid, json: bool) -> None:
-    with told(), Grid(grid) as koalad:
+def _print_disk(grid: options.Grid, json: bool) -> None:
+    with errors_reported(), Grid(grid) as koalad:
         found = koalad.disk()
     if json:
         return print_json(found)

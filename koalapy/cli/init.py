@@ -15,7 +15,7 @@ from koalapy_adapters.connections.ssh_config import NO_FILE
 
 from koalapy.cli.login import AtTerminal
 from koalapy.cli.options import Json
-from koalapy.cli.output import FAILED, errors, print_json, say, tell, told
+from koalapy.cli.output import FAILED, errors, errors_reported, print_error, print_json, print_message
 from koalapy.config import GridFile, read_grid
 from koalapy.config.connect import ConnectError, parse_connect
 from koalapy.config.names import LONGEST_NAME, is_name
@@ -74,7 +74,7 @@ def init(
     json: Json = False,
 ) -> None:
     """Write a grid file by asking, and by looking which batch systems and queues the head nodes have."""
-    with told():
+    with errors_reported():
         path = grid or default_grid_file()
         _check_askable(yes, json, path, force)
         name = name or _grid_name(path, ask=not yes and not cluster)
@@ -162,7 +162,7 @@ def _ask(question: str, default: str, read: Callable[[str], Answer]) -> Answer:
         try:
             return read(typer.prompt(question, default=default, err=True))
         except RequestError as error:
-            tell(error)
+            print_error(error)
 
 
 def _check_name(what: str, name: str) -> None:
@@ -176,11 +176,13 @@ def _asked(given: dict[str, str]) -> list[Wish]:
     config = given.get("ssh_config")
     hosts = ssh_hosts(Path(config) if config else None) if config != NO_FILE else []
     for number, host in enumerate(hosts, 1):
-        say(f"  {number:3} {host}")
+        print_message(f"  {number:3} {host}")
     if hosts:
-        say("These are the hosts of your ssh configuration.")
-    say("Name the head nodes of your clusters by number, as a host, or as ssh://…, command:… or local: (this machine).")
-    say("Put blanks between several.")
+        print_message("These are the hosts of your ssh configuration.")
+    print_message(
+        "Name the head nodes of your clusters by number, as a host, or as ssh://…, command:… or local: (this machine)."
+    )
+    print_message("Put blanks between several.")
     wishes: list[Wish] = []
     for connect in _ask("Head nodes", _HERE, lambda said: _connections(said, hosts)):
         name = proposed_name(connect, [wish.name for wish in wishes])
@@ -190,7 +192,7 @@ def _asked(given: dict[str, str]) -> list[Wish]:
 
 
 def _connections(said: str, hosts: Sequence[str]) -> list[str]:
-    """Of one line. Raises RequestError for a word that is no connection."""
+    """The connections that a line names. Raises RequestError for a word that is none."""
     words = said.replace(",", " ").split() if not said.startswith("command:") else [said]
     found = [_connect(word, hosts) for word in words]
     for connect in found:
@@ -214,10 +216,10 @@ def _look(wishes: Sequence[Wish]) -> list[Look]:
 
 
 def _look_at(wish: Wish) -> Look:
-    say(f"Looking at {wish.name} ({wish.connect})…")
+    print_message(f"Looking at {wish.name} ({wish.connect})…")
     seen = look(connection_of(_cluster(wish), AtTerminal()))
     if seen.reason is not None:
-        say(f"{wish.name}: {seen.reason}")
+        print_message(f"{wish.name}: {seen.reason}")
     return seen
 
 
@@ -262,11 +264,11 @@ def _confirmed(path: Path, content: str, force: bool) -> bool:
 
 def _conclude(path: Path, written: bool, content: str | None) -> None:
     if written:
-        say(f"{path} is written. Now see whether all works: koala doctor --grid {path}")
+        print_message(f"{path} is written. Now see whether all works: koala doctor --grid {path}")
     elif content is None:
-        say("Nothing is written: no cluster could be looked at.")
+        print_message("Nothing is written: no cluster could be looked at.")
     else:
-        say("Nothing is written.")
+        print_message("Nothing is written.")
 
 
 def _document(

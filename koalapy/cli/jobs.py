@@ -11,9 +11,20 @@ from typing import Annotated, Any
 import typer
 
 from koalapy.cli import options
-from koalapy.cli.ends import exit_by, explained_of, tell_end, words_of
-from koalapy.cli.moving import LOOK_S, TransferLines, moving, told_of, wait_telling
-from koalapy.cli.output import BAD_INPUT, DONE, FAILED, ago, out, print_json, rich_table, say, table, told
+from koalapy.cli.ends import exit_by, explained_of, print_end, words_of
+from koalapy.cli.moving import LOOK_S, TransferLines, moving, transfer_line, wait_with_progress
+from koalapy.cli.output import (
+    BAD_INPUT,
+    DONE,
+    FAILED,
+    ago,
+    errors_reported,
+    out,
+    print_json,
+    print_message,
+    rich_table,
+    table,
+)
 from koalapy.cli.requests import show_request
 from koalapy.cli.runners import hours_of, left_of, nodes_of, rate_of, runner_of
 from koalapy.cli.sweep_progress import counted
@@ -55,9 +66,9 @@ def jobs(
     With --json all of them are listed, unless --last says how many.
     """
     if watch and (json or not out.is_terminal):
-        say("koala: --watch needs a terminal, and no --json. Leave it out, and ask again.")
+        print_message("koala: --watch needs a terminal, and no --json. Leave it out, and ask again.")
         raise typer.Exit(BAD_INPUT)
-    with told(), Grid(grid) as koalad:
+    with errors_reported(), Grid(grid) as koalad:
         after = datetime.now(UTC) - _time_of(since) if since is not None else None
 
         def find() -> list[Document]:
@@ -75,7 +86,7 @@ def jobs(
     unreadable = [(each["job"], None, "unreadable", *[None] * 4, each["reason"]) for each in broken]
     table(_JOB_COLUMNS, [*_job_rows(shown), *unreadable])
     if len(shown) < len(found):
-        say(f"… {len(found) - len(shown)} older jobs; `koala jobs --last 0` lists all.")
+        print_message(f"… {len(found) - len(shown)} older jobs; `koala jobs --last 0` lists all.")
     return None
 
 
@@ -162,7 +173,7 @@ def show(jobs: options.JobIds, utc: Utc = False, grid: options.Grid = None, json
 
     With --json, several jobs are one document koala.shown/1.
     """
-    with told(), Grid(grid) as koalad:
+    with errors_reported(), Grid(grid) as koalad:
         ids = options.ids_of(koalad, jobs)
         documents = [koalad.show(job) for job in ids]
         sweeps = [each["job"] for each in documents if each["job"]["sweep"] and not json]
@@ -190,7 +201,7 @@ def _show(document: Document, runner: Document) -> None:
     else:
         _show_components(found["components"])
     for transfer in found["transfers"]:
-        out.print(f"\n{told_of(transfer)}")
+        out.print(f"\n{transfer_line(transfer)}")
     show_request(document["request"])
     out.print()
     for event in document["events"]:
@@ -259,9 +270,11 @@ def logs(
 ) -> None:
     """The standard output of all processes of the last attempt, or of one parameter of a sweep."""
     if component is not None and parameter is not None:
-        say("koala: There are both --component and --parameter. Say --parameter of a sweep, --component of other jobs.")
+        print_message(
+            "koala: There are both --component and --parameter. Say --parameter of a sweep, --component of other jobs."
+        )
         raise typer.Exit(BAD_INPUT)
-    with told(), Grid(grid) as koalad:
+    with errors_reported(), Grid(grid) as koalad:
         stream = "errors" if errors else "output"
         pieces = koalad.output(
             job,
@@ -270,7 +283,7 @@ def logs(
             follow=follow,
             parameter=parameter,
             prefix=prefix,
-            reconnect=Reconnecting(reconnect, say),
+            reconnect=Reconnecting(reconnect, print_message),
         )
         wrote = False
         for piece in pieces:
@@ -278,15 +291,15 @@ def logs(
             sys.stdout.buffer.write(piece)
             sys.stdout.buffer.flush()
         if not wrote and parameter is None:
-            _say_why_nothing(koalad.jobs(ids=[job])[0], component)
+            _print_why_nothing(koalad.jobs(ids=[job])[0], component)
 
 
-def _say_why_nothing(job: Document, component: int | None) -> None:
+def _print_why_nothing(job: Document, component: int | None) -> None:
     """That the job's processes, or the component's, do not run yet; koalad refuses one that never ran."""
     began = any(each["started_at"] and component in (None, each["index"]) for each in job["components"])
     if job["finished_at"] is None and not job["sweep"] and not began:
         who = f"job {job['id']}" if component is None else f"component {component} of job {job['id']}"
-        say(f"koala: There is no output: {who} has not started. The job is {job['state']}.")
+        print_message(f"koala: There is no output: {who} has not started. The job is {job['state']}.")
 
 
 @app.command()
@@ -301,22 +314,22 @@ def fetch(
     json: options.Json = False,
 ) -> None:
     """Bring files that a job left on its clusters, once more or for the first time."""
-    with told(), Grid(grid) as koalad, TransferLines() as lines:
+    with errors_reported(), Grid(grid) as koalad, TransferLines() as lines:
         while (found := koalad.fetch(job, paths or (), directory=to, timeout=LOOK_S))["state"] == "fetching":
-            lines.tell(koalad.jobs(ids=[job])[0])
+            lines.show(koalad.jobs(ids=[job])[0])
     if json:
         print_json(found)
     else:
         out.print(f"job {job}: {counted_as(found['files'] or 0, 'file')}, {counted_as(found['bytes'] or 0, 'byte')}")
         for each in filter(None, (*found["notes"], found["lack"])):
-            say(each)
+            print_message(each)
     raise typer.Exit(FAILED if found["lack"] else DONE)
 
 
 @app.command()
 def explain(job: options.JobId, utc: Utc = False, grid: options.Grid = None, json: options.Json = False) -> None:
     """Why a job still waits, or why it failed."""
-    with told(), Grid(grid) as koalad:
+    with errors_reported(), Grid(grid) as koalad:
         document = koalad.explain(job)
     if json:
         return print_json(document)
@@ -342,9 +355,9 @@ def wait(
     json: options.Json = False,
 ) -> None:
     """Wait until jobs are over."""
-    with told(), Grid(grid) as koalad:
+    with errors_reported(), Grid(grid) as koalad:
         try:
-            found = wait_telling(koalad, options.ids_of(koalad, jobs), timeout, reconnect)
+            found = wait_with_progress(koalad, options.ids_of(koalad, jobs), timeout, reconnect)
         except TimeoutError as error:
             advice = f"What is left goes on; wait again, or longer than {timeout:g} s."
             raise TransientError("not_over", str(error), advice) from None
@@ -353,7 +366,7 @@ def wait(
         print_json({"schema": "koala.jobs/1", "jobs": found})
     else:
         for job in found:
-            tell_end(job, explained[job["id"]])
+            print_end(job, explained[job["id"]])
     exit_by(found)
 
 

@@ -11,7 +11,7 @@ import typer
 from koalapy_adapters.connections.asking import Question
 
 from koalapy.cli import options
-from koalapy.cli.output import FAILED, errors, out, print_json, say, told
+from koalapy.cli.output import FAILED, errors, errors_reported, out, print_json, print_message
 from koalapy.client import Grid
 from koalapy.model.errors import RequestError
 
@@ -35,7 +35,7 @@ def login(
 
     koalad then keeps the connection open. If standard input is not a terminal, each of its lines is one answer.
     """
-    with told(), Grid(grid) as koalad:
+    with errors_reported(), Grid(grid) as koalad:
         wanted = clusters or [each["cluster"] for each in koalad.logins() if each["state"] != "connected"]
         found = [koalad.login(each, answers) for each in wanted]
     if json:
@@ -45,7 +45,7 @@ def login(
     failed = [each for each in found if each["state"] != "connected"]
     if not json:
         for each in found:
-            tell(each)
+            print_login(each)
     raise typer.Exit(FAILED if failed else 0)
 
 
@@ -54,20 +54,20 @@ def log_in_where_asked(koalad: Grid, timeout_s: float) -> None:
     asking = [each for each in koalad.settled(timeout_s) if each["state"] == _ASKS]
     for each in asking:
         if sys.stdin.isatty() and errors.is_terminal:
-            tell(koalad.login(each["cluster"], answers))
+            print_login(koalad.login(each["cluster"], answers))
         else:
             reason = each["reason"]
-            say(f"{each['cluster']} needs you to log in: {reason['message'] if reason else ''}".rstrip())
-            say(f"Answer with `koala login {each['cluster']}`.")
+            print_message(f"{each['cluster']} needs you to log in: {reason['message'] if reason else ''}".rstrip())
+            print_message(f"Answer with `koala login {each['cluster']}`.")
 
 
-def tell(found: Document) -> None:
+def print_login(found: Document) -> None:
     """How it stands."""
     if found["state"] == "connected":
         out.print(f"{found['cluster']} is connected")
     elif found["reason"]:
-        say(f"koala: {found['cluster']}: {found['reason']['message']}")
-        say(found["reason"]["advice"])
+        print_message(f"koala: {found['cluster']}: {found['reason']['message']}")
+        print_message(found["reason"]["advice"])
 
 
 def answers(question: Document) -> Sequence[str]:
@@ -104,7 +104,7 @@ def terminal_kept() -> Iterator[None]:
 
 
 def _ask(prompt: Document) -> str:
-    """What is typed is shown only where the server allows it."""
+    """Ask the question; the answer is shown only if the server allows it."""
     return errors.console.input(f"{prompt['text'].rstrip()} ", markup=False, emoji=False, password=not prompt["echo"])
 
 

@@ -63,7 +63,7 @@ class Commands(TyperGroup):
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, name: str) -> Any:
-        """None for an unknown name."""
+        """The command of this name; None if there is none."""
         if name not in COMMANDS:
             return None
         self.commands.update(commands_of(COMMANDS[name][0]))

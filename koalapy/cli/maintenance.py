@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from koalapy.cli import options
-from koalapy.cli.output import DONE, FAILED, out, print_json, table, told
+from koalapy.cli.output import DONE, FAILED, errors_reported, out, print_json, table
 from koalapy.client import Grid
 from koalapy.client.answers import MaintenanceTask
 from koalapy.model.errors import RequestError
@@ -25,7 +25,7 @@ _LISTS = ("without",)
 @maintenance.command("list")
 def list_tasks(grid: options.Grid = None, json: options.Json = False) -> None:
     """List the tasks, when each runs next, and how its last run went."""
-    with told(), Grid(grid) as koalad:
+    with errors_reported(), Grid(grid) as koalad:
         document = koalad.maintenance()
     if json:
         return print_json(document)
@@ -46,7 +46,7 @@ def run_task(
     json: options.Json = False,
 ) -> None:
     """Run a task now, and say how it went. The exit status is 1 if it did not go well."""
-    with told(), Grid(grid) as koalad:
+    with errors_reported(), Grid(grid) as koalad:
         document = koalad.maintain(task, dry_run=dry_run, options=_options(settings or []))
     if json:
         print_json(document)

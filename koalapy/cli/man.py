@@ -10,7 +10,7 @@ import typer
 from typer.main import get_command
 
 from koalapy import __version__
-from koalapy.cli.output import say, told
+from koalapy.cli.output import errors_reported, print_message
 from koalapy.koalad.__main__ import app as koalad
 from koalapy.model.errors import OurError
 
@@ -31,7 +31,7 @@ def man(
 
     `pip install` installs them as well: `man koala` and `man koala-submit` show them while koala is on the PATH.
     """
-    with told():
+    with errors_reported():
         written = pages(("koala", ctx.find_root().command), ("koalad", get_command(koalad)))
         try:
             to.mkdir(parents=True, exist_ok=True)
@@ -40,7 +40,7 @@ def man(
         except OSError as error:
             message = f"The manual pages cannot be written to {to}: {error.strerror}."
             raise OurError("not_written", message, "Name another directory with --to.") from error
-    say(f"{len(written)} manual pages are in {to}.")
+    print_message(f"{len(written)} manual pages are in {to}.")
 
 
 def pages(*commands: tuple[str, Any]) -> dict[str, str]:
@@ -93,7 +93,7 @@ def _lines(context: Any) -> Iterator[str]:
 
 
 def _in_short(command: Any) -> str:
-    """What a command does: in the words of `koala --help`, or by the first sentence of its own help."""
+    """The purpose of a command: as in `koala --help`, or the first sentence of its own help."""
     return re.split(r"\.\s|\.$", command.short_help or " ".join(command.help.split()))[0]
 
 
@@ -110,7 +110,7 @@ def _term(param: Any, shown: str) -> str:
 
 
 def _value_of(param: Any, shown: str = "") -> str:
-    """What stands for its value: its choices, as `shown` by its help, or a name. typer has `<str>`."""
+    """The placeholder of an option's value: its choices, as `shown` by its help, or a name. typer has `<str>`."""
     choices = re.search(r"[\w-]+(\|[\w-]+)+", shown)
     name = choices.group() if choices else param.name.upper()
     return param.metavar or (f"{name}…" if param.nargs == -1 else name)

@@ -1,4 +1,4 @@
-"""What goes on with jobs, for a person who waits: their states, why they wait, and files on their way."""
+"""The progress of jobs for a person who waits: their states, the reasons why they wait, and files on their way."""
 
 import re
 import time
@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from koalapy.calls import NotReachable
-from koalapy.cli.output import errors, say
+from koalapy.cli.output import errors, print_message
 from koalapy.cli.signals import interruptible
 from koalapy.cli.sizes import in_bytes
 from koalapy.cli.sweep_progress import wait_for_all
@@ -29,23 +29,23 @@ _PIPED_S = 10.0  # between two plain lines
 Document = Mapping[str, Any]
 
 
-def wait_telling(
+def wait_with_progress(
     koalad: Grid, jobs: Sequence[int], timeout_s: float | None = None, reconnect_s: float = RECONNECT_S
 ) -> Sequence[Document]:
-    """The jobs, in this order, once all of them are over. Raises TimeoutError after `timeout_s`.
-
-    Meanwhile their changes of state are told, why they wait, what of them is on its way, and how far sweeps are. A
-    koalad that has answered before may then be silent for `reconnect_s`; raises NotReachable after that time.
+    """Wait until the jobs are final, and print their progress meanwhile: states, reasons, files on their way,
+    sweeps.
     """
     try:
         with interruptible():
             deadline = None if timeout_s is None else time.monotonic() + timeout_s
-            return _when_over(koalad, jobs, deadline, Reconnecting(reconnect_s, say))
+            return _when_over(koalad, jobs, deadline, Reconnecting(reconnect_s, print_message))
     except KeyboardInterrupt:
         ids = " ".join(map(str, jobs))
         what = f"job {ids} goes" if len(jobs) == 1 else f"{len(jobs)} jobs go"
         again = f"waits for {'it' if len(jobs) == 1 else 'them'} again"
-        say(f"{what} on: `koala wait {ids}` {again}, `koala cancel {ids}` ends {'it' if len(jobs) == 1 else 'them'}.")
+        print_message(
+            f"{what} on: `koala wait {ids}` {again}, `koala cancel {ids}` ends {'it' if len(jobs) == 1 else 'them'}."
+        )
         raise
 
 
@@ -67,8 +67,8 @@ def _when_over(
                 found = koalad.jobs(ids=jobs)
                 if any(job["sweep"] and job["finished_at"] is None for job in found):
                     return wait_for_all(koalad, jobs, left)
-                states.tell(*found)
-                lines.tell(*found)
+                states.print_changes(*found)
+                lines.show(*found)
             except NotReachable as error:
                 if left == 0:
                     raise
@@ -85,34 +85,34 @@ class StateLines:
         self._koalad = koalad
         self._begun = time.monotonic()
         self._states: dict[int, str] = {}
-        self._said: dict[int, str] = {}
+        self._printed: dict[int, str] = {}
         self._asked_at: dict[int, float] = {}
-        self._told: dict[int, str] = {}
+        self._explained: dict[int, str] = {}
         self._counted: tuple[float, int] = (time.monotonic(), 0)
 
-    def tell(self, *jobs: Document) -> None:
-        """All jobs that are waited for, each time."""
+    def print_changes(self, *jobs: Document) -> None:
+        """Print the changes since the last call; each call must have all jobs that are waited for."""
         if len(jobs) > _MOST_TOLD:
             return self._count(jobs)
         for job in jobs:
-            self._tell(job)
+            self._print_change(job)
         return None
 
     def _count(self, jobs: Sequence[Document]) -> None:
-        over, (said_at, before) = sum(job["finished_at"] is not None for job in jobs), self._counted
-        if over != before and time.monotonic() - said_at >= _PIPED_S:
+        over, (printed_at, before) = sum(job["finished_at"] is not None for job in jobs), self._counted
+        if over != before and time.monotonic() - printed_at >= _PIPED_S:
             self._counted = (time.monotonic(), over)
-            say(f"{over} of {len(jobs)} jobs are over")
+            print_message(f"{over} of {len(jobs)} jobs are over")
 
-    def _tell(self, job: Document) -> None:
-        """Nothing of a job that is over: whoever waits for it tells how it ended."""
+    def _print_change(self, job: Document) -> None:
+        """Print the change of a job that is not final; its end is printed after the wait."""
         identity, state, now = job["id"], job["state"], time.monotonic()
         if job["finished_at"] is not None:
             return
-        if state != self._said.get(identity, "waiting") and now - self._begun >= _QUIET_S:
-            self._said[identity] = state
+        if state != self._printed.get(identity, "waiting") and now - self._begun >= _QUIET_S:
+            self._printed[identity] = state
             clusters = ", ".join(dict.fromkeys(each["cluster"] for each in job["components"] if each["cluster"]))
-            say(f"job {identity} is {state}{f' ({clusters})' if clusters else ''}")
+            print_message(f"job {identity} is {state}{f' ({clusters})' if clusters else ''}")
         if state != self._states.get(identity):
             self._states[identity], self._asked_at[identity] = state, now
         elif now - self._asked_at[identity] >= _EXPLAIN_S:
@@ -120,16 +120,16 @@ class StateLines:
             self._explain(identity)
 
     def _explain(self, job: int) -> None:
-        """Once, and again when it is another reason: numbers in it, such as seconds, change all the time."""
+        """Print the explanation once, and again if its text changes in more than numbers, such as seconds."""
         summary = self._koalad.explain(job)["summary"]
         kind = _NUMBER.sub("", summary)
-        if summary != _RUNS and kind != self._told.get(job):
-            self._told[job] = kind
-            say(f"job {job}: {in_text(summary)}")
+        if summary != _RUNS and kind != self._explained.get(job):
+            self._explained[job] = kind
+            print_message(f"job {job}: {in_text(summary)}")
 
 
 def moving(job: Document) -> str | None:
-    """In a few words, for a table."""
+    """A job's transfers in a few words, for a table; None without transfers."""
     if not job["transfers"]:
         return None
     parts = [_part(each) for each in job["transfers"]]
@@ -138,7 +138,7 @@ def moving(job: Document) -> str | None:
     return f"staging {direction} {_share(moved, size)}"
 
 
-def told_of(transfer: Document) -> str:
+def transfer_line(transfer: Document) -> str:
     """One transfer in a line."""
     way = "staging in to" if transfer["direction"] == "in" else "staging out from"
     if transfer["phase"] == "waiting":
@@ -155,11 +155,11 @@ def told_of(transfer: Document) -> str:
 
 
 class TransferLines:
-    """Says of jobs what is on its way, whenever it is told of them: on a terminal in lines that change."""
+    """Prints the transfers of jobs: on a terminal in lines that change."""
 
     def __init__(self) -> None:
         self._status: Status | None = None
-        self._said_at = 0.0
+        self._printed_at = 0.0
 
     def __enter__(self) -> Self:
         return self
@@ -170,16 +170,17 @@ class TransferLines:
         if self._status is not None:
             self._status.stop()
 
-    def tell(self, *jobs: Document) -> None:
-        lines = [f"job {job['id']}: {told_of(each)}" for job in jobs for each in job["transfers"]]
+    def show(self, *jobs: Document) -> None:
+        """Show the present transfers of the jobs."""
+        lines = [f"job {job['id']}: {transfer_line(each)}" for job in jobs for each in job["transfers"]]
         if errors.is_terminal:
-            self._show("\n".join(lines))
-        elif lines and time.monotonic() - self._said_at >= _PIPED_S:
-            self._said_at = time.monotonic()
+            self._draw("\n".join(lines))
+        elif lines and time.monotonic() - self._printed_at >= _PIPED_S:
+            self._printed_at = time.monotonic()
             for line in lines:
-                say(line)
+                print_message(line)
 
-    def _show(self, text: str) -> None:
+    def _draw(self, text: str) -> None:
         if self._status is None and text:
             self._status = errors.status("")
             self._status.start()
@@ -193,7 +194,7 @@ class TransferLines:
 
 
 def _part(transfer: Document) -> tuple[int, int]:
-    """How much of how much; of a sweep, whose files are known page by page only, in parameters."""
+    """The moved part and the whole: in bytes, or in parameters for a sweep, whose files are known page by page only."""
     if transfer["parameters"] is not None:
         return transfer["parameters_done"], transfer["parameters"]
     return transfer["bytes_moved"], transfer["bytes"]

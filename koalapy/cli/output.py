@@ -98,14 +98,17 @@ def pass_on(pieces: Iterable[bytes]) -> None:
     sys.stdout.buffer.flush()
 
 
-def say(message: str) -> None:
-    """A message for a person, on stderr."""
+def print_message(message: str) -> None:
+    """Print a message for a person, on stderr."""
     errors.print(message)
 
 
 def fail(error: KoalaError) -> NoReturn:
-    """End with the error's two sentences on stderr, and its exit status; with --json also as a document on stdout."""
-    tell(error)
+    """End with the error and its advice on stderr, and its exit status; with --json also as a document on stdout.
+
+    Raises typer.Exit.
+    """
+    print_error(error)
     if options.is_json_wanted():
         from koalapy.api.documents.reasons import error as document_of
 
@@ -113,14 +116,15 @@ def fail(error: KoalaError) -> NoReturn:
     raise typer.Exit(exit_status(error))
 
 
-def tell(error: KoalaError) -> None:
-    """What is wrong, and what to do."""
-    say(f"koala: {in_text(error.reason.message)}")
+def print_error(error: KoalaError) -> None:
+    """Print the error and its advice on stderr."""
+    print_message(f"koala: {in_text(error.reason.message)}")
     if error.reason.advice:
-        say(in_text(error.reason.advice))
+        print_message(in_text(error.reason.advice))
 
 
 def exit_status(error: KoalaError) -> int:
+    """The exit status of an error."""
     if isinstance(error, NotReachable):
         return NOT_REACHABLE
     bad_input = error.reason.whose == "request" and error.reason.code not in _ABOUT_THE_STATE
@@ -128,14 +132,17 @@ def exit_status(error: KoalaError) -> int:
 
 
 @contextmanager
-def told() -> Iterator[None]:
-    """Errors end the command in words; a traceback is a bug."""
+def errors_reported() -> Iterator[None]:
+    """Report an error as a message and end the command; a traceback is a bug.
+
+    Raises typer.Exit.
+    """
     try:
         yield
     except KoalaError as error:
         fail(error)
     except KeyboardInterrupt:
-        say("koala: interrupted.")
+        print_message("koala: interrupted.")
         raise typer.Exit(130) from None
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from koalapy.cli import options
-from koalapy.cli.output import FAILED, out, print_json, say, table, told
+from koalapy.cli.output import FAILED, errors_reported, out, print_json, print_message, table
 from koalapy.koalad.gridfile import read_grid_file
 from koalapy.locations import Locations
 from koalapy.model.errors import RequestError
@@ -40,7 +40,7 @@ def repair(
     removed with its history. Its batch jobs and directories are unknown tags from then on, which `koala status
     --unknown` lists and `koala clean` removes.
     """
-    with told():
+    with errors_reported():
         chosen = [export is not None, corrected is not None, drop].count(True)
         if chosen > 1 or bool(chosen) != bool(record):
             advice = "Write `koala repair`, or `koala repair RECORD` with one of --export, --import and --drop."
@@ -95,7 +95,7 @@ def _confirm(record: str, yes: bool) -> None:
     if not sys.stdin.isatty():
         advice = f"Keep its text with `koala repair {record} --export FILE`; then say --yes."
         raise RequestError("not_confirmed", f"Dropping {record} needs confirmation on a terminal.", advice)
-    say("What it holds is lost. The batch jobs and directories of a job become unknown tags.")
+    print_message("What it holds is lost. The batch jobs and directories of a job become unknown tags.")
     if not typer.confirm(f"Remove {record}?", err=True):
         raise typer.Exit(FAILED)
 

@@ -18,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as Bars
 
 from koalapy.cli import options, output
-from koalapy.cli.replay_terms import Said, read_clusters, rows_of_policies, terms_of, without_equal_placements
+from koalapy.cli.replay_terms import WrittenOptions, read_clusters, rows_of_policies, terms_of, without_equal_placements
 from koalapy.cli.signals import interruptible, uninterrupted
 from koalapy.extras import need_extra
 from koalapy.model.counts import counted_as
@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # numpy and matplotlib are imported where they are needed: ot
 
 
 class By(StrEnum):
-    """What has a colour of its own."""
+    """The property that has a colour of its own in the figure."""
 
     USER = "user"
     GROUP = "group"
@@ -116,23 +116,23 @@ def replay(
         _refuse_beside_journal(context)
         from koalapy.cli.replay_journal import replay_journal
 
-        with output.told(), interruptible():
+        with output.errors_reported(), interruptible():
             raise typer.Exit(replay_journal(journal, as_json))
     if trace is None:
         raise typer.BadParameter("Give a TRACE, or --journal FILE.", param_hint="TRACE")
-    with output.told(), interruptible():
+    with output.errors_reported(), interruptible():
         need_extra("experiments", "A replay")
         settings, known = read_clusters(grid, measured)
         rows = rows_of_policies(settings, queue, placement, max_overtakes)
         sites = (site or []) if pin or site else None
-        said = Said(sizes=size or [], sites=sites, most=jobs, lenient=lenient, grace=grace)
+        said = WrittenOptions(sizes=size or [], sites=sites, most=jobs, lenient=lenient, grace=grace)
         terms = terms_of(trace, settings, known, said)
         found = _survey(trace, terms)
-        _tell_survey(found)
+        _print_survey(found)
         several, rows = rows, without_equal_placements(rows, terms)
         if len(rows) < len(several):
             why = "there is one cluster" if len(terms.sizes) == 1 else "every job has its cluster"
-            output.say(f"All placement policies give the same schedule, since {why}: only one is run.")
+            output.print_message(f"All placement policies give the same schedule, since {why}: only one is run.")
         with _aside(out) as directory:
             bounds = len({each.max_overtakes for each in rows}) > 1
             tasks = [_task(trace, terms, found, chosen, directory, colour, bounds) for chosen in rows]
@@ -145,8 +145,10 @@ def replay(
     else:
         _print(outcomes, logged, terms.sizes)
         if max_overtakes is None and any(each.queue != "fcfs" for each in outcomes):
-            output.say(f"Nobody is passed more than {settings.max_overtakes} times; vary that with --max-overtakes.")
-        output.say(f"Written: {', '.join(str(file) for file in files)}.")
+            output.print_message(
+                f"Nobody is passed more than {settings.max_overtakes} times; vary that with --max-overtakes."
+            )
+        output.print_message(f"Written: {', '.join(str(file) for file in files)}.")
 
 
 def _refuse_beside_journal(context: typer.Context) -> None:
@@ -191,30 +193,32 @@ def _survey(trace: Path, terms: "Terms") -> "Survey":
     from koalapy.experiments.replay.jobs import survey
 
     if not output.errors.is_terminal:
-        output.say(f"reading {trace}")
+        output.print_message(f"reading {trace}")
         return survey(trace, terms)
     with output.errors.status(f"reading {trace}"):
         return survey(trace, terms)
 
 
-def _tell_survey(found: "Survey") -> None:
+def _print_survey(found: "Survey") -> None:
     from koalapy.experiments.workloads.reading import counts_text
 
-    output.say(f"{counted_as(f'{found.jobs:,}', 'job')} to replay")
+    output.print_message(f"{counted_as(f'{found.jobs:,}', 'job')} to replay")
     if found.left_out:
-        output.say(f"left out: {counts_text(found.left_out)}")
+        output.print_message(f"left out: {counts_text(found.left_out)}")
     if found.lost.jobs:
         jobs, work = _lost(found)
         share = f"{100 * jobs:.3g} % of the jobs that ran, with {100 * work:.3g} % of their processor time"
         loud = max(jobs, work) >= _MUCH
         rest = ". The replay says little about this trace: check the sizes of the clusters (--size)." if loud else "."
-        output.say(f"{'WARNING: left out are' if loud else 'left out are'} {share}{rest}")
+        output.print_message(f"{'WARNING: left out are' if loud else 'left out are'} {share}{rest}")
     if found.changed:
-        output.say(f"changed: {counts_text(found.changed)}")
+        output.print_message(f"changed: {counts_text(found.changed)}")
     if not len(found.logged):
-        output.say("no row as logged: the trace does not say how long its jobs waited")
+        output.print_message("no row as logged: the trace does not say how long its jobs waited")
     elif len(found.logged) < found.jobs:
-        output.say(f"as logged: the waits of {len(found.logged):,} jobs, of the others the trace does not say them")
+        output.print_message(
+            f"as logged: the waits of {len(found.logged):,} jobs, of the others the trace does not say them"
+        )
 
 
 def _lost(found: "Survey") -> tuple[float, float]:
@@ -224,14 +228,14 @@ def _lost(found: "Survey") -> tuple[float, float]:
 
 
 def _logged(found: "Survey") -> "Figures | None":
-    """What the trace itself has come to; None if it has no waits."""
+    """The figures of the trace itself; None if it has no waits."""
     from koalapy.experiments.replay.comparison import figures
 
     return figures(found.logged) if len(found.logged) else None
 
 
 def _outcomes(tasks: "Sequence[ReplayTask]", jobs: int, workers: int) -> "list[ReplayOutcome]":
-    """Of all courses, in their order; how far they are is shown meanwhile."""
+    """The outcomes of all runs, in their order; their progress is shown meanwhile."""
     from koalapy.experiments.replay.run import side_by_side
 
     found: dict[int, ReplayOutcome] = {}
@@ -270,7 +274,7 @@ class Lines:
         if tenth > before or now - last >= _SILENCE_S:
             self._said[index] = now, tenth
             left = self._left(now - began[0], over - began[1], self._jobs - over)
-            output.say(f"{self._names[index]}: {over:,} of {self._jobs:,} jobs{left}")
+            output.print_message(f"{self._names[index]}: {over:,} of {self._jobs:,} jobs{left}")
 
     def _left(self, took_s: float, done: int, left: int) -> str:
         seconds = took_s * left / done if done else 0.0
@@ -337,19 +341,21 @@ def _print(outcomes: "Sequence[ReplayOutcome]", logged: "Figures | None", sizes:
     largest = max(sizes.values())
     parts = f"1/{SMALL} and 1/{MEDIUM} of the largest cluster"
     small = counted_as(f"{largest // SMALL:,}", "processor")
-    output.say(f"Small jobs: up to {small}; medium: up to {largest // MEDIUM:,} ({parts}).")
+    output.print_message(f"Small jobs: up to {small}; medium: up to {largest // MEDIUM:,} ({parts}).")
     for queue, placement, figures in rows:
         if figures.killed:
             advice = "; --grace lets them run on"
-            output.say(f"{queue}, {placement}: {figures.killed:,} of the jobs were ended by their walltime{advice}.")
+            output.print_message(
+                f"{queue}, {placement}: {figures.killed:,} of the jobs were ended by their walltime{advice}."
+            )
     for each in outcomes:
         for reason, count in each.reasons.items():
             name = f"{label_of(each.queue, each.max_overtakes)}, {each.placement}"
-            output.say(f"{name}: {count:,} of the jobs never started. {reason}")
+            output.print_message(f"{name}: {count:,} of the jobs never started. {reason}")
 
 
 def _cells(figures: "Figures") -> tuple[str, ...]:
-    """What fits into the lines of most terminals: the table on disk has more."""
+    """The figures that fit into the lines of most terminals; the table on disk has more."""
     waits = (figures.wait_mean_s, figures.wait_median_s, figures.wait_95_s)
     return (
         *map(_span, waits), f"{figures.bounded_slowdown:.4g}", f"{100 * figures.utilisation:.1f}",

@@ -33,7 +33,7 @@ def replay_journal(path: Path, as_json: bool) -> int:
     """Replay it, and print what came of it. Returns 1 if something else comes out, else 0. Raises RequestError."""
     read = _read(path)
     if read.version != __version__:
-        output.say(f"The journal is of koalapy {read.version}; this is {__version__}.")
+        output.print_message(f"The journal is of koalapy {read.version}; this is {__version__}.")
     found = replay(read.taken)
     if as_json:
         output.print_json(_document(path, read, found))

@@ -1,4 +1,4 @@
-"""What a replay is asked for: whose clusters and how large, which pairs of policies, which jobs of the trace."""
+"""The terms of a replay: the clusters and their sizes, the pairs of policies, and the jobs of the trace."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -25,8 +25,8 @@ _MOST_PROCESSORS, _MOST_OVERTAKES = 10_000_000, 1_000_000
 _MOST_GRACE = 1000  # per cent
 
 
-class Said(NamedTuple):
-    """Options as they were written. `sites`: None where jobs may go anywhere."""
+class WrittenOptions(NamedTuple):
+    """The options as they were written. `sites`: None if jobs may go anywhere."""
 
     sizes: Sequence[str]
     sites: Sequence[str] | None
@@ -83,7 +83,7 @@ def without_equal_placements(rows: list[Settings], terms: "Terms") -> list[Setti
     return list({(each.queue, each.max_overtakes): each for each in reversed(rows)}.values())[::-1]
 
 
-def terms_of(trace: Path, settings: Settings, known: dict[str, int], said: Said) -> "Terms":
+def terms_of(trace: Path, settings: Settings, known: dict[str, int], said: WrittenOptions) -> "Terms":
     """Raises RequestError for what is said wrongly, and for sizes that nothing says."""
     from koalapy.experiments.replay.jobs import Terms, header
     from koalapy.experiments.replay.sizes import sites, sizes
@@ -101,7 +101,7 @@ def terms_of(trace: Path, settings: Settings, known: dict[str, int], said: Said)
 
 
 def processors_of(written: Sequence[str]) -> dict[str, int]:
-    """What `--size NAME=N` says, by name. Raises RequestError."""
+    """The sizes of `--size NAME=N`, by name. Raises RequestError."""
     return {name: _count(name, words) for name, words in _assigned(written, "--size")}
 
 

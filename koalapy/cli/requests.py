@@ -1,4 +1,4 @@
-"""What a job runs, for a person: as its user wrote it, component by component."""
+"""The program of a job for a person: as its user wrote it, component by component."""
 
 import shlex
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ Document = Mapping[str, Any]
 
 
 def show_request(request: Document) -> None:
-    """What it runs, component by component, as its user wrote it; what is as if nothing were said is left out."""
+    """Print the program, component by component, as its user wrote it, without values that are defaults."""
     job = request["job"]
     out.print()
     for index, component in enumerate(job["components"]):

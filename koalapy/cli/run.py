@@ -15,10 +15,10 @@ import typer
 
 from koalapy.calls import NotReachable
 from koalapy.cli import options
-from koalapy.cli.ends import explained_of, tell_end
+from koalapy.cli.ends import explained_of, print_end
 from koalapy.cli.follow import follow_output
 from koalapy.cli.moving import StateLines
-from koalapy.cli.output import DONE, out, print_json, say, told
+from koalapy.cli.output import DONE, errors_reported, out, print_json, print_message
 from koalapy.cli.program import executable_of
 from koalapy.cli.signals import deferred, interruptible
 from koalapy.client import Grid
@@ -75,7 +75,7 @@ def run(
     ./prog is staged in.
     """
     try:
-        with told():
+        with errors_reported():
             shared = {
                 "walltime": walltime,
                 "memory_per_processor": memory,
@@ -103,7 +103,7 @@ def _exit_status(job: Document) -> int:
     return statuses[0] if job["reason_code"] in ("exit_status", "killed") and statuses else _OWN_FAILURE
 
 
-def _tell_of_input() -> None:
+def _warn_of_input() -> None:
     """The program's standard input is empty: who has given some learns that it is lost."""
     with contextlib.suppress(OSError, ValueError):
         kind = os.fstat(sys.stdin.fileno()).st_mode
@@ -111,7 +111,9 @@ def _tell_of_input() -> None:
             waiting = array.array("i", [0])
             fcntl.ioctl(sys.stdin.fileno(), termios.FIONREAD, waiting)
             if waiting[0] > 0:
-                say("koala: Standard input is not passed on to the program. Write it to a file, and stage that in.")
+                print_message(
+                    "koala: Standard input is not passed on to the program. Write it to a file, and stage that in."
+                )
 
 
 def _components(
@@ -170,7 +172,7 @@ def _detach(koalad: Grid, request: Document, labels: Mapping[str, str], json: bo
         let_in()
     (job,) = koalad.jobs(ids=[accepted["id"]])
     if job["state"] == "failed":
-        tell_end(job, explained_of(koalad, job))
+        print_end(job, explained_of(koalad, job))
         raise typer.Exit(_OWN_FAILURE)
 
 
@@ -182,27 +184,27 @@ def _run(
         job = koalad.submit(request, labels=labels)
         try:
             let_in()
-            say(f"job {job} accepted")
-            _tell_of_input()
+            print_message(f"job {job} accepted")
+            _warn_of_input()
             output = sys.stderr.buffer if json else sys.stdout.buffer
-            follow_output(koalad, job, output, sys.stderr.buffer, StateLines(koalad).tell, prefix, reconnect_s)
+            follow_output(koalad, job, output, sys.stderr.buffer, StateLines(koalad).print_changes, prefix, reconnect_s)
             document = koalad.show(job)
             explained = explained_of(koalad, document["job"])
         except KeyboardInterrupt:
             _cancel(koalad, job)
             raise
         except NotReachable:
-            say(f"koala: job {job} goes on; `koala wait {job}` and `koala logs {job}` come back to it.")
+            print_message(f"koala: job {job} goes on; `koala wait {job}` and `koala logs {job}` come back to it.")
             raise
     if json:
         print_json(document)
     if document["job"]["state"] != "done":
-        tell_end(document["job"], explained, output_shown=True)
+        print_end(document["job"], explained, output_shown=True)
     return document
 
 
 def _cancel(koalad: Grid, job: int) -> None:
     try:
-        say(f"job {job} is {koalad.cancel(job)['state']}")
+        print_message(f"job {job} is {koalad.cancel(job)['state']}")
     except KoalaError as error:
-        say(f"koala: job {job} was not cancelled: {error}")
+        print_message(f"koala: job {job} was not cancelled: {error}")

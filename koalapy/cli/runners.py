@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from koalapy.cli import options
-from koalapy.cli.output import out, pass_on, print_json, table, told
+from koalapy.cli.output import errors_reported, out, pass_on, print_json, table
 from koalapy.cli.signals import interruptible
 from koalapy.cli.sweep_progress import until
 from koalapy.cli.times import in_text
@@ -31,7 +31,7 @@ _COLUMNS = (
 
 
 class Form(StrEnum):
-    """Of results."""
+    """The form of results."""
 
     CSV = "csv"
     JSONL = "jsonl"
@@ -44,7 +44,7 @@ def runners(
     json: options.Json = False,
 ) -> None:
     """Sweeps that are not over: where they run, how far they are, how fast, and what they were charged."""
-    with told(), Grid(grid) as koalad:
+    with errors_reported(), Grid(grid) as koalad:
         document = koalad.admission([str(state) for state in JobState] if everything else ())
     if json:
         return print_json(document)
@@ -57,9 +57,9 @@ def runners(
         if (nodes := nodes_of(each)) is not None:
             out.print(f"{each['id']}: on {nodes}")
     for each in found:
-        _tell_more(each)
+        _print_more(each)
     if found or document["admission"]["nodes"] is not None:
-        _tell_admission(document["admission"])
+        _print_admission(document["admission"])
     return None
 
 
@@ -72,8 +72,8 @@ def results(
     grid: options.Grid = None,
     json: options.Json = False,
 ) -> None:
-    """What became of each parameter that is done: its number and values, exit status, where and when it ran."""
-    with told(), Grid(grid) as koalad, interruptible():
+    """Print the result of each parameter that is done: its number and values, exit status, where and when it ran."""
+    with errors_reported(), Grid(grid) as koalad, interruptible():
         pieces = koalad.results_as("json" if json else str(form), sweep, failed=failed)
         if output is None:
             pass_on(pieces)
@@ -99,7 +99,7 @@ def _cells(runner: Document, now: datetime) -> dict[str, object]:
 
 
 def runner_of(koalad: Grid, sweep: Document) -> Document:
-    """Of one sweep, as `koala show` has it."""
+    """The runner of a sweep, as `koala show` prints it."""
     return next(each for each in koalad.runners([str(state) for state in JobState]) if each["id"] == sweep["id"])
 
 
@@ -126,7 +126,7 @@ def rate_of(runner: Document) -> str | None:
     return None if rate is None else f"{rate:.0f}" if rate >= 10 else f"{rate:.1f}"
 
 
-def _tell_more(runner: Document) -> None:
+def _print_more(runner: Document) -> None:
     """Why it waits, and the nodes that are left out, or stand still."""
     if runner["reason"]:
         out.print(f"{runner['id']}: {in_text(runner['reason'])}")
@@ -138,7 +138,7 @@ def _tell_more(runner: Document) -> None:
             out.print(f"{runner['id']}: suspended by {each['cluster']}: {each['suspended']} of its {nodes}")
 
 
-def _tell_admission(found: Document) -> None:
+def _print_admission(found: Document) -> None:
     line = f"sweeps can expect {found['expected_nodes']:.1f} nodes in the next hour"
     if found["nodes"] is not None:
         predicted, error = found["predicted_nodes"], found["mean_error"]
@@ -148,7 +148,7 @@ def _tell_admission(found: Document) -> None:
 
 
 def _write(path: Path, pieces: Iterable[bytes]) -> None:
-    """What is there already and is no plain file, a pipe or /dev/null, is written to and never replaced."""
+    """Write to a file. An existing pipe or device such as /dev/null is written to, and never replaced."""
     write = _fill if path.exists() and not path.is_file() else _replace
     try:
         write(Path(os.path.realpath(path)), pieces)

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from koalapy.cli import options
-from koalapy.cli.output import FAILED, out, print_json, told
+from koalapy.cli.output import FAILED, errors_reported, out, print_json
 from koalapy.client import Grid
 from koalapy.config import Command, GridFile, Local
 from koalapy.data import data_path
@@ -52,7 +52,7 @@ def install(no_start: NoStart = False, grid: options.Grid = None, json: options.
     Writes a user unit, enables and starts it, and lets it run while you are not logged in (lingering), where the host
     permits that. Once more after a change of koalapy's place or of the grid file's clusters.
     """
-    with told():
+    with errors_reported():
         locations = Locations.of(grid)
         if locations.grid_file is None:
             message = f"{locations.grid} is a name, not a grid file."
@@ -61,13 +61,13 @@ def install(no_start: NoStart = False, grid: options.Grid = None, json: options.
         locations.make()
         steps = [_write(locations, locations.grid_file, found)]
         steps += _hand_over(locations, start=not no_start)
-    _tell(locations.grid, steps, json)
+    _print_steps(locations.grid, steps, json)
 
 
 @service_app.command("remove")
 def remove(grid: options.Grid = None, json: options.Json = False) -> None:
     """Stop the service's koalad, and remove its unit. Jobs run on. Lingering is left as it is."""
-    with told():
+    with errors_reported():
         locations = Locations.of(grid)
         unit = unit_of(locations.grid)
         drop_in = _directory() / f"{unit}.d"
@@ -77,7 +77,7 @@ def remove(grid: options.Grid = None, json: options.Json = False) -> None:
         steps = [_call("disabled", ["disable", "--now", unit], f"{unit} is stopped and disabled; jobs run on")]
         if steps[0].done:
             steps += [_delete(drop_in), _call("reloaded", ["daemon-reload"], "systemd has read its units again")]
-    _tell(locations.grid, steps, json)
+    _print_steps(locations.grid, steps, json)
 
 
 def unit_of(grid: str) -> str:
@@ -86,7 +86,7 @@ def unit_of(grid: str) -> str:
 
 
 def drop_in_of(locations: Locations, grid_file: Path, grid: GridFile) -> str:
-    """What differs from one machine and grid to another, as a part of a unit file (systemd.unit(5))."""
+    """The part of a unit file (systemd.unit(5)) that depends on the machine and the grid."""
     command = [sys.executable, "-m", "koalapy.koalad", "--grid", str(grid_file), "--log-file", str(locations.log)]
     environment = {name: os.environ[name] for name in _KEPT if os.environ.get(name)}
     lines = [
@@ -155,9 +155,9 @@ def _hand_over(locations: Locations, start: bool) -> list[Step]:
 def _linger() -> Step:
     """Without it, a user's systemd begins at the first login and ends with the last."""
     user = str(os.getuid())
-    if _said(["loginctl", "show-user", user, "--property=Linger", "--value"])[1] == "yes":
+    if _run(["loginctl", "show-user", user, "--property=Linger", "--value"])[1] == "yes":
         return Step("lingering", True, "it runs from boot on, also while you are not logged in", vital=False)
-    status, words = _said(["loginctl", "enable-linger", user])
+    status, words = _run(["loginctl", "enable-linger", user])
     if status == 0:
         return Step("lingering", True, "it runs from boot on, also while you are not logged in", vital=False)
     advice = f"it runs only while you are logged in: {words}. Ask for `loginctl enable-linger {user}`"
@@ -166,7 +166,7 @@ def _linger() -> Step:
 
 def _start(locations: Locations, unit: str) -> Step:
     running = _pid_of(locations)
-    if running is not None and _said(["systemctl", "--user", "is-active", unit])[0] == 0:
+    if running is not None and _run(["systemctl", "--user", "is-active", unit])[0] == 0:
         advice = f"`systemctl --user restart {unit}` has it read its unit and its grid file again; jobs run on"
         return Step("started", True, f"it runs already (pid {running}); {advice}")
     if running is not None:
@@ -179,7 +179,7 @@ def _start(locations: Locations, unit: str) -> Step:
 
 
 def _pid_of(locations: Locations) -> int | None:
-    """Of the koalad that answers; None if none does."""
+    """The process id of the koalad that answers; None if none does."""
     try:
         with Grid(str(locations.grid_file)) as koalad:
             return int(koalad.status()["pid"])
@@ -199,14 +199,14 @@ def _delete(drop_in: Path) -> Step:
 
 
 def _call(name: str, arguments: Sequence[str], done: str, timeout_s: float = _CALL_S) -> Step:
-    status, words = _said(["systemctl", "--user", *arguments], timeout_s)
+    status, words = _run(["systemctl", "--user", *arguments], timeout_s)
     if status == 0:
         return Step(name, True, done)
     return Step(name, False, f"`systemctl --user {' '.join(arguments)}` failed: {words}")
 
 
-def _said(command: list[str], timeout_s: float = _CALL_S) -> tuple[int, str]:
-    """Exit status and words in one line; 127 without such a command."""
+def _run(command: list[str], timeout_s: float = _CALL_S) -> tuple[int, str]:
+    """Run a command: its exit status and output."""
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s)
     except OSError as error:
@@ -225,11 +225,11 @@ def _escaped(text: str) -> str:
     return text.replace("%", "%%")
 
 
-def _tell(grid: str, steps: Sequence[Step], json: bool) -> None:
+def _print_steps(grid: str, steps: Sequence[Step], json: bool) -> None:
     """Ends the command with status 1 if something vital was not done."""
     if json:
-        told_of = [{"step": each.step, "done": each.done, "text": each.text} for each in steps]
-        print_json({"schema": "koala.service/1", "grid": grid, "unit": unit_of(grid), "steps": told_of})
+        done = [{"step": each.step, "done": each.done, "text": each.text} for each in steps]
+        print_json({"schema": "koala.service/1", "grid": grid, "unit": unit_of(grid), "steps": done})
     else:
         for each in steps:
             out.print(f"{'done' if each.done else 'NOT DONE'}: {each.text}")

@@ -22,7 +22,7 @@ def interruptible_once() -> Iterator[None]:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """What must be finished once it has begun: such signals count for nothing within."""
+    """Ignore interrupts while a step runs that must not stay unfinished."""
     yield from _handled(signal.SIG_IGN)
 
 

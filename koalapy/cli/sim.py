@@ -78,11 +78,11 @@ def _experiments() -> list[tuple[str, str]]:
     try:
         need_extra("experiments", "An experiment")
     except RequestError as error:
-        output.say(f"No experiments are listed. {error.reason}")
+        output.print_message(f"No experiments are listed. {error.reason}")
         return []
     from koalapy.experiments import catalogue
 
-    with output.told():
+    with output.errors_reported():
         return [(each.name, each.about) for each in catalogue.experiments()]
 
 
@@ -110,10 +110,12 @@ def chaos(
             proof = _search(range(seed, seed + seeds), events, chosen, alone, tries, tally)
     except KeyboardInterrupt:
         if tally.broken:
-            output.say(f"koala: interrupted in the search for a shorter list of actions. {tally.broken}")
+            output.print_message(f"koala: interrupted in the search for a shorter list of actions. {tally.broken}")
         else:
-            output.say(f"koala: interrupted after {tally.done} of {counted_as(seeds, 'seed')}; no promise was broken.")
-            output.say(f"`--seed {seed + tally.done}` goes on from there.")
+            output.print_message(
+                f"koala: interrupted after {tally.done} of {counted_as(seeds, 'seed')}; no promise was broken."
+            )
+            output.print_message(f"`--seed {seed + tally.done}` goes on from there.")
         raise typer.Exit(130) from None
     if as_json:
         output.print_json(_document(seed, seeds, events, alone, tally, time.monotonic() - begun, proof))
@@ -167,11 +169,12 @@ class _Tally:
         with self._console.status("…") as self._status:
             yield
 
-    def say(self, text: str) -> None:
+    def print(self, text: str) -> None:
+        """Print a line above the progress."""
         if self._status is not None:
             self._status.update(Text(f"{text} ({self.summary})"))
         else:
-            output.say(text)
+            output.print_message(text)
 
     def add(self, result: "Result") -> None:
         self.happened += result.happened
@@ -182,7 +185,7 @@ class _Tally:
         self.broken = f"Seed {result.seed} broke a promise: {result.violation}" if result.violation else ""
         self.done += result.violation is None
         words = "broke a promise" if result.violation else "ok"
-        self.say(
+        self.print(
             f"seed {result.seed}: {_counted(result.happened, 'event')}, {_counted(result.actions, 'action')}, "
             f"{_counted(result.jobs, 'job')}, {_counted(result.programs, 'program')}, "
             f"{_counted(result.parameters, 'parameter')}, {words}, {result.digest}"
@@ -210,9 +213,9 @@ def _search(
         result = run(seed, events, only, faults=faults)
         tally.add(result)
         if result.violation is not None:
-            tally.say(f"seed {seed}: {result.violation}")
+            tally.print(f"seed {seed}: {result.violation}")
             numbers = only if only is not None else list(range(len(schedule_of(seed, events, faults))))
-            return prove(result, numbers, tries, lambda left: tally.say(f"it takes at most {left} actions"))
+            return prove(result, numbers, tries, lambda left: tally.print(f"it takes at most {left} actions"))
     return None
 
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from koalapy.cli import options
-from koalapy.cli.changing import say_accepted, submit_again, tell_checked
-from koalapy.cli.ends import exit_by, tell_end
-from koalapy.cli.moving import wait_telling
-from koalapy.cli.output import BAD_INPUT, out, print_json, say, told
+from koalapy.cli.changing import print_accepted, print_checked, submit_again
+from koalapy.cli.ends import exit_by, print_end
+from koalapy.cli.moving import wait_with_progress
+from koalapy.cli.output import BAD_INPUT, errors_reported, out, print_json, print_message
 from koalapy.cli.program import executable_of
 from koalapy.cli.signals import deferred
 from koalapy.client import Grid
@@ -77,17 +77,19 @@ def sweep(
     if rerun_failed is not None:
         others = (program, parameters, csv, stage_in, stage_out, name, on, walltime, order, label)
         _check_alone(*others, check, dry_run, cross, zipped)
-        with told(), Grid(grid) as koalad:
+        with errors_reported(), Grid(grid) as koalad:
             submit_again(koalad, rerun_failed, wait, json, failed=True)
     if not program:
-        say("koala: There is no program. Write it after the options, as in: koala sweep -p x=1:10 -- PROGRAM {x}")
+        print_message(
+            "koala: There is no program. Write it after the options, as in: koala sweep -p x=1:10 -- PROGRAM {x}"
+        )
         raise typer.Exit(BAD_INPUT)
     if cross and zipped:
-        say("koala: There are both --cross and --zip. Say one of them.")
+        print_message("koala: There are both --cross and --zip. Say one of them.")
         raise typer.Exit(BAD_INPUT)
     from koalapy.languages import sweep_request
 
-    with told():
+    with errors_reported():
         executable, staged = executable_of(program[0]) if "{" not in program[0] else (program[0], [])
         request = sweep_request(
             [executable, *program[1:]],
@@ -106,35 +108,37 @@ def sweep(
             return _dry_run(request, json)
         with Grid(grid) as koalad:
             if check:
-                tell_checked(koalad.check(request, source=_SOURCE, labels=labels), [_SOURCE], json)
+                print_checked(koalad.check(request, source=_SOURCE, labels=labels), [_SOURCE], json)
             return _submit(koalad, request, labels, wait, json)
 
 
 def _check_alone(*others: object) -> None:
     if any(others):
-        say("koala: --rerun-failed takes all else from the sweep that it names. Leave out the program and its options.")
+        print_message(
+            "koala: --rerun-failed takes all else from the sweep that it names. Leave out the program and its options."
+        )
         raise typer.Exit(BAD_INPUT)
 
 
 def _submit(koalad: Grid, request: Document, labels: Mapping[str, str], wait: bool, json: bool) -> None:
     with deferred() as let_in:
         accepted = koalad.accept(request, source=_SOURCE, labels=labels)
-        say_accepted([accepted["id"]], json and wait)
+        print_accepted([accepted["id"]], json and wait)
         if not json:
             out.print(f"job {accepted['id']} accepted")
         let_in()
     if not wait:
         return print_json(accepted) if json else None
-    (found,) = wait_telling(koalad, [accepted["id"]])
+    (found,) = wait_with_progress(koalad, [accepted["id"]])
     if json:
         print_json(accepted | {"state": found["state"], "sweep": found["sweep"]})
     else:
-        tell_end(found)
+        print_end(found)
     exit_by([found])
 
 
 def _dry_run(document: Document, json: bool) -> None:
-    """What koalad would be asked, read as koalad would read it."""
+    """Print the request, read as koalad would read it."""
     from koalapy.languages import from_mapping
     from koalapy.runtime.plainfile import open_plain
 
@@ -152,7 +156,7 @@ def _dry_run(document: Document, json: bool) -> None:
 
 
 def _commands(request: "Request") -> list[tuple[int, list[str]]]:
-    """Of the first parameters, and of the last."""
+    """The commands of the first parameters, and of the last."""
     from koalapy_adapters.launcher.space import Compiled
 
     from koalapy.runtime.parameters import line_reader

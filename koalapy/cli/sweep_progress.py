@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from koalapy.cli.output import errors, say
+from koalapy.cli.output import errors, print_message
 from koalapy.cli.sizes import in_bytes
 from koalapy.client import Grid
 
@@ -31,7 +31,7 @@ def wait_for_all(koalad: Grid, jobs: Sequence[int], timeout_s: float | None = No
     with SweepBars() as bars:
         while True:
             found = [runner for runner in koalad.runners() if runner["id"] in sweeps]
-            bars.tell(found, _transfers(koalad, found))
+            bars.show(found, _transfers(koalad, found))
             left = _LOOK_S if deadline is None else max(0.0, min(_LOOK_S, deadline - time.monotonic()))
             try:
                 return koalad.wait(jobs, left)
@@ -41,7 +41,7 @@ def wait_for_all(koalad: Grid, jobs: Sequence[int], timeout_s: float | None = No
 
 
 def _transfers(koalad: Grid, runners: Sequence[Document]) -> Mapping[int, Sequence[Document]]:
-    """What is on its way of those sweeps whose parameters are all done."""
+    """The transfers of those sweeps whose parameters are all done."""
     bringing = [runner["id"] for runner in runners if _brings(runner)]
     return {job["id"]: job["transfers"] for job in koalad.jobs(ids=bringing)} if bringing else {}
 
@@ -52,7 +52,7 @@ class SweepBars:
     def __init__(self) -> None:
         self._progress: Progress | None = None
         self._tasks: dict[int, TaskID] = {}
-        self._said: dict[int, tuple[float, str]] = {}
+        self._printed: dict[int, tuple[float, str]] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -63,16 +63,16 @@ class SweepBars:
         if self._progress is not None:
             self._progress.stop()
 
-    def tell(self, runners: Sequence[Document], transfers: Mapping[int, Sequence[Document]] | None = None) -> None:
-        """`transfers`: of some of these sweeps, what of their files is on its way."""
+    def show(self, runners: Sequence[Document], transfers: Mapping[int, Sequence[Document]] | None = None) -> None:
+        """Show the progress of the sweeps. `transfers`: the transfers of some of them."""
         for runner in runners:
-            told = told_of(runner, datetime.now(UTC), (transfers or {}).get(runner["id"], ()))
+            told = progress_of(runner, datetime.now(UTC), (transfers or {}).get(runner["id"], ()))
             if errors.is_terminal:
-                self._show(runner, told)
+                self._draw(runner, told)
             else:
-                self._say(runner, told)
+                self._print(runner, told)
 
-    def _show(self, runner: Document, told: str) -> None:
+    def _draw(self, runner: Document, told: str) -> None:
         from rich.progress import BarColumn, Progress, TextColumn
 
         if self._progress is None:
@@ -84,17 +84,17 @@ class SweepBars:
             self._tasks[identity] = self._progress.add_task("", total=runner["parameters"], id=identity)
         self._progress.update(self._tasks[identity], completed=runner["done"], description=told)
 
-    def _say(self, runner: Document, told: str) -> None:
-        """The same is not said again."""
-        at, before = self._said.get(runner["id"], (0.0, ""))
+    def _print(self, runner: Document, told: str) -> None:
+        """Print the line of a sweep, unless it is the last one again."""
+        at, before = self._printed.get(runner["id"], (0.0, ""))
         line = f"sweep {runner['id']}: {told}"
         if line != before and time.monotonic() - at >= _PIPED_S:
-            self._said[runner["id"]] = time.monotonic(), line
-            say(line)
+            self._printed[runner["id"]] = time.monotonic(), line
+            print_message(line)
 
 
-def told_of(runner: Document, now: datetime, transfers: Sequence[Document] = ()) -> str:
-    """How far one sweep is, in a line. `transfers`: what of its files is on its way."""
+def progress_of(runner: Document, now: datetime, transfers: Sequence[Document] = ()) -> str:
+    """The progress of one sweep in a line. `transfers`: its files on their way."""
     nodes, suspended = (sum(each[what] for each in runner["clusters"]) for what in ("nodes", "suspended"))
     brings = _brings(runner)
     has = _brought(transfers) if brings else f"{nodes} {'node' if nodes == 1 else 'nodes'}"
@@ -113,7 +113,7 @@ def _brings(runner: Document) -> bool:
 
 
 def _brought(transfers: Sequence[Document]) -> str:
-    """Of how many parameters it is here what they left, as far as it is known."""
+    """The progress of bringing the parameters' output, as far as it is known."""
     known = [each for each in transfers if each["parameters"] is not None]
     if not known:
         return "bringing what they left"
@@ -125,13 +125,13 @@ def _brought(transfers: Sequence[Document]) -> str:
 
 
 def counted(sweep: Document) -> str:
-    """Of a runner, or of a job's `sweep`."""
+    """The finished and failed parameters of a runner, or of a job's `sweep`."""
     failed = f", {sweep['failed']} failed" if sweep["failed"] else ""
     return f"{sweep['done']} of {sweep['parameters']} done{failed}"
 
 
 def until(instant: str, now: datetime) -> str:
-    """How long it is until then, as a person says it."""
+    """The time until the instant, rounded for a person."""
     seconds = max(0, round((datetime.fromisoformat(instant) - now).total_seconds()))
     for length, unit in ((86_400, "d"), (3_600, "h"), (60, "m")):
         if seconds >= 2 * length:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from koalapy.cli.output import errors, out, print_json, say, table
+from koalapy.cli.output import errors, out, print_json, print_message, table
 from koalapy.extras import need_extra
 from koalapy.model.errors import KoalaError
 
@@ -40,7 +40,7 @@ def up(as_json: Json = False) -> None:
     if as_json:
         print_json({"schema": "koala.testgrid/1", "grid": str(running.grid_file), "clusters": list(running.clusters)})
     else:
-        say(f"The grid file is {running.grid_file}:")
+        print_message(f"The grid file is {running.grid_file}:")
         out.print(running.grid_file.read_text().rstrip("\n"))
 
 
@@ -54,7 +54,7 @@ def down(images: Images = False, as_json: Json = False) -> None:
     if as_json:
         print_json({"schema": "koala.testgrid-down/1", "images_removed": images})
     else:
-        say("The test grid is down.")
+        print_message("The test grid is down.")
 
 
 @app.command("status")
@@ -90,7 +90,7 @@ def reset(as_json: Json = False) -> None:
     if as_json:
         print_json({"schema": "koala.testgrid-reset/1", "idle": True})
     else:
-        say("All nodes are idle.")
+        print_message("All nodes are idle.")
 
 
 def _testgrid() -> ModuleType:
@@ -110,16 +110,16 @@ def _reporting() -> "Iterator[Say]":
             with errors.status("…") as spinner:
                 yield lambda text: spinner.update(Text(text))
         else:
-            yield say
+            yield print_message
     except KoalaError as error:
-        say(str(error.reason))
+        print_message(str(error.reason))
         raise typer.Exit(1) from error
 
 
 def _print_status(found: "Status") -> None:
     rows = [(host, container, found.addresses.get(host)) for host, container in found.hosts.items()]
     table(("HOST", "CONTAINER", "ADDRESS"), rows)
-    say(f"The grid file is {found.grid_file}." if found.up else "The test grid is not up.")
+    print_message(f"The grid file is {found.grid_file}." if found.up else "The test grid is not up.")
 
 
 if __name__ == "__main__":

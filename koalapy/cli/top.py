@@ -16,7 +16,7 @@ import typer
 
 from koalapy.calls import NotReachable
 from koalapy.cli import options
-from koalapy.cli.output import out, print_json, told
+from koalapy.cli.output import errors_reported, out, print_json
 from koalapy.cli.signals import interruptible
 from koalapy.client import Grid
 from koalapy.model.errors import KoalaError
@@ -51,8 +51,8 @@ def top(
     grid: options.Grid = None,
     json: options.Json = False,
 ) -> None:
-    """What goes on: clusters, the queue with reasons, running jobs, sweeps and koalad's own load; q leaves it."""
-    with told(), Grid(grid) as koalad:
+    """Show the clusters, the queue with reasons, running jobs, sweeps and koalad's own load; q ends it."""
+    with errors_reported(), Grid(grid) as koalad:
         if json:
             return print_json(looked(koalad))
         if once or not (sys.stdin.isatty() and out.is_terminal):
@@ -273,7 +273,7 @@ def _watch(koalad: Grid) -> None:
 
 @contextmanager
 def _keys() -> Iterator[Callable[[float], bool]]:
-    """What it gives waits for so many seconds, and says whether q was pressed, or nobody is there to press it."""
+    """A function that waits for some seconds, and returns whether q was pressed, or no person can press it."""
     terminal = sys.stdin.fileno()
     before = termios.tcgetattr(terminal)
 

@@ -8,7 +8,17 @@ import typer
 
 from koalapy.calls import NotReachable
 from koalapy.cli import options
-from koalapy.cli.output import DONE, FAILED, exit_status, out, print_json, say, table, tell, told
+from koalapy.cli.output import (
+    DONE,
+    FAILED,
+    errors_reported,
+    exit_status,
+    out,
+    print_error,
+    print_json,
+    print_message,
+    table,
+)
 from koalapy.client import Grid
 from koalapy.model.errors import KoalaError, RequestError
 from koalapy.model.identity import FIRST_LAUNCHER
@@ -36,7 +46,7 @@ def clean(
     another machine with a store of its own. Look at WRAPPER in `koala status --unknown` first: if it is alive, its
     program may be running. Tags that this store knows are refused; `koala cancel` ends their jobs.
     """
-    with told(), Grid(grid) as koalad:
+    with errors_reported(), Grid(grid) as koalad:
         wanted = list(dict.fromkeys(tags))
         seen = koalad.unknown([cluster] if cluster else [])
         found = {each["tag"]: each for each in seen["tags"] if each["tag"] in wanted}
@@ -46,19 +56,19 @@ def clean(
 
 
 def show_unknown(grid: str | None, json: bool) -> None:
-    with told(), Grid(grid) as koalad:
+    with errors_reported(), Grid(grid) as koalad:
         document = koalad.unknown()
     if json:
         return print_json(document)
     for each in document["clusters"]:
         if each["reason"]:
-            say(f"koala: {each['cluster']} could not be asked: {each['reason']}")
+            print_message(f"koala: {each['cluster']} could not be asked: {each['reason']}")
     if document["tags"]:
         return _list(document["tags"])
     return out.print("There are no unknown tags on the clusters that could be asked.")
 
 
-def tell_unknown(found: Document) -> None:
+def print_unknown(found: Document) -> None:
     """A count and the first few, for `koala status`."""
     if not found["count"]:
         return
@@ -81,10 +91,10 @@ def attempt_in_words(attempt: str, *, short: bool = False) -> str:
 def _confirm(found: Sequence[Document]) -> None:
     """Ends the command unless a person at a terminal says yes."""
     _list(found, to_errors=True)
-    say(_WARNING)
+    print_message(_WARNING)
     alive = [each["tag"] for each in found if each["wrapper"] == "alive"]
     if alive:
-        say(f"These have a wrapper that is alive, so that their programs may be running: {', '.join(alive)}.")
+        print_message(f"These have a wrapper that is alive, so that their programs may be running: {', '.join(alive)}.")
     if not sys.stdin.isatty():
         advice = "Check the list, then use --yes."
         raise RequestError("not_confirmed", "Removing these needs confirmation on a terminal.", advice)
@@ -105,7 +115,7 @@ def _clean_all(
             except NotReachable:
                 raise
             except KoalaError as error:
-                tell(error)
+                print_error(error)
                 status = max(status, exit_status(error))
                 del places[tag]
                 continue
@@ -124,7 +134,7 @@ def _clean(koalad: Grid, tag: str, cluster: str | None, timeout_s: float) -> Doc
     """With a time, until it is done, however long that takes."""
     answer = koalad.clean(tag, cluster, timeout=timeout_s)
     while timeout_s and answer["state"] != "cleaned":
-        say(f"{tag} on {answer['cluster']} is being ended; Ctrl-C leaves its cluster at it.")
+        print_message(f"{tag} on {answer['cluster']} is being ended; Ctrl-C leaves its cluster at it.")
         answer = koalad.clean(tag, cluster, timeout=timeout_s)
     return answer
 
@@ -132,7 +142,7 @@ def _clean(koalad: Grid, tag: str, cluster: str | None, timeout_s: float) -> Doc
 def _list(tags: Sequence[Document], to_errors: bool = False) -> None:
     if to_errors:
         for each in tags:
-            say(_sentence(each))
+            print_message(_sentence(each))
         return None
     return table(_COLUMNS, [_row(each) for each in tags])
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from koalapy.cli import options
-from koalapy.cli.output import out, print_json, table, told
+from koalapy.cli.output import errors_reported, out, print_json, table
 from koalapy.client import Grid
 from koalapy.model.errors import RequestError
 from koalapy.model.units import SECOND, Instant, format_instant, parse_duration, parse_instant
@@ -34,7 +34,7 @@ def usage(
 
     Of each batch job the time from its start to its end counts, times its processors, in seconds.
     """
-    with told(), Grid(grid) as koalad:
+    with errors_reported(), Grid(grid) as koalad:
         now = Instant(round(datetime.now(UTC).timestamp() * SECOND))
         document: Document = koalad.usage(str(by), _instant(since, now), _instant(until, now))
     if json:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from koalapy.cli.runners import nodes_of
-from koalapy.cli.sweep_progress import SweepBars, counted, told_of, until
+from koalapy.cli.sweep_progress import SweepBars, counted, progress_of, until
 
 Document = dict[str, Any]
 
@@ -36,16 +36,16 @@ def runner(**fields: Any) -> Document:
 )
 def test_a_sweep_in_a_line(fields: Document, text: str | None) -> None:
     expected = text or "421 of 1000 done, 3 nodes, 240 a minute, ends in 5m"
-    assert told_of(runner(**fields), NOW) == expected
+    assert progress_of(runner(**fields), NOW) == expected
 
 
 def test_of_what_is_brought_the_share_is_told() -> None:
     known = {"parameters": 600, "parameters_done": 200, "bytes_moved": 2_000_000, "bytes_per_second": 1_500.0}
     unknown = dict.fromkeys(known)
     over = runner(done=1000, parameters_per_minute=240)
-    assert told_of(over, NOW, [unknown]) == "1000 of 1000 done, bringing what they left"
+    assert progress_of(over, NOW, [unknown]) == "1000 of 1000 done, bringing what they left"
     told = "1000 of 1000 done, bringing what they left: that of 400 of 1200 is here, 4 MB, 3 KB/s"
-    assert told_of(over, NOW, [known, known, unknown]) == told
+    assert progress_of(over, NOW, [known, known, unknown]) == told
 
 
 def test_what_failed_is_counted_only_where_something_did() -> None:
@@ -78,5 +78,5 @@ def test_nodes_on_their_way_are_told_apart() -> None:
 def test_piped_the_same_is_not_said_again_and_again(capsys: pytest.CaptureFixture[str]) -> None:
     with SweepBars() as bars:
         for done in (0, 1, 2):
-            bars.tell([runner(done=done)])
+            bars.show([runner(done=done)])
     assert capsys.readouterr().err == "sweep 7: 0 of 1000 done, 3 nodes\n"

@@ -16,8 +16,8 @@ from rich.text import Text
 
 from koalapy.cli import demo, doctor, grid, jobs, login, output, runners, unknown
 from koalapy.cli.console import SafeConsole
-from koalapy.cli.moving import TransferLines, told_of
-from koalapy.cli.output import print_json, print_line, rich_table, say, table, tell
+from koalapy.cli.moving import TransferLines, transfer_line
+from koalapy.cli.output import print_error, print_json, print_line, print_message, rich_table, table
 from koalapy.doctor.findings import Failure, Finding, Report, Status
 from koalapy.koalad import log
 from koalapy.model.errors import KoalaError, OurError, RequestError
@@ -240,15 +240,15 @@ def test_plain_ways_out_print_none(text: str) -> None:
     )
     question = {"title": text, "instructions": text, "prompts": [{"text": text, "echo": False}]}
     calls: list[Callable[[], object]] = [
-        lambda: say(text),
-        lambda: tell(error(text)),
+        lambda: print_message(text),
+        lambda: print_error(error(text)),
         lambda: print_line(text),
         lambda: print_json({text: [text]}),
         lambda: table((text, "X"), [(text, 1)]),
-        lambda: doctor._Lines().told(text, finding),
+        lambda: doctor._Lines().finished(text, finding),
         lambda: doctor._conclude([Report(text, (finding,), (text,))], True),
         lambda: demo._summary([job(text)], {}, 1.0),
-        lambda: TransferLines().tell(job(text)),
+        lambda: TransferLines().show(job(text)),
         lambda: _answered(question),
     ]
     for call in calls:
@@ -262,14 +262,14 @@ def _answered(question: Document) -> None:
         try:
             login.answers(question)
         except RequestError as missing:
-            tell(missing)
+            print_error(missing)
 
 
 @given(TEXTS)
 @example(EVIL)
 def test_what_is_drawn_on_a_terminal_holds_none(text: str) -> None:
     finding = Finding("login", Status.OK, text)
-    line = told_of(transfer(text))
+    line = transfer_line(transfer(text))
     for each in (rich_table(("A", text), [[text, text]]), Text(text), Group(doctor._line(finding)), text, line):
         shown = drawn(each)
         assert not FORBIDDEN.search(shown), shown
@@ -337,5 +337,5 @@ def test_a_message_is_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = io.StringIO()
     monkeypatch.setattr(screen, "write", written.append)
     monkeypatch.setattr("sys.stderr", screen)
-    say("Looking at delft.")
+    print_message("Looking at delft.")
     assert written == ["Looking at delft.\n"]
