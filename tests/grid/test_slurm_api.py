@@ -82,11 +82,11 @@ def test_a_refusal_is_in_the_words_of_sbatch(begin: Begin) -> None:
 
 def test_who_waits_is_seen_alike_by_both(begin: Begin) -> None:
     command, api = begin(OFF), begin(REQUIRED)
-    assert api.batch.glance() == command.batch.glance()
+    assert api.batch.queue_fingerprint() == command.batch.queue_fingerprint()
     total = command.until(lambda: command.batch.capacity().idle)
     with command.load(total):
         for wishes in ({"name": "a,b|c"}, {"native": ["--array=1-9:2%3"]}, {"native": ["--hold"]}):
             command.submit(command.job("true", processors=total, **wishes))
-        seen = command.until(lambda: command.batch.glance() if api.batch.glance() else None)
-        assert api.batch.glance() == seen
+        seen = command.until(lambda: command.batch.queue_fingerprint() if api.batch.queue_fingerprint() else None)
+        assert api.batch.queue_fingerprint() == seen
         assert not any("squeue" in ran.argv for ran in api.batch.ran)

@@ -21,10 +21,10 @@ NO = failure("no_such_queue", "request", "No such queue.")
 LATER = failure("batch_system_unreachable", "transient", "No answer.")
 
 
-def machine(*known: list[str], poll: float = 10.0, floor: float = 1.0, glances: bool = False) -> Machine:
+def machine(*known: list[str], poll: float = 10.0, floor: float = 1.0, fingerprints: bool = False) -> Machine:
     hello = Hello(1, "0", 7, "abcde", T0, {}, list(known))
     config = ClusterConfig("here", "local", poll=poll, floor=floor, grace=5.0, orphan_timeout=600.0)
-    return Machine(T0, hello, config, glances)
+    return Machine(T0, hello, config, fingerprints)
 
 
 def submit(id: int = 1, doubt: bool = False) -> Submit:

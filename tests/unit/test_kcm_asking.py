@@ -18,7 +18,7 @@ class Cluster:
         self.failing: set[str] = set()
         self.asked: list[str] = []
         self.time = 0.0
-        dialect = SimpleNamespace(LISTING=0, keeps=self._keeps)
+        dialect = SimpleNamespace(JOB_LIST_QUERY=0, cache_seconds=self._cache_seconds)
         self._asking = QueryCache(dialect, self._run, lambda: self.time)
 
     def measure(self) -> list[str]:
@@ -32,7 +32,7 @@ class Cluster:
         self.asked.append(argv[0])
         return Result(argv, int(argv[0] in self.failing), self.texts[argv[0]], "")
 
-    def _keeps(self, result: Result) -> float:
+    def _cache_seconds(self, result: Result) -> float:
         return KEPT if result.argv[0] in ("queues", "limits") and result.exit_status == 0 else 0.0
 
 

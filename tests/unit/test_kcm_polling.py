@@ -1,4 +1,4 @@
-"""How often the batch system is measured and glanced at, and that it is paid for."""
+"""How often the batch system is measured and fingerprinted, and that it is paid for."""
 
 from collections.abc import Callable
 from itertools import accumulate, pairwise
@@ -22,29 +22,29 @@ LAUNCHER = tag_of(InstanceId("aaaaa"), AttemptId(JobId(FIRST_LAUNCHER), 0, 1))
 Seen = Callable[[int], list[str] | None]
 
 
-def scavenging(floor: float = 1.0, glances: bool = True, cost: int = 0) -> PollSchedule:
+def scavenging(floor: float = 1.0, fingerprints: bool = True, cost: int = 0) -> PollSchedule:
     """Launchers are there; the first measurement, which had this cost, has just ended."""
-    poll_schedule = PollSchedule(POLL, floor, glances)
+    poll_schedule = PollSchedule(POLL, floor, fingerprints)
     poll_schedule.scavenging = True
     assert poll_schedule.start(T0)
     poll_schedule.measured(cost, failed=False)
     return poll_schedule
 
 
-def glanced(poll_schedule: PollSchedule, seen: list[str] | None, cost: int = 0) -> int:
-    """When the next call is due, which must be a glance, that sees this; then when the one after is."""
+def fingerprinted(poll_schedule: PollSchedule, seen: list[str] | None, cost: int = 0) -> int:
+    """When the next call is due, which must be a fingerprint, that sees this; then when the one after is."""
     at = poll_schedule.due()
     assert at is not None
     assert not poll_schedule.start(at)
-    poll_schedule.glanced(cost, seen)
+    poll_schedule.fingerprinted(cost, seen)
     due = poll_schedule.due()
     assert due is not None
     return due
 
 
 def known(poll_schedule: PollSchedule, seen: list[str]) -> int:
-    """A first glance is compared with nothing; it is measured soon, and what others wait for is known from then on."""
-    due = glanced(poll_schedule, seen)
+    """A first fingerprint is compared with nothing; a measurement follows soon, and tells what others wait for."""
+    due = fingerprinted(poll_schedule, seen)
     assert poll_schedule.start(due)
     poll_schedule.measured(0, failed=False)
     next_due = poll_schedule.due()
@@ -58,18 +58,18 @@ def longest(instants: list[int]) -> int:
 
 
 def run(
-    poll_schedule: PollSchedule, seconds: int, seen: Seen, glance: int, measure: int
+    poll_schedule: PollSchedule, seconds: int, seen: Seen, fingerprint: int, measure: int
 ) -> tuple[list[int], list[int]]:
-    """When it glanced and when it measured in that time; each takes no time, and costs so many microseconds."""
-    glances, measures = [], []
+    """When it fingerprinted and when it measured in that time; each takes no time, and costs so many microseconds."""
+    fingerprints, measures = [], []
     while (at := poll_schedule.due()) is not None and at < T0 + seconds * SECOND:
         if poll_schedule.start(at):
             measures.append(at)
             poll_schedule.measured(measure, failed=False)
         else:
-            glances.append(at)
-            poll_schedule.glanced(glance, seen(at))
-    return glances, measures
+            fingerprints.append(at)
+            poll_schedule.fingerprinted(fingerprint, seen(at))
+    return fingerprints, measures
 
 
 def paid(cost: int) -> int:
@@ -77,28 +77,28 @@ def paid(cost: int) -> int:
     return round(COST_FACTOR * SERVERS * MARGIN * cost)
 
 
-def test_between_two_measurements_it_glances_at_the_floor() -> None:
-    glances, measures = run(scavenging(), 40, lambda at: QUIET, 10, 10)
-    assert glances[:3] == [T0 + SECOND, T0 + 2.2 * SECOND, T0 + 3.2 * SECOND]
+def test_between_two_measurements_it_fingerprints_at_the_floor() -> None:
+    fingerprints, measures = run(scavenging(), 40, lambda at: QUIET, 10, 10)
+    assert fingerprints[:3] == [T0 + SECOND, T0 + 2.2 * SECOND, T0 + 3.2 * SECOND]
     assert measures == [T0 + (1.2 + POLL * n) * SECOND for n in range(4)]
 
 
-def test_where_the_dialect_knows_no_glance_it_measures_at_the_floor() -> None:
-    glances, measures = run(scavenging(glances=False), 10, lambda at: QUIET, 10, 10)
-    assert (glances, len(measures)) == ([], 9)
+def test_where_the_dialect_knows_no_fingerprint_it_measures_at_the_floor() -> None:
+    fingerprints, measures = run(scavenging(fingerprints=False), 10, lambda at: QUIET, 10, 10)
+    assert (fingerprints, len(measures)) == ([], 9)
 
 
-def test_with_no_nodes_of_others_at_stake_it_does_not_glance() -> None:
+def test_with_no_nodes_of_others_at_stake_it_takes_no_fingerprint() -> None:
     poll_schedule = scavenging()
     poll_schedule.scavenging = False
     assert poll_schedule.due() == T0 + POLL * SECOND
     assert poll_schedule.start(T0 + POLL * SECOND)
 
 
-def test_what_a_glance_sees_change_is_measured_at_once_and_paid_later() -> None:
+def test_what_a_fingerprint_sees_change_is_measured_at_once_and_paid_later() -> None:
     poll_schedule = scavenging()
     known(poll_schedule, QUIET)
-    changed_at = glanced(poll_schedule, ["7 qw"], cost=40_000)
+    changed_at = fingerprinted(poll_schedule, ["7 qw"], cost=40_000)
     assert changed_at == T0 + 2.2 * SECOND
     assert poll_schedule.start(changed_at)
     poll_schedule.measured(40_000, failed=False)
@@ -117,18 +117,18 @@ def test_what_is_waited_for_is_saved_and_not_without_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("glance", "measure", "blind", "until_seen"),
+    ("fingerprint", "measure", "blind", "until_seen"),
     [(1_500, 20_000, 1.5, 0.55), (6_000, 25_000, 2.5, 0.85), (9_500, 19_000, 3.1, 1.2)],
     ids=["Slurm by its API", "Slurm", "Grid Engine"],
 )
-def test_while_launchers_come_and_go_all_the_time_it_glances_all_the_same(
-    glance: int, measure: int, blind: float, until_seen: float
+def test_while_launchers_come_and_go_all_the_time_it_fingerprints_all_the_same(
+    fingerprint: int, measure: int, blind: float, until_seen: float
 ) -> None:
     """Each change of the list of our own jobs asks for a measurement, and there always is one."""
     poll_schedule = scavenging(cost=measure)
     poll_schedule.urgent = True
-    glances, measures = run(poll_schedule, 600, lambda at: QUIET, glance, measure)
-    looks = sorted(glances + measures)
+    fingerprints, measures = run(poll_schedule, 600, lambda at: QUIET, fingerprint, measure)
+    looks = sorted(fingerprints + measures)
     assert longest(looks) <= blind * SECOND
     assert sum((later - sooner) ** 2 for sooner, later in pairwise(looks)) / 2 / 600 / SECOND**2 <= until_seen
     assert longest(measures) <= 1.5 * POLL * SECOND
@@ -138,7 +138,7 @@ def test_while_launchers_come_and_go_all_the_time_it_glances_all_the_same(
 @given(st.integers(), st.sampled_from([0.1, 1.0, 2.0]), st.integers(0, 120))
 def test_it_costs_no_more_than_one_percent_of_any_minute(seed: int, floor: float, idle: int) -> None:
     """However dear looks are from one to the next, and however own and others' jobs come and go, in bursts and not."""
-    poll_schedule, chance = PollSchedule(POLL, floor, glances=True), Random(seed)
+    poll_schedule, chance = PollSchedule(POLL, floor, fingerprints=True), Random(seed)
     now, looks, burst = T0, [(T0, 0.0)], False
     while now < T0 + (idle + 150) * SECOND:
         burst ^= chance.random() < 0.1
@@ -154,7 +154,7 @@ def test_it_costs_no_more_than_one_percent_of_any_minute(seed: int, floor: float
             cost = chance.randint(5_000, 22_000)
             poll_schedule.measured(cost, failed=False)
         else:
-            poll_schedule.glanced(cost, [str(chance.randrange(3 if burst else 1))])
+            poll_schedule.fingerprinted(cost, [str(chance.randrange(3 if burst else 1))])
         looks.append((now, cost * (SERVERS if poll_schedule.scavenging else 1)))
     assert most_of_a_minute(looks) <= 0.01
 
@@ -171,31 +171,31 @@ def most_of_a_minute(looks: list[tuple[int, float]]) -> float:
 
 @pytest.mark.parametrize("changes", [10**9, SECOND])
 def test_no_look_is_put_off_for_ever(changes: int) -> None:
-    """However soon it is to glance, and however often others' jobs come and go."""
+    """However soon it is to take a fingerprint, and however often others' jobs come and go."""
     _, measures = run(scavenging(0.1, cost=15_000), 600, lambda at: [str(at // changes)], 9_000, 15_000)
     assert longest(measures) <= 1.5 * POLL * SECOND
 
 
-def test_a_glance_that_fails_alone_is_not_tried_again() -> None:
+def test_a_fingerprint_that_fails_alone_is_not_tried_again() -> None:
     poll_schedule = scavenging()
-    assert poll_schedule.start(glanced(poll_schedule, None))
+    assert poll_schedule.start(fingerprinted(poll_schedule, None))
     poll_schedule.measured(0, failed=False)
     assert run(poll_schedule, 5, lambda at: QUIET, 0, 0)[0] == []
 
 
 def test_one_that_fails_as_all_does_is() -> None:
     poll_schedule = scavenging()
-    at = glanced(poll_schedule, None)
+    at = fingerprinted(poll_schedule, None)
     assert poll_schedule.start(at)
     poll_schedule.measured(0, failed=True)
     assert poll_schedule.due() == at + POLL * SECOND
     assert poll_schedule.start(at + POLL * SECOND)
     poll_schedule.measured(0, failed=False)
-    glanced(poll_schedule, QUIET)
+    fingerprinted(poll_schedule, QUIET)
 
 
-def test_the_kcm_glances_while_launchers_hold_nodes() -> None:
-    kcm = machine([LAUNCHER, "41"], floor=2.0, glances=True)
+def test_the_kcm_fingerprints_while_launchers_hold_nodes() -> None:
+    kcm = machine([LAUNCHER, "41"], floor=2.0, fingerprints=True)
     kcm.start(T0)
     capacity = Capacity(4, 0, 4, 0, 0, [LAUNCHER], [], [], {"41": JobStatus("41", LAUNCHER, RUNNING)})
     kcm.handle(T0, do.CapacityMeasured(T0, capacity, None, 10))
@@ -211,7 +211,7 @@ def test_the_kcm_glances_while_launchers_hold_nodes() -> None:
 
 
 def test_looks_are_a_sweeps_as_soon_as_its_first_launcher_is_to_be_submitted() -> None:
-    kcm = machine(glances=True)
+    kcm = machine(fingerprints=True)
     kcm.start(T0)
     kcm.handle(T0, do.CapacityMeasured(T0, Capacity(4, 4, 0, 0, 0, [], [], [], {}), None, 10))
     kcm.handle(T0, Acknowledge(9))

@@ -500,9 +500,9 @@ class Queue:
         self.ran.append(argv[0])
         return Ran(Result(argv, 0, "", ""), 0)
 
-    def glance(self, *said: str) -> list[str] | None:
+    def fingerprint(self, *said: str) -> list[str] | None:
         self._cluster.write("runs.waiting", " ".join(said))
-        return self.batch.glance()
+        return self.batch.queue_fingerprint()
 
 
 CLUSTER = ClusterSettings("me", instance="aaaaa")
@@ -510,11 +510,11 @@ CLUSTER = ClusterSettings("me", instance="aaaaa")
 
 def test_who_waits_is_told_by_the_program_and_no_command(begin: Begin, cluster: Cluster) -> None:
     queue = Queue(begin(), cluster)
-    assert queue.glance("ok", "1", "0", OTHERS) == ["90 90 4"]
-    seen = queue.glance("ok", "5", "30", TASKS, HELD, OTHERS, LAUNCHER, OURS + "kaaaaa000000001")
+    assert queue.fingerprint("ok", "1", "0", OTHERS) == ["90 90 4"]
+    seen = queue.fingerprint("ok", "5", "30", TASKS, HELD, OTHERS, LAUNCHER, OURS + "kaaaaa000000001")
     assert seen == ["90 90 4", "94 94_[1-9%2] 4"]
-    assert queue.glance("same", "0", "40") == seen
-    assert queue.glance("ok", "1", "40", OURS + "kbbbbb000000001") == ["92 92 4"]
+    assert queue.fingerprint("same", "0", "40") == seen
+    assert queue.fingerprint("ok", "1", "40", OURS + "kbbbbb000000001") == ["92 92 4"]
     assert queue.ran == []
     assert runs(cluster) == 1
     assert queue.batch.spent_on["measure"] >= 40_000
@@ -524,9 +524,9 @@ def test_a_program_that_begins_anew_has_told_nothing_yet(
     begin: Begin, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = Queue(begin(), cluster)
-    assert queue.glance("ok", "1", "0", OTHERS) == ["90 90 4"]
+    assert queue.fingerprint("ok", "1", "0", OTHERS) == ["90 90 4"]
     monkeypatch.setattr(submitter, "AGE", 0.0)
-    assert queue.glance("same", "0", "0") == []
+    assert queue.fingerprint("same", "0", "0") == []
     assert queue.ran == ["squeue"]
 
 
@@ -535,17 +535,17 @@ def test_a_program_that_begins_anew_has_told_nothing_yet(
 )
 def test_what_the_program_does_not_tell_squeue_does(begin: Begin, cluster: Cluster, said: list[str]) -> None:
     queue = Queue(begin(), cluster)
-    assert queue.glance(*said) == []
+    assert queue.fingerprint(*said) == []
     assert queue.ran == ["squeue"]
 
 
 def test_a_long_queue_is_squeues(begin: Begin, cluster: Cluster) -> None:
     queue = Queue(begin(), cluster, listed=10_000)
-    assert queue.glance("ok", "1", "0", OTHERS) == []
+    assert queue.fingerprint("ok", "1", "0", OTHERS) == []
     assert (queue.ran, runs(cluster)) == (["squeue"], 0)
 
 
 def test_both_see_the_same(begin: Begin, cluster: Cluster) -> None:
     line = "90|PENDING|ann|batch|4|0|0|Priority|90|1|NO|||      |sim\n"
     result = Result(["squeue"], 0, line, "")
-    assert Queue(begin(), cluster).glance("ok", "1", "0", OTHERS) == slurm.parse_glance(CLUSTER, result)
+    assert Queue(begin(), cluster).fingerprint("ok", "1", "0", OTHERS) == slurm.parse_queue_fingerprint(CLUSTER, result)

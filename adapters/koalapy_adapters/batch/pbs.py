@@ -17,8 +17,8 @@ from koalapy_adapters.errors import RequestError, Result
 
 NAME = "pbs"
 
-glance_argv = pbs_fingerprint.glance_argv
-parse_glance = pbs_fingerprint.parse_glance
+queue_fingerprint_argv = pbs_fingerprint.queue_fingerprint_argv
+parse_queue_fingerprint = pbs_fingerprint.parse_queue_fingerprint
 capacity_argvs = pbs_capacity.capacity_argvs
 parse_capacity = pbs_capacity.parse_capacity
 batch_id = pbs_launch.batch_id

@@ -12,14 +12,14 @@ from koalapy_adapters.errors import Result
 _WAITING = 'all=$(qselect -s QB) && ours=$(qselect -s QB -u "$1") && printf "%s\\n--\\n%s\\n" "$all" "$ours"'
 
 
-def glance_argv(cluster: ClusterSettings) -> Argv:
+def queue_fingerprint_argv(cluster: ClusterSettings) -> Argv:
     """The ids of all that wait, then of this user's. qselect takes a twentieth of the time of qstat, which sleeps for
     0.2 s, but tells nothing more of a job.
     """
     return ["sh", "-c", _WAITING, "qselect", cluster.user]
 
 
-def parse_glance(cluster: ClusterSettings, result: Result) -> List[str]:
+def parse_queue_fingerprint(cluster: ClusterSettings, result: Result) -> List[str]:
     """Others' koalapy jobs are among them, and jobs that a limit keeps waiting; this user's own jobs are not."""
     result = asked(result, "qselect")
     check(result, UNREACHABLE)

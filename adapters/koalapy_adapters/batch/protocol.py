@@ -153,22 +153,24 @@ class Chosen(NamedTuple):
 
 
 class Dialect:
-    """The protocol, for type checkers: a dialect is a module with these functions (never a subclass).
+    """The protocol, for type checkers: a dialect is a module with these functions, never a subclass.
 
-    Every `parse_*` raises a BatchError when the command failed or its answer cannot be read. A dialect whose lists say
-    that a job is stuck, but not why, may also have `explain_argv(batch_ids)` and `parse_explain(result)`, which gives
-    the words by batch id. One that can drop jobs from its lists, though nothing answers for them, may have
-    `forget_argv(batch_ids)`, judged by `parse_cancel`. `keeps(result)` may say for how many seconds the answer of one
-    of the capacity commands is good, and `LISTING` which of them, counted from 0, lists all jobs, whose changes move
-    all that the others tell in the next few seconds. `account_argvs(cluster, batch_ids, since_s)` may be commands that
-    tell when jobs ran, each asked if the one before did not tell all, and `parse_account(result)` gives a JobSpan for
-    each that ended, of whichever jobs. `glance_argv(cluster)` and `parse_glance(cluster, result)` may be a
-    cheap look beside them: strings that are others when other people's jobs begin or cease to wait for processors, and
-    the same otherwise. `launchers_environment(cluster, job)` may be a generator of commands, which is sent the Result
-    of each, and returns the parallel environment that a Launcher's job is best in (Chosen; None: as it is). `drmaa` and
-    `api` may name modules on other ways to submit; with `api`, `seen_by_api(cluster, jobs, uid)` gives the strings of a
-    glance from what its program says of jobs that wait, None if that cannot be read. `why_stopped(environment)`, inside
-    a job that was told to stop, may say why (Stopped; None: unknown).
+    Every `parse_*` raises BatchError if the command failed or its answer cannot be read. A dialect may also have:
+
+    - `explain_argv(batch_ids)`, `parse_explain(result)`: why jobs are stuck, by batch id, if its lists omit the reason.
+    - `forget_argv(batch_ids)`: drops jobs from its lists although no daemon answers for them; see `parse_cancel`.
+    - `cache_seconds(result)`: for how many seconds the answer of a capacity command stays good.
+    - `JOB_LIST_QUERY`: the number, from 0, of the capacity command that lists all jobs. A change in its answer makes
+      the answers of the other commands old within seconds.
+    - `account_argvs(cluster, batch_ids, since_s)`, `parse_account(result)`: a JobSpan for each job that has ended.
+      Each command runs only if the one before it did not cover all batch ids.
+    - `queue_fingerprint_argv(cluster)`, `parse_queue_fingerprint(cluster, result)`: strings that change when a job of
+      others begins or ceases to wait for processors, and only then.
+    - `launchers_environment(cluster, job)`: a generator of commands that is sent each Result. It returns the best
+      parallel environment for a Launcher's job (Chosen), or None to keep the job's own.
+    - `drmaa`, `api`: modules on other ways to submit. With `api`, `fingerprint_by_api(cluster, jobs, uid)` makes the
+      queue fingerprint of the jobs that its program lists, or None if that cannot be read.
+    - `why_stopped(environment)`: inside a job that was stopped by a signal, the reason (Stopped), or None if unknown.
     """
 
     NAME: str
@@ -186,9 +188,8 @@ class Dialect:
     find_argv: Callable[[ClusterSettings, str], Argv]  # by tag
     parse_find: Callable[[Result, str], Optional[JobStatus]]  # None: the queue does not list it
 
-    history_argv: Callable[
-        [ClusterSettings, str, str], Optional[Argv]
-    ]  # tag, batch id ("" if unknown); None: no accounting
+    # tag, batch id ("" if unknown); None: no accounting
+    history_argv: Callable[[ClusterSettings, str, str], Optional[Argv]]
     parse_history: Callable[[Result, str], Optional[JobStatus]]  # tag; None: the accounting does not know it (yet)
 
     cancel_argv: Callable[[Sequence[str]], Argv]

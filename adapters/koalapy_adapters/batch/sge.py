@@ -23,9 +23,9 @@ NAME = "sge"
 
 capacity_argvs = sge_capacity.capacity_argvs
 parse_capacity = sge_capacity.parse_capacity
-keeps = sge_capacity.keeps
-glance_argv = sge_fingerprint.glance_argv
-parse_glance = sge_fingerprint.parse_glance
+cache_seconds = sge_capacity.cache_seconds
+queue_fingerprint_argv = sge_fingerprint.queue_fingerprint_argv
+parse_queue_fingerprint = sge_fingerprint.parse_queue_fingerprint
 batch_id = sge_launch.batch_id
 restarts = sge_launch.restarts
 hosts = sge_launch.hosts

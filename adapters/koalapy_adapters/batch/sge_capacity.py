@@ -51,7 +51,7 @@ def capacity_argvs(cluster: ClusterSettings) -> List[Argv]:
     return [listing, select, sge_quotas.quotas_argv(cluster), *sge_environments.environment_argvs(cluster)]
 
 
-def keeps(result: Result) -> float:
+def cache_seconds(result: Result) -> float:
     """Seconds for which the answer of one of these commands is good: a cluster seldom changes what it has configured,
     whereof qselect tells too, and that it has no quotas says the first of the quotas' commands with nothing.
     """

@@ -9,12 +9,12 @@ from koalapy_adapters.batch.sge_errors import UNREACHABLE
 from koalapy_adapters.errors import Result
 
 
-def glance_argv(cluster: ClusterSettings) -> Argv:
+def queue_fingerprint_argv(cluster: ClusterSettings) -> Argv:
     """Most of what any command here costs is its start: text would save little over XML. Of -g see sge_jobs.ALL."""
     return ["qstat", "-s", "p", "-g", "d", "-u", "*", "-xml"]
 
 
-def parse_glance(cluster: ClusterSettings, result: Result) -> List[str]:
+def parse_queue_fingerprint(cluster: ClusterSettings, result: Result) -> List[str]:
     """Not the priorities, which may move all the time, but whether the scheduler has given one: see _waiting."""
     check(result, UNREACHABLE)
     return sorted(

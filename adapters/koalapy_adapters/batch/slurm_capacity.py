@@ -42,7 +42,7 @@ _NO_RESERVATION = (
 )
 
 
-LISTING = 1  # of the commands below, squeue
+JOB_LIST_QUERY = 1  # of the commands below, squeue
 
 
 class Node(NamedTuple):
@@ -75,7 +75,7 @@ def capacity_argvs(cluster: ClusterSettings) -> List[Argv]:
     return argvs
 
 
-def keeps(result: Result) -> float:
+def cache_seconds(result: Result) -> float:
     """Seconds for which the answer of one of these commands is good."""
     return _CONFIG_S if result.argv[1:] == ["show", "config"] and result.exit_status == 0 else 0.0
 

@@ -26,18 +26,18 @@ class Waiting(NamedTuple):
     name: str
 
 
-def glance_argv(cluster: ClusterSettings) -> Argv:
+def queue_fingerprint_argv(cluster: ClusterSettings) -> Argv:
     """In whatever partition: which of them share nodes with ours only sinfo says."""
     return ["squeue", "--local", "-h", "-a", "-t", "PENDING", "-O", slurm_jobs.SHAPES_FORMAT]
 
 
-def parse_glance(cluster: ClusterSettings, result: Result) -> List[str]:
+def parse_queue_fingerprint(cluster: ClusterSettings, result: Result) -> List[str]:
     """Not which of the reasons for which processors are wanted now: Slurm goes from one to the next by itself."""
     check(result, UNREACHABLE)
     return _seen(cluster, slurm_jobs.jobs(result, shaped=True))
 
 
-def seen_by_api(cluster: ClusterSettings, jobs: List[str], uid: int) -> Optional[List[str]]:
+def fingerprint_by_api(cluster: ClusterSettings, jobs: List[str], uid: int) -> Optional[List[str]]:
     """The same, from what slurm_submit.pl says to this user; None if that cannot be read."""
     matches = [_WAITING.match(job) for job in jobs]
     return None if None in matches else _seen(cluster, _waiting(cluster, filter(None, matches), uid))

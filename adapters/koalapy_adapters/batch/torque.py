@@ -22,7 +22,7 @@ NAME = "torque"
 
 capacity_argvs = torque_capacity.capacity_argvs
 parse_capacity = torque_capacity.parse_capacity
-keeps = torque_capacity.keeps
+cache_seconds = torque_capacity.cache_seconds
 batch_id = torque_launch.batch_id
 restarts = torque_launch.restarts
 hosts = torque_launch.hosts

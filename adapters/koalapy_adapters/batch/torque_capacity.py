@@ -69,7 +69,7 @@ def parse_capacity(cluster: ClusterSettings, results: List[Result]) -> Capacity:
     )
 
 
-def keeps(result: Result) -> float:
+def cache_seconds(result: Result) -> float:
     """Seconds for which the answer of one of these commands is good: what Slurm's qstat has no word for, it has none
     tomorrow.
     """

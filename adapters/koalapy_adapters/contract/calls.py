@@ -48,5 +48,5 @@ _CALLS: Dict[str, Callable[..., Any]] = {
     "hold": BatchSystem.hold,
     "release": BatchSystem.release,
     "capacity": BatchSystem.capacity,
-    "glance": BatchSystem.glance,
+    "queue_fingerprint": BatchSystem.queue_fingerprint,
 }

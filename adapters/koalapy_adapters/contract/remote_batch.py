@@ -83,8 +83,8 @@ class RemoteBatch:
         statuses = {name: JobStatus(**each) for name, each in fields.pop("statuses").items()}
         return Capacity(statuses=statuses, **fields)
 
-    def glance(self) -> list[str] | None:
-        said = self._call("glance")
+    def queue_fingerprint(self) -> list[str] | None:
+        said = self._call("queue_fingerprint")
         return None if said is None else list(said)
 
     # ---- the head node

@@ -36,26 +36,26 @@ def test_a_neighbour_that_waits_is_counted_and_ours_is_not(live: Live) -> None:
         live.batch.cancel(mine)
 
 
-def test_a_glance_tells_a_neighbour_that_waits_and_nothing_of_ours(live: Live) -> None:
-    """Where there are glances."""
+def test_a_fingerprint_tells_a_neighbour_that_waits_and_nothing_of_ours(live: Live) -> None:
+    """Where there are fingerprints."""
     total = live.until(lambda: quiet(live)).total
     with live.load():
         mine = live.submit(live.job("true", processors=total))
         live.until(lambda: live.batch.capacity().pending)
-        before = live.batch.glance()
+        before = live.batch.queue_fingerprint()
         if before is None:
             live.batch.cancel(mine)
             return
         theirs = live.submit(live.job("true", whose=live.others, processors=total, **named(live)), live.others)
         live.until(lambda: live.batch.capacity().waiting_local)
-        seen = live.batch.glance()
+        seen = live.batch.queue_fingerprint()
         assert seen != before
         live.batch.cancel(mine)
         live.until(lambda: not live.batch.capacity().pending)
-        assert live.batch.glance() == seen
+        assert live.batch.queue_fingerprint() == seen
         live.others.cancel(theirs)
         live.until(lambda: not live.batch.capacity().waiting_local)
-        assert live.batch.glance() == before
+        assert live.batch.queue_fingerprint() == before
 
 
 # ---- manners ---------------------------------------------------------------------------------------------------------

@@ -86,7 +86,7 @@ def _claims_no_more(value: Any, whole: Any) -> bool:
     if isinstance(value, dict) and isinstance(whole, dict):
         return value["version"] == whole["version"] and set(value["features"]) <= set(whole["features"])
     if isinstance(value, list) and isinstance(whole, list):
-        return set(value) <= set(whole)  # of a glance
+        return set(value) <= set(whole)  # of a fingerprint
     return bool(value == whole)
 
 

@@ -106,7 +106,7 @@ class Kcm:
             self._writer.send(refusal(error, now()))
             self._quit(error.message)
             return
-        self._machine = Machine(now(), hello, self._context.config, self._context.batch.glances)
+        self._machine = Machine(now(), hello, self._context.config, self._context.batch.has_queue_fingerprint)
         self._writer.send(welcome)
         self._spawn(self._settle(self._context))
         self._spawn(self._relay(self._context))

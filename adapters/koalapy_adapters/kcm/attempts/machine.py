@@ -39,9 +39,9 @@ from koalapy_adapters.wrapper.relay.contact import SILENCE
 class Machine:
     """One KCM's mind: `handle` takes koalad's messages, but for Ping and files, and the outcomes of `actions`."""
 
-    def __init__(self, now: int, hello: Hello, config: ClusterConfig, glances: bool = False) -> None:
+    def __init__(self, now: int, hello: Hello, config: ClusterConfig, fingerprints: bool = False) -> None:
         limits = Limits(int(config.grace * SECOND), max(int(config.orphan_timeout * SECOND), SILENCE))
-        self._core = Core(PollSchedule(config.poll, config.floor, glances), limits, hello.epoch)
+        self._core = Core(PollSchedule(config.poll, config.floor, fingerprints), limits, hello.epoch)
         for tag, batch_id in hello.known:
             self._core.attempts[tag] = Attempt(tag, now, batch_id)
         self._timers = Timers()
@@ -133,8 +133,8 @@ def _watch(core: Core, now: int, event: Watch) -> List[Any]:
     return []
 
 
-def _glanced(core: Core, now: int, event: do.QueueFingerprinted) -> List[Any]:
-    core.poll_schedule.glanced(event.cost, event.seen)
+def _fingerprinted(core: Core, now: int, event: do.QueueFingerprinted) -> List[Any]:
+    core.poll_schedule.fingerprinted(event.cost, event.seen)
     return []
 
 
@@ -252,7 +252,7 @@ _HANDLERS: Dict[type, Callable[[Core, int, Any], List[Any]]] = {
     do.JobsChecked: cancel.checked,
     do.Inspected: _inspected,
     do.CapacityMeasured: monitor.measured,
-    do.QueueFingerprinted: _glanced,
+    do.QueueFingerprinted: _fingerprinted,
     do.Removed: cleanup.removed,
     do.JournalRead: feed.journal_read,
     do.Listed: _listed,

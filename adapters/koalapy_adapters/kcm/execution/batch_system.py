@@ -155,21 +155,24 @@ class BatchSystem:
         return argv is not None
 
     @property
-    def glances(self) -> bool:
-        """Whether there is less to ask than `capacity`, to see whether others wait."""
-        return hasattr(self._dialect, "glance_argv")
+    def has_queue_fingerprint(self) -> bool:
+        """Whether the dialect has a cheaper query than `capacity` that shows whether others wait."""
+        return hasattr(self._dialect, "queue_fingerprint_argv")
 
-    def glance(self) -> Optional[List[str]]:
-        """What is as it was before while the same jobs of others wait; None where there is no such thing."""
-        if not self.glances:
+    def queue_fingerprint(self) -> Optional[List[str]]:
+        """Fingerprint of others' waiting jobs, unchanged while the same jobs wait; None without such a query.
+
+        Raises BatchError.
+        """
+        if not self.has_queue_fingerprint:
             return None
-        seen = self._glance_by_api()
+        seen = self._fingerprint_by_api()
         if seen is not None:
             return seen
-        result = self._run(self._dialect.glance_argv(self.cluster), purpose=MEASURE)
-        return self._dialect.parse_glance(self.cluster, result)  # type: ignore[no-any-return]
+        result = self._run(self._dialect.queue_fingerprint_argv(self.cluster), purpose=MEASURE)
+        return self._dialect.parse_queue_fingerprint(self.cluster, result)  # type: ignore[no-any-return]
 
-    def _glance_by_api(self) -> Optional[List[str]]:
+    def _fingerprint_by_api(self) -> Optional[List[str]]:
         """None: the command has to do it, which reads many jobs with less work."""
         listed = self._asking.listing.count("\n") if self._asking is not None else 0
         if self._submitter is None or listed > MANY:
@@ -179,7 +182,7 @@ class BatchSystem:
             return None
         with self._lock:
             self.spent_on[MEASURE] += waiting.cost
-        return self._dialect.seen_by_api(self.cluster, waiting.jobs, os.getuid())  # type: ignore[no-any-return]
+        return self._dialect.fingerprint_by_api(self.cluster, waiting.jobs, os.getuid())  # type: ignore[no-any-return]
 
     def capacity(self) -> Capacity:
         argvs = self._dialect.capacity_argvs(self.cluster)

@@ -109,10 +109,10 @@ class Operations:
         capacity, error = _call(self._batch.capacity)
         return do.CapacityMeasured(started_at, capacity, error, self._batch.spent_on[MEASURE] - spent)
 
-    def _glance(self, action: do.FingerprintQueue) -> do.QueueFingerprinted:
+    def _fingerprint(self, action: do.FingerprintQueue) -> do.QueueFingerprinted:
         """Why it failed the measurement says that follows."""
         spent = self._batch.spent_on[MEASURE]
-        seen, _ = _call(self._batch.glance)
+        seen, _ = _call(self._batch.queue_fingerprint)
         return do.QueueFingerprinted(seen, self._batch.spent_on[MEASURE] - spent)
 
     def _read_journal(self, action: do.ReadJournal) -> do.JournalRead:
@@ -192,7 +192,7 @@ _PERFORMERS: Dict[type, Callable[[Operations, Any], Any]] = {
     do.CheckJobs: Operations._check,
     do.Inspect: Operations._inspect,
     do.Measure: Operations._measure,
-    do.FingerprintQueue: Operations._glance,
+    do.FingerprintQueue: Operations._fingerprint,
     do.ReadJournal: Operations._read_journal,
     do.Remove: Operations._remove,
     do.ListTags: Operations._list_tags,

@@ -14,14 +14,14 @@ class _Known(NamedTuple):
 
 
 class QueryCache:
-    """Of a dialect whose `LISTING` and `keeps` say what seldom changes; `run` runs one command."""
+    """Of a dialect whose `JOB_LIST_QUERY` and `cache_seconds` say what seldom changes; `run` runs one command."""
 
     def __init__(
         self, dialect: Any, run: Callable[[List[str]], Result], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._run, self._clock = run, clock
-        self._lead = getattr(dialect, "LISTING", None)
-        self._keeps: Callable[[Result], float] = getattr(dialect, "keeps", lambda result: 0.0)
+        self._lead = getattr(dialect, "JOB_LIST_QUERY", None)
+        self._keeps: Callable[[Result], float] = getattr(dialect, "cache_seconds", lambda result: 0.0)
         self._kept: Dict[Tuple[str, ...], _Known] = {}
         self._steady: Dict[Tuple[str, ...], _Known] = {}  # answers that are good while the list of jobs is the same
         self._renewed = False  # one of what is kept, by this measurement

@@ -99,7 +99,7 @@ class Measure(NamedTuple):
 
 
 class FingerprintQueue(NamedTuple):
-    """See whether others wait as they did. -> Glanced"""
+    """See whether others wait as they did. -> QueueFingerprinted"""
 
 
 class ReadJournal(NamedTuple):

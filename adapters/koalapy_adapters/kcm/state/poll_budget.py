@@ -12,8 +12,8 @@ class PollBudget:
     """A token bucket. Waiting fills it, up to SAVED; a look takes what it costs in waiting, and may overdraw it.
 
     So what is taken within any time is at most that time, SAVED, and what the last look overdraws. In a minute of a
-    sweep that may be 1.15 minutes of waiting: 60 s, 3 s and 6 s, which is what a glance and a measurement that follows
-    at once may take, of 32 ms of processor time together, as it is seen.
+    sweep that may be 1.15 minutes of waiting: 60 s, 3 s and 6 s, which is what a fingerprint and a measurement after it
+    may take, of 32 ms of processor time together, as it is seen.
     """
 
     def __init__(self, now: int) -> None:

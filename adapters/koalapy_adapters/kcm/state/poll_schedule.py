@@ -1,10 +1,10 @@
 """How often the batch system is asked what is free: as seldom as the grid file says, unless something waits on it, or
 sweeps have nodes there, which others may want back.
 
-To see that somebody waits takes less than to measure a cluster. So where the dialect knows how, a glance at the queue
-is taken at the fast pace, and when others' jobs have changed by it the cluster is measured at once. All that else asks
+A fingerprint of the queue shows whether somebody waits, for less than a measurement. Where the dialect has one, it is
+taken at the fast pace, and when others' jobs have changed by it the cluster is measured at once. All that else asks
 for a measurement, and in a sweep that is mostly our own Launchers, which begin and end in bursts and whose wrappers say
-so themselves, waits until one has been saved for, out of a quarter of what comes in: glances have the rest.
+so themselves, waits until one has been saved for, out of a quarter of what comes in: fingerprints have the rest.
 """
 
 from collections import deque
@@ -16,25 +16,25 @@ from koalapy_adapters.kcm.state.poll_budget import COST_FACTOR, MARGIN, SERVERS,
 URGENT = SECOND
 SOON = SECOND // 5
 LAST_CALLS = 5  # of which the dearest tells what the next of its kind may cost
-PARTS = 4  # of what glances could take, one is put by for the next measurement
+PARTS = 4  # of what fingerprints could take, one is put by for the next measurement
 
 
 class PollSchedule:
     """One call at a time; `poll` and `floor` in seconds. A batch system that fails is asked no faster than `poll`."""
 
-    def __init__(self, poll: float, floor: float = 2.0, glances: bool = False) -> None:
+    def __init__(self, poll: float, floor: float = 2.0, fingerprints: bool = False) -> None:
         self.urgent = False
         self.scavenging = False  # Launchers hold nodes, or are to: no slower than the floor
         self._poll, self._floor = int(poll * SECOND), int(floor * SECOND)
-        self._glances = glances  # whether the dialect knows how
-        self._glimpse: Optional[List[str]] = None  # what the last glance saw
-        self._unmeasured = False  # a glance saw something else, or nothing at all
+        self._can_fingerprint = fingerprints  # whether the dialect knows how
+        self._fingerprint: Optional[List[str]] = None  # what the last fingerprint saw
+        self._unmeasured = False  # a fingerprint saw something else, or nothing at all
         self._budget = PollBudget(0)
         self._started_at: Optional[int] = None
         self._measured_at = 0
         self._running = False
         self._failed = False
-        self._measures, self._glimpses = _Prices(), _Prices()
+        self._measures, self._fingerprints = _Prices(), _Prices()
         self._soon_at: Optional[int] = None
 
     def soon(self, now: int) -> None:
@@ -50,15 +50,17 @@ class PollSchedule:
             return 0
         if self._unmeasured:
             return self._started_at
-        if not self._glancing():
+        if not self._fingerprinting():
             return max(self._wanted_at(), self._budget.even_at)
-        return min(self._measure_due(), self._glance_due(self._started_at))
+        return min(self._measure_due(), self._fingerprint_due(self._started_at))
 
     def start(self, now: int) -> bool:
-        """A call begins. Whether it is to measure; else it is to glance."""
+        """A call begins. Whether it is to measure; else it is to take a fingerprint."""
         if self._started_at is None:
             self._budget = PollBudget(now)
-        measures = self._started_at is None or self._unmeasured or not self._glancing() or now >= self._measure_due()
+        measures = (
+            self._started_at is None or self._unmeasured or not self._fingerprinting() or now >= self._measure_due()
+        )
         self._started_at, self._running = now, True
         if measures:
             self._measured_at, self._soon_at = now, None
@@ -66,18 +68,18 @@ class PollSchedule:
 
     def measured(self, cost: int, failed: bool) -> None:
         """It has ended; `cost` is its CPU time in microseconds, the commands' and the KCM's own."""
-        if self._unmeasured and self._glimpse is None and not failed:
-            self._glances = False  # that fails which nothing but glances ask
+        if self._unmeasured and self._fingerprint is None and not failed:
+            self._can_fingerprint = False  # that fails which nothing but fingerprints ask
         self._unmeasured, self._failed = False, failed
         self._ended(self._measures, cost)
 
-    def glanced(self, cost: int, seen: Optional[List[str]]) -> None:
-        """The glance has ended, and saw this; None: it failed. The first one has nothing to be compared with."""
-        if self._glimpse is None:
+    def fingerprinted(self, cost: int, seen: Optional[List[str]]) -> None:
+        """The fingerprint has ended, and saw this; None: it failed. The first one has nothing to be compared with."""
+        if self._fingerprint is None:
             self.soon(self._started_at or 0)
-        self._unmeasured = seen is None or self._glimpse not in (None, seen)
-        self._glimpse = seen
-        self._ended(self._glimpses, cost)
+        self._unmeasured = seen is None or self._fingerprint not in (None, seen)
+        self._fingerprint = seen
+        self._ended(self._fingerprints, cost)
 
     def _ended(self, prices: "_Prices", cost: int) -> None:
         self._running = False
@@ -88,25 +90,25 @@ class PollSchedule:
         """What pays for this. What scavenging may cost includes what it has the head's servers do."""
         return round(COST_FACTOR * cost * (SERVERS * MARGIN if self.scavenging else 1))
 
-    def _glancing(self) -> bool:
-        return self._glances and self.scavenging and not self._failed
+    def _fingerprinting(self) -> bool:
+        return self._can_fingerprint and self.scavenging and not self._failed
 
     def _wanted_at(self) -> int:
         """When the next measurement is wanted, whether it can be paid or not."""
-        hurries = [URGENT] * self.urgent + [self._floor] * (self.scavenging and not self._glances)
+        hurries = [URGENT] * self.urgent + [self._floor] * (self.scavenging and not self._can_fingerprint)
         at = self._measured_at + (self._poll if self._failed else min([self._poll, *hurries]))
         return at if self._soon_at is None else min(at, self._soon_at)
 
     def _measure_due(self) -> int:
-        """Between glances, which go on after it."""
+        """Between fingerprints, which go on after it."""
         return max(self._wanted_at(), self._budget.holds(self._put_by()))
 
-    def _glance_due(self, started_at: int) -> int:
+    def _fingerprint_due(self, started_at: int) -> int:
         return max(started_at + self._floor, self._budget.puts_by(PARTS, self._measured_at, self._put_by()))
 
     def _put_by(self) -> int:
-        """For a measurement, which is a look too: what it takes beyond a glance."""
-        return self._waiting(max(0, self._measures.dearest - self._glimpses.dearest))
+        """For a measurement, which is a look too: what it takes beyond a fingerprint."""
+        return self._waiting(max(0, self._measures.dearest - self._fingerprints.dearest))
 
 
 class _Prices:

@@ -1,4 +1,4 @@
-"""What a glance at a queue tells, and what it must not: others' jobs that wait, by each dialect that has glances."""
+"""Queue fingerprints change with others' waiting jobs, and with nothing else, in each dialect that has them."""
 
 import re
 from pathlib import Path
@@ -15,8 +15,9 @@ SGE = (SAMPLES / "sge" / "busy-qstat.out").read_text()
 SLURM = (SAMPLES / "slurm" / "busy-squeue.out").read_text()
 
 
-def glance(dialect: ModuleType, text: str, status: int = 0) -> list[str]:
-    seen: list[str] = dialect.parse_glance(CLUSTER, Result(dialect.glance_argv(CLUSTER), status, text, ""))
+def fingerprint(dialect: ModuleType, text: str, status: int = 0) -> list[str]:
+    result = Result(dialect.queue_fingerprint_argv(CLUSTER), status, text, "")
+    seen: list[str] = dialect.parse_queue_fingerprint(CLUSTER, result)
     return seen
 
 
@@ -33,28 +34,28 @@ def slurm_without(number: int) -> str:
 
 
 def test_grid_engine_tells_of_others_that_wait_and_of_none_of_ours() -> None:
-    assert glance(sge, sge_without(70)) != glance(sge, SGE)
-    assert glance(sge, sge_without(71)) == glance(sge, SGE)
+    assert fingerprint(sge, sge_without(70)) != fingerprint(sge, SGE)
+    assert fingerprint(sge, sge_without(71)) == fingerprint(sge, SGE)
 
 
 def test_grid_engines_priorities_move_all_the_time_but_that_there_is_one_is_news() -> None:
-    assert glance(sge, SGE.replace("0.60500", "0.60700")) == glance(sge, SGE)
-    assert glance(sge, SGE.replace("0.00000", "0.50500")) != glance(sge, SGE)
+    assert fingerprint(sge, SGE.replace("0.60500", "0.60700")) == fingerprint(sge, SGE)
+    assert fingerprint(sge, SGE.replace("0.00000", "0.50500")) != fingerprint(sge, SGE)
 
 
 def test_slurm_tells_of_others_that_wait_and_of_none_of_ours() -> None:
-    assert glance(slurm, slurm_without(91)) != glance(slurm, SLURM)
-    assert glance(slurm, slurm_without(98)) == glance(slurm, SLURM)
+    assert fingerprint(slurm, slurm_without(91)) != fingerprint(slurm, SLURM)
+    assert fingerprint(slurm, slurm_without(98)) == fingerprint(slurm, SLURM)
 
 
 def test_why_a_job_waits_for_slurms_processors_is_no_news_but_that_it_does_not() -> None:
-    assert glance(slurm, SLURM.replace("|Resources|", "|Priority|")) == glance(slurm, SLURM)
-    assert glance(slurm, SLURM.replace("|Resources|", "|JobHeldUser|")) != glance(slurm, SLURM)
+    assert fingerprint(slurm, SLURM.replace("|Resources|", "|Priority|")) == fingerprint(slurm, SLURM)
+    assert fingerprint(slurm, SLURM.replace("|Resources|", "|JobHeldUser|")) != fingerprint(slurm, SLURM)
 
 
 def test_pbs_tells_of_others_that_wait_and_of_none_of_ours() -> None:
-    assert glance(pbs, "13.phead\n14.phead\n15[].phead\n--\n14.phead\n") == ["13.phead", "15[].phead"]
-    assert glance(pbs, "\n--\n\n") == []
+    assert fingerprint(pbs, "13.phead\n14.phead\n15[].phead\n--\n14.phead\n") == ["13.phead", "15[].phead"]
+    assert fingerprint(pbs, "\n--\n\n") == []
 
 
 @pytest.mark.parametrize(
@@ -63,10 +64,10 @@ def test_pbs_tells_of_others_that_wait_and_of_none_of_ours() -> None:
 )
 def test_what_cannot_be_read_is_no_empty_queue(dialect: ModuleType, text: str) -> None:
     with pytest.raises(BatchError):
-        glance(dialect, text)
+        fingerprint(dialect, text)
 
 
 @pytest.mark.parametrize("dialect", [pbs, sge, slurm])
 def test_nor_is_a_failure(dialect: ModuleType) -> None:
     with pytest.raises(BatchError):
-        glance(dialect, "", 1)
+        fingerprint(dialect, "", 1)
