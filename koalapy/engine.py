@@ -4,21 +4,19 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from koalapy.attempts import batch_status, cancel, first_signs, submission, wrapper_reports
 from koalapy.broker.fit import Misfit, misfits
 from koalapy.coallocation import (
-    batch_status,
+    barrier,
     claim,
     clusters,
     completion,
     event_origin,
-    first_signs,
     pruning,
     restored_store,
-    stopping,
+    retries,
     user_requests,
-    wrapper_reports,
 )
-from koalapy.coallocation.barrier import deadline
 from koalapy.coallocation.step import RunListStep
 from koalapy.core.core import Core
 from koalapy.information.kis import ClusterSummary
@@ -53,6 +51,7 @@ from koalapy.model.events import (
     SubmissionFailed,
     WrapperReported,
 )
+from koalapy.model.facts import CameToBarrier, Ended, Refused, Started
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job
 from koalapy.model.records import Records, Step
@@ -76,12 +75,12 @@ REACTIONS: Mapping[type, tuple[Reaction, ...]] = MappingProxyType(
         ReleaseRequested: (user_requests.on_release_requested,),
         FilesMoved: (claim.on_files_moved,),
         FilesStaged: (claim.on_files_moved,),
-        AttemptSubmitted: (claim.on_submitted,),
-        SubmissionFailed: (claim.on_submission_failed,),
+        AttemptSubmitted: (submission.on_submitted,),
+        SubmissionFailed: (submission.on_submission_failed,),
         BatchStatusSeen: (batch_status.on_seen,),
-        WrapperReported: (wrapper_reports.on_reported,),
-        AttemptCleanedUp: (stopping.on_cleaned_up,),
-        AttemptStuck: (stopping.on_cancel_stuck,),
+        WrapperReported: (restored_store.on_reported, wrapper_reports.on_reported),
+        AttemptCleanedUp: (cancel.on_cleaned_up,),
+        AttemptStuck: (cancel.on_cancel_stuck,),
         OutputCollected: (completion.on_output_collected, pruning.on_output_collected),
         OutputKept: (completion.on_output_kept, pruning.on_output_kept),
         PruneRequested: (pruning.on_prune_requested,),
@@ -97,8 +96,12 @@ REACTIONS: Mapping[type, tuple[Reaction, ...]] = MappingProxyType(
         ClusterMeasured: (clusters.on_measured, idle_nodes.on_measured),
         MeasurementFailed: (clusters.on_measurement_failed,),
         AttemptsAccounted: (clusters.on_accounted,),
+        CameToBarrier: (barrier.on_came_to_barrier,),
+        Started: (barrier.on_started,),
+        Refused: (retries.on_refused,),
+        Ended: (retries.on_ended,),
     }
-)  # what reacts to each event, in this order
+)  # what reacts to each event, and to each fact that follows from one, in this order
 
 
 class Engine:
@@ -138,9 +141,13 @@ class Engine:
             first_signs.note(core, now, event)
             for react in REACTIONS[type(event)]:
                 react(core, now, event)
+            if core.facts:
+                self._react_to_facts(now)
         if self._run_list_step.fire_due(core, now):
             self._passes.mark_stale()
             core.mark_dirty()
+        self._run_list_step.end_lost(core, now)
+        self._react_to_facts(now)
         self._run_list_step.run(core, now)
         restored_store.bind_waiting(core, now)
         if core.dirty and not core.startup_gate.awaited(now):
@@ -154,6 +161,15 @@ class Engine:
         step = core.records.take()
         core.pruning.note_commands(step.commands)
         return step
+
+    def _react_to_facts(self, now: Instant) -> None:
+        """Let the owners of attempts react to what was derived for them, in its order."""
+        core = self.core
+        while core.facts:
+            facts, core.facts = core.facts, []
+            for fact in facts:
+                for react in REACTIONS[type(fact)]:
+                    react(core, now, fact)
 
     def next_wakeup(self) -> Instant | None:
         """When time alone changes something; None: never."""
@@ -186,7 +202,7 @@ class Engine:
 
     def gives_back_at(self, job: Job) -> Instant | None:
         """When a job that claims gives its processors back if it was not released. None if no time runs."""
-        return deadline(job, self.core.settings)
+        return barrier.deadline(job, self.core.settings)
 
     def job(self, job: JobId) -> Job | None:
         return self.core.records.jobs.get(job)

@@ -1,11 +1,12 @@
 """The barrier: nobody starts before everybody has come, and nobody waits for ever (DCS, section 3.5)."""
 
 from koalapy.coallocation.claim import BARRIER_MARGIN
-from koalapy.coallocation.stopping import account_held, cancel_attempt, stop_job
+from koalapy.coallocation.retries import leave_out
+from koalapy.coallocation.stop import account_held, stop_job
 from koalapy.core.core import Core
 from koalapy.model.commands import ReleaseAttempt
 from koalapy.model.errors import Reason
-from koalapy.model.identity import AttemptId
+from koalapy.model.facts import CameToBarrier, Started
 from koalapy.model.job import Component, Job, Outcome
 from koalapy.model.settings import Settings
 from koalapy.model.states import ComponentState, JobState
@@ -15,13 +16,24 @@ _MOST_JITTER = BARRIER_MARGIN * 2 // 3
 _LEAD = BARRIER_MARGIN - _MOST_JITTER  # between koalad's deadline and the first wrapper that leaves its barrier
 
 
-def came(core: Core, attempt: AttemptId) -> None:
-    """Its wrapper says that it is at its barrier, perhaps again: its job may be waiting for no more than that."""
-    found = core.records.component(attempt)
-    if found is None or found[1].state is not ComponentState.AT_BARRIER or found[1].cluster is None:
+def on_came_to_barrier(core: Core, now: Instant, event: CameToBarrier) -> None:
+    """Note that the attempt is there in the present session: its job may be waiting for no more than that."""
+    component = core.records.attempt(event.attempt)
+    if component is None or component.state is not ComponentState.AT_BARRIER or component.cluster is None:
         return
-    core.at_barrier.add(attempt, found[1].cluster)
-    core.run_list.mark_dirty(attempt.job)
+    core.at_barrier.add(event.attempt, component.cluster)
+    core.run_list.mark_dirty(event.attempt.job)
+
+
+def on_started(core: Core, now: Instant, event: Started) -> None:
+    """Note when the job has started: when the last of its components has."""
+    job = core.records.jobs.get(event.attempt.job)
+    if job is None or job.started_at is not None or job.state is not JobState.RUNNING:
+        return
+    starts = [component.started_at for component in job.present]
+    known = [start for start in starts if start is not None]
+    if len(known) == len(starts):
+        core.records.put(job.replace(started_at=max(known)))
 
 
 def end_session(core: Core, cluster: str) -> None:
@@ -80,11 +92,8 @@ def time_out(core: Core, now: Instant, job: Job) -> None:
 
 def _go_without(core: Core, now: Instant, job: Job, late: list[Component]) -> None:
     for component in late:
-        job = cancel_attempt(core, job, component)
         reason = _too_late("left_out", [component], Duration(now - (job.claimed_at or now)))
-        job = job.change_component(component.index, state=ComponentState.CANCELLED, reason=reason)
-        core.records.note_component(now, job, component, "component_left_out", code=reason.code, message=str(reason))
-    core.records.put(job)
+        leave_out(core, now, job.attempt_of(component), reason, code=reason.code, message=str(reason))
 
 
 def _claim_ends(job: Job, settings: Settings) -> Instant | None:

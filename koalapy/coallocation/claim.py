@@ -2,19 +2,17 @@
 
 from collections.abc import Sequence
 
-from koalapy.coallocation.stopping import cancel_attempt, stop_job
 from koalapy.core.core import Core
 from koalapy.model.commands import LauncherWork, SubmitAttempt
 from koalapy.model.errors import Reason
-from koalapy.model.events import AttemptSubmitted, FilesMoved, FilesStaged, SubmissionFailed
+from koalapy.model.events import FilesMoved, FilesStaged
 from koalapy.model.identity import MAX_ATTEMPTS
-from koalapy.model.job import Component, Job, Outcome
+from koalapy.model.job import Component, Job
 from koalapy.model.states import ComponentState, JobState
 from koalapy.model.units import MINUTE, Duration, Instant
 
 WALLTIME_MARGIN = MINUTE
 BARRIER_MARGIN = Duration(WALLTIME_MARGIN // 2)  # wrappers leave their barriers so much later than koalad gives up
-EXCLUSION = Duration(10 * MINUTE)
 
 NOT_PLACED = Reason("left_out", "transient", "It is optional and did not fit.", "")
 
@@ -110,69 +108,4 @@ def on_files_moved(core: Core, now: Instant, event: FilesMoved | FilesStaged) ->
     core.records.put(job.replace(claimed_at=now))
     if isinstance(event, FilesStaged):
         told = {"files": event.files, "size": event.size, "version": event.version}
-        core.records.note_component(now, job, component, "files_staged", **told)
-
-
-def on_submitted(core: Core, now: Instant, event: AttemptSubmitted) -> None:
-    """Its batch job is in the queue."""
-    found = core.records.component(event.attempt)
-    if found is None or found[1].cleaned_up:
-        return
-    job, component = found
-    changes: dict[str, object] = {"batch_id": event.batch_id}
-    if component.state is ComponentState.SUBMITTING:
-        changes |= {"state": ComponentState.QUEUED, "queued_at": now}
-    core.records.put(job.change_component(component.index, **changes))
-    core.records.note_component(now, job, component, "component_submitted", batch_id=event.batch_id)
-
-
-def on_submission_failed(core: Core, now: Instant, event: SubmissionFailed) -> None:
-    """The attempt is over; what that means for its job is decided here (DCS, section 3.2)."""
-    core.mark_dirty()
-    found = core.records.component(event.attempt)
-    if found is None or found[1].cleaned_up or found[1].cancelling:
-        return  # one that is being ended is gone when its cluster says so
-    job, component = found
-    component = component.replace(state=ComponentState.FAILED, reason=event.reason, ended_at=now).clean_up(now)
-    job = core.records.put(job.with_component(component))
-    core.records.note_component(now, job, component, "submission_failed", **reason_details(event.reason))
-    give_up(core, now, job, job.components[component.index], event.reason)
-
-
-def reason_details(reason: Reason) -> dict[str, object]:
-    """A reason as history keeps it."""
-    return {"code": reason.code, "message": str(reason), "words": reason.words}
-
-
-def give_up(core: Core, now: Instant, job: Job, component: Component, reason: Reason) -> None:
-    """A component cannot be claimed where it was sent: leave it out, try elsewhere, try again, or fail the job.
-
-    Where only that cluster is at fault it is left out for this job (DESIGN, promise 3); an unordered component then
-    tries its next choice uncounted, which is bounded by the number of clusters.
-    """
-    if job.state is JobState.STOPPING:
-        return None
-    if component.request.optional:
-        job = cancel_attempt(core, job, component)
-        core.records.put(job.change_component(component.index, state=ComponentState.CANCELLED, reason=reason))
-        return core.records.note_component(now, job, component, "component_left_out", **reason_details(reason))
-    named = component.request.cluster is not None
-    refused_there = reason.whose == "cluster" or (reason.whose == "request" and bool(reason.command))
-    said = reason.on(component.cluster or "")
-    if not refused_there:
-        outcome = Outcome.FAILED if reason.whose == "request" else Outcome.SUBMISSION_FAILURE
-        return stop_job(core, now, job, outcome, said)
-    if named and reason.whose == "request":
-        return stop_job(core, now, job, Outcome.FAILED, said)
-    job = core.records.put(_exclude(job, component, now))
-    core.records.note_component(now, job, component, "cluster_left_out", until_at=now + EXCLUSION)
-    others = [name for name in core.information.could_take(component.request) if name not in dict(job.excluded)]
-    if not named and others:
-        return stop_job(core, now, job, Outcome.GIVE_BACK, said)
-    outcome = Outcome.FAILED if reason.whose == "request" else Outcome.SUBMISSION_FAILURE
-    return stop_job(core, now, job, outcome, said)
-
-
-def _exclude(job: Job, component: Component, now: Instant) -> Job:
-    kept = {cluster: until for cluster, until in job.excluded if until > now}
-    return job.replace(excluded=(*(kept | {component.cluster or "": Instant(now + EXCLUSION)}).items(),))
+        core.records.note_attempt(now, event.attempt, component.cluster, "files_staged", **told)

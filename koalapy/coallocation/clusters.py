@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 
-from koalapy.coallocation import barrier, missing
+from koalapy.attempts import missing
+from koalapy.coallocation import barrier
 from koalapy.core.core import Core
 from koalapy.model.events import AttemptsAccounted, ClusterConnected, ClusterLost, ClusterMeasured, MeasurementFailed
+from koalapy.model.facts import CameToBarrier
 from koalapy.model.units import Instant
 
 
@@ -18,8 +20,7 @@ def on_connected(core: Core, now: Instant, event: ClusterConnected) -> None:
     core.mark_cluster_dirty(event.cluster)
     if not again:
         barrier.end_session(core, event.cluster)
-        for attempt in core.came_before.pop(event.cluster, ()):
-            barrier.came(core, attempt)
+        core.facts += [CameToBarrier(attempt=attempt) for attempt in core.came_before.pop(event.cluster, ())]
         missing.asked_anew(core, now, event.cluster)
     core.sessions.new_session(event.cluster)
     core.poll_urgency.connected(event.cluster)

@@ -1,6 +1,6 @@
 """Jobs whose components have all ended well: their output is brought, then they are done."""
 
-from koalapy.coallocation.stopping import stop_job
+from koalapy.coallocation.stop import stop_job
 from koalapy.core.core import Core
 from koalapy.model.commands import CollectOutput
 from koalapy.model.events import OutputCollected, OutputKept

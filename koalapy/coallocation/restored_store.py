@@ -7,7 +7,7 @@ heard yet waits.
 
 from dataclasses import replace
 
-from koalapy.coallocation.stopping import account_held
+from koalapy.coallocation.stop import account_held
 from koalapy.core.core import Core
 from koalapy.model.events import StoreRestored, WrapperReported
 from koalapy.model.identity import FIRST_LAUNCHER, MAX_JOBS, JobId
@@ -81,15 +81,18 @@ def doubtful(records: Records) -> list[Job]:
     return [job for job in records.jobs.values() if job.id < below] if below else []
 
 
-def released_before(core: Core, now: Instant, job: Job, event: WrapperReported) -> Job:
-    """A report that shows a release which this store knows nothing of: it was given after the backup, to all."""
+def on_reported(core: Core, now: Instant, event: WrapperReported) -> None:
+    """Release the whole job if the report shows a release that this store does not know: it followed the backup."""
+    found = core.records.component(event.attempt)
+    if found is None or found[1].cleaned_up or found[1].state.final:
+        return
+    job = found[0]
     shown = event.released_at is not None or event.started_at is not None or event.phase in _SHOWS_RELEASE
     if not shown or job.state is not JobState.CLAIMING or job.id >= core.records.counters.doubtful_below:
-        return job
+        return
     job = account_held(job, now).transition(JobState.RUNNING)
     for component in job.present:
         if not component.state.final:
             job = job.with_component(component.found_released(event.released_at or now))
     core.records.put(job)
     core.records.note(now, job.id, "job_found_released")
-    return job

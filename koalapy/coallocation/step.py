@@ -1,7 +1,11 @@
 """The run list's step: what follows for jobs from changes and from time: releases, time-outs, ends, deadlocks."""
 
+from koalapy.attempts import missing
+from koalapy.attempts.cancel import can_be_cancelled
 from koalapy.broker.wait_deadlines import wait_deadlines
-from koalapy.coallocation import barrier, completion, deadlock, missing, stopping
+from koalapy.coallocation import barrier, completion, deadlock
+from koalapy.coallocation.retries import apply_outcome
+from koalapy.coallocation.stop import owe_what_cannot_be_cancelled, stop_job
 from koalapy.core.core import Core
 from koalapy.model.alarms import Alarms
 from koalapy.model.identity import JobId
@@ -32,6 +36,15 @@ class RunListStep:
             waited |= core.records.jobs[identity].state.queued
         return waited
 
+    def end_lost(self, core: Core, now: Instant) -> None:
+        """End the attempts of dirty jobs that are missing for so long that they are lost."""
+        for identity in sorted(core.run_list.dirty):
+            job = core.records.jobs[identity]
+            if job.state.active:
+                for component in job.components:
+                    if component.unknown_since is not None:
+                        missing.end_lost(core, now, job.attempt_of(component), component)
+
     def run(self, core: Core, now: Instant) -> None:
         """Process every job marked dirty since the previous call, also by that call."""
         dirty = sorted(core.run_list.dirty)
@@ -59,7 +72,6 @@ def _examine(core: Core, now: Instant, identity: JobId) -> None:
     if deadline is not None and now >= deadline:
         barrier.time_out(core, now, jobs[identity])
     barrier.release_if_whole(core, now, jobs[identity])
-    missing.lost(core, now, jobs[identity])
     completion.finish_if_over(core, now, jobs[identity])
     _settle(core, now, identity)
 
@@ -70,19 +82,19 @@ def _settle(core: Core, now: Instant, identity: JobId) -> None:
     if job.state is not JobState.STOPPING:
         return
     reachable = core.information.reachable
-    if not all(stopping.can_be_cancelled(component, reachable) for component in job.live):
-        job = stopping.owe_what_cannot_be_cancelled(core, now, job)
+    if not all(can_be_cancelled(component, reachable) for component in job.live):
+        job = owe_what_cannot_be_cancelled(core, now, job)
     if job.live:
         return
     settings = core.settings
     limits = (settings.max_submission_failures, settings.max_completion_failures) if job.pilot is None else _NEVER_AGAIN
-    stopping.apply_outcome(core, now, job, *limits)
+    apply_outcome(core, now, job, *limits)
     core.mark_dirty()
 
 
 def _break_deadlocks(core: Core, now: Instant) -> None:
     while (younger := deadlock.job_to_give_back(core, core.run_list.split)) is not None:
-        stopping.stop_job(core, now, younger, Outcome.GIVE_BACK, deadlock.GIVEN_BACK)
+        stop_job(core, now, younger, Outcome.GIVE_BACK, deadlock.GIVEN_BACK)
         _settle(core, now, younger.id)
 
 

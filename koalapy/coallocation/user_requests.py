@@ -1,6 +1,6 @@
 """What users ask of jobs: to be submitted, cancelled, held and released."""
 
-from koalapy.coallocation.stopping import stop_job
+from koalapy.coallocation.stop import stop_job
 from koalapy.core.core import Core
 from koalapy.model.errors import Reason
 from koalapy.model.events import CancelRequested, HoldRequested, JobSubmitted, ReleaseRequested

@@ -13,6 +13,7 @@ from koalapy.core.wait_queue import WaitQueue
 from koalapy.information.kis import Information
 from koalapy.information.poll_urgency import PollUrgency
 from koalapy.model.change import Snapshot
+from koalapy.model.facts import Fact
 from koalapy.model.identity import AttemptId
 from koalapy.model.records import Records
 from koalapy.model.settings import Settings
@@ -25,7 +26,8 @@ class Core:
     been heard since the start. `came_before`: per cluster the attempts that were at their barriers in a session that
     goes on, of the engine that this one replaced. `node_sizes`: processors of the largest node that each cluster has
     shown, or that a Launcher has there. `dirty`: something has changed that the scheduling pass reads.
-    `nodes_changed`: something was measured since the nodes were last surveyed for sweeps.
+    `nodes_changed`: something was measured since the nodes were last surveyed for sweeps. `facts`: derived from the
+    present event, for the owners of attempts.
     """
 
     def __init__(self, settings: Settings, snapshot: Snapshot) -> None:
@@ -47,6 +49,7 @@ class Core:
         self.sessions, self.pauses = SessionState(), Pauses()
         self.node_sizes: dict[str, int] = {}
         self.nodes_changed = False
+        self.facts: list[Fact] = []
         self.dirty = True
 
     def inherit(self, before: "Core") -> None:

@@ -75,10 +75,10 @@ class Records:
     def note(self, now: Instant, job: JobId, kind: str, **details: Any) -> None:
         self._history.append(History(job=job, at=now, kind=kind, details=details))
 
-    def note_component(self, now: Instant, job: Job, component: Component, kind: str, **details: Any) -> None:
-        """Of the component's present attempt."""
-        where = {"component": component.index, "attempt": component.attempt, "cluster": component.cluster}
-        self._history.append(History(job=job.id, at=now, kind=kind, details=where | details))
+    def note_attempt(self, now: Instant, attempt: AttemptId, cluster: str | None, kind: str, **details: Any) -> None:
+        """Add a line about an attempt to its job's history."""
+        where = {"component": attempt.component, "attempt": attempt.number, "cluster": cluster}
+        self._history.append(History(job=attempt.job, at=now, kind=kind, details=where | details))
 
     def result(self, batch: ResultBatch) -> None:
         self._results.append(batch)
@@ -144,6 +144,16 @@ class Records:
     def has_key(self, owner: str, key: str) -> bool:
         """Whether a job of this key is there, or has ended so lately that somebody may still ask for it by the key."""
         return (owner, key) in self._keys
+
+    def attempt(self, attempt: AttemptId) -> Component | None:
+        """Return the component whose present attempt this is; None for an attempt of the past."""
+        found = self.component(attempt)
+        return found[1] if found is not None else None
+
+    def put_attempt(self, attempt: AttemptId, after: Component) -> Component:
+        """Put what became of a present attempt in place of what it was."""
+        self.put(self.jobs[attempt.job].with_component(after))
+        return after
 
     def component(self, attempt: AttemptId) -> tuple[Job, Component] | None:
         """The job and component whose present attempt this is; None for an attempt of the past."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from koalapy.coallocation import stopping
+from koalapy.coallocation.stop import stop_job
 from koalapy.core.core import Core
 from koalapy.core.launchers import runner_of
 from koalapy.model.commands import CollectOutput, Of
@@ -120,7 +120,7 @@ def finish_sweep(core: Core, now: Instant, sweep: Job) -> None:
     """Its Launchers go meanwhile; the answer is treated as any job's is (coallocation.completion)."""
     request = sweep.request
     if not request.stage_out:
-        stopping.stop_job(core, now, sweep, Outcome.DONE)
+        stop_job(core, now, sweep, Outcome.DONE)
     elif not sweep.collecting:
         core.records.put(sweep.replace(collecting=True))
         core.records.command(

@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
-from koalapy.coallocation import claim, stopping
+from koalapy.coallocation import claim
+from koalapy.coallocation.stop import stop_job
 from koalapy.core.core import Core
 from koalapy.core.launchers import place, runner_of
 from koalapy.model.cluster import ClusterSettings
@@ -98,7 +99,7 @@ def stop_pilot(core: Core, now: Instant, launcher: Job, stop_reason: str, force:
     launcher = replace(
         launcher, pilot=replace(launcher.pilot, stop_reason=launcher.pilot.stop_reason or stop_reason), forced=force
     )
-    stopping.stop_job(core, now, launcher, Outcome.CANCELLED, STOP_REASONS[stop_reason])
+    stop_job(core, now, launcher, Outcome.CANCELLED, STOP_REASONS[stop_reason])
 
 
 def on_store_restored(core: Core, now: Instant, event: StoreRestored) -> None:

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from koalapy.coallocation import stopping
+from koalapy.coallocation.retries import apply_outcome
+from koalapy.coallocation.stop import stop_job
 from koalapy.core.core import Core
 from koalapy.core.launchers import runner_of, staying
 from koalapy.model.errors import Reason
@@ -120,7 +121,7 @@ class Scavenger:
         elif sweep.state is JobState.RUNNING:
             reason = feasibility.why_hopeless(self._core, sweep)
             if reason is not None:
-                stopping.stop_job(self._core, now, sweep, Outcome.FAILED, reason)
+                stop_job(self._core, now, sweep, Outcome.FAILED, reason)
         sweep = self._core.records.jobs[sweep.id]
         if sweep.state is not JobState.STOPPING and not sweep.collecting:
             return
@@ -129,7 +130,7 @@ class Scavenger:
             if not launcher.pilot or not launcher.pilot.stop_reason or (sweep.forced and not launcher.forced):
                 stop_pilot(self._core, now, launcher, "over", sweep.forced)
         if not launchers and sweep.state is JobState.STOPPING:
-            stopping.apply_outcome(self._core, now, sweep, 1, 0)
+            apply_outcome(self._core, now, sweep, 1, 0)
             self._core.sessions.forget_sweep(sweep.id)
 
     # ---- nodes

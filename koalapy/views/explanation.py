@@ -10,7 +10,7 @@ from koalapy.broker.availability import Availability
 from koalapy.broker.broker import find_placement
 from koalapy.broker.fit import Misfit
 from koalapy.broker.wait_deadlines import excluded_clusters
-from koalapy.coallocation.stopping import account_held
+from koalapy.coallocation.stop import account_held
 from koalapy.core.wait_queue import in_order
 from koalapy.engine import Engine
 from koalapy.model.counts import counted_as

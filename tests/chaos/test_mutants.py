@@ -32,7 +32,7 @@ from koalapy.chaos.plan import plan
 from koalapy.chaos.run import Result, run
 from koalapy.chaos.violation import Promise as P
 from koalapy.chaos.violation import Violation
-from koalapy.coallocation import barrier, clusters, completion, event_origin, pruning, stopping
+from koalapy.coallocation import barrier, clusters, completion, event_origin, pruning, step, stop
 from koalapy.core import wait_queue
 from koalapy.driver import Driver
 from koalapy.information import commitments
@@ -206,9 +206,9 @@ def _the_outbox_is_not_sent_again() -> Any:
 
 
 def _one_retry_too_many() -> Any:
-    real = stopping.apply_outcome
+    real = step.apply_outcome
     return patch.object(
-        stopping,
+        step,
         "apply_outcome",
         lambda core, now, job, submissions, completions: real(core, now, job, submissions + 1, completions + 1),
     )
@@ -217,7 +217,7 @@ def _one_retry_too_many() -> Any:
 def _an_optional_component_is_needed() -> Any:
     def go_without(core: Any, now: Any, job: Any, late: Any) -> None:
         reason = barrier._too_late("barrier_timeout", late, Duration(0))
-        stopping.stop_job(core, now, job, Outcome.SUBMISSION_FAILURE, reason)
+        stop.stop_job(core, now, job, Outcome.SUBMISSION_FAILURE, reason)
 
     return patch.object(barrier, "_go_without", go_without)
 

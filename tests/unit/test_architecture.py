@@ -22,6 +22,7 @@ DECIDING = (
     "information",
     "broker",
     "core",
+    "attempts",
     "scheduler",
     "coallocation",
     "scavenging",

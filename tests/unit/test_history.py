@@ -14,7 +14,7 @@ from koalapy.model.units import Instant
 from koalapy.views.history import TELLERS, sentence
 
 ENGINE = Path(__file__).parents[2] / "koalapy"
-_NOTED = re.compile(r"\bnote(?:_component)?\((.*?)\)\n", re.DOTALL)
+_NOTED = re.compile(r"\bnote(?:_attempt)?\((.*?)\)\n", re.DOTALL)
 AT = Instant(1_700_000_000_000_000)
 ATTEMPT = {"component": 1, "attempt": 2, "cluster": "delft"}
 
@@ -22,7 +22,8 @@ ATTEMPT = {"component": 1, "attempt": 2, "cluster": "delft"}
 def kinds() -> set[str]:
     """That the engine writes, by its source."""
     found: set[str] = set()
-    for path in (ENGINE / "engine.py", *(ENGINE / "coallocation").glob("*.py"), *(ENGINE / "scavenging").glob("*.py")):
+    rooms = [path for room in ("attempts", "coallocation", "scavenging") for path in (ENGINE / room).glob("*.py")]
+    for path in (ENGINE / "engine.py", *rooms):
         for call in _NOTED.findall(path.read_text()):
             found |= set(
                 re.findall(

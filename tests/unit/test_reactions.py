@@ -16,20 +16,31 @@ from koalapy.core.core import Core
 from koalapy.engine import REACTIONS, Engine, Reaction
 from koalapy.model import events
 from koalapy.model.events import Event
+from koalapy.model.facts import Fact
 from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, JobId
 from koalapy.model.intervals import NONE
 from koalapy.model.request import ComponentRequest
 from koalapy.model.units import Instant
 
 ROOT = Path(koalapy.__file__).parent
-DECIDING = ("core", "coallocation", "scavenging", "scheduler", "sites", "broker", "information", "engine.py")
+DECIDING = (
+    "core",
+    "attempts",
+    "coallocation",
+    "scavenging",
+    "scheduler",
+    "sites",
+    "broker",
+    "information",
+    "engine.py",
+)
 KINDS = get_args(Event)
 NAMES = frozenset(kind.__name__ for kind in KINDS)
 PAIRS = [(kind, reaction) for kind, reactions in REACTIONS.items() for reaction in reactions]
 
 
 def test_the_table_has_every_event_and_nothing_else() -> None:
-    assert set(REACTIONS) == set(KINDS)
+    assert set(REACTIONS) == {*KINDS, *get_args(Fact)}
     assert all(REACTIONS.values())
 
 

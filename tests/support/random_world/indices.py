@@ -1,10 +1,11 @@
 """Every index of the engine answers what a walk over all its jobs finds."""
 
+from koalapy.attempts import missing
 from koalapy.broker.availability import Availability
 from koalapy.broker.placement_cache import PlacementCache
 from koalapy.broker.shape import minimum_demand, shape_of
 from koalapy.broker.wait_deadlines import may_queue_from
-from koalapy.coallocation import barrier, missing
+from koalapy.coallocation import barrier
 from koalapy.core.wait_queue import WaitQueue, in_order
 from koalapy.engine import Engine
 from koalapy.information.commitments import processors_taken

@@ -1,38 +1,37 @@
-"""What the batch system tells of a component, where its wrapper cannot: waiting, stuck, suspended, killed, vanished."""
+"""Batch status of an attempt, for what its wrapper cannot report: waiting, refused, suspended, killed, missing."""
 
 from typing import Any
 
-from koalapy.coallocation.attempt_end import attempt_ended, look_at, update_component
-from koalapy.coallocation.claim import give_up
+from koalapy.attempts.attempt_end import end_attempt, look_at, update_attempt
 from koalapy.core.core import Core
 from koalapy.model.errors import Reason
 from koalapy.model.events import BatchStatusSeen
-from koalapy.model.job import Component, Job
-from koalapy.model.states import ComponentState, JobState
+from koalapy.model.facts import Refused
+from koalapy.model.job import Component
+from koalapy.model.states import ComponentState
 from koalapy.model.units import Instant
 
 _S = ComponentState
 
 
 def on_seen(core: Core, now: Instant, event: BatchStatusSeen) -> None:
-    """The batch system's word, for what the wrapper cannot tell: waiting, stuck, suspended, killed, vanished."""
-    found = core.records.component(event.attempt)
-    if found is None or found[1].cleaned_up or found[1].state.final:
+    """Record what the batch system shows of the attempt, or end the attempt with its batch job."""
+    component = core.records.attempt(event.attempt)
+    if component is None or component.cleaned_up or component.state.final:
         return None
-    job, component = found
     if event.state == "ended":
-        return _ended_unheard(core, now, job, component, event)
+        return _end_without_report(core, now, component, event)
     changes: dict[str, Any] = {
         "batch_id": event.batch_id or component.batch_id,
         "unknown_since": None,
         "silent_since": event.silent_since,
     }
     changes |= _SEEN.get(event.state, _nothing)(now, component, event)
-    if job.state is JobState.STOPPING:
+    if component.cancelling:
         changes.pop("state", None)
-    job = update_component(core, now, job, component, changes)
-    if event.stuck and job.state is JobState.CLAIMING:
-        give_up(core, now, job, component, _stuck(event))
+    component = update_attempt(core, now, event.attempt, component, changes)
+    if event.stuck and not component.cancelling and not component.is_released:
+        core.facts.append(Refused(attempt=event.attempt, reason=_stuck(event)))
 
 
 def _pending(now: Instant, component: Component, event: BatchStatusSeen) -> dict[str, Any]:
@@ -53,7 +52,7 @@ def _suspended(now: Instant, component: Component, event: BatchStatusSeen) -> di
 
 
 def _missing(now: Instant, component: Component, event: BatchStatusSeen) -> dict[str, Any]:
-    """Forgotten is not finished: unknown until a record, the accounting or `orphan_timeout` says more."""
+    """Return the changes for a missing attempt: it is unknown until a record, accounting or time says more."""
     silent_since = event.silent_since or component.silent_since or now
     changes: dict[str, Any] = {"unknown_since": component.unknown_since or now, "silent_since": silent_since}
     return changes | ({"state": _S.UNKNOWN} if component.is_released else {})
@@ -77,8 +76,8 @@ def _stuck(event: BatchStatusSeen) -> Reason:
     )
 
 
-def _ended_unheard(core: Core, now: Instant, job: Job, component: Component, event: BatchStatusSeen) -> None:
-    """The batch job is over and its wrapper left no record: what the accounting says, else it was lost.
+def _end_without_report(core: Core, now: Instant, component: Component, event: BatchStatusSeen) -> None:
+    """End an attempt whose batch job ended without an exit record: as the accounting has it, else as lost.
 
     A batch system may have ended by itself one that it could never start, which is then the reason.
     """
@@ -89,7 +88,7 @@ def _ended_unheard(core: Core, now: Instant, job: Job, component: Component, eve
         "memory": Reason(
             "memory_exceeded", "request", "It used more memory than it asked for.", "Ask for more memory."
         ),
-        "killed": Reason("killed", "transient", "It was killed.", look_at(job.id, component.index)),
+        "killed": Reason("killed", "transient", "It was killed.", look_at(event.attempt)),
         "cancelled": Reason("killed", "transient", "It was cancelled in the batch system by somebody else.", ""),
     }
     lost = Reason("lost", "transient", "It was lost: its batch job ended and left no record.", "")
@@ -101,4 +100,4 @@ def _ended_unheard(core: Core, now: Instant, job: Job, component: Component, eve
         "unknown_since": None,
         "silent_since": None,
     }
-    attempt_ended(core, now, job, component, changes, reason)
+    end_attempt(core, now, event.attempt, component, changes, reason)

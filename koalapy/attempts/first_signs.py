@@ -1,4 +1,4 @@
-"""Attempts that lived when koalad started: the first sign of each goes into its job's story."""
+"""First signs after a start: of each attempt that lived then, the first one goes into the history."""
 
 from koalapy.core.core import Core
 from koalapy.model.events import AttemptCleanedUp, AttemptSubmitted, BatchStatusSeen, Event, WrapperReported
@@ -24,12 +24,11 @@ def note(core: Core, now: Instant, event: Event) -> None:
 
 def _found(core: Core, now: Instant, event: WrapperReported | BatchStatusSeen, found: str, by: str) -> None:
     del core.silent[event.attempt]
-    known = core.records.component(event.attempt)
-    if known is None or known[1].cleaned_up:
+    component = core.records.attempt(event.attempt)
+    if component is None or component.cleaned_up:
         return
-    job, component = known
-    core.records.note_component(
-        now, job, component, "component_found",
+    core.records.note_attempt(
+        now, event.attempt, component.cluster, "component_found",
         batch_id=event.batch_id or component.batch_id, found=found, by=by, was=str(component.state),
     )  # fmt: skip
 
