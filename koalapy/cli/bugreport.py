@@ -198,7 +198,7 @@ def _document(data: Any) -> bytes:
 def _confirm() -> None:
     """Ends the command unless a person at a terminal says yes."""
     if not sys.stdin.isatty():
-        advice = "Look at what it would hold; then say --yes."
+        advice = "Look at its content first; then repeat the command with --yes."
         raise RequestError("not_confirmed", "Writing the report needs confirmation on a terminal.", advice)
     print_message("Passwords, tokens, keys and values of environments are hidden in it.")
     if not typer.confirm("Write it?", err=True):

@@ -35,7 +35,7 @@ from koalapy.model.states import JobState
 app = typer.Typer()
 Document = Mapping[str, Any]
 Override = Annotated[
-    list[str] | None, typer.Option("-o", metavar="KEY=VALUE", help="Change a key; nothing after = unsets it.")
+    list[str] | None, typer.Option("-o", metavar="KEY=VALUE", help="Change a key of the job; KEY= unsets it.")
 ]
 
 

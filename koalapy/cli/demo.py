@@ -50,7 +50,7 @@ _FINAL = frozenset({"done", "failed", "cancelled"})
 @app.command()
 def demo(
     json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
-    keep: Annotated[bool, typer.Option("--keep", help="Keep its directory, to look around in it.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the demo's directory.")] = False,
 ) -> None:
     """Run co-allocated jobs on three embedded clusters of this machine."""
     begun = time.monotonic()

@@ -15,13 +15,17 @@ from koalapy.extras import need_extra
 from koalapy.model.errors import RequestError
 
 Item = TypeVar("Item")
-Name = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="Its name (koala sim list), or the path of its file.")]
+Name = Annotated[
+    str, typer.Argument(metavar="EXPERIMENT", help="Its name (see koala sim list), or the path of its file.")
+]
 Loads = Annotated[str | None, typer.Option("--loads", metavar="P,P…", help="Loads in percent, instead of its own.")]
-Sets = Annotated[int | None, typer.Option("--sets", min=1, max=1000, help="How many sets of jobs, instead of its own.")]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="From which all of it follows.")]
-Jobs = Annotated[int | None, typer.Option("--jobs", min=1, help="Only the first so many jobs of each set: a trial.")]
-Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Where its table and figure go.")]
-Workers = Annotated[int | None, typer.Option("--workers", min=1, help="Processes. Default: one a processor.")]
+Sets = Annotated[int | None, typer.Option("--sets", min=1, max=1000, help="Number of job sets, instead of its own.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="The seed of all random numbers.")]
+Jobs = Annotated[int | None, typer.Option("--jobs", min=1, help="Run only the first N jobs of each set, as a trial.")]
+Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Directory for table and figure.")]
+Workers = Annotated[
+    int | None, typer.Option("--workers", min=1, help="Number of processes. Default: one for each processor.")
+]
 
 
 def run_experiment(

@@ -29,7 +29,7 @@ _ANSWER_S = 5.0  # for each koalad of `koala grids`
 _RECOVERY_LINES = 10  # that a person is shown unasked
 
 app = typer.Typer()
-config_app = typer.Typer(help="About the grid file.", no_args_is_help=True)
+config_app = typer.Typer(help="Check the grid file, or show its schema.", no_args_is_help=True)
 app.add_typer(config_app, name="config")
 
 
@@ -88,8 +88,10 @@ def down(
 
 @app.command()
 def status(
-    recovery: Annotated[bool, typer.Option("--recovery", help="All that was recovered, not the last lines.")] = False,
-    unknown: Annotated[bool, typer.Option("--unknown", help="All tags that the store does not know, instead.")] = False,
+    recovery: Annotated[
+        bool, typer.Option("--recovery", help="Show everything that was recovered, not the last lines only.")
+    ] = False,
+    unknown: Annotated[bool, typer.Option("--unknown", help="Show the tags that the store does not know.")] = False,
     utc: Utc = False,
     grid: options.Grid = None,
     json: options.Json = False,
@@ -210,7 +212,7 @@ def clusters(
 
 @config_app.command("schema")
 def schema(
-    job: Annotated[bool, typer.Option("--job", help="Of the job file, not of the grid file.")] = False,
+    job: Annotated[bool, typer.Option("--job", help="Show the schema of the job file.")] = False,
 ) -> None:
     """The JSON Schema of the grid file, or of the job file."""
     if job:

@@ -49,7 +49,7 @@ SshConfig = Annotated[
     typer.Option("--ssh-config", metavar="FILE", help="SSH configuration for all ssh:// clusters, as of ssh -F."),
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing; without --cluster, this machine alone.")]
-Force = Annotated[bool, typer.Option("--force", help="Write over a file that is there.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
 
 
 @dataclass(frozen=True, slots=True)

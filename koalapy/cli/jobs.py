@@ -57,7 +57,7 @@ def jobs(
         typer.Option("--cluster", "-c", help="Only jobs on this cluster.", autocompletion=options.complete_clusters),
     ] = None,
     label: options.WithLabel = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Show them again and again, until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Refresh the list until Ctrl-C.")] = False,
     grid: options.Grid = None,
     json: options.Json = False,
 ) -> None:
@@ -271,7 +271,7 @@ def logs(
     """The standard output of all processes of the last attempt, or of one parameter of a sweep."""
     if component is not None and parameter is not None:
         print_message(
-            "koala: There are both --component and --parameter. Say --parameter of a sweep, --component of other jobs."
+            "koala: --component and --parameter exclude each other. Use --parameter for sweeps, --component else."
         )
         raise typer.Exit(BAD_INPUT)
     with errors_reported(), Grid(grid) as koalad:
@@ -307,7 +307,7 @@ def fetch(
     job: options.JobId,
     paths: Annotated[
         list[str] | None,
-        typer.Argument(help="Files, directories, patterns; of a sweep out-{x}. Default: all of stage_out."),
+        typer.Argument(help="Files, directories or patterns; out-{x} for a sweep. Default: all of stage_out."),
     ] = None,
     to: Annotated[Path | None, typer.Option("--to", help="Directory to write to. Default: the job's.")] = None,
     grid: options.Grid = None,
@@ -349,7 +349,9 @@ def explain(job: options.JobId, utc: Utc = False, grid: options.Grid = None, jso
 @app.command()
 def wait(
     jobs: options.JobIds,
-    timeout: Annotated[float | None, typer.Option("--timeout", min=0, help="Seconds; then exit status 1.")] = None,
+    timeout: Annotated[
+        float | None, typer.Option("--timeout", min=0, help="Seconds to wait; then exit status 1.")
+    ] = None,
     reconnect: options.Reconnect = RECONNECT_S,
     grid: options.Grid = None,
     json: options.Json = False,

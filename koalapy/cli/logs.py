@@ -16,8 +16,8 @@ from koalapy.model.units import Duration, parse_duration
 Log = Annotated[Path, typer.Argument(metavar="LOG", help="SWF or GWF, also .gz, .xz, .bz2.")]
 Sizes = Annotated[list[str] | None, typer.Option("--size", metavar="SITE=N", help="Processors of a site; repeat it.")]
 Within = Annotated[str, typer.Option("--within", metavar="TIME", help="Time after the first job of a batch.")]
-Lenient = Annotated[bool, typer.Option("--lenient", help="Leave out and count invalid jobs.")]
-Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Where table and figure go.")]
+Lenient = Annotated[bool, typer.Option("--lenient", help="Skip invalid jobs, and count them.")]
+Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Directory for table and figure.")]
 _SHOWN = 20
 
 
@@ -40,7 +40,7 @@ def imbalance(
     _print_left_out(read.left_out)
     if not size:
         output.print_message(
-            "No sizes are known: loads are jobs, not jobs per processor. Say sizes with --size SITE=N."
+            "No sizes are known: loads are jobs, not jobs per processor. Give sizes with --size SITE=N."
         )
     elif found.others:
         output.print_message(f"{found.others:,} jobs of sites without --size are left out.")

@@ -95,7 +95,8 @@ IDS = typer.Argument(metavar="ID…", help="Jobs, such as 3 or 1-5.", autocomple
 JobIds = Annotated[list[str], IDS]
 JobId = Annotated[int, typer.Argument(metavar="ID", help="A job.", autocompletion=complete_jobs)]
 Label = Annotated[
-    list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="Label the job, to find it again; repeat it.")
+    list[str] | None,
+    typer.Option("--label", metavar="KEY=VALUE", help="A label of the job, to find it again; repeat it."),
 ]
 WithLabel = Annotated[
     list[str] | None, typer.Option("--label", metavar="KEY[=VALUE]", help="Only jobs with this label; repeat it.")
@@ -104,7 +105,7 @@ Reconnect = Annotated[
     float, typer.Option("--reconnect", min=0, help="Seconds that koalad may be away, as while it restarts.")
 ]
 Check = Annotated[
-    bool, typer.Option("--check", help="Say what would be submitted and whether it can ever fit; submit nothing.")
+    bool, typer.Option("--check", help="Show what would be submitted and whether it can ever fit; submit nothing.")
 ]
 Prefix = Annotated[
     bool | None,

@@ -20,13 +20,15 @@ _MOST = 1 << 28  # bytes of a record's text
 
 @app.command()
 def repair(
-    record: Annotated[str | None, typer.Argument(metavar="[RECORD]", help="Such as job/7. Default: list all.")] = None,
+    record: Annotated[
+        str | None, typer.Argument(metavar="[RECORD]", help="A record such as job/7. Default: list all.")
+    ] = None,
     export: Annotated[
         Path | None,
         typer.Option("--export", metavar="FILE", help="Write the record's text as it is; - is standard output."),
     ] = None,
     corrected: Annotated[
-        Path | None, typer.Option("--import", metavar="FILE", help="Put this text in its place.")
+        Path | None, typer.Option("--import", metavar="FILE", help="Replace the record by this text.")
     ] = None,
     drop: Annotated[bool, typer.Option("--drop", help="Remove the record.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
@@ -93,7 +95,7 @@ def _confirm(record: str, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        advice = f"Keep its text with `koala repair {record} --export FILE`; then say --yes."
+        advice = f"Keep its text with `koala repair {record} --export FILE`; then repeat the command with --yes."
         raise RequestError("not_confirmed", f"Dropping {record} needs confirmation on a terminal.", advice)
     print_message("What it holds is lost. The batch jobs and directories of a job become unknown tags.")
     if not typer.confirm(f"Remove {record}?", err=True):

@@ -54,7 +54,9 @@ TracePath = Annotated[
 ]
 JournalPath = Annotated[
     Path | None,
-    typer.Option("--journal", metavar="FILE", help="Of `koala bugreport`: do koalad's decisions come out again?"),
+    typer.Option(
+        "--journal", metavar="FILE", help="A journal of `koala bugreport`: check that koalad's decisions are repeated."
+    ),
 ]
 GridName = Annotated[
     str | None, typer.Option("--grid", "-g", metavar="FILE", help="Grid file, or a system of configs/systems.")
@@ -71,20 +73,25 @@ Placements = Annotated[
 ]
 Overtakes = Annotated[
     str | None,
-    typer.Option("--max-overtakes", metavar="N,N…", help="How often a waiting job is passed, instead of its own."),
+    typer.Option(
+        "--max-overtakes", metavar="N,N…", help="How often others may pass a waiting job, instead of its own."
+    ),
 ]
 Grace = Annotated[
-    str | None, typer.Option("--grace", metavar="TIME|N%", help="Jobs are ended so long after their walltime.")
+    str | None, typer.Option("--grace", metavar="TIME|N%", help="Time after their walltime when jobs are ended.")
 ]
-Most = Annotated[int | None, typer.Option("--jobs", min=1, help="At most so many jobs.")]
-Lenient = Annotated[bool, typer.Option("--lenient", help="Leave out and count invalid jobs.")]
-Pin = Annotated[bool, typer.Option("--pin", help="Jobs go to the cluster that their site is.")]
+Most = Annotated[int | None, typer.Option("--jobs", min=1, help="The most jobs to replay.")]
+Lenient = Annotated[bool, typer.Option("--lenient", help="Skip invalid jobs, and count them.")]
+Pin = Annotated[bool, typer.Option("--pin", help="Run each job on the cluster of its site.")]
 Sites = Annotated[
-    list[str] | None, typer.Option("--site", metavar="SITE=CLUSTER", help="With --pin: what a site is; repeat it.")
+    list[str] | None,
+    typer.Option("--site", metavar="SITE=CLUSTER", help="With --pin: the cluster of a site; repeat it."),
 ]
-Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Where table, schedules and pictures go.")]
-Colour = Annotated[By, typer.Option("--colour", help="Whose jobs have a colour of their own in the pictures.")]
-Workers = Annotated[int | None, typer.Option("--workers", min=1, help="Processes. Default: one a processor.")]
+Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Directory for table, schedules and pictures.")]
+Colour = Annotated[By, typer.Option("--colour", help="The property that has a colour of its own in the pictures.")]
+Workers = Annotated[
+    int | None, typer.Option("--workers", min=1, help="Number of processes. Default: one for each processor.")
+]
 
 
 def replay(

@@ -38,13 +38,20 @@ def run(
     processors: Annotated[list[int], typer.Option("-n", metavar="N", help="A component of N processors; repeat it.")],
     on: Annotated[
         list[str] | None,
-        typer.Option("--on", metavar="CLUSTER", help="Its cluster, in turn.", autocompletion=options.complete_clusters),
+        typer.Option(
+            "--on",
+            metavar="CLUSTER",
+            help="The cluster of each component, in turn; repeat it.",
+            autocompletion=options.complete_clusters,
+        ),
     ] = None,
     optional: Annotated[
         list[int] | None,
         typer.Option("--optional", metavar="I", help="The job may start without component I, from 0; repeat it."),
     ] = None,
-    walltime: Annotated[str | None, typer.Option("--walltime", "-t", help="Like 10m or 2h.")] = None,
+    walltime: Annotated[
+        str | None, typer.Option("--walltime", "-t", help="Time limit of the program, like 10m or 2h.")
+    ] = None,
     name: Annotated[str | None, typer.Option("--name", help="The job's name.")] = None,
     stage_in: Annotated[
         list[str] | None,
@@ -58,8 +65,8 @@ def run(
         list[str] | None,
         typer.Option("--env", metavar="NAME[=VALUE]", help="A variable, by default with its value here; repeat it."),
     ] = None,
-    priority: Annotated[int | None, typer.Option("--priority", help="0 to 20; lower goes first.")] = None,
-    memory: Annotated[str | None, typer.Option("--memory", help="Of each processor, like 512M or 4G.")] = None,
+    priority: Annotated[int | None, typer.Option("--priority", help="Priority from 0 to 20; lower goes first.")] = None,
+    memory: Annotated[str | None, typer.Option("--memory", help="Memory of each processor, like 512M or 4G.")] = None,
     gpus: Annotated[int | None, typer.Option("--gpus", help="GPUs of each node.")] = None,
     threads: Annotated[int | None, typer.Option("--threads", help="Processors of each process.")] = None,
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Print the job's number, and do not wait.")] = False,

@@ -39,7 +39,7 @@ class Form(StrEnum):
 
 @app.command()
 def runners(
-    everything: Annotated[bool, typer.Option("--all", "-a", help="Those of sweeps that are over, too.")] = False,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="Show finished sweeps too.")] = False,
     grid: options.Grid = None,
     json: options.Json = False,
 ) -> None:
@@ -66,9 +66,11 @@ def runners(
 @app.command()
 def results(
     sweep: Annotated[int, typer.Argument(metavar="SWEEP", help="A sweep.")],
-    form: Annotated[Form, typer.Option("--format", help="csv with a header, or a JSON object a line.")] = Form.CSV,
-    failed: Annotated[bool, typer.Option("--failed", help="Only parameters that did not end with 0.")] = False,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Into this file.")] = None,
+    form: Annotated[
+        Form, typer.Option("--format", help="csv with a header, or one JSON object on each line.")
+    ] = Form.CSV,
+    failed: Annotated[bool, typer.Option("--failed", help="Only parameters with a non-zero exit status.")] = False,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file.")] = None,
     grid: options.Grid = None,
     json: options.Json = False,
 ) -> None:

@@ -29,10 +29,10 @@ _KEPT = ("PATH", "XDG_STATE_HOME", "XDG_CONFIG_HOME")  # of the environment of w
 _CRON = "Without systemd, a line of crontab(5) starts koalad: @reboot koala up"
 
 app = typer.Typer()
-service_app = typer.Typer(help="koalad as a service of systemd.", no_args_is_help=True)
+service_app = typer.Typer(help="Run koalad as a systemd service.", no_args_is_help=True)
 app.add_typer(service_app, name="service")
 
-NoStart = Annotated[bool, typer.Option("--no-start", help="Only from the next boot on, or when systemctl starts it.")]
+NoStart = Annotated[bool, typer.Option("--no-start", help="Install only; the next boot or systemctl starts it.")]
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,9 @@ def sweep(
     ] = None,
     csv: Annotated[list[str] | None, typer.Option("--csv", metavar="FILE", help="Its columns are parameters.")] = None,
     cross: Annotated[bool, typer.Option("--cross", help="Combine every value with every other one (default).")] = False,
-    zipped: Annotated[bool, typer.Option("--zip", help="The first values together, the second, and so on.")] = False,
+    zipped: Annotated[
+        bool, typer.Option("--zip", help="Combine the first values, the second values, and so on.")
+    ] = False,
     name: Annotated[str | None, typer.Option("--name", help="The sweep's name.")] = None,
     on: Annotated[
         str | None,
@@ -63,7 +65,7 @@ def sweep(
         typer.Option("--order", metavar="NAME", help="Order of the parameters. Default: the grid file's."),
     ] = None,
     label: options.Label = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait until the sweep is over, and tell how far it is.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until the sweep is over, and show its progress.")] = False,
     rerun_failed: Annotated[
         int | None,
         typer.Option("--rerun-failed", metavar="ID", help="Run the failed parameters of a finished sweep again."),
@@ -85,7 +87,7 @@ def sweep(
         )
         raise typer.Exit(BAD_INPUT)
     if cross and zipped:
-        print_message("koala: There are both --cross and --zip. Say one of them.")
+        print_message("koala: --cross and --zip exclude each other. Use one of them.")
         raise typer.Exit(BAD_INPUT)
     from koalapy.languages import sweep_request
 

@@ -47,7 +47,7 @@ class Line:
 
 @app.command()
 def top(
-    once: Annotated[bool, typer.Option("--once", help="Print it once, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print the screen once, and end.")] = False,
     grid: options.Grid = None,
     json: options.Json = False,
 ) -> None:

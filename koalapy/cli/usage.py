@@ -25,8 +25,10 @@ _SINCE = "A date (in UTC), an RFC 3339 instant, or how long ago: 2030-01-31, 7d.
 def usage(
     by: Annotated[By, typer.Option("--by", help="Sum by user, cluster, job or day.")] = By.USER,
     since: Annotated[str | None, typer.Option("--since", metavar="WHEN", help=_SINCE)] = None,
-    until: Annotated[str | None, typer.Option("--until", metavar="WHEN", help="The same; default: now.")] = None,
-    lines: Annotated[bool, typer.Option("--csv", help="Lines of values, with a header.")] = False,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="WHEN", help="End of the period; default: now.")
+    ] = None,
+    lines: Annotated[bool, typer.Option("--csv", help="Print comma-separated values, with a header.")] = False,
     grid: options.Grid = None,
     json: options.Json = False,
 ) -> None:

@@ -25,9 +25,9 @@ def _share(value: object) -> float:
     try:
         share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
     except ValueError:
-        raise wrong(f"is {shown(str(value))}, no share", "Write it like 0.25 or 25%.") from None
+        raise wrong(f"is {shown(str(value))}, which is not a share", "Write it like 0.25 or 25%.") from None
     if not 0 <= share <= 1:
-        raise wrong(f"is {shown(text)}, no part of a whole", "Write it like 0.25 or 25%.")
+        raise wrong(f"is {shown(text)}, which is not between 0 and 1", "Write it like 0.25 or 25%.")
     return share
 
 

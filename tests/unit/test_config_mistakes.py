@@ -173,8 +173,10 @@ BAD_VALUES = [
     ),
     pytest.param(SMALL + "scavenging: {walltime: 5s}\n", "scavenging.walltime is 5s, shorter", "longer", id="launcher"),
     pytest.param(SMALL + "scavenging: {max_runners: 0}\n", "is 0, less than 1", "1 or more", id="no runners"),
-    pytest.param(in_cluster("scavenge: {idle_share: 1.5}"), "'1.5', no part of a whole", "25%", id="large share"),
-    pytest.param(in_cluster("scavenge: {idle_share: most}"), "'most', no share", "0.25", id="no share"),
+    pytest.param(
+        in_cluster("scavenge: {idle_share: 1.5}"), "'1.5', which is not between 0 and 1", "25%", id="large share"
+    ),
+    pytest.param(in_cluster("scavenge: {idle_share: most}"), "'most', which is not a share", "0.25", id="no share"),
     pytest.param(in_cluster("scavenge: {hours: nights}"), "has 1 field, not cron's five", "20-23,0-7", id="hours"),
     pytest.param(in_cluster('scavenge: {hours: "* 20-7 * * *"}'), "ends before it begins", "20-23,0-7", id="night"),
     pytest.param(in_cluster("scavenge: {floor: 1ms}"), "scavenge.floor is 0.001s, shorter", "longer", id="floor"),

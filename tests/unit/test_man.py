@@ -33,7 +33,7 @@ def test_the_stored_pages_are_those_of_the_commands(pages: dict[str, str]) -> No
 
 def test_each_command_has_a_page_with_its_options(pages: dict[str, str]) -> None:
     assert {"koala.1", "koalad.1", "koala-sim-run.1", *(f"koala-{name}.1" for name in main.COMMANDS)} <= {*pages}
-    assert "\\fB\\-o KEY=VALUE\\fR\nChange a key; nothing after = unsets it.\n" in pages["koala-submit.1"]
+    assert "\\fB\\-o KEY=VALUE\\fR\nChange a key of the job; KEY= unsets it.\n" in pages["koala-submit.1"]
     assert "\\fBkoala sweep\\fR [OPTION...] [\\-\\- PROGRAM ARG...]\n" in pages["koala-sweep.1"]
     assert "\\fB\\-\\-format csv|jsonl\\fR\n" in pages["koala-results.1"]
     assert "koala\\-jobs \\- List jobs, the newest last\n" in pages["koala-jobs.1"]
@@ -82,7 +82,7 @@ def test_man_finds_and_shows_them_by_the_path_as_pip_installs_them(tmp_path: Pat
     assert asked("-w", "koala-submit").strip() == str(tmp_path / place / "koala-submit.1")
     shown = asked("-E", "UTF-8", "koala", "submit")  # the page koala-submit
     assert "koala-submit - Submit job files\n" in shown
-    assert "       -o KEY=VALUE\n              Change a key; nothing after = unsets it.\n" in shown
+    assert "       -o KEY=VALUE\n              Change a key of the job; KEY= unsets it.\n" in shown
 
 
 def test_the_command_writes_them_and_says_where_it_cannot(pages: dict[str, str], tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def test_a_program_of_this_directory_is_staged_in(here: Path) -> None:
         (["-p", "x=1:3", "--", "./missing", "{x}"], "no file ./missing"),
         (["--csv", "missing.csv", "--", "solve"], "missing.csv"),
         (["--", "solve"], "no parameters"),
-        (["-p", "x=1:3", "--cross", "--zip", "--", "solve", "{x}"], "both --cross and --zip"),
+        (["-p", "x=1:3", "--cross", "--zip", "--", "solve", "{x}"], "--cross and --zip exclude each other"),
         (["-p", "x=1:3", "--", "solve", "{x"], "brace"),
         (["-p", "x=1:3", "--", "/", "{x}"], "'/', a directory"),
     ],
