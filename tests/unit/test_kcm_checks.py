@@ -8,10 +8,15 @@ import kcm_talk as talk
 import pytest
 from koalapy_adapters.batch.protocol import RUNNING, JobStatus
 from koalapy_adapters.kcm.state import actions as do
-from koalapy_adapters.kcm.state.cancel_status import FIRST, LULL, CancelStatusSchedule
-from koalapy_adapters.kcm.state.debounce import Debounce
-from koalapy_adapters.kcm.state.poll_budget import COST_FACTOR
-from koalapy_adapters.kcm.state.poll_schedule import SOON, URGENT
+from koalapy_adapters.kcm.state.poll_schedule import (
+    COST_FACTOR,
+    FIRST,
+    LULL,
+    SOON,
+    URGENT,
+    CancelStatusSchedule,
+    Debounce,
+)
 from koalapy_adapters.messages import Cancel, CleanedUp
 
 SECOND, T0 = talk.SECOND, talk.T0

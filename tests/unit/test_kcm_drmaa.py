@@ -15,13 +15,12 @@ import pytest
 from koalapy_adapters.batch import pbs, sge, slurm
 from koalapy_adapters.batch.protocol import BatchJob, ClusterSettings
 from koalapy_adapters.errors import BatchError, Result
-from koalapy_adapters.kcm.execution.batch_system import BatchSystem
+from koalapy_adapters.kcm.execution.batch_system import BatchSystem, SubmitDoubt
 from koalapy_adapters.kcm.execution.drmaa import client as drmaa_client
 from koalapy_adapters.kcm.execution.drmaa.client import MAX_CRASHES, DrmaaClient
 from koalapy_adapters.kcm.execution.drmaa.library import Library, find_library
 from koalapy_adapters.kcm.execution.drmaa.process import DrmaaLost, DrmaaRefused
 from koalapy_adapters.kcm.execution.drmaa.sessions import DrmaaSessions
-from koalapy_adapters.kcm.execution.submit_methods import SubmitDoubt
 from koalapy_adapters.kcm.execution.subprocess_runner import Handle, Ran
 from koalapy_adapters.kcm.state.actions import Woken
 

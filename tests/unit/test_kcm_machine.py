@@ -6,7 +6,7 @@ import kcm_talk as talk
 import pytest
 from koalapy_adapters.batch.protocol import CANCELLED, ENDED, EXITED, KILLED, LOST, QUEUED, RUNNING, JobStatus
 from koalapy_adapters.kcm.state import actions as do
-from koalapy_adapters.kcm.state import cancel_status
+from koalapy_adapters.kcm.state import poll_schedule
 from koalapy_adapters.kcm.state.attempt import failure
 from koalapy_adapters.messages import (
     Acknowledge,
@@ -433,7 +433,7 @@ class TestCancel:
         for tag in tags[1:]:
             assert operations(kcm.handle(T0, do.JobCancelled(tag))) == []
         assert do.CheckJobs not in operations(kcm.handle(T0 + 9, do.JobsChecked(["40"], {})))
-        after = kcm.tick(T0 + 9 + cancel_status.FIRST)
+        after = kcm.tick(T0 + 9 + poll_schedule.FIRST)
         assert do.CheckJobs(["41", "42", "43", "44"]) in after
 
     def test_no_command_is_spent_on_what_the_claim_is_about_to_say(self) -> None:

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from kcm_talk import SECOND, T0, machine, operations
 from koalapy_adapters.batch.protocol import RUNNING, Capacity, JobStatus
 from koalapy_adapters.kcm.state import actions as do
-from koalapy_adapters.kcm.state.poll_budget import COST_FACTOR, MARGIN, SAVED, SERVERS, PollBudget
-from koalapy_adapters.kcm.state.poll_schedule import SOON, PollSchedule
+from koalapy_adapters.kcm.state.poll_schedule import COST_FACTOR, MARGIN, SAVED, SERVERS, SOON, PollBudget, PollSchedule
 from koalapy_adapters.messages import Acknowledge, Submit
 
 from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, InstanceId, JobId, tag_of

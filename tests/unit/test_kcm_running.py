@@ -10,8 +10,7 @@ from types import SimpleNamespace
 import pytest
 from koalapy_adapters.batch.protocol import BatchJob, ClusterSettings
 from koalapy_adapters.errors import BatchError, ClusterError, RequestError, TransientError, UnreadableError
-from koalapy_adapters.kcm.execution.batch_system import BatchSystem, failure_of, guarded, load
-from koalapy_adapters.kcm.execution.submit_methods import SubmitDoubt
+from koalapy_adapters.kcm.execution.batch_system import BatchSystem, SubmitDoubt, failure_of, guarded, load
 from koalapy_adapters.kcm.execution.subprocess_runner import Handle, run
 
 JOB = BatchJob("kabcde000000001", "/tmp/a", ["true"], 1, 60)

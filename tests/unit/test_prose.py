@@ -44,7 +44,6 @@ NOT_YET: frozenset[str] = frozenset(
         "koalapy_adapters/kcm",
         "koalapy_adapters/launcher",
         "koalapy_adapters/localqueue",
-        "koalapy_adapters/messages",
         "koalapy_adapters/wrapper",
     }
 )

@@ -11,11 +11,10 @@ import pytest
 from koalapy_adapters.batch import slurm, slurm_api, torque
 from koalapy_adapters.batch.protocol import BatchJob, ClusterSettings
 from koalapy_adapters.errors import ClusterError, RequestError, Result
-from koalapy_adapters.kcm.execution.batch_system import BatchSystem
+from koalapy_adapters.kcm.execution.batch_system import BatchSystem, SubmitDoubt
 from koalapy_adapters.kcm.execution.slurm_api import submitter
 from koalapy_adapters.kcm.execution.slurm_api.filters import hindrance
 from koalapy_adapters.kcm.execution.slurm_api.submitter import AUTO, REQUIRED, Submitter, find_submitter
-from koalapy_adapters.kcm.execution.submit_methods import SubmitDoubt
 from koalapy_adapters.kcm.execution.subprocess_runner import Handle, Ran
 
 from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, InstanceId, JobId, tag_of

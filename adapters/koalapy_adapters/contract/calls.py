@@ -7,8 +7,7 @@ from typing import Any, Callable, Dict, List
 
 from koalapy_adapters.batch.protocol import BatchJob
 from koalapy_adapters.errors import BatchError
-from koalapy_adapters.kcm.execution.batch_system import BatchSystem, failure_of, guarded
-from koalapy_adapters.kcm.execution.submit_methods import SubmitDoubt
+from koalapy_adapters.kcm.execution.batch_system import BatchSystem, SubmitDoubt, failure_of, guarded
 from koalapy_adapters.kcm.execution.subprocess_runner import Handle
 
 Json = Dict[str, Any]

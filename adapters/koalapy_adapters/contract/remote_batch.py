@@ -14,8 +14,7 @@ from koalapy_adapters.connections.pack import Packed, pack, packed
 from koalapy_adapters.contract.calls import Json, plain
 from koalapy_adapters.contract.target import Login
 from koalapy_adapters.errors import BatchError, ClusterError, RequestError, Result, TransientError, UnreadableError
-from koalapy_adapters.kcm.execution.batch_system import TIMEOUT, Found
-from koalapy_adapters.kcm.execution.submit_methods import SubmitDoubt
+from koalapy_adapters.kcm.execution.batch_system import TIMEOUT, Found, SubmitDoubt
 
 Record = Callable[[Json], None]
 _TRAVELS = ("__init__.py", "calls.py", "remote_agent.py")

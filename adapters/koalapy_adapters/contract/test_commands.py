@@ -22,7 +22,7 @@ from koalapy_adapters.contract.live import Live, refusal
 from koalapy_adapters.contract.remote_batch import RemoteBatch
 from koalapy_adapters.contract.target import ACCOUNT, PROCESSORS, QUEUE, WALLTIME
 from koalapy_adapters.errors import BatchError, ClusterError, RequestError
-from koalapy_adapters.kcm.execution.submit_methods import SubmitDoubt
+from koalapy_adapters.kcm.execution.batch_system import SubmitDoubt
 
 # What a batch system without exit statuses says: that it does not know. KCM and wrapper then know better.
 _UNKNOWN = ((EXITED, None), (KILLED, None), (LOST, None), ("", None))

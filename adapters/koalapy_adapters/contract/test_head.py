@@ -10,7 +10,7 @@ from koalapy_adapters.batch.protocol import RUNNING
 from koalapy_adapters.contract.live import Live, refusal
 from koalapy_adapters.contract.target import QUEUE
 from koalapy_adapters.errors import BatchError, ClusterError, RequestError, TransientError
-from koalapy_adapters.kcm.execution.submit_methods import SubmitDoubt
+from koalapy_adapters.kcm.execution.batch_system import SubmitDoubt
 
 _ALIVE = "sed -n 's/^State:\\t[^ZX]/&/p' /proc/$p/status 2>/dev/null"  # but for what nobody has buried yet
 _OFTEN = re.compile(r"[a-z]\w+")  # what may be the name of a command

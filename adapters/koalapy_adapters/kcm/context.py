@@ -21,8 +21,7 @@ from koalapy_adapters.kcm.file_requests import Staging
 from koalapy_adapters.kcm.koalad_streams import Writer
 from koalapy_adapters.kcm.relay import addresses, file_relay
 from koalapy_adapters.kcm.relay.authentication import Accounts, Authenticator
-from koalapy_adapters.kcm.relay.file_relay import FileRelayServer
-from koalapy_adapters.kcm.relay.file_server import FileRelay
+from koalapy_adapters.kcm.relay.file_relay import FileRelay, FileRelayServer
 from koalapy_adapters.kcm.relay.tcp import Relay
 from koalapy_adapters.kcm.shared_directory import python_shim
 from koalapy_adapters.kcm.shared_directory.attempt_dirs import Directories

@@ -180,10 +180,10 @@ def to_json(message: Any) -> Json:
 
 
 def from_json(data: Any, among: Messages = ALL) -> Any:
-    """The message of a JSON object, one of those that may be `among` what this side hears.
+    """Read the message of a JSON object, which must be of a type in `among`.
 
-    Fields that are unknown are ignored: a newer release may have added them. Raises MessageError for whatever is no
-    such message, and names the field of a value that is wrong.
+    Unknown fields are ignored: a newer release may have added them. Raises MessageError for anything else, and names
+    the field of a wrong value.
     """
     kind = data.get("type") if type(data) is dict else None
     read = among.get(kind) if type(kind) is str else None

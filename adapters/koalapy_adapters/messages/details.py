@@ -1,4 +1,4 @@
-"""What the details of a Done are, by the request that it answers: a reader for each, which checks types and bounds."""
+"""Details of a Done, by the request that it answers. A reader for each checks types and bounds."""
 
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional
 
@@ -53,7 +53,7 @@ class Listed(NamedTuple):
 
 
 class Examined(NamedTuple):
-    """Of one directory: answers Examine, by tag."""
+    """State of one attempt's directory. Answers Examine, by tag."""
 
     start_lock: Name
     ended: Flag
@@ -90,7 +90,7 @@ class Used(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """Of any check: it is not well. `value`: what the grid file should say instead."""
+    """A failed check on the head node. `value`: the value that the grid file should have instead."""
 
     failure: FailureFields
     value: LongName = ""
@@ -112,7 +112,7 @@ class Shared(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """`command`: None where it is not found; `submits_by`: the way in words, if it is not the command."""
+    """The batch system's command, None if it is not found. `submits_by`: another way to submit, in words, or ""."""
 
     version: Line
     command: Optional[LongName]
@@ -121,7 +121,7 @@ class Batch(NamedTuple):
 
 
 class Queue(NamedTuple):
-    """As the batch system's examiner describes it; see examination.protocol.Queue."""
+    """A queue as the batch system's examiner describes it; see examination.protocol.Queue."""
 
     name: Name
     default: Flag
@@ -133,14 +133,14 @@ class Queue(NamedTuple):
 
 
 class Processing(NamedTuple):
-    """Instead of a Queue, where the batch system has none."""
+    """Processors that replace a Queue if the batch system has no queues."""
 
     processors: Processors
     idle: Processors
 
 
 class Library(NamedTuple):
-    """`library`: None where there is no DRMAA."""
+    """The DRMAA library; None if the head node has none."""
 
     library: Optional[LongName]
 
@@ -162,7 +162,7 @@ class Environment(NamedTuple):
 
 
 class OfLowest(NamedTuple):
-    """See examination.protocol.Lowest."""
+    """The lowest priority that a job can have; see examination.protocol.Lowest."""
 
     is_last: Flag
     words: Words
@@ -170,14 +170,14 @@ class OfLowest(NamedTuple):
 
 
 class Wishes(NamedTuple):
-    """Those of a job that lies on two nodes."""
+    """Batch options that spread a job over two nodes."""
 
     processors: Processors
     processors_per_node: Optional[Processors] = None
 
 
 class Probed(NamedTuple):
-    """What a job that only looks has written on its node; see examination.probe_program."""
+    """Findings that a probe job has written on its node; see examination.probe_program."""
 
     wrong: Count
     node: Name
@@ -208,20 +208,20 @@ else:
 
 
 class Access(NamedTuple):
-    """`words` of the batch system that would take a job; None where it cannot be asked."""
+    """The batch system's answer to a job that it would accept. `words`: None if it cannot be asked."""
 
     words: Optional[Words]
     launchers: Optional[PlainEnvironment]
 
 
 class LowestPriority(NamedTuple):
-    """`lowest`: None where nobody can tell."""
+    """How a job gets the lowest priority. `lowest`: None if that is unknown."""
 
     lowest: Optional[PlainLowest]
 
 
 class Span(NamedTuple):
-    """`wishes`: None where no job can be made to lie on two nodes."""
+    """Batch options for a job on two nodes. `wishes`: None if no options can do that."""
 
     wishes: Optional[PlainWishes]
 
@@ -236,7 +236,7 @@ _failed, _queue, _processing = plain(Failed), plain(Queue), plain(Processing)
 
 
 def examined(value: Json) -> Dict[str, Examined]:
-    """Raises MessageError."""
+    """Read the details of Examine, by tag. Raises MessageError."""
     found = {}
     for tag, each in value.items():
         try:
@@ -247,7 +247,7 @@ def examined(value: Json) -> Dict[str, Examined]:
 
 
 def diagnosed(check: str, value: Json) -> Json:
-    """What the head node found, as a JSON object. Raises MessageError."""
+    """Read the findings of a check on the head node, as a JSON object. Raises MessageError."""
     found: Json = (_failed if "failure" in value else _DIAGNOSED[check])(value)
     return found
 

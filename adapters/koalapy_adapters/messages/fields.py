@@ -70,7 +70,7 @@ def number(least: float, most: float) -> Check:
 
 
 def yes_or_no(value: Any) -> Any:
-    """True or false."""
+    """Check a flag: true or false. Raises MessageError."""
     if value is True or value is False:
         return value
     raise MessageError("%s is neither true nor false" % shown(value))
@@ -94,7 +94,7 @@ def name(longest: int) -> Check:
 
 
 def line(value: Any) -> Any:
-    """A text that is only shown, on one line: control characters are spelled out, and what is too long is cut."""
+    """Check a line that is only shown. It is cut, and control characters are spelled out. Raises MessageError."""
     if type(value) is str:
         if value.isprintable() and len(value) <= _LONG_LINE:
             return value
@@ -103,7 +103,7 @@ def line(value: Any) -> Any:
 
 
 def words(value: Any) -> Any:
-    """A text that is only shown, of any number of lines: as `line`, but ends of lines and tabs stay."""
+    """Check a text that is only shown: as `line`, but line ends and tabs stay. Raises MessageError."""
     if type(value) is str:
         if value.isprintable() and len(value) <= _LONG_WORDS:
             return value
@@ -112,7 +112,7 @@ def words(value: Any) -> Any:
 
 
 def content(value: Any) -> Any:
-    """A text of a user's, such as an argument: any at all."""
+    """Check a text of a user, such as an argument: any text is accepted. Raises MessageError for another type."""
     if type(value) is str:
         return value
     raise MessageError("%s is not a text" % shown(value))
@@ -187,7 +187,7 @@ def ranges(most: int = MOST_NUMBERS) -> Check:
 
 
 def optional(check: Check) -> Check:
-    """What passes the check, or null."""
+    """A value that passes the check, or null."""
 
     def check_some(value: Any) -> Any:
         return None if value is None else check(value)
@@ -212,14 +212,14 @@ def fields_of(kind: Type[Any]) -> Check:
 
 
 def body(value: Any) -> Any:
-    """A JSON object that whoever takes it reads by itself."""
+    """Check a JSON object whose fields its receiver reads itself. Raises MessageError."""
     if type(value) is dict:
         return value
     raise MessageError("%s is not an object" % shown(value))
 
 
 def details(value: Any) -> Any:
-    """A JSON object of finite depth, whose numbers are bounded, and whose texts can be shown."""
+    """Check a JSON object of finite depth, with bounded numbers and printable texts. Raises MessageError."""
     if type(value) is not dict:
         raise MessageError("%s is not an object" % shown(value))
     return _plain(value, _DEEP)

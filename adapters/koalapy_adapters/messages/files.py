@@ -1,4 +1,4 @@
-"""What koalad asks a KCM of files: of the staging cache, where they come in, and of attempts, which leave some."""
+"""Requests of koalad to a KCM about files: files to the staging cache, and files that attempts leave."""
 
 from typing import TYPE_CHECKING, Any, List, NamedTuple, Optional, Tuple, Type
 
@@ -13,7 +13,7 @@ else:
 
 
 class Want(NamedTuple):
-    """Which of these files, [content hash, size] each, the staging cache lacks; those it has count as used now.
+    """Ask which of these files, [content hash, size] each, the staging cache lacks. The others count as used.
 
     Answered by Done, with details `missing`, [index, bytes that are there of it] each, and, where the file system
     tells, its `free` and `total` bytes.
@@ -44,14 +44,15 @@ class StoreMany(NamedTuple):
 
 
 class Fetch(NamedTuple):
-    """Read a file of the attempt from `offset`: `where` is output (stdout of all processes), errors, work (`path`),
-    slot (what a Launcher's slot wrote; `path`: slot-3.out), or batch (what the wrapper itself says).
+    """Read a file of the attempt from `offset`. Chunks come on stream `id`; then Fetched.
 
-    Chunks come on stream `id`; then Fetched. `size`: so many bytes at most of what a slot wrote, which has no digest.
-    `positions`, of output and errors: bytes of each rank's file that are passed over, [rank, bytes] each. With them
-    every stretch on the stream is preceded by a line of JSON, [rank, size], and with `follow` it goes on until the
-    attempt has ended. Without `follow`, `size` bounds what comes of each rank's file: of a longer one its begin and its
-    end, and the line before the first stretch of that end is [rank, size, bytes that were left out before it].
+    `where`: output (stdout of all processes), errors, work (`path`), slot (the output of a Launcher's slot; `path`:
+    slot-3.out), or batch (the output of the wrapper itself). `size`: at most so many bytes of a slot's output, which
+    has no digest.
+    `positions`, of output and errors: [rank, bytes to pass over] for each rank's file. With them, a line of JSON,
+    [rank, size], precedes every part on the stream. With `follow`, the stream goes on until the attempt has ended.
+    Without `follow`, `size` bounds the bytes of each rank's file: of a longer file come its begin and its end.
+    The line before the first part of that end is [rank, size, bytes that were left out before it].
     """
 
     id: Count
@@ -77,7 +78,7 @@ class FetchMany(NamedTuple):
 
 
 class ListFiles(NamedTuple):
-    """What these patterns (see trees) name in the attempt's working directory.
+    """List the files that match these patterns (see trees) in the attempt's working directory.
 
     Lines of JSON, trees.Found each, come on stream `id`; then Fetched.
     """
@@ -88,7 +89,7 @@ class ListFiles(NamedTuple):
 
 
 class Stat(NamedTuple):
-    """Which of these paths exist in the attempt's working directory. Answered by Done with details = {path: size}."""
+    """Ask which of these paths exist in the working directory. Answered by Done; details: {path: size in bytes}."""
 
     id: Count
     tag: Tag
@@ -96,7 +97,7 @@ class Stat(NamedTuple):
 
 
 class DiskUse(NamedTuple):
-    """How much of the shared directory the store takes up. Answered by Done, within 40 s.
+    """Ask how much of the shared directory the store takes up. Answered by Done, within 40 s.
 
     Its details: `bytes` on disk, `attempts`, the directories of attempts, `staged_bytes` of the staging cache, and
     `whole`: false if there was too much to count, so that there are more bytes.

@@ -1,4 +1,4 @@
-"""What a KCM says to koalad, and the values in it; and what passes both ways."""
+"""Messages from a KCM to koalad, and their values; and the messages that both send."""
 
 from typing import TYPE_CHECKING, Any, List, NamedTuple, Optional, Tuple, Type
 
@@ -65,7 +65,7 @@ class Welcome(NamedTuple):
     """Answers Hello. `error` (see `Failure`) if the batch system cannot be used; the KCM stays and tries again.
 
     `newest_epoch`: where the error is `stale`, that of the KCM at work. `newest_number`: the highest id of a Submit of
-    this store that the cluster has ever heard; None while the shared directory cannot be used. `recalled`: tags, see
+    this store that the cluster has ever received; None while the shared directory cannot be used. `recalled`: tags, see
     Hello.
     """
 
@@ -126,7 +126,7 @@ class Pong(NamedTuple):
 
 
 class Event(NamedTuple):
-    """What happened on the cluster, numbered per epoch from 1; sent again until acknowledged. `body` is a message."""
+    """An event on the cluster, numbered per epoch from 1 and repeated until acknowledged. `body` is a message."""
 
     number: Number
     body: Body
@@ -153,7 +153,7 @@ class Measured(NamedTuple):
 
 
 class MeasureFailed(NamedTuple):
-    """The batch system did not answer."""
+    """A measurement that failed: the batch system did not answer."""
 
     at: Instant
     error: FailureFields
@@ -207,9 +207,9 @@ class CleanedUp(NamedTuple):
 
 
 class Stuck(NamedTuple):
-    """After a Cancel: the batch system lists a job of this tag still, though it was told to end it again and again.
+    """After a Cancel: the batch system still lists a job of this tag after repeated cancels.
 
-    Once for each Cancel; a Gone follows if the job goes after all. `error`: see `Failure`.
+    Sent once for each Cancel; CleanedUp follows if the job ends after all. `error`: see `Failure`.
     """
 
     tag: Tag
@@ -236,7 +236,7 @@ class ParametersDone(NamedTuple):
 
 
 class ParametersBack(NamedTuple):
-    """Parameters that are out here no more: in nobody's hands, and not done; `begun` of them were begun. An event."""
+    """Parameters that come back undone: nobody on the cluster holds them. `begun` of them were begun. An event."""
 
     sweep: Count
     ranges: Ranges

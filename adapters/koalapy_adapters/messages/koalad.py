@@ -1,4 +1,4 @@
-"""What koalad says to a KCM, and the values in it; what it asks of files is in `files`."""
+"""Messages from koalad to a KCM, and their values. Requests about files are in `files`."""
 
 from typing import TYPE_CHECKING, Any, List, NamedTuple, Optional, Tuple, Type
 
@@ -80,7 +80,7 @@ class ClusterConfig(NamedTuple):
 
 
 class Program(NamedTuple):
-    """What the wrapper starts. Written to component.json (mode 0600), never to a command line.
+    """The program that the wrapper starts. It is written to component.json (mode 0600), never to a command line.
 
     `sweep`: of a Launcher, what it runs: this program, once for each of the parameters that it pulls. `sweep` (id),
     `space` (see launcher.space), `slots`, `limit_s` (one parameter's walltime; None: that of the Launcher),
@@ -134,7 +134,7 @@ class Release(NamedTuple):
 
 
 class Cancel(NamedTuple):
-    """Revoke the attempt and end it, wherever it stands. Answered at once by Done; then a Gone event follows.
+    """Make the attempt void and end it, in any state. Answered at once by Done; a CleanedUp event follows.
 
     `force`: do not wait for the program's grace.
     """
@@ -153,7 +153,7 @@ class Forget(NamedTuple):
 
 
 class Watch(NamedTuple):
-    """Whether something waits on this cluster's numbers: then poll at the floor rate."""
+    """Set whether something waits for this cluster's measurements. If so, the KCM polls at the floor rate."""
 
     urgent: Flag
 
@@ -161,9 +161,9 @@ class Watch(NamedTuple):
 class Feed(NamedTuple):
     """Parameters for a sweep's Launchers: `ranges` of numbers, [first, last] each, both included.
 
-    `anew`: these are all that are out here, in whosever hands, and `launchers`, tags, are those that may hold some of
-    them or have left a journal; what none of them holds or has done is the KCM's to give. The first feed of a sweep
-    that a KCM hears is one of these; it heeds no other before.
+    `anew`: these are all parameters of the sweep on this cluster, whoever holds them. `launchers`: tags of Launchers
+    that may hold some of them, or have left a journal. The KCM distributes those that no Launcher holds or has done.
+    The first feed of a sweep in a session is of this kind; the KCM ignores any other before it.
     """
 
     sweep: Count
@@ -180,13 +180,13 @@ class Recall(NamedTuple):
 
 
 class Trust(NamedTuple):
-    """The Launcher that suspected itself to be on a black hole is not: it goes on."""
+    """Let a Launcher go on that suspected its node to be a black hole."""
 
     tag: Tag
 
 
 class Acknowledge(NamedTuple):
-    """Events up to this number are committed."""
+    """Confirm that events up to this number are committed."""
 
     number: Count
 
@@ -199,10 +199,10 @@ class Ping(NamedTuple):
 
 
 class Tags(NamedTuple):
-    """Which tags, of whichever store, this user has in queue and shared directory. Answered by Done.
+    """List the tags of any store that this user has in the queue and the shared directory. Answered by Done.
 
-    Its details: `queue`, [tag, batch id, state] of each batch job that is not over (on the first page only),
-    `directories`, a page of tags in their order, those after the tag `after`, and `more`: whether others follow.
+    Its details: `queue`, [tag, batch id, state] of each batch job that has not ended, on the first page only.
+    `directories`: a page of tags in order, from the first tag after `after`. `more`: whether others follow.
     """
 
     id: Count
@@ -210,7 +210,7 @@ class Tags(NamedTuple):
 
 
 class Examine(NamedTuple):
-    """What lies in the directories of these tags. Answered by Done.
+    """Examine the directories of these tags. Answered by Done.
 
     Its details, of each that exists: `start_lock` (taken, void, or "" for neither), `ended` (it left an exit record),
     `age_s`, and `heartbeat_age_s`, None where no wrapper has been there.
@@ -221,7 +221,7 @@ class Examine(NamedTuple):
 
 
 class Account(NamedTuple):
-    """What the accounting of the batch system says of batch jobs that have ended. Answered by Done, see `Accounted`.
+    """Ask the batch system's accounting about batch jobs that have ended. Answered by Done, see `Accounted`.
 
     `jobs`: [tag, batch id] each. `since`: none of them began before, by the head node's clock.
     """
@@ -232,10 +232,10 @@ class Account(NamedTuple):
 
 
 class Clean(NamedTuple):
-    """End what there is of a tag that koalad does not know, of whichever store, and remove its directory.
+    """End the attempt of a tag of any store that koalad does not know, and remove its directory.
 
-    It is revoked first, then ended like a Cancel; the directory goes when nothing is left. Answered by Done then, which
-    may take as long as an orphan lives. Asked again meanwhile, it is done once and answered twice.
+    It is made void first, then ended like a Cancel; the directory is removed when nothing else is left. Answered by
+    Done then, which may take as long as an orphan lives. Asked again meanwhile, it is done once and answered twice.
     """
 
     id: Count
@@ -254,8 +254,10 @@ class Diagnose(NamedTuple):
 
 
 class Dissolve(NamedTuple):
-    """The store is over: remove all that it has in the shared directory. Answered by Done; refused while it has an
-    attempt there, for which Forget is meant."""
+    """Remove all that the store has in the shared directory, for a store that is given up.
+
+    Answered by Done; refused while the store has an attempt there, which Forget removes.
+    """
 
     id: Count
 

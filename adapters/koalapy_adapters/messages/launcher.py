@@ -1,7 +1,7 @@
-"""What a Launcher and its KCM say to each other. The wrapper carries it both ways and reads none of it.
+"""Messages between a Launcher and its KCM. The wrapper carries them both ways and reads none of them.
 
-`ranges` are lists of [first, last], both included. Instants are the node's clock. What a Launcher has sent and has not
-been told is kept, it sends again after every reconnect, after a Holding.
+`ranges` are lists of [first, last], both included. Instants are the node's clock. A Launcher repeats
+unconfirmed results after every reconnect, after its Holding.
 """
 
 from typing import Any, NamedTuple, Tuple, Type
@@ -21,7 +21,7 @@ class Holding(NamedTuple):
 
 
 class Pull(NamedTuple):
-    """It could use so many more, beyond what it holds. The newest Pull counts; one of 0 takes back the last.
+    """Ask for `wanted` parameters more, beyond those it holds. The newest Pull counts; one of 0 withdraws the last.
 
     `given`: so many have come with Gives over this connection when it said so. What was on its way then counts as part
     of `wanted`: still to give are `wanted` less what was given over this connection, plus `given`.
@@ -51,9 +51,9 @@ class Kept(NamedTuple):
 
 
 class Back(NamedTuple):
-    """What it will not run any more; `begun` of them were running. It holds them no longer.
+    """Parameters that the Launcher returns and will not run any more; `begun` of them were running.
 
-    The last thing that a Launcher says; and said before, where what it holds would wait long for its turn.
+    The last message of a Launcher. It is also sent earlier, if parameters would wait long for their turn.
     """
 
     ranges: FewRanges
@@ -68,13 +68,13 @@ class Doing(NamedTuple):
 
 
 class Suspect(NamedTuple):
-    """All that it ran so far failed at once; it keeps the results to itself, and pulls nothing until it is trusted."""
+    """Report that all parameters so far failed at once. The Launcher keeps the results and waits for Trusted."""
 
     host: Name
 
 
 class Trusted(NamedTuple):
-    """The program is to blame, not the node."""
+    """Let the Launcher go on: the program is at fault, not the node."""
 
 
 MESSAGES: Tuple[Type[Any], ...] = (Holding, Pull, Give, Ended, Kept, Back, Doing, Suspect, Trusted)

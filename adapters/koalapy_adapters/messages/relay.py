@@ -1,4 +1,4 @@
-"""What a wrapper and its KCM say to each other over the relay, beside Report, Release and PutKey."""
+"""Messages between a wrapper and its KCM over the relay, beside Report, Release and PutKey."""
 
 from typing import Any, Dict, NamedTuple, Tuple, Type
 
@@ -17,20 +17,20 @@ class RelayHello(NamedTuple):
 
 
 class RelayChallenge(NamedTuple):
-    """The KCM's answer to RelayHello, to whomever: it tells nothing. `nonce`: as in RelayHello, of the KCM."""
+    """The KCM's answer to any RelayHello; it reveals nothing. `nonce`: as in RelayHello, of the KCM."""
 
     clock: int
     nonce: str
 
 
 class RelayProof(NamedTuple):
-    """The wrapper knows its token and the KCM's secret: see handshake.wrapper_proof."""
+    """Proof that the wrapper knows its token and the KCM's secret: see handshake.wrapper_proof."""
 
     proof: str
 
 
 class RelayWelcome(NamedTuple):
-    """The KCM lets the wrapper in, and proves that it knows both too: see handshake.kcm_proof."""
+    """Accept the wrapper, and prove that the KCM knows both secrets too: see handshake.kcm_proof."""
 
     clock: int
     proof: str
@@ -43,25 +43,25 @@ class ReportMessage(NamedTuple):
 
 
 class Stop(NamedTuple):
-    """KCM to wrapper: end the program (SIGTERM, grace, SIGKILL), write the record, and leave."""
+    """KCM to wrapper: end the program (SIGTERM, grace, SIGKILL), write the exit record, and exit."""
 
     force: bool = False
 
 
 class FromLauncher(NamedTuple):
-    """Wrapper to KCM: what the Launcher says (see messages.launcher), as it is. Instants of the node's clock."""
+    """Wrapper to KCM: a message of the Launcher (see messages.launcher), unchanged. Instants of the node's clock."""
 
     body: Json
 
 
 class ToLauncher(NamedTuple):
-    """KCM to wrapper: what the Launcher is told."""
+    """KCM to wrapper: a message to the Launcher."""
 
     body: Json
 
 
 class Heartbeat(NamedTuple):
-    """Either way, so that each side notices when the other is gone."""
+    """Sign of life, sent both ways, so that each side notices when the other is gone."""
 
 
 MESSAGES: Tuple[Type[Any], ...] = (

@@ -10,10 +10,11 @@ from koalapy_adapters.batch.classify import unreadable
 from koalapy_adapters.batch.protocol import BatchJob, Capacity, Chosen, ClusterSettings, Description, JobSpan, JobStatus
 from koalapy_adapters.errors import BatchError, ClusterError, Result, TransientError, UnreadableError
 from koalapy_adapters.kcm.execution.drmaa.client import DrmaaClient
+from koalapy_adapters.kcm.execution.drmaa.process import DrmaaLost, DrmaaRefused
 from koalapy_adapters.kcm.execution.drmaa.sessions import DrmaaSessions
 from koalapy_adapters.kcm.execution.query_cache import QueryCache
+from koalapy_adapters.kcm.execution.slurm_api.process import SubmitterLost
 from koalapy_adapters.kcm.execution.slurm_api.submitter import Submitter
-from koalapy_adapters.kcm.execution.submit_methods import SubmitDoubt, SubmitMethods
 from koalapy_adapters.kcm.execution.subprocess_runner import Handle, Ran, run
 from koalapy_adapters.messages import Failure
 
@@ -27,6 +28,14 @@ class Found(NamedTuple):
 
     listed: Optional[JobStatus]
     accounted: Optional[JobStatus]
+
+
+class SubmitDoubt(Exception):
+    """The submit did not clearly fail: a batch job may exist. `error` says what is known."""
+
+    def __init__(self, error: BatchError) -> None:
+        super().__init__(error.message)
+        self.error = error
 
 
 class BatchSystem:
@@ -48,7 +57,6 @@ class BatchSystem:
         self.cluster = cluster
         self._dialect, self._drmaa, self._timeout = dialect, drmaa, timeout
         self._submitter = submitter
-        self._methods = SubmitMethods(drmaa, submitter, lambda argv, handle: self._run(argv, handle, judged=False))
         self._run_command = runner
         self._lock = threading.Lock()
         self._spent = 0
@@ -82,7 +90,8 @@ class BatchSystem:
     def submit(self, job: BatchJob, path: str, handle: Handle) -> str:
         """The batch id. Raises SubmitDoubt where a batch job may exist, BatchError where surely none does."""
         argv = self._dialect.submit_argv(job, path)
-        result = self._methods.submit(argv, job, path, handle)
+        result = self._submitted_by_drmaa(argv, path, handle) or self._submitted_by_api(job, path, handle)
+        result = result or self._run(argv, handle, judged=False)
         if not handle.started:
             raise TransientError("submit_ended", "The submit was ended before it began.", "Submit it again.")
         if result.exit_status is None:
@@ -91,6 +100,29 @@ class BatchSystem:
             return self._dialect.parse_submit(_whole(result))  # type: ignore[no-any-return]
         except (TransientError, UnreadableError) as error:
             raise SubmitDoubt(error) from error
+
+    def _submitted_by_drmaa(self, argv: List[str], path: str, handle: Handle) -> Optional[Result]:
+        """None: there is no DRMAA. libdrmaa has the command's words for what it refuses."""
+        if self._drmaa is None or not self._drmaa.start():
+            return None
+        if not handle.begin():
+            return Result(argv, None, "", "")
+        try:
+            return Result(argv, 0, self._drmaa.submit(path, argv[1:]) + "\n", "")
+        except DrmaaRefused as error:
+            return Result(argv, 1, "", str(error))
+        except DrmaaLost as error:
+            advice = "Submit it again; if this goes on, set `drmaa: off` for this cluster in the grid file."
+            raise SubmitDoubt(TransientError("drmaa_lost", str(error), advice)) from error
+
+    def _submitted_by_api(self, job: BatchJob, path: str, handle: Handle) -> Optional[Result]:
+        """None: the command has to do it, which may be since it has better words for a refusal."""
+        try:
+            batch_id = self._submitter and self._submitter.submit(job, path, handle.begin)
+        except SubmitterLost as error:
+            advice = "Submit it again; if this goes on, set `slurm_api: off` for this cluster in the grid file."
+            raise SubmitDoubt(TransientError("slurm_api_lost", str(error), advice)) from error
+        return Result(["submit_batch_job", path], 0, batch_id + "\n", "") if batch_id else None
 
     def submits_by(self) -> str:
         """In words, how jobs are submitted, where there is another way than the command; else "". See Submitter.way."""

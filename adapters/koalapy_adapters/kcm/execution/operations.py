@@ -7,9 +7,8 @@ from koalapy_adapters.batch.text import is_launcher
 from koalapy_adapters.errors import BatchError, ClusterError, TransientError
 from koalapy_adapters.examination import head, probe
 from koalapy_adapters.kcm.execution import job_spec
-from koalapy_adapters.kcm.execution.batch_system import CHECK, MEASURE, BatchSystem, failure_of, guarded
+from koalapy_adapters.kcm.execution.batch_system import CHECK, MEASURE, BatchSystem, SubmitDoubt, failure_of, guarded
 from koalapy_adapters.kcm.execution.parallel_environment import ParallelEnvironments
-from koalapy_adapters.kcm.execution.submit_methods import SubmitDoubt
 from koalapy_adapters.kcm.execution.subprocess_runner import Handle
 from koalapy_adapters.kcm.shared_directory.attempt_dirs import Directories
 from koalapy_adapters.kcm.state import actions as do

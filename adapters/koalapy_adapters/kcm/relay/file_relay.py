@@ -3,12 +3,15 @@
 One round looks at one list, however many wrappers visit, and reads only what is new in it.
 """
 
+import asyncio
 import errno
 import os
 from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple
 
 from koalapy_adapters import layout, message_files
+from koalapy_adapters.clock import now
 from koalapy_adapters.files import DISK, Files
+from koalapy_adapters.kcm.execution.threads import in_a_moment, in_thread
 from koalapy_adapters.kcm.relay.authentication import Admitted, Authenticator, outcome
 from koalapy_adapters.kcm.state.actions import SECOND, WrapperConnected, WrapperDisconnected
 from koalapy_adapters.message_files import FileSession, MessageFileError, SessionFiles
@@ -252,3 +255,56 @@ def _remove(directory: str, files: Files) -> None:
         files.remove(directory)
     except OSError:
         pass
+
+
+LONGEST = SECOND // 2  # between two rounds
+SHOW_LIFE = 5 * SECOND
+
+
+class FileRelay:
+    """Tells the machine what wrappers say, and them what they are told; for whom it is made, it is what `Relay` is."""
+
+    port = 0
+
+    def __init__(self, server: FileRelayServer, tell: Callable[[Any], None], show_life: Callable[[], None]) -> None:
+        self._server, self._tell_machine, self._show_life = server, tell, show_life
+        self._life_shown_at = 0
+        self._told: List[Tuple[str, Any]] = []
+        self._wake = asyncio.Event()
+
+    async def start(self) -> None:
+        """Nothing: the server is opened when there is a shared directory."""
+
+    def tell(self, tag: str, message: Any) -> None:
+        """Write to the wrapper of this tag, if it visits."""
+        self._told.append((tag, message))
+        self._wake.set()
+
+    async def work(self) -> str:
+        """Until the server is removed; why this KCM can do nothing more."""
+        moved_at = now()
+        while True:
+            told, self._told = self._told, []
+            self._wake.clear()
+            try:
+                done = await in_thread(lambda told=told: self._server.round(now(), told))  # type: ignore[misc]
+            except RelayRemoved:
+                return "the relay's directory in the shared directory was removed"
+            if done.moved or told:
+                moved_at = now()
+            if now() - self._life_shown_at >= SHOW_LIFE:
+                await in_thread(self._show_life)
+                self._life_shown_at = now()
+            for each in done.outcomes:
+                self._tell_machine(each)
+            await self._pause(message_files.pause(now() - moved_at, LONGEST))
+
+    async def _pause(self, microseconds: int) -> None:
+        try:
+            await asyncio.wait_for(self._wake.wait(), microseconds / SECOND)
+        except asyncio.TimeoutError:
+            pass
+
+    def close(self) -> None:
+        """Before the KCM exits. A shared directory that hangs holds it up no longer than a moment."""
+        in_a_moment(self._server.close)

@@ -7,10 +7,8 @@ from koalapy_adapters.batch.protocol import JobStatus
 from koalapy_adapters.batch.text import is_launcher
 from koalapy_adapters.kcm.state.actions import SECOND
 from koalapy_adapters.kcm.state.backoff import Backoff
-from koalapy_adapters.kcm.state.cancel_status import CancelStatusSchedule
-from koalapy_adapters.kcm.state.debounce import Debounce
 from koalapy_adapters.kcm.state.outbox import Outbox
-from koalapy_adapters.kcm.state.poll_schedule import PollSchedule
+from koalapy_adapters.kcm.state.poll_schedule import CancelStatusSchedule, Debounce, PollSchedule
 from koalapy_adapters.kcm.state.sweep import Sweeps
 from koalapy_adapters.messages import Failure, PutKey, Release, Report, Stop, Submit
 

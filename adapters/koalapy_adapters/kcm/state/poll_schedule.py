@@ -8,10 +8,9 @@ so themselves, waits until one has been saved for, out of a quarter of what come
 """
 
 from collections import deque
-from typing import Deque, List, Optional
+from typing import Deque, Dict, List, Optional
 
 from koalapy_adapters.kcm.state.actions import SECOND
-from koalapy_adapters.kcm.state.poll_budget import COST_FACTOR, MARGIN, SERVERS, PollBudget
 
 URGENT = SECOND
 SOON = SECOND // 5
@@ -123,3 +122,93 @@ class _Prices:
     @property
     def dearest(self) -> int:
         return max(self._costs, default=0)
+
+
+COST_FACTOR = 100  # waiting that pays for processor time, which so is a hundredth of one processor in the long run
+SERVERS = 1.6  # to processor time that is seen, what it is with that of servers, which is not: docs/benches.md
+MARGIN = 1.15  # to waiting while sweeps have nodes, so that it is a hundredth of any minute too: see PollBudget
+SAVED = 3 * SECOND  # waiting that a budget holds at most
+
+
+class PollBudget:
+    """A token bucket. Waiting fills it, up to SAVED; a look takes what it costs in waiting, and may overdraw it.
+
+    So what is taken within any time is at most that time, SAVED, and what the last look overdraws. In a minute of a
+    sweep that may be 1.15 minutes of waiting: 60 s, 3 s and 6 s, which is what a fingerprint and a measurement after it
+    may take, of 32 ms of processor time together, as it is seen.
+    """
+
+    def __init__(self, now: int) -> None:
+        """Empty."""
+        self.even_at = now  # when nothing is owed or saved
+
+    def pay(self, now: int, waiting: int) -> None:
+        """Microseconds, for a look that began now."""
+        self.even_at = max(self.even_at, now - SAVED) + waiting
+
+    def holds(self, waiting: int) -> int:
+        """From when on it holds this much, or SAVED."""
+        return self.even_at + min(waiting, SAVED)
+
+    def puts_by(self, parts: int, since: int, waiting: int) -> int:
+        """From when on it holds one of so many parts of the time since then, or this much if that is sooner."""
+        by_parts = (parts * self.even_at - since) // (parts - 1)
+        return max(self.even_at, min(by_parts, self.holds(waiting)))
+
+
+class Debounce:
+    """Heard at once, and once more after SOON however often it rang meanwhile: of a thousand ends few are news."""
+
+    def __init__(self) -> None:
+        self._quiet_until = 0
+        self._rang = False  # and was not heard
+
+    def ring(self, now: int) -> bool:
+        """Whether it is heard now."""
+        self._rang = now < self._quiet_until
+        if not self._rang:
+            self._quiet_until = now + SOON
+        return not self._rang
+
+    def due(self) -> Optional[int]:
+        """When what was not heard is to be."""
+        return self._quiet_until if self._rang else None
+
+
+FIRST = SECOND // 20  # between the first two checks
+GROWTH = 3, 2  # of what lies between two, from each to the next
+LULL = 2 * SECOND  # with nobody who waits, after which it begins with the first again
+
+
+class CancelStatusSchedule:
+    """One check at a time, of all who wait for it by then."""
+
+    def __init__(self) -> None:
+        self._waiting: Dict[str, None] = {}  # tags, in order
+        self._running = False
+        self._ended_at = self._gap = 0
+
+    def want(self, now: int, tag: str) -> None:
+        """The next one is to ask about this attempt too."""
+        if not self._waiting and not self._running and now - self._ended_at >= LULL:
+            self._gap = 0
+        self._waiting[tag] = None
+
+    def due(self) -> Optional[int]:
+        """When the next one may begin; None while one runs, or nobody waits."""
+        return self._ended_at + self._gap if self._waiting and not self._running else None
+
+    def take(self) -> List[str]:
+        """The tags of all who wait; from now on nobody does."""
+        tags = list(self._waiting)
+        self._waiting.clear()
+        return tags
+
+    def begin(self) -> None:
+        self._running = True
+
+    def finish(self, now: int, cost: int) -> None:
+        """It has ended; `cost` is its CPU time in microseconds, which decides how seldom they become in the end."""
+        more, less = GROWTH
+        self._gap = min(max(FIRST, self._gap * more // less), max(URGENT, COST_FACTOR * cost))
+        self._running, self._ended_at = False, now
