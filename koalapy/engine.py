@@ -122,6 +122,7 @@ class Engine:
         newest = JobId(snapshot.counters.next_job - 1)
         self._passes = Passes(core.queue, core.information, settings, policies, newest)
         self._run_list_step = RunListStep(core)
+        self._expiry: Instant | None = None  # of the first measurement that becomes too old while jobs wait
         self._scavenger = Scavenger(core, sweep_policies or ScavengingPolicies(), snapshot.learned)
 
     # ---- what the driver calls
@@ -134,6 +135,8 @@ class Engine:
     def handle(self, now: Instant, events: Sequence[Event]) -> Step:
         """Take a batch of events; with none, whatever time has brought about."""
         core = self.core
+        if self._expiry is not None and now >= self._expiry:
+            core.mark_dirty()
         for each in events:
             event = event_origin.own_part(core, each)
             if event is None:
@@ -160,6 +163,7 @@ class Engine:
             core.records.hint(command)
         step = core.records.take()
         core.pruning.note_commands(step.commands)
+        self._expiry = core.information.next_expiry(now) if core.queue else None
         return step
 
     def _react_to_facts(self, now: Instant) -> None:
@@ -173,7 +177,8 @@ class Engine:
 
     def next_wakeup(self) -> Instant | None:
         """When time alone changes something; None: never."""
-        moments = (self._run_list_step.wakeup(), self.core.startup_gate.wakeup(), self._scavenger.wakeup())
+        steps = (self._run_list_step.wakeup(), self.core.startup_gate.wakeup(), self._scavenger.wakeup())
+        moments = (*steps, self._expiry)
         return min((moment for moment in moments if moment is not None), default=None)
 
     def _carry_out(self, now: Instant, decision: Decision) -> None:

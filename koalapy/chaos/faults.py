@@ -77,6 +77,15 @@ def _cluster_down(world: World, rng: Random) -> None:
         pipe.cut(near_hears=_soon(rng), far_hears=rng.choice((Duration(0), _NEVER)))
 
 
+def _logins_refused(world: World, rng: Random) -> None:
+    """As while a key is missing; the session there is ends, and after a while a person asks for another try."""
+    name = rng.choice(list(world.clusters))
+    world.clusters[name].refusals += rng.randint(1, 4)
+    if (pipe := _pipe_to(world, name)) is not None:
+        pipe.cut(near_hears=_soon(rng), far_hears=Duration(0))
+    world.agenda.after(_while(rng), lambda: world.koalad.log_in(name))
+
+
 # ---- batch systems and nodes
 
 
@@ -275,6 +284,7 @@ ALL: dict[str, tuple[Act, int]] = {
     "connection_cut": (_connection_cut, 3),
     "old_kcm_lives": (_old_kcm_lives, 3),
     "cluster_down": (_cluster_down, 2),
+    "logins_refused": (_logins_refused, 2),
     "batch_system_down": (_batch_system_down, 2),
     "node_lost": (_node_lost, 2),
     "node_cut_off": (_node_cut_off, 2),

@@ -202,7 +202,7 @@ class _Run:
         self._world.heal()
         last, latest = agenda.happened + self._patience, Instant(agenda.now + QUIESCENT_WITHIN)
         while not self._world.quiescent():
-            in_time = agenda.happened < last and agenda.now < latest
+            in_time = agenda.happened < last and agenda.now < latest and agenda.next_at() is not None
             promise(in_time, Promise.ENDS, "after the calm", self._watch.unfinished())
             self._world.release_held()
             self._watch.heal()

@@ -29,6 +29,8 @@ class Promise(StrEnum):
     BACKLOG = "no more of ours wait in a batch queue than are allowed"
     LIMITS = "sweeps keep to what clusters let them have"
     FITS = "no job waits that fits"
+    LOGINS = "a login that is refused is tried three times, and then by a person only"
+    RECONNECTED = "a cluster is connected again at once after a session that lasted"
     CONTENTS = "what is staged is byte for byte what was meant"
 
 

@@ -147,6 +147,15 @@ class Information:
         self._refreshed_at = now
         return list(self._summaries.values())
 
+    def next_expiry(self, now: Instant) -> Instant | None:
+        """When, after `now`, the first measurement of a usable cluster becomes too old; None: none does."""
+        expiries = (
+            Instant(known.state.measured_at + known.settings.max_age + 1)
+            for known in self.clusters.values()
+            if known.trouble is None and known.state is not None
+        )
+        return min((expiry for expiry in expiries if expiry > now), default=None)
+
     def _refresh(self, now: Instant, known: Known) -> None:
         name = known.settings.name
         commitments = self.commitments

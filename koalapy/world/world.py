@@ -102,6 +102,8 @@ class World:
         for cluster in self.clusters.values():
             cluster.mend()
         self.koalad.start()
+        for name in self.clusters:
+            self.koalad.log_in(name)
 
     def quiescent(self) -> bool:
         """No job is left, nothing is on its way, and nothing of ours is on any cluster."""

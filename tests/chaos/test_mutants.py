@@ -36,6 +36,9 @@ from koalapy.coallocation import barrier, clusters, completion, event_origin, pr
 from koalapy.core import wait_queue
 from koalapy.driver import Driver
 from koalapy.information import commitments
+from koalapy.link import reconnect
+from koalapy.link.reconnect import Reconnect
+from koalapy.link.session import SessionMachine
 from koalapy.model import job as model_job
 from koalapy.model.events import ClusterMeasured
 from koalapy.model.intervals import Intervals
@@ -494,6 +497,21 @@ def _records_go_before_directories() -> Any:
     return patch.object(pruning, "_finish", finish)
 
 
+# ---- links
+
+
+def _refused_logins_are_tried_for_ever() -> Any:
+    return patch.object(reconnect, "_MOST_REFUSALS", 10**9)
+
+
+def _nobody_is_obeyed_after_three_refusals() -> Any:
+    return patch.object(SessionMachine, "retry", lambda self, now: [])
+
+
+def _a_session_that_lasted_resets_no_back_off() -> Any:
+    return patch.object(Reconnect, "reset", lambda self: None)
+
+
 MUTANTS = (
     Mutant(
         "whoever asks has the claim",
@@ -740,6 +758,26 @@ MUTANTS = (
         _of_several_components_the_last_ones_output_is_brought,
         (P.CONTENTS,),
         HARDLY_ANY,
+    ),
+    Mutant(
+        "refused logins are tried for ever",
+        _refused_logins_are_tried_for_ever,
+        (P.LOGINS,),
+        {"logins_refused": 6},
+    ),
+    Mutant(
+        "nobody is obeyed after three refusals",
+        _nobody_is_obeyed_after_three_refusals,
+        (P.ENDS,),
+        {"logins_refused": 6},
+        heal=True,
+        seed=5,
+    ),
+    Mutant(
+        "a session that lasted resets no back-off",
+        _a_session_that_lasted_resets_no_back_off,
+        (P.RECONNECTED,),
+        {"connection_cut": 4, "cluster_down": 4},
     ),
 )
 

@@ -128,7 +128,7 @@ def test_a_job_may_go_into_the_shortest_queue_when_it_has_waited_long_enough(pla
     play.measure(alpha=32, beta=16, gamma=16)
     job = play.submit(component(4), when_busy=WhenBusy.QUEUE)
     assert play.job(job).state is JobState.WAITING
-    play.wake()
+    play.tell(after=play.settings.queue_after)
     commands = play.measure(alpha=32, beta=16, gamma=16)
     assert any(isinstance(command, SubmitAttempt) for command in commands)
     assert play.job(job).patient
@@ -139,7 +139,7 @@ def test_what_waits_in_a_batch_queue_has_no_cluster_asked_more_often(play: Any) 
     play.measure(alpha=32, beta=16, gamma=16)
     job = play.submit(component(4), when_busy=WhenBusy.QUEUE)
     assert all(play.urgent.values())
-    play.wake()
+    play.tell(after=play.settings.queue_after)
     play.measure(alpha=32, beta=16, gamma=16)
     assert play.job(job).state is JobState.CLAIMING
     assert not any(play.urgent.values())

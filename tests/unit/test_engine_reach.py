@@ -4,11 +4,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from engine_play import BUSY_QUEUE, INSTANCE, Play, alike, component
+from engine_play import BUSY_QUEUE, INSTANCE, SIZES, Play, alike, component
 
 from koalapy.api.documents.jobs import job as job_document
 from koalapy.engine import Engine
 from koalapy.model.change import Snapshot
+from koalapy.model.cluster import ClusterSettings
 from koalapy.model.commands import ForgetAttempt
 from koalapy.model.errors import Reason
 from koalapy.model.events import (
@@ -20,6 +21,7 @@ from koalapy.model.events import (
     ClusterLost,
 )
 from koalapy.model.identity import JobId
+from koalapy.model.settings import Settings
 from koalapy.model.states import ComponentState, JobState
 from koalapy.model.units import SECOND, Duration, Instant, format_instant
 from koalapy.policies.placement import worst_fit
@@ -332,3 +334,22 @@ def test_an_attempt_that_never_ran_is_no_reason_to_wait_for_its_cluster(play: An
     play.lose("alpha")
     assert play.job(job).state is JobState.CANCELLED
     assert list(play.debts) == [first]
+
+
+def test_a_measurement_that_becomes_too_old_lets_others_pass_a_job_that_waits_for_its_cluster() -> None:
+    """By time alone: no event comes at that instant."""
+    clusters = tuple(ClusterSettings(name=name, batch="slurm") for name in SIZES)
+    play = Play(Settings(clusters=clusters, max_overtakes=0))
+    play.measure(alpha=32)
+    measured_at = play.now - 1000
+    first, second = play.submit(component(4, "alpha")), play.submit(component(4, "gamma"))
+    play.tell(play.measurement("gamma"), after=Duration(SECOND))
+    assert play.job(second).state is JobState.WAITING
+    wakeup = play.engine.next_wakeup()
+    assert wakeup == measured_at + clusters[0].max_age + 1
+    play.tell(after=Duration(wakeup - play.now))
+    assert (play.job(first).state, play.job(second).state) == (JobState.WAITING, JobState.CLAIMING)
+
+
+def test_measurements_wake_nobody_while_no_job_waits(play: Any) -> None:
+    assert play.engine.next_wakeup() is None

@@ -51,7 +51,7 @@ def test_after_a_start_waiting_jobs_wait_until_every_cluster_was_met_once() -> N
 def test_a_cluster_of_which_nothing_is_heard_is_not_waited_for_for_ever() -> None:
     world = World(restored=False)
     world.connect("big", 8)
-    moment = world.driver.next_wakeup()
+    moment = world.driver.engine.core.startup_gate.wakeup()
     assert moment is not None
     world.time = moment
     world.connect("big", 8)

@@ -12,6 +12,7 @@ from koalapy.chaos.promises.knowledge import ClusterKnowledge
 from koalapy.chaos.promises.launchers import Launchers
 from koalapy.chaos.promises.limits import Limits
 from koalapy.chaos.promises.local_users import LocalUsers
+from koalapy.chaos.promises.logins import Logins
 from koalapy.chaos.promises.processors import Processors
 from koalapy.chaos.promises.programs import Programs
 from koalapy.chaos.promises.pruned import Pruned
@@ -22,6 +23,7 @@ from koalapy.chaos.promises.waiting import Waiting
 from koalapy.chaos.violation import Promise, Violation, promise
 from koalapy.driver import Delivery
 from koalapy.engine import Engine
+from koalapy.link.session import LinkStatus
 from koalapy.model.change import Change, OutboxEntry, Snapshot
 from koalapy.model.commands import CollectOutput
 from koalapy.model.events import ClusterLost, Event
@@ -51,6 +53,7 @@ class Watch:
         self._queues = Queues(world.instance)
         self._pruned = Pruned(world)
         self._contents = Contents(world.instance, world.clusters, world.program_log)
+        self._logins = Logins(world)
         self._sweeps = Sweeps(world.program_log.parameters)
         self._local_users = LocalUsers(world)
         self._decided: Decided | None = None
@@ -114,6 +117,7 @@ class Watch:
         self._engine = engine
         self.note(f"koalad starts with {len(snapshot.jobs)} jobs")
         self._knowledge.forget()
+        self._logins.restarted()
         self._times.restarted()
         self._waiting.restarted()
         self._handled = None
@@ -168,6 +172,15 @@ class Watch:
     def sent(self, entry: OutboxEntry, doubt: bool) -> None:
         self._before_doing()
         self.ask(lambda: self._committed.has(entry))
+
+    def reported(self, status: LinkStatus) -> None:
+        self.ask(lambda: self._logins.reported(status))
+
+    def helped(self, cluster: str) -> None:
+        self._logins.helped(cluster)
+
+    def dialed(self, cluster: str, outcome: str) -> None:
+        self.ask(lambda: self._logins.dialed(cluster, outcome))
 
     def acknowledged(self, cluster: str, epoch: int, number: int) -> None:
         self._acknowledged += 1
@@ -237,6 +250,9 @@ class _ClusterWatch:
 
     def __init__(self, watch: Watch, cluster: str) -> None:
         self._watch, self._cluster = watch, cluster
+
+    def dialed(self, outcome: str) -> None:
+        self._watch.dialed(self._cluster, outcome)
 
     def entered(self, name: str, batch_id: str) -> None:
         self._watch.entered(self._cluster, name, batch_id)

@@ -68,6 +68,7 @@ class SimCluster:
         self._kcms: list[SimKcm] = []
         self._wrappers: list[SimWrapper] = []
         self.logins: list[Instant] = []
+        self.refusals = 0  # of so many logins to come
         self._out_of_reach_until = Instant(0)
         self.lies_until = Instant(0)  # in the name of its KCM it is lied to koalad
         self._mount = Mount(self.shared, "head", lambda: None, lambda: self.head.reachable)
@@ -75,9 +76,14 @@ class SimCluster:
     # ---- what koalad does
 
     def login(self, end: End) -> None:
-        """A new KCM at this end of a connection. Raises TransientError where the head node is out of reach."""
-        if not self.reachable:
+        """Start a KCM at this end of a connection. Raises KoalaError if the head node lets nobody in."""
+        outcome = "unreachable" if not self.reachable else "refused" if self.refusals else "let_in"
+        self.environment.observer.dialed(outcome)
+        if outcome == "unreachable":
             raise TransientError("unreachable", f"{self.name} does not answer.", "It is tried again.")
+        if outcome == "refused":
+            self.refusals -= 1
+            raise ClusterError("authentication", f"{self.name} does not let koalad in.", "Check the key.")
         self.logins.append(self._agenda.now)
         self._kcms.append(SimKcm(self.environment, self.shell, end, len(self.logins)))
 
@@ -188,6 +194,7 @@ class SimCluster:
     def mend(self) -> None:
         """All faults stop: what is broken works again, what hung is served."""
         self._out_of_reach_until = self.lies_until = self._agenda.now
+        self.refusals = 0
         self.environment.mend()
         self.head.mend()
         self.environment.kcm_crash_point.left = self.environment.wrapper_crash_point.left = None

@@ -8,6 +8,10 @@ from koalapy.model.units import Instant
 class ClusterObserver(Protocol):
     """`start` names one start of a batch job, `tag` an attempt of any store."""
 
+    def dialed(self, outcome: str) -> None:
+        """koalad has tried to log in at the head node: `let_in`, `refused` or `unreachable`."""
+        ...
+
     def entered(self, name: str, batch_id: str) -> None:
         """A batch job stands in the queue."""
         ...
@@ -43,6 +47,8 @@ class ClusterObserver(Protocol):
 
 class NoClusterObserver:
     """Watches nothing."""
+
+    def dialed(self, outcome: str) -> None: ...
 
     def entered(self, name: str, batch_id: str) -> None: ...
 

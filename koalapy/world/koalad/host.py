@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from koalapy.driver import Delivery, NoRecorder, Recorder
 from koalapy.engine import Engine
 from koalapy.link.cluster import Cluster, Timing
+from koalapy.link.session import LinkStatus
 from koalapy.model.change import Change, OutboxEntry, Snapshot
 from koalapy.model.commands import CollectOutput
 from koalapy.model.errors import Reason
@@ -45,6 +46,10 @@ class NoKoaladObserver:
     def committed(self, change: Change, store: Store) -> None: ...
 
     def sent(self, entry: OutboxEntry, doubt: bool) -> None: ...
+
+    def reported(self, status: LinkStatus) -> None: ...
+
+    def helped(self, cluster: str) -> None: ...
 
     def acknowledged(self, cluster: str, epoch: int, number: int) -> None: ...
 
@@ -219,6 +224,18 @@ class SimKoalad:
             self.accepted.append(job)
 
     # ---- its links
+
+    @property
+    def timing(self) -> Timing:
+        """The one of its links."""
+        return self._installed.timing
+
+    def log_in(self, cluster: str) -> None:
+        """Let a person ask for another try to connect. Nothing happens if koalad cannot be asked."""
+        process = self.process
+        if process is not None and self.alive and not self.asleep and cluster in process.links:
+            self.observer.helped(cluster)
+            process.enter(process.links[cluster].retry)
 
     def _link(self, process: KoaladProcess, name: str) -> Uplink:
         outside = self._clusters[name]

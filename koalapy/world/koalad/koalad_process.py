@@ -11,6 +11,7 @@ from koalapy.coallocation.restored_store import doubtful
 from koalapy.driver import Delivery, Driver, Recorder
 from koalapy.engine import Engine
 from koalapy.link.restore_check import CONNECTS, Verdict, Vetting
+from koalapy.link.session import LinkStatus
 from koalapy.model.change import Change, OutboxEntry, Snapshot
 from koalapy.model.commands import CollectOutput, Hint
 from koalapy.model.errors import KoalaError, Reason
@@ -46,6 +47,14 @@ class KoaladObserver(Receiver, Protocol):
 
     def sent(self, entry: OutboxEntry, doubt: bool) -> None:
         """It is about to leave for its cluster."""
+        ...
+
+    def reported(self, status: LinkStatus) -> None:
+        """A try to connect came out like this, or its session was lost."""
+        ...
+
+    def helped(self, cluster: str) -> None:
+        """A person asks for another try to connect."""
         ...
 
     def acknowledged(self, cluster: str, epoch: int, number: int) -> None:
@@ -267,6 +276,9 @@ class KoaladProcess:
     def _quarantine(self, cluster: str, reason: Reason, error: Exception) -> None:
         self.quarantined.append((cluster, error))
         self.links[cluster].end_session(reason)
+
+    def report(self, status: LinkStatus) -> None:
+        self._host.observer.reported(status)
 
     def next_epoch(self) -> int:
         return next(self._epochs)

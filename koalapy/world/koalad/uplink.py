@@ -12,7 +12,19 @@ from koalapy.driver import Delivery
 from koalapy.link.cluster import Cluster
 from koalapy.link.outstanding import ComponentCommand
 from koalapy.link.restore_check import Verdict
-from koalapy.link.session import Close, Command, Deliver, Dial, Outgoing, Probe, Send, SessionMachine, StageIn
+from koalapy.link.session import (
+    Close,
+    Command,
+    Deliver,
+    Dial,
+    LinkStatus,
+    Outgoing,
+    Probe,
+    Report,
+    Send,
+    SessionMachine,
+    StageIn,
+)
 from koalapy.model.commands import Hint, WatchCluster
 from koalapy.model.errors import KoalaError, Reason
 from koalapy.model.identity import AttemptId, JobId
@@ -65,6 +77,10 @@ class Around(Protocol):
     def known(self, cluster: str) -> list[tuple[AttemptId, str]]: ...
 
     def doubtful(self) -> list[JobId]: ...
+
+    def report(self, status: LinkStatus) -> None:
+        """How a try to connect came out, or that its session was lost."""
+        ...
 
     def vet(self, cluster: str, session: int, welcome: Welcome) -> Verdict:
         """Judge a Welcome in the session of this epoch."""
@@ -136,10 +152,12 @@ class Uplink:
                     self._around.after(delay, lambda: self._perform(self._probed()))
                 case Deliver():
                     self._around.deliver(command.delivery)
+                case Report():
+                    self._around.report(command.status)
                 case StageIn():
                     self._stage(command)
                 case _:
-                    pass  # nobody here reads a status or a log, and no program puts keys
+                    pass  # nobody here reads a log, and no program puts keys
         self._plan()
 
     def _plan(self) -> None:

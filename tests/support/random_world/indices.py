@@ -131,7 +131,15 @@ def _wakeup(engine: Engine, settings: Settings, now: Instant) -> Instant | None:
     jobs = engine.records.jobs.values()
     moments = [moment for job in jobs for moment in _moments(engine, settings, now, job)]
     until = engine.core.startup_gate.wakeup()
+    if any(job.state.queued for job in jobs):
+        moments += [moment for moment in _expiries(engine) if moment > now]
     return min(moments if until is None else [*moments, until], default=None)
+
+
+def _expiries(engine: Engine) -> list[Instant]:
+    """When the last measurement of each usable cluster becomes too old."""
+    usable = [each for each in engine.core.information.clusters.values() if each.trouble is None and each.state]
+    return [Instant(each.state.measured_at + each.settings.max_age + 1) for each in usable if each.state]
 
 
 def _moments(engine: Engine, settings: Settings, now: Instant, job: Job) -> list[Instant]:
