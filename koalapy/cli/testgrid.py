@@ -17,7 +17,7 @@ from koalapy.model.errors import KoalaError
 
 if TYPE_CHECKING:
     from koalapy.testgrid import Status
-    from koalapy.testgrid.lifecycle import Say
+    from koalapy.testgrid.lifecycle import Report
 
 app = typer.Typer(
     name="testgrid",
@@ -59,7 +59,7 @@ def down(images: Images = False, as_json: Json = False) -> None:
 
 @app.command("status")
 def status(as_json: Json = False) -> None:
-    """Say which containers run. Exit status 0 if the grid is up, else 1."""
+    """Report which containers run. Exit status 0 if the grid is up, else 1."""
     testgrid = _testgrid()
     with _reporting():
         found = testgrid.status()
@@ -103,7 +103,7 @@ def _testgrid() -> ModuleType:
 
 
 @contextmanager
-def _reporting() -> "Iterator[Say]":
+def _reporting() -> "Iterator[Report]":
     """Progress on stderr: a spinner on a terminal, else plain lines. An error ends the command in one sentence."""
     try:
         if errors.is_terminal:

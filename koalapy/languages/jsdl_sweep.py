@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from lxml import etree
 
-from koalapy.languages.counting import MOST_NAMES
 from koalapy.languages.drafts import Blank, Draft, Mark
+from koalapy.languages.parameters import MOST_NAMES
 from koalapy.languages.xmltext import Element, elements, line_of, name_of, named, namespace_of, text_of, word_of
 from koalapy.languages.xpaths import is_costly
 from koalapy.model.counts import counted_as

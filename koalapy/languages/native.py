@@ -4,17 +4,19 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from koalapy.languages.endings import stem_of
-from koalapy.languages.jobfile import Communication, JobFile
-from koalapy.languages.overrides import override
+from koalapy.languages.jobfile import Communication, ComponentFile, JobFile
 from koalapy.languages.spaces import with_parameters
 from koalapy.languages.sweepfiles import OpenFile
+from koalapy.model.errors import RequestError
 from koalapy.model.request import Request, WhenBusy
-from koalapy.model.textfile.document import Document, read_document
+from koalapy.model.textfile.document import Document, Path, read_document, read_value
 from koalapy.model.textfile.schema import json_schema_of
 from koalapy.model.textfile.validation import validate
+from koalapy.model.textfile.words import shown
 
 UNNAMED = "job"
 _LONGEST_STEM = 128
+_OVERRIDE_ADVICE = "Write a key of the job, such as priority=5, or of a component, such as components.0.processors=8."
 
 
 def read(
@@ -59,7 +61,7 @@ def request_of(
     open_file: OpenFile | None,
 ) -> Request:
     """The request of a document of the job file's shape, whatever language it was written in."""
-    document = override(document, overrides or {})
+    document = _override(document, overrides or {})
     job = validate(JobFile, document, {"clusters": clusters})
     busy = WhenBusy.QUEUE if len(job.components) == 1 else WhenBusy.WAIT
     request = Request(
@@ -84,3 +86,43 @@ def _name_of(source: str) -> str:
     """The file's name, as far as it can be shown; a pipe has none."""
     stem = "".join(character for character in stem_of(source) if character.isprintable())[:_LONGEST_STEM].strip()
     return UNNAMED if stem.startswith(("-", "<")) or not stem else stem
+
+
+def _override(document: Document, overrides: Mapping[str, str]) -> Document:
+    """Return the document with other values, which are read as in the file: `[a, b]` is a list.
+
+    An empty text or null unsets a key. Raises RequestError for a key that the job does not have.
+    """
+    for key, text in overrides.items():
+        origin = f"-o {shown(key, quote='')}"
+        try:
+            path, value = _path_of(key), read_value(text, origin)
+            unset = value is None and _may_be_unset(path)
+            document = document.without(path) if unset else document.with_value(path, value, origin)
+        except (KeyError, IndexError, TypeError) as error:
+            message = f"{origin}: the job has no place of this name."
+            raise RequestError("unknown_key", message, _OVERRIDE_ADVICE) from error
+    return document
+
+
+def _may_be_unset(path: Path) -> bool:
+    """Not a key that is unknown, which is refused as such, nor a whole component."""
+    if len(path) == 1:
+        return path[0] in JobFile.model_fields
+    if path[0] != "components":
+        return True
+    return len(path) > 3 or (len(path) == 3 and path[2] in ComponentFile.model_fields)
+
+
+def _path_of(key: str) -> Path:
+    """Raises IndexError for an index beyond any list, and KeyError for an empty step."""
+    steps = key.split(".")
+    if not all(steps):
+        raise KeyError(key)
+    return tuple(_index(step) if step.isdecimal() and step.isascii() else step for step in steps)
+
+
+def _index(step: str) -> int:
+    if len(step) > 6:
+        raise IndexError(step)
+    return int(step)

@@ -15,12 +15,13 @@ from pydantic import (
     model_validator,
 )
 
-from koalapy.languages.counting import MOST_NAMES
 from koalapy.languages.paths import as_staged_in
 from koalapy.languages.ranges import Loop, as_loop, looks_like_range
 from koalapy.model.textfile.document import kind_of
 from koalapy.model.textfile.fields import Line, Section, Text, as_list, as_mapping, as_text, wrong
 from koalapy.model.textfile.words import shown
+
+MOST_NAMES = 1_000  # of the parameters of one sweep
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}", re.ASCII)
 _OTHER_RANGE = re.compile(r"([0-9]{1,15})(?:-|\.\.)([0-9]{1,15})", re.ASCII)

@@ -7,9 +7,10 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import NamedTuple
 
-from koalapy.languages.counting import MOST_PARAMETERS
 from koalapy.model.textfile.fields import wrong
 from koalapy.model.textfile.words import shown
+
+MOST_PARAMETERS = 1_000_000_000  # of one sweep
 
 _NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]{1,3})?", re.ASCII)
 _PLAIN = re.compile(r"-?[0-9]+(\.[0-9]+)?", re.ASCII)

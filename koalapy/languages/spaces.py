@@ -5,11 +5,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import NamedTuple
 
-from koalapy.languages.counting import MOST_PARAMETERS
 from koalapy.languages.jobfile import MOST_BYTES, JobFile
 from koalapy.languages.parameters import Combine, Parameter
 from koalapy.languages.paths import covers, landing, twice
 from koalapy.languages.program import Uses, check_known, check_sweep, check_used, uses_in_paths, uses_of
+from koalapy.languages.ranges import MOST_PARAMETERS
 from koalapy.languages.stageout import check_apart
 from koalapy.languages.sweepfiles import OpenFile, SweepFiles
 from koalapy.languages.tables import Table

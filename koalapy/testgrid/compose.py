@@ -14,15 +14,15 @@ TAIL_LINES = 15
 BUILD_TIMEOUT_S = 1800
 UP_TIMEOUT_S = 300
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 
 
-def build(environment: Mapping[str, str], say: Say) -> None:
+def build(environment: Mapping[str, str], report: Report) -> None:
     """Makes the base images, if they are missing, and then ours."""
-    say("Looking for the base images…")
+    report("Looking for the base images…")
     for release in layout.DEBIANS:
         _run(["bash", str(layout.directory() / "base" / "make-base"), release], {}, BUILD_TIMEOUT_S, "base_failed")
-    say("Building the images…")
+    report("Building the images…")
     _compose(["build", *layout.images().values()], environment, BUILD_TIMEOUT_S, "build_failed")
 
 

@@ -3,18 +3,21 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import docker
 from docker.errors import APIError, ImageNotFound
 from docker.models.containers import Container
 
-from koalapy.testgrid import compose, layout, networks, ready, remains, repair, state
+from koalapy.testgrid import compose, layout, networks, ready, repair, state
 from koalapy.testgrid.containers import Containers, addresses_of
 from koalapy.testgrid.errors import ContainersError
 from koalapy.testgrid.running import Running
 
 READY_TIMEOUT_S = 240.0
+_OURS: dict[str, Any] = {"label": f"com.docker.compose.project={layout.PROJECT}"}
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +30,7 @@ class Status:
     hosts: dict[str, str]
 
 
-def up(say: Say = lambda _: None, timeout_s: float = READY_TIMEOUT_S) -> Running:
+def up(report: Report = lambda _: None, timeout_s: float = READY_TIMEOUT_S) -> Running:
     """Builds what is missing, starts it, and returns when every cluster has run a job over all its nodes.
 
     Quick if it is up already. Jobs and files on it stay; `reset` removes them.
@@ -35,14 +38,14 @@ def up(say: Say = lambda _: None, timeout_s: float = READY_TIMEOUT_S) -> Running
     containers = Containers()
     with state.reserved("up"):
         if _as_composed(containers):
-            say("The containers are running.")
+            report("The containers are running.")
         else:
-            _compose_up(containers, say)
+            _compose_up(containers, report)
         mended = repair.mend(containers)
         host_keys = ready.exchange_keys(containers)
         state.write_known_hosts(host_keys)
         if mended or not _was_ready(containers):
-            say("Waiting until each cluster has run a job…")
+            report("Waiting until each cluster has run a job…")
             ready.run_jobs(containers, timeout_s)
             _mark_ready(containers)
         ready.log_in(host_keys)
@@ -61,10 +64,10 @@ def down(images: bool = False) -> None:
         try:
             compose.down(_environment(containers))
         except ContainersError:
-            if not remains.only_networks(containers.client):
+            if not _only_networks(containers.client):
                 raise
         state.forget()
-        remains.remove(containers.client)
+        _remove_rest(containers.client)
         if images:
             _remove_images(containers, keep=None)
 
@@ -88,11 +91,11 @@ def status() -> Status:
     )
 
 
-def _compose_up(containers: Containers, say: Say) -> None:
+def _compose_up(containers: Containers, report: Report) -> None:
     environment = _environment(containers)
     if not _has_images(containers, environment["KOALA_TESTGRID_TAG"]):
-        compose.build(environment, say)
-    say("Starting the containers…")
+        compose.build(environment, report)
+    report("Starting the containers…")
     # Compose can neither start nor replace a container that is paused.
     _unpause(containers)
     compose.up(environment)
@@ -156,3 +159,36 @@ def _was_ready(containers: Containers) -> bool:
 
 def _mark_ready(containers: Containers) -> None:
     repair.on_each(layout.HEADS, lambda head: containers.check(head, ["touch", _MARK]))
+
+
+def _only_networks(client: docker.DockerClient) -> bool:
+    """Whether all containers are gone, so that what remains can be removed by itself."""
+    return not client.containers.list(all=True, filters=_OURS)
+
+
+def _remove_rest(client: docker.DockerClient) -> None:
+    """Remove volumes and networks. Raises ContainersError, after all others, for a network that the engine keeps.
+
+    An engine that lost count while containers were unplugged and killed believes that one of them is still there.
+    """
+    for volume in client.volumes.list(filters=_OURS):
+        volume.remove()
+    kept = [str(network.name) for network in client.networks.list(filters=_OURS) if not _is_removed(network)]
+    if kept:
+        raise ContainersError(
+            "network_kept",
+            f"The container engine does not let go of {', '.join(kept)}: it takes what is gone for plugged in there.",
+            "All else is removed, and the test grid can come up again; restart the engine to be rid of the network.",
+        )
+
+
+def _is_removed(network: Any) -> bool:
+    try:
+        network.remove()
+    except APIError as error:
+        if error.status_code == 404:
+            return True
+        if error.status_code != 403:
+            raise
+        return False
+    return True
