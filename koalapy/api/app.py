@@ -4,8 +4,7 @@ from collections.abc import Callable
 
 from fastapi import FastAPI
 
-from koalapy import __version__
-from koalapy.api import schemas
+from koalapy import __version__, answers
 from koalapy.api.clusters import add_clusters
 from koalapy.api.errors import BodyLimit, add_errors
 from koalapy.api.files import add_files
@@ -36,7 +35,7 @@ def create_app(
         version=__version__,
         docs_url=None,
         redoc_url=None,
-        responses={"default": {"model": schemas.ErrorAnswer, "description": "an error, with advice"}},
+        responses={"default": {"model": answers.ErrorAnswer, "description": "an error, with advice"}},
     )
     add_errors(app)
     app.add_middleware(BodyLimit, limit=MAX_BODY)

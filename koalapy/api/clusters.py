@@ -4,10 +4,10 @@ from typing import Annotated
 
 from fastapi import FastAPI, Query
 
-from koalapy.api import documents, schemas
+from koalapy import answers
+from koalapy.api import documents
 from koalapy.api.bodies import LONGEST_WAIT_S, AnswersBody, CleanBody, LoginBody, Timeout
-from koalapy.api.documents import Document
-from koalapy.api.schemas.answer import answering
+from koalapy.api.openapi import answering
 from koalapy.runtime.logins import Logins, LoginState
 from koalapy.runtime.service import Service
 from koalapy.runtime.unknown import UnknownTags
@@ -16,8 +16,8 @@ from koalapy.runtime.unknown import UnknownTags
 def add_clusters(app: FastAPI, service: Service) -> None:
     """Add the endpoints of clusters."""
 
-    @app.get("/v1/clusters", **answering(schemas.ClustersAnswer))
-    def clusters() -> Document:
+    @app.get("/v1/clusters", **answering(answers.ClustersAnswer))
+    def clusters() -> answers.ClustersAnswer:
         """List what koalad knows of each cluster, in processors."""
         return documents.clusters(service.clusters())
 
@@ -26,51 +26,51 @@ def add_clusters(app: FastAPI, service: Service) -> None:
 
 
 def _add_logins(app: FastAPI, logins: Logins) -> None:
-    one, every_one = answering(schemas.LoginAnswer), answering(schemas.LoginsAnswer)
+    one, every_one = answering(answers.LoginAnswer), answering(answers.LoginsAnswer)
 
     @app.get("/v1/logins", **every_one)
-    def all_logins() -> Document:
+    def all_logins() -> answers.LoginsAnswer:
         """List the state of the login on each cluster."""
         return _all_logins(logins)
 
     @app.post("/v1/logins", **every_one)
-    def retry_logins() -> Document:
+    def retry_logins() -> answers.LoginsAnswer:
         """Try the logins that koalad has given up again, without a person to answer questions."""
         logins.begin_all()
         return _all_logins(logins)
 
     @app.get("/v1/clusters/{cluster}/login", **one)
-    def login(cluster: str, version: int = -1, timeout: Timeout = 0) -> Document:
+    def login(cluster: str, version: int = -1, timeout: Timeout = 0) -> answers.LoginAnswer:
         """Return the login's state when it differs from that of `version`, or after `timeout` seconds."""
         return _login(logins.wait(cluster, version, min(timeout, LONGEST_WAIT_S)))
 
     @app.post("/v1/clusters/{cluster}/login", **one)
-    def begin_login(cluster: str, body: LoginBody | None = None) -> Document:
+    def begin_login(cluster: str, body: LoginBody | None = None) -> answers.LoginAnswer:
         """Log in at once, if the cluster is not connected. The login's questions appear in the answer."""
         logins.of(cluster).begin(body is None or body.present)
         return _login(logins.of(cluster).view())
 
     @app.post("/v1/clusters/{cluster}/login/answers", **one)
-    def answer_login(cluster: str, body: AnswersBody) -> Document:
+    def answer_login(cluster: str, body: AnswersBody) -> answers.LoginAnswer:
         """Answer the waiting question: each of its prompts, in order."""
         logins.of(cluster).answer(body.number, [each.get_secret_value() for each in body.answers])
         return _login(logins.of(cluster).view())
 
     @app.delete("/v1/clusters/{cluster}/login", **one)
-    def leave_login(cluster: str) -> Document:
+    def leave_login(cluster: str) -> answers.LoginAnswer:
         """Give up a login that waits for an answer, because the person has gone."""
         logins.of(cluster).leave()
         return _login(logins.of(cluster).view())
 
 
 def _add_unknown_tags(app: FastAPI, tags: UnknownTags) -> None:
-    @app.get("/v1/unknown", **answering(schemas.UnknownAnswer))
-    def unknown(cluster: Annotated[list[str] | None, Query()] = None) -> Document:
+    @app.get("/v1/unknown", **answering(answers.UnknownAnswer))
+    def unknown(cluster: Annotated[list[str] | None, Query()] = None) -> answers.UnknownAnswer:
         """Survey all clusters, or these, for tags of koalapy that the store does not know."""
         return documents.unknown(tags.look(cluster or ()))
 
-    @app.post("/v1/unknown/{tag}/clean", **answering(schemas.CleanAnswer))
-    def clean(tag: str, body: CleanBody | None = None, timeout: Timeout = LONGEST_WAIT_S) -> Document:
+    @app.post("/v1/unknown/{tag}/clean", **answering(answers.CleanAnswer))
+    def clean(tag: str, body: CleanBody | None = None, timeout: Timeout = LONGEST_WAIT_S) -> answers.CleanAnswer:
         """Void such a tag, cancel its batch job and, when nothing is left, remove its directory.
 
         It may be a live job of another store of the same person. A repeated request waits for the same clean-up.
@@ -79,9 +79,9 @@ def _add_unknown_tags(app: FastAPI, tags: UnknownTags) -> None:
         return documents.cleaned(cluster, tag, tags.clean(cluster, tag, min(timeout, LONGEST_WAIT_S)))
 
 
-def _all_logins(logins: Logins) -> Document:
+def _all_logins(logins: Logins) -> answers.LoginsAnswer:
     return {"schema": "koala.logins/1", "logins": [documents.login(each) for each in logins.views()]}
 
 
-def _login(state: LoginState) -> Document:
+def _login(state: LoginState) -> answers.LoginAnswer:
     return {"schema": "koala.login/1", "login": documents.login(state)}

@@ -10,10 +10,10 @@ from fastapi import FastAPI
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
-from koalapy.api import documents, schemas
+from koalapy import answers
+from koalapy.api import documents
 from koalapy.api.bodies import LONGEST_WAIT_S, FetchBody, FollowBody, Timeout
-from koalapy.api.documents import Document
-from koalapy.api.schemas.answer import answering
+from koalapy.api.openapi import answering
 from koalapy.model.errors import KoalaError, RequestError
 from koalapy.model.identity import JobId
 from koalapy.model.job import Component
@@ -38,8 +38,8 @@ def add_files(app: FastAPI, service: Service) -> None:
     """Add the endpoints of a job's files and output."""
     followers = anyio.CapacityLimiter(_FOLLOWERS)
 
-    @app.post("/v1/jobs/{job}/fetch", **answering(schemas.FetchAnswer))
-    def fetch(job: JobId, body: FetchBody | None = None, timeout: Timeout = LONGEST_WAIT_S) -> Document:
+    @app.post("/v1/jobs/{job}/fetch", **answering(answers.FetchAnswer))
+    def fetch(job: JobId, body: FetchBody | None = None, timeout: Timeout = LONGEST_WAIT_S) -> answers.FetchAnswer:
         """Fetch files that the job's last attempts left on the clusters. A repeated request waits for it."""
         wanted = body or FetchBody()
         directory = wanted.directory or service.job(job).request.directory

@@ -9,11 +9,11 @@ from typing import Annotated
 from fastapi import FastAPI, Query
 from fastapi.concurrency import run_in_threadpool
 
-from koalapy.api import documents, schemas
+from koalapy import answers
+from koalapy.api import documents
 from koalapy.api.bodies import LONGEST_WAIT_S, Again, CancelBody, CancelIds, Ids, JobText, JobTexts, Timeout
-from koalapy.api.documents import Document
 from koalapy.api.koalad import Facts
-from koalapy.api.schemas.answer import answering
+from koalapy.api.openapi import answering
 from koalapy.model.errors import RequestError, TransientError
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job
@@ -34,16 +34,16 @@ def add_jobs(app: FastAPI, service: Service, read: Reader, facts: Facts, owner: 
 
 
 def _add_submission(app: FastAPI, service: Service, read: Reader, facts: Facts, owner: str) -> None:
-    @app.post("/v1/jobs", **answering(schemas.SubmitAnswer))
-    def submit(body: JobText) -> Document:
+    @app.post("/v1/jobs", **answering(answers.SubmitAnswer))
+    def submit(body: JobText) -> answers.SubmitAnswer:
         """Accept a job. A repeated request with the same key returns the same job."""
         _must_accept_jobs(facts)
         begun = time.perf_counter()
         job = service.submit(read(body), owner, body.key)
         return documents.submitted(job, time.perf_counter() - begun)
 
-    @app.post("/v1/jobs/{job}/resubmit", **answering(schemas.SubmitAnswer))
-    def resubmit(job: JobId, body: Again) -> Document:
+    @app.post("/v1/jobs/{job}/resubmit", **answering(answers.SubmitAnswer))
+    def resubmit(job: JobId, body: Again) -> answers.SubmitAnswer:
         """Accept the same job again, or a sweep of the parameters that failed. The key works as in a submission."""
         _must_accept_jobs(facts)
         begun = time.perf_counter()
@@ -53,79 +53,79 @@ def _add_submission(app: FastAPI, service: Service, read: Reader, facts: Facts, 
             request = _overridden(found, body, read)
         return documents.submitted(service.submit(request, owner, body.key), time.perf_counter() - begun)
 
-    @app.post("/v1/jobs/batch", **answering(schemas.SubmitsAnswer))
-    def submit_many(body: JobTexts) -> Document:
+    @app.post("/v1/jobs/batch", **answering(answers.SubmitsAnswer))
+    def submit_many(body: JobTexts) -> answers.SubmitsAnswer:
         """Accept all of these jobs or none, in one commit. The keys work as in a submission."""
         _must_accept_jobs(facts)
         return documents.submitted_many(service.submit_many(_read_all(body.jobs, read), owner))
 
-    @app.post("/v1/jobs/check", **answering(schemas.CheckAnswer))
-    def check(body: JobTexts) -> Document:
+    @app.post("/v1/jobs/check", **answering(answers.CheckAnswer))
+    def check(body: JobTexts) -> answers.CheckAnswer:
         """Show the jobs as koalad understands them, and whether they can ever fit. Nothing is submitted."""
         return documents.checked(service.check([request for request, _ in _read_all(body.jobs, read)]))
 
 
 def _add_queries(app: FastAPI, service: Service) -> None:
-    @app.get("/v1/jobs", **answering(schemas.JobsAnswer))
+    @app.get("/v1/jobs", **answering(answers.JobsAnswer))
     def jobs(
         state: Annotated[list[JobState] | None, Query()] = None,
         id: Annotated[list[int] | None, Query()] = None,
         label: Annotated[list[str] | None, Query(description="KEY, or KEY=VALUE; a job has all of them")] = None,
-    ) -> Document:
+    ) -> answers.JobsAnswer:
         """List jobs by id, final ones included; `state`, `id` and `label` select among them."""
         wanted = [wanted_label(each) for each in label or ()]
         stored = service.jobs(state, None if id is None else [JobId(each) for each in id])
         found = [each for each in stored if has_labels(each.request.labels, wanted)]
         return documents.jobs(found, service.transfers([each.id for each in found]))
 
-    @app.get("/v1/wait", **answering(schemas.JobsAnswer))
-    async def wait(id: Annotated[list[int], Query()], timeout: Timeout = LONGEST_WAIT_S) -> Document:
+    @app.get("/v1/wait", **answering(answers.JobsAnswer))
+    async def wait(id: Annotated[list[int], Query()], timeout: Timeout = LONGEST_WAIT_S) -> answers.JobsAnswer:
         """Return the jobs when all of them are final, or after `timeout` seconds in the states that they have then."""
         ids = [JobId(each) for each in id]
         await _until_final(service, ids, min(timeout, LONGEST_WAIT_S))
         return await run_in_threadpool(lambda: documents.jobs(service.over(ids), service.transfers(ids)))
 
-    @app.get("/v1/jobs/{job}", **answering(schemas.JobAnswer))
-    def show(job: JobId) -> Document:
+    @app.get("/v1/jobs/{job}", **answering(answers.JobAnswer))
+    def show(job: JobId) -> answers.JobAnswer:
         """Show one job with its request and history."""
         transfers = service.transfers([job]).get(job, [])
-        return documents.job_with_events(service.job(job), service.history(job), transfers)
+        return documents.job_with_history(service.job(job), service.history(job), transfers)
 
-    @app.get("/v1/jobs/{job}/explain", **answering(schemas.ExplainAnswer))
-    def explain(job: JobId) -> Document:
+    @app.get("/v1/jobs/{job}/explain", **answering(answers.ExplainAnswer))
+    def explain(job: JobId) -> answers.ExplainAnswer:
         """Explain the state of a job, and list what each cluster lacks for it."""
         found = service.explain(job)
         return documents.explanation(found, service.history(job) if found.job.state.final else ())
 
 
 def _add_actions(app: FastAPI, service: Service) -> None:
-    @app.post("/v1/jobs/{job}/cancel", **answering(schemas.JobAnswer))
-    def cancel(job: JobId, body: CancelBody | None = None) -> Document:
+    @app.post("/v1/jobs/{job}/cancel", **answering(answers.JobAnswer))
+    def cancel(job: JobId, body: CancelBody | None = None) -> answers.JobAnswer:
         """Cancel a job: stop its programs, or remove it from the wait queue."""
-        return documents.job_with_events(service.cancel([job], body is not None and body.force).only(), ())
+        return documents.job_with_history(service.cancel([job], body is not None and body.force).only())
 
-    @app.post("/v1/jobs/{job}/hold", **answering(schemas.JobAnswer))
-    def hold(job: JobId) -> Document:
+    @app.post("/v1/jobs/{job}/hold", **answering(answers.JobAnswer))
+    def hold(job: JobId) -> answers.JobAnswer:
         """Keep a waiting job from being placed."""
-        return documents.job_with_events(service.hold([job]).only(), ())
+        return documents.job_with_history(service.hold([job]).only())
 
-    @app.post("/v1/jobs/{job}/release", **answering(schemas.JobAnswer))
-    def release(job: JobId) -> Document:
+    @app.post("/v1/jobs/{job}/release", **answering(answers.JobAnswer))
+    def release(job: JobId) -> answers.JobAnswer:
         """Allow a held job to be placed again."""
-        return documents.job_with_events(service.release([job]).only(), ())
+        return documents.job_with_history(service.release([job]).only())
 
-    @app.post("/v1/jobs/cancel", **answering(schemas.ChangedAnswer))
-    def cancel_many(body: CancelIds) -> Document:
+    @app.post("/v1/jobs/cancel", **answering(answers.ChangedAnswer))
+    def cancel_many(body: CancelIds) -> answers.ChangedAnswer:
         """Cancel many jobs in one commit. `refused` lists the others, each with the reason."""
         return documents.changed(service.cancel(body.ids, body.force))
 
-    @app.post("/v1/jobs/hold", **answering(schemas.ChangedAnswer))
-    def hold_many(body: Ids) -> Document:
+    @app.post("/v1/jobs/hold", **answering(answers.ChangedAnswer))
+    def hold_many(body: Ids) -> answers.ChangedAnswer:
         """Hold many jobs in one commit."""
         return documents.changed(service.hold(body.ids))
 
-    @app.post("/v1/jobs/release", **answering(schemas.ChangedAnswer))
-    def release_many(body: Ids) -> Document:
+    @app.post("/v1/jobs/release", **answering(answers.ChangedAnswer))
+    def release_many(body: Ids) -> answers.ChangedAnswer:
         """Allow many held jobs to be placed again, in one commit."""
         return documents.changed(service.release(body.ids))
 

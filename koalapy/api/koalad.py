@@ -1,16 +1,14 @@
 """koalad itself in the HTTP API: status, shutdown, journal, usage, disk space, unreadable records, maintenance."""
 
 import json
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from fastapi import FastAPI, Response
 
-from koalapy import __version__
-from koalapy.api import documents, schemas
+from koalapy import __version__, answers
+from koalapy.api import documents
 from koalapy.api.bodies import MaintenanceBody, ShutdownBody
-from koalapy.api.documents import Document
-from koalapy.api.schemas.answer import answering
+from koalapy.api.openapi import answering
 from koalapy.journal.text import dump
 from koalapy.model.errors import Reason, RequestError
 from koalapy.model.units import Instant, parse_instant
@@ -20,7 +18,7 @@ from koalapy.runtime.service import Service
 from koalapy.views.clusters import cluster_troubles
 from koalapy.views.status import unreadable_troubles
 
-Facts = Callable[[], Mapping[str, Any]]  # pid, grid, grid_file, grid_file_changed and state
+Facts = Callable[[], answers.KoaladFacts]
 
 
 def add_koalad(
@@ -28,8 +26,8 @@ def add_koalad(
 ) -> None:
     """Add the endpoints of koalad itself. `shutdown(cancel)` ends it, after it has cancelled all jobs if `cancel`."""
 
-    @app.get("/v1/status", **answering(schemas.StatusAnswer))
-    def status() -> Document:
+    @app.get("/v1/status", **answering(answers.StatusAnswer))
+    def status() -> answers.StatusAnswer:
         """Report koalad's state, its troubles, its pending cancels, and what it recovered at its start."""
         known = facts()
         troubles = _troubles(service.trouble()) + service.restored() + service.ids_used()
@@ -42,8 +40,8 @@ def add_koalad(
             service.sweeps.runners(),
         )  # fmt: skip
 
-    @app.post("/v1/shutdown", **answering(schemas.DownAnswer))
-    def down(body: ShutdownBody | None = None) -> Document:
+    @app.post("/v1/shutdown", **answering(answers.DownAnswer))
+    def down(body: ShutdownBody | None = None) -> answers.DownAnswer:
         """End koalad. Jobs run on, unless they are to be cancelled first."""
         cancel = body is not None and body.cancel
         shutdown(cancel)
@@ -54,37 +52,37 @@ def add_koalad(
 
 
 def _add_records(app: FastAPI, service: Service) -> None:
-    @app.get("/v1/journal", **answering(schemas.JournalAnswer))
+    @app.get("/v1/journal", **answering(answers.JournalAnswer))
     def journal() -> Response:
         """Return the last batches of events and koalad's decisions, without secrets. Both can be replayed."""
         text = json.dumps(dump(service.journal(), __version__))
         return Response(text, media_type="application/json")
 
-    @app.get("/v1/unreadable", **answering(schemas.UnreadableAnswer))
-    def unreadable() -> Document:
+    @app.get("/v1/unreadable", **answering(answers.UnreadableAnswer))
+    def unreadable() -> answers.UnreadableAnswer:
         """List records of the store that koalad failed to read since its start."""
         return documents.unreadable(service.unreadable())
 
-    @app.get("/v1/usage", **answering(schemas.UsageAnswer))
-    def usage(by: By = By.USER, since: str | None = None, until: str | None = None) -> Document:
+    @app.get("/v1/usage", **answering(answers.UsageAnswer))
+    def usage(by: By = By.USER, since: str | None = None, until: str | None = None) -> answers.UsageAnswer:
         """Sum the processor-seconds of batch jobs, within [since, until) if given (RFC 3339)."""
         start, end = parse_bound(since), parse_bound(until)
         return documents.usage(service.usage(by, start, end), by, start, end)
 
-    @app.get("/v1/disk", **answering(schemas.DiskAnswer))
-    def disk() -> Document:
+    @app.get("/v1/disk", **answering(answers.DiskAnswer))
+    def disk() -> answers.DiskAnswer:
         """Count the disk space that koalapy uses on the clusters and on koalad's host, in a minute at most."""
         return documents.disk(service.disk.count())
 
 
 def _add_maintenance(app: FastAPI, runner: Runner) -> None:
-    @app.get("/v1/maintenance", **answering(schemas.MaintenanceAnswer))
-    def maintenance() -> Document:
+    @app.get("/v1/maintenance", **answering(answers.MaintenanceAnswer))
+    def maintenance() -> answers.MaintenanceAnswer:
         """List the tasks of the grid file with their next and last runs."""
         return documents.maintenance(runner.entries())
 
-    @app.post("/v1/maintenance/{name}/run", **answering(schemas.MaintenanceRunAnswer))
-    def run(name: str, body: MaintenanceBody | None = None) -> Document:
+    @app.post("/v1/maintenance/{name}/run", **answering(answers.MaintenanceRunAnswer))
+    def run(name: str, body: MaintenanceBody | None = None) -> answers.MaintenanceRunAnswer:
         """Run a task now. The answer comes when it is done."""
         wanted = body or MaintenanceBody()
         return documents.maintenance_run(runner.run(name, wanted.dry_run, wanted.options), wanted.dry_run)

@@ -3,14 +3,15 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 from urllib.parse import unquote_to_bytes
 
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from koalapy import answers
 from koalapy.api import documents
 from koalapy.api.bodies import ShutdownBody
-from koalapy.api.documents import Document
 from koalapy.api.errors import add_errors, error_answer
 from koalapy.api.koalad import Facts
 from koalapy.locations import GRID_FILE_HEADER
@@ -69,20 +70,20 @@ def create_standby_app(
     add_errors(app)
 
     @app.get("/v1/status")
-    def status() -> Document:
+    def status() -> answers.StatusAnswer:
         known = facts()
         troubles = [f"Standing by: {waiting().message} This koalad takes over when that one is gone."]
         return documents.status(known, [], troubles, nothing)
 
     @app.post("/v1/shutdown")
-    def down(body: ShutdownBody | None = None) -> Document:
+    def down(body: ShutdownBody | None = None) -> answers.DownAnswer:
         if body is not None and body.cancel:
             raise _refusal(waiting())
         shutdown(False)
         return {"schema": "koala.down/1", "grid": facts()["grid"], "cancel": False}
 
     @app.api_route("/{path:path}", methods=_METHODS)
-    def other(path: str) -> Document:
+    def other(path: str) -> NoReturn:
         raise _refusal(waiting())
 
     return app

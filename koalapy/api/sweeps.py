@@ -6,18 +6,17 @@ from typing import Annotated, Any, Literal
 from fastapi import FastAPI, Query
 from fastapi.responses import StreamingResponse
 
-from koalapy.api.documents import Document
+from koalapy import answers
 from koalapy.api.documents import sweeps as documents
 from koalapy.api.documents.sweeps import FORMS
-from koalapy.api.schemas.answer import answering
-from koalapy.api.schemas.sweeps import ResultsAnswer, RunnersAnswer
+from koalapy.api.openapi import answering
 from koalapy.model.identity import JobId
 from koalapy.model.states import JobState
 from koalapy.runtime.sweeps import Sweeps
 
 _BYTES: dict[int | str, dict[str, Any]] = {
     200: {
-        "model": ResultsAnswer,
+        "model": answers.ResultsAnswer,
         "content": {"application/jsonl": {}, "text/csv": {}},
         "description": "one document; or a Result a line; or a line of values for each",
     }
@@ -27,8 +26,8 @@ _BYTES: dict[int | str, dict[str, Any]] = {
 def add_sweeps(app: FastAPI, sweeps: Sweeps) -> None:
     """Add the endpoints of sweeps."""
 
-    @app.get("/v1/runners", **answering(RunnersAnswer))
-    def runners(state: Annotated[list[JobState] | None, Query()] = None) -> Document:
+    @app.get("/v1/runners", **answering(answers.RunnersAnswer))
+    def runners(state: Annotated[list[JobState] | None, Query()] = None) -> answers.RunnersAnswer:
         """List the CS-Runners of sweeps that are not final, or in these states, with the numbers behind admission."""
         return documents.runners(sweeps.runners(state), sweeps.forecast())
 

@@ -1,14 +1,16 @@
 """`koala maintenance`: the tasks that koalad runs by cron, how they went, and one of them now."""
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from koalapy.cli import options
 from koalapy.cli.output import DONE, FAILED, errors_reported, out, print_json, table
 from koalapy.client import Grid
-from koalapy.client.answers import MaintenanceTask
 from koalapy.model.errors import RequestError
+
+if TYPE_CHECKING:
+    from koalapy.answers import MaintenanceTask
 
 app = typer.Typer()
 maintenance = typer.Typer(
@@ -66,7 +68,7 @@ def _options(settings: list[str]) -> dict[str, Any]:
     return found
 
 
-def _row(each: MaintenanceTask) -> tuple[Any, ...]:
+def _row(each: "MaintenanceTask") -> tuple[Any, ...]:
     last = each["last"]
     how = "" if last is None else ("well: " if last["well"] else "not well: ") + last["message"]
     began = None if last is None else last["began_at"]

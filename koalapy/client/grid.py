@@ -1,44 +1,26 @@
 """`Grid`: every call of koalad's HTTP API, a method each."""
 
+from __future__ import annotations
+
 import json
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 from urllib.parse import quote
 
 from koalapy.calls import Calls, NotReachable
 from koalapy.client import dialogue
-from koalapy.client.answers import (
-    Changed,
-    Checked,
-    Cleaned,
-    Cluster,
-    Disk,
-    Explanation,
-    Fetched,
-    Job,
-    JobStory,
-    Journal,
-    Login,
-    Maintained,
-    Maintenance,
-    Result,
-    Runner,
-    Runners,
-    Status,
-    Submitted,
-    Unknown,
-    Unreadable,
-    Usage,
-)
 from koalapy.client.dialogue import Answer
 from koalapy.client.following import RECONNECT_S, FollowedLines, Reconnecting
 from koalapy.client.submission import JobOrFile, as_posted, post
 from koalapy.daemon import start, wait_for_end
 from koalapy.locations import Locations
 from koalapy.model.errors import TransientError
+
+if TYPE_CHECKING:  # they need typing_extensions, whose import takes 10 ms
+    from koalapy import answers
 
 _FINAL = frozenset({"done", "failed", "cancelled"})
 _LONGEST_WAIT_S = 30.0
@@ -53,7 +35,7 @@ class Grid:
     """One grid's koalad. Every call raises KoalaError with koalad's own reason, NotReachable if nobody answers.
 
     `grid` is the grid's name, or the path of its grid file; None: as the command line's default. `timeout`: seconds for
-    koalad to answer. Answers are the JSON documents of the API as typed dictionaries (koalapy.client.answers).
+    koalad to answer. Answers are the JSON documents of the API as typed dictionaries (koalapy.answers).
     Any number of threads may use it at the same time.
     """
 
@@ -112,13 +94,13 @@ class Grid:
         key: str | None = None,
         source: str = "job",
         labels: Mapping[str, str] | None = None,
-    ) -> Submitted:
+    ) -> answers.SubmitAnswer:
         """As `submit`, with all that koalad says of it: schema koala.submit/1.
 
         `source`: what errors call a mapping.
         """
         body = as_posted(job, directory, overrides, key, source, labels)
-        return cast(Submitted, post(self._calls, "/v1/jobs", body))
+        return cast("answers.SubmitAnswer", post(self._calls, "/v1/jobs", body))
 
     def resubmit(
         self,
@@ -141,10 +123,10 @@ class Grid:
         failed: bool = False,
         overrides: Mapping[str, str] | None = None,
         key: str | None = None,
-    ) -> Submitted:
+    ) -> answers.SubmitAnswer:
         """As `resubmit`, with all that koalad says of it: schema koala.submit/1."""
         body = {"failed": failed, "overrides": dict(overrides or {}), "key": key or uuid.uuid4().hex}
-        return cast(Submitted, self._calls.call("POST", f"/v1/jobs/{job}/resubmit", json=body))
+        return cast("answers.SubmitAnswer", self._calls.call("POST", f"/v1/jobs/{job}/resubmit", json=body))
 
     def submit_many(
         self,
@@ -174,29 +156,31 @@ class Grid:
         overrides: Mapping[str, str] | None = None,
         labels: Mapping[str, str] | None = None,
         source: str = "job",
-    ) -> Checked:
+    ) -> answers.CheckAnswer:
         """What would be submitted: schema koala.check/1. Nothing is.
 
         Raises RequestError for the first job that `submit` would refuse.
         """
         bodies = [as_posted(job, directory, overrides, None, source, labels) for job in jobs]
-        return cast(Checked, post(self._calls, "/v1/jobs/check", {"jobs": bodies}))
+        return cast("answers.CheckAnswer", post(self._calls, "/v1/jobs/check", {"jobs": bodies}))
 
-    def jobs(self, states: Sequence[str] = (), ids: Sequence[int] = (), labels: Sequence[str] = ()) -> list[Job]:
+    def jobs(
+        self, states: Sequence[str] = (), ids: Sequence[int] = (), labels: Sequence[str] = ()
+    ) -> list[answers.Job]:
         """Jobs by id, finished ones too; of these states, and of these ids, if there are any.
 
         `labels`: those that a job has, each KEY or KEY=VALUE.
         """
         wanted = [("state", state) for state in states] + [("label", label) for label in labels]
-        found: list[Job] = []
+        found: list[answers.Job] = []
         for some in _chunks(sorted(set(ids))) or [[]]:
             parameters = wanted + [("id", str(job)) for job in some]
             found += self._calls.call("GET", "/v1/jobs", params=parameters)["jobs"]
         return found
 
-    def unreadable(self) -> Unreadable:
+    def unreadable(self) -> answers.UnreadableAnswer:
         """Records of the store that could not be read so far: schema koala.unreadable/1."""
-        return cast(Unreadable, self._calls.call("GET", "/v1/unreadable"))
+        return cast("answers.UnreadableAnswer", self._calls.call("GET", "/v1/unreadable"))
 
     def metrics(self) -> str:
         """What koalad tells a Prometheus, in its text format."""
@@ -204,31 +188,31 @@ class Grid:
         with self._calls.stream("/metrics", {}, cut) as pieces:
             return b"".join(pieces).decode()
 
-    def usage(self, by: str = "user", since: str | None = None, until: str | None = None) -> Usage:
+    def usage(self, by: str = "user", since: str | None = None, until: str | None = None) -> answers.UsageAnswer:
         """Processor-seconds by user, cluster, job or day, within [since, until): schema koala.usage/1.
 
         `since` and `until` are RFC 3339 instants.
         """
         bounds = {"since": since, "until": until}
         parameters = {"by": by, **{name: bound for name, bound in bounds.items() if bound is not None}}
-        return cast(Usage, self._calls.call("GET", "/v1/usage", params=parameters))
+        return cast("answers.UsageAnswer", self._calls.call("GET", "/v1/usage", params=parameters))
 
-    def show(self, job: int) -> JobStory:
+    def show(self, job: int) -> answers.JobAnswer:
         """The job and its events: schema koala.job/1."""
-        return cast(JobStory, self._calls.call("GET", f"/v1/jobs/{job}"))
+        return cast("answers.JobAnswer", self._calls.call("GET", f"/v1/jobs/{job}"))
 
-    def wait(self, jobs: Sequence[int], timeout: float | None = None) -> list[Job]:
+    def wait(self, jobs: Sequence[int], timeout: float | None = None) -> list[answers.Job]:
         """The jobs, in this order, once all of them are over.
 
         `timeout` is in seconds. Raises TimeoutError after that time; the jobs go on.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        found: dict[int, Job] = {}
+        found: dict[int, answers.Job] = {}
         for some in _chunks(list(jobs)):
             found |= {job["id"]: job for job in self._wait(some, deadline)}
         return [found[job] for job in jobs]
 
-    def _wait(self, jobs: Sequence[int], deadline: float | None) -> list[Job]:
+    def _wait(self, jobs: Sequence[int], deadline: float | None) -> list[answers.Job]:
         while True:
             left = _LONGEST_WAIT_S if deadline is None else max(0.0, min(_LONGEST_WAIT_S, deadline - time.monotonic()))
             parameters = [("id", str(job)) for job in jobs] + [("timeout", str(left))]
@@ -240,9 +224,9 @@ class Grid:
                 what = f"Job {left_over[0]} is" if len(left_over) == 1 else f"Jobs {', '.join(left_over)} are"
                 raise TimeoutError(f"{what} not over yet.")
 
-    def cancel(self, job: int, *, force: bool = False) -> Job:
+    def cancel(self, job: int, *, force: bool = False) -> answers.Job:
         """End a job, and return it as it is now: it may still be stopping. Raises RequestError if it is over."""
-        return cast(Job, self._calls.call("POST", f"/v1/jobs/{job}/cancel", json={"force": force})["job"])
+        return cast("answers.Job", self._calls.call("POST", f"/v1/jobs/{job}/cancel", json={"force": force})["job"])
 
     def fetch(
         self,
@@ -251,7 +235,7 @@ class Grid:
         *,
         directory: str | Path | None = None,
         timeout: float = _LONGEST_WAIT_S,
-    ) -> Fetched:
+    ) -> answers.FetchAnswer:
         """Bring what the job's last attempts left, or these paths of it, to the job's directory, or to this one.
 
         Schema koala.fetch/1; its state is `fetching` if that takes longer than `timeout` seconds: ask again to wait.
@@ -260,29 +244,29 @@ class Grid:
         if directory is not None:
             body["directory"] = str(Path(directory).absolute())
         path, parameters = f"/v1/jobs/{job}/fetch", {"timeout": timeout}
-        return cast(Fetched, self._calls.call("POST", path, json=body, params=parameters, wait_s=timeout))
+        return cast("answers.FetchAnswer", self._calls.call("POST", path, json=body, params=parameters, wait_s=timeout))
 
-    def cancel_many(self, jobs: Sequence[int], *, force: bool = False) -> Changed:
+    def cancel_many(self, jobs: Sequence[int], *, force: bool = False) -> answers.ChangedAnswer:
         """By one request: schema koala.changed/1, with those that were `refused`."""
         return self._change("cancel", jobs, force=force)
 
-    def hold_many(self, jobs: Sequence[int]) -> Changed:
+    def hold_many(self, jobs: Sequence[int]) -> answers.ChangedAnswer:
         return self._change("hold", jobs)
 
-    def release_many(self, jobs: Sequence[int]) -> Changed:
+    def release_many(self, jobs: Sequence[int]) -> answers.ChangedAnswer:
         return self._change("release", jobs)
 
-    def hold(self, job: int) -> Job:
+    def hold(self, job: int) -> answers.Job:
         """Keep a waiting job from starting. Raises RequestError if it is in another state."""
-        return cast(Job, self._calls.call("POST", f"/v1/jobs/{job}/hold")["job"])
+        return cast("answers.Job", self._calls.call("POST", f"/v1/jobs/{job}/hold")["job"])
 
-    def release(self, job: int) -> Job:
+    def release(self, job: int) -> answers.Job:
         """Let a held job go. Raises RequestError if it is in another state."""
-        return cast(Job, self._calls.call("POST", f"/v1/jobs/{job}/release")["job"])
+        return cast("answers.Job", self._calls.call("POST", f"/v1/jobs/{job}/release")["job"])
 
-    def explain(self, job: int) -> Explanation:
+    def explain(self, job: int) -> answers.ExplainAnswer:
         """Why it waits or why it failed: schema koala.explain/1."""
-        return cast(Explanation, self._calls.call("GET", f"/v1/jobs/{job}/explain"))
+        return cast("answers.ExplainAnswer", self._calls.call("GET", f"/v1/jobs/{job}/explain"))
 
     def output(
         self,
@@ -341,15 +325,18 @@ class Grid:
                 if error is not cut:
                     raise
 
-    def runners(self, states: Sequence[str] = ()) -> list[Runner]:
+    def runners(self, states: Sequence[str] = ()) -> list[answers.Runner]:
         """The runners of sweeps that are not over; with states, those of the sweeps in these."""
         return list(self.admission(states)["runners"])
 
-    def admission(self, states: Sequence[str] = ()) -> Runners:
+    def admission(self, states: Sequence[str] = ()) -> answers.RunnersAnswer:
         """The runners, and what admission goes by: schema koala.runners/1."""
-        return cast(Runners, self._calls.call("GET", "/v1/runners", params=[("state", state) for state in states]))
+        return cast(
+            "answers.RunnersAnswer",
+            self._calls.call("GET", "/v1/runners", params=[("state", state) for state in states]),
+        )
 
-    def results(self, sweep: int, *, failed: bool = False) -> Iterator[Result]:
+    def results(self, sweep: int, *, failed: bool = False) -> Iterator[answers.Result]:
         """Each parameter that is done, in the order in which they were recorded, as they come: there may be millions.
 
         With `failed`, of those that did not end with 0 only. Raises TransientError, code `cut`, if it breaks off.
@@ -364,60 +351,64 @@ class Grid:
         with self._calls.stream(path, parameters, cut) as chunks:
             yield from chunks
 
-    def clusters(self) -> list[Cluster]:
+    def clusters(self) -> list[answers.Cluster]:
         return list(self._calls.call("GET", "/v1/clusters")["clusters"])
 
-    def disk(self) -> Disk:
+    def disk(self) -> answers.DiskAnswer:
         """What koalapy takes up of disks, counted now; that may take a minute. Schema koala.disk/1."""
-        return cast(Disk, self._calls.call("GET", "/v1/disk", wait_s=_COUNT_S))
+        return cast("answers.DiskAnswer", self._calls.call("GET", "/v1/disk", wait_s=_COUNT_S))
 
-    def journal(self) -> Journal:
+    def journal(self) -> answers.JournalAnswer:
         """What koalad was given and has decided of late, to be replayed; without secrets. Schema koala.journal/1."""
-        return cast(Journal, self._calls.call("GET", "/v1/journal", wait_s=_COUNT_S))
+        return cast("answers.JournalAnswer", self._calls.call("GET", "/v1/journal", wait_s=_COUNT_S))
 
-    def status(self) -> Status:
+    def status(self) -> answers.StatusAnswer:
         """Schema koala.status/1."""
-        return cast(Status, self._calls.call("GET", "/v1/status"))
+        return cast("answers.StatusAnswer", self._calls.call("GET", "/v1/status"))
 
-    def unknown(self, clusters: Sequence[str] = ()) -> Unknown:
+    def unknown(self, clusters: Sequence[str] = ()) -> answers.UnknownAnswer:
         """Tags on these clusters, or on all, that the store does not know: schema koala.unknown/1."""
         parameters = [("cluster", each) for each in clusters]
-        return cast(Unknown, self._calls.call("GET", "/v1/unknown", params=parameters, wait_s=_SURVEY_S))
+        return cast(
+            "answers.UnknownAnswer", self._calls.call("GET", "/v1/unknown", params=parameters, wait_s=_SURVEY_S)
+        )
 
-    def clean(self, tag: str, cluster: str | None = None, *, timeout: float = _LONGEST_WAIT_S) -> Cleaned:
+    def clean(self, tag: str, cluster: str | None = None, *, timeout: float = _LONGEST_WAIT_S) -> answers.CleanAnswer:
         """End what there is of such a tag, where it was seen, and remove its directory; it may be a live job elsewhere.
 
         Schema koala.clean/1; its state is `cleaning` if that takes longer than `timeout` seconds: ask again to wait.
         """
         path = f"/v1/unknown/{quote(tag, safe='')}/clean"
         parameters, body = {"timeout": timeout}, {"cluster": cluster}
-        return cast(Cleaned, self._calls.call("POST", path, params=parameters, json=body, wait_s=timeout))
+        return cast("answers.CleanAnswer", self._calls.call("POST", path, params=parameters, json=body, wait_s=timeout))
 
-    def maintenance(self) -> Maintenance:
+    def maintenance(self) -> answers.MaintenanceAnswer:
         """The tasks of the grid file and their last runs: schema koala.maintenance/1."""
-        return cast(Maintenance, self._calls.call("GET", "/v1/maintenance"))
+        return cast("answers.MaintenanceAnswer", self._calls.call("GET", "/v1/maintenance"))
 
-    def maintain(self, name: str, *, dry_run: bool = False, options: Mapping[str, Any] | None = None) -> Maintained:
+    def maintain(
+        self, name: str, *, dry_run: bool = False, options: Mapping[str, Any] | None = None
+    ) -> answers.MaintenanceRunAnswer:
         """Run a maintenance task now; returns when it is done: schema koala.maintenance-run/1.
 
         `options`: as in the grid file, in place of what is there.
         """
         body = {"dry_run": dry_run, "options": dict(options or {})}
         path = f"/v1/maintenance/{quote(name, safe='')}/run"
-        return cast(Maintained, self._calls.call("POST", path, json=body, wait_s=_MAINTENANCE_S))
+        return cast("answers.MaintenanceRunAnswer", self._calls.call("POST", path, json=body, wait_s=_MAINTENANCE_S))
 
-    def logins(self, *, retry: bool = False) -> list[Login]:
+    def logins(self, *, retry: bool = False) -> list[answers.Login]:
         """How the login on each cluster stands; with `retry`, those that koalad has given up are tried again."""
         return list(self._calls.call("POST" if retry else "GET", "/v1/logins")["logins"])
 
-    def login(self, cluster: str, answer: Answer) -> Login:
+    def login(self, cluster: str, answer: Answer) -> answers.Login:
         """Log in on a cluster that is not connected; how its login stands in the end: connected, or why not.
 
         `answer` is given each question, and each notice as one without prompts, and returns an answer for each prompt.
         """
-        return cast(Login, dialogue.hold(self._calls, cluster, answer))
+        return cast("answers.Login", dialogue.hold(self._calls, cluster, answer))
 
-    def settled(self, timeout: float) -> list[Login]:
+    def settled(self, timeout: float) -> list[answers.Login]:
         """The logins once each that may ask something has come to a first end, or after `timeout` seconds."""
         dialogue.await_first_ends(self._calls, self.logins(), timeout)
         return self.logins()
@@ -426,15 +417,15 @@ class Grid:
         """Tell koalad to end, and return at once. Jobs run on, unless `cancel`."""
         self._calls.call("POST", "/v1/shutdown", json={"cancel": cancel})
 
-    def _change(self, what: str, jobs: Sequence[int], **wishes: Any) -> Changed:
-        answers = [
+    def _change(self, what: str, jobs: Sequence[int], **wishes: Any) -> answers.ChangedAnswer:
+        found = [
             self._calls.call("POST", f"/v1/jobs/{what}", json={"ids": list(some), **wishes})
             for some in _chunks(list(dict.fromkeys(jobs)))
         ]
         return {
             "schema": "koala.changed/1",
-            "jobs": [job for answer in answers for job in answer["jobs"]],
-            "refused": [job for answer in answers for job in answer["refused"]],
+            "jobs": [job for answer in found for job in answer["jobs"]],
+            "refused": [job for answer in found for job in answer["refused"]],
         }
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import structlog
 
+from koalapy import answers
 from koalapy.api.app import create_app
 from koalapy.api.jobs import Reader
 from koalapy.api.metrics import MetricsOnly
@@ -169,7 +170,7 @@ class KoaladProcess:
         self._cancel = cancel
         self._end.set()
 
-    def _facts(self) -> dict[str, Any]:
+    def _facts(self) -> answers.KoaladFacts:
         return {
             "pid": os.getpid(),
             "grid": self._grid.grid,
@@ -178,7 +179,7 @@ class KoaladProcess:
             "state": self._state(),
         }
 
-    def _state(self) -> str:
+    def _state(self) -> answers.KoaladState:
         trouble = self._koalad.service.trouble() if self._koalad is not None else None
         if trouble is not None and trouble.code == TAKEN_OVER:
             return "taken_over"

@@ -9,7 +9,7 @@ import pytest
 from koalapy_adapters import messages as wire
 from koalapy_adapters.kcm.shared_directory.disk_use import LONGEST, Counter
 
-from koalapy.api import documents, schemas
+from koalapy.api import documents, openapi
 from koalapy.model.errors import TransientError
 from koalapy.model.units import Instant
 from koalapy.runtime.disk import DiskUse
@@ -92,7 +92,7 @@ def test_clusters_and_this_host_are_told_by_what_takes_up_room(tmp_path: Path) -
     assert (alpha.size, alpha.directories, dict(alpha.parts)) == (3 * MIB, 2, {"attempts": 2 * MIB, "staged": MIB})
     assert (here.is_here, here.directories, dict(here.parts)) == (True, 1, wanted)
     assert here.size == sum(wanted.values())
-    schemas.check(documents.disk([alpha, here]))
+    openapi.check(documents.disk([alpha, here]))
 
 
 def test_a_cluster_that_cannot_say_keeps_what_it_said_last(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_cluster_that_cannot_say_keeps_what_it_said_last(tmp_path: Path) -> No
         alpha, _ = disk.count()
         assert alpha.trouble is not None
         assert (alpha.trouble.code, alpha.size, alpha.at) == (code, 3 * MIB, Instant(7))
-        schemas.check(documents.disk([alpha]))
+        openapi.check(documents.disk([alpha]))
         assert len(disk.warnings()) == 1
 
 

@@ -6,7 +6,7 @@ from typing import Any, Self
 import pytest
 from typer.testing import CliRunner
 
-from koalapy.api import schemas
+from koalapy.api import openapi
 from koalapy.api.documents import sweeps as documents
 from koalapy.cli import runners
 from koalapy.cli.main import app
@@ -58,7 +58,7 @@ def report() -> RunnerReport:
 
 def told(monkeypatch: pytest.MonkeyPatch, prediction: Prediction, *, idle: bool = False) -> list[str]:
     document = documents.runners([] if idle else [report()], forecast(prediction, NOW))
-    schemas.check(document)
+    openapi.check(document)
     monkeypatch.setattr(runners, "Grid", lambda grid: Koalad(document))
     answer = CliRunner().invoke(app, ["runners"])
     assert answer.exit_code == 0, answer.output

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from koalapy.api import schemas
+from koalapy.api import openapi
 from koalapy.api.documents.sweeps import as_csv, as_json, as_lines, columns, runners
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.intervals import Intervals
@@ -67,7 +67,7 @@ def test_how_and_when_it_ended_is_told_in_every_form(form: Any) -> None:
 @pytest.mark.parametrize("count", [0, 1, 2, 500, 501, 1203])
 def test_the_document_is_whole_however_many_pieces_it_comes_in(count: int) -> None:
     document = json.loads(whole(as_json(7, ["x"], (row(n, str(n)) for n in range(1, count + 1)))))
-    schemas.check(document)
+    openapi.check(document)
     assert [each["parameter"] for each in document["results"]] == list(range(1, count + 1))
 
 
@@ -192,7 +192,7 @@ def test_what_is_told_of_a_runner_keeps_to_its_schema() -> None:
     assert job.runner is not None
     report = RunnerReport(job=job, runner=job.runner, places=places(job.runner, LAUNCHERS, DOING), charged=90 * SECOND)
     document = runners([report], Forecast(12.5))
-    schemas.check(document)
+    openapi.check(document)
     found = document["runners"][0]
     assert (found["parameters"], found["done"], found["failed"], found["out"], found["waiting"]) == (100, 40, 2, 8, 52)
     assert (found["charged_processor_seconds"], found["running"], found["parameters_per_minute"]) == (90, None, None)

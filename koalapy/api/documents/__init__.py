@@ -1,29 +1,21 @@
-"""The JSON documents: versioned schemas, stable field names, instants as RFC 3339 with microseconds."""
+"""The JSON documents of the API, built from records. koalapy.answers has their types."""
 
-from koalapy.api.documents.clusters import clusters
-from koalapy.api.documents.disk import disk
-from koalapy.api.documents.document import Document
-from koalapy.api.documents.explanation import explanation
+from koalapy.api.documents.clusters import cleaned, clusters, login, unknown
+from koalapy.api.documents.errors import error
 from koalapy.api.documents.jobs import (
     changed,
     checked,
+    explanation,
     fetched,
-    job_with_events,
+    job_mapping,
+    job_with_history,
     jobs,
     submitted,
     submitted_many,
 )
-from koalapy.api.documents.logins import login
-from koalapy.api.documents.maintenance import maintenance, maintenance_run
-from koalapy.api.documents.reasons import error
-from koalapy.api.documents.requests import job_mapping
-from koalapy.api.documents.status import status
-from koalapy.api.documents.unknown import cleaned, unknown
-from koalapy.api.documents.unreadable import unreadable
-from koalapy.api.documents.usage import usage
+from koalapy.api.documents.koalad import disk, maintenance, maintenance_run, status, unreadable, usage
 
 __all__ = [
-    "Document",
     "changed",
     "checked",
     "cleaned",
@@ -33,7 +25,7 @@ __all__ = [
     "explanation",
     "fetched",
     "job_mapping",
-    "job_with_events",
+    "job_with_history",
     "jobs",
     "login",
     "maintenance",

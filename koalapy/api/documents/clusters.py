@@ -1,30 +1,40 @@
-"""Clusters as JSON."""
+"""Clusters, their logins, and unknown tags on them, as JSON."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Literal, cast
 
-from koalapy.api.documents.document import Document
-from koalapy.model.cluster import ClusterState
-from koalapy.model.units import SECOND
+from koalapy import answers
+from koalapy.api.documents.errors import reason
+from koalapy.model.units import SECOND, format_instant
+from koalapy.runtime.logins import LoginState
+from koalapy.runtime.unknown import Survey, UnknownTag
 from koalapy.views.clusters import ClusterReport
 
-_NOT_UP = {"connecting": "connecting", "asks": "asks", "answer_refused": "asks"}
+ConnectionState = Literal["up", "down", "connecting", "asks"]
+LoginStateName = Literal["connected", "connecting", "asks", "unreachable"]
+WrapperState = Literal["alive", "silent", "ended", "none"]
+_ALIVE_S = 60.0  # since a wrapper's last sign of life: it gives one every 10 s, which NFS may show late
+_NOT_UP: dict[str, ConnectionState] = {"connecting": "connecting", "asks": "asks", "answer_refused": "asks"}
 
 
-def clusters(reports: Iterable[ClusterReport]) -> Document:
+def clusters(reports: Iterable[ClusterReport]) -> answers.ClustersAnswer:
+    """Answer with these clusters."""
     return {"schema": "koala.clusters/1", "clusters": [cluster(each) for each in reports]}
 
 
-def cluster(report: ClusterReport) -> Document:
-    """`connection` is up, down, connecting or asks; `reason` says in one sentence why nothing is placed there."""
+def cluster(report: ClusterReport) -> answers.Cluster:
+    """Describe a cluster. Its numbers are None until the first measurement."""
     known, summary, state = report.known, report.summary, report.summary.state
-    numbers = {name: _number(state, name) for name in ("total", "ours", "others", "waiting_local")}
     return {
         "name": summary.name,
         "batch": known.settings.batch,
         "version": known.version or None,
         "connection": _connection(report),
-        **numbers,
+        "total": state.total if state else None,
+        "ours": state.ours if state else None,
         "scavenged": report.scavenged if state else None,
+        "others": state.others if state else None,
+        "waiting_local": state.waiting_local if state else None,
         "idle": summary.idle if state else None,
         "promised": summary.committed,
         "unit": state.unit if state else None,
@@ -34,12 +44,81 @@ def cluster(report: ClusterReport) -> Document:
     }
 
 
-def _connection(report: ClusterReport) -> str:
+def _connection(report: ClusterReport) -> ConnectionState:
     if report.known.connected:
         return "up"
     trouble = report.known.trouble
     return _NOT_UP.get(trouble.code, "down") if trouble else "down"
 
 
-def _number(state: ClusterState | None, name: str) -> int | None:
-    return None if state is None else getattr(state, name)
+def login(state: LoginState) -> answers.Login:
+    """Describe the login on a cluster."""
+    question = state.question
+    return {
+        "cluster": state.cluster,
+        "state": cast(LoginStateName, state.state),
+        "trying": state.trying,
+        "version": state.version,
+        "reason": reason(state.reason) if state.reason else None,
+        "notices": list(state.notices),
+        "question": None
+        if question is None
+        else {
+            "number": state.number,
+            "title": question.title,
+            "instructions": question.instructions,
+            "prompts": [{"text": prompt.text, "echo": prompt.echo} for prompt in question.prompts],
+        },
+        "may_ask": state.may_ask,
+    }
+
+
+def unknown(surveys: Sequence[Survey]) -> answers.UnknownAnswer:
+    """Answer with the tags that this store does not know, and the outcome of the survey of each cluster."""
+    return {
+        "schema": "koala.unknown/1",
+        "tags": [unknown_tag(tag) for survey in surveys for tag in survey.tags],
+        "clusters": [
+            {
+                "cluster": each.cluster,
+                "at": format_instant(each.at),
+                "reason": str(each.trouble) if each.trouble else None,
+            }
+            for each in surveys
+        ],
+    }
+
+
+def unknown_tag(found: UnknownTag) -> answers.UnknownTag:
+    """Describe such a tag."""
+    return {
+        "cluster": found.cluster,
+        "tag": found.tag,
+        "store": found.instance,
+        "own": found.own,
+        "attempt": str(found.attempt),
+        "batch_id": found.batch_id or None,
+        "batch_state": found.state or None,
+        "directory": found.directory,
+        "wrapper": _wrapper(found),
+        "heartbeat_age_s": _seconds(found.heartbeat_age_s),
+        "age_s": _seconds(found.age_s),
+    }
+
+
+def _wrapper(found: UnknownTag) -> WrapperState:
+    """Return `silent` for a wrapper without a recent sign of life, `ended` for one with an exit record."""
+    if found.ended:
+        return "ended"
+    if found.heartbeat_age_s is None:
+        return "none"
+    return "alive" if found.heartbeat_age_s < _ALIVE_S else "silent"
+
+
+def _seconds(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 1)
+
+
+def cleaned(cluster: str, tag: str, done: bool) -> answers.CleanAnswer:
+    """Answer whether such a tag has been cleaned up."""
+    return {"schema": "koala.clean/1", "cluster": cluster, "tag": tag, "state": "cleaned" if done else "cleaning"}

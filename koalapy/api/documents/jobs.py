@@ -1,73 +1,82 @@
-"""Jobs, their components and their stories as JSON."""
+"""Jobs, their requests, components and history, as JSON."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, cast
 
-from koalapy.api.documents.document import Document
-from koalapy.api.documents.reasons import reason
-from koalapy.api.documents.requests import request
+from koalapy import answers
+from koalapy.api.documents.errors import reason
+from koalapy.api.documents.fields import optional_instant, valid_text
 from koalapy.api.documents.sweeps import progress
 from koalapy.model.identity import JobId
 from koalapy.model.job import Component, History, Job
+from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import ComponentState
-from koalapy.model.units import SECOND, Instant, format_instant
+from koalapy.model.sweep import Source
+from koalapy.model.units import SECOND, Instant, format_duration, format_instant
 from koalapy.runtime.collecting.bring import Home
 from koalapy.runtime.staging.transfers import Progress
 from koalapy.views.changes import Changed
 from koalapy.views.checking import Checked
+from koalapy.views.explanation import Explanation, summary
 from koalapy.views.history import sentence
 
+JobType = Literal["ordered", "unordered", "mixed"]
+OutputHome = Literal["none", "coming", "home", "lost"]
+Fits = Literal["yes", "never", "unknown"]
+_DEFAULTS = ComponentRequest(processors=0, executable="")
 
-def job(job: Job, transfers: Iterable[Progress] = ()) -> Document:
-    """`transfers`: files of it that are on their way."""
+
+def job(job: Job, transfers: Iterable[Progress] = ()) -> answers.Job:
+    """Describe a job; `transfers`: its files on their way."""
     return {
         "id": job.id,
         "name": job.request.name,
         "owner": job.owner,
-        "state": str(job.state),
+        "state": cast(answers.JobStateName, str(job.state)),
         "priority": job.request.priority,
         "labels": dict(job.request.labels),
-        "type": "sweep" if job.runner else str(job.request.type),
+        "type": "sweep" if job.runner else cast(JobType, str(job.request.type)),
         "submitted_at": format_instant(job.submitted_at),
-        "started_at": _instant(job.started_at),
-        "finished_at": _instant(job.finished_at),
+        "started_at": optional_instant(job.started_at),
+        "finished_at": optional_instant(job.finished_at),
         "submission_failures": job.submission_failures,
         "completion_failures": job.completion_failures,
         "held_processor_seconds": round(job.held / SECOND, 6),
         "reason": str(job.reason) if job.reason else None,
         "reason_code": job.reason.code if job.reason else None,
-        "output_home": str(job.output_home),
+        "output_home": cast(OutputHome, str(job.output_home)),
         "components": [component(each, job.state.final) for each in job.components],
         "transfers": [transfer(each) for each in transfers],
         "sweep": progress(job.runner) if job.runner else None,
     }
 
 
-def component(component: Component, over: bool) -> Document:
-    """`over`: its job is. What then still waits for a batch job never started."""
-    started = not over or component.state is not ComponentState.WAITING
+def component(component: Component, is_final: bool) -> answers.Component:
+    """Describe a component; `is_final`: its job is. A component that still waits then was never started."""
+    started = not is_final or component.state is not ComponentState.WAITING
     return {
         "index": component.index,
         "cluster": component.cluster,
         "named_cluster": component.request.cluster,
         "processors": component.processors,
         "walltime_s": component.request.walltime / SECOND,
-        "state": str(component.state) if started else "not_started",
+        "state": cast(answers.ComponentStateName, str(component.state)) if started else "not_started",
         "attempt": component.attempt,
         "batch_id": component.batch_id or None,
         "hosts": list(dict.fromkeys(node.name for node in component.nodes)),
         "exit_status": component.exit_status,
-        "queued_at": _instant(component.queued_at),
-        "at_barrier_at": _instant(component.at_barrier_at),
-        "released_at": _instant(component.released_at),
-        "started_at": _instant(component.started_at),
-        "ended_at": _instant(component.ended_at),
-        "silent_since": _instant(component.silent_since) if component.is_silent else None,
+        "queued_at": optional_instant(component.queued_at),
+        "at_barrier_at": optional_instant(component.at_barrier_at),
+        "released_at": optional_instant(component.released_at),
+        "started_at": optional_instant(component.started_at),
+        "ended_at": optional_instant(component.ended_at),
+        "silent_since": optional_instant(component.silent_since) if component.is_silent else None,
         "reason": str(component.reason) if component.reason else component.pending_reason or None,
     }
 
 
-def transfer(progress: Progress) -> Document:
+def transfer(progress: Progress) -> answers.Transfer:
+    """Describe a transfer."""
     return {
         "direction": progress.direction,
         "component": progress.component,
@@ -77,18 +86,22 @@ def transfer(progress: Progress) -> Document:
         "bytes": progress.size,
         "bytes_moved": progress.moved,
         "bytes_per_second": round(progress.rate),
-        "file": shown(progress.file) or None,
+        "file": valid_text(progress.file) or None,
         "parameters_done": progress.parameters[0] if progress.parameters else None,
         "parameters": progress.parameters[1] if progress.parameters else None,
     }
 
 
-def jobs(found: Iterable[Job], transfers: Mapping[JobId, list[Progress]] | None = None) -> Document:
+def jobs(found: Iterable[Job], transfers: Mapping[JobId, list[Progress]] | None = None) -> answers.JobsAnswer:
+    """Answer with these jobs."""
     moving = transfers or {}
     return {"schema": "koala.jobs/1", "jobs": [job(each, moving.get(each.id, ())) for each in found]}
 
 
-def job_with_events(found: Job, history: Iterable[History], transfers: Iterable[Progress] = ()) -> Document:
+def job_with_history(
+    found: Job, history: Iterable[History] = (), transfers: Iterable[Progress] = ()
+) -> answers.JobAnswer:
+    """Answer with a job, its request and its history."""
     return {
         "schema": "koala.job/1",
         "job": job(found, transfers),
@@ -97,28 +110,31 @@ def job_with_events(found: Job, history: Iterable[History], transfers: Iterable[
     }
 
 
-def event(line: History) -> Document:
-    """Instants among the details are written as all instants are."""
+def event(line: History) -> answers.JobEvent:
+    """Describe a line of a job's history. Instants among its details are formatted as all instants are."""
     details = {name: _detail(name, value) for name, value in line.details.items()}
-    return {"at": format_instant(line.at), "kind": line.kind, "text": sentence(line), **details}
+    event = {"at": format_instant(line.at), "kind": line.kind, "text": sentence(line), **details}
+    return cast(answers.JobEvent, event)
 
 
 def _detail(name: str, value: Any) -> Any:
     return format_instant(Instant(value)) if name.endswith("_at") and isinstance(value, int) else value
 
 
-def submitted(job_id: int, accepted_s: float) -> Document:
+def submitted(job_id: int, accepted_s: float) -> answers.SubmitAnswer:
+    """Answer with an accepted job, and the seconds until its commit."""
     return {"schema": "koala.submit/1", "id": job_id, "accepted_s": round(accepted_s, 6)}
 
 
-def checked(found: Sequence[Checked]) -> Document:
+def checked(found: Sequence[Checked]) -> answers.CheckAnswer:
+    """Answer with checked jobs."""
     return {
         "schema": "koala.check/1",
         "jobs": [
             {
                 "request": request(each.request),
                 "parameters": each.request.parameters.count if each.request.parameters else None,
-                "fits": str(each.fits),
+                "fits": cast(Fits, str(each.fits)),
                 "reason": reason(each.reason) if each.reason else None,
                 "unseen": list(each.unseen),
             }
@@ -127,33 +143,106 @@ def checked(found: Sequence[Checked]) -> Document:
     }
 
 
-def submitted_many(ids: Sequence[int]) -> Document:
+def submitted_many(ids: Sequence[int]) -> answers.SubmitsAnswer:
+    """Answer with several accepted jobs."""
     return {"schema": "koala.submits/1", "ids": list(ids)}
 
 
-def fetched(job_id: int, home: Home | None) -> Document:
-    """`home`: what was brought, once it is."""
+def fetched(job_id: int, home: Home | None) -> answers.FetchAnswer:
+    """Answer with the fetched files of a job, or that they are being fetched (`home` is None)."""
     return {
         "schema": "koala.fetch/1",
         "id": job_id,
         "state": "fetching" if home is None else "fetched",
         "files": home.files if home else None,
         "bytes": home.size if home else None,
-        "missing": [shown(each) for each in home.missing] if home else [],
-        "lack": shown(home.lack) or None if home else None,
-        "notes": [shown(each) for each in home.notes] if home else [],
+        "missing": [valid_text(each) for each in home.missing] if home else [],
+        "lack": valid_text(home.lack) or None if home else None,
+        "notes": [valid_text(each) for each in home.notes] if home else [],
     }
 
 
-def changed(found: Changed) -> Document:
-    refused = [{"id": id, "error": reason(error.reason)} for id, error in found.refused.items()]
+def changed(found: Changed) -> answers.ChangedAnswer:
+    """Answer with the jobs that were changed, and those that could not be."""
+    refused: list[answers.Refusal] = [{"id": id, "error": reason(error.reason)} for id, error in found.refused.items()]
     return {"schema": "koala.changed/1", "jobs": [job(each) for each in found.jobs], "refused": refused}
 
 
-def shown(name: str) -> str:
-    """A file's name as JSON and terminals have it: bytes that are no UTF-8 are replaced."""
-    return name.encode("utf-8", "replace").decode()
+def explanation(found: Explanation, history: Iterable[History] = ()) -> answers.ExplainAnswer:
+    """Answer why a job is in its state, and what each cluster lacks for each of its components.
+
+    `history`: that of a final job; its notes name files that were not fetched.
+    """
+    job, lacks = found.job, found.lacks
+    return {
+        "schema": "koala.explain/1",
+        "id": job.id,
+        "state": cast(answers.JobStateName, str(job.state)),
+        "summary": summary(found),
+        "notes": [note for line in history for note in line.details.get("notes", ())],
+        "reason": reason(job.reason) if job.reason else None,
+        "lacks": [{"component": each.component, "cluster": each.cluster, **reason(each.reason)} for each in lacks],
+        "no_more_nodes": [{"cluster": cluster, "why": why} for cluster, why in found.no_more.items()],
+    }
 
 
-def _instant(instant: Instant | None) -> str | None:
-    return None if instant is None else format_instant(instant)
+def request(found: Request) -> answers.JobRequest:
+    """Describe a request. Its `job` submits the same again, but for the parameters of a sweep."""
+    parameters = (
+        [_source(source) for axis in found.parameters.axes for source in axis.sources] if found.parameters else []
+    )
+    return {"directory": valid_text(found.directory), "job": job_mapping(found), "parameters": parameters}
+
+
+def job_mapping(found: Request) -> dict[str, Any]:
+    """Write a request as the mapping of a job file, without values that are the default."""
+    destinations = dict(found.stage_out_to)
+    mapping: dict[str, Any] = {
+        "name": found.name,
+        "components": [_component_mapping(each) for each in found.components],
+        "labels": dict(found.labels),
+        "priority": found.priority,
+        "when_busy": str(found.when_busy),
+        "retry_on": [str(each) for each in found.retry_on],
+        "communication": "all" if found.communication else "none",
+        "stage_in": list(found.stage_in),
+        "stage_out": [
+            {"path": path, "to": destinations[path]} if path in destinations else path for path in found.stage_out
+        ],
+        "order": found.order or None,
+        "keep_output": None if found.keep_output is None else str(found.keep_output),
+    }
+    return {name: _plain(value) for name, value in mapping.items() if value not in (None, [], {})}
+
+
+def _component_mapping(found: ComponentRequest) -> dict[str, Any]:
+    mapping = {
+        name: getattr(found, name)
+        for name in ComponentRequest.__slots__
+        if getattr(found, name) != getattr(_DEFAULTS, name) and name != "environment"
+    }
+    mapping["walltime"] = format_duration(found.walltime)
+    if found.memory_per_processor is not None:
+        mapping["memory_per_processor"] = f"{found.memory_per_processor}B"
+    if found.environment:
+        mapping["environment"] = dict(found.environment)
+    return {name: _plain(value) for name, value in mapping.items()}
+
+
+def _source(found: Source) -> answers.SweepParameter:
+    return {
+        "names": list(found.names),
+        "loop": list(found.loop) if found.loop else None,
+        "without": list(found.without),
+        "values": [valid_text(each) for each in found.values],
+        "file": valid_text(found.file) or None,
+        "column": found.column if found.column >= 0 else None,
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, str):
+        return valid_text(str(value))
+    if isinstance(value, tuple | list):
+        return [_plain(each) for each in value]
+    return {valid_text(name): _plain(each) for name, each in value.items()} if isinstance(value, dict) else value

@@ -1,12 +1,14 @@
-"""The JSON documents about sweeps; results row by row, since there may be a million of them."""
+"""Sweeps as JSON; results row by row as JSON, lines of JSON or CSV, because there may be a million."""
 
 import csv
 import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
+from typing import cast
 
-from koalapy.api.documents.document import Document
+from koalapy import answers
+from koalapy.api.documents.fields import optional_instant
 from koalapy.model.sweep import Runner
 from koalapy.model.textfile.words import visible_json
 from koalapy.model.units import SECOND, Instant, format_instant
@@ -19,11 +21,12 @@ _AT_ONCE = 500  # rows in a piece of an answer
 _BEFORE, _AFTER = ("parameter",), ("exit_status", "ending", "cluster", "host", "started_at", "ended_at")
 
 
-def progress(runner: Runner) -> Document:
+def progress(runner: Runner) -> answers.SweepProgress:
+    """Count the parameters of a sweep by their state."""
     return {**_counts(runner), "clusters": [cluster for cluster, numbers in runner.out if numbers]}
 
 
-def _counts(runner: Runner) -> Document:
+def _counts(runner: Runner) -> answers.Counts:
     return {
         "parameters": runner.count,
         "done": len(runner.done),
@@ -33,7 +36,8 @@ def _counts(runner: Runner) -> Document:
     }
 
 
-def runners(reports: Iterable[RunnerReport], forecast: Forecast) -> Document:
+def runners(reports: Iterable[RunnerReport], forecast: Forecast) -> answers.RunnersAnswer:
+    """Answer with CS-Runners, and the forecast that admission uses."""
     return {
         "schema": "koala.runners/1",
         "runners": [runner(each) for each in reports],
@@ -46,30 +50,31 @@ def runners(reports: Iterable[RunnerReport], forecast: Forecast) -> Document:
     }
 
 
-def runner(report: RunnerReport) -> Document:
-    job, told = report.job, _counts(report.runner)
+def runner(report: RunnerReport) -> answers.Runner:
+    """Describe a CS-Runner."""
+    job, counts = report.job, _counts(report.runner)
     running = [place.running for place in report.places]
     known = [each for each in running if each is not None]
     return {
         "id": job.id,
         "name": job.request.name,
         "owner": job.owner,
-        "state": str(job.state),
+        "state": cast(answers.JobStateName, str(job.state)),
         "submitted_at": format_instant(job.submitted_at),
-        "admitted_at": _instant(report.runner.admitted_at),
-        "finished_at": _instant(job.finished_at),
-        **told,
+        "admitted_at": optional_instant(report.runner.admitted_at),
+        "finished_at": optional_instant(job.finished_at),
+        **counts,
         "running": sum(known) if len(known) == len(running) else None,
-        "waiting": told["parameters"] - told["done"] - told["out"],
+        "waiting": counts["parameters"] - counts["done"] - counts["out"],
         "parameters_per_minute": None if report.per_minute is None else round(report.per_minute, 3),
-        "ends_at": _instant(report.ends_at),
+        "ends_at": optional_instant(report.ends_at),
         "charged_processor_seconds": round(report.charged / SECOND, 6),
         "reason": str(job.reason) if job.reason else None,
         "clusters": [_place(each) for each in report.places],
     }
 
 
-def _place(place: Place) -> Document:
+def _place(place: Place) -> answers.RunnerCluster:
     return {
         "cluster": place.cluster,
         "nodes": place.nodes,
@@ -84,13 +89,14 @@ def _place(place: Place) -> Document:
     }
 
 
-def result(names: Sequence[str], row: Row) -> Document:
+def result(names: Sequence[str], row: Row) -> answers.Result:
+    """Describe the result of a parameter; `names` are those of its values."""
     found = row.result
     return {
         "parameter": found.number,
         "values": None if row.values is None else dict(zip(names, map(_shown, row.values), strict=True)),
         "exit_status": found.exit_status,
-        "ending": found.ending,
+        "ending": cast(answers.Ending, found.ending),
         "cluster": row.cluster,
         "host": found.host,
         "started_at": format_instant(Instant(found.started_at)),
@@ -104,7 +110,7 @@ def result(names: Sequence[str], row: Row) -> Document:
 
 
 def as_json(sweep: int, names: Sequence[str], rows: Rows) -> Iterator[bytes]:
-    """One document, koala.results/1."""
+    """Yield one answer koala.results/1."""
     yield json.dumps({"schema": "koala.results/1", "id": sweep, "results": []})[:-2].encode()
     between = ""
     for piece in _pieces(rows):
@@ -114,20 +120,20 @@ def as_json(sweep: int, names: Sequence[str], rows: Rows) -> Iterator[bytes]:
 
 
 def as_lines(sweep: int, names: Sequence[str], rows: Rows) -> Iterator[bytes]:
-    """A JSON object a line."""
+    """Yield a line of JSON for each result."""
     for piece in _pieces(rows):
         yield "".join(_json(names, row) + "\n" for row in piece).encode()
 
 
 def as_csv(sweep: int, names: Sequence[str], rows: Rows) -> Iterator[bytes]:
-    """With a header; RFC 4180, but lines end with LF. What cannot be told is empty."""
+    """Yield a header and a line for each result: RFC 4180, but lines end with LF. Unknown values are empty."""
     yield _csv([columns(names)])
     for piece in _pieces(rows):
         yield _csv(_cells(names, row) for row in piece)
 
 
 def columns(names: Sequence[str]) -> list[str]:
-    """A parameter that is named as another column is goes by `value_` and its name."""
+    """Return the names of columns. A parameter with the name of another column gets the prefix `value_`."""
     taken = {*_BEFORE, *_AFTER}
     return [*_BEFORE, *(f"value_{name}" if name in taken else name for name in names), *_AFTER]
 
@@ -150,9 +156,9 @@ def _json(names: Sequence[str], row: Row) -> str:
 
 
 def _cells(names: Sequence[str], row: Row) -> list[object]:
-    told = result(names, row)
-    values = [""] * len(names) if row.values is None else [told["values"][name] for name in names]
-    return [told["parameter"], *values, *(told[name] for name in _AFTER)]
+    cells = result(names, row)
+    values = cells["values"] or {}
+    return [cells["parameter"], *(values.get(name, "") for name in names), *(cells[name] for name in _AFTER)]  # type: ignore[literal-required]
 
 
 def _csv(rows: Iterable[Sequence[object]]) -> bytes:
@@ -162,13 +168,9 @@ def _csv(rows: Iterable[Sequence[object]]) -> bytes:
 
 
 def _shown(value: str) -> str:
-    """As JSON has it: bytes that are no UTF-8 are replaced."""
+    """Decode a value; bytes that are not UTF-8 are replaced."""
     return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _rounded(number: float | None) -> float | None:
     return None if number is None else round(number, 3)
-
-
-def _instant(instant: Instant | None) -> str | None:
-    return None if instant is None else format_instant(instant)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from koalapy import __version__
-from koalapy.api import schemas
+from koalapy.api import openapi
 from koalapy.api.app import MAX_BODY
 from koalapy.client import Grid
 
@@ -56,7 +56,7 @@ def ask(connection: Connection, method: str, path: str, body: Any = None, **head
     document = json.loads(answer.read())
     connection.close()  # koalad closes one that has been idle for a while, just as the next request comes perhaps
     if "openapi" not in document:
-        schemas.check(document)
+        openapi.check(document)
     return answer.status, document
 
 

@@ -15,7 +15,7 @@ import live
 import pytest
 from typer.testing import CliRunner
 
-from koalapy.api import schemas
+from koalapy.api import openapi
 from koalapy.cli import grid
 from koalapy.cli.main import app
 
@@ -237,13 +237,13 @@ def test_jobs_and_show_have_the_promised_names(koala: Any, shell: Callable[..., 
     job = koala.end(koala.submit(shell("true", 2), shell("true", 1, cluster="delft"), name="named"))
     document = koala("jobs", "--json").document
     assert set(document) == {"schema", "jobs", "unreadable"}
-    schemas.check(document)
+    openapi.check(document)
     assert [each["id"] for each in document["jobs"]] == sorted(koala.ids())
     assert document["jobs"][-1] == job
     assert set(job) == fields(JOB)
     assert all(set(each) == fields(COMPONENT) for each in job["components"])
     shown = koala("show", job["id"], "--json").document
-    schemas.check(shown)
+    openapi.check(shown)
     assert shown["job"] == job
     kinds = [event["kind"] for event in shown["events"]]
     assert kinds[0] == "job_submitted"
@@ -510,7 +510,7 @@ def test_wait_for_several(koala: Any, shell: Callable[..., Document]) -> None:
     done, failed = koala.submit(shell("true")), koala.submit(shell("false"))
     answer = koala("wait", failed, done, "--json")
     assert answer.status == 1
-    schemas.check(answer.document)
+    openapi.check(answer.document)
     assert [(job["id"], job["state"]) for job in answer.document["jobs"]] == [(failed, "failed"), (done, "done")]
     assert koala("wait", done).status == 0
 
@@ -521,7 +521,7 @@ def test_cancel_ends_what_runs(koala: Any, shell: Callable[..., Document]) -> No
     koala.until(lambda: koala.job(job)["state"] == "running")
     answer = koala("cancel", job, "--json")
     assert answer.status == 0
-    schemas.check(answer.document)
+    openapi.check(answer.document)
     assert koala.end(job)["state"] == "cancelled"
     assert not [entry for entry in Path("/proc").glob("[0-9]*") if mark in command_line(entry)]
 
@@ -552,7 +552,7 @@ def test_to_cancel_what_is_over_is_no_error(koala: Any, shell: Callable[..., Doc
     answer = koala("cancel", over, "--json")
     assert answer.status == 0
     assert answer.err == f"koala: Job {over} is over already; nothing was left to cancel.\n"
-    schemas.check(answer.document)
+    openapi.check(answer.document)
     assert [each["id"] for each in answer.document["refused"]] == [over]
 
 
@@ -588,7 +588,7 @@ def test_with_json_an_error_is_a_document_too(koala: Any, shell: Callable[..., D
         (["status", "--grid", "nobody"], 3, "not_reachable"),
     ):
         answer = koala(*command, "--json")
-        schemas.check(answer.document)
+        openapi.check(answer.document)
         assert (answer.status, answer.document["error"]["code"]) == (status, code)
         assert answer.err.startswith(f"koala: {answer.document['error']['message']}\n")
         assert koala(*command).out == ""
@@ -603,7 +603,7 @@ def test_several_jobs_are_shown_together(koala: Any, shell: Callable[..., Docume
     document = koala("show", f"{ids[0]}-{ids[1]}", "--json").document
     assert document["schema"] == "koala.shown/1"
     for each in document["jobs"]:
-        schemas.check(each)
+        openapi.check(each)
     assert [each["job"]["name"] for each in document["jobs"]] == ["red", "blue"]
     lines = [line.split() for line in koala("show", *ids).out.splitlines()]
     assert [line[1] for line in lines if line[:1] == ["name"]] == ["red", "blue"]
@@ -659,7 +659,7 @@ def test_a_held_job_waits_until_it_is_released(koala: Any, shell: Callable[..., 
     koala.known()
     assert koala.job(job)["state"] == "held"
     document = koala("release", job, "--json").document
-    schemas.check(document)
+    openapi.check(document)
     assert document["jobs"][0]["state"] in ("waiting", "claiming")
     assert koala.end(job)["state"] == "done"
     koala("release", job).refused(1, f"Job {job} is not held.")
@@ -699,7 +699,7 @@ def test_explain_a_job_that_waits_for_processors(koala: Any, shell: Callable[...
     assert lines[0].startswith(f"Job {job}: It waits for delft: 1 of 4 processors is idle, but 4 are needed.")
     assert lines[1].strip().startswith("component 0 on delft: 1 of 4 processors is idle")
     document = koala("explain", job, "--json").document
-    schemas.check(document)
+    openapi.check(document)
     assert document["lacks"][0]["cluster"] == "delft"
     together = koala.submit(shell("true", 4), shell("true", 4))
     said = koala("explain", together).out
@@ -823,7 +823,7 @@ def test_labelled_jobs_are_listed_shown_and_cancelled_by_their_labels(
     def found(*labels: str) -> list[int]:
         options = [word for label in labels for word in ("--label", label)]
         document = koala("jobs", "--json", *options).document
-        schemas.check(document)
+        openapi.check(document)
         return [job["id"] for job in document["jobs"]]
 
     assert found("project") == found("project=poisson") == [first, second, ran]

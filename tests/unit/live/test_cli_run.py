@@ -10,7 +10,7 @@ from typing import Any
 import live
 import pytest
 
-from koalapy.api import schemas
+from koalapy.api import openapi
 
 Process = subprocess.Popen[bytes]
 
@@ -91,7 +91,7 @@ def test_a_program_of_ours_travels_with_the_job(koala: Any, name: str) -> None:
 def test_its_document_comes_alone_on_standard_output(koala: Any) -> None:
     answer = koala("run", "--json", "-n", 1, "--", "sh", "-c", "echo out; echo err >&2; exit 4")
     assert answer.status == 4
-    schemas.check(answer.document)
+    openapi.check(answer.document)
     assert answer.document["schema"] == "koala.job/1"
     assert answer.document["job"]["components"][0]["exit_status"] == 4
     assert answer.document["events"]

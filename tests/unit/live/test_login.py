@@ -14,7 +14,7 @@ import asking_server
 import live
 import pytest
 
-from koalapy.api import schemas
+from koalapy.api import openapi
 from koalapy.calls import Calls
 
 CODE = ("One-time password", [("Verification code:", False)], ["123 456"])
@@ -81,7 +81,7 @@ def test_a_second_factor_from_the_first_question_to_the_last(grid: Any, asking: 
 
     right = with_lines(grid, f"{SECRET}\n", "login", "--json")
     assert right.status == 0, right
-    schemas.check(right.document)
+    openapi.check(right.document)
     assert right.document["logins"][0]["state"] == "connected"
     grid.until(lambda: here(grid)["connection"] == "up" and here(grid)["idle"] == 2)
     assert with_lines(grid, "", "login").out == "all clusters are connected\n"

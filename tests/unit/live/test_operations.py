@@ -18,7 +18,7 @@ import live
 import pyte
 import pytest
 
-from koalapy.api import schemas
+from koalapy.api import openapi
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def done(koala: Any) -> int:
 
 def test_usage_by_cluster_has_what_the_job_used(koala: Any, done: int) -> None:
     document = koala("usage", "--by", "cluster", "--json").document
-    schemas.check(document)
+    openapi.check(document)
     rows = {row["cluster"]: row for row in document["rows"]}
     assert set(rows) == {"delft", "leiden"}
     assert rows["delft"]["run"] > 0

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from koalapy.api import schemas
+from koalapy.api import openapi
 
 Document = dict[str, Any]
 
@@ -26,7 +26,7 @@ def test_a_grid_job_gets_a_sweeps_nodes_and_all_of_it_is_told(koala: Any, shell:
 
     def runner() -> Document:
         document = koala("runners", "--json").document
-        schemas.check(document)
+        openapi.check(document)
         return dict(document["runners"][0])
 
     koala.until(lambda: (runner()["done"], runner()["running"]) == (4, 8))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from koalapy.api import schemas
+from koalapy.api import openapi
 
 Document = dict[str, Any]
 JOB_COUNT = 24
@@ -28,7 +28,7 @@ def begin(koala: Any, *arguments: object) -> int:
     """A sweep's number."""
     answer = koala("sweep", "--json", *arguments)
     assert answer.status == 0, answer
-    schemas.check(answer.document)
+    openapi.check(answer.document)
     return int(answer.document["id"])
 
 
@@ -40,14 +40,14 @@ def rows(koala: Any, sweep: int, *options: str) -> list[dict[str, str]]:
 
 def runner(koala: Any, sweep: int) -> Document:
     document = koala("runners", "--all", "--json").document
-    schemas.check(document)
+    openapi.check(document)
     return next(each for each in document["runners"] if each["id"] == sweep)
 
 
 def no_more_nodes(koala: Any, sweep: int) -> list[str]:
     """As a person is told."""
     found = koala("explain", sweep, "--json").document
-    schemas.check(found)
+    openapi.check(found)
     assert found["summary"].startswith("It has 4 of its 4 parameters left")
     return [f"  no more nodes of {each['cluster']}: {each['why']}." for each in found["no_more_nodes"]]
 
@@ -78,7 +78,7 @@ def test_every_parameter_is_run_once_and_has_one_result(koala: Any) -> None:
     assert koala("logs", sweep, "--parameter", number).out == "out 3\n"
     assert koala("logs", sweep, "--parameter", number, "--errors").out == f"err {failed[0]['y']}\n"
     document = koala("results", sweep, "--json").document
-    schemas.check(document)
+    openapi.check(document)
     assert len(document["results"]) == 2 * JOB_COUNT
     lines = koala("results", sweep, "--format", "jsonl").out.splitlines()
     assert [json.loads(line) for line in lines] == document["results"]

@@ -1,10 +1,11 @@
-"""What is wrong and what to do, as JSON."""
+"""Errors as JSON."""
 
-from koalapy.api.documents.document import Document
+from koalapy import answers
 from koalapy.model.errors import Reason
 
 
-def reason(reason: Reason) -> Document:
+def reason(reason: Reason) -> answers.Reason:
+    """Describe what is wrong and what to do."""
     return {
         "code": reason.code,
         "whose": reason.whose,
@@ -16,5 +17,6 @@ def reason(reason: Reason) -> Document:
     }
 
 
-def error(reason_: Reason) -> Document:
+def error(reason_: Reason) -> answers.ErrorAnswer:
+    """Answer that a request failed for this reason."""
     return {"schema": "koala.error/1", "error": reason(reason_)}

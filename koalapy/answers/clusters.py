@@ -1,0 +1,145 @@
+"""Clusters, their logins, and tags on them that the store does not know."""
+
+from typing import Literal
+
+from typing_extensions import TypedDict
+
+from koalapy.answers.errors import Reason
+from koalapy.answers.fields import Instant
+
+
+class Cluster(TypedDict):
+    """A cluster. Numbers are processors, null until they are known."""
+
+    name: str
+    batch: str
+    version: str | None
+    connection: Literal["up", "down", "connecting", "asks"]
+    """`asks`: a person must log in."""
+    total: int | None
+    ours: int | None
+    scavenged: int | None
+    others: int | None
+    waiting_local: int | None
+    """Others' jobs that wait for resources."""
+    idle: int | None
+    """Processors that a job can have now."""
+    promised: int
+    unit: str | None
+    """Core or thread."""
+    age_s: float | None
+    reason: str | None
+    """Why no job is placed there."""
+    foreign: int
+    """Reports about other clusters' attempts since koalad's start; ignored."""
+
+
+class ClustersAnswer(TypedDict):
+    """All clusters."""
+
+    schema: Literal["koala.clusters/1"]
+    clusters: list[Cluster]
+
+
+class Prompt(TypedDict):
+    """A prompt of a question."""
+
+    text: str
+    echo: bool
+    """Whether typed text may be shown."""
+
+
+class Question(TypedDict):
+    """A question of a login, in the words of its server."""
+
+    number: int
+    title: str
+    instructions: str
+    prompts: list[Prompt]
+
+
+class Login(TypedDict):
+    """The state of the login on a cluster."""
+
+    cluster: str
+    state: Literal["connected", "connecting", "asks", "unreachable"]
+    trying: bool
+    """A login that a person began is not complete yet."""
+    version: int
+    """Grows with every change."""
+    reason: Reason | None
+    """Why it is not connected."""
+    notices: list[str]
+    """Messages of the login that need no answer."""
+    question: Question | None
+    """Question that waits for an answer."""
+    may_ask: bool
+    """A login of this kind can ask something."""
+
+
+class LoginAnswer(TypedDict):
+    """The login on one cluster."""
+
+    schema: Literal["koala.login/1"]
+    login: Login
+
+
+class LoginsAnswer(TypedDict):
+    """The logins on all clusters."""
+
+    schema: Literal["koala.logins/1"]
+    logins: list[Login]
+
+
+class UnknownTag(TypedDict):
+    """A tag on a cluster that this store does not know: a batch job, a directory or both."""
+
+    cluster: str
+    tag: str
+    store: str
+    """Store that the tag names."""
+    own: bool
+    """It names this store: an attempt from after a backup, or of a pruned job."""
+    attempt: str
+    """Written as job.component.number, in the store that the tag names."""
+    batch_id: str | None
+    batch_state: str | None
+    directory: bool
+    wrapper: Literal["alive", "silent", "ended", "none"]
+    heartbeat_age_s: float | None
+    """Time since the last sign of life of its wrapper."""
+    age_s: float | None
+    """Age of its directory."""
+
+
+class UnknownTags(TypedDict):
+    """The tags that the last survey of each cluster found: when it connected, or on request."""
+
+    count: int
+    first: list[UnknownTag]
+
+
+class Surveyed(TypedDict):
+    """The outcome of the last survey of a cluster."""
+
+    cluster: str
+    at: Instant
+    reason: str | None
+    """Why the survey failed; the tags of the cluster are then those of the survey before."""
+
+
+class UnknownAnswer(TypedDict):
+    """Tags that the store does not know."""
+
+    schema: Literal["koala.unknown/1"]
+    tags: list[UnknownTag]
+    clusters: list[Surveyed]
+
+
+class CleanAnswer(TypedDict):
+    """The clean-up of an unknown tag."""
+
+    schema: Literal["koala.clean/1"]
+    cluster: str
+    tag: str
+    state: Literal["cleaned", "cleaning"]

@@ -1,0 +1,249 @@
+"""Jobs: submitted, checked, listed, explained and changed ones."""
+
+from typing import Any, Literal, NotRequired
+
+from typing_extensions import TypedDict
+
+from koalapy.answers.errors import Reason
+from koalapy.answers.fields import Instant
+from koalapy.answers.koalad import UnreadableRecord
+from koalapy.answers.sweeps import JobStateName, SweepProgress
+
+ComponentStateName = Literal[
+    "waiting", "submitting", "queued", "at_barrier", "released", "running", "suspended", "unknown", "done", "failed",
+    "cancelled", "not_started",
+]  # fmt: skip
+
+
+class Component(TypedDict):
+    """One component of a job. Instants are of koalad's clock."""
+
+    index: int
+    cluster: str | None
+    named_cluster: str | None
+    """Cluster that the user named; null: any."""
+    processors: int
+    walltime_s: float
+    """Walltime that was asked for."""
+    state: ComponentStateName
+    """`not_started`: the job is final, and the component never started."""
+    attempt: int
+    batch_id: str | None
+    hosts: list[str]
+    """Node names, each once."""
+    exit_status: int | None
+    """128 + N if signal N ended it."""
+    queued_at: Instant | None
+    at_barrier_at: Instant | None
+    released_at: Instant | None
+    """When its wrapper received the release."""
+    started_at: Instant | None
+    """Just before its first program was started."""
+    ended_at: Instant | None
+    silent_since: Instant | None
+    """Time of the wrapper's last sign of life; null while signs arrive."""
+    reason: str | None
+
+
+class Transfer(TypedDict):
+    """A transfer of files to a cluster, or back."""
+
+    direction: Literal["in", "out"]
+    component: int | None
+    """Null: all components."""
+    cluster: str
+    phase: Literal["waiting", "reading", "sending", "receiving"]
+    files: int
+    """Files in all; of a sweep, those known so far."""
+    bytes: int
+    """Size of all files."""
+    bytes_moved: int
+    """Bytes transferred, with those that were there already."""
+    bytes_per_second: int
+    """Mean over the last ten seconds."""
+    file: str | None
+    """File being transferred."""
+    parameters_done: int | None
+    """Number of parameters of the sweep whose files have arrived; null: not a sweep."""
+    parameters: int | None
+    """Number of parameters of the sweep; null: not a sweep."""
+
+
+class Job(TypedDict):
+    """A job and its components."""
+
+    id: int
+    name: str
+    owner: str
+    state: JobStateName
+    priority: int
+    labels: dict[str, str]
+    type: Literal["ordered", "unordered", "mixed", "sweep"]
+    submitted_at: Instant
+    started_at: Instant | None
+    finished_at: Instant | None
+    submission_failures: int
+    completion_failures: int
+    held_processor_seconds: float
+    """Processors times seconds spent waiting at barriers."""
+    reason: str | None
+    reason_code: str | None
+    output_home: Literal["none", "coming", "home", "lost"]
+    """Whether standard output and error are in the job's directory (see keep_output). `lost`: a part never will be."""
+    components: list[Component]
+    """Components; none for a sweep."""
+    transfers: list[Transfer]
+    sweep: SweepProgress | None
+    """Null: not a sweep."""
+
+
+class JobEvent(TypedDict):
+    """One line of a job's history; further fields depend on its kind."""
+
+    at: Instant
+    kind: str
+    text: str
+    """A sentence."""
+
+
+class SweepParameter(TypedDict):
+    """The values of one name of a sweep, or of several together, as one of `loop`, `values` and `file`."""
+
+    names: list[str]
+    loop: list[str] | None
+    """First, last and step."""
+    without: list[str]
+    """Values that the loop leaves out."""
+    values: list[str]
+    file: str | None
+    """File in the program's directory; each of its lines is a value."""
+    column: int | None
+    """Column of a file whose columns are parameters, from 0."""
+
+
+class JobRequest(TypedDict):
+    """The request of a job."""
+
+    directory: str
+    """Absolute path to which the paths of the job are relative."""
+    job: dict[str, Any]
+    """Job in the form of a job file, without keys that have their default."""
+    parameters: list[SweepParameter]
+    """Parameters of a sweep."""
+
+
+class JobAnswer(TypedDict):
+    """A job, its request and its history."""
+
+    schema: Literal["koala.job/1"]
+    job: Job
+    request: JobRequest
+    events: list[JobEvent]
+
+
+class JobsAnswer(TypedDict):
+    """Several jobs."""
+
+    schema: Literal["koala.jobs/1"]
+    jobs: list[Job]
+    unreadable: NotRequired[list[UnreadableRecord]]
+    """Present in `koala jobs --json` only."""
+
+
+class SubmitAnswer(TypedDict):
+    """An accepted job."""
+
+    schema: Literal["koala.submit/1"]
+    id: int
+    accepted_s: float
+    """Time from reading the request to its commit, measured by koalad."""
+
+
+class SubmitsAnswer(TypedDict):
+    """Several accepted jobs."""
+
+    schema: Literal["koala.submits/1"]
+    ids: list[int]
+    """In the order of the jobs."""
+
+
+class CheckedJob(TypedDict):
+    """A job that was checked, but not submitted."""
+
+    request: JobRequest
+    parameters: int | None
+    """Number of parameters of a sweep; null for all other jobs."""
+    fits: Literal["yes", "never", "unknown"]
+    """Whether it fits on its clusters when nobody else is there."""
+    reason: Reason | None
+    """Why it would fail at once."""
+    unseen: list[str]
+    """Clusters on which it depends, and whose size is not known now."""
+
+
+class CheckAnswer(TypedDict):
+    """Several checked jobs."""
+
+    schema: Literal["koala.check/1"]
+    jobs: list[CheckedJob]
+    """In the order of the jobs."""
+
+
+class FetchAnswer(TypedDict):
+    """Files that were fetched, or are being fetched: repeat the request to wait."""
+
+    schema: Literal["koala.fetch/1"]
+    id: int
+    state: Literal["fetched", "fetching"]
+    files: int | None
+    bytes: int | None
+    missing: list[str]
+    """Names that no component has left; of a sweep, the first hundred."""
+    lack: str | None
+    """Sentence that names what is missing; null if nothing is."""
+    notes: list[str]
+    """Sentences on files that were not fetched."""
+
+
+class Refusal(TypedDict):
+    """A job that could not be changed, and why."""
+
+    id: int
+    error: Reason
+
+
+class ChangedAnswer(TypedDict):
+    """Jobs after a change of many."""
+
+    schema: Literal["koala.changed/1"]
+    jobs: list[Job]
+    refused: list[Refusal]
+    """Jobs that do not exist or are in a state that does not allow it."""
+
+
+class Lack(Reason):
+    """Something that a cluster lacks for a component."""
+
+    component: int
+    cluster: str
+
+
+class NoMoreNodes(TypedDict):
+    """A cluster that gives a sweep no more nodes now."""
+
+    cluster: str
+    why: str
+
+
+class ExplainAnswer(TypedDict):
+    """Why a job is in its state."""
+
+    schema: Literal["koala.explain/1"]
+    id: int
+    state: JobStateName
+    summary: str
+    notes: list[str]
+    """Sentences on files of a final job that were not fetched."""
+    reason: Reason | None
+    lacks: list[Lack]
+    no_more_nodes: list[NoMoreNodes]

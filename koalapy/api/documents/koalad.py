@@ -1,0 +1,184 @@
+"""koalad itself, as JSON: status, maintenance, disk space, unreadable records and usage."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, cast
+
+from koalapy import __version__, answers
+from koalapy.api.documents.clusters import unknown_tag
+from koalapy.api.documents.fields import optional_instant
+from koalapy.model.job import Debt
+from koalapy.model.maintenance import MaintenanceRun
+from koalapy.model.states import JobState
+from koalapy.model.units import Instant, format_instant
+from koalapy.model.unreadable import Unreadable
+from koalapy.model.usage import By, Sum
+from koalapy.runtime.disk import Taken
+from koalapy.runtime.maintenance.runner import Entry
+from koalapy.runtime.unknown import Survey
+from koalapy.views.changes import held
+from koalapy.views.recovery import Line, Recovered
+from koalapy.views.sweeps import RunnerReport
+from koalapy.views.usage import in_seconds, rows_of
+
+UnreadableKind = Literal["job", "debt", "command", "results", "history", "learned"]
+UsageKey = Literal["user", "cluster", "job", "day"]
+_FIRST_TAGS = 5
+
+
+def status(
+    facts: answers.KoaladFacts,
+    debts: Iterable[Debt],
+    trouble: Iterable[str],
+    found: Recovered,
+    surveys: Iterable[Survey] = (),
+    asks: Iterable[answers.Login] = (),
+    runners: Iterable[RunnerReport] = (),
+) -> answers.StatusAnswer:
+    """Answer with the state of koalad.
+
+    `surveys`: the last survey of each cluster. `asks`: logins that need a person. `runners`: sweeps that are not final.
+    """
+    tags = [tag for survey in surveys for tag in survey.tags]
+    return {
+        "schema": "koala.status/1",
+        "version": __version__,
+        **facts,
+        "debts": [debt(each) for each in debts],
+        "troubles": list(trouble),
+        "asks": list(asks),
+        "runners": runners_at_work(list(runners)),
+        "recovery": recovery(found),
+        "unknown_tags": {"count": len(tags), "first": [unknown_tag(each) for each in tags[:_FIRST_TAGS]]},
+    }
+
+
+def runners_at_work(reports: Sequence[RunnerReport]) -> answers.RunnersAtWork:
+    """Count the sweeps that are not final, and their nodes."""
+    active = [each for each in reports if each.job.state.active]
+    return {
+        "active": len(active),
+        "waiting": len(reports) - len(active),
+        "nodes": sum(place.nodes for each in reports for place in each.places),
+    }
+
+
+def recovery(found: Recovered) -> answers.Recovery:
+    """Describe the state in which koalad started, what is still open of it, and what was found or cleaned up."""
+    jobs = {str(state): found.jobs.get(state, 0) for state in JobState if not state.final}
+    return {
+        "at": format_instant(found.at),
+        "jobs": cast(answers.JobsRecovered, jobs),
+        "jobs_at_barrier": found.at_barrier,
+        "attempts": found.attempts,
+        "attempts_unheard": found.unheard,
+        "commands": found.commands,
+        "commands_unconfirmed": found.unconfirmed,
+        "debts": found.debts,
+        "lines": [recovery_line(each) for each in found.lines],
+        "lines_dropped": found.dropped,
+    }
+
+
+def recovery_line(line: Line) -> answers.RecoveryLine:
+    """Describe an item that was found or cleaned up."""
+    return {
+        "at": format_instant(line.at),
+        "kind": cast(answers.RecoveryKind, line.kind),
+        "text": line.text,
+        "job": line.job,
+        "attempt": str(line.attempt) if line.attempt else None,
+        "cluster": line.cluster,
+    }
+
+
+def debt(debt: Debt) -> answers.Debt:
+    """Describe a pending cancel."""
+    return {
+        "attempt": str(debt.attempt),
+        "cluster": debt.cluster,
+        "batch_id": debt.batch_id or None,
+        "since": format_instant(debt.since),
+        "reason": str(debt.stuck) if debt.stuck else None,
+    }
+
+
+def maintenance(entries: Iterable[Entry]) -> answers.MaintenanceAnswer:
+    """Answer with the maintenance tasks of the grid file."""
+    return {"schema": "koala.maintenance/1", "tasks": [_task(each) for each in entries]}
+
+
+def maintenance_run(run: MaintenanceRun, dry: bool) -> answers.MaintenanceRunAnswer:
+    """Answer with a run of a maintenance task; `dry`: it did nothing."""
+    return {"schema": "koala.maintenance-run/1", "dry_run": dry, "run": _run(run)}
+
+
+def _task(each: Entry) -> answers.MaintenanceTask:
+    return {
+        "name": each.entry.called,
+        "task": each.entry.task,
+        "cron": each.entry.cron,
+        "next_at": optional_instant(each.next_at),
+        "last": _run(each.last) if each.last is not None else None,
+    }
+
+
+def _run(run: MaintenanceRun) -> answers.MaintenanceRun:
+    return {
+        "name": run.name,
+        "task": run.task,
+        "began_at": format_instant(run.began),
+        "ended_at": optional_instant(run.ended),
+        "well": run.well,
+        "message": run.message,
+    }
+
+
+def disk(found: Iterable[Taken]) -> answers.DiskAnswer:
+    """Answer with the disk space in each place."""
+    return {"schema": "koala.disk/1", "places": [_place(each) for each in found]}
+
+
+def _place(taken: Taken) -> answers.DiskPlace:
+    return {
+        "place": taken.place,
+        "here": taken.is_here,
+        "at": optional_instant(taken.at),
+        "bytes": taken.size,
+        "whole": taken.whole,
+        "directories": taken.directories,
+        "parts": dict(taken.parts),
+        "reason": str(taken.trouble) if taken.trouble else None,
+    }
+
+
+def unreadable(found: Iterable[Unreadable]) -> answers.UnreadableAnswer:
+    """Answer with records that cannot be read."""
+    return {
+        "schema": "koala.unreadable/1",
+        "records": [
+            {
+                "record": each.name,
+                "kind": cast(UnreadableKind, each.kind),
+                "job": each.job,
+                "reason": f"{each.why}. {held(each)}",
+            }
+            for each in found
+        ],
+    }
+
+
+def usage(
+    found: Mapping[tuple[str | int, ...], Sum], by: By, since: Instant | None, until: Instant | None
+) -> answers.UsageAnswer:
+    """Answer with sums of processor-seconds, and their total."""
+    total = Sum()
+    for each in found.values():
+        total = total.plus(each)
+    return {
+        "schema": "koala.usage/1",
+        "by": cast(UsageKey, str(by)),
+        "since": optional_instant(since),
+        "until": optional_instant(until),
+        "rows": cast(list[answers.UsageRow], rows_of(found, by)),
+        "total": cast(answers.Used, in_seconds(total)),
+    }

@@ -1,0 +1,45 @@
+"""The description of answers in OpenAPI, taken from their types in koalapy.answers."""
+
+from typing import Any, get_args
+
+from pydantic import ConfigDict, TypeAdapter
+from typing_extensions import get_original_bases, get_type_hints, is_typeddict
+
+from koalapy import answers
+
+_WITH_FURTHER_FIELDS = (answers.JobEvent,)
+
+
+def answering(model: Any) -> dict[str, Any]:
+    """Return the options of an endpoint whose answers have this type. An answer is not checked when it is sent."""
+    return {"response_model": None, "responses": {200: {"model": model}}}
+
+
+def check(document: Any) -> None:
+    """Check an answer against the type of its schema. Raises ValidationError."""
+    TypeAdapter(ANSWERS[document["schema"]]).validate_python(document)
+
+
+def _inherit_descriptions(schema: dict[str, Any], model: Any) -> None:
+    """Copy the descriptions of fields from the types that a type extends."""
+    for base in get_original_bases(model):
+        if base in _TYPES:
+            for name, field in TypeAdapter(base).json_schema()["properties"].items():
+                if "description" in field:
+                    schema["properties"][name].setdefault("description", field["description"])
+
+
+def _configure(model: Any) -> None:
+    model.__pydantic_config__ = ConfigDict(
+        extra="allow" if model in _WITH_FURTHER_FIELDS else "forbid",
+        use_attribute_docstrings=True,
+        json_schema_extra=lambda schema: _inherit_descriptions(schema, model),
+    )
+
+
+_TYPES = [each for each in map(vars(answers).__getitem__, answers.__all__) if is_typeddict(each)]
+for _model in _TYPES:
+    _configure(_model)
+ANSWERS: dict[str, Any] = {
+    get_args(hints["schema"])[0]: each for each in _TYPES if "schema" in (hints := get_type_hints(each))
+}

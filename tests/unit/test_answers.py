@@ -1,0 +1,109 @@
+"""Answers of the HTTP API: each is described once, for koalad, its clients and OpenAPI alike."""
+
+import subprocess
+import sys
+from typing import Any, get_args, get_type_hints
+
+import pytest
+from fastapi import FastAPI
+from pydantic import ValidationError
+from typing_extensions import is_typeddict
+
+from koalapy import answers
+from koalapy.answers import clusters, errors, jobs, koalad, sweeps
+from koalapy.api import openapi
+from koalapy.model.errors import Whose
+from koalapy.model.states import ComponentState, JobState
+from koalapy.model.usage import By
+
+AT = "2026-01-31T12:00:00.000000Z"
+RUN = {"name": "prune", "task": "prune", "began_at": AT, "ended_at": None, "well": True, "message": "Done."}
+
+
+def run_answer(**changes: Any) -> dict[str, Any]:
+    return {"schema": "koala.maintenance-run/1", "dry_run": False, "run": {**RUN, **changes}}
+
+
+def without(answer: dict[str, Any], name: str) -> dict[str, Any]:
+    return {**answer, "run": {key: value for key, value in answer["run"].items() if key != name}}
+
+
+def test_an_answer_as_described_passes_the_check() -> None:
+    openapi.check(run_answer())
+    openapi.check(run_answer(ended_at=AT))
+
+
+@pytest.mark.parametrize(
+    ("answer", "complaint"),
+    [
+        (without(run_answer(), "well"), "Field required"),
+        (run_answer(further=1), "Extra inputs are not permitted"),
+        (run_answer(began_at="2026-01-31 12:00"), "match pattern"),
+        (run_answer(ended_at="2026-01-31 12:00"), "match pattern"),
+        (run_answer(name=1), "valid string"),
+    ],
+    ids=["missing", "further", "instant", "optional instant", "type"],
+)
+def test_an_answer_that_differs_from_its_description_fails_the_check(answer: Any, complaint: str) -> None:
+    with pytest.raises(ValidationError, match=complaint):
+        openapi.check(answer)
+
+
+def test_an_event_may_have_further_fields_and_no_other_part_of_an_answer() -> None:
+    open_to_more = [
+        each
+        for each in map(vars(answers).__getitem__, answers.__all__)
+        if is_typeddict(each) and each.__pydantic_config__["extra"] == "allow"
+    ]
+    assert open_to_more == [answers.JobEvent]
+
+
+def test_every_type_is_exported_and_every_answer_is_found_by_its_schema() -> None:
+    types = {
+        name: each
+        for module in (clusters, errors, jobs, koalad, sweeps)
+        for name, each in vars(module).items()
+        if is_typeddict(each)
+    }
+    assert types.keys() <= set(answers.__all__)
+    with_schema = [each for each in types.values() if "schema" in get_type_hints(each)]
+    assert sorted(openapi.ANSWERS.values(), key=id) == sorted(with_schema, key=id)
+    assert all(name.startswith("koala.") for name in openapi.ANSWERS)
+
+
+def test_openapi_has_the_descriptions_of_fields_inherited_ones_too() -> None:
+    app = FastAPI()
+    for name, model in openapi.ANSWERS.items():
+        app.get(f"/{name}", **openapi.answering(model))(lambda: {})
+    described = app.openapi()["components"]["schemas"]
+    assert described["Component"]["properties"]["hosts"]["description"] == "Node names, each once."
+    assert described["Runner"]["properties"]["done"]["description"] == "Parameters with a result, whatever it is."
+    assert (
+        described["UsageRow"]["properties"]["run"]["description"]
+        == described["Used"]["properties"]["run"]["description"]
+    )
+    assert described["Lack"]["properties"]["whose"]["description"]
+    assert described["Job"]["properties"]["submitted_at"]["pattern"].startswith("^")
+    assert described["Job"]["description"]
+
+
+@pytest.mark.parametrize(
+    ("described", "states"),
+    [
+        (answers.JobStateName, {str(each) for each in JobState}),
+        (answers.ComponentStateName, {"not_started", *map(str, ComponentState)}),
+        (answers.Whose, set(get_args(Whose))),
+        (get_type_hints(answers.UsageAnswer)["by"], {str(each) for each in By}),
+    ],
+    ids=["job", "component", "whose", "by"],
+)
+def test_the_names_of_states_are_those_of_the_model(described: Any, states: set[str]) -> None:
+    assert set(get_args(described)) == states
+
+
+def test_the_description_imports_nothing_that_builds_answers() -> None:
+    code = "import sys, koalapy.answers; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    ours = {each for each in loaded if each.startswith("koalapy.") and not each.startswith("koalapy.answers")}
+    assert not ours
+    assert not {"pydantic", "fastapi"} & set(loaded)
