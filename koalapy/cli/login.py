@@ -51,7 +51,7 @@ def login(
 
 def log_in_where_asked(koalad: Grid, timeout_s: float) -> None:
     """On a terminal ask; else say how to answer. What cannot be reached within the time is left alone."""
-    asking = [each for each in koalad.settled(timeout_s) if each["state"] == _ASKS]
+    asking = [each for each in koalad.await_logins(timeout_s) if each["state"] == _ASKS]
     for each in asking:
         if sys.stdin.isatty() and errors.is_terminal:
             print_login(koalad.login(each["cluster"], answers))

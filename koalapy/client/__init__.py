@@ -1,4 +1,4 @@
-"""The Python client of koalad's HTTP API: all that `koala` can do."""
+"""The Python client of koalad's HTTP API, with which `koala` itself works."""
 
 from koalapy.client.grid import Grid
 

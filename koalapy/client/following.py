@@ -1,4 +1,4 @@
-"""What a client makes of output that it follows: whole lines, each once, over any number of answers that break off."""
+"""Followed output as whole lines, each once, over any number of answers that break off."""
 
 import json
 import logging
@@ -16,33 +16,33 @@ _TRY_AGAIN_S = 0.5
 
 
 class Reconnecting:
-    """How long a koalad that has answered before may be silent: it is restarted, perhaps with its machine.
+    """Limits the time for which a koalad that has answered before may be away, as during a restart.
 
-    `tell` gets a line when koalad goes away, and one when it is back. Any number of threads may use it.
+    `report` receives a line when koalad goes away, and one when it is back. Any number of threads may share it.
     """
 
-    def __init__(self, patience_s: float = RECONNECT_S, tell: Callable[[str], None] | None = None) -> None:
+    def __init__(self, patience_s: float = RECONNECT_S, report: Callable[[str], None] | None = None) -> None:
         self._patience_s = patience_s
-        self._tell = tell or logging.getLogger("koalapy").warning
+        self._report = report or logging.getLogger("koalapy").warning
         self._lock = threading.Lock()
         self._reached = False
         self._silent_since: float | None = None
 
     def answered(self, asked_at: float) -> None:
-        """`asked_at`: when it was asked, by time.monotonic. A koalad that ends may go on with older answers."""
+        """Note an answer to a request of `asked_at` (time.monotonic). A koalad that ends may finish older answers."""
         with self._lock:
             self._reached = True
             if self._silent_since is not None and asked_at > self._silent_since:
-                self._tell("koalad answers again.")
+                self._report("koalad answers again.")
                 self._silent_since = None
 
     def pause(self, error: NotReachable) -> None:
-        """Return after a moment, to try again. Raises the error once that has gone on for too long."""
+        """Wait a moment before the next try. Raises the error once koalad has been away for too long."""
         now = time.monotonic()
         with self._lock:
             if self._silent_since is None:
                 if self._reached and self._patience_s:
-                    self._tell(f"{error.reason.message} Waiting for it for {self._patience_s:g} s.")
+                    self._report(f"{error.reason.message} Waiting for it for {self._patience_s:g} s.")
                 self._silent_since = now
             if not self._reached or now - self._silent_since >= self._patience_s:
                 raise error
@@ -50,10 +50,10 @@ class Reconnecting:
 
 
 class FollowedLines:
-    """Frames in, as the API describes them at /v1/jobs/{job}/follow; lines out.
+    """Turns the frames of /v1/jobs/{job}/follow into whole lines.
 
-    `prefix`: each line begins with its component and rank; None: where there are several components. `is_over`: all
-    has come.
+    With `prefix` each line begins with its component and rank; None: if there are several components. `is_over` is
+    True after the last frame.
     """
 
     def __init__(self, prefix: bool | None = None) -> None:
@@ -65,16 +65,16 @@ class FollowedLines:
 
     def _begin(self) -> None:
         self._buffer = bytearray()
-        self._writer, self._left = (0, 0, 0), 0  # of the frame whose bytes come
+        self._writer, self._left = (0, 0, 0), 0  # of the frame whose bytes arrive
         self.is_over = False
 
-    def again(self) -> list[list[int]] | None:
-        """Begin another answer; the positions to ask for. None: nothing has been answered before."""
+    def restart(self) -> list[list[int]] | None:
+        """Prepare for another answer, and return the positions to request; None before the first answer."""
         self._begin()
         return None if self._lines is None else [[*writer, size] for writer, size in self._read.items()]
 
     def feed(self, piece: bytes) -> bytes:
-        """What can be shown now. Raises koalad's own error if it could not read to the end."""
+        """Take a piece of the answer, and return the lines that are complete. Raises koalad's error if it sent one."""
         self._buffer += piece
         shown = bytearray()
         while self._buffer:
@@ -98,9 +98,9 @@ class FollowedLines:
                 self._writer, self._left = (component, attempt, rank), size
                 begun = self._attempts.setdefault(component, attempt)
                 self._attempts[component] = attempt
-                return b"" if begun == attempt else self._of(component)
+                return b"" if begun == attempt else self._end(component)
             case [int(component), int()]:
-                return self._of(component)
+                return self._end(component)
             case {"components": [*components]}:
                 if self._lines is None:
                     prefix = len(components) > 1 if self._prefix is None else self._prefix
@@ -113,8 +113,8 @@ class FollowedLines:
                 raise OurError("bad_answer", f"koalad answered {str(frame)[:200]}", "Look at its log.")
         return b""
 
-    def _of(self, component: int) -> bytes:
-        """The last lines of a component's processes."""
+    def _end(self, component: int) -> bytes:
+        """Return the last lines of a component's processes, complete or not."""
         assert self._lines is not None
         return self._lines.end(component)
 

@@ -1,4 +1,4 @@
-"""A job on its way to koalad: what is posted for a mapping or a file, and what is wrong with one that cannot be."""
+"""The body of a submission, from a mapping or a job file."""
 
 import uuid
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from koalapy.model.errors import RequestError
 from koalapy.model.textfile import MAX_BYTES
 
 JobOrFile = Mapping[str, Any] | str | Path | BinaryIO  # a job file's path, its open file, or the same as a mapping
-_STREAM = "stdin"  # what errors and the job's default name call an open file
+_STREAM = "stdin"  # name of an open file in errors, and the job's default name
 
 
 def as_posted(
@@ -22,7 +22,7 @@ def as_posted(
     source: str = "job",
     labels: Mapping[str, str] | None = None,
 ) -> Document:
-    """The job as the API takes it. Raises RequestError where its file cannot be read."""
+    """Build the body of a submission. Raises RequestError if the file cannot be read."""
     body: Document = {
         "overrides": dict(overrides or {}),
         "labels": dict(labels or {}),
@@ -38,7 +38,7 @@ def as_posted(
 
 
 def post(calls: Calls, path: str, body: Document) -> Document:
-    """koalad's answer. Raises RequestError, too, for a mapping that JSON has no words for."""
+    """Post a body, and return koalad's answer. Raises KoalaError, RequestError for values that JSON cannot express."""
     try:
         return calls.call("POST", path, json=body)
     except UnicodeEncodeError as error:
@@ -55,7 +55,7 @@ def _read(path: Path) -> str:
 
 
 def _text(data: bytes, name: str) -> str:
-    """Raises RequestError for what is no text, or too long to be a job file."""
+    """Decode a job file. Raises RequestError if it is not UTF-8, or too large."""
     if len(data) > MAX_BYTES:
         message = f"{name} is larger than {MAX_BYTES // 1_000_000} MB."
         raise RequestError("too_large_file", message, "A job file is a short text; stage data in.")

@@ -450,7 +450,7 @@ def test_every_line_comes_once_however_often_koalad_is_gone(
 
     lines, shown = FollowedLines(), b""
     while not lines.is_over:
-        asked, bound = lines.again(), dice.choice([None, dice.randint(0, 400)])
+        asked, bound = lines.restart(), dice.choice([None, dice.randint(0, 400)])
         for piece in answer():
             shown += lines.feed(piece if bound is None else piece[:bound])
             bound = None if bound is None else bound - len(piece)
@@ -481,7 +481,7 @@ def test_the_last_line_of_a_try_is_ended_by_the_next_one(tmp_path: Path) -> None
     lines = FollowedLines(prefix=False)
     answer = begin(job(2)) + frame(Written(0, 1, 1, b"of the first try"))
     assert lines.feed(answer) == b""
-    assert lines.again() == [[0, 1, 1, 16]]
+    assert lines.restart() == [[0, 1, 1, 16]]
     assert (
         lines.feed(begin(job(2)) + frame(Written(0, 2, 0, b"of the second\n"))) == b"of the first try\nof the second\n"
     )
@@ -489,7 +489,7 @@ def test_the_last_line_of_a_try_is_ended_by_the_next_one(tmp_path: Path) -> None
 
 def test_the_error_that_ends_the_output_is_koalads_own() -> None:
     lines = FollowedLines()
-    assert lines.again() is None
+    assert lines.restart() is None
     error = ClusterError("no_room", "There is no room.", "Make some.").reason
     with pytest.raises(ClusterError, match="no room"):
         lines.feed(begin(job(1)) + json.dumps({"end": documents.error(error)}).encode() + b"\n")

@@ -22,8 +22,6 @@ NOT_RAISED_TO_CALLERS = frozenset(
 NOT_YET: frozenset[str] = frozenset(
     {
         "koalapy",
-        "koalapy/api",
-        "koalapy/client",
         "koalapy/coallocation",
         "koalapy/core",
         "koalapy/doctor",

@@ -1,4 +1,4 @@
-"""A login that asks: its questions are brought to somebody who answers, until it has come to an end."""
+"""The dialogue of a login: its questions go to a person until it has connected or failed."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,8 +14,11 @@ Answer = Callable[[Document], Sequence[str]]
 _LONGEST_LOOK_S = 30.0
 
 
-def hold(calls: Calls, cluster: str, answer: Answer) -> Document:
-    """How the cluster's login stands in the end. `answer`: see Grid.login; if it raises, the login is given up."""
+def log_in(calls: Calls, cluster: str, answer: Answer) -> Document:
+    """Log in, and return the login's final state. `answer`: see Grid.login; if it raises, the login is given up.
+
+    Raises KoalaError, and any error of `answer`.
+    """
     path = _path(cluster)
     found = dict(calls.call("POST", path)["login"])
     try:
@@ -26,8 +29,8 @@ def hold(calls: Calls, cluster: str, answer: Answer) -> Document:
         raise
 
 
-def await_first_ends(calls: Calls, logins: Iterable[Document], timeout_s: float) -> None:
-    """Until each of these that may ask something has asked, or connected, or failed; no longer than the time."""
+def await_logins(calls: Calls, logins: Iterable[Document], timeout_s: float) -> None:
+    """Wait until each of these that may ask something has asked, connected or failed, at most `timeout_s` seconds."""
     deadline = time.monotonic() + timeout_s
     for each in logins:
         while each["may_ask"] and each["state"] == "connecting" and (left := deadline - time.monotonic()) > 0:
@@ -50,7 +53,7 @@ def _answer_all(calls: Calls, path: str, found: Document, answer: Answer) -> Doc
 
 
 def _look(calls: Calls, path: str, version: int, timeout_s: float) -> Document:
-    """How it stands once that is another than at this version, or after the time."""
+    """Return the login's state when it differs from that of `version`, or after `timeout_s` seconds."""
     parameters = {"version": version, "timeout": timeout_s}
     return dict(calls.call("GET", path, params=parameters, wait_s=timeout_s)["login"])
 
