@@ -256,7 +256,7 @@ class JournalBatch(TypedDict):
     events: list[Any]
     commands: list[Any] | None
     """Commands; null if the engine failed."""
-    words: list[Any]
+    hints: list[Any]
     """Hints, which are not stored."""
 
 
