@@ -266,7 +266,7 @@ def starting(world: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[
             if len(happened) == 1:
                 meanwhile(runner)
             trouble = Reason("no_connection", "transient", "It is not connected yet.")
-            return [SimpleNamespace(view=SimpleNamespace(trouble=trouble if len(happened) < looks else None))]
+            return [SimpleNamespace(summary=SimpleNamespace(trouble=trouble if len(happened) < looks else None))]
 
         def task(koalad: Koalad, told: Maintenance, dry: bool) -> Outcome:
             happened.append("task")
@@ -620,7 +620,7 @@ def test_an_entry_of_the_file_may_be_run_otherwise(world: Any) -> None:
 def test_a_check_says_what_the_examination_found_and_else_what_the_link_says(world: Any) -> None:
     def looked(found: dict[str, list[str]]) -> Outcome:
         views = {"well": None, "ill": None, "lost": Reason("lost", "transient", "The line is dead.")}
-        reports = [SimpleNamespace(view=SimpleNamespace(name=name, trouble=why)) for name, why in views.items()]
+        reports = [SimpleNamespace(summary=SimpleNamespace(name=name, trouble=why)) for name, why in views.items()]
         koalad = world.koalad(clusters=lambda: reports, examine=lambda ending: found)
         return tasks.check(koalad, entry("check"), False)
 
