@@ -106,12 +106,12 @@ class Line:
         """Whether the relay lets in who begins so, and proves itself to him."""
         self.send(*opening.first)
         challenge = self.receive()
-        answer = opening.heard(0, challenge)
+        answer = opening.received(0, challenge)
         if not isinstance(answer, Answer):
             return False
         self.send(answer.proof)
         self.channel.secure(answer.keys.wrapper, answer.keys.kcm)
-        return isinstance(opening.heard(0, self.receive()), Welcomed)
+        return isinstance(opening.received(0, self.receive()), Welcomed)
 
     def __enter__(self) -> "Line":
         return self

@@ -105,7 +105,7 @@ class Scene:
         assert self.boxes[tag].open_session(self.server.path, opening.first)
         assert self.round() == [WrapperConnected(tag, 5)]
         self.round()
-        assert [type(opening.heard(7, said)) for said in self.heard(tag)] == [Welcomed]
+        assert [type(opening.received(7, said)) for said in self.heard(tag)] == [Welcomed]
 
     def round(self, *told: tuple[str, Any], after: int = 0) -> list[Any]:
         self.now += after

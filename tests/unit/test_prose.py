@@ -37,12 +37,8 @@ NOT_YET: frozenset[str] = frozenset(
         "koalapy_adapters/batch",
         "koalapy_adapters/connections",
         "koalapy_adapters/contract",
-        "koalapy_adapters/examination",
-        "koalapy_adapters/host",
         "koalapy_adapters/kcm",
         "koalapy_adapters/launcher",
-        "koalapy_adapters/localqueue",
-        "koalapy_adapters/wrapper",
     }
 )
 

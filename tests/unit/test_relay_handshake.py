@@ -45,7 +45,7 @@ def challenged(opening: Opening, kcm: Authenticator | None = None) -> Challenged
 
 
 def answered(opening: Opening, asked: Challenged) -> Answer:
-    answer = opening.heard(9, asked.challenge)
+    answer = opening.received(9, asked.challenge)
     assert isinstance(answer, Answer)
     return answer
 
@@ -64,7 +64,7 @@ def test_each_proves_itself_to_the_other_and_neither_shows_what_it_knows() -> No
     assert (let_in.tag, let_in.clock) == (TAG, 5)
     assert let_in.keys == answer.keys
     assert let_in.keys.wrapper != let_in.keys.kcm
-    assert opening.heard(11, let_in.welcome) == Welcomed(KCM_CLOCK - (5 + 9) // 2)
+    assert opening.received(11, let_in.welcome) == Welcomed(KCM_CLOCK - (5 + 9) // 2)
     said = json.dumps([to_json(each) for each in (*opening.first, asked.challenge, answer.proof, let_in.welcome)])
     for known in ("secret", SECRET, *(key.hex() for key in let_in.keys)):
         assert known not in said
@@ -156,8 +156,8 @@ def test_a_welcome_is_believed_of_who_knows_both_and_heard_this_hello() -> None:
         asked.challenge,
         Stop(),
     ):
-        assert opening.heard(11, strangers) is None
-    assert opening.heard(11, true) is not None
+        assert opening.received(11, strangers) is None
+    assert opening.received(11, true) is not None
 
 
 def test_keys_are_derived_as_rfc_5869_has_it() -> None:

@@ -19,7 +19,7 @@ from koalapy_adapters.kcm.shared_directory.pushed_file import VERIFIED_EVERY, Pu
 from koalapy_adapters.kcm.shared_directory.relay_address import RelayAddressFile
 from koalapy_adapters.kcm.state.actions import OtherVersion
 from koalapy_adapters.messages import RELAY_PROTOCOL, MessageError, from_json
-from koalapy_adapters.wrapper.relay.address import Place, read_relay
+from koalapy_adapters.wrapper.relay.address import RelayAddress, read_relay_address
 
 TAG = "kabcde000000001"
 
@@ -49,19 +49,19 @@ def address_file(file: Path) -> RelayAddressFile:
     ],
 )  # fmt: skip
 def test_the_relays_file_is_written_again(file: Path, address_file: RelayAddressFile, damage: bytes | None) -> None:
-    before = read_relay(str(file))._replace(touched=0)
-    assert before == Place(["10.0.0.1"], 4711, "", 0, address_file.secret, ["172.17.0.1"])
+    before = read_relay_address(str(file))._replace(touched=0)
+    assert before == RelayAddress(["10.0.0.1"], 4711, "", 0, address_file.secret, ["172.17.0.1"])
     file.unlink() if damage is None else file.write_bytes(damage)
     address_file.check()  # it is nobody else's
     address_file.show_life()
-    assert read_relay(str(file))._replace(touched=0) == before
+    assert read_relay_address(str(file))._replace(touched=0) == before
     assert file.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_newer_kcms_file_is_left_alone(file: Path, address_file: RelayAddressFile) -> None:
     RelayAddressFile(str(file), 8, DISK).publish(["10.0.0.2"], 4712)
     address_file.show_life()
-    assert read_relay(str(file)).port == 4712
+    assert read_relay_address(str(file)).port == 4712
     with pytest.raises(Stale):
         address_file.check()
 

@@ -9,7 +9,7 @@ from koalapy_adapters.clock import SECOND
 from koalapy_adapters.handshake import kcm_proof, relay_key, session_keys, wrapper_proof
 from koalapy_adapters.messages import Heartbeat, RelayChallenge, RelayHello, RelayProof, RelayWelcome, Release, Stop
 from koalapy_adapters.wrapper.relay import contact as c
-from koalapy_adapters.wrapper.relay.address import Place
+from koalapy_adapters.wrapper.relay.address import RelayAddress
 from koalapy_adapters.wrapper.relay.handshake import Opening
 
 TAG = "k00000000000001"
@@ -42,37 +42,37 @@ def made() -> c.Contact:
 
 def entered() -> c.Contact:
     contact = made()
-    contact.found(0, Place(["a", "b"], 1))
+    contact.found(0, RelayAddress(["a", "b"], 1))
     contact.connected(0, "a")
     contact.arrived(0)
-    contact.heard(0, CHALLENGE)
-    contact.heard(0, welcome(0))
+    contact.received(0, CHALLENGE)
+    contact.received(0, welcome(0))
     return contact
 
 
 def test_the_first_that_takes_the_connection_is_asked_and_may_let_us_in() -> None:
     contact = made()
-    assert contact.found(0, Place(["a", "b"], 7)) == [c.Try(["a", "b"], 7)]
-    assert contact.found(1, Place(["c"], 7)) == []
+    assert contact.found(0, RelayAddress(["a", "b"], 7)) == [c.Try(["a", "b"], 7)]
+    assert contact.found(1, RelayAddress(["c"], 7)) == []
     assert contact.connected(100, "b") == [c.Begin([hello(100)])]
     proof, keys = RelayProof(wrapper_proof(KEY, hello(100), CHALLENGE)), session_keys(KEY, hello(100), CHALLENGE)
-    assert contact.heard(300, CHALLENGE) == [c.Write(proof), c.Secure(keys)]
-    assert contact.heard(350, welcome(100)) == [c.Entered("b", 500 - 200)]
+    assert contact.received(300, CHALLENGE) == [c.Write(proof), c.Secure(keys)]
+    assert contact.received(350, welcome(100)) == [c.Entered("b", 500 - 200)]
     assert contact.is_in
-    assert contact.heard(400, Heartbeat()) == []
-    assert contact.heard(400, RELEASE) == [c.Heard(RELEASE)]
+    assert contact.received(400, Heartbeat()) == []
+    assert contact.received(400, RELEASE) == [c.Received(RELEASE)]
 
 
 def test_one_that_does_not_let_us_in_is_tried_last() -> None:
     contact = made()
-    contact.found(0, Place(["a", "b"], 1))
+    contact.found(0, RelayAddress(["a", "b"], 1))
     contact.connected(0, "a")
     assert contact.tick(5 * SECOND) == [c.Drop()]
     assert contact.tick(5 * SECOND + c.FIRST_RETRY) == [c.Seek()]
-    assert contact.found(6 * SECOND, Place(["a", "b"], 1)) == [c.Try(["b"], 1)]
+    assert contact.found(6 * SECOND, RelayAddress(["a", "b"], 1)) == [c.Try(["b"], 1)]
     contact.connected(6 * SECOND, "b")
     contact.broken(6 * SECOND)
-    assert contact.found(7 * SECOND, Place(["a", "b"], 1)) == [c.Try(["a", "b"], 1)]
+    assert contact.found(7 * SECOND, RelayAddress(["a", "b"], 1)) == [c.Try(["a", "b"], 1)]
 
 
 @pytest.mark.parametrize(
@@ -95,19 +95,19 @@ def test_one_that_does_not_let_us_in_is_tried_last() -> None:
 )  # fmt: skip
 def test_one_that_is_not_believed_is_tried_last_and_not_heard(said: list[Any]) -> None:
     contact = made()
-    contact.found(0, Place(["a", "b"], 1, secret="s"))
+    contact.found(0, RelayAddress(["a", "b"], 1, secret="s"))
     contact.connected(0, "a")
     for message in said[:-1]:
-        contact.heard(0, message)
-    assert contact.heard(0, said[-1]) == [c.Drop()]
-    assert contact.heard(0, RELEASE) == contact.heard(0, welcome(0)) == []
+        contact.received(0, message)
+    assert contact.received(0, said[-1]) == [c.Drop()]
+    assert contact.received(0, RELEASE) == contact.received(0, welcome(0)) == []
     assert not contact.is_in
     assert contact.tick(c.FIRST_RETRY) == [c.Seek()]
-    assert contact.found(SECOND, Place(["a", "b"], 1, secret="s")) == [c.Try(["b"], 1)]
+    assert contact.found(SECOND, RelayAddress(["a", "b"], 1, secret="s")) == [c.Try(["b"], 1)]
 
 
 def test_bridges_of_the_head_node_are_tried_when_nothing_else_answers() -> None:
-    contact, place = made(), Place(["a", "b"], 1, secret="s", last=["bridge"])
+    contact, place = made(), RelayAddress(["a", "b"], 1, secret="s", last=["bridge"])
     assert contact.found(0, place) == [c.Try(["a", "b"], 1)]
     contact.unreachable(0)
     assert contact.found(1, place) == [c.Try(["bridge"], 1)]
@@ -123,7 +123,7 @@ def test_bridges_of_the_head_node_are_tried_when_nothing_else_answers() -> None:
 def test_waits_grow_to_a_limit_and_begin_anew_once_we_were_in() -> None:
     contact, now, waits = made(), 0, []
     for _ in range(12):
-        assert contact.found(now, Place([], 0)) == []
+        assert contact.found(now, RelayAddress([], 0)) == []
         due = contact.next_wakeup()
         assert due is not None
         waits.append(due - now)
@@ -175,22 +175,22 @@ def test_in_any_order_it_is_in_only_by_leave_and_never_stops_seeking(steps: list
 
 def _happen(contact: c.Contact, what: str, now: int, connected: bool) -> list[Any]:
     if what == "found":
-        return contact.found(now, Place(["a", "b"], 1))
+        return contact.found(now, RelayAddress(["a", "b"], 1))
     if what == "nothing":
-        return contact.found(now, Place([], 0))
+        return contact.found(now, RelayAddress([], 0))
     if what == "connected":
         return contact.connected(now, "a") if contact.is_trying else []
     if what == "unreachable":
         return contact.unreachable(now)
     if what in ("challenge", "welcome", "release"):
         said = {"challenge": CHALLENGE, "welcome": welcome(0), "release": RELEASE}[what]
-        return contact.heard(now, said) if connected else []
+        return contact.received(now, said) if connected else []
     return contact.broken(now) if what == "broken" else contact.tick(now)
 
 
 def tried_in_vain(contact: c.Contact, seconds: int, touched: bool) -> list[Any]:
     """The relay's file names a port that nothing answers at; all that was said by `seconds`."""
-    now, said = 0, list(contact.found(0, Place(["a"], 1, "", 1.0)))
+    now, said = 0, list(contact.found(0, RelayAddress(["a"], 1, "", 1.0)))
     while now < seconds * SECOND:
         due = contact.next_wakeup()
         assert due is not None
@@ -198,7 +198,7 @@ def tried_in_vain(contact: c.Contact, seconds: int, touched: bool) -> list[Any]:
         for action in contact.tick(now):
             said.append(action)
             if isinstance(action, c.Seek):
-                said += contact.found(now, Place(["a"], 1, "", 1.0 + now if touched else 1.0))
+                said += contact.found(now, RelayAddress(["a"], 1, "", 1.0 + now if touched else 1.0))
     return [action for action in said if isinstance(action, c.ShutOut)]
 
 
@@ -215,7 +215,7 @@ def test_one_that_takes_connections_and_lets_nobody_in_is_told_of_too() -> None:
     """So does a relay that does not answer this network."""
     contact, now, said = c.Contact(open_with, lambda: 0.5, 30 * SECOND), 0, []
     while now < 60 * SECOND:
-        contact.found(now, Place(["a"], 1, "", 1.0 + now))
+        contact.found(now, RelayAddress(["a"], 1, "", 1.0 + now))
         contact.connected(now, "a")
         said += contact.broken(now)
         now += SECOND
@@ -224,10 +224,10 @@ def test_one_that_takes_connections_and_lets_nobody_in_is_told_of_too() -> None:
 
 def test_who_was_in_once_is_never_shut_out() -> None:
     contact = c.Contact(open_with, lambda: 0.5, 30 * SECOND)
-    contact.found(0, Place(["a"], 1))
+    contact.found(0, RelayAddress(["a"], 1))
     contact.connected(0, "a")
-    contact.heard(0, CHALLENGE)
-    contact.heard(0, welcome(0))
+    contact.received(0, CHALLENGE)
+    contact.received(0, welcome(0))
     contact.broken(0)
     contact.tick(SECOND)
     assert tried_in_vain(contact, 300, touched=True) == []
@@ -235,7 +235,7 @@ def test_who_was_in_once_is_never_shut_out() -> None:
 
 def test_an_office_is_visited_with_more_patience() -> None:
     contact = made()
-    assert contact.found(0, Place([], 0, "/directory")) == [c.Try([], 0, "/directory")]
+    assert contact.found(0, RelayAddress([], 0, "/directory")) == [c.Try([], 0, "/directory")]
     proof = RelayProof(wrapper_proof(KEY, hello(0), RelayChallenge(0, "")))
     assert contact.connected(0, "/directory", 75 * SECOND) == [c.Begin([hello(0), proof])]
     assert contact.tick(74 * SECOND) == []

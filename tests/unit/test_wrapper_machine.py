@@ -40,8 +40,8 @@ happenings = st.one_of(
     st.just(e.Signalled()),
     st.just(e.RelayEntered()),
     st.builds(e.RelayLost, st.integers(0, 10**6)),
-    st.just(e.ReleaseHeard(0, [[0, "a", 1], [0, "b", 1]])),
-    st.builds(e.StopHeard, st.booleans()),
+    st.just(e.ReleaseReceived(0, [[0, "a", 1], [0, "b", 1]])),
+    st.builds(e.StopReceived, st.booleans()),
     st.just(e.SharedReached()),
     st.just(e.RecordWritten()),
     st.just(e.RecordFailed("full")),
@@ -51,7 +51,7 @@ LIVED: list[list[Any]] = [  # how far it may have come before things go wrong
     [],
     [e.RelayEntered(), e.EnvironmentCaptured(), *(e.NodeReady(node, "10.0.0.1") for node in NODES)],
 ]
-LIVED.append([*LIVED[1], e.ReleaseHeard(0, [[0, "a", 1], [0, "b", 1]]), *(e.NodeStarted(node, 5) for node in NODES)])
+LIVED.append([*LIVED[1], e.ReleaseReceived(0, [[0, "a", 1], [0, "b", 1]]), *(e.NodeStarted(node, 5) for node in NODES)])
 histories = st.builds(
     lambda lived, rest: [(0, event) for event in lived] + rest,
     st.sampled_from(LIVED),
@@ -96,7 +96,7 @@ class World:
 
     @property
     def said(self) -> list[Report]:
-        return [command.report for command in self.of(e.SayReport)]
+        return [command.report for command in self.of(e.SendReport)]
 
     def _keep(self, commands: list[Any]) -> None:
         self.commands += [(self.now, command) for command in commands]
@@ -184,7 +184,7 @@ def ready() -> World:
 
 def released() -> World:
     world = ready()
-    world.handle(e.ReleaseHeard(0, [[0, "10.0.0.1", 4]]))
+    world.handle(e.ReleaseReceived(0, [[0, "10.0.0.1", 4]]))
     for node in NODES:
         world.handle(e.NodeStarted(node, world.now))
     return world
@@ -215,7 +215,7 @@ def test_the_barrier_is_left_exactly_at_its_time_out() -> None:
     assert world.of(e.StopNodes) == []
     world.pass_time(entered + SETTINGS.barrier_timeout)
     assert world.at(e.StopNodes) == [entered + SETTINGS.barrier_timeout]
-    world.handle(e.ReleaseHeard(0, []))
+    world.handle(e.ReleaseReceived(0, []))
     assert world.of(e.ReleaseNodes) == []
     assert empty(world).ending == "left_barrier"
 
@@ -224,7 +224,7 @@ def test_the_walltime_counts_from_the_release() -> None:
     world = ready()
     world.pass_time(world.now + 200 * SECOND)
     at_release = world.now
-    world.handle(e.ReleaseHeard(0, []))
+    world.handle(e.ReleaseReceived(0, []))
     world.pass_time(at_release + SETTINGS.walltime)
     assert world.at(e.StopNodes) == [at_release + SETTINGS.walltime]
     assert world.of(e.StopNodes) == [e.StopNodes(SETTINGS.grace)]
@@ -233,7 +233,7 @@ def test_the_walltime_counts_from_the_release() -> None:
 
 def test_started_at_is_the_last_nodes() -> None:
     world = ready()
-    world.handle(e.ReleaseHeard(0, []))
+    world.handle(e.ReleaseReceived(0, []))
     world.handle(e.NodeStarted("two", 77))
     assert world.machine.report().phase == "released"
     world.handle(e.NodeStarted("one", 55))
@@ -243,8 +243,8 @@ def test_started_at_is_the_last_nodes() -> None:
 def test_a_stop_during_the_walltimes_grace_changes_no_ending() -> None:
     world = released()
     world.pass_time(world.now + SETTINGS.walltime)
-    world.handle(e.StopHeard(False))
-    world.handle(e.StopHeard(True))
+    world.handle(e.StopReceived(False))
+    world.handle(e.StopReceived(True))
     assert world.of(e.StopNodes) == [e.StopNodes(SETTINGS.grace), e.StopNodes(0)]
     assert empty(world).ending == "walltime"
 
@@ -346,9 +346,9 @@ def test_a_second_start_says_restarted_and_never_prepares() -> None:
     [write] = machine.handle(0, e.ClaimedBefore(None))
     assert write.only_if_none
     assert write.report.ending == "restarted"
-    assert machine.handle(1, e.ReleaseHeard(0, [])) == []
+    assert machine.handle(1, e.ReleaseReceived(0, [])) == []
     assert machine.handle(2, e.RecordWritten()) == []
-    assert machine.handle(3, e.RelayEntered()) == [e.SayReport(write.report), e.Leave(1)]
+    assert machine.handle(3, e.RelayEntered()) == [e.SendReport(write.report), e.Leave(1)]
 
 
 def test_a_revoked_one_leaves_at_once() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from koalapy_adapters.batch.protocol import Host
 from koalapy_adapters.errors import BatchError
 from koalapy_adapters.host import json_lines, node_identity
-from koalapy_adapters.host.event_loop import Drive
+from koalapy_adapters.host.event_loop import EventPump
 from koalapy_adapters.host.node_identity import find
 from koalapy_adapters.wrapper.keys import key_space
 from koalapy_adapters.wrapper.process_layout import divide, offsets, own_first
@@ -144,7 +144,7 @@ def test_replicas_of_keys_agree_on_arrivals_in_any_order(puts: list[tuple[str, s
     entries = [(key_space.arrival(name, f"u{index}"), value) for index, (name, value) in enumerate(puts)]
     shuffled = list(entries)
     dice.shuffle(shuffled)
-    one, two = key_space.Keys(), key_space.Keys()
+    one, two = key_space.KeySpace(), key_space.KeySpace()
     for key, value in entries:
         assert one.put(key, value)
         assert not one.put(key, "another")
@@ -213,11 +213,11 @@ def test_a_command_that_fails_leaves_no_loop_deaf() -> None:
     def do(command: int) -> None:
         done.append(command)
         if command == 10:
-            drive.tell(2)
+            pump.feed(2)
             raise OSError("no room")
 
-    drive = Drive(Twice(), do)
+    pump = EventPump(Twice(), do)
     with pytest.raises(OSError, match="no room"):
-        drive.tell(1)
-    drive.tell(3)
+        pump.feed(1)
+    pump.feed(3)
     assert done == [10, 20, 21, 30, 31]

@@ -25,7 +25,7 @@ _SAMPLE = b"koala" * 13107  # 64 KiB, so that a file system with room for names 
 
 
 class Head(NamedTuple):
-    """What is looked at. `batch` runs the batch system's commands, and knows the cluster."""
+    """The head node under examination. `batch` runs the batch system's commands, and knows the cluster."""
 
     config: ClusterConfig
     batch: BatchSystem
@@ -33,7 +33,10 @@ class Head(NamedTuple):
 
 
 def diagnose(head: Head, check: str) -> Json:
-    """What was found, or `failure` (see messages.Failure) with the `value` that should be written, if one is known."""
+    """The findings of a check, or `failure` (see messages.Failure) with the correct `value`, if one is known.
+
+    Raises RequestError if there is no such check.
+    """
     if check not in _CHECKS:
         raise RequestError("no_such_check", "There is no check named %s." % check)
     try:

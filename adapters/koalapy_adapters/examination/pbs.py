@@ -32,7 +32,7 @@ def queues(run: Run, cluster: ClusterSettings) -> List[Queue]:
 
 
 def parse_queues(result: Result, default: str = "") -> List[Queue]:
-    """Those that jobs run in; a routing queue passes them on, and is open as long as it takes them."""
+    """The queues in the answer of `qstat -Q -f`; a routing queue counts as open while it accepts jobs."""
     blocks = re.split(r"^Queue:\s*", _unfolded(result.stdout), flags=re.MULTILINE)[1:]
     return [_queue(block, default, only=len(blocks) == 1) for block in blocks]
 
@@ -82,7 +82,7 @@ def parse_priorities(result: Result) -> Dict[str, int]:
 
 
 def _formulas(run: Run) -> List[str]:
-    """Of the scheduler and of the server; where qmgr is missing or refused, what qstat shows."""
+    """The attributes of scheduler and server; those of `qstat -B -f` if qmgr is missing or refused."""
     texts = []
     for argv in (["qmgr", "-c", "list sched"], ["qstat", "-B", "-f"]):
         try:

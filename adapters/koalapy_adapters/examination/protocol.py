@@ -1,4 +1,4 @@
-"""What a batch system's module may tell beyond its dialect: its queues, and whether it would take a job of ours."""
+"""Queries beyond a dialect: a batch system's queues and accounts, and whether it would accept a job of ours."""
 
 import difflib
 import importlib
@@ -82,7 +82,7 @@ def examiner(batch: str) -> Optional[ModuleType]:
 
 
 def nearest(name: Optional[str], known: List[str], usual: List[str]) -> str:
-    """Of the known names the one that was probably meant, else the only one of the usual ones; "" if there is none."""
+    """The known name that was probably meant, else the usual one if there is only one; else ""."""
     near = difflib.get_close_matches(name or "", known, 1, 0.5)
     if near:
         return near[0]
@@ -90,7 +90,7 @@ def nearest(name: Optional[str], known: List[str], usual: List[str]) -> str:
 
 
 def chosen(queues: List[Queue], cluster: ClusterSettings) -> List[Queue]:
-    """Those that a job of this cluster goes to: `queue: a,b` is either of them."""
+    """The queues that a job of this cluster goes to: `queue: a,b` is either of them."""
     if cluster.queue is None:
         return [queue for queue in queues if queue.default]
     names = cluster.queue.split(",")

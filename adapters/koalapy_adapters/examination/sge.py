@@ -124,7 +124,7 @@ def span(run: Run, cluster: ClusterSettings) -> Optional[Dict[str, Any]]:
 
 
 def parse_instances(result: Result) -> Dict[str, List[Any]]:
-    """[host, slots, state letters] of each instance, by queue."""
+    """[host, slots, state letters] of each instance, by queue. Raises BatchError for XML that cannot be read."""
     try:
         tree = xml.fromstring(result.stdout)
     except xml.ParseError as error:
@@ -158,7 +158,7 @@ def parse_queue(shown: Result, own: List[Any]) -> Queue:
 
 
 def _offers(pe_list: str) -> List[str]:
-    """Of `a b,[host=c d]`, which offers more on some hosts, all four."""
+    """All environments of a pe_list: the four of `a b,[host=c d]`, which offers more on some hosts."""
     return [name for name in re.findall(r"[\w.-]+", re.sub(r"\[[^=\]]*=", " ", pe_list)) if name != "NONE"]
 
 

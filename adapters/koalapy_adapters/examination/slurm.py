@@ -41,7 +41,7 @@ def accounts(run: Run, cluster: ClusterSettings) -> List[str]:
 
 
 def profile(environment: Mapping[str, str]) -> Dict[str, str]:
-    """What the user's profile would have sbatch do, by the grid file's keys."""
+    """The options that the user's profile sets for sbatch, by the grid file's keys."""
     return {key: environment[name] for key, name in _PROFILE.items() if environment.get(name)}
 
 
@@ -86,7 +86,7 @@ def _queue(line: str, living: Any) -> Queue:
 
 
 def seconds(text: str) -> Optional[int]:
-    """Of Slurm's [days-][[hours:]minutes:]seconds; None for UNLIMITED and the like."""
+    """The seconds in Slurm's [days-][[hours:]minutes:]seconds; None for UNLIMITED and the like."""
     match = _TIME.match(text)
     if match is None:
         return None

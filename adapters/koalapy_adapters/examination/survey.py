@@ -81,7 +81,7 @@ def _present() -> List[Tuple[str, ModuleType]]:
 
 
 def _system(name: str, module: ModuleType, user: str) -> Json:
-    """What of it can be told; `error` says what it answers instead."""
+    """The batch system's version, queues, accounts and environments; `error` is its answer if it refuses."""
     cluster = ClusterSettings(user=user)
     found: Json = {"batch": name, "version": "", "queues": [], "accounts": [], "environments": [], "drmaa": None}
     found.update(profile=slurm.profile(os.environ) if name == "slurm" else {}, processors_per_node=None)

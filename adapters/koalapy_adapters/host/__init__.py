@@ -1,1 +1,1 @@
-"""What every part of the pushed file needs of the host that it runs on: processes, signals, pipes, its name."""
+"""Processes, signals, pipes, a private directory and the host's name, for every part of the pushed file."""

@@ -1,7 +1,7 @@
 """Finding and ending every process below this one, also those that forked twice and began a session of their own.
 
-A process that is a child subreaper (prctl(2), Linux 3.4) inherits the orphans among its descendants, so that whatever
-the program forked stays below it, and waitpid(2) says when nothing is left.
+A process that is a child subreaper (prctl(2), Linux 3.4) inherits the orphans among its descendants. All
+processes that the program forked stay below it, and waitpid(2) shows when none is left.
 """
 
 import os

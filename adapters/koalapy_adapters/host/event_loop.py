@@ -7,40 +7,43 @@ from typing import Any, Callable, Deque, Optional
 from koalapy_adapters import clock
 
 
-def turn(selector: selectors.BaseSelector, timeout: Optional[float]) -> None:
-    """Wait, and call. What an earlier call of the same turn has unregistered, and perhaps closed, is passed over."""
+def dispatch_ready(selector: selectors.BaseSelector, timeout: Optional[float]) -> None:
+    """Wait for ready descriptors and call their registered functions.
+
+    A descriptor that an earlier call has unregistered, and perhaps closed, is skipped. `timeout` is in seconds.
+    """
     for key, _ in selector.select(timeout):
         current = selector.get_map().get(key.fd)
         if current is not None and current.fileobj is key.fileobj:
             current.data()
 
 
-class Drive:
-    """Of a machine with `handle`, `tick` and `next_wakeup`; `do` carries out one command of its answers."""
+class EventPump:
+    """Feeds events to a machine with `handle`, `tick` and `next_wakeup`; `do` carries out one of its commands."""
 
     def __init__(self, machine: Any, do: Callable[[Any], None]) -> None:
         self._machine, self._do = machine, do
         self._pending: Deque[Any] = deque()
-        self._telling = False
+        self._feeding = False
 
-    def tell(self, event: Any) -> None:
-        """Tell the machine, and do what it answers; what that brings about comes after it.
+    def feed(self, event: Any) -> None:
+        """Pass the event to the machine and carry out its commands; events that these cause are handled after them.
 
-        Where `do` raises, the rest of that answer is not done; what was pending stays, and comes before the next event.
+        If `do` raises, the rest of that answer is not carried out. Pending events stay, and come before the next one.
         """
         self._pending.append(event)
-        if self._telling:
+        if self._feeding:
             return
-        self._telling = True
+        self._feeding = True
         try:
             while self._pending:
                 for command in self._machine.handle(clock.now(), self._pending.popleft()):
                     self._do(command)
         finally:
-            self._telling = False
+            self._feeding = False
 
     def tick(self, now: int) -> None:
-        """Do whatever time has brought, if something is due."""
+        """Carry out the commands that are due by `now`."""
         due = self._machine.next_wakeup()
         if due is not None and now >= due:
             for command in self._machine.tick(now):

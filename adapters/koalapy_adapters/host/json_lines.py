@@ -1,8 +1,8 @@
 """JSON messages between wrapper and node agents, over the standard input and output of whatever launches the agents.
 
-To an agent: a message is a line. From an agent: pieces of lines short enough that launchers do not mix those of several
-agents (srun keeps lines whole up to 1024 bytes), each `@NODE+PIECE`, the last one of a message `@NODE.PIECE`, where
-NODE is the agent's index among those of its launcher. Other lines are a launcher's own talk.
+To an agent, a message is a line. From an agent, a message is several short lines, which launchers do not mix with
+those of other agents: srun keeps lines whole up to 1024 bytes. Each is `@NODE+PIECE`, the last one of a message
+`@NODE.PIECE`. NODE is the agent's index among those of its launcher. Other lines are the launcher's own output.
 """
 
 import json

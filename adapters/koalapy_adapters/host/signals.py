@@ -6,7 +6,7 @@ from typing import Any, Iterable
 
 # What batch systems send before they kill: on cancel and at the limits (Slurm, PBS: TERM; Grid Engine: USR2, XCPU).
 STOPPING = frozenset((signal.SIGTERM, signal.SIGINT, signal.SIGUSR2, signal.SIGXCPU))
-RESUMED = signal.SIGCONT  # a batch system that suspends has sent SIGSTOP before, of which nobody hears
+RESUMED = signal.SIGCONT  # a batch system that suspends has sent SIGSTOP before, which no process notices
 _IGNORED = (signal.SIGHUP, signal.SIGUSR1, signal.SIGPIPE)
 
 
@@ -25,13 +25,15 @@ def pipe(noticed: Iterable[int] = (signal.SIGCHLD, RESUMED, *STOPPING)) -> int:
 
 
 def hold() -> None:
-    """What tells to stop waits until there is a pipe; threads that begin meanwhile never take it, nor RESUMED, from
-    the one that made the pipe: that one finds the byte there as soon as it goes on."""
+    """Block the stopping signals and RESUMED until there is a pipe.
+
+    Threads that begin meanwhile never receive them. The thread that makes the pipe finds the bytes there at once.
+    """
     signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING | {RESUMED})
 
 
 def ignore() -> None:
-    """Survive all of them: for who ends when others have, and what it starts from now on."""
+    """Ignore all of them, in this process and in those that it starts from now on."""
     for number in (*STOPPING, *_IGNORED):
         signal.signal(number, signal.SIG_IGN)
 
@@ -43,11 +45,11 @@ def read(descriptor: int) -> bytes:
         return b""
 
 
-def told_to_stop(numbers: bytes) -> bool:
+def stop_requested(numbers: bytes) -> bool:
     return not STOPPING.isdisjoint(numbers)
 
 
-def told_to_go_on(numbers: bytes) -> bool:
+def resumed(numbers: bytes) -> bool:
     return RESUMED in numbers
 
 

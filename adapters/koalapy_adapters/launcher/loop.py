@@ -6,7 +6,7 @@ from typing import Any, Callable, Dict, List, Type
 
 from koalapy_adapters import clock
 from koalapy_adapters.host import signals
-from koalapy_adapters.host.event_loop import Drive, turn
+from koalapy_adapters.host.event_loop import EventPump, dispatch_ready
 from koalapy_adapters.launcher import events as e
 from koalapy_adapters.launcher.journal import Journal
 from koalapy_adapters.launcher.machine import Machine, Settings
@@ -24,16 +24,16 @@ class Loop:
 
     def __init__(self, settings: Settings, setting: Setting, socket_path: str) -> None:
         self._machine = Machine(settings, clock.now())
-        self._drive = Drive(self._machine, lambda command: _DOING[type(command)](self, command))
+        self._pump = EventPump(self._machine, lambda command: _DOING[type(command)](self, command))
         self._journal = Journal(setting.attempt)
         self._selector = selectors.DefaultSelector()
         self._slots = Slots(settings.slots, setting, self._selector, self._on_results, self._on_lost)
         self._line = Line(
             socket_path,
             self._selector,
-            lambda message: self._drive.tell(e.Heard(message)),
-            lambda: self._drive.tell(e.Connected()),
-            lambda: self._drive.tell(e.Disconnected()),
+            lambda message: self._pump.feed(e.Heard(message)),
+            lambda: self._pump.feed(e.Connected()),
+            lambda: self._pump.feed(e.Disconnected()),
         )
         self._suspension = Suspension(lambda: self._slots.pids)
         self._sleep = clock.SleepWatch()
@@ -51,14 +51,14 @@ class Loop:
             self._tick()
             self._line.flush()
             if not self._left:
-                turn(self._selector, self._timeout())
+                dispatch_ready(self._selector, self._timeout())
         self._line.leave(_LEAVE_S)
 
     # ---- what happens ------------------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
         if self._suspension.tick(clock.now()):
-            self._drive.tell(e.Resumed())
+            self._pump.feed(e.Resumed())
         now = clock.now()
         self._line.tick(now)
         self._slots.queue.flush()
@@ -66,9 +66,9 @@ class Loop:
             self._slots.reap()
             self._sweeping = not self._slots.sweep()
         if not self._left:
-            self._drive.tick(now)
+            self._pump.tick(now)
         if self._stopping and not self._slots.pids and not self._left:
-            self._drive.tell(e.SlotsStopped([at.number for at in self._slots.pages.all() if at.number]))
+            self._pump.feed(e.SlotsStopped([at.number for at in self._slots.pages.all() if at.number]))
 
     def _timeout(self) -> float:
         now = clock.now()
@@ -80,25 +80,25 @@ class Loop:
     def _heed(self, noticed: int) -> None:
         slept = self._sleep.look()
         if slept:
-            self._drive.tell(e.Resumed(slept))
+            self._pump.feed(e.Resumed(slept))
         numbers = signals.read(noticed)
         if numbers:
             self._on_signals(numbers)
 
     def _on_signals(self, numbers: bytes) -> None:
         """Told to stop it takes no slot for lost that has ended: the signal was meant for all."""
-        if signals.told_to_go_on(numbers):
-            self._drive.tell(e.Resumed())
-        if signals.told_to_stop(numbers):
-            self._drive.tell(e.Signalled())
+        if signals.resumed(numbers):
+            self._pump.feed(e.Resumed())
+        if signals.stop_requested(numbers):
+            self._pump.feed(e.Signalled())
         self._slots.reap()
 
     def _on_results(self, rows: List[e.Row], loose: List[e.Row]) -> None:
-        self._drive.tell(e.Finished(rows, loose))
+        self._pump.feed(e.Finished(rows, loose))
 
     def _on_lost(self, index: int, at: At) -> None:
         self._sweeping = True
-        self._drive.tell(e.SlotLost(index, at.number, at.since))
+        self._pump.feed(e.SlotLost(index, at.number, at.since))
 
     # ---- what is to be done ------------------------------------------------------------------------------------------
 
@@ -109,12 +109,12 @@ class Loop:
         self._slots.queue.put(command.numbers)
 
     def _take_back(self, command: e.TakeBack) -> None:
-        self._drive.tell(e.TakenBack(self._slots.queue.take_back()))
+        self._pump.feed(e.TakenBack(self._slots.queue.take_back()))
 
     def _look(self, command: e.Look) -> None:
         running = [at for at in self._slots.pages.all() if at.number]
         newest = max((at.since for at in running), default=0)
-        self._drive.tell(e.Looked(len(running), len(self._slots.queue), newest))
+        self._pump.feed(e.Looked(len(running), len(self._slots.queue), newest))
 
     def _end_probation(self, command: e.EndProbation) -> None:
         self._slots.pages.end_probation()

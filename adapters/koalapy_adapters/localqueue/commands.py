@@ -138,7 +138,7 @@ def _full_id(queue: Queue, number: int) -> str:
 
 
 def _number(word: str) -> int:
-    """Of `12` or `12@DIRECTORY`; no job has the answer for any other text."""
+    """The number in `12` or `12@DIRECTORY`; 0, which no job has, for any other text."""
     digits = word.partition("@")[0]
     return int(digits) if digits.isdigit() else 0
 

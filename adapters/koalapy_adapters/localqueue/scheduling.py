@@ -80,7 +80,7 @@ def _fork_keeper(spool: Spool, job: jobs.Job, keep: Keep) -> Tuple[int, int]:
         if pid == 0:
             try:
                 os.setsid()
-                if _told_to_go(waiting):
+                if _may_go(waiting):
                     keep(spool.directory, job)
             finally:
                 os._exit(0)
@@ -90,8 +90,8 @@ def _fork_keeper(spool: Spool, job: jobs.Job, keep: Keep) -> Tuple[int, int]:
     return pid, go
 
 
-def _told_to_go(waiting: int) -> bool:
-    """Let go of everything the forking process had open, then wait for its word."""
+def _may_go(waiting: int) -> bool:
+    """Close everything that the forking process had open, and wait for its byte; True if that is `g`."""
     null = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):
         os.dup2(null, standard)

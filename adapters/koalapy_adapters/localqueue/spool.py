@@ -120,7 +120,7 @@ class Spool:
         return max([job.id for file_name in _HISTORIES for job in self._archived_in(file_name, "")] or [0])
 
     def _archived_in(self, file_name: str, words: str) -> Iterator[jobs.Job]:
-        """Of the lines with these words. A line that a crash cut off is passed over."""
+        """The jobs of the lines with these words. A line that a crash cut off is skipped."""
         try:
             with open(self._path(file_name)) as file:
                 for line in file:
@@ -133,7 +133,7 @@ class Spool:
             return
 
     def _read(self, name: str) -> Optional[jobs.State]:
-        """None if the file is not there or is no state."""
+        """The state in this file; None if the file is missing or holds no state."""
         try:
             with open(self._path(name)) as file:
                 return jobs.from_json(json.load(file))

@@ -1,4 +1,4 @@
-"""What the batch system gave this job: its nodes, and how many of the program's processes each of them runs."""
+"""The allocation of this batch job: its nodes, and how many of the program's processes each of them runs."""
 
 import importlib
 import os
@@ -34,12 +34,15 @@ class Allocation(NamedTuple):
         return [node.name for node in self.nodes[1:] if node.processes]
 
     def why_stopped(self) -> Optional[Stopped]:
-        """What the batch system has told this job alone, which it has told to stop."""
+        """The reason for the batch system's signal to stop, as only the job itself can learn it; None if unknown."""
         ask = getattr(self.dialect, "why_stopped", None)
         return ask(os.environ) if ask is not None else None
 
     def launches(self, command: List[str]) -> List[Launch]:
-        """How the agents on the other nodes are started; `command` starts the pushed file."""
+        """How the agents on the other nodes are started; `command` starts the pushed file.
+
+        Raises UnreadableError if the dialect fails.
+        """
         if not self.others:
             return []
         argv = [*command, "agent", ",".join(self.others)]

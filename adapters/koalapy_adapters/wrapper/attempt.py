@@ -13,7 +13,7 @@ HEARTBEAT = 10 * SECOND
 
 
 class Attempt(NamedTuple):
-    """What component.json says. `command` starts the pushed file."""
+    """The attempt as component.json describes it. `command` starts the pushed file."""
 
     directory: str
     tag: str

@@ -1,4 +1,4 @@
-"""What the wrapper's machine is told, in the past tense, and what it wants done, in the imperative. Plain values."""
+"""Events of the wrapper's machine, in the past tense, and its commands, in the imperative: plain values."""
 
 from typing import Any, Dict, List, NamedTuple, Optional
 
@@ -8,7 +8,7 @@ Json = Dict[str, Any]
 
 
 class Settings(NamedTuple):
-    """What is fixed for this attempt. Durations are integer microseconds."""
+    """The settings of one attempt. Durations are integer microseconds."""
 
     tag: str
     batch_id: str
@@ -26,7 +26,7 @@ class Node(NamedTuple):
 
 
 def failure(code: str, whose: str, message: str, advice: str, words: str = "", speaker: str = "") -> Json:
-    """A messages.Failure as JSON. `speaker`: who said the words."""
+    """A messages.Failure as JSON. `speaker`: where the words come from."""
     return dict(Failure(code, whose, message, advice, command=speaker, words=words)._asdict())
 
 
@@ -132,14 +132,14 @@ class RelayLost(NamedTuple):
     heard_at: int
 
 
-class ReleaseHeard(NamedTuple):
+class ReleaseReceived(NamedTuple):
     """See messages.Release."""
 
     first_rank: int
     hosts: List[List[Any]]
 
 
-class StopHeard(NamedTuple):
+class StopReceived(NamedTuple):
     """See messages.Stop."""
 
     force: bool
@@ -162,8 +162,8 @@ class RecordFailed(NamedTuple):
 # ---- commands --------------------------------------------------------------------------------------------------------
 
 
-class SayReport(NamedTuple):
-    """To the relay, if it is connected."""
+class SendReport(NamedTuple):
+    """Send the report to the relay, if it is connected."""
 
     report: Report
 

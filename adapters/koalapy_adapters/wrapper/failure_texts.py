@@ -62,7 +62,7 @@ SETUP_SLOW = failure(
 
 
 def stopped(why: Stopped) -> Json:
-    """What a batch system said when it told the job to stop."""
+    """The failure for a job that the batch system stopped for this reason."""
     if why.ending == batch.MEMORY:
         message = "The component used more memory than it asked for."
         return failure("memory_exceeded", "request", message, "Ask for more memory.", why.words, "the batch system")

@@ -18,7 +18,7 @@ NAME = "launcher"
 MAX_WAITING = 1 << 25  # bytes that a stuck Launcher may leave unread
 
 
-class Carrier:
+class LauncherBridge:
     """At most one Launcher. `send` is the relay's."""
 
     def __init__(self, directory: str, selector: selectors.BaseSelector, send: Callable[[Any], Any]) -> None:
@@ -48,7 +48,7 @@ class Carrier:
             self._listener = None
             os.unlink(self.path)
 
-    def tell(self, body: Json) -> None:
+    def deliver(self, body: Json) -> None:
         """The KCM says so; where no Launcher is connected, to nobody."""
         if self._launcher is not None:
             self._waiting += json.dumps(body, separators=(",", ":")).encode() + b"\n"

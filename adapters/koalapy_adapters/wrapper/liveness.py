@@ -1,7 +1,7 @@
-"""How long the agent of another node lets its program run on without a word from the wrapper.
+"""How long the agent of another node lets its program run without a message from the wrapper.
 
-A node that is cut off hears no end of file: nobody could tell its agent to stop. So the wrapper speaks to it again and
-again; the agent ends its program after so much silence, and nobody takes it for ended before.
+A node that is cut off sees no end of file, and no command to stop reaches its agent. Therefore the wrapper sends
+messages at intervals. The agent ends its program after too long a silence, and it counts as ended only after that.
 """
 
 from koalapy_adapters.clock import SECOND
@@ -11,15 +11,15 @@ _MARGIN = 5 * SECOND  # for the agent's own end
 
 
 def silence(orphan_timeout: int) -> int:
-    """In microseconds, as all here."""
+    """The longest silence, in microseconds, after which an agent ends its program."""
     return min(_LONGEST, orphan_timeout)
 
 
 def until_ended(orphan_timeout: int, grace: int) -> int:
-    """After the last word, until nothing of the program is left on any other node."""
+    """The time, in microseconds, from the last message until nothing of the program is left on other nodes."""
     return silence(orphan_timeout) + grace + _MARGIN
 
 
 def between_words(orphan_timeout: int) -> int:
-    """So often that a few may be late."""
+    """The interval between two messages, in microseconds: a sixth of the silence, so that a few may be late."""
     return silence(orphan_timeout) // 6

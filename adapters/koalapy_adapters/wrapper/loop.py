@@ -7,19 +7,19 @@ from typing import Any, Callable, Dict, List, Optional, Type
 
 from koalapy_adapters import clock, messages
 from koalapy_adapters.host import descendants, node_identity, signals
-from koalapy_adapters.host.event_loop import Drive, turn
+from koalapy_adapters.host.event_loop import EventPump, dispatch_ready
 from koalapy_adapters.wrapper import events, failure_texts
-from koalapy_adapters.wrapper.agent.group import Heard, Nodes
+from koalapy_adapters.wrapper.agent.group import AgentMessage, NodeAgents
 from koalapy_adapters.wrapper.allocation import Allocation
 from koalapy_adapters.wrapper.attempt import Attempt, write_hosts
-from koalapy_adapters.wrapper.keys.key_space import Keys
-from koalapy_adapters.wrapper.launcher_bridge import Carrier
+from koalapy_adapters.wrapper.keys.key_space import KeySpace
+from koalapy_adapters.wrapper.launcher_bridge import LauncherBridge
 from koalapy_adapters.wrapper.liveness import between_words, silence
 from koalapy_adapters.wrapper.machine import RUNNING, STARTED, Machine
-from koalapy_adapters.wrapper.program.environment import Capturing, SetupError
+from koalapy_adapters.wrapper.program.environment import EnvironmentCapture, SetupError
 from koalapy_adapters.wrapper.program.executable import NoExecutable, locate
-from koalapy_adapters.wrapper.relay.address import Place
-from koalapy_adapters.wrapper.relay.client import Callbacks, Relay, Ways, jitter
+from koalapy_adapters.wrapper.relay.address import RelayAddress
+from koalapy_adapters.wrapper.relay.client import Callbacks, RelayClient, Transports, jitter
 from koalapy_adapters.wrapper.relay.contact import Contact, shut_out_after
 from koalapy_adapters.wrapper.relay.file_client import FileRelayClient
 from koalapy_adapters.wrapper.relay.handshake import Handshake
@@ -39,21 +39,21 @@ class Loop:
         self._allocation = allocation
         batch_id = allocation.batch_id if allocation else attempt.batch_id
         self._machine = Machine(attempt.settings(batch_id), clock.now())
-        self._drive = Drive(self._machine, lambda command: _DOING[type(command)](self, command))
+        self._pump = EventPump(self._machine, lambda command: _DOING[type(command)](self, command))
         self._selector = selectors.DefaultSelector()
-        self.nodes = Nodes(self._selector, self._on_agent)
+        self.nodes = NodeAgents(self._selector, self._on_agent)
         self._shared = Shared(attempt.directory, attempt.relay_file)
         self.relay = self._relay(batch_id)
         carries = private and attempt.program.get("sweep")
-        self._carrier = Carrier(private, self._selector, self.relay.send) if carries else None
+        self._bridge = LauncherBridge(private, self._selector, self.relay.send) if carries else None
         self._relay_addresses: List[str] = []
         self._connected_to = ""
         self._phase = STARTED
         self._asking: Dict[str, bool] = {}  # the nodes where somebody waits for a key or at a barrier
         self._offset: Optional[int] = None  # the relay's clock minus ours
-        self._keys = Keys()
+        self._keys = KeySpace()
         self._own_keys: List[messages.PutKey] = []
-        self.capturing = Capturing(self._selector)
+        self.capturing = EnvironmentCapture(self._selector)
         self._environment: Dict[str, str] = {}
         self._executable = ""
         self._heartbeat_at: Optional[int] = clock.now()
@@ -71,15 +71,15 @@ class Loop:
         while self._exit_status is None:
             self._heed(noticed)  # before time counts: a turn that outlasted its time-out saw nothing of what came
             self._tick()
-            turn(self._selector, self._timeout())
+            dispatch_ready(self._selector, self._timeout())
         return self._exit_status
 
-    def found_relay(self, place: Place) -> None:
+    def found_relay(self, place: RelayAddress) -> None:
         self._relay_addresses = place.addresses + place.last or self._relay_addresses
         self.relay.connect(clock.now(), place)
 
     def handle(self, event: Any) -> None:
-        self._drive.tell(event)
+        self._pump.feed(event)
 
     # ---- what happens ------------------------------------------------------------------------------------------------
 
@@ -94,7 +94,7 @@ class Loop:
             self.nodes.speak()
         if self.nodes.sweeping:
             self.nodes.sweep(self.capturing.pids)
-        self._drive.tick(now)
+        self._pump.tick(now)
 
     def _timeout(self) -> Optional[float]:
         now = clock.now()
@@ -114,9 +114,9 @@ class Loop:
             self._on_signals(numbers)
 
     def _on_signals(self, numbers: bytes) -> None:
-        if signals.told_to_go_on(numbers):
+        if signals.resumed(numbers):
             self.handle(events.Resumed())
-        if signals.told_to_stop(numbers):
+        if signals.stop_requested(numbers):
             self.handle(self._signalled())
         self.reap()
 
@@ -148,13 +148,13 @@ class Loop:
 
     def _locate(self) -> str:
         """A Launcher is this file and this Python; what it finds of the sweep's program, it says of each parameter."""
-        if self._carrier is not None:
+        if self._bridge is not None:
             return sys.executable
         return locate(self._attempt.program["executable"], self._attempt.work, self._environment)
 
     def _on_shared(self) -> None:
         for result in self._shared.results():
-            if isinstance(result, Place):
+            if isinstance(result, RelayAddress):
                 self.found_relay(result)
             elif isinstance(result, Performed):
                 result.then(result.result)
@@ -164,7 +164,7 @@ class Loop:
                     self.handle(result)
 
     def _on_agent(self, said: Any) -> None:
-        if not isinstance(said, Heard):
+        if not isinstance(said, AgentMessage):
             self.handle(events.NodeLost(said.node, said.sure))
             return
         message = said.message
@@ -174,8 +174,8 @@ class Loop:
             self._asking[said.node] = message["asking"]
             self._expect()
         else:
-            if self._carrier is not None and message["said"] == "ended":
-                self._carrier.drain()
+            if self._bridge is not None and message["said"] == "ended":
+                self._bridge.drain()
             self.handle(_AGENT_EVENTS[message["said"]](self, said.node, message))
 
     def _ready(self, node: str, message: Json) -> Any:
@@ -191,34 +191,36 @@ class Loop:
         self.handle(events.RelayEntered())
         for put in self._own_keys:
             self.relay.send(put)
-        if self._carrier is not None:
-            self._carrier.open()
+        if self._bridge is not None:
+            self._bridge.open()
 
-    def _relay(self, batch_id: str) -> Relay:
+    def _relay(self, batch_id: str) -> RelayClient:
         callbacks = Callbacks(
             self._on_entered, self._on_relay, self._on_relay_lost, self._shared.seek_relay, self._on_shut_out
         )
         patience = shut_out_after(self._attempt.settings(batch_id).barrier_timeout)
-        ways = Ways(self._selector, FileRelayClient(self._attempt.directory, self._attempt.tag), self._shared.perform)
+        ways = Transports(
+            self._selector, FileRelayClient(self._attempt.directory, self._attempt.tag), self._shared.perform
+        )
         handshake = Handshake(self._attempt.tag, self._attempt.token)
-        return Relay(ways, Contact(handshake.open, jitter, patience), callbacks, clock.now)
+        return RelayClient(ways, Contact(handshake.open, jitter, patience), callbacks, clock.now)
 
     def _on_shut_out(self, addresses: List[str], port: int) -> None:
         self.handle(events.PreparationFailed(failure_texts.shut_out(os.uname().nodename, addresses, port)))
 
     def _on_relay_lost(self, heard_at: int) -> None:
-        if self._carrier is not None:
-            self._carrier.close()
+        if self._bridge is not None:
+            self._bridge.close()
         self.handle(events.RelayLost(heard_at))
 
     def _on_relay(self, message: Any) -> None:
         if isinstance(message, messages.Release):
-            self.handle(events.ReleaseHeard(message.first_rank, message.hosts))
+            self.handle(events.ReleaseReceived(message.first_rank, message.hosts))
         elif isinstance(message, messages.Stop):
-            self.handle(events.StopHeard(message.force))
+            self.handle(events.StopReceived(message.force))
         elif isinstance(message, messages.ToLauncher):
-            if self._carrier is not None:
-                self._carrier.tell(message.body)
+            if self._bridge is not None:
+                self._bridge.deliver(message.body)
         elif isinstance(message, messages.PutKey) and self._keys.put(message.key, message.value):
             self.nodes.broadcast({"do": "key", "key": message.key, "value": message.value})
 
@@ -232,7 +234,7 @@ class Loop:
 
     # ---- what is to be done ------------------------------------------------------------------------------------------
 
-    def _say_report(self, command: events.SayReport) -> None:
+    def _send_report(self, command: events.SendReport) -> None:
         self._phase = command.report.phase
         self._expect()
         self.relay.send(messages.ReportMessage(messages.to_json(command.report)))
@@ -242,7 +244,7 @@ class Loop:
 
         A Launcher waits for parameters.
         """
-        self.relay.expect(self._phase != RUNNING or any(self._asking.values()) or self._carrier is not None)
+        self.relay.expect(self._phase != RUNNING or any(self._asking.values()) or self._bridge is not None)
 
     def _prepare_nodes(self, command: events.PrepareNodes) -> None:
         assert self._allocation is not None
@@ -250,7 +252,7 @@ class Loop:
             "attempt": self._attempt.directory,
             "executable": self._executable,
             "arguments": self._arguments(),
-            "passes_on": self._carrier is not None,
+            "passes_on": self._bridge is not None,
             "environment": self._environment,
             "grace": clock.microseconds(self._attempt.program["grace"]),
             "silence": silence(self._orphan_timeout),
@@ -259,10 +261,10 @@ class Loop:
         self.nodes.prepare(message, self._allocation.shares)
 
     def _arguments(self) -> List[str]:
-        if self._carrier is None:
+        if self._bridge is None:
             return list(self._attempt.program["arguments"])
         own = self._allocation.names[0] if self._allocation else os.uname().nodename
-        return [*self._attempt.command[1:], "launcher", self._attempt.directory, self._carrier.path, own]
+        return [*self._attempt.command[1:], "launcher", self._attempt.directory, self._bridge.path, own]
 
     def _release_nodes(self, command: events.ReleaseNodes) -> None:
         try:
@@ -299,7 +301,7 @@ _AGENT_EVENTS: Dict[str, Callable[[Loop, str, Json], Any]] = {
     "signalled": lambda loop, node, message: loop._signalled(),
 }
 _DOING: Dict[Type[Any], Callable[[Loop, Any], None]] = {
-    events.SayReport: Loop._say_report,
+    events.SendReport: Loop._send_report,
     events.PrepareNodes: Loop._prepare_nodes,
     events.ReleaseNodes: Loop._release_nodes,
     events.StopNodes: Loop._stop_nodes,

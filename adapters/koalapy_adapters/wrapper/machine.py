@@ -1,8 +1,8 @@
-"""What the wrapper decides: event in, commands out. It reads no clock and does nothing itself.
+"""The wrapper's decisions: event in, commands out. It reads no clock and does nothing itself.
 
     started -> at_barrier -> released -> running -> ended
 
-An ending is decided once, by whatever happens first; then all nodes are emptied, and what follows is the farewell.
+An ending is decided once, by whatever happens first; then all nodes are emptied, and what follows is the shutdown.
 Instants and durations are integer microseconds of the node's clock.
 """
 
@@ -14,7 +14,7 @@ from koalapy_adapters.wrapper import events as e
 from koalapy_adapters.wrapper import failure_texts
 from koalapy_adapters.wrapper.events import Settings
 from koalapy_adapters.wrapper.liveness import until_ended
-from koalapy_adapters.wrapper.shutdown import Farewell
+from koalapy_adapters.wrapper.shutdown import Shutdown
 
 STARTED, AT_BARRIER, RELEASED, RUNNING, ENDED = "started", "at_barrier", "released", "running", "ended"
 
@@ -39,7 +39,7 @@ class Machine:
         self._stopping_until: Optional[int] = None
         self._silent_until: Optional[int] = None  # when the agents that are cut off have ended their processes
         self._abandoned = False
-        self._farewell: Optional[Farewell] = None  # once all nodes are empty
+        self._shutdown: Optional[Shutdown] = None  # once all nodes are empty
         self._left = False
 
     def handle(self, now: int, event: Any) -> List[Any]:
@@ -50,7 +50,7 @@ class Machine:
         return react(self, now, event) + self._advance(now)
 
     def tick(self, now: int) -> List[Any]:
-        """Whatever time has brought."""
+        """The commands that are due by `now`."""
         if self._left:
             return []
         return self._overdue(now) + self._advance(now)
@@ -59,14 +59,14 @@ class Machine:
         """The next deadline, None if only events can bring anything."""
         if self._left:
             return None
-        if self._farewell is not None:
-            return self._farewell.next_wakeup()
+        if self._shutdown is not None:
+            return self._shutdown.next_wakeup()
         return min((due for due, _ in self._deadlines()), default=None)
 
     def report(self) -> Report:
-        """What may be said by now: an end only once it has been recorded, or that has failed."""
-        farewell = self._farewell
-        return farewell.report if farewell is not None and farewell.is_settled else self._report
+        """The report that may be sent by now: an end only once it has been recorded, or that has failed."""
+        shutdown = self._shutdown
+        return shutdown.report if shutdown is not None and shutdown.is_settled else self._report
 
     # ---- what happened -----------------------------------------------------------------------------------------------
 
@@ -74,7 +74,7 @@ class Machine:
         self._claimed = True
         self._nodes = {node.name: "waiting" for node in event.nodes if node.processes}
         self._report = self._report._replace(nodes=[[node.name, node.name, node.processes] for node in event.nodes])
-        return [e.SayReport(self._report)]
+        return [e.SendReport(self._report)]
 
     def _on_revoked(self, now: int, event: e.AttemptRevoked) -> List[Any]:
         self._left = True
@@ -83,7 +83,7 @@ class Machine:
     def _on_claimed_before(self, now: int, event: e.ClaimedBefore) -> List[Any]:
         recorded = failure_texts.recorded_report(event.record)
         if recorded is not None:
-            self._farewell = Farewell(recorded, now, second=True, recorded=True)
+            self._shutdown = Shutdown(recorded, now, second=True, recorded=True)
             return []
         self._report = self._report._replace(ending="restarted", error=failure_texts.RESTARTED)
         return self._finish(now)
@@ -159,7 +159,7 @@ class Machine:
 
     def _on_relay_entered(self, now: int, event: e.RelayEntered) -> List[Any]:
         self._relay, self._contact = True, now
-        return [e.SayReport(self.report())] if self._claimed else []
+        return [e.SendReport(self.report())] if self._claimed else []
 
     def _on_relay_lost(self, now: int, event: e.RelayLost) -> List[Any]:
         if self._relay:
@@ -170,25 +170,25 @@ class Machine:
         self._contact = now
         return []
 
-    def _on_release(self, now: int, event: e.ReleaseHeard) -> List[Any]:
+    def _on_release(self, now: int, event: e.ReleaseReceived) -> List[Any]:
         """Delivered again after a reconnect: what was done is only said again."""
         if self._report.phase != AT_BARRIER or self._ending:
-            return [e.SayReport(self.report())] if self._claimed else []
+            return [e.SendReport(self.report())] if self._claimed else []
         self._report = self._report._replace(phase=RELEASED, released_at=now)
-        return [e.ReleaseNodes(event.first_rank, event.hosts), e.SayReport(self._report)]
+        return [e.ReleaseNodes(event.first_rank, event.hosts), e.SendReport(self._report)]
 
-    def _on_stop(self, now: int, event: e.StopHeard) -> List[Any]:
-        if self._farewell is not None:
+    def _on_stop(self, now: int, event: e.StopReceived) -> List[Any]:
+        if self._shutdown is not None:
             return []
         if self._ending and event.force:
             return [e.StopNodes(0)]
         return self._end(now, "cancelled", 0 if event.force else self._settings.grace)
 
     def _on_recorded(self, now: int, event: e.RecordWritten) -> List[Any]:
-        return self._farewell.written(self._relay) if self._farewell is not None else []
+        return self._shutdown.written(self._relay) if self._shutdown is not None else []
 
     def _on_record_failed(self, now: int, event: e.RecordFailed) -> List[Any]:
-        return self._farewell.not_written(now, self._relay) if self._farewell is not None else []
+        return self._shutdown.not_written(now, self._relay) if self._shutdown is not None else []
 
     # ---- what follows ------------------------------------------------------------------------------------------------
 
@@ -197,23 +197,23 @@ class Machine:
         return self._report.ending
 
     def _advance(self, now: int) -> List[Any]:
-        if self._farewell is not None:
+        if self._shutdown is not None:
             return self._try_to_leave(now)
         stages = set(self._nodes.values())
         if self._report.phase == STARTED and not self._ending and self._captured and stages == {"ready"}:
             self._report = self._report._replace(phase=AT_BARRIER, at_barrier_at=now)
-            return [e.SayReport(self._report)]
+            return [e.SendReport(self._report)]
         commands: List[Any] = []
         if self._report.phase == RELEASED and stages and stages <= {"started", "over"} and self._report.started_at:
             self._report = self._report._replace(phase=RUNNING)
-            commands.append(e.SayReport(self._report))
+            commands.append(e.SendReport(self._report))
         if self._claimed and stages <= {"over"}:
             return commands + self._finish(now) + self._try_to_leave(now)
         return commands
 
     def _end(self, now: int, ending: str, grace: int, error: Optional[e.Json] = None) -> List[Any]:
         """The first that decides an ending decides it; the rest is its consequence."""
-        if self._ending or self._farewell is not None:
+        if self._ending or self._shutdown is not None:
             return []
         self._report = self._report._replace(ending=ending, error=error)
         self._stopping_until = now + grace + STOP_MARGIN
@@ -223,12 +223,12 @@ class Machine:
         ended_at = self._last_end if self._last_end is not None else now
         ending = self._ending or "exited"
         final = self._report._replace(phase=ENDED, ending=ending, ended_at=ended_at)
-        self._farewell = Farewell(final, now, second=not self._claimed)
-        return self._farewell.write()
+        self._shutdown = Shutdown(final, now, second=not self._claimed)
+        return self._shutdown.write()
 
     def _try_to_leave(self, now: int) -> List[Any]:
-        assert self._farewell is not None
-        commands = self._farewell.leave(now, self._relay)
+        assert self._shutdown is not None
+        commands = self._shutdown.leave(now, self._relay)
         self._left = bool(commands)
         return commands
 
@@ -253,8 +253,8 @@ class Machine:
         return due
 
     def _overdue(self, now: int) -> List[Any]:
-        if self._farewell is not None:
-            return self._farewell.overdue(now, self._relay)
+        if self._shutdown is not None:
+            return self._shutdown.overdue(now, self._relay)
         return [command for due, act in self._deadlines() if due <= now for command in act(now)]
 
     def _too_slow(self, now: int) -> List[Any]:
@@ -303,8 +303,8 @@ _REACTIONS: Dict[Type[Any], Callable[[Machine, int, Any], List[Any]]] = {
     e.Resumed: Machine._on_resumed,
     e.RelayEntered: Machine._on_relay_entered,
     e.RelayLost: Machine._on_relay_lost,
-    e.ReleaseHeard: Machine._on_release,
-    e.StopHeard: Machine._on_stop,
+    e.ReleaseReceived: Machine._on_release,
+    e.StopReceived: Machine._on_stop,
     e.SharedReached: Machine._on_shared_reached,
     e.RecordWritten: Machine._on_recorded,
     e.RecordFailed: Machine._on_record_failed,

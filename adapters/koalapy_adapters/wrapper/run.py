@@ -14,8 +14,8 @@ from koalapy_adapters.wrapper.agent.fork import Forked
 from koalapy_adapters.wrapper.allocation import Allocation, as_failure, read_allocation
 from koalapy_adapters.wrapper.attempt import Attempt, read_attempt, write_broken
 from koalapy_adapters.wrapper.loop import Loop
-from koalapy_adapters.wrapper.program.prepare_workdir import Furnished
-from koalapy_adapters.wrapper.relay.address import read_relay
+from koalapy_adapters.wrapper.program.prepare_workdir import Workdir
+from koalapy_adapters.wrapper.relay.address import read_relay_address
 from koalapy_adapters.wrapper.shared_directory import read_record
 
 Json = Dict[str, Any]
@@ -27,10 +27,10 @@ _BROKEN = 70  # EX_SOFTWARE
 
 
 class Begun(NamedTuple):
-    """What was begun before anything else: the agent on this node, the login shell, their private directory."""
+    """The parts begun before anything else: the agent on this node, the login shell, their private directory."""
 
     forked: Forked
-    furnished: Furnished
+    workdir: Workdir
     private: str
 
 
@@ -52,7 +52,7 @@ def again(directory: str, component: Json) -> int:
     attempt = read_attempt(directory, component)
     sys.stderr.write("koala wrapper: %s was started before; its program is not run again.\n" % attempt.tag)
     loop = Loop(attempt, None)
-    loop.found_relay(read_relay(attempt.relay_file))
+    loop.found_relay(read_relay_address(attempt.relay_file))
     loop.handle(events.ClaimedBefore(read_record(directory)))
     try:
         return loop.run()
@@ -62,14 +62,14 @@ def again(directory: str, component: Json) -> int:
 
 def _supervise(attempt: Attempt, begun: Begun) -> int:
     allocation, error = _allocation(attempt)
-    if begun.furnished.error is not None:
-        error = failure_texts.no_room("the attempt's directory", begun.furnished.error)
+    if begun.workdir.error is not None:
+        error = failure_texts.no_room("the attempt's directory", begun.workdir.error)
     loop = Loop(attempt, allocation, begun.private)
     try:
         loop.nodes.add_forked(allocation.names[0] if allocation else os.uname().nodename, begun.forked)
-        loop.found_relay(read_relay(attempt.relay_file))
-        if begun.furnished.capture is not None:
-            loop.capturing.begin(begun.furnished.capture)
+        loop.found_relay(read_relay_address(attempt.relay_file))
+        if begun.workdir.capture is not None:
+            loop.capturing.begin(begun.workdir.capture)
         if allocation is not None and error is None:
             error = _launch(loop, allocation, attempt)
         descendants.become_subreaper()

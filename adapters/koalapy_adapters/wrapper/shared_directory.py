@@ -10,11 +10,11 @@ from koalapy_adapters.files import DISK, Files
 from koalapy_adapters.wrapper import events
 from koalapy_adapters.wrapper.events import Json
 from koalapy_adapters.wrapper.failure_texts import recorded_report
-from koalapy_adapters.wrapper.relay.address import read_relay
+from koalapy_adapters.wrapper.relay.address import read_relay_address
 
 
 class Performed(NamedTuple):
-    """What a call has returned, and who waits for that."""
+    """The result of a call, and the function that waits for it."""
 
     result: Any
     then: Callable[[Any], None]
@@ -37,8 +37,8 @@ class Shared:
         self._tasks.put(lambda: touch_heartbeat(self._attempt))
 
     def seek_relay(self) -> None:
-        """-> relay.address.Place"""
-        self._tasks.put(lambda: read_relay(self._relay_file))
+        """-> relay.address.RelayAddress"""
+        self._tasks.put(lambda: read_relay_address(self._relay_file))
 
     def write_record(self, record: Json, only_if_none: bool) -> None:
         """-> RecordWritten or RecordFailed"""
@@ -66,7 +66,7 @@ class Shared:
 
 
 def read_record(attempt: str, files: Files = DISK) -> Optional[Json]:
-    """What a start of the attempt wrote at its end; None where nothing lies there that could be it."""
+    """The exit record of an earlier start of the attempt; None if there is none that can be read."""
     try:
         record = layout.read_json(layout.inside(attempt, "record.json"), files)
     except (OSError, ValueError):
@@ -75,7 +75,7 @@ def read_record(attempt: str, files: Files = DISK) -> Optional[Json]:
 
 
 def touch_heartbeat(attempt: str, files: Files = DISK) -> Optional[events.SharedReached]:
-    """None where the shared directory is out of reach."""
+    """Touch the attempt's heartbeat; None if the shared directory is out of reach."""
     try:
         files.touch(layout.inside(attempt, "heartbeat"))
     except OSError:

@@ -15,11 +15,11 @@ _RELAY_PATIENCE = SECOND  # how long a relay that is not connected is waited for
 _RELAY_PATIENCE_OF_SECOND = 5 * SECOND  # the same, of a second start: nobody else will say it
 
 
-class Farewell:
-    """Of an attempt that ended as `report` has it, at `began`. Its answers are commands, as the machine's.
+class Shutdown:
+    """The shutdown of an attempt that ended at `began` with `report`. It answers with commands, as the machine does.
 
     `second`: this is the attempt's second start, which has claimed nothing, and whose record must not replace the
-    first one's. `recorded`: that first one's record is what is said here.
+    first one's. `recorded`: that first one's record is reported here.
     """
 
     def __init__(self, report: Report, began: int, second: bool, recorded: bool = False) -> None:
@@ -52,7 +52,7 @@ class Farewell:
         done = self._recorded and (heard or now >= self._began + self._patience)
         if not done and now < self._began + _RECORD_PATIENCE:
             return []
-        said = [e.SayReport(self.report)] if heard and self._second else []
+        said = [e.SendReport(self.report)] if heard and self._second else []
         return [*said, e.Leave(self._exit_status())]
 
     def next_wakeup(self) -> int:
@@ -64,7 +64,7 @@ class Farewell:
         return min(due)
 
     def overdue(self, now: int, relay: bool) -> List[Any]:
-        """What time alone has brought."""
+        """The commands that are due by `now`."""
         commands: List[Any] = []
         if self._write_at is not None and self._write_at <= now:
             commands += self.write()
@@ -77,7 +77,7 @@ class Farewell:
         if self.is_settled:
             return []
         self.is_settled = True
-        return [e.SayReport(self.report)] if relay and not self._second else []
+        return [e.SendReport(self.report)] if relay and not self._second else []
 
     def _exit_status(self) -> int:
         status = self.report.exit_status

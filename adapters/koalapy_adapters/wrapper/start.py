@@ -41,7 +41,7 @@ def main(argv: List[str]) -> int:
 
 
 def own_claim(node: str, pid: int, unique: str) -> start_lock.StartLock:
-    """Of this start of the wrapper, and of no other."""
+    """The claim of this start of the wrapper, and of no other."""
     return start_lock.StartLock(start_lock.TAKEN, "wrapper %s %d %s" % (node, pid, unique))
 
 
@@ -54,7 +54,10 @@ def read_component(attempt: str, files: Files = DISK) -> Json:
 
 
 def decide(attempt: str, own: start_lock.StartLock, files: Files = DISK) -> str:
-    """What this start of the attempt is to do. Raises OSError or ValueError where that cannot be known yet."""
+    """Decide what this start of the attempt is to do: LEAVE, SAY_SO or RUN.
+
+    Raises OSError or ValueError if that cannot be known yet.
+    """
     held = start_lock.take(attempt, own, files)
     if held.kind == start_lock.VOID:
         return LEAVE
@@ -69,10 +72,10 @@ def _run(directory: str, component: Json) -> int:
     forked = fork_agent(private_directory)
     from koalapy_adapters.wrapper.program import prepare_workdir  # late: the agent imports its own part meanwhile
 
-    furnished = prepare_workdir.furnish(directory, component, private_directory)
+    workdir = prepare_workdir.prepare(directory, component, private_directory)
     from koalapy_adapters.wrapper import run  # late: the login shell takes as long
 
-    return run.first(directory, component, run.Begun(forked, furnished, private_directory))
+    return run.first(directory, component, run.Begun(forked, workdir, private_directory))
 
 
 def _run_again(directory: str, component: Json) -> int:

@@ -9,7 +9,7 @@ from koalapy_adapters.wrapper.relay import contact
 from koalapy_adapters.wrapper.relay.file_client import FileRelayClient
 from koalapy_adapters.wrapper.relay.file_transport import FileTransport
 from koalapy_adapters.wrapper.relay.handshake import Handshake
-from koalapy_adapters.wrapper.relay.transport import Listener
+from koalapy_adapters.wrapper.relay.transport import TransportListener
 
 from koalapy.model.units import MILLISECOND, Duration
 from koalapy.world.agenda import ScheduledCall
@@ -109,7 +109,7 @@ class RelayClient:
                 self._begin(action.messages)
             elif isinstance(action, contact.Secure):
                 pass  # nobody is between the two ends of a simulated connection
-            elif isinstance(action, contact.Heard):
+            elif isinstance(action, contact.Received):
                 self._pass_on(action.message)
             elif isinstance(action, contact.Try):
                 self._open_session(action.directory) if action.directory else self._try(
@@ -128,13 +128,13 @@ class RelayClient:
                 self._host.seek_relay()
         self._set_timer()
 
-    def _listener(self) -> Listener:
+    def _listener(self) -> TransportListener:
         clock = self._host.clock
-        return Listener(
+        return TransportListener(
             lambda directory, patience: self._do(self._contact.connected(clock(), directory, patience)),
             lambda: self._do(self._contact.unreachable(clock())),
             lambda: self._contact.arrived(clock()),
-            lambda data: self._do(self._contact.heard(clock(), messages.from_json(data))),
+            lambda data: self._do(self._contact.received(clock(), messages.from_json(data))),
             lambda: self._do(self._contact.broken(clock())),
         )
 
@@ -192,7 +192,7 @@ class RelayClient:
     def _receive_all(self, end: End, data: Json) -> None:
         if end is self._end:
             self._contact.arrived(self._host.clock())
-            self._do(self._contact.heard(self._host.clock(), messages.from_json(data)))
+            self._do(self._contact.received(self._host.clock(), messages.from_json(data)))
 
     def _lost(self, end: End) -> None:
         if end is self._end:
@@ -200,9 +200,9 @@ class RelayClient:
 
     def _pass_on(self, message: Any) -> None:
         if isinstance(message, messages.Release):
-            self._host.handle(events.ReleaseHeard(message.first_rank, message.hosts))
+            self._host.handle(events.ReleaseReceived(message.first_rank, message.hosts))
         elif isinstance(message, messages.Stop):
-            self._host.handle(events.StopHeard(message.force))
+            self._host.handle(events.StopReceived(message.force))
         elif isinstance(message, messages.ToLauncher):
             self._host.to_launcher(message)
 

@@ -12,7 +12,7 @@ from koalapy_adapters.wrapper.allocation import as_failure
 from koalapy_adapters.wrapper.attempt import Attempt, read_attempt
 from koalapy_adapters.wrapper.machine import AT_BARRIER, RUNNING, Machine
 from koalapy_adapters.wrapper.process_layout import divide
-from koalapy_adapters.wrapper.relay.address import read_relay
+from koalapy_adapters.wrapper.relay.address import read_relay_address
 from koalapy_adapters.wrapper.relay.contact import shut_out_after
 from koalapy_adapters.wrapper.relay.file_client import FileRelayClient
 from koalapy_adapters.wrapper.relay.handshake import Handshake
@@ -116,7 +116,7 @@ class SimWrapper(Process):
         patience = shut_out_after(settings.barrier_timeout)
         handshake = Handshake(self.tag, self._attempt.token, self._mount)
         self.relay_client = RelayClient(self.environment, self, self, handshake, patience, box)
-        self.relay_client.found(read_relay(self._attempt.relay_file, self._mount))
+        self.relay_client.found(read_relay_address(self._attempt.relay_file, self._mount))
         self._beat()
         if verdict == start.SAY_SO:
             self.handle(events.ClaimedBefore(shared_directory.read_record(self.directory, self._mount)))
@@ -209,7 +209,7 @@ class SimWrapper(Process):
             assert self.relay_client is not None
             self.relay_client.found(relay)
 
-        self._files.in_turn(lambda: read_relay(self._attempt.relay_file, self._mount), found)
+        self._files.in_turn(lambda: read_relay_address(self._attempt.relay_file, self._mount), found)
 
     def _beat(self) -> None:
         self._files.in_turn(lambda: shared_directory.touch_heartbeat(self.directory, self._mount), self._beaten)
@@ -226,7 +226,7 @@ class SimWrapper(Process):
             self.step()
             _DOING[type(command)](self, command)
 
-    def _send_report(self, command: events.SayReport) -> None:
+    def _send_report(self, command: events.SendReport) -> None:
         assert self.relay_client is not None
         came = command.report.at_barrier_at
         if command.report.phase == AT_BARRIER and came is not None and not command.report.ending:
@@ -286,7 +286,7 @@ class SimWrapper(Process):
 
 
 _DOING: dict[type[Any], Callable[[SimWrapper, Any], None]] = {
-    events.SayReport: SimWrapper._send_report,
+    events.SendReport: SimWrapper._send_report,
     events.PrepareNodes: SimWrapper._prepare_nodes,
     events.ReleaseNodes: SimWrapper._release_nodes,
     events.StopNodes: SimWrapper._stop_nodes,

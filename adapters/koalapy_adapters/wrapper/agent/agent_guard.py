@@ -28,7 +28,7 @@ def run(index: int, serve: Callable[[str], int]) -> int:
         while not descendants.sweep():
             time.sleep(0.02)
             descendants.reap()
-        _say_lost(index)
+        _report_lost(index)
         return _LOST
     finally:
         private_dir.remove(directory)
@@ -56,7 +56,7 @@ def _await(pid: int) -> int:
             return status
 
 
-def _say_lost(index: int) -> None:
+def _report_lost(index: int) -> None:
     try:
         os.write(1, json_lines.pieces(index, {"said": "lost"}))
     except OSError:

@@ -1,4 +1,4 @@
-"""The wrapper's side of its node agents: starting them, telling them, hearing them, and noticing when one is lost."""
+"""The wrapper's side of its node agents: starts them, exchanges messages with them, and notices when one is lost."""
 
 import os
 import selectors
@@ -14,8 +14,8 @@ from koalapy_adapters.wrapper.agent.fork import Forked
 Json = Dict[str, Any]
 
 
-class Heard(NamedTuple):
-    """What the agent of a node said."""
+class AgentMessage(NamedTuple):
+    """A message from the agent of a node."""
 
     node: str
     message: Json
@@ -28,8 +28,8 @@ class Lost(NamedTuple):
     sure: bool
 
 
-class Nodes:
-    """All agents, by their launchers. `tell` is called with every Heard and Lost."""
+class NodeAgents:
+    """All agents, by their launchers. `tell` is called with every AgentMessage and Lost."""
 
     def __init__(self, selector: selectors.BaseSelector, tell: Callable[[Any], None]) -> None:
         self._selector = selector
@@ -63,7 +63,7 @@ class Nodes:
             channel.commands.write(json_lines.line(message))
 
     def speak(self) -> None:
-        """A word to the agents of other nodes, who take silence for our end."""
+        """Send a sign of life to the agents of other nodes, which take silence for our end."""
         for channel in self._channels:
             if not channel.forked:
                 channel.commands.write(json_lines.line({"do": "hear"}))
@@ -94,7 +94,7 @@ class Nodes:
         return [channel.pid for channel in self._channels if channel.pid]
 
     def kill(self) -> None:
-        """Of an agent that does not obey, and of launchers, whose agents then see the end of file."""
+        """Kill agents that do not obey, and launchers, whose agents then see the end of file."""
         descendants.send(self.pids(), signal.SIGKILL)
 
     def close(self) -> None:
@@ -115,7 +115,7 @@ class Nodes:
                 continue
             name = channel.names[piece.node]
             lost = piece.message.get("said") == "lost"
-            self._tell(Lost(name, piece.message.get("sure", True)) if lost else Heard(name, piece.message))
+            self._tell(Lost(name, piece.message.get("sure", True)) if lost else AgentMessage(name, piece.message))
         if channel.ended:
             channel.ended = False
             self._selector.unregister(channel.answers)

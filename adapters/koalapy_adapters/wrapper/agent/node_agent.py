@@ -13,7 +13,7 @@ from typing import Any, Dict, List, Optional
 
 from koalapy_adapters import clock
 from koalapy_adapters.host import descendants, json_lines, private_dir, signals
-from koalapy_adapters.host.event_loop import turn
+from koalapy_adapters.host.event_loop import dispatch_ready
 from koalapy_adapters.wrapper.agent import agent_guard
 from koalapy_adapters.wrapper.keys.key_server import KeyServer
 from koalapy_adapters.wrapper.program.processes import Plan, Prepared
@@ -56,8 +56,8 @@ class Agent:
         self._server = KeyServer(
             directory,
             self._selector,
-            lambda key, value: self._say("put", key=key, value=value),
-            lambda asking: self._say("asking", asking=asking),
+            lambda key, value: self._send("put", key=key, value=value),
+            lambda asking: self._send("asking", asking=asking),
         )
         self._prepared: Optional[Prepared] = None
         self._pids: Dict[int, int] = {}  # of processes that run: their rank on this node
@@ -79,7 +79,7 @@ class Agent:
         self._selector.register(self._commands, selectors.EVENT_READ, self._on_commands)
         while not self._done():
             timeout, began = self._timeout(), clock.now()
-            turn(self._selector, timeout)
+            dispatch_ready(self._selector, timeout)
             self._forgive(began, timeout)
             self._advance()
         self._server.close()
@@ -127,9 +127,9 @@ class Agent:
         try:
             self._prepared = Prepared(plan)
         except OSError as error:
-            self._say("failed", what="prepare", why=str(error))
+            self._send("failed", what="prepare", why=str(error))
             return
-        self._say("ready", sources=node_identity.sources(message["relay"]))
+        self._send("ready", sources=node_identity.sources(message["relay"]))
 
     def _release(self, first_rank: int, size: int) -> None:
         if self._prepared is None or self._started or self._sweeping:
@@ -138,13 +138,13 @@ class Agent:
         try:
             started = self._prepared.start(first_rank, size)
         except OSError as error:
-            self._say("failed", what="start", why=str(error))
+            self._send("failed", what="start", why=str(error))
             return
         self._pids = started.pids
         if started.errors:
-            self._say("failed", what="start", why=started.errors[0].strerror)
+            self._send("failed", what="start", why=started.errors[0].strerror)
         else:
-            self._say("started", at=started.at)
+            self._send("started", at=started.at)
 
     def _stop(self, grace: int) -> None:
         """SIGTERM to all that runs, SIGKILL after the grace; what never started is over at once."""
@@ -179,8 +179,8 @@ class Agent:
     # ---- the processes' end ------------------------------------------------------------------------------------------
 
     def _on_signals(self, numbers: bytes) -> None:
-        if signals.told_to_stop(numbers):
-            self._say("signalled")
+        if signals.stop_requested(numbers):
+            self._send("signalled")
             if not self._over:
                 self._stop(self._grace)
 
@@ -202,7 +202,7 @@ class Agent:
         signalled = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
         exit_status = 128 + signalled if signalled else os.WEXITSTATUS(status)
         details = self._of_failed(local) if exit_status else {}
-        self._say("ended", at=clock.now(), exit_status=exit_status, signal=signalled, **details)
+        self._send("ended", at=clock.now(), exit_status=exit_status, signal=signalled, **details)
 
     def _of_failed(self, local: int) -> Json:
         """Rank and last words of the first process that failed here; the others are often ended for its sake."""
@@ -215,7 +215,7 @@ class Agent:
         self._over = True
         if self._prepared is not None and not self._started:
             self._prepared.discard()
-        self._say("emptied")
+        self._send("emptied")
 
     def _done(self) -> bool:
         return self._over and self._wrapper_gone
@@ -227,6 +227,6 @@ class Agent:
         due = min((time for time in times if time is not None), default=None)
         return None if due is None else max(0, due - clock.now()) / clock.SECOND
 
-    def _say(self, said: str, **details: Any) -> None:
+    def _send(self, said: str, **details: Any) -> None:
         details["said"] = said
         self._out.write(json_lines.pieces(self._index, details))

@@ -43,7 +43,7 @@ class KeyServer:
         self._publish = publish
         self._tell_asking = asking
         self._asking = False
-        self._keys = key_space.Keys()
+        self._keys = key_space.KeySpace()
         self._awaited: Dict[str, List[Callable[[], None]]] = {}  # a key; what to do when it is there
         self._barriers: Dict[str, List[Tuple[int, "_Client"]]] = {}  # a barrier; (arrivals wanted, who waits)
         self._arrivals = 0
@@ -79,7 +79,7 @@ class KeyServer:
             self._put(request["put"], request["value"], client.done)
         elif "get" in request:
             key = request["get"]
-            self._when_known(key, lambda: client.say({"value": self._keys.get(key)}))
+            self._when_known(key, lambda: client.reply({"value": self._keys.get(key)}))
         else:
             self._arrive(client, request["barrier"], int(request["count"]))
         self._note_asking()
@@ -151,9 +151,9 @@ class _Client:
             self._ask(line)
 
     def done(self) -> None:
-        self.say({})
+        self.reply({})
 
-    def say(self, answer: Json) -> None:
+    def reply(self, answer: Json) -> None:
         """The answer is the last of the connection; a client that left does not get it."""
         if not self._open:
             return
@@ -169,9 +169,9 @@ class _Client:
         try:
             self._answer(self, json.loads(line.decode()))
         except BadRequest as error:
-            self.say({"error": str(error)})
+            self.reply({"error": str(error)})
         except (ValueError, KeyError, TypeError, AttributeError):
-            self.say({"error": "This is not a request of KOALA_RENDEZVOUS. Use the program that the variable names."})
+            self.reply({"error": "This is not a request of KOALA_RENDEZVOUS. Use the program that the variable names."})
 
     def _close(self) -> None:
         if self._open:

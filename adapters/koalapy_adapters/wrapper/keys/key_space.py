@@ -9,7 +9,7 @@ MAX_KEY, MAX_VALUE, MAX_TOTAL = 1 << 10, 1 << 16, 1 << 26  # bytes of UTF-8
 ARRIVALS = "barrier/"
 
 
-class Keys:
+class KeySpace:
     """One replica of the map."""
 
     def __init__(self) -> None:

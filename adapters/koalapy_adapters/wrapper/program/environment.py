@@ -71,8 +71,8 @@ class Capture:
         return _parse(self._data)
 
 
-class Capturing:
-    """Of one capture at most. `pids`: the shell's, until `finish`."""
+class EnvironmentCapture:
+    """At most one capture, read by a selector. `pids`: the shell's, until `finish`."""
 
     def __init__(self, selector: selectors.BaseSelector) -> None:
         self._selector = selector

@@ -59,7 +59,7 @@ def _check(executable: str, path: str) -> None:
 
 
 def _interpreter(path: bytes) -> bytes:
-    """Of a script: what its first line names. Empty for any other file, and for one that may be run but not read."""
+    """The interpreter in a script's first line; empty for any other file, and for one that may be run but not read."""
     try:
         with open(path, "rb") as file:
             first = file.read(256)

@@ -1,4 +1,4 @@
-"""What the program expects around it: its directories, KOALA_RENDEZVOUS, and the login shell's environment."""
+"""Prepares the program's directories and KOALA_RENDEZVOUS, and starts the login shell that makes its environment."""
 
 import os
 from typing import Any, Dict, List, NamedTuple, Optional
@@ -7,14 +7,14 @@ from koalapy_adapters import layout
 from koalapy_adapters.wrapper.program.environment import Capture
 
 
-class Furnished(NamedTuple):
+class Workdir(NamedTuple):
     """The login shell at work, or why there is none."""
 
     capture: Optional[Capture]
     error: Optional[OSError]
 
 
-def furnish(directory: str, component: Dict[str, Any], private: str) -> Furnished:
+def prepare(directory: str, component: Dict[str, Any], private: str) -> Workdir:
     """Make what the program expects in the attempt's directory, and start the login shell: it takes longest."""
     try:
         for name in ("work", "output"):
@@ -23,8 +23,8 @@ def furnish(directory: str, component: Dict[str, Any], private: str) -> Furnishe
         capture = Capture(setup, layout.inside(directory, "work"), private)
         _write_rendezvous(layout.inside(directory, "rendezvous"), component["command"])
     except OSError as error:
-        return Furnished(None, error)
-    return Furnished(capture, None)
+        return Workdir(None, error)
+    return Workdir(capture, None)
 
 
 def _write_rendezvous(path: str, command: List[str]) -> None:

@@ -12,7 +12,10 @@ _RESET = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.
 
 
 class Plan(NamedTuple):
-    """What runs on a node. Texts hold surrogates for bytes that are no UTF-8. `offset`: first rank in the component."""
+    """The processes of one node. Texts hold surrogates for bytes that are no UTF-8.
+
+    `offset`: the first rank in the component.
+    """
 
     attempt: str
     executable: str

@@ -7,7 +7,7 @@ from koalapy_adapters import layout
 from koalapy_adapters.files import DISK, Files
 
 
-class Place(NamedTuple):
+class RelayAddress(NamedTuple):
     """Where the relay is, by its file: at a port of one of these addresses, or at a directory (see message_files).
 
     Neither where there is no such file. `touched`: its time of change, which a KCM that lives changes. `secret`: by
@@ -22,14 +22,14 @@ class Place(NamedTuple):
     last: List[str] = []
 
 
-def read_relay(path: str, files: Files = DISK) -> Place:
+def read_relay_address(path: str, files: Files = DISK) -> RelayAddress:
     try:
         data = layout.read_json(path, files)
         if data is None:
-            return Place()
+            return RelayAddress()
         post = str(data.get("post") or "")
         directory = os.path.join(os.path.dirname(path), os.path.basename(post)) if post else ""
         addresses, last = ([str(address) for address in data.get(key) or []] for key in ("addresses", "last"))
-        return Place(addresses, int(data["port"]), directory, files.modified(path), str(data["secret"]), last)
+        return RelayAddress(addresses, int(data["port"]), directory, files.modified(path), str(data["secret"]), last)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return Place()  # a KCM may be about to write it; it is read again
+        return RelayAddress()  # a KCM may be about to write it; it is read again

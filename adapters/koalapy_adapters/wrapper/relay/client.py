@@ -7,11 +7,11 @@ from typing import Any, Callable, List, NamedTuple, Optional, Union
 
 from koalapy_adapters import messages
 from koalapy_adapters.wrapper.relay import contact
-from koalapy_adapters.wrapper.relay.address import Place
+from koalapy_adapters.wrapper.relay.address import RelayAddress
 from koalapy_adapters.wrapper.relay.file_client import FileRelayClient
 from koalapy_adapters.wrapper.relay.file_transport import FileTransport, Perform
-from koalapy_adapters.wrapper.relay.tcp_transport import Sockets
-from koalapy_adapters.wrapper.relay.transport import Listener
+from koalapy_adapters.wrapper.relay.tcp_transport import TcpTransport
+from koalapy_adapters.wrapper.relay.transport import TransportListener
 
 
 class Callbacks(NamedTuple):
@@ -27,31 +27,31 @@ class Callbacks(NamedTuple):
     shut_out: Callable[[List[str], int], None]
 
 
-class Ways(NamedTuple):
-    """What the lines need: sockets the selector, files a message file box and where it may block."""
+class Transports(NamedTuple):
+    """The needs of the transports: TCP a selector, files a client and a function that may block."""
 
     selector: selectors.BaseSelector
     box: FileRelayClient
     perform: Perform
 
 
-class Relay:
+class RelayClient:
     """At most one connection that is let in; `tick` at `next_wakeup` or later keeps it so."""
 
-    def __init__(self, ways: Ways, mind: contact.Contact, callbacks: Callbacks, clock: Callable[[], int]) -> None:
+    def __init__(self, ways: Transports, mind: contact.Contact, callbacks: Callbacks, clock: Callable[[], int]) -> None:
         self._callbacks, self._clock, self._contact = callbacks, clock, mind
-        listener = Listener(
+        listener = TransportListener(
             lambda address, patience: self._do(mind.connected(clock(), address, patience)),
             lambda: self._do(mind.unreachable(clock())),
             lambda: mind.arrived(clock()),
             self._receive_all,
             lambda: self._do(mind.broken(clock())),
         )
-        self._sockets = Sockets(ways.selector, listener)
+        self._sockets = TcpTransport(ways.selector, listener)
         self._files = FileTransport(ways.box, ways.perform, listener, clock)
-        self._line: Union[Sockets, FileTransport] = self._sockets
+        self._line: Union[TcpTransport, FileTransport] = self._sockets
 
-    def connect(self, now: int, place: Place) -> None:
+    def connect(self, now: int, place: RelayAddress) -> None:
         """Where the relay's file says that it is. Ignored while there is a connection."""
         self._do(self._contact.found(now, place))
 
@@ -91,7 +91,7 @@ class Relay:
                 self._line.begin(action.messages)
             elif isinstance(action, contact.Secure):
                 self._line.secure(action.keys)
-            elif isinstance(action, contact.Heard):
+            elif isinstance(action, contact.Received):
                 self._callbacks.heard(action.message)
             elif isinstance(action, contact.Try):
                 self._try(action)
@@ -119,7 +119,7 @@ class Relay:
             message = messages.from_json(data)
         except messages.MessageError:
             return  # of a newer release: what it means is not for this wrapper
-        self._do(self._contact.heard(self._clock(), message))
+        self._do(self._contact.received(self._clock(), message))
 
 
 def jitter() -> float:

@@ -9,7 +9,7 @@ from typing import Any, Callable, List, NamedTuple, Optional
 from koalapy_adapters import messages
 from koalapy_adapters.channel import Keys
 from koalapy_adapters.clock import SECOND
-from koalapy_adapters.wrapper.relay.address import Place
+from koalapy_adapters.wrapper.relay.address import RelayAddress
 from koalapy_adapters.wrapper.relay.handshake import Answer, Opening, Welcomed
 
 BEAT = 10 * SECOND
@@ -62,8 +62,8 @@ class Entered(NamedTuple):
     offset: int
 
 
-class Heard(NamedTuple):
-    """The relay says so."""
+class Received(NamedTuple):
+    """A message from the relay."""
 
     message: Any
 
@@ -103,7 +103,7 @@ class Contact:
         self._open_with, self._jitter = open_with, jitter
         self._opening: Optional[Opening] = None
         self._shut_out_after = shut_out_after
-        self._place = Place()
+        self._place = RelayAddress()
         self._lives = False  # the KCM has shown so between the last two looks at its file
         self._vain_since: Optional[int] = None
         self._vain = 0
@@ -125,8 +125,8 @@ class Contact:
     def is_trying(self) -> bool:
         return self._state == TRYING
 
-    def found(self, now: int, place: Place) -> List[Any]:
-        """What the relay's file says. Ignored while we are not apart."""
+    def found(self, now: int, place: RelayAddress) -> List[Any]:
+        """Connect to the address in the relay's file. Ignored while we are not apart."""
         if self._state != APART:
             return []
         before, self._place = self._place, place
@@ -142,7 +142,7 @@ class Contact:
         return [Try(self._chosen(place), place.port)]
 
     def unreachable(self, now: int) -> List[Any]:
-        """None of those that were tried takes a connection."""
+        """No address that was tried takes a connection."""
         if self._state != TRYING:
             return []
         self._tries_last = not self._tries_last
@@ -158,13 +158,13 @@ class Contact:
         """Anything at all came over the connection."""
         self._heard_at = now
 
-    def heard(self, now: int, message: Any) -> List[Any]:
+    def received(self, now: int, message: Any) -> List[Any]:
         self._heard_at = now
         if self._state == OPENING:
             assert self._opening is not None
-            return self._opened(now, self._opening.heard(now, message))
+            return self._opened(now, self._opening.received(now, message))
         if self._state == IN and not isinstance(message, messages.Heartbeat):
-            return [Heard(message)]
+            return [Received(message)]
         return []
 
     def broken(self, now: int) -> List[Any]:
@@ -184,7 +184,7 @@ class Contact:
         return min((time for time in times if time is not None), default=None)
 
     def tick(self, now: int) -> List[Any]:
-        """What is due by now."""
+        """The commands that are due by `now`."""
         if self._seek_at is not None and now >= self._seek_at:
             self._seek_at = None
             return [Seek()]
@@ -196,8 +196,8 @@ class Contact:
             return [Write(messages.Heartbeat())]
         return []
 
-    def _chosen(self, place: Place) -> List[str]:
-        """Whom to try now: those that have not failed, of those whose turn it is."""
+    def _chosen(self, place: RelayAddress) -> List[str]:
+        """The addresses to try now: those that have not failed, of the group whose turn it is."""
         first, last = (
             [address for address in group if address not in self._failed] for group in (place.addresses, place.last)
         )
@@ -207,7 +207,7 @@ class Contact:
         return last if self._tries_last else first
 
     def _opened(self, now: int, answer: Any) -> List[Any]:
-        """What comes of the handshake's next step."""
+        """The commands after the handshake's next step."""
         if isinstance(answer, Answer):
             return [Write(answer.proof), Secure(answer.keys)]
         if not isinstance(answer, Welcomed):

@@ -10,7 +10,7 @@ MAX_WAITING = 1 << 25  # bytes that a full disk may leave unwritten
 
 
 class Exchanged(NamedTuple):
-    """What came of one exchange. `sign`: the KCM lives; `sent`: something was written; `over`: so is the visit."""
+    """The result of one exchange. `sign`: the KCM lives; `sent`: something was written; `over`: so is the visit."""
 
     heard: List[Any] = []  # as JSON
     sign: bool = False

@@ -10,7 +10,7 @@ from koalapy_adapters import message_files
 from koalapy_adapters.channel import Keys
 from koalapy_adapters.clock import SECOND
 from koalapy_adapters.wrapper.relay.file_client import Exchanged, FileRelayClient
-from koalapy_adapters.wrapper.relay.transport import Listener
+from koalapy_adapters.wrapper.relay.transport import TransportListener
 
 AWAITED, IDLE = SECOND, 2 * SECOND  # the longest between two looks, while something waits for what comes and else
 PATIENCE = 75 * SECOND  # with an answer: an attribute cache may hide a file for a minute
@@ -21,7 +21,9 @@ Perform = Callable[[Callable[[], Any], Callable[[Any], None]], None]
 class FileTransport:
     """At most one visit at a time. `tick` at `next_wakeup` or later."""
 
-    def __init__(self, box: FileRelayClient, perform: Perform, listener: Listener, clock: Callable[[], int]) -> None:
+    def __init__(
+        self, box: FileRelayClient, perform: Perform, listener: TransportListener, clock: Callable[[], int]
+    ) -> None:
         self._box, self._perform, self._listener, self._clock = box, perform, listener, clock
         self._directory = ""
         self._session = 0  # how many there were; what was begun for an earlier one is of no use

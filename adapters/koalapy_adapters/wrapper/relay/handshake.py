@@ -46,7 +46,7 @@ class Opening:
         if self._challenge is not None:
             self.first.append(RelayProof(wrapper_proof(key, hello, self._challenge)))
 
-    def heard(self, now: int, message: Any) -> Any:
+    def received(self, now: int, message: Any) -> Any:
         """Answer, Welcomed, or None for what is not believed."""
         if isinstance(message, RelayChallenge) and self._challenge is None:
             self._challenge, self._challenged_at = message, now

@@ -8,16 +8,16 @@ from typing import Any, Dict, List, Optional
 from koalapy_adapters import frames, messages
 from koalapy_adapters.channel import Channel, Keys
 from koalapy_adapters.clock import SECOND
-from koalapy_adapters.wrapper.relay.transport import Listener
+from koalapy_adapters.wrapper.relay.transport import TransportListener
 
 PATIENCE = 5 * SECOND  # with an answer
 MAX_WAITING = 1 << 25  # bytes that a stuck relay may leave unsent
 
 
-class Sockets:
+class TcpTransport:
     """At most one connection at a time."""
 
-    def __init__(self, selector: selectors.BaseSelector, listener: Listener) -> None:
+    def __init__(self, selector: selectors.BaseSelector, listener: TransportListener) -> None:
         self._selector, self._listener = selector, listener
         self._trying: Dict[socket.socket, str] = {}
         self._socket: Optional[socket.socket] = None

@@ -1,9 +1,9 @@
-"""What a line to the relay tells of itself; there are lines of sockets and of files, and the contact knows neither."""
+"""The events of a transport to the relay. There are transports by TCP and by files; the contact knows neither."""
 
 from typing import Any, Callable, NamedTuple
 
 
-class Listener(NamedTuple):
+class TransportListener(NamedTuple):
     """`connected(address, patience)`: this one listens, and answers within so many microseconds or not at all.
 
     `unreachable()`: none of those that were tried. `arrived()`: the other side lives. `heard(message as JSON)`.
