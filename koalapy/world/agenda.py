@@ -1,4 +1,4 @@
-"""The virtual clock and what is to happen on it: a heap of calls, in order of time, then of having been entered."""
+"""The virtual clock and the calls scheduled on it: a heap, ordered by time, then by rank, then by order of entry."""
 
 import heapq
 import itertools
@@ -24,13 +24,17 @@ class Agenda:
     def __init__(self, beginning: Instant = BEGINNING) -> None:
         self.now = beginning
         self.happened = 0
-        self._entries: list[tuple[Instant, int, ScheduledCall]] = []
+        self._entries: list[tuple[Instant, int, int, ScheduledCall]] = []
         self._numbers = itertools.count()
 
-    def at(self, when: Instant, call: Callable[[], None]) -> ScheduledCall:
-        """Call it then, or now if that is past; what was entered first is called first."""
-        entry = ScheduledCall(Instant(max(when, self.now)), call)
-        heapq.heappush(self._entries, (entry.at, next(self._numbers), entry))
+    def at(self, when: Instant, call: Callable[[], None], rank: int = 0) -> ScheduledCall:
+        """Schedule a call for an instant, or for now if that is past.
+
+        Of several calls at one instant, those of the lower rank are made first, then those entered first.
+        """
+        at = when if when > self.now else self.now
+        entry = ScheduledCall(at, call)
+        heapq.heappush(self._entries, (at, rank, next(self._numbers), entry))
         return entry
 
     def after(self, delay: Duration, call: Callable[[], None]) -> ScheduledCall:
@@ -43,15 +47,27 @@ class Agenda:
 
     def next_at(self) -> Instant | None:
         """When the next call is due; None: nothing will ever happen again."""
-        while self._entries and self._entries[0][2].call is None:
+        while self._entries and self._entries[0][3].call is None:
             heapq.heappop(self._entries)
         return self._entries[0][0] if self._entries else None
+
+    def run(self, until: Instant | None = None) -> None:
+        """Make all calls that are due by an instant, itself included; None: all calls."""
+        entries = self._entries
+        while entries and (until is None or entries[0][0] <= until):
+            at, _, _, entry = heapq.heappop(entries)
+            call = entry.call
+            if call is not None:
+                entry.call = None
+                self.now = at
+                self.happened += 1
+                call()
 
     def step(self) -> bool:
         """Make the next call. False if there is none."""
         if self.next_at() is None:
             return False
-        _, _, entry = heapq.heappop(self._entries)
+        _, _, _, entry = heapq.heappop(self._entries)
         call, entry.call = entry.call, None
         assert call is not None
         self.now = entry.at

@@ -86,8 +86,7 @@ class World:
 
     def run(self, until: Instant) -> None:
         """Let everything happen that is due by then."""
-        while (due := self.agenda.next_at()) is not None and due <= until:
-            self.agenda.step()
+        self.agenda.run(until)
 
     def run_for(self, duration: Duration) -> None:
         self.run(Instant(self.agenda.now + duration))

@@ -102,8 +102,7 @@ class Grid:
         self.run_until(Instant(self.agenda.now + duration))
 
     def run_until(self, until: Instant) -> None:
-        while (due := self.agenda.next_at()) is not None and due <= until:
-            self.agenda.step()
+        self.agenda.run(until)
 
     def day(self, number: int, jobs: int, parameters: int) -> None:
         """Submit the day's jobs and its sweep, and let all of them end. Raises SystemExit if they do not."""

@@ -80,8 +80,7 @@ class Play:
     def run(self, seconds: float) -> None:
         until = Instant(self.agenda.now + round(seconds * SECOND))
         self.agenda.at(until, lambda: None)
-        while (due := self.agenda.next_at()) is not None and due <= until:
-            self.agenda.step()
+        self.agenda.run(until)
 
     def until(self, koalad: Koalad, kind: type[Any], tag: str = TAG, **fields: Any) -> Any:
         """Until koalad has heard such a message."""

@@ -95,8 +95,7 @@ class Das2:
     def _go_on(self, duration: Duration) -> None:
         until = Instant(self.agenda.now + duration)
         self.agenda.at(until, lambda: None)  # so that the clock is there, whatever else happens
-        while (due := self.agenda.next_at()) is not None and due <= until:
-            self.agenda.step()
+        self.agenda.run(until)
 
     def _cluster(
         self, cluster: ClusterSettings, nodes: int, others: float, seed: int, program_log: ProgramLog

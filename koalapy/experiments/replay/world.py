@@ -88,8 +88,7 @@ class Replay:
     def _pass_to(self, moment: Instant) -> None:
         """Let everything happen until and at that instant."""
         self._agenda.now = max(self._agenda.now, moment)
-        while (due := self._agenda.next_at()) is not None and due <= moment:
-            self._agenda.step()
+        self._agenda.run(moment)
 
     def _read_on(self) -> None:
         """Read the next job of the trace, which is read as time passes."""

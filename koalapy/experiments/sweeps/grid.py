@@ -113,9 +113,7 @@ class SweepGrid:
         assert self.koalad.submit(_request(job))
 
     def _run_until(self, since_began: Duration) -> None:
-        until = self.began + since_began
-        while (due := self.agenda.next_at()) is not None and due <= until:
-            self.agenda.step()
+        self.agenda.run(Instant(self.began + since_began))
 
 
 def _sweep(durations: tuple[Duration, ...]) -> Request:

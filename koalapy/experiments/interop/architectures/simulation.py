@@ -1,8 +1,8 @@
 """The simulation under every architecture: arrivals and ends of jobs, clusters with free processors, and a clock."""
 
-import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 
 from koalapy.experiments.interop.series import Series
@@ -10,8 +10,9 @@ from koalapy.experiments.interop.streams import GridJob
 from koalapy.experiments.interop.system import System
 from koalapy.experiments.interop.tally import Kind, Tally
 from koalapy.model.units import MINUTE, Duration, Instant
+from koalapy.world.agenda import Agenda
 
-_ARRIVAL, _END, _CALL = 0, 1, 2
+_ARRIVAL, _END, _CALL = 0, 1, 2  # ranks of calls at one instant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,26 +42,28 @@ class Options:
 class Simulation:
     """An architecture sets `arrived` and `ended`, calls `start` and `at`, and then `run`s.
 
-    What happens at one instant happens in this order: arrivals, ends, calls; each in the order of their entering.
-    `free`: by cluster; whoever starts a job takes its processors, and they come back before `ended` is called.
+    At one instant, arrivals come first, then ends, then calls, each in the order of their entry. `free`: idle
+    processors by cluster. An architecture takes a job's processors as it starts the job; they return before `ended`.
     """
 
     def __init__(self, system: System, jobs: Sequence[GridJob], options: Options, seed: int) -> None:
         self.system, self.jobs, self.options = system, jobs, options
         self.free = {name: system.processors[name] for name in system.clusters}
         self.rng = Random(seed)
-        self.now = Instant(0)
         self.arrived: Callable[[GridJob], None] = lambda job: None
         self.ended: Callable[[GridJob, str], None] = lambda job, cluster: None
         last = jobs[-1].arrived if jobs else Instant(0)
         self._until = None if options.cool_down else last
         self.tally = Tally(system, len(jobs), self._until)
         self.series = Series(options.series) if options.series is not None else None
-        self._heap: list[tuple[Instant, int, int, object]] = []
-        self._entered = 0
+        self._agenda = Agenda(Instant(0))
+
+    @property
+    def now(self) -> Instant:
+        return self._agenda.now
 
     def start(self, job: GridJob, cluster: str, links: int = 0, bind: Duration = Duration(0)) -> None:
-        """Its processors are taken now, and it runs as soon as they are bound."""
+        """Take the job's processors now, and run it as soon as they are bound."""
         begins = Instant(self.now + bind)
         if self._until is None or begins <= self._until:
             self.tally.start(job, begins, cluster, self.now, links)
@@ -68,13 +71,13 @@ class Simulation:
                 self.series.start(job, begins)
         self.tally.messages[Kind.MATCH] += 6  # a match to both sides, a claim and its answer, a release to both
         self.tally.messages[Kind.DATA] += 2
-        self._enter(Instant(begins + job.runtime), _END, (job, cluster))
+        self._agenda.at(Instant(begins + job.runtime), lambda: self._end(job, cluster), _END)
 
     def at(self, when: Instant, call: Callable[[], None]) -> None:
-        self._enter(when, _CALL, call)
+        self._agenda.at(when, call, _CALL)
 
     def each(self, interval: Duration, call: Callable[[], None]) -> None:
-        """For as long as jobs arrive or run; the first time at a random moment of the first interval."""
+        """Call regularly while jobs arrive or run, first at a random moment of the first interval."""
 
         def again() -> None:
             call()
@@ -87,30 +90,28 @@ class Simulation:
         self._busy = len(self.jobs)
         if self.series is not None:
             self._look(self.series)
-        for job in self.jobs:
-            self._enter(job.arrived, _ARRIVAL, job)
-        while self._heap and (self._until is None or self._heap[0][0] <= self._until):
-            self.now, kind, _, what = heapq.heappop(self._heap)
-            if kind == _ARRIVAL:
-                assert isinstance(what, GridJob)
-                self.tally.messages[Kind.NOTIFY] += 1
-                self.arrived(what)
-            elif kind == _END:
-                assert isinstance(what, tuple)
-                job, cluster = what
-                self._busy -= 1
-                self.free[cluster] += job.processors
-                self.ended(job, cluster)
-            else:
-                assert callable(what)
-                what()
+        self._arriving = iter(self.jobs)
+        self._await_next()
+        self._agenda.run(self._until)
+
+    def _await_next(self) -> None:
+        """Schedule the next arrival."""
+        job = next(self._arriving, None)
+        if job is not None:
+            self._agenda.at(job.arrived, partial(self._arrive, job), _ARRIVAL)
+
+    def _arrive(self, job: GridJob) -> None:
+        self._await_next()
+        self.tally.messages[Kind.NOTIFY] += 1
+        self.arrived(job)
+
+    def _end(self, job: GridJob, cluster: str) -> None:
+        self._busy -= 1
+        self.free[cluster] += job.processors
+        self.ended(job, cluster)
 
     def _look(self, series: Series) -> None:
-        """Now, and again for as long as jobs arrive or run."""
+        """Sample the series now, and again while jobs arrive or run."""
         series.look(self.now, self.tally.messages)
         if self._busy:
             self.at(Instant(self.now + series.interval), lambda: self._look(series))
-
-    def _enter(self, when: Instant, kind: int, what: object) -> None:
-        self._entered += 1
-        heapq.heappush(self._heap, (when, kind, self._entered, what))
