@@ -43,7 +43,6 @@ class ReplayCluster:
         self._instance = instance
         self._running: dict[Tag, ReplayBatchJob] = {}
         self._queue: deque[ReplayBatchJob] = deque()
-        self._measured_at = Instant(0)
 
     @property
     def waits(self) -> bool:
@@ -79,13 +78,9 @@ class ReplayCluster:
             self._queue.remove(job)
         self.changed = True
 
-    def due(self, now: Instant) -> bool:
-        """Whether it has to be measured: it has changed, or what is known of it is about to be too old."""
-        return self.changed or now - self._measured_at >= self.settings.max_age
-
     def measured(self, now: Instant) -> Event:
         """As its batch system shows it."""
-        self.changed, self._measured_at = False, now
+        self.changed = False
         used = self._processors - self._idle
         state = ClusterState(
             measured_at=now, total=self._processors, idle=self._idle, ours=used, others=0, waiting_local=0,

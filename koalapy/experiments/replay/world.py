@@ -7,6 +7,7 @@ program is reported at its end.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
 
 from koalapy.engine import Engine
@@ -27,6 +28,7 @@ from koalapy.world.agenda import BEGINNING, Agenda
 _INSTANCE = instance_id(b"replay")
 _NOW_AND_THEN = 500  # jobs
 _OWNER = "replay"
+_NEVER_OLD = Duration(10**17)  # the age of measurements: each holds until its cluster changes
 
 
 class Replay:
@@ -45,6 +47,8 @@ class Replay:
         ended: Callable[[Ran], None],
     ) -> None:
         self.calls = self.happened = self.over = 0
+        lasting = tuple(replace(each, max_age=_NEVER_OLD) for each in settings.clusters)
+        settings = replace(settings, clusters=lasting)
         self.engine = Engine(settings, policies, Snapshot(instance=_INSTANCE))
         self._clusters = {each.name: ReplayCluster(each, sizes[each.name], _INSTANCE) for each in settings.clusters}
         self._agenda = Agenda()
@@ -73,7 +77,7 @@ class Replay:
     def _go_on(self) -> bool:
         """Go on to the next instant at which anything happens. False: there is none."""
         due, alarm = self._agenda.next_at(), self.engine.next_wakeup()
-        if due is None and alarm is None:
+        if due is None and (alarm is None or alarm >= BEGINNING + _NEVER_OLD):
             return False
         self._pass_to(min(moment for moment in (due, alarm) if moment is not None))
         ends, self._ends = self._ends, []
@@ -105,7 +109,7 @@ class Replay:
     def _handle(self, events: list[Event]) -> list[Event]:
         """Hand events to the engine, and return the events that its commands cause at once."""
         now = self._agenda.now
-        events = events + [cluster.measured(now) for cluster in self._clusters.values() if cluster.due(now)]
+        events = events + [cluster.measured(now) for cluster in self._clusters.values() if cluster.changed]
         self.calls += 1
         self.happened += len(events)
         step = self.engine.handle(now, events)
