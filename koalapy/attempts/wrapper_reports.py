@@ -124,7 +124,7 @@ def _failure(event: WrapperReported) -> Reason:
         )
     told = {
         "left_barrier": "left its barrier: nobody released it in time.",
-        "revoked": "came too late and was turned away.",
+        "void": "came too late and was turned away.",
         "restarted": "was restarted by the batch system; its program was not run again.",
         "cancelled": "was cancelled.",
     }
@@ -152,4 +152,4 @@ def _as_counted(reason: Reason, ending: str) -> Reason:
     """Return the wrapper's reason, classified by how the attempt ended: one killed or lost is retried."""
     if ending == "killed":
         return replace(reason, code="killed", whose="transient")
-    return replace(reason, whose="transient") if ending in ("left_barrier", "revoked", "restarted") else reason
+    return replace(reason, whose="transient") if ending in ("left_barrier", "void", "restarted") else reason

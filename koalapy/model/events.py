@@ -152,7 +152,7 @@ class WrapperReported:
     """All that the wrapper knows of its attempt; the same may be told again, and steps may be skipped.
 
     `phase`: started (the batch job runs), at_barrier, released, running, ended. `ending`, once ended: exited, killed,
-    walltime, left_barrier, revoked, restarted, cancelled, or failed (could not start; `reason` says why).
+    walltime, left_barrier, void, restarted, cancelled, or failed (could not start; `reason` says why).
     """
 
     attempt: AttemptId
