@@ -37,7 +37,7 @@ def on_started(core: Core, now: Instant, event: Started) -> None:
 
 
 def end_session(core: Core, cluster: str) -> None:
-    """What the cluster's wrappers have said counts no more where it must be true now."""
+    """Forget which attempts of the cluster are at their barriers: they have to report it again."""
     core.at_barrier.end_session(cluster)
     core.mark_cluster_dirty(cluster)
 
@@ -120,7 +120,7 @@ def _missing(job: Job) -> list[Component]:
 
 
 def _not_come(core: Core, job: Job) -> list[Component]:
-    """Those that are not at their barrier, or have not said so since their cluster was connected last."""
+    """Return the components that have not reported from their barriers since their cluster was connected last."""
     return [
         component
         for component in job.present

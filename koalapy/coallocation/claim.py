@@ -76,7 +76,7 @@ def _submission(core: Core, job: Job, component: Component) -> SubmitAttempt:
 
 
 def _work(core: Core, job: Job, component: Component) -> LauncherWork | None:
-    """What a Launcher runs; None for a job that is none."""
+    """Return the work of a Launcher; None for a job of a user."""
     if job.pilot is None:
         return None
     request = core.records.jobs[job.pilot.sweep].request
@@ -92,7 +92,7 @@ def _work(core: Core, job: Job, component: Component) -> LauncherWork | None:
 
 
 def _avoided(core: Core, job: Job, cluster: str) -> tuple[str, ...]:
-    """Hosts on which everything that the Launcher's sweep ran has failed."""
+    """Return the hosts on which everything that the Launcher's sweep ran has failed."""
     runner = core.records.jobs[job.pilot.sweep].runner if job.pilot is not None else None
     return tuple(host for name, host in runner.left_out if name == cluster) if runner is not None else ()
 

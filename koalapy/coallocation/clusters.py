@@ -1,4 +1,4 @@
-"""What follows when a cluster is connected, lost, measured or asked for its accounting."""
+"""Reactions to a cluster that is connected, lost, measured or asked for its accounting."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from koalapy.model.units import Instant
 
 
 def on_connected(core: Core, now: Instant, event: ClusterConnected) -> None:
-    """Of a cluster that is connected: its KCM can do more by now; what it has said before still holds."""
+    """Begin a session with a cluster, or note that the KCM of a present one can do more by now."""
     again = core.information.is_connected(event.cluster)
     core.information.connected(event.cluster, event.version)
     core.startup_gate.reached(event.cluster)
@@ -27,7 +27,7 @@ def on_connected(core: Core, now: Instant, event: ClusterConnected) -> None:
 
 
 def on_lost(core: Core, now: Instant, event: ClusterLost) -> None:
-    """What has been released there is unknown until the cluster answers again."""
+    """End the session: released attempts there are unknown until the cluster answers again."""
     core.mark_dirty()
     core.information.lost(event.cluster, event.reason)
     core.startup_gate.reached(event.cluster)
@@ -43,7 +43,7 @@ def on_measured(core: Core, now: Instant, event: ClusterMeasured) -> None:
 
 
 def on_measurement_failed(core: Core, now: Instant, event: MeasurementFailed) -> None:
-    """What was measured before counts no more: jobs that wait for this cluster may be passed now."""
+    """Forget the last measurement: jobs that wait for this cluster may be passed now."""
     core.mark_dirty()
     core.information.measurement_failed(event.cluster, event.reason)
 

@@ -41,7 +41,7 @@ def on_output_collected(core: Core, now: Instant, event: OutputCollected) -> Non
 
 
 def on_output_kept(core: Core, now: Instant, event: OutputKept) -> None:
-    """What the job's processes wrote is at home, or will never be."""
+    """Record that the output of the job's processes is at home, or will never be."""
     job = event.job
     if not job.state.final or job.output_home is not OutputHome.COMING:
         return

@@ -1,4 +1,4 @@
-"""What is pruned of jobs that are over: the directories of their attempts first, then what the store has of them."""
+"""Pruning of jobs that are over: the directories of their attempts first, then their records."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ NOT_OVER, PENDING_CANCEL, COLLECTING, OF_A_SWEEP, PRUNED = (
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What a request would do: jobs that can go now, those that wait for a cluster, and those that stay, with why."""
+    """Effect of a request: jobs that can go now, jobs that wait for a cluster, and jobs that stay, with why."""
 
     ready: tuple[Job, ...]
     waiting: tuple[tuple[str, Job], ...]  # for the cluster that has its directories
@@ -122,7 +122,7 @@ def _out_of_reach(core: Core, job: Job, without: tuple[str, ...]) -> Iterator[st
 
 
 def _directories_of(job: Job) -> Iterator[tuple[str, AttemptId]]:
-    """Those of its last attempts: the directories of earlier ones are forgotten when it is tried again."""
+    """Yield the directories of its last attempts; those of earlier ones are removed when it is tried again."""
     for component in job.components:
         if component.cluster is not None and component.attempt:
             yield component.cluster, job.attempt_of(component)

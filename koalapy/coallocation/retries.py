@@ -137,7 +137,7 @@ def _back(core: Core, now: Instant, job: Job, position: int, state: JobState) ->
 
 
 def _forget(core: Core, attempt: AttemptId, cluster: str | None) -> None:
-    """Nobody will ask for what a past try wrote; what is owed is forgotten when it is gone."""
+    """Remove the directory of a past try's attempt, after its pending cancel if there is one."""
     debt = core.records.debts.get(attempt)
     if debt is not None:
         core.records.owe(replace(debt, past=True))

@@ -1,4 +1,4 @@
-"""What users ask of jobs: to be submitted, cancelled, held and released."""
+"""Requests of users: to submit, cancel, hold and release jobs."""
 
 from koalapy.coallocation.stop import stop_job
 from koalapy.core.core import Core

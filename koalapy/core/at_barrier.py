@@ -24,7 +24,7 @@ class AtBarrier:
         self._clusters[attempt] = cluster
 
     def on(self, cluster: str) -> list[AttemptId]:
-        """Those on this cluster."""
+        """Return the attempts at their barriers on this cluster."""
         return [each for each, where in self._clusters.items() if where == cluster]
 
     def end_session(self, cluster: str) -> None:

@@ -1,4 +1,4 @@
-"""What clusters have said of attempts and parameters that are not theirs."""
+"""Reports of clusters about attempts and parameters that are not theirs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from koalapy.model.identity import JobId
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """What one cluster has said since koalad's start of what is not its own: how often, and the last of it."""
+    """Reports of one cluster about what is not its own: their number since koalad's start, and the last one."""
 
     count: int
     last: str

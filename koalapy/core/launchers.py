@@ -1,4 +1,4 @@
-"""Which sweeps there are, and whose Launchers are where."""
+"""Index of sweeps and their Launchers, by sweep and by cluster."""
 
 from collections.abc import Iterable, Iterator
 
@@ -50,11 +50,11 @@ class Launchers:
                 self._of.pop(sweep, None)
 
     def of(self, sweep: JobId) -> list[Job]:
-        """All that are not over, by their ids."""
+        """Return the Launchers of the sweep that are not over, by their ids."""
         return sorted(self._of.get(sweep, {}).values(), key=lambda job: job.id)
 
     def on(self, cluster: str) -> list[Job]:
-        """Of all sweeps, by their ids."""
+        """Return the Launchers of all sweeps on the cluster, by their ids."""
         return sorted(self._on.get(cluster, {}).values(), key=lambda job: job.id)
 
     def __iter__(self) -> Iterator[Job]:
@@ -68,7 +68,7 @@ def place(launcher: Job) -> Component:
 
 
 def staying(launchers: Iterable[Job]) -> list[Job]:
-    """Those that were not asked to go, and do not go by themselves."""
+    """Return the Launchers that were not asked to stop, and do not stop by themselves."""
     return [
         each for each in launchers if each.pilot is not None and not each.pilot.stop_reason and each.outcome is None
     ]

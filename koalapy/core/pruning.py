@@ -1,4 +1,4 @@
-"""What is on its way of pruning: it is in no record, since the next request for the same job begins it anew."""
+"""Pruning under way. It is in no record, since the next request for the same job begins it anew."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ class PruningState:
     pruned: dict[JobId, None] = field(default_factory=dict)
 
     def note_commands(self, commands: Iterable[Command]) -> None:
-        """Note what a step is going to commit, or what was not confirmed when koalad started."""
+        """Note the commands that a step is going to commit, or that were not confirmed when koalad started."""
         for each in commands:
             if isinstance(each, ForgetAttempt):
                 self.directories.setdefault(each.attempt.job, {})[each.attempt] = each.cluster

@@ -1,4 +1,4 @@
-"""What is asked of the run list all the time: where jobs are being claimed, and which hold a part of what they need."""
+"""Index of the run list: where jobs are being claimed, and which hold only a part of what they need."""
 
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job

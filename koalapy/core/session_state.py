@@ -1,4 +1,4 @@
-"""What KCMs and Launchers have said, and how it went with them: kept in memory only, since all of it is said again."""
+"""Reports of KCMs and Launchers that are kept in memory only, since every session repeats them."""
 
 from dataclasses import dataclass, field
 

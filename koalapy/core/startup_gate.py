@@ -27,7 +27,7 @@ class StartupGate:
         self._missing.pop(cluster, None)
 
     def open(self) -> None:
-        """What was waited for is known: the store is a backup's."""
+        """Wait for no cluster any more: it is known that the store was restored."""
         self._missing.clear()
 
     def awaited(self, now: Instant) -> bool:

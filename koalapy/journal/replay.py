@@ -59,9 +59,11 @@ def _difference(number: int, batch: Batch, got: list[Any] | None, failure: str, 
         as_there = batch.commands is None and got is None and failure.partition(":")[0] == error.partition(":")[0]
         if as_there:
             return None
-        expected = f"the engine fails: {error}" if batch.commands is None else _told([*batch.commands, *batch.hints])
+        expected = (
+            f"the engine fails: {error}" if batch.commands is None else _as_lines([*batch.commands, *batch.hints])
+        )
         return Difference(
-            number, batch.now, expected, _told(got) if got is not None else f"the engine fails: {failure}"
+            number, batch.now, expected, _as_lines(got) if got is not None else f"the engine fails: {failure}"
         )
     for one, other in zip_longest(map(_plain, [*batch.commands, *batch.hints]), map(_plain, got)):
         if one != other:
@@ -69,7 +71,7 @@ def _difference(number: int, batch: Batch, got: list[Any] | None, failure: str, 
     return None
 
 
-def _told(values: list[Any]) -> str:
+def _as_lines(values: list[Any]) -> str:
     return "; ".join(map(_plain, values)) or "nothing"
 
 

@@ -40,15 +40,15 @@ def admit(
         core.records.note(now, job.id, "sweep_admitted", runners=number)
     for job in waiting[count:]:
         crowded = f"{_sweeps_are(len(active) + count)} active, and there is room for no more."
-        tell(core, now, job, f"the admission policy failed: {wrong}." if wrong else crowded)
+        note_waiting(core, now, job, f"the admission policy failed: {wrong}." if wrong else crowded)
 
 
 def _sweeps_are(count: int) -> str:
     return "1 sweep is" if count == 1 else f"{count} sweeps are"
 
 
-def tell(core: Core, now: Instant, sweep: Job, message: str) -> None:
-    """Why it waits: once, until it is for another reason."""
+def note_waiting(core: Core, now: Instant, sweep: Job, message: str) -> None:
+    """Note in its history why the sweep waits: once for each reason in a row."""
     if core.sessions.told.get(sweep.id) != message:
         core.sessions.told[sweep.id] = message
         core.records.note(now, sweep.id, "sweep_waits", message=message)

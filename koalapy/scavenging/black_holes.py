@@ -18,7 +18,7 @@ def on_suspected(core: Core, now: Instant, event: LauncherSuspected) -> None:
 
 
 def judge(core: Core, now: Instant) -> None:
-    """Of each suspect: is it the node, or the program? It waits as long as only time can tell."""
+    """Decide for each suspect whether the node or the program is to blame, or wait until that can be known."""
     for attempt in list(core.sessions.suspects):
         found = core.records.component(attempt)
         if found is None or found[0].pilot is None or found[0].pilot.stop_reason:

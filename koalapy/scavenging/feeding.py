@@ -37,11 +37,11 @@ def begin(core: Core) -> None:
             sweep = core.records.jobs[identity]
             there = attempts_on(core, sweep, cluster)
             if (sweep.id, cluster) not in core.sessions.begun and (there or runner_of(sweep).out_on(cluster)):
-                _say(core, sweep, cluster, NONE, there)
+                _send_feed(core, sweep, cluster, NONE, there)
 
 
 def feed(core: Core, now: Instant, sweep: Job, order: SweepOrder) -> None:
-    """Whatever of the pool its clusters could use now."""
+    """Feed the sweep's clusters what they could use now, from its pool."""
     clusters = [name for name in hungry(core, sweep.id) if name in core.information.reachable]
     if not clusters or sweep.state is not JobState.RUNNING or not (pool := runner_of(sweep).pool):
         return
@@ -55,7 +55,7 @@ def feed(core: Core, now: Instant, sweep: Job, order: SweepOrder) -> None:
         wrongs.append(wrong or _starved(sweep, cluster, numbers))
         sweep, pool = _hand_out(core, sweep, cluster, numbers), pool - numbers
         core.sessions.wanted[sweep.id, cluster] -= len(numbers)
-        _say(core, sweep, cluster, numbers, attempts_on(core, sweep, cluster))
+        _send_feed(core, sweep, cluster, numbers, attempts_on(core, sweep, cluster))
     if wrongs:
         policy_calls.report_policy_error(core, now, sweep.id, "its order of parameters", next(filter(None, wrongs), ""))
 
@@ -79,7 +79,7 @@ def slots_by_cluster(core: Core, sweep: Job) -> dict[str, int]:
 
 
 def attempts_on(core: Core, sweep: Job, cluster: str) -> tuple[AttemptId, ...]:
-    """Those whose end has not been told, going ones too."""
+    """Return the sweep's attempts there that have not been cleaned up, stopping ones too."""
     return tuple(
         each.attempt_of(place(each))
         for each in core.launchers.of(sweep.id)
@@ -88,7 +88,7 @@ def attempts_on(core: Core, sweep: Job, cluster: str) -> tuple[AttemptId, ...]:
 
 
 def _room(sweep: Job, cluster: str, slots: dict[str, int]) -> int:
-    """What may be there besides what is: enough for every slot, and no more than its part of all that is left.
+    """Return how many more may be out there: enough for every slot, no more than its part of all that is left.
 
     So near the end no cluster keeps a credit that others could run.
     """
@@ -101,7 +101,7 @@ def _room(sweep: Job, cluster: str, slots: dict[str, int]) -> int:
 def _chosen(
     sweep: Job, pool: Intervals, slots: dict[str, int], order: SweepOrder, cluster: str, most: int
 ) -> tuple[Intervals, str]:
-    """And what is wrong with the order's answer, or ''."""
+    """Return the numbers to feed, and what is wrong with the order's answer or ''."""
     seen = Pool(waiting=pool, returned=dict(runner_of(sweep).returned), holds=slots)
     return call_policy(
         lambda: order.feed(seen, cluster, most), lambda found: feed_error(found, seen, most), pool.lowest(most)
@@ -109,7 +109,7 @@ def _chosen(
 
 
 def _starved(sweep: Job, cluster: str, numbers: Intervals) -> str:
-    """What is wrong where nodes have nothing to run and are given nothing: it is done as the order wishes, and told."""
+    """Return what is wrong if nodes have nothing to run and are fed nothing, else ""; the order is obeyed."""
     if numbers or runner_of(sweep).out_on(cluster):
         return ""
     waiting = len(runner_of(sweep).pool)
@@ -122,7 +122,7 @@ def _hand_out(core: Core, sweep: Job, cluster: str, numbers: Intervals) -> Job:
     return put_runner(core, sweep, out=joined(runner.out, cluster, numbers), returned=left)
 
 
-def _say(core: Core, sweep: Job, cluster: str, numbers: Intervals, there: tuple[AttemptId, ...]) -> None:
+def _send_feed(core: Core, sweep: Job, cluster: str, numbers: Intervals, there: tuple[AttemptId, ...]) -> None:
     """The first that a KCM hears of a sweep is all that is out there."""
     if (sweep.id, cluster) in core.sessions.begun:
         core.records.hint(FeedSweep(cluster=cluster, sweep=sweep.id, numbers=numbers))

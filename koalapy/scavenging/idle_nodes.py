@@ -33,7 +33,7 @@ class Nodes:
 
 
 def on_measured(core: Core, now: Instant, event: ClusterMeasured) -> None:
-    """What is found without any sweep is only to be learned from where something depends on it."""
+    """Survey the nodes; without any sweep only what a forecast can learn from."""
     if core.launchers.sweeps or core.settings.scavenging.admission == DYNAMIC:
         known = core.information.clusters[event.cluster]
         core.node_sizes[event.cluster] = node_size(known, core.node_sizes.get(event.cluster, 0))
@@ -154,7 +154,7 @@ def _idle(known: Known, commitments: Commitments) -> list[int]:
 
 
 def _taken(known: Known, state: ClusterState) -> list[tuple[int, int]]:
-    """What may be taken of each, as the grid file says."""
+    """Return what may be taken of each node, as the grid file has it."""
     most = known.settings.processors_per_node
     return [(min(size, most or size), count) for size, count in state.whole_nodes]
 

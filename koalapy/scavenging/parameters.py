@@ -1,4 +1,4 @@
-"""What becomes of parameters that were fed: recorded once, or back in the pool; at last their files are brought."""
+"""Parameters that were fed: recorded once, or put back into the pool; at last their files are collected."""
 
 from collections.abc import Iterable
 
@@ -100,7 +100,7 @@ def put_runner(core: Core, sweep: Job, **changes: object) -> Job:
 
 
 def sweep_of(core: Core, sweep: JobId) -> Job | None:
-    """None where it is over, or was never one."""
+    """Return the sweep; None if it is over, or was never one."""
     job = core.records.jobs.get(sweep)
     return job if job is not None and job.runner is not None and not job.state.final else None
 

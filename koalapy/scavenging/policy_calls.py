@@ -36,5 +36,5 @@ def report_policy_error(core: Core, now: Instant, sweep: JobId, asked: str, wron
 
 
 def policy_errors(core: Core, sweep: JobId) -> tuple[str, ...]:
-    """Those of the last answers, in sentences."""
+    """Return the errors of the last answers, in sentences."""
     return tuple(message for (concerned, _), message in core.sessions.faults.items() if concerned == sweep)

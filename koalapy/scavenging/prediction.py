@@ -23,7 +23,7 @@ _MOST_CHECKS = 7 * 24 * 6  # a week's
 
 
 class Prediction:
-    """Of the nodes that sweeps hold or could hold. `checks`: what was predicted and what came true, oldest first.
+    """Forecast of the nodes that sweeps hold or could hold. `checks`: what was predicted, and came true; oldest first.
 
     `learned`: by a former one, which saw nothing since. A forecast whose time it did not see whole comes to no check.
     """
@@ -47,7 +47,7 @@ class Prediction:
             self._news = True
 
     def to_keep(self) -> Learned | None:
-        """What a later koalad is to begin with; told once for each forecast that is noted, so seldom."""
+        """Return what a later koalad is to begin with, once for each forecast that is noted; else None."""
         if not self._news:
             return None
         self._news = False
@@ -113,7 +113,7 @@ class _Watched:
             self._weekly[hour] = seen, mean + (nodes - mean) * min(1.0, length / seen)
 
     def expected(self, now: Instant, lead: Duration, offset: Duration) -> float:
-        """What is usual then, and so much of what is unusual now as lasts until then."""
+        """Return the expected nodes: what is usual then, plus the part of today's deviation that lasts until then."""
         usual_now, usual_then = self._usual(now, offset), self._usual(Instant(now + lead), offset)
         if self.nodes is None:
             return usual_then or 0.0
@@ -123,7 +123,7 @@ class _Watched:
         return min(max(0.0, expected), self._most)
 
     def _usual(self, instant: Instant, offset: Duration) -> float | None:
-        """Of this hour of the week; of the same hour of the day before, if the week was never seen."""
+        """Return the mean of this hour of the week, or of the same hour a day before if the week was never seen."""
         hour = _hour_of_week(instant, offset)
         found = self._weekly.get(hour) or self._weekly.get((hour - 24) % _HOURS_OF_A_WEEK)
         return found[1] if found else None
@@ -139,7 +139,7 @@ def _stretches(since: Instant, until: Instant, offset: Duration) -> Iterator[tup
 
 
 def _rounded(made_at: Instant, predicted: float, came_true: float) -> Check:
-    """What is kept is what is told: nobody needs more of a node than a thousandth."""
+    """Round to 0.001 node, so that the stored and the displayed value agree."""
     return Check(made_at, round(predicted, 3), round(came_true, 3))
 
 

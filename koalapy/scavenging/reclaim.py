@@ -102,7 +102,7 @@ def stop_idlers(core: Core, now: Instant, sweep: Job, idle: Sequence[Job]) -> No
 
 
 def withdraw(core: Core, now: Instant) -> None:
-    """Those that have not started in time; where others have started since there is no pause any more."""
+    """Stop pilots that have not started in time; end the pause of a cluster where others have started since."""
     late: Counter[tuple[JobId, str]] = Counter()
     for launcher in list(core.launchers):
         cluster, until = place(launcher).cluster or "", starts_until(launcher, core.settings)

@@ -47,7 +47,7 @@ class Scavenger:
 
     @property
     def running_parameters(self) -> Mapping[AttemptId, int]:
-        """What was last heard of each Launcher."""
+        """Parameters that run in each Launcher, by its last report."""
         return {attempt: running for attempt, (running, _) in self._core.sessions.doing.items()}
 
     @property
@@ -55,7 +55,7 @@ class Scavenger:
         return self._ground.prediction
 
     def why_no_more(self, now: Instant, sweep: Job) -> dict[str, str]:
-        """Of clusters that give a running sweep no more nodes, as of the last step: why, as the end of a sentence."""
+        """Return why clusters give a running sweep no more nodes, as of the last step, as ends of sentences."""
         avoided, _ = self._avoided(sweep)
         return feasibility.why_no_more(self._core, now, sweep, self._ground.nodes, avoided)
 
@@ -69,12 +69,12 @@ class Scavenger:
         left = {each.name: sizes.get(each.name, 0) for each in core.settings.clusters if each.name not in barred}
         return left or feasibility.nowhere(core, template, sizes)
 
-    def told(self, sweep: JobId) -> str:
-        """Why it waits, as it was last told in its story; '' if it was not."""
+    def waits_because(self, sweep: JobId) -> str:
+        """Return why the sweep waits, as its history has it; '' if it does not."""
         return self._core.sessions.told.get(sweep, "")
 
     def faults(self, sweep: JobId) -> tuple[str, ...]:
-        """What is wrong with the last answers of policies that concern it, in sentences."""
+        """Return what is wrong with the last answers of policies that concern the sweep, in sentences."""
         return policy_calls.policy_errors(self._core, sweep)
 
     def wakeup(self) -> Instant | None:
@@ -88,7 +88,7 @@ class Scavenger:
             return
         feeding.begin(self._core)
         self._bury(now)
-        self._tell_turns(now)
+        self._note_suspensions(now)
         for sweep in self._sweeps():
             self._follow_up(now, sweep)
         reclaim.withdraw(self._core, now)
@@ -110,7 +110,7 @@ class Scavenger:
         for launcher in dead:
             pilots.ended(self._core, now, launcher)
 
-    def _tell_turns(self, now: Instant) -> None:
+    def _note_suspensions(self, now: Instant) -> None:
         turned, self._core.launchers.turned = self._core.launchers.turned, []
         pilots.note_suspensions(self._core, now, turned)
 
@@ -222,7 +222,7 @@ class Scavenger:
         return anew and bool(self._shared_by)
 
     def _usable(self, turn: shares.Turn) -> int:
-        """Of the idle nodes, without those that may be the sweep's black holes."""
+        """Return how many idle nodes are usable: not those that may be the sweep's black holes."""
         holes = feasibility.black_holes(self._core.records.jobs[turn.sweep], turn.cluster)
         return max(0, len(self._ground.nodes[turn.cluster].idle) - holes)
 

@@ -38,7 +38,7 @@ class Shares:
     def turns(
         self, claimants: Sequence[RunnerShare], clusters: Sequence[ClusterShare], anew: bool
     ) -> tuple[list[Turn], str]:
-        """What is to change now, as far as nodes are idle; and what is wrong with the policy's answer, or ''."""
+        """Return what is to change now, as far as nodes are idle, and what is wrong with the policy's answer or ''."""
         asked = within(claimants, clusters), list(clusters), anew
         if asked != self._asked:
             self._asked, self._found = asked, _turns(*asked, self._policy)
@@ -46,7 +46,7 @@ class Shares:
 
 
 def within(claimants: Sequence[RunnerShare], clusters: Sequence[ClusterShare]) -> list[RunnerShare]:
-    """Nobody wants more nodes than there are: what a sweep has left changes with every result, its share does not."""
+    """Limit what each wants to the nodes that exist, so that a result changes no share."""
     there = sum(each.idle + each.coming for each in clusters) + sum(sum(each.holds.values()) for each in claimants)
     return [replace(each, wants=min(each.wants, there)) for each in claimants]
 
@@ -73,7 +73,7 @@ def runner_share(core: Core, sweep: Job, excluded: Sequence[str]) -> RunnerShare
 
 
 def nodes_wanted(core: Core, sweep: Job) -> int:
-    """Nobody gets nodes that it cannot use. Where nodes differ, as if all were of the fewest slots."""
+    """Return how many nodes the sweep could use; where nodes differ, as if all had the fewest slots."""
     slots = [found for size in core.node_sizes.values() if (found := slots_of(sweep.request.components[0], size))]
     return min(MANY, -(-runner_of(sweep).left // min(slots))) if slots else 0
 
@@ -107,7 +107,7 @@ def _turns(
 
 
 def owe_nodes(core: Core, sweep: JobId, cluster: str, nodes: int) -> None:
-    """So many that were taken from it there."""
+    """Record that so many nodes were taken from the sweep on the cluster."""
     job = core.records.jobs[sweep]
     owed = Counter(dict(runner_of(job).owed))
     owed[cluster] += nodes
@@ -115,7 +115,7 @@ def owe_nodes(core: Core, sweep: JobId, cluster: str, nodes: int) -> None:
 
 
 def repay_nodes(core: Core, sweep: JobId, cluster: str, nodes: int) -> None:
-    """So many that it has again there, as far as they were owed."""
+    """Record that the sweep has so many nodes there again, as far as they were owed."""
     job = core.records.jobs[sweep]
     owed = dict(runner_of(job).owed)
     if cluster in owed:

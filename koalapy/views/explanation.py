@@ -62,7 +62,7 @@ def explain(engine: Engine, now: Instant, job: Job, placement: PlacementPolicy) 
     if job.runner is not None:
         scavenger = engine.scavenger
         no_more = scavenger.why_no_more(now, job) if job.state is JobState.RUNNING else {}
-        told, faults = scavenger.told(job.id), scavenger.faults(job.id)
+        told, faults = scavenger.waits_because(job.id), scavenger.faults(job.id)
         launchers = tuple(_launchers_of(engine, job))
         return Explanation(job, clusters, troubles, no_more=no_more, told=told, faults=faults, launchers=launchers)
     if job.state is JobState.CLAIMING:

@@ -22,15 +22,11 @@ NOT_RAISED_TO_CALLERS = frozenset(
 NOT_YET: frozenset[str] = frozenset(
     {
         "koalapy",
-        "koalapy/coallocation",
-        "koalapy/core",
         "koalapy/doctor",
-        "koalapy/journal",
         "koalapy/koalad",
         "koalapy/link",
         "koalapy/model",
         "koalapy/runtime",
-        "koalapy/scavenging",
         "koalapy/store",
         "koalapy/views",
         "koalapy_adapters",

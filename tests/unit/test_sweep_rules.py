@@ -139,7 +139,7 @@ def test_dynamic_admission_lets_in_whom_the_prediction_has_nodes_for_by_priority
     play.measure()
     sweeps = [play.sweep(), play.sweep(priority=9), play.sweep(priority=1), play.sweep(priority=1)]
     waits = "1 sweep is active, and there is room for no more."
-    assert [play.engine.scavenger.told(sweep) for sweep in sweeps] == ["", waits, waits, waits]
+    assert [play.engine.scavenger.waits_because(sweep) for sweep in sweeps] == ["", waits, waits, waits]
     play.reach("beta")
     play.measure()
     assert [play.job(sweep).state is JobState.RUNNING for sweep in sweeps] == [True, False, True, False]
