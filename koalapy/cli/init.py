@@ -210,13 +210,14 @@ def _connect(word: str, hosts: Sequence[str]) -> str:
 
 
 def _look(wishes: Sequence[Wish]) -> list[Look]:
-    """Side by side."""
+    """Examine the head nodes, several at a time. The messages of their begin are in the order of the wishes."""
+    for wish in wishes:
+        print_message(f"Looking at {wish.name} ({wish.connect})…")
     with ThreadPoolExecutor(_AT_A_TIME) as threads:
         return list(threads.map(_look_at, wishes))
 
 
 def _look_at(wish: Wish) -> Look:
-    print_message(f"Looking at {wish.name} ({wish.connect})…")
     seen = look(connection_of(_cluster(wish), AtTerminal()))
     if seen.reason is not None:
         print_message(f"{wish.name}: {seen.reason}")
@@ -224,7 +225,7 @@ def _look_at(wish: Wish) -> Look:
 
 
 def _cluster(wish: Wish) -> Cluster:
-    """As far as a login needs it."""
+    """The cluster, as far as a login needs it."""
     described = {"grid": "looking", "clusters": {wish.name: {"batch": "local", "connect": wish.connect, **wish.given}}}
     return _read(json.dumps(described)).clusters[wish.name]
 

@@ -87,7 +87,7 @@ def test_the_install_lines_are_those_of_setup_and_of_the_readme() -> None:
     setup, readme = (ROOT / "setup").read_text(), (ROOT / "README.md").read_text()
     assert '"$python" -m venv .venv' in setup
     assert ".venv/bin/pip install" in setup
-    assert "set -- ." in setup  # what it installs if nothing else is named
+    assert "set -- '.[demo" in setup  # what it installs if nothing else is named
     for line in INSTALLED_BY:
         assert f"    $ {line}" in readme, line
 
