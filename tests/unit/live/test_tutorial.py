@@ -17,7 +17,7 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text()
-INSTALLED_BY = ["python3 -m venv .venv", ".venv/bin/pip install .", ". .venv/bin/activate"]
+INSTALLED_BY = ["python3 -m venv .venv", ".venv/bin/pip install '.[demo]'", ". .venv/bin/activate"]
 PATIENCE_S = 240
 LEFT_OUT = "…"
 
