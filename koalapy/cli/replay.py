@@ -172,7 +172,7 @@ def _task(
 ) -> "ReplayTask":
     """`bounds`: the files' names have the bound of overtakes."""
     from koalapy.experiments.replay.run import ReplayTask
-    from koalapy.runtime.chosen import policies
+    from koalapy.runtime.load_policies import policies
 
     queue = f"{settings.queue}-{settings.max_overtakes}" if bounds and settings.queue != "fcfs" else settings.queue
     return ReplayTask(

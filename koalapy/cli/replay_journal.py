@@ -17,7 +17,7 @@ from koalapy.model.errors import RequestError
 from koalapy.model.settings import Settings
 from koalapy.model.units import format_instant
 from koalapy.policies.scavenging import ScavengingPolicies
-from koalapy.runtime.chosen import policies, scavenging_policies
+from koalapy.runtime.load_policies import policies, scavenging_policies
 from koalapy.scheduler.schedule import Policies
 
 _GZIP = b"\x1f\x8b"

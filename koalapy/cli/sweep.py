@@ -142,10 +142,10 @@ def _submit(koalad: Grid, request: Document, labels: Mapping[str, str], wait: bo
 def _dry_run(document: Document, json: bool) -> None:
     """Print the request, read as koalad would read it."""
     from koalapy.languages import from_mapping
-    from koalapy.runtime.plainfile import open_plain
+    from koalapy.runtime.open_regular import open_regular
 
     here = str(Path.cwd())
-    request = from_mapping(document, _SOURCE, here, None, {}, open_plain)
+    request = from_mapping(document, _SOURCE, here, None, {}, open_regular)
     assert request.parameters is not None
     count, commands = request.parameters.count, _commands(request)
     if json:

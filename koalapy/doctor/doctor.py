@@ -10,7 +10,7 @@ from koalapy.config import GridFile
 from koalapy.config.convert import cluster_config
 from koalapy.doctor.checks import CHECKS, Check
 from koalapy.doctor.examination import Began, Examination, Told
-from koalapy.doctor.examiner import Patient
+from koalapy.doctor.examiner import ExaminedCluster
 from koalapy.doctor.findings import Report
 from koalapy.runtime.uplink.connect import connection_of
 
@@ -34,13 +34,13 @@ class Doctor:
         asker: Asker | None = None,
         checks: Sequence[Check] = CHECKS,
     ) -> None:
-        patients = [_patient(grid, name, patience_s, asker) for name in clusters]
-        self._examinations = [Examination(patient, began, told, checks) for patient in patients]
+        patients = [_cluster(grid, name, patience_s, asker) for name in clusters]
+        self._examinations = [Examination(cluster, began, told, checks) for cluster in patients]
         self._ended = [threading.Event() for _ in patients]
         self._reports: dict[int, Report] = {}
         self._threads = [
-            threading.Thread(target=self._examine, args=(number,), name=f"examine-{patient.name}", daemon=True)
-            for number, patient in enumerate(patients)
+            threading.Thread(target=self._examine, args=(number,), name=f"examine-{cluster.name}", daemon=True)
+            for number, cluster in enumerate(patients)
         ]
 
     def run(self) -> Sequence[Report]:
@@ -77,7 +77,7 @@ class Doctor:
             self._ended[number].set()
 
 
-def _patient(grid: GridFile, name: str, patience_s: float, asker: Asker | None) -> Patient:
+def _cluster(grid: GridFile, name: str, patience_s: float, asker: Asker | None) -> ExaminedCluster:
     config = cluster_config(grid, name)
     config |= {key: min(config[key], most) for key, most in _AT_MOST.items()}
-    return Patient(name, config, connection_of(grid.clusters[name], asker), patience_s)
+    return ExaminedCluster(name, config, connection_of(grid.clusters[name], asker), patience_s)

@@ -4,12 +4,12 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
+from koalapy.doctor.check_result import Doubtful, Figures, Inapplicable, Trouble, Undecided
 from koalapy.doctor.checks import BY_ID, CHECKS, TITLES, Check
-from koalapy.doctor.examiner import Examiner, Patient
+from koalapy.doctor.error_advice import failure
+from koalapy.doctor.examiner import ExaminedCluster, Examiner
 from koalapy.doctor.findings import FINE, Finding, Report, Status
-from koalapy.doctor.remedies import failure
-from koalapy.doctor.trouble import Doubtful, Figures, Inapplicable, Trouble, Undecided
-from koalapy.doctor.visit import Interrupted
+from koalapy.doctor.kcm_session import Interrupted
 from koalapy.model.errors import KoalaError, Reason
 
 Began = Callable[[str, str], None]  # cluster, check
@@ -19,11 +19,11 @@ Told = Callable[[str, Finding], None]
 class Examination:
     """Of one cluster. `run` blocks, and leaves nothing on the cluster, even if it is interrupted."""
 
-    def __init__(self, patient: Patient, began: Began, told: Told, checks: Sequence[Check] = CHECKS) -> None:
-        self._patient, self._began, self._told, self._checks = patient, began, told, checks
+    def __init__(self, cluster: ExaminedCluster, began: Began, told: Told, checks: Sequence[Check] = CHECKS) -> None:
+        self._cluster, self._began, self._told, self._checks = cluster, began, told, checks
         self._findings: dict[str, Finding] = {}
         self._stop = threading.Event()
-        self._examiner = Examiner(patient, self._stop)
+        self._examiner = Examiner(cluster, self._stop)
 
     def run(self) -> Report:
         left: list[str] = []
@@ -35,7 +35,7 @@ class Examination:
         finally:
             if self._examiner.visit is not None:
                 left = self._examiner.visit.end()
-        return Report(self._patient.name, tuple(self._findings.values()), tuple(left))
+        return Report(self._cluster.name, tuple(self._findings.values()), tuple(left))
 
     @property
     def may_leave_something(self) -> bool:
@@ -45,7 +45,7 @@ class Examination:
     def unended(self) -> Report:
         """What is known of one whose end nobody waits for any longer. Any thread."""
         left = "perhaps a batch job and a directory of this examination, whose end took too long"
-        return Report(self._patient.name, tuple(self._findings.values()), (left,))
+        return Report(self._cluster.name, tuple(self._findings.values()), (left,))
 
     def interrupt(self) -> None:
         """End it soon. Any thread."""
@@ -58,14 +58,14 @@ class Examination:
     def _perform(self, check: Check) -> None:
         if self._stop.is_set():
             raise Interrupted
-        self._began(self._patient.name, check.id)
+        self._began(self._cluster.name, check.id)
         started = time.monotonic()
         status, message, figures, reason, value = self._outcome(check)
-        wrong = failure(self._patient.name, reason, value) if reason is not None else None
+        wrong = failure(self._cluster.name, reason, value) if reason is not None else None
         took = time.monotonic() - started
         finding = Finding(check.id, status, message, took, figures, wrong)
         self._findings[check.id] = finding
-        self._told(self._patient.name, finding)
+        self._told(self._cluster.name, finding)
 
     def _outcome(self, check: Check) -> tuple[Status, str, Figures, Reason | None, str]:
         if (why := self._hindrance(check)) is not None:

@@ -12,12 +12,12 @@ from koalapy_adapters.connections.pack import packed
 from koalapy_adapters.connections.protocol import Connection
 from koalapy_adapters.errors import BatchError
 
-from koalapy.doctor import canary, probing
+from koalapy.doctor import end_to_end_job, probe_job
+from koalapy.doctor.check_result import Doubtful, Figures, Found, Inapplicable, Trouble
+from koalapy.doctor.clock_skew import judged
 from koalapy.doctor.environments import of_launchers
-from koalapy.doctor.pythons import suggested
-from koalapy.doctor.skew import judged
-from koalapy.doctor.trouble import Doubtful, Figures, Found, Inapplicable, Trouble
-from koalapy.doctor.visit import Interrupted, Visit, refusal
+from koalapy.doctor.interpreters import suggested
+from koalapy.doctor.kcm_session import Interrupted, KcmSession, refusal
 from koalapy.link.translate import reason_of_error
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import Reason
@@ -30,7 +30,7 @@ _ASKS = "Run `koala doctor` on a terminal, and answer there: it logs in by itsel
 
 
 @dataclass(frozen=True, slots=True)
-class Patient:
+class ExaminedCluster:
     """A cluster to examine. `config`: the fields of messages.ClusterConfig; `patience_s`: that a job may be queued."""
 
     name: str
@@ -45,22 +45,22 @@ class Examiner:
     `visit`: the agent on the head node, once one could be started. Once `stop` is set, none is.
     """
 
-    def __init__(self, patient: Patient, stop: threading.Event) -> None:
-        self._patient, self._stop = patient, stop
-        self.visit: Visit | None = None
+    def __init__(self, cluster: ExaminedCluster, stop: threading.Event) -> None:
+        self._cluster, self._stop = cluster, stop
+        self.visit: KcmSession | None = None
         self._refused: Reason | None = None  # why no agent could be started on the head node
         self._said: deque[str] = deque(maxlen=20)  # by the head node, on its standard error
         self._python = ""
         self._ahead_s = 0.0
-        self._shared = patient.config["shared"] or "~/.koala"
-        self._seen: probing.Seen | None = None
+        self._shared = cluster.config["shared"] or "~/.koala"
+        self._seen: probe_job.Seen | None = None
 
     def perform(self, check: str) -> Found:
         """Raises what `trouble` has, KoalaError, and Interrupted."""
         return FUNCTIONS[check](self)
 
     @property
-    def _agent(self) -> Visit:
+    def _agent(self) -> KcmSession:
         assert self.visit is not None, "checks that need it are not performed without"
         return self.visit
 
@@ -76,7 +76,7 @@ class Examiner:
 
     def _login(self) -> Found:
         """All that one login brings: Python, the pushed file, the agent. What fails of it is told where it belongs."""
-        connection, config = self._patient.connection, self._patient.config
+        connection, config = self._cluster.connection, self._cluster.config
         try:
             target = bootstrap.Target(config["shared"], config["python"])
             channel = bootstrap.start(connection, packed(), target, self._said.append)
@@ -86,7 +86,7 @@ class Examiner:
                 return f"{connection.where} lets us in.", {"host": connection.where}
             raise Trouble(self._refused) from error
         self._said.clear()  # what the login said: from now on it is the agent
-        self.visit = Visit(channel, dict(config), instance_id(secrets.token_bytes(5)), self._said)
+        self.visit = KcmSession(channel, dict(config), instance_id(secrets.token_bytes(5)), self._said)
         if self._stop.is_set():
             raise Interrupted
         welcome = self.visit.begin()
@@ -94,9 +94,9 @@ class Examiner:
         return f"{welcome.host} lets us in.", {"host": welcome.host}
 
     def _check_python(self) -> Found:
-        named = self._patient.config["python"]
+        named = self._cluster.config["python"]
         if self._refused is not None and self._refused.code in _OF_PYTHON:
-            raise Trouble(self._refused, suggested(self._patient.connection))
+            raise Trouble(self._refused, suggested(self._cluster.connection))
         if self.visit is None:
             return f"{named} starts.", {}
         path = self._diagnosed("head")["python"]
@@ -118,7 +118,7 @@ class Examiner:
 
     def _batch(self) -> Found:
         found = self._diagnosed("batch")
-        name = self._patient.config["batch"]
+        name = self._cluster.config["batch"]
         where = f" ({found['command']})" if found["command"] else ""
         way = f" Jobs are submitted by {found['submits_by']}." if "submits_by" in found else ""
         return f"{name} {found['version']} answers{where}.{way}", found
@@ -144,7 +144,7 @@ class Examiner:
         return lowest_priority(self._diagnosed("lowest")["lowest"])
 
     def _drmaa(self) -> Found:
-        wanted = self._patient.config["drmaa"]
+        wanted = self._cluster.config["drmaa"]
         library = self._diagnosed("drmaa")["library"]
         if library is None and wanted == "off":
             raise Inapplicable("DRMAA is off; the batch system's commands are used.")
@@ -154,23 +154,23 @@ class Examiner:
 
     def _node(self) -> Found:
         relay = self._diagnosed("relay")
-        python = self._patient.config["python"]
-        self._seen = probing.look(self._agent, relay, self._patient.patience_s, python)
+        python = self._cluster.config["python"]
+        self._seen = probe_job.look(self._agent, relay, self._cluster.patience_s, python)
         version = self._seen.answer.get("python")
         said = f", with Python {version}" if version else ""
         return f"A job has run on {self._seen.node}{said}.", {"node": self._seen.answer.get("node"), "python": version}
 
     def _node_shared(self) -> Found:
         seen = self._looked()
-        if (reason := probing.shared_trouble(seen, self._shared)) is not None:
+        if (reason := probe_job.shared_trouble(seen, self._shared)) is not None:
             raise Trouble(reason)
         return f"{seen.node} sees what the head node writes, and can write itself.", {}
 
     def _node_relay(self) -> Found:
-        if self._patient.config["relay"] != "tcp":
+        if self._cluster.config["relay"] != "tcp":
             raise Inapplicable("The relay works by files; the canary job tests it.")
         seen = self._looked()
-        if (reason := probing.relay_trouble(seen)) is not None:
+        if (reason := probe_job.relay_trouble(seen)) is not None:
             raise Trouble(reason, "files")
         reached = seen.answer.get("reached")
         return f"{seen.node} reaches the head node" + (f" at {reached}." if reached else "."), {"address": reached}
@@ -181,12 +181,12 @@ class Examiner:
         assert skew is not None, "a node that sees the shared directory has answered"
         return judged(f"The clock of {seen.node}", skew, "the head node's", bound=True)
 
-    def _looked(self) -> probing.Seen:
+    def _looked(self) -> probe_job.Seen:
         assert self._seen is not None, "it is examined after the node"
         return self._seen
 
     def _canary(self) -> Found:
-        figures = canary.fly(self._agent, self._patient.patience_s)
+        figures = end_to_end_job.run_canary(self._agent, self._cluster.patience_s)
         message = (
             "Submitted in {submit_s:.1f} s, at its barrier {barrier_s:.1f} s later, released in {release_s:.1f} s."
         )
@@ -196,7 +196,7 @@ class Examiner:
         wishes = self._diagnosed("span")["wishes"]
         if wishes is None:
             raise Inapplicable("This cluster cannot run one job on two nodes.")
-        names = canary.spread(self._agent, wishes, self._patient.patience_s)
+        names = end_to_end_job.spread(self._agent, wishes, self._cluster.patience_s)
         if len(names) < 2:
             raise Doubtful(f"The job that should have lain on two nodes ran on {' and '.join(names)} only.")
         return f"Processes were started on {' and '.join(names)}.", {"nodes": names}

@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 from koalapy_adapters import messages as wire
 from koalapy_adapters.batch.protocol import RUNNING
 
-from koalapy.doctor.trouble import Trouble, Undecided
-from koalapy.doctor.visit import Bodies, Visit
+from koalapy.doctor.check_result import Trouble, Undecided
+from koalapy.doctor.kcm_session import Bodies, KcmSession
 from koalapy.model.errors import Reason
 
 T = TypeVar("T")
@@ -39,7 +39,7 @@ def plain_program(
     )._asdict()
 
 
-def patiently(visit: Visit, tag: str, patience_s: float, wait: Callable[[float], T | None]) -> T:
+def patiently(visit: KcmSession, tag: str, patience_s: float, wait: Callable[[float], T | None]) -> T:
     """What `wait` finds: within `patience_s` while the job is queued, and some time more once it runs.
 
     Raises Undecided if it does not start in time, Trouble if it runs for too long.

@@ -12,7 +12,7 @@ from koalapy_adapters.connections.protocol import Channel, Connection
 from koalapy_adapters.errors import BatchError
 from koalapy_adapters.examination.survey import AWAY
 
-from koalapy.doctor.pythons import suggested
+from koalapy.doctor.interpreters import suggested
 from koalapy.link.translate import reason_of_error
 from koalapy.model.errors import Reason
 

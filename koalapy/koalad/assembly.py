@@ -22,17 +22,17 @@ from koalapy.model.settings import Settings
 from koalapy.model.states import JobState
 from koalapy.model.units import SECOND, Duration, Instant
 from koalapy.runtime.accounting import Accounting
-from koalapy.runtime.chosen import policies, scavenging_policies
 from koalapy.runtime.clock import SystemClock, offsets
 from koalapy.runtime.collecting.written import WrittenStore
 from koalapy.runtime.disk import DiskUse
+from koalapy.runtime.driver_thread import DriverThread
 from koalapy.runtime.journals import Journals
 from koalapy.runtime.links import ClusterLinks
+from koalapy.runtime.load_policies import policies, scavenging_policies
 from koalapy.runtime.logins import Logins
-from koalapy.runtime.loop import DriverLoop
 from koalapy.runtime.sdnotify import Notifier
 from koalapy.runtime.service import JobFiles, Service
-from koalapy.runtime.staging.intake import Intake
+from koalapy.runtime.staging.input_files import InputFiles
 from koalapy.runtime.sweeps import Sweeps
 from koalapy.runtime.unknown import UnknownTags
 from koalapy.runtime.uplink.connect import may_ask
@@ -74,7 +74,7 @@ class Koalad:
         for each in self._store.unreadable():
             _LOG.error("record_unreadable", record=each.name, job=each.job, why=each.why)
         last_number = self._store.next_number - 1
-        intake = Intake(state_directory / "staged")
+        input_files = InputFiles(state_directory / "staged")
         written = self._written = WrittenStore(state_directory / "output", grid.disk.output)
         self._pruned = _pruned(written.jobs(), self._store, snapshot.counters)
         logins = Logins((name, may_ask(cluster)) for name, cluster in grid.clusters.items())
@@ -84,7 +84,7 @@ class Koalad:
             self._store.epoch,
             self._clock,
             last_number=last_number,
-            intake=intake,
+            input_files=input_files,
             logins=logins,
             recorded=self._store,
             written=written,
@@ -94,7 +94,7 @@ class Koalad:
         self._journal = Journal(chosen, of_sweeps, failed=self._journals.write_soon)
         driver = self._driver_of(Engine(settings, chosen, snapshot, of_sweeps), snapshot.outbox, renew)
         self._driver, self._foreign = driver, ForeignSpeech()
-        self._loop = DriverLoop(driver, self._clock, self._store.check, taken_over, notifier)
+        self._loop = DriverThread(driver, self._clock, self._store.check, taken_over, notifier)
         recovery = Recovery(self._clock.now(), snapshot)
         jobs = lambda ids: self._store.jobs(ids=ids)  # noqa: E731
         held = lambda: {each.job for each in self._store.unreadable() if each.kind == "job"}  # noqa: E731
@@ -102,8 +102,8 @@ class Koalad:
         self._accounting = Accounting(
             snapshot.instance, self._store.usage, self._links.ask, self._loop.deliver, self._clock.now
         )
-        take_down = lambda request: intake.take_down(_kept_as(grid.keep_output, request))  # noqa: E731
-        files = JobFiles(take_down, intake.transfers, self._links.fetch, written)
+        keep = lambda request: input_files.snapshot(_kept_as(grid.keep_output, request))  # noqa: E731
+        files = JobFiles(keep, input_files.transfers, self._links.fetch, written)
         self.service = Service(
             self._store,
             self._loop,

@@ -12,8 +12,8 @@ from koalapy.model.labels import joined
 from koalapy.model.request import Request
 from koalapy.model.textfile.words import shown, use_known
 from koalapy.registry import load, registered
+from koalapy.runtime.open_regular import open_regular
 from koalapy.runtime.parameters import with_staged
-from koalapy.runtime.plainfile import open_plain
 
 
 def reader(grid: GridFile) -> Callable[[JobText], Request]:
@@ -26,10 +26,10 @@ def reader(grid: GridFile) -> Callable[[JobText], Request]:
         """The request of a submitted text or mapping. Raises RequestError with file, line and key."""
         _check(job)
         if job.job is not None:
-            found = from_mapping(job.job, job.source, job.directory, clusters, job.overrides, open_plain)
+            found = from_mapping(job.job, job.source, job.directory, clusters, job.overrides, open_regular)
         else:
             assert job.text is not None
-            found = read_job(job.text, job.source, job.directory, clusters, job.overrides, readers, open_plain)
+            found = read_job(job.text, job.source, job.directory, clusters, job.overrides, readers, open_regular)
         _check_order(found.order, orders)
         return with_staged(replace(found, labels=joined(found.labels, job.labels.items())))
 

@@ -10,7 +10,7 @@ from koalapy.doctor.quick import examine_quickly
 from koalapy.locations import read_file
 from koalapy.model.identity import JobId
 from koalapy.runtime.clock import SystemClock
-from koalapy.runtime.loop import DriverLoop
+from koalapy.runtime.driver_thread import DriverThread
 from koalapy.runtime.maintenance.runner import Runner
 from koalapy.runtime.maintenance.task import Koalad
 from koalapy.runtime.service import Service
@@ -18,7 +18,7 @@ from koalapy.store.contract import Store
 
 
 def maintenance_of(
-    grid: GridFile, store: Store, loop: DriverLoop, clock: SystemClock, service: Service, read: Reader, owner: str
+    grid: GridFile, store: Store, loop: DriverThread, clock: SystemClock, service: Service, read: Reader, owner: str
 ) -> Runner:
     """The runner of the grid file's tasks. Raises RequestError for a task that cannot be loaded.
 

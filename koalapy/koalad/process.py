@@ -26,7 +26,7 @@ from koalapy.model.change import Snapshot
 from koalapy.model.errors import KoalaError, OurError, Reason, RequestError
 from koalapy.model.identity import InstanceId
 from koalapy.model.units import SECOND, Instant
-from koalapy.runtime.loop import TAKEN_OVER
+from koalapy.runtime.driver_thread import TAKEN_OVER
 from koalapy.runtime.sdnotify import Notifier
 from koalapy.store import lockfile
 from koalapy.store.errors import StoreError, StoreLocked, StoreUnreadable

@@ -1,7 +1,7 @@
-"""Whether a cluster knows more of our store than the store does: then it was restored from a backup, or is another's.
+"""Checks whether a cluster knows more of a store than the store: it was restored from a backup, or is in use twice.
 
-A KCM tells the highest number of a Submit that its cluster has ever heard, and, where it is refused, the epoch of the
-KCM that has replaced it. Both are written down before they are acted on, in the cluster's shared directory.
+A KCM reports the highest number of a Submit that its cluster has ever received, and, where it is refused, the epoch of
+the KCM that has replaced it. Both are written to the cluster's shared directory before they are acted on.
 """
 
 from dataclasses import dataclass
@@ -21,14 +21,14 @@ NUMBERS_AHEAD = 1_000_000  # of the outbox: beyond what this cluster has heard, 
 
 class Verdict(Enum):
     FINE = "fine"
-    AGAIN = "again"  # to be connected anew, once the store has leapt
+    AGAIN = "again"  # to be connected anew, once the jump of its epoch is committed
     IMPOSSIBLE = "impossible"  # what it says cannot be true of any cluster: it is not to be believed
     REPLACED = "replaced"  # another koalad of this store is at work on the cluster
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
-    """`restored` is to be told to the driver, and `Vetting.leapt` once that is committed."""
+class CheckResult:
+    """`restored` is to be told to the driver, and `RestoreCheck.leapt` once that is committed."""
 
     verdict: Verdict
     restored: StoreRestored | None = None
@@ -47,37 +47,37 @@ IMPOSSIBLE = Reason(
 )
 
 
-class Vetting:
-    """Of one koalad's life, which began with this epoch and last number of its store."""
+class RestoreCheck:
+    """The check of one koalad process, which began with this epoch and last number of its store."""
 
     def __init__(self, epoch: int, last_number: int) -> None:
         self._epoch, self._last_number = epoch, last_number
-        self._vetted: set[str] = set()
-        self._pending = self._has_leapt = False
+        self._checked: set[str] = set()
+        self._pending = self._has_jumped = False
 
-    def judge(self, cluster: str, session: int, welcome: Welcome) -> Judgement:
-        """`session` is the epoch of the KCM that says welcome. A cluster is vetted once in a life."""
+    def judge(self, cluster: str, session: int, welcome: Welcome) -> CheckResult:
+        """Check the Welcome of the session of this epoch. A cluster that passed is checked for replacement only."""
         stale = is_stale(welcome)
-        if cluster in self._vetted:
-            return Judgement(Verdict.REPLACED if stale else Verdict.FINE)
+        if cluster in self._checked:
+            return CheckResult(Verdict.REPLACED if stale else Verdict.FINE)
         number = welcome.newest_number
         too_many = number is not None and number > self._last_number + MOST_AHEAD
         if too_many or welcome.newest_epoch // CONNECTS > self._epoch + MOST_EPOCHS_AHEAD:
-            return Judgement(Verdict.IMPOSSIBLE)
+            return CheckResult(Verdict.IMPOSSIBLE)
         if not stale and (number is None or number <= self._last_number):
             if number is not None:
-                self._vetted.add(cluster)
-            return Judgement(Verdict.FINE)
+                self._checked.add(cluster)
+            return CheckResult(Verdict.FINE)
         if session < self._epoch * CONNECTS or self._pending:
-            return Judgement(Verdict.AGAIN)
-        if not stale and self._has_leapt:
-            self._vetted.add(cluster)
-            return Judgement(Verdict.FINE)
+            return CheckResult(Verdict.AGAIN)
+        if not stale and self._has_jumped:
+            self._checked.add(cluster)
+            return CheckResult(Verdict.FINE)
         self._pending = True
         epoch = max(self._epoch, welcome.newest_epoch // CONNECTS) + 1
         last_number = max(self._last_number, number or 0) + NUMBERS_AHEAD
-        return Judgement(Verdict.AGAIN, StoreRestored(epoch=epoch, last_number=last_number))
+        return CheckResult(Verdict.AGAIN, StoreRestored(epoch=epoch, last_number=last_number))
 
-    def leapt(self, restored: StoreRestored) -> None:
-        """It is committed: sessions that begin from now on have epochs of the new one."""
-        self._epoch, self._pending, self._has_leapt = restored.epoch, False, True
+    def committed(self, restored: StoreRestored) -> None:
+        """Go on from the committed jump: later sessions have epochs of the new one."""
+        self._epoch, self._pending, self._has_jumped = restored.epoch, False, True

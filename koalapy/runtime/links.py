@@ -17,7 +17,7 @@ from koalapy.config import GridFile, cluster_config
 from koalapy.driver import Delivery
 from koalapy.engine import Engine
 from koalapy.link.cluster import Cluster, Timing
-from koalapy.link.restore_check import CONNECTS, Verdict, Vetting
+from koalapy.link.restore_check import CONNECTS, RestoreCheck, Verdict
 from koalapy.link.session import LinkStatus
 from koalapy.model.change import OutboxEntry
 from koalapy.model.commands import CollectOutput, ForgetAttempt, Hint
@@ -26,14 +26,14 @@ from koalapy.model.events import StoreRestored
 from koalapy.model.identity import AttemptId, InstanceId, JobId
 from koalapy.model.states import JobState
 from koalapy.runtime.clock import SystemClock
-from koalapy.runtime.collecting.bring import Home
+from koalapy.runtime.collecting.collect import Collected
 from koalapy.runtime.collecting.collector import Collector, Recorded
 from koalapy.runtime.collecting.written import WrittenStore
+from koalapy.runtime.driver_thread import DriverThread
 from koalapy.runtime.logins import Logins
-from koalapy.runtime.loop import DriverLoop
+from koalapy.runtime.no_such_cluster import no_such_cluster
 from koalapy.runtime.rendezvous import RendezvousHub
-from koalapy.runtime.staging.intake import Intake
-from koalapy.runtime.unnamed import no_such_cluster
+from koalapy.runtime.staging.input_files import InputFiles
 from koalapy.runtime.uplink.connect import connection_of
 from koalapy.runtime.uplink.link import CLOSE_S, Link, LinkServices
 
@@ -54,7 +54,7 @@ class ClusterLinks:
         clock: SystemClock,
         timing: Timing | None = None,
         last_number: int = 0,
-        intake: Intake | None = None,
+        input_files: InputFiles | None = None,
         logins: Logins | None = None,
         recorded: Recorded | None = None,
         written: WrittenStore | None = None,
@@ -65,15 +65,15 @@ class ClusterLinks:
         self._grid, self._instance, self._clock = grid, instance, clock
         self._timing = timing or Timing()
         self._epochs = itertools.count(epoch * CONNECTS + 1)
-        self._vetting, self._vetted = Vetting(epoch, last_number), threading.Lock()
+        self._restore_check, self._check_lock = RestoreCheck(epoch, last_number), threading.Lock()
         self._packed = packed()
-        self._intake = intake or Intake()
+        self._input_files = input_files or InputFiles()
         self._logins = logins or Logins((name, False) for name in grid.clusters)
         self._links: dict[str, Link] = {}
 
     def start(
         self,
-        loop: DriverLoop,
+        loop: DriverThread,
         connected: Callable[[str], None] = lambda cluster: None,
         slept: Callable[[Reason], None] = lambda reason: None,
     ) -> None:
@@ -85,7 +85,7 @@ class ClusterLinks:
         self._loop, self._connected, self._slept = loop, connected, slept
         self._hub = RendezvousHub(self._peers, self._put)
         self._links |= {name: self._link(name) for name in self._grid.clusters}
-        transfers = self._intake.transfers
+        transfers = self._input_files.transfers
         self._collector = Collector(
             self._instance, self._links, loop.deliver, self._timing.retry_max, transfers, self._collects,
             self._recorded, self._written, self._owes,
@@ -152,7 +152,7 @@ class ClusterLinks:
             if size <= 0:
                 return
 
-    def fetch(self, command: CollectOutput, timeout_s: float) -> Home | None:
+    def fetch(self, command: CollectOutput, timeout_s: float) -> Collected | None:
         """See Collector.fetch."""
         return self._collector.fetch(command, timeout_s)
 
@@ -182,7 +182,7 @@ class ClusterLinks:
             doubtful=self._doubtful,
             check=functools.partial(self._check, name),
             put=functools.partial(self._hub.put, name),
-            intake=self._intake,
+            input_files=self._input_files,
             connected=functools.partial(self._welcomed, name),
             report=lambda status, number: login.told(status.state, status.reason, number),
         )
@@ -201,16 +201,16 @@ class ClusterLinks:
         self._connected(cluster)
 
     def _check(self, cluster: str, session: int, welcome: Welcome) -> Verdict:
-        with self._vetted:
-            judgement = self._vetting.judge(cluster, session, welcome)
+        with self._check_lock:
+            judgement = self._restore_check.judge(cluster, session, welcome)
         if (restored := judgement.restored) is not None:
             _LOG.warning("store_restored", cluster=cluster, epoch=restored.epoch, last_number=restored.last_number)
-            self._loop.deliver(Delivery(events=(restored,), after=lambda step: self._leapt(restored)))
+            self._loop.deliver(Delivery(events=(restored,), after=lambda step: self._restore_committed(restored)))
         return judgement.verdict
 
-    def _leapt(self, restored: StoreRestored) -> None:
-        with self._vetted:
-            self._vetting.leapt(restored)
+    def _restore_committed(self, restored: StoreRestored) -> None:
+        with self._check_lock:
+            self._restore_check.committed(restored)
             self._epochs = itertools.count(restored.epoch * CONNECTS + 1)
 
     def _doubtful(self) -> list[JobId]:

@@ -12,7 +12,7 @@ from koalapy_adapters.connections.asking import LOGIN, Question
 from koalapy_adapters.errors import ClusterError as Unanswered
 
 from koalapy.model.errors import Reason, RequestError
-from koalapy.runtime.unnamed import no_such_cluster
+from koalapy.runtime.no_such_cluster import no_such_cluster
 
 ANSWER_S = 150.0  # for a person; sshd itself waits for 120 s (LoginGraceTime)
 _NOBODY = Unanswered("asks", "A login asked something, and nobody has answered.", LOGIN)

@@ -24,17 +24,17 @@ from koalapy.model.unreadable import Unreadable
 from koalapy.model.usage import By, Sum, sums, usage_until
 from koalapy.policies.placement import PlacementPolicy
 from koalapy.runtime.clock import SystemClock
-from koalapy.runtime.collecting.bring import Home
+from koalapy.runtime.collecting.collect import Collected
 from koalapy.runtime.collecting.written import WrittenStore
 from koalapy.runtime.disk import DiskUse
+from koalapy.runtime.driver_thread import DriverThread
 from koalapy.runtime.following import Ended, Followed, Positions, Read, Written, as_text, follow_all, read_all
+from koalapy.runtime.job_waiters import JobWaiters
 from koalapy.runtime.logins import Logins
-from koalapy.runtime.loop import DriverLoop
-from koalapy.runtime.staging.intake import look
+from koalapy.runtime.staging.input_files import look
 from koalapy.runtime.staging.transfers import Progress, Transfers
 from koalapy.runtime.sweeps import Sweeps
 from koalapy.runtime.unknown import UnknownTags
-from koalapy.runtime.waiting import Waiters
 from koalapy.store.contract import Store
 from koalapy.views.changes import CANCEL, HOLD, RELEASE, Changeable, Changed, is_possible, no_such
 from koalapy.views.checking import Checked, check
@@ -52,11 +52,11 @@ _LOOK_S = 0.2  # between looks at whether the store has begun to fail
 
 @dataclass(frozen=True, slots=True)
 class JobFiles:
-    """Jobs' files: see Intake.take_down, and Collector.fetch. `written`: what jobs wrote, as far as it is at home."""
+    """Jobs' files: see InputFiles.snapshot and Collector.fetch. `written`: what jobs wrote, as far as it is at home."""
 
-    take_down: Callable[[Request], Request]
+    snapshot: Callable[[Request], Request]
     transfers: Transfers
-    fetch: Callable[[CollectOutput, float], Home | None]
+    fetch: Callable[[CollectOutput, float], Collected | None]
     written: WrittenStore
 
 
@@ -71,7 +71,7 @@ class Service:
     def __init__(
         self,
         store: Store,
-        loop: DriverLoop,
+        loop: DriverThread,
         clock: SystemClock,
         read: Read,
         placement: PlacementPolicy,
@@ -95,7 +95,7 @@ class Service:
         self.disk = disk
         self._journal = journal
         self._recovery = recovery
-        self._waiters = Waiters()
+        self._waiters = JobWaiters()
         self._counting = Counting()
 
     # ---- what changes something
@@ -112,7 +112,7 @@ class Service:
         keyed = [(key or uuid.uuid4().hex, request) for request, key in requests]
         found = self._store.jobs_of_keys(owner, {key for key, _ in keyed})
         fresh = {key: request for key, request in keyed if key not in found}
-        fresh = {key: self._files.take_down(request) for key, request in fresh.items()}
+        fresh = {key: self._files.snapshot(request) for key, request in fresh.items()}
         if len(fresh) > 1:  # all or none of them
             self._loop.ask(lambda engine: _refuse_without_ids(engine.records.counters, len(fresh)))
         if fresh:
@@ -144,7 +144,7 @@ class Service:
     def release(self, jobs: Sequence[JobId]) -> Changed:
         return self._change(jobs, RELEASE, ReleaseRequested)
 
-    def fetch(self, job: JobId, paths: Sequence[str], directory: str, timeout_s: float) -> Home | None:
+    def fetch(self, job: JobId, paths: Sequence[str], directory: str, timeout_s: float) -> Collected | None:
         """Bring files that the last attempts of a job left: what it stages out, or these paths.
 
         Of a sweep those of the parameters that are done: its paths are templates, see Sweeps.fetching. None if

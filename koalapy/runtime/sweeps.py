@@ -14,7 +14,7 @@ from koalapy.model.job import Job
 from koalapy.model.states import JobState
 from koalapy.model.sweep import ParameterResult
 from koalapy.runtime.clock import SystemClock
-from koalapy.runtime.loop import DriverLoop
+from koalapy.runtime.driver_thread import DriverThread
 from koalapy.runtime.parameters import line_reader
 from koalapy.store.contract import Store
 from koalapy.views.changes import is_possible, no_such
@@ -37,7 +37,7 @@ class Row:
 class Sweeps:
     """For any thread. `read_slot` reads a stretch of a file that an attempt has left on its cluster."""
 
-    def __init__(self, store: Store, loop: DriverLoop, clock: SystemClock, read_slot: ReadSlot) -> None:
+    def __init__(self, store: Store, loop: DriverThread, clock: SystemClock, read_slot: ReadSlot) -> None:
         self._store, self._loop, self._clock, self._read_slot = store, loop, clock, read_slot
         self._pace = Pace()
 

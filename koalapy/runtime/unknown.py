@@ -14,8 +14,8 @@ from koalapy.model.errors import KoalaError, Reason, RequestError
 from koalapy.model.identity import MAX_ATTEMPTS, AttemptId, InstanceId, JobId, Tag, attempt_of, is_tag
 from koalapy.model.job import Job
 from koalapy.model.units import Instant
+from koalapy.runtime.no_such_cluster import no_such_cluster
 from koalapy.runtime.session.exchange import understood
-from koalapy.runtime.unnamed import no_such_cluster
 
 _ANSWER_S = 60.0  # that a cluster may take to list or to examine
 _EXAMINED = 200  # tags in one request

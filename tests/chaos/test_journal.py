@@ -19,7 +19,7 @@ from koalapy.model.records import Step
 from koalapy.model.settings import Settings
 from koalapy.model.units import Instant
 from koalapy.policies.scavenging import ScavengingPolicies
-from koalapy.runtime.chosen import policies, scavenging_policies
+from koalapy.runtime.load_policies import policies, scavenging_policies
 from koalapy.scheduler.schedule import Policies
 
 EVENTS = 3_000

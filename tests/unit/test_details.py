@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from koalapy_adapters import messages as wire
 from koalapy_adapters.messages import details
 
-from koalapy.doctor.visit import Visit
+from koalapy.doctor.kcm_session import KcmSession
 from koalapy.model.errors import ClusterError
 from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
 from koalapy.model.units import Instant
@@ -125,9 +125,9 @@ def test_files_that_it_was_not_asked_of() -> None:
 # ---- what a head node finds
 
 
-def visit(answer: Any) -> Visit:
+def visit(answer: Any) -> KcmSession:
     """One whose agent answers so."""
-    made = object.__new__(Visit)
+    made = object.__new__(KcmSession)
     made.ask = lambda message, timeout_s=0.0: answer  # type: ignore[method-assign]
     return made
 

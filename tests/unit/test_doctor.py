@@ -23,16 +23,16 @@ from koalapy.cli.main import app
 from koalapy.cli.signals import interruptible
 from koalapy.config import read_grid
 from koalapy.config.convert import cluster_config
-from koalapy.doctor import canary, probing, quick
+from koalapy.doctor import end_to_end_job, probe_job, quick
+from koalapy.doctor.check_result import Doubtful, Inapplicable, Trouble
 from koalapy.doctor.checks import BY_ID, CHECKS, QUICK
 from koalapy.doctor.doctor import Doctor
+from koalapy.doctor.error_advice import failure
 from koalapy.doctor.examination import Examination
-from koalapy.doctor.examiner import Patient, lowest_priority
+from koalapy.doctor.examiner import ExaminedCluster, lowest_priority
 from koalapy.doctor.findings import Failure, Finding, Report, Status
-from koalapy.doctor.pythons import find_pythons, parse
+from koalapy.doctor.interpreters import find_pythons, parse
 from koalapy.doctor.quick import examine_quickly
-from koalapy.doctor.remedies import failure
-from koalapy.doctor.trouble import Doubtful, Inapplicable, Trouble
 from koalapy.model.errors import Reason, TransientError
 from koalapy.runtime.uplink.connect import connection_of
 
@@ -81,8 +81,8 @@ def test_a_lowest_priority_without_effect_is_a_warning_with_what_to_do() -> None
 # ---- what a node says
 
 
-def seen(wrong: int, **answer: Any) -> probing.Seen:
-    return probing.Seen(wrong, answer, sent=100_000_000, read=103_000_000)
+def seen(wrong: int, **answer: Any) -> probe_job.Seen:
+    return probe_job.Seen(wrong, answer, sent=100_000_000, read=103_000_000)
 
 
 @pytest.mark.parametrize(
@@ -96,15 +96,15 @@ def seen(wrong: int, **answer: Any) -> probing.Seen:
     ],
 )
 def test_what_is_wrong_with_the_shared_directory_is_told_apart(wrong: int, code: str | None) -> None:
-    reason = probing.shared_trouble(seen(wrong, node="c1"), "/shared")
+    reason = probe_job.shared_trouble(seen(wrong, node="c1"), "/shared")
     assert (reason and reason.code) == code
 
 
 def test_a_relay_that_is_out_of_reach_is_told_with_what_each_address_said() -> None:
-    reason = probing.relay_trouble(seen(program.NO_RELAY, said={"10.0.0.1": "no answer", "10.0.0.2": "refused"}))
+    reason = probe_job.relay_trouble(seen(program.NO_RELAY, said={"10.0.0.1": "no answer", "10.0.0.2": "refused"}))
     assert reason is not None
     assert (reason.code, reason.words) == ("relay_blocked", "10.0.0.1: no answer; 10.0.0.2: refused")
-    assert probing.relay_trouble(seen(program.NOT_SEEN)) is None
+    assert probe_job.relay_trouble(seen(program.NOT_SEEN)) is None
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_a_nodes_clock_is_off_by_what_the_time_of_the_job_does_not_explain(
 
 
 def test_a_clock_that_is_off_is_noted_and_far_off_a_failure() -> None:
-    from koalapy.doctor.skew import judged
+    from koalapy.doctor.clock_skew import judged
 
     assert judged("Its clock", -0.3, "ours")[0] == "Its clock agrees with ours."
     with pytest.raises(Doubtful, match=r"is 7\.0 s ahead of ours"):
@@ -134,32 +134,34 @@ def test_a_clock_that_is_off_is_noted_and_far_off_a_failure() -> None:
 )
 def test_a_job_that_said_nothing_is_judged_by_how_it_ended(status: int | None, code: str) -> None:
     ended = BatchStatus(TAG, "1", 0, "ended", "its reason", exit_status=status)
-    assert probing._said(ended) is None
-    reason = probing._unsaid(ended, "python3")
+    assert probe_job._said(ended) is None
+    reason = probe_job._unsaid(ended, "python3")
     assert (reason.code, reason.words, reason.exit_status) == (code, "its reason", status)
 
 
 def test_the_exit_status_speaks_where_no_file_can() -> None:
     ended = BatchStatus(TAG, "1", 0, "ended", exit_status=program.SAID + program.NOT_SEEN + program.NO_RELAY)
-    assert probing._said(ended) == program.NOT_SEEN | program.NO_RELAY
+    assert probe_job._said(ended) == program.NOT_SEEN | program.NO_RELAY
     report = wire.Report(TAG, "1", "ended", [], ending="failed", exit_status=66, error={"words": "it lacks it"})
-    over = probing._is_over([BatchStatus(TAG, "1", 0, "running"), report])
+    over = probe_job._is_over([BatchStatus(TAG, "1", 0, "running"), report])
     assert over is not None
     assert (over.exit_status, over.reason) == (66, "it lacks it")
 
 
 def test_a_job_that_can_never_start_is_a_failure_at_once() -> None:
     with pytest.raises(Trouble) as caught:
-        canary._phase("at_barrier")([BatchStatus(TAG, "1", 0, "queued", "Can Never Run", stuck="can_never_run")])
+        end_to_end_job._phase("at_barrier")(
+            [BatchStatus(TAG, "1", 0, "queued", "Can Never Run", stuck="can_never_run")]
+        )
     assert (caught.value.reason.code, caught.value.reason.words) == ("can_never_run", "Can Never Run")
 
 
 def test_a_canary_that_ends_without_a_word_or_badly_is_a_failure() -> None:
     with pytest.raises(Trouble) as caught:
-        canary._phase("at_barrier")([BatchStatus(TAG, "1", 0, "ended", "NonZeroExitCode", exit_status=3)])
+        end_to_end_job._phase("at_barrier")([BatchStatus(TAG, "1", 0, "ended", "NonZeroExitCode", exit_status=3)])
     assert caught.value.reason.code == "wrapper_silent"
     with pytest.raises(Trouble) as caught:
-        canary._check(wire.Report(TAG, "1", "ended", [], ending="killed", exit_status=137))
+        end_to_end_job._check(wire.Report(TAG, "1", "ended", [], ending="killed", exit_status=137))
     assert caught.value.reason.code == "canary_ended"
 
 
@@ -312,7 +314,7 @@ def test_an_examination_interrupted_during_its_login_leaves_no_agent(tmp_path: P
         examination.interrupt()
 
     config = cluster_config(grid_of(here=local(tmp_path / "shared")), "here")
-    examination = Examination(Patient("here", config, Watched(), 60.0), began, lambda *_: None)
+    examination = Examination(ExaminedCluster("here", config, Watched(), 60.0), began, lambda *_: None)
     assert examination.run().left == ()
     assert channels
     assert all(channel.exit_status(0) is not None for channel in channels)

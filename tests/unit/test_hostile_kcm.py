@@ -11,7 +11,7 @@ from koalapy_adapters.messages import kcm
 from koalapy.driver import Delivery
 from koalapy.link.cluster import Cluster
 from koalapy.link.conversation import Conversation
-from koalapy.link.restore_check import Verdict, Vetting
+from koalapy.link.restore_check import RestoreCheck, Verdict
 from koalapy.model.events import AttemptCleanedUp, JobSubmitted, WrapperReported
 from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
 from koalapy.model.request import ComponentRequest, Request
@@ -63,7 +63,7 @@ class Hostile:
             heard = self.talk.received(self.world.now(), wire.from_json(data, wire.FROM_KCM))
             impossible = (
                 heard.welcome is not None
-                and Vetting(0, 100).judge("evil", 1, heard.welcome).verdict is Verdict.IMPOSSIBLE
+                and RestoreCheck(0, 100).judge("evil", 1, heard.welcome).verdict is Verdict.IMPOSSIBLE
             )
             if not impossible:
                 self.world.driver.step(heard.deliveries)

@@ -26,8 +26,8 @@ from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.settings import Settings
 from koalapy.model.units import SECOND, Duration, Instant
 from koalapy.policies.scavenging import ScavengingPolicies
-from koalapy.runtime.chosen import policies, scavenging_policies
 from koalapy.runtime.journals import KEPT, Journals, files_of
+from koalapy.runtime.load_policies import policies, scavenging_policies
 from koalapy.scheduler.schedule import Policies
 from koalapy.store.memory import MemoryStore
 

@@ -17,7 +17,7 @@ from koalapy.policies.preemption import oldest_first
 from koalapy.policies.scavenging import ScavengingPolicies
 from koalapy.policies.sweep_order import BACK_HOME, IN_ORDER
 from koalapy.registry import registered
-from koalapy.runtime.chosen import scavenging_policies
+from koalapy.runtime.load_policies import scavenging_policies
 
 ROOT = Path(__file__).parents[2]
 

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from koalapy_adapters.messages import PROTOCOL, Welcome
 
-from koalapy.link.restore_check import CONNECTS, NUMBERS_AHEAD, Judgement, Verdict, Vetting
+from koalapy.link.restore_check import CONNECTS, NUMBERS_AHEAD, CheckResult, RestoreCheck, Verdict
 from koalapy.model.events import StoreRestored
 from koalapy.model.identity import AttemptId, InstanceId, JobId, is_tag, tag_of, tags_of
 
-FINE, AGAIN, REPLACED = Judgement(Verdict.FINE), Judgement(Verdict.AGAIN), Judgement(Verdict.REPLACED)
+FINE, AGAIN, REPLACED = CheckResult(Verdict.FINE), CheckResult(Verdict.AGAIN), CheckResult(Verdict.REPLACED)
 EPOCH, LAST = 7, 40
 SESSION = EPOCH * CONNECTS + 1
 
@@ -23,50 +23,50 @@ def stale(epoch: int) -> Welcome:
 
 
 @pytest.fixture
-def vetting() -> Vetting:
-    return Vetting(EPOCH, LAST)
+def check() -> RestoreCheck:
+    return RestoreCheck(EPOCH, LAST)
 
 
 @pytest.mark.parametrize("number", [0, LAST], ids=["nothing", "all that the store knows"])
-def test_a_cluster_that_knows_no_more_is_fine(vetting: Vetting, number: int) -> None:
-    assert vetting.judge("vu", SESSION, welcome(newest_number=number)) == FINE
-    assert vetting.judge("vu", SESSION + 5, welcome(newest_number=LAST + 100)) == FINE  # told in this life
+def test_a_cluster_that_knows_no_more_is_fine(check: RestoreCheck, number: int) -> None:
+    assert check.judge("vu", SESSION, welcome(newest_number=number)) == FINE
+    assert check.judge("vu", SESSION + 5, welcome(newest_number=LAST + 100)) == FINE  # told in this life
 
 
-def test_a_number_that_the_store_does_not_know_makes_it_leap(vetting: Vetting) -> None:
+def test_a_number_that_the_store_does_not_know_makes_it_leap(check: RestoreCheck) -> None:
     restored = StoreRestored(epoch=EPOCH + 1, last_number=LAST + 1 + NUMBERS_AHEAD)
-    assert vetting.judge("vu", SESSION, welcome(newest_number=LAST + 1)) == Judgement(Verdict.AGAIN, restored)
-    assert vetting.judge("vu", SESSION + 1, welcome(newest_number=LAST + 1)) == AGAIN
-    vetting.leapt(restored)
-    assert vetting.judge("vu", SESSION + 2, welcome(newest_number=LAST + 1)) == AGAIN  # it began before
-    assert vetting.judge("vu", (EPOCH + 1) * CONNECTS + 1, welcome(newest_number=LAST + 1)) == FINE
+    assert check.judge("vu", SESSION, welcome(newest_number=LAST + 1)) == CheckResult(Verdict.AGAIN, restored)
+    assert check.judge("vu", SESSION + 1, welcome(newest_number=LAST + 1)) == AGAIN
+    check.committed(restored)
+    assert check.judge("vu", SESSION + 2, welcome(newest_number=LAST + 1)) == AGAIN  # it began before
+    assert check.judge("vu", (EPOCH + 1) * CONNECTS + 1, welcome(newest_number=LAST + 1)) == FINE
 
 
-def test_an_epoch_that_the_store_does_not_know_makes_it_leap_beyond(vetting: Vetting) -> None:
-    found = vetting.judge("vu", SESSION, stale(12 * CONNECTS + 3))
-    assert found == Judgement(Verdict.AGAIN, StoreRestored(epoch=13, last_number=LAST + NUMBERS_AHEAD))
+def test_an_epoch_that_the_store_does_not_know_makes_it_leap_beyond(check: RestoreCheck) -> None:
+    found = check.judge("vu", SESSION, stale(12 * CONNECTS + 3))
+    assert found == CheckResult(Verdict.AGAIN, StoreRestored(epoch=13, last_number=LAST + NUMBERS_AHEAD))
     assert found.restored is not None
-    vetting.leapt(found.restored)
-    later = vetting.judge("delft", 13 * CONNECTS + 1, stale(20 * CONNECTS + 1))
+    check.committed(found.restored)
+    later = check.judge("delft", 13 * CONNECTS + 1, stale(20 * CONNECTS + 1))
     assert later.restored is not None
     assert later.restored.epoch == 21
 
 
-def test_the_same_epoch_of_another_life_makes_it_leap(vetting: Vetting) -> None:
-    found = vetting.judge("vu", SESSION, stale(SESSION + 4))
+def test_the_same_epoch_of_another_life_makes_it_leap(check: RestoreCheck) -> None:
+    found = check.judge("vu", SESSION, stale(SESSION + 4))
     assert found.restored is not None
     assert found.restored.epoch == EPOCH + 1
 
 
-def test_a_koalad_that_was_connected_is_replaced_and_never_leaps(vetting: Vetting) -> None:
-    assert vetting.judge("vu", SESSION, welcome(newest_number=0)) == FINE
-    assert vetting.judge("vu", SESSION + 1, stale(9 * CONNECTS)) == REPLACED
-    assert vetting.judge("vu", SESSION + 2, stale(9 * CONNECTS)) == REPLACED
+def test_a_koalad_that_was_connected_is_replaced_and_never_leaps(check: RestoreCheck) -> None:
+    assert check.judge("vu", SESSION, welcome(newest_number=0)) == FINE
+    assert check.judge("vu", SESSION + 1, stale(9 * CONNECTS)) == REPLACED
+    assert check.judge("vu", SESSION + 2, stale(9 * CONNECTS)) == REPLACED
 
 
-def test_a_cluster_whose_directory_is_out_of_reach_is_vetted_when_it_is_not(vetting: Vetting) -> None:
-    assert vetting.judge("vu", SESSION, welcome()) == FINE
-    assert vetting.judge("vu", SESSION, welcome(newest_number=LAST + 3)).restored is not None
+def test_a_cluster_whose_directory_is_out_of_reach_is_vetted_when_it_is_not(check: RestoreCheck) -> None:
+    assert check.judge("vu", SESSION, welcome()) == FINE
+    assert check.judge("vu", SESSION, welcome(newest_number=LAST + 3)).restored is not None
 
 
 @pytest.mark.parametrize("job", [1, 2, 31, 32, 100_000, (1 << 24) - 1])
@@ -86,13 +86,13 @@ def test_the_tags_of_a_job_lie_between_its_first_and_last(job: int) -> None:
     [welcome(newest_number=LAST + 10**9 + 1), welcome(newest_number=1 << 53), stale((EPOCH + 10**6 + 1) * CONNECTS)],
     ids=["a number", "the largest number", "an epoch"],
 )
-def test_what_no_koalad_can_have_said_is_that_clusters_trouble_alone(vetting: Vetting, said: Welcome) -> None:
+def test_what_no_koalad_can_have_said_is_that_clusters_trouble_alone(check: RestoreCheck, said: Welcome) -> None:
     """A store that went on beyond it would have used up its numbers."""
-    assert vetting.judge("evil", SESSION, said) == Judgement(Verdict.IMPOSSIBLE)
-    assert vetting.judge("vu", SESSION + 1, welcome(newest_number=LAST)) == FINE
-    assert vetting.judge("evil", SESSION + 2, welcome(newest_number=LAST)) == FINE
+    assert check.judge("evil", SESSION, said) == CheckResult(Verdict.IMPOSSIBLE)
+    assert check.judge("vu", SESSION + 1, welcome(newest_number=LAST)) == FINE
+    assert check.judge("evil", SESSION + 2, welcome(newest_number=LAST)) == FINE
 
 
-def test_a_store_may_be_far_behind(vetting: Vetting) -> None:
-    found = vetting.judge("vu", SESSION, welcome(newest_number=LAST + 10**9))
+def test_a_store_may_be_far_behind(check: RestoreCheck) -> None:
+    found = check.judge("vu", SESSION, welcome(newest_number=LAST + 10**9))
     assert found.restored is not None

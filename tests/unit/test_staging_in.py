@@ -12,7 +12,7 @@ from koalapy.model.identity import JobId
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.runtime.staging import versions as versions_module
 from koalapy.runtime.staging.gather import gather
-from koalapy.runtime.staging.intake import Intake
+from koalapy.runtime.staging.input_files import InputFiles
 from koalapy.runtime.staging.transfers import Transfers
 from koalapy.runtime.staging.versions import Versions
 
@@ -138,13 +138,13 @@ def test_many_who_ask_at_the_same_time_hash_once(home: Path, tmp_path: Path, mon
 
 
 def test_a_job_takes_its_files_down(home: Path, tmp_path: Path) -> None:
-    intake = Intake(tmp_path / "state")
-    taken = intake.take_down(request(home, "data"))
+    input_files = InputFiles(tmp_path / "state")
+    taken = input_files.snapshot(request(home, "data"))
     assert taken.files
-    assert intake.take_down(request(home, "data")) == taken
-    assert intake.take_down(request(home)) == request(home)
+    assert input_files.snapshot(request(home, "data")) == taken
+    assert input_files.snapshot(request(home)) == request(home)
     with pytest.raises(RequestError, match="cannot be found"):
-        intake.take_down(request(home, "none"))
+        input_files.snapshot(request(home, "none"))
 
 
 # ---- progress

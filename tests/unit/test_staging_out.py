@@ -20,10 +20,10 @@ from koalapy_adapters.trees import DIRECTORY, FILE, REFUSED, Found
 from koalapy.model.commands import CollectOutput
 from koalapy.model.errors import ClusterError, KoalaError, RequestError, TransientError
 from koalapy.model.identity import AttemptId, InstanceId, JobId
-from koalapy.runtime.collecting.bring import Bringing
-from koalapy.runtime.collecting.landing import Landing, Part, Small
-from koalapy.runtime.collecting.moving import _unpacked
+from koalapy.runtime.collecting.collect import Bringing
 from koalapy.runtime.collecting.plan import Item, Plan, entries, plan
+from koalapy.runtime.collecting.transfer import _unpacked
+from koalapy.runtime.collecting.write_output import Landing, Part, Small
 from koalapy.runtime.staging.transfers import Transfer
 
 FIRST, SECOND = AttemptId(JobId(7), 0, 1), AttemptId(JobId(7), 1, 2)

@@ -26,8 +26,8 @@ from koalapy.model.errors import Reason, RequestError
 from koalapy.model.request import Request
 from koalapy.model.sweep import Axis, Source, Space
 from koalapy.model.units import MINUTE
+from koalapy.runtime.open_regular import open_regular
 from koalapy.runtime.parameters import line_reader, with_staged
-from koalapy.runtime.plainfile import open_plain
 
 HEAD = "components: [{processors: 1, executable: ./solve, arguments: [%s]}]\n"
 
@@ -602,8 +602,8 @@ def test_only_plain_files_are_opened(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"x\n")
     for path in (tmp_path / "pipe", tmp_path):
         with pytest.raises(OSError, match="not a plain file"):
-            open_plain(str(path))
-    with open_plain(str(tmp_path / "file")) as file:
+            open_regular(str(path))
+    with open_regular(str(tmp_path / "file")) as file:
         assert file.read() == b"x\n"
 
 
@@ -622,7 +622,7 @@ def test_on_this_side_files_are_where_they_were_submitted_from(tmp_path: Path) -
     for name, path in places.items():
         path.write_text(f"{name}\n{name}{name}\n")
     job = sweep_request(["p", "{a}{b}{c}"], csv=[str(places["a"]), "../up.csv", "./data/in.csv"], stage_in=["data"])
-    request = from_mapping(job, "s", str(here), open_file=open_plain)
+    request = from_mapping(job, "s", str(here), open_file=open_regular)
     assert request.stage_in == ("data", str(places["a"]), "../up.csv")
     assert request.parameters is not None
     found = evaluator.values(asdict(request.parameters), 1, line_reader(request))

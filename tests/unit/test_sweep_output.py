@@ -23,13 +23,13 @@ from koalapy.model.request import Request
 from koalapy.model.states import JobState
 from koalapy.model.sweep import ParameterResult, ResultBatch
 from koalapy.model.units import Instant
-from koalapy.runtime.collecting.bring import Home
+from koalapy.runtime.collecting.cluster_queues import Steps
+from koalapy.runtime.collecting.collect import Collected
 from koalapy.runtime.collecting.collector import Collector
-from koalapy.runtime.collecting.lanes import Steps
-from koalapy.runtime.collecting.sweep import bring as module
+from koalapy.runtime.collecting.sweep import collect as module
 from koalapy.runtime.collecting.sweep import pages as paging
-from koalapy.runtime.collecting.sweep.bring import SweepBringing
-from koalapy.runtime.plainfile import open_plain
+from koalapy.runtime.collecting.sweep.collect import SweepBringing
+from koalapy.runtime.open_regular import open_regular
 from koalapy.runtime.session.exchange import RefusedError
 from koalapy.runtime.staging.transfers import Transfer
 from koalapy.store.errors import StoreError
@@ -96,7 +96,7 @@ def clusters(tmp_path: Path) -> dict[str, Cluster]:
 def asks(directory: Path, parameters: Sequence[str], *stage_out: Any, **more: Any) -> Request:
     names = [f"{{{each.partition('=')[0]}}}" for each in parameters]
     job = sweep_request(["./solve", *names], parameters, stage_out=list(stage_out), **more)
-    return from_mapping(job, "koala sweep", str(directory), open_file=open_plain)
+    return from_mapping(job, "koala sweep", str(directory), open_file=open_regular)
 
 
 def through(steps: Steps[T]) -> T:
@@ -117,7 +117,7 @@ class Play:
         self.transfer = Transfer(SWEEP, None, "", "out")
         self._made: SweepBringing | None = None
 
-    def bring(self, of: Of = Of.WELL) -> Home:
+    def bring(self, of: Of = Of.WELL) -> Collected:
         self._made = self._made or SweepBringing(
             InstanceId("abcde"), self.clusters, self.command(of), self.request, lambda: self.batches
         )
@@ -182,7 +182,7 @@ def test_of_names_that_vary_together_one_that_never_repeats_will_do(tmp_path: Pa
 def test_columns_are_read_for_what_is_staged_out_alone(tmp_path: Path) -> None:
     (tmp_path / "runs.csv").write_text("case,temp\na,1\nb,1\n")
     job = sweep_request(["./solve", "{temp}"], csv=["runs.csv"], stage_out=[{"path": "{#}", "to": "of-{case}"}])
-    found = from_mapping(job, "s", str(tmp_path), open_file=open_plain)
+    found = from_mapping(job, "s", str(tmp_path), open_file=open_regular)
     assert found.parameters is not None
     assert [each.names for axis in found.parameters.axes for each in axis.sources] == [("case",), ("temp",)]
 

@@ -16,7 +16,7 @@ from koalapy.model.states import JobState
 from koalapy.model.units import HOUR, MINUTE, Duration, Instant
 from koalapy.policies.admission import dynamic
 from koalapy.policies.scavenging import ScavengingPolicies
-from koalapy.runtime.chosen import scavenging_policies
+from koalapy.runtime.load_policies import scavenging_policies
 
 ONE = {"alpha": 16}
 

@@ -13,7 +13,7 @@ from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import ComponentState
 from koalapy.model.sweep import Source
 from koalapy.model.units import SECOND, Instant, format_duration, format_instant
-from koalapy.runtime.collecting.bring import Home
+from koalapy.runtime.collecting.collect import Collected
 from koalapy.runtime.staging.transfers import Progress
 from koalapy.views.changes import Changed
 from koalapy.views.checking import Checked
@@ -148,7 +148,7 @@ def submitted_many(ids: Sequence[int]) -> answers.SubmitsAnswer:
     return {"schema": "koala.submits/1", "ids": list(ids)}
 
 
-def fetched(job_id: int, home: Home | None) -> answers.FetchAnswer:
+def fetched(job_id: int, home: Collected | None) -> answers.FetchAnswer:
     """Answer with the fetched files of a job, or that they are being fetched (`home` is None)."""
     return {
         "schema": "koala.fetch/1",

@@ -20,10 +20,10 @@ from koalapy.model.events import OutputCollected, OutputKept
 from koalapy.model.identity import InstanceId, JobId
 from koalapy.model.job import Job
 from koalapy.model.sweep import ResultBatch
-from koalapy.runtime.collecting.bring import Bringing, Home
-from koalapy.runtime.collecting.lanes import Lanes, Steps
-from koalapy.runtime.collecting.moving import Source
-from koalapy.runtime.collecting.sweep.bring import SweepBringing
+from koalapy.runtime.collecting.cluster_queues import Lanes, Steps
+from koalapy.runtime.collecting.collect import Bringing, Collected
+from koalapy.runtime.collecting.sweep.collect import SweepBringing
+from koalapy.runtime.collecting.transfer import Source
 from koalapy.runtime.collecting.written import BringingWritten, WrittenStore
 from koalapy.runtime.staging.transfers import Transfer, Transfers
 from koalapy.store.errors import StoreError
@@ -33,7 +33,7 @@ _FIRST_S = 0.2
 FORGOTTEN_S = 60.0
 _LOOK_S = 1.0  # between looks at whether anybody still wants it
 
-Bring = Callable[[Transfer, Callable[[], None]], Steps[Home]]
+Bring = Callable[[Transfer, Callable[[], None]], Steps[Collected]]
 
 __all__ = ["Collector", "Source"]
 
@@ -87,7 +87,7 @@ class Collector:
             self._under_way.add(number)
         self._collecting.run(self._collect(number, command))
 
-    def fetch(self, command: CollectOutput, timeout_s: float) -> Home | None:
+    def fetch(self, command: CollectOutput, timeout_s: float) -> Collected | None:
         """The same for a person, whatever the job's state. None if it takes longer: asked again, it is waited for.
 
         What nobody asks for again for FORGOTTEN_S seconds is given up. Raises KoalaError; what needs a cluster out of
@@ -164,7 +164,7 @@ class Collector:
         go_on = self._going_on(lambda: True)
         found: list[BringingWritten] = []
 
-        def bring(_: Transfer, go_on: Callable[[], None]) -> Steps[Home]:
+        def bring(_: Transfer, go_on: Callable[[], None]) -> Steps[Collected]:
             if not found:
                 bringing = self._bringing_written(command, go_on)
                 if self._owes(command.job):
@@ -192,7 +192,7 @@ class Collector:
             raise _no_such_job(command.job)
         return BringingWritten(self._written, self._links, job, command, go_on)
 
-    def _tried(self, command: CollectOutput, go_on: Callable[[], None], bring: Bring | None = None) -> Steps[Home]:
+    def _tried(self, command: CollectOutput, go_on: Callable[[], None], bring: Bring | None = None) -> Steps[Collected]:
         """As often as it takes, with longer and longer waits between; what was brought stays brought."""
         for tries in itertools.count():
             try:
@@ -207,7 +207,7 @@ class Collector:
             yield min(_FIRST_S * 2.0 ** min(tries, 30), self._retry_max_s) * random.uniform(0.75, 1.0)
         raise AssertionError("it is counted without an end")
 
-    def _fetch(self, command: CollectOutput, fetch: "_Fetch") -> Steps[Home]:
+    def _fetch(self, command: CollectOutput, fetch: "_Fetch") -> Steps[Collected]:
         go_on = self._going_on(lambda: time.monotonic() < fetch.until)
         try:
             return (yield from self._bring(self._bringing(command), command, go_on))
@@ -243,7 +243,7 @@ class Collector:
         results = functools.partial(_results, self._recorded, command.job)
         return SweepBringing(self._instance, self._links, command, sweep.request, results).steps
 
-    def _bring(self, bring: Bring, command: CollectOutput, go_on: Callable[[], None]) -> Steps[Home]:
+    def _bring(self, bring: Bring, command: CollectOutput, go_on: Callable[[], None]) -> Steps[Collected]:
         where = ", ".join(dict.fromkeys(cluster for cluster, _ in command.sources)) or "its clusters"
         transfers = Transfers() if command.of is Of.WRITTEN else self._transfers  # the job is over: nobody waits
         with transfers.open(command.job, None, where, "out") as transfer:
@@ -254,7 +254,7 @@ class _Fetch:
     """One that a person waits for, until this instant of the monotonic clock if he does not ask again."""
 
     def __init__(self) -> None:
-        self.home: Future[Home]
+        self.home: Future[Collected]
         self.until = math.inf
 
 
@@ -277,7 +277,7 @@ def _no_such_job(job: JobId) -> RequestError:
     return RequestError("no_such_job", f"There is no job {job}.", "`koala jobs` lists those there are.")
 
 
-def _lack(home: Home) -> Reason:
+def _lack(home: Collected) -> Reason:
     return Reason("no_output_file", "request", home.lack, "Correct `stage_out`, or let the program write it.")
 
 

@@ -15,10 +15,10 @@ from koalapy.model.commands import CollectOutput
 from koalapy.model.errors import KoalaError, RequestError, TransientError
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Job
-from koalapy.runtime.collecting.bring import Home
-from koalapy.runtime.collecting.lanes import Steps
-from koalapy.runtime.collecting.moving import Source
-from koalapy.runtime.unnamed import no_such_cluster
+from koalapy.runtime.collecting.cluster_queues import Steps
+from koalapy.runtime.collecting.collect import Collected
+from koalapy.runtime.collecting.transfer import Source
+from koalapy.runtime.no_such_cluster import no_such_cluster
 
 _LOG = structlog.get_logger()
 STREAMS = ("output", "errors")
@@ -135,12 +135,12 @@ class BringingWritten:
         self.size = self.left_out = 0
         self.notes: list[str] = []
 
-    def steps(self) -> Steps[Home]:
+    def steps(self) -> Steps[Collected]:
         """Each waits for one cluster. Raises KoalaError; of a cluster out of reach one that may pass."""
         for cluster, attempt in self._command.sources:
             yield cluster
             self._bring(cluster, attempt)
-        return Home(len(self._command.sources), self.size, (), tuple(self.notes))
+        return Collected(len(self._command.sources), self.size, (), tuple(self.notes))
 
     def _bring(self, cluster: str, attempt: AttemptId) -> None:
         link = self._links.get(cluster)

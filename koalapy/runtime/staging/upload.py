@@ -79,7 +79,7 @@ class Uploads:
         self._lock = threading.Lock()
         self._senders = threading.BoundedSemaphore(_SENDERS)
 
-    def bring(self, contents: Iterable[Content], copies: int, transfer: Transfer, go_on: Callable[[], None]) -> None:
+    def upload(self, contents: Iterable[Content], copies: int, transfer: Transfer, go_on: Callable[[], None]) -> None:
         """Return when all of them are there. `copies`: bytes that the job needs for its own beside them.
 
         `go_on` is called about every second at least, and raises to give up. Raises KoalaError; TransientError if the

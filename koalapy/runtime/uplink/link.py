@@ -44,7 +44,7 @@ from koalapy.model.errors import KoalaError, Reason, TransientError
 from koalapy.model.identity import AttemptId, JobId, tag_of
 from koalapy.model.units import SECOND, Instant
 from koalapy.runtime.session.session import Session
-from koalapy.runtime.staging.intake import Intake
+from koalapy.runtime.staging.input_files import InputFiles
 from koalapy.runtime.uplink.stage_in_worker import Callbacks, StageInWorker
 
 _LOG = structlog.get_logger()
@@ -71,7 +71,7 @@ class LinkServices:
     connected: Callable[[], None] = lambda: None
     doubtful: Callable[[], Sequence[JobId]] = tuple
     check: Callable[[int, wire.Welcome], Verdict] = trust
-    intake: Intake = field(default_factory=Intake)
+    input_files: InputFiles = field(default_factory=InputFiles)
     report: Callable[[LinkStatus, int], None] = lambda status, number: None
 
 
@@ -329,7 +329,7 @@ class Link:
             return
         session = self._session = Session(channel, self._received, self._tick, self._alive)
         worker = self._worker = StageInWorker(
-            self.cluster.name, session, services.intake, self._callbacks(epoch), self.cluster.timing
+            self.cluster.name, session, services.input_files, self._callbacks(epoch), self.cluster.timing
         )
         probes = isinstance(self._connection, Remembering)
         attended = isinstance(self._connection, Remembering) and self._connection.asked

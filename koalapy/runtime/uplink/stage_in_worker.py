@@ -17,7 +17,7 @@ from koalapy.model.errors import KoalaError, Reason
 from koalapy.model.events import Event, FilesMoved, FilesStaged
 from koalapy.model.identity import AttemptId
 from koalapy.runtime.session.session import Session
-from koalapy.runtime.staging.intake import Brought, Intake
+from koalapy.runtime.staging.input_files import InputFiles, Uploaded
 from koalapy.runtime.staging.transfers import Transfer
 from koalapy.runtime.staging.upload import Uploads, is_stalled, lost
 
@@ -51,8 +51,10 @@ class _Unwanted(Exception):
 class StageInWorker:
     """The files in of one session with the cluster `name`."""
 
-    def __init__(self, name: str, session: Session, intake: Intake, callbacks: Callbacks, timing: Timing) -> None:
-        self._name, self._session, self._intake, self._callbacks = name, session, intake, callbacks
+    def __init__(
+        self, name: str, session: Session, input_files: InputFiles, callbacks: Callbacks, timing: Timing
+    ) -> None:
+        self._name, self._session, self._input_files, self._callbacks = name, session, input_files, callbacks
         self._uploads = Uploads(name, session, timing)
         self._retry_max = timing.retry_max
         self._threads = ThreadPoolExecutor(_THREADS, f"stage-{name}")
@@ -123,7 +125,7 @@ class StageInWorker:
             self._session.check()
 
         go_on()
-        with self._intake.transfers.open(attempt.job, attempt.component, self._name, "in") as transfer:
+        with self._input_files.transfers.open(attempt.job, attempt.component, self._name, "in") as transfer:
             with self._lock:
                 self._moving[job.number] = transfer
             try:
@@ -134,11 +136,11 @@ class StageInWorker:
         self._callbacks.events([FilesStaged(attempt, brought.files, brought.size, brought.version)])
         self._callbacks.staged(job.number, job.doubt, brought.staged)
 
-    def _brought(self, job: _Job, transfer: Transfer, go_on: Callable[[], None]) -> Brought:
+    def _brought(self, job: _Job, transfer: Transfer, go_on: Callable[[], None]) -> Uploaded:
         """Try again whenever the cluster takes nothing for too long, while the attempt is wanted and the link lives."""
         for tries in itertools.count():
             try:
-                return self._intake.bring(self._uploads, job.command, transfer, go_on)
+                return self._input_files.upload(self._uploads, job.command, transfer, go_on)
             except KoalaError as error:
                 if not is_stalled(error):
                     raise

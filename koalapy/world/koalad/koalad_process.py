@@ -10,7 +10,7 @@ from koalapy_adapters.messages import Welcome
 from koalapy.coallocation.restored_store import doubtful
 from koalapy.driver import Delivery, Driver, Recorder
 from koalapy.engine import Engine
-from koalapy.link.restore_check import CONNECTS, Verdict, Vetting
+from koalapy.link.restore_check import CONNECTS, RestoreCheck, Verdict
 from koalapy.link.session import LinkStatus
 from koalapy.model.change import Change, OutboxEntry, Snapshot
 from koalapy.model.commands import CollectOutput, Hint
@@ -131,7 +131,7 @@ class KoaladProcess:
         self._host, self._store = host, store
         self._collect: Callable[[int, CollectOutput], None] = lambda number, command: None
         self._epochs = count(store.epoch * CONNECTS + 1)
-        self._vetting = Vetting(store.epoch, store.next_number - 1)
+        self._restore_check = RestoreCheck(store.epoch, store.next_number - 1)
         self._turn: ScheduledCall | None = None  # when the driver's thread goes on
         self._sleep = SleepWatch(lambda: host.slept)
         self._idle_turns = 0
@@ -290,13 +290,13 @@ class KoaladProcess:
         return [job.id for job in doubtful(self.engine.records)]
 
     def vet(self, cluster: str, session: int, welcome: Welcome) -> Verdict:
-        judgement = self._vetting.judge(cluster, session, welcome)
+        judgement = self._restore_check.judge(cluster, session, welcome)
         if (restored := judgement.restored) is not None:
-            self.deliver(Delivery(events=(restored,), after=lambda step: self._leapt(restored)))
+            self.deliver(Delivery(events=(restored,), after=lambda step: self._restore_committed(restored)))
         return judgement.verdict
 
-    def _leapt(self, restored: StoreRestored) -> None:
-        self._vetting.leapt(restored)
+    def _restore_committed(self, restored: StoreRestored) -> None:
+        self._restore_check.committed(restored)
         self._epochs = count(restored.epoch * CONNECTS + 1)
 
     # ---- its end

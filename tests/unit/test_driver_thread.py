@@ -23,9 +23,9 @@ from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.settings import Settings
 from koalapy.policies.placement import worst_fit
 from koalapy.policies.queueing import fpfs
-from koalapy.runtime import loop as loops
+from koalapy.runtime import driver_thread as loops
 from koalapy.runtime.clock import SystemClock
-from koalapy.runtime.loop import DriverLoop
+from koalapy.runtime.driver_thread import DriverThread
 from koalapy.runtime.sdnotify import Notifier
 from koalapy.scheduler.schedule import Policies
 from koalapy.store.contract import Store
@@ -70,11 +70,11 @@ class Gate:
         self.sizes.append(len(change.jobs))
 
 
-def loop_over(store: Store, through: Gate | None = None, **calls: object) -> DriverLoop:
+def loop_over(store: Store, through: Gate | None = None, **calls: object) -> DriverThread:
     engine = Engine(SETTINGS, Policies(worst_fit, fpfs), store.load())
     clock = SystemClock()
     driver = Driver(engine, through or store, Nowhere(), clock)
-    return DriverLoop(driver, clock, **calls)  # type: ignore[arg-type]
+    return DriverThread(driver, clock, **calls)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def store(tmp_path: Path) -> Iterator[SqlStore]:
     made.close()
 
 
-def submit(loop: DriverLoop, key: str) -> "Future[Step]":
+def submit(loop: DriverThread, key: str) -> "Future[Step]":
     done: Future[Step] = Future()
     loop.deliver(Delivery((JobSubmitted(request=REQUEST, owner="mona", key=key),), after=done.set_result))
     return done

@@ -18,26 +18,26 @@ from koalapy.runtime.staging.versions import Version, Versions
 _IN_MESSAGE = 1 << 16  # bytes of a list that a Submit holds itself; a longer one is staged too
 
 
-class Intake:
+class InputFiles:
     """One koalad's. `directory`: where the versions of waiting jobs' files are kept over its restarts."""
 
     def __init__(self, directory: Path | None = None, transfers: Transfers | None = None) -> None:
         self.transfers = transfers or Transfers()
         self._versions = Versions(directory)
 
-    def take_down(self, request: Request) -> Request:
+    def snapshot(self, request: Request) -> Request:
         """The request of these versions of its files, and no others. Raises RequestError for what cannot be staged."""
         return replace(request, files=self._versions.keep(found)) if (found := look(request)) else request
 
-    def bring(
+    def upload(
         self, uploads: Uploads, command: SubmitAttempt, transfer: Transfer, go_on: Callable[[], None]
-    ) -> "Brought":
-        """Return when the cluster has all that the attempt needs. See Uploads.bring."""
+    ) -> "Uploaded":
+        """Return when the cluster has all that the attempt needs. See Uploads.upload."""
         version = self._version(command, transfer, go_on)
         contents, staged = _contents(version)
         transfer.begin("sending", len(version.entries), sum(content.size for content in contents))
-        uploads.bring(contents, size_of(version.entries), transfer, go_on)
-        return Brought(version, staged)
+        uploads.upload(contents, size_of(version.entries), transfer, go_on)
+        return Uploaded(version, staged)
 
     def _version(self, command: SubmitAttempt, transfer: Transfer, go_on: Callable[[], None]) -> Version:
         entries = self._entries(command)
@@ -70,7 +70,7 @@ def look(request: Request) -> tuple[Entry, ...]:
     return gather(request.directory, request.stage_in, [component.executable for component in request.components])
 
 
-class Brought:
+class Uploaded:
     """What an attempt's Submit says of its files."""
 
     def __init__(self, version: Version, staged: list[list[Any]]) -> None:

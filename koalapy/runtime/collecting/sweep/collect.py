@@ -9,15 +9,15 @@ from koalapy.model.errors import KoalaError
 from koalapy.model.identity import InstanceId
 from koalapy.model.request import Request
 from koalapy.model.sweep import ParameterResult, ResultBatch
-from koalapy.runtime.collecting.bring import Home
-from koalapy.runtime.collecting.landing import Landing, told
-from koalapy.runtime.collecting.lanes import Steps
-from koalapy.runtime.collecting.moving import Mover, Source
+from koalapy.runtime.collecting.cluster_queues import Steps
+from koalapy.runtime.collecting.collect import Collected
 from koalapy.runtime.collecting.plan import Item
 from koalapy.runtime.collecting.sweep.names import Names, Wanted
 from koalapy.runtime.collecting.sweep.pages import Marked, Page, pages
 from koalapy.runtime.collecting.sweep.plan import asked, is_wild, plan
-from koalapy.runtime.collecting.sweep.tally import Tally
+from koalapy.runtime.collecting.sweep.totals import Tally
+from koalapy.runtime.collecting.transfer import Mover, Source
+from koalapy.runtime.collecting.write_output import Landing, told
 from koalapy.runtime.staging.transfers import Transfer
 
 _MOST_NAMES = 1 << 17  # bytes of names in one ListFiles
@@ -46,7 +46,7 @@ class SweepBringing:
         self._stuck: dict[str, Page] = {}  # where a cluster was lost
         self._tally = Tally()
 
-    def steps(self, transfer: Transfer, go_on: Callable[[], None]) -> Steps[Home]:
+    def steps(self, transfer: Transfer, go_on: Callable[[], None]) -> Steps[Collected]:
         """Each waits for one cluster. Raises KoalaError; of clusters out of reach, once all others' files are here, one
         that may pass."""
         self._transfer, self._mover = transfer, Mover(self._links, transfer, go_on)

@@ -33,7 +33,7 @@ class Interrupted(Exception):
     """The person does not want to know any more."""
 
 
-class Visit:
+class KcmSession:
     """Begins with `begin`, and ends with `end`, after which nothing of it is left on the cluster.
 
     Whatever waits raises Interrupted after `interrupt`, and TransientError if the connection is lost.

@@ -36,7 +36,7 @@ class _Question(Generic[T]):
     answer: "Future[T]"
 
 
-class DriverLoop:
+class DriverThread:
     """Owns the driver's thread. `trouble` says why nothing new is taken up; None while all is well.
 
     `check` raises KoalaError where the store could not be written to; `taken_over` hears, once, that another koalad

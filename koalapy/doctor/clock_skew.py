@@ -1,6 +1,6 @@
 """What is said of a clock that is so far from another."""
 
-from koalapy.doctor.trouble import Doubtful, Found, Trouble
+from koalapy.doctor.check_result import Doubtful, Found, Trouble
 from koalapy.model.errors import Reason
 
 _NOTED_S, _BAD_S = 5.0, 60.0

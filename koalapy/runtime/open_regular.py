@@ -6,7 +6,7 @@ import stat
 from typing import IO
 
 
-def open_plain(path: str) -> IO[bytes]:
+def open_regular(path: str) -> IO[bytes]:
     """To be read. Raises OSError, for what is no plain file too: a pipe that nobody writes to would be waited for."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:

@@ -7,9 +7,9 @@ from typing import Any
 from koalapy_adapters import messages as wire
 from koalapy_adapters.batch.protocol import ENDED
 
+from koalapy.doctor.check_result import Trouble
 from koalapy.doctor.jobs import patiently, plain_program, stuck
-from koalapy.doctor.trouble import Trouble
-from koalapy.doctor.visit import Bodies, Visit
+from koalapy.doctor.kcm_session import Bodies, KcmSession
 from koalapy.link.translate import reason_of
 from koalapy.model.errors import Reason
 
@@ -20,7 +20,7 @@ _OF_AGENTS = ("agents_late", "agent_not_started", "agent_lost")
 _WORDS = 1000
 
 
-def fly(visit: Visit, patience_s: float) -> dict[str, float]:
+def run_canary(visit: KcmSession, patience_s: float) -> dict[str, float]:
     """Seconds from each step to the next. Raises Trouble or Undecided."""
     began = time.monotonic()
     tag = visit.submit(_CANARY, _batch({"processors": 1}), _program(_CANARY, "sleep", ["1"], 1, "once"))
@@ -41,7 +41,7 @@ def fly(visit: Visit, patience_s: float) -> dict[str, float]:
     }
 
 
-def spread(visit: Visit, wishes: dict[str, Any], patience_s: float) -> list[str]:
+def spread(visit: KcmSession, wishes: dict[str, Any], patience_s: float) -> list[str]:
     """The names that a process on each node gave, where the job of these wishes lies on two. Raises as `fly`."""
     processors = int(wishes["processors"])
     program = _program(_SPAN, "uname", ["-n"], processors, "per-node")
@@ -74,18 +74,18 @@ def _program(job: int, executable: str, arguments: list[str], processors: int, l
     return plain_program(job, executable, arguments, walltime_s=_WALLTIME_S, processors=processors, launch=launch)
 
 
-def _at_barrier(visit: Visit, tag: str, patience_s: float) -> wire.Report:
+def _at_barrier(visit: KcmSession, tag: str, patience_s: float) -> wire.Report:
     report = patiently(visit, tag, patience_s, lambda wait_s: visit.wait(tag, _phase("at_barrier"), wait_s))
     _check(report)
     return report
 
 
-def _release(visit: Visit, tag: str, ready: wire.Report) -> None:
+def _release(visit: KcmSession, tag: str, ready: wire.Report) -> None:
     hosts = [[0, address, processes] for _, address, processes in ready.nodes]
     visit.ask(lambda id: wire.Release(id, tag, 0, hosts))
 
 
-def _reported(visit: Visit, tag: str, phase: str, timeout_s: float) -> wire.Report:
+def _reported(visit: KcmSession, tag: str, phase: str, timeout_s: float) -> wire.Report:
     report = visit.wait(tag, _phase(phase), timeout_s)
     if report is None:
         message = f"The job was released, and within {timeout_s:.0f} s not heard of again."

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from koalapy.model.counts import counted_as
 from koalapy.model.identity import JobId
-from koalapy.runtime.collecting.bring import Home
+from koalapy.runtime.collecting.collect import Collected
 
 _NAMED = 5  # in a sentence
 _MOST_MISSING = 100  # names for whoever asks for all of them
@@ -52,9 +52,9 @@ class Tally:
         self.left.take(other.left)
         self.failed.take(other.failed)
 
-    def home(self, sweep: JobId, count: int) -> Home:
+    def home(self, sweep: JobId, count: int) -> Collected:
         """`count`: parameters of which files were asked for."""
-        return Home(self.files, self.size, tuple(self.missing.first), tuple(self._notes(sweep)), self._lack(count))
+        return Collected(self.files, self.size, tuple(self.missing.first), tuple(self._notes(sweep)), self._lack(count))
 
     def _lack(self, count: int) -> str:
         if not self.missing.count:

@@ -14,7 +14,7 @@ class Waiter:
         self.call = call
 
 
-class Waiters:
+class JobWaiters:
     """Safe to use from any thread. Add a waiter first, then tell of the jobs that are over already."""
 
     def __init__(self) -> None:

@@ -12,9 +12,9 @@ from koalapy_adapters.examination import probe_program as program
 from koalapy_adapters.messages.details import probed
 from koalapy_adapters.messages.fields import shown
 
+from koalapy.doctor.check_result import Trouble
 from koalapy.doctor.jobs import patiently, plain_program, stuck
-from koalapy.doctor.trouble import Trouble
-from koalapy.doctor.visit import Bodies, Visit
+from koalapy.doctor.kcm_session import Bodies, KcmSession
 from koalapy.model.errors import ClusterError, Reason
 from koalapy.runtime.session.exchange import done, understood
 
@@ -50,7 +50,7 @@ class Seen:
         return float(clock - late if clock > late else clock - early if clock < early else 0.0)
 
 
-def look(visit: Visit, relay: dict[str, Any], patience_s: float, python: str) -> Seen:
+def look(visit: KcmSession, relay: dict[str, Any], patience_s: float, python: str) -> Seen:
     """Submit it, and wait for what it says. Raises Trouble where it could not begin, Undecided where it waits still."""
     sent, nonce = visit.now(), secrets.token_hex(16)
     order = {"addresses": relay["addresses"] if relay["kind"] == "tcp" else [], "port": relay["port"]}
@@ -66,7 +66,7 @@ def look(visit: Visit, relay: dict[str, Any], patience_s: float, python: str) ->
     return Seen(wrong, {}, sent, visit.now())
 
 
-def _ended(visit: Visit, tag: str, wait_s: float) -> wire.BatchStatus | None:
+def _ended(visit: KcmSession, tag: str, wait_s: float) -> wire.BatchStatus | None:
     """The batch system's view of it, once it has ended, or its answer is there."""
     deadline = time.monotonic() + wait_s
     while time.monotonic() < deadline:
@@ -90,7 +90,7 @@ def _is_over(bodies: Bodies) -> wire.BatchStatus | None:
     return None
 
 
-def _answer(visit: Visit, tag: str, patience_s: float) -> dict[str, Any] | None:
+def _answer(visit: KcmSession, tag: str, patience_s: float) -> dict[str, Any] | None:
     deadline = time.monotonic() + patience_s
     while True:
         if done(visit.ask(lambda id: wire.Stat(id, tag, [program.ANSWER]))).details:

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 from koalapy.model.commands import CollectOutput
 from koalapy.model.identity import AttemptId, InstanceId
-from koalapy.runtime.collecting.landing import Landing, told
-from koalapy.runtime.collecting.lanes import Steps
-from koalapy.runtime.collecting.moving import Mover, Source
+from koalapy.runtime.collecting.cluster_queues import Steps
 from koalapy.runtime.collecting.plan import Item, Listed, check_paths, plan
+from koalapy.runtime.collecting.transfer import Mover, Source
+from koalapy.runtime.collecting.write_output import Landing, told
 from koalapy.runtime.staging.transfers import Transfer
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class Collected:
     """What came home: how much of it, and sentences on what was left out.
 
     `missing`: names that no component has, or, of a sweep, some of those that parameters have not; `lack` says it in a
@@ -42,7 +42,7 @@ class Bringing:
         self._instance, self._command, self._transfer = instance, command, transfer
         self._mover = Mover(links, transfer, go_on)
 
-    def steps(self) -> Steps[Home]:
+    def steps(self) -> Steps[Collected]:
         """Each waits for one cluster. Raises KoalaError; of a cluster out of reach one that may pass."""
         check_paths(self._command.paths)
         listed: list[Listed] = []
@@ -64,7 +64,7 @@ class Bringing:
                 yield cluster
                 self._mover.bring_large(landing, items)
             landing.set_modes(found.items)
-        return Home(
+        return Collected(
             len(files), sum(item.found.size for item in files), found.missing, found.notes, _lack(found.missing)
         )
 

@@ -11,10 +11,10 @@ from koalapy_adapters.trees import Found
 
 from koalapy.model.errors import ClusterError, RequestError, TransientError
 from koalapy.model.identity import AttemptId
-from koalapy.runtime.collecting.landing import Landing, Part, Small, told
 from koalapy.runtime.collecting.plan import Item, as_count, as_time, entries
+from koalapy.runtime.collecting.write_output import Landing, Part, Small, told
+from koalapy.runtime.no_such_cluster import no_such_cluster
 from koalapy.runtime.staging.transfers import Transfer
-from koalapy.runtime.unnamed import no_such_cluster
 
 _SMALL = 1 << 20
 _BATCH_NAMES, _BATCH_BYTES = 1 << 17, 8 << 20  # bytes of names in one FetchMany, and of what they name
