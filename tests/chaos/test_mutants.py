@@ -636,7 +636,7 @@ MUTANTS = (
         (P.REPEATED,),
         {"wrapper_killed": 3, "job_killed": 3, "relay_cut": 4},
         SWEEPS,
-        seed=32,
+        seed=44,
     ),
     Mutant(
         "nodes are not given back", _nodes_are_not_given_back, (P.GIVEN_BACK,), HARDLY_ANY, SWEEPS_AND_OTHERS, seed=2
