@@ -32,7 +32,7 @@ class Game:
         return self._do(self.machine.handle(self.now, event))
 
     def hear(self, message: Any) -> list[Any]:
-        return self.tell(e.Heard(message))
+        return self.tell(e.Received(message))
 
     def wait(self, microseconds: int) -> list[Any]:
         """Time passes; what it says meanwhile. Nothing runs but what is queued."""
@@ -57,7 +57,7 @@ class Game:
     def _do(self, commands: list[Any]) -> list[Any]:
         said = []
         for command in commands:
-            if isinstance(command, e.Say):
+            if isinstance(command, e.Send):
                 said.append(command.message)
             elif isinstance(command, e.Queue):
                 self.queue += command.numbers

@@ -34,7 +34,6 @@ NOT_YET: frozenset[str] = frozenset(
         "koalapy_adapters/connections",
         "koalapy_adapters/contract",
         "koalapy_adapters/kcm",
-        "koalapy_adapters/launcher",
     }
 )
 

@@ -1,4 +1,4 @@
-"""What the Launcher's machine is told, in the past tense, and what it wants done, in the imperative. Plain values.
+"""Events of the Launcher's machine, in the past tense, and its commands, in the imperative: plain values.
 
 A row is a result as in messages.ParametersDone. All instants are the node's clock.
 """
@@ -20,8 +20,8 @@ class Disconnected(NamedTuple):
     """It carries nothing any more; what was said last may have been lost."""
 
 
-class Heard(NamedTuple):
-    """The KCM says so: Give, Kept or Trusted."""
+class Received(NamedTuple):
+    """A message from the KCM: Give, Kept or Trusted."""
 
     message: Any
 
@@ -34,7 +34,7 @@ class Finished(NamedTuple):
 
 
 class Looked(NamedTuple):
-    """So many run now, and so many wait for a slot; the newest of those that run began at this instant."""
+    """The number of parameters that run and that wait for a slot; the newest that runs began at `newest_at`."""
 
     running: int
     waiting: int
@@ -77,7 +77,7 @@ class Resumed(NamedTuple):
 # ---- commands --------------------------------------------------------------------------------------------------------
 
 
-class Say(NamedTuple):
+class Send(NamedTuple):
     """To the KCM."""
 
     message: Any

@@ -69,7 +69,7 @@ class Journal:
 
 
 def _number(line: bytes) -> int:
-    """What the line is the result of; 0, which is no parameter's, where it does not say."""
+    """The number of the parameter whose result the line holds; 0, which no parameter has, if it names none."""
     digits = line[1:].partition(b",")[0]
     return int(digits) if digits.isdigit() and len(digits) <= _MOST_DIGITS else 0
 

@@ -31,7 +31,7 @@ class Loop:
         self._line = Line(
             socket_path,
             self._selector,
-            lambda message: self._pump.feed(e.Heard(message)),
+            lambda message: self._pump.feed(e.Received(message)),
             lambda: self._pump.feed(e.Connected()),
             lambda: self._pump.feed(e.Disconnected()),
         )
@@ -102,8 +102,8 @@ class Loop:
 
     # ---- what is to be done ------------------------------------------------------------------------------------------
 
-    def _say(self, command: e.Say) -> None:
-        self._line.say(command.message)
+    def _send(self, command: e.Send) -> None:
+        self._line.send(command.message)
 
     def _queue(self, command: e.Queue) -> None:
         self._slots.queue.put(command.numbers)
@@ -132,7 +132,7 @@ class Loop:
 
 
 _DOING: Dict[Type[Any], Callable[[Loop, Any], None]] = {
-    e.Say: Loop._say,
+    e.Send: Loop._send,
     e.Queue: Loop._queue,
     e.TakeBack: Loop._take_back,
     e.Look: Loop._look,

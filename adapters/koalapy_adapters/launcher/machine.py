@@ -1,10 +1,10 @@
-"""What a Launcher decides: event in, commands out. It reads no clock and does nothing itself.
+"""The Launcher's decisions: event in, commands out. It reads no clock and does nothing itself.
 
     at work -> draining (its walltime nears) -> stopping (slots end) -> left
 
 At work it holds what it pulled: a parameter for every slot, and what lasts a tenth of a second beside (see pace). It
-begins under suspicion: the first parameters that all fail at once say that the node is at fault, and such failures are
-nobody's business until one does better, or koalad says that the program is to blame.
+begins under suspicion. If the first parameters all fail at once, the node may be at fault. Such failures are withheld
+until a parameter succeeds, or koalad finds that the program is to blame.
 """
 
 from collections import deque
@@ -31,7 +31,7 @@ AT_WORK, DRAINING, STOPPING, LEFT = "at work", "draining", "stopping", "left"
 
 
 class Settings(NamedTuple):
-    """What is fixed for this Launcher. `ends_at`: by its walltime. `drain`: nothing is begun so long before that."""
+    """The settings of one Launcher. `ends_at`: by its walltime. `drain`: nothing is begun so long before that."""
 
     host: str
     slots: int
@@ -76,7 +76,7 @@ class Machine:
         return react(self, now, event) + self._advance(now)
 
     def tick(self, now: int) -> List[Any]:
-        """Whatever time has brought."""
+        """The commands that are due by `now`."""
         if self._state == LEFT:
             return []
         commands: List[Any] = []
@@ -108,14 +108,14 @@ class Machine:
         said += [Suspect(self._settings.host)] if self._probation.suspected else []
         said += [self._doing] if self._doing.running else []
         aside, self._aside = self._aside, []
-        return [*map(e.Say, said), *self._give_back(aside)]
+        return [*map(e.Send, said), *self._give_back(aside)]
 
     def _on_disconnected(self, now: int, event: e.Disconnected) -> List[Any]:
         if self._connected:
             self._connected, self._contact = False, now
         return []
 
-    def _on_heard(self, now: int, event: e.Heard) -> List[Any]:
+    def _on_received(self, now: int, event: e.Received) -> List[Any]:
         message = event.message
         if isinstance(message, Give):
             return self._given_more(now, list(numbers_of(message.ranges)))
@@ -147,7 +147,7 @@ class Machine:
         if rows or not self._probation.on:
             return self._end_probation()  # one that was still running when all others had failed did better
         if self._state == AT_WORK and self._probation.suspect():
-            return [e.TakeBack(), *self._said(Suspect(self._settings.host))]
+            return [e.TakeBack(), *self._sent(Suspect(self._settings.host))]
         return []
 
     def _note(self, now: int, rows: List[e.Row]) -> None:
@@ -161,7 +161,7 @@ class Machine:
         self._held.difference_update(row[e.NUMBER] for row in rows)
 
     def _end_probation(self) -> List[Any]:
-        """What failed at once failed by the program's fault: it is a result like others."""
+        """Release the failures of the probation: the program is at fault, and they are results like others."""
         commands: List[Any] = [e.EndProbation()] if self._probation.clear() else []
         return commands + self._release_failures()
 
@@ -175,7 +175,7 @@ class Machine:
         doing = Doing(event.running, event.newest_at)
         if doing != self._doing:
             self._doing = doing
-            commands += self._said(doing)
+            commands += self._sent(doing)
         if now < self._progress + STALE:
             return commands
         if event.running:
@@ -206,7 +206,7 @@ class Machine:
             self._aside += numbers
             return []
         self._held.difference_update(numbers)
-        return [e.Say(Back(ranges_of(sorted(numbers)), []))] if numbers else []
+        return [e.Send(Back(ranges_of(sorted(numbers)), []))] if numbers else []
 
     def _on_slot_lost(self, now: int, event: e.SlotLost) -> List[Any]:
         number = event.number
@@ -250,9 +250,9 @@ class Machine:
 
     def _leave(self, now: int) -> List[Any]:
         self._state = LEFT
-        said = self._results.say(now, at_once=True) if self._connected else []
+        said = self._results.due_batches(now, at_once=True) if self._connected else []
         back = Back(ranges_of(sorted(self._held)), ranges_of(sorted(self._begun)))
-        return [*map(e.Say, said), *self._said(back), e.Leave()]
+        return [*map(e.Send, said), *self._sent(back), e.Leave()]
 
     def _drain_at(self) -> int:
         """From then on nothing can be expected to end in time."""
@@ -274,7 +274,7 @@ class Machine:
             return [e.StopSlots(0)]
         if not self._connected:
             return []
-        return [e.Say(message) for message in self._results.say(now)] + self._pull_more(now)
+        return [e.Send(message) for message in self._results.due_batches(now)] + self._pull_more(now)
 
     def _pull_more(self, now: int) -> List[Any]:
         ahead = self._pace.ahead()
@@ -283,7 +283,7 @@ class Machine:
         if pull is None:
             return []
         self._pace.pulled(now)
-        return [e.Say(pull)]
+        return [e.Send(pull)]
 
     def _wanted(self, ahead: int) -> int:
         if not self._takes_more():
@@ -293,8 +293,8 @@ class Machine:
     def _takes_more(self) -> bool:
         return self._state == AT_WORK and not self._probation.suspected
 
-    def _said(self, message: Any) -> List[Any]:
-        return [e.Say(message)] if self._connected else []
+    def _sent(self, message: Any) -> List[Any]:
+        return [e.Send(message)] if self._connected else []
 
 
 class PullWindow:
@@ -349,7 +349,7 @@ class Suspensions:
 _REACTIONS: Dict[Type[Any], Callable[[Machine, int, Any], List[Any]]] = {
     e.Connected: Machine._on_connected,
     e.Disconnected: Machine._on_disconnected,
-    e.Heard: Machine._on_heard,
+    e.Received: Machine._on_received,
     e.Finished: Machine._on_finished,
     e.Looked: Machine._on_looked,
     e.TakenBack: Machine._on_taken_back,

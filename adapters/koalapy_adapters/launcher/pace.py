@@ -11,7 +11,7 @@ _ROUNDS = 8  # of Pull and Give that are remembered
 
 
 class Pace:
-    """What was seen of the parameters' durations, and of the time that a Pull takes to be answered; microseconds."""
+    """The durations of parameters, and of the answers to a Pull, as measured so far; microseconds."""
 
     def __init__(self, slots: int) -> None:
         self._slots = slots
@@ -21,7 +21,7 @@ class Pace:
         self._pulled_at: Optional[int] = None
 
     def ran(self, count: int, took: int) -> None:
-        """So many more have run, for so long together."""
+        """Count parameters that have run, for `took` together."""
         mean = took / count
         self._duration = (self._duration + mean) / 2 if self._seen else mean
         self._seen += count

@@ -9,7 +9,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class Lines:
-    """Of the files below a directory, which must not change meanwhile. One thread's."""
+    """The lines of the files below a directory, which must not change meanwhile. For one thread."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory

@@ -28,7 +28,7 @@ class Probation:
 
     @property
     def numbers(self) -> List[int]:
-        """Of these failures."""
+        """The numbers of these failures."""
         return [row[NUMBER] for row in self._loose]
 
     def suspect(self) -> bool:

@@ -11,7 +11,7 @@ Json = Dict[str, Any]
 
 
 class Call(NamedTuple):
-    """What is executed."""
+    """The command line and environment of one parameter."""
 
     path: bytes
     argv: List[bytes]

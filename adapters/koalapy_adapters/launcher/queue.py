@@ -62,7 +62,7 @@ class Queue:
 
     @property
     def descriptors(self) -> List[int]:
-        """Those that a slot must not have: it would never see the end."""
+        """The descriptors that a slot must not inherit: it would never see the end of file."""
         return [self._writing, self._again]
 
     def close(self) -> None:

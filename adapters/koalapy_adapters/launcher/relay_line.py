@@ -31,7 +31,7 @@ class Line:
         self._retry = FIRST_RETRY
         self._try_at = 0
 
-    def say(self, message: Any) -> None:
+    def send(self, message: Any) -> None:
         """Nothing, where there is no connection: who says it knows."""
         if self._socket is not None:
             self._waiting += json.dumps(messages.to_json(message), separators=(",", ":")).encode() + b"\n"

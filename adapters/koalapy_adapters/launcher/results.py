@@ -1,4 +1,4 @@
-"""What a Launcher has run, from its end until koalad has it: told in numbered batches, each kept until it is safe."""
+"""The results of a Launcher until koalad has them: sent in numbered batches, each kept until it is safe."""
 
 from collections import OrderedDict
 from typing import Any, List
@@ -12,7 +12,7 @@ MOST = 2000  # rows of a batch; a message has at most 1 MiB
 
 
 class Results:
-    """`say` what is to be told over the connection that there is; `unsaid_again` for another connection."""
+    """`due_batches` are to be sent over the present connection; `unsaid_again` for another connection."""
 
     def __init__(self) -> None:
         self._rows: List[Row] = []
@@ -36,8 +36,8 @@ class Results:
         """When something is to be said, if there is anything."""
         return [self._said_at + APART] if self._rows or self._said < self._number else []
 
-    def say(self, now: int, at_once: bool = False) -> List[Any]:
-        """What is to be told now: everything that this connection has not heard, a moment after the last time."""
+    def due_batches(self, now: int, at_once: bool = False) -> List[Any]:
+        """The batches to send now: all that this connection has not carried, a moment after the last ones."""
         if not at_once and (not self.due() or now < self._said_at + APART):
             return []
         while self._rows:

@@ -1,4 +1,4 @@
-"""What slots and Launcher tell each other without a call: a page of memory that they share."""
+"""A page of memory that slots and Launcher share, for states that need no message."""
 
 import mmap
 import struct
@@ -30,7 +30,7 @@ class Pages:
         return At(*_SLOT.unpack_from(self._memory, _SLOT.size * slot))
 
     def all(self) -> List[At]:
-        """Of every slot."""
+        """The state of every slot."""
         return [self.at(slot) for slot in range(self._slots)]
 
     @property

@@ -18,7 +18,7 @@ from koalapy_adapters.launcher.machine import AT_ONCE
 from koalapy_adapters.launcher.program import Program
 from koalapy_adapters.launcher.queue import Puller
 from koalapy_adapters.launcher.shared_page import Pages
-from koalapy_adapters.launcher.slot_output import Streams, say
+from koalapy_adapters.launcher.slot_output import Streams, write_error
 
 LOOSE = b"-"  # before the line of a result that is in no journal
 FLUSH = clock.SECOND // 50  # results wait for others so long at most, while the slot works
@@ -31,7 +31,7 @@ _KINDS = (FileNotFoundError, NotADirectoryError)
 
 
 class Limits(NamedTuple):
-    """Of one parameter: seconds or None, bytes; and seconds from SIGTERM to SIGKILL."""
+    """The limits of one parameter: seconds or None, bytes; and seconds from SIGTERM to SIGKILL."""
 
     walltime_s: Optional[float]
     output: int
@@ -129,13 +129,15 @@ class Slot:
             return 0, ""
         signalled = os.WIFSIGNALED(status)
         exit_status = 128 + os.WTERMSIG(status) if signalled else os.WEXITSTATUS(status)
-        if exit_status in _CANCELLED and not self._ended_by and self._hears_too():
+        if exit_status in _CANCELLED and not self._ended_by and self._is_stopped_too():
             return 0, ""
         return exit_status, self._ended_by or (KILLED if signalled else EXITED)
 
-    def _hears_too(self) -> bool:
-        """Whether it is told to stop as well: who cancels a batch job signals all its processes, in any order, and a
-        shell whose own child heard it first ends with that child's status.
+    def _is_stopped_too(self) -> bool:
+        """Whether the slot receives a signal to stop, too.
+
+        A batch system that cancels a job signals all its processes, in any order. A shell whose child received the
+        signal first ends with that child's status.
         """
         until = time.monotonic() + _ALL_HEAR_S
         while time.monotonic() < until and not self._stopping:
@@ -160,7 +162,7 @@ class Slot:
             ending = OUTPUT
             self._streams.cut_off(self._limits.output)
         if ending in (WALLTIME, OUTPUT):
-            say(number, self._why(ending))
+            write_error(number, self._why(ending))
             part = self._streams.part()
         self._streams.turn_over(part)
         values = (number, status, ending, started_at, ended_at, *part)
@@ -246,7 +248,7 @@ def serve(slot: Slot, puller: Puller) -> None:
 
 def _not_started(number: int, error: Exception) -> Tuple[int, str]:
     """As a shell would have it, and in its words."""
-    say(number, str(error.strerror if isinstance(error, OSError) else error))
+    write_error(number, str(error.strerror if isinstance(error, OSError) else error))
     return (_NOT_FOUND if isinstance(error, _KINDS) else _NOT_STARTED), FAILED
 
 

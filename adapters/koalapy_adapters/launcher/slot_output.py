@@ -7,7 +7,7 @@ OUT, ERRORS = 1, 2
 
 
 class Part(NamedTuple):
-    """Of the two files, what one parameter has written: where it begins, and how many bytes it is."""
+    """The part of the two files that one parameter has written: where it begins, and its size in bytes."""
 
     out_at: int
     out_size: int
@@ -30,24 +30,24 @@ class Streams:
         return self.size() - self._out_at - self._errors_at
 
     def part(self) -> Part:
-        """Of what runs, so far. It begins no later than the files end: a program may empty them."""
+        """The part of the running parameter so far. It begins no later than the files end: a program may empty them."""
         out_end, errors_end = _size(OUT), _size(ERRORS)
         out_at, errors_at = min(self._out_at, out_end), min(self._errors_at, errors_end)
         return Part(out_at, out_end - out_at, errors_at, errors_end - errors_at)
 
     def cut_off(self, limit: int) -> None:
-        """What is more, in either file, than what runs may write: disks are shared."""
+        """Cut off what the running parameter has written beyond `limit` bytes, in either file: disks are shared."""
         for at, stream in ((self._out_at, OUT), (self._errors_at, ERRORS)):
             if _size(stream) - at > limit:
                 _cut(stream, at + limit)
 
     def turn_over(self, part: Part) -> None:
-        """What runs next writes behind this part."""
+        """Begin a new part behind this one, for the parameter that runs next."""
         self._out_at, self._errors_at = part.out_at + part.out_size, part.errors_at + part.errors_size
 
 
-def say(number: int, why: str) -> None:
-    """Among the parameter's errors."""
+def write_error(number: int, why: str) -> None:
+    """Write an error among those of the parameter."""
     try:
         os.write(ERRORS, ("koala: parameter %d: %s\n" % (number, why)).encode("utf-8", "replace"))
     except OSError:

@@ -25,7 +25,7 @@ class SlotBroken(Exception):
 
 
 class Setting(NamedTuple):
-    """What all slots have in common."""
+    """The settings that all slots share."""
 
     attempt: str
     work: str
@@ -180,7 +180,7 @@ def _furnish(index: int, setting: Setting, pages: Pages, results: int, queue: in
 
 
 def _own_errors() -> int:
-    """What goes wrong in the slot itself is the Launcher's to say, not the programs'."""
+    """A descriptor for errors of the slot itself, which go to the Launcher's output, not to the program's."""
     errors = os.dup(2)
     sys.stderr = os.fdopen(errors, "w", 1)
     return errors

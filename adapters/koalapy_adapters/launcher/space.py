@@ -1,4 +1,4 @@
-"""What each number of a sweep stands for, and what its program's texts become with these values in them.
+"""The values that each number of a sweep stands for, and the program's texts with these values in them.
 
 A space is JSON: `koalapy.model.sweep.Space` with its dataclasses as dictionaries. Numbers count from 1. In a text `{x}`
 is the value of x, `{#}` the number itself, `{{` and `}}` are braces. What becomes of it are bytes, exactly those that
@@ -49,7 +49,7 @@ class Compiled:
 
 
 def values(space: Json, number: int, read_line: Optional[ReadLine] = None) -> Dict[str, str]:
-    """What each name stands for, in the order in which they are written; bytes that are no UTF-8 as surrogates."""
+    """The value of each name, in the order in which they are written; bytes that are no UTF-8 as surrogates."""
     wanted = names(space)
     found = Compiled(space, ["{%s}" % name for name in wanted], read_line).of(number)
     return {name: value.decode("utf-8", "surrogateescape") for name, value in zip(wanted, found)}

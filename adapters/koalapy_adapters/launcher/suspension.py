@@ -1,8 +1,8 @@
 """Standing still with the batch job: a batch system may stop no more of it than the process group that it began with.
 
 Grid Engine 8.1.9 stops all of it by itself; a cluster's own method (queue_conf(5), suspend_method) may reach only the
-job's first process. Then wrapper and node agent would stand still, and the Launcher and all below it, whose process
-groups are their own, would run on, on a node that belongs to somebody else.
+job's first process. Then wrapper and node agent would stand still. The Launcher and all processes below it have
+process groups of their own: they would continue on a node that belongs to others.
 """
 
 import os
@@ -18,7 +18,7 @@ _STANDING_S = 0.2  # between two looks while it stands still
 
 
 class Suspension:
-    """Of what runs below this process, whose parent belongs to the batch job itself."""
+    """Suspends the processes below this one with its parent, which belongs to the batch job itself."""
 
     def __init__(self, slots: Callable[[], Collection[int]]) -> None:
         self._parent, self._slots = os.getppid(), slots

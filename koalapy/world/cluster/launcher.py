@@ -118,7 +118,7 @@ class SimLauncher(SimAgent):
         self._happened(e.Disconnected())
 
     def receive(self, body: dict[str, Any]) -> None:
-        self._happened(e.Heard(messages.from_json(body)))
+        self._happened(e.Received(messages.from_json(body)))
 
     def _happened(self, event: Any) -> None:
         if self.running and self._machine is not None:
@@ -154,7 +154,7 @@ class SimLauncher(SimAgent):
             if self.running:
                 _DOING[type(command)](self, command)
 
-    def _send_to_kcm(self, command: e.Say) -> None:
+    def _send_to_kcm(self, command: e.Send) -> None:
         self._say(messages.FromLauncher(messages.to_json(command.message)))
 
     def _put(self, command: e.Queue) -> None:
@@ -255,7 +255,7 @@ def _duration(seconds: float) -> int:
 
 
 _DOING: dict[type[Any], Callable[[SimLauncher, Any], None]] = {
-    e.Say: SimLauncher._send_to_kcm,
+    e.Send: SimLauncher._send_to_kcm,
     e.Queue: SimLauncher._put,
     e.TakeBack: SimLauncher._take_back,
     e.Look: SimLauncher._look,
