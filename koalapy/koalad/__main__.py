@@ -1,4 +1,4 @@
-"""`koalad`: one grid's daemon. Runs until it is told to end, by its API or a signal; `koala up` starts it detached."""
+"""`koalad`: the daemon of one grid. It runs until its API or a signal ends it; `koala up` starts it detached."""
 
 import faulthandler
 import json
@@ -35,16 +35,16 @@ def koalad(
 ) -> None:
     """Run koalad in the foreground; its log goes to standard error."""
     set_up(log_format, log_file)
-    faulthandler.enable()  # systemd ends a koalad that hangs by SIGABRT: where it hung is then in its log
+    faulthandler.enable()  # systemd ends a koalad that hangs by SIGABRT: its log then has the place
     notifier = Notifier.of(os.environ)
     try:
         process = _process(Locations.of(grid), notifier)
         process.start()
     except KoalaError as error:
-        _tell(ready_fd, {"error": error.reason.message, **_facts_of(error)})
+        _report_start(ready_fd, {"error": error.reason.message, **_error_fields(error)})
         print(visible_line(f"koalad: {error}"), file=sys.stderr)
         raise typer.Exit(2 if error.reason.whose == "request" else 1) from error
-    _tell(ready_fd, {"pid": os.getpid()})
+    _report_start(ready_fd, {"pid": os.getpid()})
     raise typer.Exit(process.run())
 
 
@@ -54,26 +54,26 @@ def _process(locations: Locations, notifier: Notifier) -> "KoaladProcess":
         raise RequestError("no_grid_file", message, "Give the path of its grid file with --grid.")
     grid_file = WatchedFile(locations.grid_file)
     grid = read_grid_file(locations.grid_file)
-    # Late: a mistake in the grid file is told without waiting for a web framework and a database.
+    # Imported late, so that a mistake in the grid file is reported before a web framework and a database are loaded.
     from koalapy.koalad.job_reader import reader
     from koalapy.koalad.process import KoaladProcess
 
     return KoaladProcess(locations, grid, grid_file, reader(grid), _owner(), notifier)
 
 
-def _facts_of(error: KoalaError) -> dict[str, str]:
+def _error_fields(error: KoalaError) -> dict[str, str]:
     return {"advice": error.reason.advice, "code": error.reason.code, "whose": error.reason.whose}
 
 
-def _tell(ready_fd: int | None, answer: dict[str, Any]) -> None:
-    """One line to whoever started us, then never again."""
+def _report_start(ready_fd: int | None, answer: dict[str, Any]) -> None:
+    """Write one line to the process that started koalad, and close its pipe."""
     if ready_fd is not None:
         os.write(ready_fd, json.dumps(answer).encode() + b"\n")
         os.close(ready_fd)
 
 
 def _owner() -> str:
-    """The user's name; of one that has none, the number."""
+    """Return the name of the user, or the number of one without a name."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
@@ -81,6 +81,7 @@ def _owner() -> str:
 
 
 def main() -> None:
+    """Run the command `koalad`."""
     app()
 
 

@@ -1,4 +1,4 @@
-"""Reads a grid file as koalad would, without what else koalad takes: commands that only read one start soon."""
+"""Read a grid file as koalad does, without koalad's other imports, so that commands start fast."""
 
 from hashlib import sha256
 from pathlib import Path
@@ -11,9 +11,9 @@ from koalapy.registry import registered
 
 
 class WatchedFile:
-    """A grid file as it is now, to be compared with what it is later.
+    """A grid file as it is now, to detect later changes.
 
-    Raises RequestError where it cannot be read.
+    Raises RequestError if it cannot be read.
     """
 
     def __init__(self, path: Path) -> None:
@@ -21,7 +21,7 @@ class WatchedFile:
         self._stat, self._digest = _stat(path), self._read()
 
     def has_changed(self) -> bool:
-        """Whether its text is another one now, or it cannot be read any more."""
+        """Whether the text of the file has changed, or the file cannot be read any more."""
         try:
             return _stat(self.path) != self._stat and self._read() != self._digest
         except RequestError:
@@ -32,7 +32,7 @@ class WatchedFile:
 
 
 def _stat(path: Path) -> tuple[int, ...] | None:
-    """Cheap to compare; another one after each change of the file. None if the file is gone."""
+    """Return values that differ after each change of the file, or None if the file is gone."""
     try:
         found = path.stat()
     except OSError:
@@ -41,7 +41,7 @@ def _stat(path: Path) -> tuple[int, ...] | None:
 
 
 def read_grid_file(path: Path) -> GridFile:
-    """Raises RequestError with file, line and what to do."""
+    """Read and check a grid file. Raises RequestError with file, line and advice."""
     return read_grid(
         read_file(path, "grid file"),
         str(path),

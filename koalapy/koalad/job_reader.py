@@ -1,4 +1,4 @@
-"""Reads what is submitted to koalad, in whatever language it is written."""
+"""Read submitted jobs of all registered job languages."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -17,13 +17,13 @@ from koalapy.runtime.parameters import with_staged
 
 
 def reader(grid: GridFile) -> Callable[[JobText], Request]:
-    """By this grid file's clusters. What can be registered is looked up once."""
+    """Return a function that reads jobs for this grid's clusters. Plug-ins are looked up once."""
     clusters = list(grid.clusters)
     readers = {name: load("koalapy.languages", name) for name in registered("koalapy.languages")}
     orders = sorted(registered("koalapy.sweep_order"))
 
     def read(job: JobText) -> Request:
-        """The request of a submitted text or mapping. Raises RequestError with file, line and key."""
+        """Read a submitted text or mapping. Raises RequestError with file, line and key."""
         _check(job)
         if job.job is not None:
             found = from_mapping(job.job, job.source, job.directory, clusters, job.overrides, open_regular)
@@ -37,7 +37,7 @@ def reader(grid: GridFile) -> Callable[[JobText], Request]:
 
 
 def _check_order(name: str, known: Sequence[str]) -> None:
-    """Raises RequestError for an order of a sweep's parameters that is not registered, or cannot be loaded."""
+    """Load the order of a sweep's parameters. Raises RequestError if it is not registered, or cannot be loaded."""
     if name and name not in known:
         message = f"The order {shown(name)} of a sweep's parameters is not registered."
         raise RequestError("unknown_order", message, use_known(name, known))
@@ -46,7 +46,7 @@ def _check_order(name: str, known: Sequence[str]) -> None:
 
 
 def _check(job: JobText) -> None:
-    """Raises RequestError for what contradicts itself."""
+    """Raises RequestError if the body has no job, two jobs, or a relative directory."""
     if job.text is None and job.job is None:
         raise RequestError("no_job", "The request holds no job.", "Give it as `text` or as `job`.")
     if job.text is not None and job.job is not None:

@@ -1,7 +1,7 @@
-"""koalad's log: how its lines look, and how a log file is kept within bounds.
+"""koalad's log: the format of its lines, and the limit of a log file's size.
 
-Values come from other hosts. One event is one line, in which no value looks like another event: JSON escapes what would
-break it, and text for people is made visible. Only a traceback has lines of its own, which are indented.
+Values come from other hosts. One event is one line, in which no value can look like another event: JSON escapes control
+characters, and text for people makes them visible. Only a traceback has further lines, which are indented.
 """
 
 import contextlib
@@ -20,18 +20,20 @@ import structlog
 
 from koalapy.model.textfile.words import visible, visible_line
 
-MAX_BYTES = 10_000_000  # of a log file; then it becomes the one older file that is kept beside it
+MAX_BYTES = 10_000_000  # of a log file; then it is renamed, and replaces the one older file
 
 
 class LogFormat(StrEnum):
+    """The format of log lines."""
+
     JSON = "json"
     TEXT = "text"
 
 
 def set_up(wanted: LogFormat | None, file: Path | None, max_bytes: int = MAX_BYTES) -> None:
-    """Log to standard error: text on a terminal, else JSON, where nothing is wanted.
+    """Configure logging to standard error. The default format is text on a terminal, else JSON.
 
-    `file` is the file that standard output and error go to, if koalad is to keep it within its bounds.
+    `file` is the file of standard output and error, if koalad is to limit its size to `max_bytes`.
     """
     log = _Log(file, max_bytes)
     structlog.configure(
@@ -55,7 +57,7 @@ def _renderers(chosen: LogFormat) -> list[Any]:
 
 
 def _one_line(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """What is no text is shown by its repr, which escapes by itself."""
+    """Make text visible in one line. Other values are shown by repr, which escapes by itself."""
     return {visible_line(key): visible_line(value) if isinstance(value, str) else value for key, value in event.items()}
 
 
@@ -70,9 +72,10 @@ def _log_uncaught(kind: type[BaseException], error: BaseException | None, trace:
 
 
 class _Library(logging.Handler):
-    """Warnings of libraries, which else would be printed as they are."""
+    """Passes the warnings of libraries to the log."""
 
     def emit(self, record: logging.LogRecord) -> None:
+        """Log a warning or error."""
         if record.levelno >= logging.WARNING:
             structlog.get_logger().warning(
                 "library_said", library=record.name, text=record.getMessage(), exc_info=record.exc_info
@@ -80,23 +83,24 @@ class _Library(logging.Handler):
 
 
 class _Log:
-    """Lines on standard error. A full disk costs the line, not whoever wrote it."""
+    """Writes lines to standard error. A full disk loses the line, but does not disturb its writer."""
 
     def __init__(self, file: Path | None, max_bytes: int) -> None:
         self._file, self._max_bytes = file, max_bytes
         self._lock = threading.Lock()
 
     def msg(self, line: str) -> None:
+        """Write a line, in a new file if the current one is full."""
         with self._lock, contextlib.suppress(OSError):
             if self._file is not None and os.fstat(2).st_size >= self._max_bytes:
-                _turn_over(self._file)
+                _rotate(self._file)
             print(line, file=sys.stderr, flush=True)
 
     debug = info = warning = error = exception = critical = msg
 
 
-def _turn_over(file: Path) -> None:
-    """Go on in a new file; the full one stays as FILE.1, unless another process has put a new one there already."""
+def _rotate(file: Path) -> None:
+    """Continue in a new file. The full one becomes FILE.1, unless another process has renamed it already."""
     if file.exists() and os.path.samestat(os.fstat(2), file.stat()):
         file.replace(file.with_name(f"{file.name}.1"))
     new = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)

@@ -1,4 +1,4 @@
-"""Maintenance of one koalad: what its tasks may use of it, put together for the runner that starts them."""
+"""The parts of koalad that maintenance tasks may use, passed to the runner of the tasks."""
 
 from functools import partial
 from pathlib import Path
@@ -20,9 +20,9 @@ from koalapy.store.contract import Store
 def maintenance_of(
     grid: GridFile, store: Store, loop: DriverThread, clock: SystemClock, service: Service, read: Reader, owner: str
 ) -> Runner:
-    """The runner of the grid file's tasks. Raises RequestError for a task that cannot be loaded.
+    """Build the runner of the grid file's tasks. Raises RequestError for a task that cannot be loaded.
 
-    Job files are read by `read`, and submitted for `owner`.
+    `read` reads job files, which are submitted for `owner`.
     """
     maintained = Koalad(
         grid=grid.grid,

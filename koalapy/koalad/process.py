@@ -1,4 +1,4 @@
-"""The process of koalad: it may stand by first, then it has its store and serves, until it is told to end."""
+"""The process of koalad: it stands by if needed, then has its store and serves until it is ended."""
 
 import os
 import signal
@@ -36,11 +36,11 @@ from koalapy.views.recovery import Recovery
 _LOG = structlog.get_logger()
 _CANCEL_S = 600.0
 _STAND_BY_S = 1.0  # between tries to get the store
-_LOCK = "koalad.lock"  # in the state directory, beside a store that lies elsewhere
+_LOCK = "koalad.lock"  # in the state directory; the store is elsewhere
 
 
 class KoaladProcess:
-    """One koalad process. Raises KoalaError where it can neither have its store nor stand by; then nothing is left."""
+    """One koalad process. Raises KoalaError if it can neither open its store nor stand by; then nothing was started."""
 
     def __init__(
         self,
@@ -60,17 +60,17 @@ class KoaladProcess:
         self._koalad: Koalad | None = None
         locations.make()
         if is_shared(grid.store):
-            _hold(locations.state / _LOCK)  # the store's own lock would let a second koalad of this place stand by
-        self._koalad = self._opened()
-        self._front = ExchangeableApp(self._app(self._koalad), grid.grid, grid_file.path)
-        self._metrics = _metrics(self._front, grid, grid_file.path)
-        self._server = Server(self._front, bind(locations.socket))
-        self._sign()
+            _hold(locations.state / _LOCK)  # the store's own lock would let a second koalad of this host stand by
+        self._koalad = self._open_store()
+        self._api = ExchangeableApp(self._app(self._koalad), grid.grid, grid_file.path)
+        self._metrics = _metrics(self._api, grid, grid_file.path)
+        self._server = Server(self._api, bind(locations.socket))
+        self._link_sockets()
 
     def start(self) -> None:
-        """Ready when this returns."""
+        """Start serving or standing by. koalad is ready when this returns."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, elsewhere(self._end.set))
+            signal.signal(number, on_a_thread(self._end.set))
         if self._koalad is None:
             _LOG.info("koalad_stands_by", grid=self._grid.grid, pid=os.getpid(), reason=str(self._waiting))
         else:
@@ -81,9 +81,9 @@ class KoaladProcess:
         self._notifier.ready(f"stands by: {self._waiting.message}" if self._waiting else "serves")
 
     def run(self) -> int:
-        """Until told to end, or replaced by another koalad. Jobs run on, unless they are to be cancelled first.
+        """Run until a shutdown, or until another koalad replaces this one, and return the exit status.
 
-        The exit status: 1 for one that was replaced, or lost what it stood by for.
+        Jobs run on, unless the shutdown cancels them. The status is 1 after a replacement, or if standing by failed.
         """
         failed = self._koalad is None and not self._stand_by()
         self._end.wait()
@@ -102,10 +102,10 @@ class KoaladProcess:
         _LOG.info("koalad_ended", replaced=self._replaced)
         return 1 if failed or self._replaced else 0
 
-    # ---- its store
+    # ---- store
 
-    def _opened(self) -> Koalad | None:
-        """Take the store; or begin to wait for it, where whoever has it may be another host's."""
+    def _open_store(self) -> Koalad | None:
+        """Open the store, or return None if a koalad on another host may have it. Raises StoreError."""
         try:
             return Koalad(self._grid, self._locations.state, self._read, self._owner, self._taken_over, self._notifier)
         except StoreLocked as error:
@@ -115,16 +115,16 @@ class KoaladProcess:
             return None
 
     def _stand_by(self) -> bool:
-        """False if koalad cannot have the store any more: a newer koalapy has written to it."""
+        """Wait for the store, and take over. Returns False if a newer koalapy has written to the store meanwhile."""
         while not self._end.wait(min(_STAND_BY_S, self._notifier.beat_s or _STAND_BY_S)):
             self._notifier.alive()
             try:
-                koalad = self._opened()
+                koalad = self._open_store()
             except StoreUnreadable as error:
                 _LOG.error("koalad_cannot_take_over", reason=str(error))
                 self._end.set()
                 return False
-            except StoreError as error:  # the server may be starting anew
+            except StoreError as error:  # the server may be restarting
                 self._waiting, koalad = error.reason, None
             if koalad is not None:
                 self._take_over(koalad)
@@ -132,10 +132,10 @@ class KoaladProcess:
         return True
 
     def _take_over(self, koalad: Koalad) -> None:
-        """It stands by, and says so, until it answers all that it is asked."""
+        """Serve with the store, and then exchange the app of the API."""
         _LOG.info("koalad_takes_over", grid=self._grid.grid, pid=os.getpid())
         self._serve(koalad)
-        self._front.app = self._app(koalad)
+        self._api.app = self._app(koalad)
         self._koalad = koalad
         self._notifier.status("serves")
 
@@ -144,24 +144,24 @@ class KoaladProcess:
         _LOG.info("koalad_started", grid=self._grid.grid, pid=os.getpid())
 
     def _taken_over(self) -> None:
-        """Another koalad has the store now."""
+        """End, because another koalad has taken the store."""
         self._replaced = True
         self._end.set()
 
-    # ---- its API
+    # ---- API
 
     def _app(self, koalad: Koalad | None) -> Callable[..., Any]:
         if koalad is not None:
             return create_app(koalad.service, self._read, self._facts, self._shut_down, self._owner, koalad.maintenance)
         nothing = Recovery(Instant(time.time_ns() * SECOND // 10**9), Snapshot(instance=InstanceId(""))).recovered
-        return create_standby_app(self._whom, self._facts, self._shut_down, nothing)
+        return create_standby_app(self._holder, self._facts, self._shut_down, nothing)
 
-    def _whom(self) -> Reason:
+    def _holder(self) -> Reason:
         assert self._waiting is not None
         return self._waiting
 
-    def _sign(self) -> None:
-        """Clients with another $XDG_RUNTIME_DIR, or none, find the socket by a link in the state directory."""
+    def _link_sockets(self) -> None:
+        """Link the socket in the state directory for clients with another $XDG_RUNTIME_DIR, or without one."""
         for path in self._locations.sockets[1:]:
             path.unlink(missing_ok=True)
             path.symlink_to(self._locations.socket)
@@ -190,8 +190,8 @@ class KoaladProcess:
         return "ready" if trouble is None else "broken" if trouble.code == "broken" else "store_failing"
 
 
-def elsewhere(act: Callable[[], None]) -> Callable[[int, object], None]:
-    """A handler that has this done by another thread: the one that is interrupted may hold the lock that it needs."""
+def on_a_thread(act: Callable[[], None]) -> Callable[[int, object], None]:
+    """Return a signal handler that calls `act` on a new thread: the interrupted one may hold a lock that it needs."""
 
     def handler(number: int, frame: object) -> None:
         with suppress(RuntimeError):  # the interpreter is ending
@@ -200,18 +200,18 @@ def elsewhere(act: Callable[[], None]) -> Callable[[int, object], None]:
     return handler
 
 
-def _metrics(front: ExchangeableApp, grid: GridFile, path: Path) -> Server | None:
-    """The server of metrics on a TCP port, if the grid file asks for one. Raises KoalaError where there can be none."""
+def _metrics(api: ExchangeableApp, grid: GridFile, path: Path) -> Server | None:
+    """Build the server of metrics on a TCP port, if the grid file has one. Raises KoalaError if it cannot be opened."""
     if grid.metrics is None:
         return None
     if path.stat().st_mode & 0o077:
         message = f"{path} has a token in it, and others than you may read it."
         raise RequestError("token_readable", message, f"`chmod 600 {path}`, and write another token into it.")
-    return Server(MetricsOnly(front, grid.metrics.token), bind_port(grid.metrics.port))
+    return Server(MetricsOnly(api, grid.metrics.token), bind_port(grid.metrics.port))
 
 
 def _hold(path: Path) -> None:
-    """For as long as this process lives."""
+    """Lock a file for as long as this process lives. Raises OurError."""
     try:
         lockfile.hold(path)
     except OSError as error:

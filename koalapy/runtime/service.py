@@ -42,7 +42,7 @@ from koalapy.views.clusters import ClusterReport, cluster_reports
 from koalapy.views.explanation import Explanation, explain
 from koalapy.views.metrics import Counted, Counting, Load, load_of
 from koalapy.views.recovery import Line, Recovered, Recovery
-from koalapy.views.status import NEW_STORE, ids_used, what_all_wait_for
+from koalapy.views.status import NEW_STORE, common_waits, ids_used
 
 T = TypeVar("T")
 _COMMIT_S = 30.0  # what is not committed within this is answered as not recorded yet
@@ -229,7 +229,7 @@ class Service:
 
     def restored(self) -> list[str]:
         """Whom waiting jobs wait for since this koalad started, and whether its store was restored from a backup."""
-        return self._loop.ask(what_all_wait_for)
+        return self._loop.ask(common_waits)
 
     def ids_used(self) -> list[str]:
         """A sentence for each kind of ids that are nearly used up."""

@@ -45,7 +45,7 @@ class Sweeps:
         self._pace.count(self._clock.now(), change.results)
         for job in change.jobs:
             if job.state.final:
-                self._pace.over(job.id)
+                self._pace.forget(job.id)
 
     def runners(self, states: Collection[JobState] | None = None) -> list[RunnerReport]:
         """By id; of the sweeps in these states, or of those that are not over."""

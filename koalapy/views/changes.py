@@ -1,4 +1,4 @@
-"""What can be done with a job in which of its states, and what came of it where it was asked of several."""
+"""The states in which a job can be cancelled, held or released, and the result of such a request for many jobs."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -9,18 +9,18 @@ from koalapy.model.job import Job, Outcome
 from koalapy.model.states import JobState
 from koalapy.model.unreadable import Unreadable
 
-_LAST_ID = (1 << 63) - 1  # that a store can hold
+_LAST_ID = (1 << 63) - 1  # the highest that a store can hold
 
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """Several jobs after what was asked of all of them: as they are now, and those that could not be changed."""
+    """The result of a change of several jobs: the changed ones as they are now, and the reasons of the others."""
 
     jobs: list[Job]
     refused: Mapping[JobId, RequestError]
 
     def only(self) -> Job:
-        """Of the one job that was asked for. Raises RequestError if it could not be changed."""
+        """Return the only job. Raises RequestError if it could not be changed."""
         for refusal in self.refused.values():
             raise refusal
         return self.jobs[0]
@@ -28,20 +28,20 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class Changeable:
-    """The states in which something can be done with a job, or with a sweep, and what is said of the others.
+    """The states in which a job or sweep can be changed in one way, and the error in all others.
 
-    `stopping`: it can be while the job stops, if this is to become of it.
-
-    With a Launcher nothing can be done but through its sweep.
+    `of_sweeps`: further states for sweeps. `stopping`: outcomes with which a stopping job can be changed too.
+    A Launcher can only be changed through its sweep.
     """
 
     states: Collection[JobState]
     problem: str
     advice: str
-    of_sweeps: Collection[JobState] = ()  # besides
+    of_sweeps: Collection[JobState] = ()
     stopping: Collection[Outcome] = ()
 
     def refusal(self, job: JobId, found: Job | None, unreadable: Iterable[Unreadable] = ()) -> RequestError | None:
+        """Return the error of such a change, or None if the job can be changed. `found`: the job, if there is one."""
         if found is None or found.pilot is not None:
             return no_such(job, unreadable)
         of_sweeps = self.of_sweeps if found.runner and not found.collecting else ()
@@ -63,7 +63,7 @@ RELEASE = Changeable((JobState.HELD,), "is not held", "Hold it first with `koala
 
 
 def held(record: Unreadable) -> str:
-    """What is done with it, and what to do."""
+    """State what is not done while a record cannot be read, and how to repair it."""
     what = (
         "Nothing is done with the job and its batch jobs until it is repaired" if record.kind == "job" else "Repair it"
     )
@@ -71,12 +71,12 @@ def held(record: Unreadable) -> str:
 
 
 def is_possible(job: JobId) -> bool:
-    """Whether a store can hold it at all."""
+    """Whether a store can hold a job of this id."""
     return 0 < job <= _LAST_ID
 
 
 def no_such(job: JobId, unreadable: Iterable[Unreadable] = ()) -> RequestError:
-    """Why the store gave no such job: there is none, or its record cannot be read."""
+    """Build the error for a missing job: there is none, or its record cannot be read."""
     for each in unreadable:
         if (each.kind, each.job) == ("job", job):
             return RequestError("job_unreadable", f"The record of job {job} cannot be read ({each.why}).", held(each))

@@ -1,4 +1,4 @@
-"""What would become of a job that is not submitted: whether the clusters, as they are known, can ever take it."""
+"""`--check`: whether the clusters, as far as they are known, could ever run a job that is not submitted."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -16,7 +16,7 @@ from koalapy.scheduler.schedule import too_large
 
 
 class Fits(StrEnum):
-    """Whether a job fits on its clusters when nobody else is there and nothing of them is broken."""
+    """Whether a job fits on its clusters when they are idle and all their nodes work."""
 
     YES = "yes"
     NEVER = "never"
@@ -25,7 +25,7 @@ class Fits(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """`reason`: why it would fail at once. `unseen`: clusters on which it depends, and whose size is not known now."""
+    """A checked job. `reason`: why it would fail at once. `unseen`: clusters that matter, but whose size is unknown."""
 
     request: Request
     fits: Fits
@@ -34,6 +34,7 @@ class Checked:
 
 
 def check(engine: Engine, now: Instant, request: Request, policy: PlacementPolicy) -> Checked:
+    """Check a request against the clusters as the engine knows them, without their load."""
     if request.parameters is not None:
         return _check_sweep(engine, request)
     availability = Availability(engine.summaries(now))

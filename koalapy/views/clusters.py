@@ -1,4 +1,4 @@
-"""`koala clusters`: what the engine knows of each cluster between two batches, and what troubles it."""
+"""`koala clusters`: the engine's knowledge of each cluster, and its troubles in sentences."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from koalapy.model.identity import JobId
 from koalapy.model.units import Instant, format_instant
 from koalapy.views.sweeps import scavenged
 
-_JOBS = 5  # of which a sentence has the numbers
+_JOBS = 5  # listed in a sentence
 
 
 @dataclass(frozen=True, slots=True)
 class Silent:
-    """Running components of which nothing is heard: of these jobs and sweeps, since this instant or later."""
+    """Running components whose wrappers are silent since this instant or later, with their jobs and sweeps."""
 
     components: int
     jobs: tuple[JobId, ...]
@@ -24,17 +24,18 @@ class Silent:
 
 @dataclass(frozen=True, slots=True)
 class ClusterReport:
-    """One cluster for `koala clusters`."""
+    """The state of one cluster."""
 
     known: Known
     summary: ClusterSummary
     age: int | None  # microseconds since the measurement
     scavenged: int = 0  # processors that Launchers have
-    foreign: Foreign | None = None  # what it has said of what is not its own
+    foreign: Foreign | None = None  # its reports about attempts of other clusters
     silent: Silent | None = None
 
 
 def cluster_reports(engine: Engine, now: Instant) -> list[ClusterReport]:
+    """Describe each cluster of the grid between two batches of events."""
     taken, known = scavenged(engine.records.jobs.values()), engine.core.information.clusters
     foreign = engine.core.foreign.foreign
     return [
@@ -47,15 +48,15 @@ def cluster_reports(engine: Engine, now: Instant) -> list[ClusterReport]:
 
 
 def cluster_troubles(reports: Iterable[ClusterReport]) -> list[str]:
-    """A sentence for each cluster that cannot be used, has silent components, or spoke of what is not its own."""
-    told = list(reports)
-    unusable = [f"{each.summary.name}: {each.summary.trouble}" for each in told if each.summary.trouble]
-    silent = [_nothing_is_heard(each.summary.name, each.silent) for each in told if each.silent]
-    return unusable + silent + [_spoke_of_others(each.summary.name, each.foreign) for each in told if each.foreign]
+    """Sentences on clusters that cannot be used, have silent components, or reported on other clusters' attempts."""
+    clusters = list(reports)
+    unusable = [f"{each.summary.name}: {each.summary.trouble}" for each in clusters if each.summary.trouble]
+    silent = [_silence(each.summary.name, each.silent) for each in clusters if each.silent]
+    return unusable + silent + [_foreign_reports(each.summary.name, each.foreign) for each in clusters if each.foreign]
 
 
 def _silent(engine: Engine, cluster: str) -> Silent | None:
-    """None where something is heard of all."""
+    """Return the silent components on a cluster, or None if there are none."""
     found = [(job, component) for job, component in engine.records.live(cluster) if component.is_silent]
     instants = [component.silent_since for _, component in found if component.silent_since is not None]
     if not instants:
@@ -68,7 +69,7 @@ def _age(now: Instant, summary: ClusterSummary) -> int | None:
     return None if summary.state is None else max(0, now - summary.state.measured_at)
 
 
-def _nothing_is_heard(name: str, silent: Silent) -> str:
+def _silence(name: str, silent: Silent) -> str:
     components = "1 running component" if silent.components == 1 else f"{silent.components} running components"
     jobs = ", ".join(map(str, silent.jobs[:_JOBS])) + (", ..." if len(silent.jobs) > _JOBS else "")
     since = f"since {format_instant(silent.since)}{'' if silent.components == 1 else ' or later'}"
@@ -78,7 +79,7 @@ def _nothing_is_heard(name: str, silent: Silent) -> str:
     )
 
 
-def _spoke_of_others(name: str, foreign: Foreign) -> str:
+def _foreign_reports(name: str, foreign: Foreign) -> str:
     times = "once" if foreign.count == 1 else f"{foreign.count} times"
     return (
         f"{name}: It has spoken {times} of what is not on it, and was not believed (last: {foreign.last}). "

@@ -1,6 +1,6 @@
 """`koala explain`: why a job waits, claims or stops, or how it ended, for programs and in a sentence or two.
 
-`explain` asks the engine between two batches, and changes nothing; `summary` says what it found.
+`explain` reads the engine between two batches of events; `summary` describes its result.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,21 +22,21 @@ from koalapy.model.sweep import Runner
 from koalapy.model.units import SECOND, Duration, Instant, format_duration, format_instant
 from koalapy.policies.placement import PlacementPolicy
 
-_WELL = frozenset({"busy", "too_large"})  # what a cluster may lack that can be used
+_WELL = frozenset({"busy", "too_large"})  # reasons of clusters that can be used
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """`clusters`: those of the grid; `troubles`: why some of them cannot be used.
+    """The reasons for the state of a job. `clusters`: those of the grid; `troubles`: why some cannot be used.
 
-    Of a job that waits: `lacks`, what each cluster lacks for each component; `fits`, whether it would be placed now,
-    were it alone in the queue; `ahead`, how many jobs come before it, and `first`, which one is in front.
+    For a waiting job, `lacks` names what each cluster lacks for each component. `fits`: whether it would be placed now
+    if it were alone in the queue. `ahead`: number of jobs before it; `first`: the first of them.
 
-    Of a job that claims: `gives_back_at`, when it gives up if it was not released; `holding`, its processors that wait
-    at barriers; `held`, for how many processor-microseconds they have waited.
+    For a claiming job, `gives_back_at` is the instant at which it gives up. `holding`: its processors at barriers;
+    `held`: the processor-microseconds that they have waited.
 
-    Of a sweep: `no_more`, why clusters give it no more nodes now; `told`, why it was not admitted yet; `faults`, which
-    policies failed for it; `launchers`, those of which something is left.
+    For a sweep, `no_more` names why clusters give it no more nodes now. `not_admitted`: why it was not admitted yet.
+    `faults`: policies that failed for it. `launchers`: those that are not cleaned up.
     """
 
     job: Job
@@ -50,21 +50,24 @@ class Explanation:
     holding: int = 0
     held: int = 0
     no_more: Mapping[str, str] = field(default_factory=dict)
-    told: str = ""
+    not_admitted: str = ""
     faults: tuple[str, ...] = ()
     launchers: tuple[Component, ...] = ()
 
 
 def explain(engine: Engine, now: Instant, job: Job, placement: PlacementPolicy) -> Explanation:
+    """Explain the state of a job by the engine's records. Nothing is changed."""
     summaries = engine.summaries(now)
     clusters = tuple(summary.name for summary in summaries)
     troubles = {summary.name: summary.trouble for summary in summaries if summary.trouble}
     if job.runner is not None:
         scavenger = engine.scavenger
         no_more = scavenger.why_no_more(now, job) if job.state is JobState.RUNNING else {}
-        told, faults = scavenger.waits_because(job.id), scavenger.faults(job.id)
+        reason, faults = scavenger.waits_because(job.id), scavenger.faults(job.id)
         launchers = tuple(_launchers_of(engine, job))
-        return Explanation(job, clusters, troubles, no_more=no_more, told=told, faults=faults, launchers=launchers)
+        return Explanation(
+            job, clusters, troubles, no_more=no_more, not_admitted=reason, faults=faults, launchers=launchers
+        )
     if job.state is JobState.CLAIMING:
         waits = [each for each in job.present if each.state is ComponentState.AT_BARRIER]
         return Explanation(
@@ -92,10 +95,11 @@ def explain(engine: Engine, now: Instant, job: Job, placement: PlacementPolicy) 
 
 
 def summary(found: Explanation) -> str:
-    if found.job.runner is not None and (told := _of_sweep(found, found.job.runner)):
-        return told
-    tell = _SUMMARIES.get(found.job.state)
-    return tell(found) if tell else f"It is {found.job.state}."
+    """Summarise an explanation in a sentence or two."""
+    if found.job.runner is not None and (text := _of_sweep(found, found.job.runner)):
+        return text
+    summarise = _SUMMARIES.get(found.job.state)
+    return summarise(found) if summarise else f"It is {found.job.state}."
 
 
 def _launchers_of(engine: Engine, sweep: Job) -> Iterator[Component]:
@@ -105,7 +109,7 @@ def _launchers_of(engine: Engine, sweep: Job) -> Iterator[Component]:
 
 
 def _left_out(now: Instant, job: Job) -> list[Misfit]:
-    """Clusters at fault are left out for the job for a while (DESIGN, promise 3)."""
+    """Return the clusters that are excluded for this job for a while, because they failed it."""
     return [
         Misfit(cluster, each.index, _why_left_out(job, cluster, Duration(until - now)))
         for cluster, until in job.excluded
@@ -127,10 +131,10 @@ def _why_left_out(job: Job, cluster: str, left: Duration) -> Reason:
 
 
 def _of_sweep(found: Explanation, runner: Runner) -> str:
-    """Nothing where it is told as of other jobs."""
+    """Summarise a sweep. Returns an empty text if the summary is that of a job in the same state."""
     left = runner.count - len(runner.done)
     if found.job.state is JobState.WAITING:
-        return f"It waits to be admitted: {found.told}" if found.told else "It waits to be admitted."
+        return f"It waits to be admitted: {found.not_admitted}" if found.not_admitted else "It waits to be admitted."
     if found.job.state is JobState.STOPPING:
         return _of_stopping_sweep(found)
     if found.job.state is not JobState.RUNNING:
@@ -205,8 +209,8 @@ def _running(found: Explanation) -> str:
     lost = [each for each in found.job.present if each.state is ComponentState.UNKNOWN or each.is_silent]
     if not lost:
         return "It is running."
-    told = "It is running, as far as is known; nothing is heard of " + _those_out_of_reach(lost, found) + "."
-    if any(_is_said_to_run(each, found) for each in lost):
+    told = "It is running, as far as is known; nothing is heard of " + _with_reasons(lost, found) + "."
+    if any(_runs_in_batch(each, found) for each in lost):
         told += f" If its node is dead, `koala cancel --force {found.job.id}` ends it."
     return told
 
@@ -215,12 +219,12 @@ def _stopping(found: Explanation) -> str:
     left = list(found.job.live)
     if not left:
         return "It is stopping: what it wrote is being collected."
-    told = "It is stopping, and waits for the end of " + _those_out_of_reach(left, found) + "."
+    told = "It is stopping, and waits for the end of " + _with_reasons(left, found) + "."
     return _or_by_force(told, found, left)
 
 
 def _or_by_force(told: str, found: Explanation, left: Sequence[Component]) -> str:
-    """And what to do about a batch system that does not end some of what is left."""
+    """Append the advice for a batch system that does not end some of the batch jobs."""
     stuck = next((each.stuck for each in left if each.stuck), None)
     if stuck is None:
         return told
@@ -255,7 +259,7 @@ def _lacks(component: Component, found: Explanation) -> list[Misfit]:
 
 
 def _blocked(component: Component, found: Explanation) -> bool:
-    """Whether no cluster that it may go to would take it now, were it alone."""
+    """Whether none of its possible clusters would take the component now, even if it were alone."""
     named = component.request.cluster
     possible = [name for name in found.clusters if named in (None, name)]
     return {lack.cluster for lack in _lacks(component, found)} >= set(possible)
@@ -270,8 +274,8 @@ def _late(component: Component, found: Explanation) -> str:
     )
 
 
-def _those_out_of_reach(components: list[Component], found: Explanation) -> str:
-    """Each with the reason why its cluster is silent, if it is, or does not end it."""
+def _with_reasons(components: list[Component], found: Explanation) -> str:
+    """List components, each with the reason why its cluster is silent or does not end it."""
     return ", ".join(f"component {each.index} on {each.cluster}{_why_silent(each, found)}" for each in components)
 
 
@@ -281,12 +285,12 @@ def _why_silent(component: Component, found: Explanation) -> str:
     if component.is_silent and component.silent_since is not None:
         words.append(f"its wrapper has been silent since {format_instant(component.silent_since)}")
         if not trouble:
-            runs = _is_said_to_run(component, found)
+            runs = _runs_in_batch(component, found)
             words.append("its batch system says that it runs" if runs else "its batch system does not list it")
     return f" ({'; '.join(words)})" if words else ""
 
 
-def _is_said_to_run(component: Component, found: Explanation) -> bool:
-    """Whether its batch system says so, of a component whose wrapper is silent."""
+def _runs_in_batch(component: Component, found: Explanation) -> bool:
+    """Whether the batch system lists the batch job of a component with a silent wrapper as running."""
     in_reach = component.cluster not in found.troubles
     return component.is_silent and in_reach and component.state is not ComponentState.UNKNOWN

@@ -1,4 +1,4 @@
-"""A job's story in sentences: every kind of history line as a person says it. Pure."""
+"""The history of a job in sentences: one for each kind of line."""
 
 from collections.abc import Callable
 
@@ -10,9 +10,9 @@ from koalapy.views.recovery import found_as
 
 
 def sentence(line: History) -> str:
-    """One line; of a kind that a newer koalapy wrote, its own words."""
-    tell = TELLERS.get(line.kind)
-    return " ".join(tell(line).split()) if tell else _plainly(line)
+    """Describe a line in a sentence. A kind that is not in the table is described by its own words."""
+    describe = SENTENCES.get(line.kind)
+    return " ".join(describe(line).split()) if describe else _plainly(line)
 
 
 # ---- of the job
@@ -108,7 +108,7 @@ def _kept(line: History) -> str:
 
 
 def _admitted(line: History) -> str:
-    """`runners`: that are active, itself counted."""
+    """Describe an admission; `runners` in the details counts all active sweeps, this one too."""
     others = line.details.get("runners")
     if not isinstance(others, int):
         return "It is admitted."
@@ -116,13 +116,13 @@ def _admitted(line: History) -> str:
 
 
 def _nodes(words: str) -> Callable[[History], str]:
-    """`{nodes}` in the words is how many on which cluster."""
+    """Return a function that describes a line in these words; `{nodes}` is replaced by their number and cluster."""
 
-    def tell(line: History) -> str:
+    def describe(line: History) -> str:
         nodes = f"{counted_as(line.details.get('nodes'), 'node')} on {line.details.get('cluster')}"
         return _because(words.format(nodes=nodes), line)
 
-    return tell
+    return describe
 
 
 def _preempted(line: History) -> str:
@@ -176,7 +176,7 @@ def _ended(line: History) -> str:
 
 
 def _times(line: History) -> str:
-    """The instants of its way, as far as it came."""
+    """List the instants of an attempt's states, as far as it came."""
     told = [
         f"{what} {format_instant(Instant(line.details[name]))}"
         for name, what in _INSTANTS.items()
@@ -194,7 +194,7 @@ _INSTANTS = {
 
 
 def _owed(line: History) -> str:
-    """Where there is a reason, its cluster is in reach."""
+    """Describe a pending cancel. A line with a reason means that the cluster can be reached."""
     if line.details.get("message"):
         return _because(f"{_attempt(line)} cannot be ended now, which is owed", line)
     return _of_attempt("cannot be ended while {on} is out of reach; that is owed")(line)
@@ -207,7 +207,7 @@ def _cluster_left_out(line: History) -> str:
 
 
 def _of_attempt(words: str) -> Callable[[History], str]:
-    """`{on}` in the words is the cluster."""
+    """Return a function that describes a line in these words; `{on}` is replaced by the cluster."""
     return lambda line: _because(f"{_attempt(line)} {words.format(on=line.details.get('cluster'))}", line)
 
 
@@ -219,7 +219,7 @@ def _plain(words: str) -> Callable[[History], str]:
     return lambda line: _because(words, line)
 
 
-TELLERS: dict[str, Callable[[History], str]] = {
+SENTENCES: dict[str, Callable[[History], str]] = {
     "line_unreadable": _line_unreadable,
     "job_submitted": _submitted,
     "job_held": _plain("It is held by its user"),
@@ -283,7 +283,7 @@ TELLERS: dict[str, Callable[[History], str]] = {
 
 
 def _attempt(line: History) -> str:
-    """A line that a former koalapy wrote may name neither attempt nor cluster."""
+    """Name the attempt of a line. Lines of an older koalapy may name neither attempt nor cluster."""
     component, number, cluster = (line.details.get(name) for name in ("component", "attempt", "cluster"))
     who = f"Attempt {AttemptId(line.job, component or 0, number)}" if number else f"Component {component}"
     if number and line.job >= FIRST_LAUNCHER:
@@ -297,7 +297,7 @@ def _with_batch_job(line: History) -> str:
 
 
 def _because(text: str, line: History) -> str:
-    """With the reason, and what the batch system said of it."""
+    """Append the reason of a line, and the batch system's message."""
     message, words = line.details.get("message"), line.details.get("words")
     speaker = _SPEAKERS.get(str(line.details.get("code")), "The batch system said")
     told = " / ".join(str(words or "").splitlines())

@@ -1,4 +1,4 @@
-"""What monitoring reads: what was committed since this koalad started, and what has not ended."""
+"""Numbers for monitoring: commits since koalad's start, and the jobs and sweeps that are not final."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -12,10 +12,10 @@ from koalapy.model.units import SECOND, Duration, Instant
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """Since koalad's start. `attempts` and `processor_s` by (cluster, kind), kinds as in `koalapy.model.usage`."""
+    """Numbers since koalad's start. Keys of attempts and processor-seconds are (cluster, kind of usage)."""
 
     commits: int
-    jobs: dict[str, int]  # that ended, by their state
+    jobs: dict[str, int]  # final ones by state
     parameters: dict[str, int]  # of sweeps, by ok and failed
     attempts: dict[tuple[str, str], int]
     processor_s: dict[tuple[str, str], float]
@@ -23,7 +23,7 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Jobs and sweeps that have not ended, by state; `longest_wait` of a waiting job, 0 if there is none."""
+    """Jobs and sweeps that are not final, by state, and the longest wait of a job, 0 if none waits."""
 
     jobs: Mapping[JobState, int]
     sweeps: Mapping[JobState, int]
@@ -31,7 +31,7 @@ class Load:
 
 
 def load_of(jobs: Iterable[Job], now: Instant) -> Load:
-    """Of all that have not ended; Launchers are left out."""
+    """Count the jobs and sweeps that are not final, without Launchers."""
     states: tuple[Counter[JobState], Counter[JobState]] = (Counter(), Counter())
     longest = 0
     for job in jobs:
@@ -45,7 +45,7 @@ def load_of(jobs: Iterable[Job], now: Instant) -> Load:
 
 
 class Counting:
-    """Counts every commit."""
+    """Counts commits and the changes in them."""
 
     def __init__(self) -> None:
         self._commits = 0
@@ -55,6 +55,7 @@ class Counting:
         self._used: Counter[tuple[str, str]] = Counter()
 
     def committed(self, change: Change) -> None:
+        """Add a commit."""
         self._commits += 1
         for job in change.jobs:
             if job.state.final and job.pilot is None:
@@ -69,6 +70,7 @@ class Counting:
             self._used[entry.cluster, entry.kind.value] += (entry.ended_at - entry.released_at) * entry.processors
 
     def counted(self) -> Counted:
+        """Return a copy of all numbers."""
         return Counted(
             self._commits,
             dict(self._jobs),

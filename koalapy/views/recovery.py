@@ -1,4 +1,4 @@
-"""What a koalad recovered at its start and cleaned up since: told by what the driver commits. Pure."""
+"""The report of a koalad's recovery: what it found at its start, and what it has cleaned up since."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -14,12 +14,12 @@ from koalapy.model.job import History, Job
 from koalapy.model.states import ComponentState, JobState
 from koalapy.model.units import Instant
 
-KEPT = 200  # lines; of more the oldest go
+KEPT = 200  # lines; older ones are dropped
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One thing that was recovered or cleaned up: its kind for programs, a sentence for people."""
+    """An item that was recovered or cleaned up: its kind for programs, a sentence for people."""
 
     at: Instant
     kind: str
@@ -31,9 +31,11 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovered:
-    """`jobs`: how many there were in each state at the start, Launchers left out, with the components at barriers, the
-    attempts that may have lived, the commands in the outbox and the debts. `unheard` of the attempts have given no sign
-    since, and `unconfirmed` of the commands have not been answered. `dropped`: older lines than those kept.
+    """The numbers of koalad's start, and the lines since.
+
+    `jobs`: jobs by state, without Launchers. `at_barrier`: jobs with components at a barrier. `attempts`: those that
+    may have had a batch job; `unheard` of them have given no sign since. `commands`: those in the outbox;
+    `unconfirmed` of them have not been confirmed. `dropped`: number of lines older than those kept.
     """
 
     at: Instant
@@ -49,9 +51,9 @@ class Recovered:
 
 
 class Recovery:
-    """Made of the snapshot that koalad starts from; hears of every commit since, on the driver's thread.
+    """Follows the recovery from the snapshot at koalad's start through every commit.
 
-    `recovered` is a value that any thread may read.
+    The driver's thread reports commits. `recovered` is a value that any thread may read.
     """
 
     def __init__(self, now: Instant, snapshot: Snapshot) -> None:
@@ -74,15 +76,15 @@ class Recovery:
         self._add(_beginning(self.recovered, snapshot.jobs, self._outbox.values()))
 
     def committed(self, now: Instant, change: Change) -> tuple[Line, ...]:
-        """The lines that this commit adds."""
+        """Add the lines of a commit, and return them."""
         lines = [Line(now, "store_restored", _RESTORED)] if change.epoch_jump is not None else []
-        lines += [line for told in change.history if (line := self._told(told, change)) is not None]
+        lines += [line for past in change.history if (line := self._line_of(past, change)) is not None]
         lines += self._forgotten(now, change)
         self._add(lines)
         return tuple(lines)
 
     def slept(self, now: Instant, reason: Reason) -> None:
-        """The host did: all clusters are connected anew."""
+        """Add a line on the sleep of koalad's host, after which all clusters are connected anew."""
         self._add([Line(now, reason.code, f"{reason.message.rstrip('.')}: all clusters are connected anew.")])
 
     def _add(self, lines: Iterable[Line]) -> None:
@@ -100,7 +102,7 @@ class Recovery:
         )
 
     def _forgotten(self, now: Instant, change: Change) -> list[Line]:
-        """Directories of past attempts: a line for each cluster."""
+        """Return a line for each cluster whose directories of past attempts were removed."""
         settled = set(change.settled)
         for entry in change.sent:
             if isinstance(entry.command, ForgetAttempt) and entry.command.attempt in settled:
@@ -109,11 +111,11 @@ class Recovery:
         counts = Counter(command.cluster for command in confirmed if isinstance(command, ForgetAttempt))
         return [_forgot(now, cluster, count) for cluster, count in sorted(counts.items())]
 
-    # ---- what history tells
+    # ---- lines of history
 
-    def _told(self, line: History, change: Change) -> Line | None:
-        teller = self._tellers.get(line.kind)
-        return teller(self, line, change) if teller else None
+    def _line_of(self, line: History, change: Change) -> Line | None:
+        reaction = self._reactions.get(line.kind)
+        return reaction(self, line, change) if reaction else None
 
     def _on_found(self, line: History, change: Change) -> Line | None:
         attempt = _attempt(line)
@@ -183,19 +185,19 @@ class Recovery:
         return _line(line, "output_collected", f"The output of job {line.job} {text}")
 
     def _was_unheard(self, line: History) -> bool:
-        """Once."""
+        """Whether this is the first sign of an attempt since the start."""
         attempt = _attempt(line)
         known = attempt in self._unheard
         self._unheard.discard(attempt)
         return known
 
     def _stood_at_barrier(self, line: History) -> bool:
-        """Once."""
+        """Whether the job was at its barrier at the start. Only the first call for a job returns True."""
         stood = line.job in self._at_barrier
         self._at_barrier.discard(line.job)
         return stood
 
-    _tellers: ClassVar[dict[str, Callable[..., Line | None]]] = {
+    _reactions: ClassVar[dict[str, Callable[..., Line | None]]] = {
         "attempt_recalled": _on_recalled,
         "component_found": _on_found,
         "component_ended": _on_ended,
@@ -211,7 +213,7 @@ class Recovery:
 
 
 def found_as(by: str, found: str) -> str:
-    """In words, what the wrapper or the batch system said of an attempt that was found again."""
+    """Describe the state in which the wrapper or the batch system reported a recovered attempt."""
     return _FOUND.get((by, found), f"{found}, says its {by}")
 
 
@@ -249,8 +251,8 @@ def _beginning(found: Recovered, jobs: Sequence[Job], outbox: Iterable[Command])
         lines.append(Line(found.at, "sweeps_recovered", text))
     if found.commands:
         kinds = Counter(_COMMANDS.get(type(command).__name__, "other") for command in outbox)
-        told = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
-        text = f"Outbox: {counted_as(found.commands, 'command')} sent again, in doubt, as clusters connect: {told}."
+        listed = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+        text = f"Outbox: {counted_as(found.commands, 'command')} sent again, in doubt, as clusters connect: {listed}."
         lines.append(Line(found.at, "outbox_recovered", text))
     if found.debts:
         text = f"Debts: {counted_as(found.debts, 'attempt')} to be ended as clusters connect."
@@ -259,7 +261,7 @@ def _beginning(found: Recovered, jobs: Sequence[Job], outbox: Iterable[Command])
 
 
 def _by_state(jobs: Iterable[Job]) -> dict[JobState, int]:
-    """In the order of the states, final ones left out."""
+    """Count jobs that are not final, in the order of their states."""
     counts = Counter(job.state for job in jobs)
     return {state: counts[state] for state in JobState if counts[state] and not state.final}
 
@@ -273,7 +275,7 @@ def _attempts(commands: Iterable[Command], kind: type[SubmitAttempt | CancelAtte
 
 
 def _attempt(line: History) -> AttemptId:
-    """Of a line about a component. A line that a former koalapy wrote may name no attempt."""
+    """Return the attempt of a line about a component. Lines of an older koalapy may not name one."""
     return AttemptId(line.job, line.details["component"], line.details.get("attempt", 0))
 
 

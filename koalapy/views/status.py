@@ -1,4 +1,4 @@
-"""What `koala status` says of koalad itself, in sentences."""
+"""`koala status`: troubles of koalad itself, in sentences."""
 
 from collections.abc import Iterable
 
@@ -13,22 +13,24 @@ from koalapy.views.changes import held
 NEW_STORE = "When nothing runs any more, begin a new store: see docs/store.md, `When the ids are used up`."
 
 
-def what_all_wait_for(engine: Engine) -> list[str]:
-    """After a start, and after the store was restored from a backup, in sentences."""
+def common_waits(engine: Engine) -> list[str]:
+    """Sentences on clusters whose answers all waiting jobs need after a start or a restored store."""
     if missing := engine.core.startup_gate.missing:
         return [f"Waiting jobs go on once {', '.join(missing)} has answered or is seen to be out of reach."]
     jobs, unheard = doubtful(engine.records), engine.unheard
     if not jobs:
         return []
     known = counted_as(len(jobs), "older job is", "older jobs are")
-    said = [f"The store was restored from a backup: {known} looked for on the clusters before anything is run again."]
+    sentences = [
+        f"The store was restored from a backup: {known} looked for on the clusters before anything is run again."
+    ]
     if unheard:
-        said.append(f"Those that wait go on once {', '.join(unheard)} can say whether they ran there since.")
-    return [" ".join(said)]
+        sentences.append(f"Those that wait go on once {', '.join(unheard)} can say whether they ran there since.")
+    return [" ".join(sentences)]
 
 
 def ids_used(counters: Counters) -> list[str]:
-    """A sentence for each kind of ids of which 90 % or more are used up."""
+    """Return a sentence for each kind of ids of which 90 % or more are used."""
     kinds = (
         ("jobs", counters.next_job, 1, FIRST_LAUNCHER),
         ("Launchers", counters.next_launcher, FIRST_LAUNCHER, MAX_JOBS),
@@ -41,5 +43,5 @@ def ids_used(counters: Counters) -> list[str]:
 
 
 def unreadable_troubles(found: Iterable[Unreadable]) -> list[str]:
-    """A sentence or two for each, for `koala status`."""
+    """Return a sentence or two for each record that cannot be read."""
     return [f"The record {each.name} cannot be read ({each.why}). {held(each)}" for each in found]

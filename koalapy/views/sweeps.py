@@ -1,4 +1,4 @@
-"""Sweeps as `koala runners` shows them: how each runner stands, how fast it goes, and what sweeps can expect."""
+"""`koala runners`: the state and pace of each CS-Runner, and the nodes that sweeps can expect."""
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,11 +18,11 @@ _WINDOW = MINUTE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """What a runner has on one cluster.
+    """The Launchers and parameters of a CS-Runner on one cluster.
 
-    `nodes` and `processors`: its Launchers that have theirs, those included that are `going` or `suspended`.
-    `starting`: Launchers whose batch job waits. `running`: parameters that run, None if that is not known. `out`:
-    parameters there that are not done. `owed`: see Runner. `left_out`: nodes that are black holes.
+    `nodes` and `processors`: those of its Launchers, with those that are `going` or `suspended`.
+    `starting`: Launchers whose batch job waits. `running`: parameters that run, None if unknown.
+    `out`: parameters there that are not done. `owed`: see Runner. `left_out`: nodes that are black holes.
     """
 
     cluster: str
@@ -39,7 +39,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunnerReport:
-    """One sweep. `charged`: processor-microseconds of its Launchers' allocations up to now, those that run included."""
+    """The state of one sweep. `charged`: processor-microseconds of its Launchers' allocations until now."""
 
     job: Job
     runner: Runner
@@ -51,8 +51,10 @@ class RunnerReport:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """Mean nodes that sweeps can expect over the next hour; what was predicted of the last one, what came true of that,
-    and how far predictions were off in the mean. None before there is one to tell by."""
+    """Prediction of nodes for sweeps: the mean over the next hour, and its success in the past.
+
+    `predicted` and `came_true` are those of the last hour; they and `mean_error` are None before the first hour ends.
+    """
 
     expected: float
     predicted: float | None = None
@@ -61,13 +63,13 @@ class Forecast:
 
 
 class Pace:
-    """How fast sweeps go, by the results that were committed in the last minute."""
+    """The pace of sweeps, from the results that were committed in the last minute."""
 
     def __init__(self) -> None:
         self._counts: dict[JobId, deque[tuple[Instant, int]]] = {}
 
     def count(self, now: Instant, batches: Iterable[ResultBatch]) -> None:
-        """Results that were committed now."""
+        """Add results that were committed now."""
         for batch in batches:
             counts = self._counts.setdefault(batch.sweep, deque())
             if counts and now - counts[-1][0] < SECOND:
@@ -77,9 +79,9 @@ class Pace:
             _forget(now, counts)
 
     def per_minute(self, now: Instant, sweep: JobId) -> float | None:
-        """None before there is anything to tell it by.
+        """Return the parameters per minute of a sweep, or None before the second result.
 
-        What came first only begins the time that is measured: nobody knows how long it took.
+        The first result only begins the measured time, since its own duration is unknown.
         """
         counts = self._counts.get(sweep, deque())
         _forget(now, counts)
@@ -88,12 +90,13 @@ class Pace:
         since = now - counts[0][0]
         return (sum(count for _, count in counts) - counts[0][1]) * MINUTE / since
 
-    def over(self, sweep: JobId) -> None:
+    def forget(self, sweep: JobId) -> None:
+        """Forget a final sweep."""
         self._counts.pop(sweep, None)
 
 
 def living_runners(engine: Engine, now: Instant, pace: Pace) -> list[RunnerReport]:
-    """By id; of the sweeps that are not over."""
+    """Describe the sweeps that are not final, by id."""
     launchers: dict[JobId, list[Job]] = {}
     for job in engine.records.jobs.values():
         if job.pilot is not None:
@@ -117,12 +120,13 @@ def _living(job: Job, launchers: Sequence[Job], doing: Doing, per_minute: float 
 
 
 def past_runner(job: Job) -> RunnerReport:
-    """Of a sweep that is over."""
+    """Describe a final sweep."""
     assert job.runner is not None
     return RunnerReport(job=job, runner=job.runner, places=places(job.runner, (), {}), charged=job.runner.charged)
 
 
 def forecast(prediction: Prediction, now: Instant) -> Forecast:
+    """Describe a prediction and its success in the past."""
     expected = prediction.forecast(now)
     if not prediction.checks:
         return Forecast(expected)
@@ -131,7 +135,7 @@ def forecast(prediction: Prediction, now: Instant) -> Forecast:
 
 
 def scavenged(jobs: Iterable[Job]) -> dict[str, int]:
-    """Processors of each cluster that Launchers have."""
+    """Count the processors of Launchers by cluster."""
     found: dict[str, int] = {}
     for job in jobs:
         if job.pilot is not None and (cluster := _has_nodes(job.components[0])):
@@ -140,7 +144,7 @@ def scavenged(jobs: Iterable[Job]) -> dict[str, int]:
 
 
 def places(runner: Runner, launchers: Sequence[Job], doing: Doing) -> tuple[Place, ...]:
-    """By cluster: those where it has, is owed or has left out anything. `doing`: what was heard of its Launchers."""
+    """Describe a CS-Runner's clusters, in order of their names. `doing`: parameters that its Launchers run."""
     clusters = {name for name, _ in (*runner.out, *runner.owed, *runner.left_out)}
     clusters |= {job.components[0].cluster for job in launchers if job.components[0].cluster}
     return tuple(_place(runner, cluster, launchers, doing) for cluster in sorted(clusters))
@@ -150,14 +154,14 @@ def _place(runner: Runner, cluster: str, launchers: Sequence[Job], doing: Doing)
     here = [job for job in launchers if job.components[0].cluster == cluster]
     having = [job for job in here if _has_nodes(job.components[0])]
     suspended = [job for job in having if job.components[0].state is ComponentState.SUSPENDED]
-    heard = [doing.get(job.attempt_of(job.components[0])) for job in having if job not in suspended]
-    running = [each for each in heard if each is not None]
+    reports = [doing.get(job.attempt_of(job.components[0])) for job in having if job not in suspended]
+    running = [each for each in reports if each is not None]
     return Place(
         cluster=cluster,
         nodes=len(having),
         processors=sum(job.components[0].processors for job in having),
         starting=sum(not job.components[0].cleaned_up and job.components[0].allocated_at is None for job in here),
-        running=sum(running) if len(running) == len(heard) else None,
+        running=sum(running) if len(running) == len(reports) else None,
         going=sum(job.pilot is not None and job.pilot.stop_reason != "" for job in having),
         suspended=len(suspended),
         out=len(runner.out_on(cluster)),
@@ -167,19 +171,19 @@ def _place(runner: Runner, cluster: str, launchers: Sequence[Job], doing: Doing)
 
 
 def _has_nodes(component: Component) -> str | None:
-    """The cluster on which it has its node now."""
+    """Return the cluster on which a Launcher has its node now, if it has one."""
     has = not component.cleaned_up and component.allocated_at is not None and component.ended_at is None
     return component.cluster if has else None
 
 
 def _charged(component: Component, now: Instant) -> int:
-    """Of a Launcher that has not been counted into its runner's yet."""
+    """Return the processor-microseconds of a Launcher that are not in the sum of its CS-Runner yet."""
     if component.allocated_at is None:
         return 0
     return (now - component.allocated_at) * component.processors
 
 
 def _forget(now: Instant, counts: deque[tuple[Instant, int]]) -> None:
-    """What is older than the window, but for one that begins it."""
+    """Remove counts older than the window, except the one that begins it."""
     while len(counts) > 1 and now - counts[1][0] > _WINDOW:
         counts.popleft()

@@ -1,4 +1,4 @@
-"""`koala usage`: sums of what attempts used as rows in seconds, and as CSV."""
+"""`koala usage`: sums of processor time as rows in seconds, and as CSV."""
 
 import csv
 from collections.abc import Iterable, Mapping
@@ -18,9 +18,9 @@ _ALL_KEYS = tuple(dict.fromkeys(name for names in KEYS.values() for name in name
 
 
 def rows_of(found: Mapping[tuple[str | int, ...], Sum], by: By) -> list[dict[str, Any]]:
-    """Rows of `sums`, in the order of their keys, in seconds. Each has all keys; those it is not summed by are None.
+    """Return rows in the order of their keys, in seconds. Each has all keys; those that it is not summed by are None.
 
-    So are number and name of pruned jobs, which share a row for each user.
+    Number and name of pruned jobs are None too; they share a row for each user.
     """
     return [
         {**dict.fromkeys(_ALL_KEYS), **dict(zip(KEYS[by], _shown(key), strict=True)), **in_seconds(each)}
@@ -29,17 +29,17 @@ def rows_of(found: Mapping[tuple[str | int, ...], Sum], by: By) -> list[dict[str
 
 
 def _shown(key: tuple[str | int, ...]) -> tuple[str | int | None, ...]:
-    """Pruned jobs have neither number nor name any more."""
+    """Replace the number and name of pruned jobs by None."""
     return (None, None, *key[2:]) if key[0] == 0 else key
 
 
 def in_seconds(found: Sum) -> dict[str, Any]:
-    """Processor-seconds by `PARTS`. A float keeps microseconds of up to 285 years of one processor."""
+    """Return processor-seconds by part. A float keeps microseconds for up to 285 years of one processor."""
     return {part: getattr(found, part) if part == "attempts" else getattr(found, part) / SECOND for part in PARTS}
 
 
 def as_csv(rows: Iterable[Mapping[str, Any]], by: By) -> str:
-    """Lines of values with a header: the keys that the rows are summed by, then `PARTS`."""
+    """Return lines of values with a header: the keys that the rows are summed by, then the parts."""
     text = _Text()
     lines = csv.writer(text, lineterminator="\n")
     lines.writerow([*KEYS[by], *PARTS])
@@ -48,7 +48,7 @@ def as_csv(rows: Iterable[Mapping[str, Any]], by: By) -> str:
 
 
 class _Text(list[str]):
-    """Pieces of a text, in place of a file."""
+    """A list of pieces of text with the interface of a file."""
 
     def write(self, piece: str) -> None:
         self.append(piece)

@@ -11,7 +11,7 @@ from koalapy.model.identity import FIRST_LAUNCHER, JobId
 from koalapy.model.job import History, Outcome
 from koalapy.model.states import ComponentState, JobState
 from koalapy.model.units import Instant
-from koalapy.views.history import TELLERS, sentence
+from koalapy.views.history import SENTENCES, sentence
 
 ENGINE = Path(__file__).parents[2] / "koalapy"
 _NOTED = re.compile(r"\bnote(?:_attempt)?\((.*?)\)\n", re.DOTALL)
@@ -42,10 +42,10 @@ def told(kind: str, **details: Any) -> str:
 def test_every_kind_that_the_engine_writes_has_its_sentence() -> None:
     assert {"sweep_grown", "sweep_preempted", "black_hole_left_out"} <= kinds()
     assert {"job_submitted", "component_found", "component_ended", "cluster_left_out", "debt_settled"} <= kinds()
-    assert kinds() <= set(TELLERS)
+    assert kinds() <= set(SENTENCES)
 
 
-@pytest.mark.parametrize("kind", sorted(TELLERS))
+@pytest.mark.parametrize("kind", sorted(SENTENCES))
 @pytest.mark.parametrize("details", [{}, ATTEMPT, {**ATTEMPT, "message": "It was lost.", "code": "lost"}])
 def test_every_sentence_is_one_with_and_without_details(kind: str, details: dict[str, Any]) -> None:
     """Those of a former koalapy had fewer."""

@@ -10,7 +10,7 @@ from hostile_world import World, measured, reported, submit
 from koalapy.core.foreign import Foreign
 from koalapy.driver import Delivery
 from koalapy.engine import Engine
-from koalapy.koalad.assembly import ForeignSpeech
+from koalapy.koalad.assembly import ForeignReportLog
 from koalapy.model.errors import Reason, TransientError
 from koalapy.model.events import AttemptSubmitted, ClusterConnected, JobSubmitted
 from koalapy.model.request import ComponentRequest, Request
@@ -163,15 +163,15 @@ def test_what_could_not_be_said_is_said_over_the_next_session(world: World) -> N
 # ---- what is told of it
 
 
-def test_foreign_speech_is_logged_once_a_minute_as_a_count() -> None:
-    speech, minute = ForeignSpeech(), 60 * SECOND
+def test_foreign_reports_are_logged_once_a_minute_as_a_count() -> None:
+    reports, minute = ForeignReportLog(), 60 * SECOND
     with structlog.testing.capture_logs() as lines:
         for second in range(150):
             said = Foreign(10 * (second + 1), f"the {second}th")
-            speech.log(Instant(second * SECOND), {"evil": said, "odd": Foreign(1, "once")})
-        speech.log(Instant(10 * minute), {"evil": said, "odd": Foreign(1, "once")})
-        speech.log(Instant(11 * minute), {"evil": said, "odd": Foreign(1, "once")})
-    told = [(each["cluster"], each["count"], each["last"]) for each in lines if each["event"] == "foreign_speech"]
+            reports.log(Instant(second * SECOND), {"evil": said, "odd": Foreign(1, "once")})
+        reports.log(Instant(10 * minute), {"evil": said, "odd": Foreign(1, "once")})
+        reports.log(Instant(11 * minute), {"evil": said, "odd": Foreign(1, "once")})
+    told = [(each["cluster"], each["count"], each["last"]) for each in lines if each["event"] == "foreign_reports"]
     assert [each for each in told if each[0] == "odd"] == [("odd", 1, "once")]
     assert [count for name, count, _ in told if name == "evil"] == [10, 600, 600, 290]
     assert told[-1] == ("evil", 290, "the 149th")

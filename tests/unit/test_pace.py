@@ -64,6 +64,6 @@ def test_sweeps_are_told_apart_and_forgotten_when_they_are_over() -> None:
         pace.count(at(second), [batch(1), batch(10, OTHER)])
     assert pace.per_minute(at(2), SWEEP) == 60
     assert pace.per_minute(at(2), OTHER) == 600
-    pace.over(OTHER)
+    pace.forget(OTHER)
     assert pace.per_minute(at(2), OTHER) is None
     assert pace.per_minute(Instant(2 * SECOND + MINUTE), SWEEP) is not None

@@ -23,12 +23,10 @@ NOT_YET: frozenset[str] = frozenset(
     {
         "koalapy",
         "koalapy/doctor",
-        "koalapy/koalad",
         "koalapy/link",
         "koalapy/model",
         "koalapy/runtime",
         "koalapy/store",
-        "koalapy/views",
         "koalapy_adapters",
         "koalapy_adapters/batch",
         "koalapy_adapters/connections",

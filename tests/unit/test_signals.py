@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from koalapy.cli.signals import interruptible_once, uninterrupted
-from koalapy.koalad.process import elsewhere
+from koalapy.koalad.process import on_a_thread
 
 LINGERING = """
 import sys, threading, time
@@ -81,7 +81,7 @@ def interrupt() -> None:
 
 def test_an_event_is_set_by_a_signal_also_while_whoever_waits_for_it_has_its_lock() -> None:
     event = threading.Event()
-    before = signal.signal(signal.SIGTERM, elsewhere(event.set))
+    before = signal.signal(signal.SIGTERM, on_a_thread(event.set))
     try:
         with event._cond:  # type: ignore[attr-defined]  # as `wait` does for a moment
             signal.raise_signal(signal.SIGTERM)

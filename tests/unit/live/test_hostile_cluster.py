@@ -75,7 +75,7 @@ def test_what_a_lying_cluster_says_of_anothers_jobs_changes_nothing(
     assert [each["state"] for each in ended] == ["done", "failed"]
     assert [each["components"][0]["exit_status"] for each in ended] == [0, 3]
     log = (place / "state" / "koala" / "live" / "koalad.log").read_text().splitlines()
-    told = [line for line in map(json.loads, log) if line["event"] == "foreign_speech"]
+    told = [line for line in map(json.loads, log) if line["event"] == "foreign_reports"]
     assert [line["cluster"] for line in told] == ["evil"] * len(told)
     assert 0 < len(told) < 10
     assert koala("down").status == 0
