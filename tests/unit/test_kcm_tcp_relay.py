@@ -40,7 +40,7 @@ class Living:
         assert self._ready.wait(PATIENCE_S)
 
     def tell(self, message: Any) -> None:
-        self._loop.call_soon_threadsafe(self.relay.tell, TAG, message)
+        self._loop.call_soon_threadsafe(self.relay.send, TAG, message)
 
     def next(self) -> Any:
         return self.told.get(timeout=PATIENCE_S)

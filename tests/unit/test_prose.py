@@ -31,7 +31,6 @@ NOT_YET: frozenset[str] = frozenset(
         "koalapy_adapters/batch",
         "koalapy_adapters/connections",
         "koalapy_adapters/contract",
-        "koalapy_adapters/kcm",
     }
 )
 

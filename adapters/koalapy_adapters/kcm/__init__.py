@@ -30,7 +30,7 @@ async def _serve(streams: Any, pushed: str) -> int:
 
 
 async def _end_tasks() -> None:
-    """What still serves a wrapper or waits for a thread."""
+    """Cancel the tasks that still serve a wrapper or wait for a thread."""
     if sys.version_info >= (3, 7):
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
     else:

@@ -1,4 +1,4 @@
-"""What a KCM stands on: the shared directory, the relay, the batch system; made at Hello, mended while it lasts."""
+"""The resources of a KCM session: shared directory, relay and batch system; made at Hello, repaired while it lasts."""
 
 import asyncio
 import os
@@ -169,10 +169,10 @@ def _drmaa(
         return None
     loop = asyncio.get_event_loop()
 
-    def tell_loop(event: Any) -> None:
+    def post_to_loop(event: Any) -> None:
         try:
             loop.call_soon_threadsafe(tell, event)
         except RuntimeError:
             pass  # the loop is closed
 
-    return DrmaaSessions([*command, "drmaa-helper"], library, tell_loop)
+    return DrmaaSessions([*command, "drmaa-helper"], library, post_to_loop)

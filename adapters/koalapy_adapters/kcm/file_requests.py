@@ -57,7 +57,7 @@ class Staging:
         task.add_done_callback(lambda _: self._tasks.pop(message.id, None))
 
     def chunk(self, chunk: Chunk) -> None:
-        """Of a Store; or an empty one on the stream of a Fetch that nobody reads any more."""
+        """Take a chunk of a Store, or an empty one that ends the stream of a Fetch that koalad no longer reads."""
         queue = self._incoming.get(chunk.stream)
         if queue is not None:
             queue.put_nowait(chunk)
@@ -158,7 +158,7 @@ class Staging:
         return await self._pass_on(message.id, FileList(self._directories.attempt(message.tag), message.patterns))
 
     async def _pass_on(self, stream: int, source: Any, still: Optional[Callable[[], bool]] = None) -> Fetched:
-        """What the source reads, as chunks; again and again while it may `still` grow."""
+        """Send what the source reads, as chunks; repeatedly while it may `still` grow."""
         await in_thread(source.open)
         number, last = 0, False
         while not last:

@@ -68,7 +68,7 @@ class Reader:
             pass
 
     def _receive_all(self, frames: List[Frame]) -> None:
-        """What one read brought, by one turn of the loop: to wake it costs more than most frames do."""
+        """Take all frames of one read in one turn of the loop: to wake it costs more than most frames do."""
         for frame in frames:
             self._receive(frame)
 

@@ -148,9 +148,9 @@ class Kcm:
         context = self._context
         assert context is not None
         if isinstance(action, do.Send):
-            self._say(action.message)
+            self._send(action.message)
         elif isinstance(action, do.SendToWrapper):
-            context.relay.tell(action.tag, action.message)
+            context.relay.send(action.tag, action.message)
         elif isinstance(action, do.EndSubmit):
             context.executor.end_submit(action.tag)
         elif isinstance(action, do.Quit):
@@ -158,7 +158,7 @@ class Kcm:
         else:
             self._spawn(self._carry_out(context, action))
 
-    def _say(self, message: Any) -> None:
+    def _send(self, message: Any) -> None:
         try:
             self._writer.send(message)
         except FrameError as error:
@@ -172,7 +172,7 @@ class Kcm:
             self._happened(outcome)
 
     def _measured(self, outcome: do.CapacityMeasured) -> None:
-        """What it costs to understand and tell it counts with the next."""
+        """React to a measurement. The CPU time of the reaction counts with the next measurement."""
         began = thread_cpu()
         self._happened(outcome._replace(cost=outcome.cost + self._telling))
         self._telling = thread_cpu() - began

@@ -1,4 +1,4 @@
-"""What a KCM must have before attempts can be prepared: the shared directory, and a batch system that answers."""
+"""Prerequisites for preparing attempts: the shared directory, and a batch system that answers."""
 
 import platform
 import socket
@@ -19,7 +19,7 @@ _CONFIG = reader(ClusterConfig)
 
 
 class Memory(NamedTuple):
-    """What the shared directory remembers of the store: see Welcome."""
+    """Facts about the store that the shared directory remembers: see Welcome."""
 
     newest_number: int
     recalled: List[str]

@@ -30,7 +30,7 @@ def lies() -> list[Document]:
             {"type": "report", **of_it, "phase": "ended", "nodes": [], "ending": "exited", "exit_status": 66},
             {"type": "batch_status", **of_it, "at": 5, "state": "ended", "exit_status": 66},
             {"type": "cleaned_up", "tag": tag, "at": 5},
-            {"type": "lingers", "tag": tag, "at": 5, "error": failure},
+            {"type": "stuck", "tag": tag, "at": 5, "error": failure},
             {"type": "parameters_done", "sweep": 1, "tag": tag, "results": [result]},
             {"type": "launcher_suspected", "tag": tag, "host": "n1"},
         ]

@@ -1,10 +1,10 @@
-"""An attempt's end by our wish: revoke it, stop it in band, cancel its batch job, until nothing of it is left.
+"""Cancel an attempt: make it void, stop its wrapper, cancel its batch job, until nothing of it is left.
 
-Gone is said when the queue lists no such job, and none that comes late could run the program: the revocation was won,
-the record is there, the batch system itself says that it ended, or there was no sign of it for as long as an orphan
-lives. Of a job that the batch system has lost or started twice, it does not know whether the start that won the claim
-has ended: that one's node may be cut off. Nor does it know of a job's other nodes when its first one has ended: where
-no wrapper said that all are empty, their agents have the time that they need to notice its silence.
+CleanedUp is sent when the queue lists no such job, and no late job of it can run the program. One of these must hold:
+the KCM has the start lock; the exit record exists; the batch system reports the end; or there was no sign of the
+attempt for as long as an orphan lives. If the batch system has lost a job or started it twice, it does not know whether
+the start with the start lock has ended: its node may be cut off. It does not know either whether a job's other nodes
+are empty when the first one has ended. Unless a wrapper reported that, their agents get the time to notice its silence.
 """
 
 from typing import Any, List, Optional
@@ -47,7 +47,7 @@ def asked(core: Core, now: int, attempt: Attempt, request: Cancel) -> List[Any]:
     if attempt.stop is None or forced:
         attempt.stop = Stop(request.force)
     if attempt.gone:
-        return actions + launcher_end.tell(core, now, attempt.tag, CleanedUp(attempt.tag, now))
+        return actions + launcher_end.report(core, now, attempt.tag, CleanedUp(attempt.tag, now))
     if attempt.ending is not None:
         return actions + (_hurry(attempt, now) if forced else [])
     if attempt.busy:
@@ -114,7 +114,7 @@ def looked(core: Core, now: int, attempt: Attempt, outcome: Looked) -> List[Any]
     if outcome.error is not None:
         end.check_at = end.check_backoff.after(now)
         return []
-    return _heard(core, now, attempt, outcome.listed, outcome.accounted)
+    return _update_listing(core, now, attempt, outcome.listed, outcome.accounted)
 
 
 def checked(core: Core, now: int, outcome: JobsChecked) -> List[Any]:
@@ -130,7 +130,7 @@ def checked(core: Core, now: int, outcome: JobsChecked) -> List[Any]:
         if outcome.error is not None:
             end.check_at = end.check_backoff.after(now)
         else:
-            actions += _heard(core, now, attempt, outcome.statuses.get(attempt.batch_id), None)
+            actions += _update_listing(core, now, attempt, outcome.statuses.get(attempt.batch_id), None)
     return actions
 
 
@@ -143,8 +143,10 @@ def wake(core: Core, now: int, attempt: Attempt) -> None:
 
 
 def sighted(now: int, attempt: Attempt, claim: str) -> None:
-    """What is cleaned up was claimed, and its own store has removed its directory meanwhile: so nothing of it runs, and
-    once revoked anew nothing can begin."""
+    """Take the start lock again if the attempt's own store has removed its directory meanwhile.
+
+    Then nothing of it runs, and once it is void nothing can begin.
+    """
     end = attempt.ending
     if end is not None and attempt.cleaned and end.void is False and not claim:
         end.void, end.void_at = None, now
@@ -161,7 +163,7 @@ def wrapper_silent(attempt: Attempt, now: int) -> None:
 
 
 def tick(core: Core, now: int, attempt: Attempt) -> List[Any]:
-    """What is due of one attempt; see also `check`."""
+    """Return the actions that are due for one attempt; see also `check`."""
     end = attempt.ending
     if end is None:
         return []
@@ -231,7 +233,7 @@ def _hurry(attempt: Attempt, now: int) -> List[Any]:
     return [SendToWrapper(attempt.tag, attempt.stop)] if attempt.connected else []
 
 
-def _heard(
+def _update_listing(
     core: Core, now: int, attempt: Attempt, listed: Optional[JobStatus], accounted: Optional[JobStatus]
 ) -> List[Any]:
     end = attempt.ending
@@ -245,7 +247,7 @@ def _heard(
         never_cancelled = end.cancel_at is None and not end.cancelling
         if never_cancelled or listed.batch_id != attempt.batch_id:  # just found, or a second job after a doubt
             attempt.batch_id, end.cancel_at = listed.batch_id, now
-        return stuck_cancel.tell(core, now, attempt, listed) if attempt.cancelled else []
+        return stuck_cancel.report(core, now, attempt, listed) if attempt.cancelled else []
     end.cancel_at = None  # what the queue does not list needs no other cancel, unless it is seen there again
     end.over = any(_ended(attempt, status) for status in (listed, accounted))
     if end.void is None and end.void_at is None:
@@ -260,7 +262,7 @@ def _conclude(core: Core, now: int, attempt: Attempt) -> List[Any]:
         return []
     attempt.ending, attempt.gone, attempt.gone_at = None, True, now
     actions = submit_replies.given_up(attempt)
-    actions += launcher_end.tell(core, now, attempt.tag, CleanedUp(attempt.tag, now)) if attempt.cancelled else []
+    actions += launcher_end.report(core, now, attempt.tag, CleanedUp(attempt.tag, now)) if attempt.cancelled else []
     return actions + _forget_cleaned(attempt)
 
 

@@ -1,4 +1,4 @@
-"""What the KCM decides: a message or an outcome in, actions out; time is an argument, and nothing is done here."""
+"""The KCM's decisions: a message or an outcome in, actions out. Time is an argument, and nothing is executed here."""
 
 from typing import Any, Callable, Dict, Iterable, List, Optional
 
@@ -57,7 +57,7 @@ class Machine:
         return actions + self.tick(now)
 
     def tick(self, now: int) -> List[Any]:
-        """What is due by now. What it costs depends on how many attempts are, not on how many there are."""
+        """Return the actions that are due by now. The cost depends on the number of due attempts, not of all."""
         core = self._core
         actions = core.outbox.tick(now)
         due_now = self._timers.ring(now)
@@ -90,7 +90,7 @@ class Machine:
         return monitor.stands_still(self._core.attempts.get(tag))
 
     def _set_timers(self, tags: Iterable[str]) -> None:
-        """Of attempts that may wait for another moment than before."""
+        """Set the timers of attempts that may wait for another instant than before."""
         attempts = self._core.attempts
         for tag in tags:
             attempt = attempts.get(tag)
@@ -155,7 +155,7 @@ def _inspected(core: Core, now: int, event: do.Inspected) -> List[Any]:
 
 
 def _seen_inside(core: Core, now: int, attempt: Attempt, event: do.Inspected) -> List[Any]:
-    """What was asked by somebody else may be older than what the submit must know."""
+    """React to a directory's status. A submit accepts only its own inspection: another one may be older."""
     sight = event.sights.get(attempt.tag, do.DirectoryStatus())
     if event.submitting:
         if not submit.waits_for_sight(attempt):
@@ -259,9 +259,9 @@ _HANDLERS: Dict[type, Callable[[Core, int, Any], List[Any]]] = {
     do.WrapperConnected: _of_attempt(wrapper_messages.entered),
     do.OtherVersion: _of_attempt(wrapper_messages.of_other_version),
     do.WrapperReported: _of_attempt(
-        lambda core, now, attempt, event: wrapper_messages.said(core, now, attempt, event.report)
+        lambda core, now, attempt, event: wrapper_messages.reported(core, now, attempt, event.report)
     ),
-    do.LauncherReported: _of_attempt(launcher_messages.said),
+    do.LauncherReported: _of_attempt(launcher_messages.received),
     do.WrapperPut: _of_attempt(
         lambda core, now, attempt, event: wrapper_messages.put_from_wrapper(attempt, event.key, event.value)
     ),

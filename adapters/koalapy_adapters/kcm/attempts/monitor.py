@@ -1,4 +1,4 @@
-"""What is seen of the attempts from outside: by the batch system's lists, its accounting, and the records on disk.
+"""Attempts as seen from outside: by the batch system's lists, its accounting, and the exit records on disk.
 
 A job that is no longer listed is missing, not over, until the record or the accounting says more; and before the batch
 system's word of an end goes to koalad, the record is given the chance to say it better. One that the batch system has
@@ -63,7 +63,7 @@ def inspect_all(core: Core) -> List[Any]:
 
 
 def sighted(core: Core, now: int, attempt: Attempt, sight: DirectoryStatus) -> List[Any]:
-    """What lies in its directory."""
+    """React to the status of the attempt's directory."""
     attempt.inspecting = False
     if attempt.outdated:
         return _unsettle(attempt, attempt.unsettled)
@@ -75,7 +75,7 @@ def sighted(core: Core, now: int, attempt: Attempt, sight: DirectoryStatus) -> L
     cancel.sighted(now, attempt, sight.start_lock)
     actions: List[Any] = feed.sighted(core, now, attempt, sight)
     if sight.record is not None and not attempt.connected:
-        actions += wrapper_messages.said(core, now, attempt, sight.record)
+        actions += wrapper_messages.reported(core, now, attempt, sight.record)
     return actions + _settle(core, now, attempt, sight) + _heed_silence(core, now, attempt)
 
 
@@ -88,7 +88,7 @@ def _heed_silence(core: Core, now: int, attempt: Attempt) -> List[Any]:
     if since == attempt.silent_since:
         return []
     attempt.silent_since = since
-    return launcher_end.tell(core, now, attempt.tag, _batch_seen(now, attempt, status))
+    return launcher_end.report(core, now, attempt.tag, _batch_seen(now, attempt, status))
 
 
 def _last_sign(attempt: Attempt) -> int:
@@ -103,7 +103,7 @@ def unsighted(now: int, attempt: Attempt) -> None:
 
 
 def looked(core: Core, now: int, attempt: Attempt, outcome: Looked) -> List[Any]:
-    """What queue and accounting say of one that the capacity call did not list."""
+    """React to what queue and accounting show of an attempt that the measurement did not list."""
     if outcome.error is not None:
         attempt.look_at = attempt.look_backoff.after(now)
         return []
@@ -132,7 +132,7 @@ def see(core: Core, now: int, attempt: Attempt, status: JobStatus) -> List[Any]:
     attempt.seen = status
     attempt.batch_id = attempt.batch_id or status.batch_id
     turned = feed.turned(core, now, attempt.tag, status.state == SUSPENDED)
-    return launcher_end.tell(core, now, attempt.tag, _batch_seen(now, attempt, status)) + turned
+    return launcher_end.report(core, now, attempt.tag, _batch_seen(now, attempt, status)) + turned
 
 
 def tick(core: Core, now: int, attempt: Attempt) -> List[Any]:
@@ -202,11 +202,13 @@ def _settle(core: Core, now: int, attempt: Attempt, sight: DirectoryStatus) -> L
         attempt.look_at = attempt.look_backoff.after(now)
         return see(core, now, attempt, status._replace(state=MISSING))
     if failed_start.never_began(attempt, status, sight):
-        return _tell_why(core, now, attempt, status, sight)
+        return _report_failed_start(core, now, attempt, status, sight)
     return see(core, now, attempt, status)
 
 
-def _tell_why(core: Core, now: int, attempt: Attempt, status: JobStatus, sight: DirectoryStatus) -> List[Any]:
+def _report_failed_start(
+    core: Core, now: int, attempt: Attempt, status: JobStatus, sight: DirectoryStatus
+) -> List[Any]:
     """Its wrapper never began; that is no more than the batch system's word, and one may come late all the same."""
     attempt.note(status)
     attempt.unsettled = attempt.settle_at = None
@@ -222,7 +224,7 @@ def _tell_why(core: Core, now: int, attempt: Attempt, status: JobStatus, sight: 
         ending="failed",
         error=error,
     )
-    return launcher_end.tell(core, now, attempt.tag, ended)
+    return launcher_end.report(core, now, attempt.tag, ended)
 
 
 def _look(attempt: Attempt) -> List[Any]:
@@ -254,7 +256,7 @@ def _heed_twins(core: Core, statuses: Dict[str, JobStatus]) -> None:
 
 
 def _by_tag(core: Core, statuses: Dict[str, JobStatus]) -> Dict[str, JobStatus]:
-    """Of several jobs of one tag the one that lives, else the one whose id we know."""
+    """Choose one job for each tag: the one that lives, else the one with the known id."""
     chosen: Dict[str, JobStatus] = {}
     for status in statuses.values():
         attempt, other = core.attempts.get(status.name), chosen.get(status.name)

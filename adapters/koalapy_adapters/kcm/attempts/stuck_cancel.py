@@ -20,13 +20,13 @@ _ADVICE = (
 )
 
 
-def tell(core: Core, now: int, attempt: Attempt, listed: JobStatus) -> List[Any]:
+def report(core: Core, now: int, attempt: Attempt, listed: JobStatus) -> List[Any]:
     """Once for each ending, of a job that is listed still."""
     end = attempt.ending
     if end is None or end.lingers or end.cancelling or end.cancels <= CANCELS or now - end.began_at < PATIENCE:
         return []
     end.lingers = True
-    return launcher_end.tell(core, now, attempt.tag, Stuck(attempt.tag, now, _error(end, listed)))
+    return launcher_end.report(core, now, attempt.tag, Stuck(attempt.tag, now, _error(end, listed)))
 
 
 def _error(end: Ending, listed: JobStatus) -> Dict[str, Any]:

@@ -38,7 +38,7 @@ def asked(core: Core, now: int, attempt: Attempt, request: Submit, doubt: bool) 
 
 
 def looked(core: Core, now: int, attempt: Attempt, outcome: Looked) -> List[Any]:
-    """What queue and accounting say of an attempt in doubt."""
+    """React to what queue and accounting show of an attempt in doubt."""
     attempt.busy = False
     if attempt.cancelled:
         return cancel.begin(core, now, attempt)
@@ -55,7 +55,7 @@ def looked(core: Core, now: int, attempt: Attempt, outcome: Looked) -> List[Any]
 
 
 def sighted(core: Core, now: int, attempt: Attempt, sight: DirectoryStatus) -> List[Any]:
-    """What lies in the directory of an attempt in doubt that no queue lists: a trace of it means that it was there."""
+    """React to the directory of an attempt in doubt that no queue lists: a trace of it means that it was submitted."""
     attempt.busy = False
     if attempt.cancelled:
         return cancel.begin(core, now, attempt)

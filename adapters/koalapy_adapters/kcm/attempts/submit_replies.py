@@ -21,7 +21,7 @@ def accept(core: Core, now: int, attempt: Attempt, batch_id: str) -> List[Any]:
     attempt.stage, attempt.retry_at = Stage.IN, None
     answers = _answer(attempt, [Submitted(id, attempt.tag, attempt.batch_id) for id in attempt.asked])
     attempt.seen = None  # the next look at the queue tells it again
-    return answers + (launcher_end.tell(core, now, attempt.tag, attempt.report) if attempt.report is not None else [])
+    return answers + (launcher_end.report(core, now, attempt.tag, attempt.report) if attempt.report is not None else [])
 
 
 def refuse(attempt: Attempt) -> List[Any]:

@@ -1,4 +1,4 @@
-"""What passes between koalad and the wrappers: reports one way, releases and stops the other, keys both ways."""
+"""Messages between koalad and the wrappers: reports one way, releases and stops the other, keys both ways."""
 
 from typing import Any, Dict, List, Optional
 
@@ -42,10 +42,10 @@ def of_other_version(core: Core, now: int, attempt: Attempt, outcome: OtherVersi
     if released or attempt.over or attempt.connected:
         return []
     ended = {"batch_id": attempt.batch_id, "phase": "ended", "nodes": [], "ending": RESTARTED, "error": OTHER_VERSION}
-    return said(core, now, attempt, ended)
+    return reported(core, now, attempt, ended)
 
 
-def said(core: Core, now: int, attempt: Attempt, report: Dict[str, Any]) -> List[Any]:
+def reported(core: Core, now: int, attempt: Attempt, report: Dict[str, Any]) -> List[Any]:
     """A report, from the wrapper's mouth or its record; only what is new goes on, as all is of one that was missing."""
     mapped = _mapped(attempt, report)
     if attempt.connected and mapped is not None:  # from its mouth
@@ -53,14 +53,14 @@ def said(core: Core, now: int, attempt: Attempt, report: Dict[str, Any]) -> List
     if mapped is None or (mapped == attempt.report and not attempt.missed and attempt.silent_since is None):
         return []
     if attempt.over:
-        return _said_better(attempt, mapped)
+        return _improve_end(attempt, mapped)
     attempt.report, attempt.silent_since = mapped, None
     if attempt.missed:
         attempt.seen = None  # should it be missing again, that is news
     _heed_restart(attempt)
     attempt.batch_id = attempt.batch_id or mapped.batch_id
     attempt.sign_at = attempt.heard_at = now
-    actions = launcher_end.tell(core, now, attempt.tag, mapped) + _answer_release(attempt)
+    actions = launcher_end.report(core, now, attempt.tag, mapped) + _answer_release(attempt)
     if attempt.over:
         core.poll_schedule.soon(now)
         cancel.wrapper_silent(attempt, now)
@@ -69,7 +69,7 @@ def said(core: Core, now: int, attempt: Attempt, report: Dict[str, Any]) -> List
     return actions
 
 
-def _said_better(attempt: Attempt, report: Report) -> List[Any]:
+def _improve_end(attempt: Attempt, report: Report) -> List[Any]:
     """koalad was told of an end already; what the start that won the claim says at its own tells whether it is safe."""
     if not attempt.surely_over and report.phase == "ended":
         attempt.report = report

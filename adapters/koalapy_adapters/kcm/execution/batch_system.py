@@ -102,7 +102,7 @@ class BatchSystem:
             raise SubmitDoubt(error) from error
 
     def _submitted_by_drmaa(self, argv: List[str], path: str, handle: Handle) -> Optional[Result]:
-        """None: there is no DRMAA. libdrmaa has the command's words for what it refuses."""
+        """Submit by DRMAA; None if there is no DRMAA. libdrmaa refuses a job in the same words as the command."""
         if self._drmaa is None or not self._drmaa.start():
             return None
         if not handle.begin():
@@ -116,7 +116,7 @@ class BatchSystem:
             raise SubmitDoubt(TransientError("drmaa_lost", str(error), advice)) from error
 
     def _submitted_by_api(self, job: BatchJob, path: str, handle: Handle) -> Optional[Result]:
-        """None: the command has to do it, which may be since it has better words for a refusal."""
+        """Submit by the API of Slurm. None if the command has to do it, perhaps to explain a refusal better."""
         try:
             batch_id = self._submitter and self._submitter.submit(job, path, handle.begin)
         except SubmitterLost as error:
@@ -205,7 +205,7 @@ class BatchSystem:
         return self._dialect.parse_queue_fingerprint(self.cluster, result)  # type: ignore[no-any-return]
 
     def _fingerprint_by_api(self) -> Optional[List[str]]:
-        """None: the command has to do it, which reads many jobs with less work."""
+        """Fingerprint the queue by the API of Slurm. None for many jobs, which the command reads at less cost."""
         listed = self._asking.listing.count("\n") if self._asking is not None else 0
         if self._submitter is None or listed > MANY:
             return None
@@ -284,7 +284,7 @@ def failure_of(error: BatchError) -> Dict[str, Any]:
 
 
 def guarded(call: Callable[[], Any]) -> Any:
-    """What the call returns. A dialect that breaks is our fault, said as a BatchError, and ends no KCM."""
+    """Return the result of the call. Raises BatchError for a dialect that breaks, which ends no KCM; or SubmitDoubt."""
     try:
         return call()
     except (BatchError, SubmitDoubt):

@@ -26,7 +26,7 @@ _INHERITED = (
 
 
 class SharedJobSpec(NamedTuple):
-    """What all attempts on this cluster share; `pushed` is the pushed file as the compute nodes see it."""
+    """Values that all attempts on this cluster share. `pushed`: the pushed file as the compute nodes see it."""
 
     config: ClusterConfig
     directories: Directories
@@ -70,7 +70,7 @@ def batch_job(recipe: SharedJobSpec, action: do.Prepare) -> BatchJob:
 
 
 def component(recipe: SharedJobSpec, action: do.Prepare, job: BatchJob, script: str) -> Component:
-    """What the wrapper reads, and the batch script that starts it."""
+    """Make what the wrapper reads, and the batch script that starts it."""
     config, directories = recipe.config, recipe.directories
     program = dict(action.program, setup=list(config.setup) + list(action.program.get("setup") or []))
     data = {

@@ -14,7 +14,7 @@ class _Known(NamedTuple):
 
 
 class QueryCache:
-    """Of a dialect whose `JOB_LIST_QUERY` and `cache_seconds` say what seldom changes; `run` runs one command."""
+    """Cache of a dialect's queries, by its `JOB_LIST_QUERY` and `cache_seconds`. `run` runs one command."""
 
     def __init__(
         self, dialect: Any, run: Callable[[List[str]], Result], clock: Callable[[], float] = time.monotonic
@@ -28,7 +28,7 @@ class QueryCache:
         self.listing = ""  # all jobs, as they were listed last
 
     def ask(self, argvs: List[List[str]]) -> List[Result]:
-        """Of all, in order.
+        """Return the results of all queries, in order.
 
         Where the dialect says which command lists all jobs, the others wait until that list changes: a poll that sees
         nothing new costs one command. What is kept grows old together, and is renewed one by one: a measurement that

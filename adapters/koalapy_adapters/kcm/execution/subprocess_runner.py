@@ -48,7 +48,7 @@ class Handle:
             return self.started
 
     def start(self, argv: List[str]) -> "Optional[subprocess.Popen[bytes]]":
-        """None if it was ended before. Raises ClusterError for a command that does not exist."""
+        """Start the command; None if it was ended before. Raises ClusterError for a command that does not exist."""
         with self._lock:
             if self._ended:
                 return None
@@ -91,7 +91,7 @@ def run(argv: List[str], timeout: float, handle: Optional[Handle] = None) -> Ran
 
 
 def end_at_once(process: "subprocess.Popen[bytes]") -> None:
-    """Whatever it does. One that a file system which hangs holds is left: it can do nothing any more."""
+    """Kill the process in any state. One that a hanging file system holds is left: it can do nothing any more."""
     try:
         process.kill()
         process.wait(5)
@@ -132,7 +132,7 @@ class _Wait:
 
 
 def _read(process: "subprocess.Popen[bytes]", wait: _Wait, deadline: float) -> Dict[str, str]:
-    """What it prints, until it closes both streams, exits, or its time is over."""
+    """Read its output until it closes both streams, exits, or its time is over."""
     parts: Dict[str, List[bytes]] = {"stdout": [], "stderr": []}
     size = 0
     with selectors.DefaultSelector() as selector:

@@ -8,7 +8,7 @@ from typing import Any, Callable, List
 
 
 async def in_thread(call: Callable[[], Any]) -> Any:
-    """What the call returns, or raises."""
+    """Make a blocking call in a thread; return its result, or raise its error."""
     loop = asyncio.get_event_loop()
     future: "asyncio.Future[Any]" = loop.create_future()
 
@@ -16,9 +16,9 @@ async def in_thread(call: Callable[[], Any]) -> Any:
         try:
             result = call()
         except BaseException as error:
-            _tell(loop, future, future.set_exception, error)
+            _resolve(loop, future, future.set_exception, error)
         else:
-            _tell(loop, future, future.set_result, result)
+            _resolve(loop, future, future.set_result, result)
 
     _give(work)
     return await future
@@ -64,7 +64,7 @@ def _give(work: Callable[[], None]) -> None:
     worker.work.put(work)
 
 
-def _tell(
+def _resolve(
     loop: asyncio.AbstractEventLoop, future: "asyncio.Future[Any]", tell: Callable[[Any], None], value: Any
 ) -> None:
     try:

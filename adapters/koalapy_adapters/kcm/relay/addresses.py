@@ -39,7 +39,7 @@ class Own(NamedTuple):
 
 
 class Networks:
-    """Whose connections the relay answers. `wanted`: the grid file's `relay_network`; empty for its default."""
+    """Networks whose connections the relay answers. `wanted`: the grid file's `relay_network`, or empty."""
 
     def __init__(self, wanted: Sequence[str]) -> None:
         own = [each.network or each.address for each in own_addresses()]

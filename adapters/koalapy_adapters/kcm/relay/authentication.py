@@ -31,7 +31,7 @@ _LONGEST = 64  # characters of a tag or nonce
 
 
 class Accounts(NamedTuple):
-    """What the shared directory says of attempts; each call blocks.
+    """Facts about attempts in the shared directory; each call blocks.
 
     `token_of` an attempt, None where there is none. `other_version`: see Directories.other_version.
     """
@@ -83,7 +83,7 @@ class Authenticator:
         return self._admit(hello, NO_CHALLENGE, now, said[1]) if hello is not None else None
 
     def other_version(self, data: Any) -> Optional[OtherVersion]:
-        """What a hello of another protocol means. Blocks.
+        """React to a hello of another protocol. Blocks.
 
         Anybody can send one. So it counts only where the attempt's own files say that its wrapper speaks another.
         """
@@ -105,7 +105,7 @@ class Authenticator:
 
 
 def outcome(tag: str, message: Any) -> Any:
-    """What the machine is told, None where that is nothing. A wrapper speaks for its own attempt only.
+    """Return the machine's event for a wrapper's message, or None. A wrapper reports on its own attempt only.
 
     Raises MessageError for what no wrapper says.
     """

@@ -73,7 +73,7 @@ class FileRelayServer:
             return Round()
         for tag, message in told:
             if tag in self._clients:
-                self._clients[tag].tell(message)
+                self._clients[tag].send(message)
         try:
             mail = message_files.by_session(self._files.names(self._directory.path))
             self._beat(now)
@@ -225,9 +225,9 @@ class _Client:
         self.hello = ""
         self.heard_at = now
         self.missed = 0  # lists in which its hello was not
-        self.tell(admitted.welcome)
+        self.send(admitted.welcome)
 
-    def tell(self, message: Any) -> None:
+    def send(self, message: Any) -> None:
         self.out.put(message)
 
 
@@ -275,7 +275,7 @@ class FileRelay:
     async def start(self) -> None:
         """Nothing: the server is opened when there is a shared directory."""
 
-    def tell(self, tag: str, message: Any) -> None:
+    def send(self, tag: str, message: Any) -> None:
         """Write to the wrapper of this tag, if it visits."""
         self._told.append((tag, message))
         self._wake.set()

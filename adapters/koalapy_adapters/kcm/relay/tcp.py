@@ -31,7 +31,7 @@ class _Wrapper(NamedTuple):
     writer: asyncio.StreamWriter
     channel: Channel
 
-    def tell(self, message: Any) -> None:
+    def send(self, message: Any) -> None:
         self.writer.write(self.channel.encode(to_json(message)))
 
 
@@ -102,7 +102,7 @@ class Relay:
         self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _ROOM)
         self.port = self._listener.getsockname()[1]
 
-    def tell(self, tag: str, message: Any) -> None:
+    def send(self, tag: str, message: Any) -> None:
         """Send to the wrapper of this tag, if it is connected and reads."""
         wrapper = self._wrappers.get(tag)
         if wrapper is None:
@@ -110,7 +110,7 @@ class Relay:
         if wrapper.writer.transport.get_write_buffer_size() > MAX_BACKLOG:
             wrapper.writer.transport.abort()
             return
-        wrapper.tell(message)
+        wrapper.send(message)
 
     async def work(self) -> str:
         """Answer wrappers, now that somebody can be told what they say, and show that this KCM lives, while it does."""
@@ -151,7 +151,7 @@ class Relay:
             writer.close()
 
     async def _authenticated(self, messages: "_Messages", writer: asyncio.StreamWriter) -> Optional[_Wrapper]:
-        """None for a stranger, who learns nothing."""
+        """Authenticate a connection; None for a stranger, who learns nothing."""
         peer = writer.get_extra_info("peername")
         source = str(peer[0]) if peer else ""
         if not self._answers(source):
@@ -189,7 +189,7 @@ class Relay:
         self._wrappers[tag] = wrapper
         if before is not None:
             before.writer.transport.abort()
-        wrapper.tell(wrapper.admitted.welcome)
+        wrapper.send(wrapper.admitted.welcome)
         self._tell_machine(WrapperConnected(tag, wrapper.admitted.clock_at(now())))
         beat = asyncio.ensure_future(_beat(wrapper))
         closed = False
@@ -240,4 +240,4 @@ class _Messages:
 async def _beat(wrapper: _Wrapper) -> None:
     while True:
         await asyncio.sleep(BEAT)
-        wrapper.tell(Heartbeat())
+        wrapper.send(Heartbeat())

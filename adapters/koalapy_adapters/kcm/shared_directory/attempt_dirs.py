@@ -1,4 +1,4 @@
-"""The shared directory as the KCM uses it: attempts made, looked into, revoked and removed."""
+"""The shared directory as the KCM uses it: attempts made, inspected, made void and removed."""
 
 import bisect
 import hashlib
@@ -65,7 +65,7 @@ class Directories:
         return layout.attempt_directory(self.shared, instance, tag)
 
     def create(self) -> None:
-        """Make what every attempt needs, and drop staged files and records that nobody has used for long."""
+        """Make the directories that every attempt needs, and remove old files and records. Raises BatchError."""
         try:
             for path in (self.shared, os.path.join(self.shared, "bin"), self.own, self._stage(), self._ended()):
                 self.files.make(path)
@@ -75,7 +75,7 @@ class Directories:
             raise unusable(self.shared, error) from error
 
     def recall(self, ranges: List[List[str]]) -> List[str]:
-        """The tags in these ranges that have left a trace: a directory, or the record of one that has gone."""
+        """Find tags in these ranges with a directory, or the exit record of a removed one. Raises BatchError."""
         try:
             names = self.files.names(self.own)
             names += [name[: -len(".json")] for name in self.files.names(self._ended()) if name.endswith(".json")]
@@ -85,7 +85,7 @@ class Directories:
         return sorted({name for name in names if _TAG.fullmatch(name) and _is_in(name, ordered)})
 
     def push(self, pushed: str) -> str:
-        """The pushed file's path as compute nodes see it: copied below the shared directory if it lies elsewhere."""
+        """Copy the pushed file to the shared directory if it lies elsewhere; return its path. Raises BatchError."""
         try:
             if not zipfile.is_zipfile(pushed):
                 raise ClusterError("not_pushed", "%s is not the file that koalapy pushes to clusters." % pushed)
@@ -102,7 +102,7 @@ class Directories:
             raise unusable(self.shared, error) from error
 
     def prepare(self, component: Component) -> str:
-        """Make the attempt's directory; the path of its batch script. Only for an attempt that is in no queue."""
+        """Make the directory of an attempt that is in no queue; return its batch script's path. Raises BatchError."""
         self.address_file.check()
         directory = self.attempt(component.tag)
         if not self._is_own(component.tag):
@@ -120,10 +120,10 @@ class Directories:
             raise unusable(directory, error) from error
 
     def void(self, tag: str) -> bool:
-        """Whether the attempt is revoked now; False: its wrapper has claimed it.
+        """Take the start lock. True: the attempt is void now; False: its wrapper has the lock. Raises BatchError.
 
-        Nothing is made where the file system is not mounted: revoked on another disk, it could be claimed on this one;
-        nor by a KCM that was replaced: its successor may have removed the attempt for good.
+        Nothing is made where the file system is not mounted: a wrapper could take the lock on the other disk. A KCM
+        that was replaced makes nothing either: its successor may have removed the attempt for good.
         """
         directory = self.attempt(tag)
         self._see(self.own)
@@ -138,7 +138,7 @@ class Directories:
             raise unusable(directory, error) from error
 
     def inspect(self, tags: List[str]) -> Dict[str, DirectoryStatus]:
-        """What lies in these attempts' directories, those that exist."""
+        """Return the status of these attempts' directories, of those that exist. Raises BatchError."""
         try:
             self.files.names(self.own)
         except OSError as error:
@@ -147,7 +147,7 @@ class Directories:
         return {tag: sight for tag, sight in sights.items() if sight is not None}
 
     def journal(self, tag: str, numbers: Container[int]) -> Optional[List[List[Any]]]:
-        """What a Launcher has written down of these numbers; None where it left no journal."""
+        """Read a Launcher's journal of these numbers; None if it left no journal. Raises BatchError."""
         directory = self.attempt(tag)
         self._see(self.own)
         try:
@@ -185,7 +185,7 @@ class Directories:
         return OtherVersion(tag, "hosts" in names)
 
     def remove(self, tag: str) -> None:
-        """Remove the attempt's directory, if it is there and ours; a link is removed, not followed.
+        """Remove the attempt's directory, if it exists and is ours; a link is removed, not followed. Raises BatchError.
 
         Its record stays for a while: koalad may be restored from a backup that does not know of the end. A KCM may be
         connected for a year, and whatever adds a record also drops, once a day, those that were kept for long enough.
@@ -216,7 +216,7 @@ class Directories:
             raise unusable(self.own, error) from error
 
     def tags(self) -> List[str]:
-        """Of every attempt of any store that has a directory here, in order."""
+        """List the tags of all attempts of any store that have a directory here, in order. Raises BatchError."""
         try:
             return sorted(
                 tag
@@ -229,7 +229,7 @@ class Directories:
             raise unusable(self.shared, error) from error
 
     def examine(self, tags: List[str]) -> Dict[str, Dict[str, Any]]:
-        """What messages.Examine asks of these directories, those that exist."""
+        """Return what messages.Examine asks about these directories, of those that exist."""
         now = self.files.clock()
         seen = {tag: self._sight(tag) for tag in tags if _TAG.fullmatch(tag)}
         return {
@@ -268,7 +268,7 @@ class Directories:
             raise unusable(directory, error) from error
 
     def _former(self, tag: str) -> Optional[DirectoryStatus]:
-        """What is kept of an attempt that was forgotten."""
+        """Return what is kept of an attempt whose directory was removed."""
         try:
             record = layout.read_json(layout.ended_record(self.shared, self.instance, tag), self.files)
         except OSError as error:

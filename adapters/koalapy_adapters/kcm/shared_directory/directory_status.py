@@ -1,4 +1,4 @@
-"""What an attempt's directory tells to somebody who looks into it."""
+"""The status of an attempt's directory, as an inspection finds it."""
 
 from typing import Any, Dict, Optional
 

@@ -1,4 +1,4 @@
-"""What one store has in a shared directory: bytes and directories of attempts, counted slowly beside all else."""
+"""Disk use of one store in a shared directory: bytes and directories of attempts, counted slowly beside all else."""
 
 import os
 import re

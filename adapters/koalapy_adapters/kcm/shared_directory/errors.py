@@ -1,4 +1,4 @@
-"""What may be wrong with the shared directory, as errors that say whose move it is."""
+"""Errors of the shared directory, which show whose move it is."""
 
 import errno
 

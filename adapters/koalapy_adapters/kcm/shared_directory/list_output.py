@@ -1,4 +1,4 @@
-"""What an attempt left in its working directory: what there is, one large file, many small ones. Methods block.
+"""Files in an attempt's working directory: their list, one large file, or many small ones. Methods block.
 
 Each is read as one stream, and looks at nothing outside of the working directory.
 """
@@ -197,7 +197,7 @@ def _work(attempt: str) -> str:
 
 
 def size_of(attempt: str, path: str) -> Optional[int]:
-    """None for what is no file in its working directory. Raises OSError if that cannot be known now."""
+    """Size in bytes; None if the path is no file in the working directory. Raises OSError if that is unknown."""
     if not is_inside(path):
         return None
     try:

@@ -1,4 +1,4 @@
-"""What an attempt's processes write, read as one stream: standard output or standard error of all of them."""
+"""Output of an attempt's processes as one stream: standard output or standard error of all of them."""
 
 import os
 import stat
@@ -51,7 +51,7 @@ class Outputs:
         return data
 
     def _pass_through(self, size: int) -> Iterator[bytes]:
-        """What is new in each file; only one file is open at a time, there may be thousands."""
+        """Read the new bytes of each file. Only one file is open at a time: there may be thousands."""
         for rank, path in self._files():
             position = self._read.get(rank, 0)
             with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as file:

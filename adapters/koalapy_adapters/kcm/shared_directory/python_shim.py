@@ -34,7 +34,7 @@ class PythonShim(NamedTuple):
 
 
 def wanted(config: ClusterConfig, shared: str) -> Optional[PythonShim]:
-    """None where Python is found without."""
+    """Return the shim that the cluster needs; None if Python is found without one."""
     if BY_SETUP not in os.environ or "/" in config.python:
         return None
     text = _SCRIPT.format(python=shlex.quote(config.python), setup="\n".join(config.setup))

@@ -57,7 +57,7 @@ class RelayAddressFile:
             pass  # then the wrapper has other worries
 
     def newest_epoch(self) -> int:
-        """Of the KCM that listens; 0 if there is none, or what lies there is damaged."""
+        """Read the epoch of the KCM that listens; 0 if there is none, or the file is damaged. Raises BatchError."""
         try:
             found = self._read()
         except OSError as error:

@@ -48,6 +48,7 @@ class Stage:
         return Batch([(self.path(digest), digest, size) for digest, size in files], unique)
 
     def path(self, digest: str) -> str:
+        """Path of a staged file. Raises RequestError for a bad digest."""
         if not is_digest(digest):
             raise RequestError("bad_digest", "%r is not a sha256 in hex." % digest)
         return os.path.join(self._directory, digest)
@@ -94,6 +95,7 @@ class Arrival:
             self._count(data)
 
     def write(self, data: bytes) -> None:
+        """Append data. Raises RequestError for more than was announced."""
         assert self._file is not None
         if self._written + len(data) > self._size:
             raise RequestError("bad_size", "More than the %d bytes that were announced." % self._size)
@@ -141,6 +143,7 @@ class Batch:
         self._damaged = []  # type: List[str]
 
     def write(self, data: bytes) -> None:
+        """Take data of the files in order. Raises RequestError for more than was announced."""
         self._data += data
         while self._left and len(self._data) >= self._left[-1][2]:
             path, digest, size = self._left.pop()

@@ -20,7 +20,7 @@ class SubmitWatermark:
         self._writing = threading.Lock()
 
     def newest(self) -> int:
-        """The highest that was ever heard on this cluster, or 0."""
+        """Read the highest number that ever came to this cluster, or 0. Raises BatchError."""
         try:
             number = layout.read_number(self._path, "number", self._files)
         except OSError as error:
@@ -33,7 +33,7 @@ class SubmitWatermark:
             self._to_write = max(number, self._to_write)
 
     def remember(self, number: int) -> None:
-        """Before the Submit is done, so that a koalad whose store is older can be told so."""
+        """Store the number before the Submit is done, to warn a koalad with an older store. Raises BatchError."""
         self.expect(number)
         with self._writing:
             if number <= self._written:

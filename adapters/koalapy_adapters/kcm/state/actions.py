@@ -1,4 +1,4 @@
-"""What the KCM's machine wants done, and what the world tells it: plain values, no I/O.
+"""Actions of the KCM's machine, and their outcomes: plain values, no I/O.
 
 Actions are in the imperative, outcomes in the past tense; each action but Send, Tell, EndSubmit and Quit has exactly
 one outcome. Instants are integer microseconds of the KCM's clock, an error is a `messages.Failure` as JSON.
@@ -61,7 +61,7 @@ class Look(NamedTuple):
 
 
 class TakeStartLock(NamedTuple):
-    """Claim the attempt as revoked, making its directory where there is none. -> Revoked"""
+    """Take the attempt's start lock, so that it is void; make its directory if it has none. -> StartLockTaken"""
 
     tag: str
 

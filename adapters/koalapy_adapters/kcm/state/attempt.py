@@ -1,4 +1,4 @@
-"""What the KCM knows of an attempt, and of all of them: the state that the machine's parts share."""
+"""The KCM's records of its attempts: the state that the machine's parts share."""
 
 import enum
 from typing import Any, Dict, List, NamedTuple, Optional
@@ -159,7 +159,7 @@ class Attempt:
 
 
 class Limits(NamedTuple):
-    """Of the cluster, in microseconds.
+    """Time limits of the cluster, in microseconds.
 
     `orphan_timeout`: the longest that a wrapper may need to notice that it is cut off, and to begin to end its program.
     """

@@ -1,4 +1,4 @@
-"""What of one sweep is out on this cluster, and in whose hands: each number in one place only.
+"""The parameters of one sweep on this cluster, and their holders: each number in one place only.
 
 A number comes with a Feed and leaves with ParametersDone or ParametersBack. In between it is in the credit, which is
 the KCM's to give; in one Launcher's hands; or, after a feed that began anew, unplaced: a Launcher that has not said so
@@ -113,7 +113,7 @@ class Inventory:
         return ranges_of(numbers)
 
     def returned(self, launcher: Launcher, numbers: Iterable[int]) -> List[int]:
-        """Those of them that were in its hands; they are in nobody's now, and must go somewhere."""
+        """Take these numbers from the Launcher, those that it held; the caller must put them somewhere."""
         mine = [number for number in numbers if self._holder.get(number) is launcher]
         for number in mine:
             self._drop(number)
@@ -151,7 +151,7 @@ class Inventory:
 
     @property
     def waiting_for_work(self) -> List[Launcher]:
-        """Those that want more, who has waited longest first."""
+        """Launchers that want more, the one that has waited longest first."""
         return [each for each in self.launchers.values() if each.wanted > 0 and not each.still]
 
     @property

@@ -17,7 +17,7 @@ PATIENCE = 30 * SECOND  # an event that long unacknowledged is sent again
 
 
 class Outbox:
-    """Of measurements, which age, only one is on the way; of those that wait behind it only the newest is kept."""
+    """Unconfirmed events. Only one measurement is on the way; of those that wait behind it only the newest is kept."""
 
     def __init__(self) -> None:
         self._events: "OrderedDict[int, Event]" = OrderedDict()

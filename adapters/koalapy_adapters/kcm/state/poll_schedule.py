@@ -2,9 +2,9 @@
 sweeps have nodes there, which others may want back.
 
 A fingerprint of the queue shows whether somebody waits, for less than a measurement. Where the dialect has one, it is
-taken at the fast pace, and when others' jobs have changed by it the cluster is measured at once. All that else asks
-for a measurement, and in a sweep that is mostly our own Launchers, which begin and end in bursts and whose wrappers say
-so themselves, waits until one has been saved for, out of a quarter of what comes in: fingerprints have the rest.
+taken at the fast pace; the cluster is measured at once when others' jobs have changed by it. Anything else that needs a
+measurement waits until the budget has saved for one. In a sweep that is mostly our own Launchers, which begin and end
+in bursts, and whose wrappers report that themselves. Measurements get a quarter of the budget, fingerprints the rest.
 """
 
 from collections import deque
@@ -86,7 +86,7 @@ class PollSchedule:
         self._budget.pay(self._started_at or 0, self._waiting(cost))
 
     def _waiting(self, cost: int) -> int:
-        """What pays for this. What scavenging may cost includes what it has the head's servers do."""
+        """Waiting that pays for this cost. The cost of scavenging includes the work of the batch system's servers."""
         return round(COST_FACTOR * cost * (SERVERS * MARGIN if self.scavenging else 1))
 
     def _fingerprinting(self) -> bool:
@@ -111,7 +111,7 @@ class PollSchedule:
 
 
 class _Prices:
-    """What calls of a kind cost of late, microseconds."""
+    """Recent costs of one kind of call, in microseconds."""
 
     def __init__(self) -> None:
         self._costs: Deque[int] = deque(maxlen=LAST_CALLS)
@@ -134,8 +134,8 @@ class PollBudget:
     """A token bucket. Waiting fills it, up to SAVED; a look takes what it costs in waiting, and may overdraw it.
 
     So what is taken within any time is at most that time, SAVED, and what the last look overdraws. In a minute of a
-    sweep that may be 1.15 minutes of waiting: 60 s, 3 s and 6 s, which is what a fingerprint and a measurement after it
-    may take, of 32 ms of processor time together, as it is seen.
+    sweep that may be 1.15 minutes of waiting: 60 s, 3 s and 6 s. These 6 s pay for a fingerprint and a measurement
+    after it, of 32 ms of processor time together, as it is seen.
     """
 
     def __init__(self, now: int) -> None:

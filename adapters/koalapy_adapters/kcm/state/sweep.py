@@ -44,7 +44,7 @@ class Sweeps:
         return self.launchers[tag]
 
     def inventory_of(self, launcher: Launcher) -> Optional[Inventory]:
-        """None while its sweep is not known, or was not fed yet: nothing that it says can be understood before."""
+        """Return the Launcher's inventory; None while its sweep is unknown or not fed: its messages must wait."""
         inventory = self.inventories.get(launcher.sweep)
         return inventory if inventory is not None and inventory.begun else None
 

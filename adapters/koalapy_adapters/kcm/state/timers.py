@@ -14,7 +14,7 @@ class Timers:
         self._heap: List[Tuple[int, str]] = []
 
     def set(self, tag: str, moment: Optional[int]) -> None:
-        """None: the attempt waits for no moment."""
+        """Set the instant at which the attempt is due; None removes it."""
         if moment is None:
             self._moments.pop(tag, None)
         elif moment != self._moments.get(tag):

@@ -29,7 +29,7 @@ def _serve(now: int, inventory: Inventory) -> List[Any]:
         launcher.given += most
         inventory.launchers.move_to_end(launcher.tag)
         inventory.rate.begin(now)
-        actions.append(results.say(launcher.tag, Give(ranges)))
+        actions.append(results.to_launcher(launcher.tag, Give(ranges)))
     return actions
 
 
@@ -40,14 +40,14 @@ def _ask(core: Core, now: int, inventory: Inventory) -> List[Any]:
     if inventory.asked:
         overdue = inventory.ask_at is not None and inventory.ask_at <= now
         if need <= 0 and (overdue or not any(launcher.here for launcher in inventory.launchers.values())):
-            return _say_wanted(core, now, inventory, 0)
+            return _request(core, now, inventory, 0)
         again = need > 0 and (overdue or unmet > inventory.asked)
-        return _say_wanted(core, now, inventory, need) if again else []
+        return _request(core, now, inventory, need) if again else []
     enough = need <= 0 or (need <= stock // 4 and not unmet)
-    return [] if enough else _say_wanted(core, now, inventory, need)
+    return [] if enough else _request(core, now, inventory, need)
 
 
-def _say_wanted(core: Core, now: int, inventory: Inventory, wanted: int) -> List[Any]:
+def _request(core: Core, now: int, inventory: Inventory, wanted: int) -> List[Any]:
     if inventory.asked:
         inventory.trip.given_up()
     if wanted:

@@ -1,7 +1,7 @@
 """Sweeps on this cluster: koalad feeds numbers of parameters, Launchers pull them, run them, and give some back.
 
-What a KCM does not see of a sweep it asks its Launchers: after a feed that begins anew each of them says what it holds
-and repeats what it has done, or has ended and left a journal; what none of them has is then given to whoever pulls.
+A KCM asks its Launchers for what it does not know of a sweep. After a feed that begins anew, each of them reports what
+it holds and repeats what it has done; or it has ended, and its journal is read. The rest goes to those that pull.
 """
 
 from typing import Any, List
@@ -51,7 +51,7 @@ def recalled(core: Core, now: int, event: Recall) -> List[Any]:
 def trusted(core: Core, now: int, event: Trust) -> List[Any]:
     launcher = core.sweeps.launcher(event.tag)
     launcher.trusted = True
-    return [results.say(event.tag, Trusted())] if launcher.here else []
+    return [results.to_launcher(event.tag, Trusted())] if launcher.here else []
 
 
 def _fed_anew(core: Core, now: int, inventory: Inventory, event: Feed) -> List[Any]:
@@ -96,7 +96,7 @@ def fresh(core: Core, now: int, attempt: Attempt) -> List[Any]:
 
 
 def sighted(core: Core, now: int, attempt: Attempt, sight: DirectoryStatus) -> List[Any]:
-    """Whose attempt nobody has claimed yet holds nothing, and neither does one that was revoked."""
+    """React to a directory. A Launcher whose start lock is free or void holds nothing."""
     if not is_launcher(attempt.tag):
         return []
     unclaimed = bool(sight.directory) and sight.record is None and sight.start_lock in ("", "void")
@@ -150,11 +150,11 @@ def _settled(core: Core, now: int, tag: str) -> List[Any]:
 
 
 def tick(core: Core, now: int) -> List[Any]:
-    """What is due by now."""
+    """Return the actions that are due by now."""
     actions: List[Any] = []
     for key in core.sweeps.timers.ring(now):
         if key == results.SEEN:
-            actions += results.say_seen(core, now)
+            actions += results.report_running(core, now)
         elif key in core.sweeps.launchers:
             actions += _tick_launcher(core, now, core.sweeps.launchers[key])
         elif int(key) in core.sweeps.inventories:

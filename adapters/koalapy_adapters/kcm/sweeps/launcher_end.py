@@ -17,7 +17,7 @@ from koalapy_adapters.messages import BatchStatus, CleanedUp, Report
 from koalapy_adapters.ranges import ranges_of
 
 
-def tell(core: Core, now: int, tag: str, body: Any) -> List[Any]:
+def report(core: Core, now: int, tag: str, body: Any) -> List[Any]:
     """Tell koalad something of an attempt: at once, unless it is of a Launcher that has ended."""
     if not is_launcher(tag):
         return core.outbox.put(now, body)
@@ -97,7 +97,7 @@ def _read(core: Core, launcher: Launcher) -> List[Any]:
 
 
 def _hand_back(core: Core, now: int, launcher: Launcher, inventory: Inventory, there: bool) -> List[Any]:
-    """What it held when it ended. Which of that it had begun nobody knows: the first, as many as it ran at a time."""
+    """Give back what it held at its end. Counted as begun are the first, as many as it ran at a time."""
     held = inventory.returned(launcher, list(launcher.held))
     if not held:
         return []

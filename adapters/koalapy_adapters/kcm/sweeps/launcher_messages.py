@@ -1,4 +1,4 @@
-"""What Launchers say, and what follows from it. A Launcher that is not connected keeps what it holds."""
+"""Reactions to messages of Launchers. A Launcher that is not connected keeps what it holds."""
 
 from typing import Any, Callable, Dict, List
 
@@ -23,8 +23,8 @@ from koalapy_adapters.messages import (
 from koalapy_adapters.ranges import numbers_of
 
 
-def said(core: Core, now: int, attempt: Attempt, event: LauncherReported) -> List[Any]:
-    """What is no message of a Launcher is passed over: of another release, it means nothing to this one."""
+def received(core: Core, now: int, attempt: Attempt, event: LauncherReported) -> List[Any]:
+    """React to a Launcher's message. An unknown message, of another release, is ignored."""
     try:
         message = from_json(event.body)
     except MessageError:
@@ -39,7 +39,7 @@ def said(core: Core, now: int, attempt: Attempt, event: LauncherReported) -> Lis
 
 
 def understand(core: Core, now: int, inventory: Inventory, launcher: Launcher, message: Any) -> List[Any]:
-    """What one message changes; who is given what then is another matter."""
+    """Apply one message to the inventory; the distribution follows separately."""
     return _HEARD[type(message)](core, now, inventory, launcher, message)
 
 
@@ -68,8 +68,8 @@ def _holding(core: Core, now: int, inventory: Inventory, launcher: Launcher, mes
     launcher.unsaid = {number for number in launcher.held if number not in holds}
     for number in numbers_of(message.ranges):
         inventory.claim(launcher, number)
-    actions: List[Any] = [results.say(launcher.tag, Kept(launcher.kept))] if launcher.kept else []
-    return actions + ([results.say(launcher.tag, Trusted())] if launcher.trusted else [])
+    actions: List[Any] = [results.to_launcher(launcher.tag, Kept(launcher.kept))] if launcher.kept else []
+    return actions + ([results.to_launcher(launcher.tag, Trusted())] if launcher.trusted else [])
 
 
 def _pull(core: Core, now: int, inventory: Inventory, launcher: Launcher, message: Pull) -> List[Any]:
@@ -79,7 +79,7 @@ def _pull(core: Core, now: int, inventory: Inventory, launcher: Launcher, messag
 
 
 def _all_repeated(inventory: Inventory, launcher: Launcher) -> None:
-    """What it neither holds nor has done was lost on its way to it."""
+    """Take back the numbers that it neither holds nor has done: they were lost on their way."""
     if not launcher.repeating:
         return
     launcher.repeating = False
@@ -98,7 +98,7 @@ def _ended(core: Core, now: int, inventory: Inventory, launcher: Launcher, messa
 
 
 def _back(core: Core, now: int, inventory: Inventory, launcher: Launcher, message: Back) -> List[Any]:
-    """What had not begun others here may run, if they could use it; the rest is for koalad to place."""
+    """Keep numbers that had not begun for other Launchers here, if they can use them; return the rest to koalad."""
     _all_repeated(inventory, launcher)
     begun = frozenset(numbers_of(message.begun))
     numbers = inventory.returned(launcher, numbers_of(message.ranges))
@@ -121,7 +121,7 @@ def _doing(core: Core, now: int, inventory: Inventory, launcher: Launcher, messa
 
 def _suspect(core: Core, now: int, inventory: Inventory, launcher: Launcher, message: Suspect) -> List[Any]:
     if launcher.trusted:
-        return [results.say(launcher.tag, Trusted())]
+        return [results.to_launcher(launcher.tag, Trusted())]
     if launcher.suspected:
         return []
     launcher.suspected = True

@@ -14,10 +14,10 @@ MOST = 10000  # in store
 
 
 def portions(inventory: Inventory) -> List[Tuple[Launcher, int]]:
-    """What each hungry Launcher is to be given of the credit, who has waited longest first.
+    """Divide the credit among the Launchers that wait for work, the longest waiting first.
 
-    No more than its share by slots of all that there is, in store and in hands, so that near the end of a sweep none
-    sits on what others could run; but its slots are filled.
+    Each gets at most its share, by slots, of all numbers here, held or not. Near the end of a sweep, no Launcher then
+    holds numbers that others could run; but its slots are filled.
     """
     waiting_for_work = inventory.waiting_for_work
     if not waiting_for_work or not inventory.credit:

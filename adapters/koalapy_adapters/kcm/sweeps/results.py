@@ -1,4 +1,4 @@
-"""What koalad is told of sweeps, in events: results, numbers that come back, wants; and what follows when it has them.
+"""Events about sweeps for koalad: results, returned numbers, wants; and the reaction to their acknowledgement.
 
 Many small results make one event. Until koalad has acknowledged an event, its numbers count as leaving: a feed that was
 said before may still name them.
@@ -24,7 +24,7 @@ _FIELDS, _ENDING, _HOST, _STARTED, _ENDED = 11, 2, 3, 5, 6
 _LONGEST = 255  # characters of a host's name
 
 
-def say(tag: str, message: Any) -> SendToWrapper:
+def to_launcher(tag: str, message: Any) -> SendToWrapper:
     """To the Launcher."""
     return SendToWrapper(tag, ToLauncher(to_json(message)))
 
@@ -91,7 +91,7 @@ def acknowledged(core: Core, number: int) -> List[Any]:
         launcher = core.sweeps.launchers.get(tag)
         if launcher is not None:
             launcher.kept = ended
-            actions.append(say(tag, Kept(ended)))
+            actions.append(to_launcher(tag, Kept(ended)))
     return actions
 
 
@@ -104,7 +104,7 @@ def seen(core: Core, now: int, launcher: Launcher, newest_at: int) -> None:
         sweeps.timers.set(SEEN, sweeps.seen_at)
 
 
-def say_seen(core: Core, now: int) -> List[Any]:
+def report_running(core: Core, now: int) -> List[Any]:
     sweeps = core.sweeps
     doing, sweeps.doing, sweeps.seen_at = sweeps.doing, {}, None
     sweeps.quiet_until = now + SEEN_EVERY

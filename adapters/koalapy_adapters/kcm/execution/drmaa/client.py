@@ -105,7 +105,7 @@ class DrmaaClient:
             raise
 
     def _health(self) -> Dict[str, Any]:
-        """What it says once it has answered all that it was asked before; nothing, if it does not say it."""
+        """Ask the helper for its state, after all its earlier answers; empty if it does not answer."""
         try:
             helper, expected = self._sent({"do": "ping"})
         except (DrmaaLost, DrmaaRefused):
@@ -151,7 +151,7 @@ class DrmaaClient:
                 self.look_after()
 
     def _replace(self) -> None:
-        """So that ends are heard of again."""
+        """Start the helper again, so that ends of jobs are noticed again."""
         try:
             self._running()
         except (DrmaaLost, DrmaaRefused):

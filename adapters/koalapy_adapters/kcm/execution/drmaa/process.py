@@ -30,8 +30,8 @@ class DrmaaLost(Exception):
 class HelperProcess:
     """Starts at once. `ended` is called with the id of a job that ended, `died` when its output ends: in a thread.
 
-    Several threads may ask at a time: what is asked waits in its input, so that it is never idle for want of us, and
-    it answers in the order in which it was asked.
+    Several threads may ask at a time. Requests wait in its input, so that it is never idle, and it answers them in
+    order.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class HelperProcess:
         threading.Thread(target=self._listen, daemon=True).start()
 
     def send(self, request: Dict[str, Any]) -> Answer:
-        """What `answer` is to wait for. Raises DrmaaLost."""
+        """Send a request; returns what `answer` waits for. Raises DrmaaLost."""
         expected: Answer = futures.Future()
         with self._asking:
             if self.gone:
@@ -78,7 +78,7 @@ class HelperProcess:
         return answer
 
     def end(self) -> None:
-        """Whatever it does; a library that hangs heeds no plea."""
+        """Kill the helper in any state: a library that hangs reacts to no request."""
         end_at_once(self._process)
         try:
             _pipe(self._process.stdin).close()
@@ -93,7 +93,7 @@ class HelperProcess:
                 except ValueError:
                     continue
                 if isinstance(said, dict):
-                    self._heard(said)
+                    self._receive(said)
         with self._asking:
             self.gone = True
             lost, self._expected = self._expected, deque()
@@ -101,7 +101,7 @@ class HelperProcess:
             each.set_exception(DrmaaLost("The DRMAA helper died."))
         self._died()
 
-    def _heard(self, said: Dict[str, Any]) -> None:
+    def _receive(self, said: Dict[str, Any]) -> None:
         if "ended" in said:
             self._ended(str(said["ended"]))
         elif self._expected:

@@ -11,7 +11,7 @@ SESSIONS = 2  # each is an event client of Grid Engine's qmaster, which has room
 
 
 class DrmaaSessions:
-    """What `DrmaaClient` is, for several submits at a time. Methods block and may run in any thread.
+    """Several DRMAA clients in place of one, for several submits at a time. Methods block and may run in any thread.
 
     Of some three hundred answers Grid Engine's library notices one only after a second, in which it does nothing: its
     thread that waits for events, and the one that waits for the answer, share a condition, and the wrong one of them is

@@ -1,4 +1,4 @@
-"""What would be passed by if a job went to Slurm without sbatch: what a cluster or person has put in its way there."""
+"""Filters of jobs in sbatch, set by a cluster or a user, that a job would bypass on its way through the API."""
 
 import glob
 import os
@@ -67,7 +67,7 @@ def _plugstack(settings: Mapping[str, str], environ: Mapping[str, str]) -> str:
 
 
 def _plugins(path: str, depth: int) -> Iterator[str]:
-    """Of this file of plugstack.conf(5), if it is there, and of those that it includes."""
+    """Read the lines of this file of plugstack.conf(5), if it exists, and of the files that it includes."""
     if depth > _DEPTH:
         raise _Hindered("files include each other around %s" % path)
     if not os.path.exists(path):

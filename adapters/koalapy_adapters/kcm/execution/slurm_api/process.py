@@ -21,7 +21,7 @@ class SubmitterLost(Exception):
     """It died, did not answer in time, or not in its own words: what it was asked may have been done."""
 
 
-class Said(NamedTuple):
+class SubmitAnswer(NamedTuple):
     """An answer: the id of the new job, or why there is none; and `cost`, CPU time so far in microseconds."""
 
     batch_id: str
@@ -30,8 +30,8 @@ class Said(NamedTuple):
     cost: int
 
 
-class Told(NamedTuple):
-    """The jobs that wait, as the program writes them, None if they are those of the last time; `cost` as in Said."""
+class WaitingJobs(NamedTuple):
+    """Waiting jobs, as the program writes them; None if they have not changed. `cost` as in SubmitAnswer."""
 
     jobs: Optional[List[str]]
     cost: int
@@ -70,21 +70,21 @@ class SubmitterProcess:
             return 0
 
     def greeting(self, timeout: float) -> int:
-        """The number of its library's interface."""
+        """Wait for the number of its library's interface. `timeout` in seconds. Raises SubmitterLost."""
         words = self._answer(timeout)
         if len(words) != 2 or words[0] != "ready" or not words[1].isdigit():
             raise SubmitterLost("It did not begin as it should.")
         return int(words[1])
 
-    def submit(self, wishes: Dict[str, str], timeout: float) -> Said:
-        """Seconds."""
-        return _understood(_said(self._answered(map(_word, wishes.items()), timeout)))
+    def submit(self, wishes: Dict[str, str], timeout: float) -> SubmitAnswer:
+        """Submit a job. `timeout` in seconds. Raises SubmitterLost."""
+        return _understood(_submit_answer(self._answered(map(_word, wishes.items()), timeout)))
 
-    def waiting(self, timeout: float) -> Told:
-        return _understood(_told(self._answered([b"waiting"], timeout)))
+    def waiting(self, timeout: float) -> WaitingJobs:
+        return _understood(_waiting_jobs(self._answered([b"waiting"], timeout)))
 
     def end(self) -> None:
-        """Whatever it does."""
+        """Kill the process in any state."""
         end_at_once(self._process)
         for pipe in (self._process.stdin, self._process.stdout):
             try:
@@ -126,26 +126,26 @@ def _word(wish: "tuple[str, str]") -> bytes:
     return b"%s=%s" % (name.encode(), quote(os.fsencode(value), safe="/,:").encode())
 
 
-def _said(words: List[str]) -> Optional[Said]:
-    """None for what is no answer."""
+def _submit_answer(words: List[str]) -> Optional[SubmitAnswer]:
+    """Parse the answer to a submit; None if it is not one."""
     if len(words) < 3 or not all(word.isdigit() for word in words[1:3]):
         return None
     number, cost = int(words[1]), 1000 * int(words[2])
     if words[0] == "ok" and len(words) == 3 and number:
-        return Said(words[1], 0, "", cost)
+        return SubmitAnswer(words[1], 0, "", cost)
     if words[0] == "no" and len(words) == 4:
-        return Said("", number, unquote(words[3], errors="replace"), cost)
+        return SubmitAnswer("", number, unquote(words[3], errors="replace"), cost)
     return None
 
 
-def _told(words: List[str]) -> Optional[Told]:
-    """None for what is no answer."""
+def _waiting_jobs(words: List[str]) -> Optional[WaitingJobs]:
+    """Parse the answer about waiting jobs; None if it is not one."""
     if len(words) < 3 or not all(word.isdigit() for word in words[1:3]):
         return None
     number, cost, jobs = int(words[1]), 1000 * int(words[2]), words[3:]
     if words[0] == "ok" and len(jobs) == number:
-        return Told(jobs, cost)
-    return Told(None, cost) if words[0] == "same" else None
+        return WaitingJobs(jobs, cost)
+    return WaitingJobs(None, cost) if words[0] == "same" else None
 
 
 def _understood(answer: "Optional[Answer]") -> "Answer":

@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional
 from koalapy_adapters.batch.protocol import BatchJob
 from koalapy_adapters.errors import BatchError, ClusterError
 from koalapy_adapters.kcm.execution.slurm_api.filters import hindrance
-from koalapy_adapters.kcm.execution.slurm_api.process import Said, SubmitterLost, SubmitterProcess
+from koalapy_adapters.kcm.execution.slurm_api.process import SubmitAnswer, SubmitterLost, SubmitterProcess
 from koalapy_adapters.kcm.execution.subprocess_runner import run
 from koalapy_adapters.kcm.koalad_streams import log
 
@@ -90,7 +90,7 @@ class Submitter:
             return self._judged(self._asked(process, wishes))
 
     def waiting(self) -> Optional[Waiting]:
-        """None where the command has to say it."""
+        """Ask the process for the waiting jobs; None if the command has to do it."""
         with self._lock:
             spent, process = self.spent, self._running()
             if process is None:
@@ -110,7 +110,7 @@ class Submitter:
         if process is not None:
             process.end()
 
-    def _asked(self, process: SubmitterProcess, wishes: Dict[str, str]) -> Said:
+    def _asked(self, process: SubmitterProcess, wishes: Dict[str, str]) -> SubmitAnswer:
         try:
             said = process.submit(wishes, TIMEOUT)
         except SubmitterLost as error:
@@ -125,7 +125,7 @@ class Submitter:
         self.spent += max(0, cost - self._cost)
         self._cost = cost
 
-    def _judged(self, said: Said) -> Optional[str]:
+    def _judged(self, said: SubmitAnswer) -> Optional[str]:
         if said.batch_id or self._api.refused(said.errno):
             return said.batch_id or None
         words = "Slurm's API said: %s" % (said.words or "error %d" % said.errno)
@@ -227,7 +227,7 @@ def _program(name: str) -> str:
 
 
 def _umask() -> int:
-    """Of this process: there is no way to ask but to set it, which another thread might see, or the kernel's word."""
+    """Read the umask of this process from the kernel: the call to ask sets it, which another thread might see."""
     with open("/proc/self/status") as status:
         found = re.search(r"^Umask:\s*(\d+)", status.read(), re.MULTILINE)
     return int(found.group(1), 8) if found else 0o22
