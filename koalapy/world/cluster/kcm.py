@@ -30,6 +30,7 @@ from koalapy.world.network import End, Json
 from koalapy.world.processes import Process
 from koalapy.world.random_streams import between
 
+_CLEANED_UP = messages.to_json(messages.CleanedUp("", 0))["type"]
 _SILENCE = Duration(round(SILENCE * SECOND))
 _START = Duration(50 * MILLISECOND), Duration(2 * SECOND)  # for what Hello needs
 
@@ -168,7 +169,7 @@ class SimKcm(Process):
             context.executor.perform(action)
 
     def _observe_sent(self, message: Any) -> None:
-        if isinstance(message, messages.Event) and message.body["type"] == "gone":
+        if isinstance(message, messages.Event) and message.body["type"] == _CLEANED_UP:
             self.environment.observer.gone(message.body["tag"])
 
     def _send(self, message: Any) -> None:
