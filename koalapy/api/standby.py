@@ -69,20 +69,20 @@ def create_standby_app(
     app = FastAPI(title="koalad", docs_url=None, redoc_url=None, openapi_url=None)
     add_errors(app)
 
-    @app.get("/v1/status")
+    @app.get("/v1/status", response_model=None)
     def status() -> answers.StatusAnswer:
         known = facts()
         troubles = [f"Standing by: {waiting().message} This koalad takes over when that one is gone."]
         return documents.status(known, [], troubles, nothing)
 
-    @app.post("/v1/shutdown")
+    @app.post("/v1/shutdown", response_model=None)
     def down(body: ShutdownBody | None = None) -> answers.DownAnswer:
         if body is not None and body.cancel:
             raise _refusal(waiting())
         shutdown(False)
         return {"schema": "koala.down/1", "grid": facts()["grid"], "cancel": False}
 
-    @app.api_route("/{path:path}", methods=_METHODS)
+    @app.api_route("/{path:path}", methods=_METHODS, response_model=None)
     def other(path: str) -> NoReturn:
         raise _refusal(waiting())
 
