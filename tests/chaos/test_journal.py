@@ -33,7 +33,7 @@ def chosen(settings: Settings) -> tuple[Policies, ScavengingPolicies]:
 class Dumping:
     """A journal of each koalad, of which a document is made now and then."""
 
-    def __init__(self, seed: int, one_in: int = 400) -> None:
+    def __init__(self, seed: int, one_in: int = 150) -> None:
         self.documents: list[str] = []
         self.longest = 0
         self._dice, self._one_in = Random(seed), one_in
@@ -88,7 +88,7 @@ def test_a_mutant_is_found_with_its_batch(monkeypatch: pytest.MonkeyPatch) -> No
 
     def mutant(engine: Engine, now: Instant, events: Sequence[Event]) -> Any:
         step = original(engine, now, events)
-        return Step(commands=tuple(c for c in step.commands if not isinstance(c, SubmitAttempt)), words=step.hints)
+        return Step(commands=tuple(c for c in step.commands if not isinstance(c, SubmitAttempt)), hints=step.hints)
 
     first = [next(n for n, batch in enumerate(read(text).batches, 1) if _submits(batch)) for text in texts]
     monkeypatch.setattr(Engine, "handle", mutant)
