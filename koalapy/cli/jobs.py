@@ -271,7 +271,7 @@ def logs(
     """The standard output of all processes of the last attempt, or of one parameter of a sweep."""
     if component is not None and parameter is not None:
         print_message(
-            "koala: --component and --parameter exclude each other. Use --parameter for sweeps, --component else."
+            "koala: --component and --parameter exclude each other. Use --parameter for a sweep, --component for a job."
         )
         raise typer.Exit(BAD_INPUT)
     with errors_reported(), Grid(grid) as koalad:

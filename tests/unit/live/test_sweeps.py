@@ -203,7 +203,7 @@ def test_what_is_no_sweep_and_no_parameter_is_said(koala: Any) -> None:
     koala("logs", sweep).refused(2, "is a sweep", "--parameter")
     koala("logs", sweep, "--parameter", 5).refused(2, "no parameter 5", "1 to 4")
     koala("logs", sweep, "--parameter", 1).refused(1, "has not ended yet")
-    koala("logs", sweep, "--parameter", 1, "--component", 0).refused(2, "both --component and --parameter")
+    koala("logs", sweep, "--parameter", 1, "--component", 0).refused(2, "exclude each other")
     gate.touch()
     assert koala("wait", sweep).status == 0
 
