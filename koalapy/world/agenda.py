@@ -52,7 +52,7 @@ class Agenda:
         return self._entries[0][0] if self._entries else None
 
     def run(self, until: Instant | None = None) -> None:
-        """Make all calls that are due by an instant, itself included; None: all calls."""
+        """Make all calls that are due by an instant, itself included, which it is then; None: all calls."""
         entries = self._entries
         while entries and (until is None or entries[0][0] <= until):
             at, _, _, entry = heapq.heappop(entries)
@@ -62,6 +62,8 @@ class Agenda:
                 self.now = at
                 self.happened += 1
                 call()
+        if until is not None and until > self.now:
+            self.now = until
 
     def step(self) -> bool:
         """Make the next call. False if there is none."""

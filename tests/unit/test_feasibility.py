@@ -100,11 +100,11 @@ def test_an_order_may_stay_away_from_it() -> None:
     assert why(play, play.sweep())["alpha"] == "the sweep's order stays away from it"
 
 
-def test_one_that_waits_is_told_for_what() -> None:
+def test_a_sweep_that_waits_has_a_reason() -> None:
     play = SweepPlay(CLUSTERS, max_runners=1)
     first, second = play.sweep(), play.sweep()
-    told = play.engine.scavenger.told
-    assert (told(first), told(second)) == ("", "1 sweep is active, and there is room for no more.")
+    waits_because = play.engine.scavenger.waits_because
+    assert (waits_because(first), waits_because(second)) == ("", "1 sweep is active, and there is room for no more.")
 
 
 def test_jobs_of_the_grid_come_first() -> None:

@@ -50,7 +50,7 @@ def over(number: int) -> Job:
     """A job that is over, with a directory on alpha and a record of some kB."""
     component = Component(index=0, request=PART, state=ComponentState.DONE, cluster="alpha", attempt=1)
     return Job(
-        id=JobId(number), owner="me", request=REQUEST, state=JobState.DONE, place=number, submitted_at=Instant(1),
+        id=JobId(number), owner="me", request=REQUEST, state=JobState.DONE, position=number, submitted_at=Instant(1),
         finished_at=Instant(5), components=(component,), outcome=Outcome.DONE,
     )  # fmt: skip
 
