@@ -59,7 +59,9 @@ def _when_over(
             left = None if deadline is None else max(0.0, deadline - asked_at)
             try:
                 try:
-                    return koalad.wait(jobs, LOOK_S if left is None else min(LOOK_S, left))
+                    final = koalad.wait(jobs, LOOK_S if left is None else min(LOOK_S, left))
+                    reconnecting.answered(asked_at)
+                    return final
                 except TimeoutError:
                     reconnecting.answered(asked_at)
                     if left is not None and left <= LOOK_S:

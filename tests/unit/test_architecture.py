@@ -130,14 +130,15 @@ def test_only_three_places_open_a_port() -> None:
     assert found == {"server.py", "addresses.py", "pbs_meeting.py"}
 
 
-INVARIANTS = (ROOT.parent / "ARCHITECTURE.md").read_text().split("## Invariants")[1].split("\n- ")[1:]
+CHECKOUT = Path(__file__).parents[2]
+INVARIANTS = (CHECKOUT / "ARCHITECTURE.md").read_text().split("## Invariants")[1].split("\n- ")[1:]
 
 
 @pytest.mark.parametrize("invariant", INVARIANTS, ids=lambda text: text.split("**")[1])
 def test_every_invariant_names_the_tests_that_hold_it(invariant: str) -> None:
     tests = re.findall(r"`(tests/[\w/]+\.py)`", invariant)
     assert tests, "it names no test"
-    assert all((ROOT.parent / each).exists() for each in tests)
+    assert all((CHECKOUT / each).exists() for each in tests)
 
 
 def arrows() -> dict[str, set[str]]:

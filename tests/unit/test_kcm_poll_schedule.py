@@ -5,7 +5,7 @@ from itertools import accumulate, pairwise
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from kcm_talk import SECOND, T0, machine, operations
 from koalapy_adapters.batch.protocol import RUNNING, Capacity, JobStatus
@@ -135,6 +135,7 @@ def test_while_launchers_come_and_go_all_the_time_it_fingerprints_all_the_same(
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(), st.sampled_from([0.1, 1.0, 2.0]), st.integers(0, 120))
+@example(72, 0.1, 37)  # a sweep begins in the midst of a minute
 def test_it_costs_no_more_than_one_percent_of_any_minute(seed: int, floor: float, idle: int) -> None:
     """However dear looks are from one to the next, and however own and others' jobs come and go, in bursts and not."""
     poll_schedule, chance = PollSchedule(POLL, floor, fingerprints=True), Random(seed)

@@ -87,7 +87,7 @@ class PollSchedule:
 
     def _waiting(self, cost: int) -> int:
         """Waiting that pays for this cost. The cost of scavenging includes the work of the batch system's servers."""
-        return round(COST_FACTOR * cost * (SERVERS * MARGIN if self.scavenging else 1))
+        return round(COST_FACTOR * MARGIN * cost * (SERVERS if self.scavenging else 1))
 
     def _fingerprinting(self) -> bool:
         return self._can_fingerprint and self.scavenging and not self._failed
@@ -126,15 +126,15 @@ class _Prices:
 
 COST_FACTOR = 100  # waiting that pays for processor time, which so is a hundredth of one processor in the long run
 SERVERS = 1.6  # to processor time that is seen, what it is with that of servers, which is not: docs/benches.md
-MARGIN = 1.15  # to waiting while sweeps have nodes, so that it is a hundredth of any minute too: see PollBudget
+MARGIN = 1.15  # to waiting, so that it is a hundredth of any minute too, a sweep's first one included: see PollBudget
 SAVED = 3 * SECOND  # waiting that a budget holds at most
 
 
 class PollBudget:
     """A token bucket. Waiting fills it, up to SAVED; a look takes what it costs in waiting, and may overdraw it.
 
-    So what is taken within any time is at most that time, SAVED, and what the last look overdraws. In a minute of a
-    sweep that may be 1.15 minutes of waiting: 60 s, 3 s and 6 s. These 6 s pay for a fingerprint and a measurement
+    So what is taken within any time is at most that time, SAVED, and what the last look overdraws. In a minute
+    that may be 1.15 minutes of waiting: 60 s, 3 s and 6 s. These 6 s pay for a fingerprint and a measurement
     after it, of 32 ms of processor time together, as it is seen.
     """
 
