@@ -28,7 +28,6 @@ NOT_YET: frozenset[str] = frozenset(
         "koalapy/runtime",
         "koalapy/store",
         "koalapy_adapters",
-        "koalapy_adapters/batch",
         "koalapy_adapters/connections",
         "koalapy_adapters/contract",
     }

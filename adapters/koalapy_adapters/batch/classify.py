@@ -1,4 +1,4 @@
-"""What a batch system's words of failure mean: whose move it is, and what to change."""
+"""The classification of a batch system's failure messages: whose move it is, and what to change."""
 
 import re
 from typing import NamedTuple, Sequence, Type
@@ -9,7 +9,9 @@ _NOT_FOUND = 127  # env(1) and shells, for a command that is not there
 
 
 class Verdict(NamedTuple):
-    """`words` is searched for in all that the command said, as a regular expression, without regard to case."""
+    """The meaning of a failure message. `words` is a regular expression, searched without regard to case in all that
+    the command printed.
+    """
 
     words: str
     error: Type[BatchError]
@@ -29,13 +31,17 @@ NOT_HELD = Verdict(
 
 
 def check(result: Result, verdicts: Sequence[Verdict]) -> None:
-    """Raise what the failure of this command means; return if it succeeded."""
+    """Check that a command succeeded. Raises BatchError, of the kind that `failure` finds, if it did not."""
     if result.exit_status != 0:
         raise failure(result, verdicts)
 
 
 def failure(result: Result, verdicts: Sequence[Verdict]) -> BatchError:
-    """The first verdict whose words were said; without one, our dialect must learn."""
+    """The error that a failed command means: that of the first verdict whose words it printed.
+
+    A command without an exit status gives TransientError. Without a matching verdict, a command that was not found
+    gives ClusterError, and any other UnreadableError.
+    """
     command = result.argv[0] if result.argv else "the command"
     if result.exit_status is None:
         return TransientError(
@@ -59,7 +65,7 @@ def failure(result: Result, verdicts: Sequence[Verdict]) -> BatchError:
 
 
 def unreadable(result: Result, how: str) -> UnreadableError:
-    """The command's answer is none that this dialect understands."""
+    """The error for an answer that this dialect does not understand. `how` follows the command's name in its text."""
     command = result.argv[0] if result.argv else "the command"
     words = result.words
     return UnreadableError(

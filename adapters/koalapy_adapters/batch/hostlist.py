@@ -1,4 +1,4 @@
-"""Slurm's short forms: host lists such as `a[1-3,07-09],b` and counts such as `4(x2),1`, expanded."""
+"""The expansion of Slurm's short forms: host lists such as `a[1-3,07-09],b`, and counts such as `4(x2),1`."""
 
 import re
 from typing import List
@@ -13,7 +13,10 @@ _COUNT = re.compile(r"(\d+)(?:\(x(\d+)\))?\Z")
 
 
 def expand(text: str) -> List[str]:
-    """The hosts in order. Several brackets in a name multiply, the last turning fastest. Raises ValueError."""
+    """The hosts of a host list, in order. Several brackets in a name multiply, and the last one varies fastest.
+
+    Raises ValueError if the text is no host list, or its brackets expand to more than MOST_HOSTS hosts.
+    """
     parts = _PART.findall(text)
     if not parts or ",".join(parts) != text:
         raise ValueError("not a host list: %.200r" % text)
@@ -24,7 +27,10 @@ def expand(text: str) -> List[str]:
 
 
 def expand_counts(text: str) -> List[int]:
-    """`4(x2),1` is 4, 4, 1: one number for each node (SLURM_TASKS_PER_NODE). Raises ValueError."""
+    """The counts of a list, one for each node (SLURM_TASKS_PER_NODE): `4(x2),1` gives 4, 4, 1.
+
+    Raises ValueError if the text is no such list, or repeats a count more than MOST_HOSTS times.
+    """
     counts: List[int] = []
     for part in text.split(","):
         match = _COUNT.match(part)
@@ -46,7 +52,7 @@ def _expand_part(part: str, most: int) -> List[str]:
 
 
 def _numbers(inside: str, most: int) -> List[str]:
-    """The numbers between brackets, as wide as they are written: `07-10` is 07, 08, 09, 10."""
+    """The numbers between brackets, as wide as they are written: `07-10` gives 07, 08, 09, 10."""
     numbers: List[str] = []
     for piece in inside.split(","):
         match = _RANGE.match(piece)

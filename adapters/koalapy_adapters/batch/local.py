@@ -1,8 +1,8 @@
 """The dialect of the embedded local queue (`koalapy_adapters.localqueue`): its commands and their JSON answers.
 
-A batch id is NUMBER@DIRECTORY, the queue's own directory in the shared one, where an executable `queue` starts its
-commands: so that ids alone suffice to ask about a job. Every command that knows the cluster (describe, capacity, find)
-puts it there; a KCM begins with one of them.
+A batch id is NUMBER@DIRECTORY. DIRECTORY is the queue's own directory in the shared directory, with an executable
+`queue` that starts its commands. Ids alone therefore suffice to ask about a job. Every command that knows the cluster
+(describe, capacity, find) creates the executable; a KCM begins with one of them.
 """
 
 import json
@@ -60,9 +60,11 @@ def parse_describe(result: Result) -> Description:
 
 
 def script(job: BatchJob) -> str:
-    """A script for /bin/sh. `native` holds further `key=value` wishes; the later of two holds.
+    """The batch script for /bin/sh. `native` holds further `key=value` requests; the later of two applies.
 
-    A wish for what the local queue has not is written too, so that it refuses the job in its own words.
+    The local queue has no queues, constraints, GPUs or hosts to avoid. The script states a request for one all the
+    same, so that the local queue refuses the job with its own message. Raises RequestError if a value contains a
+    control character.
     """
     lacked = {"queue": job.queue, "constraint": job.constraint, "gpus": job.gpus, "avoid": " ".join(job.avoid)}
     wishes = [
@@ -79,7 +81,7 @@ def script(job: BatchJob) -> str:
 
 
 def submit_argv(job: BatchJob, path: str) -> Argv:
-    """The attempt's directory is SHARED/INSTANCE/TAG, the queue's SHARED/local-queue."""
+    """The submit command. The attempt's directory is SHARED/INSTANCE/TAG, and that of the queue SHARED/local-queue."""
     shared = os.path.dirname(os.path.dirname(job.directory))
     return [os.path.join(shared, _DIRECTORY, "queue"), "submit", path]
 
@@ -101,7 +103,9 @@ def find_argv(cluster: ClusterSettings, tag: str) -> Argv:
 
 
 def parse_find(result: Result, tag: str) -> Optional[JobStatus]:
-    """Ended ones are found too."""
+    """The status of the last listed job with this tag, ended or not; None if there is none. Raises BatchError if the
+    command failed or its answer cannot be read.
+    """
     found = [job for job in _statuses(result, _answer(result)) if job.name == tag]
     return found[-1] if found else None
 
@@ -123,7 +127,7 @@ def parse_cancel(result: Result) -> None:
 
 
 def hold_argv(batch_ids: Sequence[str]) -> Optional[Argv]:
-    """It holds no jobs: its only user has not submitted yet what is not to run yet."""
+    """Return None: the local queue holds no jobs. Its only user does not submit a job that must not run yet."""
     return None
 
 
@@ -132,7 +136,7 @@ def release_argv(batch_ids: Sequence[str]) -> Optional[Argv]:
 
 
 def parse_hold(result: Result) -> None:
-    """Never asked."""
+    """Do nothing: this dialect has no command to hold jobs."""
 
 
 def capacity_argvs(cluster: ClusterSettings) -> List[Argv]:
@@ -140,7 +144,9 @@ def capacity_argvs(cluster: ClusterSettings) -> List[Argv]:
 
 
 def parse_capacity(cluster: ClusterSettings, results: List[Result]) -> Capacity:
-    """Nothing is idle while a job waits: first come, first served."""
+    """The capacity of the local queue. It is first come, first served: nothing is idle while a job waits. Raises
+    BatchError if the command failed or its answer cannot be read.
+    """
     result = results[0]
     answer = _answer(result)
     statuses = _statuses(result, answer)
@@ -174,11 +180,15 @@ def batch_id(environment: Mapping[str, str]) -> str:
 
 
 def restarts(environment: Mapping[str, str]) -> int:
-    """The local queue starts no job twice."""
+    """Return 0: the local queue starts no job twice."""
     return 0
 
 
 def hosts(environment: Mapping[str, str], read: Callable[[str], str]) -> List[Host]:
+    """The node of the job, from KOALA_LOCAL_HOST and KOALA_LOCAL_PROCESSORS.
+
+    Raises UnreadableError if one of them is missing, or the second is no number.
+    """
     try:
         return [Host(environment["KOALA_LOCAL_HOST"], int(environment["KOALA_LOCAL_PROCESSORS"]))]
     except (KeyError, ValueError) as error:
@@ -188,7 +198,7 @@ def hosts(environment: Mapping[str, str], read: Callable[[str], str]) -> List[Ho
 
 
 def launch(environment: Mapping[str, str], names: Sequence[str], agent: Argv) -> List[Launch]:
-    """There is one node, and the wrapper is on it."""
+    """Return no commands: there is only one node, and the wrapper runs on it."""
     return []
 
 
@@ -204,7 +214,11 @@ def _starter(batch_ids: Sequence[str]) -> str:
 
 
 def _answer(result: Result) -> Dict[str, Any]:
-    """The command's document. Raises the error that it states, or whichever says why there is none."""
+    """The JSON document that the command printed.
+
+    Raises the BatchError that the document states, TransientError if the command had no exit status, or UnreadableError
+    if there is no such document.
+    """
     if result.exit_status is None:
         raise errors.TransientError("batch_timeout", "The local queue did not answer in time.", "", result)
     try:

@@ -1,5 +1,6 @@
-"""OpenPBS and PBS Professional by their own commands; the manual: qsub(1B), qstat(1B), pbs_resources(7B). Torque's
-dialect is `torque`.
+"""The dialect of OpenPBS and PBS Professional; the manual: qsub(1B), qstat(1B), pbs_resources(7B).
+
+Torque has a dialect of its own, `torque`.
 """
 
 import re
@@ -48,7 +49,10 @@ def describe_argv(cluster: ClusterSettings) -> Argv:
 
 
 def parse_describe(result: Result) -> Description:
-    """Features: `accounting` where the server keeps the history of jobs."""
+    """The version of PBS, and the feature `accounting` if the server keeps the history of jobs.
+
+    Raises BatchError if the command failed or printed no version.
+    """
     check(result, (NOT_OURS, *UNREACHABLE))
     servers = records(result, "Server")
     version = next((word(server, "pbs_version") for server in servers), "")
@@ -59,8 +63,10 @@ def parse_describe(result: Result) -> Description:
 
 
 def script(job: BatchJob) -> str:
-    """`gpus` are those on each node, `constraint` is what each chunk must have, such as `model=haswell`, and a
-    `reservation` is its queue, such as R17. Raises RequestError for what PBS has no words for.
+    """The batch script. `gpus` is the number on each node.
+
+    `constraint` is what each chunk must have, such as `model=haswell`. A `reservation` is named by its queue, such as
+    R17. Raises RequestError if PBS has no option for a part of the request.
     """
     everywhere(job, "PBS")
     directives = ["-S /bin/sh", "-m n", *_shape(job), *_wishes(job), *native_lines(job.native)]
@@ -68,8 +74,10 @@ def script(job: BatchJob) -> str:
 
 
 def whole_script(job: BatchJob, directives: Sequence[str], begin: str = "") -> str:
-    """The family's batch script: of two directives the last counts. Jobs start in $HOME, and in whatever shell the
-    user has, if none is named.
+    """The batch script of the PBS family. Of two directives for the same option, the last one counts.
+
+    `begin` is shell code that runs before the script changes to the job's directory. PBS starts jobs in $HOME, and in
+    the user's own shell if no directive names one. Raises RequestError if a value contains a control character.
     """
     promised = ["-N " + job.tag, "-r n", "-j oe", "-o /dev/null"]
     lines = ["#!/bin/sh"] + ["#PBS " + directive for directive in [*directives, *promised]]
@@ -83,15 +91,19 @@ _WORDS = "%s=$(readlink /proc/$$/fd/1)\nexport %s\n" % (pbs_launch.WORDS, pbs_la
 
 
 def submit_argv(job: BatchJob, path: str) -> Argv:
-    """Options beat directives. Without -f qsub leaves a process behind that serves the next one; -C says what begins
-    a directive, which a user's PBS_DPREFIX may have changed.
+    """The qsub command. Its options override directives.
+
+    Without -f, qsub leaves a process behind that serves the next qsub. -C sets the prefix of directives, which the
+    user's PBS_DPREFIX may have changed.
     """
     return ["qsub", "-f", "-C", "#PBS", "-N", job.tag, *ALWAYS, path]
 
 
 def parse_submit(result: Result) -> str:
-    """An id such as `56.pbs-head`, below what a hook of the cluster may have said. With `-W block=true` in `native` the
-    exit status is the job's own.
+    """The batch id, such as `56.pbs-head`, below any messages of the cluster's hooks.
+
+    With `-W block=true` in `native`, the exit status is that of the job itself. Raises BatchError if qsub failed or
+    printed no id.
     """
     found = submitted_id(result)
     if result.exit_status == HOOKED:
@@ -104,18 +116,21 @@ def parse_submit(result: Result) -> str:
 
 
 def submitted_id(result: Result) -> str:
-    """The id that qsub printed last, or ""."""
+    """The id on the last line that qsub printed; "" if that line is no id."""
     last = (result.stdout.strip().splitlines() or [""])[-1].strip()
     return last if re.match(r"\d+(\.[\w.-]+)?\Z", last) else ""
 
 
 def status_argv(batch_ids: Sequence[str]) -> Argv:
-    """Not -x: where no history is kept it would list nothing at all."""
+    """The qstat command. It has no -x, with which qstat lists nothing at all on a server that keeps no history."""
     return ["qstat", "-f", "-F", "json", *batch_ids]
 
 
 def parse_status(result: Result) -> Dict[str, JobStatus]:
-    """Asked about several, some of them unknown or finished, qstat prints the others and fails."""
+    """The statuses by batch id. If some of several jobs are unknown or finished, qstat prints the others and fails.
+
+    Raises BatchError if the command failed or its answer cannot be read. Unknown and finished jobs are no failure.
+    """
     return pbs_jobs.by_id(pbs_jobs.jobs(_listing(result), OPENPBS))
 
 
@@ -134,7 +149,11 @@ def history_argv(cluster: ClusterSettings, tag: str, batch_id: str) -> Optional[
 
 
 def parse_history(result: Result, tag: str) -> Optional[JobStatus]:
-    """None where no history is kept, too: that is the default, and qstat exits with 0 over it."""
+    """The status of the job with this tag in the server's history; None if it is not there.
+
+    By default a server keeps no history, and qstat then exits with 0. The result is None there too. Raises BatchError
+    if the command failed or its answer cannot be read.
+    """
     if _NO_HISTORY.search(result.stderr):
         return None
     by_tag = result.argv[:1] == ["sh"]
@@ -151,12 +170,17 @@ def cancel_argv(batch_ids: Sequence[str]) -> Argv:
 
 
 def forget_argv(batch_ids: Sequence[str]) -> Argv:
-    """Of a job whose node does not answer, too: PBS drops it, and does not know whether anything of it still runs."""
+    """The qdel command for jobs whose node does not answer. PBS drops such a job without knowing whether any of its
+    processes still run.
+    """
     return ["qdel", "-W", "force", *batch_ids]
 
 
 def parse_cancel(result: Result) -> None:
-    """One unknown job makes qdel fail, though it deletes the others; so each line is judged."""
+    """Check each line of qdel's answer: one unknown job makes qdel fail, although it deletes the others.
+
+    Raises BatchError if qdel failed for any other reason than unknown, ended or ending jobs.
+    """
     said = [line for line in (result.stdout + "\n" + result.stderr).splitlines() if line.strip()]
     if result.exit_status == 0:
         return
@@ -177,7 +201,9 @@ def parse_hold(result: Result) -> None:
 
 
 def _listing(result: Result) -> Result:
-    """The answer of a qstat that may have failed over jobs that are gone, and only then may print nothing."""
+    """The result of a qstat that may have failed only because of unknown or finished jobs. Only then may it have
+    printed nothing.
+    """
     said = [line for line in result.stderr.splitlines() if line.strip()]
     if result.exit_status is None or not said or not all(_GONE.search(line) for line in said):
         check(result, UNREACHABLE)
@@ -189,8 +215,10 @@ def _listing(result: Result) -> Result:
 
 
 def _shape(job: BatchJob) -> List[str]:
-    """A chunk a node, or a chunk a processor that may lie anywhere. With mpiprocs PBS_NODEFILE names a node once for
-    each of its processors.
+    """The directives for chunks, their placement and the walltime: one chunk a node, or one chunk a processor on any
+    nodes.
+
+    With mpiprocs, PBS_NODEFILE names a node once for each of its processors.
     """
     return [
         "-l select=" + "+".join(_chunk(job, count, size) for count, size in _chunks(job)),
@@ -200,7 +228,7 @@ def _shape(job: BatchJob) -> List[str]:
 
 
 def _chunks(job: BatchJob) -> List[List[int]]:
-    """How many of which size: 9 processors, 4 a node, are 2 of 4 and 1 of 1."""
+    """Pairs [number of chunks, processors of each]: 9 processors, 4 a node, give [2, 4] and [1, 1]."""
     if not job.processors_per_node:
         return [[job.processors, 1]]
     full, rest = divmod(job.processors, job.processors_per_node)
@@ -237,7 +265,10 @@ def _wishes(job: BatchJob) -> List[str]:
 
 
 def everywhere(job: BatchJob, family: str) -> None:
-    """Raises RequestError for hosts to avoid: a job of this family names what it must have, not what it must not."""
+    """Check that the job has no hosts to avoid. Raises RequestError if it has.
+
+    A job of this family can name what its nodes must have, but not what they must not have.
+    """
     if job.avoid:
         raise RequestError(
             "unsupported",
@@ -247,5 +278,5 @@ def everywhere(job: BatchJob, family: str) -> None:
 
 
 def clock(seconds: int) -> str:
-    """HH:MM:SS, which all of the family read alike."""
+    """A duration as HH:MM:SS, which all of the family read alike."""
     return "%02d:%02d:%02d" % (seconds // 3600, seconds // 60 % 60, seconds % 60)

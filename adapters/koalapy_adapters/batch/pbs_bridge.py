@@ -1,15 +1,17 @@
-"""Gives the agents on the other nodes of a PBS job their standard input and output: PBS's launchers carry neither.
+"""The bridge gives the agents on the other nodes of a PBS job their standard input and output.
+
+PBS's launchers carry neither.
 
     pbs-bridge HOSTS AGENT…           on the wrapper's node: starts a far end on each host, and passes everything on
     pbs-bridge --end MEETING AGENT…   on another node, started by PBS: connects, and becomes the agent
     pbs-bridge --ends MEETING AGENT…  the same, where PBS starts it on all nodes of the job, the wrapper's too
 
-All agents read what the bridge reads, and their lines come out of it whole. The agents' command ends with their nodes'
-names; of one that never came, or went away, the bridge says that it is lost, as its guard would, but not that it is
-sure: processes may still be there.
+All agents read the bridge's standard input, and the bridge prints their lines whole. The last argument of the agents'
+command has the names of their nodes. If an agent never comes, or its connection ends, the bridge reports the agent as
+lost, as the agent's guard would. The bridge adds that this is not sure, because processes may still be there.
 
 PBS signals every process of the job on the wrapper's node. The wrapper then ends all agents, for which it needs the
-bridge: so the bridge, and the launchers that it starts, ignore what tells to stop, and end when the agents have.
+bridge. Therefore the bridge and the launchers that it starts ignore these signals, and end after the agents.
 """
 
 import os
@@ -48,7 +50,7 @@ def main(argv: List[str]) -> int:
 
 
 def _far(path: str, agent: List[str]) -> int:
-    """Never returns but on a node that is to have no agent."""
+    """Connect to the near end, and become the agent. Returns only on a node that is to have no agent, with 0."""
     from koalapy_adapters.host import node_identity
 
     number = node_identity.own_index(agent[-1].split(","))
@@ -81,7 +83,11 @@ def _near(hosts: List[str], agent: List[str]) -> int:
 
 
 class Bridge:
-    """The wrapper's end. `names` are those of all agents, by which they number themselves; `hosts` are ours of them."""
+    """The bridge's end on the wrapper's node.
+
+    `names` are the nodes of all agents; an agent's number is its index there. `hosts` are the nodes of this bridge's
+    agents.
+    """
 
     def __init__(
         self, listener: socket.socket, token: str, names: List[str], hosts: List[str], launchers: Launchers
@@ -93,7 +99,7 @@ class Bridge:
         self._input = True
 
     def gather(self) -> None:
-        """Until each agent is there, or was given up; meanwhile those that are there are served."""
+        """Wait until each agent has connected or was given up. Meanwhile, serve those that have connected."""
         deadline = time.monotonic() + PATIENCE_S
         while self._missing():
             given_up = self._launchers.ended()
@@ -108,12 +114,14 @@ class Bridge:
                     self._lose(number, "did not come")
 
     def pass_on(self) -> None:
-        """Until the last agent has ended."""
+        """Pass data on until the last agent has ended."""
         while self._ends:
             self._turn([], None)
 
     def leave(self) -> int:
-        """PBS's launchers end after their agents."""
+        """Wait for PBS's launchers, which end after their agents, and kill those that need more than LEAVES_S. Returns
+        0.
+        """
         deadline = time.monotonic() + LEAVES_S
         while self._launchers.running and time.monotonic() < deadline:
             if not self._launchers.ended():
@@ -148,7 +156,7 @@ class Bridge:
         _write(json_lines.pieces(number, {"said": "lost", "sure": False}))
 
     def _turn(self, others: List[Any], timeout_s: Optional[float]) -> bool:
-        """Wait, and pass on what there is; whether one of the others has something."""
+        """Wait up to `timeout_s`, and pass on the data that is there. Returns whether one of `others` can be read."""
         there = {end.fileno(): number for number, end in self._ends.items() if end.connection is not None}
         reading = [*others, *there]
         if self._input and all(len(end.outgoing) < _MUCH for end in self._ends.values()):
@@ -156,7 +164,7 @@ class Bridge:
         full = [end for end in self._ends.values() if end.connection is not None and end.outgoing]
         ready = _readable(reading, timeout_s, [end.fileno() for end in full])
         if _INPUT in ready:
-            self._hear_wrapper()
+            self._read_wrapper()
         for end in full:
             end.send()
         for descriptor, number in there.items():
@@ -164,7 +172,7 @@ class Bridge:
                 self._drop(number)
         return any(other.fileno() in ready for other in others)
 
-    def _hear_wrapper(self) -> None:
+    def _read_wrapper(self) -> None:
         data = os.read(_INPUT, 1 << 16)
         self._input = bool(data)
         for end in self._ends.values():
@@ -174,7 +182,9 @@ class Bridge:
 
 
 class _End:
-    """The connection to one agent: what is to go there, and the beginning of a line that came from there."""
+    """The connection to one agent, with the data still to be sent there and the beginning of a line received from
+    there.
+    """
 
     def __init__(self) -> None:
         self.connection: Optional[socket.socket] = None
@@ -186,7 +196,7 @@ class _End:
         return self.connection.fileno() if self.connection is not None else -1
 
     def send(self) -> None:
-        """What the other node takes now; that it is gone is noticed by reading."""
+        """Send as much as the other node takes now. An error drops the data; `receive` finds the lost connection."""
         if self.connection is None:
             return
         try:
@@ -200,7 +210,9 @@ class _End:
             del self.outgoing[:]
 
     def receive(self) -> bool:
-        """Pass on the lines that have come; whether there may be more. A half line of a dead agent is dropped."""
+        """Pass on the lines that have come. Returns False at the end of the connection. A half line of a dead agent is
+        dropped.
+        """
         assert self.connection is not None
         try:
             data = self.connection.recv(1 << 16)
@@ -215,7 +227,10 @@ class _End:
 
 
 def _readable(reading: Sequence[Any], timeout_s: Optional[float], writing: Sequence[int] = ()) -> Set[int]:
-    """The descriptors that can be read now, however many there are; also over if one of `writing` takes more."""
+    """The descriptors that can be read now, without a limit on their number.
+
+    It waits up to `timeout_s`, or until one of `writing` takes more.
+    """
     poll = select.poll()
     for each in reading:
         poll.register(each, select.POLLIN)
@@ -226,6 +241,6 @@ def _readable(reading: Sequence[Any], timeout_s: Optional[float], writing: Seque
 
 
 def _write(data: bytes) -> None:
-    """To the wrapper."""
+    """Write all of the data to the wrapper, on standard output."""
     while data:
         data = data[os.write(1, data) :]

@@ -1,4 +1,4 @@
-"""What of an OpenPBS queue this user could start now: from the nodes, the jobs, the queues and the server."""
+"""Capacity of an OpenPBS queue for this user, computed from the nodes, the jobs, the queues and the server."""
 
 import re
 from collections import Counter
@@ -23,7 +23,7 @@ _ALONE = frozenset(["default_excl", "default_exclhost", "force_excl", "force_exc
 
 
 class Node(NamedTuple):
-    """A vnode; those of one `host` together are what a chunk is taken from. `queue`: the only one it serves."""
+    """A vnode. The vnodes of one `host` together provide a chunk. `queue` is the only queue that it serves, or ""."""
 
     host: str
     queue: str
@@ -43,7 +43,11 @@ def capacity_argvs(cluster: ClusterSettings) -> List[Argv]:
 
 
 def parse_capacity(cluster: ClusterSettings, results: List[Result]) -> Capacity:
-    """Limits of groups and projects are not applied. Where `query_other_jobs` is off, nobody else's jobs are seen."""
+    """The capacity of the cluster's queue in processors. Limits of groups and projects are not applied.
+
+    If `query_other_jobs` is off, nobody else's jobs are shown. Raises BatchError if a command failed, an answer cannot
+    be read, or there is no such queue.
+    """
     for result in results:
         check(result, (NOT_OURS, *UNREACHABLE))
     queues = {queue.name: queue for queue in records(results[2], "Queue")}
@@ -89,7 +93,7 @@ def waiting_local(jobs: List[Job], ours: Dict[str, JobStatus]) -> int:
 
 
 def wishes(cluster: ClusterSettings, jobs: List[Job]) -> List[waiting_demand.Wish]:
-    """Of those that wait for processors."""
+    """The demands of the jobs that wait for processors."""
     return [
         waiting_demand.Wish(job.processors, job.nodes, job.alone, tasks=job.waiting)
         for job in jobs
@@ -98,7 +102,7 @@ def wishes(cluster: ClusterSettings, jobs: List[Job]) -> List[waiting_demand.Wis
 
 
 def tagged(cluster: ClusterSettings, every: List[Job]) -> Dict[str, JobStatus]:
-    """The statuses of this user's jobs that bear a tag."""
+    """The statuses of this user's jobs that bear a tag, by batch id."""
     return pbs_jobs.by_id(job for job in every if job.user == cluster.user and is_tag(job.status.name))
 
 
@@ -107,7 +111,7 @@ def holds_processors(status: JobStatus) -> bool:
 
 
 def fewer(free: List[int], most: Optional[int]) -> List[int]:
-    """The free processors of each node, cut down to `most` in all: none from the smallest nodes first."""
+    """The free processors of each node, largest first, cut to `most` in all. The smallest nodes lose theirs first."""
     left = sum(free) if most is None else most
     kept = []
     for count in sorted(free, reverse=True):
@@ -117,7 +121,11 @@ def fewer(free: List[int], most: Optional[int]) -> List[int]:
 
 
 def _queue(cluster: ClusterSettings, queues: Dict[str, Record], servers: List[Record]) -> Record:
-    """A reservation is a queue of its own, R17.server, known by what comes before the dot."""
+    """The record of the configured reservation or queue, else of the default queue. Raises ClusterError if there is
+    none.
+
+    A reservation R17.server is a queue of its own, named R17.
+    """
     default = next((word(server, "default_queue") for server in servers), "")
     name = cluster.reservation or cluster.queue or default
     for each in (name, name.partition("@")[0], name.partition(".")[0]):
@@ -131,7 +139,7 @@ def _queue(cluster: ClusterSettings, queues: Dict[str, Record], servers: List[Re
 
 
 def _serving(queue: Record, queues: Dict[str, Record]) -> List[Record]:
-    """The queue, or those that start jobs among its destinations on this server, if it routes its jobs."""
+    """The queue itself or, if it routes its jobs, its started destinations on this server."""
     if not word(queue, "queue_type").lower().startswith("route"):
         return [queue]
     names = [name.strip() for name in word(queue, "route_destinations").split(",")]
@@ -139,14 +147,14 @@ def _serving(queue: Record, queues: Dict[str, Record]) -> List[Record]:
 
 
 def _open(queue: Record) -> bool:
-    """Whether it takes jobs and hands them on."""
+    """Whether the queue accepts jobs and starts or routes them."""
     return word(queue, "enabled") == "True" and word(queue, "started") == "True"
 
 
 def _most(
     cluster: ClusterSettings, queue: Record, servers: List[Record], every: List[Job], results: List[Result]
 ) -> Optional[int]:
-    """The processors that the queue and the server let this user have beyond those held now."""
+    """The processors that queue and server allow this user beyond those held now; None if nothing limits them."""
     if not _open(queue) or any(word(server, "scheduling") == "False" for server in servers):
         return 0
     rooms = [room(queue, cluster.user, _use(cluster.user, every, queue.name), results[2])]
@@ -183,14 +191,16 @@ def _taken(record: Record) -> bool:
 
 
 def _full(record: Record) -> bool:
-    """No memory left, whatever processors are."""
+    """Whether the node has no memory left, however many processors are free."""
     memory = size(word(record, "resources_available.mem"))
     return 0 < memory <= size(word(record, "resources_assigned.mem"))
 
 
 def _serves(node: Node, queue: Record) -> bool:
-    """A node may be given to one queue; a queue with nodes of its own uses no others. Where a queue adds a word to each
-    chunk (default_chunk.Qlist, say), only nodes that have it serve it.
+    """Whether the node serves the queue.
+
+    A node may be given to one queue; a queue with nodes of its own uses no others. If a queue adds a word to each chunk
+    (such as default_chunk.Qlist), only nodes with this word serve it.
     """
     if node.queue != (queue.name if word(queue, "hasnodes") == "True" else ""):
         return False
@@ -203,12 +213,12 @@ def _serves(node: Node, queue: Record) -> bool:
 
 
 def _meets(node: Node, constraint: Optional[str]) -> bool:
-    """Whether it has what each chunk of ours is to have: `model=haswell:ib=True`."""
+    """Whether the node has what each chunk of ours must have: `model=haswell:ib=True`."""
     return _has(node, dict(part.partition("=")[::2] for part in (constraint or "").split(":") if part))
 
 
 def _has(node: Node, wanted: Dict[str, str]) -> bool:
-    """Words must be among the node's own; amounts are not looked at."""
+    """Whether the node has the wanted resources. Words must be among the node's own; amounts are not compared."""
     return all(
         value in node.resources.get("resources_available." + name, "").split(",")
         for name, value in wanted.items()
@@ -217,7 +227,7 @@ def _has(node: Node, wanted: Dict[str, str]) -> bool:
 
 
 def _hosts(ours: List[Node]) -> List[Node]:
-    """The hosts, whose vnodes make up one chunk together."""
+    """The hosts, each with the sums of its vnodes, which provide one chunk together."""
     hosts: Dict[str, Node] = {}
     for node in ours:
         host = hosts.get(node.host, node._replace(total=0, assigned=0, free=0))

@@ -45,7 +45,7 @@ _SHELL_SIGNALLED, _LAST_SIGNAL = 128, 64
 
 
 class Failure(NamedTuple):
-    """How a job ended whose exit status is negative, and why, as JOB_EXEC_* of each job.h has it."""
+    """The ending of a job with a negative exit status, and the reason, as JOB_EXEC_* of each job.h has it."""
 
     ending: str
     reason: str
@@ -96,7 +96,7 @@ TORQUE_FAILURES: Dict[int, Failure] = {
 
 
 class Family(NamedTuple):
-    """What OpenPBS and Torque say differently."""
+    """The codes in which OpenPBS and Torque differ: states by letter, and failures by exit status."""
 
     states: Mapping[str, str]
     failures: Mapping[int, Failure]
@@ -115,7 +115,7 @@ _TOO_OFTEN = re.compile(r"too many failed attempts", re.IGNORECASE)
 
 
 def signal_of(exit_status: int) -> Optional[int]:
-    """The signal that ended the job, by either way to say so; None for an exit status of its own."""
+    """The signal that ended the job, in either encoding; None for an exit status of its own."""
     if exit_status >= SIGNALLED:
         return exit_status - SIGNALLED
     if _SHELL_SIGNALLED < exit_status <= _SHELL_SIGNALLED + _LAST_SIGNAL:
@@ -126,7 +126,7 @@ def signal_of(exit_status: int) -> Optional[int]:
 def stuck(state: str, comment: str, holds: str, depends: bool) -> str:
     """The code of a pending reason that cannot clear; "" if it can.
 
-    `holds` are letters of Hold_Types. A dependency puts the hold of the system on a job, too, and takes it off again.
+    `holds` are letters of Hold_Types. A dependency also puts the system's hold on a job, and removes it again.
     """
     if state not in (QUEUED, HELD):
         return ""
@@ -140,5 +140,5 @@ def stuck(state: str, comment: str, holds: str, depends: bool) -> str:
 
 
 def waits_for_resources(comment: str) -> bool:
-    """Whether a queued job wants processors now; the scheduler has not looked at one without a comment."""
+    """Whether a queued job wants processors now. A job has no comment until the scheduler has considered it."""
     return not _NEVER.match(comment) and not _OTHERWISE.search(comment)

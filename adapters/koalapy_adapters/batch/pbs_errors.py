@@ -1,6 +1,4 @@
-"""The PBS family's messages of failure, and whose move each is; the words are those of pbs_messages.c and
-pbs_error_db.h.
-"""
+"""Failure messages of the PBS family, and whose move each is, in the words of pbs_messages.c and pbs_error_db.h."""
 
 from typing import Tuple
 

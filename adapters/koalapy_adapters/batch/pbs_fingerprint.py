@@ -1,4 +1,4 @@
-"""The least that tells whether others have begun or ceased to wait for PBS's processors."""
+"""Queue fingerprint of PBS, which changes when others' jobs begin or cease to wait for processors."""
 
 from typing import List
 
@@ -13,14 +13,18 @@ _WAITING = 'all=$(qselect -s QB) && ours=$(qselect -s QB -u "$1") && printf "%s\
 
 
 def queue_fingerprint_argv(cluster: ClusterSettings) -> Argv:
-    """The ids of all that wait, then of this user's. qselect takes a twentieth of the time of qstat, which sleeps for
-    0.2 s, but tells nothing more of a job.
+    """The command that prints the ids of all waiting jobs, then those of this user.
+
+    qselect takes a twentieth of the time of qstat, which sleeps for 0.2 s, but prints nothing else about a job.
     """
     return ["sh", "-c", _WAITING, "qselect", cluster.user]
 
 
 def parse_queue_fingerprint(cluster: ClusterSettings, result: Result) -> List[str]:
-    """Others' koalapy jobs are among them, and jobs that a limit keeps waiting; this user's own jobs are not."""
+    """The sorted ids of others' waiting jobs, with koalapy jobs of others and jobs that a limit keeps waiting.
+
+    Raises BatchError if the command failed or its answer cannot be read.
+    """
     result = asked(result, "qselect")
     check(result, UNREACHABLE)
     everybodys, mark, ours = result.stdout.partition("--\n")

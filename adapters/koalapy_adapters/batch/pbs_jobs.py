@@ -24,8 +24,9 @@ _ID = re.compile(r"[0-9]{1,18}(\[[0-9]*\])?(\.[\w.-]+)?\Z")
 
 
 class Job(NamedTuple):
-    """A job of anybody. `processors` are those it asked for, `exec_host` where it was given them; `array`: how many of
-    its subjobs wait, or None.
+    """A job of any user. `processors` are those that it requested, and `exec_host` those that it was given.
+
+    `array` is the number of its subjobs that wait, or None if it is no array.
     """
 
     status: JobStatus
@@ -40,7 +41,7 @@ class Job(NamedTuple):
 
     @property
     def waiting(self) -> int:
-        """How many jobs wait for processors in it, held, limited or postponed ones not counted."""
+        """The number of jobs in it that wait for processors. Held, limited and postponed jobs do not count."""
         if self.array is not None:
             return 0 if self.status.state == HELD else self.array
         wants = self.status.state == QUEUED and not self.begins_later
@@ -48,13 +49,18 @@ class Job(NamedTuple):
 
 
 def jobs(result: Result, family: Family) -> Iterator[Job]:
-    """The jobs of a `qstat -f`. Raises UnreadableError for a state or exit status that no manual has."""
+    """The jobs of a `qstat -f`. Raises UnreadableError if a job cannot be read, or has a state or exit status that no
+    manual has.
+    """
     for record in records(result, "Jobs"):
         yield _job(record, result, family)
 
 
 def everybodys(result: Result, family: Family) -> Iterator[Job]:
-    """The same, without those that bear no tag and cannot be read: nobody else's job may hide ours."""
+    """The jobs of a `qstat -f`, without unreadable jobs that bear no tag: nobody else's job may hide ours.
+
+    Raises UnreadableError if the answer or a job with a tag cannot be read.
+    """
     for record in records(result, "Jobs"):
         try:
             yield _job(record, result, family)
@@ -68,7 +74,7 @@ def by_id(found: Iterable[Job]) -> Dict[str, JobStatus]:
 
 
 def named(found: Iterable[Job], tag: str) -> Optional[JobStatus]:
-    """The job of this name; of several, the one that still lives, else the latest."""
+    """The status of the job of this name. Of several, it is that of the job that has not ended, else of the latest."""
     statuses = [job.status for job in found if job.status.name == tag]
     return max(statuses, key=lambda status: (status.state != ENDED, _sequence(status.batch_id)), default=None)
 
@@ -111,7 +117,9 @@ def _status(record: Record, result: Result, family: Family) -> JobStatus:
 
 
 def _ended(status: JobStatus, record: Record, result: Result, family: Family) -> JobStatus:
-    """A job without an exit status never ran, or was Slurm's, whose Torque commands do not tell."""
+    """The status of an ended job. A job without an exit status never ran, or is Slurm's, whose Torque commands do not
+    print it.
+    """
     status = status._replace(reason=word(record, "comment").strip())
     substate = number(record, "substate", result)
     deleted = substate == pbs_codes.DELETED
@@ -138,7 +146,10 @@ def _failed(status: JobStatus, told: int, result: Result, family: Family) -> Job
 
 
 def _processors(record: Record, result: Result) -> int:
-    """Torque has no ncpus, but numbers each processor of the nodes that it gave: `node1/0-3+node2/0`."""
+    """The processors of a job, given or else requested.
+
+    Torque has no ncpus, but numbers each processor of the given nodes: `node1/0-3+node2/0`.
+    """
     if "Resource_List.ncpus" in record.fields:
         return number(record, "Resource_List.ncpus", result)
     there = sum(given(part) for part in word(record, "exec_host").split("+") if part)
@@ -146,19 +157,21 @@ def _processors(record: Record, result: Result) -> int:
 
 
 def _alone(record: Record) -> bool:
-    """OpenPBS: `place=scatter:exclhost`; Torque: `naccesspolicy=singlejob`."""
+    """Whether the job asks for nodes of its own: `place=scatter:exclhost` in OpenPBS, `naccesspolicy=singlejob` in
+    Torque.
+    """
     return "excl" in word(record, "Resource_List.place") or word(record, "Resource_List.naccesspolicy") == "singlejob"
 
 
 def _asked(part: str) -> int:
-    """Of Torque's `nodes`: `2:ppn=4:haswell` are eight, `node7` is one."""
+    """The processors of one part of Torque's `nodes`: 8 for `2:ppn=4:haswell`, 1 for `node7`."""
     count, _, properties = part.partition(":")
     each = re.search(r"(?:^|:)ppn=([0-9]{1,9})", properties)
     return (int(count) if re.match(r"[0-9]{1,9}\Z", count) else 1) * (int(each.group(1)) if each else 1)
 
 
 def given(part: str) -> int:
-    """`node1/0` is one, `node1/0-3,6` are five; OpenPBS's `node1/0*2` are two."""
+    """The processors of one part of `exec_host`: 1 for `node1/0`, 5 for `node1/0-3,6`, 2 for OpenPBS's `node1/0*2`."""
     indices, _, times = part.partition("/")[2].partition("*")
     count = 0
     for first, last in re.findall(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", indices):
@@ -167,7 +180,10 @@ def given(part: str) -> int:
 
 
 def _array(record: Record) -> Optional[int]:
-    """How many subjobs wait: `Queued:3 Running:1 Exiting:0 Expired:2`, as far as its own limit lets them run."""
+    """The number of subjobs that wait, as far as the array's own limit lets them run; None if the job is no array.
+
+    PBS prints `Queued:3 Running:1 Exiting:0 Expired:2`.
+    """
     counts = dict(re.findall(r"(Queued|Running):([0-9]{1,9})", word(record, "array_state_count")))
     if "Queued" not in counts:
         return None

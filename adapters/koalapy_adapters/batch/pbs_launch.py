@@ -1,4 +1,4 @@
-"""Inside a job of the PBS family: who we are, which nodes we have, and how the node agents are started on them."""
+"""Inside a job of the PBS family: its batch id, its nodes, and the command that starts the node agents."""
 
 import re
 from typing import Callable, Dict, List, Mapping, Optional, Sequence
@@ -15,7 +15,10 @@ _MUCH = 1 << 16  # bytes
 
 
 def why_stopped(environment: Mapping[str, str]) -> Optional[Stopped]:
-    """What PBS has written into the job's own output, before it told the job to stop; None if it is nothing known."""
+    """Why PBS stopped the job; None if its message is missing or not known.
+
+    PBS writes the message into the job's own output before it signals the job.
+    """
     try:
         with open(environment.get(WORDS, ""), "rb") as file:
             said = _KILLED.search(file.read(_MUCH).decode("utf-8", "replace"))
@@ -30,12 +33,15 @@ def batch_id(environment: Mapping[str, str]) -> str:
 
 
 def restarts(environment: Mapping[str, str]) -> int:
-    """PBS tells its jobs nothing of it: run_count in qstat does."""
+    """Return 0: PBS gives its jobs no such number, which only qstat prints (run_count)."""
     return 0
 
 
 def hosts(environment: Mapping[str, str], read: Callable[[str], str]) -> List[Host]:
-    """From PBS_NODEFILE, which names a node once for each of its processors, in any order."""
+    """The nodes of the job, from PBS_NODEFILE, which names a node once for each of its processors, in any order.
+
+    Raises UnreadableError if PBS_NODEFILE is not set, or its file has lines that are not host names.
+    """
     if "PBS_NODEFILE" not in environment:
         raise _not_a_job("PBS_NODEFILE is not set")
     counts: Dict[str, int] = {}
@@ -49,7 +55,9 @@ def hosts(environment: Mapping[str, str], read: Callable[[str], str]) -> List[Ho
 
 
 def launch(environment: Mapping[str, str], names: Sequence[str], agent: Argv) -> List[Launch]:
-    """A bridge to all other nodes: PBS's own launchers, pbs_tmrsh and pbsdsh, carry neither standard input nor output.
+    """A bridge to all of these nodes: PBS's own launchers, pbs_tmrsh and pbsdsh, carry neither standard input nor
+    output.
+
     `agent` is the command that starts the pushed file, then `agent` and the nodes' names.
     """
     return [Launch([*agent[:-2], "pbs-bridge", ",".join(names), *agent], list(names))]

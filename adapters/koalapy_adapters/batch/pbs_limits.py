@@ -1,4 +1,6 @@
-"""What the limits of an OpenPBS server or queue leave to a user: pbs_server_attributes(7B), "max_run" and its kin."""
+"""Limits of an OpenPBS server or queue, and what they leave to a user: pbs_server_attributes(7B), "max_run" and the
+like.
+"""
 
 import re
 from typing import List, NamedTuple, Optional
@@ -10,7 +12,7 @@ _LIMIT = re.compile(r"\[([ou]):([^=\]]+)=([0-9]{1,9})\]")
 
 
 class Use(NamedTuple):
-    """What runs: this user's jobs and processors, and everybody's."""
+    """Running jobs and their processors: those of this user, and those of all users."""
 
     jobs: int
     processors: int
@@ -19,8 +21,10 @@ class Use(NamedTuple):
 
 
 def room(place: Record, user: str, use: Use, result: Result) -> Optional[int]:
-    """How many processors more this user may have here; None: as many as there are. Groups and projects are not
-    applied, for qstat does not tell to which a user belongs.
+    """The number of further processors that this user may have here; None if nothing limits it.
+
+    Limits of groups and projects are not applied, because qstat does not show to which of them a user belongs. Raises
+    UnreadableError if a limit is no number.
     """
     left = _left(place, "max_run_res.ncpus", user, use.processors, use.all_processors)
     left += _old(place, "max_user_res.ncpus", use.processors, result)
@@ -33,7 +37,10 @@ def room(place: Record, user: str, use: Use, result: Result) -> Optional[int]:
 
 
 def _left(place: Record, name: str, user: str, mine: int, everybodys: int) -> List[int]:
-    """A limit such as `[u:PBS_GENERIC=64],[u:alice=8],[o:PBS_ALL=500]`: a user's own beats the general one."""
+    """The remainders under the user's limit and under that of all users, as far as there are such limits.
+
+    In `[u:PBS_GENERIC=64],[u:alice=8],[o:PBS_ALL=500]`, a user's own limit overrides the general one.
+    """
     limits = {(kind, who.strip()): int(most) for kind, who, most in _LIMIT.findall(word(place, name))}
     own = limits.get(("u", user), limits.get(("u", "PBS_GENERIC")))
     overall = limits.get(("o", "PBS_ALL"))
@@ -42,5 +49,5 @@ def _left(place: Record, name: str, user: str, mine: int, everybodys: int) -> Li
 
 
 def _old(place: Record, name: str, used: int, result: Result) -> List[int]:
-    """A limit of the old kind, a plain number."""
+    """The remainder under a limit of the old kind, a plain number; empty if there is none."""
     return [number(place, name, result) - used] if name in place.fields else []

@@ -1,6 +1,6 @@
-"""How the two ends of a bridge find and trust each other: by the token of a file in the attempt's directory.
+"""The connection of the two ends of a bridge, which trust each other by the token of a file in the attempt's directory.
 
-It never goes over the wire. Each end proves to the other that it knows it, over nonces of both:
+The token is never sent. Each end proves to the other that it knows the token, over nonces of both:
 
     far to near    the number of its node, its nonce
     near to far    its nonce, its proof
@@ -25,7 +25,10 @@ _TAKEN = "+"
 
 
 class Meeting(NamedTuple):
-    """Where the first node of the job listens: the port, and all names and addresses it may have for the others."""
+    """The token, and the port at which the first node of the job listens.
+
+    `addresses` are all names and addresses that the node may have for the others.
+    """
 
     token: str
     port: int
@@ -33,14 +36,14 @@ class Meeting(NamedTuple):
 
 
 class Unmet(Exception):
-    """The other end cannot be reached; says why."""
+    """The other end cannot be reached; the message gives the cause."""
 
 
 # ---- the first node --------------------------------------------------------------------------------------------------
 
 
 def listen() -> socket.socket:
-    """On every address of this node, at any free port."""
+    """A listening socket on every address of this node, at any free port. Raises OSError if there is none."""
     try:
         listener = socket.socket(socket.AF_INET6)
         listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
@@ -57,14 +60,16 @@ def arrange(listener: socket.socket) -> Meeting:
 
 
 def write(path: str, meeting: Meeting) -> None:
-    """For this user alone. Its last line is ended, so that a half of it is known for one."""
+    """Write the file for this user alone. Its last line is ended, so that a part of a line is recognised. Raises
+    OSError.
+    """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w") as file:
         file.write("\n".join([meeting.token, str(meeting.port), *meeting.addresses]) + "\n")
 
 
 def admit(guest: socket.socket, token: str) -> Optional[int]:
-    """The number of the node that knows the token. None, and the connection closed, for anybody else."""
+    """The number of the node that proves to know the token. For anyone else, close the connection and return None."""
     try:
         number = _known(guest, token, time.monotonic() + _ANSWERS_S)
         if number is not None:
@@ -78,7 +83,10 @@ def admit(guest: socket.socket, token: str) -> Optional[int]:
 
 
 def _known(guest: socket.socket, token: str, deadline: float) -> Optional[int]:
-    """Its number. Who does not know the token learns a proof that is of no use elsewhere. Raises OSError."""
+    """The number of the other end's node; None if that end does not know the token. Raises OSError.
+
+    An end that does not know the token learns only a proof that is of no use elsewhere.
+    """
     said = _received(guest, _NUMBER + _NONCE, deadline)
     number, theirs, ours = said[:_NUMBER], said[_NUMBER:], _nonce()
     if len(theirs) < _NONCE or not number.isdecimal():
@@ -101,7 +109,7 @@ def _own_addresses() -> List[str]:
 
 
 def read(path: str) -> Meeting:
-    """Raises Unmet if it does not show within SHOWS_S."""
+    """The meeting in this file. Raises Unmet if the file does not appear within SHOWS_S."""
     deadline = time.monotonic() + SHOWS_S
     while True:
         try:
@@ -117,7 +125,10 @@ def read(path: str) -> Meeting:
 
 
 def connect(meeting: Meeting, number: int) -> socket.socket:
-    """As the node of this number, to the first address where somebody knows the token, and sees that we do."""
+    """A connection as the node of this number, to the first address where both ends know the token.
+
+    Raises Unmet if there is no such address.
+    """
     for address in meeting.addresses:
         near = _reached((address, meeting.port))
         if near is None:
@@ -134,7 +145,7 @@ def connect(meeting: Meeting, number: int) -> socket.socket:
 
 
 def _is_taken(near: socket.socket, token: str, number: str) -> bool:
-    """Raises OSError."""
+    """Whether the near end knows the token and accepts this end. Raises OSError."""
     deadline, ours = time.monotonic() + 2 * _ANSWERS_S, _nonce()
     near.sendall((number + ours).encode())
     said = _received(near, _NONCE + _PROOF, deadline)
@@ -164,7 +175,7 @@ def _proof(token: str, whose: str, number: str, of_far: str, of_near: str) -> st
 
 
 def _received(connection: socket.socket, amount: int, deadline: float) -> str:
-    """So many characters; fewer where no more come. Raises OSError, also when they come too slowly."""
+    """Return `amount` characters, or fewer if the connection ends. Raises OSError, also if they come too slowly."""
     data = b""
     while len(data) < amount:
         connection.settimeout(max(0.001, deadline - time.monotonic()))
@@ -176,7 +187,7 @@ def _received(connection: socket.socket, amount: int, deadline: float) -> str:
 
 
 def _prepare(connection: socket.socket) -> None:
-    """Blocking, without delay, and noticing in the end that the other node is dead."""
+    """Make the connection blocking and undelayed, and let it detect that the other node is dead."""
     connection.settimeout(None)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

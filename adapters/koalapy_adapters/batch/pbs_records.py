@@ -1,4 +1,4 @@
-"""What commands of the PBS family print, read into records: OpenPBS's JSON, Torque's XML, and the text of both."""
+"""Records of what commands of the PBS family print: OpenPBS's JSON, Torque's XML, and the text of both."""
 
 import json
 import re
@@ -20,19 +20,19 @@ _NO_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff\ud800-\udfff]")
 
 
 class Record(NamedTuple):
-    """A job, queue, server or node, and its attributes."""
+    """A job, queue, server or node: its name and its attributes."""
 
     name: str
     fields: Fields
 
 
 def asked(result: Result, command: str) -> Result:
-    """The answer of a command that `sh -c SCRIPT NAME ARGUMENT...` ran for us, under that command's own name."""
+    """The result of a command that `sh -c SCRIPT NAME ARGUMENT...` ran, under that command's own name."""
     return result._replace(argv=[command, *result.argv[4:]])
 
 
 def records(result: Result, table: str) -> List[Record]:
-    """Those of `qstat -f`: `table` is what JSON calls them. Raises UnreadableError for anything else."""
+    """The records of a `qstat -f`. `table` is their name in JSON. Raises UnreadableError if they cannot be read."""
     text = result.stdout.lstrip()
     if text.startswith("{"):
         return _records_of_json(result, table)
@@ -42,7 +42,10 @@ def records(result: Result, table: str) -> List[Record]:
 
 
 def nodes(result: Result) -> List[Record]:
-    """Those of `pbsnodes -a`, of which every server has some: else it fails."""
+    """The records of a `pbsnodes -a`. Every server has nodes; without any, pbsnodes fails.
+
+    Raises UnreadableError if the answer cannot be read or lists none.
+    """
     is_json = result.stdout.lstrip().startswith("{")
     found = _records_of_json(result, "nodes") if is_json else _nodes_of_text(result)
     if not found:
@@ -51,7 +54,9 @@ def nodes(result: Result) -> List[Record]:
 
 
 def number(record: Record, name: str, result: Result, absent: int = 0) -> int:
-    """A count among the attributes. Raises UnreadableError for what is none."""
+    """A count among the attributes, or `absent` without the attribute. Raises UnreadableError if its value is no
+    number.
+    """
     value = record.fields.get(name, absent)
     if isinstance(value, int) and not isinstance(value, bool):
         return value
@@ -61,13 +66,13 @@ def number(record: Record, name: str, result: Result, absent: int = 0) -> int:
 
 
 def word(record: Record, name: str) -> str:
-    """An attribute as text, "" if it is not there."""
+    """An attribute as text; "" if the record does not have it."""
     value = record.fields.get(name, "")
     return value if isinstance(value, str) else str(value)
 
 
 def size(text: str) -> int:
-    """Bytes of `4gb`, `51200kb` or `100`, in powers of 1024 as pbs_resources(7) has them; 0 for what is no size."""
+    """The bytes of `4gb`, `51200kb` or `100`, in powers of 1024 as in pbs_resources(7); 0 for text that is no size."""
     match = re.match(r"([0-9]{1,18})([kmgtp]?)([bw]?)\Z", text.strip().lower())
     if not match:
         return 0
@@ -76,7 +81,7 @@ def size(text: str) -> int:
 
 
 def _document(result: Result) -> Dict[str, Any]:
-    """The JSON of a command."""
+    """The JSON object that a command printed. Raises UnreadableError if it printed none."""
     try:
         found = _loaded(result.stdout)
     except (ValueError, RecursionError) as error:
@@ -87,7 +92,7 @@ def _document(result: Result) -> Dict[str, Any]:
 
 
 def _nodes_of_text(result: Result) -> List[Record]:
-    """`pbsnodes -a`: a name at the line's begin, attributes below it, an empty line after it."""
+    """The nodes of a `pbsnodes -a`: a name at the beginning of a line, attributes below it, and then an empty line."""
     found: List[Record] = []
     for line in result.stdout.splitlines():
         match = _ATTRIBUTE.match(line)
@@ -101,7 +106,7 @@ def _nodes_of_text(result: Result) -> List[Record]:
 
 
 def _records_of_json(result: Result, table: str) -> List[Record]:
-    """Without any job OpenPBS leaves the whole table out."""
+    """The records of a table. OpenPBS omits the whole table if there are no jobs."""
     found = _document(result).get(table, {})
     if not isinstance(found, dict) or not all(isinstance(fields, dict) for fields in found.values()):
         raise unreadable(result, "printed JSON with %s that are none" % table)
@@ -129,7 +134,9 @@ def _flat(fields: Fields) -> Fields:
 
 
 def _records_of_text(result: Result) -> List[Record]:
-    """A long value goes on in the next line after a tab, and anywhere in it a user may have put a line break."""
+    """The records of a `qstat -f`. A long value continues on the next line after a tab; a user may have put line breaks
+    into it.
+    """
     found: List[Record] = []
     last = ""
     for line in result.stdout.splitlines():
@@ -149,7 +156,7 @@ def _records_of_text(result: Result) -> List[Record]:
 
 
 def _records_of_xml(result: Result) -> List[Record]:
-    """Torque's `qstat -x`. Entities are refused, and with them all that they can do."""
+    """The jobs of Torque's `qstat -x`. A document type is refused, and with it all attacks by entities."""
     text = _NO_XML.sub("?", result.stdout)
     if "<!" in text:
         raise unreadable(result, "printed XML with a document type")

@@ -1,4 +1,4 @@
-"""How a command is started on other nodes of a PBS job, by whichever of PBS's own launchers is there."""
+"""The start of a command on other nodes of a PBS job, by whichever of PBS's own launchers is there."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ _ENV = "/usr/bin/env"
 
 
 class Starter(NamedTuple):
-    """A command that starts what follows it on these nodes."""
+    """A command that starts the command after it on these nodes. `end` is the option for the bridge's far end."""
 
     argv: List[str]
     hosts: List[str]
@@ -17,12 +17,14 @@ class Starter(NamedTuple):
 
 
 class NoLauncher(Exception):
-    """Neither of PBS's launchers is there; says where it was looked for."""
+    """Neither of PBS's launchers is there; the message names the directories that were searched."""
 
 
 def starters(hosts: Sequence[str], environment: Mapping[str, str]) -> List[Starter]:
-    """OpenPBS: a pbs_tmrsh for each node. Torque: one pbsdsh for all, since there each command that speaks with PBS's
-    daemon takes over the line of the one before; -u is one process a node, on our own one too.
+    """The commands that reach the hosts: a pbs_tmrsh for each node in OpenPBS, one pbsdsh for all nodes in Torque.
+
+    In Torque, each command that connects to PBS's daemon takes over the connection of the one before. With -u, pbsdsh
+    starts one process a node, also on our own. Raises NoLauncher if neither is there.
     """
     directories = _directories(environment)
     tmrsh = _which("pbs_tmrsh", directories)
@@ -35,7 +37,9 @@ def starters(hosts: Sequence[str], environment: Mapping[str, str]) -> List[Start
 
 
 class Launchers:
-    """Those that were started. What they say goes where our errors go: our output is the agents' alone."""
+    """The launchers that were started. They print to our standard error, because our standard output is for the agents
+    alone.
+    """
 
     def __init__(self) -> None:
         self._hosts: Dict[int, List[str]] = {}
@@ -47,7 +51,7 @@ class Launchers:
         self._hosts[pid] = starter.hosts
 
     def ended(self) -> List[str]:
-        """The nodes whose launcher has ended by now, each told once."""
+        """The nodes whose launcher has ended by now; each node is returned once."""
         found: List[str] = []
         for pid in list(self._hosts):
             if os.waitpid(pid, os.WNOHANG)[0]:
@@ -66,7 +70,7 @@ class Launchers:
 
 
 def _become(argv: List[str]) -> None:
-    """In the child. Never returns."""
+    """Execute the command in the child process. Never returns."""
     try:
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, 0)
@@ -77,7 +81,7 @@ def _become(argv: List[str]) -> None:
 
 
 def _directories(environment: Mapping[str, str]) -> List[str]:
-    """A job's PATH need not have them."""
+    """The directories to search. The PATH of a job need not contain those of PBS."""
     directories = environment.get("PATH", "").split(":")
     if "PBS_EXEC" in environment:
         directories.append(environment["PBS_EXEC"] + "/bin")

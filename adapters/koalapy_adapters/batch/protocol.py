@@ -1,7 +1,7 @@
-"""What a batch system's module must offer: pure functions, strings in and values out; it never runs anything.
+"""The protocol of a dialect: pure functions with strings in and values out. A dialect never runs a command.
 
-A module of this protocol is registered under the entry point `koalapy.batch_systems`, imports the standard library and
-`koalapy_adapters` only, and runs on Python 3.6, because it is packed into the pushed file.
+A dialect is a module that is registered under the entry point `koalapy.batch_systems`. It imports only the standard
+library and `koalapy_adapters`, and runs on Python 3.6, because it is packed into the pushed file.
 """
 
 from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
@@ -26,7 +26,7 @@ NOT_STARTED = "not_started"  # the batch system tried, and could not: nothing of
 
 
 class ClusterSettings(NamedTuple):
-    """What the grid file says of the cluster, as far as a dialect needs it. `user` is the login's own name."""
+    """The settings of a cluster in the grid file that a dialect needs. `user` is the name of the login account."""
 
     user: str
     queue: Optional[str] = None
@@ -45,7 +45,7 @@ class ClusterSettings(NamedTuple):
 
 
 class BatchJob(NamedTuple):
-    """One attempt as a batch job: the grid file's and the component's wishes, merged."""
+    """One attempt as a batch job: the settings of the grid file, merged with the request of the attempt's owner."""
 
     tag: str
     directory: str  # absolute, the attempt's own, in the shared directory
@@ -68,12 +68,12 @@ class BatchJob(NamedTuple):
 
     @property
     def output(self) -> str:
-        """Where the batch system writes what the wrapper itself says."""
+        """Path of the file for the wrapper's own standard output and standard error."""
         return self.directory + "/batch.out"
 
 
 class JobStatus(NamedTuple):
-    """What the batch system says of one job. `stuck` is the code of a pending reason that cannot clear."""
+    """The batch status of one job. `stuck` is the code of a pending reason that cannot clear, or ""."""
 
     batch_id: str
     name: str
@@ -86,7 +86,7 @@ class JobStatus(NamedTuple):
 
 
 class JobSpan(NamedTuple):
-    """A job that ended, as it is accounted for: when it began and ended, in seconds since 1970, and its processors."""
+    """An ended job as it is accounted for: its start and end in seconds since 1970, and its processors."""
 
     batch_id: str
     tag: str
@@ -96,15 +96,16 @@ class JobSpan(NamedTuple):
 
 
 class Description(NamedTuple):
-    """The batch system of itself."""
+    """The version of a batch system, and the features that its dialect has found."""
 
     version: str
     features: List[str] = []
 
 
 class Capacity(NamedTuple):
-    """In processors, each counted once. See koalapy.model.cluster.ClusterState for each field, and `wanting` for what
-    other people's waiting jobs come to.
+    """The capacity of a cluster in processors, each counted once.
+
+    koalapy.model.cluster.ClusterState explains each field; `waiting_demand.wanted` computes `wanted_local`.
     """
 
     total: int
@@ -125,28 +126,28 @@ class Capacity(NamedTuple):
 
 
 class Host(NamedTuple):
-    """A node of an allocation, by the name that the batch system's launcher knows, and its processors."""
+    """A node of an allocation: the name by which the batch system's launcher knows it, and its processors."""
 
     name: str
     processors: int
 
 
 class Stopped(NamedTuple):
-    """Why the batch system told the job to stop: MEMORY or WALLTIME, and its own words."""
+    """Why the batch system stopped a job: `ending` is MEMORY or WALLTIME, and `words` is its own message."""
 
     ending: str
     words: str
 
 
 class Launch(NamedTuple):
-    """One command that starts the node agent once on each of these hosts; their stdin is the command's."""
+    """One command that starts one node agent on each of `hosts`. The agents read the command's standard input."""
 
     argv: Argv
     hosts: List[str]
 
 
 class Chosen(NamedTuple):
-    """A parallel environment. `controls`: the end of its jobs waits for hosts that they do not have."""
+    """A parallel environment. `controls`: it has `control_slaves`, so that the end of its jobs is reported later."""
 
     environment: str
     controls: bool

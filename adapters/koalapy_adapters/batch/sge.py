@@ -1,4 +1,4 @@
-"""Grid Engine, 8.1 and its kin, by its own commands; the manual: qsub(1), qstat(1), qacct(1), accounting(5)."""
+"""The dialect of Grid Engine, 8.1 and its relatives; the manual: qsub(1), qstat(1), qacct(1), accounting(5)."""
 
 import re
 import time
@@ -42,7 +42,11 @@ def describe_argv(cluster: ClusterSettings) -> Argv:
 
 
 def parse_describe(result: Result) -> Description:
-    """The first line, such as `SGE 8.1.9`. Others who have a qstat know no -help, or tell its usage alone."""
+    """The version in the first line, such as `SGE 8.1.9`.
+
+    The qstat of another batch system does not know -help, or prints only its usage. Raises ClusterError if this is not
+    Grid Engine, and another BatchError if the command failed or printed no version.
+    """
     match = VERSION.match(result.stdout)
     if not match and re.search(r"(invalid|unknown) option|\Ausage:", result.stderr + result.stdout, re.IGNORECASE):
         raise _not_ours(result)
@@ -53,10 +57,11 @@ def parse_describe(result: Result) -> Description:
 
 
 def script(job: BatchJob) -> str:
-    """`account` is a project (-P), since that is what decides on access and share; `constraint` is a resource (-l).
+    """The batch script. `account` is a project (-P), which decides on access and share; `constraint` is a resource
+    (-l).
 
-    How the slots lie on the nodes is decided by the parallel environment's allocation rule, so `processors_per_node`
-    changes nothing here. Raises RequestError or ClusterError for what Grid Engine has no words for.
+    The parallel environment's allocation rule decides how the slots lie on the nodes, so `processors_per_node` changes
+    nothing here. Raises RequestError or ClusterError if Grid Engine has no option for a part of the request.
     """
     directives = _shape(job) + _wishes(job) + native_lines(job.native) + _manners(job) + _identity(job)
     lines = ["#!/bin/sh"] + ["#$ " + directive for directive in directives]
@@ -70,14 +75,14 @@ def launchers_environment(cluster: ClusterSettings, job: BatchJob) -> Generator[
 def submit_argv(job: BatchJob, path: str) -> Argv:
     """The command that submits `path`; it overrides defaults of sge_request(5).
 
-    Those would hide the script's directives (-b y), or have qsub wait until the job has ended (-sync y) or started
-    (-now y).
+    The defaults could hide the script's directives (-b y), or let qsub wait until the job has ended (-sync y) or
+    started (-now y).
     """
     return ["qsub", *sge_drmaa.OF_COMMANDS, path]
 
 
 def parse_submit(result: Result) -> str:
-    """`qsub -terse` prints the id, below warnings if there are any."""
+    """The batch id that `qsub -terse` prints, below any warnings. Raises BatchError if qsub failed or printed no id."""
     check(result, REFUSALS)
     lines = result.stdout.split()
     if not lines or not lines[-1].isdigit():
@@ -86,12 +91,16 @@ def parse_submit(result: Result) -> str:
 
 
 def status_argv(batch_ids: Sequence[str]) -> Argv:
-    """All jobs of the user, since `qstat -j` tells a job's state in the qmaster's own numbers only."""
+    """The command that lists all jobs of the user, because `qstat -j` has a job's state only in the qmaster's own
+    numbers.
+    """
     return ["qstat", *sge_jobs.ALL, "-xml"]
 
 
 def parse_status(result: Result) -> Dict[str, JobStatus]:
-    """Of every job that bears a tag, asked for or not."""
+    """The statuses by batch id of all jobs that bear a tag, also of those not asked for. Raises BatchError if the
+    command failed or its answer cannot be read.
+    """
     check(result, UNREACHABLE)
     jobs = sge_jobs.jobs(sge_jobs.listing(result))
     return {job.batch_id: sge_jobs.status(job, result) for job in jobs if is_tag(job.name)}
@@ -102,28 +111,38 @@ def find_argv(cluster: ClusterSettings, tag: str) -> Argv:
 
 
 def parse_find(result: Result, tag: str) -> Optional[JobStatus]:
-    """XML has the names whole; the text format cuts them to ten characters."""
+    """The status of the listed job with this tag; None if there is none. Raises BatchError if the command failed or its
+    answer cannot be read.
+
+    XML has whole names, which the text format cuts to ten characters.
+    """
     return sge_accounting.newest([status for status in parse_status(result).values() if status.name == tag])
 
 
 def explain_argv(batch_ids: Sequence[str]) -> Argv:
-    """Why jobs are in the error state, which a list of jobs does not say."""
+    """The command that prints why jobs are in the error state, which a list of jobs does not show."""
     return ["qstat", "-j", ",".join(batch_ids), "-xml"]
 
 
 def parse_explain(result: Result) -> Dict[str, str]:
-    """The reason, by batch id, of those that have one."""
+    """The reasons by batch id of the jobs that have one. Raises BatchError if the command failed or its answer cannot
+    be read.
+    """
     check(result, UNREACHABLE)
     return sge_jobs.explanations(sge_jobs.document(result))
 
 
 def history_argv(cluster: ClusterSettings, tag: str, batch_id: str) -> Optional[Argv]:
-    """By name, because ids begin again at 1 after 9999999 and tags do not."""
+    """The search in the accounting by name, because ids begin again at 1 after 9999999 and tags do not."""
     return sge_accounting.qacct(cluster.user, tag)
 
 
 def parse_history(result: Result, tag: str) -> Optional[JobStatus]:
-    """None while the job runs, and for ever if it was deleted before it ran."""
+    """The status of the job with this tag in the accounting; None if it is not there.
+
+    A job is not there while it runs, and never if it was deleted before it ran. Raises BatchError if the command failed
+    or its answer cannot be read.
+    """
     result = sge_accounting.asked(result)
     if result.exit_status != 0 and re.search(r"job (name|id) \S+ not found", result.stderr + result.stdout):
         return None
@@ -132,7 +151,10 @@ def parse_history(result: Result, tag: str) -> Optional[JobStatus]:
 
 
 def account_argvs(cluster: ClusterSettings, batch_ids: Sequence[str], since_s: float) -> List[Argv]:
-    """All jobs of this store that began since then, in one search: qacct takes one id, but a pattern of names."""
+    """One search for all jobs of this store that began after `since_s`, in seconds since 1970.
+
+    qacct takes only one id, but a pattern of names.
+    """
     began = time.strftime("%Y%m%d%H%M.%S", time.localtime(since_s))
     return [[*sge_accounting.qacct(cluster.user, "k" + cluster.instance + "*"), "-b", began]]
 
@@ -150,12 +172,18 @@ def cancel_argv(batch_ids: Sequence[str]) -> Argv:
 
 
 def forget_argv(batch_ids: Sequence[str]) -> Argv:
-    """For jobs of whose end no execd tells. sge_conf(5), ENABLE_FORCED_QDEL: whether the cluster lets users do that."""
+    """The qdel command for jobs whose end no execd reports.
+
+    ENABLE_FORCED_QDEL in sge_conf(5) decides whether users may do this.
+    """
     return ["qdel", "-f", *batch_ids]
 
 
 def parse_cancel(result: Result) -> None:
-    """One unknown job makes qdel fail, though it deletes the others; so each line is judged."""
+    """Check each line of qdel's answer: one unknown job makes qdel fail, although it deletes the others.
+
+    Raises BatchError if qdel did not end in time, or a line reports anything but a deletion or an unknown job.
+    """
     said = [line for line in (result.stdout + "\n" + result.stderr).splitlines() if line.strip()]
     if result.exit_status is None or not all(_DELETED.search(line) for line in said):
         raise failure(result, REFUSALS)
@@ -225,8 +253,9 @@ def _wishes(job: BatchJob) -> List[str]:
 
 
 def _manners(job: BatchJob) -> List[str]:
-    """After what the user wrote, for the last -p counts. Hosts that are asked for in `native` are a request of the same
-    resource, which this one replaces.
+    """The directives that follow those of the user, because the last -p counts.
+
+    Hosts requested in `native` are a request for the same resource, which this one replaces.
     """
     manners = ["-p %d" % _LOWEST_PRIORITY] if job.lowest else []
     return manners + (["-l h=!(%s)" % "|".join(hosts_left_out(job))] if job.avoid else [])
@@ -237,10 +266,10 @@ def _wordless(what: str, advice: str) -> RequestError:
 
 
 def _identity(job: BatchJob) -> List[str]:
-    """What DESIGN promises of every batch job, after all that a user may have written: the last option counts.
+    """The directives that DESIGN promises for every batch job, after all those of the user: the last option counts.
 
-    Never -V: the job gets the node's environment. -w e refuses what no queue can ever run. The colon says that no host
-    is named before the path.
+    -V is never used, so the job gets the node's environment. -w e refuses a job that no queue can ever run. The colon
+    shows that no host precedes the path.
     """
     return [
         "-N " + job.tag,
@@ -254,7 +283,10 @@ def _identity(job: BatchJob) -> List[str]:
 
 
 def _path(path: str) -> str:
-    """Within quotes qsub drops other quotes, and it replaces $HOME and the like; it knows no escape."""
+    """The path for use within quotes. Raises ClusterError if it contains a quote or a dollar sign.
+
+    Within quotes, qsub drops other quotes and replaces $HOME and the like; it knows no escape.
+    """
     if set("\"'$") & set(path):
         raise ClusterError(
             "bad_directory",

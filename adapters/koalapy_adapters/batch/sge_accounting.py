@@ -1,4 +1,4 @@
-"""Grid Engine's records of jobs that ended, as qacct prints them, read into statuses; the manual: accounting(5)."""
+"""Grid Engine's records of ended jobs, as qacct prints them, read into statuses; the manual: accounting(5)."""
 
 import re
 import time
@@ -48,19 +48,21 @@ exit $status
 
 
 def qacct(user: str, tag: str) -> List[str]:
-    """A search in the accounting, and if it is not there, in the log before it, of the last week: a job may have ended
-    right before that was turned over.
+    """The command that searches the accounting for a user's jobs of this name.
+
+    If it finds none, it searches the log before, if that is not older than a week. A job may have ended just before
+    that log was rotated.
     """
     return ["sh", "-c", _QACCT, "qacct", "-o", user, "-j", tag]
 
 
 def asked(result: Result) -> Result:
-    """As if qacct itself had been called, so that errors name it and not the shell."""
+    """The result as if qacct itself had been called, so that errors name qacct and not the shell."""
     return result._replace(argv=result.argv[3:]) if result.argv[:2] == ["sh", "-c"] else result
 
 
 def records(result: Result) -> Iterator[JobStatus]:
-    """The records of `qacct -j`, in the order in which they were written."""
+    """The records of `qacct -j`, in the order of their writing. Raises UnreadableError if one is incomplete."""
     for record in re.split(r"^=+$", result.stdout, flags=re.MULTILINE):
         fields = dict(re.findall(r"^(\w+) +(.*?) *$", record, re.MULTILINE))
         if "jobname" in fields or "failed" in fields:
@@ -68,7 +70,7 @@ def records(result: Result) -> Iterator[JobStatus]:
 
 
 def spans(result: Result) -> Iterator[JobSpan]:
-    """Of the records of `qacct -j`, the jobs that ran: when, by the head node's clock on the wall."""
+    """The jobs among the records of `qacct -j` that ran. qacct prints times in the head node's own zone."""
     for record in re.split(r"^=+$", result.stdout, flags=re.MULTILINE):
         fields = dict(re.findall(r"^(\w+) +(.*?) *$", record, re.MULTILINE))
         began_s, ended_s = _instant(fields.get("start_time", "")), _instant(fields.get("end_time", ""))
@@ -80,7 +82,10 @@ def spans(result: Result) -> Iterator[JobSpan]:
 
 
 def _instant(text: str) -> Optional[float]:
-    """Of `Sat Nov 21 11:54:01 2026` or `11/21/2026 11:54:01.123`; None for one that never was: `-/-`, or of 1970."""
+    """The seconds since 1970 of `Sat Nov 21 11:54:01 2026` or `11/21/2026 11:54:01.123`.
+
+    Returns None for a time that never was: `-/-`, or the first days of 1970.
+    """
     for form in ("%a %b %d %H:%M:%S %Y", "%m/%d/%Y %H:%M:%S"):
         try:
             seconds = time.mktime(time.strptime(text.partition(".")[0], form))
@@ -91,8 +96,10 @@ def _instant(text: str) -> Optional[float]:
 
 
 def newest(statuses: List[JobStatus]) -> Optional[JobStatus]:
-    """Of several jobs of one tag, the one that still lives, else the latest; of several records of it, the last, which
-    is the job's own: those of its tasks on other hosts, where the cluster keeps them, are written before.
+    """The status of the job that has not ended, else of the latest one, among the statuses of one tag.
+
+    Of several records of one job, the last one counts, which is the job's own. Records of its tasks on other hosts, if
+    the cluster keeps them, are written before.
     """
     ordered = sorted(statuses, key=lambda status: (status.state != ENDED, int(status.batch_id)))
     return ordered[-1] if ordered else None
@@ -123,13 +130,13 @@ def _ending(failed: int, exit_status: int, fields: Dict[str, str]) -> str:
 
 
 def _reason(failed: int, fields: Dict[str, str]) -> str:
-    """The manual's words of it, under its number."""
+    """The code of the failure and the manual's words for it; "" if there was none."""
     words = fields["failed"].partition(":")[2].strip()
     return "failed %d: %s" % (failed, words or "without a word") if failed else ""
 
 
 def _limit(fields: Dict[str, str]) -> str:
-    """Which of the limits that the job asked for it went over. Memory is per slot."""
+    """The ending for the limit that the job exceeded, of those that it requested; "" for none. Memory is per slot."""
     asked_for = dict(re.findall(r"\b(h_rt|h_vmem)=([\w.:]+)", fields.get("category", "")))
     slots = int(fields.get("slots", "1"))
     if "h_vmem" in asked_for and _bytes(fields.get("maxvmem", "0")) >= _bytes(asked_for["h_vmem"]) * slots:
@@ -140,7 +147,7 @@ def _limit(fields: Dict[str, str]) -> str:
 
 
 def _bytes(text: str) -> float:
-    """sge_types(1), memory_specifier, as qacct prints it too: 100M, 1.387MB, 512."""
+    """The bytes of 100M, 1.387MB or 512: memory_specifier of sge_types(1), as qacct prints it too."""
     match = re.match(r"([\d.]+)([kKmMgGtT]?)", text)
     if not match:
         return 0

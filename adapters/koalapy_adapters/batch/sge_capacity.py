@@ -1,4 +1,4 @@
-"""What of a Grid Engine queue this user could start now: its slots, what a parallel environment and quotas leave."""
+"""Capacity of a Grid Engine queue for this user: its free slots, under the parallel environment and the quotas."""
 
 from collections import Counter
 from typing import Dict, List, NamedTuple, Optional, Set
@@ -16,7 +16,7 @@ from koalapy_adapters.errors import ClusterError, Result
 
 
 class Instance(NamedTuple):
-    """A queue instance, `all.q@node1`. `left`: the slots that the host has left in all its queues, where it says."""
+    """A queue instance, `all.q@node1`. `left`: the slots left to the host in all its queues, None if not stated."""
 
     queue: str
     host: str
@@ -41,7 +41,9 @@ _NONE_SELECTED = (
 
 
 def capacity_argvs(cluster: ClusterSettings) -> List[Argv]:
-    """qselect knows the parallel environments of each queue and who may use it, which qstat does not print."""
+    """The commands. qselect knows the parallel environments of each queue and its permitted users, which qstat does not
+    print.
+    """
     select = ["qselect", "-U", cluster.user]
     if cluster.queue:
         select += ["-q", cluster.queue]
@@ -52,15 +54,20 @@ def capacity_argvs(cluster: ClusterSettings) -> List[Argv]:
 
 
 def cache_seconds(result: Result) -> float:
-    """Seconds for which the answer of one of these commands is good: a cluster seldom changes what it has configured,
-    whereof qselect tells too, and that it has no quotas says the first of the quotas' commands with nothing.
+    """Seconds for which the answer of one of these commands is good: a cluster seldom changes its configuration.
+
+    qconf and qselect print the configuration. An empty answer of the quotas' command means that no quotas are
+    configured.
     """
     configured = result.argv[0] in ("qconf", "qselect") or (result.argv[0] == "sh" and not result.stdout)
     return 60.0 if configured and result.exit_status == 0 else 0.0
 
 
 def parse_capacity(cluster: ClusterSettings, results: List[Result]) -> Capacity:
-    """Of two queues on one host, the host's processors count once."""
+    """The capacity of the cluster's queue in slots. The processors of a host with two queues count once.
+
+    Raises BatchError if the command failed or its answer cannot be read.
+    """
     check(results[0], UNREACHABLE)
     check(results[1], UNREACHABLE + _NONE_SELECTED)
     environment = sge_environments.environment(cluster, results[3:])
@@ -99,8 +106,9 @@ def parse_capacity(cluster: ClusterSettings, results: List[Result]) -> Capacity:
 
 
 def _permitted(free: Dict[str, int], environment: Environment, quotas: Room, mine: int) -> Dict[str, int]:
-    """What quotas and the environment's own number of slots leave, and of that what a job can get of each host. Which
-    of the others' jobs are in the environment, nobody says.
+    """The slots of each host that a job can get, under the quotas and the environment's own number of slots.
+
+    No command shows which of the others' jobs are in the environment.
     """
     limited = {host: min(slots, quotas.of_hosts.get(host, slots)) for host, slots in free.items()}
     most = min(environment.slots - mine, sum(limited.values()) if quotas.slots is None else quotas.slots)
@@ -129,7 +137,7 @@ def _host(element: ElementTree.Element) -> str:
 
 
 def _busy(every: List[Instance], near: Set[str]) -> Dict[str, int]:
-    """The slots in use on each of our hosts, in whichever queue: they are the same processors."""
+    """The slots in use on each of our hosts, in all queues, because they are the same processors."""
     busy = dict.fromkeys(sorted(near), 0)
     for each in every:
         if each.host in near:
@@ -138,15 +146,17 @@ def _busy(every: List[Instance], near: Set[str]) -> Dict[str, int]:
 
 
 def _size(host: str, ours: List[Instance], busy: Dict[str, int]) -> int:
-    """The processors of a host, once: its own number of slots, where the cluster set one, else its largest queue's."""
+    """The processors of a host, once: its own number of slots if the cluster set one, else its largest queue's."""
     here = [each for each in ours if each.host == host]
     limits = [each.left + busy[host] for each in here if each.left is not None]
     return min(sum(each.total for each in here), *limits) if limits else max(each.total for each in here)
 
 
 def _free(cluster: ClusterSettings, ours: List[Instance], busy: Dict[str, int]) -> Dict[str, int]:
-    """The free processors of each host. Where the host says how many it has left, its queues may give them together,
-    else no more than the queue that offers most: they are the same processors.
+    """The free processors of each host.
+
+    If the host states how many it has left, its queues may give them together. Otherwise it has no more than the queue
+    that offers most, because they are the same processors.
     """
     free: Dict[str, int] = {}
     for host in sorted({each.host for each in ours}):
@@ -167,8 +177,10 @@ def _slots_of_ours(cluster: ClusterSettings, element: ElementTree.Element) -> in
 
 
 def _waiting(jobs: List[Job]) -> List[Job]:
-    """Those that want processors now. The scheduler gives a priority to what it considers: a job without one has a
-    start time yet to come, or is a second old, or the cluster uses no priorities at all.
+    """The jobs that want processors now.
+
+    The scheduler gives a priority to the jobs that it considers. A job without one has a later start time or is a
+    second old, or the cluster uses no priorities at all.
     """
     graded = any(job.priority > 0 for job in jobs)
     waits = [job for job in jobs if job.state.replace("R", "") in ("qw", "q", "w")]
@@ -176,7 +188,10 @@ def _waiting(jobs: List[Job]) -> List[Job]:
 
 
 def _wishes(cluster: ClusterSettings, waits: List[Job]) -> List[waiting_demand.Wish]:
-    """As many slots of a host as it has: what an environment's rule would have otherwise, no list of jobs says."""
+    """The demands of the waiting jobs, with as many slots of a host as it has.
+
+    No list of jobs shows what the allocation rules of their environments require instead.
+    """
     return [
         waiting_demand.Wish(job.slots, tasks=job.tasks)
         for job in waits

@@ -1,4 +1,4 @@
-"""What of DRMAA is Grid Engine's own: where its library lies, how it calls itself, and which options it wants."""
+"""The part of DRMAA that is Grid Engine's own: the paths of its library, its name, and the options that it wants."""
 
 from typing import Mapping, Sequence
 
@@ -20,6 +20,6 @@ OF_COMMANDS: Sequence[str] = ("-terse", "-b", "n", "-sync", "n", "-now", "n")
 
 
 def libraries(environment: Mapping[str, str]) -> Sequence[str]:
-    """Patterns of paths, the likeliest first."""
+    """Patterns of the library's paths, the most likely first."""
     root = environment.get("SGE_ROOT")
     return [*([root + "/lib/*/libdrmaa.so*"] if root else []), *_PACKAGED]

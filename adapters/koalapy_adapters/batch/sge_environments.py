@@ -1,4 +1,4 @@
-"""How a parallel environment lays a job's slots on hosts, and so what of the free ones a job can get; sge_pe(5)."""
+"""Allocation rules of parallel environments, which decide how many of the free slots a job can get; sge_pe(5)."""
 
 import re
 from typing import Dict, List, NamedTuple, Optional, Sequence
@@ -21,8 +21,10 @@ _MISSING = (
 
 
 class Environment(NamedTuple):
-    """`per_host`: how many slots of a job each of its hosts gives, 0 where one host gives all of them, None where it
-    does not matter ($fill_up, $round_robin). `slots`: how many all jobs in it may have together.
+    """A parallel environment. `slots` is the number of slots that all jobs in it may have together.
+
+    `per_host` is the number of a job's slots on each of its hosts. It is 0 if one host gives all of them, and None if
+    the number does not matter ($fill_up, $round_robin).
     """
 
     name: str
@@ -30,11 +32,11 @@ class Environment(NamedTuple):
     slots: int
 
     def usable(self, free: int) -> int:
-        """Of so many on one host, those that a job can get."""
+        """The slots that a job can get on a host with `free` slots."""
         return free - free % self.per_host if self.per_host else free
 
     def most(self, hosts: Sequence[int]) -> int:
-        """That one job can get of hosts with so many slots."""
+        """The slots that one job can get on hosts with these numbers of slots."""
         usable = [self.usable(slots) for slots in hosts]
         return max(usable, default=0) if self.per_host == 0 else sum(usable)
 
@@ -43,13 +45,20 @@ ANY = Environment("", None, 1 << 30)
 
 
 def environment_argvs(cluster: ClusterSettings) -> List[Argv]:
-    """None where no parallel environment is named, or several are, by a pattern: each job gets one that fits."""
+    """The command that prints the parallel environment.
+
+    There is no command if none is named, or several by a pattern: then each job gets one that fits.
+    """
     name = cluster.parallel_environment
     return [["qconf", "-sp", name]] if name and not _PATTERN.search(name) else []
 
 
 def environment(cluster: ClusterSettings, results: List[Result]) -> Environment:
-    """Raises ClusterError if there is none of this name, or if it cannot give what `processors_per_node` says."""
+    """The configured parallel environment; ANY without a result.
+
+    Raises ClusterError if there is none of this name, or if it cannot give what `processors_per_node` says. Raises
+    another BatchError if the command failed or its answer cannot be read.
+    """
     if not results:
         return ANY
     check(results[0], UNREACHABLE + _MISSING)
@@ -68,7 +77,7 @@ def environment(cluster: ClusterSettings, results: List[Result]) -> Environment:
 
 
 def fewer(free: Dict[str, int], most: int) -> Dict[str, int]:
-    """What a limit on all of them together leaves, beginning with the hosts that have most."""
+    """The slots of each host, cut down to `most` in all. The hosts with most slots come first."""
     left, kept = max(0, most), {}
     for host, slots in sorted(free.items(), key=lambda item: (-item[1], item[0])):
         kept[host] = min(slots, left)

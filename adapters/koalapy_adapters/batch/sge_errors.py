@@ -1,4 +1,4 @@
-"""Grid Engine's messages of failure, and whose move each is."""
+"""Grid Engine's failure messages, and whose move each is."""
 
 from typing import Tuple
 

@@ -1,4 +1,4 @@
-"""The least that tells whether others have begun or ceased to wait for Grid Engine's slots."""
+"""Queue fingerprint of Grid Engine, which changes when others' jobs begin or cease to wait for slots."""
 
 from typing import List
 
@@ -10,12 +10,19 @@ from koalapy_adapters.errors import Result
 
 
 def queue_fingerprint_argv(cluster: ClusterSettings) -> Argv:
-    """Most of what any command here costs is its start: text would save little over XML. Of -g see sge_jobs.ALL."""
+    """The command that lists the waiting jobs. Most of its cost is its start, so text would save little over XML.
+
+    -g d lists arrays task by task, which sge_jobs.ALL avoids.
+    """
     return ["qstat", "-s", "p", "-g", "d", "-u", "*", "-xml"]
 
 
 def parse_queue_fingerprint(cluster: ClusterSettings, result: Result) -> List[str]:
-    """Not the priorities, which may move all the time, but whether the scheduler has given one: see _waiting."""
+    """A line for each of others' waiting jobs, sorted: id, state, slots, tasks, and whether it has a priority.
+
+    The priority itself may change all the time; for its meaning, see `sge_capacity._waiting`. Raises BatchError if the
+    command failed or its answer cannot be read.
+    """
     check(result, UNREACHABLE)
     return sorted(
         "%s %s %d %d %s" % (job.batch_id, job.state, job.slots, job.tasks, job.priority > 0)

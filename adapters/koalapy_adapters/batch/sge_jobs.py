@@ -30,7 +30,7 @@ _STOPPED: Mapping[str, str] = {
 
 
 class Job(NamedTuple):
-    """A job_list entry. `slots` are those in the queue instance under which it is listed."""
+    """An entry of job_list. `slots` are those in the queue instance under which it is listed."""
 
     batch_id: str
     name: str
@@ -42,7 +42,10 @@ class Job(NamedTuple):
 
 
 def document(result: Result) -> ElementTree.Element:
-    """The XML of a command. Entities are refused, and with them all that they can do."""
+    """The root of the XML that a command printed. A document type is refused, and with it all attacks by entities.
+
+    Raises UnreadableError for a document type, and for XML that cannot be read.
+    """
     text = _NO_XML.sub("?", result.stdout)
     if "<!" in text:
         raise unreadable(result, "printed XML with a document type")
@@ -53,7 +56,10 @@ def document(result: Result) -> ElementTree.Element:
 
 
 def listing(result: Result) -> ElementTree.Element:
-    """The XML of a `qstat` that lists jobs. Another document is no list of no jobs."""
+    """The root of the XML of a `qstat` that lists jobs.
+
+    Raises UnreadableError for another document, which must not be taken for an empty list.
+    """
     root = document(result)
     if root.tag != "job_info" or root.find("queue_info") is None:
         raise unreadable(result, "printed no list of jobs")
@@ -61,7 +67,7 @@ def listing(result: Result) -> ElementTree.Element:
 
 
 def jobs(parent: ElementTree.Element) -> Iterator[Job]:
-    """All job_list entries below this element; a job in several queue instances comes several times."""
+    """All job_list entries below this element. A job in several queue instances comes several times."""
     for entry in parent.iter("job_list"):
         yield Job(
             batch_id=entry.findtext("JB_job_number", ""),
@@ -75,7 +81,7 @@ def jobs(parent: ElementTree.Element) -> Iterator[Job]:
 
 
 def status(job: Job, result: Result) -> JobStatus:
-    """The job as the protocol says it. Raises UnreadableError for a state that the manual does not have."""
+    """The job as a JobStatus. Raises UnreadableError for a state that the manual does not have."""
     letters = set(job.state)
     if not letters or letters - _LETTERS:
         raise unreadable(result, "says that job %s is in a state named %r" % (job.batch_id, job.state))
@@ -86,9 +92,9 @@ def status(job: Job, result: Result) -> JobStatus:
 
 
 def explanations(root: ElementTree.Element) -> Dict[str, str]:
-    """By batch id, why jobs are in the error state: what `qstat -j IDS -xml` adds to them, without its time stamps.
+    """Why jobs are in the error state, by batch id: the messages of `qstat -j IDS -xml`, without their time stamps.
 
-    Jobs that are gone by now it puts into an answer of another kind, with nothing about the others.
+    If a job no longer exists, Grid Engine prints another kind of document, with nothing about the other jobs.
     """
     found: Dict[str, str] = {}
     for job in root.iter("element"):
@@ -99,17 +105,17 @@ def explanations(root: ElementTree.Element) -> Dict[str, str]:
 
 
 def _plain(message: str) -> str:
-    """`11/21/2026 02:42:36 [2000:1498]: error: can't chdir …` from the word error on."""
+    """The message after its time stamp and the word error: `11/21/2026 02:42:36 [2000:1498]: error: can't chdir …`."""
     return re.sub(r"^[\d/]+ [\d:]+ (\[\d+:\d+\]: )?(error: )?", "", message.strip()).rstrip(".")
 
 
 def holds_slots(job: Job) -> bool:
-    """Whether it is running, being started or suspended, and not waiting."""
+    """Whether the job is running, being started or suspended, and not waiting."""
     return not set("qw") & set(job.state) and "z" not in job.state
 
 
 def _tasks(text: str) -> int:
-    """Of `3`, `1-100:1` or `2,5-9:2`; a job that is no array has none, and is one."""
+    """The number of tasks in `3`, `1-100:1` or `2,5-9:2`; 1 for a job that is no array, which has no such text."""
     found = 0
     for first, last, step in re.findall(r"(\d+)(?:-(\d+)(?::(\d+))?)?", text):
         found += 1 + max(0, int(last or first) - int(first)) // max(1, int(step or 1))

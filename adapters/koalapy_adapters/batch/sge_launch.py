@@ -1,4 +1,4 @@
-"""Inside a Grid Engine job: who we are, which nodes we have, and how qrsh starts the node agents."""
+"""Inside a Grid Engine job: its batch id, its nodes, and the commands that start the node agents by qrsh."""
 
 from typing import Callable, Dict, List, Mapping, Sequence
 
@@ -11,12 +11,16 @@ def batch_id(environment: Mapping[str, str]) -> str:
 
 
 def restarts(environment: Mapping[str, str]) -> int:
-    """qsub(1): RESTARTED is 1 in a job that was started before, however often."""
+    """Return 1 in a job that was started before, however often, else 0: RESTARTED of qsub(1)."""
     return int(environment.get("RESTARTED", "0") or "0")
 
 
 def hosts(environment: Mapping[str, str], read: Callable[[str], str]) -> List[Host]:
-    """From PE_HOSTFILE: host, slots, queue instance, processor range; a host has a line for each of its queues."""
+    """The nodes of the job, from PE_HOSTFILE; without it, NSLOTS processors of HOSTNAME.
+
+    A line has host, slots, queue instance and processor range; a host has a line for each of its queues. Raises
+    UnreadableError if a line has no number of slots.
+    """
     if "PE_HOSTFILE" not in environment:
         return [Host(environment.get("HOSTNAME", "localhost"), int(environment.get("NSLOTS", "1")))]
     slots: Dict[str, int] = {}
@@ -33,16 +37,19 @@ def hosts(environment: Mapping[str, str], read: Callable[[str], str]) -> List[Ho
 
 
 def launch(environment: Mapping[str, str], names: Sequence[str], agent: Argv) -> List[Launch]:
-    """A qrsh for each other host, and nothing for the one we are on: where job_is_first_task is set, the job itself
-    has taken that host's last slot, and qrsh would be refused.
+    """A qrsh for each other host, and the agent itself on the host of this process.
+
+    If job_is_first_task is set, the job has taken that host's last slot, and qrsh would be refused.
     """
     here = environment.get("HOSTNAME", "")
     return [Launch(agent if name == here else _qrsh(environment, name) + agent, [name]) for name in names]
 
 
 def _qrsh(environment: Mapping[str, str], name: str) -> Argv:
-    """With -noshell the arguments arrive byte for byte, while without it a shell of the other host reads them again;
-    it also takes absolute paths only, so env(1) looks the program up there. A job's PATH need not have qrsh.
+    """The qrsh command for one host. A job's PATH need not contain qrsh.
+
+    With -noshell the arguments arrive byte for byte; without it, a shell of the other host reads them again. -noshell
+    takes absolute paths only, so env(1) looks up the program there.
     """
     path = "PATH=" + ":".join(_directories(environment))
     return ["env", path, "qrsh", "-inherit", "-noshell", name, "/usr/bin/env"]

@@ -1,8 +1,8 @@
-"""In which parallel environment the batch job of a Launcher is best: on one host, and with no slaves to control.
+"""The choice of the parallel environment for a Launcher's batch job: best is one host, and no slaves to control.
 
-Where the environment controls slaves, the end of each of its jobs is told twice, though there be no other host, and the
-second time a second later (docs/grid-engine.md): a second for which the node is nobody's. What is asked is for a KCM to
-run, one command after the other; nothing is submitted.
+If the environment controls slaves, the end of each of its jobs is reported to the qmaster twice, even without another
+host. The second report comes a second later (docs/grid-engine.md), and nobody can use the node meanwhile. The queries
+are for a KCM to run, one command after the other; they submit nothing.
 """
 
 import re
@@ -27,7 +27,9 @@ _NO_PROCEDURE = ("", "NONE", "/bin/true", "true", "/usr/bin/true")
 
 
 class Environment(NamedTuple):
-    """As sge_pe(5) has it. `procedures`: the cluster has something run before and after each of its jobs."""
+    """A parallel environment as in sge_pe(5). `procedures`: the cluster runs a command before or after each of its
+    jobs.
+    """
 
     name: str
     slots: int
@@ -39,10 +41,11 @@ class Environment(NamedTuple):
 def choice(
     cluster: ClusterSettings, job: BatchJob, script: Callable[[BatchJob], str]
 ) -> Generator[Argv, Result, Optional[Chosen]]:
-    """Yields commands, is sent what each said, and returns the best, which may be the job's own; None if none will do.
+    """Yield commands, be sent each Result, and return the best environment, which may be the job's own.
 
-    It must be offered wherever the job's own is, hold as many jobs, and take this one by Grid Engine's own word, which
-    knows who is let in. Raises BatchError where Grid Engine does not answer.
+    The environment must be offered wherever the job's own is, and hold as many jobs. Grid Engine must accept this job
+    there, because only Grid Engine knows who is admitted. Returns None if none will do. Raises BatchError if Grid
+    Engine does not answer.
     """
     known = _environments((yield ["sh", "-c", _EVERY, "qconf"]))
     total = _total((yield _queue(["qstat", "-g", "c", "-xml"], job)))
@@ -59,7 +62,10 @@ def choice(
 
 
 def _candidates(known: List[Environment], job: BatchJob, total: int) -> List[Environment]:
-    """Those that would do as they are configured, the best first. The job's own is as good as others of its kind."""
+    """The environments that are suitable as configured, the best first.
+
+    The job's own precedes others that are like it in controlling slaves or not.
+    """
     own = [each.slots for each in known if each.name == job.parallel_environment]
     least = min([total, *own])
     fit = [each for each in known if each.rule in ("$pe_slots", str(job.processors)) and each.slots >= least]
@@ -72,7 +78,7 @@ def _candidates(known: List[Environment], job: BatchJob, total: int) -> List[Env
 
 
 def _roomy(cluster: ClusterSettings, job: BatchJob, known: List[Environment], quotas: Result) -> List[Environment]:
-    """Those that quotas leave as much room as the job's own, at least."""
+    """The environments to which the quotas leave at least as many slots as to the job's own."""
 
     def left(environment: Optional[str]) -> float:
         there = cluster._replace(queue=job.queue, parallel_environment=environment)
@@ -84,7 +90,7 @@ def _roomy(cluster: ClusterSettings, job: BatchJob, known: List[Environment], qu
 
 
 def _environments(result: Result) -> List[Environment]:
-    """None where the cluster has none."""
+    """The parallel environments of the cluster; empty if it has none. Raises BatchError if qconf failed."""
     if result.exit_status != 0 and "no parallel environment" in result.words:
         return []
     check(result, UNREACHABLE)
@@ -119,13 +125,13 @@ def _queue(argv: Argv, job: BatchJob) -> Argv:
 
 
 def _selected(result: Result) -> Set[str]:
-    """Queue instances; qselect has no other way to say "none" than to fail."""
+    """The queue instances that qselect printed. It has no other way to select none than to fail."""
     _unless_unanswered(result)
     return set(result.stdout.split()) if result.exit_status == 0 else set()
 
 
 def _verify(job: BatchJob, environment: str, script: Callable[[BatchJob], str]) -> Argv:
-    """Of the job as it would be submitted, but for its name and what it runs."""
+    """The command that verifies the job as it would be submitted, except for its name, command and hosts to avoid."""
     trial = job._replace(tag=_NOBODYS, command=["true"], avoid=[], parallel_environment=environment)
     return ["sh", "-c", _VERIFY, "qsub", script(trial), *sge_drmaa.OF_COMMANDS]
 
@@ -136,7 +142,7 @@ def _takes(result: Result) -> bool:
 
 
 def _unless_unanswered(result: Result) -> None:
-    """Any other failure is the answer."""
+    """Raise TransientError if Grid Engine did not answer. Any other failure is an answer."""
     error = failure(result, UNREACHABLE) if result.exit_status != 0 else None
     if isinstance(error, TransientError):
         raise error

@@ -1,8 +1,8 @@
 """Resource quota sets, as far as they limit this user's slots in the configured queue; sge_resource_quota(5).
 
-`qquota` tells what is used of a limit only while something is, and `qconf -srqs` what the limits are, but not what is
-used: so the first is asked where the second has a rule. A limit for the users of one of the cluster's lists (@physics)
-is taken off once qquota shows it to be this user's.
+`qquota` prints the use of a limit, but only while something is used. `qconf -srqs` prints the limits, but not their
+use. Therefore `qquota` runs only if `qconf -srqs` has a rule. A limit for the users of one of the cluster's lists
+(@physics) is subtracted once qquota shows it for this user.
 """
 
 import re
@@ -22,7 +22,10 @@ _FILTERS = ("users", "projects", "pes", "queues", "hosts")
 
 
 class Rule(NamedTuple):
-    """`filters`: the members of each filter as they are written, `{` before them where each has the limit alone."""
+    """A rule of a quota set.
+
+    `filters` has the members of each filter as written, with `{` before them if the limit applies to each member alone.
+    """
 
     name: str  # as qquota prints it: `set/rule`, or `set/number`
     filters: Dict[str, str]
@@ -30,7 +33,7 @@ class Rule(NamedTuple):
 
 
 class Room(NamedTuple):
-    """What the quotas leave to this user: in all, and on each host that has one of its own."""
+    """The slots that quotas leave to this user: in all (None: no limit), and on each host with a limit of its own."""
 
     slots: Optional[int]
     of_hosts: Dict[str, int]
@@ -41,7 +44,11 @@ def quotas_argv(cluster: ClusterSettings) -> Argv:
 
 
 def room(cluster: ClusterSettings, result: Result) -> Room:
-    """`result`: of quotas_argv. No answer is no limit: some Grid Engines have no quotas."""
+    """The slots that the quotas leave to this user. `result` is that of `quotas_argv`.
+
+    An empty answer means no limit, because some Grid Engines have no quotas. Raises BatchError if the command did not
+    end, did not reach the qmaster, or printed XML that cannot be read.
+    """
     text, _, xml = result.stdout.partition("<?xml")
     if result.exit_status is None or "commlib error" in result.stderr:
         check(result._replace(exit_status=result.exit_status or 1), UNREACHABLE + _NOT_ANSWERED)
@@ -67,7 +74,7 @@ _NOT_ANSWERED = (Verdict("", ClusterError, "no_quotas", "qquota failed.", "See w
 
 
 def _used(result: Result) -> Iterator[Tuple[str, Dict[str, str], int, int]]:
-    """(rule, filters, limit, used) as qquota lists them: a rule in braces once for each of its members in use."""
+    """Tuples (rule, filters, limit, used) of qquota, which lists a rule in braces once for each member in use."""
     for rule in sge_jobs.document(result).iter():
         if rule.tag.endswith("qquota_rule"):
             filters = {_plain(each): each.text or "" for each in rule if _plain(each) in _FILTERS}
@@ -82,7 +89,7 @@ def _plain(element: ElementTree.Element) -> str:
 
 
 def _first_of_each_set(cluster: ClusterSettings, text: str) -> Iterator[Rule]:
-    """Of each set that is enabled, the rule that a request of this user meets first, if it limits slots."""
+    """The first rule of each enabled set that applies to a request of this user, if that rule limits slots."""
     for body in re.findall(r"^\{\n(.*?)^\}", text.replace("\\\n", " "), re.MULTILINE | re.DOTALL):
         if re.search(r"^ *enabled +TRUE", body, re.MULTILINE | re.IGNORECASE):
             for rule in _rules(body):
@@ -102,7 +109,7 @@ def _rules(body: str) -> Iterator[Rule]:
 
 
 def _applies(filters: Dict[str, str], cluster: ClusterSettings) -> bool:
-    """Whether it is about a job of this user in the configured queue. Members of lists (@…) are not known."""
+    """Whether the filters match a job of this user in the configured queue. Members of lists (@…) are not known."""
     own = {
         "users": cluster.user,
         "projects": cluster.account or "",
@@ -113,7 +120,9 @@ def _applies(filters: Dict[str, str], cluster: ClusterSettings) -> bool:
 
 
 def _among(own: str, members: str) -> bool:
-    """`*,!bob`: a name with an exclamation mark is left out; `*` asks for any name at all, and `!*` for none."""
+    """Whether `own` is among the members. In `*,!bob`, an exclamation mark excludes a name; `*` requires any name, and
+    `!*` none.
+    """
     names = re.split(r"[,\s]+", members.strip("{} "))
     if own and any(fnmatchcase(own, name[1:]) for name in names if name.startswith("!")):
         return False

@@ -1,4 +1,4 @@
-"""Slurm, 20.11 and later, by its own commands; the manual pages are sbatch(1), squeue(1), sinfo(1), sacct(1)."""
+"""The dialect of Slurm, 20.11 and later; the manual: sbatch(1), squeue(1), sinfo(1), sacct(1)."""
 
 import re
 from typing import Dict, List, Optional, Sequence
@@ -55,8 +55,12 @@ def describe_argv(cluster: ClusterSettings) -> Argv:
 
 
 def parse_describe(result: Result) -> Description:
-    """Features: `accounting` where a database keeps the history of jobs; `memory` where memory is allocated;
-    `others_hidden` where other people's jobs are not shown, so that nobody knows how many wait.
+    """The version and features of Slurm.
+
+    Features: `accounting` if a database keeps the history of jobs; `memory` if memory is allocated; `others_hidden` if
+    others' jobs are not shown, so that nobody knows how many wait.
+
+    Raises ClusterError before Slurm 20.11, and another BatchError if the command failed or printed no version.
     """
     check(result, UNREACHABLE)
     settings = dict(re.findall(r"^(\w+)\s*= (.*?)\s*$", result.stdout, re.MULTILINE))
@@ -74,8 +78,10 @@ def parse_describe(result: Result) -> Description:
 
 
 def script(job: BatchJob) -> str:
-    """`gpus` are those on each node (--gres). Raises RequestError for a value that fits on no line, and for another
-    cluster: whatever becomes of a job there, this cluster's commands do not tell.
+    """The batch script. `gpus` is the number on each node (--gres).
+
+    Raises RequestError if a value contains a control character, or `native` names another cluster, whose jobs this
+    cluster's commands do not show.
     """
     _stay(job.native)
     directives = _shape(job) + _wishes(job) + native_lines(job.native) + _manners(job) + _identity(job)
@@ -84,12 +90,17 @@ def script(job: BatchJob) -> str:
 
 
 def submit_argv(job: BatchJob, path: str) -> Argv:
-    """Variables such as SBATCH_REQUEUE, which a cluster's own sbatch may set, beat directives, not these options."""
+    """The sbatch command. Variables such as SBATCH_REQUEUE, which a cluster's own sbatch may set, override directives,
+    but not these options.
+    """
     return ["sbatch", "--parsable", "--job-name=" + job.tag, *_ALWAYS, path]
 
 
 def parse_submit(result: Result) -> str:
-    """`sbatch --parsable` prints ID, or ID;CLUSTER; a cluster's own sbatch may not pass the option on."""
+    """The batch id. `sbatch --parsable` prints ID, or ID;CLUSTER; a cluster's own sbatch may not pass the option on.
+
+    Raises BatchError if sbatch failed or printed no id.
+    """
     check(result, REFUSALS)
     match = re.match(
         r"(?:Submitted batch job )?(\d+)(;\S+)?$",
@@ -105,7 +116,11 @@ def status_argv(batch_ids: Sequence[str]) -> Argv:
 
 
 def parse_status(result: Result) -> Dict[str, JobStatus]:
-    """Ended jobs are listed for MinJobAge. Asked about one it has forgotten, squeue fails; of two, it is silent."""
+    """The statuses by batch id. Ended jobs are listed for MinJobAge.
+
+    Asked about one job that it has forgotten, squeue fails; asked about two, it omits them. Raises BatchError if the
+    command failed or its answer cannot be read.
+    """
     if result.exit_status != 0 and "invalid job id" in result.stderr.lower():
         return {}
     check(result, UNREACHABLE)
@@ -123,13 +138,17 @@ def parse_find(result: Result, tag: str) -> Optional[JobStatus]:
 
 
 def history_argv(cluster: ClusterSettings, tag: str, batch_id: str) -> Optional[Argv]:
-    """The accounting's database. What the controller still remembers of ended jobs, find and status have told."""
+    """The query of the accounting database. Find and status show what the controller still remembers of ended jobs."""
     fields = "--format=" + slurm_jobs.SACCT_FORMAT
     return [*_SACCT, "-n", "-X", "-P", "--user=" + cluster.user, "--name=" + tag, "--starttime=now-30days", fields]
 
 
 def parse_history(result: Result, tag: str) -> Optional[JobStatus]:
-    """None without a database or a sacct too."""
+    """The status of the job with this tag in the accounting; None if it is not there.
+
+    The result is also None without a database or sacct. Raises BatchError if the command failed or its answer cannot be
+    read.
+    """
     result = result._replace(argv=result.argv[3:])
     if "accounting storage is disabled" in result.stderr:
         return None
@@ -138,7 +157,7 @@ def parse_history(result: Result, tag: str) -> Optional[JobStatus]:
 
 
 def account_argvs(cluster: ClusterSettings, batch_ids: Sequence[str], since_s: float) -> List[Argv]:
-    """The controller knows a job for MinJobAge after its end, the database for longer."""
+    """The queries for ended jobs: the controller knows a job for MinJobAge after its end, the database for longer."""
     ids, seconds = ",".join(batch_ids), ["env", "SLURM_TIME_FORMAT=%s"]
     squeue = ["squeue", "--local", "-h", "-a", "-t", "all", "-j", ids, "-O", slurm_jobs.SPANS_FORMAT]
     sacct = [*_SACCT, "-n", "-X", "-P", "-j", ids, "--format=" + slurm_jobs.SACCT_SPANS_FORMAT]
@@ -157,7 +176,10 @@ def cancel_argv(batch_ids: Sequence[str]) -> Argv:
 
 
 def parse_cancel(result: Result) -> None:
-    """scancel says nothing of unknown and ended jobs; some versions fail over them."""
+    """Check the answer of scancel. It prints nothing about unknown and ended jobs, on which some versions fail.
+
+    Raises BatchError if it failed for any other reason.
+    """
     if not re.search(r"invalid job id|already completing or completed", result.stderr, re.IGNORECASE):
         check(result, UNREACHABLE)
 
@@ -175,7 +197,7 @@ def parse_hold(result: Result) -> None:
 
 
 def _new_enough(version: str) -> None:
-    """Raises ClusterError before 20.11, whose srun was the first to know --overlap."""
+    """Check the version. Raises ClusterError before 20.11, whose srun was the first to know --overlap."""
     if [int(number) for number in re.findall(r"\d+", version)[:2]] < [20, 11]:
         raise ClusterError(
             "batch_system_too_old",
@@ -185,11 +207,11 @@ def _new_enough(version: str) -> None:
 
 
 def _shape(job: BatchJob) -> List[str]:
-    """One task a processor, so that Slurm itself spreads them. That is the default, and said with --cpus-per-task it
-    would hold for every srun of the job too.
+    """The options for tasks, nodes and walltime: one task a processor, so that Slurm itself spreads the tasks.
 
-    Slurm allocates --ntasks-per-node processors on every node, the last too: 9 processors, 4 a node, as 3 on each of
-    3 nodes waste none.
+    One processor a task is the default; --cpus-per-task would also hold for every srun of the job. Slurm allocates
+    --ntasks-per-node processors on every node, also on the last one: 9 processors, 4 a node, as 3 on each of 3 nodes
+    waste none.
     """
     shape = ["--ntasks=%d" % job.processors]
     if job.processors_per_node:
@@ -220,8 +242,8 @@ def _wishes(job: BatchJob) -> List[str]:
 
 
 def _manners(job: BatchJob) -> List[str]:
-    """After what the user wrote, of which sbatch would take no more than the last: so the hosts left out there are
-    named again.
+    """The options that follow those of the user. sbatch takes only the last --exclude, so this one repeats the user's
+    hosts.
     """
     manners = ["--nice=%d" % NICEST] if job.lowest else []
     if job.avoid:
@@ -231,7 +253,10 @@ def _manners(job: BatchJob) -> List[str]:
 
 
 def _stay(native: Sequence[str]) -> None:
-    """sbatch takes any beginning of an option that no other option has: --cl, --clusters=a, -Ma."""
+    """Check that no option names another cluster. Raises RequestError if one does.
+
+    sbatch accepts any beginning of an option that no other option has: --cl, --clusters=a, -Ma.
+    """
     for option in native:
         if re.match(r"-M|--cl(u(s(t(e(r(s)?)?)?)?)?)?(=|\s|$)", option.strip()):
             raise RequestError(
@@ -243,7 +268,10 @@ def _stay(native: Sequence[str]) -> None:
 
 
 def _identity(job: BatchJob) -> List[str]:
-    """In the name of the output file, but not in that of the directory, sbatch expands %j and the like."""
+    """The options that DESIGN promises for every batch job.
+
+    sbatch expands %j and the like in the name of the output file, but not in that of the directory.
+    """
     return [
         "--job-name=" + job.tag,
         *_ALWAYS,
@@ -253,5 +281,5 @@ def _identity(job: BatchJob) -> List[str]:
 
 
 def _path(path: str) -> str:
-    """sbatch reads a directive as a shell reads its words."""
+    """The path in quotes, because sbatch reads a directive as a shell reads its words."""
     return '"%s"' % one_line("directory", path).replace("\\", "\\\\").replace('"', '\\"')

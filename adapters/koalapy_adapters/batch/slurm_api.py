@@ -1,7 +1,8 @@
-"""What sbatch makes of a job, in the fields of Slurm's API: job_desc_msg_t of slurm.h, as its perl module names them.
+"""A job in the fields of Slurm's API, as sbatch would fill them: job_desc_msg_t of slurm.h, by the names of its perl
+module.
 
-`slurm_submit.pl` gives them to slurm_submit_batch_job(3). What cannot be said in them is left to sbatch: options that a
-user wrote (`native`), GPUs, and the lowest priority, for which the field of the perl API is too small.
+`slurm_submit.pl` gives them to slurm_submit_batch_job(3). sbatch remains for what the fields cannot express: options of
+the user (`native`), GPUs, and the lowest priority, for which the field of the perl API is too small.
 """
 
 import re
@@ -29,8 +30,9 @@ _ANSWERS = range(2000, 3000)
 
 
 def wishes(job: BatchJob, path: str) -> Optional[Dict[str, str]]:
-    """What `slurm.script` and `slurm.submit_argv` say to sbatch, and the variables that sbatch adds to the job's
-    environment. None: only sbatch can say it.
+    """The fields for what `slurm.script` and `slurm.submit_argv` give to sbatch, with the variables that sbatch adds.
+
+    Returns None if only sbatch can submit the job. Raises RequestError if a host to avoid is not a host name.
     """
     choices = _choices(job)
     if job.native or job.gpus or job.lowest or any(_SHELLISH.search(str(value)) for value in choices.values()):
@@ -42,7 +44,9 @@ def wishes(job: BatchJob, path: str) -> Optional[Dict[str, str]]:
 def environment(
     settings: Mapping[str, str], limits: Mapping[str, int], host: str, umask: int, nice: int
 ) -> Dict[str, str]:
-    """What sbatch adds to the environment of every job. `limits`: of this process, by their names in slurm.conf."""
+    """The variables that sbatch adds to the environment of every job. `limits` has those of this process by their names
+    in slurm.conf.
+    """
     return {
         "SLURM_SUBMIT_DIR": "/",
         "SLURM_SUBMIT_HOST": host,
@@ -96,7 +100,10 @@ def _choices(job: BatchJob) -> Dict[str, object]:
 
 
 def _identity(job: BatchJob, path: str) -> Dict[str, object]:
-    """In the name of the output file %j and the like are expanded, but not in that of the directory."""
+    """The fields for the job's name, files and modes.
+
+    Slurm expands %j and the like in the name of the output file, but not in that of the directory.
+    """
     return {
         "name": job.tag,
         "script_path": path,
@@ -114,7 +121,10 @@ def _identity(job: BatchJob, path: str) -> Dict[str, object]:
 
 
 def _propagated(settings: Mapping[str, str], name: str) -> bool:
-    """slurm.conf(5): PropagateResourceLimits is ALL, NONE or a list, and PropagateResourceLimitsExcept a list."""
+    """Whether the limit is propagated to the job.
+
+    In slurm.conf(5), PropagateResourceLimits is ALL, NONE or a list, and PropagateResourceLimitsExcept is a list.
+    """
     spared = _listed(settings.get("PropagateResourceLimitsExcept", ""))
     if spared:
         return name not in spared and "ALL" not in spared

@@ -1,4 +1,4 @@
-"""What of a Slurm partition this user could start now, from one sinfo, one squeue and the limits of the account."""
+"""Capacity of a Slurm partition for this user, from one sinfo, one squeue and the limits of the account."""
 
 import re
 from collections import Counter
@@ -46,7 +46,7 @@ JOB_LIST_QUERY = 1  # of the commands below, squeue
 
 
 class Node(NamedTuple):
-    """A node as one partition sees it. `flags`: its state, in lower case, with all that follows a `+`."""
+    """A node as one partition sees it. `flags` is its state in lower case, with all that follows a `+`."""
 
     name: str
     partition: str
@@ -63,7 +63,9 @@ class Node(NamedTuple):
 
 
 def capacity_argvs(cluster: ClusterSettings) -> List[Argv]:
-    """--local: in a federation both may list the other members' nodes and jobs too (fed_display)."""
+    """The commands. Without --local, sinfo and squeue may also list nodes and jobs of other members of a federation
+    (fed_display).
+    """
     argvs = [
         ["sinfo", "--local", "-h", "-a", "-N", "-O", SINFO_FORMAT],
         ["squeue", "--local", "-h", "-a", "-O", slurm_jobs.SHAPES_FORMAT],
@@ -81,13 +83,17 @@ def cache_seconds(result: Result) -> float:
 
 
 def hidden(result: Result) -> bool:
-    """By `scontrol show config`: whether other people's jobs are not shown, or may not be, for all that is known."""
+    """Whether others' jobs are hidden, or may be, for all that `scontrol show config` shows."""
     match = re.search(r"^PrivateData *= *(\S+)", result.stdout, re.MULTILINE)
     return match is None or bool({"all", "jobs"}.intersection(match.group(1).split(",")))
 
 
 def parse_capacity(cluster: ClusterSettings, results: List[Result]) -> Capacity:
-    """Other limits than those of slurm_limits are not applied, such as those of a partition's quality of service."""
+    """The capacity of the cluster's partitions in processors.
+
+    Limits other than those of slurm_limits are not applied, such as those of a partition's quality of service. Raises
+    BatchError if a command failed, an answer cannot be read, or there is no such partition or reservation.
+    """
     for result in results[:2]:
         check(result, UNREACHABLE)
     nodes = _nodes(results[0])
@@ -163,7 +169,9 @@ def _counts_threads(processors: int, shape: str) -> bool:
 
 
 def _queue(cluster: ClusterSettings, nodes: List[Node]) -> List[Node]:
-    """The rows of the configured queue (`a,b` is either of them, as for sbatch), else of the default partition."""
+    """The rows of the configured queue (`a,b` is either of them, as for sbatch), else of the default partition. Raises
+    ClusterError if there are none.
+    """
     names = set(cluster.queue.split(",")) if cluster.queue else set()
     rows = [node for node in nodes if (node.partition in names if names else node.default)]
     if not rows:
@@ -177,13 +185,13 @@ def _queue(cluster: ClusterSettings, nodes: List[Node]) -> List[Node]:
 
 
 def _neighbours(nodes: List[Node], ours: List[Node]) -> Set[str]:
-    """The partitions that share a node with ours: their jobs compete for it."""
+    """The partitions that share a node with ours, for which their jobs compete."""
     names = {node.name for node in ours}
     return {node.partition for node in nodes if node.name in names}
 
 
 def _reserved(result: Result) -> Set[str]:
-    """The nodes of the reservation that we were given; none while it is not active."""
+    """The nodes of the configured reservation; empty while it is not active."""
     check(result, UNREACHABLE + _NO_RESERVATION)
     match = re.search(r"\bNodes=(\S+).*\bState=ACTIVE\b", result.stdout)
     if not match or match.group(1) == "(null)":
@@ -195,7 +203,7 @@ def _reserved(result: Result) -> Set[str]:
 
 
 def _free(cluster: ClusterSettings, rows: List[Node], reserved: Optional[Set[str]]) -> Dict[str, int]:
-    """The free processors of each node, once, through whichever partition offers most of them."""
+    """The free processors of each node, once, through the partition that offers most of them."""
     free: Dict[str, int] = {}
     for node in rows:
         free[node.name] = max(free.get(node.name, 0), _free_on(cluster, node, reserved))
@@ -203,7 +211,10 @@ def _free(cluster: ClusterSettings, rows: List[Node], reserved: Optional[Set[str
 
 
 def _free_to_all(nodes: List[Node], near: Set[str]) -> List[int]:
-    """The same for anybody's jobs that compete with ours: what is kept for one of them too."""
+    """The free processors of each node for all jobs that compete with ours.
+
+    They include nodes that Slurm keeps for one of these jobs.
+    """
     free: Dict[str, int] = {}
     for node in nodes:
         if node.partition in near and _starts(node, _HARMLESS | _KEPT_FOR_THEM):
@@ -212,7 +223,7 @@ def _free_to_all(nodes: List[Node], near: Set[str]) -> List[int]:
 
 
 def _starts(node: Node, harmless: FrozenSet[str]) -> bool:
-    """Whether anything can start there, through this partition; `harmless`: what its state may say besides."""
+    """Whether a job can start on the node through this partition. `harmless` are the flags that it may have."""
     return node.up and not node.full and bool(_USABLE & node.flags) and not node.flags - _USABLE - harmless
 
 
@@ -232,8 +243,9 @@ def _is_ours(cluster: ClusterSettings, job: Job) -> bool:
 
 
 def _status(job: Job, most: Optional[int], result: Result) -> JobStatus:
-    """A job that wants more than its account can ever have waits for ever, though Slurm says no more than that the
-    account has no more now.
+    """The status of a job. It is stuck if it wants more than its account can ever have.
+
+    Slurm reports only that the account has no more now.
     """
     status = slurm_jobs.status(job, result)
     if job.reason == "AssocGrpCpuLimit" and most is not None and job.processors > most:
@@ -246,13 +258,15 @@ def _holds_processors(status: JobStatus) -> bool:
 
 
 def _running(held: List[Job], ours: List[Node]) -> int:
-    """Processors of these jobs that surely are our nodes': by their partition, and not suspended for somebody else."""
+    """The processors of these jobs that are certainly on our nodes: by their partition, and not suspended for another
+    job.
+    """
     own = {node.partition for node in ours}
     return sum(job.processors for job in held if job.state == "RUNNING" and own.issuperset(job.partitions))
 
 
 def _wants_now(job: Job, near: Set[str]) -> bool:
-    """Whether a job that waits wants processors of ours now: not held, dependent, limited or for later."""
+    """Whether a waiting job wants processors of ours now: it is not held, dependent, limited or postponed."""
     return job.reason in WAITS_FOR_RESOURCES and bool(near.intersection(job.partitions))
 
 

@@ -88,7 +88,7 @@ _LAUNCH_FAILED = re.compile(r"(launch[ _]failed|job)[ _]requeued[ _](in[ _])?hel
 
 
 def holds(reason: str) -> bool:
-    """Whether a pending job of this reason waits for somebody to release it."""
+    """Whether a pending job with this reason waits until somebody releases it."""
     return _HELD.search(reason) is not None
 
 

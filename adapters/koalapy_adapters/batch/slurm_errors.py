@@ -1,4 +1,4 @@
-"""Slurm's messages of failure, and whose move each is."""
+"""Slurm's failure messages, and whose move each is."""
 
 from typing import Tuple
 

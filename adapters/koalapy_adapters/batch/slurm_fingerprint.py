@@ -1,4 +1,4 @@
-"""The least that tells whether others have begun or ceased to wait for Slurm's processors."""
+"""Queue fingerprint of Slurm, which changes when others' jobs begin or cease to wait for processors."""
 
 import re
 from typing import Iterable, Iterator, List, Match, NamedTuple, Optional, Union
@@ -16,7 +16,7 @@ _WAITING = re.compile(r"(\d+),([^,]+),(\d+),([^,]*),(\d+),([^,]*)\Z")
 
 
 class Waiting(NamedTuple):
-    """A job that waits, as slurm_submit.pl writes it."""
+    """A waiting job, as slurm_submit.pl prints it."""
 
     batch_id: str
     array: str
@@ -27,18 +27,22 @@ class Waiting(NamedTuple):
 
 
 def queue_fingerprint_argv(cluster: ClusterSettings) -> Argv:
-    """In whatever partition: which of them share nodes with ours only sinfo says."""
+    """The command that lists pending jobs of all partitions: only sinfo shows which of them share nodes with ours."""
     return ["squeue", "--local", "-h", "-a", "-t", "PENDING", "-O", slurm_jobs.SHAPES_FORMAT]
 
 
 def parse_queue_fingerprint(cluster: ClusterSettings, result: Result) -> List[str]:
-    """Not which of the reasons for which processors are wanted now: Slurm goes from one to the next by itself."""
+    """A line for each of others' jobs that want processors now, sorted: id, array and processors.
+
+    It has no reason, because Slurm changes by itself from one such reason to the next. Raises BatchError if the command
+    failed or its answer cannot be read.
+    """
     check(result, UNREACHABLE)
     return _seen(cluster, slurm_jobs.jobs(result, shaped=True))
 
 
 def fingerprint_by_api(cluster: ClusterSettings, jobs: List[str], uid: int) -> Optional[List[str]]:
-    """The same, from what slurm_submit.pl says to this user; None if that cannot be read."""
+    """The same lines from the jobs that slurm_submit.pl prints to this uid; None if one of them cannot be read."""
     matches = [_WAITING.match(job) for job in jobs]
     return None if None in matches else _seen(cluster, _waiting(cluster, filter(None, matches), uid))
 
@@ -52,7 +56,7 @@ def _seen(cluster: ClusterSettings, jobs: Iterable[Union[Job, Waiting]]) -> List
 
 
 def _waiting(cluster: ClusterSettings, matches: Iterable[Match[str]], uid: int) -> Iterator[Waiting]:
-    """Whose a job is, is only asked as far as it is ours or not."""
+    """The jobs, with a uid in place of each other user's name: it matters only whether a job is this user's."""
     for match in matches:
         number, array, processors, reason, user, name = map(unquote, match.groups())
         yield Waiting(number, array, int(processors), reason, cluster.user if user == str(uid) else user, name)

@@ -34,8 +34,10 @@ _UNABLE = 53
 
 
 class Job(NamedTuple):
-    """A line of squeue. `partitions` are those that a pending job may start in; `array`: `12_[1-9:2%3]` of the tasks of
-    an array that wait, else the job itself; `picky`: it asks for certain nodes, by name or feature.
+    """A line of squeue. `partitions` are those in which a pending job may start.
+
+    `array` is `12_[1-9:2%3]` for the waiting tasks of an array, else the job itself. `picky`: the job asks for certain
+    nodes, by name or feature.
     """
 
     batch_id: str
@@ -54,8 +56,10 @@ class Job(NamedTuple):
 
 
 def jobs(result: Result, shaped: bool = False) -> Iterator[Job]:
-    """The jobs of a squeue in SQUEUE_FORMAT or, `shaped`, in SHAPES_FORMAT. What is no job is the rest of a name with a
-    line break, but it has to follow one: what begins otherwise is another document, and no list of no jobs.
+    """The jobs of a squeue in SQUEUE_FORMAT or, if `shaped`, in SHAPES_FORMAT.
+
+    A line that is no job is the rest of a name with a line break, and has to follow a job. Raises UnreadableError if
+    the answer begins with such a line, or ends within a line.
     """
     form = _SHAPED if shaped else _JOB
     lines = result.stdout.splitlines()
@@ -69,13 +73,14 @@ def jobs(result: Result, shaped: bool = False) -> Iterator[Job]:
 
 
 def status(job: Job, result: Result) -> JobStatus:
-    """The job as the protocol says it. Raises UnreadableError for a state that Slurm's manual did not have."""
+    """The job as a JobStatus. Raises UnreadableError for a state that Slurm's manual does not have."""
     return job_status(job.batch_id, job.name, job.state, job.reason, job.exit_code, job.restarts, result)
 
 
 def waiting_tasks(job: Job, running: int) -> int:
-    """How many tasks of the array start as soon as there is room, of which so many run: 1 of what is no array. squeue
-    cuts off long lists of them: those are at least so many.
+    """The number of waiting tasks of the array that its own limit lets start while `running` of them run.
+
+    It is 1 for a job that is no array. squeue cuts off long lists of tasks, so there may be more.
     """
     match = re.match(r"\d+_\[([^\]%]*)(?:\]?%(\d+))?", job.array)
     if not match:
@@ -85,12 +90,15 @@ def waiting_tasks(job: Job, running: int) -> int:
 
 
 def array_of(job: Job) -> str:
-    """What the tasks of one array have in common."""
+    """The id that all tasks of one array have in common."""
     return job.array.partition("_")[0]
 
 
 def accounted_jobs(result: Result) -> Iterator[JobStatus]:
-    """The jobs of a `sacct -n -X -P` in SACCT_FORMAT, whose states may read `CANCELLED by 1000`."""
+    """The jobs of a `sacct -n -X -P` in SACCT_FORMAT, whose states may read `CANCELLED by 1000`.
+
+    Raises UnreadableError if a line is not a job, or its state is not known.
+    """
     for line in result.stdout.splitlines():
         fields = line.split("|")
         if len(fields) != 4:
@@ -101,9 +109,11 @@ def accounted_jobs(result: Result) -> Iterator[JobStatus]:
 
 
 def spans(result: Result) -> Iterator[JobSpan]:
-    """Of a squeue in SPANS_FORMAT or a sacct in SACCT_SPANS_FORMAT, with SLURM_TIME_FORMAT=%s: jobs that ran and ended.
+    """The jobs that ran and ended, of a squeue in SPANS_FORMAT or a sacct in SACCT_SPANS_FORMAT, with
+    SLURM_TIME_FORMAT=%s.
 
-    A name with a line break makes lines that are no jobs, as in `jobs`.
+    A name with a line break makes lines that are no jobs, as in `jobs`. Raises UnreadableError if the answer ends
+    within a line.
     """
     check_end(result)
     for line in result.stdout.splitlines():
@@ -116,7 +126,10 @@ def spans(result: Result) -> Iterator[JobSpan]:
 def job_status(
     batch_id: str, name: str, word: str, reason: str, exit_code: str, restarts: int, result: Result
 ) -> JobStatus:
-    """From Slurm's own words. `exit_code` is CODE:SIGNAL, or in squeue the number that wait(2) gives."""
+    """A JobStatus from Slurm's own words. `exit_code` is CODE:SIGNAL, or in squeue the number that wait(2) gives.
+
+    Raises UnreadableError for a state that Slurm's manual does not have.
+    """
     if word not in STATES:
         raise unreadable(result, "says that job %s is in a state named %r" % (batch_id, word))
     state = STATES[word]
@@ -151,7 +164,7 @@ def _job(*fields: str) -> Job:
 
 
 def _tasks(part: str) -> int:
-    """Of `7`, `1-9` or `0-20:4`."""
+    """The number of tasks in `7`, `1-9` or `0-20:4`."""
     match = re.match(r"(\d+)(?:-(\d+)(?::(\d+))?)?", part)
     if not match:
         return 0
@@ -160,7 +173,7 @@ def _tasks(part: str) -> int:
 
 
 def _number(text: str) -> int:
-    """Of `1536`, `2K` or `1.50K`; 1 for none, as of a job whose nodes nobody has counted."""
+    """The number of `1536`, `2K` or `1.50K`; 1 for any other text, as for a job whose nodes are not counted yet."""
     match = re.match(r"([\d.]+)([KMG]?)\Z", text)
     return int(float(match.group(1)) * _UNITS[match.group(2)]) if match else 1
 
@@ -183,7 +196,9 @@ def _code_and_signal(exit_code: str) -> List[int]:
 
 
 def check_end(result: Result) -> None:
-    """Raise for an answer that does not end where a line does: half a name is somebody else's."""
+    """Check that the answer ends with a whole line: half a name is another job's. Raises UnreadableError if it does
+    not.
+    """
     if result.stdout and not result.stdout.endswith("\n"):
         raise unreadable(result, "stopped in the middle of a line")
 
@@ -193,5 +208,5 @@ def by_id(statuses: Iterator[JobStatus]) -> Dict[str, JobStatus]:
 
 
 def newest(statuses: Iterator[JobStatus]) -> Optional[JobStatus]:
-    """Of several jobs of one tag, the one that still lives, else the latest."""
+    """The status of the job that has not ended, else of the latest one, among the statuses of one tag."""
     return max(statuses, key=lambda status: (status.state != ENDED, int(status.batch_id)), default=None)

@@ -1,4 +1,4 @@
-"""Inside a Slurm job: who we are, which nodes we have, and how srun starts the node agents."""
+"""Inside a Slurm job: its batch id, its nodes, and the commands that start the node agents by srun."""
 
 from typing import Callable, Dict, List, Mapping, Sequence
 
@@ -12,13 +12,15 @@ def batch_id(environment: Mapping[str, str]) -> str:
 
 
 def restarts(environment: Mapping[str, str]) -> int:
-    """sbatch(1): the variable is set only in a job that was requeued or restarted."""
+    """The number of restarts. The variable is set only in a job that was requeued or restarted: sbatch(1)."""
     return int(environment.get("SLURM_RESTART_COUNT", "0"))
 
 
 def hosts(environment: Mapping[str, str], read: Callable[[str], str]) -> List[Host]:
-    """A task is a processor, as the script asks for it: what Slurm gave beyond that, for the sake of whole nodes or of
-    equal ones, is not counted.
+    """The nodes of the job, with a processor for each task, as the script requests them.
+
+    Processors that Slurm gave beyond that, to fill nodes or make them equal, do not count. Raises UnreadableError if
+    the environment does not show the nodes.
     """
     names = _names(environment)
     counts = _counts(environment, "SLURM_TASKS_PER_NODE", names)
@@ -31,10 +33,11 @@ def hosts(environment: Mapping[str, str], read: Callable[[str], str]) -> List[Ho
 
 
 def launch(environment: Mapping[str, str], names: Sequence[str], agent: Argv) -> List[Launch]:
-    """One srun for all nodes on which the job has equally many processors: that is, nearly always, one.
+    """One srun for all nodes on which the job has equally many processors; this is nearly always one srun in all.
 
-    Each agent gets all processors that the job has on its node. Its standard input is a copy of srun's. What the agents
-    print comes out of srun in whole lines up to 1024 bytes; longer ones mix, and a flood can break the step.
+    Each agent gets all processors that the job has on its node. Its standard input is a copy of srun's. srun prints
+    lines of the agents whole up to 1024 bytes; longer ones mix, and a flood can break the step. Raises UnreadableError
+    if the environment does not show the nodes.
     """
     every = _names(environment)
     owned = dict(zip(every, _counts(environment, "SLURM_JOB_CPUS_PER_NODE", every)))

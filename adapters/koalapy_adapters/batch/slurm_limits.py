@@ -1,6 +1,6 @@
-"""What the limits of a user's account leave, as slurmctld has them in memory: scontrol(1), "show assoc_mgr".
+"""Limits of a user's account, and what they leave, as slurmctld has them in memory: scontrol(1), "show assoc_mgr".
 
-That asks no database and costs as much as a squeue. Where there are no accounts it says so and succeeds.
+The command queries no database and costs as much as a squeue. Where there are no accounts, it says so and succeeds.
 """
 
 import re
@@ -19,9 +19,11 @@ _JOBS = re.compile(r"(?:^|\s)(?:GrpJobs|MaxJobs|MaxJobsPU)=" + _PAIR, re.MULTILI
 
 
 class Limits(NamedTuple):
-    """`room`: processors that the user may take on now through the cluster's account; `largest`: those that one job of
-    it can ever have; `most`: those that a job can ever have through any of the user's accounts that limit what is in
-    use. None: no such limit.
+    """Limits in processors; None for no such limit.
+
+    `room`: processors that the user may take on now through the cluster's account. `largest`: those that one job of
+    this account can ever have. `most`: those that a job can ever have through any of the user's accounts that limit
+    what is in use.
     """
 
     room: Optional[int] = None
@@ -35,13 +37,18 @@ class _Account(NamedTuple):
 
 
 def argv(cluster: ClusterSettings) -> Argv:
-    """The user's associations and those above them; the quality of service only where it is named."""
+    """The command that shows the user's associations and those above them, with the quality of service only if it is
+    named.
+    """
     show = ["scontrol", "show", "assoc_mgr", "users=" + cluster.user]
     return [*show, "flags=assoc,qos", "qos=" + cluster.qos] if cluster.qos else [*show, "flags=assoc"]
 
 
 def limits(cluster: ClusterSettings, result: Result) -> Limits:
-    """Of a cluster that does not tell, or in a manner that is not known, no limits: they only spare us waiting."""
+    """The limits of the user's account in this result.
+
+    A failed command or an unknown format gives no limits, which only save waiting.
+    """
     if result.exit_status != 0:
         return Limits()
     records = _RECORD.split(result.stdout)[1:]
@@ -63,14 +70,14 @@ def _is_account(text: str) -> bool:
 
 
 def _is_users(cluster: ClusterSettings, text: str) -> bool:
-    """An association of the user's, in all partitions or in the queue."""
+    """Whether it is an association of the user, in all partitions or in the queue."""
     partition = _field(text, "Partition")
     named = _field(text, "UserName").partition("(")[0] == cluster.user
     return named and (not partition or partition in (cluster.queue or "").split(","))
 
 
 def _is_clusters(cluster: ClusterSettings, text: str) -> bool:
-    """Whether it is that of the account named in the grid file, else of the user's default account."""
+    """Whether it is the association of the account in the grid file, else of the user's default account."""
     return _field(text, "Account") == cluster.account if cluster.account else _field(text, "DefAssoc") == "Yes"
 
 
@@ -96,7 +103,9 @@ def _largest(texts: List[str]) -> Optional[int]:
 
 
 def _most(chains: List[List[str]]) -> Optional[int]:
-    """An account without a limit counts for nothing: no job of it waits for one."""
+    """The largest limit among the user's accounts. Accounts without a limit are left out, because no job of them waits
+    for one.
+    """
     each = [_in_use(chain) for chain in chains]
     return max((min(found) for found in each if found), default=None)
 

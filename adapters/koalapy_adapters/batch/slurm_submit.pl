@@ -34,17 +34,17 @@ while (my $line = <STDIN>) {
 
 # The controller answers in a fraction of the time if no job has changed since it was asked last.
 sub waiting {
-    our $told_at ||= 0;
-    my $found = $slurm->load_jobs($told_at, SHOW_ALL | SHOW_LOCAL);
+    our $updated_at ||= 0;
+    my $found = $slurm->load_jobs($updated_at, SHOW_ALL | SHOW_LOCAL);
     my $errno = $found ? 0 : $slurm->get_errno();
     return ('same', 0) if $errno == NO_CHANGE;
     return ('no', $errno, encoded($slurm->strerror($errno))) if !$found;
-    $told_at = $found->{last_update};
+    $updated_at = $found->{last_update};
     my @jobs = grep { ($_->{job_state} & JOB_STATE_BASE) == JOB_PENDING } @{ $found->{job_array} };
-    return ('ok', scalar @jobs, map { told($_) } @jobs);
+    return ('ok', scalar @jobs, map { job_entry($_) } @jobs);
 }
 
-sub told {
+sub job_entry {
     my ($job) = @_;
     my $reason = $job->{state_desc} || $slurm->job_reason_string($job->{state_reason});
     my @fields = ($job->{job_id}, array_of($job), $job->{num_cpus}, $reason, $job->{user_id}, $job->{name});

@@ -1,4 +1,4 @@
-"""What every dialect needs of text: tags, quoting, values that fit on one line of a batch script."""
+"""Text functions that every dialect needs: tags, quoting, and values that fit on one line of a batch script."""
 
 import re
 import shlex
@@ -18,22 +18,28 @@ def is_tag(name: str) -> bool:
 
 
 def is_launcher(name: str) -> bool:
-    """Whether a batch job of this name is the Launcher of a sweep, of whichever store: the upper half of the ids of
-    jobs is theirs (see koalapy.model.identity), which the first character after the store's tells.
+    """Whether a batch job of this name is a pilot, such as a sweep's Launcher, of whichever store.
+
+    Pilots have the upper half of the ids of jobs (see koalapy.model.identity). The first character after the store's
+    shows the half.
     """
     return is_tag(name) and name[6] in "ghjkmnpqrstvwxyz"
 
 
 def exec_line(argv: Sequence[str]) -> str:
-    """The batch script's last line: the shell becomes this command, its arguments byte for byte.
+    """The last line of a batch script, which replaces the shell by this command with its arguments byte for byte.
 
-    A line break in an argument is refused, since a batch system would read what follows it as options.
+    Raises RequestError if an argument contains a control character. A batch system would read what follows a line break
+    as options.
     """
     return "exec " + " ".join(shlex.quote(one_line("command", word)) for word in argv) + "\n"
 
 
 def one_line(what: str, value: str) -> str:
-    """The value, fit for a directive of a batch script: what follows a line break would be the shell's."""
+    """Return `value` if it fits on one line of a batch script. `what` names it in the error.
+
+    Raises RequestError if it contains a control character: the shell would execute what follows a line break.
+    """
     if _CONTROL.search(value):
         raise RequestError(
             "bad_value",
@@ -44,13 +50,15 @@ def one_line(what: str, value: str) -> str:
 
 
 def native_lines(native: Sequence[str]) -> List[str]:
-    """The batch system's own options, one directive each, as the user wrote them."""
+    """The batch system's own options, one directive each, as the user wrote them. Raises RequestError if one contains a
+    control character.
+    """
     return [one_line("native option", line) for line in native]
 
 
 def hosts_left_out(job: BatchJob) -> List[str]:
-    """The hosts to avoid, in order, once each. Raises RequestError for what is no name of a host: a batch system would
-    read it as a pattern, or as more options.
+    """The hosts to avoid, sorted, each once. Raises RequestError if one is not a host name: a batch system would read
+    it as a pattern, or as more options.
     """
     for host in job.avoid:
         if not _HOST.match(host):
@@ -60,5 +68,5 @@ def hosts_left_out(job: BatchJob) -> List[str]:
 
 
 def rounded_up(amount: int, unit: int) -> int:
-    """How many whole units hold the amount."""
+    """The number of whole units that hold the amount."""
     return -(-amount // unit)

@@ -1,5 +1,7 @@
-"""Torque by its own commands, and Slurm's imitation of them (slurm-wlm-torque); the manual: qsub(1B), qstat(1B),
-pbs_resources(7B) of Torque 4 to 6. What it has in common with OpenPBS is in the modules `pbs_*`.
+"""The dialect of Torque, and of Slurm's imitation of it (slurm-wlm-torque).
+
+The manual is qsub(1B), qstat(1B) and pbs_resources(7B) of Torque 4 to 6. The modules `pbs_*` have what Torque shares
+with OpenPBS.
 """
 
 import re
@@ -53,11 +55,16 @@ _GONE_STATUS = 153
 
 
 def describe_argv(cluster: ClusterSettings) -> Argv:
-    """Slurm's qstat knows neither --version nor -B, so the version is that of the help, where there is one."""
+    """The command that prints the version. Slurm's qstat knows neither --version nor -B, so its help identifies it."""
     return ["sh", "-c", "qstat --version 2>&1 || qstat --help", "qstat"]
 
 
 def parse_describe(result: Result) -> Description:
+    """The version of Torque, or "Slurm's" and the feature `slurm`.
+
+    Raises ClusterError if this is another batch system, and another BatchError if the command failed or printed no
+    version.
+    """
     result = asked(result, "qstat")
     said = result.stdout + result.stderr
     if VERSION.match(said):
@@ -76,7 +83,7 @@ def parse_describe(result: Result) -> Description:
 
 
 def script(job: BatchJob) -> str:
-    """The batch script. `constraint` is a property of the nodes, `gpus` are those on each node.
+    """The batch script. `constraint` is a property of the nodes, and `gpus` the number on each node.
 
     Raises RequestError or ClusterError for a request that Torque cannot express.
     """
@@ -86,7 +93,10 @@ def script(job: BatchJob) -> str:
 
 
 def submit_argv(job: BatchJob, path: str) -> Argv:
-    """Slurm's qsub hands its arguments to a shell, so that the path must be a plain one."""
+    """The qsub command. Slurm's qsub hands its arguments to a shell, so the path must be plain.
+
+    Raises ClusterError if the path contains a blank or a special character of the shell.
+    """
     if not _PLAIN_PATH.match(path):
         raise ClusterError(
             "bad_directory",
@@ -98,7 +108,10 @@ def submit_argv(job: BatchJob, path: str) -> Argv:
 
 
 def parse_submit(result: Result) -> str:
-    """An id such as `56.server`, or of Slurm's qsub `56`, which prints its errors there too."""
+    """The batch id, such as `56.server`, or `56` from Slurm's qsub, which also prints its errors to standard output.
+
+    Raises BatchError if qsub failed or printed no id.
+    """
     result = asked(result, "qsub") if result.argv[:1] == ["sh"] else result
     check(result, REFUSALS)
     found = submitted_id(result)
@@ -112,7 +125,11 @@ def status_argv(batch_ids: Sequence[str]) -> Argv:
 
 
 def parse_status(result: Result) -> Dict[str, JobStatus]:
-    """Of those that the server still knows: it keeps ended jobs for keep_completed seconds, Slurm for MinJobAge."""
+    """The statuses by batch id of the jobs that the server still knows.
+
+    Torque keeps ended jobs for keep_completed seconds, and Slurm for MinJobAge. Raises BatchError if the command failed
+    or its answer cannot be read.
+    """
     return pbs_jobs.by_id(pbs_jobs.jobs(check_answer(result), TORQUE))
 
 
@@ -125,12 +142,12 @@ def parse_find(result: Result, tag: str) -> Optional[JobStatus]:
 
 
 def history_argv(cluster: ClusterSettings, tag: str, batch_id: str) -> Optional[Argv]:
-    """None: the accounting is a file that only root may read (tracejob)."""
+    """Return None: the accounting is a file that only root may read (tracejob)."""
     return None
 
 
 def parse_history(result: Result, tag: str) -> Optional[JobStatus]:
-    """Never asked."""
+    """Return None: this dialect has no command for the history."""
     return None
 
 
@@ -139,7 +156,11 @@ def cancel_argv(batch_ids: Sequence[str]) -> Argv:
 
 
 def parse_cancel(result: Result) -> None:
-    """One unknown job makes qdel fail, though it deletes the others; Slurm's is silent about it."""
+    """Check each line of qdel's answer: one unknown job makes qdel fail, although it deletes the others.
+
+    Slurm's qdel prints nothing about an unknown job. Raises BatchError if qdel failed for any other reason than jobs
+    that are unknown, ended or ending.
+    """
     said = [line for line in (result.stdout + "\n" + result.stderr).splitlines() if line.strip()]
     if result.exit_status == 0:
         return
@@ -161,8 +182,10 @@ def parse_hold(result: Result) -> None:
 
 
 def _shape(job: BatchJob) -> List[str]:
-    """Equally many processors on each node, as few nodes as can be: Torque, its schedulers, and Slurm for it each read
-    a sum of different parts in a way of its own. 10 processors, 4 a node, are 3 nodes of 4.
+    """The directives for nodes and walltime: equally many processors on each node, and as few nodes as possible.
+
+    Torque, its schedulers and Slurm each interpret a sum of different parts in their own way. 10 processors, 4 a node,
+    are 3 nodes of 4.
     """
     if job.processors > 1 and not job.processors_per_node:
         raise ClusterError(

@@ -1,4 +1,4 @@
-"""What of a Torque queue this user could start now: from the nodes, the jobs and the queues."""
+"""Capacity of a Torque queue for this user, computed from the nodes, the jobs and the queues."""
 
 import re
 from collections import Counter
@@ -40,8 +40,10 @@ def capacity_argvs(cluster: ClusterSettings) -> List[Argv]:
 
 
 def parse_capacity(cluster: ClusterSettings, results: List[Result]) -> Capacity:
-    """Torque does not say which nodes serve which queue, nor what its scheduler has reserved: all nodes count, and the
-    queue's own limits.
+    """The capacity of the cluster in processors: all nodes with the `constraint` count, under the queue's own limits.
+
+    Torque does not show which nodes serve which queue, nor what its scheduler has reserved. Raises BatchError if a
+    command failed, an answer cannot be read, or there is no such queue.
     """
     check(results[0], torque_errors.REFUSALS)
     check(results[2], torque_errors.REFUSALS)
@@ -70,21 +72,22 @@ def parse_capacity(cluster: ClusterSettings, results: List[Result]) -> Capacity:
 
 
 def cache_seconds(result: Result) -> float:
-    """Seconds for which the answer of one of these commands is good: what Slurm's qstat has no word for, it has none
-    tomorrow.
+    """Seconds for which the answer of one of these commands is good.
+
+    A failed `qstat -B` is good as long as any: Slurm's qstat does not know -B, and will not learn it soon.
     """
     return _SERVER_S if result.argv[1:2] == ["-B"] and result.exit_status is not None else 0.0
 
 
 def _hides(result: Result) -> bool:
-    """By `qstat -B -f`: only an administrator sees others' jobs, as is Torque's default."""
+    """Whether `qstat -B -f` shows that only an administrator sees others' jobs, which is Torque's default."""
     said = re.search(r"^\s*query_other_jobs = (\w+)", result.stdout, re.MULTILINE)
     torques = re.search(r"^\s*pbs_version = ", result.stdout, re.MULTILINE)
     return said.group(1).lower() not in ("true", "1") if said else torques is not None
 
 
 def _hidden(nodes: Result, every: List[Job]) -> bool:
-    """Whether a node is said to run jobs that no list shows, or Slurm calls one in use for which there is no job."""
+    """Whether a node names a job that no list shows, or Slurm reports a node in use on which no job is listed."""
     listed = {job.status.batch_id.partition(".")[0] for job in every}
     records_of = pbs_records.nodes(nodes)
     running = {number for each in records_of for number in re.findall(r"/(\d+)", word(each, "jobs"))}
@@ -97,7 +100,7 @@ def _in_use(record: Record) -> bool:
 
 
 def check_answer(result: Result) -> Result:
-    """The list of jobs of LISTED. Raises BatchError unless qstat failed over jobs only that are gone."""
+    """The list of jobs that LISTED printed. Raises BatchError if qstat failed, unless it was over unknown jobs only."""
     result = asked(result, "qstat")
     said = [line for line in result.stderr.splitlines() if line.strip()]
     if result.exit_status != _NONE_KNOWN or not all(_GONE.search(line) for line in said):
@@ -106,7 +109,10 @@ def check_answer(result: Result) -> Result:
 
 
 def _queue(cluster: ClusterSettings, queues: List[Record]) -> Optional[Record]:
-    """None: the default queue, of which only the server's administrator is told."""
+    """The record of the configured queue. Raises ClusterError if there is none of this name.
+
+    Returns None if none is configured: only an administrator can see which queue is the default.
+    """
     if not cluster.queue:
         return None
     name = cluster.queue.partition("@")[0]
@@ -148,9 +154,10 @@ def _node(cluster: ClusterSettings, record: Record, every: List[Job], result: Re
 
 
 def _assigned(record: Record, total: int, every: List[Job]) -> int:
-    """`jobs = 0/12.server, 1/12.server`, since Torque 5 also `0-3/12.server`: a processor, or several, and its job.
+    """The assigned processors of a node.
 
-    Slurm's pbsnodes has no such list; there a job's exec_host gives each node and its processors.
+    A node has `jobs = 0/12.server, 1/12.server`, since Torque 5 also `0-3/12.server`: one or several processors, and
+    their job. Slurm's pbsnodes has no such list; there the exec_host of a job gives its processors on each node.
     """
     if word(record, "state") == "job-exclusive":
         return total
@@ -162,11 +169,11 @@ def _assigned(record: Record, total: int, every: List[Job]) -> int:
 
 
 def _slurms(exec_host: str, node: str) -> int:
-    """Of `c1/3+c2/1`, where Slurm says how many, not which, processors."""
+    """The processors of a node in Slurm's `c1/3+c2/1`, which has their number and not their indices."""
     found = (part.rpartition("/") for part in exec_host.split("+"))
     return sum(int(count) for name, _, count in found if name == node and re.match(r"[0-9]{1,9}\Z", count))
 
 
 def _processors(indices: str) -> int:
-    """`0`, `0-3` or `0-3,6`."""
+    """The number of processors in `0`, `0-3` or `0-3,6`."""
     return pbs_jobs.given("/" + indices.strip(","))

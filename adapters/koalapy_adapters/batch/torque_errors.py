@@ -1,4 +1,4 @@
-"""Torque's messages of failure, and whose move each is: the PBS family's, and Slurm's where it plays Torque."""
+"""Torque's failure messages, and whose move each is: the PBS family's, and Slurm's where it imitates Torque."""
 
 from typing import Tuple
 

@@ -1,4 +1,4 @@
-"""Inside a Torque job: as in any of the PBS family, or, where Slurm plays Torque, as in any Slurm job."""
+"""Inside a Torque job: the functions of the PBS family or, where Slurm imitates Torque, those of Slurm."""
 
 from typing import Callable, List, Mapping, Sequence
 
@@ -27,5 +27,8 @@ def launch(environment: Mapping[str, str], names: Sequence[str], agent: Argv) ->
 
 
 def _is_slurm(environment: Mapping[str, str]) -> bool:
-    """Slurm sets PBS_* with its plugin spank_pbs only, and never PBS_NODEFILE, but always these."""
+    """Whether Slurm runs the job, in whose environment SLURM_JOB_NODELIST is always set.
+
+    Slurm sets PBS_* only with its plugin spank_pbs, and never PBS_NODEFILE.
+    """
     return "SLURM_JOB_NODELIST" in environment and "PBS_NODEFILE" not in environment

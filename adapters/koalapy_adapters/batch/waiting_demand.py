@@ -1,9 +1,11 @@
-"""What local jobs that wait for processors want of a cluster: how much must be idle for them to start.
+"""The demand of local jobs that wait for processors: how many processors must be idle for them to start.
 
-A job that waits for two nodes is not served by as many processors here and there. So jobs are laid on what is free, one
-after the other, as a batch system would, and of what does not fit whole nodes are lacking: scavenged ones are given
-back whole. What koalapy's own users wait for counts too, but not that of the store that asks, which knows it by itself;
-and no Launcher of anybody's sweep counts, or two that scavenge would chase each other.
+A job that waits for two nodes cannot use as many processors scattered over others. Therefore jobs are laid on the free
+nodes one after the other, as a batch system would place them. Jobs that do not fit lack whole nodes, because sweeps are
+shrunk by whole nodes.
+
+Jobs of other stores of koalapy count too, but not those of the store that asks, which knows them itself. No Launcher
+counts, whoever its user is: otherwise two users' sweeps would reclaim nodes from each other without end.
 """
 
 from collections import Counter
@@ -15,7 +17,9 @@ from koalapy_adapters.batch.text import rounded_up as up
 
 
 class Wish(NamedTuple):
-    """A job that waits: processors in all, on so many nodes at least; `alone`: on nodes that it shares with nobody."""
+    """A waiting job: its processors in all, and the least number of nodes. `alone`: it shares its nodes with no other
+    job.
+    """
 
     processors: int
     nodes: int = 1
@@ -25,7 +29,10 @@ class Wish(NamedTuple):
 
 
 def counts(cluster: ClusterSettings, user: str, name: str) -> bool:
-    """Whether a job of this user and name that waits must not be scavenged over, as far as a cluster can tell."""
+    """Whether a waiting job of this user and name is local demand, for which sweeps leave processors idle.
+
+    Launchers are not, nor are jobs of the store that asks. Without `cluster.instance`, no tagged job of this user is.
+    """
     if is_launcher(name):
         return False
     own = user == cluster.user and is_tag(name)
@@ -33,11 +40,13 @@ def counts(cluster: ClusterSettings, user: str, name: str) -> bool:
 
 
 def wanted(wishes: Iterable[Wish], free: Iterable[int], sizes: Iterable[int], idle: int) -> int:
-    """Processors that must be idle for all of these to start: no more than are, where they can start on those; else
-    `idle`, and in whole nodes what they lack.
+    """The number of processors that must be idle for all of these jobs to start.
 
-    `free`: the processors on each node that local jobs may have at once; `sizes`: those of every node, in use or not;
-    `idle`: as Capacity has it, of which own limits may have taken something.
+    If the jobs can start on the free nodes, it is at most `idle`. Otherwise it is `idle` and, in whole nodes, what they
+    lack.
+
+    `free` has the processors on each node that local jobs may have at once. `sizes` has those of every node, in use or
+    not. `idle` is that of Capacity, which the user's own limits may have reduced.
     """
     all_sizes = list(sizes)
     room = _Room(list(free), max(all_sizes, default=0), len(all_sizes))
@@ -47,7 +56,11 @@ def wanted(wishes: Iterable[Wish], free: Iterable[int], sizes: Iterable[int], id
 
 
 def whole_nodes(free: Iterable[int], idle: int) -> List[List[int]]:
-    """[processors, how many] of nodes on which nothing runs, as far as what is idle in all allows."""
+    """Pairs [processors, number of nodes], largest first, of nodes on which nothing runs, with at most `idle`
+    processors in all.
+
+    `free` has the processors of each node on which nothing runs.
+    """
     found: List[int] = []
     for processors in sorted(free, reverse=True):
         if 0 < processors <= idle - sum(found):
@@ -56,7 +69,7 @@ def whole_nodes(free: Iterable[int], idle: int) -> List[List[int]]:
 
 
 def _alike(wishes: Iterable[Wish]) -> Dict[Wish, int]:
-    """How many there are of each kind, in the order in which a kind came first: there may be a million of one."""
+    """The number of jobs of each kind, in the order in which kinds first occur. One kind may have a million jobs."""
     found: Dict[Wish, int] = {}
     for wish in wishes:
         kind = wish._replace(tasks=1)
@@ -65,8 +78,9 @@ def _alike(wishes: Iterable[Wish]) -> Dict[Wish, int]:
 
 
 class _Room:
-    """Nodes while jobs are laid on them: `free` ones, and of those in use, `most` in all, so many that must be given
-    back, of `size` each.
+    """Nodes on which waiting jobs are laid.
+
+    `free` has the free processors of each node. Up to `most` nodes of `size` processors each are added as lacking.
     """
 
     def __init__(self, free: List[int], size: int, most: int) -> None:
@@ -79,7 +93,11 @@ class _Room:
         return self._size * len(self._back)
 
     def take(self, wish: Wish, times: int) -> None:
-        """Lay so many such jobs, each on nodes of its own, the fullest that will do first."""
+        """Lay `times` jobs of this kind, the parts of one job on different nodes. The fullest nodes that suffice come
+        first.
+
+        A picky job always adds lacking nodes.
+        """
         nodes = min(max(wish.nodes, up(wish.processors, max(self._size, 1)), 1), self._most)
         each = self._size if wish.alone else min(up(wish.processors, max(nodes, 1)), self._size)
         while times > 0 and nodes and each:
@@ -98,7 +116,7 @@ class _Room:
         self._give_back([self._size - each] * left)
 
     def _take_many(self, each: int, times: int) -> None:
-        """Of one node each: as many on a node as it has room for."""
+        """Lay `times` jobs of one node each, as many on a node as it has room for."""
         fitted = _fill(self._free, each, times)
         self.taken += each * fitted
         left = times - fitted
@@ -112,7 +130,9 @@ class _Room:
 
 
 def _lay(nodes: List[int], each: int, wanted_nodes: int) -> int:
-    """Take `each` of so many of these nodes, as far as they have it; on how many of them."""
+    """Take `each` processors from up to `wanted_nodes` of the nodes that have as many. Returns the number of these
+    nodes.
+    """
     fitting = [place for place, free in enumerate(nodes) if free >= each][:wanted_nodes]
     for place in fitting:
         nodes[place] -= each
@@ -121,7 +141,9 @@ def _lay(nodes: List[int], each: int, wanted_nodes: int) -> int:
 
 
 def _fill(nodes: List[int], each: int, times: int) -> int:
-    """Take `each` so many times, of any of these nodes and of one again and again; how often there was enough."""
+    """Take `each` processors up to `times` times, repeatedly from a node before the next. Returns how often there were
+    enough.
+    """
     left = times
     for place, free in enumerate(nodes):
         fits = min(left, free // each)
