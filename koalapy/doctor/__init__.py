@@ -1,1 +1,1 @@
-"""`koala doctor`: examines each cluster of a grid end to end, and says of each failure what to change."""
+"""`koala doctor` examines each cluster of a grid end to end, and reports for each failure what to change."""

@@ -1,4 +1,4 @@
-"""How a check ends, well or not."""
+"""The results of a check: a message and figures if it passes, an exception of this module if it does not."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ Found = tuple[str, Figures]  # what is said of a check that is well, and its num
 
 
 class Trouble(Exception):
-    """The check failed. `value`: what the grid file should say instead, where it is known."""
+    """The check failed. `value`: what the grid file should have instead, '' if that is not known."""
 
     def __init__(self, reason: Reason, value: str = "") -> None:
         super().__init__(str(reason))
@@ -17,12 +17,12 @@ class Trouble(Exception):
 
 
 class Undecided(Exception):
-    """The check could not be ended; what it waited for, in a sentence or two."""
+    """The check did not come to an end. Its text names what the check waited for, in one or two sentences."""
 
 
 class Inapplicable(Exception):
-    """The cluster has nothing of the kind; why, in a sentence."""
+    """The check does not apply to this cluster. Its text gives the reason, in a sentence."""
 
 
 class Doubtful(Exception):
-    """It works, but; why, in a sentence or two."""
+    """The check passed with a warning. Its text gives the reason, in one or two sentences."""

@@ -1,11 +1,14 @@
-"""What is examined, in which order, and what hangs on what: what depends on a failed check is not examined."""
+"""The checks, in their order, with their dependencies. A check that depends on a failed one is not examined."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """`after`: the checks without which this one could only fail by consequence. `agent`: it asks the head's KCM."""
+    """A check of one cluster. `after`: ids of checks whose failure would make this one fail too.
+
+    `agent`: whether it asks the KCM.
+    """
 
     id: str
     title: str

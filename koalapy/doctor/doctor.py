@@ -1,4 +1,4 @@
-"""All clusters of a grid side by side, each on a thread of its own."""
+"""The examination of several clusters of a grid at once, each on its own thread."""
 
 import threading
 import time
@@ -9,7 +9,7 @@ from koalapy_adapters.connections.asking import Asker
 from koalapy.config import GridFile
 from koalapy.config.convert import cluster_config
 from koalapy.doctor.checks import CHECKS, Check
-from koalapy.doctor.examination import Began, Examination, Told
+from koalapy.doctor.examination import Began, Ended, Examination
 from koalapy.doctor.examiner import ExaminedCluster
 from koalapy.doctor.findings import Report
 from koalapy.runtime.uplink.connect import connection_of
@@ -19,9 +19,10 @@ _AT_MOST = {"poll": 2.0, "orphan_timeout": 30.0, "grace": 5.0}  # a visit is sho
 
 
 class Doctor:
-    """Examines these clusters of the grid. `began` and `told` are called by several threads.
+    """Examines these clusters of the grid. `began` and `ended` are called for each check, by several threads.
 
-    `asker` passes on what a login asks; without one, nobody answers. `checks`: with all that they depend on.
+    `asker` passes on a login's questions; without one, no question is answered. `checks` includes the checks that its
+    own checks depend on.
     """
 
     def __init__(
@@ -30,12 +31,12 @@ class Doctor:
         clusters: Iterable[str],
         patience_s: float,
         began: Began,
-        told: Told,
+        ended: Ended,
         asker: Asker | None = None,
         checks: Sequence[Check] = CHECKS,
     ) -> None:
         patients = [_cluster(grid, name, patience_s, asker) for name in clusters]
-        self._examinations = [Examination(cluster, began, told, checks) for cluster in patients]
+        self._examinations = [Examination(cluster, began, ended, checks) for cluster in patients]
         self._ended = [threading.Event() for _ in patients]
         self._reports: dict[int, Report] = {}
         self._threads = [
@@ -44,9 +45,10 @@ class Doctor:
         ]
 
     def run(self) -> Sequence[Report]:
-        """Blocks. A KeyboardInterrupt may end it; `interrupt` is then to be called.
+        """Examine the clusters, and return their reports. Blocks.
 
-        The threads are not joined: a join that is interrupted counts the thread as ended (CPython's issue 89437).
+        After a KeyboardInterrupt the caller must call `interrupt`. The threads are not joined: a join that is
+        interrupted counts the thread as ended (CPython's issue 89437).
         """
         for thread in self._threads:
             thread.start()
@@ -55,7 +57,7 @@ class Doctor:
         return self.reports
 
     def interrupt(self) -> None:
-        """End it, and wait until nothing is left on any cluster."""
+        """End the examination. Blocks until nothing is left on any cluster, 240 s at most."""
         for examination in self._examinations:
             examination.interrupt()
         deadline = time.monotonic() + _CLEANING_S
@@ -67,7 +69,7 @@ class Doctor:
 
     @property
     def reports(self) -> Sequence[Report]:
-        """Of those that are ended, in the order of the grid file."""
+        """The reports of the examinations that have ended, in the order of the grid file."""
         return [self._reports[number] for number in sorted(self._reports)]
 
     def _examine(self, number: int) -> None:

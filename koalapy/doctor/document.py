@@ -1,4 +1,4 @@
-"""A doctor's reports as the JSON document koala.doctor/1."""
+"""The JSON document koala.doctor/1, which holds a doctor's reports."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -12,7 +12,7 @@ Document = dict[str, Any]
 
 
 def document(grid: GridFile, reports: Sequence[Report], complete: bool = True) -> Document:
-    """`complete`: nobody interrupted it."""
+    """Return the reports as a JSON object. `complete`: whether the examination ran without an interrupt."""
     return {
         "schema": "koala.doctor/1",
         "grid": grid.grid,

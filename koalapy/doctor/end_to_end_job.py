@@ -1,4 +1,4 @@
-"""A job that goes the whole way: submitted, started, at its barrier, released, run, ended."""
+"""The canary job, which passes through every step: submitted, started, at its barrier, released, run, ended."""
 
 import time
 from collections.abc import Callable
@@ -21,7 +21,10 @@ _WORDS = 1000
 
 
 def run_canary(visit: KcmSession, patience_s: float) -> dict[str, float]:
-    """Seconds from each step to the next. Raises Trouble or Undecided."""
+    """Run the canary job. Returns the seconds that each step took.
+
+    Raises Trouble if the job fails, and Undecided if it stays queued.
+    """
     began = time.monotonic()
     tag = visit.submit(_CANARY, _batch({"processors": 1}), _program(_CANARY, "sleep", ["1"], 1, "once"))
     submitted = time.monotonic()
@@ -42,7 +45,11 @@ def run_canary(visit: KcmSession, patience_s: float) -> dict[str, float]:
 
 
 def spread(visit: KcmSession, wishes: dict[str, Any], patience_s: float) -> list[str]:
-    """The names that a process on each node gave, where the job of these wishes lies on two. Raises as `fly`."""
+    """Run a job on two nodes. Returns the names of its nodes, sorted, without repetitions.
+
+    `wishes`: the job's batch options. Raises Trouble if the job fails, and Undecided if it stays queued for
+    `patience_s`.
+    """
     processors = int(wishes["processors"])
     program = _program(_SPAN, "uname", ["-n"], processors, "per-node")
     tag = visit.submit(_SPAN, _batch(wishes), program)
@@ -55,7 +62,7 @@ def spread(visit: KcmSession, wishes: dict[str, Any], patience_s: float) -> list
 
 
 def _explained(trouble: Trouble, said: bytes) -> Trouble:
-    """With what the batch system's launcher said, where the agents of other nodes are what is missing."""
+    """Return the trouble, with the output of the batch system's launcher if node agents of other nodes are missing."""
     if trouble.reason.code not in _OF_AGENTS:
         return trouble
     words = "; ".join(said.decode(errors="replace").split("\n"))[:_WORDS].strip("; ")
@@ -94,7 +101,10 @@ def _reported(visit: KcmSession, tag: str, phase: str, timeout_s: float) -> wire
 
 
 def _phase(wanted: str) -> Callable[[Bodies], wire.Report | None]:
-    """The report of this phase, or of the end. Raises Trouble where the job is over without one."""
+    """Return a function that finds the report of this phase, or of the end.
+
+    It raises Trouble if the job ended without a report.
+    """
 
     def found(bodies: Bodies) -> wire.Report | None:
         stuck(bodies)
@@ -108,7 +118,7 @@ def _phase(wanted: str) -> Callable[[Bodies], wire.Report | None]:
 
 
 def _over(bodies: Bodies) -> None:
-    """Raises Trouble for a batch job that has ended while its wrapper said nothing of an end."""
+    """Raises Trouble if the batch job has ended without a wrapper report of its end."""
     seen = [body for body in bodies if isinstance(body, wire.BatchStatus)]
     if seen and seen[-1].state == ENDED:
         message = "The batch job ended, and its wrapper has said nothing."
@@ -121,7 +131,7 @@ def _over(bodies: Bodies) -> None:
 
 
 def _check(report: wire.Report) -> None:
-    """Raises Trouble for an end that is none of success."""
+    """Raises Trouble if the report is of an end without success."""
     if report.phase != "ended" or (report.ending == "exited" and report.exit_status == 0):
         return
     if report.error is not None:

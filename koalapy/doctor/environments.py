@@ -1,11 +1,15 @@
-"""What is said of the parallel environment of Grid Engine that Launchers of sweeps are in, and what would be better."""
+"""The message on Grid Engine's parallel environment for Launchers of sweeps, and on a better one."""
 
 from collections.abc import Mapping
 from typing import Any
 
 
 def of_launchers(found: Mapping[str, Any]) -> str:
-    """`environment`: theirs; `named`: by the grid file; `loose`: the best that controls no slaves, if there is one."""
+    """Return sentences on the parallel environment that Launchers use, and on a better one if there is any.
+
+    `found` has three keys. `environment`: the name of that in use, or None. `named`: whether the grid file names it.
+    `loose`: the best environment that does not control slaves, or None.
+    """
     used, loose = found["environment"], found["loose"]
     if used is None:
         return "Sweeps find no parallel environment, and no node of several processors: ask the administrators for one."

@@ -1,4 +1,4 @@
-"""Whose move an error is, and which key of the grid file it concerns: a table by its code."""
+"""A table from error codes to the party that has to act, and to the grid file's key that the error concerns."""
 
 from typing import NamedTuple
 
@@ -66,7 +66,10 @@ _BY_WHOSE: dict[Whose, Move] = {
 
 
 def failure(cluster: str, reason: Reason, value: str = "") -> Failure:
-    """`value`: what the grid file should say, where it can be known."""
+    """Return the failure that a report shows for this reason.
+
+    `value`: what the grid file should have, '' if that is not known.
+    """
     remedy = _BY_CODE.get(reason.code) or Remedy(_BY_WHOSE[reason.whose])
     change = reason.advice
     if value and remedy.key:

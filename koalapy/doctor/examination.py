@@ -1,4 +1,4 @@
-"""One cluster, check by check: what each came to, and what could not be examined because of another."""
+"""The examination of one cluster, check by check, with the checks that could not be examined because of another."""
 
 import threading
 import time
@@ -13,14 +13,14 @@ from koalapy.doctor.kcm_session import Interrupted
 from koalapy.model.errors import KoalaError, Reason
 
 Began = Callable[[str, str], None]  # cluster, check
-Told = Callable[[str, Finding], None]
+Ended = Callable[[str, Finding], None]
 
 
 class Examination:
-    """Of one cluster. `run` blocks, and leaves nothing on the cluster, even if it is interrupted."""
+    """The examination of one cluster. `run` blocks, and leaves nothing on the cluster, even after an interrupt."""
 
-    def __init__(self, cluster: ExaminedCluster, began: Began, told: Told, checks: Sequence[Check] = CHECKS) -> None:
-        self._cluster, self._began, self._told, self._checks = cluster, began, told, checks
+    def __init__(self, cluster: ExaminedCluster, began: Began, ended: Ended, checks: Sequence[Check] = CHECKS) -> None:
+        self._cluster, self._began, self._ended, self._checks = cluster, began, ended, checks
         self._findings: dict[str, Finding] = {}
         self._stop = threading.Event()
         self._examiner = Examiner(cluster, self._stop)
@@ -39,16 +39,22 @@ class Examination:
 
     @property
     def may_leave_something(self) -> bool:
-        """Whether it is on the cluster. Once interrupted before that, it never will be. Any thread."""
+        """Whether its KCM was started, so that something may be left there. After an interrupt, False stays False.
+
+        Any thread may ask.
+        """
         return self._examiner.visit is not None
 
     def unended(self) -> Report:
-        """What is known of one whose end nobody waits for any longer. Any thread."""
+        """Return a report of an examination that has not ended: its findings so far, and what it may leave.
+
+        Any thread may call it.
+        """
         left = "perhaps a batch job and a directory of this examination, whose end took too long"
         return Report(self._cluster.name, tuple(self._findings.values()), (left,))
 
     def interrupt(self) -> None:
-        """End it soon. Any thread."""
+        """End the examination soon. Returns at once; any thread may call it."""
         self._stop.set()
         if (visit := self._examiner.visit) is not None:
             visit.interrupt()
@@ -65,7 +71,7 @@ class Examination:
         took = time.monotonic() - started
         finding = Finding(check.id, status, message, took, figures, wrong)
         self._findings[check.id] = finding
-        self._told(self._cluster.name, finding)
+        self._ended(self._cluster.name, finding)
 
     def _outcome(self, check: Check) -> tuple[Status, str, Figures, Reason | None, str]:
         if (why := self._hindrance(check)) is not None:
@@ -90,7 +96,10 @@ class Examination:
             return Status.FAILED, reason.message, {}, reason, ""
 
     def _hindrance(self, check: Check) -> str | None:
-        """Why it cannot be examined: what it depends on, from the beginning."""
+        """Return why the check cannot be examined: the failed check that it depends on, or no KCM.
+
+        None if it can be.
+        """
         if (before := self._first_hindrance(check)) is not None:
             return f"It depends on “{TITLES[before]}”."
         if check.agent and self._examiner.visit is None:
@@ -98,7 +107,7 @@ class Examination:
         return None
 
     def _first_hindrance(self, check: Check) -> str | None:
-        """The check at the root of it; None where all that it depends on is fine."""
+        """Return the id of the failed check from which the dependencies start; None if all of them are fine."""
         for before in check.after:
             if self._findings[before].status not in FINE:
                 return self._first_hindrance(BY_ID[before]) or before

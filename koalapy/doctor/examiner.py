@@ -1,4 +1,4 @@
-"""What is done for each check of one cluster: a message for what is well, or an exception for what is not."""
+"""The function of each check of one cluster. It returns a message if the check passes, and raises if it does not."""
 
 import secrets
 import threading
@@ -31,7 +31,10 @@ _ASKS = "Run `koala doctor` on a terminal, and answer there: it logs in by itsel
 
 @dataclass(frozen=True, slots=True)
 class ExaminedCluster:
-    """A cluster to examine. `config`: the fields of messages.ClusterConfig; `patience_s`: that a job may be queued."""
+    """A cluster to examine. `config`: the fields of messages.ClusterConfig.
+
+    `patience_s`: the longest time that a job may be queued.
+    """
 
     name: str
     config: Mapping[str, Any]
@@ -40,9 +43,10 @@ class ExaminedCluster:
 
 
 class Examiner:
-    """Performs checks on one cluster in the order of `checks`, and keeps what one brings for those after it.
+    """Performs checks on one cluster in the order of `checks`, and keeps what later checks need of their results.
 
-    `visit`: the agent on the head node, once one could be started. Once `stop` is set, none is.
+    `visit`: the session with the KCM on the head node, None until one could be started. Once `stop` is set, none is
+    started.
     """
 
     def __init__(self, cluster: ExaminedCluster, stop: threading.Event) -> None:
@@ -56,7 +60,10 @@ class Examiner:
         self._seen: probe_job.Seen | None = None
 
     def perform(self, check: str) -> Found:
-        """Raises what `trouble` has, KoalaError, and Interrupted."""
+        """Perform the check of this id.
+
+        Raises Trouble, Undecided, Inapplicable, Doubtful, KoalaError or Interrupted; see check_result.
+        """
         return FUNCTIONS[check](self)
 
     @property
@@ -65,7 +72,10 @@ class Examiner:
         return self.visit
 
     def _diagnosed(self, check: str) -> Figures:
-        """What the head node finds. Raises Trouble."""
+        """Return what the head node finds in this check; see messages.Diagnose.
+
+        Raises Trouble if it reports a failure.
+        """
         details = self._agent.diagnose(check)
         reason = refusal(details)
         if reason is not None:
@@ -75,7 +85,11 @@ class Examiner:
     # ---- the checks
 
     def _login(self) -> Found:
-        """All that one login brings: Python, the pushed file, the agent. What fails of it is told where it belongs."""
+        """Log in, push the packed file, and start the KCM.
+
+        An error of Python or of the shared directory is kept for the check of that name. Any other error raises
+        Trouble.
+        """
         connection, config = self._cluster.connection, self._cluster.config
         try:
             target = bootstrap.Target(config["shared"], config["python"])
@@ -222,9 +236,9 @@ FUNCTIONS: dict[str, Callable[[Examiner], Found]] = {
 
 
 def lowest_priority(found: Mapping[str, Any] | None) -> Found:
-    """Say whether Launchers of sweeps come after others' jobs; `found`: the fields of a Lowest.
+    """Return a message that Launchers of sweeps come after others' jobs. `found`: the fields of a Lowest, or None.
 
-    Raises Doubtful if they may not, and Inapplicable if nobody can tell.
+    Raises Doubtful if Launchers may come before others' jobs, and Inapplicable if the batch system gives no answer.
     """
     if found is None:
         raise Inapplicable("The batch system does not tell what becomes of it.")
@@ -235,7 +249,10 @@ def lowest_priority(found: Mapping[str, Any] | None) -> Found:
 
 
 def _at_login(reason: Reason) -> Reason:
-    """What koalad's login would do about it, this one cannot."""
+    """Return the reason of a failed login.
+
+    Its advice is to run `koala doctor` on a terminal if the login asks a question.
+    """
     return replace(reason, advice=_ASKS) if reason.code in ("asks", "answer_refused") else reason
 
 

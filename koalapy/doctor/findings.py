@@ -1,4 +1,4 @@
-"""What a check found, and of a failure: the cause, what to change, and whose move it is."""
+"""The result of a check, and for a failure its cause, what to change, and who has to act."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,9 +21,11 @@ FINE = frozenset({Status.OK, Status.WARNING, Status.NOT_APPLICABLE})  # what dep
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """`key`: of the cluster in the grid file, to be changed; `value`: to be written there, where it can be known.
+    """The cause of a failed check, and its remedy.
 
-    `move` is nobody's where it may pass by itself. `command`, `exit_status` and `words` are the batch system's.
+    `key`: the cluster's key in the grid file that has to change. `value`: what to write there, None if that is not
+    known. `move` is "nobody" if the failure may pass by itself. `command`, `exit_status` and `words` are the batch
+    system's.
     """
 
     code: str
@@ -39,7 +41,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Of one check on one cluster."""
+    """The result of one check on one cluster. `took_s`: the duration of the check."""
 
     check: str
     status: Status
@@ -51,7 +53,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Of one cluster; `left`: what could not be removed again, in words."""
+    """The findings on one cluster. `left`: descriptions of what could not be removed again."""
 
     cluster: str
     findings: tuple[Finding, ...]
@@ -59,5 +61,5 @@ class Report:
 
     @property
     def well(self) -> bool:
-        """Nothing failed, and nothing is left behind."""
+        """Whether no check failed and nothing is left behind."""
         return not self.left and all(finding.status is not Status.FAILED for finding in self.findings)

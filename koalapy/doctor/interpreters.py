@@ -1,4 +1,4 @@
-"""Which Pythons a head node has, by a login that needs none of them."""
+"""A search for the Python interpreters of a head node, over a login that needs none of them."""
 
 import re
 import threading
@@ -34,7 +34,10 @@ class Python(NamedTuple):
 
 
 def find_pythons(connection: Connection) -> list[Python]:
-    """Those that start, as a login shell finds them first, then those at usual places. Raises BatchError."""
+    """Return the interpreters that start: those on a login shell's path first, then those at usual places.
+
+    Raises BatchError if the login fails.
+    """
     channel = connection.open(through_login_shell(_SCRIPT), lambda line: None)
     timer = threading.Timer(_PATIENCE_S, channel.close)
     timer.start()
@@ -49,13 +52,16 @@ def find_pythons(connection: Connection) -> list[Python]:
 
 
 def parse(text: str) -> list[Python]:
-    """Each path once, whatever else a login prints."""
+    """Return the interpreters in the script's output, each path once.
+
+    Other lines, such as a login's greeting, are skipped.
+    """
     found = re.findall(rf"^{_MARK} (/\S+) (\d+\.\d+\.\d+\S*)$", text, re.MULTILINE)
     return [Python(path, version) for path, version in dict(found).items()]
 
 
 def suggested(connection: Connection) -> str:
-    """What `python:` should say, "" if there is none of use, or nobody can tell."""
+    """Return the path to write as `python:`, '' if no interpreter is usable or the login fails."""
     try:
         found = [python for python in find_pythons(connection) if python.usable]
     except BatchError:

@@ -1,4 +1,4 @@
-"""What the examining jobs have in common: how they are described, and how long one waits for them."""
+"""The common part of the doctor's jobs: their description, and the time to wait for them."""
 
 import time
 from collections.abc import Callable
@@ -20,7 +20,7 @@ _RUNS_S = 60.0  # that a job may run without having done what it is for
 def plain_program(
     job: int, executable: str, arguments: list[str], *, walltime_s: float, processors: int = 1, launch: str = "once"
 ) -> dict[str, Any]:
-    """The fields of messages.Program."""
+    """Return the fields of messages.Program for a job of one component."""
     return wire.Program(
         job=job,
         component=0,
@@ -40,9 +40,10 @@ def plain_program(
 
 
 def patiently(visit: KcmSession, tag: str, patience_s: float, wait: Callable[[float], T | None]) -> T:
-    """What `wait` finds: within `patience_s` while the job is queued, and some time more once it runs.
+    """Call `wait` with a time-out in seconds until it returns something, and return that.
 
-    Raises Undecided if it does not start in time, Trouble if it runs for too long.
+    It waits `patience_s` while the job is queued, and another 60 s once the job runs. Raises Undecided if the job does
+    not start in time, and Trouble if it runs for too long.
     """
     deadline = time.monotonic() + patience_s
     while (left := deadline - time.monotonic()) > 0:
@@ -57,7 +58,7 @@ def patiently(visit: KcmSession, tag: str, patience_s: float, wait: Callable[[fl
 
 
 def stuck(bodies: Bodies) -> None:
-    """Raises Trouble for a job that can never start."""
+    """Raises Trouble if the job can never start."""
     seen = [body for body in bodies if isinstance(body, wire.BatchStatus)]
     if seen and seen[-1].stuck:
         message = "The batch system took a job of one processor that it can never start."

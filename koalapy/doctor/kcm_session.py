@@ -1,4 +1,4 @@
-"""One visit to a head node: a KCM of a store that lives as long as the visit, spoken with in its own messages."""
+"""A session with a KCM on a head node, for an instance id of its own that exists as long as the session."""
 
 import threading
 import time
@@ -30,17 +30,20 @@ Bodies = Sequence[Any]  # the bodies of the KCM's events, in their order
 
 
 class Interrupted(Exception):
-    """The person does not want to know any more."""
+    """The user interrupted the examination."""
 
 
 class KcmSession:
-    """Begins with `begin`, and ends with `end`, after which nothing of it is left on the cluster.
+    """A session that starts with `begin` and ends with `end`. After `end` nothing of it is left on the cluster.
 
-    Whatever waits raises Interrupted after `interrupt`, and TransientError if the connection is lost.
+    Every call that waits raises Interrupted after `interrupt`, and TransientError if the connection is lost.
     """
 
     def __init__(self, channel: Channel, config: dict[str, Any], instance: InstanceId, said: Sequence[str]) -> None:
-        """`config`: the fields of messages.ClusterConfig; `said`: where the lines of its standard error come in."""
+        """`config`: the fields of messages.ClusterConfig.
+
+        `said`: the lines of the KCM's standard error, as they arrive.
+        """
         self._channel, self._config, self._instance, self._said = channel, config, instance, said
         self._session = Session(channel, self._receive, self._tick)
         self._clock = SystemClock()
@@ -55,7 +58,10 @@ class KcmSession:
     # ---- what is asked
 
     def begin(self) -> wire.Welcome:
-        """Say hello, and wait for the answer: its `error` says what cannot be used."""
+        """Send Hello, and return the KCM's Welcome. Its `error` names what cannot be used.
+
+        Raises TransientError if none comes within 60 s.
+        """
         self._thread.start()
         config = wire.ClusterConfig(**self._config)._asdict()
         version, now = koalapy.__version__, self._clock.now()
@@ -67,7 +73,10 @@ class KcmSession:
         return self._welcome
 
     def ask(self, message: Callable[[int], Any], timeout_s: float = _ANSWER_S) -> Any:
-        """The answer to the message of this number. Raises KoalaError, too, for a no."""
+        """Send the message that `message` makes with a number, and return the KCM's answer.
+
+        Raises KoalaError if it refuses or does not answer.
+        """
         with self._session.exchange() as exchange:
             with self._changed:
                 self._exchange = exchange
@@ -82,12 +91,15 @@ class KcmSession:
                 raise _silent(timeout_s) from error
 
     def diagnose(self, check: str) -> dict[str, Any]:
-        """What the head node found, or `failure` and `value`; see messages.Diagnose."""
+        """Return what the head node found, or `failure` and `value`; see messages.Diagnose. Raises KoalaError."""
         found = done(self.ask(lambda id: wire.Diagnose(id, check), 2 * _ANSWER_S)).details
         return understood(partial(diagnosed, check), found)
 
     def skew(self) -> float:
-        """Seconds that the head node's clock is ahead of this machine's; its error is half of a round trip."""
+        """Return the seconds that the head node's clock is ahead of this machine's, within half of a round trip.
+
+        Raises KoalaError, with code `garbled` if the answer is not a Pong.
+        """
         asked = self._clock.now()
         pong = self.ask(lambda id: wire.Ping(id, asked))
         if not isinstance(pong, wire.Pong):
@@ -95,18 +107,21 @@ class KcmSession:
         return float((pong.clock - (asked + self._clock.now()) / 2) / 1e6)
 
     def now(self) -> int:
-        """Microseconds since 1970 by this machine's clock."""
+        """Return this machine's clock, in microseconds since 1970."""
         return self._clock.now()
 
     def submit(self, job: int, batch: dict[str, Any], program: dict[str, Any]) -> str:
-        """Put the one attempt of this job into the batch system; its tag. It is ended with the visit at the latest."""
+        """Submit the only attempt of this job. Returns its tag. `end` ends the attempt at the latest.
+
+        Raises KoalaError.
+        """
         tag = tag_of(self._instance, AttemptId(JobId(job), 0, 1))
         self._tags.append(tag)
         self.ask(lambda id: wire.Submit(id, tag, batch, program), 2 * _ANSWER_S)
         return tag
 
     def read(self, tag: str, where: str, path: str = "") -> bytes:
-        """What the attempt has written; see messages.Fetch. Raises KoalaError."""
+        """Return the bytes of a file that the attempt has written; see messages.Fetch. Raises KoalaError."""
         with self._session.exchange() as exchange:
             self._session.send(wire.Fetch(exchange.id, tag, where, path))
             try:
@@ -128,7 +143,10 @@ class KcmSession:
         return bytes(data)
 
     def wait(self, tag: str, found: Callable[[Bodies], T | None], timeout_s: float) -> T | None:
-        """What `found` makes of the bodies of this attempt's events, once it is something; None after the time."""
+        """Return the first result of `found` that is not None; None after `timeout_s`.
+
+        `found` is called with the bodies of all events of this attempt, again after each new one.
+        """
         result: list[T] = []
 
         def happened() -> bool:
@@ -142,7 +160,10 @@ class KcmSession:
         return result[0] if result else None
 
     def interrupt(self) -> None:
-        """Any thread, at any time: what waits now, or will, raises Interrupted, until `end`."""
+        """Make every call that waits, or will wait, raise Interrupted until `end`.
+
+        Any thread may call it at any time.
+        """
         with self._changed:
             self._interrupted = not self._ending
             if self._interrupted and self._exchange is not None:
@@ -152,7 +173,7 @@ class KcmSession:
     # ---- the end
 
     def end(self) -> list[str]:
-        """Remove whatever the visit has brought to the cluster; what could not be removed, in words."""
+        """Remove all that the session has brought to the cluster. Returns descriptions of what could not be removed."""
         if self._thread.ident is None:  # it never began: the agent has brought nothing yet
             self._channel.close()
             return []
@@ -170,7 +191,7 @@ class KcmSession:
         return left
 
     def _remove(self, tag: str) -> str:
-        """End the attempt, and forget it; else what may be left of it."""
+        """Cancel and forget the attempt. Returns a description of what may be left of it, '' if nothing is."""
         try:
             self.ask(lambda id: wire.Cancel(id, tag, force=True))
             if self.wait(tag, _gone, _GONE_S) is None:
@@ -221,7 +242,7 @@ def _gone(bodies: Bodies) -> bool | None:
 
 
 def refusal(details: dict[str, Any]) -> Reason | None:
-    """The failure that a head node's answer tells of."""
+    """Return the failure that a head node's answer reports; None if it reports none."""
     return reason_of(details["failure"]) if "failure" in details else None
 
 

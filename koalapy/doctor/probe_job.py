@@ -1,4 +1,4 @@
-"""The job that only looks from a compute node: see koalapy_adapters.examination.probe."""
+"""The probe job, which only looks around on a compute node; see koalapy_adapters.examination.probe_program."""
 
 import json
 import secrets
@@ -27,7 +27,11 @@ _NOT_FOUND = (126, 127)
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a node said. `sent` and `read`: this machine's clock, between which the node read its own."""
+    """The answer of a compute node to the probe job.
+
+    `wrong`: the mistakes it found, as bits that probe_program names. `answer`: its JSON object, {} if none came. `sent`
+    and `read`: this machine's clock before and after the node read its own, in microseconds since 1970.
+    """
 
     wrong: int
     answer: dict[str, Any]
@@ -42,7 +46,11 @@ class Seen:
         return bool(self.wrong & mistake)
 
     def skew_s(self, ahead_s: float) -> float | None:
-        """How far the node's clock is at least ahead of the head's, which is `ahead_s` ahead of ours; 0: within."""
+        """Return the seconds that the node's clock is at least ahead of the head node's, negative if it is behind.
+
+        0 means that no difference shows, None that the node gave no clock. `ahead_s`: seconds that the head node's
+        clock is ahead of this machine's.
+        """
         if "clock" not in self.answer:
             return None
         clock = self.answer["clock"] / 1e6 - ahead_s
@@ -51,23 +59,26 @@ class Seen:
 
 
 def look(visit: KcmSession, relay: dict[str, Any], patience_s: float, python: str) -> Seen:
-    """Submit it, and wait for what it says. Raises Trouble where it could not begin, Undecided where it waits still."""
+    """Submit the probe job, and return what it has seen. `relay`: the address of the KCM's relay.
+
+    Raises Trouble if the job ended without an answer, and Undecided if it stays queued for `patience_s`.
+    """
     sent, nonce = visit.now(), secrets.token_hex(16)
     order = {"addresses": relay["addresses"] if relay["kind"] == "tcp" else [], "port": relay["port"]}
     batch = {"processors": 1, "walltime_s": _WALLTIME_S, "probe": order}
     tag = visit.submit(_JOB, batch, plain_program(_JOB, "true", [nonce], walltime_s=_WALLTIME_S / 2))
     ended = patiently(visit, tag, patience_s, lambda wait_s: _ended(visit, tag, wait_s))
-    answer = _answer(visit, tag, _LATE_S if _said(ended) is not None else _LATE_S / 2)
+    answer = _answer(visit, tag, _LATE_S if _mistakes_in_exit_status(ended) is not None else _LATE_S / 2)
     if answer is not None:
         return Seen(answer["wrong"], answer, sent, visit.now())
-    wrong = _said(ended)
+    wrong = _mistakes_in_exit_status(ended)
     if wrong is None:
-        raise Trouble(_unsaid(ended, python))
+        raise Trouble(_no_answer(ended, python))
     return Seen(wrong, {}, sent, visit.now())
 
 
 def _ended(visit: KcmSession, tag: str, wait_s: float) -> wire.BatchStatus | None:
-    """The batch system's view of it, once it has ended, or its answer is there."""
+    """Return the batch status once the job has ended or its answer is there; None after `wait_s`."""
     deadline = time.monotonic() + wait_s
     while time.monotonic() < deadline:
         seen = visit.wait(tag, _is_over, _LOOK_S)
@@ -79,7 +90,10 @@ def _ended(visit: KcmSession, tag: str, wait_s: float) -> wire.BatchStatus | Non
 
 
 def _is_over(bodies: Bodies) -> wire.BatchStatus | None:
-    """As the batch system has it, or as the KCM reports of a wrapper that never began, which a probe has none of."""
+    """Return the batch status of a job that has ended, else None.
+
+    A probe job has no wrapper. Therefore an end may also come as the KCM's report of a wrapper that never started.
+    """
     stuck(bodies)
     for body in reversed(bodies):
         if isinstance(body, wire.BatchStatus) and body.state == ENDED:
@@ -101,22 +115,22 @@ def _answer(visit: KcmSession, tag: str, patience_s: float) -> dict[str, Any] | 
 
 
 def _read(data: bytes) -> dict[str, Any]:
-    """The node's answer. Raises ClusterError for what is none."""
+    """Return the node's answer. Raises ClusterError if the data is not an answer."""
     try:
         return understood(probed, json.loads(data))
     except (ValueError, RecursionError) as error:
         raise ClusterError("garbled", f"What the job has written is not an answer: {shown(data)}.", "") from error
 
 
-def _said(ended: wire.BatchStatus) -> int | None:
-    """The mistakes in its exit status; None where that says nothing."""
+def _mistakes_in_exit_status(ended: wire.BatchStatus) -> int | None:
+    """Return the mistakes in the exit status, as bits; None if it is not one of probe_program."""
     status = ended.exit_status
     if status is None or not program.SAID <= status < program.TOO_OLD:
         return None
     return status - program.SAID
 
 
-def _unsaid(ended: wire.BatchStatus, python: str) -> Reason:
+def _no_answer(ended: wire.BatchStatus, python: str) -> Reason:
     words = ended.reason
     if ended.exit_status == program.TOO_OLD:
         message = f"{python} of the compute nodes is older than 3.6."
@@ -134,7 +148,7 @@ _PYTHON = "Name with `python:` one of version 3.6 or later that is at the same p
 
 
 def shared_trouble(seen: Seen, path: str) -> Reason | None:
-    """Why the shared directory is none."""
+    """Return why the node does not share the shared directory with the head node; None if it does."""
     if seen.has(program.NOT_SEEN):
         message = f"{path} on {seen.node} is not the directory of that name on the head node: it lacks what is there."
         return Reason("shared_not_seen", "cluster", message, _SHARED)
@@ -151,6 +165,7 @@ _SHARED = "Name with `shared:` a directory that head and nodes have in common, a
 
 
 def relay_trouble(seen: Seen) -> Reason | None:
+    """Return why the node does not reach the KCM's relay; None if it does."""
     if not seen.has(program.NO_RELAY):
         return None
     said = "; ".join(f"{address}: {words}" for address, words in seen.answer.get("said", {}).items())

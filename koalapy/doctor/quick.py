@@ -1,4 +1,4 @@
-"""The quick part of the examination, as koalad's maintenance does it: without a batch job, and without a person."""
+"""The quick part of the examination, for koalad's maintenance: without a batch job, and without a person."""
 
 import threading
 from collections.abc import Iterator

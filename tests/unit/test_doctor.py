@@ -134,14 +134,14 @@ def test_a_clock_that_is_off_is_noted_and_far_off_a_failure() -> None:
 )
 def test_a_job_that_said_nothing_is_judged_by_how_it_ended(status: int | None, code: str) -> None:
     ended = BatchStatus(TAG, "1", 0, "ended", "its reason", exit_status=status)
-    assert probe_job._said(ended) is None
-    reason = probe_job._unsaid(ended, "python3")
+    assert probe_job._mistakes_in_exit_status(ended) is None
+    reason = probe_job._no_answer(ended, "python3")
     assert (reason.code, reason.words, reason.exit_status) == (code, "its reason", status)
 
 
 def test_the_exit_status_speaks_where_no_file_can() -> None:
     ended = BatchStatus(TAG, "1", 0, "ended", exit_status=program.SAID + program.NOT_SEEN + program.NO_RELAY)
-    assert probe_job._said(ended) == program.NOT_SEEN | program.NO_RELAY
+    assert probe_job._mistakes_in_exit_status(ended) == program.NOT_SEEN | program.NO_RELAY
     report = wire.Report(TAG, "1", "ended", [], ending="failed", exit_status=66, error={"words": "it lacks it"})
     over = probe_job._is_over([BatchStatus(TAG, "1", 0, "running"), report])
     assert over is not None
