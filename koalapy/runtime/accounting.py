@@ -1,6 +1,6 @@
 """Asks the batch systems' accounting when batch jobs ran, until each entry of usage has its times from there.
 
-What is still to be asked stands in the store: so nothing is missed if koalad is killed, and nothing counts twice.
+The open entries are in the store. Therefore none is missed if koalad is killed, and none counts twice.
 """
 
 import threading
@@ -32,7 +32,7 @@ _TIME_FACTOR = 100  # as for polling: a request is followed by so many times its
 
 @dataclass(slots=True)
 class _Pace:
-    """Of one cluster."""
+    """When one cluster is asked next, and about which batch jobs it was asked last."""
 
     due_at: float = 0.0
     wait_s: float = _FIRST_S
@@ -41,7 +41,7 @@ class _Pace:
 
 
 class Accounting:
-    """Asks for one koalad. `look` is called from one thread."""
+    """The accounting requests of one koalad. `look` is called from one thread."""
 
     def __init__(
         self,
@@ -52,7 +52,10 @@ class Accounting:
         now: Callable[[], Instant],
         elapsed: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`entries`: of the store, those that ended since an instant. `ask`: see Link.ask. `elapsed`: seconds."""
+        """`entries`: returns the store's usage entries that ended since an instant. `ask`: see Link.ask.
+
+        `elapsed`: a monotonic clock in seconds.
+        """
         self._instance, self._entries, self._ask, self._deliver = instance, entries, ask, deliver
         self._now, self._elapsed = now, elapsed
         self._paces: dict[str, _Pace] = {}
@@ -72,7 +75,7 @@ class Accounting:
                 _LOG.debug("accounting_failed", reason=str(error.reason))
 
     def look(self) -> None:
-        """Ask each cluster whose time has come about entries of the last day. Raises KoalaError of the store."""
+        """Ask each cluster that is due about entries of the last day. Raises KoalaError if the store cannot be read."""
         waiting: dict[str, list[Usage]] = {}
         for entry in self._entries(Instant(self._now() - DAY)):
             if not entry.accounted and entry.batch_id:

@@ -1,4 +1,4 @@
-"""koalad's clock: UTC, anchored to a clock that goes on while the host sleeps, so that time never runs backwards."""
+"""koalad's clock: UTC, anchored to a clock that continues while the host sleeps. Its time never runs backwards."""
 
 import time
 from collections.abc import Callable
@@ -12,7 +12,10 @@ _YEARS_IN_HOURS = 10 * 366 * 24
 
 
 class SystemClock:
-    """UTC as it was when koalad started, plus what has passed since. A later step of the system's clock is not seen."""
+    """UTC as it was when koalad started, plus the time elapsed since.
+
+    Later steps of the system's clock have no effect.
+    """
 
     def __init__(self) -> None:
         self._anchor = time.time() - clock.elapsed()
@@ -22,12 +25,12 @@ class SystemClock:
         return Instant(int((self._anchor + clock.elapsed()) * SECOND))
 
     def slept(self) -> Duration:
-        """How long the host has slept since this was asked last; 0 if it has not, or for less than two seconds."""
+        """Return how long the host has slept since the last call; 0 if it has not, or for less than two seconds."""
         return Duration(self._watch.look())
 
 
 def offsets(now: Instant, offset_of: Callable[[Instant], Duration] | None = None) -> Offsets:
-    """How far this host's clock on the wall is ahead of UTC from now on, to the hour, for ten years."""
+    """Return (instant, offset of local time from UTC) for `now`, and for each change within ten years, to the hour."""
     look = offset_of or _of_this_host
     found = [(now, look(now))]
     whole_hour = now - now % HOUR
@@ -39,7 +42,7 @@ def offsets(now: Instant, offset_of: Callable[[Instant], Duration] | None = None
 
 
 def _change(later: Instant, before: Duration, look: Callable[[Instant], Duration]) -> tuple[Instant, Duration]:
-    """The first hour of the last day that is not as it was before."""
+    """Return the first hour of the day before `later` whose offset differs from the one before, and that offset."""
     hour = next(at for back in range(23, -1, -1) if look(at := Instant(later - back * HOUR)) != before)
     return hour, look(hour)
 

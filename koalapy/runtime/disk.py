@@ -1,4 +1,4 @@
-"""What koalapy takes up of disks: on the clusters, as their KCMs count it, and in koalad's state directory."""
+"""The disk space that koalapy uses: on the clusters, as their KCMs count it, and in koalad's state directory."""
 
 import os
 import threading
@@ -28,11 +28,12 @@ Ask = Callable[[str, Callable[[int], Any], float], wire.Done]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """What koalapy has in one place. `at`: when it was counted; None: it has not been yet.
+    """The disk space that koalapy uses in one place.
 
-    `directories`: of attempts on a cluster; of jobs whose output was brought home, here. `parts`: bytes by what they
-    are for. `whole`: False if there was too much to count, so that there are more bytes. `trouble`: why it was not
-    counted the last time. `is_here`: in koalad's state directory.
+    `at`: when it was counted, None if it never was. `size`: in bytes. `directories`: on a cluster those of attempts,
+    here those of jobs whose output was collected. `parts`: (name, bytes) of each part. `whole`: False if there was
+    too much to count, so that there are more bytes. `trouble`: why the last count failed. `is_here`: whether the place
+    is koalad's state directory.
     """
 
     place: str
@@ -46,7 +47,10 @@ class Taken:
 
 
 class DiskUse:
-    """Counts every hour in the background, and when it is asked. Any thread may call it; `warnings` returns at once."""
+    """Counts the disk space every hour in the background, and on demand.
+
+    Any thread may call it; `warnings` returns at once.
+    """
 
     def __init__(
         self,
@@ -56,14 +60,14 @@ class DiskUse:
         now: Callable[[], Instant],
         warn: int | None,
     ) -> None:
-        """`warn`: bytes in one place beyond which `warnings` says so; None: never."""
+        """`warn`: the size in bytes of one place above which `warnings` reports it; None: never."""
         self._clusters, self._ask, self._state, self._now, self._warn = tuple(clusters), ask, state_directory, now, warn
         self._last: dict[str, Taken] = {}  # of clusters
         self._last_here: Taken | None = None
         self._closed = threading.Event()
 
     def start(self) -> None:
-        """Count in the background, if anybody is to be warned."""
+        """Start to count in the background, if there is a limit to warn of."""
         if self._warn is not None:
             threading.Thread(target=self._run, name="disk", daemon=True).start()
 
@@ -71,7 +75,10 @@ class DiskUse:
         self._closed.set()
 
     def count(self) -> list[Taken]:
-        """Count everywhere at once: of each cluster in the order of the grid file, then here."""
+        """Count everywhere at once. Returns the clusters in the order of the grid file, then the state directory.
+
+        Blocks.
+        """
         with ThreadPoolExecutor(max(1, len(self._clusters))) as threads:
             found = list(threads.map(self._on, self._clusters))
         self._last = {each.place: each for each in found}
@@ -79,7 +86,7 @@ class DiskUse:
         return [*found, self._last_here]
 
     def warnings(self) -> list[str]:
-        """A sentence for each place where there was more than the limit, when it was counted last."""
+        """Return a sentence for each place whose last count was above the limit."""
         limit = self._warn
         if limit is None:
             return []
@@ -133,7 +140,7 @@ def _warning(taken: Taken, limit: int) -> str:
 
 
 def as_size(size: int) -> str:
-    """Bytes in words, by powers of 1024, as grid files have them."""
+    """Return a number of bytes in words, by powers of 1024, as grid files have them."""
     value, units = float(size), ["B", "KiB", "MiB", "GiB", "TiB", "PiB"]
     while value >= 1024 and len(units) > 1:
         value /= 1024
@@ -150,7 +157,7 @@ def _entries(directory: Path) -> Iterator[os.DirEntry[str]]:
 
 
 def _sizes(directory: Path) -> Iterator[int]:
-    """Bytes on disk of every file below; links are not followed."""
+    """Yield the bytes on disk of every file below the directory. Links are not followed."""
     for place, _, files in os.walk(directory):
         for name in files:
             yield _size(Path(place, name))

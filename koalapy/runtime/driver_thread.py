@@ -1,4 +1,4 @@
-"""The one thread that runs the driver: what comes in from links and API is handled in batches, in order of arrival."""
+"""The only thread that runs the driver. It handles events of links and API in batches, in order of arrival."""
 
 import queue
 import threading
@@ -30,17 +30,17 @@ TAKEN_OVER = "store_taken_over"  # the code of the one trouble that does not pas
 
 @dataclass(frozen=True, slots=True)
 class _Question(Generic[T]):
-    """Something to be asked of the engine between batches."""
+    """A question that the engine answers between two batches."""
 
     ask: Callable[[Engine], T]
     answer: "Future[T]"
 
 
 class DriverThread:
-    """Owns the driver's thread. `trouble` says why nothing new is taken up; None while all is well.
+    """Owns the driver's thread. `trouble`: why nothing new is accepted; None while all is well.
 
-    `check` raises KoalaError where the store could not be written to; `taken_over` hears, once, that another koalad
-    has the store for good. `notifier` is told at every turn that the loop is alive, and not any more once it is broken.
+    `check` raises KoalaError if the store cannot be written to. `taken_over` is called once, when another koalad has
+    taken the store for good. `notifier` gets a sign of life at every turn, and none any more once the loop has broken.
     """
 
     def __init__(
@@ -66,11 +66,14 @@ class DriverThread:
         self._thread.start()
 
     def deliver(self, delivery: Delivery) -> None:
-        """Hand over events. Callable from every thread; returns at once."""
+        """Hand over events. Any thread may call it; returns at once."""
         self._inbox.put(delivery)
 
     def ask(self, question: Callable[[Engine], T]) -> T:
-        """The answer of the engine between two batches. Blocks for a moment; raises TransientError if it lasts."""
+        """Return the engine's answer to a question, asked between two batches. Blocks.
+
+        Raises TransientError if there is no answer within 30 s, and all that the question raises.
+        """
         answer: Future[T] = Future()
         self._inbox.put(_Question(question, answer))  # type: ignore[arg-type]
         try:
@@ -79,12 +82,15 @@ class DriverThread:
             raise TransientError("busy", "koalad is too busy to answer.", "Try again in a moment.") from error
 
     def stop(self) -> None:
-        """End the thread after what it has begun."""
+        """End the thread after the step that it has begun."""
         self._inbox.put(None)
         self._thread.join(timeout=30)
 
     def _run(self) -> None:
-        """A mistake of ours stops the driver, not the answers: what was not committed its senders send again."""
+        """Run the driver. An error of koalapy stops the driver, but questions are still answered.
+
+        Events that were not committed are sent again by their senders.
+        """
         try:
             self._drive()
         except Exception as error:
@@ -103,7 +109,7 @@ class DriverThread:
             self._notifier.alive()
 
     def _gather(self) -> tuple[list[Delivery], bool]:
-        """Wait for something to do; then take all that is there. False if the loop is to stop."""
+        """Wait for work, then return all deliveries that have come. The flag is False if the loop has to stop."""
         deliveries = [self._kept.popleft() for _ in range(min(_BATCH, len(self._kept)))]
         try:
             item = self._inbox.get(timeout=0.0 if deliveries else self._patience())
@@ -128,7 +134,7 @@ class DriverThread:
         return self._until_done(lambda: self._driver.step(deliveries), self._driver.retry)
 
     def _look_at_store(self) -> bool:
-        """Now and then, so that a koalad that was replaced ends even if nothing happens to it."""
+        """Check the store every few seconds, so that a koalad that was replaced ends even if nothing happens to it."""
         if time.monotonic() - self._checked_at < _CHECK_S:
             return True
         done = self._until_done(self._check, self._check)
@@ -136,9 +142,9 @@ class DriverThread:
         return done
 
     def _until_done(self, act: Callable[[], None], retry: Callable[[], None]) -> bool:
-        """A failing store stops everything here: what was accepted stays in memory and is tried again.
+        """Act until it succeeds. While the store fails, accepted events stay in memory and are tried again.
 
-        False if the loop was stopped meanwhile; then what could not be committed is lost, as by a crash.
+        False if the loop was stopped meanwhile; then events that were not committed are lost, as in a crash.
         """
         while True:
             try:
@@ -163,7 +169,7 @@ class DriverThread:
                 return True
 
     def _give_up(self, reason: Reason) -> None:
-        """The jobs are another's now: nothing more is done for them here, until this loop is stopped."""
+        """Do nothing more for the jobs, which another koalad has now, until this loop is stopped."""
         _LOG.error("taken_over", reason=str(reason))
         self.trouble = reason
         self._taken_over()
@@ -174,7 +180,7 @@ class DriverThread:
             self._kept.clear()
 
     def _answer_for(self, seconds: float) -> bool:
-        """Answer questions for so long, and keep all else for later. False if the loop is to stop."""
+        """Answer questions for this many seconds, and keep all deliveries. False if the loop has to stop."""
         self._answer()
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:

@@ -1,4 +1,4 @@
-"""What a job's processes write, while they do: all components at one time, try after try, and over every reconnect."""
+"""The output of a job's processes while they write it: all components at once, try after try, across reconnects."""
 
 import threading
 import time
@@ -31,7 +31,7 @@ Positions = Mapping[tuple[int, int], Mapping[int, int]]
 
 
 class Written(NamedTuple):
-    """What one process of an attempt wrote; without bytes: nothing came for a while."""
+    """Bytes that one process of an attempt wrote. Without bytes: nothing came for a while."""
 
     component: int
     attempt: int
@@ -40,14 +40,17 @@ class Written(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """All is read that an attempt wrote."""
+    """The end of an attempt's output: all of it has been read."""
 
     component: int
     attempt: int
 
 
 class Stretchwise:
-    """One attempt's output, read on from where it was when it broke off. `positions`: bytes of each rank so far."""
+    """The output of one attempt, which is read on from its position after an interruption.
+
+    `positions`: bytes of each rank that were read so far.
+    """
 
     def __init__(
         self, read: Read, cluster: str, attempt: AttemptId, stream: str, positions: Positions | None = None
@@ -56,7 +59,7 @@ class Stretchwise:
         self.positions = dict((positions or {}).get((attempt.component, attempt.number), {}))
 
     def pieces(self, follow: bool) -> Generator[tuple[int, bytes], None, None]:
-        """(rank, bytes) each; no bytes about every second in which nothing comes. Raises KoalaError."""
+        """Yield (rank, bytes), without bytes about every second in which nothing comes. Raises KoalaError."""
         stretches = Stretches()
         for piece in self._read(self._cluster, self._attempt, self._stream, dict(self.positions), follow):
             if not piece:
@@ -68,7 +71,7 @@ class Stretchwise:
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """What is read: `stream` (output or errors) of one component, or of all."""
+    """The output to read: `stream` (output or errors) of one component, or of all if `component` is None."""
 
     stream: str
     component: int | None = None
@@ -78,9 +81,9 @@ class Followed:
 
 
 def read_all(read: Read, job: Job, what: Followed) -> Iterator[Written | Ended]:
-    """What has been written by now, components and ranks in order.
+    """Yield the output so far, in the order of components and ranks. Raises KoalaError.
 
-    A component whose attempt has no directory on its cluster yet has written nothing. Raises KoalaError.
+    A component whose attempt has no directory on its cluster yet has no output.
     """
     for component in what.components(job):
         if component.cluster is None or not component.attempt:
@@ -96,9 +99,10 @@ def read_all(read: Read, job: Job, what: Followed) -> Iterator[Written | Ended]:
 
 
 def as_text(pieces: Iterator[Written | Ended], prefix: bool) -> Iterator[bytes]:
-    """What `read_all` finds, one after the other; empty pieces mean that nothing came.
+    """Yield the bytes of the pieces in their order. An empty piece means that nothing came.
 
-    `prefix`: each line begins with its component and rank, and what a process wrote ends with a line of its own.
+    With `prefix` each line begins with its component and rank, and a process's unfinished line is ended before another
+    process's output.
     """
     lines, last = Interleaving(prefix), None
     for piece in pieces:
@@ -117,10 +121,10 @@ def as_text(pieces: Iterator[Written | Ended], prefix: bool) -> Iterator[bytes]:
 def follow_all(
     read: Read, look: Callable[[], Job], what: Followed, positions: Positions | None = None
 ) -> Iterator[Sequence[Written | Ended]]:
-    """Until the job is over, some pieces at a time; none of them means that nothing came.
+    """Yield lists of pieces until the job has ended. An empty list means that nothing came.
 
-    `look`: how the job is; what it raises ends this. `positions`: what was read before is not read again.
-    Raises KoalaError at the end for a component whose cluster stayed out of reach when all others had ended.
+    `look` returns the job as it is now; an error that it raises ends this. `positions`: output that is not read again.
+    Raises KoalaError at the end if a component's output could not be read to its end.
     """
     job = look()
     readers: dict[tuple[int, int], _Reader] = {}
@@ -161,7 +165,10 @@ def follow_all(
 
 
 def _taken(readers: Sequence["_Reader"]) -> Iterator[Written | Ended]:
-    """A piece of each in turn, so that none that writes much keeps another's back; the end of each that has ended."""
+    """Yield one piece of each reader in turn, so that a busy one delays no other.
+
+    Then yield the end of each that has ended.
+    """
     while any(reader.waiting for reader in readers):
         for reader in readers:
             if reader.waiting:
@@ -174,9 +181,9 @@ def _taken(readers: Sequence["_Reader"]) -> Iterator[Written | Ended]:
 
 
 class _Reader:
-    """A thread that reads one attempt's output. All that is public is looked at and changed under `changed`.
+    """A thread that reads one attempt's output. Its public attributes are read and changed under `changed`.
 
-    `over`: the attempt writes no more, by what koalad knows; what a KCM takes for its end before that is not.
+    `over`: whether koalad knows that the attempt writes no more. An end of the stream before that does not count.
     """
 
     def __init__(self, source: Stretchwise, attempt: AttemptId, changed: threading.Condition) -> None:
@@ -200,7 +207,10 @@ class _Reader:
                 self._changed.notify_all()
 
     def _read(self) -> KoalaError | None:
-        """Until nothing more is to come, or nobody wants it. Why it could not be read to its end."""
+        """Read until nothing more is to come or the reader is closed.
+
+        Returns why the output could not be read to its end.
+        """
         tries = 0
         while not self.closed:
             over = self.over
@@ -220,7 +230,7 @@ class _Reader:
         return None
 
     def _pass_on(self) -> None:
-        """As long as anybody reads."""
+        """Queue the pieces of the stream until it ends or the reader is closed."""
         with closing(self._source.pieces(follow=True)) as pieces:
             for rank, data in pieces:
                 with self._changed:

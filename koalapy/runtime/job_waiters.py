@@ -1,4 +1,4 @@
-"""Who waits for jobs to be over: no thread and no look at the store for as long as nothing of theirs has ended."""
+"""Waiters for the end of jobs. They use no thread, and do not read the store while none of their jobs has ended."""
 
 import threading
 from collections.abc import Callable, Iterable
@@ -7,7 +7,7 @@ from koalapy.model.identity import JobId
 
 
 class Waiter:
-    """One who waits, and for what is left of it."""
+    """A waiter. `left`: those of its jobs that have not ended. `call` is called when none is left."""
 
     def __init__(self, jobs: Iterable[JobId], call: Callable[[], None]) -> None:
         self.left = set(jobs)
@@ -15,7 +15,10 @@ class Waiter:
 
 
 class JobWaiters:
-    """Safe to use from any thread. Add a waiter first, then tell of the jobs that are over already."""
+    """Calls waiters when their jobs have ended. Any thread may call it.
+
+    Add a waiter first, then report jobs that have ended already.
+    """
 
     def __init__(self) -> None:
         self.closed = False
@@ -23,7 +26,10 @@ class JobWaiters:
         self._of: dict[JobId, list[Waiter]] = {}
 
     def add(self, jobs: Iterable[JobId], call: Callable[[], None]) -> Waiter:
-        """`call` must return at once; for no jobs, and once it is closed, it is called here."""
+        """Add a waiter for these jobs.
+
+        `call` must return at once; it is called here if there are no jobs, or after `close`.
+        """
         waiter = Waiter(jobs, call)
         if self.closed or not waiter.left:
             call()
@@ -51,7 +57,7 @@ class JobWaiters:
                     self._of.pop(job, None)
 
     def close(self) -> None:
-        """Call everybody: nothing will end any more."""
+        """Call every waiter: no job will end any more."""
         self.closed = True
         with self._lock:
             waiting = {id(waiter): waiter for waiters in self._of.values() for waiter in waiters}

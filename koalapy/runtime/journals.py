@@ -1,4 +1,4 @@
-"""Journals of what made koalad's engine fail, in the state directory, to be replayed afterwards."""
+"""Journals of batches that made koalad's engine fail, kept in the state directory for a later replay."""
 
 import gzip
 import json
@@ -18,7 +18,7 @@ _LOG = structlog.get_logger()
 
 
 class Journals:
-    """Files `failed-INSTANT.json.gz` of this directory, for their owner alone; the newest are kept.
+    """The files `failed-INSTANT.json.gz` of this directory, for their owner alone. The newest are kept.
 
     One koalad writes one for each error, and `KEPT` in all: an error that repeats does not replace the others.
     """
@@ -29,7 +29,7 @@ class Journals:
         self._writing: list[threading.Thread] = []
 
     def write_soon(self, taken: Taken) -> None:
-        """Return at once; what cannot be written is logged."""
+        """Write the journal in the background. Returns at once; a failure is logged."""
         if taken.error in self._errors or len(self._errors) >= KEPT:
             return
         self._errors.add(taken.error)
@@ -38,7 +38,7 @@ class Journals:
         thread.start()
 
     def close(self, patience_s: float) -> None:
-        """Wait for what is being written."""
+        """Wait for the journals being written, `patience_s` seconds at most for each."""
         for thread in self._writing:
             thread.join(patience_s)
 
@@ -61,5 +61,5 @@ class Journals:
 
 
 def files_of(directory: Path) -> list[Path]:
-    """The journals there, the oldest first; none if there is no such directory."""
+    """Return the journals of this directory, the oldest first; none if there is no such directory."""
     return sorted(directory.glob("failed-*.json.gz"))

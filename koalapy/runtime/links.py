@@ -1,4 +1,4 @@
-"""All of a grid's links as one: the driver's way to the clusters."""
+"""The links to all clusters of a grid as one object, which the driver uses."""
 
 import functools
 import itertools
@@ -43,7 +43,7 @@ _LOG = structlog.get_logger()
 class ClusterLinks:
     """One link per cluster of the grid file. Nothing happens before `start`.
 
-    Raises ClusterError of koalapy_adapters if what is installed cannot be packed for the clusters.
+    Raises ClusterError of koalapy_adapters if the installed code cannot be packed for the clusters.
     """
 
     def __init__(
@@ -59,8 +59,10 @@ class ClusterLinks:
         recorded: Recorded | None = None,
         written: WrittenStore | None = None,
     ) -> None:
-        """`epoch` and `last_number`: the store's, as it was opened. `logins` ask what connections want to know.
-        `recorded`, `written`: see Collector."""
+        """`epoch` and `last_number`: those of the store when it was opened.
+
+        `logins` pass on the questions of connections. `recorded`, `written`: see Collector.
+        """
         self._recorded, self._written = recorded, written
         self._grid, self._instance, self._clock = grid, instance, clock
         self._timing = timing or Timing()
@@ -77,9 +79,9 @@ class ClusterLinks:
         connected: Callable[[str], None] = lambda cluster: None,
         slept: Callable[[Reason], None] = lambda reason: None,
     ) -> None:
-        """Connect in the background; what comes is delivered to the loop.
+        """Connect in the background; events are delivered to the loop.
 
-        `connected` hears of every cluster that begins to take commands, `slept` that the host has slept; both return
+        `connected` is called for every cluster that begins to take commands, `slept` if the host has slept. Both return
         at once.
         """
         self._loop, self._connected, self._slept = loop, connected, slept
@@ -95,7 +97,7 @@ class ClusterLinks:
             link.start()
 
     def close(self) -> None:
-        """End all connections; jobs run on. However many logins hang, it takes no longer than for one."""
+        """End all connections; jobs continue. All logins that hang together delay it by 20 s at most."""
         for link in self._links.values():
             link.end()
         deadline = time.monotonic() + CLOSE_S
@@ -124,14 +126,14 @@ class ClusterLinks:
         self._links[cluster].acknowledge(epoch, number)
 
     def end_sessions(self, reason: Reason) -> dict[str, int]:
-        """End every session at once, to begin new ones; the epochs of those that were ended, by cluster."""
+        """End every session at once, to begin new ones. Returns the epochs of the ended sessions, by cluster."""
         _LOG.warning(reason.code, reason=reason.message)
         self._slept(reason)
         ended = {name: link.end_session(reason) for name, link in self._links.items()}
         return {name: epoch for name, epoch in ended.items() if epoch is not None}
 
     def quarantine(self, cluster: str, reason: Reason, error: Exception) -> None:
-        """End the session with a cluster whose events made koalad fail; it is connected again after a while."""
+        """End the session with a cluster whose events made koalad fail. The link connects again after a while."""
         _LOG.error("cluster_quarantined", cluster=cluster, reason=str(reason), exc_info=error)
         if cluster in self._links:
             self._links[cluster].end_session(reason)
@@ -141,11 +143,11 @@ class ClusterLinks:
     def read(
         self, cluster: str, attempt: AttemptId, stream: str, positions: Mapping[int, int], follow: bool
     ) -> Iterator[bytes]:
-        """See Link.read. Raises KoalaError."""
+        """Yield output of an attempt; see Link.read. Raises KoalaError."""
         return self._named(cluster).read(attempt, stream, positions, follow)
 
     def read_slot(self, cluster: str, attempt: AttemptId, path: str, offset: int, size: int) -> Iterator[bytes]:
-        """This stretch of what a Launcher's slot wrote, and no more. Raises KoalaError."""
+        """Yield `size` bytes at most of a Launcher's slot output, from `offset`. Raises KoalaError."""
         for piece in self._named(cluster).fetch(attempt, "slot", path, offset, size=size):
             yield piece[:size]
             size -= len(piece)
@@ -153,11 +155,11 @@ class ClusterLinks:
                 return
 
     def fetch(self, command: CollectOutput, timeout_s: float) -> Collected | None:
-        """See Collector.fetch."""
+        """Collect files for a person; see Collector.fetch. Raises KoalaError."""
         return self._collector.fetch(command, timeout_s)
 
     def ask(self, cluster: str, request: Callable[[int], Any], timeout_s: float) -> Done:
-        """See Link.ask."""
+        """Return the KCM's answer to a request; see Link.ask. Raises KoalaError or TimeoutError."""
         return self._named(cluster).ask(request, timeout_s)
 
     def _named(self, cluster: str) -> Link:
@@ -167,7 +169,7 @@ class ClusterLinks:
         return link
 
     def status(self) -> list[LinkStatus]:
-        """In the order of the grid file."""
+        """Return the state of each link, in the order of the grid file."""
         return [link.status() for link in self._links.values()]
 
     # ---- what links and hub ask
@@ -184,7 +186,7 @@ class ClusterLinks:
             put=functools.partial(self._hub.put, name),
             input_files=self._input_files,
             connected=functools.partial(self._welcomed, name),
-            report=lambda status, number: login.told(status.state, status.reason, number),
+            report=lambda status, number: login.record_outcome(status.state, status.reason, number),
         )
         settings = self._grid.clusters[name]
         connection = connection_of(settings, login)
@@ -235,14 +237,17 @@ class ClusterLinks:
 
 
 def _known(engine: Engine, cluster: str) -> list[tuple[AttemptId, str]]:
-    """Every attempt that may have something on the cluster, and its batch id if that is known."""
+    """Return every attempt that may have something on the cluster, with its batch id, '' if that is not known."""
     records = engine.records
     live = [(job.attempt_of(component), component.batch_id) for job, component in records.live(cluster)]
     return live + [(debt.attempt, debt.batch_id) for debt in records.debts.values() if debt.cluster == cluster]
 
 
 def _peers(engine: Engine, attempt: AttemptId, cluster: str | None) -> list[tuple[str, AttemptId]]:
-    """The other components of the same try of its job; none for an attempt of the past, or of another cluster."""
+    """Return the other components of the same try of the job, as (cluster, attempt).
+
+    There are none if the attempt is not the job's present one, or belongs to another cluster.
+    """
     if cluster is not None and is_elsewhere(engine.records, cluster, attempt):
         engine.core.foreign.note(cluster, f"a key of attempt {attempt}")
         return []

@@ -1,4 +1,4 @@
-"""The policies that a grid file chose, and those that a sweep may choose for itself, loaded from what is registered."""
+"""Loads the registered policies that a grid file names, and those that a sweep may choose for itself."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,12 +14,12 @@ _LOG = structlog.get_logger()
 
 
 def policies(settings: Settings) -> Policies:
-    """The policies that the grid file names."""
+    """Return the placement and queueing policies that the grid file names."""
     return Policies(load("koalapy.placement", settings.placement), load("koalapy.queueing", settings.queue))
 
 
 def scavenging_policies(settings: Settings) -> ScavengingPolicies:
-    """Those of sweeps that the grid file names."""
+    """Return the policies for sweeps that the grid file names, and all orders that a sweep may choose."""
     chosen = settings.scavenging
     return ScavengingPolicies(
         fairshare=load("koalapy.fairshare", chosen.policy),
@@ -32,7 +32,10 @@ def scavenging_policies(settings: Settings) -> ScavengingPolicies:
 
 
 def _loadable(group: str) -> Mapping[str, Any]:
-    """All that is registered, but for what is broken: nobody may have named it."""
+    """Return all registered policies of the group.
+
+    One that cannot be loaded is skipped: the grid file may not name it.
+    """
     found = {}
     for name, point in registered(group).items():
         try:

@@ -1,6 +1,6 @@
-"""Questions that logins ask, passed on to the person who answers them, and how each cluster's login stands.
+"""Passes questions of logins to a person, passes the answers back, and keeps the state of each cluster's login.
 
-Answers go from the API to the connection that asked, and nowhere else: they are not kept, logged or shown.
+Answers go from the API to the connection that asked. They are not kept, logged or shown.
 """
 
 import threading
@@ -20,10 +20,11 @@ _NOBODY = Unanswered("asks", "A login asked something, and nobody has answered."
 
 @dataclass(frozen=True, slots=True)
 class LoginState:
-    """`state` is connected, connecting, asks (a person has to answer) or unreachable; `reason` says why it is not up.
+    """The state of one cluster's login: connected, connecting, asks (a person has to answer), or unreachable.
 
-    `number` is that of the `question` which waits for its answers; `version` grows with every change. `trying`: what
-    a person has begun has not come to its end yet. `may_ask`: a login of this kind can.
+    `reason`: why it is not connected. `number`: that of the `question` that waits for answers. `version`: a number that
+    grows with every change. `trying`: whether a try that a person began has not ended. `may_ask`: whether a login of
+    this kind can ask questions.
     """
 
     cluster: str
@@ -38,7 +39,10 @@ class LoginState:
 
 
 class Login:
-    """One cluster's: the Asker of its connection. `retry` makes the link try at once; it is given by `serve`."""
+    """The login of one cluster, and the Asker of its connection.
+
+    `serve` gives it the function that makes the link try at once.
+    """
 
     def __init__(self, cluster: str, may_ask: bool, changed: threading.Condition) -> None:
         self.cluster, self._may_ask = cluster, may_ask
@@ -53,36 +57,39 @@ class Login:
         self._retry: Callable[[], int] = lambda: 0
 
     def serve(self, retry: Callable[[], int]) -> None:
-        """`retry` returns the number of the try that it causes."""
+        """Set the function that makes the link try at once. `retry` returns the number of that try."""
         self._retry = retry
 
     # ---- for the link and its connection
 
-    def told(self, state: str, reason: Reason | None, number: int) -> None:
-        """How the link's try of this number has come out, or that its connection was lost."""
+    def record_outcome(self, state: str, reason: Reason | None, number: int) -> None:
+        """Record how the link's try of this number came out, or that its connection was lost."""
         with self._changed:
             waits = reason is not None and reason.code in ("asks", "answer_refused")
             self._state, self._reason = "asks" if waits else state, reason
             if self._begun is not None and number >= self._begun:
                 self._begun, self._there_until = None, 0.0
-            self._tell()
+            self._notify()
 
     def present(self) -> bool:
         return time.monotonic() < self._there_until
 
     def ask(self, question: Question) -> Sequence[str]:
-        """The person's answers. Raises ClusterError of koalapy_adapters if there are none in time."""
+        """Return the person's answers. Blocks. A question without prompts becomes a notice, and has no answers.
+
+        Raises ClusterError of koalapy_adapters if there are no answers in time.
+        """
         with self._changed:
             if not question.prompts:
                 self._notices.append(" ".join(f"{question.title} {question.instructions}".split()))
-                self._tell()
+                self._notify()
                 return []
             self._number += 1
             self._question, self._answers = question, None
-            self._tell()
+            self._notify()
             self._changed.wait_for(lambda: self._answers is not None or not self.present(), ANSWER_S)
             answers, self._question, self._answers = self._answers, None, None
-            self._tell()
+            self._notify()
         if answers is None:
             raise _NOBODY
         return answers
@@ -90,7 +97,7 @@ class Login:
     # ---- for the API
 
     def begin(self, present: bool) -> None:
-        """Try at once, if it is not connected; `present`: a person is there to be asked."""
+        """Try at once if it is not connected. `present`: whether a person is there to answer questions."""
         with self._changed:
             if self._state == "connected":
                 return
@@ -98,10 +105,13 @@ class Login:
                 self._there_until = time.monotonic() + ANSWER_S
             self._notices.clear()
             self._begun = self._retry()
-            self._tell()
+            self._notify()
 
     def answer(self, number: int, answers: Sequence[str]) -> None:
-        """Raises RequestError if this question does not wait any more, or has another number of prompts."""
+        """Pass on the answers to the question of this number.
+
+        Raises RequestError if the question does not wait any more, or has another number of prompts.
+        """
         with self._changed:
             if self._question is None or number != self._number or self._answers is not None:
                 message = f"{self.cluster} does not wait for that answer any more."
@@ -115,7 +125,7 @@ class Login:
             self._changed.notify_all()
 
     def leave(self) -> None:
-        """The person has gone; a question that waits is given up."""
+        """Record that the person has left. A question that waits is given up."""
         with self._changed:
             self._there_until = 0.0
             self._changed.notify_all()
@@ -128,22 +138,22 @@ class Login:
                 self._begun is not None, tuple(self._notices), self._may_ask,
             )  # fmt: skip
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self._version += 1
         self._changed.notify_all()
 
 
 class Logins:
-    """All clusters', in the order of the grid file."""
+    """The logins of all clusters, in the order of the grid file."""
 
     def __init__(self, clusters: Iterable[tuple[str, bool]]) -> None:
-        """Names, and whether a login there may ask something."""
+        """`clusters`: (name, whether a login there may ask questions) of each."""
         self._changed = threading.Condition()
         self._closed = False
         self._logins = {name: Login(name, may_ask, self._changed) for name, may_ask in clusters}
 
     def of(self, cluster: str) -> Login:
-        """Raises RequestError for a cluster that is not in the grid file."""
+        """Return the login of a cluster. Raises RequestError if the grid file has no such cluster."""
         found = self._logins.get(cluster)
         if found is None:
             raise no_such_cluster(cluster, self._logins)
@@ -153,19 +163,22 @@ class Logins:
         return [login.view() for login in self._logins.values()]
 
     def begin_all(self) -> None:
-        """Try those again that have been given up, without anybody to ask."""
+        """Try all logins that are not connected, without a person to answer questions."""
         for login in self._logins.values():
             login.begin(present=False)
 
     def wait(self, cluster: str, version: int, timeout_s: float) -> LoginState:
-        """How it stands once that is another than at `version`, or after the time."""
+        """Return the state of the login once its version differs from `version`, or after `timeout_s`.
+
+        Raises RequestError if the grid file has no such cluster.
+        """
         login = self.of(cluster)
         with self._changed:
             self._changed.wait_for(lambda: self._closed or login.view().version != version, timeout_s)
         return login.view()
 
     def close(self) -> None:
-        """Nobody waits any longer, and nobody is asked."""
+        """Release all who wait. No question is asked any more."""
         with self._changed:
             self._closed = True
             for login in self._logins.values():

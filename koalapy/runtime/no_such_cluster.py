@@ -1,4 +1,4 @@
-"""The refusal of a cluster that the grid file does not name, wherever somebody asks for it."""
+"""The error for a cluster that the grid file does not name, for every request that names a cluster."""
 
 from collections.abc import Collection
 
@@ -7,7 +7,10 @@ from koalapy.model.textfile.words import listed, nearest
 
 
 def no_such_cluster(cluster: str, known: Collection[str]) -> RequestError:
-    """To be raised. A name that is not known may be mistyped, or have been taken out while jobs were there."""
+    """Return the error.
+
+    Its advice covers a mistyped name, and a cluster removed from the grid file while it had jobs.
+    """
     meant = nearest(cluster, known)
     back = "If it was taken out of the grid file, put it back there."
     advice = f"Did you mean {meant}?" if meant is not None else f"{back} The grid has {listed(known)}."

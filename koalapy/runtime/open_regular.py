@@ -7,7 +7,10 @@ from typing import IO
 
 
 def open_regular(path: str) -> IO[bytes]:
-    """To be read. Raises OSError, for what is no plain file too: a pipe that nobody writes to would be waited for."""
+    """Open a regular file for reading.
+
+    Raises OSError for anything else: opening a FIFO without a writer would block koalad.
+    """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):

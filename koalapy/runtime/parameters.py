@@ -1,4 +1,4 @@
-"""What a sweep's numbers stand for, on this side: its files are where they were submitted from."""
+"""The values of a sweep's parameters on the grid side, where its files are in the directory of the submission."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
@@ -15,16 +15,20 @@ from koalapy.model.textfile.words import shown
 
 
 def line_reader(request: Request) -> Callable[[str, int], bytes]:
-    """As `koalapy_adapters.launcher.space` asks for lines. Raises ValueError where a file is not there any more."""
+    """Return a function that reads a line of a parameter file, as `koalapy_adapters.launcher.space` calls it.
+
+    The function raises ValueError if the file is not there any more.
+    """
     lines = Lines(request.directory)
     names = {landing(name): name for name in request.stage_in}
     return lambda file, index: lines.read(names.get(file, file), index)
 
 
 def with_staged(request: Request) -> Request:
-    """The request of a sweep with `input-{x}.dat` of its `stage_in` written out: a file for each value of x.
+    """Return the request of a sweep with `input-{x}.dat` of its `stage_in` expanded to a file for each value of x.
 
-    Raises RequestError if that are too many, or a path is no text. Any other request is returned as it is.
+    A request that is no sweep is returned unchanged. Raises RequestError if the files are too many, or if a path is no
+    text.
     """
     if request.parameters is None:
         return request

@@ -35,11 +35,11 @@ class _Forgotten(NamedTuple):
 
 
 class RendezvousHub:
-    """Keeps keys while their job lives, and says them again to a cluster that has come back.
+    """Keeps keys while their job exists, and sends them again to a cluster that has come back.
 
-    `peers(attempt, cluster)`: the other components of the same try, as (cluster, attempt), if the attempt is on that
-    cluster, or none is said; it may block. `send(cluster, attempt,
-    key, value)` returns at once. All work is done by a thread of the hub's own, in the order of the calls.
+    `peers(attempt, cluster)` returns the other components of the same try, as (cluster, attempt). It returns none if
+    the attempt is on another cluster than `cluster`, unless that is None. It may block. `send(cluster, attempt, key,
+    value)` returns at once. A thread of the hub does all work, in the order of the calls.
     """
 
     def __init__(self, peers: Peers, send: Send) -> None:
@@ -60,15 +60,15 @@ class RendezvousHub:
             self._thread.join()
 
     def put(self, cluster: str, attempt: AttemptId, key: str, value: str) -> None:
-        """A component has put a key, says this cluster."""
+        """Pass on a key that a component on this cluster has put. Returns at once."""
         self._work.put(_Put(cluster, attempt, key, value))
 
     def connected(self, cluster: str) -> None:
-        """What its components may have missed is said again."""
+        """Send again the keys that components on this cluster may have missed. Returns at once."""
         self._work.put(_Connected(cluster))
 
     def forget(self, attempt: AttemptId) -> None:
-        """The attempt is over."""
+        """Drop the keys of an attempt that has ended. Returns at once."""
         self._work.put(_Forgotten(attempt))
 
     def _run(self) -> None:
@@ -87,13 +87,13 @@ class RendezvousHub:
             if peers and self._keep(item):
                 self._pass_on(item, peers)
         elif isinstance(item, _Connected):
-            self._say_again(item.cluster)
+            self._resend_keys(item.cluster)
         else:
             self._keys.pop(item.attempt, None)
             self._sizes.pop(item.attempt, None)
 
     def _keep(self, put: _Put) -> bool:
-        """False if it was there already, since the first value of a key stays, or if it is too much."""
+        """Keep the key. False if it is known, since the first value of a key stays, or if there are too many."""
         keys = self._keys.setdefault(put.attempt, {})
         if put.key in keys:
             return False
@@ -109,7 +109,7 @@ class RendezvousHub:
         for cluster, attempt in peers:
             self._send(cluster, attempt, put.key, put.value)
 
-    def _say_again(self, cluster: str) -> None:
+    def _resend_keys(self, cluster: str) -> None:
         for attempt, keys in self._keys.items():
             there = [peer for peer in self._peers(attempt, None) if peer[0] == cluster]
             for key, value in keys.items():

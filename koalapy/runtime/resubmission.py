@@ -1,4 +1,4 @@
-"""What is submitted when a job is submitted once more: its request, or that of a sweep for some of its parameters."""
+"""The request to submit a job once more, or to submit a sweep once more for some of its parameters."""
 
 import json
 from dataclasses import asdict, replace
@@ -15,15 +15,15 @@ from koalapy.runtime.parameters import line_reader
 
 
 def request_again(job: Job) -> Request:
-    """The request as it was submitted; its files are looked up anew."""
+    """Return the request as it was submitted. Its files are looked up anew."""
     return replace(job.request, files="")
 
 
 def request_of_failed(job: Job) -> Request:
-    """The request of a sweep for those of its parameters that did not end with 0, numbered from 1.
+    """Return the request of a sweep for the parameters that did not end with exit status 0, numbered from 1.
 
-    Raises RequestError for a job that is no sweep or goes on, for one without such parameters, and where their values
-    are not known any more or too large.
+    Raises RequestError if the job is no sweep, is not final, or has no such parameters. Raises it too if their values
+    are not known any more, or too large.
     """
     runner, space = job.runner, job.request.parameters
     if runner is None or space is None:
@@ -42,7 +42,10 @@ def request_of_failed(job: Job) -> Request:
 
 
 def _only(space: Space, numbers: Intervals, job: Job) -> Space:
-    """The values that these numbers stand for, written out."""
+    """Return a parameter space that lists the values of these numbers.
+
+    Raises RequestError if they are not known any more.
+    """
     names = [name for axis in space.axes for source in axis.sources for name in source.names]
     try:
         compiled = Compiled(asdict(space), [f"{{{name}}}" for name in names], line_reader(job.request))

@@ -1,4 +1,4 @@
-"""Tells a service manager how koalad is: ready, alive, stopping, as sd_notify(3) has it."""
+"""Notifies a service manager of koalad's state (ready, alive, stopping) by the protocol of sd_notify(3)."""
 
 import contextlib
 import os
@@ -10,20 +10,26 @@ _BEATS = 4  # in the time after which systemd gives a silent service up
 
 
 class Notifier:
-    """Datagrams to the socket that $NOTIFY_SOCKET names; does nothing without one. Callable from every thread.
+    """Sends datagrams to the socket that $NOTIFY_SOCKET names; without one it does nothing. Any thread may call it.
 
-    One that cannot be sent is dropped, since the next says the same.
+    A datagram that cannot be sent is dropped, since the next one has the same content.
     """
 
     def __init__(self, address: str = "", watchdog_s: float | None = None) -> None:
-        """`address`: a path, or @ and a name in the abstract namespace. `watchdog_s`: the longest allowed silence."""
+        """`address`: a path, or @ and a name in the abstract namespace.
+
+        `watchdog_s`: the longest time without a sign of life.
+        """
         self._address = "\0" + address[1:] if address.startswith("@") else address
         self.beat_s = None if watchdog_s is None else watchdog_s / _BEATS
         self._next_beat = 0.0
 
     @staticmethod
     def of(environment: MutableMapping[str, str]) -> "Notifier":
-        """Take the address out of the environment, where no child of ours may find it and speak for us."""
+        """Return the notifier of an environment.
+
+        Removes its variables, so that no child process uses the socket in koalad's name.
+        """
         address = environment.pop("NOTIFY_SOCKET", "")
         microseconds, pid = environment.pop("WATCHDOG_USEC", ""), environment.pop("WATCHDOG_PID", "")
         ours = not pid or pid == str(os.getpid())
@@ -31,14 +37,14 @@ class Notifier:
         return Notifier(address, int(microseconds) / 1e6 if watched else None)
 
     def ready(self, status: str) -> None:
-        """`status`: one line for `systemctl status`."""
+        """Report that koalad is ready. `status`: one line for `systemctl status`."""
         self._send(f"READY=1\nSTATUS={status}\nMAINPID={os.getpid()}")
 
     def status(self, status: str) -> None:
         self._send(f"STATUS={status}")
 
     def alive(self) -> None:
-        """Feed the watchdog. Costs nothing if it was fed less than half a beat ago."""
+        """Feed the watchdog. A call within half a beat of the last datagram sends nothing."""
         now = time.monotonic()
         if self.beat_s is not None and now >= self._next_beat:
             self._next_beat = now + self.beat_s / 2

@@ -1,4 +1,4 @@
-"""What koalad does for whoever asks: the calls behind the HTTP API, for any thread."""
+"""The calls behind the HTTP API, for any thread."""
 
 import threading
 import uuid
@@ -52,7 +52,10 @@ _LOOK_S = 0.2  # between looks at whether the store has begun to fail
 
 @dataclass(frozen=True, slots=True)
 class JobFiles:
-    """Jobs' files: see InputFiles.snapshot and Collector.fetch. `written`: what jobs wrote, as far as it is at home."""
+    """The functions for jobs' files: see InputFiles.snapshot and Collector.fetch.
+
+    `written`: the output of jobs that was collected.
+    """
 
     snapshot: Callable[[Request], Request]
     transfers: Transfers
@@ -61,11 +64,11 @@ class JobFiles:
 
 
 class Service:
-    """One koalad. `read` reads a component's output over its link.
+    """The API of one koalad. `read` reads a component's output over its link.
 
-    `unknown`: tags on the clusters that its store does not know. `logins`: what they ask, and who answers. `files`:
-    what jobs stage. `sweeps`: what is told of them. `disk`: what koalapy takes up.
-    `journal`: what is noted now, to be asked for on the driver's thread.
+    `unknown`: tags on the clusters that the store does not know. `logins`: their questions and answers. `files`: the
+    files that jobs stage. `sweeps`: the calls for sweeps. `disk`: the disk space that koalapy uses. `journal`: returns
+    the journal of this moment; called on the driver's thread.
     """
 
     def __init__(
@@ -101,13 +104,16 @@ class Service:
     # ---- what changes something
 
     def submit(self, request: Request, owner: str, key: str) -> JobId:
-        """The job's id, once it is committed. The same key again gives the same job."""
+        """Submit a job. Returns its id once it is committed. The same key again gives the same job.
+
+        Raises KoalaError.
+        """
         return self.submit_many([(request, key)], owner)[0]
 
     def submit_many(self, requests: Sequence[tuple[Request, str]], owner: str) -> list[JobId]:
-        """The ids of many jobs, each with its key, in this order, once all of them are committed: by one commit.
+        """Submit jobs, each with its key, in one commit. Returns their ids in this order once all are committed.
 
-        If this raises, none of them was accepted, but for `not_committed`: then all may be.
+        Raises KoalaError. Then none of them was accepted; only after `not_committed` all of them may be.
         """
         keyed = [(key or uuid.uuid4().hex, request) for request, key in requests]
         found = self._store.jobs_of_keys(owner, {key for key, _ in keyed})
@@ -126,7 +132,7 @@ class Service:
         return [found[key] for key, _ in keyed]
 
     def check(self, requests: Sequence[Request]) -> list[Checked]:
-        """What would become of these, in this order, if they were submitted. Nothing is.
+        """Return what would become of these requests if they were submitted in this order. Nothing is submitted.
 
         Raises RequestError for files that cannot be staged in.
         """
@@ -145,10 +151,10 @@ class Service:
         return self._change(jobs, RELEASE, ReleaseRequested)
 
     def fetch(self, job: JobId, paths: Sequence[str], directory: str, timeout_s: float) -> Collected | None:
-        """Bring files that the last attempts of a job left: what it stages out, or these paths.
+        """Collect files that the last attempts of a job left: these paths, or those that it stages out.
 
-        Of a sweep those of the parameters that are done: its paths are templates, see Sweeps.fetching. None if
-        it takes longer; asked again, it is waited for. Raises KoalaError.
+        For a sweep the files are those of the parameters that are done, and its paths are templates; see
+        Sweeps.fetching. None after `timeout_s`; the same call again waits for the same files. Raises KoalaError.
         """
         found = self.job(job)
         wanted = tuple(paths) or found.request.stage_out
@@ -175,7 +181,7 @@ class Service:
     # ---- what tells something
 
     def transfers(self, jobs: Sequence[JobId]) -> dict[JobId, list[Progress]]:
-        """What of them is on its way to clusters or back."""
+        """Return the transfers under way of these jobs, to clusters or back."""
         return self._files.transfers.of(jobs)
 
     def jobs(self, states: Collection[JobState] | None = None, ids: Sequence[JobId] | None = None) -> list[Job]:
@@ -183,6 +189,7 @@ class Service:
         return self._store.jobs(states, possible)
 
     def job(self, job: JobId) -> Job:
+        """Return the job. Raises RequestError if there is no such job, and KoalaError if the store cannot be read."""
         found = self._store.job(job) if is_possible(job) else None
         if found is None:
             raise no_such(job, self._store.unreadable())
@@ -194,7 +201,7 @@ class Service:
     def usage(
         self, by: By, since: Instant | None = None, until: Instant | None = None
     ) -> dict[tuple[str | int, ...], Sum]:
-        """What attempts used, those that go on up to this instant; see `koalapy.model.usage.sums`."""
+        """Return what attempts used, including the running ones until now; see `koalapy.model.usage.sums`."""
         now = self._clock.now()
         unended = self._loop.ask(lambda engine: usage_until(engine.records.jobs.values(), now))
         entries, days = self._store.used(since)
@@ -203,40 +210,40 @@ class Service:
         return sums([*entered.values(), *going_on.values()], by, since, until, frozenset(going_on), days)
 
     def debts(self) -> list[Debt]:
-        """By attempt; of this instant, even while the store cannot be read."""
+        """Return the pending cancels of this moment, by attempt, even while the store cannot be read."""
         return self._loop.ask(lambda engine: [debt for _, debt in sorted(engine.records.debts.items())])
 
     def counted(self) -> Counted:
-        """What was committed since koalad's start."""
+        """Return the counts of what was committed since koalad's start."""
         return self._loop.ask(lambda engine: self._counting.counted())
 
     def load(self) -> Load:
-        """Jobs and sweeps that have not ended."""
+        """Return the load of jobs and sweeps that are not final."""
         now = self._clock.now()
         return self._loop.ask(lambda engine: load_of(engine.records.jobs.values(), now))
 
     def slept(self, reason: Reason) -> None:
-        """koalad's host did. Called on the driver's thread."""
+        """Record that koalad's host has slept. Called on the driver's thread."""
         self._recovery.slept(self._clock.now(), reason)
 
     def recovered(self) -> Recovered:
-        """What was recovered at koalad's start, and cleaned up since."""
+        """Return what was recovered at koalad's start, and what has been cleaned up since."""
         return self._recovery.recovered
 
     def trouble(self) -> Reason | None:
-        """Why nothing new is taken up; None while all is well."""
+        """Return why nothing new is accepted; None while all is well."""
         return self._loop.trouble
 
     def restored(self) -> list[str]:
-        """Whom waiting jobs wait for since this koalad started, and whether its store was restored from a backup."""
+        """Return sentences on clusters whose answers all waiting jobs need after a start or a restored store."""
         return self._loop.ask(common_waits)
 
     def ids_used(self) -> list[str]:
-        """A sentence for each kind of ids that are nearly used up."""
+        """Return a sentence for each kind of ids that is nearly used up."""
         return self._loop.ask(lambda engine: ids_used(engine.records.counters))
 
     def unreadable(self) -> list[Unreadable]:
-        """Records of the store that could not be read so far."""
+        """Return the store's records that could not be read so far."""
         return self._store.unreadable()
 
     def journal(self) -> Taken:
@@ -251,7 +258,10 @@ class Service:
         return self._loop.ask(lambda engine: explain(engine, now, found, self._placement))
 
     def when_over(self, jobs: Sequence[JobId], call: Callable[[], None]) -> Callable[[], None]:
-        """`call` is called once, soon and from any thread, when all of them are over; what is returned forgets it."""
+        """Call `call` once, soon and from any thread, when all of these jobs are final.
+
+        Returns a function that cancels this. Raises KoalaError if a job is unknown.
+        """
         waiter = self._waiters.add(jobs, call)
         try:
             over = [job for job in jobs if self.job(job).state.final]
@@ -263,14 +273,17 @@ class Service:
         return lambda: self._waiters.forget(waiter)
 
     def over(self, jobs: Sequence[JobId]) -> list[Job]:
-        """The jobs as they are, for one who has waited. Raises TransientError if he would wait in vain."""
+        """Return the jobs as they are, after a wait.
+
+        Raises TransientError if koalad ends before all of them are final.
+        """
         found = [self.job(job) for job in jobs]
         if self._waiters.closed and not all(job.state.final for job in found):
             raise TransientError("stopping", "koalad is ending; its jobs run on.", "Start it anew, then wait again.")
         return found
 
     def wait(self, jobs: Sequence[JobId], timeout_s: float) -> list[Job]:
-        """The jobs once all of them are over, or as they are after `timeout_s`."""
+        """Return the jobs once all of them are final, or as they are after `timeout_s`. Raises KoalaError."""
         over = threading.Event()
         forget = self.when_over(jobs, over.set)
         try:
@@ -280,9 +293,10 @@ class Service:
         return self.over(jobs)
 
     def output(self, job: JobId, stream: str, component: int | None, prefix: bool = False) -> Iterator[bytes]:
-        """What the processes of the last attempt wrote, components in order; of one component if it is named.
+        """Return the output of the last attempt's processes, in the order of components, or that of one component.
 
-        `prefix`: each line begins with its component and rank. Empty pieces mean that nothing came for a while.
+        `prefix`: each line begins with its component and rank. An empty piece means that nothing came for a while.
+        Raises KoalaError, also while it is read.
         """
         found, what = self._readable(job, stream, component)
         if found.state.final:
@@ -292,9 +306,9 @@ class Service:
     def follow(
         self, job: JobId, stream: str, component: int | None, positions: Positions | None
     ) -> tuple[tuple[Component, ...], Iterator[Sequence[Written | Ended]]]:
-        """The components, and what they write until the job is over: all at one time, try after try.
+        """Return the components, and their output until the job is final: all at once, try after try.
 
-        `positions`: how far whoever comes back to it has read; None for who comes first.
+        `positions`: how far a returning reader has read; None for a new reader. Raises KoalaError.
         """
         found, what = self._readable(job, stream, component)
         read = self._files.written.first(self._read) if found.state.final else self._read
@@ -303,7 +317,7 @@ class Service:
         return what.components(found), follow_all(read, lambda: self._looked(job), what, positions)
 
     def _readable(self, job: JobId, stream: str, component: int | None) -> tuple[Job, Followed]:
-        """The job, and what is read of it. Raises RequestError for a sweep, and where there is nothing to read."""
+        """Return the job, and what is read of it. Raises RequestError for a sweep, and if there is nothing to read."""
         found = self.job(job)
         if found.runner is not None:
             advice = f"Say whose: `koala logs {job} --parameter 1`, counted from 1 as in `koala results {job}`."
@@ -319,7 +333,7 @@ class Service:
         return found, Followed(stream, component)
 
     def _left(self, job: Job, pieces: Iterator[T]) -> Iterator[T]:
-        """The pieces. Raises RequestError in place of an error that a pruned directory explains."""
+        """Yield the pieces. Raises RequestError in place of an error that a pruned directory explains."""
         try:
             yield from pieces
         except KoalaError as error:
@@ -328,7 +342,7 @@ class Service:
             raise
 
     def _refuse_pruned(self, job: Job) -> None:
-        """Raises RequestError for a job whose directories were all removed by maintenance."""
+        """Raises RequestError if maintenance has removed all of the job's directories."""
         for line in self._store.history(job.id):
             if line.kind == OUTPUT_PRUNED and not line.details.get("left_on"):
                 message = (
@@ -339,11 +353,11 @@ class Service:
                 )
 
     def _looked(self, job: JobId) -> Job:
-        """Raises TransientError if koalad ends."""
+        """Return the job as it is now. Raises TransientError if koalad ends."""
         return self.over([job])[0]
 
     def committed(self, change: Change) -> tuple[Line, ...]:
-        """Whoever waits for a job of this commit hears that it is over; what it recovered."""
+        """Notify the waiters of final jobs in this commit. Returns log lines on what the commit recovered."""
         self.sweeps.committed(change)
         self._counting.committed(change)
         for job in change.jobs:
@@ -352,13 +366,13 @@ class Service:
         return self._recovery.committed(self._clock.now(), change)
 
     def close(self) -> None:
-        """Nobody waits any longer."""
+        """Release all who wait."""
         self.disk.close()
         self.logins.close()
         self._waiters.close()
 
     def _change(self, jobs: Sequence[JobId], changeable: Changeable, event: Callable[[JobId], Event]) -> Changed:
-        """All that can be changed, by one commit, whatever is wrong with the others."""
+        """Change all jobs that can be changed, in one commit. The others are refused, each with its reason."""
         found = {job.id: job for job in self.jobs(ids=jobs)}
         unreadable = self._store.unreadable()
         judged = {job: changeable.refusal(job, found.get(job), unreadable) for job in jobs}
@@ -369,7 +383,10 @@ class Service:
         return Changed(self.jobs(ids=changed) if changed else [], refused)
 
     def do(self, *events: Event) -> Step:
-        """Do what these events ask for; returns once it is committed. Raises TransientError while the store fails."""
+        """Do what these events request. Returns the step once it is committed.
+
+        Raises TransientError while the store fails, and OurError if the driver refuses the events.
+        """
         if (trouble := self.trouble()) is not None:
             raise TransientError("store_failing", f"Nothing new can be recorded: {trouble.message}", trouble.advice)
         done: Future[Step] = Future()
@@ -387,7 +404,7 @@ class Service:
 
 
 def _refuse_without_ids(counters: Counters, jobs: int) -> None:
-    """Raises RequestError `ids_exhausted` if there are no ids left for so many more jobs."""
+    """Raises RequestError `ids_exhausted` if fewer ids than `jobs` are left."""
     left = FIRST_LAUNCHER - counters.next_job
     if jobs > left:
         message = f"The ids of jobs are used up: {max(0, left):,} are left in this store, and {jobs:,} are needed."

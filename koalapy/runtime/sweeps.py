@@ -1,4 +1,4 @@
-"""Sweeps for the API: how their runners stand, each parameter's result, and what a parameter wrote."""
+"""Sweeps for the API: the state of their CS-Runners, the result of each parameter, and its output."""
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict, dataclass, replace
@@ -26,7 +26,7 @@ ReadSlot = Callable[[str, AttemptId, str, int, int], Iterator[bytes]]  # cluster
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One parameter's result. `values` in the order of the sweep's names; None if they cannot be told any more."""
+    """The result of one parameter. `values`: in the order of the sweep's names; None if they are not known any more."""
 
     values: tuple[str, ...] | None
     cluster: str
@@ -35,7 +35,10 @@ class Row:
 
 
 class Sweeps:
-    """For any thread. `read_slot` reads a stretch of a file that an attempt has left on its cluster."""
+    """The calls for sweeps, for any thread.
+
+    `read_slot` reads a part of a file that an attempt has left on its cluster.
+    """
 
     def __init__(self, store: Store, loop: DriverThread, clock: SystemClock, read_slot: ReadSlot) -> None:
         self._store, self._loop, self._clock, self._read_slot = store, loop, clock, read_slot
@@ -48,7 +51,10 @@ class Sweeps:
                 self._pace.forget(job.id)
 
     def runners(self, states: Collection[JobState] | None = None) -> list[RunnerReport]:
-        """By id; of the sweeps in these states, or of those that are not over."""
+        """Return reports of the sweeps in these states, or of those that are not final.
+
+        The sweeps are in the order of their ids.
+        """
         now = self._clock.now()
         found = self._loop.ask(lambda engine: living_runners(engine, now, self._pace))
         living = {report.job.id: report for report in found}
@@ -62,18 +68,21 @@ class Sweeps:
         return self._loop.ask(lambda engine: forecast(engine.scavenger.prediction, now))
 
     def names(self, sweep: JobId) -> list[str]:
-        """The names of its parameters, as they are written. Raises RequestError for what is no sweep."""
+        """Return the names of the sweep's parameters, as they are written.
+
+        Raises RequestError if the job is no sweep.
+        """
         return names(_space(self._sweep(sweep)))
 
     def results(self, sweep: JobId, failed: bool = False) -> Iterator[Row]:
-        """In the order in which they were recorded; of those that did not end with 0 only, with `failed`.
+        """Return the results in the order in which they were recorded. The store is read as they are consumed.
 
-        Read as they are asked for. Raises RequestError for what is no sweep, before the first.
+        `failed`: only those that did not end with exit status 0. Raises RequestError at once if the job is no sweep.
         """
         return self._rows(self._sweep(sweep), failed)
 
     def output(self, sweep: JobId, number: int, stream: str) -> Iterator[bytes]:
-        """What one parameter wrote: `stream` is output or errors. Raises KoalaError."""
+        """Return the output of one parameter. `stream` is output or errors. Raises KoalaError."""
         job = self._sweep(sweep)
         found = self._result(job, number)
         result = found.result
@@ -83,8 +92,11 @@ class Sweeps:
         )
 
     def fetching(self, sweep: Job, command: CollectOutput) -> CollectOutput:
-        """The command for what those parameters of a sweep left that are done; without a parameter's name in its paths
-        for what their Launchers left. Raises RequestError for a path that is the same for several parameters."""
+        """Return the command that collects the files of those parameters of a sweep that are done.
+
+        If the paths contain no parameter's name, the command collects the files of the Launchers. Raises RequestError
+        if no parameter is done, or for a path that is the same for several parameters.
+        """
         assert sweep.runner is not None
         if not sweep.runner.done:
             message = f"No parameter of sweep {sweep.id} is done yet."
@@ -129,7 +141,10 @@ def _space(job: Job) -> dict[str, object]:
 
 
 def _values_of(job: Job) -> Callable[[int], tuple[str, ...] | None]:
-    """Values that come from a file are read from it again: they are told for as long as it is there."""
+    """Return a function that gives a parameter's values.
+
+    It returns None once the file that holds them is not there any more.
+    """
     space = _space(job)
     try:
         compiled = Compiled(space, [f"{{{name}}}" for name in names(space)], line_reader(job.request))

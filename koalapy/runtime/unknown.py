@@ -1,4 +1,7 @@
-"""Tags on the clusters that this store does not know: seen, told, and cleaned up by command only (promise 5)."""
+"""Tags on the clusters that this store does not know.
+
+They are found and reported, and cleaned up only by command (promise 5).
+"""
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -28,11 +31,13 @@ Batch = tuple[str, str]  # a batch job's id and state
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnknownTag:
-    """`own`: it bears this store's name, such as an attempt made after the backup that the store was restored from.
+    """A tag on a cluster that the store does not know.
 
-    `batch_id` and `state`: of its batch job, "" if none is listed. Of its directory, if there is one: who holds the
-    `claim` ("" nobody, claimed by a wrapper, revoked), whether it `ended` and left a record, its age, and how long ago
-    its wrapper last gave a sign of life, both in seconds by the file system's clock.
+    `own`: whether it bears this store's id, such as an attempt made after the backup that was restored. `batch_id` and
+    `state`: those of its batch job, '' if none is listed. `directory`: whether it has a directory, which the other
+    fields describe. `claim`: the state of its start lock: '' (free), taken, void or unreadable. `ended`: whether there
+    is an exit record. `age_s`: seconds since the directory was prepared or made void. `heartbeat_age_s`: seconds since
+    its wrapper's last sign of life. Both are by the file system's clock, and None if unknown.
     """
 
     cluster: str
@@ -57,7 +62,10 @@ class UnknownTag:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What was last seen on one cluster; `trouble` says why it could not be asked at `at`, if it could not."""
+    """The tags that were seen last on one cluster.
+
+    `trouble`: why the cluster could not be asked at `at`; None if it was.
+    """
 
     cluster: str
     at: Instant
@@ -66,7 +74,7 @@ class Survey:
 
 
 class UnknownTags:
-    """Asks the clusters `named`, over `ask`. Any thread may call it; only `survey_soon` and `last` return at once."""
+    """Asks the clusters `named`, over `ask`. Any thread may call it. Only `survey_soon` and `last` return at once."""
 
     def __init__(
         self,
@@ -77,21 +85,27 @@ class UnknownTags:
         now: Callable[[], Instant],
         held: Callable[[], Collection[JobId | None]] = tuple,
     ) -> None:
-        """`jobs`: of the store, by their ids; `held`: ids of those that it has and cannot read."""
+        """`jobs`: returns the store's jobs of these ids.
+
+        `held`: returns the ids of records that the store cannot read.
+        """
         self._held = held
         self._instance, self._named, self._ask, self._jobs, self._now = instance, tuple(named), ask, jobs, now
         self._seen: dict[str, Survey] = {}
 
     def survey_soon(self, cluster: str) -> None:
-        """Look at it in the background, once."""
+        """Survey the cluster once, in the background."""
         threading.Thread(target=self._survey, args=(cluster,), name=f"survey-{cluster}", daemon=True).start()
 
     def last(self) -> list[Survey]:
-        """Of the clusters that were looked at, in the order of the grid file."""
+        """Return the last survey of each cluster that was asked, in the order of the grid file."""
         return without_twins([self._seen[name] for name in self._named if name in self._seen])
 
     def look(self, clusters: Collection[str] = ()) -> list[Survey]:
-        """Look at these clusters now, or at all. Raises RequestError for one that is not in the grid file."""
+        """Survey these clusters now, or all of them. Blocks.
+
+        Raises RequestError for one that is not in the grid file.
+        """
         if wrong := [name for name in clusters if name not in self._named]:
             raise no_such_cluster(wrong[0], self._named)
         wanted = [name for name in self._named if not clusters or name in clusters]
@@ -99,7 +113,7 @@ class UnknownTags:
             return without_twins(list(threads.map(self._survey, wanted)))
 
     def place_of(self, tag: str, cluster: str | None) -> str:
-        """The cluster, or if none is said that where the tag was seen last.
+        """Return `cluster`, or if that is None the cluster where the tag was seen last.
 
         Raises RequestError for a tag that the store knows, and for one that was seen nowhere.
         """
@@ -111,9 +125,10 @@ class UnknownTags:
         return place
 
     def clean(self, cluster: str, tag: str, timeout_s: float) -> bool:
-        """End what there is of the tag, and remove its directory. False: the cluster is still at it.
+        """Cancel the tag's batch job, and remove its directory.
 
-        Asked again, it waits for the same. Raises KoalaError, for a tag that the store knows too.
+        False if the cluster has not finished after `timeout_s`. The same call again waits for the same. Raises
+        KoalaError, also for a tag that the store knows.
         """
         self._must_be_unknown(tag)
         batch_id = next((each.batch_id for each in self._of(cluster) if each.tag == tag), "")
@@ -156,7 +171,10 @@ class UnknownTags:
         return survey
 
     def _looked(self, cluster: str) -> tuple[UnknownTag, ...]:
-        """The store is asked after the cluster, so that a tag made meanwhile is known."""
+        """Return the unknown tags of the cluster.
+
+        The store is asked after it, so that a tag made meanwhile is known.
+        """
         queue, directories = self._listed(cluster)
         unknown = self._unknown({*queue, *directories})
         examined = self._examined(cluster, [tag for tag in unknown if tag in directories])
@@ -195,10 +213,10 @@ class UnknownTags:
 
 
 def known(jobs: Iterable[Job], attempts: Iterable[AttemptId]) -> set[AttemptId]:
-    """Those of the attempts that these jobs have, or have had.
+    """Return those of the attempts that these jobs have, or have had.
 
-    All of a job that is not over: one that was made after the backup that the store was restored from may still be
-    found, and then the job goes on with it.
+    All attempts of a job that is not final count as known. After a restore, one made after the backup may still be
+    found, and then the job continues with it.
     """
     last = {
         (job.id, each.index): each.attempt if job.state.final else MAX_ATTEMPTS
@@ -209,7 +227,10 @@ def known(jobs: Iterable[Job], attempts: Iterable[AttemptId]) -> set[AttemptId]:
 
 
 def without_twins(surveys: Sequence[Survey]) -> list[Survey]:
-    """Clusters with one shared directory all list what lies in it: a tag counts where its batch job is, else once."""
+    """Return the surveys with each tag once: where its batch job is, else on one cluster that lists it.
+
+    Clusters with one shared directory all list its contents.
+    """
     places: dict[Tag, str] = {}
     for tag in sorted((tag for survey in surveys for tag in survey.tags), key=lambda each: not each.batch_id):
         places.setdefault(tag.tag, tag.cluster)

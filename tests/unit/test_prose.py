@@ -24,7 +24,6 @@ NOT_YET: frozenset[str] = frozenset(
         "koalapy",
         "koalapy/link",
         "koalapy/model",
-        "koalapy/runtime",
         "koalapy/store",
         "koalapy_adapters",
         "koalapy_adapters/connections",

@@ -64,7 +64,7 @@ QUESTION = Question("", "Second factor", (Prompt("Code:"),))
 
 
 def test_a_question_goes_to_whoever_is_there_and_its_answer_back(login: Login) -> None:
-    login.told("unreachable", ASKS, 6)
+    login.record_outcome("unreachable", ASKS, 6)
     assert (login.view().state, login.present()) == ("asks", False)
     login.begin(present=True)
     assert login.present()
@@ -87,9 +87,9 @@ def test_a_question_goes_to_whoever_is_there_and_its_answer_back(login: Login) -
 def test_an_older_try_does_not_end_a_persons(login: Login) -> None:
     """The one that was under way when they came."""
     login.begin(present=True)
-    login.told("unreachable", ASKS, 6)
+    login.record_outcome("unreachable", ASKS, 6)
     assert (login.view().trying, login.present()) == (True, True)
-    login.told("unreachable", ASKS, 7)
+    login.record_outcome("unreachable", ASKS, 7)
     assert (login.view().trying, login.present()) == (False, False)
 
 
@@ -124,7 +124,7 @@ def test_waiting_for_a_change(login: Login) -> None:
     found: list[Any] = []
     waiter = threading.Thread(target=lambda: found.append(logins.wait("fs0", seen, 30)))
     waiter.start()
-    logins.of("fs0").told("connected", None, 0)
+    logins.of("fs0").record_outcome("connected", None, 0)
     waiter.join(30)
     assert [each.state for each in found] == ["connected"]
     with pytest.raises(RequestError):

@@ -1,1 +1,1 @@
-"""Files out: what a job left on its clusters, and its way to where its user wants it."""
+"""Files that a job left on its clusters, and their transfer to the place that the user named."""

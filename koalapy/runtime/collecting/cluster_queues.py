@@ -1,4 +1,7 @@
-"""Work on several clusters, each step by a worker of the cluster that it waits for: none waits behind another's."""
+"""Work on several clusters.
+
+A worker of the cluster that a step waits for does the step, so that no cluster delays another.
+"""
 
 import heapq
 import itertools
@@ -16,7 +19,7 @@ Steps = Generator[str | float, None, T]
 
 
 class Lanes:
-    """Some workers for each cluster. Steps that wait for time to pass hold none."""
+    """Some workers for each cluster. Steps that wait for time to pass occupy no worker."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -28,13 +31,19 @@ class Lanes:
         self._waker: threading.Thread | None = None
 
     def run(self, steps: Steps[T]) -> "Future[T]":
-        """What the steps return or raise; never done if the lanes are closed before. Returns at once."""
+        """Return the future result of the steps, at once.
+
+        If the lanes are closed before, it is cancelled or stays pending.
+        """
         future: Future[T] = Future()
         self._go(steps, "", future)
         return future
 
     def close(self) -> None:
-        """What waits is left; what runs comes to its next step. Returns at once."""
+        """Abandon the steps that wait. Returns at once.
+
+        Running steps are abandoned when they next wait for another cluster, or for time to pass.
+        """
         with self._changed:
             self._closed = True
             sleeping, self._sleeping = self._sleeping, []
@@ -45,7 +54,7 @@ class Lanes:
             executor.shutdown(wait=False, cancel_futures=True)
 
     def join(self) -> None:
-        """Once it is closed, wait for what runs."""
+        """Wait for the running steps, after `close`."""
         for executor in self._executors.values():
             executor.shutdown(wait=True)
         if self._waker is not None:
@@ -61,7 +70,7 @@ class Lanes:
         _leave(steps, future)
 
     def _advance(self, steps: Steps[T], lane: str, future: "Future[T]") -> None:
-        """Until it waits for something else than this worker's cluster."""
+        """Run the steps until they wait for something else than this worker's cluster."""
         try:
             while (then := next(steps)) == lane:
                 pass

@@ -1,4 +1,4 @@
-"""One job's files brought home: listed, planned, then large ones by themselves and small ones together."""
+"""Collects one job's files: lists them, plans, then fetches large ones one by one and small ones together."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -9,16 +9,16 @@ from koalapy.model.identity import AttemptId, InstanceId
 from koalapy.runtime.collecting.cluster_queues import Steps
 from koalapy.runtime.collecting.plan import Item, Listed, check_paths, plan
 from koalapy.runtime.collecting.transfer import Mover, Source
-from koalapy.runtime.collecting.write_output import Landing, told
+from koalapy.runtime.collecting.write_output import Landing, file_errors_translated
 from koalapy.runtime.staging.transfers import Transfer
 
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What came home: how much of it, and sentences on what was left out.
+    """The files that were collected: their number, their size in bytes, and notes on what was left out.
 
-    `missing`: names that no component has, or, of a sweep, some of those that parameters have not; `lack` says it in a
-    sentence, '' where nothing is missing.
+    `missing`: names that no component has; of a sweep, some of the names that parameters do not have. `lack`: a
+    sentence on them, '' if nothing is missing.
     """
 
     files: int
@@ -29,7 +29,7 @@ class Collected:
 
 
 class Bringing:
-    """Of one CollectOutput. What was brought is not brought again by the steps of another try."""
+    """The execution of one CollectOutput. Files that one try has brought are not brought again by the next."""
 
     def __init__(
         self,
@@ -43,7 +43,10 @@ class Bringing:
         self._mover = Mover(links, transfer, go_on)
 
     def steps(self) -> Steps[Collected]:
-        """Each waits for one cluster. Raises KoalaError; of a cluster out of reach one that may pass."""
+        """Return the steps, each of which waits for one cluster.
+
+        They raise KoalaError, a transient one if a cluster is out of reach.
+        """
         check_paths(self._command.paths)
         listed: list[Listed] = []
         for cluster, attempt in self._command.sources:
@@ -58,7 +61,7 @@ class Bringing:
             for cluster, items in _by_cluster(left).items():
                 yield cluster
                 self._mover.bring_small(landing, items)
-            with told():
+            with file_errors_translated():
                 os.sync()
             for cluster, items in _by_cluster(left).items():
                 yield cluster

@@ -1,4 +1,4 @@
-"""Brings jobs' staged-out files home, and whatever else of them is asked for, by workers of each cluster's own."""
+"""Collects the files that jobs stage out, and those that a person asks for. Each cluster has workers of its own."""
 
 import functools
 import itertools
@@ -39,11 +39,11 @@ __all__ = ["Collector", "Source"]
 
 
 class _Unwanted(Exception):
-    """The job was cancelled meanwhile, or koalad ends."""
+    """The files are not wanted any more: the job was cancelled, or koalad ends."""
 
 
 class Recorded(Protocol):
-    """The part of a store that the output of sweeps needs."""
+    """The part of a store that holds the results of sweeps."""
 
     def job(self, job_id: JobId) -> Job | None: ...
 
@@ -51,10 +51,10 @@ class Recorded(Protocol):
 
 
 class Collector:
-    """Does CollectOutput commands. One that needs what is out of reach waits for it, and keeps no other waiting.
+    """Executes CollectOutput commands. A command that waits for a cluster out of reach delays no other.
 
-    `wanted`: whether the job still waits for its files. `recorded`: where jobs and results of sweeps are.
-    `written`: where what jobs wrote is kept. `owes`: whether a batch job of a job that is over may still run.
+    `wanted`: whether the job still waits for its files. `recorded`: the store of jobs and results of sweeps. `written`:
+    the output of jobs that was collected. `owes`: whether a batch job of a final job may still run.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Collector:
         self._lock = threading.Lock()
 
     def collect(self, number: int, command: CollectOutput) -> None:
-        """Returns at once. The same number again does nothing while it is under way."""
+        """Begin to execute the command. Returns at once. The same number again does nothing while it is under way."""
         with self._lock:
             if number in self._under_way or self._closing.is_set():
                 return
@@ -88,10 +88,10 @@ class Collector:
         self._collecting.run(self._collect(number, command))
 
     def fetch(self, command: CollectOutput, timeout_s: float) -> Collected | None:
-        """The same for a person, whatever the job's state. None if it takes longer: asked again, it is waited for.
+        """Collect files for a person, whatever the job's state.
 
-        What nobody asks for again for FORGOTTEN_S seconds is given up. Raises KoalaError; what needs a cluster out of
-        reach does not wait for it.
+        None after `timeout_s`; the same call again waits on. Files that are not asked for again within FORGOTTEN_S
+        seconds are given up. Raises KoalaError, also at once if a cluster is out of reach.
         """
         with self._lock:
             found = self._fetches.get(command)
@@ -115,13 +115,13 @@ class Collector:
         return home
 
     def close(self) -> None:
-        """What is not done yet is left, to be done again by the next koalad."""
+        """Stop. Commands that are not done are executed by the next koalad."""
         self._closing.set()
         self._collecting.close()
         self._fetching.close()
 
     def join(self) -> None:
-        """Once it is closed, wait until nothing of it runs."""
+        """Wait until nothing runs any more, after `close`."""
         self._collecting.join()
         self._fetching.join()
 
@@ -160,7 +160,7 @@ class Collector:
         )
 
     def _kept(self, command: CollectOutput) -> Steps[OutputKept | None]:
-        """None for a job that was pruned."""
+        """Collect the output of a job. Returns the event for it, or None if the job was pruned."""
         go_on = self._going_on(lambda: True)
         found: list[BringingWritten] = []
 
@@ -183,7 +183,10 @@ class Collector:
         return OutputKept(job=found[0].job, reason=reason, size=size, left_out=left_out, notes=notes)
 
     def _bringing_written(self, command: CollectOutput, go_on: Callable[[], None]) -> BringingWritten:
-        """Raises RequestError for a job that was pruned, TransientError if the store cannot say."""
+        """Return the execution of a command for what a job wrote.
+
+        Raises RequestError if the job was pruned, and TransientError if the store cannot be read.
+        """
         assert self._recorded is not None
         assert self._written is not None
         with _patient():
@@ -193,7 +196,7 @@ class Collector:
         return BringingWritten(self._written, self._links, job, command, go_on)
 
     def _tried(self, command: CollectOutput, go_on: Callable[[], None], bring: Bring | None = None) -> Steps[Collected]:
-        """As often as it takes, with longer and longer waits between; what was brought stays brought."""
+        """Try until it succeeds, with longer and longer waits between. Files that were brought are kept."""
         for tries in itertools.count():
             try:
                 go_on()
@@ -217,7 +220,10 @@ class Collector:
             raise TransientError("not_fetched", "Nobody waits for these files any more.", "Ask again.") from error
 
     def _going_on(self, wanted: Callable[[], bool]) -> Callable[[], None]:
-        """What is called all the time while files come: it looks at times whether they are wanted."""
+        """Return a function to call for every piece that comes.
+
+        It raises _Unwanted once the files are not wanted any more.
+        """
         looked = -math.inf
 
         def go_on() -> None:
@@ -232,7 +238,10 @@ class Collector:
         return go_on
 
     def _bringing(self, command: CollectOutput) -> Bring:
-        """How it is brought, as often as that has to be tried. Raises RequestError, or TransientError for the store."""
+        """Return a function that executes the command, for any number of tries.
+
+        Raises RequestError if there is no such sweep, and TransientError if the store cannot be read.
+        """
         if command.of is Of.COMPONENTS:
             return lambda transfer, go_on: Bringing(self._instance, self._links, command, transfer, go_on).steps()
         assert self._recorded is not None
@@ -251,7 +260,10 @@ class Collector:
 
 
 class _Fetch:
-    """One that a person waits for, until this instant of the monotonic clock if he does not ask again."""
+    """A fetch that a person waits for.
+
+    It is given up at `until`, by the monotonic clock, unless the person asks again.
+    """
 
     def __init__(self) -> None:
         self.home: Future[Collected]
@@ -266,7 +278,7 @@ def _results(recorded: Recorded, sweep: JobId) -> Iterator[ResultBatch]:
 
 @contextmanager
 def _patient() -> Iterator[None]:
-    """What a store cannot tell now it may a little later: its troubles are koalad's, and no sweep fails over them."""
+    """Turn errors of the store into transient ones: the store may recover, and no sweep fails because of it."""
     try:
         yield
     except StoreError as error:
@@ -282,11 +294,14 @@ def _lack(home: Collected) -> Reason:
 
 
 def _advised(job: JobId, reason: Reason) -> Reason:
-    """What was not brought is not lost."""
+    """Return the reason, with the advice that the files stay on their clusters and can be fetched."""
     kept = f"The files stay on their clusters as long as `koala jobs` lists the job: `koala fetch {job}` brings them."
     return Reason(reason.code, reason.whose, reason.message, f"{reason.advice} {kept}".strip(), words=reason.words)
 
 
 def _may_pass(error: BaseException) -> bool:
-    """A cluster out of reach, or its shared directory: the output is there as long as nobody says that it is not."""
+    """Whether the error may pass, such as a cluster or shared directory out of reach.
+
+    Then the output is assumed to be there.
+    """
     return isinstance(error, KoalaError) and error.reason.whose in ("transient", "cluster")

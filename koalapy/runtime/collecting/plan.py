@@ -1,4 +1,4 @@
-"""Which of the files that components left go where: decided before any is brought, and trusting no cluster."""
+"""Plans where the files of a job's components go, before any is brought. It trusts no cluster."""
 
 import json
 import os
@@ -26,7 +26,7 @@ _SHOWN = 5
 
 
 class Item(NamedTuple):
-    """One entry of a component's working directory, and its place here; `base` is what the place may not leave."""
+    """An entry of a component's working directory, and its place on this host. The place may not leave `base`."""
 
     cluster: str
     attempt: AttemptId
@@ -37,8 +37,10 @@ class Item(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is brought, directories before what is in them. `missing`: plain names that no component has, and why;
-    `notes`: sentences on what is left out otherwise."""
+    """The items to bring, directories before their contents.
+
+    `missing`: names that no component has, with the reason. `notes`: sentences on other things that are left out.
+    """
 
     items: tuple[Item, ...]
     missing: tuple[str, ...]
@@ -53,10 +55,9 @@ Listed = tuple[str, AttemptId, Sequence[Found]]  # by one component
 
 
 def plan(command: CollectOutput, listed: Iterable[Listed]) -> Plan:
-    """Of two entries with one place the first component's counts: `{component}` in the place keeps them apart.
+    """Return where the listed files go. If two have the same place, that of the first component counts.
 
-    Raises KoalaError for a pattern that leads out of the job's directory, and for a cluster that lists what it was not
-    asked for.
+    A place with `{component}` keeps them apart. Raises RequestError if a cluster lists a file that was not asked for.
     """
     places = dict(command.to)
     making = _Making()
@@ -74,7 +75,7 @@ def plan(command: CollectOutput, listed: Iterable[Listed]) -> Plan:
 
 
 def check_paths(paths: Iterable[str]) -> None:
-    """Raises RequestError for a path that leads out of the working directory."""
+    """Raises RequestError if a path leads out of the working directory."""
     for path in paths:
         if leads_out(path):
             message = f"{path} is to be staged out, but is not a path below the working directory."
@@ -86,9 +87,9 @@ def leads_out(path: str) -> bool:
 
 
 def entries(pieces: Iterable[bytes]) -> Iterator[Found]:
-    """Out of the stream that a KCM lists them in.
+    """Yield the entries of the stream in which a KCM lists files.
 
-    Raises ClusterError for what is none, RequestError if it is too long, or a path in it is.
+    Raises ClusterError if the stream is not understood, and RequestError if it or a path in it is too long.
     """
     rest, size, count = b"", 0, 0
     for piece in pieces:
@@ -120,14 +121,14 @@ def _entry(line: bytes) -> Found:
 
 
 def as_count(value: Any) -> int:
-    """A size, or what else is told as a whole number that is not negative. Raises ValueError for anything else."""
+    """Return a size or another number that is not negative. Raises ValueError for anything else."""
     if type(value) is not int or not 0 <= value < _MOST:
         raise ValueError(value)
     return value
 
 
 def as_time(value: Any) -> int:
-    """A time in ns since 1970, or before. Raises ValueError for anything else."""
+    """Return a time in ns since 1970, negative before. Raises ValueError for anything else."""
     if type(value) is not int or not -_MOST < value < _MOST:
         raise ValueError(value)
     return value

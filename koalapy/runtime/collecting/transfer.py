@@ -1,4 +1,4 @@
-"""Files of attempts on their way home: what there is, large ones by themselves, small ones many at a time."""
+"""Fetches files of attempts: lists them, then fetches large ones one by one and small ones many at a time."""
 
 import hashlib
 import json
@@ -12,7 +12,7 @@ from koalapy_adapters.trees import Found
 from koalapy.model.errors import ClusterError, RequestError, TransientError
 from koalapy.model.identity import AttemptId
 from koalapy.runtime.collecting.plan import Item, as_count, as_time, entries
-from koalapy.runtime.collecting.write_output import Landing, Part, Small, told
+from koalapy.runtime.collecting.write_output import Landing, Part, Small, file_errors_translated
 from koalapy.runtime.no_such_cluster import no_such_cluster
 from koalapy.runtime.staging.transfers import Transfer
 
@@ -25,7 +25,10 @@ Ended = Callable[[Fetched], None]
 
 
 class Source(Protocol):
-    """The part of a Link that collecting needs. Every call raises KoalaError, and empty pieces mean nothing."""
+    """The part of a Link that collecting needs. Every call raises KoalaError.
+
+    An empty piece means that nothing came.
+    """
 
     def list_files(self, attempt: AttemptId, patterns: Sequence[str]) -> Iterator[bytes]: ...
 
@@ -39,19 +42,22 @@ class Source(Protocol):
 
 
 class Mover:
-    """`go_on` is called for every piece, an empty one too, and may raise. Every method raises KoalaError."""
+    """Fetches files. `go_on` is called for every piece, also for an empty one, and may raise.
+
+    Every method raises KoalaError.
+    """
 
     def __init__(self, links: Mapping[str, Source], transfer: Transfer, go_on: Callable[[], None]) -> None:
         self._links, self._transfer, self._go_on = links, transfer, go_on
 
     def listed(self, cluster: str, attempt: AttemptId, patterns: Sequence[str]) -> list[Found]:
-        """What these name in the attempt's working directory."""
+        """Return the entries of the attempt's working directory that match these patterns."""
         with closing(self._watched(self._link(cluster).list_files(attempt, patterns))) as pieces:
             return list(entries(pieces))
 
     def left(self, landing: Landing, files: Sequence[Item]) -> list[Item]:
-        """Those that are not there yet; there is room for them, and their directories are there."""
-        with told():
+        """Return the files that are not here yet. Their directories must exist. Checks that there is room for them."""
+        with file_errors_translated():
             left = [item for item in files if not landing.is_there(item)]
             parts = {item.target: min(item.found.size, landing.size_of_part(item)) for item in left}
             self._transfer.there(sum(item.found.size for item in files) - sum(item.found.size for item in left))
@@ -59,15 +65,15 @@ class Mover:
         return left
 
     def bring_small(self, landing: Landing, items: Iterable[Item]) -> None:
-        """Those of them that are."""
-        with told():
+        """Bring the items of at most 1 MiB, in batches. Larger ones are skipped."""
+        with file_errors_translated():
             for batch in _batches(item for item in items if item.found.size <= _SMALL):
                 landing.check_room(batch, {})
                 self._bring_batch(landing, batch)
 
     def bring_large(self, landing: Landing, items: Iterable[Item]) -> None:
-        """All others."""
-        with told():
+        """Bring the items of more than 1 MiB, one by one. Smaller ones are skipped."""
+        with file_errors_translated():
             for item in items:
                 if item.found.size > _SMALL:
                     self._bring_one(landing, item)
@@ -79,7 +85,7 @@ class Mover:
         return link
 
     def _watched(self, pieces: Iterator[bytes]) -> Generator[bytes, None, None]:
-        """As long as they are wanted. What is left of them when it is closed is not asked for any more."""
+        """Yield the pieces that are not empty, while they are wanted. When it is closed, the stream is closed too."""
         try:
             for piece in pieces:
                 self._go_on()
@@ -100,7 +106,10 @@ class Mover:
         raise RequestError("output_damaged", message, "See that nothing of the job is at work any more.")
 
     def _bring_part(self, landing: Landing, item: Item) -> bool:
-        """From where it was. False if it is not what is there, or longer than it was listed, and was dropped."""
+        """Bring a file from where an earlier try ended.
+
+        False if the file is damaged, or longer than it was listed; then it was dropped.
+        """
         ends: list[Fetched] = []
         with Part(landing, item) as part:
             self._transfer.there(part.size)
@@ -149,7 +158,7 @@ def _hashing(pieces: Iterator[bytes], update: Callable[[bytes], None]) -> Iterat
 
 
 def _batches(items: Iterator[Item]) -> Iterator[list[Item]]:
-    """Each of one component."""
+    """Yield the items in batches, each of one component."""
     batch: list[Item] = []
     names = size = 0
     for item in items:
@@ -166,7 +175,7 @@ def _batches(items: Iterator[Item]) -> Iterator[list[Item]]:
 
 
 class Facts(NamedTuple):
-    """What messages.FetchMany says of a file before its bytes."""
+    """The size, mode and time that messages.FetchMany gives for a file before its bytes."""
 
     size: int
     mode: int
@@ -174,10 +183,10 @@ class Facts(NamedTuple):
 
 
 def _unpacked(batch: Sequence[Item], pieces: Iterator[bytes]) -> Iterator[tuple[Item, Facts, bytes]]:
-    """Each file's facts and its bytes, out of the stream of messages.FetchMany.
+    """Yield each file's facts and bytes from the stream of messages.FetchMany.
 
-    Raises ClusterError for nonsense, and TransientError for a file that is not what was listed any more: no more than a
-    file of that size, and a piece, is ever held.
+    Raises ClusterError for a malformed stream, and TransientError for a file that has changed since it was listed. No
+    more than a file of the listed size, and a piece, is held in memory.
     """
     buffer = bytearray()
     for item in batch:
@@ -196,7 +205,7 @@ def _unpacked(batch: Sequence[Item], pieces: Iterator[bytes]) -> Iterator[tuple[
 
 
 def _line(buffer: bytearray, pieces: Iterator[bytes]) -> bytes:
-    """Take the first line."""
+    """Remove the first line from the buffer, and return it. Raises ClusterError if the stream has no such line."""
     while (end := buffer.find(b"\n", 0, _LINE)) < 0:
         if len(buffer) >= _LINE:
             raise _not_understood(bytes(buffer))

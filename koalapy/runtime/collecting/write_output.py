@@ -1,7 +1,8 @@
-"""Files that arrive, put where their user wants them: whole or not at all, and nowhere else.
+"""Writes files that arrive to the places that their user named: whole or not at all, and nowhere else.
 
-All below a base is reached from one descriptor of it, a directory at a time and through no link that leads out: whoever
-may write there can exchange a directory for a link at any moment, and nothing is written where that link leads.
+Everything below a base is reached from one descriptor of it, directory by directory, and never through a link that
+leads out. Whoever may write there can exchange a directory for a link at any moment. Nothing is written where that link
+leads.
 """
 
 import errno
@@ -30,7 +31,7 @@ _ROOM_EVERY = 64 << 20  # bytes of one file between looks at the room that is le
 
 
 class _Place(NamedTuple):
-    """A directory below a base: the names that lead to it."""
+    """A directory below a base, with the names that lead to it."""
 
     base: Path
     names: tuple[str, ...]
@@ -41,7 +42,7 @@ class _Place(NamedTuple):
 
 
 class Landing:
-    """The directories that one collecting writes to, each opened once and kept as long as there is room for it.
+    """The directories that one collecting writes to. Each is opened once, and kept open while there is room for it.
 
     Methods raise OSError, and RequestError for a link that leads out of its base.
     """
@@ -59,7 +60,7 @@ class Landing:
             os.close(self._open.popitem()[1])
 
     def is_there(self, item: Item) -> bool:
-        """Whether it was brought before: as rsync, by size and time."""
+        """Whether the file was brought before. Like rsync, this compares size and time."""
         try:
             status = os.lstat(_name(item), dir_fd=self.directory(_parent(item)))
         except OSError:
@@ -67,9 +68,12 @@ class Landing:
         return (status.st_size, status.st_mtime_ns) == (item.found.size, item.found.mtime_ns)
 
     def make_directories(self, items: Iterable[Item]) -> None:
-        """All that the items need. Raises RequestError, with nothing made, for one that leads out of its base."""
+        """Make all directories that the items need. Raises RequestError.
+
+        If a directory leads out of its base, nothing was made.
+        """
         needed = dict.fromkeys(_place(item) if item.found.kind == DIRECTORY else _parent(item) for item in items)
-        with told():
+        with file_errors_translated():
             for place in needed:
                 with suppress(FileNotFoundError):
                     self.directory(place)
@@ -79,14 +83,14 @@ class Landing:
                 self.directory(place, make=True)
 
     def set_modes(self, items: Sequence[Item]) -> None:
-        """Of directories, once all is in them; their owner keeps all rights."""
-        with told():
+        """Set the modes of the directories, after all files are in them. The owner keeps all rights."""
+        with file_errors_translated():
             for item in reversed(items):
                 if item.found.kind == DIRECTORY:
                     os.fchmod(self.directory(_place(item)), item.found.mode | 0o700)
 
     def check_room(self, items: Iterable[Item], parts: dict[Path, int]) -> None:
-        """Raises RequestError if the files do not fit; `parts`: what has come of some already."""
+        """Raises RequestError if the files do not fit. `parts`: bytes of some that have arrived already."""
         needed: dict[int, int] = {}
         places: dict[int, _Place] = {}
         for item in items:
@@ -104,12 +108,15 @@ class Landing:
             return 0
 
     def name_of_part(self, item: Item) -> str:
-        """Of the file while it comes: named for its attempt, so that no other koalad's can be taken for it."""
+        """Return the name of the file while it arrives.
+
+        It contains the attempt's tag, so that it cannot be confused with a file of another koalad.
+        """
         name = hashlib.sha256(os.fsencode(item.found.path)).hexdigest()[:16]
         return f".koala-{tag_of(self._instance, item.attempt)}-{name}.part"
 
     def directory(self, place: _Place, make: bool = False) -> int:
-        """Its descriptor, valid until the next call."""
+        """Return the descriptor of a directory, valid until the next call. `make`: create what is missing."""
         found = self._open.pop(place, None)
         if found is None:
             found = self._opened(place, make)
@@ -127,7 +134,10 @@ class Landing:
             return _Walk(place, base, make).end()
 
     def _opened_base(self, base: Path) -> int:
-        """Links on the way to it are followed: its user has named it. It stays the directory that it was."""
+        """Open the base. Links on the way to it are followed, since its user named it.
+
+        Raises RequestError if it is not the directory that it was before.
+        """
         descriptor = os.open(base, _DIRECTORY)
         status = os.fstat(descriptor)
         if self._bases.setdefault(base, (status.st_dev, status.st_ino)) != (status.st_dev, status.st_ino):
@@ -138,7 +148,7 @@ class Landing:
 
 
 class _Walk:
-    """From a base to a directory below it. Links are read and followed by hand, so that none is followed outside."""
+    """A walk from a base to a directory below it. Links are read and followed by hand, so that none leads outside."""
 
     def __init__(self, place: _Place, base: int, make: bool) -> None:
         self._place, self._make = place, make
@@ -147,7 +157,7 @@ class _Walk:
         self._links = 0
 
     def end(self) -> int:
-        """The directory's descriptor."""
+        """Walk to the end, and return the directory's descriptor."""
         try:
             with _naming(self._place.path):
                 while self._left:
@@ -193,7 +203,7 @@ class _Walk:
         self._left += reversed(target.split("/"))
 
     def _below_base(self, target: str) -> str:
-        """It is walked to from the base, wherever it leads by the time that this is done."""
+        """Return the target relative to the base. The walk to it starts at the base, whatever it has become by then."""
         real, base = os.path.realpath(target), os.path.realpath(self._place.base)
         if real != base and not real.startswith(base.rstrip("/") + "/"):
             raise self._leads_out()
@@ -214,7 +224,7 @@ def _kept(descriptor: int) -> Iterator[int]:
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """What fails is said of this path: the system names what was opened in a directory by its last name, or not."""
+    """Put this path into an OSError. The system names a file opened in a directory by its last name, or not at all."""
     try:
         yield
     except OSError as error:
@@ -246,7 +256,7 @@ def _check_room(directory: int, size: int, where: Path) -> None:
 
 
 class Part:
-    """A large file on its way, which outlives its connection and this koalad."""
+    """A large file that is arriving. It stays if the connection or koalad ends."""
 
     def __init__(self, landing: Landing, item: Item) -> None:
         self._landing, self._item = landing, item
@@ -256,7 +266,7 @@ class Part:
         self.size = 0
 
     def __enter__(self) -> Self:
-        """Read what is there. Raises OSError where another user's file is."""
+        """Read the part that has arrived before. Raises OSError if another user's file is in its place."""
         self._directory = os.dup(self._landing.directory(_parent(self._item)))
         try:
             self._file: BinaryIO = os.fdopen(self._opened(), "r+b")
@@ -274,9 +284,9 @@ class Part:
         os.close(self._directory)
 
     def write(self, data: bytes) -> bool:
-        """False, with nothing written, if the file would be longer than it was listed.
+        """Append the data. False if the file would be longer than it was listed; then nothing is written.
 
-        Raises OSError, and RequestError when there is no room for the rest; the part is removed then.
+        Raises OSError, and RequestError if there is no room for the rest; then the part is removed.
         """
         if self.size + len(data) > self._item.found.size:
             return False
@@ -308,7 +318,7 @@ class Part:
         _unlink(self._name, self._directory)
 
     def _opened(self) -> int:
-        """What has come of it; a new one where something else lies in its place, or more than the file has."""
+        """Open the part that has arrived, or a new one if it is too long or another thing is in its place."""
         with suppress(FileNotFoundError):
             status = os.lstat(self._name, dir_fd=self._directory)
             if not _is_ours(status) or status.st_size > self._item.found.size:
@@ -324,7 +334,7 @@ class Part:
 
 
 class Small:
-    """Small files of one stream, put in place together once the whole stream is verified."""
+    """Small files of one stream, which are put in place together once the whole stream is verified."""
 
     def __init__(self, landing: Landing) -> None:
         self._landing = landing
@@ -357,7 +367,7 @@ class Small:
 
 
 def _is_ours(status: os.stat_result) -> bool:
-    """A plain file that nobody else has put there, and that has no other name: none of the user's that has another."""
+    """Whether it is a regular file of this user without another hard link. Any other file may be in use elsewhere."""
     return stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and status.st_nlink == 1
 
 
@@ -367,8 +377,8 @@ def _unlink(name: str, directory: int) -> None:
 
 
 @contextmanager
-def told() -> Iterator[None]:
-    """What this side's file system refuses, as a RequestError."""
+def file_errors_translated() -> Iterator[None]:
+    """Raises RequestError in place of an OSError of this host's file system."""
     try:
         yield
     except OSError as error:

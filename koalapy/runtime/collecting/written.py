@@ -1,4 +1,4 @@
-"""What jobs' processes wrote, at home: brought when a job is over, and read when its cluster is not to be asked."""
+"""The output of jobs in koalad's state directory: collected when a job is final, and then read from there."""
 
 import contextlib
 import itertools
@@ -32,21 +32,22 @@ Read = Callable[[str, AttemptId, str, Mapping[int, int], bool], Iterator[bytes]]
 class WrittenStore:
     """Files DIRECTORY/JOB/COMPONENT.ATTEMPT.STREAM, each a stream of stretches as a KCM sends it (see Stretches).
 
-    The name of a file of which bytes were left out ends with `.cut`. `most`: bytes of one stream of a component.
+    The name of a file without some of its bytes ends with `.cut`. `most`: bytes to keep of one stream of a component.
     """
 
     def __init__(self, directory: Path, most: int) -> None:
         self.directory, self.most = directory, most
 
     def find(self, attempt: AttemptId, stream: str) -> Path | None:
-        """The file, whole or cut. None: it was not brought."""
+        """Return the file, whole or cut; None if it was not brought."""
         path = self._path(attempt, stream)
         return next((each for each in (path, _cut(path)) if each.exists()), None)
 
     def first(self, read: Read) -> Read:
-        """As `read`, but what is here is read here; of what was cut here, all of it while its cluster can be asked.
+        """Return a function that reads like `read`, but takes output from here if it is here.
 
-        Who has read some of it already is not given what was cut here: a position in the middle of it is none.
+        If the output here was cut, its cluster is asked for all of it, and the cut one serves if that fails. A reader
+        with positions never gets the cut one, in which they have no meaning.
         """
 
         def read_here(
@@ -66,14 +67,15 @@ class WrittenStore:
         return read_here
 
     def write(self, attempt: AttemptId, stream: str, pieces: Iterator[bytes], most: int) -> tuple[int, int]:
-        """Keep what comes; (bytes that are here, bytes that were left out). Whole or not at all, and durable.
+        """Keep the pieces, durably: whole or not at all. Returns (bytes that are here, bytes that were left out).
 
-        Raises KoalaError: RequestError if more comes than `most` bytes, TransientError if there is no room here.
+        Raises RequestError if more than `most` bytes come, TransientError if there is no room here, and what `pieces`
+        raises.
         """
         path = self._path(attempt, stream)
         part = path.with_name(f"{path.name}.part")
         stretches, size = Stretches(bounded=True), 0
-        with _told(), contextlib.ExitStack() as stack:
+        with _file_errors_translated(), contextlib.ExitStack() as stack:
             part.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             stack.callback(part.unlink, missing_ok=True)
             with part.open("wb") as file:
@@ -90,7 +92,7 @@ class WrittenStore:
         return size, stretches.left_out
 
     def jobs(self) -> list[JobId]:
-        """Those of which anything is here, by id."""
+        """Return the ids of the jobs with output here, sorted."""
         with contextlib.suppress(FileNotFoundError):
             return sorted(
                 JobId(int(name)) for name in os.listdir(self.directory) if name.isascii() and name.isdecimal()
@@ -98,7 +100,7 @@ class WrittenStore:
         return []
 
     def remove_soon(self, jobs: Collection[JobId]) -> None:
-        """Remove all that is here of these jobs, whose records are gone. Returns at once."""
+        """Remove the output of these jobs, whose records are gone, in the background. Returns at once."""
         there = [job for job in jobs if (self.directory / str(job)).exists()]
         if there:
             threading.Thread(target=self._remove_all, args=(there,), name="written", daemon=True).start()
@@ -111,7 +113,7 @@ class WrittenStore:
                 _LOG.warning("output_not_removed", job=job, why=str(error))
 
     def remove(self, job: JobId) -> None:
-        """Remove all that is here of the job, if anything is. Raises OSError."""
+        """Remove the output of the job, if there is any. Raises OSError."""
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(self.directory / str(job))
 
@@ -120,7 +122,7 @@ class WrittenStore:
 
 
 class BringingWritten:
-    """Of one job that is over. What was brought is not brought again by the steps of another try."""
+    """The transfer of one final job's output. Output that one try has brought is not brought again by the next."""
 
     def __init__(
         self,
@@ -136,7 +138,10 @@ class BringingWritten:
         self.notes: list[str] = []
 
     def steps(self) -> Steps[Collected]:
-        """Each waits for one cluster. Raises KoalaError; of a cluster out of reach one that may pass."""
+        """Return the steps, each of which waits for one cluster.
+
+        They raise KoalaError, a transient one if a cluster is out of reach.
+        """
         for cluster, attempt in self._command.sources:
             yield cluster
             self._bring(cluster, attempt)
@@ -173,7 +178,7 @@ class BringingWritten:
 
 
 def _beyond(positions: Mapping[int, int], pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """The stream of stretches without these first bytes of each rank."""
+    """Yield the stream of stretches without the bytes of each rank before its position."""
     if not positions:
         yield from pieces
         return
@@ -187,7 +192,7 @@ def _beyond(positions: Mapping[int, int], pieces: Iterator[bytes]) -> Iterator[b
 
 
 def _pieces(path: Path) -> Iterator[bytes]:
-    """Raises RequestError if it cannot be read."""
+    """Yield the file's bytes. Raises RequestError if it cannot be read."""
     try:
         with path.open("rb") as file:
             while piece := file.read(_PIECE):
@@ -202,7 +207,8 @@ def _cut(path: Path) -> Path:
 
 
 @contextlib.contextmanager
-def _told() -> Iterator[None]:
+def _file_errors_translated() -> Iterator[None]:
+    """Raises TransientError in place of an OSError of koalad's file system."""
     try:
         yield
     except OSError as error:

@@ -1,1 +1,1 @@
-"""Maintenance by cron: when tasks run, what they do, and how their last runs went."""
+"""Maintenance by cron: the times of the tasks, their work, and the results of their last runs."""

@@ -32,7 +32,7 @@ class WallClock(BaseTrigger):  # type: ignore[misc]
     def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> Any:
         """Return the first time after the previous one, or from `now` on; None if there is none.
 
-        All that is compared is in UTC: by the clock on the wall a repeated time equals nothing, or the wrong one.
+        Times are compared in UTC: in local time a repeated time equals nothing, or the wrong one.
         """
         start = now if previous_fire_time is None else _just_after(previous_fire_time)
         while True:

@@ -1,4 +1,4 @@
-"""The tasks that prune: what the engine does about jobs that are over for long, asked for in bounded batches."""
+"""The tasks that prune: the engine is asked, in bounded batches, to remove jobs that have been final for long."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -19,12 +19,15 @@ _LOOK_S, _STALLED_LOOKS = 0.2, 600  # while directories are removed; two minutes
 
 
 def prune_history(koalad: Koalad, entry: Maintenance, dry: bool) -> Outcome:
-    """Remove directories, records, histories and results of what was over for longer than it is kept."""
+    """Remove directories, records, histories and results of jobs that have been final for longer than they are kept.
+
+    Raises KoalaError.
+    """
     return _prune(koalad, entry, dry, records=True)
 
 
 def prune_output(koalad: Koalad, entry: Maintenance, dry: bool) -> Outcome:
-    """Remove only the directories."""
+    """Remove only the directories of jobs that have been final for longer than they are kept. Raises KoalaError."""
     return _prune(koalad, entry, dry, records=False)
 
 
@@ -62,7 +65,7 @@ def _pages(koalad: Koalad, before: Instant, records: bool, launchers: bool) -> I
 
 
 def _wait(koalad: Koalad, jobs: list[JobId]) -> int:
-    """Wait while directories are removed. Returns how many jobs were left when nothing went on for long."""
+    """Wait while directories are removed. Returns the number of jobs left after two minutes without progress."""
     left, looks = jobs, 0
     while left and looks < _STALLED_LOOKS and not koalad.ending.is_set():
         before = len(left)

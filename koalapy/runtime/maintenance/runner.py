@@ -1,4 +1,4 @@
-"""Runs maintenance tasks, one at a time: by cron, by command, and once more those that were missed."""
+"""Runs maintenance tasks, one at a time: by cron, by command, and again if a run was missed."""
 
 import threading
 from collections import Counter
@@ -35,7 +35,7 @@ _S = 86_400
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A task of the grid file, when it runs next, and how it went last."""
+    """A maintenance task of the grid file, with its next time and its last run."""
 
     entry: Maintenance
     next_at: Instant | None
@@ -43,7 +43,10 @@ class Entry:
 
 
 class Runner:
-    """`start` it when koalad has its store. Raises RequestError for a task that cannot be loaded."""
+    """Runs the grid file's maintenance. Call `start` when koalad has its store.
+
+    Raises RequestError if a task cannot be loaded.
+    """
 
     def __init__(self, entries: Sequence[Maintenance], koalad: Koalad, zone: tzinfo | None = None) -> None:
         self._koalad = koalad
@@ -62,7 +65,7 @@ class Runner:
         self._scheduler.add_listener(self._overlapped, EVENT_JOB_MAX_INSTANCES)
 
     def start(self) -> None:
-        """Begin to run by cron; what was missed is made up at once."""
+        """Begin to run by cron. Missed runs are made up at once."""
         if not self._entries:
             return
         for name, trigger in self._triggers.items():
@@ -72,7 +75,7 @@ class Runner:
         self._scheduler.start()
 
     def stop(self) -> None:
-        """Begin nothing more; what runs is told to end."""
+        """Begin no more runs. A running task sees `ending` set."""
         self._koalad.ending.set()
         if self._scheduler.running:
             self._scheduler.shutdown(wait=False)
@@ -80,7 +83,10 @@ class Runner:
     # ---- what it is asked
 
     def missed(self) -> list[str]:
-        """Entries that have run before and missed their last time, or were cut off, less than a day ago."""
+        """Return the names of the entries whose last run was missed or cut off less than a day ago.
+
+        An entry that has never run has missed nothing.
+        """
         now = self._koalad.now()
         return [name for name in self._entries if (last := self._last.get(name)) and self._has_missed(name, last, now)]
 
@@ -99,7 +105,7 @@ class Runner:
         ]
 
     def troubles(self) -> list[str]:
-        """A sentence for each entry whose last run did not go well."""
+        """Return a sentence for each entry whose last run did not go well."""
         return [
             f"Maintenance {name} did not go well: {run.message} `koala maintenance run {name}` tries it again."
             for name, run in sorted(self._last.items())
@@ -109,9 +115,9 @@ class Runner:
     # ---- what it does
 
     def run(self, name: str, dry: bool, options: Mapping[str, Any]) -> MaintenanceRun:
-        """Run an entry of the grid file, or any task that is registered, now.
+        """Run an entry of the grid file, or any registered task, now.
 
-        Raises RequestError for an unknown one, or options that it does not know, TransientError while another runs.
+        Raises RequestError for an unknown task or unknown options, and TransientError while another task runs.
         """
         entry = self._entry(name, options)
         if not self._busy.acquire(blocking=False):
@@ -140,9 +146,10 @@ class Runner:
             raise RequestError("bad_task", message, str(context.get("advice", "See docs/maintenance.md."))) from error
 
     def _by_cron(self, name: str, made_up: bool = False) -> None:
-        """A run that is made up goes on with one that was cut off: what that did must not be done again.
+        """Run an entry at its time.
 
-        It begins once clusters are connected, since most tasks can do nothing before, if it is still missed then.
+        A run that is made up continues one that was cut off, and repeats nothing that it did. It begins once clusters
+        are connected, since most tasks need them, if the run is still missed then.
         """
         if made_up:
             self._await_clusters()
@@ -155,7 +162,7 @@ class Runner:
                 self._run(entry, self._tasks[entry.task], dry=False, recorded=True, guarded=True, began=began)
 
     def _await_clusters(self) -> None:
-        """Return once no cluster has a trouble, at the latest after two minutes, or when koalad ends."""
+        """Return once no cluster has a trouble, after two minutes at most, or when koalad ends."""
         with suppress(KoalaError):
             for _ in range(_LOOKS):
                 if all(each.summary.trouble is None for each in self._koalad.clusters()):
@@ -172,7 +179,7 @@ class Runner:
         guarded: bool = False,
         began: Instant | None = None,
     ) -> MaintenanceRun:
-        """`began`: when the run began that this one goes on with."""
+        """Run the task, and record the result. `began`: when the run began that this one continues."""
         name, now = entry.called, self._koalad.now()
         run = MaintenanceRun(name=name, task=entry.task, began=now if began is None else began, message=_CUT_OFF)
         koalad = replace(self._koalad, began=run.began)
@@ -202,12 +209,15 @@ class Runner:
         return run
 
     def _record(self, run: MaintenanceRun) -> None:
-        """By the driver's thread, which alone writes to the store."""
+        """Record the run on the driver's thread, which alone writes to the store."""
         self._koalad.ask(lambda engine: self._koalad.store.record_maintenance(run))
         self._last[run.name] = run  # told only once it is stored: else a kill in between would make it untrue
 
     def _leap(self, now: Instant) -> Outcome | None:
-        """What is said in place of pruning when the clock may have leapt ahead: once, since the run is recorded."""
+        """Return the outcome that replaces pruning if the clock may have jumped ahead, else None.
+
+        It does so once, since this run is recorded.
+        """
         newest = max((run.began for run in self._last.values()), default=None)
         if newest is None or now - newest <= _LEAP:
             return None

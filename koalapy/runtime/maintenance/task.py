@@ -1,4 +1,4 @@
-"""What a maintenance task is given, and what it answers. Tasks are entry points of the group `koalapy.maintenance`."""
+"""The argument and the result of a maintenance task. Tasks are entry points of the group `koalapy.maintenance`."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -22,14 +22,14 @@ _NOT_BEGUN = Instant(0)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run went, in sentences. `well`: nobody need do anything about it."""
+    """The result of a run, in sentences. `well`: whether no person has to act on it."""
 
     well: bool
     message: str
 
 
 class Ask(Protocol):
-    """Ask the engine something between two batches. Raises KoalaError."""
+    """A question to the engine between two batches. Raises KoalaError."""
 
     def __call__(self, question: Callable[[Engine], T]) -> T: ...
 
@@ -39,9 +39,9 @@ class Koalad:
     """The koalad that is maintained, for a task's thread. All calls block and raise KoalaError.
 
     `do` returns once its events are committed. `submit` takes a job file and a key. `ending`: koalad is about to end,
-    and a task that can go on later is to return soon. `usage`: sums since an instant. `began`: when this run began; one
-    that goes on with a run that was cut off has the instant of that.
-    `examine`: the quick part of the doctor's examination, until an event; what is wrong in sentences, by cluster.
+    and a task that can continue later has to return soon. `usage`: sums since an instant. `began`: when this run began,
+    or the run that it continues. `examine`: the quick part of the doctor's examination, until an event is set; it
+    returns sentences on what is wrong, by cluster.
     """
 
     grid: str

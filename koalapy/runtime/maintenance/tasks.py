@@ -1,4 +1,4 @@
-"""The other tasks: backups, reports of usage, room given back, a look at every cluster, unknown tags, jobs by cron."""
+"""The other tasks: backups, usage reports, freeing room, a check of every cluster, unknown tags, jobs by cron."""
 
 import os
 import re
@@ -21,7 +21,10 @@ _CLEAN_S = 60.0
 
 
 def back_up(koalad: Koalad, entry: Maintenance, dry: bool) -> Outcome:
-    """Copy the store to a new file, and remove the oldest copies but for `keep`, only once the new one is whole."""
+    """Copy the store to a new file. Once that is whole, remove the oldest copies but for `keep`.
+
+    Raises TransientError if the copy cannot be written, and KoalaError of the store.
+    """
     directory = Path(entry.to or "").expanduser()
     kept = entry.keep if isinstance(entry.keep, int) else BACKUPS_KEPT
     at = _EPOCH + timedelta(microseconds=koalad.now())
@@ -49,13 +52,16 @@ def back_up(koalad: Koalad, entry: Maintenance, dry: bool) -> Outcome:
 
 
 def _remove_database(path: Path) -> None:
-    """With the journal that SQLite leaves beside it if there is no room. Nothing happens if it is not there."""
+    """Remove a database, and the journal that SQLite leaves if there is no room.
+
+    Files that are not there are ignored.
+    """
     for name in (path, path.with_name(f"{path.name}-journal")):
         name.unlink(missing_ok=True)
 
 
 def _backups(directory: Path, stem: str) -> list[Path]:
-    """The oldest first."""
+    """Return the copies of the store in the directory, the oldest first."""
     name = re.compile(rf"{re.escape(stem)}-\d{{8}}T\d{{6}}Z\.sqlite")
     return sorted(path for path in directory.iterdir() if name.fullmatch(path.name))
 
@@ -69,7 +75,10 @@ def _sync(directory: Path) -> None:
 
 
 def report(koalad: Koalad, entry: Maintenance, dry: bool) -> Outcome:
-    """Write usage as `koala usage --csv` does into a file of this UTC date, whole or not at all."""
+    """Write the usage, as `koala usage --csv` does, into a file named for this UTC date, whole or not at all.
+
+    Raises TransientError if the file cannot be written.
+    """
     directory, by, now = Path(entry.to or "").expanduser(), entry.by or By.USER, koalad.now()
     day = _EPOCH + timedelta(microseconds=now)
     stem = f"{koalad.grid}-{koalad.store.instance}-usage"
@@ -98,7 +107,7 @@ def report(koalad: Koalad, entry: Maintenance, dry: bool) -> Outcome:
 
 
 def vacuum(koalad: Koalad, entry: Maintenance, dry: bool) -> Outcome:
-    """Give the room of what was removed back to the file system."""
+    """Return the room of removed records to the file system. Raises KoalaError."""
     if dry:
         return Outcome(True, "The store would be rewritten without the room that it does not need.")
     koalad.store.compact()
@@ -106,7 +115,7 @@ def vacuum(koalad: Koalad, entry: Maintenance, dry: bool) -> Outcome:
 
 
 def check(koalad: Koalad, entry: Maintenance, dry: bool) -> Outcome:
-    """Look whether every cluster is connected and measured, and examine it by what of the doctor needs no batch job."""
+    """Check that every cluster is connected and measured, and examine it by the doctor's checks without batch jobs."""
     reports = koalad.clusters()
     found = {} if dry else koalad.examine(koalad.ending)
     wrong: list[str] = []
@@ -122,7 +131,10 @@ def check(koalad: Koalad, entry: Maintenance, dry: bool) -> Outcome:
 
 
 def clean_unknown(koalad: Koalad, entry: Maintenance, dry: bool) -> Outcome:
-    """Report old directories that bear this store's name and are unknown to it; with `really` remove them."""
+    """Report old directories that bear this store's id and are unknown to it. With `really`, remove them.
+
+    Raises KoalaError.
+    """
     assert entry.older_than is not None
     surveys = koalad.unknown.look()
     found = [tag for each in surveys for tag in each.tags if _is_old(tag, entry.older_than / SECOND)]
@@ -141,13 +153,19 @@ def clean_unknown(koalad: Koalad, entry: Maintenance, dry: bool) -> Outcome:
 
 
 def _is_old(tag: UnknownTag, age_s: float) -> bool:
-    """Of this store, without a batch job, and without a wrapper that may be alive: other stores' may be live jobs."""
+    """Whether the tag is an old one of this store, without a batch job or a wrapper that may run.
+
+    Tags of other stores may be live jobs.
+    """
     alive = tag.heartbeat_age_s is not None and tag.heartbeat_age_s < _ALIVE_S and not tag.ended
     return tag.own and tag.directory and not tag.batch_id and not alive and tag.age_s is not None and tag.age_s > age_s
 
 
 def submit(koalad: Koalad, entry: Maintenance, dry: bool) -> Outcome:
-    """Submit a job file, once for each time of the cron line, also if koalad is killed meanwhile."""
+    """Submit a job file, once for each time of the cron line, even if koalad is killed meanwhile.
+
+    Raises RequestError if the job file is refused.
+    """
     path = Path(entry.file or "").expanduser()
     if dry:
         return Outcome(True, f"{path} would be submitted.")

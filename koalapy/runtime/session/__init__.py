@@ -1,1 +1,1 @@
-"""One standing connection to a KCM, whoever talks over it: frames, requests and their answers, and silence."""
+"""A session over one open connection to a KCM: frames, requests and answers, and time-outs."""

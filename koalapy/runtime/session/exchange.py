@@ -1,4 +1,4 @@
-"""One request under way on a link: its answer, and the chunks and the credit of its stream."""
+"""One request under way in a session: its answer, and the chunks and credit of its stream."""
 
 import threading
 import time
@@ -18,7 +18,7 @@ LOOK_S = 1.0  # between two looks at whether what is waited for is still wanted
 
 
 class RefusedError(KoalaError):
-    """The KCM did not do what it was asked to; `reason` says why."""
+    """The KCM refused a request. `reason`: why."""
 
     def __init__(self, reason: Reason) -> None:
         super().__init__(reason.code, reason.message, reason.advice)
@@ -27,7 +27,10 @@ class RefusedError(KoalaError):
 
 
 class Exchange:
-    """Fed by the link's reader, waited for by whoever asked. `id` is the request's and its stream's."""
+    """One request. The session's reader fills it, and the thread that sent it waits for it.
+
+    `id`: the number of the request and of its stream.
+    """
 
     def __init__(self, id: int) -> None:
         self.id = id
@@ -42,7 +45,7 @@ class Exchange:
     # ---- what the reader calls
 
     def granted(self, chunks: int) -> None:
-        """Raises FrameError for credit that no chunk was sent for: it would let all of a file into memory."""
+        """Add credit. Raises FrameError if it exceeds the chunks sent: it would let a whole file into memory."""
         with self._changed:
             self._credit += chunks
             if self._credit > INITIAL_CREDIT:
@@ -50,7 +53,7 @@ class Exchange:
             self._changed.notify_all()
 
     def arrived(self, data: bytes) -> None:
-        """Raises FrameError for a chunk that there was no credit for."""
+        """Add a chunk that has come; an empty one ends the stream. Raises FrameError if there was no credit for it."""
         with self._changed:
             self._open -= 1
             if self._open < 0:
@@ -72,12 +75,12 @@ class Exchange:
     # ---- what the asker calls
 
     def grant(self, chunks: int) -> None:
-        """So many more chunks may come: to be called before the other side is told."""
+        """Allow this number of further chunks. Call it before the credit is sent to the other side."""
         with self._changed:
             self._open += chunks
 
     def may_send(self, limit_s: float | None = None, look: Callable[[], None] = lambda: None) -> bool:
-        """Wait for the credit to send one more chunk, and take it. False if an answer came first.
+        """Wait for the credit to send one more chunk, and take it. False if an answer came first, or the link is lost.
 
         `look` is called about every LOOK_S seconds, and may raise. Raises TimeoutError after `limit_s` seconds.
         """
@@ -89,9 +92,9 @@ class Exchange:
             return True
 
     def chunks(self, limit_s: float | None = None) -> Iterator[bytes]:
-        """Until the stream ends or is refused; an empty one about every LOOK_S seconds in which nothing has come.
+        """Yield the chunks until the stream ends or is refused, and b"" about every LOOK_S seconds without one.
 
-        Raises TransientError if the link is lost before, and TimeoutError when nothing has come for `limit_s` seconds.
+        Raises TransientError if the link is lost before, and TimeoutError if nothing has come for `limit_s` seconds.
         """
         since = time.monotonic()
         while True:
@@ -109,9 +112,10 @@ class Exchange:
                 since = time.monotonic()
 
     def answer(self, limit_s: float | None = None, look: Callable[[], None] = lambda: None) -> Any:
-        """Wait for it. Raises RefusedError for a no, TransientError if the link is lost before, or TimeoutError.
+        """Wait for the answer, and return it. `look` is called about every LOOK_S seconds, and may raise.
 
-        `look` is called about every LOOK_S seconds, and may raise.
+        Raises RefusedError if the KCM refuses, TransientError if the link is lost before, and TimeoutError after
+        `limit_s` seconds.
         """
         self._await(self._is_over, limit_s, look)
         if self._answer is None:
@@ -140,14 +144,14 @@ class Exchange:
 
 
 def done(answer: Any) -> Done:
-    """The answer, which is a Done. Raises ClusterError, code `garbled`, for one of another type."""
+    """Return the answer if it is a Done. Raises ClusterError, code `garbled`, if it is not."""
     if not isinstance(answer, Done):
         raise _garbled(f"it answers with {type(answer).__name__}")
     return answer
 
 
 def understood(read: Callable[[Any], T], details: Any) -> T:
-    """What a reader of koalapy_adapters.messages.details makes of a Done's. Raises ClusterError, code `garbled`."""
+    """Return a Done's details as `read` parses them; see messages.details. Raises ClusterError, code `garbled`."""
     try:
         return read(details)
     except MessageError as error:
@@ -160,6 +164,6 @@ def _garbled(what: str) -> ClusterError:
 
 
 def stalled(cluster: str) -> TransientError:
-    """Nothing comes any more of what this cluster was asked for, though its session lives."""
+    """Return the error for a cluster that sends nothing any more of what it was asked for, though its session is up."""
     message = f"Nothing has come of {cluster}'s files for too long, though its connection lives."
     return TransientError("stalled", message, "Is its shared directory slow, or does it hang? It is tried again.")

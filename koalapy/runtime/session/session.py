@@ -1,4 +1,4 @@
-"""The bytes of one session with a KCM: frames out and in, requests and their answers, and a thread for time-outs."""
+"""The transport of one session with a KCM: frames out and in, requests and answers, and a thread for time-outs."""
 
 import itertools
 import threading
@@ -24,16 +24,15 @@ Receive = Callable[[Any], None]
 
 
 def garbled(error: Exception) -> Reason:
-    """Why a session ends over what is no frame, or a message that does not pass its checks."""
+    """Return the reason to end a session after a malformed frame or message."""
     advice = "koalad connects again after a while. If it stays, end what runs as the KCM there, and look for its cause."
     return Reason("garbled", "ours", f"The KCM cannot be understood: {error}.", advice)
 
 
 class Session:
-    """Lasts until the channel ends or `end` is called.
+    """A session, which lasts until the channel ends or `end` is called.
 
-    A side that does not take what it is sent is not read either: what it sends would make more to send, without a
-    bound.
+    If the other side does not take what it is sent, it is not read either: replies to it would grow without a bound.
     """
 
     def __init__(
@@ -45,8 +44,8 @@ class Session:
     ) -> None:
         """`receive` is called by `run` with every message that answers no exchange.
 
-        `tick` is called by a thread of its own, after the seconds that it returned the last time. `alive` is called
-        when bytes have come; while the other side is not read, when it has taken some.
+        `tick` is called by a thread of its own, each time after the seconds that it returned the last time. `alive` is
+        called when bytes have come. While the other side is not read, `alive` is called when it has taken some.
         """
         self._channel, self._receive, self._tick, self._alive = channel, receive, tick, alive
         self._urgent: deque[bytes] = deque()
@@ -62,11 +61,14 @@ class Session:
 
     @property
     def waiting(self) -> int:
-        """Bytes of control that are not written yet."""
+        """The bytes of control messages that are not written yet."""
         return self._waiting
 
     def run(self) -> Reason | None:
-        """Read until the session is over; why it was ended, None if the other side ended it. The channel is closed."""
+        """Read until the session is over, and close the channel. Blocks.
+
+        Returns why it was ended; None if the other side ended it.
+        """
         for thread in self._threads:
             thread.start()
         try:
@@ -81,7 +83,7 @@ class Session:
         return self._why
 
     def end(self, why: Reason | None) -> None:
-        """Any thread, any number of times; the first reason counts."""
+        """End the session. Any thread may call it, any number of times; the first reason counts."""
         with self._changed:
             if self._over.is_set():
                 return
@@ -98,23 +100,26 @@ class Session:
             raise TransientError(lost.code, lost.message, lost.advice)
 
     def send(self, message: Any) -> None:
-        """Returns at once; lost if the session is over. Raises FrameError for a message that is too large."""
+        """Send a message. Returns at once; the message is lost if the session is over.
+
+        Raises FrameError if it is too large.
+        """
         self._put_urgent(encode(Control(to_json(message))))
 
     def send_chunk(self, chunk: Chunk) -> None:
-        """What is urgent passes it. The caller keeps to its credit."""
+        """Send a chunk. Control messages are sent first. The caller has to keep to the credit of its stream."""
         with self._changed:
             self._bulk.append(encode(chunk))
             self._changed.notify_all()
 
     def grant(self, exchange: Exchange, chunks: int) -> None:
-        """So many more chunks may come on its stream."""
+        """Allow this number of further chunks on the exchange's stream."""
         exchange.grant(chunks)
         self._put_urgent(encode(Credit(exchange.id, chunks)))
 
     @contextmanager
     def exchange(self) -> Iterator[Exchange]:
-        """A request of its own number, for as long as somebody waits for it."""
+        """Open a request with a number of its own, for as long as the caller waits for it."""
         exchange = Exchange(next(self._numbers))
         self._exchanges[exchange.id] = exchange
         if self._over.is_set():
@@ -125,7 +130,10 @@ class Session:
             del self._exchanges[exchange.id]
 
     def ask(self, request: Callable[[int], Any], timeout_s: float) -> Done:
-        """The answer to the request of this number. Raises KoalaError, and TimeoutError if there is none in time."""
+        """Send the request that is made with a number, and return the answer.
+
+        Raises KoalaError, and TimeoutError after `timeout_s`.
+        """
         with self.exchange() as exchange:
             self.send(request(exchange.id))
             return done(exchange.answer(timeout_s))
@@ -138,10 +146,11 @@ class Session:
         end_s: float,
         ended: Callable[[Fetched], None],
     ) -> Iterator[bytes]:
-        """What comes on the stream of the request of this number; `ended` is called with its end, due in `end_s`.
+        """Send the request that is made with a number, and yield what comes on its stream.
 
-        An empty piece comes about every second in which nothing else does. Raises KoalaError; TransientError, code
-        `stalled`, when nothing has come for `limit_s` seconds.
+        `ended` is called with the Fetched at its end, which is due within `end_s` seconds. An empty piece comes about
+        every second in which nothing else does. Raises KoalaError, and TransientError with code `stalled` if nothing
+        has come for `limit_s` seconds.
         """
         with self.exchange() as exchange:
             self.send(request(exchange.id))
@@ -185,7 +194,7 @@ class Session:
             self._channel.exit_status(_LAST_WORDS_S)
 
     def _let_it_read(self) -> None:
-        """Wait while too much waits to be written; that it takes some shows that it lives."""
+        """Wait while too many bytes wait to be written. Bytes that the other side takes are a sign of life."""
         with self._changed:
             while self._waiting > _MOST_WAITING and not self._over.is_set():
                 before = self._taken
@@ -220,7 +229,10 @@ class Session:
             urgent = data[1]
 
     def _next(self, written: int) -> tuple[bytes, int] | None:
-        """What is written next, and how many bytes of it are urgent; `written`: that were in the last."""
+        """Wait for bytes to write. Returns them, and how many of them are control; None if the session is over.
+
+        `written`: bytes of control in the last write.
+        """
         with self._changed:
             self._waiting -= written
             self._taken += written

@@ -1,1 +1,1 @@
-"""Files in: what a job names, which version of it, and its way to a cluster."""
+"""Input files: those that a job names, their versions, and their transfer to a cluster."""

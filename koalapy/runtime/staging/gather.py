@@ -1,4 +1,7 @@
-"""What `stage_in` names on this side: patterns and directories expanded, and refused before anything is sent."""
+"""The files that `stage_in` names on this host.
+
+Patterns and directories are expanded, and errors found before anything is sent.
+"""
 
 import os
 import posixpath
@@ -21,9 +24,9 @@ _REFUSALS = (  # how trees.Found begins its `why`; our code, and what to do
 
 
 class Entry(NamedTuple):
-    """A file or directory to be staged: where it goes in the attempt's working directory, and where it is here.
+    """A file or directory to stage. `place`: its path in the attempt's working directory. `source`: its path here.
 
-    `size` and `mtime_ns` say which version of a file is meant; a directory has neither.
+    `size` (bytes) and `mtime_ns` identify the version of a file; a directory has neither.
     """
 
     place: str
@@ -35,9 +38,9 @@ class Entry(NamedTuple):
 
 
 def gather(directory: str, names: Iterable[str], executables: Iterable[str] = ()) -> tuple[Entry, ...]:
-    """All that is to be staged, a directory before what is in it. Raises RequestError for what cannot be staged.
+    """Return all entries to stage, a directory before its contents. Raises RequestError for what cannot be staged.
 
-    `executables` are the components': one that is staged must be executable.
+    `executables` are those of the components: one that is staged must be executable.
     """
     entries: dict[str, Entry] = {}
     for name in names:
@@ -51,13 +54,16 @@ def gather(directory: str, names: Iterable[str], executables: Iterable[str] = ()
 
 
 def place_of(name: str) -> str:
-    """Where a file of the job lies on the other side: its path if it is relative and stays inside, else its name."""
+    """Return a file's place on the cluster: its path if that is relative and stays inside, else its last name."""
     place = posixpath.normpath(name)
     return posixpath.basename(place) if place.startswith(("/", "../")) else place
 
 
 def _named(directory: str, name: str) -> list[Entry]:
-    """A name that is written out may be a link to anywhere; what a pattern finds, or a directory holds, may not."""
+    """Return the entries that a name stands for.
+
+    A name without a pattern may be a link to anywhere. A link that a pattern matches or a directory contains may not.
+    """
     base, pattern = _split(directory, name)
     there = os.path.join(base, native(pattern))
     exact = not is_pattern(pattern) or os.path.lexists(there)
@@ -71,7 +77,7 @@ def _named(directory: str, name: str) -> list[Entry]:
 
 
 def _split(directory: str, name: str) -> tuple[str, str]:
-    """The directory that places are relative to, and the pattern below it."""
+    """Return the directory that places are relative to, and the pattern below it."""
     path = portable(name)
     if place_of(path) == posixpath.normpath(path) and not path.startswith("/"):
         return directory, posixpath.normpath(path)
@@ -117,7 +123,7 @@ def _add(entries: dict[str, Entry], entry: Entry) -> None:
 
 
 def _check_nesting(entries: dict[str, Entry]) -> None:
-    """No file lies where another one's directory does."""
+    """Raises RequestError if a file lies where another entry needs a directory."""
     for place in entries:
         for above in PurePosixPath(place).parents:
             if not entries.get(str(above), _SOME_DIRECTORY).directory:
@@ -142,19 +148,19 @@ def _check_executable(executable: str, entries: dict[str, Entry]) -> None:
 
 
 def unchanged(entry: Entry, status: os.stat_result) -> None:
-    """Raises RequestError if this is not the version of the file that is meant."""
+    """Raises RequestError if the file's status is not that of the submitted version."""
     if (status.st_size, status.st_mtime_ns) != (entry.size, entry.mtime_ns):
         message = f"{entry.source} is to be staged in, but has changed since its job was submitted."
         raise RequestError("changed_file", message, "Submit the job again; leave its files alone until they are sent.")
 
 
 def gone(entry: Entry, error: OSError) -> RequestError:
-    """Why a file that was there cannot be read any more."""
+    """Return the error for a file that cannot be read any more."""
     code = "vanished_file" if isinstance(error, FileNotFoundError) else "unreadable_file"
     message = f"{entry.source} is to be staged in, but cannot be read any more: {error.strerror}."
     return RequestError(code, message, "Put it back as it was, or submit the job again.")
 
 
 def size_of(entries: Sequence[Entry]) -> int:
-    """In bytes."""
+    """Return the size of all entries in bytes."""
     return sum(entry.size for entry in entries)

@@ -1,4 +1,4 @@
-"""What is staged in: taken down when a job is submitted, brought to a cluster before each of its attempts."""
+"""The input files of jobs: recorded when a job is submitted, and brought to a cluster before each attempt."""
 
 import hashlib
 import json
@@ -19,20 +19,23 @@ _IN_MESSAGE = 1 << 16  # bytes of a list that a Submit holds itself; a longer on
 
 
 class InputFiles:
-    """One koalad's. `directory`: where the versions of waiting jobs' files are kept over its restarts."""
+    """The input files of one koalad. `directory` keeps the versions of waiting jobs' files across restarts."""
 
     def __init__(self, directory: Path | None = None, transfers: Transfers | None = None) -> None:
         self.transfers = transfers or Transfers()
         self._versions = Versions(directory)
 
     def snapshot(self, request: Request) -> Request:
-        """The request of these versions of its files, and no others. Raises RequestError for what cannot be staged."""
+        """Return the request bound to the present versions of its files.
+
+        Raises RequestError for what cannot be staged.
+        """
         return replace(request, files=self._versions.keep(found)) if (found := look(request)) else request
 
     def upload(
         self, uploads: Uploads, command: SubmitAttempt, transfer: Transfer, go_on: Callable[[], None]
     ) -> "Uploaded":
-        """Return when the cluster has all that the attempt needs. See Uploads.upload."""
+        """Return when the cluster has all files of the attempt; see Uploads.upload. Raises KoalaError."""
         version = self._version(command, transfer, go_on)
         contents, staged = _contents(version)
         transfer.begin("sending", len(version.entries), sum(content.size for content in contents))
@@ -50,7 +53,10 @@ class InputFiles:
         return self._versions.fix(command.files, entries, read)
 
     def _entries(self, command: SubmitAttempt) -> tuple[Entry, ...]:
-        """As they were submitted; where that is not known any more, as they are, if that is the same."""
+        """Return the entries as they were submitted, or if those are not known any more, the present ones.
+
+        Raises RequestError if the present ones differ from the submitted ones.
+        """
         known = self._versions.entries(command.files)
         if known is not None:
             return known
@@ -64,14 +70,14 @@ class InputFiles:
 
 
 def look(request: Request) -> tuple[Entry, ...]:
-    """What is to be staged in. Raises RequestError for what cannot be."""
+    """Return the entries that the request stages in. Raises RequestError for what cannot be staged."""
     if not request.stage_in:
         return ()
     return gather(request.directory, request.stage_in, [component.executable for component in request.components])
 
 
 class Uploaded:
-    """What an attempt's Submit says of its files."""
+    """The files of an attempt, as its Submit lists them, with their number, size in bytes, and version."""
 
     def __init__(self, version: Version, staged: list[list[Any]]) -> None:
         self.staged = staged
@@ -81,7 +87,7 @@ class Uploaded:
 
 
 def _contents(version: Version) -> tuple[list[Content], list[list[Any]]]:
-    """What is to be stored, and how Submit lists it."""
+    """Return the contents to store on the cluster, and their list for Submit."""
     pairs = zip(version.entries, version.digests, strict=True)
     contents = {digest: Content(digest, entry.size, entry) for entry, digest in pairs if digest}
     listed = version.listed()

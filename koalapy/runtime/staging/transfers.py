@@ -1,4 +1,4 @@
-"""How far files have come that are on their way, in either direction: for whoever asks."""
+"""The progress of files in transfer, in either direction, for the API."""
 
 import threading
 import time
@@ -17,9 +17,10 @@ _WINDOW_S = 10.0  # over which the rate is taken
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """One transfer at this moment. `moved` of `size` bytes are over there, those too that needed no sending.
+    """The progress of one transfer at this moment.
 
-    `parameters`: of a sweep, how many's files are; `files` and `size` are those of the ones that were asked for yet.
+    `moved` of `size` bytes are at the destination, including those that needed no transfer. `parameters`: for a sweep,
+    (parameters whose files are done, all parameters); `files` and `size` cover only those that were asked for so far.
     """
 
     job: JobId
@@ -36,7 +37,7 @@ class Progress:
 
     @property
     def share(self) -> float:
-        """From 0 to 1."""
+        """The part that is done, from 0 to 1."""
         if self.parameters is not None:
             done, of = self.parameters
             return done / of if of else 0.0
@@ -44,7 +45,7 @@ class Progress:
 
 
 class Transfer:
-    """Told by the one who moves the files; any thread may look."""
+    """One transfer. The thread that moves the files updates it; any thread may read it."""
 
     def __init__(self, job: JobId, component: int | None, cluster: str, direction: Direction) -> None:
         self._about: tuple[JobId, int | None, str, Direction] = (job, component, cluster, direction)
@@ -63,30 +64,30 @@ class Transfer:
             self._marks.append((time.monotonic(), 0))
 
     def file(self, name: str, cluster: str | None = None) -> None:
-        """This one is on its way now, to or from that cluster."""
+        """Record that this file is being moved now, to or from this cluster."""
         with self._lock:
             self._file = name
             if cluster is not None:
                 self._about = (*self._about[:2], cluster, self._about[3])
 
     def more(self, files: int, size: int) -> None:
-        """So much more is to be moved than was known at the beginning."""
+        """Add files, and their size in bytes, that were not known at the beginning."""
         with self._lock:
             self._files += files
             self._size += size
 
     def parameters(self, done: int, of: int) -> None:
-        """Of a sweep: of how many all is over there."""
+        """Record for how many of a sweep's parameters all files are done."""
         with self._lock:
             self._parameters = done, of
 
     def restart(self) -> None:
-        """What was moved is looked at again."""
+        """Set the bytes moved to 0, before the files are checked again."""
         with self._lock:
             self._moved = 0
 
     def there(self, size: int) -> None:
-        """So many bytes need not be moved."""
+        """Add bytes that are there without a transfer. A negative number removes them again."""
         with self._lock:
             self._moved += size
 
@@ -101,7 +102,7 @@ class Transfer:
 
     @property
     def carried(self) -> int:
-        """Bytes that were read or moved since it was opened; it only grows."""
+        """The bytes read or moved since the transfer was opened. They only grow."""
         with self._lock:
             return self._carried
 
@@ -123,7 +124,7 @@ class Transfer:
 
 
 class Transfers:
-    """Those that are under way."""
+    """The transfers that are under way."""
 
     def __init__(self) -> None:
         self._open: dict[int, tuple[JobId, Transfer]] = {}
@@ -141,7 +142,7 @@ class Transfers:
                 del self._open[id(transfer)]
 
     def of(self, jobs: Iterable[JobId]) -> dict[JobId, list[Progress]]:
-        """Of those jobs that have any, components in order."""
+        """Return the progress of these jobs' transfers, in the order of components. Jobs without any are left out."""
         wanted, found = set(jobs), dict[JobId, list[Progress]]()
         with self._lock:
             under_way = [(job, transfer) for job, transfer in self._open.values() if job in wanted]

@@ -1,4 +1,4 @@
-"""Files on their way into a cluster's staging cache: each content once, whoever needs it, over one session."""
+"""Uploads files into a cluster's staging cache over one session: each content once, however many attempts need it."""
 
 import io
 import os
@@ -32,7 +32,7 @@ _SENDERS = 2  # streams at one time: what is on the wire delays what is said
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Bytes to be stored: a version of a file, or `data`."""
+    """Bytes to store: a version of a file, or `data`."""
 
     digest: str
     size: int
@@ -45,7 +45,7 @@ class Content:
 
     @contextmanager
     def open(self) -> Iterator[BinaryIO]:
-        """Raises RequestError if it is not that version any more."""
+        """Open the bytes for reading. Raises RequestError if the file is not that version any more."""
         if self.entry is None:
             yield io.BytesIO(self.data)
             return
@@ -68,9 +68,9 @@ class _Missing:
 
 
 class Uploads:
-    """Of one session. Who needs what another thread is sending waits for that, and sends it himself if it fails.
+    """The uploads of one session. `name`: the cluster's name.
 
-    `name`: the cluster's.
+    A thread that needs what another one is sending waits for it, and sends it itself if that fails.
     """
 
     def __init__(self, name: str, session: Session, timing: Timing) -> None:
@@ -80,10 +80,10 @@ class Uploads:
         self._senders = threading.BoundedSemaphore(_SENDERS)
 
     def upload(self, contents: Iterable[Content], copies: int, transfer: Transfer, go_on: Callable[[], None]) -> None:
-        """Return when all of them are there. `copies`: bytes that the job needs for its own beside them.
+        """Return when all contents are on the cluster. `copies`: bytes that the job needs there for its own copies.
 
-        `go_on` is called about every second at least, and raises to give up. Raises KoalaError; TransientError if the
-        link is lost, and with the code `stalled` if the cluster takes nothing, or gives no answer, for too long.
+        `go_on` is called about every second at least, and raises to give up. Raises KoalaError: TransientError if the
+        link is lost, and one with code `stalled` if the cluster takes nothing or gives no answer for too long.
         """
         left = {content.digest: content for content in contents}
         while left:
@@ -100,7 +100,7 @@ class Uploads:
     # ---- who sends what
 
     def _claim(self, left: dict[str, Content]) -> list[Content]:
-        """Those that nobody sends, to be sent by the caller."""
+        """Return the contents that no thread is sending. The caller has to send them."""
         with self._lock:
             mine = [content for digest, content in left.items() if digest not in self._flying]
             self._flying |= {content.digest: Future() for content in mine}
@@ -146,7 +146,7 @@ class Uploads:
         raise AssertionError("the last try raises or returns")
 
     def _missing(self, contents: Sequence[Content], copies: int, go_on: Callable[[], None]) -> list[_Missing]:
-        """What is not there. Raises KoalaError if there is no room for it."""
+        """Return the contents that are not on the cluster. Raises KoalaError if there is no room for them."""
         missing: list[_Missing] = []
         room = answers.Wanted([])
         for page in _pages(contents, _ASKED):
@@ -182,7 +182,7 @@ class Uploads:
 
     @contextmanager
     def _turn(self, go_on: Callable[[], None]) -> Iterator[None]:
-        """One of the streams at one time."""
+        """Take one of the streams that may be open at the same time."""
         while not self._senders.acquire(timeout=LOOK_S):
             go_on()
         try:
@@ -193,9 +193,9 @@ class Uploads:
     def _send_chunks(
         self, exchange: Exchange, pieces: Iterator[bytes], size: int, transfer: Transfer, go_on: Callable[[], None]
     ) -> None:
-        """As its credit lets it; an answer that comes first says that the rest is not wanted.
+        """Send the pieces as the credit allows. An answer that comes first means that the rest is not needed.
 
-        `size`: bytes that the other side reads or writes at most before it goes on, or answers.
+        `size`: bytes that the other side reads or writes at most before it continues or answers.
         """
         number, limit_s = 0, self._timing.stalled_after(size)
         try:
@@ -225,7 +225,10 @@ class Uploads:
 
 
 def _lacking(page: Sequence[Content], told: Rows) -> list[_Missing]:
-    """Those of the page that a cluster says it lacks. Raises ClusterError for those that it was not asked of."""
+    """Return the contents of the page that a cluster lists as missing.
+
+    Raises ClusterError for any that it was not asked about.
+    """
     there: dict[int, int] = {index: size for index, size in told}  # noqa: C416
     found = [_Missing(page[index], there[index]) for index in sorted(there) if index < len(page)]
     if len(found) < len(there) or not all(each.there <= each.content.size for each in found):
@@ -235,7 +238,7 @@ def _lacking(page: Sequence[Content], told: Rows) -> list[_Missing]:
 
 
 def _joined(batch: Sequence[Content]) -> Iterator[bytes]:
-    """Their contents, one after the other, in pieces of a chunk's size."""
+    """Yield the contents one after the other, in pieces of a chunk's size."""
     left = bytearray()
     for content in batch:
         with content.open() as file:
@@ -267,7 +270,10 @@ def _pages(contents: Sequence[Content], size: int) -> Iterator[list[Content]]:
 
 
 def _check_room(missing: int, copies: int, room: answers.Wanted) -> None:
-    """Raises KoalaError: the cluster's fault if it is full now, nobody's but the request's if it is too small."""
+    """Raises RefusedError if the files do not fit.
+
+    The reason is the cluster's if it is full now, and the request's if the file system is too small.
+    """
     needed, free, total = missing + copies, room.free, room.total
     if free is None or total is None or needed <= free:
         return
@@ -282,7 +288,7 @@ def _check_room(missing: int, copies: int, room: answers.Wanted) -> None:
 
 
 def megabytes(size: int) -> str:
-    """As a person reads it."""
+    """Return a number of bytes in words, by powers of 1000."""
     for unit in ("bytes", "KB", "MB"):
         if size < 1000:
             return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.3g} {unit}"
@@ -291,10 +297,10 @@ def megabytes(size: int) -> str:
 
 
 def lost(error: KoalaError) -> bool:
-    """Whether the link is: what was begun is begun again over the next."""
+    """Whether the error means that the link is lost. Then the work is begun again over the next session."""
     return isinstance(error, TransientError) and not isinstance(error, RefusedError) and not is_stalled(error)
 
 
 def is_stalled(error: KoalaError) -> bool:
-    """Whether the cluster takes nothing, though the link lives."""
+    """Whether the error means that the cluster takes nothing, though the link is up."""
     return error.reason.code == "stalled"

@@ -1,4 +1,4 @@
-"""Which files, and which versions of them, a job is about: fixed when it is submitted, hashed once, kept on disk.
+"""The files of a job, and their versions: fixed when it is submitted, hashed once, kept on disk.
 
 Every component on every cluster, and every later try, gets the same bytes, or none.
 """
@@ -26,13 +26,13 @@ _NAME_LENGTH = 32
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """The files of a job and their hashes: of each entry its sha256 in hex, '' for a directory."""
+    """The files of a job and their hashes: sha256 of each entry in hex, '' for a directory."""
 
     entries: tuple[Entry, ...]
     digests: tuple[str, ...]
 
     def listed(self) -> list[list[object]]:
-        """As messages.Submit has them."""
+        """Return the list of [place, hash, mode], as messages.Submit has it."""
         return [[entry.place, digest, entry.mode] for entry, digest in zip(self.entries, self.digests, strict=True)]
 
     @property
@@ -42,7 +42,10 @@ class Version:
 
 
 class Versions:
-    """`directory` is made when it is needed; without one nothing outlives this object. Any thread may call."""
+    """The versions of jobs' files. Any thread may call it.
+
+    `directory` is made when it is needed. Without one, nothing outlives this object.
+    """
 
     def __init__(self, directory: Path | None = None) -> None:
         self._directory = directory
@@ -51,7 +54,10 @@ class Versions:
         self._lock = threading.Lock()
 
     def keep(self, entries: Sequence[Entry]) -> str:
-        """Remember them as they are; the name to find them by, '' where there is no directory."""
+        """Store the entries as they are. Returns the name to find them by, '' without a directory.
+
+        Raises RequestError if they cannot be written.
+        """
         text = json.dumps([list(entry) for entry in entries])
         name = hashlib.sha256(text.encode()).hexdigest()[:_NAME_LENGTH]
         if self._directory is None:
@@ -69,15 +75,15 @@ class Versions:
         return name
 
     def entries(self, name: str) -> tuple[Entry, ...] | None:
-        """None if they are not known (any more)."""
+        """Return the entries of this name; None if they are not known, or not any more."""
         data = self._read(f"{name}.files") if name else None
         return None if data is None else tuple(Entry(*each) for each in data)
 
     def fix(self, name: str, entries: tuple[Entry, ...], going_on: Callable[[int], None]) -> Version:
-        """With their hashes, of this moment if they were not hashed before. Once for all who ask at the same time.
+        """Return the entries with their hashes, computed now if they were not before, and once for concurrent callers.
 
-        `going_on` hears of bytes that were read, and of 0 about every second while another thread reads; it may raise.
-        Raises RequestError for a file that has changed since it was submitted, or gone.
+        `going_on` is called with the number of bytes read, and with 0 about every second while another thread reads. It
+        may raise. Raises RequestError for a file that has changed since it was submitted, or is gone.
         """
         if not name:
             return _hashed(entries, going_on)

@@ -1,1 +1,1 @@
-"""koalad's end of the way to one cluster, on threads: makes the connection, holds it, talks, and connects again."""
+"""koalad's link to one cluster, on threads: makes the connection, keeps it, and connects again."""

@@ -1,6 +1,6 @@
 """Makes the connection that a grid file names for a cluster.
 
-What a kind of connection needs is imported when there is one: `koala` starts without paramiko and docker.
+Modules for a kind of connection are imported when one is made: `koala` starts without paramiko and docker.
 """
 
 from typing import TYPE_CHECKING
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 
 def connection_of(cluster: Cluster, asker: Asker | None = None) -> Connection:
-    """Return the connection of a cluster, not yet open. `asker` passes on questions of a login; None: nobody answers.
+    """Return the connection of a cluster, not yet open.
 
-    Raises RequestError for docker:// without koalapy's extra `docker`.
+    `asker` passes on a login's questions; without one, no question is answered. Raises RequestError for docker://
+    without koalapy's extra `docker`.
     """
     named = cluster.connection
     if isinstance(named, Ssh):

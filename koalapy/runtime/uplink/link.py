@@ -1,4 +1,4 @@
-"""The link to one cluster on threads: logs in, starts the KCM, and performs what the session machine commands."""
+"""The link to one cluster, on threads: logs in, starts the KCM, and performs the commands of the session machine."""
 
 import random
 import threading
@@ -56,11 +56,11 @@ _TOO_LARGE = "Shorten its arguments and environment, or stage a file in."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkServices:
-    """What a link calls in koalad.
+    """The functions of koalad that a link calls.
 
-    `next_epoch`, `known` and `doubtful` may block, and are called at each connect; the rest returns at once. `put`: a
-    component's program has put this key. `check`: what the Welcome of the session of this epoch is worth. `report`: how
-    the try of this number came out (see Link.retry), or that its session was lost.
+    `next_epoch`, `known` and `doubtful` may block, and are called at each connect; the others return at once. `put`:
+    passes on a key that a component's program has put. `check`: returns the verdict on the Welcome of this epoch's
+    session. `report`: gets the result of the try of this number (see Link.retry), or the loss of its session.
     """
 
     now: Callable[[], Instant]
@@ -76,11 +76,11 @@ class LinkServices:
 
 
 class Link:
-    """One cluster's. Everything but `close` may be called from any thread at any time, and returns at once.
+    """The link to one cluster. Any thread may call it at any time.
 
-    Commands that come while the cluster is not connected are dropped: the driver sends them again after
-    ClusterConnected. Each event goes to the machine under a lock. What the machine commands is performed in its order,
-    by one thread at a time, without the lock.
+    Calls return at once, except `close` and those that wait. Commands that come while the cluster is not connected are
+    dropped: the driver sends them again after ClusterConnected. Each event goes to the machine under a lock. The
+    machine's commands are performed in its order, by one thread at a time, without the lock.
     """
 
     def __init__(self, cluster: Cluster, connection: Connection, packed: Packed, services: LinkServices) -> None:
@@ -103,24 +103,27 @@ class Link:
         self._thread.start()
 
     def end(self) -> None:
-        """Begin to end the connection; jobs run on."""
+        """Begin to end the connection. Jobs continue."""
         self._do(self._machine.close)
 
     def end_session(self, why: Reason) -> int | None:
-        """End the session there is, to begin a new one; its epoch. None: there is none."""
+        """End the present session, to begin a new one.
+
+        Returns the ended session's epoch; None if there was no session.
+        """
         with self._lock:
             epoch = self._machine.epoch if self._machine.state.has_session else None
         self._do(lambda now: self._machine.end(now, why))
         return epoch
 
     def close(self, within_s: float = CLOSE_S) -> None:
-        """End the connection; jobs run on. Blocks for so many seconds at most: a login that hangs is left to itself."""
+        """End the connection; jobs continue. Blocks for `within_s` seconds at most: a login that hangs is abandoned."""
         self.end()
         if self._thread.is_alive():
             self._thread.join(within_s)
 
     def retry(self) -> int:
-        """Try to connect at once if it is not connected, even where that was given up; the number of that try."""
+        """Try to connect at once if it is not connected, even if that was given up. Returns the number of that try."""
         self._do(self._machine.retry)
         return self._machine.wanted
 
@@ -133,7 +136,7 @@ class Link:
         self._send_over(lambda talk: talk.send(number, command, doubt))
 
     def hint(self, hint: Hint) -> None:
-        """Send a hint. The newest WatchCluster is sent to every KCM to come, too."""
+        """Send a hint. The newest WatchCluster is sent to every later KCM too."""
         standing = isinstance(hint, WatchCluster)
         self._do(lambda now: self._machine.send(now, lambda talk: talk.hint(hint), standing=standing))
 
@@ -147,9 +150,10 @@ class Link:
     # ---- for threads that can wait. Raises TransientError if the cluster is, or gets, out of reach.
 
     def ask(self, request: Callable[[int], Any], timeout_s: float) -> wire.Done:
-        """The KCM's answer to a message of koalapy_adapters made with this number.
+        """Return the KCM's answer to a message of koalapy_adapters made with a number.
 
-        Raises KoalaError for a no too, and TimeoutError if there is none in time; the KCM goes on with it then.
+        Raises KoalaError, also if the KCM refuses, and TimeoutError if there is no answer in time; the KCM continues
+        then.
         """
         return self._connected().ask(request, timeout_s)
 
@@ -162,39 +166,42 @@ class Link:
         ended: Callable[[wire.Fetched], None] = lambda end: None,
         size: int = -1,
     ) -> Iterator[bytes]:
-        """What the attempt has written: `where` is output, errors or work (then `path`).
+        """Yield the bytes of a file that the attempt has written: `where` is output, errors or work (then `path`).
 
-        `ended` is called with its end. `size`: see messages.Fetch. Raises KoalaError where there is no such file, too.
-        Here and below: an empty piece comes about every second in which nothing else does, and TransientError with code
-        `stalled` is raised when nothing comes for too long.
+        `ended` is called with its end. `size`: see messages.Fetch. Raises KoalaError, also if there is no such file.
+        Here and below, an empty piece comes about every second in which nothing else does. TransientError with code
+        `stalled` is raised if nothing comes for too long.
         """
         request = lambda id, tag: wire.Fetch(id, tag, where, path, offset, False, size)  # noqa: E731
         yield from self._stream(attempt, request, self.cluster.timing.stalled_after(offset), ended)
 
     def read(self, attempt: AttemptId, where: str, positions: Mapping[int, int], follow: bool) -> Iterator[bytes]:
-        """What the attempt's processes write, stretch by stretch: `where` is output or errors; see messages.Fetch.
+        """Yield the output of the attempt's processes in stretches: `where` is output or errors; see messages.Fetch.
 
-        `positions`: bytes of each rank's that were read before. With `follow` until the attempt has ended, however long
-        nothing comes.
+        `positions`: bytes of each rank that were read before. With `follow` it lasts until the attempt has ended,
+        however long nothing comes. Raises KoalaError.
         """
         before = [[rank, position] for rank, position in positions.items()]
         request = lambda id, tag: wire.Fetch(id, tag, where, follow=follow, positions=before)  # noqa: E731
         yield from self._stream(attempt, request, None if follow else self.cluster.timing.stalled)
 
     def read_ends(self, attempt: AttemptId, where: str, most: int) -> Iterator[bytes]:
-        """As `read` what there is now, but no more than so many bytes of each rank's: its begin and its end."""
+        """Yield the present output like `read`, with at most `most` bytes of each rank: its beginning and its end.
+
+        Raises KoalaError.
+        """
         request = lambda id, tag: wire.Fetch(id, tag, where, size=most, positions=[])  # noqa: E731
         yield from self._stream(attempt, request, self.cluster.timing.stalled)
 
     def fetch_many(
         self, attempt: AttemptId, paths: Sequence[str], ended: Callable[[wire.Fetched], None]
     ) -> Iterator[bytes]:
-        """See messages.FetchMany."""
+        """Yield the stream of small files; see messages.FetchMany. Raises KoalaError."""
         request = lambda id, tag: wire.FetchMany(id, tag, list(paths))  # noqa: E731
         yield from self._stream(attempt, request, self.cluster.timing.stalled, ended)
 
     def list_files(self, attempt: AttemptId, patterns: Sequence[str]) -> Iterator[bytes]:
-        """See messages.ListFiles."""
+        """Yield the stream of file entries; see messages.ListFiles. Raises KoalaError."""
         request = lambda id, tag: wire.ListFiles(id, tag, list(patterns))  # noqa: E731
         walks = any(map(is_pattern, patterns))  # through a tree that may be large, and of which little is named
         yield from self._stream(attempt, request, self.cluster.timing.stalled * (_WALKS if walks else 1))
@@ -223,7 +230,7 @@ class Link:
         self._do(lambda now: self._machine.send(now, outgoing, epoch))
 
     def _do(self, event: Callable[[Instant], list[Command]]) -> None:
-        """Let the machine handle an event; then perform what it commands, unless another thread is at it."""
+        """Let the machine handle an event, then perform its commands, unless another thread is performing them."""
         with self._lock:
             self._commands += event(self._services.now())
             if self._performing:
@@ -311,7 +318,7 @@ class Link:
             self._do(self._machine.wake)
 
     def _live(self) -> None:
-        """One connection from its beginning to its end."""
+        """Make one connection, and serve it until it ends."""
         try:
             channel = self._open()
         except BatchError as error:
@@ -348,7 +355,10 @@ class Link:
         return bootstrap.start(self._connection, self._packed, target, self._keep_line)
 
     def _cut(self) -> Reason:
-        """The other side ended the connection; the last line of its standard error says why, if there is one."""
+        """Return the reason after the other side ended the connection.
+
+        It quotes the last line of standard error, if there is one.
+        """
         advice = "koalad connects again by itself."
         if not self._stderr:
             return Reason("cut", "transient", f"The connection to {self._connection.where} was lost.", advice)
@@ -369,7 +379,7 @@ class Link:
         self._machine.alive(self._services.now())
 
     def _tick(self) -> float:
-        """Do what is due; the seconds until something is due again."""
+        """Do what is due. Returns the seconds until something is due again."""
         self._do(self._machine.wake)
         if self._to_probe and isinstance(self._connection, Remembering):
             self._to_probe = False
@@ -384,7 +394,7 @@ class Link:
     # ---- the worker's threads
 
     def _callbacks(self, epoch: int) -> Callbacks:
-        """For the session of this epoch."""
+        """Return the worker's callbacks for the session of this epoch."""
         of = (self.cluster.name, epoch)
         return Callbacks(
             staged=lambda number, doubt, files: self._send_over(lambda talk: talk.submit(number, doubt, files), epoch),

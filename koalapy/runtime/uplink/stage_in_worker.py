@@ -1,4 +1,4 @@
-"""Brings the files that an attempt needs to its cluster before its Submit is sent, by threads of its own."""
+"""Stages an attempt's files to its cluster before its Submit is sent, on threads of its own."""
 
 import itertools
 import math
@@ -28,8 +28,11 @@ _REPORT_S = 5.0  # between two reports of files on their way
 
 @dataclass(frozen=True, slots=True)
 class Callbacks:
-    """What a worker calls: once for each attempt `staged`, or `not_staged` with the reason; neither if the link is lost
-    before. `is_wanted`: whether the Submit of this number is still to be sent. No call blocks."""
+    """The functions that a worker calls. No call blocks.
+
+    For each attempt it calls `staged` once, or `not_staged` with the reason; neither if the link is lost before.
+    `is_wanted`: whether the Submit of this number still has to be sent.
+    """
 
     staged: Callable[[int, bool, list[list[Any]]], None]
     not_staged: Callable[[int, bool, Reason], None]
@@ -45,11 +48,11 @@ class _Job:
 
 
 class _Unwanted(Exception):
-    """Its attempt was cancelled meanwhile."""
+    """The attempt was cancelled meanwhile."""
 
 
 class StageInWorker:
-    """The files in of one session with the cluster `name`."""
+    """Stages the input files of attempts in one session with the cluster `name`."""
 
     def __init__(
         self, name: str, session: Session, input_files: InputFiles, callbacks: Callbacks, timing: Timing
@@ -67,7 +70,10 @@ class StageInWorker:
         self._lock = threading.Lock()
 
     def stage(self, number: int, command: SubmitAttempt, doubt: bool) -> None:
-        """Begin to stage, and return at once. Of several attempts with the same files the first one goes ahead."""
+        """Begin to stage the attempt's files. Returns at once.
+
+        Of several attempts with the same files the first one is staged before the others.
+        """
         job = _Job(number, command, doubt)
         with self._lock:
             self._waiting[number] = command.attempt
@@ -81,7 +87,7 @@ class StageInWorker:
         self._begin(self._lead, job)
 
     def close(self) -> None:
-        """End with the session: what waits is sent again over the next one."""
+        """End with the session. Submits that wait are sent again in the next session."""
         self._closed.set()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
@@ -137,7 +143,7 @@ class StageInWorker:
         self._callbacks.staged(job.number, job.doubt, brought.staged)
 
     def _brought(self, job: _Job, transfer: Transfer, go_on: Callable[[], None]) -> Uploaded:
-        """Try again whenever the cluster takes nothing for too long, while the attempt is wanted and the link lives."""
+        """Upload the files. Tries again if the cluster stalls, while the attempt is wanted and the link is up."""
         for tries in itertools.count():
             try:
                 return self._input_files.upload(self._uploads, job.command, transfer, go_on)
@@ -151,7 +157,7 @@ class StageInWorker:
         raise AssertionError("it is counted without an end")
 
     def _report(self) -> None:
-        """Report files that move, while they do: no attempt that waits for its files is late then."""
+        """Report regularly while files move, so that attempts that wait for their files do not count as late."""
         before = 0
         while not self._closed.wait(_REPORT_S):
             with self._lock:

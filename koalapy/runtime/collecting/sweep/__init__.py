@@ -1,1 +1,4 @@
-"""The files that a sweep's parameters left: named by templates, found by their results, some thousand at a time."""
+"""The files that a sweep's parameters left.
+
+Templates name them; they are found by the results, some thousand at a time.
+"""

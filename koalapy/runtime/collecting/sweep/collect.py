@@ -1,4 +1,4 @@
-"""A sweep's files brought home: page by page of its results, and what one cluster lacks keeps no other's back."""
+"""Collects a sweep's files, page by page of its results. A cluster whose files are missing delays no other."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from koalapy.runtime.collecting.sweep.pages import Marked, Page, pages
 from koalapy.runtime.collecting.sweep.plan import asked, is_wild, plan
 from koalapy.runtime.collecting.sweep.totals import Tally
 from koalapy.runtime.collecting.transfer import Mover, Source
-from koalapy.runtime.collecting.write_output import Landing, told
+from koalapy.runtime.collecting.write_output import Landing, file_errors_translated
 from koalapy.runtime.staging.transfers import Transfer
 
 _MOST_NAMES = 1 << 17  # bytes of names in one ListFiles
@@ -30,8 +30,10 @@ Batches = Callable[[], Iterable[ResultBatch]]
 
 
 class SweepBringing:
-    """Of one CollectOutput of parameters; `batches`: their results. What was brought is asked for once, in however many
-    tries its steps are gone through."""
+    """The execution of one CollectOutput for parameters. `batches`: returns their results.
+
+    However many tries its steps need, files that were brought are asked for once.
+    """
 
     def __init__(
         self, instance: InstanceId, links: Mapping[str, Source], command: CollectOutput, request: Request,
@@ -47,22 +49,25 @@ class SweepBringing:
         self._tally = Tally()
 
     def steps(self, transfer: Transfer, go_on: Callable[[], None]) -> Steps[Collected]:
-        """Each waits for one cluster. Raises KoalaError; of clusters out of reach, once all others' files are here, one
-        that may pass."""
+        """Return the steps, each of which waits for one cluster.
+
+        Raises KoalaError from a step. The steps bring the files of all other clusters before a transient one for those
+        out of reach.
+        """
         self._transfer, self._mover = transfer, Mover(self._links, transfer, go_on)
         transfer.begin("receiving", 0, 0)
         stuck, self._stuck = self._stuck, {}
         lost = yield from self._lost_of(stuck.values(), go_on)
         if not stuck or len(lost) < len(stuck):
             lost = yield from self._lost_of(pages(self._batches()), go_on)
-        with told():
+        with file_errors_translated():
             os.sync()
         if lost:
             raise min(lost.values(), key=lambda error: error.reason.whose not in _PASSING)
         return self._tally.home(self._command.job, self._settled.count)
 
     def _lost_of(self, found: Iterable[Page], go_on: Callable[[], None]) -> Steps[dict[str, KoalaError]]:
-        """Bring these. Clusters that do not give theirs, and why."""
+        """Bring the files of these pages. Returns the clusters that do not deliver theirs, with the error of each."""
         lost: dict[str, KoalaError] = {}
         for page in found:
             go_on()
@@ -99,7 +104,10 @@ class SweepBringing:
             return ()
 
     def _bring_some(self, page: Page, wanted: Sequence[Wanted], tally: Tally) -> None:
-        """What is too much at one time is brought by halves; what cannot be had of one parameter is missing."""
+        """Bring these files, in halves if they are too many at once.
+
+        A file of one parameter that cannot be had counts as missing.
+        """
         try:
             self._bring_listed(page, wanted, tally)
         except KoalaError as error:
@@ -149,7 +157,7 @@ def _miss(tally: Tally, wanted: Wanted, why: str = "") -> None:
 
 
 def _requests(wanted: Iterable[Wanted]) -> Iterator[list[Wanted]]:
-    """As many at a time as fit into one request."""
+    """Yield the files in lists that fit into one request each."""
     some: list[Wanted] = []
     size = wild = 0
     for each in wanted:

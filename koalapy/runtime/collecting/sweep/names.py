@@ -1,4 +1,4 @@
-"""What the templates of a sweep's `stage_out` become for one parameter."""
+"""The paths and places that the templates of a sweep's `stage_out` give for one parameter."""
 
 import os
 from collections.abc import Mapping
@@ -19,8 +19,10 @@ from koalapy.runtime.parameters import line_reader
 
 
 class Wanted(NamedTuple):
-    """One path of one parameter, and what it may not leave here. `pattern`: as written it may name several files, or
-    none; `needed`: that it is not there is told."""
+    """One path of one parameter, and the directory on this host that it may not leave.
+
+    `pattern`: whether the path as written may match several files or none. `needed`: whether its absence is reported.
+    """
 
     number: int
     path: str
@@ -30,7 +32,7 @@ class Wanted(NamedTuple):
 
 
 class Names:
-    """Of one CollectOutput."""
+    """The paths of one CollectOutput, for each parameter."""
 
     def __init__(self, command: CollectOutput, request: Request) -> None:
         self._command, self._request = command, request
@@ -38,8 +40,11 @@ class Names:
         self._compiled: dict[str, Compiled] = {}  # by cluster, whose name may stand in a place
 
     def of(self, number: int, cluster: str, needed: bool) -> list[Wanted]:
-        """Raises ValueError where a value makes no path of it, in the words of a sentence's end, and RequestError where
-        it cannot be told, since it stands in a file that has gone."""
+        """Return the paths of this parameter. `needed`: see Wanted.
+
+        Raises ValueError if its values give no valid path; the error's text ends a sentence. Raises RequestError if the
+        values are not known any more, since the file that holds them is gone.
+        """
         try:
             texts = [text.decode("utf-8", "surrogateescape") for text in self._templates(cluster).of(number)]
         except ValueError as error:
@@ -53,7 +58,7 @@ class Names:
         return [Wanted(number, _checked(path), self._base(place), pattern, needed) for path, place, pattern in parts]
 
     def _templates(self, cluster: str) -> Compiled:
-        """The paths, then the places."""
+        """Return the compiled templates: the paths first, then the places."""
         if cluster not in self._compiled:
             places = dict(self._command.to)
             known = self._known(cluster)
@@ -64,7 +69,10 @@ class Names:
         return self._compiled[cluster]
 
     def _known(self, cluster: str) -> Mapping[str, str]:
-        """What may stand in a place besides parameters, which come first."""
+        """Return the values that a place may contain besides parameters.
+
+        A parameter of the same name takes precedence.
+        """
         assert self._request.parameters is not None
         own = {name for axis in self._request.parameters.axes for each in axis.sources for name in each.names}
         values = zip(PLACES, (str(self._command.job), "0", cluster), strict=True)
@@ -77,7 +85,10 @@ class Names:
 
 
 def _checked(path: str) -> str:
-    """As the other side names it."""
+    """Return the path as the cluster names it.
+
+    Raises ValueError if it leads out of the working directory or is empty.
+    """
     if leads_out(path) or "\0" in path:
         raise ValueError(f"{path!r} is not a path below the working directory")
     parts = [part for part in path.split("/") if part not in ("", ".")]

@@ -1,4 +1,4 @@
-"""A sweep's recorded results, gathered by the attempts whose directories have the files: some thousand at a time."""
+"""Groups a sweep's recorded results by the attempts whose directories hold the files, some thousand at a time."""
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -11,7 +11,7 @@ _HELD = 20_000  # of all attempts, until the most of one go
 
 
 class Marked:
-    """Numbers from 1 to `most`, a bit for each that is marked."""
+    """A set of numbers from 1 to `most`, with one bit for each."""
 
     def __init__(self, most: int) -> None:
         self._bits = bytearray(most // 8 + 1)
@@ -32,7 +32,7 @@ class Page(NamedTuple):
 
 
 def pages(batches: Iterable[ResultBatch]) -> Iterator[Page]:
-    """Every result once. Launchers report in turn, a few results at a time."""
+    """Yield every result once, in pages of one attempt each. Launchers report in turn, a few results at a time."""
     held: dict[tuple[str, AttemptId], list[ParameterResult]] = {}
     count = 0
     for batch in batches:

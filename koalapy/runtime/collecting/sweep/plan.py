@@ -1,4 +1,4 @@
-"""Which of the files that one Launcher's parameters left go where: as for jobs, and trusting no cluster either."""
+"""Plans where the files of one Launcher's parameters go. Like the plan for jobs, it trusts no cluster."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -15,8 +15,10 @@ _WILD = "*?["
 
 
 class Planned(NamedTuple):
-    """`items` to bring, directories before what is in them; what of the wanted is `absent`, or is `refused`: there, but
-    nothing that can be brought."""
+    """The items to bring, directories before their contents.
+
+    `absent`: wanted paths that are not there. `refused`: those that are there but cannot be brought.
+    """
 
     items: list[Item]
     absent: list[Wanted]
@@ -28,19 +30,22 @@ class Planned(NamedTuple):
 
 
 def asked(wanted: Wanted) -> str:
-    """As the cluster is asked for it: a `*` that came in with a value is no pattern."""
+    """Return the path as the cluster is asked for it.
+
+    A `*` from a parameter's value is escaped, since it is no pattern.
+    """
     if wanted.pattern or not is_pattern(wanted.path):
         return wanted.path
     return "".join(f"[{character}]" if character in _WILD else character for character in wanted.path)
 
 
 def is_wild(wanted: Wanted) -> bool:
-    """Whether to find it the whole working directory has to be looked through."""
+    """Whether the whole working directory has to be searched for it."""
     return wanted.pattern and is_pattern(wanted.path.partition("/")[0])
 
 
 def plan(cluster: str, attempt: AttemptId, wanted: Sequence[Wanted], listed: Iterable[Found]) -> Planned:
-    """Raises RequestError for a cluster that lists what it was not asked for."""
+    """Return where the listed files go. Raises RequestError if a cluster lists a file that was not asked for."""
     index = _Index(wanted)
     items: dict[Path, Item] = {}
     refused: dict[tuple[int, str], tuple[Wanted, Found]] = {}
@@ -66,7 +71,7 @@ def _item(cluster: str, attempt: AttemptId, found: Found, wanted: Wanted) -> Ite
 
 
 class _Index:
-    """Who wants a path: found by the path itself, by a directory above it, or by the first name of a pattern."""
+    """An index of the wanted paths: by the path itself, by a directory above it, or by the first name of a pattern."""
 
     def __init__(self, wanted: Iterable[Wanted]) -> None:
         self._plain: dict[str, list[Wanted]] = {}

@@ -1,4 +1,4 @@
-"""What came home of a sweep's parameters, and what did not: counted, and the first of each kind named."""
+"""The count of a sweep's files that were collected and that were not, with the first names of each kind."""
 
 from dataclasses import dataclass, field
 
@@ -12,7 +12,7 @@ _MOST_MISSING = 100  # names for whoever asks for all of them
 
 @dataclass(slots=True)
 class Several:
-    """So many of a kind, and the first of them."""
+    """A count of things of one kind, and the names of the first."""
 
     count: int = 0
     first: list[str] = field(default_factory=list)
@@ -34,8 +34,11 @@ class Several:
 
 @dataclass(slots=True)
 class Tally:
-    """`missing`: paths that were to be there. `nothing`: patterns that matched nothing, with their parameters. `left`:
-    what is no file that can be brought. `failed`: parameters that are passed over, since they did not end well."""
+    """The result of collecting parameters' files.
+
+    `missing`: paths that were needed. `nothing`: patterns without a match, with their parameters. `left`: entries that
+    are no files to bring. `failed`: parameters that are passed over, since they did not end well.
+    """
 
     files: int = 0
     size: int = 0
@@ -53,7 +56,7 @@ class Tally:
         self.failed.take(other.failed)
 
     def home(self, sweep: JobId, count: int) -> Collected:
-        """`count`: parameters of which files were asked for."""
+        """Return the result for the sweep. `count`: number of parameters whose files were asked for."""
         return Collected(self.files, self.size, tuple(self.missing.first), tuple(self._notes(sweep)), self._lack(count))
 
     def _lack(self, count: int) -> str:
