@@ -1,1 +1,1 @@
-"""What stands between koalad and the batch systems; all but `connections` is pushed to the clusters."""
+"""The code between koalad and the batch systems. All but `connections` and `contract` is pushed to the clusters."""

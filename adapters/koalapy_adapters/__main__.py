@@ -1,4 +1,4 @@
-"""Starts what the pushed file is asked for: `python3 FILE NAME ARG...`. Only the part that is asked for is imported."""
+"""Start one part of the pushed file: `python3 FILE NAME ARG...`. Only the module of that part is imported."""
 
 import sys
 
@@ -17,7 +17,10 @@ _USAGE = 2
 
 
 def main(argv=None) -> int:  # type: ignore[no-untyped-def]  # typing came with 3.5: older ones must get to the sentence
-    """Run one part with the arguments that follow its name; its exit status."""
+    """Run the part that the first argument names, with the arguments after it.
+
+    Returns its exit status; 2 for wrong usage.
+    """
     if sys.version_info < (3, 6):
         said = "%d.%d.%d" % sys.version_info[:3]
         sys.stderr.write("%s is Python %s, but koalapy needs 3.6 or later.\n" % (sys.executable, said))

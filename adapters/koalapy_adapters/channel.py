@@ -1,8 +1,8 @@
-"""A relay connection as each of its ends has it: frames in the clear until both have proven themselves, sealed then.
+"""One end of a relay connection: frames are in the clear until both ends have proven themselves, then sealed.
 
-A sealed frame has the kind `S`. Its payload is one JSON object and 16 bytes of an HMAC-SHA256 over the number of the
-frame in its direction, the header and the object. Each direction has a key of its own. So a frame that was injected,
-changed, repeated, left out or moved does not verify, and ends the connection.
+A sealed frame has the kind `S`. Its payload is one JSON object and a seal of 16 bytes. The seal is an HMAC-SHA256 over
+the frame's number in its direction, the header and the object. Each direction has a key of its own. Therefore a frame
+that was injected, changed, repeated, left out or moved does not verify, and ends the connection.
 """
 
 import hashlib
@@ -20,14 +20,14 @@ _NUMBER = struct.Struct(">Q")
 
 
 class Keys(NamedTuple):
-    """One connection's, by who writes with it."""
+    """The session keys of one connection, named by the end that writes with them; 32 bytes each."""
 
     wrapper: bytes
     kcm: bytes
 
 
 class Channel:
-    """Bytes in, JSON objects out, and the other way round. One for each connection."""
+    """Encodes JSON objects as frames and decodes frames to JSON objects, for one connection."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -36,15 +36,18 @@ class Channel:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing has come, or all of it was taken."""
+        """Whether no received bytes are left to take."""
         return not self._buffer
 
     def secure(self, write_key: bytes, read_key: bytes) -> None:
-        """From now on every frame is sealed, in both directions; also those that have arrived but were not taken."""
+        """Seal every frame from now on, in both directions.
+
+        Frames that have arrived but were not taken must be sealed too.
+        """
         self._writer, self._reader = _Seal(write_key), _Seal(read_key)
 
     def encode(self, data: Any) -> bytes:
-        """The frame of this JSON object. Raises FrameError if it is too large."""
+        """Encode a JSON object as a frame. Raises FrameError if it is too large."""
         payload = as_payload(data)
         if self._writer is None:
             return HEADER.pack(_CLEAR, len(payload)) + payload
@@ -55,7 +58,9 @@ class Channel:
         self._buffer += data
 
     def take(self) -> Optional[Any]:
-        """The next JSON value that has arrived whole, or None. Raises FrameError for what this side must not believe.
+        """Take the next JSON value that has arrived whole; None if there is none.
+
+        Raises FrameError if the frame is invalid.
 
         Nothing is parsed before its seal is verified.
         """
@@ -74,7 +79,7 @@ class Channel:
 
 
 class _Seal:
-    """The frames of one direction, in order."""
+    """The seals of one direction's frames, in order."""
 
     def __init__(self, key: bytes) -> None:
         self._key, self._number = key, 0
@@ -85,7 +90,7 @@ class _Seal:
         return hmac.new(self._key, said, hashlib.sha256).digest()[:SEAL_BYTES]
 
     def verified(self, header: bytes, payload: bytes) -> bytes:
-        """The payload without its seal. Raises FrameError."""
+        """Return the payload without its seal. Raises FrameError if the seal does not verify."""
         body, seal = payload[:-SEAL_BYTES], payload[-SEAL_BYTES:]
         if not hmac.compare_digest(self.next(header, body), seal):
             raise FrameError("a frame of the relay is not authentic")

@@ -1,8 +1,8 @@
-"""Time as it passes, whatever is done to the system's time: it goes on while the host sleeps.
+"""A clock that goes on while the host sleeps, and that no change of the system's time affects.
 
-CLOCK_BOOTTIME counts the time of a suspended host, CLOCK_MONOTONIC of Linux does not; the difference of the two tells
-that the host has slept. Where a system has no CLOCK_BOOTTIME, CLOCK_MONOTONIC is taken for it (macOS counts all time
-with that one, and leaves sleep out of `time.monotonic`).
+CLOCK_BOOTTIME counts the time of a suspended host, CLOCK_MONOTONIC of Linux does not; their difference shows that the
+host has slept. If a system has no CLOCK_BOOTTIME, CLOCK_MONOTONIC is taken for it. (That of macOS counts all time;
+`time.monotonic` of macOS leaves sleep out.)
 """
 
 import sys
@@ -17,7 +17,7 @@ SLEEP_AT_LEAST = 2 * SECOND  # what is shorter harms nothing, and may be the sys
 
 
 def elapsed() -> float:
-    """Seconds since the host was started, with those in which it slept."""
+    """Seconds since the host was started, including those in which it slept."""
     return time.clock_gettime(_GOES_ON)
 
 
@@ -25,7 +25,7 @@ _ANCHOR = time.time() - elapsed()
 
 
 def now() -> int:
-    """Microseconds since 1970, by the system's time when this process began; they never run backwards."""
+    """Microseconds since 1970, counted from the system's time when this process began. They never decrease."""
     return int((_ANCHOR + elapsed()) * SECOND)
 
 
@@ -43,14 +43,17 @@ def slept() -> int:
 
 
 class SleepWatch:
-    """Notices that the host has slept. `read` gives how long it has in all, in microseconds."""
+    """Detects that the host has slept. `read` returns how long it has slept in all, in microseconds."""
 
     def __init__(self, read: Callable[[], int] = slept) -> None:
         self._read = read
         self._known = read()
 
     def look(self) -> int:
-        """Microseconds that the host has slept since this was asked before; 0 for less than SLEEP_AT_LEAST."""
+        """Microseconds that the host has slept since the last result above 0, or since this was made.
+
+        Returns 0 for less than SLEEP_AT_LEAST.
+        """
         total = self._read()
         asleep = total - self._known
         if asleep < SLEEP_AT_LEAST:

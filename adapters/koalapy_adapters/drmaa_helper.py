@@ -1,13 +1,13 @@
-"""The DRMAA helper: libdrmaa in a process that may crash alone. JSON lines on stdin ask, JSON lines on stdout answer.
+"""The DRMAA helper: libdrmaa in a process that may crash alone. Requests come on stdin, answers go to stdout.
 
     {"do": "submit", "script": PATH, "options": [...]}        -> {"batch_id": ID} or {"refused": WORDS}
     {"do": "control", "batch_id": ID, "action": "terminate"}  -> {} or {"refused": WORDS}
     {"do": "ping"}                                            -> {"rss": BYTES, "waiting": SECONDS}
 
-Other actions are hold, release, suspend and resume. It begins with {"contact": SESSION, "drms": WHAT} or
-{"refused": WORDS}, and says {"ended": ID} whenever a job of this session has ended, with no id where the library does
-not tell which. The environment names the library in DRMAA_LIBRARY_PATH. At the end of its input it exits; jobs do not
-notice.
+Other actions are hold, release, suspend and resume. The first line is {"contact": SESSION, "drms": WHAT} or
+{"refused": WORDS}. The line {"ended": ID} reports the end of a job of this session; ID is empty if the library does not
+name the job. The environment variable DRMAA_LIBRARY_PATH names the library. The helper exits at the end of its input;
+this does not affect jobs.
 """
 
 import json
@@ -25,7 +25,10 @@ _WAIT = 60  # seconds that one wait for the end of a job lasts
 
 
 def main(argv: List[str]) -> int:
-    """Serve one session: that of the contact in `argv`, if it is named and still known, else a new one."""
+    """Serve one session: that of the contact `argv[0]` if it is still known, else a new one.
+
+    Returns 1 if none can be opened; else the process exits at the end of its input.
+    """
     _bound_memory()
     out = _guarded_stdout()
     import drmaa
@@ -35,22 +38,22 @@ def main(argv: List[str]) -> int:
     try:
         resumed = _initialize(drmaa, session, argv[0] if argv else "")
     except Exception as error:  # the binding raises its own kinds, and for some codes a plain Exception
-        helper.say({"refused": str(error)})
+        helper.write_line({"refused": str(error)})
         sys.stderr.write("%s\n" % error)
         return 1
-    helper.say({"contact": session.contact, "drms": str(session.drmsInfo)})
+    helper.write_line({"contact": session.contact, "drms": str(session.drmsInfo)})
     if resumed:
-        helper.say({"ended": ""})  # while nobody waited, the ends of its jobs went by
+        helper.write_line({"ended": ""})  # while nobody waited, the ends of its jobs went by
         helper.expect()
     threading.Thread(target=helper.wait_for_jobs, daemon=True).start()
     for line in sys.stdin:
-        helper.say(helper.answer(json.loads(line)))
+        helper.write_line(helper.answer(json.loads(line)))
     # Not session.exit(): it waits for the thread that waits, and the session is wanted again.
     os._exit(0)
 
 
 def _initialize(drmaa: Any, session: Any, contact: str) -> bool:
-    """Whether the session of that contact goes on."""
+    """Open the session of that contact, else a new one. Returns whether it is the contact's."""
     if contact:
         try:
             session.initialize(contact)
@@ -62,19 +65,22 @@ def _initialize(drmaa: Any, session: Any, contact: str) -> bool:
 
 
 class _Helper:
+    """One DRMAA session, served by the main thread and the thread that waits for ends of jobs."""
+
     def __init__(self, drmaa: Any, session: Any, out: IO[str]) -> None:
         self._drmaa, self._session, self._out = drmaa, session, out
         self._writing = threading.Lock()
         self._expected = threading.Event()
         self._waiting_since = 0.0  # since when the library has been waiting; 0 while it does not
 
-    def say(self, answer: Dict[str, Any]) -> None:
+    def write_line(self, answer: Dict[str, Any]) -> None:
+        """Write one JSON line to stdout. Any thread may call it."""
         with self._writing:
             self._out.write(json.dumps(answer) + "\n")
             self._out.flush()
 
     def expect(self) -> None:
-        """There may be jobs whose end can be waited for."""
+        """Let the waiting thread wait once more: there may be jobs whose end can be waited for."""
         self._expected.set()
 
     def answer(self, request: Dict[str, Any]) -> Dict[str, Any]:
@@ -101,7 +107,7 @@ class _Helper:
         return batch_id
 
     def wait_for_jobs(self) -> None:
-        """Tell of each job of this session as it ends."""
+        """Write an `ended` line for each job of this session when it ends. Never returns."""
         while True:
             self._expected.wait()
             self._expected.clear()  # before the wait: a job that is submitted meanwhile sets it again
@@ -109,7 +115,7 @@ class _Helper:
             try:
                 info = self._session.wait(self._drmaa.Session.JOB_IDS_SESSION_ANY, _WAIT)
                 self.expect()
-                self.say({"ended": str(info.jobId)})
+                self.write_line({"ended": str(info.jobId)})
             except self._drmaa.errors.InvalidJobException:
                 continue  # none is left that could be waited for
             except self._drmaa.errors.ExitTimeoutException:
@@ -120,21 +126,24 @@ class _Helper:
                 self._waiting_since = 0.0
 
     def _failed(self, error: Exception) -> None:
-        """Of a job that was deleted before it ran the library says only that it cannot tell: that is an end too."""
+        """Write an `ended` line without an id: a job may have ended.
+
+        Code 24 means one that was deleted before it ran.
+        """
         if not str(error).startswith(_NO_USAGE):
             sys.stderr.write("wait: %s\n" % error)
             time.sleep(1)
         self.expect()
-        self.say({"ended": ""})
+        self.write_line({"ended": ""})
 
     def _waited(self) -> float:
-        """Seconds; more than a wait lasts means that the library hangs."""
+        """Seconds by which the current wait exceeds _WAIT, else 0.0. A value above 0 means that the library hangs."""
         since = self._waiting_since
         return max(0.0, time.monotonic() - since - _WAIT) if since else 0.0
 
 
 def _bound_memory() -> None:
-    """A leak ends in this process, before the head node feels it; the KCM replaces one that grows long before that."""
+    """Limit the address space, so that a leak ends this process. The KCM replaces a growing helper long before that."""
     try:
         resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, resource.getrlimit(resource.RLIMIT_AS)[1]))
     except (OSError, ValueError):
@@ -147,7 +156,7 @@ def _resident() -> int:
 
 
 def _guarded_stdout() -> IO[str]:
-    """stdout for answers alone: what the library prints goes to stderr."""
+    """Return a stream to stdout for answers alone. Text that the library prints to stdout goes to stderr."""
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     return out

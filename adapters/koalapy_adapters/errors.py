@@ -1,10 +1,10 @@
-"""Errors that say whose move it is, with the batch system's own words.
+"""Errors that carry whose move it is, and the batch system's own words.
 
 BatchError
 ├── TransientError     try again
-├── ClusterError          leave this cluster out
+├── ClusterError       leave this cluster out
 ├── RequestError       the user's mistake
-└── UnreadableError    our dialect must learn
+└── UnreadableError    the dialect cannot read the output
 """
 
 from typing import List, NamedTuple, Optional
@@ -13,7 +13,7 @@ _TRACEBACK = "Traceback (most recent call last):"
 
 
 class Result(NamedTuple):
-    """A finished command. `exit_status` is None when it was ended for taking too long."""
+    """A finished command. `exit_status` is None if it was ended at its time-out."""
 
     argv: List[str]
     exit_status: Optional[int]
@@ -22,7 +22,10 @@ class Result(NamedTuple):
 
     @property
     def words(self) -> str:
-        """What the command said of its failure, shortened to one line; of a traceback, its last."""
+        """The command's stderr, else its stdout, in one line of at most 500 characters.
+
+        Of a traceback the last line is kept.
+        """
         said = (self.stderr.strip() or self.stdout.strip()).splitlines()
         if _TRACEBACK in said:
             said = said[: said.index(_TRACEBACK)] + said[-1:]
@@ -30,7 +33,7 @@ class Result(NamedTuple):
 
 
 class BatchError(Exception):
-    """Something between us and a batch system. `code` is stable, `advice` says what to change."""
+    """A failure of a batch system, or of the way to it. `code` is stable, `advice` states what to change."""
 
     whose = "ours"
 

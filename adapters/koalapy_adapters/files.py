@@ -1,6 +1,7 @@
-"""The few things that are done to files of a shared directory, in one class, so that another world can have its own.
+"""Operations on the files of a shared directory, in one class, so that the simulated world can replace them.
 
-Whoever works on a shared directory is handed one of these; DISK is this machine's. Every method raises OSError.
+Code that works on a shared directory takes a `Files` as an argument; DISK is that of this machine. Every method raises
+OSError.
 """
 
 import hashlib
@@ -14,28 +15,28 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 def is_digest(text: str) -> bool:
-    """Whether it is a sha256 in hex."""
+    """Whether the text is a sha256 in hex."""
     return _DIGEST.fullmatch(text) is not None
 
 
 def has_digest(data: bytes, digest: str) -> bool:
-    """Whether this is the sha256 of the data, in hex."""
+    """Whether `digest` is the sha256 of the data, in hex."""
     return hashlib.sha256(data).hexdigest() == digest
 
 
 class Files:
-    """A file system as os(3) has it. Paths are absolute."""
+    """A file system, as the module `os` has it. Paths are absolute."""
 
     def clock(self) -> float:
-        """Seconds, as `modified` counts them."""
+        """The current time in seconds since 1970, as `modified` counts them."""
         return time.time()
 
     def process(self) -> str:
-        """A name that no other process which uses the shared directory has, good for a file's name."""
+        """Name of this process, unique among those that use the shared directory, and fit for a file name."""
         return "%s.%d" % (os.uname().nodename, os.getpid())
 
     def unpredictable(self, size: int) -> str:
-        """So many random bytes in hex: nobody can guess them, and nobody else gets the same."""
+        """Return `size` random bytes in hex, which nobody can guess and nobody else gets."""
         return os.urandom(size).hex()
 
     def read(self, path: str) -> bytes:
@@ -43,7 +44,7 @@ class Files:
             return file.read()
 
     def write(self, path: str, data: bytes, mode: int = 0o600, lasting: bool = True) -> None:
-        """Write the file, and return when it would survive a crash of this node, unless it need not be `lasting`."""
+        """Write a file. If `lasting`, it survives a crash of this node once this returns."""
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
@@ -55,11 +56,14 @@ class Files:
         os.rename(source, target)
 
     def link(self, source: str, target: str) -> None:
-        """A hard link. On NFS it may raise although it was done: the reply was lost, and the call sent again."""
+        """Make a hard link.
+
+        On NFS this may raise although the link was made: the reply was lost, and the call repeated.
+        """
         os.link(source, target)
 
     def links(self, path: str) -> int:
-        """How many names the file has."""
+        """Number of names of the file."""
         return os.stat(path).st_nlink
 
     def unlink(self, path: str) -> None:
@@ -69,7 +73,10 @@ class Files:
         return os.listdir(directory)
 
     def make(self, directory: str) -> None:
-        """The directory, for this user alone, and those above it as the umask has it; nothing where it is there."""
+        """Make a directory for this user alone (mode 0700), and missing parents.
+
+        An existing directory stays as it is.
+        """
         os.makedirs(directory, mode=0o700, exist_ok=True)
 
     def exists(self, path: str) -> bool:
@@ -82,20 +89,23 @@ class Files:
         return os.path.islink(path)
 
     def modified(self, path: str) -> float:
-        """When it was changed last; of a link the link's own."""
+        """Time of the last change, in seconds since 1970; for a symbolic link, that of the link itself."""
         return os.lstat(path).st_mtime
 
     def touch(self, path: str) -> None:
-        """Changed now; made where it is not there."""
+        """Set the file's time to now. A missing file is made."""
         with open(path, "ab"):
             os.utime(path)
 
     def use(self, path: str) -> None:
-        """Changed now; FileNotFoundError where it is not there."""
+        """Set the file's time to now. Raises FileNotFoundError if the file does not exist."""
         os.utime(path)
 
     def copy(self, source: str, target: str, mode: int, digest: str) -> None:
-        """A staged file. Raises ValueError if its content is not the digest's, which a crash can leave behind."""
+        """Copy a staged file.
+
+        Raises ValueError if a file of at most SMALL bytes has another digest, as after a crash.
+        """
         with open(source, "rb") as file:
             data = file.read(SMALL + 1)
         if len(data) > SMALL:
@@ -110,11 +120,11 @@ class Files:
         os.chmod(target, mode)
 
     def allow(self, path: str, mode: int) -> None:
-        """Permission bits."""
+        """Set the permission bits of a file."""
         os.chmod(path, mode)
 
     def remove(self, directory: str) -> None:
-        """The directory with all that is in it; a link is removed, not followed."""
+        """Remove a directory with its contents. A symbolic link is removed, not followed."""
         if self.is_link(directory):
             os.unlink(directory)
             return

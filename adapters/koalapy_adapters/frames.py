@@ -1,8 +1,8 @@
 """Length-prefixed frames: JSON for control, raw numbered chunks for bulk, so that a flood never delays control.
 
 A frame is a 5-byte header (kind, length of the payload, big endian) and the payload. A control frame holds one JSON
-object of at most 1 MiB; a chunk holds its stream's id and its number in it (8 bytes each) and at most 64 KiB; a credit
-frame grants a stream so many chunks more.
+object of at most 1 MiB. A chunk holds its stream's id and its number in the stream (8 bytes each), and at most 64 KiB
+of data. A credit frame permits a number of further chunks of a stream.
 """
 
 import json
@@ -21,7 +21,7 @@ _CHUNK = struct.Struct(">QQ")
 
 
 class FrameError(ValueError):
-    """The other side does not speak frames: the connection is of no use any more."""
+    """A frame that is invalid or too large. After an invalid one the connection cannot be used any more."""
 
 
 class Control(NamedTuple):
@@ -39,7 +39,7 @@ class Chunk(NamedTuple):
 
 
 class Credit(NamedTuple):
-    """So many more chunks of this stream may be sent."""
+    """Permission to send `chunks` further chunks of this stream."""
 
     stream: int
     chunks: int
@@ -49,7 +49,7 @@ Frame = Union[Control, Chunk, Credit]
 
 
 def encode(frame: Frame) -> bytes:
-    """The frame's bytes. Raises FrameError if it is too large."""
+    """Encode a frame. Raises FrameError if it is too large."""
     if isinstance(frame, Control):
         kind, payload, limit = b"J", as_payload(frame.data), MAX_CONTROL
     elif isinstance(frame, Chunk):
@@ -66,7 +66,7 @@ def encode(frame: Frame) -> bytes:
 
 
 def as_payload(data: Any) -> bytes:
-    """The payload of a control frame. Raises FrameError if it is too large."""
+    """Encode the payload of a control frame. Raises FrameError if it is too large."""
     payload = _WRITER.encode(data).encode()
     if len(payload) > MAX_CONTROL:
         raise FrameError("a frame of %d bytes is larger than the limit of %d" % (len(payload), MAX_CONTROL))
@@ -74,7 +74,10 @@ def as_payload(data: Any) -> bytes:
 
 
 def from_payload(payload: bytes) -> Any:
-    """The JSON value of a control frame. Raises FrameError for anything else, however deep or long it is."""
+    """Decode the payload of a control frame.
+
+    Raises FrameError if it is not JSON, too deep, or has too long a number.
+    """
     try:
         return json.loads(payload.decode(), parse_int=_integer)
     except (ValueError, RecursionError) as error:
@@ -82,7 +85,10 @@ def from_payload(payload: bytes) -> Any:
 
 
 def together(frames: Deque[bytes]) -> bytes:
-    """Take the first of these frames, and what else of them fits into one write: each write costs both ends a turn."""
+    """Take the first frame, and as many more as fit into MAX_CHUNK bytes.
+
+    Returns them joined: each write costs both ends time.
+    """
     data = [frames.popleft()]
     size = len(data[0])
     while frames and size + len(frames[0]) <= MAX_CHUNK:
@@ -92,13 +98,13 @@ def together(frames: Deque[bytes]) -> bytes:
 
 
 class Decoder:
-    """Bytes in, whole frames out."""
+    """Decodes a stream of bytes into frames."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> List[Frame]:
-        """The frames that these bytes complete. Raises FrameError for whatever is none."""
+        """Return the frames that these bytes complete. Raises FrameError for bytes that are no frame."""
         self._buffer += data
         frames: List[Frame] = []
         while len(self._buffer) >= HEADER.size:

@@ -1,7 +1,8 @@
-"""The relay's handshake, as wrapper and KCM both compute it: proofs that cover all that was said, and session keys.
+"""The relay's handshake, as wrapper and KCM both compute it: proofs that cover all its messages, and session keys.
 
-By TCP: RelayHello, RelayChallenge, RelayProof, RelayWelcome; from the welcome on, frames are sealed (see channel). By
-files there is no challenge: a hello file holds RelayHello and RelayProof, and only the user can write it.
+By TCP its messages are RelayHello, RelayChallenge, RelayProof and RelayWelcome; after the welcome, frames are sealed
+(see channel). By files there is no challenge: a hello file holds RelayHello and RelayProof, and only the user can write
+it.
 """
 
 import hashlib
@@ -17,7 +18,7 @@ NO_CHALLENGE = RelayChallenge(0, "")  # in its place by files
 
 
 def relay_key(secret: str, token: bytes) -> bytes:
-    """Who has it knows the attempt's token, and the secret that this one KCM wrote to the relay's file."""
+    """Derive a 32-byte key that proves knowledge of the attempt's token and of the KCM's secret in the relay's file."""
     return hmac.new(secret.encode("utf-8", "surrogatepass"), token, hashlib.sha256).digest()
 
 
@@ -30,7 +31,7 @@ def kcm_proof(key: bytes, hello: RelayHello, challenge: RelayChallenge) -> str:
 
 
 def session_keys(key: bytes, hello: RelayHello, challenge: RelayChallenge) -> Keys:
-    """Those that this one connection's frames are sealed with."""
+    """Derive the keys that seal the frames of this one connection."""
     salt = _transcript(hello, challenge)
     return Keys(
         *(proofs.derive_key(key, salt, b"koalapy relay, written by " + whose) for whose in (b"wrapper", b"kcm"))

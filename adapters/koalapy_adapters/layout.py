@@ -1,25 +1,25 @@
-"""Where things lie in a cluster's shared directory: one module that KCM, wrapper and node agent agree on.
+"""Paths in a cluster's shared directory, the same for KCM, wrapper and node agent.
 
 SHARED/                         `shared` of the grid file, else ~/.koala
-  bin/HASH.pyz                  what was pushed
-  INSTANCE/                     one store's
-    relay.CLUSTER.json          where the cluster's newest KCM listens, and its secret (mode 0600)
+  bin/HASH.pyz                  a pushed file
+  INSTANCE/                     one store
+    relay.CLUSTER.json          address and secret of the cluster's newest KCM (mode 0600)
     post.CLUSTER.EPOCH.UNIQUE/  a KCM's directory of `relay: files`; see message_files
-    heard.CLUSTER.json          the highest number of a Submit that the cluster has heard
-    ended/TAG.json              the record of an attempt whose directory has gone, for some days
+    heard.CLUSTER.json          the highest number of a Submit that the cluster has received
+    ended/TAG.json              the exit record of an attempt whose directory is removed, for some days
     stage/DIGEST                staged files by content
     TAG/                        one attempt
-      component.json            what to run (mode 0600)
-      token                     what its wrapper proves to know at the relay (mode 0600)
-      script, batch.out         the batch script, and what the wrapper itself says
-      start-lock                who decided on the start: the wrapper, or the KCM, which made the attempt void
+      component.json            the component to run (mode 0600)
+      token                     the secret that its wrapper proves to know at the relay (mode 0600)
+      script, batch.out         the batch script, and the wrapper's own output
+      start-lock                taken by the wrapper to start, or by the KCM to make the attempt void
       heartbeat                 touched while the wrapper lives
-      record.json               how it ended
+      record.json               the exit record
       post/                     the KCM's messages to the wrapper, for `relay: files`
       hosts, rendezvous         KOALA_HOSTS, KOALA_RENDEZVOUS
       output/RANK.out, RANK.err
       work/                     the program's working directory, with the staged files
-      journal                   of a Launcher: what it has run; see launcher.journal
+      journal                   the parameters that a Launcher has run; see launcher.journal
 """
 
 import json
@@ -38,11 +38,15 @@ def attempt_directory(shared: str, instance: str, tag: str) -> str:
 
 
 def relay_file(shared: str, instance: str, cluster: str) -> str:
-    """Clusters of one grid may have one shared directory: a home that several heads mount."""
+    """Path of the relay's file.
+
+    Its name has the cluster: clusters of one grid may share a directory, such as a home.
+    """
     return os.path.join(shared, instance, "relay.%s.json" % cluster)
 
 
-def heard_file(shared: str, instance: str, cluster: str) -> str:
+def watermark_file(shared: str, instance: str, cluster: str) -> str:
+    """Path of the file with the highest number of a Submit that the cluster has received."""
     return os.path.join(shared, instance, "heard.%s.json" % cluster)
 
 
@@ -55,7 +59,7 @@ def staged_file(shared: str, instance: str, digest: str) -> str:
 
 
 def inside(attempt: str, name: str) -> str:
-    """A file of the attempt: component.json, token, script, start-lock, heartbeat, record.json, hosts, ..."""
+    """Path of a file of the attempt: component.json, token, script, start-lock, heartbeat, record.json, hosts, ..."""
     return os.path.join(attempt, name)
 
 
@@ -64,13 +68,17 @@ def output_file(attempt: str, rank: int, kind: str = "out") -> str:
 
 
 def slot_file(attempt: str, slot: int, kind: str = "out") -> str:
-    """What all parameters of a Launcher's slot write: beside their working directory, which any of them may clear."""
+    """Path of the output of all parameters of a Launcher's slot.
+
+    It is outside their working directory, which they may clear.
+    """
     return os.path.join(attempt, "output", "slot-%d.%s" % (slot, kind))
 
 
 def write_whole(path: str, data: bytes, mode: int = 0o600, files: Files = DISK, lasting: bool = True) -> None:
-    """Write a file so that a reader sees all of it or nothing, and, if `lasting`, that it survives a crash of this
-    node.
+    """Write a file whole: a reader sees all of it or nothing. Raises OSError if it cannot be written.
+
+    If `lasting`, the file survives a crash of this node once this returns.
     """
     temporary = "%s.%s" % (path, files.process())
     try:
@@ -86,7 +94,10 @@ def write_json(path: str, data: Any, files: Files = DISK) -> None:
 
 
 def read_json(path: str, files: Files = DISK) -> Optional[Any]:
-    """None where there is no such file. Raises ValueError for one that cannot be read as JSON."""
+    """Read a JSON file; None if it does not exist.
+
+    Raises ValueError if it is not JSON, OSError if it cannot be read.
+    """
     try:
         return json.loads(files.read(path).decode())
     except FileNotFoundError:
@@ -96,9 +107,9 @@ def read_json(path: str, files: Files = DISK) -> Optional[Any]:
 
 
 def read_number(path: str, key: str, files: Files = DISK) -> int:
-    """The number from 0 to 2**62 that the JSON there has of this key; 0 if there is none, or no such file.
+    """Read the number of this key in a JSON file, from 0 to 2**62; 0 if there is no such file or number.
 
-    Raises OSError where it cannot be read.
+    Raises OSError if the file cannot be read.
     """
     try:
         data = read_json(path, files)
@@ -109,7 +120,7 @@ def read_number(path: str, key: str, files: Files = DISK) -> int:
 
 
 def _discard(path: str, files: Files) -> None:
-    """What is left of a file that could not be written, if anything is; the reason for that is what matters."""
+    """Remove the rest of a file whose writing failed. An error here is ignored: the caller raises the first one."""
     try:
         files.unlink(path)
     except OSError:

@@ -1,6 +1,6 @@
-"""How two who share a secret prove to each other that they know it, and show it to nobody, whoever it is that listens.
+"""Proofs of knowledge of a shared secret, which do not reveal the secret to a listener.
 
-A proof is an HMAC-SHA256 over what it is good for; with a nonce of who is to believe it, an old one proves nothing.
+A proof is an HMAC-SHA256 over its purpose. If that includes a nonce of the verifier, an old proof is worthless.
 """
 
 import hashlib
@@ -8,18 +8,21 @@ import hmac
 
 
 def proof(key: bytes, *words: str) -> str:
-    """In hexadecimal. Other words never run together to the same."""
+    """Compute a proof over the words, in hexadecimal.
+
+    Each word is encoded with its length, so that no other words give the same.
+    """
     said = b"".join(b"%d:%s," % (len(word), word) for word in map(_bytes, words))
     return hmac.new(key, said, hashlib.sha256).hexdigest()
 
 
 def same(shown: object, expected: bytes) -> bool:
-    """In constant time, whatever it is that a stranger has shown."""
+    """Compare in constant time. `shown`: any value that the other side sent; `expected`: the proof as bytes."""
     return hmac.compare_digest(_bytes(str(shown)), expected)
 
 
 def derive_key(key: bytes, salt: bytes, purpose: bytes) -> bytes:
-    """32 bytes by HKDF-SHA256 (RFC 5869); other salts and purposes give other keys, none of which tells of another."""
+    """Derive 32 bytes by HKDF-SHA256 (RFC 5869). Another salt or purpose gives an independent key."""
     extracted = hmac.new(salt, key, hashlib.sha256).digest()
     return hmac.new(extracted, purpose + b"\x01", hashlib.sha256).digest()
 

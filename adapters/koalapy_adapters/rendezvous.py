@@ -1,8 +1,8 @@
-"""KOALA_RENDEZVOUS: `put KEY VALUE`, `get KEY`, `barrier NAME COUNT`, asked of this node's agent over its socket.
+"""The command KOALA_RENDEZVOUS: `put KEY VALUE`, `get KEY`, `barrier NAME COUNT`, sent to this node's agent.
 
-One key space per attempt of the job, across its components. The first value of a key stays. `get` waits until there is
-one and prints it; `barrier` waits until COUNT have arrived, and can be used again. Exit status: 0 done, 1 the agent is
-gone or refused, 2 called badly.
+There is one key space per attempt of the job, across its components. The first value of a key stays. `get` waits until
+there is a value and prints it. `barrier` waits until COUNT have arrived, and can be used again. Exit status: 0 done, 1
+the agent is gone or refused, 2 wrong usage.
 """
 
 import json
@@ -23,7 +23,10 @@ class _Bad(Exception):
 
 
 def main(argv: List[str]) -> int:
-    """`argv` begins after the word rendezvous."""
+    """Send one request and print its answer.
+
+    `argv`: the arguments after the word rendezvous. Returns the exit status.
+    """
     try:
         request = _request([_text(word) for word in argv])
         answer = _ask(_socket_path(), request)
@@ -59,7 +62,7 @@ def _request(argv: List[str]) -> Dict[str, Any]:
 
 
 def _text(word: str) -> str:
-    """What was written, whatever this node's locale made of it."""
+    """Decode an argument as UTF-8, whatever this node's locale made of it. Raises _Bad if it is not UTF-8."""
     try:
         return os.fsencode(word).decode("utf-8")
     except UnicodeDecodeError:
@@ -82,7 +85,7 @@ def _socket_path() -> str:
 
 
 def _ask(path: str, request: Dict[str, Any]) -> Dict[str, Any]:
-    """The agent's answer, however long it takes. Raises OSError if it goes away before."""
+    """Send a request and wait for the agent's answer, without a time limit. Raises OSError if the agent goes away."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.connect(path)
         connection.sendall(json.dumps(request).encode() + b"\n")

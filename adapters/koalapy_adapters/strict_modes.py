@@ -1,6 +1,7 @@
-"""Finds who else could replace what lies at a path, as sshd's StrictModes does: each directory on the way counts.
+"""Find other users who could replace the file at a path, as sshd's StrictModes does: each directory on the way counts.
 
-Both sides use it: koalad for its own directories; the landing, which runs this source on the head node, for `shared`.
+Both sides use it: koalad for its own directories, and the landing program for `shared`. The landing program runs this
+source on the head node.
 """
 
 import errno
@@ -19,7 +20,7 @@ _ACL_USER, _ACL_GROUP, _ACL_WRITE = 0x02, 0x08, 0x02
 
 
 class Refusal(NamedTuple):
-    """`component`: the directory, file or link of the path that another user may change, and how to mend it."""
+    """Why a path is refused. `component`: the directory, file or link of the path that another user may change."""
 
     component: str
     message: str
@@ -27,17 +28,17 @@ class Refusal(NamedTuple):
 
 
 class Host:
-    """The file system and the users as this process sees them, in one class so that a test can have its own."""
+    """The file system and the users as this process sees them, in one class, so that a test can replace them."""
 
     def uid(self) -> int:
         return os.getuid()
 
     def lstat(self, path: str) -> os.stat_result:
-        """Raises OSError."""
+        """Status of the path itself, not of a link's target. Raises OSError."""
         return os.lstat(path)
 
     def readlink(self, path: str) -> str:
-        """Raises OSError."""
+        """Target of a symbolic link. Raises OSError."""
         return os.readlink(path)
 
     def acl(self, path: str) -> bytes:
@@ -48,14 +49,14 @@ class Host:
             return b""
 
     def user(self, uid: int) -> str:
-        """The name, or the number of an unknown user."""
+        """Name of a user, or the number of an unknown user."""
         try:
             return pwd.getpwuid(uid).pw_name
         except KeyError:
             return str(uid)
 
     def group(self, gid: int) -> str:
-        """The name, or the number of an unknown group."""
+        """Name of a group, or the number of an unknown group."""
         try:
             return grp.getgrgid(gid).gr_name
         except KeyError:
@@ -68,7 +69,7 @@ class Host:
             return None
 
     def members(self, gid: int) -> List[str]:
-        """The names of all who are known to be in the group. Reads the whole user database."""
+        """Names of all known members of a group. Reads the whole user database."""
         try:
             named = list(grp.getgrgid(gid).gr_mem)
         except KeyError:
@@ -80,7 +81,7 @@ HERE = Host()
 
 
 def refusal(path: str, host: Host = HERE) -> Optional[Refusal]:
-    """Why an absolute path is not the user's alone to change; None if it is, as far as it exists.
+    """Return a Refusal if another user may change an absolute path, as far as it exists; else None.
 
     Each component, "/" and the targets of symbolic links included, must belong to root or the user. Nobody else may
     write to it, except to a sticky directory on the way: there nobody can move what another user owns. The last
@@ -116,12 +117,12 @@ def refusal(path: str, host: Host = HERE) -> Optional[Refusal]:
 
 
 def _parts(path: str) -> List[str]:
-    """The names in a path, the first one last."""
+    """Names in a path, in reverse order."""
     return [part for part in reversed(path.split("/")) if part not in ("", ".")]
 
 
 def _wrong(path: str, status: os.stat_result, passed: bool, host: Host) -> Optional[Refusal]:
-    """`passed`: more of the path follows."""
+    """Return a Refusal if another user may change this component, else None. `passed`: more of the path follows."""
     if status.st_uid not in (0, host.uid()):
         return _foreign(path, status, host)
     sticky = stat.S_ISDIR(status.st_mode) and bool(status.st_mode & stat.S_ISVTX)
@@ -138,9 +139,9 @@ def _wrong(path: str, status: os.stat_result, passed: bool, host: Host) -> Optio
 
 
 def _is_trusted(gid: int, host: Host) -> bool:
-    """Whether it is the private group of the user, or of root: nobody else is in it.
+    """Whether the group is the private group of the user or of root, without another member.
 
-    Where the database does not list users (SSSD without `enumerate`), a private group is known by its name.
+    If the database does not list users (SSSD without `enumerate`), a private group is known by its name.
     """
     owners = [uid for uid in (host.uid(), 0) if host.primary_group(uid) == gid]
     if not owners:

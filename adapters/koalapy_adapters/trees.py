@@ -1,8 +1,8 @@
 """Files by pattern, below one directory: plain names, `*`, `?`, `[...]`, `**`; a directory stands for all in it.
 
-Both sides use it: koalad for what is staged in, the KCM for what is staged out, and koalad again to see that a cluster
-sends nothing but what it was asked for. Paths are relative and have no `.` or `..`; they are texts whose bytes in
-UTF-8, with surrogate escapes, are those of the names, whatever this process takes for the encoding of file names.
+Both sides use it: koalad for files that are staged in, the KCM for files that are staged out. koalad then uses it to
+check that a cluster sends only what was requested. Paths are relative and have no `.` or `..`. Their bytes in UTF-8,
+with surrogate escapes, are those of the file names, whatever encoding of file names this process has.
 """
 
 import fnmatch
@@ -17,7 +17,10 @@ _ANY_DEPTH = "**"
 
 
 class Found(NamedTuple):
-    """One entry. `why` says of one that is refused what it is or where it leads; it has no other facts then."""
+    """One entry: a file, a directory or a refused one.
+
+    `why`: reason of a refusal, which has no other facts. `size` in bytes.
+    """
 
     path: str
     kind: str
@@ -28,7 +31,7 @@ class Found(NamedTuple):
 
 
 def is_pattern(path: str) -> bool:
-    """Whether it may name several files, or none."""
+    """Whether the path has a wildcard, and so may name several files, or none."""
     return _WILD.search(path) is not None
 
 
@@ -39,21 +42,21 @@ def is_inside(path: str) -> bool:
 
 
 def native(path: str) -> str:
-    """As this process names the file to its system."""
+    """Convert a portable path to the form in which this process names the file to its system."""
     return os.fsdecode(path.encode("utf-8", "surrogateescape"))
 
 
 def portable(path: str) -> str:
-    """As the other side is told the file's name."""
+    """Convert a path of this process to the form that is sent to the other side."""
     return os.fsencode(path).decode("utf-8", "surrogateescape")
 
 
 def expand(root: str, pattern: str, bounds: Sequence[str] = ()) -> Iterator[Found]:
-    """What the pattern names below `root`, a directory before what is in it; an entry may come more than once.
+    """Yield the entries that the pattern names below `root`, a directory before its contents; some may be repeated.
 
-    A name that exists as it is written is that file, whatever `*` or `[` are in it. A link is followed where it leads
-    below `root` or one of `bounds`, and refused elsewhere. Wildcards and `**` pass over names that begin with a dot,
-    and `**` over links to directories. Blocks. Raises OSError if `root` cannot be looked into.
+    A pattern that exists as it is written names that file, even with `*` or `[` in it. A link is followed if it leads
+    below `root` or one of `bounds`, and refused otherwise. Wildcards and `**` pass over names that begin with a dot,
+    and `**` over links to directories. Blocks. Raises OSError if `root` cannot be looked at.
     """
     os.stat(root)
     walk = _Walk(root, (root, *bounds))
@@ -67,7 +70,7 @@ def expand(root: str, pattern: str, bounds: Sequence[str] = ()) -> Iterator[Foun
 
 
 def matches(pattern: str, path: str) -> bool:
-    """Whether the path is one that the pattern may name, or lies below one."""
+    """Whether the pattern may name the path, or a directory above it."""
     parts, names = _parts(pattern), path.split("/")
     if names[: len(parts)] == parts:
         return True
@@ -101,7 +104,7 @@ def _fits(part: str, name: str) -> bool:
 
 
 class _Walk:
-    """Paths are portable and relative to `root`, "" being `root` itself."""
+    """The entries below `root`. Paths are portable and relative to it; the empty path is `root` itself."""
 
     def __init__(self, root: str, bounds: Sequence[str]) -> None:
         self._root = root
@@ -111,7 +114,7 @@ class _Walk:
         return os.path.join(self._root, native(path)) if path else self._root
 
     def matching(self, directory: str, parts: List[str]) -> Iterator[str]:
-        """The paths that the rest of a pattern names from a directory on."""
+        """Yield the paths that the rest of a pattern names from a directory on."""
         if not parts:
             yield directory
             return
@@ -138,7 +141,7 @@ class _Walk:
             yield from self.matching(path, parts)
 
     def tree(self, path: str) -> Iterator[Found]:
-        """The entry and all below it; nothing if it does not exist."""
+        """Yield the entry, unless it is `root`, and all entries below it; nothing if it does not exist."""
         if not os.path.lexists(self.full(path)):
             return
         left = [(path, ())]  # type: List[Tuple[str, Tuple[str, ...]]]
@@ -175,14 +178,17 @@ class _Walk:
         return _seen(path, full, status)
 
     def _real(self, path: str, above: Tuple[str, ...]) -> str:
-        """Of a directory below the last of `above`; to ask the system of each would take a deep tree's square."""
+        """Real path of a directory below the last of `above`, derived from that one's.
+
+        If the system resolved each path, the cost would grow with the square of the depth.
+        """
         full = self.full(path)
         if not above or os.path.islink(full):
             return os.path.realpath(full)
         return os.path.join(above[-1], os.path.basename(full))
 
     def _names(self, directory: str) -> List[str]:
-        """None in what is no directory, or cannot be read: a pattern finds nothing there."""
+        """Sorted names in a directory; none if it is no directory or cannot be read."""
         try:
             return self._listed(directory)
         except OSError:

@@ -369,7 +369,7 @@ def test_the_highest_number_is_remembered_by_the_next_kcm(directories: Directori
 
 
 def test_a_number_that_cannot_be_written_down_is_an_error_and_no_number(directories: Directories) -> None:
-    path = Path(layout.heard_file(directories.shared, "abcde", "here"))
+    path = Path(layout.watermark_file(directories.shared, "abcde", "here"))
     path.mkdir()
     with pytest.raises(BatchError):
         directories.watermark.remember(5)

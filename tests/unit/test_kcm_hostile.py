@@ -252,7 +252,7 @@ def test_garbage_in_a_journal_costs_its_own_lines_only(shared: Directories, line
 @settings(max_examples=200)
 def test_garbage_where_the_relay_listens_and_what_was_heard(shared: Directories, content: Any) -> None:
     heard, address_file = (
-        Path(layout.heard_file(shared.shared, "abcde", "here")),
+        Path(layout.watermark_file(shared.shared, "abcde", "here")),
         Path(layout.relay_file(shared.shared, "abcde", "here")),
     )
     for path in (heard, address_file):

@@ -50,7 +50,7 @@ class Directories:
         self.files = files
         self.own = layout.instance_directory(shared, instance)
         self.address_file = RelayAddressFile(layout.relay_file(shared, instance, cluster), epoch, files)
-        self.watermark = SubmitWatermark(layout.heard_file(shared, instance, cluster), files)
+        self.watermark = SubmitWatermark(layout.watermark_file(shared, instance, cluster), files)
         self.is_dissolved = False  # by `dissolve`, from before anything is removed
         self._dropped_at = 0.0  # when old staged files and records were looked for last
 
