@@ -1,1 +1,1 @@
-"""Ways to a head node, each a module: `ssh`, `local`, `docker` and `command`. Grid side only, never pushed."""
+"""Connections to a head node, each a module: `ssh`, `local`, `docker` and `command`. Grid side only, never pushed."""

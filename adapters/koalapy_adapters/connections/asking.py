@@ -9,14 +9,14 @@ LOGIN = "Answer it with `koala login`; the connection is then kept open for as l
 
 
 class Prompt(NamedTuple):
-    """One thing to answer. `echo`: what is typed may be seen."""
+    """One prompt of a question. `echo`: the answer may be shown while it is typed."""
 
     text: str
     echo: bool = False
 
 
 class Question(NamedTuple):
-    """Prompts that are answered together, as their server words them. There may be none: then it is a notice."""
+    """Prompts that are answered together, in the words of their server. Without prompts it is a notice."""
 
     title: str
     instructions: str
@@ -24,22 +24,26 @@ class Question(NamedTuple):
 
 
 class Asker(Protocol):
-    """Whoever passes questions on to a person."""
+    """Passes questions on to a person."""
 
     def present(self) -> bool:
-        """Whether a person is there. If not, nothing is begun that would ask: it might ring their telephone."""
+        """Whether a person is there. If not, no login method that asks is begun: it might ring a telephone."""
         ...
 
     def ask(self, question: Question) -> Sequence[str]:
-        """An answer for each prompt. Blocks for as long as a person may take; any thread. Raises BatchError."""
+        """Get an answer for each prompt.
+
+        Blocks for as long as a person may take; any thread. Raises BatchError if there is none.
+        """
         ...
 
 
 class Nobody:
-    """No person is there, ever."""
+    """An asker without a person."""
 
     def present(self) -> bool:
         return False
 
     def ask(self, question: Question) -> Sequence[str]:
+        """Raises ClusterError for every question."""
         raise ClusterError("asks", "A question was asked where nobody can answer it.", LOGIN)

@@ -1,4 +1,4 @@
-"""Pushes the cluster side over a fresh channel and starts it there, by one remote command."""
+"""Push the cluster side over a fresh channel and start it there, by one remote command."""
 
 import base64
 import errno
@@ -29,9 +29,9 @@ _PYTHON_ADVICE = "Name a Python 3.6 or later of that host with `python:` in the 
 
 
 class Target(NamedTuple):
-    """What is started where: the shared directory and the interpreter of the grid file, None if it does not say.
+    """The program to start on a host: shared directory, interpreter and arguments. None: the grid file names none.
 
-    `setup`: its lines, which may be what brings the interpreter.
+    `setup`: shell lines of the grid file, which may be needed to find the interpreter.
     """
 
     directory: str | None = None
@@ -42,18 +42,19 @@ class Target(NamedTuple):
 
 
 def start(connection: Connection, packed: Packed, target: Target, stderr: Lines) -> Channel:
-    """A channel to the started file: what it reads and writes is its own from the first byte on.
+    """Start the pushed file and return a channel to it, which carries only that program's data from the first byte on.
 
-    Blocks. Raises TransientError or ClusterError, and then the channel is closed and nothing runs.
+    `stderr` is called with each line of standard error. Blocks. Raises TransientError or ClusterError; then the channel
+    is closed and nothing runs.
     """
     said: deque[str] = deque(maxlen=20)
     python = target.python or connection.python
 
-    def hear(line: str) -> None:
+    def note_line(line: str) -> None:
         said.append(line)
         stderr(line)
 
-    channel = connection.open(shell_command(python, target.setup), hear)
+    channel = connection.open(shell_command(python, target.setup), note_line)
     expired = threading.Event()
 
     def expire() -> None:
@@ -81,7 +82,10 @@ def start(connection: Connection, packed: Packed, target: Target, stderr: Lines)
 
 
 def shell_command(python: str, setup: Sequence[str] = ()) -> str:
-    """The one remote command, for any login shell. The program travels as base64: there is nothing to quote in it."""
+    """Return the one remote command, for any login shell.
+
+    It has the landing program as base64, which needs no quotes.
+    """
     source = Path(landing.__file__).read_bytes()
     program = base64.b64encode(zlib.compress(source, 9)).decode()
     unpack = "import sys;del sys.path[0];import zlib,base64;exec(zlib.decompress(base64.b64decode(sys.argv.pop())))"
@@ -128,7 +132,7 @@ class _Talk:
             raise self._ended() from error
 
     def _answer(self, banner: int = 0) -> dict[str, Any]:
-        """The next answer. What a login prints before the first one is skipped."""
+        """Read the next answer. Text that a login prints before the first one is skipped."""
         while b"\n" not in self._read.partition(_MARKER)[2]:
             if _MARKER not in self._read and len(self._read) > banner + len(_MARKER):
                 message = f"The login on {self._where} prints too much before anything can be started."
@@ -139,7 +143,10 @@ class _Talk:
         return answer
 
     def _more(self, size: int) -> bytes:
-        """At most `size` bytes. An answer's end is read byte by byte: what follows the last one belongs to the KCM."""
+        """Read at most `size` bytes.
+
+        The end of an answer is read byte by byte: what follows the last answer belongs to the KCM.
+        """
         more = self._channel.read(size)
         if not more:
             raise self._ended()
@@ -170,7 +177,7 @@ class _Talk:
         return TransientError("login_ended", message, "Try a login by hand; its start-up files may end it.")
 
     def _last_words(self) -> str:
-        """Of both streams, as long as none of ours came by: nologin(8) speaks on standard output."""
+        """Last line of standard error, and of standard output if it has no marker of ours: nologin(8) writes there."""
         printed = [] if _MARKER in self._read else self._read.decode(errors="replace").split("\n")
         lines = [[line.strip() for line in stream if line.strip()] for stream in (self._said, printed)]
         return "; ".join(stream[-1].rstrip(".") for stream in lines if stream)

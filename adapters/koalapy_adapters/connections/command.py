@@ -1,4 +1,4 @@
-"""`command:`: any pipe to the head node, such as the person's own OpenSSH with all that it can do."""
+"""`command:` connection: a program that leads to the head node, such as the user's own OpenSSH."""
 
 import shlex
 from collections.abc import Sequence
@@ -9,7 +9,10 @@ from koalapy_adapters.errors import ClusterError
 
 
 class CommandConnection:
-    """A program that takes the remote command as its last argument, as ssh does, and passes its streams through."""
+    """A connection by a program that passes its standard streams through.
+
+    The program takes the remote command as its last argument, as ssh does.
+    """
 
     python = "python3"
 
@@ -21,6 +24,7 @@ class CommandConnection:
         return f"`{shlex.join(self._argv)}`"
 
     def open(self, shell_command: str, stderr: Lines) -> Channel:
+        """Start the program; see Connection.open. Raises ClusterError if it cannot be started."""
         try:
             return PipeChannel([*self._argv, shell_command], stderr)
         except OSError as error:

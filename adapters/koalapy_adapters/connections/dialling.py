@@ -1,4 +1,4 @@
-"""A TCP connection to a host of one or several addresses, in the way of RFC 8305: the first that answers is taken."""
+"""Connect by TCP to a host of one or several addresses, as RFC 8305 describes: the first that answers is taken."""
 
 import errno
 import os
@@ -15,16 +15,20 @@ Address = tuple[socket.AddressFamily, Any]  # as getaddrinfo has them
 
 
 def addresses(host: str, port: int, family: str = "any") -> list[Address]:
-    """All of them, in the resolver's order, which turns them around. Blocks. Raises socket.gaierror."""
+    """Return all addresses of a host in the resolver's order, which may rotate.
+
+    Blocks. Raises OSError or UnicodeError.
+    """
     found = socket.getaddrinfo(host, port, _FAMILIES.get(family, socket.AF_UNSPEC), socket.SOCK_STREAM)
     return list(dict.fromkeys((each[0], each[4]) for each in found))
 
 
 def dial(choice: Sequence[Address], timeout_s: float) -> tuple[socket.socket, Address]:
-    """A connected socket and its address. Raises OSError: TimeoutError if nothing answers within the time.
+    """Return a connected socket and its address. Raises OSError; TimeoutError if nothing answers within the time.
 
-    An address that refuses is followed by the next at once. One that is silent is tried again every second, beside the
-    older tries: the kernel's own repetitions come ever more seldom, and a network that is back would wait for them.
+    After an address that refuses, the next one is tried at once. A silent address is tried again in its turn, one try a
+    second, beside the older tries. The kernel's own repetitions become ever rarer, and would delay the connection when
+    a network is back.
     """
     with _Dialling(list(choice)) as dialling:
         return dialling.until(time.monotonic() + timeout_s)
@@ -61,7 +65,7 @@ class _Dialling:
         raise self._failure
 
     def _start(self) -> None:
-        """The next in turn."""
+        """Begin to connect to the next address in turn."""
         address = self._left.pop(0)
         self._left.append(address)
         plug = socket.socket(address[0], socket.SOCK_STREAM)
@@ -71,7 +75,7 @@ class _Dialling:
             self._failed(plug, address, number)
 
     def _ended(self, key: selectors.SelectorKey) -> tuple[socket.socket, Address] | None:
-        """The socket, if it is connected."""
+        """Return the socket and its address if it is connected; None if the connection failed."""
         plug, address = key.fileobj, key.data
         assert isinstance(plug, socket.socket)
         if number := plug.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):

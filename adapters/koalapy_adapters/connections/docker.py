@@ -1,4 +1,4 @@
-"""`docker://`: a head node that is a container of this machine's engine, by an exec with a duplex socket."""
+"""`docker://` connection: a head node that is a container of this machine's engine, by an exec with a duplex socket."""
 
 import contextlib
 import socket
@@ -21,7 +21,7 @@ _ENGINE = "Start the engine, or set $DOCKER_HOST; this user must be allowed to u
 
 
 class DockerConnection:
-    """A container, by name or id, as `user` (None: the image's own)."""
+    """A connection to a container, by name or id, as `user` (None: the image's own)."""
 
     python = "python3"
 
@@ -33,6 +33,10 @@ class DockerConnection:
         return f"the container {self._container}"
 
     def open(self, shell_command: str, stderr: Lines) -> Channel:
+        """Start the command by an exec; see Connection.open.
+
+        Raises TransientError if engine or container do not allow it.
+        """
         client = _client()
         try:
             return self._exec(client, shell_command, stderr)
@@ -58,7 +62,7 @@ class DockerConnection:
 
 
 class _ExecChannel:
-    """The socket of a running exec. Standard error comes in between and is told apart while reading."""
+    """The socket of a running exec. Frames of standard error come in between; `read` separates them."""
 
     def __init__(self, client: docker.DockerClient, exec_id: str, stderr: Lines) -> None:
         self._client, self._exec_id = client, exec_id
@@ -82,6 +86,7 @@ class _ExecChannel:
         return b"" if self._closed else data
 
     def write(self, data: bytes) -> None:
+        """Write all of it; see Channel.write. Raises OSError."""
         if self._closed:
             raise BrokenPipeError("the channel is closed")
         self._socket.sendall(data)
@@ -108,7 +113,7 @@ class _ExecChannel:
         self._client.close()
 
     def _next_frame(self) -> bool:
-        """Read a frame's header; standard error's frames are read whole. False at the end."""
+        """Read a frame's header, and the whole frame if it is of standard error. Returns False at the end."""
         header = self._exactly(_HEADER.size)
         if len(header) < _HEADER.size or self._closed:
             return False
@@ -120,7 +125,7 @@ class _ExecChannel:
         return True
 
     def _exactly(self, size: int) -> bytes:
-        """Fewer bytes only at the end."""
+        """Read `size` bytes; fewer only at the end."""
         data = b""
         while len(data) < size:
             more = self._socket.recv(size - len(data))

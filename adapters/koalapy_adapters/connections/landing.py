@@ -1,12 +1,12 @@
-"""What bootstrap starts on the head node by `python3 -c`: stores the pushed file, and becomes it.
+"""The program that bootstrap starts on the head node by `python3 -c`: it stores the pushed file and executes it.
 
-Its source is sent as it stands here. Any Python from 2.7 on can read it, so that one too old can say so. The source of
-strict_modes needs a later one, and comes after the order. Standard input is read by exact sizes, never through a
-buffer: what follows the file belongs to the KCM.
+bootstrap sends this source as it is. Any Python from 2.7 on can parse it, so that one too old can report its version.
+The source of strict_modes needs a later Python, and comes after the order. Standard input is read by exact sizes, never
+through a buffer: the bytes after the file belong to the KCM.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
-# Annotations would keep an old Python from saying that it is one.
+# With annotations, an old Python could not parse this file and report its version.
 
 import errno
 import hashlib
@@ -22,7 +22,8 @@ UNUSED_S = 7 * 86400
 MAX_LINE = 65536
 
 
-def say(**answer):
+def send_answer(**answer):
+    """Write one answer to standard output."""
     text = "\n%s %s\n" % (MARKER, json.dumps(answer))
     os.write(1, text.encode("ascii"))
 
@@ -49,7 +50,7 @@ def read_exactly(size):
 
 
 def make(path):
-    """It and those above it, for this user alone, as far as they are not there."""
+    """Make a directory and missing parents, for this user alone. Raises OSError."""
     before = os.umask(0o077)
     try:
         os.makedirs(path)
@@ -61,14 +62,14 @@ def make(path):
 
 
 class Refused(Exception):
-    """The two sentences of a directory in which another user could change what batch jobs run."""
+    """Refuses a directory in which another user could change what batch jobs run. Arguments: message and advice."""
 
 
 def make_directories(shared, refusal):
-    """`shared` and its `bin`, for this user alone; the latter's path. `refusal` is that of strict_modes.
+    """Make `shared` and its `bin`, for this user alone. Returns the path of `bin`. `refusal` is that of strict_modes.
 
-    A directory that others may change is refused before anything is put into it. `bin` is ours, and therefore mended.
-    Raises Refused or OSError.
+    A directory that others may change is refused before anything is put into it. `bin` is our own, and therefore its
+    mode is corrected. Raises Refused or OSError.
     """
     directory = os.path.join(shared, "bin")
     refuse(refusal(shared))
@@ -84,12 +85,13 @@ def make_directories(shared, refusal):
 
 
 def refuse(found):
+    """Raises Refused if `found`, a Refusal of strict_modes, is not None."""
     if found is not None:
         raise Refused(found.message, found.advice)
 
 
 def whole(path, digest):
-    """Whether the file is there, has not rotted, and can be changed by nobody else."""
+    """Whether the file exists, has the digest (sha256 in hex), and can be changed by nobody else."""
     try:
         with open(path, "rb") as file:
             found = os.fstat(file.fileno())
@@ -114,7 +116,7 @@ def write(path, data):
 
 
 def clean(shared, keep):
-    """Remove older files that nobody has used for a week: no login, and no batch job that still waits for its turn."""
+    """Remove older pushed files that were not used for a week, unless a batch script names them."""
     directory = os.path.join(shared, "bin")
     old = [name for name in os.listdir(directory) if name != keep and unused(os.path.join(directory, name))]
     wanted = named_in_scripts(shared) if old else b""
@@ -128,7 +130,7 @@ def unused(path):
 
 
 def named_in_scripts(shared):
-    """All that the batch scripts of all attempts say."""
+    """Return the contents of the batch scripts of all attempts, as bytes."""
     said = []
     for instance in os.listdir(shared):
         inside = os.path.join(shared, instance)
@@ -141,13 +143,17 @@ def named_in_scripts(shared):
 
 
 def land(order):
+    """Store the pushed file if it is missing, and return its path.
+
+    Raises Refused, OSError, or ValueError if it arrives damaged.
+    """
     strict_modes = {"__name__": "strict_modes"}
     exec(read_exactly(order["strict_modes"]), strict_modes)
     shared = os.path.join(os.getcwd(), os.path.expanduser(order["directory"]))
     name = order["digest"] + ".pyz"
     path = os.path.join(make_directories(shared, strict_modes["refusal"]), name)
     if not whole(path, order["digest"]):
-        say(answer="need")
+        send_answer(answer="need")
         data = read_exactly(order["size"])
         if hashlib.sha256(data).hexdigest() != order["digest"]:
             raise ValueError("what arrived is not what was sent")
@@ -163,24 +169,24 @@ def land(order):
 def fail(error):
     words = getattr(error, "strerror", None) or str(error)
     path = getattr(error, "filename", None)
-    say(answer="failed", errno=getattr(error, "errno", None), path=path, words=words)
+    send_answer(answer="failed", errno=getattr(error, "errno", None), path=path, words=words)
     sys.exit(1)
 
 
 def main():
     version = "%d.%d.%d" % sys.version_info[:3]
-    say(answer="ready", version=version, python=sys.executable)
+    send_answer(answer="ready", version=version, python=sys.executable)
     if sys.version_info[:2] < OLDEST:
         sys.exit(1)
     order = read_line()
     try:
         path = land(order)
     except Refused as error:
-        say(answer="refused", message=error.args[0], advice=error.args[1])
+        send_answer(answer="refused", message=error.args[0], advice=error.args[1])
         sys.exit(1)
     except (IOError, OSError, ValueError) as error:
         fail(error)
-    say(answer="go")
+    send_answer(answer="go")
     os.execv(sys.executable, [sys.executable, "-I", "-S", path] + order["arguments"])
 
 

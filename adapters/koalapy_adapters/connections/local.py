@@ -1,4 +1,4 @@
-"""`local:`: the batch system of this machine, by a child process under the person's own login shell."""
+"""`local:` connection: the batch system of this machine, by a child process under the user's login shell."""
 
 import os
 import pwd
@@ -10,12 +10,16 @@ from koalapy_adapters.errors import ClusterError
 
 
 class LocalConnection:
-    """This machine. Its Python is koalapy's own."""
+    """A connection to this machine. Its interpreter is koalapy's own."""
 
     where = "this machine"
     python = sys.executable
 
     def open(self, shell_command: str, stderr: Lines) -> Channel:
+        """Start the command under the login shell; see Connection.open.
+
+        Raises ClusterError if the shell cannot be started.
+        """
         shell = os.environ.get("SHELL") or pwd.getpwuid(os.getuid()).pw_shell or "/bin/sh"
         try:
             return PipeChannel([shell, "-c", shell_command], stderr, {**os.environ, "SHELL": shell})

@@ -1,4 +1,4 @@
-"""Packs the cluster side into the one file that is pushed, byte-identical wherever its sources are the same."""
+"""Pack the cluster side into the one file that is pushed; the same sources give the same bytes everywhere."""
 
 import functools
 import hashlib
@@ -32,12 +32,15 @@ class Packed(NamedTuple):
 
 @functools.cache
 def packed() -> Packed:
-    """The file that this installation pushes. Raises ClusterError for an installed batch system that cannot travel."""
+    """Return the file that this installation pushes.
+
+    Raises ClusterError if drmaa is not installed, or an installed batch system cannot be packed.
+    """
     return pack({"__main__.py": _MAIN, **_adapters(), **_drmaa(), **_foreign_batch_systems()})
 
 
 def pack(files: dict[str, bytes]) -> Packed:
-    """A zip of these files. Stored, not deflated: two versions of zlib do not write the same bytes."""
+    """Make a zip of these files. They are stored, not deflated: two versions of zlib do not write the same bytes."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for name in sorted(files):
@@ -53,7 +56,7 @@ def _adapters() -> dict[str, bytes]:
 
 
 def _drmaa() -> dict[str, bytes]:
-    """The pure-Python binding, found without importing it: its import loads a C library at once."""
+    """Sources of the pure-Python binding, found without importing it: its import loads a C library at once."""
     found = importlib.util.find_spec("drmaa")
     if found is None or not found.submodule_search_locations:
         raise ClusterError(
@@ -70,7 +73,7 @@ def _sources(root: Path, name: str) -> Iterator[tuple[str, bytes]]:
 
 
 def _foreign_batch_systems() -> dict[str, bytes]:
-    """Those that others have registered; each is one module."""
+    """Sources of the batch systems that other packages register; each is one module."""
     entries = importlib.metadata.entry_points(group=GROUP)
     foreign = [entry for entry in entries if entry.module.partition(".")[0] != _OURS]
     own = {path.stem for path in (Path(__file__).parents[1] / "batch").glob("*.py")}

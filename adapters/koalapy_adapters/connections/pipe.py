@@ -42,6 +42,7 @@ class PipeChannel:
             return b"" if self._closed else os.read(self._stdout.fileno(), size)
 
     def write(self, data: bytes) -> None:
+        """Write all of it; see Channel.write. Raises OSError if the child takes no more, or the channel is closed."""
         left = memoryview(data)
         with self._writing:
             while left:
@@ -83,7 +84,7 @@ class PipeChannel:
         self._process.wait()
 
     def _read_errors(self) -> None:
-        """Until it ends, or the channel is closed and all that was said until then is read."""
+        """Pass on standard error until its end; after `close`, as far as it has already been written."""
         with self._stderr:
             source = self._stderr.fileno()
             while source in select.select([source, self._wake], [], [])[0]:

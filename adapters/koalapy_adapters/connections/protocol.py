@@ -1,4 +1,4 @@
-"""What every connection offers: one remote command, with its standard streams."""
+"""The interface of every connection: one remote command, with its standard streams."""
 
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
@@ -9,22 +9,31 @@ Lines = Callable[[str], None]
 
 
 class Channel(Protocol):
-    """The streams of a running command. One thread reads, one writes, any closes."""
+    """The streams of a running command. One thread reads, one writes, any thread closes."""
 
     def read(self, size: int) -> bytes:
-        """At least one byte and at most `size`; b"" at the end, and as soon as the channel is closed here. Blocks."""
+        """Read at least one byte and at most `size`; b"" at the end, and as soon as the channel is closed here.
+
+        Blocks.
+        """
         ...
 
     def write(self, data: bytes) -> None:
-        """All of it; blocks. Raises OSError if the other side takes no more, or the channel is closed."""
+        """Write all of it; blocks. Raises OSError if the other side takes no more, or the channel is closed."""
         ...
 
     def exit_status(self, timeout_s: float) -> int | None:
-        """The command's exit status, None if it is not known within the time. After the end of its output."""
+        """The command's exit status; None if it is not known within `timeout_s`.
+
+        Call it after the end of the output.
+        """
         ...
 
     def close(self) -> None:
-        """End the command's input, and soon the command. Any number of times; wakes up whoever reads or writes."""
+        """End the command's input, and soon the command.
+
+        Wakes up reader and writer. May be called any number of times.
+        """
         ...
 
 
@@ -33,12 +42,12 @@ class Connection(Protocol):
 
     @property
     def where(self) -> str:
-        """How a message names the other side: fs0.example, this machine, the container head."""
+        """Name of the other side in messages: fs0.example, this machine, the container head."""
         ...
 
     @property
     def python(self) -> str:
-        """The interpreter to start there if the grid file does not say."""
+        """The interpreter to start there if the grid file names none."""
         ...
 
     def open(self, shell_command: str, stderr: Lines) -> Channel:
@@ -55,16 +64,16 @@ class Remembering(Connection, Protocol):
 
     @property
     def asked(self) -> bool:
-        """Whether a person had to answer something for it: it is not given up lightly."""
+        """Whether a person had to answer a question for the last login. Such a connection is not given up lightly."""
         ...
 
     def reachable(self, timeout_s: float) -> bool | None:
-        """Whether the other side could be reached now, without a login; None if that cannot be told."""
+        """Whether the other side could be reached now, without a login; None if that is unknown."""
         ...
 
 
 class LineSplitter:
-    """Bytes in, whole lines of text to a callback out."""
+    """Splits bytes into lines of text, and calls `line` with each line that is not blank."""
 
     def __init__(self, line: Lines) -> None:
         self._line = line
@@ -74,13 +83,13 @@ class LineSplitter:
         *lines, self._rest = (self._rest + data).split(b"\n")
         self._rest = self._rest[:MAX_LINE]
         for line in lines:
-            self._say(line)
+            self._emit(line)
 
     def end(self) -> None:
-        self._say(self._rest)
+        self._emit(self._rest)
         self._rest = b""
 
-    def _say(self, line: bytes) -> None:
+    def _emit(self, line: bytes) -> None:
         text = line[:MAX_LINE].decode(errors="replace").strip()
         if text:
             self._line(text)

@@ -1,4 +1,4 @@
-"""Head nodes that stand in for each other: the next one is tried where one cannot be reached."""
+"""Equivalent head nodes of one cluster: if one cannot be reached, the next one is tried."""
 
 from collections.abc import Sequence
 
@@ -7,9 +7,10 @@ from koalapy_adapters.errors import TransientError
 
 
 class SeveralConnections:
-    """One cluster's, at least one. The head node of the last login comes first, since it worked.
+    """Connections to the head nodes of one cluster, at least one. That of the last login comes first, since it worked.
 
-    Records are in the shared directory: which head node the next KCM runs on makes no difference to jobs.
+    Exit records are in the shared directory. Therefore it makes no difference to jobs on which head node the next KCM
+    runs.
     """
 
     def __init__(self, ways: Sequence[Remembering]) -> None:
@@ -31,7 +32,10 @@ class SeveralConnections:
         return self._ways[0].reachable(timeout_s)
 
     def open(self, shell_command: str, stderr: Lines) -> Channel:
-        """What a person has to mend on one head node is not passed over by going to the next."""
+        """Open the first connection that can be opened. Raises TransientError if none can.
+
+        A ClusterError is raised at once: a person must correct its cause, which the next head node would hide.
+        """
         failures: list[TransientError] = []
         for way in list(self._ways):
             try:

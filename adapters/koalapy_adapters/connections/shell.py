@@ -1,4 +1,4 @@
-"""Quotes a command so that it runs under the login shell, whichever shell first reads it."""
+"""Quote a command so that it runs under the login shell, whichever shell reads it first."""
 
 import shlex
 from collections.abc import Sequence
@@ -11,18 +11,19 @@ _ODD = ("*csh", "*csh|*fish")  # which take no -l beside -c, and which of them s
 
 
 def through_login_shell(command: str, of_sh: bool = False) -> str:
-    """One line for any login shell (sh, bash, zsh, ksh, csh, fish): `command` runs in a fresh login shell.
+    """Return one line for any login shell (sh, bash, zsh, ksh, csh, fish): `command` runs in a fresh login shell.
 
-    `command` is one line of sh without exclamation marks, which the C shell would take for its history; `of_sh`: it is
+    `command` is one line of sh without exclamation marks, which the C shell would take for its history. `of_sh`: it is
     more than one plain command, so that fish would not read it.
     """
     return f"exec /bin/sh -c {shlex.quote(_LOGIN % _ODD[of_sh])} {shlex.quote(command)}"
 
 
 def with_setup(python: str, setup: Sequence[str]) -> str:
-    """What brings a Python that only lines of `setup` bring, before it is started; nothing where it is there anyway.
+    """Return a shell prefix that runs the lines of `setup` if the interpreter is not found without them, or is too old.
 
-    The lines travel as octal numbers: any of them passes any shell, on one line.
+    The prefix is empty if there is no `setup`, or `python` is a path. The lines travel as octal numbers: any of them
+    passes any shell, on one line.
     """
     if not setup or "/" in python:
         return ""
@@ -32,7 +33,7 @@ def with_setup(python: str, setup: Sequence[str]) -> str:
 
 
 def quote_path(path: str) -> str:
-    """A path as one word of sh; a leading ~/ stays the login's home."""
+    """Quote a path as one word of sh; a leading ~/ stays the login's home."""
     if path.startswith("~/"):
         return '"$HOME"/' + shlex.quote(path[2:])
     return shlex.quote(path)

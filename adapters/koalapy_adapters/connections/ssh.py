@@ -1,4 +1,4 @@
-"""`ssh://`: a head node by SSH (paramiko), one login and one channel."""
+"""`ssh://` connection: a head node by SSH (paramiko), with one login and one channel."""
 
 import logging
 import threading
@@ -18,10 +18,10 @@ logging.getLogger("paramiko").addHandler(logging.NullHandler())
 
 
 class SshConnection:
-    """A host, or an alias of the ssh configuration. None stands for what that, else OpenSSH's defaults, say.
+    """A connection to a host, or to an alias of the ssh configuration. None: its value, else OpenSSH's default.
 
-    `config`: its file, instead of the person's own and the system's; `none` for no file. `asker` passes on what a
-    login asks.
+    `config`: a configuration file, instead of the user's own and the system's; `none` for no file. `asker` passes a
+    login's questions on to a person.
     """
 
     python = "python3"
@@ -46,10 +46,11 @@ class SshConnection:
 
     @property
     def asked(self) -> bool:
-        """Whether a person had to answer something for the last login: it is not given up lightly."""
+        """Whether a person had to answer a question for the last login. Such a connection is not given up lightly."""
         return self._last is not None and self._last.asked
 
     def open(self, shell_command: str, stderr: Lines) -> Channel:
+        """Log in and start the command; see Connection.open. Raises BatchError; then nothing is left open."""
         route = log_in_to(self._given, self._asker, stderr)
         try:
             channel = _SshChannel(route, shell_command, stderr)
@@ -98,7 +99,10 @@ class _SshChannel:
         return None if status < 0 else status
 
     def close(self) -> None:
-        """The login, not the channel: to close that, a message would have to pass what the other side does not read."""
+        """Close the login, not the channel.
+
+        To close the channel, a message would have to pass data that the other side does not read.
+        """
         self._route.close()
 
     def _read_errors(self) -> None:

@@ -1,6 +1,7 @@
-"""What OpenSSH's configuration says of a host: asked of `ssh -G`; where there is no OpenSSH, read by paramiko.
+"""Settings of OpenSSH's configuration for a host: those that `ssh -G` prints; without OpenSSH, read by paramiko.
 
-ssh_config(5) has the words. What a caller gives (user, port) goes before what the files say, as on ssh's command line.
+The keywords are those of ssh_config(5). Values that a caller gives (user, port) precede those of the files, as on ssh's
+command line.
 """
 
 import getpass
@@ -31,7 +32,7 @@ _MANY = ("identityfile", "certificatefile")
 
 
 class _One(Protocol):
-    """A key's one value, or the default."""
+    """Returns a key's one value, or the default."""
 
     def __call__(self, key: str, default: str = "") -> str: ...
 
@@ -40,7 +41,7 @@ Words = Mapping[str, Sequence[str]]  # by lower-case key; one value but for thos
 
 
 class Resolved(NamedTuple):
-    """How a host is reached and logged in to. Paths are absolute; files need not exist."""
+    """Settings by which a host is reached and logged in to. Paths are absolute; files need not exist."""
 
     host: str
     user: str
@@ -59,14 +60,20 @@ class Resolved(NamedTuple):
 
 
 def resolve(host: str, user: str | None = None, port: int | None = None, file: str | None = None) -> Resolved:
-    """`file` instead of the person's and the system's, as `ssh -F`; `none`: no file. Blocks. Raises ClusterError."""
+    """Return the settings of a host. Blocks. Raises ClusterError if the configuration cannot be read.
+
+    `file` replaces the user's and the system's files, as `ssh -F`; `none`: no file.
+    """
     openssh = shutil.which("ssh")
     words = _ask(openssh, host, user, port, file) if openssh else _read(host, user, port, file)
     return _resolved(host, words)
 
 
 def split_jump(jump: str) -> tuple[str, str | None, int | None]:
-    """Host, user and port of one of ProxyJump's; ssh://user@host:port is one too."""
+    """Return host, user and port of one entry of ProxyJump, or of ssh://user@host:port.
+
+    Raises ClusterError if it names no host.
+    """
     user, _, place = jump.removeprefix("ssh://").rstrip("/").rpartition("@")
     match = re.fullmatch(r"\[(?P<in>[^]]+)\](?::(?P<inport>\d+))?|(?P<host>[^:]+)(?::(?P<port>\d+))?|(?P<v6>.+)", place)
     if match is None:
@@ -104,7 +111,7 @@ def _option(name: str, value: object) -> list[str]:
 
 
 def _read(host: str, user: str | None, port: int | None, file: str | None) -> Words:
-    """As far as paramiko goes: it knows Host and Match, and neither Include nor what Include brings in."""
+    """Read the configuration by paramiko, which knows Host and Match, but not Include. Raises ClusterError."""
     config = paramiko.SSHConfig()
     for name in _FILES if file is None else () if file == NO_FILE else (file,):
         try:
@@ -165,7 +172,7 @@ def _resolved(asked: str, words: Words) -> Resolved:
 
 
 def _methods(one: _One) -> tuple[str, ...]:
-    """Those that we can, are wanted, and are not switched off."""
+    """Authentication methods that are wanted, supported and not switched off, the best one first."""
     switches = {"publickey": "pubkeyauthentication", "password": "passwordauthentication"}
     switches["keyboard-interactive"] = "kbdinteractiveauthentication"
     wanted = one("preferredauthentications", _METHODS).split(",")
@@ -178,7 +185,7 @@ def _methods(one: _One) -> tuple[str, ...]:
 
 
 def _agent(said: str, tokens: Mapping[str, str]) -> str | None:
-    """A socket's path, the name of a variable that holds it (as SSH_AUTH_SOCK, or $NAME), or none."""
+    """Path of the agent's socket; None for no agent. `said`: a path, a variable (SSH_AUTH_SOCK, or $NAME), or none."""
     if said == "none":
         return None
     if said == "SSH_AUTH_SOCK" or said.startswith("$"):
@@ -196,7 +203,7 @@ def _expanded(text: str, tokens: Mapping[str, str]) -> str:
 
 
 def _tokens(asked: str, host: str, user: str, port: int, jumps: str) -> dict[str, str]:
-    """ssh_config(5), TOKENS."""
+    """Values of the tokens of ssh_config(5), TOKENS, by letter."""
     local = socket.gethostname()
     digest = hashlib.sha1(f"{local}{host}{port}{user}{jumps}".encode()).hexdigest()
     return {

@@ -1,4 +1,4 @@
-"""Verifies a host's key against known_hosts files, as sshd(8) describes them. Nothing is trusted on first use."""
+"""Verify a host's key against known_hosts files, as sshd(8) describes them. Nothing is trusted on first use."""
 
 import base64
 import binascii
@@ -19,7 +19,7 @@ _RSA = ("rsa-sha2-512", "rsa-sha2-256")  # how a key that known_hosts calls ssh-
 
 
 class HostKey(NamedTuple):
-    """A line of known_hosts that is about the host."""
+    """A host's key from a line of known_hosts."""
 
     kind: str
     blob: bytes
@@ -27,9 +27,9 @@ class HostKey(NamedTuple):
 
 
 def known_keys(names: Iterable[str], files: Iterable[str], required: bool = False) -> list[HostKey]:
-    """What the files say of a host by the first of its names that they have, and of all of them what is revoked.
+    """Return a host's keys: those of the first of its names that the files have, and the revoked ones of all names.
 
-    Raises ClusterError for a file that cannot be read, if it is required.
+    Raises ClusterError if a file is required and cannot be read.
     """
     lines = [line for file in files for line in _lines(file, required)]
     found: list[HostKey] = []
@@ -40,7 +40,7 @@ def known_keys(names: Iterable[str], files: Iterable[str], required: bool = Fals
 
 
 def names_of(host: str, port: int) -> list[str]:
-    """How known_hosts calls a host; as in OpenSSH, `[host]:port` comes before the host alone."""
+    """Names of a host in known_hosts; as in OpenSSH, `[host]:port` comes before the host alone."""
     host = host.lower()
     return [host] if port == DEFAULT_PORT else [f"[{host}]:{port}", host]
 
@@ -56,7 +56,7 @@ def prefer(transport: paramiko.Transport, known: Iterable[HostKey]) -> None:
 
 
 def verify(where: str, key: paramiko.PKey, known: list[HostKey]) -> None:
-    """Raises ClusterError for a key that is not a known one."""
+    """Verify the key that a host shows. Raises ClusterError if it is unknown, revoked, or not a known one."""
     shown = HostKey(key.get_name(), key.asbytes())
     if shown._replace(revoked=True) in known:
         message = f"{where} shows a host key that known_hosts has as revoked ({key.fingerprint})."
@@ -73,7 +73,7 @@ def verify(where: str, key: paramiko.PKey, known: list[HostKey]) -> None:
 
 
 def _lines(file: str, required: bool) -> Iterator[tuple[str, HostKey]]:
-    """Patterns and key of each line; of what paramiko cannot verify, a certificate authority, there is none."""
+    """Yield patterns and key of each line. Certificate authorities are left out: paramiko cannot verify them."""
     try:
         with open(os.path.expanduser(file), encoding="utf-8", errors="replace") as opened:
             text = opened.read()
@@ -95,7 +95,10 @@ def _lines(file: str, required: bool) -> Iterator[tuple[str, HostKey]]:
 
 
 def _matches(patterns: str, name: str) -> bool:
-    """One hashed name, or patterns with `*` and `?`, of which one with `!` keeps the name out."""
+    """Whether the patterns match the name: one hashed name, or patterns with `*` and `?`.
+
+    One with `!` excludes the name.
+    """
     if patterns.startswith("|"):
         return _is_hash_of(patterns, name)
     said = patterns.lower().split(",")
@@ -105,12 +108,12 @@ def _matches(patterns: str, name: str) -> bool:
 
 
 def _fits(pattern: str, name: str) -> bool:
-    """Brackets are those of `[host]:port`."""
+    """Whether one pattern matches the name. Its brackets are those of `[host]:port`."""
     return fnmatch.fnmatchcase(name, pattern.replace("[", "[[]"))
 
 
 def _is_hash_of(text: str, name: str) -> bool:
-    """|1|SALT|HMAC-SHA1"""
+    """Whether the text is a hash of the name, in the form |1|SALT|HMAC-SHA1."""
     try:
         _, version, salt, digest = text.split("|")
         wanted = base64.b64decode(digest)

@@ -1,4 +1,7 @@
-"""The keys of a login, in the order in which they are tried: a server counts tries, the most likely key comes first."""
+"""The keys of a login, in the order in which they are tried.
+
+A server counts tries, so the most likely key comes first.
+"""
 
 import contextlib
 import socket
@@ -22,7 +25,10 @@ Unlock = Callable[[str], str | None]  # a file's passphrase; None: leave it
 
 
 class KeyFile(NamedTuple):
-    """A private key's file: the key, unless it is locked; the public half, if that can be had without the key."""
+    """File of a private key.
+
+    `key`: None if it is locked; `public`: the public half, None if unknown without the key.
+    """
 
     path: str
     key: paramiko.PKey | None
@@ -30,10 +36,17 @@ class KeyFile(NamedTuple):
 
 
 def candidates(resolved: Resolved, identity: str | None, unlock: Unlock) -> Iterator[paramiko.PKey]:
-    """Keys of the agent that are named, the file that the grid file names, other keys of the agent unless
-    IdentitiesOnly, other files, and what `unlock` unlocks; each with a certificate first, if there is one.
+    """Yield the keys to try, each first with its certificates and then alone.
 
-    Raises ClusterError for a file that the grid file names and that holds no key.
+    The order:
+
+    - keys of the agent that are in a key file, too
+    - the key file that the grid file names
+    - other keys of the agent, unless IdentitiesOnly is set
+    - key files of the ssh configuration, if the grid file names none
+    - locked key files, if `unlock` gives the passphrase
+
+    Raises ClusterError if the file that the grid file names holds no key, or if a passphrase is wrong.
     """
     named = [_key_file(Path(identity).expanduser(), required=True)] if identity is not None else []
     files = named + [_key_file(Path(path), required=False) for path in resolved.identities if identity is None]
@@ -54,7 +67,7 @@ def candidates(resolved: Resolved, identity: str | None, unlock: Unlock) -> Iter
 
 
 def _key_file(path: Path, required: bool) -> KeyFile | None:
-    """None where there is no key that can be used, and need not be one."""
+    """Read a private key; None if the file has no usable key and is not required. Raises ClusterError if it is."""
     try:
         key = paramiko.PKey.from_path(path)
         return KeyFile(str(path), key, key.asbytes())
@@ -95,7 +108,7 @@ def _certificates(resolved: Resolved, files: list[KeyFile]) -> Iterator[PublicBl
 
 
 def _certified(key: paramiko.PKey, certificates: list[PublicBlob]) -> Iterator[paramiko.PKey]:
-    """The key with each certificate that was made for it, and then the key alone."""
+    """Yield the key with each certificate that was made for it, and then the key alone."""
     for certificate in certificates:
         if _certifies(certificate.key_blob, key.asbytes()):
             key.public_blob = certificate
@@ -105,7 +118,10 @@ def _certified(key: paramiko.PKey, certificates: list[PublicBlob]) -> Iterator[p
 
 
 def _certifies(certificate: bytes, key: bytes) -> bool:
-    """A certificate holds its kind, a nonce, and then the fields of its public key (OpenSSH's PROTOCOL.certkeys)."""
+    """Whether the certificate is for the key.
+
+    A certificate holds its kind, a nonce, and then the fields of its public key (OpenSSH's PROTOCOL.certkeys).
+    """
     return _after(certificate, 2).startswith(_after(key, 1))
 
 
@@ -120,7 +136,7 @@ def _after(blob: bytes, fields: int) -> bytes:
 
 
 class _Held(NamedTuple):
-    """What an agent holds. It keeps a certificate beside its key, as if it were another one."""
+    """Keys and certificates of an agent. It keeps a certificate beside its key, as if it were another one."""
 
     keys: list[AgentKey]
     certificates: list[PublicBlob]
@@ -128,7 +144,7 @@ class _Held(NamedTuple):
 
 @contextlib.contextmanager
 def _agent(path: str | None) -> Iterator[_Held]:
-    """What the agent at this socket holds; nothing, if it has gone."""
+    """Keys and certificates of the agent at this socket, connected during the block; none if it does not answer."""
     try:
         agent = _Agent(path) if path is not None else None
     except (SSHException, OSError):
@@ -143,7 +159,7 @@ def _agent(path: str | None) -> Iterator[_Held]:
 
 
 class _Agent(AgentSSH):
-    """paramiko's own looks at SSH_AUTH_SOCK alone."""
+    """The agent at a given socket; paramiko's own class uses SSH_AUTH_SOCK alone."""
 
     def __init__(self, path: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Logs in: by key, then by what a person answers, in the order in which the server wants it."""
+"""Log in by the methods that the server allows, in the configured order: by key, or by a person's answers."""
 
 from collections.abc import Callable, Sequence
 
@@ -16,9 +16,10 @@ _METHODS = ("publickey", "keyboard-interactive", "password")
 
 
 def log_in(transport: paramiko.Transport, where: str, resolved: Resolved, identity: str | None, asker: Asker) -> bool:
-    """Whether a person was asked. Raises ClusterError if the server does not let us in.
+    """Log in. Returns whether a person was asked. Raises ClusterError if the server does not let us in.
 
-    Its code is `asks` where somebody has to answer and nobody is there, `answer_refused` where an answer was wrong.
+    Its code is `asks` if a person must answer and none is there, `answer_refused` if an answer was wrong. Raises the
+    asker's BatchError, too.
     """
     return _Login(transport, where, resolved, identity, asker).run()
 
@@ -36,7 +37,7 @@ class _Login:
         self._failure: BatchError | None = None  # of whom was asked: raised where paramiko lets it through
 
     def run(self) -> bool:
-        """One method after another; one that is done in part opens those that the server names next."""
+        """Try one method after another. After partial success the server names the methods to try next."""
         allowed, tried = self._allowed(), set[str]()
         while allowed is not None:
             wanted = [each for each in self._resolved.methods if each in allowed and each not in tried]
@@ -50,7 +51,7 @@ class _Login:
         return self._questions > 0
 
     def _allowed(self) -> Sequence[str] | None:
-        """None if the server lets anybody in."""
+        """Authentication methods that the server allows; None if it let us in without any."""
         try:
             self._transport.auth_none(self._user)
         except BadAuthenticationType as error:
@@ -87,7 +88,10 @@ class _Login:
         return self._answered(lambda: self._transport.auth_password(self._user, self._ask(question)[0], fallback=False))
 
     def _answered(self, method: Callable[[], Sequence[str]]) -> Sequence[str] | None:
-        """A server that offers a method and then asks nothing does not have it."""
+        """Run a method that asks a person. Returns the further methods; None if the server does not have this one.
+
+        A server that offers a method and then asks nothing does not have it.
+        """
         self._transport.auth_timeout = ANSWER_S
         before = self._questions
         try:
@@ -106,7 +110,7 @@ class _Login:
     # ---- asking
 
     def _pass_on(self, title: str, instructions: str, prompts: list[tuple[str, bool]]) -> list[str]:
-        """What the server asks, on paramiko's thread. A round without prompts is a notice, or the end."""
+        """Answer the server's prompts, on paramiko's thread. A round without prompts is a notice, or the end."""
         question = Question(title, instructions, tuple(Prompt(text, bool(echo)) for text, echo in prompts))
         if not prompts and not title.strip() and not instructions.strip():
             return []
@@ -131,7 +135,7 @@ class _Login:
         return self._ask(Question("", "", (Prompt(f"Passphrase of the key {path} (empty to leave it out):"),)))[0]
 
     def _need_somebody(self) -> None:
-        """Before anything is begun that would ask."""
+        """Raise ClusterError if no person is there, before a method is begun that would ask."""
         if not self._asker.present():
             keys = f"does not accept {self._keys()} and " if self._tried else ""
             what = "asks for a second factor" if self._partly else f"{keys}asks for a password or the like"

@@ -1,4 +1,4 @@
-"""The way to a host's SSH server: straight, through jump hosts, or through a ProxyCommand; each with its own login."""
+"""Log in to a host's SSH server: directly, through jump hosts with logins of their own, or through a ProxyCommand."""
 
 import contextlib
 import os
@@ -28,7 +28,7 @@ _UP = "Is the host up, and its SSH server with it?"
 
 
 class Given(NamedTuple):
-    """What the grid file says of the host itself; it goes before what the ssh configuration says."""
+    """Settings of the grid file for a host; they precede those of the ssh configuration."""
 
     host: str
     user: str | None = None
@@ -43,7 +43,7 @@ class Given(NamedTuple):
 
 
 class Route(NamedTuple):
-    """A login that stands: the transport, those that it goes through, and how it came about."""
+    """An open login: its transport, the transports that it goes through, and how it was made."""
 
     transport: paramiko.Transport
     through: tuple[paramiko.Transport, ...] = ()
@@ -51,19 +51,19 @@ class Route(NamedTuple):
     address: Address | None = None  # of a host that is reached straight
 
     def close(self) -> None:
-        """The farther end first, and everything to the last."""
+        """Close all transports, the farthest one first."""
         for transport in (self.transport, *reversed(self.through)):
             transport.close()
 
 
 def log_in_to(given: Given, asker: Asker, stderr: Lines, depth: int = 0) -> Route:
-    """Blocks. Raises BatchError; then nothing is left open."""
+    """Log in to a host, through its jump hosts. Blocks. Raises BatchError; then nothing is left open."""
     resolved = resolve(given.host, given.user, given.port, given.config)
     return _log_in(given, resolved, asker, stderr, depth)
 
 
 def answers(address: Address, timeout_s: float) -> bool:
-    """Whether an SSH server speaks there: nobody logs in."""
+    """Whether an SSH server answers at the address within `timeout_s`, without a login."""
     try:
         plug, _ = dialling.dial([address], timeout_s)
     except OSError:
@@ -96,7 +96,7 @@ def _log_in(given: Given, resolved: Resolved, asker: Asker, stderr: Lines, depth
 
 
 def _jump(given: Given, resolved: Resolved, asker: Asker, stderr: Lines, depth: int) -> Route | None:
-    """The login on the last jump host. As in OpenSSH the first one's own ProxyJump counts, the others' do not."""
+    """Log in to the last jump host; None if there is none. As in OpenSSH, only the first one's own ProxyJump counts."""
     if not resolved.jumps:
         return None
     if depth >= _MOST_JUMPS:
@@ -122,7 +122,10 @@ class _Server:
         self._given, self._resolved, self._before, self._stderr = given, resolved, before, stderr
 
     def reach(self, known: list[Any]) -> tuple[paramiko.Transport, Address | None]:
-        """A transport whose keys are exchanged, and not verified. Raises BatchError."""
+        """Return a transport whose keys are exchanged, and not verified. Raises BatchError.
+
+        The address is that of a host that is reached directly, else None.
+        """
         if self._before is not None or self._resolved.proxy_command is not None:
             return self._greet(self._through(), known), None
         choice = self._addresses()
@@ -136,7 +139,7 @@ class _Server:
                     raise
 
     def _through(self) -> Any:
-        """Through the jump host, or a ProxyCommand."""
+        """Open a byte stream through the jump host, or through a ProxyCommand. Raises TransientError."""
         if self._before is None:
             return _Proxied(self._resolved.proxy_command or "", self._stderr)
         to = (self._resolved.host, self._resolved.port)
@@ -202,7 +205,10 @@ def _words(error: Exception) -> str:
 
 
 class _Proxied:
-    """A socket whose other end is a command's input and output. It ends the command, too: some would outlive it."""
+    """A socket whose other end is a command's input and output.
+
+    `close` ends the command, too: some would outlive it.
+    """
 
     def __init__(self, command: str, stderr: Lines) -> None:
         self._plug, theirs = socket.socketpair()
@@ -228,7 +234,7 @@ class _Proxied:
 
 
 def _attend(process: "subprocess.Popen[bytes]", stderr: Lines) -> None:
-    """Pass on what it says, and see it end."""
+    """Pass on the command's standard error, and wait for its end."""
     assert process.stderr is not None
     splitter = LineSplitter(stderr)
     with process.stderr as said:
