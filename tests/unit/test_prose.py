@@ -25,7 +25,6 @@ NOT_YET: frozenset[str] = frozenset(
         "koalapy/link",
         "koalapy/model",
         "koalapy/store",
-        "koalapy_adapters/contract",
     }
 )
 

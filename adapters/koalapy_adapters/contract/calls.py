@@ -1,6 +1,6 @@
-"""A call of the KCM's BatchSystem and its answer, as plain JSON values: what travels, and what is recorded.
+"""A call of the KCM's BatchSystem and its answer, as plain JSON values, which are sent and recorded.
 
-Runs on the head node too, hence on Python 3.6.
+This runs on the head node too, hence on Python 3.6.
 """
 
 from typing import Any, Callable, Dict, List
@@ -14,7 +14,10 @@ Json = Dict[str, Any]
 
 
 def answer(batch: BatchSystem, name: str, arguments: List[Any]) -> Json:
-    """{"value": …}, {"error": Failure} or, of a submit, {"doubt": Failure}. Anything else that is raised is a bug."""
+    """Call a method of BatchSystem. Returns {"value": …}, {"error": Failure} or, for a submit, {"doubt": Failure}.
+
+    Another exception than BatchError and SubmitDoubt is a bug and leaves this function.
+    """
     try:
         return {"value": plain(guarded(lambda: _CALLS[name](batch, *arguments)))}
     except SubmitDoubt as doubt:
@@ -24,7 +27,7 @@ def answer(batch: BatchSystem, name: str, arguments: List[Any]) -> Json:
 
 
 def plain(value: Any) -> Any:
-    """Named tuples as objects, all the way down."""
+    """Convert named tuples to objects and sequences to lists, recursively."""
     if hasattr(value, "_asdict"):
         return {name: plain(field) for name, field in value._asdict().items()}
     if isinstance(value, dict):

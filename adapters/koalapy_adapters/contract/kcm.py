@@ -1,4 +1,4 @@
-"""A KCM on a head node, pushed and started over the real connection, and koalad's end of it."""
+"""A KCM on a head node, pushed and started over the real connection, and koalad's end of its session."""
 
 import threading
 
@@ -13,7 +13,7 @@ _FIRST_PING = 1 << 40  # beyond the ids of requests
 
 
 class Kcm(Talk):
-    """One session. It is kept alive by pings of its own, whose answers nobody waits for."""
+    """One session. A thread keeps it alive by pings, whose answers nobody waits for."""
 
     def __init__(self, login: Login, instance: str) -> None:
         self.instance = instance
@@ -26,7 +26,7 @@ class Kcm(Talk):
         threading.Thread(target=self._keep_alive, name="pings", daemon=True).start()
 
     def hello(self, epoch: int = 1, known: list[list[str]] | None = None) -> Welcome:
-        """The Welcome of a KCM that stands on its feet."""
+        """Send a Hello and return the Welcome, which must have no error."""
         self.send(Hello(PROTOCOL, "0", epoch, self.instance, 0, self._config, known or []))
         welcome = self.wait(Welcome)
         assert isinstance(welcome, Welcome), self.said
@@ -34,10 +34,14 @@ class Kcm(Talk):
         return welcome
 
     def at_barrier(self, tag: str) -> Report:
+        """Wait for the report that the attempt is at its barrier."""
         return self.report(tag, "at_barrier")
 
     def let_go(self, tag: str) -> Report:
-        """Release it once it is at its barrier, as a job of this one component."""
+        """Release an attempt when it is at its barrier, as a job of this one component.
+
+        Returns its report from there.
+        """
         barrier = self.at_barrier(tag)
         hosts = [[0, address, processes] for _, address, processes in barrier.nodes]
         released = self.answer(Release, tag, 0, hosts)
@@ -45,7 +49,7 @@ class Kcm(Talk):
         return barrier
 
     def played(self, tag: str) -> Report:
-        """Its end, after its release."""
+        """Release an attempt and return the report of its end."""
         self.let_go(tag)
         return self.report(tag, "ended")
 
@@ -53,13 +57,13 @@ class Kcm(Talk):
         return self.fetch(tag, where, path)[0].decode()
 
     def measured(self, *tags: str) -> Measured:
-        """The first measurement in which all of these hold processors."""
-        found = self.heard(Measured, lambda message: set(tags) <= set(message.allocated))
+        """Return the first measurement in which all of these tags hold processors."""
+        found = self.first_message(Measured, lambda message: set(tags) <= set(message.allocated))
         assert isinstance(found, Measured)
         return found
 
     def clear(self, tag: str) -> None:
-        """End whatever there is of it, and let its directory go."""
+        """Cancel an attempt, wait until it is cleaned up, and have its directory removed."""
         self.request(Cancel, tag, force=True)
         self.gone(tag)
         assert isinstance(self.answer(Forget, tag), Done)

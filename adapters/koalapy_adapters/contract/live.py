@@ -1,4 +1,4 @@
-"""A target while it is tried: logins that are opened when they are first needed, tags, and what has to be tidied up."""
+"""A target under test: logins that are opened when they are first needed, tags, and the jobs to remove afterwards."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -21,7 +21,10 @@ PAUSE_S = 0.1
 
 
 class Live:
-    """For one thread. Plain batch jobs and attempts of a KCM have instances of their own, as two stores have."""
+    """One target under test, for one thread.
+
+    Plain batch jobs and attempts of a KCM have different instance ids, as those of two stores have.
+    """
 
     def __init__(self, target: Target, record: Record | None = None) -> None:
         self.target = target
@@ -36,13 +39,13 @@ class Live:
 
     @cached_property
     def batch(self) -> RemoteBatch:
-        """The batch system, as this user has it."""
+        """The batch system as this user sees it."""
         other = None if self._record is None else {"slurm_api": "off"}  # only what commands say can be recorded
         return self._remote(RemoteBatch(login(self.target, other), self._record))
 
     @cached_property
     def others(self) -> RemoteBatch:
-        """The same as another user has it; where the target names none, as this one does."""
+        """The batch system as another user sees it, the neighbour; without one it is `batch`."""
         return (
             self._remote(RemoteBatch(login(self.target, self.target.neighbour)))
             if self.target.neighbour
@@ -51,19 +54,20 @@ class Live:
 
     @cached_property
     def operator(self) -> RemoteBatch:
+        """The batch system as the target's operator sees it; without one it is `batch`."""
         return (
             self._remote(RemoteBatch(login(self.target, self.target.operator))) if self.target.operator else self.batch
         )
 
     @property
     def kcm(self) -> Kcm:
-        """The KCM that stands, else a new one that is told of no attempt."""
+        """The current KCM, else a new one that is sent no known attempts."""
         return self._kcm if self._kcm is not None else self.next_kcm()
 
     _kcm: Kcm | None = None
 
     def next_kcm(self, *known: list[str]) -> Kcm:
-        """The connection is cut, if there is one, and another KCM started."""
+        """Close the connection, if there is one, and start another KCM. `known`: [tag, batch id] of each attempt."""
         if self._kcm is not None:
             self._kcm.close()
         self._epoch += 1
@@ -74,12 +78,15 @@ class Live:
     # ---- what is brought into it
 
     def tag(self, instance: InstanceId | None = None) -> str:
-        """A new one."""
+        """Return a new tag, of `instance` or of the plain batch jobs."""
         self._number += 1
         return tag_of(instance or self._plain, AttemptId(JobId(self._number), 0, 0))
 
     def job(self, script: str, name: str = "", whose: RemoteBatch | None = None, **wishes: Any) -> BatchJob:
-        """A plain batch job, without a wrapper: this shell script, on its first node. `name`: instead of a tag's."""
+        """Return a plain batch job, without a wrapper, that runs this shell script on its first node.
+
+        `name` is used instead of a tag. `wishes`: other fields of BatchJob.
+        """
         whose, number = whose or self.batch, self.tag()
         cluster = whose.cluster
         fields: dict[str, Any] = {
@@ -95,14 +102,14 @@ class Live:
         return BatchJob(**{**fields, **wishes})
 
     def submit(self, job: BatchJob, whose: RemoteBatch | None = None) -> str:
-        """Its batch id. Ended with the target, if not before."""
+        """Submit a job and return its batch id. `tidy` cancels it, if it has not ended before."""
         whose = whose or self.batch
         batch_id = whose.submit(job)
         self._jobs.append((whose, batch_id))
         return batch_id
 
     def attempt(self, script: str, processors: int = 1, **more: Any) -> str:
-        """The tag of an attempt that the KCM has put into the batch system."""
+        """Submit an attempt by the KCM and return its tag."""
         tag = self.tag(self.instance)
         self._attempts.append(tag)
         submitted = self.kcm.submit(tag, script, processors, **more)
@@ -110,24 +117,24 @@ class Live:
         return tag
 
     def wish(self, script: str, **wishes: Any) -> Any:
-        """An attempt with further wishes of its batch job: Submitted or Refused."""
+        """Submit an attempt with further fields of its batch job. Returns Submitted or Refused."""
         tag = self.tag(self.instance)
         self._attempts.append(tag)
         batch = {"processors": 1, "walltime_s": 240, **wishes}
         return self.kcm.answer(Submit, tag, batch, program(script))
 
     def strangers(self) -> InstanceId:
-        """An instance that the target's KCM does not know."""
+        """Return an instance id that the target's KCM does not know."""
         self._instances.append(instance_id(token_bytes(4)))
         return self._instances[-1]
 
     def script_of(self, tag: str) -> str:
-        """The path of an attempt's batch script."""
+        """Path of an attempt's batch script."""
         return f"{self.batch.cluster.directory}/{self.instance}/{tag}/script"
 
     @contextmanager
     def load(self, processors: int = 1, whose: RemoteBatch | None = None, **wishes: Any) -> Iterator[str]:
-        """A job that holds so many processors for as long as the block runs; its batch id."""
+        """Hold `processors` by a job while the block runs. The block gets its batch id when it is running."""
         whose = whose or self.batch
         batch_id = self.submit(self.job("exec sleep 600", whose=whose, processors=processors, **wishes), whose)
         try:
@@ -140,12 +147,12 @@ class Live:
     # ---- what is seen of it
 
     def state(self, batch_id: str, whose: RemoteBatch | None = None) -> str:
-        """ "" for one that the queue does not list."""
+        """State of a batch job; empty if the queue does not list it."""
         status = (whose or self.batch).check(batch_id).get(batch_id)
         return status.state if status else ""
 
     def until(self, found: Callable[[], T | None], patience_s: float = PATIENCE_S) -> T:
-        """The first true answer: nothing announces what a batch system does."""
+        """Poll until `found` returns a true value, and return that: a batch system announces nothing."""
         deadline = time.monotonic() + patience_s
         while not (answer := found()):
             assert time.monotonic() < deadline, f"{patience_s:g} s passed"
@@ -153,7 +160,7 @@ class Live:
         return answer
 
     def until_over(self, batch_id: str, whose: RemoteBatch | None = None) -> JobStatus | None:
-        """How it ended by the queue, None if that does not say."""
+        """Wait until a batch job has ended. Returns its status in the queue, None if that does not list it."""
         whose = whose or self.batch
 
         def over() -> list[JobStatus | None]:
@@ -165,7 +172,7 @@ class Live:
     # ---- the end
 
     def tidy(self) -> None:
-        """Nothing that was brought into the batch system is left there. Raises what prevents it."""
+        """Remove every job and attempt of this target from the batch system. Raises the error that prevents it."""
         jobs, self._jobs = self._jobs, []
         attempts, self._attempts = self._attempts, []
         for whose, batch_id in jobs:  # a dialect need not know the state of one whose name is no tag
@@ -176,7 +183,7 @@ class Live:
             self.until_over(batch_id, whose)
 
     def close(self) -> None:
-        """And no directory of its instances on the head node, and no connection."""
+        """Tidy up, remove the directories of its instances on the head node, and close all connections."""
         with ExitStack() as rest:  # from last to first, whatever fails
             rest.callback(self._disconnect)
             rest.callback(self._remove_instances)
@@ -196,19 +203,22 @@ class Live:
             opened.close()
 
     def _remote(self, remote: RemoteBatch) -> RemoteBatch:
-        """Begins as a KCM does: what a batch system has to prepare for a user, it does at its first question."""
+        """Begin as a KCM does, by a description.
+
+        What a batch system has to prepare for a user, it prepares at the first query.
+        """
         self._opened.append(remote)
         remote.describe()
         return remote
 
 
 def _remove(whose: RemoteBatch, paths: list[str]) -> bool:
-    """Whether nothing is left of them: on NFS, files that are still open may be for a moment."""
+    """Remove the paths. Returns whether nothing is left: on NFS, files that are still open may stay for a moment."""
     return whose.run("rm", "-rf", *paths).exit_status == 0
 
 
 def refusal(submit: Callable[[], Any]) -> BatchError | None:
-    """The error of a submit that left no batch job, None if there was none."""
+    """Return the error of a submit that left no batch job; None if there was no error."""
     try:
         submit()
     except BatchError as error:

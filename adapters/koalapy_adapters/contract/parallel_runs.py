@@ -1,7 +1,7 @@
-"""Runs the tests of several targets side by side: each lane is a thread, and pytest's items wait for what comes of it.
+"""Run the tests of several targets side by side: each lane is a thread, and pytest's items wait for its results.
 
 Most of a live test is waiting for a batch system, and targets of different head nodes do not disturb each other. A lane
-starts when pytest comes to the first of its tests, and runs all that pytest has selected of them, in their order.
+starts when pytest comes to the first of its tests. It runs all tests of it that pytest has selected, in their order.
 """
 
 import threading
@@ -41,7 +41,7 @@ class ParallelRuns:
             self._trials.setdefault(trial.target.head, []).append(trial)
 
     def outcome(self, trial: Trial) -> None:
-        """Blocks until the trial is over. Raises what its check raised."""
+        """Block until the trial has ended. Raises the error of its check, or of opening or tidying up its target."""
         lane = trial.target.head
         if lane not in self._threads:
             self._threads[lane] = threading.Thread(target=self._run, args=(lane,), name=f"lane {lane}", daemon=True)
@@ -49,13 +49,13 @@ class ParallelRuns:
         trial.outcome.result()
 
     def close(self) -> None:
-        """No further trial begins; those that are under way come to their end, and tidy up."""
+        """Begin no further trial, and wait until those that run have ended and tidied up."""
         self._stopping.set()
         for thread in self._threads.values():
             thread.join(_JOIN_S)
 
     def _run(self, lane: str) -> None:
-        """Target by target, whatever order the trials have among each other."""
+        """Run the trials of a lane target by target, whatever their order."""
         for target in dict.fromkeys(trial.target.name for trial in self._trials[lane]):
             self._try([trial for trial in self._trials[lane] if trial.target.name == target])
 

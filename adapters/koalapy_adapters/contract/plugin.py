@@ -66,7 +66,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """A live test runs in its target's lane."""
+    """Run a live test in its target's lane. Returns None for other tests."""
     if _TRIAL not in pyfuncitem.stash:
         return None
     pyfuncitem.config.stash[_RUNS].outcome(pyfuncitem.stash[_TRIAL])
@@ -84,7 +84,7 @@ def _parameter(item: pytest.Item, name: str) -> Any:
 
 
 def _named(config: pytest.Config) -> list["Target"]:
-    """The target of the command line; none where only recordings are to be tried."""
+    """The target of the command line; none if only recordings are tried."""
     from koalapy_adapters.contract.target import Target
 
     batch, connect = config.getoption("--batch"), config.getoption("--connect")

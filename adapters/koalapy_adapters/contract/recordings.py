@@ -27,13 +27,13 @@ class Recording:
         return [Result(**each) for each in self.data["results"]]
 
     def answer(self, dialect: Any, results: list[Result]) -> Json:
-        """What becomes of the call if the commands say this. Whichever are run beyond these do not answer in time."""
+        """Return the answer of the call if its commands give these results. Further commands do not answer in time."""
         batch = BatchSystem(dialect, ClusterSettings(**self.data["cluster"]), runner=_Replay(results))
         return calls.answer(batch, self.data["call"], self.data["arguments"])
 
 
 class Recorder:
-    """Keeps the first of all calls that are alike but for numbers and names, each in a file."""
+    """Writes each call to a file, if no similar one was written: calls are similar but for numbers and names."""
 
     def __init__(self, place: Path) -> None:
         self._place = place
@@ -51,7 +51,7 @@ class Recorder:
 
 
 class _Replay:
-    """Runs nothing: the results come as they were recorded."""
+    """Runs no command, and returns the recorded results in order."""
 
     def __init__(self, results: list[Result]) -> None:
         self._left = list(results)

@@ -1,4 +1,4 @@
-"""Runs on the head node, beside all that is pushed: the KCM's own BatchSystem, asked by JSON lines.
+"""The agent on the head node, beside all that is pushed: JSON lines in and out, the KCM's own BatchSystem between.
 
     {"do": "begin", "config": ClusterConfig, "timeout": S}    -> {"cluster": ClusterSettings}
     {"do": "call", "name": NAME, "arguments": […]}            -> an answer of `calls`, with "ran": the Results
@@ -7,7 +7,7 @@
     {"do": "write", "path": PATH, "text": TEXT, "mode": MODE} -> {}, with the directories above it
     {"do": "environment", "changes": {NAME: VALUE or null}}   -> {"before": {NAME: VALUE or null}}
 
-Python 3.6 and the standard library, as everything that runs there.
+It needs Python 3.6 and the standard library only, as everything that runs there.
 """
 
 import json
@@ -30,7 +30,7 @@ Json = Dict[str, Any]
 
 
 def main(argv: List[str]) -> int:
-    """Serve until the end of the input. `argv` is empty."""
+    """Serve requests until the end of the input. `argv` is empty."""
     agent = RemoteAgent()
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever prints, prints elsewhere
@@ -42,7 +42,7 @@ def main(argv: List[str]) -> int:
 
 
 class RemoteAgent:
-    """One batch system, and what its commands have said since the last call."""
+    """One batch system, and the results of its commands since the last call began."""
 
     def __init__(self) -> None:
         self._batch: Any = None
@@ -52,7 +52,7 @@ class RemoteAgent:
         self._ran: List[Result] = []
 
     def heed(self, request: Json) -> Json:
-        """The answer to one request."""
+        """Return the answer to one request."""
         return _HEED[request.pop("do")](self, **request)
 
     def end(self) -> None:

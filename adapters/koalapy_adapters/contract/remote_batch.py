@@ -1,4 +1,4 @@
-"""The KCM's BatchSystem on a head node, as the tests call it: an agent there, JSON lines over the real connection."""
+"""The KCM's BatchSystem on a head node, for the tests: an agent there, JSON lines over the real connection."""
 
 import io
 import json
@@ -30,7 +30,7 @@ _ERRORS: dict[str, type[BatchError]] = {
 
 
 class RemoteBatch:
-    """One user's BatchSystem. Methods block, and raise what it raises. Not for several threads at a time."""
+    """One user's BatchSystem. Its methods block, and raise the same errors. Only one thread at a time may use it."""
 
     def __init__(self, login: Login, record: Record | None = None) -> None:
         self._login, self._record = login, record
@@ -43,7 +43,7 @@ class RemoteBatch:
         self.cluster = self.begin()
 
     def begin(self, timeout: float = TIMEOUT) -> ClusterSettings:
-        """Anew, with so many seconds for each command."""
+        """Begin anew, with `timeout` seconds for each command. Returns the cluster's settings."""
         return ClusterSettings(**_value(self._ask(do="begin", config=self._login.config, timeout=timeout), "cluster"))
 
     # ---- BatchSystem
@@ -52,7 +52,10 @@ class RemoteBatch:
         return Description(**self._call("describe"))
 
     def submit(self, job: BatchJob) -> str:
-        """With a script of its own in the job's directory, which is made. See BatchSystem.submit."""
+        """Submit a job and return its batch id; see BatchSystem.submit.
+
+        A script of its own is written into the job's directory, which is made.
+        """
         script = _value(self._ask(do="script", job=plain(job)))
         path = f"{job.directory}/script"
         self.write(path, script, 0o700)
@@ -89,11 +92,11 @@ class RemoteBatch:
     # ---- the head node
 
     def run(self, *argv: str, timeout: float = TIMEOUT) -> Result:
-        """By the KCM's own running of commands."""
+        """Run a command on the head node, as the KCM runs commands. `timeout` in seconds."""
         return Result(**self._ask(do="run", argv=list(argv), timeout=timeout)["result"])
 
     def output(self, *argv: str) -> str:
-        """Of a command that must succeed."""
+        """Standard output of a command that must succeed."""
         result = self.run(*argv)
         assert result.exit_status == 0, result
         return result.stdout
@@ -103,7 +106,7 @@ class RemoteBatch:
 
     @contextmanager
     def environment(self, **changes: str | None) -> Iterator[None]:
-        """Of the commands, for as long as the block runs; None takes a variable out."""
+        """Change the environment of the commands while the block runs; None removes a variable."""
         before = self._ask(do="environment", changes=changes)["before"]
         try:
             yield
@@ -149,7 +152,7 @@ def _error(failure: Mapping[str, Any]) -> BatchError:
 
 
 def _with_remote_agent() -> Packed:
-    """What is pushed, and the agent's few files."""
+    """The pushed file of this installation, with the few files of the agent."""
     with zipfile.ZipFile(io.BytesIO(packed().data)) as archive:
         files = {name: archive.read(name) for name in archive.namelist()}
     here = Path(__file__).parent

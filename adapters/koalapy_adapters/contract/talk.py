@@ -1,4 +1,4 @@
-"""koalad's end of a conversation with a KCM, as tests hold it: say something, wait for what is to come of it."""
+"""koalad's end of a session with a KCM, for tests: send a message, and wait for its effect."""
 
 import hashlib
 import queue
@@ -26,18 +26,18 @@ PATIENCE_S = 180.0
 
 
 class Talk:
-    """Events are acknowledged as they are heard. `read` gives b"" at the end; both block."""
+    """A session. Events are acknowledged as they are taken. `read` returns b"" at the end; `read` and `write` block."""
 
     def __init__(self, read: Callable[[int], bytes], write: Callable[[bytes], None]) -> None:
         self._read, self._write = read, write
         self._writing = threading.Lock()
         self._frames: queue.Queue[Any] = queue.Queue()
-        self.log: list[Any] = []  # all that was heard so far, events unwrapped
+        self.log: list[Any] = []  # all messages so far, events unwrapped
         self.listener = threading.Thread(target=self._listen, name="talk", daemon=True)
         self.listener.start()
         self._ids = 0
 
-    # ---- to say
+    # ---- send
 
     def send(self, message: Any) -> None:
         self.write(Control(to_json(message)))
@@ -47,21 +47,23 @@ class Talk:
             self._write(encode(frame))
 
     def request(self, kind: Any, *arguments: Any, **more: Any) -> int:
-        """Send a request of this kind; its id."""
+        """Send a request of this kind and return its id."""
         self._ids += 1
         self.send(kind(self._ids, *arguments, **more))
         return self._ids
 
     def answer(self, kind: Any, *arguments: Any, **more: Any) -> Any:
-        """The answer to a request of this kind."""
+        """Send a request of this kind and return the answer."""
         number = self.request(kind, *arguments, **more)
         return self.wait(object, lambda message: getattr(message, "id", None) == number)
 
     def submit(self, tag: str, script: str, processors: int = 1, **more: Any) -> Any:
+        """Submit an attempt that runs a shell script. Returns the answer."""
         batch = {"processors": processors, "walltime_s": 240}
         return self.answer(Submit, tag, batch, program(script, processors), **more)
 
     def store(self, data: bytes) -> Any:
+        """Send a file to be staged. Returns the answer."""
         digest = hashlib.sha256(data).hexdigest()
         number = self.request(Store, digest, len(data))
         parts = [data[at : at + MAX_CHUNK] for at in range(0, len(data), MAX_CHUNK)]
@@ -69,31 +71,33 @@ class Talk:
             self.write(Chunk(number, place, part))
         return self.wait(object, lambda message: getattr(message, "id", None) == number)
 
-    # ---- to hear
+    # ---- receive
 
     def wait(self, kind: Any, wanted: Callable[[Any], bool] = lambda message: True) -> Any:
-        """The next message or chunk of this kind that is wanted; None at the end of the connection."""
+        """Return the next message or chunk of this kind that is wanted; None at the end of the connection."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
             message = self._next(deadline)
             if message is None or (isinstance(message, kind) and wanted(message)):
                 return message
 
-    def heard(self, kind: Any, wanted: Callable[[Any], bool] = lambda message: True) -> Any:
-        """The first such message of all that were ever heard, else as `wait`."""
+    def first_message(self, kind: Any, wanted: Callable[[Any], bool] = lambda message: True) -> Any:
+        """Return the first such message of the whole session; if there was none yet, wait for it."""
         found = (message for message in self.log if isinstance(message, kind) and wanted(message))
         return next(found, None) or self.wait(kind, wanted)
 
     def report(self, tag: str, phase: str) -> Report:
-        found = self.heard(Report, lambda message: message.tag == tag and message.phase == phase)
+        """Return the attempt's first report of this phase."""
+        found = self.first_message(Report, lambda message: message.tag == tag and message.phase == phase)
         assert isinstance(found, Report)
         return found
 
     def gone(self, tag: str) -> None:
-        self.heard(CleanedUp, lambda message: message.tag == tag)
+        """Wait until the attempt is cleaned up."""
+        self.first_message(CleanedUp, lambda message: message.tag == tag)
 
     def fetch(self, tag: str, where: str, path: str = "", **more: Any) -> tuple[bytes, Any]:
-        """What came on the stream, and its end."""
+        """Fetch a file. Returns the data of the stream, and the message that ends it."""
         number, data = self.request(Fetch, tag, where, path, **more), b""
         while True:
             message = self.wait(object, lambda said: number in (getattr(said, "id", 0), getattr(said, "stream", 0)))
@@ -124,7 +128,7 @@ class Talk:
 
 
 def program(script: str, processors: int = 1, **fields: Any) -> dict[str, Any]:
-    """A shell script on every processor."""
+    """The program of a Submit that runs a shell script on every processor."""
     return {
         "job": 1,
         "component": 0,

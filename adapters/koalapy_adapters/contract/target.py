@@ -1,4 +1,4 @@
-"""A target of the contract: one batch system, the way to it, and what it is like."""
+"""A target of the contract: one batch system, the connection to it, and its properties."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -20,9 +20,10 @@ REFUSALS = (QUEUE, ACCOUNT, PROCESSORS, WALLTIME)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """`settings` and `neighbour` are a cluster's, as in a grid file; `neighbour` says only what is different there.
+    """A batch system under test. `settings`: those of a cluster, as in a grid file.
 
-    Without a neighbour, the same user plays other people's jobs, which then bear names that are no tags.
+    `neighbour`: the settings that differ for another user. Without a neighbour, the same user submits other people's
+    jobs, which then have names that are no tags.
     """
 
     name: str
@@ -38,14 +39,17 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """One user's way to the batch system: a connection, and the cluster as a KCM is told of it."""
+    """One user's access to the batch system: a connection, and the cluster's configuration as a KCM gets it."""
 
     connection: Connection
     config: dict[str, Any]
 
 
 def login(target: Target, other: Mapping[str, Any] | None = None) -> Login:
-    """Raises RequestError for settings that no grid file may have. `other`: a neighbour's or operator's."""
+    """Return a user's login.
+
+    `other`: settings of a neighbour or operator. Raises RequestError if a grid file may not have them.
+    """
     settings = {"poll": "1s", **target.settings(), **(other or {})}
     if not str(settings["connect"]).startswith("ssh:"):
         settings = {key: value for key, value in settings.items() if key not in ("identity", "known_hosts")}

@@ -1,4 +1,4 @@
-"""What an attempt does on a batch system: the KCM on its head node, the wrapper and its agents on its nodes."""
+"""An attempt on a batch system: the KCM on its head node, the wrapper and its agents on its nodes."""
 
 import re
 
@@ -28,9 +28,9 @@ def test_an_attempt_waits_at_its_barrier_runs_and_ends(live: Live) -> None:
     assert (live.kcm.text(tag), live.kcm.text(tag, "errors")) == ("out\n", "err\n")
 
 
-def test_the_batch_system_is_heard_to_run_it(live: Live) -> None:
+def test_the_batch_system_reports_that_it_runs(live: Live) -> None:
     tag = live.attempt("true")
-    seen = live.kcm.heard(BatchStatus, lambda message: (message.tag, message.state) == (tag, "running"))
+    seen = live.kcm.first_message(BatchStatus, lambda message: (message.tag, message.state) == (tag, "running"))
     assert seen.batch_id == live.kcm.at_barrier(tag).batch_id
 
 
@@ -45,7 +45,7 @@ def test_an_exit_status_arrives(live: Live, script: str, exit_status: int) -> No
 
 
 def test_a_program_is_its_users_and_not_our_commands(live: Live) -> None:
-    """It has the node's login environment, and nothing of the C locale in which the KCM runs commands."""
+    """The program has the node's login environment, and not the C locale in which the KCM runs commands."""
     tag = live.attempt('echo "LC_ALL=$LC_ALL."; umask; echo "$HOME"; pwd')
     assert live.kcm.played(tag).exit_status == 0
     locale, umask, home, where = live.kcm.text(tag).splitlines()
@@ -59,7 +59,7 @@ def test_a_program_is_its_users_and_not_our_commands(live: Live) -> None:
 
 
 def test_processes_start_on_every_node_of_several(live: Live) -> None:
-    """As many as the job has processors on each, and each knows its place."""
+    """Each node starts as many processes as the job has processors there, and each process has its rank."""
     sizes = [free for free, nodes in live.batch.capacity().free_nodes for _ in range(nodes)]
     if len(sizes) < 2:
         pytest.skip("it has no two nodes free")
@@ -95,7 +95,7 @@ def test_what_the_program_forks_dies_with_it(live: Live) -> None:
 
 
 def test_a_cancel_ends_it_and_what_it_forked(live: Live) -> None:
-    """Though it heeds no signal that could be heeded."""
+    """The program ignores every signal that can be ignored."""
     tag = live.attempt(f"{_DAEMON}; {_HOLDOUT}")
     batch_id = live.kcm.let_go(tag).batch_id
     live.kcm.report(tag, "running")
@@ -107,12 +107,12 @@ def test_a_cancel_ends_it_and_what_it_forked(live: Live) -> None:
 
 
 def test_the_batch_systems_own_cancel_ends_it_too(live: Live) -> None:
-    """Of which koalad hears: it was killed, or cancelled, and did not come to an end of its own."""
+    """koalad gets an end that is killed, cancelled or lost, and no exit status 0."""
     tag = live.attempt(f"{_DAEMON}; exec sleep 600")
     batch_id = live.kcm.let_go(tag).batch_id
     live.kcm.report(tag, "running")
     live.batch.cancel(batch_id)
-    over = live.kcm.heard(object, lambda message: is_over(message, tag))
+    over = live.kcm.first_message(object, lambda message: is_over(message, tag))
     assert over.ending in ("killed", "cancelled", "lost")
     assert over.exit_status != 0
     silent(live, tag)
@@ -131,7 +131,7 @@ def test_one_that_waits_is_cancelled_and_never_runs(live: Live) -> None:
 
 
 def test_a_second_start_runs_nothing(live: Live) -> None:
-    """The same batch script once more, as a restart has it, or a submit that took effect late."""
+    """The same batch script is submitted once more, as by a restart, or by a submit that took effect late."""
     tag = live.attempt("echo once >>count")
     assert live.kcm.played(tag).exit_status == 0
     again = live.job("")._replace(tag=tag)
@@ -142,7 +142,7 @@ def test_a_second_start_runs_nothing(live: Live) -> None:
 
 @pytest.mark.slow
 def test_a_restart_by_the_batch_system_runs_nothing(live: Live) -> None:
-    """It is a completion failure, of which koalad hears while the first start's processes are gone."""
+    """koalad gets an end that is a completion failure, and the program has run only once."""
     if not live.target.restart:
         pytest.skip("the target does not say how the batch system restarts a job (--restart)")
     tag = live.attempt("echo once >>count; exec sleep 600")
@@ -150,7 +150,7 @@ def test_a_restart_by_the_batch_system_runs_nothing(live: Live) -> None:
     live.kcm.report(tag, "running")
     live.until(lambda: live.kcm.text(tag, "work", "count") == "once\n")
     live.operator.output("sh", "-c", live.target.restart.replace("{id}", batch_id))
-    over = live.kcm.heard(object, lambda message: is_over(message, tag))
+    over = live.kcm.first_message(object, lambda message: is_over(message, tag))
     assert over.ending in ("restarted", "killed", "cancelled", "lost")
     live.batch.cancel(batch_id)
     assert live.kcm.text(tag, "work", "count") == "once\n"
@@ -173,7 +173,7 @@ def test_one_that_the_batch_system_has_forgotten_is_missing_and_not_ended(live: 
     kcm = Kcm(login(live.target), instance)
     try:
         kcm.hello(1, [[tag, batch_id]])
-        seen = kcm.heard(BatchStatus, lambda message: message.tag == tag)
+        seen = kcm.first_message(BatchStatus, lambda message: message.tag == tag)
         assert (seen.state, seen.ending, seen.exit_status) == ("missing", "", None)
     finally:
         kcm.close()
@@ -182,7 +182,7 @@ def test_one_that_the_batch_system_has_forgotten_is_missing_and_not_ended(live: 
 # ---- refusals --------------------------------------------------------------------------------------------------------
 
 
-def test_a_refusal_leaves_nothing_and_says_whose_move_it_is(live: Live) -> None:
+def test_a_refusal_leaves_nothing_and_names_whose_move_it_is(live: Live) -> None:
     if QUEUE not in live.target.refuses:
         pytest.skip("it refuses no queue at once")
     batch = {"processors": 1, "walltime_s": 120, "queue": "no-such-queue"}
@@ -198,7 +198,7 @@ def test_a_refusal_leaves_nothing_and_says_whose_move_it_is(live: Live) -> None:
 
 
 def silent(live: Live, tag: str) -> None:
-    """The program's processes beat no more. A beat may show late on a network file system."""
+    """Wait until the program's processes write no more beats. A beat may show late on a network file system."""
     path = live.script_of(tag).replace("/script", "/work/beat")
     beats = [""]
 
@@ -210,7 +210,7 @@ def silent(live: Live, tag: str) -> None:
 
 
 def is_over(message: object, tag: str) -> bool:
-    """By the wrapper's own word, or the batch system's."""
+    """Whether the message reports the attempt's end, from the wrapper or from the batch system."""
     ended = isinstance(message, Report) and message.phase == "ended"
     seen = isinstance(message, BatchStatus) and message.state == "ended"
     return (ended or seen) and message.tag == tag  # type: ignore[attr-defined]

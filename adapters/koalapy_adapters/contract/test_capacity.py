@@ -1,4 +1,4 @@
-"""How a batch system counts what is idle beside others' jobs, and how ours keep out of their way."""
+"""Capacity of a batch system beside others' jobs, and how our jobs give way to theirs."""
 
 from koalapy_adapters.batch.protocol import QUEUED, RUNNING, Capacity
 from koalapy_adapters.contract.live import Live, refusal
@@ -36,8 +36,8 @@ def test_a_neighbour_that_waits_is_counted_and_ours_is_not(live: Live) -> None:
         live.batch.cancel(mine)
 
 
-def test_a_fingerprint_tells_a_neighbour_that_waits_and_nothing_of_ours(live: Live) -> None:
-    """Where there are fingerprints."""
+def test_a_fingerprint_changes_with_a_waiting_neighbour_and_not_with_ours(live: Live) -> None:
+    """A dialect without fingerprints passes."""
     total = live.until(lambda: quiet(live)).total
     with live.load():
         mine = live.submit(live.job("true", processors=total))
@@ -62,7 +62,7 @@ def test_a_fingerprint_tells_a_neighbour_that_waits_and_nothing_of_ours(live: Li
 
 
 def test_the_lowest_is_behind_whoever_came_later(live: Live) -> None:
-    """Or refused in words: then nothing of a sweep ever waits there."""
+    """The batch system may refuse instead, with its reason: then no pilot of a sweep waits there."""
     total = live.until(lambda: quiet(live)).total
     first = live.job("true", lowest=True)
     error = refusal(lambda: live.until_over(live.submit(first)))
@@ -84,7 +84,7 @@ def test_the_lowest_is_behind_whoever_came_later(live: Live) -> None:
 
 
 def test_a_host_is_avoided_or_that_is_refused_in_words(live: Live) -> None:
-    """By the name that the batch system has for it, which the wrapper tells."""
+    """The host is named as the batch system names it, which the wrapper reports."""
     tag = live.attempt("true")
     host = live.kcm.played(tag).nodes[0][0]
     live.kcm.clear(tag)
@@ -99,14 +99,15 @@ def test_a_host_is_avoided_or_that_is_refused_in_words(live: Live) -> None:
 
 
 def named(live: Live) -> dict[str, str]:
-    """What makes a job somebody else's."""
+    """Fields of BatchJob that make a job another user's."""
     return {} if live.target.neighbour else {"name": "somebody"}
 
 
 def quiet(live: Live) -> Capacity | None:
-    """Nothing of ours is left of the tests before.
+    """Return the capacity if no job of earlier tests is left, else None.
 
-    Nodes may be asked about before jobs are, and be about to become idle then: so it is asked once more.
+    A batch system may list its nodes before its jobs, so that a node becomes idle in between. Therefore it is asked
+    once more.
     """
     seen = live.batch.capacity()
     busy = seen.ours or seen.others or seen.pending or seen.waiting_local
@@ -114,9 +115,13 @@ def quiet(live: Live) -> Capacity | None:
 
 
 def counted(capacity: Capacity) -> Capacity | None:
-    """Once all of it is seen; where a core has two threads, a job of one processor takes both."""
+    """Return the capacity if it shows both loads, else None.
+
+    With two threads a core, a job of one processor takes both.
+    """
     return capacity if capacity.ours >= 1 and capacity.others >= 2 else None
 
 
 def waiting(capacity: Capacity) -> Capacity | None:
+    """Return the capacity if a job of ours and one of others wait, else None."""
     return capacity if capacity.waiting_local and capacity.pending else None

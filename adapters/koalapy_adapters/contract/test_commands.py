@@ -1,4 +1,4 @@
-"""What a dialect and its batch system do, by the KCM's own running of commands: plain jobs, without a wrapper."""
+"""A dialect and its batch system, by the KCM's own running of commands: plain jobs, without a wrapper."""
 
 import re
 from contextlib import suppress
@@ -29,7 +29,7 @@ _UNKNOWN = ((EXITED, None), (KILLED, None), (LOST, None), ("", None))
 _TEN_YEARS_S = 10 * 365 * 86400
 
 
-def test_it_says_its_version(live: Live) -> None:
+def test_it_has_a_version(live: Live) -> None:
     assert live.batch.describe().version
 
 
@@ -37,22 +37,22 @@ def test_it_says_its_version(live: Live) -> None:
 
 
 def test_an_exit_status_is_kept_or_unknown(live: Live) -> None:
-    """Never another one, and never an end that says that all was well."""
+    """It is never another status, and never an end without failure."""
     job = live.job("exit 3")
-    for status in every_word(live, job.tag, live.submit(job)):
+    for status in ended_statuses(live, job.tag, live.submit(job)):
         assert (status.name, status.state) == (job.tag, ENDED)
         assert (status.ending, status.exit_status) in ((EXITED, 3), *_UNKNOWN), status
 
 
 def test_a_good_end_is_one_or_unknown(live: Live) -> None:
     job = live.job("true")
-    for status in every_word(live, job.tag, live.submit(job)):
+    for status in ended_statuses(live, job.tag, live.submit(job)):
         assert (status.ending, status.exit_status) in ((EXITED, 0), *_UNKNOWN), status
 
 
-def test_a_signal_is_told_as_128_and_its_number_or_unknown(live: Live) -> None:
+def test_a_signal_is_128_and_its_number_or_unknown(live: Live) -> None:
     job = live.job("kill -KILL $$")
-    for status in every_word(live, job.tag, live.submit(job)):
+    for status in ended_statuses(live, job.tag, live.submit(job)):
         assert (status.ending, status.exit_status) in ((KILLED, 128 + 9), (EXITED, 128 + 9), *_UNKNOWN), status
 
 
@@ -61,7 +61,7 @@ def test_a_running_job_that_is_cancelled_is_over_and_did_not_exit_well(live: Liv
     batch_id = live.submit(job)
     live.until(lambda: live.state(batch_id) == RUNNING)
     live.batch.cancel(batch_id)
-    for status in every_word(live, job.tag, batch_id):
+    for status in ended_statuses(live, job.tag, batch_id):
         assert status.ending in (CANCELLED, KILLED, EXITED, LOST, ""), status
         assert status.exit_status != 0, status
 
@@ -74,7 +74,7 @@ def test_cancelling_what_is_over_or_never_was_is_no_error(live: Live) -> None:
 
 
 def test_what_was_never_there_is_unknown_and_not_ended(live: Live) -> None:
-    """As a job that the batch system has forgotten: the two look alike."""
+    """A job that never existed looks like one that the batch system has forgotten."""
     job = live.job("exec sleep 600")
     batch_id = live.submit(job)
     stranger = never(batch_id)
@@ -89,7 +89,7 @@ def test_what_was_never_there_is_unknown_and_not_ended(live: Live) -> None:
 
 @pytest.mark.slow
 def test_a_job_that_is_forgotten_was_ended_before_and_is_unknown_then(live: Live) -> None:
-    """Through all that the batch system says of it, from its end until it has purged it; what it kept says the end."""
+    """When the queue no longer lists the job, the accounting has its end, or nothing."""
     job = live.job("exit 3")
     batch_id = live.submit(job)
     live.until_over(batch_id)
@@ -118,7 +118,7 @@ def test_a_job_waits_is_held_goes_on_waiting_and_goes(live: Live) -> None:
             assert live.batch.release(batch_id)
             live.until(lambda: live.state(batch_id) == QUEUED)
         live.batch.cancel(batch_id)
-        for status in every_word(live, whole.tag, batch_id):
+        for status in ended_statuses(live, whole.tag, batch_id):
             assert status.ending in (CANCELLED, LOST, ""), status
 
 
@@ -133,7 +133,7 @@ def test_only_a_job_that_waits_can_be_held(live: Live) -> None:
 
 
 def test_a_tag_is_found_among_odd_neighbours(live: Live) -> None:
-    """Jobs of another user, or of this one, whose names begin with, end in, contain or imitate a tag of ours."""
+    """Names of other jobs begin with, end in, contain or imitate a tag of ours; users are others, or this one."""
     job = live.job("exec sleep 600")
     tag = job.tag
     names = [tag + "x", tag[:-1], "x" + tag, tag.upper(), tag[:10], f"{tag}|RUNNING|{tag}", tag.replace("k", "ķ", 1)]
@@ -177,8 +177,8 @@ _WISHES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("what", _WISHES)
-def test_what_can_never_run_is_refused_or_said_to_be_stuck(live: Live, what: str) -> None:
-    """In words of whose move it is: the user's. No batch job is left by a refusal."""
+def test_what_can_never_run_is_refused_or_stuck(live: Live, what: str) -> None:
+    """A refusal that the target promises is a RequestError, with message and advice, and leaves no batch job."""
     wishes = dict(_WISHES[what])
     if what == PROCESSORS:
         wishes["processors"] = 1000 * live.batch.capacity().total
@@ -199,8 +199,8 @@ def test_what_can_never_run_is_refused_or_said_to_be_stuck(live: Live, what: str
 # ---- below -----------------------------------------------------------------------------------------------------------
 
 
-def every_word(live: Live, tag: str, batch_id: str) -> list[JobStatus]:
-    """All that queue and accounting say of a job that is over; nothing, where they say nothing."""
+def ended_statuses(live: Live, tag: str, batch_id: str) -> list[JobStatus]:
+    """Wait until a job has ended, and return its statuses from queue and accounting that show the end."""
     listed = live.until_over(batch_id)
     found = live.batch.look(tag, batch_id)
     said = [status for status in (listed, found.listed, found.accounted) if status is not None]
@@ -209,7 +209,7 @@ def every_word(live: Live, tag: str, batch_id: str) -> list[JobStatus]:
 
 
 def never(batch_id: str) -> str:
-    """An id as of the same batch system, which it has never given."""
+    """Return an id in the form of the batch system's ids, which it has never given."""
     return re.sub(r"\d+", "4999999", batch_id, count=1)
 
 
@@ -218,7 +218,7 @@ def nothing() -> JobStatus:
 
 
 def neighbour(live: Live, name: str, whose: RemoteBatch) -> bool:
-    """Whether the batch system took a job of this name."""
+    """Submit a job of this name. Returns whether the batch system took it."""
     job = live.job("exec sleep 600", name=name, whose=whose)
     try:
         live.submit(job, whose)

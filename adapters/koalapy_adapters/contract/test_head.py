@@ -1,4 +1,4 @@
-"""A head node that is not as it should be: commands that are missing or hang, another locale than ours."""
+"""A faulty head node: commands that are missing or hang, another locale than ours."""
 
 import re
 from collections.abc import Callable
@@ -17,7 +17,7 @@ _OFTEN = re.compile(r"[a-z]\w+")  # what may be the name of a command
 _NEVER_COMMANDS = frozenset({"sh", "env", "python3", "true", "cat", "sleep"})
 
 
-def test_without_its_commands_the_site_is_at_fault(live: Live) -> None:
+def test_without_its_commands_the_cluster_is_at_fault(live: Live) -> None:
     batch_id = live.submit(live.job("true"))
     by_library = not live.batch.ran
     looked_up(live)
@@ -53,7 +53,7 @@ def test_a_command_that_hangs_is_ended_with_all_that_it_started(live: Live) -> N
 
 @pytest.mark.parametrize("locale", ["tr_TR.UTF-8", "de_DE@euro"])
 def test_the_users_locale_changes_nothing(live: Live, locale: str) -> None:
-    """Nor do variables by which a user may have changed what the commands print."""
+    """Variables by which users change the output of the commands change nothing either."""
     variables = dict.fromkeys(("LC_ALL", "LANG", "LANGUAGE", "LC_NUMERIC", "LC_TIME"), locale)
     formats = {"SQUEUE_FORMAT": "%i", "SINFO_FORMAT": "%n", "SLURM_TIME_FORMAT": "relative", "SQUEUE_SORT": "j"}
     with live.load() as batch_id, live.batch.environment(**variables, **formats):
@@ -68,7 +68,10 @@ def test_the_users_locale_changes_nothing(live: Live, locale: str) -> None:
 
 
 def every_call(live: Live, batch_id: str, by_library: bool = False) -> list[Callable[[], Any]]:
-    """All that is asked of a batch system by its commands; a library such as DRMAA's submits and cancels without."""
+    """The calls of a batch system that run its commands.
+
+    `by_library`: a library such as DRMAA's submits and cancels without commands.
+    """
     batch, job = live.batch, live.job("true")
     return [
         batch.describe,
@@ -80,20 +83,21 @@ def every_call(live: Live, batch_id: str, by_library: bool = False) -> list[Call
 
 
 def code(error: Exception) -> str:
-    """Of a refusal, or of a submit in doubt."""
+    """Code of a refusal, or of a submit in doubt."""
     known = error.error if isinstance(error, SubmitDoubt) else error
     assert isinstance(known, BatchError)
     return known.code
 
 
 def looked_up(live: Live) -> None:
+    """Skip the test if the batch system's commands are not looked up on the PATH."""
     live.batch.capacity()
     if live.batch.ran[0].argv[0].startswith("/"):
         pytest.skip("its commands are not looked up on the PATH")
 
 
 def commands(live: Live, batch_id: str) -> list[str]:
-    """The names of the batch system's commands, as the dialect's argument lists have them."""
+    """Names of the batch system's commands, as the dialect's argument lists have them."""
     words: set[str] = set()
     for call in every_call(live, batch_id):
         call()

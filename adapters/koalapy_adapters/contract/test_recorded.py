@@ -1,4 +1,4 @@
-"""What a dialect makes of answers that were recorded from live runs: whole, cut off anywhere, and of nonsense."""
+"""The readings of a dialect from recorded answers: whole, cut off anywhere, and replaced by nonsense."""
 
 from importlib import import_module
 from typing import Any
@@ -16,7 +16,7 @@ def test_it_is_read_as_when_it_was_recorded(recording: Recording) -> None:
 
 
 def test_cut_off_it_is_unreadable_or_read_as_far_as_it_goes(recording: Recording) -> None:
-    """Never as something else: no job that was not there, in no state that was not its own, no processor too many."""
+    """The reading has no other job, no other state of a job, and no more processors than the whole answer."""
     spoken, results = dialect(recording), recording.results
     for place, result in enumerate(results):
         for end in cuts(result.stdout):
@@ -27,7 +27,7 @@ def test_cut_off_it_is_unreadable_or_read_as_far_as_it_goes(recording: Recording
 
 
 def test_a_failure_without_words_is_an_error(recording: Recording) -> None:
-    """Of the first command, however it failed."""
+    """The first command ends with any exit status, or does not end in time."""
     spoken, results = dialect(recording), recording.results
     for status in (None, 1, 127, 255):
         answer = recording.answer(spoken, [Result(results[0].argv, status, "", ""), *results[1:]])
@@ -50,7 +50,7 @@ def dialect(recording: Recording) -> Any:
 
 
 def cuts(text: str) -> list[int]:
-    """Where to cut it: never behind its last line's end, which is no cut at all."""
+    """Positions at which to cut a text; never behind its last line's end, which would cut nothing."""
     ends = [at for at, character in enumerate(text) if character == "\n"]
     near = {at + beside for at in ends for beside in (-1, 0, 1, 3)}
     even = range(0, len(text), max(1, len(text) // CUTS))
@@ -59,20 +59,20 @@ def cuts(text: str) -> list[int]:
 
 
 def within(answer: Json, whole: Json) -> bool:
-    """Whether the answer is an error in words, or claims nothing that the whole one did not."""
+    """Whether the answer is an error with a reason, or claims nothing that the whole answer does not."""
     if "value" not in answer:
         return not broken(answer)
     return "value" in whole and _claims_no_more(answer["value"], whole["value"])
 
 
 def broken(answer: Json) -> bool:
-    """The dialect raised what it should not, or asked what nobody had recorded."""
+    """Whether the dialect raised an unexpected error, or ran a command that was not recorded."""
     error = answer.get("error") or answer.get("doubt") or {}
     return error.get("code") == "dialect_broken"
 
 
 def harmless(recording: Recording, answer: Json) -> bool:
-    """Nobody was found, nothing was cancelled."""
+    """Whether the answer is of a look, check or cancel, and claims no more than the recorded one."""
     return recording.data["call"] in ("look", "check", "cancel") and within(answer, recording.data["answer"])
 
 
@@ -91,7 +91,10 @@ def _claims_no_more(value: Any, whole: Any) -> bool:
 
 
 def _offers_no_more(value: Json, whole: Json) -> bool:
-    """Of a capacity. Jobs that are cut off count as somebody else's, whose processors are taken either way."""
+    """Whether a capacity offers no more.
+
+    Jobs that are cut off count as others': their processors are taken either way.
+    """
     fewer = all(value[name] <= whole[name] for name in ("total", "idle", "ours"))
     tags = all(set(value[name]) <= set(whole[name]) for name in ("allocated", "pending"))
     return fewer and tags and all(whole["statuses"].get(name) == each for name, each in value["statuses"].items())
