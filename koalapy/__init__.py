@@ -29,7 +29,7 @@ _MODULES = dict.fromkeys(("KoalaError", "OurError", "RequestError", "ClusterErro
 
 
 def __getattr__(name: str) -> object:
-    """A public name, imported when it is first used: to import one module of koalapy must not import the client.
+    """Import a public name when it is first used: importing one module of koalapy must not import the client.
 
     Raises AttributeError for any other name.
     """

@@ -1,4 +1,7 @@
-"""Calls of koalad's HTTP API over its socket: a document for an answer, an error for a refusal or for silence."""
+"""Calls of koalad's HTTP API over its socket.
+
+An answer becomes a document; a refusal or a time-out becomes an error.
+"""
 
 import json
 import os
@@ -35,17 +38,17 @@ class NotReachable(TransientError):
 
 
 class Calls:
-    """One koalad's. Each raises KoalaError with koalad's own reason, NotReachable if nobody answers.
+    """Calls of one koalad. Each raises KoalaError with koalad's own reason, or NotReachable if koalad does not answer.
 
-    Each call has a connection of its own, so that any number of threads may call at the same time. `timeout_s`: for
-    koalad to answer, beyond what a call waits for.
+    Each call has a connection of its own, so any number of threads may call at the same time. `timeout_s`: seconds that
+    koalad has to answer, beyond what a call waits for.
     """
 
     def __init__(self, locations: Locations, timeout_s: float) -> None:
         self._locations, self._timeout_s = locations, timeout_s
 
     def answers(self) -> bool:
-        """Whether anybody does, on whichever socket is there now."""
+        """Return whether a koalad answers on the socket that exists now. An answer of any status counts."""
         try:
             with self._asked("GET", "/v1/status", self._timeout_s):
                 return True
@@ -61,7 +64,11 @@ class Calls:
         json: Any = None,
         wait_s: float = 0.0,
     ) -> Document:
-        """The answer's document. `wait_s`: how long koalad may take before it answers."""
+        """Return the document of the answer. `wait_s`: seconds that koalad may wait before it answers.
+
+        Raises NotReachable if koalad does not answer, another KoalaError if it refuses, and TypeError or ValueError if
+        `json` is not JSON.
+        """
         with self._asked(method, path, wait_s + self._timeout_s, params, json) as answer:
             try:
                 text = answer.read()
@@ -71,13 +78,19 @@ class Calls:
 
     @contextmanager
     def stream(self, path: str, params: Parameters, cut: TransientError) -> Iterator[Iterator[bytes]]:
-        """The answer's bytes as they come, for as long as that takes. Raises `cut` where they break off."""
+        """Yield the bytes of the answer as they come, for as long as that takes.
+
+        Raises KoalaError as `call` does, and `cut` if the bytes break off.
+        """
         with self._asked("GET", path, None, params) as answer:
             yield _begun(answer, cut)
 
     @contextmanager
     def frames(self, path: str, json: Any, cut: TransientError) -> Iterator[Iterator[bytes]]:
-        """As `stream`, of an answer in which something comes about every second: a koalad that hangs cuts it off."""
+        """Yield the bytes of an answer that brings some about every second.
+
+        Raises as `stream` does, and `cut` also if no bytes come for `timeout_s` seconds.
+        """
         with self._asked("POST", path, self._timeout_s, (), json) as answer:
             yield _begun(answer, cut)
 
@@ -85,9 +98,9 @@ class Calls:
     def _asked(
         self, method: str, path: str, read_s: float | None, params: Parameters = (), body: Any = None
     ) -> Iterator[HTTPResponse]:
-        """The answer to a request. `read_s`: how long koalad may take, None for any time.
+        """Send a request and yield its answer. `read_s`: seconds that koalad may be silent; None for no limit.
 
-        Raises NotReachable where nobody answers, TypeError or ValueError for a body that is no JSON.
+        Raises NotReachable if koalad does not answer, TypeError or ValueError for a body that is not JSON.
         """
         data = None if body is None else json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
         connection = HTTPConnection("koalad")
@@ -111,10 +124,10 @@ class Calls:
         return named | ({"Content-Type": "application/json"} if data is not None else {})
 
     def _connected(self) -> socket.socket:
-        """To koalad. Before anything is sent: raises NotReachable where another user listens, or nobody.
+        """Return a socket that is connected to koalad, before anything is sent.
 
-        Only the connection itself tells for sure; who may write to the socket's directory can exchange a file that was
-        looked at.
+        Raises NotReachable if nobody listens, or another user. The connection itself is checked, since a user who may
+        write to the socket's directory could replace a file after its check.
         """
         path, plug = self._socket(), socket.socket(socket.AF_UNIX)
         plug.settimeout(self._timeout_s)
@@ -148,7 +161,7 @@ class Calls:
         return NotReachable("not_reachable", message, f"Look at {self._locations.log}.")
 
     def _option(self) -> str:
-        """How this grid is named on a command line; nothing for the default one."""
+        """Return the command-line option that names this grid; empty for the default grid file."""
         file = self._locations.grid_file
         if file is None:
             return " --grid FILE"
@@ -159,7 +172,7 @@ class Calls:
 
 
 def error_of(fields: Document) -> KoalaError:
-    """The error that the API has said in these words."""
+    """Return the error that an error document of the API describes."""
     kind = NotReachable if fields["code"] in _NOT_THERE else _KINDS.get(fields["whose"], OurError)
     error = kind(fields["code"], fields["message"], fields["advice"])
     error.reason = replace(
@@ -172,14 +185,17 @@ def error_of(fields: Document) -> KoalaError:
 
 
 def _address(path: str, params: Parameters) -> str:
-    """With its parameters; truths are written as JSON has them."""
+    """Return the path with its parameters as a query; booleans are written as in JSON."""
     pairs = params.items() if isinstance(params, Mapping) else params
     query = urlencode([(name, str(value).lower() if isinstance(value, bool) else value) for name, value in pairs])
     return f"{path}?{query}" if query else path
 
 
 def _document(status: int, text: bytes) -> Document:
-    """An answer's. Raises KoalaError for a refusal, and for what is no document of koalad's."""
+    """Return the document of an answer.
+
+    Raises the KoalaError of a refusal, and OurError for an answer that is not a document of koalad.
+    """
     try:
         found = json.loads(text)
         refused = found["error"] if status >= _REFUSED else None
@@ -192,14 +208,14 @@ def _document(status: int, text: bytes) -> Document:
 
 
 def _begun(answer: HTTPResponse, cut: TransientError) -> Iterator[bytes]:
-    """The bytes of an answer that is not refused."""
+    """Return the bytes of an answer as they come. Raises the KoalaError of a refusal."""
     if answer.status >= _REFUSED:
         _document(answer.status, b"".join(_pieces(answer, cut)))
     return _pieces(answer, cut)
 
 
 def _pieces(answer: HTTPResponse, cut: TransientError) -> Iterator[bytes]:
-    """As they come, each at once."""
+    """Yield the bytes of an answer, each piece as soon as it comes. Raises `cut` if they break off."""
     try:
         while piece := answer.read1(_PIECE_BYTES):
             yield piece

@@ -1,4 +1,4 @@
-"""Starting koalad detached from the terminal, hearing from it when it is ready, and seeing it end."""
+"""Start koalad detached from the terminal, wait until it is ready, and wait for its end."""
 
 import contextlib
 import json
@@ -20,9 +20,9 @@ _KINDS: dict[str, type[KoalaError]] = {"request": RequestError, "transient": Tra
 
 
 def start(locations: Locations, is_up: Callable[[], bool]) -> bool:
-    """Start koalad of this grid file, and return when it is ready; False if it runs already, as `is_up` tells.
+    """Start koalad of this grid file and return True when it is ready; False if `is_up` finds it running already.
 
-    Raises KoalaError with koalad's own words; then none was left running by this.
+    Raises KoalaError with koalad's own words; then this call has left no koalad running.
     """
     deadline = time.monotonic() + _HELD_S
     while not is_up():
@@ -36,7 +36,7 @@ def start(locations: Locations, is_up: Callable[[], bool]) -> bool:
 
 
 def wait_for_end(pid: int, timeout_s: float) -> bool:
-    """Whether the process has ended by then. A child of ours is reaped."""
+    """Return whether the process ends within `timeout_s` seconds. A child process of ours is reaped."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -51,7 +51,10 @@ def wait_for_end(pid: int, timeout_s: float) -> bool:
 
 
 def _launch(locations: Locations) -> dict[str, str]:
-    """koalad's one line: {"pid": …} or {"error", "advice", "code", "whose"}."""
+    """Start koalad once and return its one line: {"pid": …} or {"error", "advice", "code", "whose"}.
+
+    Raises RequestError without a grid file, OurError if koalad cannot be started or is not ready in time.
+    """
     if locations.grid_file is None:
         advice = "Give the path of its grid file with --grid."
         message = f"There is no grid file {locations.grid}, and no koalad of that name runs."

@@ -1,4 +1,4 @@
-"""Finds the files that are not Python: `containers` and `configs`, in a checkout or in an installed wheel."""
+"""Locate the files that are not Python: `containers` and `configs`, in a checkout or in an installed wheel."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from koalapy.model.errors import OurError
 
 
 def data_path(name: str) -> Path:
-    """The directory `containers` or `configs`, or a path below one of them.
+    """Return the directory `containers` or `configs`, or a path below one of them. Raises OurError if there is none.
 
     A checkout (editable install) has them beside the package, the wheel inside it, under `_data`.
     """

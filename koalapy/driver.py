@@ -1,9 +1,9 @@
-"""The loop that both worlds run: take events, handle, commit, act, wake up.
+"""The loop that koalad and the simulated world run: take events, handle them, commit, act, wake up.
 
-It knows clock, store and links as protocols only. What it promises: nothing is done before it is committed; a command
-stays in the outbox until its cluster has confirmed it, and is sent again, in doubt, whenever the cluster is connected
-anew; an event is acknowledged only after it was committed; and after the host has slept nothing is decided on what
-sessions of before have said.
+The driver knows clock, store and links as protocols only. Nothing is done before it is committed. A command stays in
+the outbox until its cluster has confirmed it, and is sent again, in doubt, whenever the cluster connects anew. An event
+is acknowledged only after it was committed. After the host has slept, no decision uses what earlier sessions have
+reported.
 """
 
 import functools
@@ -44,11 +44,11 @@ _LINK_FAILED = "koalad connects again after a while, and says it again. Report t
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What the driver is handed: events, and the outbox entries that are confirmed with them.
+    """Events for the driver, with the numbers of the outbox entries that are confirmed with them.
 
-    `acknowledge`: (cluster, epoch, number) of the KCM's newest event in it. `after` is called with the step once it
-    is committed; `refused` instead, if its events make the engine fail. `session`: (cluster, epoch) of the session
-    that it came over, None for what came over none.
+    `acknowledge`: (cluster, epoch, number) of the newest KCM event among them. `after` is called with the step once it
+    is committed; `refused` is called instead, if the events make the engine fail. `session`: (cluster, epoch) of the
+    session that brought the events; None if no session did.
     """
 
     events: tuple[Event, ...] = ()
@@ -61,27 +61,27 @@ class Delivery:
 
 class Clock(Protocol):
     def now(self) -> Instant:
-        """UTC; never runs backwards, and goes on while the host sleeps."""
+        """Return the present instant in UTC. It never runs backwards, and goes on while the host sleeps."""
         ...
 
     def slept(self) -> Duration:
-        """How long the host has slept since this was asked last; 0 if it has not, or too shortly to matter."""
+        """Return how long the host has slept since the last call; 0 if it has not, or too shortly to matter."""
         ...
 
 
 class Store(Protocol):
     def commit(self, change: Change) -> None:
-        """Durable on return. Raises KoalaError, and then nothing of the change was applied.
+        """Commit the change durably. Raises KoalaError if nothing of the change was applied.
 
-        Where the error is `lasting` the change never will be.
+        If the error is `lasting`, the same change can never be committed.
         """
         ...
 
 
 class Links(Protocol):
-    """The ways to the clusters. No call blocks; what is lost on the way is sent again after the next connect.
+    """The links to the clusters. No call blocks; what a link loses is sent again after its next connect.
 
-    One that raises costs the session with its cluster.
+    A call that raises ends the session with its cluster.
     """
 
     def send(self, entry: OutboxEntry, doubt: bool) -> None: ...
@@ -91,30 +91,30 @@ class Links(Protocol):
     def acknowledge(self, cluster: str, epoch: int, number: int) -> None: ...
 
     def end_sessions(self, reason: Reason) -> Mapping[str, int]:
-        """End every session at once, to begin new ones; the epochs of those that were ended, by cluster."""
+        """End every session at once, to begin new ones. Returns the epochs of the ended sessions, by cluster."""
         ...
 
 
 class Recorder(Protocol):
-    """Whoever takes note of what the engine is given and of what it decides. No call changes anything."""
+    """A recorder of the engine's events and decisions. No call changes anything."""
 
     def begin(self, engine: Engine) -> None:
-        """This engine handles what comes from now on."""
+        """Record that this engine handles what comes from now on."""
         ...
 
     def handling(self, now: Instant, events: Sequence[Event]) -> None:
-        """The engine is given these events: what koalad found out by itself too, and nothing of ended sessions."""
+        """Record the events that the engine is about to handle: koalad's own too, and none of ended sessions."""
         ...
 
     def handled(self, step: Step) -> None: ...
 
     def failed(self, error: Exception) -> None:
-        """The batch failed, in the engine or when it was to be committed."""
+        """Record that the batch failed, in the engine or at its commit."""
         ...
 
 
 class NoRecorder:
-    """Takes note of nothing."""
+    """A recorder that records nothing."""
 
     def begin(self, engine: Engine) -> None: ...
 
@@ -130,19 +130,19 @@ Quarantine = Callable[[str, Reason, Exception], None]
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Deliveries of one cluster, or of one user; `cluster` is None for a user's, and for none at all."""
+    """Deliveries of one cluster or of one user. `cluster` is None for a user's, and for a group without deliveries."""
 
     cluster: str | None
     deliveries: tuple[Delivery, ...]
 
 
 class Driver:
-    """Drives one engine. Everything but the constructor is called from one thread.
+    """The driver of one engine. Everything but the constructor is called from one thread.
 
-    Whatever the events of one cluster, or of one user, make fail costs that cluster or user. The engine is then made
-    anew of what is committed, and of what is known of every cluster; and the batch is handled again group by group. A
-    cluster that fails again is quarantined: what it said is dropped, and said again over its next session, for it was
-    not acknowledged.
+    If events of one cluster or user make the engine fail, only that cluster or user is affected. The driver makes a new
+    engine from what is committed, and from what is known of every cluster. Then the driver handles the batch again,
+    group by group. A cluster that fails again is quarantined. Its events are dropped; the KCM reports them again over
+    its next session, since they were not acknowledged.
     """
 
     def __init__(
@@ -158,10 +158,12 @@ class Driver:
         quarantine: Quarantine = lambda cluster, reason, error: None,
         recorder: Recorder | None = None,
     ) -> None:
-        """`outbox`: the snapshot's; `next_number`: above every number used before; `committed`: after each.
+        """Make a driver; nothing is sent before `start` or `step`.
 
-        `renew`: an engine of what the store holds now; without it whatever fails is raised. `quarantine`: end the
-        session with a cluster, and connect again after a while that grows; returns at once.
+        `outbox`: entries of the snapshot. `next_number`: greater than every number used before. `committed`: called
+        with each change after its commit. `renew`: returns a new engine of the store's present contents; without it
+        every failure is raised. `quarantine`: ends the session with a cluster and returns at once; each time, the next
+        connect is delayed for longer.
         """
         self.engine = engine
         self._store = store
@@ -176,16 +178,16 @@ class Driver:
         self._recorder = recorder or NoRecorder()
         self._recorder.begin(engine)
         self._uncommitted: tuple[Change, Sequence[Delivery], Step] | None = None
-        self._ended: dict[str, int] = {}  # the epoch of each cluster's newest session that is not heard any more
-        self._known: dict[str, tuple[Event, ...]] = {}  # of each cluster what a new engine must be told
-        self._sessions: dict[str, int] = {}  # the epoch of each cluster's newest session that was heard
+        self._ended: dict[str, int] = {}  # the epoch of each cluster's newest session that has ended
+        self._known: dict[str, tuple[Event, ...]] = {}  # by cluster the events that a new engine needs
+        self._sessions: dict[str, int] = {}  # the epoch of each cluster's newest session
         self._groups: deque[_Group] = deque()  # of a batch that failed, what is yet to be handled again
         self._acting = False  # what is committed is being done: nothing of it may be handled again
         self._group: _Group | None = None  # the one that is handled now
         self._accepted: dict[str, None] = {}  # clusters whose groups were
 
     def start(self) -> None:
-        """What is bound to no cluster, and was under way when the last koalad ended, is done again."""
+        """Send the unconfirmed commands that belong to no single cluster again, in doubt."""
         for number, command in self._outbox.items():
             if isinstance(command, CollectOutput):
                 self._links.send(OutboxEntry(number, command), True)
@@ -194,8 +196,8 @@ class Driver:
         """Handle one batch, commit, act. Raises KoalaError if the commit fails: then call `retry` until it does not."""
         now = self._clock.now()
         lost = [Delivery((event,)) for event in self._lost_asleep()]
-        heard = [*lost, *(each for each in deliveries if not self._is_of_ended(each))]
-        self._guarded(heard, lambda: self._handle(now, heard))
+        current = [*lost, *(each for each in deliveries if not self._is_of_ended(each))]
+        self._guarded(current, lambda: self._handle(now, current))
 
     def _handle(self, now: Instant, deliveries: Sequence[Delivery]) -> None:
         events = [event for delivery in deliveries for event in delivery.events]
@@ -203,14 +205,14 @@ class Driver:
         step = self.engine.handle(now, events)
         self._recorder.handled(step)
         if self._group is not None:
-            self.engine.summaries(now)  # numbers that nothing reckons with yet are found out
+            self.engine.summaries(now)  # finds measurements that make a later decision fail
         jump = self._epoch_jump([event for event in events if isinstance(event, StoreRestored)])
         confirmed = [number for delivery in deliveries for number in delivery.confirmed if number in self._outbox]
         self._uncommitted = self._change(step, confirmed, jump), deliveries, step
         self._commit()
 
     def retry(self) -> None:
-        """Commit what could not be committed, and act. Nothing happens where everything is. Raises as `step`."""
+        """Commit the change whose commit failed, and act; nothing happens without one. Raises as `step` does."""
         self._guarded(() if self._uncommitted is None else self._uncommitted[1], self._commit)
 
     def _commit(self) -> None:
@@ -228,7 +230,11 @@ class Driver:
     # ---- what costs one cluster or user
 
     def _guarded(self, deliveries: Sequence[Delivery], act: Callable[[], None]) -> None:
-        """Act, and then what is left of a batch that failed. Raises KoalaError for a commit that may yet succeed."""
+        """Act, then handle the remaining groups of a batch that failed.
+
+        Raises KoalaError for a commit that may yet succeed. Raises any error after a commit, and every error without
+        `renew`.
+        """
         while True:
             try:
                 act()
@@ -250,7 +256,10 @@ class Driver:
             act = functools.partial(self._handle, self._clock.now(), deliveries)
 
     def _fail(self, deliveries: Sequence[Delivery], error: Exception) -> None:
-        """Begin anew without what failed alone; all that failed together is handled again, group by group."""
+        """Go on with a new engine after a failure.
+
+        A group that failed by itself is refused. A batch that failed as a whole is handled again, group by group.
+        """
         group, self._uncommitted = self._group, None
         if group is not None:
             self._refuse(group, error)
@@ -266,17 +275,20 @@ class Driver:
         self._groups.extendleft(reversed(again))
 
     def _apart(self, deliveries: Sequence[Delivery]) -> list[_Group]:
-        """Users first, each delivery by itself: so a cluster whose numbers break a user's request is found out."""
-        users = [_Group(None, (each,)) for each in deliveries if _speaker(each) is None]
-        names = dict.fromkeys([*self._known, *(name for each in deliveries if (name := _speaker(each)) is not None)])
+        """Split deliveries into groups: first each delivery of a user by itself, then one group for each cluster.
+
+        Thereby a cluster whose measurements make the request of a user fail is identified.
+        """
+        users = [_Group(None, (each,)) for each in deliveries if _origin(each) is None]
+        names = dict.fromkeys([*self._known, *(name for each in deliveries if (name := _origin(each)) is not None)])
         of_clusters = []
         for name in names:
-            said = tuple(each for each in deliveries if _speaker(each) == name)
-            of_clusters.append(_Group(name, (Delivery(self._known.get(name, ())), *said)))
+            theirs = tuple(each for each in deliveries if _origin(each) == name)
+            of_clusters.append(_Group(name, (Delivery(self._known.get(name, ())), *theirs)))
         return users + of_clusters
 
     def _refuse(self, group: _Group, error: Exception) -> None:
-        """Raises the error where nobody is to blame."""
+        """Refuse the group that made the engine fail. Raises the error if neither a user nor a cluster is to blame."""
         what = f"{type(error).__name__}: {str(error)[:200]}"
         cluster = group.cluster
         if cluster is None:
@@ -298,7 +310,7 @@ class Driver:
         self._quarantine(cluster, reason, error)
 
     def _learn(self, deliveries: Sequence[Delivery]) -> None:
-        """Keep of each cluster what it would have to say again to an engine that is new."""
+        """Keep the newest events of each cluster that a new engine needs."""
         for delivery in deliveries:
             if delivery.session is not None:
                 self._sessions[delivery.session[0]] = delivery.session[1]
@@ -320,9 +332,9 @@ class Driver:
         return self.engine.next_wakeup()
 
     def _lost_asleep(self) -> list[Event]:
-        """Every cluster counts as out of reach after the host has slept.
+        """End all sessions if the host has slept. Returns a ClusterLost for each cluster in reach.
 
-        Who has come to a barrier may have left it meanwhile, and what old connections bring may be as old as they are.
+        A component may have left its barrier meanwhile, and what old connections bring may be as old as they are.
         """
         slept = self._clock.slept()
         if not slept:
@@ -334,7 +346,11 @@ class Driver:
         return [ClusterLost(cluster=cluster, reason=reason) for cluster in clusters]
 
     def _is_of_ended(self, delivery: Delivery) -> bool:
-        """Neither handled nor acknowledged nor confirmed: it counts as lost with its session, and is said again."""
+        """Return whether a delivery came over an ended session.
+
+        Such a delivery is neither handled nor acknowledged nor confirmed. It counts as lost with its session, and the
+        KCM reports it again.
+        """
         if delivery.session is None:
             return False
         cluster, epoch = delivery.session
@@ -373,7 +389,7 @@ class Driver:
         return OutboxEntry(self._next_number - 1, command)
 
     def _superseded_by(self, entry: OutboxEntry) -> list[int]:
-        """A cancel supersedes whatever was to be sent to its attempt before it."""
+        """Return the numbers of the commands that a cancel supersedes: those to its attempt before it."""
         if not isinstance(entry.command, CancelAttempt):
             return []
         attempt = entry.command.attempt
@@ -384,7 +400,7 @@ class Driver:
         ]
 
     def _left_behind(self, removed: tuple[JobId, ...]) -> list[int]:
-        """What is yet to be said of directories of pruned jobs: their clusters were given up."""
+        """Return the numbers of unconfirmed ForgetAttempts of pruned jobs, whose clusters were given up."""
         return [
             number
             for job in removed
@@ -401,8 +417,8 @@ class Driver:
         self._put_into_outbox(change.sent)
         failed: set[str] = set()
         for delivery in deliveries:
-            if (told := delivery.acknowledge) is not None:
-                self._over_link(told[0], failed, self._links.acknowledge, *told)
+            if (newest := delivery.acknowledge) is not None:
+                self._over_link(newest[0], failed, self._links.acknowledge, *newest)
         for entry in again:
             self._over_link(cluster_of(entry.command), failed, self._links.send, entry, True)
         for entry in change.sent:
@@ -416,9 +432,10 @@ class Driver:
         self._committed(change)
 
     def _over_link(self, cluster: str | None, failed: set[str], call: Callable[..., None], *arguments: object) -> None:
-        """Make this call; one that raises ends the session with its cluster, and no other call is made over that.
+        """Make this call of a link; end the session with its cluster if it raises, and skip further calls there.
 
-        What is committed stays so, and is sent again over the next session. Without a cluster to blame it is raised.
+        What is committed stays so, and is sent again over the next session. Raises the error if no cluster is to blame,
+        or without `renew`.
         """
         if cluster in failed:
             return
@@ -434,7 +451,7 @@ class Driver:
             self._quarantine(cluster, reason, error)
 
     def _is_doubtful(self, command: Command) -> bool:
-        """A store that was restored from a backup does not know what was submitted after it."""
+        """Return whether a Submit is in doubt: a restored store does not know what was submitted after its backup."""
         below = self.engine.records.counters.doubtful_below
         return isinstance(command, SubmitAttempt) and command.attempt.job < below
 
@@ -446,7 +463,7 @@ class Driver:
             self._unconfirmed.setdefault(_job_of(entry.command), {})[entry.number] = None
 
     def _drop_from_outbox(self, number: int) -> None:
-        """Nothing happens to a number that was confirmed before."""
+        """Remove an entry; a number that was confirmed before changes nothing."""
         command = self._outbox.pop(number, None)
         if command is None:
             return
@@ -456,11 +473,14 @@ class Driver:
             del self._unconfirmed[job]
 
     def _outbox_of_job(self, job: JobId) -> Iterable[tuple[int, Command]]:
-        """What is not confirmed of the job, oldest first."""
+        """Return the unconfirmed commands of the job with their numbers, oldest first."""
         return ((number, self._outbox[number]) for number in self._unconfirmed.get(job, ()))
 
     def _outbox_of(self, clusters: set[str]) -> list[OutboxEntry]:
-        """What these clusters have not confirmed, oldest first; most steps connect no cluster and look at nothing."""
+        """Return the unconfirmed entries for these clusters, oldest first.
+
+        Most steps connect no cluster and search nothing.
+        """
         if not clusters:
             return []
         return [
@@ -471,13 +491,13 @@ class Driver:
 
 
 def host_slept(duration: Duration) -> Reason:
-    """Why every session was ended; to whole seconds."""
+    """Return the reason for the end of every session after a sleep, which is given in whole seconds."""
     slept = format_duration(Duration(duration // SECOND * SECOND))
     return Reason("host_slept", "transient", f"koalad's host slept for {slept}.", "koalad connects again by itself.")
 
 
-def _speaker(delivery: Delivery) -> str | None:
-    """The cluster that a delivery is of; None for a user's, and for what koalad found out by itself."""
+def _origin(delivery: Delivery) -> str | None:
+    """Return the cluster that a delivery comes from; None for a user's, and for what koalad found out by itself."""
     if delivery.session is not None:
         return delivery.session[0]
     if delivery.acknowledge is not None:
@@ -490,7 +510,7 @@ def _job_of(command: Command) -> JobId:
 
 
 def cluster_of(command: Command) -> str | None:
-    """The cluster that a command goes to, None for one that goes to several."""
+    """Return the cluster that a command goes to; None for one that goes to several."""
     if isinstance(command, SubmitAttempt | ReleaseAttempt | CancelAttempt | ForgetAttempt):
         return command.cluster
     return None

@@ -1,4 +1,4 @@
-"""The pieces as one machine: events in, commands out. It never blocks, reads no clock, draws no random number."""
+"""The engine: events in, commands out. It never blocks, reads no clock and draws no random number."""
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -107,8 +107,8 @@ REACTIONS: Mapping[type, tuple[Reaction, ...]] = MappingProxyType(
 class Engine:
     """koalapy's decisions over one store's jobs and one grid's clusters (DESIGN, section 4).
 
-    After `handle` the caller commits the step's records before it does any of the step's commands. After a restart a
-    new engine is made of the store's snapshot; the links then tell it what is true on the clusters.
+    The caller of `handle` commits the step's records before it executes any of the step's commands. After a restart, a
+    new engine is made of the store's snapshot; the links then report the state of the clusters.
     """
 
     def __init__(
@@ -128,12 +128,15 @@ class Engine:
     # ---- what the driver calls
 
     def inherit(self, before: "Engine") -> None:
-        """Take over what no store keeps, and no cluster says again, of the engine that this one replaces."""
+        """Take over from the engine that this one replaces what no store keeps and no cluster reports again."""
         self.core.inherit(before.core)
         self._passes.newest = before.newest_before
 
     def handle(self, now: Instant, events: Sequence[Event]) -> Step:
-        """Take a batch of events; with none, whatever time has brought about."""
+        """Handle a batch of events and return the step to commit.
+
+        Without events, handle what time has brought about.
+        """
         core = self.core
         if self._expiry is not None and now >= self._expiry:
             core.mark_dirty()
@@ -167,7 +170,7 @@ class Engine:
         return step
 
     def _react_to_facts(self, now: Instant) -> None:
-        """Let the owners of attempts react to what was derived for them, in its order."""
+        """Let the owners of attempts react to the facts that were derived for them, in their order."""
         core = self.core
         while core.facts:
             facts, core.facts = core.facts, []
@@ -176,7 +179,7 @@ class Engine:
                     react(core, now, fact)
 
     def next_wakeup(self) -> Instant | None:
-        """When time alone changes something; None: never."""
+        """Return the instant at which time alone changes something; None if there is no such instant."""
         steps = (self._run_list_step.wakeup(), self.core.startup_gate.wakeup(), self._scavenger.wakeup())
         moments = (*steps, self._expiry)
         return min((moment for moment in moments if moment is not None), default=None)
@@ -199,14 +202,17 @@ class Engine:
         return self.core.information.summaries(now)
 
     def explain(self, now: Instant, job: JobId) -> list[Misfit]:
-        """What each cluster lacks for each component of a waiting job."""
+        """Return what each cluster lacks for each component of a waiting job; empty for a sweep or an unknown job."""
         found = self.core.records.jobs.get(job)
         if found is None or found.runner is not None:
             return []
         return misfits(dict(enumerate(found.request.components)), self.summaries(now))
 
     def gives_back_at(self, job: Job) -> Instant | None:
-        """When a job that claims gives its processors back if it was not released. None if no time runs."""
+        """Return the instant at which a claiming job gives its processors back unless it is released.
+
+        None if no time-out runs.
+        """
         return barrier.deadline(job, self.core.settings)
 
     def job(self, job: JobId) -> Job | None:
@@ -217,8 +223,11 @@ class Engine:
         return self.core.settings
 
     @property
-    def unheard(self) -> list[str]:
-        """Clusters that have yet to say what became of doubtful jobs (see Counters); empty where there are none."""
+    def unrecalled_clusters(self) -> list[str]:
+        """Names of clusters that have not yet reported their attempts of doubtful jobs (see Counters).
+
+        The list is empty without such jobs.
+        """
         return self.core.recalled.unknown if restored_store.doubtful(self.core.records) else []
 
     @property
@@ -231,5 +240,5 @@ class Engine:
 
     @property
     def newest_before(self) -> JobId | None:
-        """The last job that was there when koalad started."""
+        """The newest job that existed when koalad started."""
         return self._passes.newest

@@ -1,4 +1,4 @@
-"""Optional parts of the package: which extra of koalapy brings the libraries that a command needs."""
+"""Optional parts of the package: the extra of koalapy that installs the libraries a command needs."""
 
 from importlib.util import find_spec
 

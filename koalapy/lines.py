@@ -1,4 +1,4 @@
-"""What several processes write, as one stream: whole lines of them, each process's in order."""
+"""The output of several processes as one stream of whole lines, each process's in order."""
 
 import re
 from typing import NamedTuple
@@ -16,11 +16,12 @@ class Writer(NamedTuple):
 
 
 class Interleaving:
-    """Bytes of several processes in, whole lines out; a line ends with a newline, or with a carriage return alone.
+    """A merger of several processes' bytes into whole lines.
 
-    An unfinished line is held until it is finished or its component has ended. Of a process that is `alone` nothing is
-    held, since nothing can come between. A line of more than 1 MiB is not held either: then it can be broken.
-    `prefix`: each line begins with its component and rank.
+    A line ends with a newline, or with a carriage return alone. An unfinished line is held until it is finished or its
+    component has ended. Nothing is held of a process that is `alone`, since nothing can come between. A line of more
+    than 1 MiB is not held, nor one with which more than 16 MiB would be held. Such a line can be broken. `prefix`: each
+    line begins with its component and rank.
     """
 
     def __init__(self, prefix: bool, alone: bool = False) -> None:
@@ -31,7 +32,7 @@ class Interleaving:
         self._returned = False  # with a carriage return, which a newline may follow
 
     def take(self, writer: Writer, data: bytes) -> bytes:
-        """What can be shown now that the process has written this."""
+        """Take bytes that the process has written. Returns the bytes that can be shown now."""
         held = self._held.setdefault(writer, bytearray())
         end = max(data.rfind(b"\n"), data.rfind(b"\r", 0, max(0, len(data) - 1))) + 1
         if end or (held.endswith(b"\r") and not data.startswith(b"\n")):
@@ -50,7 +51,7 @@ class Interleaving:
         return self._shown(writer, shown)
 
     def end(self, component: int) -> bytes:
-        """What is left of the component's processes, of which none writes any more: the last line of each."""
+        """Return the unfinished last line of each process of the component, none of which writes any more."""
         left = sorted(writer for writer in self._held if writer.component == component)
         shown = [self._shown(writer, bytes(self._held.pop(writer))) for writer in left]
         self._size = sum(map(len, self._held.values()))
@@ -59,7 +60,7 @@ class Interleaving:
         return b"".join(shown)
 
     def _shown(self, writer: Writer, data: bytes) -> bytes:
-        """No line begins within another's."""
+        """Return the bytes as they are shown: no line begins within another's."""
         if not data:
             return b""
         goes_on = self._open == writer and (not self._returned or data.startswith(b"\n"))

@@ -1,4 +1,4 @@
-"""Where koalad's files lie: one koalad per grid name and user (DESIGN, section 8)."""
+"""The locations of koalad's files: one koalad per grid name and user (DESIGN, section 8)."""
 
 import os
 import re
@@ -23,9 +23,9 @@ _GRID_LINE = re.compile(rb"^grid:[ \t]*[\"']?([A-Za-z0-9][A-Za-z0-9_-]{0,31})[\"
 
 @dataclass(frozen=True, slots=True)
 class Locations:
-    """The directories and files of one grid's koalad. `grid_file` is None where only the grid's name is known.
+    """The directories and files of one grid's koalad. `grid_file` is None if only the grid's name is known.
 
-    The socket lies in $XDG_RUNTIME_DIR where there is one, else in the state directory.
+    The socket lies in $XDG_RUNTIME_DIR if that is set, else in the state directory.
     """
 
     grid: str
@@ -35,9 +35,10 @@ class Locations:
 
     @staticmethod
     def of(grid: str | Path | None = None) -> "Locations":
-        """Of a grid file's path, of a grid's name, or of the default grid file ($KOALA_GRID, else the user's own).
+        """Return the locations for a grid file's path, for a grid's name, or for the default grid file.
 
-        Raises RequestError where the grid file is missing or names no grid.
+        The default is $KOALA_GRID, else the user's own grid file. Raises RequestError if the grid file is missing or
+        names no grid, OurError for a user without a home directory.
         """
         if isinstance(grid, str) and _NAME.fullmatch(grid) and not Path(grid).exists():
             return _locations(grid, None)
@@ -46,7 +47,10 @@ class Locations:
 
     @property
     def sockets(self) -> tuple[Path, ...]:
-        """Where a koalad may be found: one that was started with another $XDG_RUNTIME_DIR, or none, by the last."""
+        """Paths at which a client finds a koalad, whose own socket is the first.
+
+        The last one is a link for clients with another $XDG_RUNTIME_DIR, or without one.
+        """
         return tuple(dict.fromkeys((self.socket, self.state / _SOCKET)))
 
     @property
@@ -55,29 +59,32 @@ class Locations:
 
     @property
     def journals(self) -> Path:
-        """Where koalad writes what made it fail."""
+        """The directory in which koalad writes what made it fail."""
         return self.state / JOURNALS
 
     def make(self) -> None:
-        """Make the directories of state and socket, for their owner alone.
+        """Make the directories of state and socket, accessible to their owner only.
 
-        Raises OurError if that cannot be done, or if another user could replace one of them.
+        Raises OurError if one cannot be made, or if another user could replace one.
         """
-        with _told_of_places(self.state):
+        with _directory_errors(self.state):
             _make_ours(self.state.parent)
         for directory in (self.state, self.socket.parent):
-            with _told_of_places(directory):
+            with _directory_errors(directory):
                 _make_private(directory)
         self.check()
 
     def check(self) -> None:
-        """Raises OurError if another user could replace the directory of state or socket, as far as they exist."""
+        """Check the directories of state and socket as far as they exist.
+
+        Raises OurError if another user could replace one of them.
+        """
         for directory in (self.state, self.socket.parent):
             refuse_open(directory)
 
 
 def grids_here() -> list[Locations]:
-    """This user's grids with a socket on this machine, by name. Their koalads may have ended meanwhile.
+    """Return this user's grids that have a socket on this machine, by name. Their koalads may have ended meanwhile.
 
     Raises OurError for a user without a home directory.
     """
@@ -88,8 +95,8 @@ def grids_here() -> list[Locations]:
 
 
 def refuse_open(directory: Path) -> None:
-    """Raises OurError if another user could replace this directory of koalapy's, as far as it exists."""
-    with _told_of_places(directory):
+    """Check this directory of koalapy's as far as it exists. Raises OurError if another user could replace it."""
+    with _directory_errors(directory):
         found = strict_modes.refusal(str(directory))
     if found is not None:
         advice = f"{found.advice} $XDG_STATE_HOME and $XDG_RUNTIME_DIR name the place."
@@ -103,7 +110,10 @@ def default_grid_file() -> Path:
 
 
 def home() -> Path:
-    """Raises OurError where this user has none, as in a container that knows nobody of this number."""
+    """Return this user's home directory.
+
+    Raises OurError if there is none, as in a container that knows no user of this number.
+    """
     try:
         return Path.home()
     except RuntimeError as error:
@@ -112,9 +122,9 @@ def home() -> Path:
 
 
 def read_file(path: Path, what: str) -> bytes:
-    """The bytes of a grid or job file, of one too large as many as show that it is.
+    """Return the bytes of a grid or job file, at most one more than MAX_BYTES, which shows that the file is too large.
 
-    Raises RequestError where there is none; `what` is what a reader would call it.
+    `what` names the kind of file in messages. Raises RequestError if the file does not exist or cannot be read.
     """
     try:
         with path.open("rb") as file:
@@ -140,13 +150,16 @@ def _states() -> Path:
 
 
 def _directory(variable: str) -> Path | None:
-    """What the variable names; a relative path counts for nothing, as the XDG specification has it."""
+    """Return the directory that the variable names; None if it is unset or relative, as XDG's specification says."""
     path = Path(os.environ.get(variable) or ".")
     return path if path.is_absolute() else None
 
 
 def _name_in(path: Path) -> str:
-    """The grid's name, mostly without reading the rest: koalad itself judges the file."""
+    """Return the grid's name, mostly without parsing the rest of the file, which koalad itself checks.
+
+    Raises RequestError.
+    """
     try:
         text = read_file(path, "grid file")
     except RequestError as error:
@@ -169,7 +182,10 @@ def _name_in(path: Path) -> str:
 
 
 def _make_ours(directory: Path) -> None:
-    """The directory of all grids' states: whoever may write there can put another state in place of ours."""
+    """Make the directory of all grids' states, and let no other user write there.
+
+    Another user who may write there could replace a state of ours. Raises OurError for a directory of another user.
+    """
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     found = directory.stat()
     if not {found.st_uid, directory.lstat().st_uid} <= {os.getuid(), 0}:
@@ -193,7 +209,7 @@ def _not_ours(directory: Path) -> OurError:
 
 
 @contextmanager
-def _told_of_places(directory: Path) -> Iterator[None]:
+def _directory_errors(directory: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:

@@ -8,7 +8,7 @@ from koalapy.model.errors import RequestError
 
 
 def registered(group: str) -> Mapping[str, EntryPoint]:
-    """The entry points of a group such as `koalapy.placement`, by name; none of them is imported."""
+    """Return the entry points of a group such as `koalapy.placement`, by name; none of them is imported."""
     return {point.name: point for point in entry_points(group=group)}
 
 

@@ -1,4 +1,4 @@
-"""Hides in texts what is known to be secret, and what looks like it."""
+"""Hide secrets in texts: known values, and what looks like a secret."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -25,7 +25,7 @@ _PATTERNS = [
 
 
 class Secrets:
-    """Values that must not be shown, and patterns of what else must not."""
+    """Values that must not be shown, with patterns of other texts that must not be shown."""
 
     def __init__(self, values: Iterable[str] = ()) -> None:
         known = {line for value in values for line in (value, *value.splitlines()) if len(line) >= _SHORTEST}
@@ -33,7 +33,7 @@ class Secrets:
         self._known = re.compile("|".join(map(re.escape, longest_first))) if known else None
 
     def hide(self, text: str) -> str:
-        """The text with *** for each secret."""
+        """Return the text with *** in place of each secret."""
         if self._known is not None:
             text = self._known.sub(HIDDEN, text)
         for pattern, instead in _PATTERNS:
@@ -41,7 +41,10 @@ class Secrets:
         return text
 
     def hide_words(self, words: Sequence[str]) -> list[str]:
-        """The words of a command line so, and the value that stands behind an option that is named for secrets."""
+        """Return the words of a command line with *** for secrets.
+
+        The word after an option that is named for secrets becomes *** too.
+        """
         names = ["", *words]
         return [
             HIDDEN if _SECRET_OPTION.fullmatch(before) else self.hide(word)
@@ -49,7 +52,10 @@ class Secrets:
         ]
 
     def hidden(self, document: Any) -> Any:
-        """A JSON document with its texts so; all of `environment`, and of keys that are named for secrets."""
+        """Return a JSON document with *** for secrets in its texts.
+
+        All values of `environment`, and texts under keys that are named for secrets, become *** as a whole.
+        """
         if isinstance(document, str):
             return self.hide(document)
         if isinstance(document, list):

@@ -17,7 +17,7 @@ def common_waits(engine: Engine) -> list[str]:
     """Sentences on clusters whose answers all waiting jobs need after a start or a restored store."""
     if missing := engine.core.startup_gate.missing:
         return [f"Waiting jobs go on once {', '.join(missing)} has answered or is seen to be out of reach."]
-    jobs, unheard = doubtful(engine.records), engine.unheard
+    jobs, unheard = doubtful(engine.records), engine.unrecalled_clusters
     if not jobs:
         return []
     known = counted_as(len(jobs), "older job is", "older jobs are")

@@ -21,7 +21,6 @@ NOT_RAISED_TO_CALLERS = frozenset(
 
 NOT_YET: frozenset[str] = frozenset(
     {
-        "koalapy",
         "koalapy/link",
         "koalapy/model",
         "koalapy/store",

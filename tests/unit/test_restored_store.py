@@ -140,10 +140,10 @@ def test_a_doubtful_job_waits_until_all_clusters_are_heard_and_a_new_one_does_no
     world.connect("big", 8)
     world.tell(JobSubmitted(request=REQUEST, owner="mona"))
     assert world.submits == [("big", attempt(1, 2 + JOBS_AHEAD), False)]
-    assert world.driver.engine.unheard == ["small"]
+    assert world.driver.engine.unrecalled_clusters == ["small"]
     assert world.store.jobs()[0].excluded == (("big", UNTIL_KNOWN), ("small", UNTIL_KNOWN))
     world.connect("small", 4)
-    assert world.driver.engine.unheard == []
+    assert world.driver.engine.unrecalled_clusters == []
     assert world.submits[1:] in ([("big", attempt(1), True)], [("small", attempt(1), True)])
 
 
