@@ -1,1 +1,1 @@
-"""What every room speaks of: jobs, requests, clusters, their states, events and commands. No I/O."""
+"""The vocabulary of all rooms: jobs, requests, clusters, their states, events and commands. No I/O."""

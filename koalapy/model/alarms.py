@@ -1,4 +1,4 @@
-"""When time alone changes something: the next moment of every job, the earliest first."""
+"""Timers of jobs: the next instant of each job at which time alone changes something, the earliest first."""
 
 import heapq
 
@@ -9,14 +9,17 @@ _FEW = 64
 
 
 class Alarms:
-    """One moment a job. An entry of the heap counts while it is still its job's moment; others fall off at its top."""
+    """At most one instant for each job.
+
+    An entry of the heap counts while it equals its job's instant; others are dropped when they reach the top.
+    """
 
     def __init__(self) -> None:
         self._moments: dict[JobId, Instant] = {}
         self._heap: list[tuple[Instant, JobId]] = []
 
     def set(self, job: JobId, moment: Instant | None) -> None:
-        """None: the job waits for no moment."""
+        """Set the instant of the job; None removes it."""
         if moment == self._moments.get(job):
             return
         if moment is None:
@@ -28,14 +31,14 @@ class Alarms:
             self._heap = sorted((moment, job) for job, moment in self._moments.items())
 
     def next(self) -> Instant | None:
-        """The earliest moment that is set."""
+        """Return the earliest instant that is set; None if none is."""
         heap = self._heap
         while heap and self._moments.get(heap[0][1]) != heap[0][0]:
             heapq.heappop(heap)
         return heap[0][0] if heap else None
 
     def ring(self, now: Instant) -> list[JobId]:
-        """The jobs whose moment has come, the earliest first; their moments are no longer set."""
+        """Return the jobs whose instant has come, the earliest first, and remove their instants."""
         due = []
         while (moment := self.next()) is not None and moment <= now:
             job = heapq.heappop(self._heap)[1]

@@ -1,4 +1,4 @@
-"""What is committed: one batch's changes in one transaction, and what a store gives back after a restart."""
+"""Changes, each committed in one transaction, and the contents that a store returns after a restart."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from koalapy.model.usage import BatchSpan, Usage
 
 @dataclass(frozen=True, slots=True)
 class OutboxEntry:
-    """A command not yet confirmed. Numbers grow and are never used again."""
+    """A command that is not confirmed yet. Numbers grow and are never used again."""
 
     number: int
     command: Command
@@ -20,7 +20,10 @@ class OutboxEntry:
 
 @dataclass(frozen=True, slots=True)
 class EpochJump:
-    """The store was restored from a backup: it goes on with an epoch and an outbox number beyond all it ever used."""
+    """The jump of a store that was restored from a backup.
+
+    The store goes on with an epoch and an outbox number greater than all it ever used.
+    """
 
     epoch: int
     last_number: int
@@ -28,21 +31,24 @@ class EpochJump:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """All that one batch of events changed. Committed whole or not at all, and durable before anything is done."""
+    """All changes of one batch of events.
+
+    They are committed whole or not at all, and durable before any command is carried out.
+    """
 
     jobs: tuple[Job, ...] = ()
     debts: tuple[Debt, ...] = ()
-    settled: tuple[AttemptId, ...] = ()  # debts that are no more
+    settled: tuple[AttemptId, ...] = ()  # pending cancels that are complete
     counters: Counters | None = None
     sent: tuple[OutboxEntry, ...] = ()
     confirmed: tuple[int, ...] = ()  # numbers of outbox entries that are no more
     history: tuple[History, ...] = ()
-    removed: tuple[JobId, ...] = ()  # pruned jobs, their history with them; none that has a debt
+    removed: tuple[JobId, ...] = ()  # pruned jobs, their history with them; none that has a pending cancel
     epoch_jump: EpochJump | None = None
     results: tuple[ResultBatch, ...] = ()
     learned: Learned | None = None  # in place of what was learned before
     usage: tuple[Usage, ...] = ()  # of attempts whose try ended; summed up by day when their jobs are removed
-    accounted: tuple[BatchSpan, ...] = ()  # what batch systems say of attempts whose usage is entered
+    accounted: tuple[BatchSpan, ...] = ()  # batch systems' accounting of attempts whose usage is entered
     new: tuple[JobId, ...] = ()  # of `jobs`, those that must not be in the store yet
 
     @property
@@ -66,7 +72,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """A store's contents as engine and driver need them: of jobs those that are not over."""
+    """A store's contents as engine and driver need them; its jobs are those that are not final."""
 
     instance: InstanceId
     counters: Counters = Counters()

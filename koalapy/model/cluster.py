@@ -1,4 +1,4 @@
-"""What is known of a cluster: its settings as the engine reads them, and measurements of its batch system."""
+"""A cluster as the engine knows it: its settings, and measurements of its batch system."""
 
 from dataclasses import dataclass
 
@@ -13,12 +13,13 @@ SCAVENGING_FLOOR = Duration(2 * SECOND)  # so that looking costs less than 1 % o
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scavenge:
-    """Limits on the nodes that sweeps may have of a cluster. The defaults: whatever is idle, at any time.
+    """Limits on the nodes that sweeps may have of a cluster. The defaults allow all idle nodes at any time.
 
-    `idle_share`: of its nodes, that must be idle (what sweeps hold counts as idle). `max_nodes`: that sweeps may hold.
-    `hours`: when they may, by the clock of koalad's host. `floor`: the shortest poll while sweeps hold nodes there.
-    `queue`, `qos`: where the batch system itself takes nodes back from sweeps' jobs for others', if it has such.
-    `parallel_environment`: for their batch jobs, instead of the cluster's.
+    `idle_share`: the share of its nodes that must be idle; nodes that sweeps hold count as idle. `max_nodes`: the most
+    nodes that sweeps may hold. `hours`: when sweeps may hold nodes, by the clock of koalad's host. `floor`: the
+    shortest poll interval while sweeps hold nodes there. `queue`, `qos`: where the batch system itself takes nodes back
+    from sweeps for others' jobs, if it has such. `parallel_environment`: for the batch jobs of sweeps, in place of the
+    cluster's.
     """
 
     off: bool = False
@@ -32,13 +33,13 @@ class Scavenge:
 
     @property
     def native(self) -> bool:
-        """The batch system preempts sweeps' jobs by itself."""
+        """Whether the batch system preempts sweeps' jobs by itself."""
         return self.queue is not None or self.qos is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSettings:
-    """The part of the grid file's cluster that decisions depend on. `backlog` None: the cluster's size."""
+    """The settings of a cluster that decisions depend on. `backlog`: None stands for the cluster's size."""
 
     name: str
     batch: str
@@ -56,15 +57,15 @@ class ClusterSettings:
 class ClusterState:
     """One measurement of a cluster, in processors, each counted once.
 
-    `total` counts every processor of the configured queue, down ones too; `idle` is what this user could start now.
-    `waiting_local` counts others' jobs that wait for resources. `allocated` and `pending` are the tags of ours that the
-    batch system showed when it was asked. `free_nodes` says how many nodes have how many free processors, for
-    requests of so many processors a node: ((free processors, nodes), ...). `largest` and `largest_idle` are what one
-    component could get there ever and now, where the batch system gives no job all that there is.
+    `total` counts every processor of the configured queue, down ones too; `idle` counts those on which this user could
+    start now. `waiting_local` counts others' jobs that wait for resources. `allocated` and `pending` are the tags of
+    our batch jobs that the batch system listed. `free_nodes`: ((free processors, nodes), ...), the number of nodes by
+    their free processors. `largest` and `largest_idle`: the most that one component could get there ever and now, if
+    the batch system limits it.
 
-    `wanted_local` is what must be idle for all those waiting jobs to start: no more than is, where they can start on
-    that; else `idle` and, in whole nodes, what they lack. Where `others_hidden`, nobody knows whether one waits.
-    `whole_nodes` are those of `free_nodes` on which nothing runs at all.
+    `wanted_local`: the processors that must be idle for all those waiting jobs to start. It is at most `idle` if they
+    can start on that; else it is `idle` plus what they lack, in whole nodes. `others_hidden`: it is unknown whether
+    others' jobs wait. `whole_nodes`: the part of `free_nodes` on which nothing runs.
     """
 
     measured_at: Instant
@@ -88,7 +89,7 @@ class ClusterState:
 @fast_frozen
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node of an allocation: its name, the address its peers reach it by, and how many processes run there."""
+    """A node of an allocation: its name, the address that its peers use, and the number of processes on it."""
 
     name: str
     address: str

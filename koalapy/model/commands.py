@@ -1,7 +1,7 @@
-"""What the engine wants done, each in the imperative. Every command is idempotent and known by attempt or job.
+"""Commands of the engine, each in the imperative. Each is idempotent, and identified by its attempt or job.
 
-A command is committed to the outbox before it is sent, and stays there until its cluster has confirmed it. A word is
-only said, after the commit of what it follows from.
+A command is committed to the outbox before it is sent, and stays there until its cluster has confirmed it. A hint is
+only sent, after the commit of the step that it belongs to.
 """
 
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ from koalapy.model.units import Duration
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LauncherWork:
-    """What a Launcher runs: its component's program, once for each parameter of the sweep that it pulls.
+    """The work of a Launcher: its component's program, once for each parameter of the sweep that the Launcher pulls.
 
-    `slots` of them at a time, each for no longer than `limit`, with `grace` between SIGTERM and SIGKILL.
+    `slots`: programs at a time, each for no longer than `limit`, with `grace` between SIGTERM and SIGKILL.
     """
 
     sweep: JobId
@@ -32,9 +32,10 @@ class LauncherWork:
 @fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubmitAttempt:
-    """Stage the files in, then put the attempt into the batch system.
+    """Stage the files in, then submit the attempt to the batch system.
 
-    Answered by AttemptSubmitted or SubmissionFailed. `walltime` is the batch job's (program, barrier and margin).
+    The answer is AttemptSubmitted or SubmissionFailed. `walltime` is the batch job's: that of program, barrier and
+    margin.
     """
 
     cluster: str
@@ -54,7 +55,10 @@ class SubmitAttempt:
 @fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseAttempt:
-    """Let it out of its barrier. `hosts`: (component, address, processes) of the whole job, in order of ranks."""
+    """Let the attempt out of its barrier.
+
+    `hosts`: (component, address, processes) of the whole job, in the order of ranks.
+    """
 
     cluster: str
     attempt: AttemptId
@@ -65,7 +69,10 @@ class ReleaseAttempt:
 @fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CancelAttempt:
-    """Revoke and end it. Confirmed by AttemptCleanedUp, by nothing before. Supersedes what was to be sent before it."""
+    """Make the attempt void and end it. Only AttemptCleanedUp confirms it.
+
+    A cancel supersedes the earlier commands for the attempt, except ForgetAttempt.
+    """
 
     cluster: str
     attempt: AttemptId
@@ -75,16 +82,17 @@ class CancelAttempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgetAttempt:
-    """Its end is recorded; its directory may go."""
+    """Remove the attempt's directory; the end of the attempt is recorded."""
 
     cluster: str
     attempt: AttemptId
 
 
 class Of(StrEnum):
-    """Whose output: the job's components', or that of a sweep's parameters which ended well, or which ended at all.
+    """The kind of output to collect.
 
-    `written`: no files, but standard output and error of the components' processes.
+    `components`: files of the job's components. `written`: no files, but standard output and error of the components'
+    processes. `well`: files of the sweep's parameters that ended well; `done`: files of all that ended.
     """
 
     COMPONENTS = "components"
@@ -95,11 +103,11 @@ class Of(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectOutput:
-    """Bring these files from the components' working directories, first component that has one wins.
+    """Bring these files from the components' working directories; the first component that has a file wins.
 
-    `sources`: (cluster, attempt) in order; `to`: see Request.stage_out_to. Answered by OutputCollected.
-    `of` parameters: `paths` and `to` are templates for each of them, and its result says where it ran; no sources.
-    `of` what was written: there are no paths, the job is over, and the answer is OutputKept.
+    `sources`: (cluster, attempt) in order. `to`: see Request.stage_out_to. The answer is OutputCollected. With `of` for
+    parameters, `paths` and `to` are templates for each of them. A parameter's result names its cluster, and `sources`
+    is empty. With `of` WRITTEN, `paths` is empty, the job is final, and the answer is OutputKept.
     """
 
     job: JobId
@@ -112,7 +120,10 @@ class CollectOutput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchCluster:
-    """Whether something waits on this cluster's numbers. Said again on every change."""
+    """Set whether this cluster is measured urgently, because something waits for its measurements.
+
+    It is sent again on every change.
+    """
 
     cluster: str
     urgent: bool
@@ -120,10 +131,11 @@ class WatchCluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedSweep:
-    """Parameters for a sweep's Launchers on the cluster. After every connect it is said `anew`.
+    """Give parameters to the KCM for a sweep's Launchers on the cluster.
 
-    `anew`: these are all that are out there, in whosever hands, and `launchers` are those that may hold some of them or
-    have left a journal; what none of them holds or has done is for the KCM to give. A KCM heeds no other feed before.
+    `anew`: set for the first feed of the sweep after every connect. Then `numbers` are all its parameters that are out
+    on the cluster. `launchers` are those that may hold some of them, or have left a journal. The KCM gives out those
+    that no Launcher holds or has done. A KCM ignores any feed of the sweep before this one.
     """
 
     cluster: str
@@ -135,7 +147,7 @@ class FeedSweep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecallParameters:
-    """Give back what no Launcher has begun, this many at most. Answered by ParametersReturned."""
+    """Give back at most `most` parameters that no Launcher has begun. The answer is ParametersReturned."""
 
     cluster: str
     sweep: JobId
@@ -144,7 +156,7 @@ class RecallParameters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrustLauncher:
-    """A Launcher whose first parameters all failed is no black hole: the program is to blame."""
+    """Trust a Launcher whose first parameters all failed: it is no black hole, since the program is to blame."""
 
     cluster: str
     attempt: AttemptId
@@ -153,5 +165,5 @@ class TrustLauncher:
 # Committed to the outbox before they are sent, and kept there until they are confirmed.
 Command = SubmitAttempt | ReleaseAttempt | CancelAttempt | ForgetAttempt | CollectOutput
 
-# Only said: what is lost with a connection is said again, in other words, after the next one.
+# Only sent: what is lost with a connection is derived anew after the next one.
 Hint = WatchCluster | FeedSweep | RecallParameters | TrustLauncher

@@ -1,8 +1,8 @@
-"""Errors that say whose move it is.
+"""Errors, and the party that has to act on each: `whose`.
 
 KoalaError                     code, whose, message, advice
 ├── TransientError             try again (whose: transient)
-├── ClusterError                  leave this cluster out (whose: cluster)
+├── ClusterError               exclude this cluster (whose: cluster)
 ├── RequestError               the user's mistake (whose: request)
 └── OurError                   koalapy's own (whose: ours)
 """
@@ -15,9 +15,9 @@ Whose = Literal["transient", "cluster", "request", "ours"]
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why something failed or waits: one sentence of what is wrong and one of what to do.
+    """Why something failed or waits: one sentence that says what is wrong, and one that says what to do.
 
-    `command`, `exit_status` and `words` are those of the batch system, where it had a say. A NUL character, which a
+    `command`, `exit_status` and `words` are those of the batch system, if it was involved. A NUL character, which a
     program may have written, is spelled out: no record can hold one.
     """
 
@@ -39,12 +39,12 @@ class Reason:
         return f"{self.message} {self.advice}".strip()
 
     def on(self, cluster: str) -> "Reason":
-        """The same, said of one cluster."""
+        """Return the reason with the name of the cluster before its message."""
         return replace(self, message=f"{cluster}: {self.message}")
 
 
 class KoalaError(Exception):
-    """Whatever koalapy refuses or could not do. `reason` says what and what to do."""
+    """A refusal or a failure of koalapy. `reason` states what is wrong and what to do."""
 
     whose: Whose = "ours"
     lasting = False  # to try the same again is in vain
@@ -54,7 +54,7 @@ class KoalaError(Exception):
         self.reason = Reason(code, self.whose, message, advice)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """To another process, and as it is, whatever a kind of error is made of."""
+        """Pickle the error as it is, whatever arguments its class takes."""
         return _restored, (type(self), self.reason)
 
 

@@ -1,4 +1,4 @@
-"""What the engine is told, each named in the past tense. All instants are koalad's clock."""
+"""Events for the engine, each named in the past tense. All instants are of koalad's clock."""
 
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ from koalapy.model.usage import BatchSpan
 @fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSubmitted:
-    """`key` is the client's own; a job of that key that exists already is not made again."""
+    """A user has submitted a job. `key` is the client's own: a job whose key exists already is not made again."""
 
     request: Request
     owner: str
@@ -28,7 +28,10 @@ class JobSubmitted:
 
 @dataclass(frozen=True, slots=True)
 class CancelRequested:
-    """`force`: do not wait for a cluster out of reach; what may be left there becomes a debt."""
+    """A user has cancelled a job.
+
+    `force`: do not wait for a cluster out of reach; what may be left there becomes a pending cancel.
+    """
 
     job: JobId
     force: bool = False
@@ -44,14 +47,14 @@ class ReleaseRequested:
     job: JobId
 
 
-# ---- from links to clusters: `cluster` is the one that says so, and speaks for itself only (coallocation.event_origin)
+# ---- from links to clusters: `cluster` is the origin, and reports of itself only (coallocation.event_origin)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreRestored:
-    """The clusters were told more than this store knows: it was restored from a backup, and koalad went on after it.
+    """The clusters know more than this store: it was restored from a backup, and koalad goes on after it.
 
-    `epoch` and `last_number` lie beyond all that were used.
+    `epoch` and `last_number` are greater than all that were used.
     """
 
     epoch: int
@@ -60,7 +63,10 @@ class StoreRestored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterConnected:
-    """`recalled`: attempts of doubtful jobs (see Counters) that have left a trace there; None if it cannot be said."""
+    """A session has begun.
+
+    `recalled`: attempts of doubtful jobs (see Counters) that have left a trace on the cluster; None if that is unknown.
+    """
 
     cluster: str
     version: str
@@ -69,7 +75,7 @@ class ClusterConnected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterLost:
-    """The connection is gone, or could not be made; `reason` says why in one sentence."""
+    """The connection was lost, or could not be made; `reason` says why in one sentence."""
 
     cluster: str
     reason: Reason
@@ -92,14 +98,14 @@ class MeasurementFailed:
 
 @dataclass(frozen=True, slots=True)
 class FilesMoved:
-    """What the attempt needs is on its way to its cluster, and has come on since the last time."""
+    """Staging in of the attempt's files has made progress since the last event."""
 
     attempt: AttemptId
 
 
 @dataclass(frozen=True, slots=True)
 class FilesStaged:
-    """All that the attempt needs is there: `files`, of `size` bytes; `version` is a hash of all that it finds."""
+    """All files of the attempt are staged in: `files` of them, `size` bytes. `version` is a hash over all of them."""
 
     attempt: AttemptId
     files: int
@@ -127,11 +133,11 @@ class SubmissionFailed:
 @fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchStatusSeen:
-    """The batch system's own view: queued, held, running, suspended, ended or missing (no longer listed).
+    """The batch status: queued, held, running, suspended, ended or missing (no longer listed).
 
     `stuck`: the code of a pending reason that cannot clear. `ending`, once ended: exited, killed, lost, walltime,
-    memory, cancelled or "" where the batch system does not tell. `silent_since`: though it runs by this view, its
-    wrapper has given no sign of life since then.
+    memory, cancelled, or "" if the batch system does not report it. `silent_since`: the wrapper has given no sign of
+    life since then, though the batch system lists the job as running.
     """
 
     attempt: AttemptId
@@ -149,7 +155,7 @@ class BatchStatusSeen:
 @fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrapperReported:
-    """All that the wrapper knows of its attempt; the same may be told again, and steps may be skipped.
+    """All that the wrapper knows of its attempt. The same report may come again, and phases may be skipped.
 
     `phase`: started (the batch job runs), at_barrier, released, running, ended. `ending`, once ended: exited, killed,
     walltime, left_barrier, void, restarted, cancelled, or failed (could not start; `reason` says why).
@@ -173,7 +179,7 @@ class WrapperReported:
 @fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptCleanedUp:
-    """After a cancel: no batch job of this attempt is left, and none that comes late can run its program."""
+    """After a cancel, no batch job of this attempt is left, and none that comes late can run its program."""
 
     attempt: AttemptId
     cluster: str = ""
@@ -181,7 +187,10 @@ class AttemptCleanedUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptStuck:
-    """After a cancel: its batch system lists it still, and will until its administrator helps. It is cancelled on."""
+    """After a cancel, the batch system still lists the attempt, and will until its administrator helps.
+
+    The cancel is repeated.
+    """
 
     attempt: AttemptId
     reason: Reason
@@ -190,7 +199,7 @@ class AttemptStuck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptsAccounted:
-    """What the accounting of a batch system says of attempts that have ended."""
+    """A batch system's accounting of attempts that have ended."""
 
     cluster: str
     spans: tuple[BatchSpan, ...]
@@ -198,9 +207,9 @@ class AttemptsAccounted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputCollected:
-    """The job's staged-out files are where its user wanted them; `reason` if not all of them are.
+    """The job's staged-out files are where its user wanted them; `reason` is set if not all of them are.
 
-    `notes`: sentences on what was left out all the same.
+    `notes`: sentences on what was left out nevertheless.
     """
 
     job: JobId
@@ -212,10 +221,10 @@ class OutputCollected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputKept:
-    """Standard output and error of the components of a job that is over are at home; `reason` if not all of them are.
+    """Standard output and error of a final job's components are at home; `reason` is set if not all of them are.
 
-    `job`: its record, which the engine has forgotten. `size`: bytes that are here; `left_out`: bytes that are not,
-    since there were too many. `notes`: sentences on what was not there.
+    `job`: its record, which the engine has dropped. `size`: bytes that are at home. `left_out`: bytes that are not,
+    since there were too many. `notes`: sentences on what did not exist.
     """
 
     job: Job
@@ -239,10 +248,10 @@ class AttemptForgotten:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PruneRequested:
-    """Jobs, sweeps and Launchers as the store has them: what was final before this instant of them is to go.
+    """Jobs, sweeps and Launchers of the store are to go, as far as they were final before an instant.
 
-    First the directories of their attempts; then, with `records`, the record, the history and the results. A sweep is
-    named only when the store has none of its Launchers any more. `without`: clusters whose directories stay.
+    The directories of their attempts go first; then, with `records`, the record, the history and the results. A sweep
+    is named only when the store has none of its Launchers any more. `without`: clusters whose directories stay.
     """
 
     jobs: tuple[Job, ...]
@@ -256,7 +265,10 @@ class PruneRequested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParametersEnded:
-    """Parameters that a Launcher has run; the same may be told again. A Launcher's end is told after all of its."""
+    """Parameters that a Launcher has run.
+
+    The same may be reported again. A Launcher's end is reported after all of its parameters.
+    """
 
     cluster: str
     sweep: JobId
@@ -266,7 +278,7 @@ class ParametersEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParametersReturned:
-    """Parameters that were out there and are in nobody's hands any more, unfinished; `begun` of them had been begun."""
+    """Parameters that were out on the cluster, and came back unfinished; `begun`: those of them that had been begun."""
 
     cluster: str
     sweep: JobId
@@ -276,7 +288,7 @@ class ParametersReturned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParametersWanted:
-    """The KCM could use so many more to keep its credit; it asks again when it has less."""
+    """The KCM could use `wanted` more parameters to keep its credit; it asks again when it has fewer."""
 
     cluster: str
     sweep: JobId
@@ -285,7 +297,10 @@ class ParametersWanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchersSeen:
-    """Of each Launcher, once a second at most: (attempt, parameters that run, instant of the newest pull)."""
+    """Launchers as their KCM sees them, once a second at most.
+
+    `launchers`: (attempt, parameters that run, instant of the newest pull).
+    """
 
     cluster: str
     launchers: tuple[tuple[AttemptId, int, Instant], ...]
@@ -293,8 +308,11 @@ class LaunchersSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LauncherSuspected:
-    """All its first parameters failed at once: it keeps their results to itself and pulls no more until it is trusted,
-    or gives them back when it is ended."""
+    """All first parameters of a Launcher failed at once.
+
+    The Launcher keeps their results and pulls no more until it is trusted; when it is ended, it gives the parameters
+    back.
+    """
 
     cluster: str
     attempt: AttemptId

@@ -1,8 +1,8 @@
-"""Frozen values with slots at the price of others: making one, and another that differs in little.
+"""Frozen dataclasses with slots that are made fast, and copied fast with changes.
 
 A frozen dataclass sets each of its fields through `object.__setattr__`, at ten times the price of an assignment. Here a
-value is a draft while it is filled: an object of the same class without its guard. What handles thousands of events a
-second is made of such values. Nothing is checked, so they must have no `__post_init__`, and no heirs.
+value is a draft while it is filled: its class is a subclass without the guard. Such values are used where thousands of
+events a second are handled. Nothing is checked, so their classes must have no `__post_init__` and no subclasses.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ def __init__(_self{parameters}):
 
 
 def fast_frozen(kind: type[T]) -> type[T]:
-    """Decorates a frozen dataclass with slots: its `__init__` does the same in a third of the time."""
+    """Decorate a frozen dataclass with slots, so that its `__init__` does the same in a third of the time."""
     known: dict[str, Any] = {"_set": object.__setattr__, "_draft": _draft_of(kind), "_kind": kind}
     parameters, assignments = "", []
     keywords = False
@@ -43,7 +43,7 @@ def fast_frozen(kind: type[T]) -> type[T]:
 
 
 def _default(field: Field[Any], known: dict[str, Any]) -> tuple[str, str]:
-    """What stands behind a parameter, and what the field is set to."""
+    """Return the text of a parameter's default, and of the value that the field is set to."""
     name = field.name
     if field.default_factory is not MISSING:
         known[f"_make_{name}"], known[f"_none_{name}"] = field.default_factory, MISSING
@@ -55,9 +55,9 @@ def _default(field: Field[Any], known: dict[str, Any]) -> tuple[str, str]:
 
 
 def replacer(kind: type[T]) -> Callable[[T, Mapping[str, Any]], T]:
-    """`dataclasses.replace` in a tenth of its time: a function from a value and what is different of it to another.
+    """Return a function (value, changes) -> value, which is `dataclasses.replace` in a tenth of its time.
 
-    It raises TypeError for no field's name.
+    That function raises TypeError for a name that is not a field's.
     """
     known: dict[str, Any] = {"new": object.__new__, "kind": _draft_of(kind)}
     assignments = "\n".join(f"    draft.{field.name} = value.{field.name}" for field in _fields(kind))
@@ -77,7 +77,7 @@ def replacer(kind: type[T]) -> Callable[[T, Mapping[str, Any]], T]:
 
 
 def _made(text: str, name: str, known: dict[str, Any], **parts: str) -> Any:
-    """A function as `dataclasses` makes its own: of text in which nothing stands but the names of fields."""
+    """Make a function of text, as `dataclasses` does. The text contains nothing foreign but the names of fields."""
     exec(text.format(**parts), known)
     return known[name]
 

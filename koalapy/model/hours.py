@@ -1,4 +1,4 @@
-"""Hours of the week and days of the year, as five cron fields say them, and whether an instant lies in them."""
+"""Minutes of the year, as five cron fields define them, and whether an instant lies in them."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -10,9 +10,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hours:
-    """The minutes that the fields name. `weekdays`: 0 is Sunday. `text`: as it was written.
+    """The minutes that five cron fields name. `weekdays`: 0 is Sunday. `text`: the fields as written.
 
-    As cron has it: where both kinds of days are restricted (neither begins with a star), a day of either kind will do.
+    As in cron, a day of either kind will do if both kinds are restricted (neither field begins with a star).
     """
 
     text: str
@@ -24,7 +24,7 @@ class Hours:
     either_day: bool = False
 
     def include(self, instant: Instant, offset: Duration) -> bool:
-        """Whether the clock on the wall, `offset` ahead of UTC, shows one of these minutes."""
+        """Return whether a local clock, `offset` ahead of UTC, shows one of these minutes."""
         moment = _EPOCH + timedelta(microseconds=instant + offset)
         return (
             moment.minute in self.minutes
@@ -43,7 +43,7 @@ Offsets = tuple[tuple[Instant, Duration], ...]
 
 
 def offset_at(instant: Instant, offsets: Offsets) -> Duration:
-    """The last one's, or the first one's before all of them; none: UTC."""
+    """Return the offset of the last entry at or before the instant, else the first entry's; 0 without entries."""
     current = offsets[0][1] if offsets else Duration(0)
     for since, offset in offsets:
         if since <= instant:

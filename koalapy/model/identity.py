@@ -17,7 +17,7 @@ _TAG = re.compile(f"k[{_ALPHABET}]{{{INSTANCE_LENGTH + _ATTEMPT_LENGTH}}}")
 
 
 class AttemptId(NamedTuple):
-    """One try of one component: `7.0.2` is the second try of component 0 of job 7."""
+    """An attempt of a component: `7.0.2` is the second attempt of component 0 of job 7."""
 
     job: JobId
     component: int
@@ -28,30 +28,36 @@ class AttemptId(NamedTuple):
 
 
 def instance_id(entropy: bytes) -> InstanceId:
-    """A store's name: five base-32 characters of the given bytes (at least four of them, made by the caller)."""
+    """Return a store's name: five base-32 characters of the given bytes, of which there are at least four."""
     return InstanceId(_base32(int.from_bytes(entropy, "big") % (1 << 5 * INSTANCE_LENGTH), INSTANCE_LENGTH))
 
 
 @lru_cache(maxsize=1 << 12)
 def tag_of(instance: InstanceId, attempt: AttemptId) -> Tag:
-    """The batch job's name: `k`, 5 characters of the store, 9 of the attempt: fits Torque's 15, Grid Engine's rules."""
+    """Return the batch job's name: `k`, 5 characters of the store, 9 of the attempt.
+
+    These 15 characters are within Torque's limit, and follow Grid Engine's rules.
+    """
     packed = (attempt.job << _COMPONENT_BITS | attempt.component) << _NUMBER_BITS | attempt.number
     return Tag(f"k{instance}{_base32(packed, _ATTEMPT_LENGTH)}")
 
 
 def tags_of(instance: InstanceId, job: JobId) -> tuple[Tag, Tag]:
-    """The first and the last tag that an attempt of the job can have; all of its tags lie between, as texts do."""
+    """Return the first and the last tag that an attempt of the job can have.
+
+    In text order, all its tags lie between.
+    """
     last = AttemptId(job, MAX_COMPONENTS - 1, MAX_ATTEMPTS - 1)
     return tag_of(instance, AttemptId(job, 0, 0)), tag_of(instance, last)
 
 
 def is_tag(name: str) -> bool:
-    """Whether a batch job of this name could be one of koalapy's, of whichever store."""
+    """Return whether a batch job of this name could be koalapy's, of any store."""
     return _TAG.fullmatch(name) is not None
 
 
 def attempt_of(tag: Tag) -> tuple[InstanceId, AttemptId]:
-    """The store and the attempt that a tag names. Raises ValueError for any other text."""
+    """Return the store and the attempt that a tag names. Raises ValueError for any other text."""
     if not is_tag(tag):
         raise ValueError(f"{tag!r} is not a tag of koalapy")
     packed = 0

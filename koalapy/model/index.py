@@ -1,4 +1,4 @@
-"""Indices: what a walk over all jobs would find, kept up to date with every change of a job instead."""
+"""Indices of jobs, which every change of a job keeps up to date, so that nothing has to walk over all jobs."""
 
 from collections.abc import Sequence
 from itertools import zip_longest
@@ -11,10 +11,10 @@ ENDED_KEYS = 10_000  # remembered: far more than there are requests under way at
 
 
 class Index(Protocol):
-    """What it answers is at every moment what a walk over the jobs of the records would give."""
+    """An index of the records. Its answers always equal those of a walk over all their jobs."""
 
     def changed(self, before: Job | None, after: Job | None) -> None:
-        """One job is another now. `before` None: it is new; `after` None: it is over and forgotten."""
+        """Note the change of one job. `before` is None for a new job, `after` for a final job that is dropped."""
         ...
 
 
@@ -22,15 +22,18 @@ Move = tuple[AttemptId, Component, bool]
 
 
 class LifeIndex(Protocol):
-    """The same of attempts that may have a batch job."""
+    """An index of the attempts that may have a batch job."""
 
     def apply(self, moves: Sequence[Move], job: Job) -> None:
-        """Attempts of the job began to live (True) or live no more (False)."""
+        """Note that attempts of the job began to live (True), or live no more (False)."""
         ...
 
 
 class Keys:
-    """The keys that clients gave their jobs, those of jobs that ended lately too; told of jobs that come and go."""
+    """The keys that clients gave their jobs, including jobs that ended lately.
+
+    It must see new and dropped jobs only.
+    """
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], JobId] = {}
@@ -49,7 +52,7 @@ class Keys:
                 del self._ended[next(iter(self._ended))]
 
     def removed(self, job: Job) -> None:
-        """Nothing of a job that is over is kept any more: its key is as good as new."""
+        """Drop the key of a pruned job, which may be used again."""
         self._ended.pop((job.owner, job.key), None)
 
 
@@ -60,7 +63,7 @@ class LiveAttempts:
         self._clusters: dict[str, dict[AttemptId, None]] = {}
 
     def on(self, cluster: str) -> list[AttemptId]:
-        """In the order of jobs and their components."""
+        """Return the attempts on this cluster, in the order of jobs and their components."""
         return sorted(self._clusters.get(cluster, ()))
 
     def apply(self, moves: Sequence[Move], job: Job) -> None:
@@ -73,7 +76,7 @@ class LiveAttempts:
 
 
 def moves_of(before: Job | None, after: Job | None) -> Sequence[Move]:
-    """What began to live or lives no more with the change; mostly there is nothing."""
+    """Return the attempts that began to live, or live no more, with the change; mostly none."""
     old = before.components if before is not None else ()
     new = after.components if after is not None else ()
     if old is new:

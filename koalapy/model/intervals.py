@@ -1,4 +1,4 @@
-"""Sets of whole numbers as few intervals: a million parameters done in order are one pair."""
+"""Sets of whole numbers, stored as few intervals: a million parameters done in order are one pair."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
@@ -15,7 +15,7 @@ class Intervals:
 
     @staticmethod
     def of(pairs: Iterable[Pair]) -> "Intervals":
-        """Of pairs in any order, overlapping ones too; one whose first is above its last is empty."""
+        """Make a set of pairs in any order, which may overlap. A pair whose first number is above its last is empty."""
         merged: list[Pair] = []
         for first, last in sorted(pair for pair in pairs if pair[0] <= pair[1]):
             if merged and first <= merged[-1][1] + 1:
@@ -67,7 +67,7 @@ class Intervals:
         return Intervals(tuple(left))
 
     def lowest(self, count: int) -> "Intervals":
-        """Its `count` lowest numbers, or all where there are fewer."""
+        """Return the `count` lowest numbers, or all if there are fewer."""
         taken: list[Pair] = []
         for first, last in self.pairs:
             if count <= 0:

@@ -1,4 +1,4 @@
-"""A job as koalapy keeps it: the request, where it stands in the wait queue, and its run list of components."""
+"""A job as koalapy keeps it: the request, its position in the wait queue, and its run list of components."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -26,10 +26,10 @@ from koalapy.model.units import Instant
 class Component:
     """One element of a run list: the state of a component's last attempt (DCS, section 3.5).
 
-    `attempt` counts from 1; 0 before the first. All instants are koalad's clock. `cancelling`: its cluster was asked to
-    end it. `began_at`: when its batch job began, by its wrapper. `cleaned_up`: nothing of this attempt is left in its
-    cluster's batch system, or a debt says that something may be. `stuck`: why its batch system does not end it.
-    `silent_since`: since when nothing has been heard of its wrapper, though it is not known to have ended.
+    `attempt` counts from 1; 0 before the first. All instants are of koalad's clock. `cancelling`: its cluster was asked
+    to end it. `began_at`: when its batch job began, as its wrapper reports. `cleaned_up`: nothing of this attempt is
+    left in its cluster's batch system, or a pending cancel records that something may be. `stuck`: why its batch system
+    does not end it. `silent_since`: since when its wrapper has given no sign, though it is not known to have ended.
     """
 
     index: int
@@ -107,17 +107,17 @@ class Component:
 
     @property
     def is_silent(self) -> bool:
-        """Whether nothing has been heard of its wrapper for a while, and it is not known to have ended."""
+        """Whether its wrapper has given no sign for a while, and it is not known to have ended."""
         return self.silent_since is not None and not self.cleaned_up and not self.state.final
 
     @property
     def missing(self) -> bool:
-        """Left out of this try: an optional component that did not fit or did not come."""
+        """Whether this try does without it: an optional component that did not fit or did not come."""
         return self.state is ComponentState.CANCELLED and self.request.optional
 
 
 class Outcome(StrEnum):
-    """What becomes of a stopping job once nothing of it is left (DCS, sections 3.2 and 3.5)."""
+    """The outcome of a stopping job, once nothing of it is left (DCS, sections 3.2 and 3.5)."""
 
     SUBMISSION_FAILURE = "submission_failure"  # counted, to the tail
     COMPLETION_FAILURE = "completion_failure"  # counted, submission count back to zero, to the tail
@@ -129,12 +129,12 @@ class Outcome(StrEnum):
 
     @property
     def ends(self) -> bool:
-        """Whether the job is over with it, unless a bound says so too."""
+        """Whether this outcome alone makes the job final; a bound can do so for any other."""
         return self in (Outcome.DONE, Outcome.FAILED, Outcome.CANCELLED)
 
 
 class OutputHome(StrEnum):
-    """Whether what a job's processes wrote was brought home (see Request.keep_output)."""
+    """Whether the output of a job's processes was brought home (see Request.keep_output)."""
 
     NONE = "none"  # it is not to be, or not yet
     COMING = "coming"  # the job is over, and its clusters still have what is only there
@@ -147,10 +147,11 @@ class OutputHome(StrEnum):
 class Job:
     """One job. `position` orders the wait queue within a priority; a job sent to the tail gets a new one.
 
-    `held` is in processor-microseconds: allocated, but waiting at a barrier. `excluded` says until when a cluster is
-    left out for this job. `collecting`: components are over, staged-out files are on their way. `patient`: it went
-    into batch queues and has no claim time-out. `forced`: its user does not want to wait for clusters out of reach.
-    `runner`: it is a sweep, and has no components of its own. `pilot`: it is a Launcher of a sweep.
+    `held`: processor-microseconds that were allocated, but waited at a barrier. `excluded`: (cluster, instant) until
+    which the cluster is excluded for this job. `collecting`: its components have ended, and staged-out files are on
+    their way. `patient`: it went into batch queues and has no claim time-out. `forced`: its user does not want to wait
+    for clusters out of reach. `runner`: set for a sweep, which has no components of its own. `pilot`: set for a
+    Launcher of a sweep.
     """
 
     id: JobId
@@ -180,7 +181,7 @@ class Job:
     output_home: OutputHome = OutputHome.NONE
 
     def transition(self, state: JobState, **changes: Any) -> "Job":
-        """The job in another state; once it is over no parameter of it is out any more.
+        """Return the job in another state. In a final state, no parameter of it is out any more.
 
         Raises ValueError for a transition that the table does not have.
         """
@@ -191,7 +192,7 @@ class Job:
         return _replace_job(self, {"state": state, **changes})
 
     def replace(self, **changes: Any) -> "Job":
-        """The job with these fields another. Not for its state: see `transition`."""
+        """Return the job with these fields changed, except its state: see `transition`."""
         return _replace_job(self, changes)
 
     def change_component(self, index: int, **changes: Any) -> "Job":
@@ -225,10 +226,10 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Debt:
-    """A batch job that could not be ended because its cluster is out of reach; it will be when it can be.
+    """A pending cancel: a batch job that could not be ended yet, and will be when its cluster allows it.
 
-    `past`: its job is beyond this try, so that nobody will ask for what the attempt wrote. `stuck`: the cluster is in
-    reach, and this is why its batch system does not end it.
+    `past`: its job is beyond this try, so nobody will ask for the attempt's output. `stuck`: set if the cluster is in
+    reach; it says why the batch system does not end the batch job.
     """
 
     attempt: AttemptId
@@ -245,7 +246,7 @@ OUTPUT_PRUNED = "output_pruned"  # the kind of the line that says that a job has
 @fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """One line of a job's story, as `koala show` tells it."""
+    """One line of a job's history, as `koala show` prints it."""
 
     job: JobId
     at: Instant
@@ -256,10 +257,10 @@ class History:
 @fast_frozen
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """What the engine counts: the next job's id, the next place in the wait queue, the next Launcher's id.
+    """The engine's counters: the next job's id, the next position in the wait queue, the next Launcher's id.
 
-    Launchers have ids far above those of the jobs that users submit, whose numbers thereby have no gaps.
-    Jobs of ids below `doubtful_below` are in a store that was restored from a backup, and may have gone on since.
+    Launchers have ids far above those of the jobs that users submit, whose numbers thereby have no gaps. Jobs of ids
+    below `doubtful_below` are in a store that was restored from a backup, and may have gone on since.
     """
 
     next_job: int = 1

@@ -1,4 +1,4 @@
-"""Labels of jobs: what their keys and values may be, and which jobs have those that are asked for."""
+"""Labels of jobs: their valid keys and values, and the comparison with wanted labels."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ Wanted = tuple[str, str | None]
 
 
 class InvalidLabel(ValueError):
-    """A label is not one: `what` continues a sentence that begins with its name, `advice` is a sentence."""
+    """An invalid label. `what` continues a sentence that begins with the label's name; `advice` is a sentence."""
 
     def __init__(self, what: str, advice: str) -> None:
         super().__init__(what)
@@ -23,7 +23,7 @@ class InvalidLabel(ValueError):
 
 
 def check_key(key: str) -> str:
-    """Return the key. Raises InvalidLabel."""
+    """Return the key. Raises InvalidLabel if it is too long, or has other characters than a key may have."""
     if len(key) > LONGEST_KEY:
         raise InvalidLabel(f"has a key of {len(key)} characters, more than {LONGEST_KEY}", "Write a shorter key.")
     if not KEY.fullmatch(key):
@@ -33,7 +33,7 @@ def check_key(key: str) -> str:
 
 
 def check_value(value: str) -> str:
-    """Return the value. Raises InvalidLabel."""
+    """Return the value. Raises InvalidLabel if it is empty, too long, or has a line break or control character."""
     if not value.strip():
         raise InvalidLabel("has no value", "Write a value, or remove the label.")
     if len(value) > LONGEST_VALUE:
@@ -46,7 +46,7 @@ def check_value(value: str) -> str:
 
 
 def wanted_label(text: str) -> Wanted:
-    """The key and value of KEY=VALUE; of KEY alone the value is None. Raises RequestError."""
+    """Return the key and value of KEY=VALUE; the value is None for KEY alone. Raises RequestError if one is invalid."""
     key, equals, value = text.partition("=")
     try:
         return check_key(key), check_value(value) if equals else None
@@ -62,7 +62,10 @@ def has_labels(labels: Labels, wanted: Sequence[Wanted]) -> bool:
 
 
 def joined(labels: Labels, further: Iterable[tuple[str, str]]) -> Labels:
-    """Return the labels with further ones, which replace those of the same key. Raises RequestError."""
+    """Return the labels with further ones, which replace those of the same key.
+
+    Raises RequestError if one is invalid, or if the job would have too many.
+    """
     found = dict(labels)
     for key, value in further:
         try:

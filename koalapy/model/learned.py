@@ -1,4 +1,4 @@
-"""What koalad has learned of its clusters' idle nodes by watching them, and keeps: no record tells it again."""
+"""Observations of the clusters' idle nodes, which koalad keeps because no other record contains them."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from koalapy.model.units import Instant
 
 
 class Hour(NamedTuple):
-    """Of the week, counted from Thursday at 0:00: how long it was watched, microseconds, and mean nodes."""
+    """One hour of the week, counted from Thursday at 0:00: microseconds of observation, and mean nodes."""
 
     hour: int
     seen: float
@@ -15,7 +15,7 @@ class Hour(NamedTuple):
 
 
 class Check(NamedTuple):
-    """A forecast whose time is over: mean nodes over the horizon from `made_at` on, as predicted and as it was."""
+    """A forecast whose time is over: mean nodes over the horizon from `made_at` on, as predicted and as observed."""
 
     made_at: Instant
     predicted: float
@@ -24,7 +24,7 @@ class Check(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What a cluster has had for sweeps. `most`: nodes at any one time."""
+    """The nodes that a cluster has had for sweeps. `most`: the most nodes at any one time."""
 
     cluster: str
     most: int
@@ -33,7 +33,7 @@ class Past:
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """All of it, which is small: a week's hours of every cluster that the grid has, and the forecasts of a week."""
+    """All observations, which are few: a week's hours of every cluster of the grid, and the forecasts of a week."""
 
     pasts: tuple[Past, ...] = ()
     checks: tuple[Check, ...] = ()

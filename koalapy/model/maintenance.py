@@ -7,9 +7,10 @@ from koalapy.model.units import Instant
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenanceRun:
-    """`name` is the entry's. `ended` is None while it runs, and for one that koalad's end cut off.
+    """One run of a maintenance task. `name` is the entry's.
 
-    `message` is a sentence for a person; `well`: nobody need do anything about it.
+    `ended`: None while the task runs, and for a run that koalad's end cut off. `message` is a sentence for a person.
+    `well`: nobody need do anything about it.
     """
 
     name: str

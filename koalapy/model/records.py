@@ -1,4 +1,4 @@
-"""The engine's memory: jobs that are not over, debts and counters, with a note of all that one step changes."""
+"""The engine's records: jobs that are not final, pending cancels and counters, with all changes of one step."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from koalapy.model.usage import BatchSpan, Usage, usage_of_try
 @fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What one batch of events led to: commands and hints for once the rest is committed."""
+    """The result of one batch of events. Commands and hints are carried out once the rest is committed."""
 
     commands: tuple[Command, ...] = ()
     hints: tuple[Hint, ...] = ()
@@ -37,10 +37,10 @@ class Step:
 
 
 class Records:
-    """Jobs, debts and counters. `take` gives what has changed since its last call, and forgets jobs that are over.
+    """Jobs, pending cancels and counters. `take` returns the changes since its last call, and drops final jobs.
 
-    `indices` and `life_indices` of other rooms are told of every change of a job, the snapshot's jobs first, as those
-    of the records are.
+    `indices` and `life_indices` of other rooms receive every change of a job, the snapshot's jobs first, as those of
+    the records do.
     """
 
     def __init__(
@@ -56,19 +56,19 @@ class Records:
         self._clear()
         for job in snapshot.jobs:
             self.jobs[job.id] = job
-            self._tell(None, job)
+            self._update_indices(None, job)
 
     def put(self, job: Job) -> Job:
-        """The job in place of what it was before. What a try used is entered as it ends."""
+        """Put the job in place of its earlier version. The usage of a try is entered as the try ends."""
         before = self.jobs.get(job.id)
         if before is not None and before.state.active and not job.state.active:
             self._usage += usage_of_try(before, job)
         self.jobs[job.id] = self._changed[job.id] = job
-        self._tell(before, job)
+        self._update_indices(before, job)
         return job
 
     def remove(self, job: Job) -> None:
-        """Remove a job that is over, and not in `jobs`, from the store; its key may be used again."""
+        """Remove a final job, which is not in `jobs` any more, from the store; its key may be used again."""
         self._removed.append(job.id)
         self._keys.removed(job)
 
@@ -84,11 +84,11 @@ class Records:
         self._results.append(batch)
 
     def learn(self, learned: Learned) -> None:
-        """In place of what was learned before."""
+        """Replace what was learned before."""
         self._learned: Learned | None = learned
 
     def account(self, span: BatchSpan) -> None:
-        """In place of what was estimated of an attempt whose usage is entered; of any other it is passed over."""
+        """Replace the estimated usage of an attempt; without a usage entry of the attempt, nothing happens."""
         self._accounted.append(span)
 
     def command(self, command: Command) -> None:
@@ -102,7 +102,7 @@ class Records:
         self._debts[debt.attempt] = debt
 
     def settle(self, attempt: AttemptId) -> Debt | None:
-        """The debt that is no more. Nothing happens if there was none."""
+        """Remove the pending cancel of an attempt and return it; None if there was none."""
         debt = self.debts.pop(attempt, None)
         if debt is not None:
             self._settled.append(attempt)
@@ -110,7 +110,7 @@ class Records:
         return debt
 
     def new_job_id(self) -> JobId | None:
-        """An id that no job has had. None if all are used up: the next would be a Launcher's."""
+        """Return an id that no job has had; None if all are used up, as the next would be a Launcher's."""
         number = self.counters.next_job
         if number >= FIRST_LAUNCHER:
             return None
@@ -118,7 +118,7 @@ class Records:
         return self._given(number)
 
     def new_launcher_id(self) -> JobId | None:
-        """An id that no Launcher has had. None if all are used up: the next would not fit into a tag."""
+        """Return an id that no Launcher has had; None if all are used up, as the next would not fit into a tag."""
         number = self.counters.next_launcher
         if number >= MAX_JOBS:
             return None
@@ -135,28 +135,28 @@ class Records:
         self._counted = True
 
     def new_tail_position(self) -> int:
-        """The next position at the tail of the wait queue."""
+        """Return the next position at the tail of the wait queue."""
         position = self.counters.next_position
         self.counters = replace_counters(self.counters, {"next_position": position + 1})
         self._counted = True
         return position
 
     def has_key(self, owner: str, key: str) -> bool:
-        """Whether a job of this key is there, or has ended so lately that somebody may still ask for it by the key."""
+        """Return whether a job of this key exists, or ended so lately that somebody may still ask for it by the key."""
         return (owner, key) in self._keys
 
     def attempt(self, attempt: AttemptId) -> Component | None:
-        """Return the component whose present attempt this is; None for an attempt of the past."""
+        """Return the component whose present attempt this is; None for an earlier attempt."""
         found = self.component(attempt)
         return found[1] if found is not None else None
 
     def put_attempt(self, attempt: AttemptId, after: Component) -> Component:
-        """Put what became of a present attempt in place of what it was."""
+        """Put the new version of a present attempt in place of the earlier one."""
         self.put(self.jobs[attempt.job].with_component(after))
         return after
 
     def component(self, attempt: AttemptId) -> tuple[Job, Component] | None:
-        """The job and component whose present attempt this is; None for an attempt of the past."""
+        """Return the job and component whose present attempt this is; None for an earlier attempt."""
         job = self.jobs.get(attempt.job)
         if job is None or not attempt.component < len(job.components):
             return None
@@ -164,7 +164,10 @@ class Records:
         return (job, component) if component.attempt == attempt.number else None
 
     def live(self, cluster: str) -> Iterator[tuple[Job, Component]]:
-        """Every attempt that may have a batch job on the cluster, debts left out, by job and component."""
+        """Yield the job and component of every attempt that may have a batch job on the cluster, in order.
+
+        Pending cancels are left out.
+        """
         for attempt in self._live.on(cluster):
             job = self.jobs[attempt.job]
             yield job, job.components[attempt.component]
@@ -193,9 +196,9 @@ class Records:
 
     def _forget(self, job: Job) -> None:
         del self.jobs[job.id]
-        self._tell(job, None)
+        self._update_indices(job, None)
 
-    def _tell(self, before: Job | None, after: Job | None) -> None:
+    def _update_indices(self, before: Job | None, after: Job | None) -> None:
         if before is None or after is None:
             self._keys.changed(before, after)
         for index in self._indices:

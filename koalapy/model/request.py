@@ -1,4 +1,4 @@
-"""What a user asks for: a request of several components, as every job language carries it (DESIGN: job files)."""
+"""A user's request: a job of one or more components, as every job language expresses it (DESIGN: job files)."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -13,7 +13,7 @@ DEFAULT_PRIORITY = 10
 
 
 class Launch(StrEnum):
-    """How many processes a component starts."""
+    """The number of processes that a component starts."""
 
     PER_PROCESSOR = "per-processor"
     PER_NODE = "per-node"
@@ -21,14 +21,14 @@ class Launch(StrEnum):
 
 
 class WhenBusy(StrEnum):
-    """What a job does that does not fit: wait for idle processors, or go into a batch queue."""
+    """The conduct of a job that does not fit: it waits for idle processors, or goes into a batch queue."""
 
     WAIT = "wait"
     QUEUE = "queue"
 
 
 class RetryOn(StrEnum):
-    """What counts as a completion failure."""
+    """An ending that counts as a completion failure."""
 
     LOST = "lost"
     KILLED = "killed"
@@ -36,14 +36,14 @@ class RetryOn(StrEnum):
 
 
 class KeepOutput(StrEnum):
-    """Where what a job's processes wrote is kept once the job is over: on its clusters alone, or at home too."""
+    """The place where the output of a final job's processes is kept: its clusters alone, or home too."""
 
     CLUSTER = "cluster"
     HOME = "home"
 
 
 class RequestType(StrEnum):
-    """DCS, section 2.3: ordered names every cluster, unordered none."""
+    """The type of a request (DCS, section 2.3): ordered names every cluster, unordered none."""
 
     ORDERED = "ordered"
     UNORDERED = "unordered"
@@ -75,7 +75,7 @@ class ComponentRequest:
     optional: bool = False
 
     def processes(self, nodes: int) -> int:
-        """How many it starts in all where it is given so many nodes."""
+        """Return the number of processes that the component starts on so many nodes."""
         if self.launch is Launch.PER_NODE:
             return nodes
         return 1 if self.launch is Launch.ONCE else max(1, self.processors // self.threads_per_process)
@@ -85,10 +85,10 @@ class ComponentRequest:
 class Request:
     """A job as its user wrote it. `directory` is absolute: the paths of the job are relative to it.
 
-    `stage_out_to`: (pattern, place) of what is staged out to another place than the job's directory. `files` names the
-    list of what is staged in, as it was when the job was submitted; '' if there is none. `parameters`: it is a sweep
-    of its one component, in whose arguments, environment and paths `{name}` stands for a parameter's value. `order`:
-    the name of the policy that says which of them run next, '' for the grid file's. `keep_output`: None until the job
+    `stage_out_to`: (pattern, place) of files that are staged out to another place than the job's directory. `files`:
+    the name of the list of staged-in files, as it was at submission; '' if there is none. `parameters`: set for a sweep
+    of its one component; in arguments, environment and paths `{name}` stands for a parameter's value. `order`: the name
+    of the policy that chooses the parameters that run next, '' for the grid file's. `keep_output`: None, until the job
     is submitted, for the grid file's. `labels`: (key, value), each key once.
     """
 

@@ -1,4 +1,4 @@
-"""The settings that the engine decides by, as the grid file gives them, and their defaults."""
+"""The settings that the engine's decisions depend on, as the grid file gives them, and their defaults."""
 
 from dataclasses import dataclass
 
@@ -26,11 +26,12 @@ NODES_PER_RUNNER = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scavenging:
-    """How sweeps share what is idle. `policy`, `idleness`, `admission`, `preemption`, `order`: registered policies.
+    """How sweeps share idle nodes. `policy`, `idleness`, `admission`, `preemption`, `order`: registered policies.
 
-    `grace` is what a parameter's program has between SIGTERM and SIGKILL, `walltime` a Launcher's. `max_runners`:
-    active at once; None: no bound. `nodes_per_runner`: what `dynamic` admission wants each to have. `offsets`: the
-    clock on the wall of koalad's host, for hours. `personal`: every sweep counts as a user of its own.
+    `grace`: the time that a parameter's program has between SIGTERM and SIGKILL. `walltime`: a Launcher's.
+    `max_runners`: active ones at once; None for no bound. `nodes_per_runner`: the nodes that `dynamic` admission wants
+    for each. `offsets`: of the local clock of koalad's host, for hours. `personal`: every sweep counts as a user of its
+    own.
     """
 
     policy: str = DEFAULT_SHARING
@@ -48,11 +49,11 @@ class Scavenging:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Everything of the grid file that decisions depend on. `queue` and `placement` are names of registered policies.
+    """All settings of the grid file that decisions depend on. `queue` and `placement` name registered policies.
 
     `claim_timeout` counts from the claim until the last batch job has started, `barrier_timeout` from the first
     component at its barrier until release. A job is resubmitted while its failures do not exceed their maximum.
-    `grace` is what a program has between SIGTERM and SIGKILL.
+    `grace`: the time that a program has between SIGTERM and SIGKILL.
     """
 
     clusters: tuple[ClusterSettings, ...]

@@ -56,7 +56,7 @@ class AttemptState(StrEnum):
     released: bool  # its program may run
 
     def may_become(self, state: "AttemptState") -> bool:
-        """Whether an attempt in this state may go to the other one."""
+        """Return whether an attempt in this state may go to the other one."""
         return state in ATTEMPT_TRANSITIONS[self]
 
 

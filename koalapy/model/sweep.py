@@ -1,4 +1,4 @@
-"""A parameter sweep: its parameters, how far its CS-Runner is, and what became of each parameter (CCGrid 2009, 5.1)."""
+"""A parameter sweep: its parameters, the progress of its CS-Runner, and the results (CCGrid 2009, 5.1)."""
 
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -11,11 +11,11 @@ from koalapy.model.units import Instant
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """The values of one or several names that take the same value. One of the three is given.
+    """The values of one or several names that take the same value, from one of `loop`, `values` and `file`.
 
-    `loop`: first, last (included) and step as decimal numbers, without exponent; `without` what they leave out of it.
-    `values`: as they are. `file`: where it lies in the program's directory; each of its `lines` lines is a value, or,
-    where `column` (from 0) is not -1, that cell of each line after its first, which has the names.
+    `loop`: first, last (included) and step as decimal numbers, without exponent; `without`: the values to leave out of
+    it. `values`: the values as they are. `file`: its place in the program's directory; each of its `lines` lines is a
+    value. If `column` (from 0) is not -1, the first line has the names, and that cell of each further line is a value.
     """
 
     names: tuple[str, ...]
@@ -37,9 +37,9 @@ class Axis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Space:
-    """Every value of each axis with every one of the others; the last axis varies fastest.
+    """All combinations of the axes' values; the last axis varies fastest.
 
-    Its parameters are numbered from 1 as they are written. Never written out: what a number stands for is computed
+    The parameters are numbered from 1 in this order. They are never written out: the values of a number are computed
     where it runs (koalapy_adapters.launcher.space).
     """
 
@@ -54,11 +54,11 @@ class Space:
 
 
 class ParameterResult(NamedTuple):
-    """What became of one parameter. Instants are koalad's clock.
+    """The result of one parameter. Instants are of koalad's clock.
 
     `ending`: exited, killed (by a signal from outside or its own), walltime, output (it wrote more than it may) or
-    failed (it could not be started). `slot` of the Launcher's slots ran it; what it wrote lies in the slot's files
-    from `output_at`, `output_size` bytes, and from `errors_at`, `errors_size` bytes.
+    failed (it could not be started). `slot`: the Launcher's slot that ran it. Its output lies in the slot's files:
+    `output_size` bytes from `output_at`, and `errors_size` bytes from `errors_at`.
     """
 
     number: int
@@ -75,13 +75,13 @@ class ParameterResult(NamedTuple):
 
     @property
     def succeeded(self) -> bool:
-        """Whether it ended by itself, with 0."""
+        """Whether the parameter's program ended by itself, with 0."""
         return self.ending == "exited" and self.exit_status == 0
 
 
 @dataclass(frozen=True, slots=True)
 class ResultBatch:
-    """Results that one Launcher reported together; committed with the change that counts them."""
+    """Results that one Launcher reported together; they are committed with the change that counts them."""
 
     sweep: JobId
     cluster: str
@@ -89,19 +89,20 @@ class ResultBatch:
     results: tuple[ParameterResult, ...]
 
     def only(self, number: int) -> "ResultBatch | None":
-        """With this parameter's result alone; None if it is not among them."""
+        """Return the batch with this parameter's result alone; None if it is not among them."""
         found = next((each for each in self.results if each.number == number), None)
         return found and replace(self, results=(found,))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runner:
-    """The CS-Runner's record. A parameter is in its pool unless it is done or out on a cluster.
+    """The record of a CS-Runner. A parameter is in its pool unless it is done or out on a cluster.
 
-    `done`: recorded, whatever became of it; `failed` of them did not end with 0. `out`: with each cluster, where its
-    KCM or a Launcher has it. `returned`: came back unfinished, from each cluster. `owed`: nodes on each cluster that
-    were taken from it for others' jobs, and that -All gives back (CCGrid 2009, 5.3). `charged`: processor-microseconds
-    of its Launchers' allocations so far, those that run left out. `left_out`: (cluster, host) of black holes.
+    `done`: recorded, with any result; `failed`: those of them that did not end with 0. `out`: (cluster, parameters)
+    that its KCM or a Launcher has. `returned`: (cluster, parameters) that came back unfinished. `owed`: (cluster,
+    nodes) that were taken from it for others' jobs, and that -All gives back (CCGrid 2009, 5.3). `charged`:
+    processor-microseconds of its Launchers' allocations so far, without those that run. `left_out`: (cluster, host) of
+    black holes.
     """
 
     count: int
@@ -117,7 +118,7 @@ class Runner:
 
     @property
     def pool(self) -> Intervals:
-        """What may be fed: neither done nor out."""
+        """The parameters that may be fed: neither done nor out."""
         taken = self.done
         for _, numbers in self.out:
             taken |= numbers
@@ -125,7 +126,7 @@ class Runner:
 
     @property
     def left(self) -> int:
-        """Parameters that are not done."""
+        """The number of parameters that are not done."""
         return self.count - len(self.done)
 
     def out_on(self, cluster: str) -> Intervals:
@@ -134,11 +135,12 @@ class Runner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pilot:
-    """What a Launcher's job knows beyond other jobs: whose it is, and why it was asked to go ('' it was not).
+    """The fields that only the job of a Launcher has. `sweep`: the id of its sweep.
 
-    `stop_reason`: preempted (for others' jobs), shrunk (for another runner), withdrawn (it had not started in time),
-    idle (nothing was left for it), black_hole, over (its sweep is). `suspended` by its batch system: now, or before (''
-    it never was), as the sweep's story tells it; what is out of reach stays what it was.
+    `stop_reason`: why it was asked to stop; '' if it was not. It is preempted (for others' jobs), shrunk (for another
+    runner), withdrawn (it had not started in time) or black_hole. Otherwise it is idle (nothing was left for it), or
+    over (its sweep is final). `suspended`: whether its batch system suspends it now, or did before; '' if never. Out of
+    reach, it stays as it was.
     """
 
     sweep: JobId

@@ -1,7 +1,7 @@
-"""Instants, durations and sizes, and how they are written.
+"""Instants, durations and sizes, and their written forms.
 
 An `Instant` is integer microseconds since 1970-01-01T00:00:00Z, a `Duration` integer microseconds. At the edges an
-instant is RFC 3339 with microseconds; in files a duration is `90s`, `10m`, `2h` or `30d`, a size is `512M` or `4G`
+instant is RFC 3339 with microseconds. In files a duration is `90s`, `10m`, `2h` or `30d`, and a size is `512M` or `4G`
 (binary).
 """
 
@@ -26,7 +26,10 @@ _SIZE_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def parse_duration(text: str) -> Duration:
-    """`90s`, `10m`, `2h`, `30d`, also `1h30m`. Raises ValueError with a sentence."""
+    """Return the duration that a text such as `90s`, `10m`, `2h`, `30d` or `1h30m` means.
+
+    Raises ValueError, with a sentence, if the text is not a duration.
+    """
     position, total = 0, 0.0
     compact = text.strip()
     for part in _DURATION.finditer(compact):
@@ -40,7 +43,7 @@ def parse_duration(text: str) -> Duration:
 
 
 def format_duration(duration: Duration) -> str:
-    """The shortest text that `parse_duration` reads back, with whole seconds from a minute on."""
+    """Return the shortest text that `parse_duration` reads back, in whole seconds from a minute on."""
     if duration < MINUTE:
         return f"{duration / SECOND:.3f}".rstrip("0").rstrip(".") + "s"
     seconds, parts = round(duration / SECOND), []
@@ -52,7 +55,7 @@ def format_duration(duration: Duration) -> str:
 
 
 def parse_size(text: str) -> int:
-    """Bytes of `512M` or `4G` (binary). Raises ValueError with a sentence."""
+    """Return the bytes that `512M` or `4G` (binary) means. Raises ValueError, with a sentence, for any other text."""
     match = _SIZE.fullmatch(text.strip())
     if not match:
         raise ValueError(f"{text!r} is not a size; write it like 512M or 4G")
@@ -60,13 +63,16 @@ def parse_size(text: str) -> int:
 
 
 def format_instant(instant: Instant) -> str:
-    """RFC 3339 with microseconds, in UTC."""
+    """Return the instant as RFC 3339 with microseconds, in UTC."""
     moment = _EPOCH + timedelta(microseconds=instant)
     return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def parse_instant(text: str) -> Instant:
-    """Reads what `format_instant` writes, and any RFC 3339 instant with an offset."""
+    """Return the instant of a text that `format_instant` writes, or of any RFC 3339 text with an offset.
+
+    Raises ValueError if the text is not an instant, or has no offset from UTC.
+    """
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         raise ValueError(f"{text!r} has no offset from UTC; write it like 2030-01-31T12:00:00Z")

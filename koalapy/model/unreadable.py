@@ -7,7 +7,10 @@ from koalapy.model.identity import JobId
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A record that is set aside. `key` names its row among those of its kind; `job`: the job it is about, if known."""
+    """A record that is set aside.
+
+    `key` names its row among those of its kind; `job`: the job that it belongs to, if known.
+    """
 
     kind: str  # one of koalapy.store.unreadable.KINDS
     key: str
@@ -16,5 +19,5 @@ class Unreadable:
 
     @property
     def name(self) -> str:
-        """As `koala repair` takes it."""
+        """The name as `koala repair` takes it."""
         return f"{self.kind}/{self.key}"

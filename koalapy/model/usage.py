@@ -1,8 +1,8 @@
-"""Processor time that attempts used: one entry an attempt, made when its try ends, and sums of entries.
+"""Processor time that attempts used: one entry for each attempt, made when its try ends, and sums of entries.
 
 An attempt's span is that of its batch job, from its start to its end. It counts as *held* until the job's release, and
 after it as *run*, or as *lost* if the job was tried again. A Launcher's whole span is *scavenged*. Each instant of the
-span is in one of the four, so that they add up to what the batch system accounts for the batch job.
+span counts in one of the four. Together they equal what the batch system accounts for the batch job.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,7 +18,7 @@ from koalapy.model.units import DAY, Instant
 
 
 class Kind(StrEnum):
-    """What an attempt's time after its release was for."""
+    """The use of an attempt's time after its release."""
 
     RUN = "run"
     LOST = "lost"
@@ -26,7 +26,7 @@ class Kind(StrEnum):
 
 
 class By(StrEnum):
-    """What entries are summed by."""
+    """The property by which entries are summed."""
 
     USER = "user"
     CLUSTER = "cluster"
@@ -37,7 +37,7 @@ class By(StrEnum):
 @fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What one attempt used. `charged`: its job, of a Launcher its sweep, whose `name` it has.
+    """The usage of one attempt. `charged`: its job, or a Launcher's sweep, whose `name` it has.
 
     `accounted`: its times and processors are those of the batch system's accounting, else those that koalapy knows.
     `released_at` lies within the span; it is `ended_at` if the job was not released, and `started_at` of a Launcher.
@@ -60,7 +60,7 @@ class Usage:
 @fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSpan:
-    """When a batch job began and ended, and its processors, as the accounting of its `cluster` has them."""
+    """The start and end of a batch job, and its processors, as the accounting of its `cluster` has them."""
 
     attempt: AttemptId
     cluster: str
@@ -70,9 +70,9 @@ class BatchSpan:
 
 
 class Sum(NamedTuple):
-    """Processor-microseconds by kind, and how many attempts ended within, or go on.
+    """Processor-microseconds by kind, and the number of attempts that ended within, or go on.
 
-    `open` is the part of attempts that go on, `estimated` that of those which no accounting has told.
+    `open` is the part of attempts that go on, `estimated` the part without accounting.
     """
 
     held: int = 0
@@ -94,7 +94,10 @@ class Sum(NamedTuple):
 @fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayUsage:
-    """What a user used on one cluster on a UTC day, by attempts of pruned jobs. `day`: the instant of its midnight."""
+    """The usage of one user on one cluster on a UTC day, by attempts of pruned jobs.
+
+    `day`: the instant of its midnight.
+    """
 
     day: Instant
     owner: str
@@ -103,9 +106,9 @@ class DayUsage:
 
 
 def usage_of_try(tried: Job, after: Job, now: Instant | None = None) -> tuple[Usage, ...]:
-    """Entries of a job's try that ended: of each attempt whose batch job began.
+    """Return the entries of a job's try that ended, one for each attempt whose batch job began.
 
-    `tried` is the job with the attempts, `after` what became of it. With `now`, attempts that have not ended count up
+    `tried` is the job with the attempts, `after` the job afterwards. With `now`, attempts that have not ended count up
     to that instant.
     """
     lost = not after.state.final and not after.state.active
@@ -115,7 +118,7 @@ def usage_of_try(tried: Job, after: Job, now: Instant | None = None) -> tuple[Us
 
 
 def usage_until(jobs: Iterable[Job], now: Instant) -> list[Usage]:
-    """Entries of all tries that go on, as if they ended now and were not followed by another."""
+    """Return the entries of all tries that go on, as if they ended now and were not followed by another."""
     return [entry for job in jobs if job.state.active for entry in usage_of_try(job, job, now)]
 
 
@@ -141,9 +144,9 @@ def _usage(job: Job, component: Component, kind: Kind, now: Instant | None) -> U
 
 
 def accounted(entry: Usage, span: BatchSpan) -> Usage:
-    """The entry by the batch system's accounting; as it is, if the span cannot be that of its batch job.
+    """Return the entry by the batch system's accounting; unchanged if the span cannot be that of its batch job.
 
-    A cluster may lie, or its clock be wrong: a span may begin and end a day beyond what was known, and no more.
+    A cluster's report or clock may be wrong: a span may exceed what was known by a day at either end, and no more.
     """
     if span.cluster != entry.cluster or not span.started_at <= span.ended_at:
         return entry
@@ -169,10 +172,10 @@ def sums(
     unended: frozenset[AttemptId] = frozenset(),
     days: Iterable[DayUsage] = (),
 ) -> dict[tuple[str | int, ...], Sum]:
-    """Sums of what the entries used within [since, until), by (user), (cluster), (job, name, user) or (UTC date).
+    """Sum the usage within [since, until) by (user), (cluster), (job, name, user) or (UTC date).
 
-    `unended`: those of the attempts that go on. `days` count whole, those that begin within the bounds; their job is 0,
-    without a name. The sum over all keys is the same whatever `by` is.
+    `unended`: the attempts that go on. `days` count whole, if they begin within the bounds; their job is 0, without a
+    name. The sum over all keys is the same for any `by`.
     """
     found: dict[tuple[str | int, ...], Sum] = {}
     for entry in entries:
@@ -188,7 +191,7 @@ def sums(
 
 
 def by_days(entries: Iterable[Usage]) -> list[DayUsage]:
-    """The entries summed up by UTC day, user and cluster, in this order."""
+    """Return the entries summed by UTC day, user and cluster, in this order."""
     found: dict[tuple[int, str, str], Sum] = {}
     for entry in entries:
         for start, end in _pieces(entry, By.DAY, None, None):
@@ -201,7 +204,7 @@ def by_days(entries: Iterable[Usage]) -> list[DayUsage]:
 
 
 def _pieces(entry: Usage, by: By, since: Instant | None, until: Instant | None) -> Iterator[tuple[Instant, Instant]]:
-    """The entry's span within the bounds, cut at midnight where days are asked for; none if nothing of it is."""
+    """Yield the entry's span within the bounds, if any of it is; cut at midnight if days are asked for."""
     start = entry.started_at if since is None else max(since, entry.started_at)
     end = entry.ended_at if until is None else min(until, entry.ended_at)
     if start > end or (start == end and entry.started_at < entry.ended_at) or start == until:
@@ -242,7 +245,7 @@ def _date(instant: Instant) -> str:
 
 
 def _sum(entry: Usage, start: Instant, end: Instant, is_open: bool) -> Sum:
-    """An attempt is counted where its last piece is, so that no two days count it."""
+    """Return the sum of one piece. An attempt is counted at its last piece, so that no two days count it."""
     released_at = max(start, min(entry.released_at, end))
     held, rest = (released_at - start) * entry.processors, (end - released_at) * entry.processors
     return Sum(

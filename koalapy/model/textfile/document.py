@@ -1,7 +1,7 @@
-"""Reads the text of a YAML file into plain values, and remembers on which line each of them stands.
+"""Read the text of a YAML file into plain values, with the line of each of them.
 
-What a scalar means is decided by the schema, not by YAML: whatever stands without quotes is `Plain` text, so that an
-account 007, a time 1:30 or the word `no` arrive as they were written. Aliases, tags and several documents are refused.
+The schema decides what a scalar means, not YAML. All that stands without quotes is `Plain` text: an account 007, a time
+1:30 or the word `no` arrive as they were written. Aliases, tags and several documents are refused.
 """
 
 from collections.abc import Iterator, Mapping
@@ -33,7 +33,7 @@ class Plain(str):
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """The values of a file. `data` holds dict, list, str, Plain and None; `origins` names what did not come from it."""
+    """The values of a file: dict, list, str, Plain and None. `origins` names the source of values from elsewhere."""
 
     source: str
     data: Any
@@ -41,11 +41,11 @@ class Document:
     origins: Mapping[Path, str] = field(default_factory=dict)
 
     def line(self, path: Path) -> int:
-        """The line of the value or of what holds it, from 1; 0 if the values come from no file."""
+        """Return the line of the value, or of what contains it, from 1; 0 if the values come from no file."""
         return next((self.lines[start] for start in _prefixes(path) if start in self.lines), 0)
 
     def where(self, path: Path) -> str:
-        """`grid.yaml:12`, or what else the value comes from."""
+        """Return the place of the value, such as `grid.yaml:12`, or its other origin."""
         for start in _prefixes(path):
             if start in self.origins:
                 return self.origins[start]
@@ -53,11 +53,14 @@ class Document:
         return f"{self.source}:{line}" if line else self.source
 
     def with_value(self, path: Path, value: Any, origin: str) -> "Document":
-        """The same with another value. Raises KeyError, IndexError or TypeError where `path` has no place."""
+        """Return the document with another value. Raises KeyError, IndexError or TypeError if `path` has no place."""
         return replace(self, data=_with(self.data, path, value), origins={**self.origins, path: origin})
 
     def without(self, path: Path) -> "Document":
-        """The same without this key, if it is there. Raises KeyError, IndexError or TypeError as `with_value` does."""
+        """Return the document without this key, if it is there.
+
+        Raises KeyError, IndexError or TypeError as `with_value` does.
+        """
         *above, key = path
         found: Any = self.data
         for step in above:
@@ -72,7 +75,7 @@ class Document:
 
 
 def read_document(text: str | bytes, source: str) -> Document:
-    """The values of a YAML text whose top is a mapping. Raises RequestError for whatever else it is."""
+    """Return the values of a YAML text whose top is a mapping. Raises RequestError for any other text."""
     decoded = _decode(text, source)
     reader = _Reader(decoded, source)
     data = reader.document()
@@ -85,14 +88,17 @@ def read_document(text: str | bytes, source: str) -> Document:
 
 
 def read_value(text: str, source: str) -> Any:
-    """One value as it would stand in a file: a list, a mapping or quoted text is YAML, all else is as written."""
+    """Return one value as it would stand in a file. A list, a mapping or quoted text is YAML; all else is as written.
+
+    Raises RequestError for invalid YAML.
+    """
     if text.lstrip().startswith(("[", "{", '"', "'")):
         return _Reader(_decode(text, source), source).document()
     return None if text in _NULLS else Plain(text)
 
 
 def kind_of(value: object) -> str:
-    """What a value is, in a reader's words."""
+    """Describe the kind of a value for a reader, such as `a mapping`."""
     if isinstance(value, str):
         return shown(value)
     names = {dict: "a mapping", list: "a list", tuple: "a list", bool: "a truth value", type(None): "nothing"}
@@ -102,7 +108,7 @@ def kind_of(value: object) -> str:
 
 
 class _Reader:
-    """Builds the values of one document from the parser's events; raises RequestError."""
+    """A builder of one document's values from the parser's events. Its methods raise RequestError."""
 
     def __init__(self, text: str, source: str) -> None:
         self.lines: dict[Path, int] = {}
@@ -111,7 +117,7 @@ class _Reader:
         self._values = 0
 
     def document(self) -> Any:
-        """None for a text without any document."""
+        """Return the values; None for a text without any document."""
         next(self._events)  # the stream's start
         if isinstance(next(self._events), yaml.StreamEndEvent):
             return None
@@ -186,12 +192,15 @@ class _Reader:
 
 
 def dotted(path: Path) -> str:
-    """`clusters.vu.queue`, `components.0.processors`."""
+    """Return a path as text, such as `clusters.vu.queue` or `components.0.processors`."""
     return ".".join(shown(step, quote="") for step in path)
 
 
 def _events(text: str, source: str) -> Iterator[Any]:
-    """The parser's events. ValueError is what PyYAML's own parser raises for an impossible escape or version."""
+    """Yield the parser's events. Raises RequestError for a syntax error.
+
+    PyYAML's own parser raises ValueError for an impossible escape or version.
+    """
     try:
         yield from yaml.parse(text, Loader=_Loader)
     except (yaml.YAMLError, ValueError, OverflowError) as error:

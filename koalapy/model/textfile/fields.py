@@ -1,4 +1,4 @@
-"""The types of a file's values: each reads what was written and refuses the rest with advice."""
+"""The types of a file's values. Each reads what was written, and refuses the rest with advice."""
 
 import re
 from dataclasses import dataclass
@@ -34,18 +34,24 @@ _TRUE, _FALSE = frozenset({"true", "yes", "on"}), frozenset({"false", "no", "off
 
 
 class Section(BaseModel):
-    """A part of a file: frozen, and with none but its own keys."""
+    """A part of a file: frozen, and without foreign keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_default=False)
 
 
 def wrong(what: str, advice: str, code: str = "wrong_value", at: Path = ()) -> PydanticCustomError:
-    """The error for a value: `what` goes on after the key's name. `at`: where below the section, if not it itself."""
+    """Return the error for a value. `what` continues after the key's name.
+
+    `at`: the place below the section, if any.
+    """
     return PydanticCustomError("koala", "{what}", {"what": what, "advice": advice, "code": code, "at": at})
 
 
 def as_text(value: object) -> str:
-    """Text as it was written; numbers and truth values of a mapping as a file would have them."""
+    """Return text as it was written, with numbers and truth values of a mapping as a file would have them.
+
+    Raises PydanticCustomError for other values, or for text that no program can take.
+    """
     if isinstance(value, bool):
         return "true" if value else "false"
     if not isinstance(value, str | int | float):
@@ -54,7 +60,10 @@ def as_text(value: object) -> str:
 
 
 def as_line(value: object) -> str:
-    """Text of one line, not empty, as it can stand in a batch script."""
+    """Return text of one line, not empty, as it can stand in a batch script.
+
+    Raises PydanticCustomError for the rest.
+    """
     text = as_text(value)
     if not text.strip():
         raise wrong("is empty", "Write its value, or remove the key.")
@@ -66,12 +75,12 @@ def as_line(value: object) -> str:
 
 
 def is_one_line(text: str) -> bool:
-    """Whether the text has no line break and no control character but the tab, bidirectional ones included."""
+    """Return whether the text has no line break and no control character but the tab, bidirectional ones included."""
     return "\n" not in text and HIDDEN.search(text) is None
 
 
 def as_word(value: object) -> str:
-    """A name of the batch system's: no spaces, and no option in disguise."""
+    """Return a name of the batch system's. Raises PydanticCustomError if it has spaces or begins with a dash."""
     text = as_line(value)
     if not _WORD.fullmatch(text) or len(text) > _LONGEST_WORD:
         raise wrong(
@@ -82,7 +91,7 @@ def as_word(value: object) -> str:
 
 
 def as_number(value: object) -> int:
-    """A whole number in decimal digits."""
+    """Return a whole number that is written in decimal digits. Raises PydanticCustomError for other values."""
     digits = str(value) if isinstance(value, Plain) or _is_small(value) else ""
     if len(digits) > _MOST_DIGITS and _INTEGER.fullmatch(digits):
         raise wrong("is absurdly large", "Write a number that a cluster could have.")
@@ -93,7 +102,7 @@ def as_number(value: object) -> int:
 
 
 def as_flag(value: object) -> bool:
-    """true or false, also yes, no, on and off."""
+    """Return the value of true or false, also of yes, no, on and off. Raises PydanticCustomError for other values."""
     if isinstance(value, bool):
         return value
     word = value.casefold() if isinstance(value, Plain) else ""
@@ -103,7 +112,10 @@ def as_flag(value: object) -> bool:
 
 
 def as_duration(value: object) -> Duration:
-    """`90s`, `10m`, `2h`, `30d`."""
+    """Return the duration of `90s`, `10m`, `2h` or `30d`.
+
+    Raises PydanticCustomError for other values, or too long ones.
+    """
     try:
         duration = parse_duration(_short(value))
     except (ValueError, OverflowError):
@@ -114,7 +126,10 @@ def as_duration(value: object) -> Duration:
 
 
 def as_size(value: object) -> int:
-    """Bytes of `512M` or `4G` (binary). A bare number is refused: batch systems do not agree on its unit."""
+    """Return the bytes of `512M` or `4G` (binary). Raises PydanticCustomError for other values.
+
+    A bare number is refused: batch systems do not agree on its unit.
+    """
     try:
         text = _short(value)
         size = 0 if text.strip().isdecimal() else parse_size(text)
@@ -135,6 +150,7 @@ class Between:
     most: int
 
     def check(self, number: int) -> int:
+        """Return the number. Raises PydanticCustomError if it is out of bounds."""
         if number < self.least:
             raise wrong(f"is {number}, less than {self.least}", f"Write {self.least} or more.")
         if number > self.most:
@@ -149,7 +165,7 @@ class Between:
 
 
 def lasting(least: Duration) -> AfterValidator:
-    """For durations: no shorter than this."""
+    """Return a validator that refuses shorter durations than this."""
 
     def check(duration: Duration) -> Duration:
         if duration < least:
@@ -162,7 +178,7 @@ def lasting(least: Duration) -> AfterValidator:
 
 
 def as_list(value: object) -> list[object]:
-    """A list; one value is not taken for a list of one."""
+    """Return a list. Raises PydanticCustomError for the rest: one value is not taken for a list of one."""
     if isinstance(value, list | tuple):
         return list(value)
     words = [value] if isinstance(value, str) and value else []
@@ -173,7 +189,7 @@ def as_list(value: object) -> list[object]:
 
 
 def as_mapping(value: object) -> dict[object, object]:
-    """Keys and values."""
+    """Return keys and values. Raises PydanticCustomError for a value that is not a mapping."""
     if isinstance(value, dict):
         return value
     raise wrong(
@@ -182,7 +198,7 @@ def as_mapping(value: object) -> dict[object, object]:
 
 
 def one_of(words: type[StrEnum]) -> BeforeValidator:
-    """A choice: one of the words of an enum."""
+    """Return a validator that accepts the words of an enum."""
     known = [word.value for word in words]
 
     def read(value: object) -> StrEnum:
@@ -236,12 +252,12 @@ def _duration_text(duration: Duration) -> str:
 
 
 def _is_small(value: object) -> bool:
-    """An int of a mapping whose digits Python agrees to write."""
+    """Return whether the value is an int that Python agrees to write."""
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) < _LARGEST
 
 
 def _written(value: str | int | float) -> str:
-    """A number of a mapping as a file would have it. Python refuses to write very long ones."""
+    """Return a number of a mapping as a file would have it. Raises PydanticCustomError for a very long one."""
     try:
         return str(value)
     except ValueError:
@@ -259,7 +275,7 @@ def _clean(text: str) -> str:
 
 
 def _short(value: object) -> str:
-    """Text that cannot cost much to read. Raises ValueError for all else."""
+    """Return text that cannot cost much to read. Raises ValueError for all else."""
     if not isinstance(value, str) or len(value) > _LONGEST_MEASURE:
         raise ValueError("no duration or size is as long as that")
     return str(value)

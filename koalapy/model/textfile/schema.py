@@ -1,4 +1,4 @@
-"""The JSON Schema of a file, of the models that read it: for editors, and for programs that write such files."""
+"""The JSON Schema of a file, made from the models that read it: for editors, and for programs that write such files."""
 
 from typing import Any
 
@@ -11,12 +11,12 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def json_schema_of(section: type[Section]) -> dict[str, Any]:
-    """The schema; what only koalapy can check, such as what holds between keys, is not in it."""
+    """Return the schema. Rules that only koalapy can check, such as those between keys, are not in it."""
     return {"$schema": _DIALECT, **section.model_json_schema(schema_generator=_WithWrittenDefaults)}
 
 
 class _WithWrittenDefaults(GenerateJsonSchema):
-    """Says defaults as a file would have them: `1h`, not so many microseconds."""
+    """A generator that writes defaults as a file would have them: `1h`, not so many microseconds."""
 
     def default_schema(self, schema: WithDefaultSchema) -> JsonSchemaValue:
         found = super().default_schema(schema)

@@ -1,4 +1,4 @@
-"""YAML's syntax errors in words that a person can act on, with line and column."""
+"""Syntax errors of YAML in words that a person can act on, with line and column."""
 
 import re
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from koalapy.model.textfile.words import shown
 
 
 class _Place(NamedTuple):
-    """From 1, as editors count."""
+    """A line and a column, both from 1, as editors count."""
 
     line: int
     column: int
@@ -55,7 +55,7 @@ _CONTROL = ("a control character stands here", 'Remove it, or write it as an esc
 
 
 def syntax_error(error: Exception, text: str, source: str) -> RequestError:
-    """What PyYAML could not read, in our words."""
+    """Return the error for what PyYAML could not read, in koalapy's words."""
     place = _place(error, text)
     what, advice = _meaning(error, text, place)
     return RequestError("syntax", f"{source}:{place.line}:{place.column}: {what}.", advice)
@@ -70,7 +70,10 @@ def _place(error: Exception, text: str) -> _Place:
 
 
 def _marked(error: yaml.MarkedYAMLError, text: str) -> _Place:
-    """Where it is, or, if only the end of the text told, where that was begun which has no end."""
+    """Return the place of the error.
+
+    If the error shows only at the end of the text, the place is where the unended part begins.
+    """
     written = text.rstrip().split("\n")
     for mark in (error.problem_mark, error.context_mark):
         if mark and mark.line < len(written):

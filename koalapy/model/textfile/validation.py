@@ -1,4 +1,4 @@
-"""Holds a document against its schema; what does not fit becomes one error that names file, line and key."""
+"""Validate a document by its schema. What does not fit becomes one error that names file, line and key."""
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -19,7 +19,7 @@ S = TypeVar("S", bound=Section)
 
 
 class Problem(NamedTuple):
-    """One mistake: `what` goes on after the key's name, `advice` is a sentence."""
+    """One mistake. `what` continues after the key's name; `advice` is a sentence."""
 
     path: Path
     code: str
@@ -28,7 +28,10 @@ class Problem(NamedTuple):
 
 
 def validate(schema: type[S], document: Document, context: Mapping[str, Any]) -> S:
-    """The document as its schema has it. Raises RequestError. `context` is what its validators ask for."""
+    """Return the document as its schema has it. `context`: what the validators need.
+
+    Raises RequestError if the document does not fit.
+    """
     try:
         return schema.model_validate(document.data, context=dict(context))
     except ValidationError as error:
@@ -38,7 +41,7 @@ def validate(schema: type[S], document: Document, context: Mapping[str, Any]) ->
 
 
 def known_keys(schema: type[Section], path: Path) -> list[str]:
-    """The keys of the section at this path, by the schema's own JSON Schema."""
+    """Return the keys of the section at this path, by the schema's own JSON Schema."""
     whole = _json_schema(schema)
     node: Mapping[str, Any] = whole
     for step in path:
@@ -48,17 +51,23 @@ def known_keys(schema: type[Section], path: Path) -> list[str]:
 
 @lru_cache
 def _json_schema(schema: type[Section]) -> Mapping[str, Any]:
-    """It takes longer to make than all else of a refusal, and is always the same."""
+    """Return the JSON Schema of the section.
+
+    It takes longer to make than all else of a refusal, and is always the same.
+    """
     return schema.model_json_schema()
 
 
 def refusal(document: Document, path: Path, code: str, what: str, advice: str) -> RequestError:
-    """The error for what only more than the schema can tell: `what` goes on after the name of what is at `path`."""
+    """Return the error for what the schema alone cannot show.
+
+    `what` continues after the name of the value at `path`.
+    """
     return RequestError(code, _sentence(document, Problem(path, code, what, advice)), advice)
 
 
 def _refusal(document: Document, problems: Sequence[Problem], count: int) -> RequestError:
-    """One error for `count` problems, of which the first few are told, in the order of their lines."""
+    """Return one error for `count` problems. It lists the first few, in the order of their lines."""
     first = problems[0]
     if count == 1:
         return RequestError(first.code, _sentence(document, first), first.advice)
@@ -92,7 +101,7 @@ def _problem(schema: type[Section], detail: ErrorDetails) -> Problem:
 
 
 def _path(detail: ErrorDetails) -> Path:
-    """pydantic marks a key that is itself wrong by a step of its own."""
+    """Return the path of a mistake. pydantic marks a key that is itself wrong by a step of its own."""
     below: Path = tuple(detail.get("ctx", {}).get("at", ()))
     return (*(step for step in detail["loc"] if step != "[key]"), *below)
 
@@ -114,7 +123,7 @@ def _part(node: Mapping[str, Any], step: str | int) -> Mapping[str, Any]:
 
 
 def _resolved(whole: Mapping[str, Any], node: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a node refers to; of several forms that a value may have, the one with keys."""
+    """Return the node that this one refers to. Among several forms of a value, the one with keys counts."""
     node = next((form for form in node.get("anyOf", ()) if form.keys() & _WITH_KEYS), node)
     reference = str(node.get("$ref", "")).rpartition("/")[2]
     return dict(whole["$defs"][reference]) if reference else node

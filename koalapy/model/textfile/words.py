@@ -1,4 +1,4 @@
-"""How values and names are spoken of in errors: shortened, harmless to a terminal, and with the nearest known word."""
+"""Values and names in error messages: shortened, harmless to a terminal, and with the nearest known word."""
 
 import difflib
 import re
@@ -11,7 +11,7 @@ HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e
 
 
 def shown(value: object, quote: str = "'") -> str:
-    """The value in one short line of printable characters."""
+    """Return the value in one short line of printable characters."""
     text = "".join(
         character if character.isprintable() else _escaped(character) for character in str(value)[: _SHOWN + 1]
     )
@@ -20,29 +20,29 @@ def shown(value: object, quote: str = "'") -> str:
 
 
 def visible(text: str) -> str:
-    """The text with each control character as an escape such as `\\x1b`; tabs and line feeds stay."""
+    """Return the text with each control character as an escape such as `\\x1b`; tabs and line feeds stay."""
     return HIDDEN.sub(lambda found: _escaped(found[0]), text)
 
 
 def visible_line(text: str) -> str:
-    """The same on one line."""
+    """Return the text on one line, with each line feed and control character as an escape."""
     return visible(text).replace("\n", "\\n")
 
 
 def visible_json(text: str) -> str:
-    """A JSON text that means the same and holds no control character. `text` is as json.dumps writes it."""
+    """Return a JSON text of the same meaning without control characters. `text` is as json.dumps writes it."""
     return HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def nearest(word: str, known: Collection[str]) -> str | None:
-    """The known word that was probably meant."""
+    """Return the known word that was probably meant; None if none is close."""
     folded = {name.casefold(): name for name in known}
     close = difflib.get_close_matches(word[:_SHOWN].casefold(), folded, n=1, cutoff=0.6)
     return folded[close[0]] if close else None
 
 
 def listed(words: Iterable[str], joint: str = "or", most: int = 12) -> str:
-    """`a, b or c`; of very many, the first ones."""
+    """Return the words as `a, b or c`; of very many, the first ones."""
     names = [shown(word, quote="") for word in words]
     if len(names) > most:
         return f"{', '.join(names[:most])}, …"
@@ -50,7 +50,7 @@ def listed(words: Iterable[str], joint: str = "or", most: int = 12) -> str:
 
 
 def use_known(word: str, known: Collection[str]) -> str:
-    """The advice for a word that is not among the known ones."""
+    """Return the advice for a word that is not among the known ones."""
     meant = nearest(word, known)
     if meant is not None:
         return f"Did you mean {meant}?"
