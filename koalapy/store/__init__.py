@@ -1,1 +1,1 @@
-"""What koalad must not forget: records of jobs and debts, the outbox of commands, and every job's history."""
+"""The durable records of koalad: jobs, pending cancels, the outbox of commands, and every job's history."""

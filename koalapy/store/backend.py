@@ -1,4 +1,4 @@
-"""What differs between databases: how one is opened, guarded, written to and complained about."""
+"""The differences between databases: how one is opened, locked and written to, and what its errors mean."""
 
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -16,19 +16,19 @@ class Backend(Protocol):
     where: str
 
     def open(self) -> Engine:
-        """Take the lock and connect. Raises StoreError with nothing held and nothing changed."""
+        """Take the lock and connect. Raises StoreError if that fails; then nothing is held and nothing was changed."""
 
     def writing(self, engine: Engine) -> AbstractContextManager[Connection]:
-        """A transaction that is going to write, of whoever holds the lock: committed if the block ends.
+        """Return a transaction that is going to write, for the holder of the lock. It is committed if the block ends.
 
         Raises StoreLocked `store_taken_over` if the lock was lost to another. One thread writes.
         """
 
     def insert(self, table: Table) -> Any:
-        """SQLAlchemy's insert of this dialect, the one with `on_conflict_do_update`."""
+        """Return SQLAlchemy's insert of this dialect, the one with `on_conflict_do_update`."""
 
     def explain(self, error: SQLAlchemyError) -> StoreError:
-        """The database's error in our words."""
+        """Return the StoreError that corresponds to an error of the database."""
 
     def back_up(self, path: Path) -> None:
         """See `koalapy.store.contract.Store`."""
@@ -37,4 +37,4 @@ class Backend(Protocol):
         """See `koalapy.store.contract.Store`."""
 
     def close(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""

@@ -1,23 +1,23 @@
 """Errors of the store.
 
-StoreError             koalapy's own: the database refused or could not do it
-├── StoreFull          no room left; nothing of the change was kept
-├── StoreLocked        another koalad holds the store, or has taken it over
-├── StoreConflict      the change contradicts what the store holds; a mistake of its author
-│   └── RecordInvalid  a value of the change cannot be in any record
-└── StoreUnreadable    not a store of koalapy, a damaged one, or one of a newer koalapy
-    └── RecordUnreadable  one record of it
+StoreError                koalapy's own: the database refused or could not do it.
+├── StoreFull             There is no room left; nothing of the change was kept.
+├── StoreLocked           Another koalad holds the store, or has taken it over.
+├── StoreConflict         The change contradicts what the store holds; a mistake of its author.
+│   └── RecordInvalid     A value of the change cannot be in any record.
+└── StoreUnreadable       This is not a store of koalapy, a damaged one, or one of a newer koalapy.
+    └── RecordUnreadable  One record of the store is damaged, or of a newer koalapy.
 """
 
 from koalapy.model.errors import OurError
 
 
 class StoreError(OurError):
-    """What the store could not do. If `commit` raises it, nothing of the change is in the store."""
+    """A failure of the store. If `commit` raises it, nothing of the change is in the store."""
 
 
 class StoreFull(StoreError):
-    """There is no room for the change; it may be committed again when there is."""
+    """There is no room for the change, which may be committed again when there is."""
 
 
 class StoreLocked(StoreError):
@@ -25,8 +25,9 @@ class StoreLocked(StoreError):
 
 
 class StoreConflict(StoreError):
-    """A key that another job of the owner has, an outbox number still in use, history of a job that is not there.
+    """A contradiction between a change and the store.
 
+    The change has a key of another job of the owner, an outbox number in use, or history of a job that does not exist.
     To commit the same change again is in vain.
     """
 
@@ -34,11 +35,11 @@ class StoreConflict(StoreError):
 
 
 class RecordInvalid(StoreConflict):
-    """A value of a wrong type or out of bounds. It was found before the database was asked for anything."""
+    """A value of a wrong type or out of bounds, which was found before any request to the database."""
 
 
 class StoreUnreadable(StoreError):
-    """What lies there cannot be understood; it was left as it is."""
+    """The contents of the database cannot be understood, and were left as they are."""
 
 
 class RecordUnreadable(StoreUnreadable):

@@ -1,4 +1,4 @@
-"""Which file systems can hold a SQLite database in WAL mode: those of this host alone."""
+"""File systems that can hold a SQLite database in WAL mode: those of this host alone."""
 
 import os
 import re
@@ -17,10 +17,11 @@ _ESCAPED = re.compile(rb"\\([0-7]{3})")
 
 
 def refuse_network(directory: Path, mounts: Path = MOUNTS) -> None:
-    """Raises StoreError `store_on_network` if the directory, which exists, lies on a network file system.
+    """Check that the directory, which exists, does not lie on a network file system.
 
-    SQLite's write-ahead log needs memory that all of its users share, and locks that are true:
-    https://sqlite.org/wal.html, https://sqlite.org/lockingv3.html#how_to_corrupt. A host without /proc is trusted.
+    Raises StoreError `store_on_network` if it does. SQLite's write-ahead log needs memory that all of its users share,
+    and reliable locks: https://sqlite.org/wal.html, https://sqlite.org/lockingv3.html#how_to_corrupt. A host without
+    /proc is trusted.
     """
     try:
         table = mounts.read_bytes()
@@ -37,9 +38,9 @@ def refuse_network(directory: Path, mounts: Path = MOUNTS) -> None:
 
 
 def kind_of(path: bytes, table: bytes) -> str:
-    """The type of the file system that an absolute path without links is on, by the text of mountinfo(5).
+    """Return the type of the file system that an absolute path without links is on, by the text of mountinfo(5).
 
-    Of several mounts on one place the last counts. "" if the table has none for the path.
+    Of several mounts on one place the last counts. The type is "" if the table has none for the path.
     """
     found, longest = "", -1
     for line in table.splitlines():
@@ -52,7 +53,10 @@ def kind_of(path: bytes, table: bytes) -> str:
 
 
 def is_network(kind: str) -> bool:
-    """Whether other hosts can write to file systems of this type. FUSE names what it is after a dot: `fuse.sshfs`."""
+    """Return whether other hosts can write to file systems of this type.
+
+    FUSE names the real type after a dot: `fuse.sshfs`.
+    """
     base, _, helper = kind.lower().partition(".")
     if base == "fuse":
         return helper in _NETWORK | _FUSE

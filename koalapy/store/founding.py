@@ -1,4 +1,4 @@
-"""What a store knows of itself: its name, how often it was opened and written to, and its last outbox number."""
+"""A store's facts about itself: its name, how often it was opened and written to, and its last outbox number."""
 
 import os
 from typing import NamedTuple
@@ -23,7 +23,10 @@ def new_instance() -> InstanceId:
 
 
 def found(connection: Connection, where: str) -> Facts:
-    """Make or migrate the store and count this opening, all in the caller's transaction."""
+    """Make or migrate the store and count this opening, all in the caller's transaction. Returns its facts.
+
+    Raises StoreUnreadable as `make_current` does.
+    """
     make_current(connection, where)
     if connection.scalar(select(schema.meta.c.epoch)) is None:
         connection.execute(schema.meta.insert(), _first_facts())

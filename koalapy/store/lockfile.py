@@ -8,10 +8,10 @@ from koalapy.store.errors import StoreLocked
 
 
 def hold(path: Path) -> int:
-    """Take the lock for as long as the descriptor is open; the kernel gives it back however the process ends.
+    """Take the lock for as long as the descriptor is open; the kernel releases it however the process ends.
 
-    The file stays when the lock is let go: to remove it would let two processes hold two files of one name.
-    Raises StoreLocked if another holds it, naming its process, and OSError where there are no locks or no room.
+    The file stays when the lock is released: to remove it would let two processes hold two files of one name. Raises
+    StoreLocked if another process holds it, and names that process. Raises OSError if there are no locks or no room.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -38,7 +38,7 @@ def _write_holder(descriptor: int) -> None:
 
 
 def _holder(descriptor: int) -> str:
-    """Empty while the holder has yet to write its name."""
+    """Return the holder's process id; empty until the holder has written it."""
     return os.pread(descriptor, 20, 0).decode("ascii", "replace").strip()
 
 

@@ -1,4 +1,4 @@
-"""The store without a disk, for the simulated world and for tests. It promises what the others do, but survival."""
+"""The store without a disk, for the simulated world and for tests. It keeps the contract, but does not survive."""
 
 import threading
 from collections import Counter
@@ -26,7 +26,7 @@ from koalapy.store.validation import refuse_invalid
 
 
 class _Line(NamedTuple):
-    """A line of history. Its details are text, as in a database: nobody can change them afterwards."""
+    """A line of history. Its details are text, as in a database, so that nobody can change them afterwards."""
 
     at: Instant
     kind: str
@@ -35,7 +35,7 @@ class _Line(NamedTuple):
 
 @dataclass(slots=True)
 class _Contents:
-    """What the openings of one store share."""
+    """The contents that all openers of one store share."""
 
     instance: InstanceId
     epoch: int = 0
@@ -55,7 +55,7 @@ class _Contents:
 
 
 class MemoryStore:
-    """An empty store. A simulation names the instance, so that its runs are alike."""
+    """A store that begins empty. A simulation names the instance, so that its runs are alike."""
 
     def __init__(self, instance: InstanceId | None = None, *, _contents: _Contents | None = None) -> None:
         self._contents = _contents or _Contents(instance or new_instance())
@@ -65,7 +65,7 @@ class MemoryStore:
             self._epoch = self._contents.epoch
 
     def reopened(self) -> "MemoryStore":
-        """The same store, opened by the next koalad: this opener may not commit any more."""
+        """Return the same store, opened by the next koalad; this opener may not commit any more."""
         return MemoryStore(_contents=self._contents)
 
     @property
@@ -92,7 +92,7 @@ class MemoryStore:
             )
 
     def unreadable(self) -> list[Unreadable]:
-        """None: its records are never written down."""
+        """Return an empty list: the records are never written down."""
         return []
 
     def commit(self, change: Change) -> None:
@@ -193,9 +193,11 @@ class MemoryStore:
             contents.maintenance[run.name] = run
 
     def back_up(self, path: Path) -> None:
+        """Refuse a backup. Raises RequestError."""
         raise RequestError("no_backup", "A store in memory has no backup.", "Use a store in a file.")
 
     def compact(self) -> None:
+        """Refuse to give room back. Raises RequestError."""
         raise RequestError("no_vacuum", "A store in memory has no room to give back.", "Remove the task.")
 
     def close(self) -> None:
@@ -218,7 +220,7 @@ def _sorted_debts(contents: _Contents) -> tuple[Debt, ...]:
 
 
 def _refuse_conflicts(contents: _Contents, change: Change) -> None:
-    """All that a database's constraints refuse. After it nothing can fail."""
+    """Refuse all that a database's constraints refuse. Raises StoreConflict. After it nothing can fail."""
     if taken := {job.id for job in change.jobs if job.id in change.new} & contents.jobs.keys():
         raise _conflict(f"the id of job {min(taken)} is in use")
     _refuse_keys(contents, change)
@@ -235,7 +237,10 @@ def _refuse_conflicts(contents: _Contents, change: Change) -> None:
 
 
 def _refuse_keys(contents: _Contents, change: Change) -> None:
-    """In the order of the jobs, as a database looks at its rows: a key that one gives up is free for the next."""
+    """Refuse a key that is another job's. Raises StoreConflict.
+
+    Jobs are examined in the order of a database's rows, so a key that one job gives up is free for the next.
+    """
     holders: dict[tuple[str, str], JobId | None] = {}
     for job in sorted(_latest(change), key=lambda job: job.id not in change.new):
         if (old := contents.jobs.get(job.id)) and old.key:
@@ -283,7 +288,7 @@ def _take_away(contents: _Contents, change: Change) -> None:
 
 
 def _sum_up(contents: _Contents, gone: Collection[JobId]) -> None:
-    """What these jobs used, by day, user and cluster in place of attempts."""
+    """Replace the usage entries of these jobs by sums by day, user and cluster."""
     entries = [entry for attempt, entry in contents.usage.items() if attempt.job in gone]
     for each in by_days(entries):
         key = (each.day, each.owner, each.cluster)
@@ -306,7 +311,7 @@ def _forget_key(contents: _Contents, job_id: JobId) -> None:
 
 
 def _latest(change: Change) -> Iterable[Job]:
-    """Of several versions of a job the last."""
+    """Return the last version of each job of the change."""
     return {job.id: job for job in change.jobs}.values()
 
 

@@ -1,4 +1,4 @@
-"""Opens the store that the grid file names."""
+"""Open the store that the grid file names."""
 
 from pathlib import Path
 
@@ -16,10 +16,10 @@ _SERVERS = ("postgresql", "postgres")
 
 
 def open_store(name: str, state_directory: Path) -> Store:
-    """`sqlite`: a file in the state directory; `sqlite:////a/b.sqlite` or `postgresql://…`: that database.
+    """Open the store that is named `sqlite`, `sqlite:////a/b.sqlite` or `postgresql://…`.
 
-    Raises StoreError as `SqlStore` does, and RequestError for a name that is none of these, or has a secret in its
-    query. No message shows a password.
+    `sqlite` alone is a file in the state directory. Raises StoreError as `SqlStore` does. Raises RequestError for any
+    other name, or a URL with a secret in its query. No message shows a password.
     """
     if name == "sqlite":
         return SqlStore(SqliteFile(state_directory / FILE_NAME))
@@ -36,7 +36,10 @@ def open_store(name: str, state_directory: Path) -> Store:
 
 
 def is_shared(name: str) -> bool:
-    """Whether other hosts can reach it too: a koalad that finds it in use may stand by for it."""
+    """Return whether other hosts can reach the store too.
+
+    A koalad that finds such a store in use may stand by for it.
+    """
     return name.partition(":")[0].partition("+")[0] in _SERVERS
 
 
@@ -49,7 +52,7 @@ def _parsed(name: str) -> URL:
 
 
 def _refuse_secrets(url: URL) -> None:
-    """A password in the query would stand in every message that names the store."""
+    """Refuse a password in the query: every message that names the store would show it. Raises RequestError."""
     secrets = [key for key in url.query if any(word in key.lower() for word in _SECRET)]
     if not secrets:
         return

@@ -34,8 +34,8 @@ _KEEPALIVES = {"idle": 10, "interval": 5, "count": 3}  # both ends notice within
 class PostgresqlServer:
     """A database of its own on a server. Messages leave its password out.
 
-    What is written is written in the session that holds the lock: where that session is lost, so is the transaction,
-    and the lock must be had again before the next.
+    All writes go through the session that holds the lock. If that session is lost, so is the transaction, and the lock
+    must be taken again before the next.
     """
 
     def __init__(self, url: URL) -> None:
@@ -44,6 +44,11 @@ class PostgresqlServer:
         self._guard: Connection | None = None
 
     def open(self) -> Engine:
+        """Connect and take the lock.
+
+        Raises StoreLocked if another koalad has it, StoreError without a driver, or if the server refuses or is out of
+        reach.
+        """
         try:
             engine = _engine(self._url)
             holder = self._lock(engine)
@@ -58,6 +63,10 @@ class PostgresqlServer:
 
     @contextmanager
     def writing(self, engine: Engine) -> Iterator[Connection]:
+        """Yield a transaction of the session that has the lock. Raises StoreLocked if the lock was lost to another.
+
+        Raises SQLAlchemyError for errors of the database; see `explain`.
+        """
         if self._guard is None:
             self._lock(engine)
         if self._guard is None:
@@ -79,21 +88,23 @@ class PostgresqlServer:
         return _explained(state, self.where, " ".join(str(original).split()))
 
     def back_up(self, path: Path) -> None:
+        """Refuse a backup, and name pg_dump. Raises RequestError."""
         advice = "Back it up with pg_dump, as `pg_dump --format=custom DATABASE`."
         raise RequestError("no_backup", f"{self.where} is a database of a PostgreSQL server.", advice)
 
     def compact(self) -> None:
+        """Refuse to compact, as the server's autovacuum does it. Raises RequestError."""
         advice = "Remove the task: the server's autovacuum does this."
         raise RequestError("no_vacuum", f"{self.where} is a database of a PostgreSQL server.", advice)
 
     def close(self) -> None:
-        """Ends the session, and the lock with it."""
+        """End the session, and the lock with it."""
         guard, self._guard = self._guard, None
         if guard is not None:
             _end(guard)
 
     def _lock(self, engine: Engine) -> str | None:
-        """Try to get the lock for a new session, the guard; whoever has it if that fails."""
+        """Try to take the lock for a new session. Returns the present holder's name if that fails, else None."""
         session = engine.connect()
         try:
             held = bool(session.scalar(_TRY, {"lock": _LOCK}))
@@ -116,13 +127,16 @@ def _version(engine: Engine) -> int:
 
 
 def _end(session: Connection) -> None:
-    """Not back into the pool: the lock must go with it."""
+    """Close the session, and keep it out of the pool: the lock must go with it."""
     session.invalidate()
     session.close()
 
 
 def _engine(url: URL) -> Engine:
-    """Transactions see one state of the database; a commit returns when it is on disk; broken sessions are replaced."""
+    """Return an engine whose transactions see one state of the database, and whose broken sessions are replaced.
+
+    A commit returns when it is on disk.
+    """
     server = [f"-c tcp_keepalives_{name}={value}" for name, value in _KEEPALIVES.items()]
     arguments = {
         "application_name": f"koalad {socket.gethostname()} {os.getpid()}",

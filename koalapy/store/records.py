@@ -1,8 +1,8 @@
-"""Records as text: jobs, debts, commands, results, what was learned and details of history as JSON, and back.
+"""Records as JSON texts, and back: jobs, pending cancels, commands, results, observations and details of history.
 
 The JSON has every field in the order of its declaration, so equal records are equal texts. It is ASCII: an argument
-whose bytes are no UTF-8 (surrogate escapes) comes back as it was. A field with a default that a record lacks gets the
-default, so records of older versions load; a field that this version does not know is refused.
+whose bytes are no UTF-8 (surrogate escapes) comes back as it was. A record that lacks a field gets the field's default,
+so records of older versions load. A field that this version does not know is refused.
 """
 
 import json
@@ -26,7 +26,7 @@ def dump_job(job: Job) -> str:
 
 
 def load_job(text: str) -> Job:
-    """Raises RecordUnreadable, as all that load do."""
+    """Return the job of a text. Raises RecordUnreadable, as all functions that load do."""
     return _JOB.load(text)
 
 
@@ -39,12 +39,13 @@ def load_debt(text: str) -> Debt:
 
 
 def dump_command(command: Command) -> tuple[str, str]:
-    """The name of the command's class, and its fields."""
+    """Return the name of the command's class, and its fields as JSON."""
     kind = type(command).__name__
     return kind, _COMMANDS[kind].dump(command)
 
 
 def load_command(kind: str, text: str) -> Command:
+    """Return the command of a class's name and its fields. Raises RecordUnreadable if either cannot be understood."""
     if kind not in _COMMANDS:
         raise RecordUnreadable("command", f"{kind} is not known")
     command: Command = _COMMANDS[kind].load(text)
@@ -56,7 +57,7 @@ def load_counters(values: Mapping[str, int]) -> Counters:
 
 
 def dump_results(batch: ResultBatch) -> str:
-    """All of it: where it came from stands in its row once more, for whoever looks for it there."""
+    """Return all of the batch as JSON. Its origin stands in its row once more, for queries."""
     return _RESULTS.dump(batch)
 
 
@@ -73,11 +74,12 @@ def load_learned(text: str) -> Learned:
 
 
 def dump_details(details: Mapping[str, Any]) -> str:
-    """Whatever has a form in JSON, dataclasses and tuples too. Raises StoreConflict for the rest."""
+    """Return as JSON all that has a form in it, including dataclasses and tuples. Raises StoreConflict for the rest."""
     return _text("history", details)
 
 
 def load_details(text: str) -> dict[str, Any]:
+    """Return the details of a line of history. Raises RecordUnreadable if they are not a mapping in JSON."""
     details = _parsed("history", text)
     if not isinstance(details, dict):
         raise RecordUnreadable("history", "its details are not a mapping")
@@ -85,7 +87,7 @@ def load_details(text: str) -> dict[str, Any]:
 
 
 class _Form(Generic[T]):
-    """How one type is written. Prepared once: to build a schema costs a thousand times what to use it does."""
+    """The written form of one type, prepared once: to build a schema costs a thousand times what its use does."""
 
     def __init__(self, kind: type[T]) -> None:
         # A dataclass of the standard library takes its configuration from what holds it: here a tuple of one.
@@ -107,7 +109,7 @@ class _Form(Generic[T]):
 
 
 def _text(name: str, value: object) -> str:
-    """By `json`, since pydantic's own writer refuses surrogate escapes."""
+    """Return the value as JSON. Raises StoreConflict. Pydantic's own writer would refuse surrogate escapes."""
     try:
         return _WRITER.encode(value)
     except (ValueError, TypeError) as error:

@@ -1,4 +1,4 @@
-"""Between a change and the rows of the tables. Pure: all of a change becomes rows before a transaction begins."""
+"""Conversion between a change and the rows of the tables. Pure: all rows are made before a transaction begins."""
 
 import json
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ USED = ("held", "run", "lost", "scavenged", "estimated", "attempts")  # columns 
 
 
 def job_rows(jobs: Iterable[Job]) -> list[Row]:
-    """One row a job: of several versions in one change the last."""
+    """Return one row for each job, of the last of its versions in the change."""
     return [_job_row(job) for job in {job.id: job for job in jobs}.values()]
 
 
@@ -88,7 +88,7 @@ def usage_rows(entries: Iterable[Usage]) -> list[Row]:
 
 
 def usage_in(row: Any) -> Usage:
-    """The entry of a row of `usage`."""
+    """Return the entry of a row of `usage`."""
     return Usage(
         attempt=AttemptId(JobId(row.job), row.component, row.number),
         owner=row.owner,
@@ -114,13 +114,13 @@ def day_rows(days: Iterable[DayUsage]) -> list[Row]:
 
 
 def day_in(row: Any) -> DayUsage:
-    """The sum of a row of `usage_days`."""
+    """Return the sum of a row of `usage_days`."""
     used = Sum(**{name: int(getattr(row, name)) for name in USED})
     return DayUsage(day=Instant(row.day), owner=row.owner, cluster=row.cluster, used=used)
 
 
 def plain(text: str) -> str:
-    """A text that every database takes: one that holds a NUL or is no UTF-8 is written as JSON writes it."""
+    """Return a text that every database takes. A text that has a NUL or is no UTF-8 becomes what JSON makes of it."""
     storable = "\0" not in text and (text.isascii() or not any("\ud800" <= each <= "\udfff" for each in text))
     return text if storable else json.dumps(text)
 

@@ -34,7 +34,10 @@ T = TypeVar("T")
 
 
 class SqlStore:
-    """Opens the database at once. Raises StoreLocked if another koalad has it, StoreUnreadable for what is not ours."""
+    """The store in a database, which is opened at once.
+
+    Raises StoreLocked if another koalad has it, StoreUnreadable for a database that is not a store of koalapy.
+    """
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -80,9 +83,10 @@ class SqlStore:
         return self._aside.all()
 
     def repair(self, act: Callable[[Connection], T]) -> T:
-        """Do something with records that cannot be read, in one transaction: see `koalapy.store.unreadable`.
+        """Repair records that cannot be read, in one transaction. Returns the result of `act`.
 
-        For a store that has not been loaded. Raises what `act` raises, and then nothing is changed.
+        See `koalapy.store.unreadable`. It is for a store that has not been loaded. Raises what `act` raises, and then
+        nothing is changed.
         """
         with self._writing() as connection:
             return act(connection)
@@ -109,7 +113,7 @@ class SqlStore:
                 connection.execute(self._writes.put_usage, rows.usage_rows([accounted(rows.usage_in(row), span)]))
 
     def _remove(self, connection: Connection, removed: Sequence[JobId]) -> None:
-        """Remove jobs, and sum up what they and their Launchers used."""
+        """Remove jobs, and sum up the usage of them and their Launchers."""
         for chunk in _chunks(list(removed)):
             jobs = select(schema.jobs.c.id).where(or_(schema.jobs.c.id.in_(chunk), schema.jobs.c.sweep.in_(chunk)))
             of_jobs = schema.usage.c.job.in_(jobs)
@@ -131,7 +135,7 @@ class SqlStore:
             return [job for chunk in chunks for job in self._jobs(connection, query.where(schema.jobs.c.id.in_(chunk)))]
 
     def prunable(self, before: Instant, most: int, after: JobId, records: bool, launchers: bool) -> list[Job]:
-        """Look at jobs that were over by then, by an index; jobs that are kept cost nothing, however many they are."""
+        """Search by an index of jobs that were final by then, so the number of jobs that are kept costs nothing."""
         sweep, old, ended = (schema.jobs.alias(name) for name in ("sweep", "old", "ended"))
         of_sweep = sweep.c.id == schema.jobs.c.sweep
         over = select(ended.c.id).where(ended.c.finished_at <= before)
@@ -184,13 +188,16 @@ class SqlStore:
                     yield after, batch
 
     def _results(self, sweep: JobId, after: int) -> list[tuple[int, str]]:
-        """A page of them: no transaction stays open while somebody thinks about what he has read."""
+        """Return one page of results: no transaction stays open while the caller uses what it has read."""
         with self._transaction() as connection:
             found = connection.execute(_RESULTS, {"of_sweep": sweep, "after": after})
             return [(sequence, text) for sequence, text in found]
 
     def result(self, sweep: JobId, number: int) -> ResultBatch | None:
-        """Read is the first batch that may have it, and the next only where what looks like it was something else."""
+        """Read the first batch that may have the result, and the next only if the first match was something else.
+
+        Raises RecordUnreadable.
+        """
         wanted = {"of_sweep": sweep, "of_number": number, "written": f"[{number},"}
         with self._transaction() as connection:
             passed_over = 0
@@ -277,7 +284,7 @@ class SqlStore:
         return self._aside.read("learned", rows.NODES, None, partial(records.load_learned, text)) or NOTHING
 
     def _line(self, job: JobId, sequence: int, at: int, kind: str, text: str) -> History:
-        """One that cannot be read says so in its place."""
+        """Return a line of history; one that cannot be read is replaced by a line that names its record."""
         details = self._aside.read("history", sequence, job, partial(records.load_details, text))
         if details is None:
             return History(job=job, at=Instant(at), kind="line_unreadable", details={"record": f"history/{sequence}"})
@@ -285,13 +292,16 @@ class SqlStore:
 
     @contextmanager
     def _transaction(self) -> Iterator[Connection]:
-        """Of a reader. The database's errors come out as ours."""
+        """Yield a transaction for reading. Errors of the database are raised as StoreErrors."""
         with self._explained(), self._opened().begin() as connection:
             yield connection
 
     @contextmanager
     def _writing(self) -> Iterator[Connection]:
-        """Committed if the block ends, undone if it raises; the database's errors come out as ours."""
+        """Yield a transaction for writing, committed if the block ends, undone if it raises.
+
+        Errors of the database are raised as StoreErrors.
+        """
         with self._explained(), self._backend.writing(self._opened()) as connection:
             yield connection
 
@@ -321,7 +331,10 @@ class _Writes:
         self.add_days = _add(backend, schema.usage_days, rows.USED)
 
     def of(self, change: Change) -> list[tuple[Executable, list[Row]]]:
-        """In the order in which they must run; raises before anything has."""
+        """Return the statements of a change in the order in which they must run.
+
+        Raises StoreConflict before any has run.
+        """
         new = set(change.new)
         writes: list[tuple[Executable, list[Row]]] = [
             (_NEW_JOB, rows.job_rows(job for job in change.jobs if job.id in new)),
@@ -329,7 +342,7 @@ class _Writes:
             (self._put_debt, rows.debt_rows(change.debts)),
             (self._put_counter, rows.counter_rows(change.counters)),
             (_SEND, rows.outbox_rows(change.sent)),
-            (_TELL, rows.history_rows(change.history)),
+            (_ADD_HISTORY, rows.history_rows(change.history)),
             (_RESULT, rows.result_rows(change.results)),
             (self._put_learned, rows.learned_rows(change.learned)),
             (self.put_usage, rows.usage_rows(change.usage)),
@@ -340,7 +353,10 @@ class _Writes:
 
 
 def _put(backend: Backend, table: Table) -> Executable:
-    """Insert, or replace the row of the same primary key in place: to delete it would take its history along."""
+    """Return an insert that replaces the row of the same primary key in place.
+
+    To delete the row would delete the history of the job too.
+    """
     keys = list(table.primary_key)
     insert = backend.insert(table)
     replaced = {column.name: insert.excluded[column.name] for column in table.columns if column not in set(keys)}
@@ -349,7 +365,7 @@ def _put(backend: Backend, table: Table) -> Executable:
 
 
 def _add(backend: Backend, table: Table, names: Iterable[str]) -> Executable:
-    """Insert, or add to these columns of the row of the same primary key."""
+    """Return an insert that adds to these columns of the row of the same primary key."""
     insert = backend.insert(table)
     added = {name: table.c[name] + insert.excluded[name] for name in names}
     statement: Executable = insert.on_conflict_do_update(index_elements=list(table.primary_key), set_=added)
@@ -414,7 +430,7 @@ _RESULT_OF = (
 )
 _NEW_JOB = schema.jobs.insert()
 _SEND = schema.outbox.insert()
-_TELL = schema.history.insert()
+_ADD_HISTORY = schema.history.insert()
 _RESULT = schema.results.insert()
 _CONFIRM = delete(schema.outbox).where(schema.outbox.c.number == bindparam("of_number"))
 _REMOVE = delete(schema.jobs).where(

@@ -1,6 +1,6 @@
 """SQLite: a file in the state directory, write-ahead log, every commit synced to disk, one koalad at a time.
 
-Everything that is SQLite's own stands here. Its codes: https://sqlite.org/rescode.html.
+All code that only SQLite needs is here. Codes: https://sqlite.org/rescode.html.
 """
 
 import errno
@@ -34,9 +34,9 @@ _PRAGMAS = (
 
 
 class SqliteFile:
-    """The store in one file. Made with mode 0600 in a directory of mode 0700, if they are not there.
+    """The store in one file, which is made with mode 0600 in a directory of mode 0700 if it does not exist.
 
-    `busy_timeout_s`: how long a commit waits for another program that has locked the file.
+    `busy_timeout_s`: seconds that a commit waits for another program that has locked the file.
     """
 
     def __init__(self, path: Path, busy_timeout_s: float = _BUSY_TIMEOUT_S) -> None:
@@ -47,6 +47,11 @@ class SqliteFile:
         self._file: tuple[int, int] | None = None
 
     def open(self) -> Engine:
+        """Lock and open the file, which is made if it does not exist.
+
+        Raises StoreLocked if another koalad has it, StoreUnreadable for a foreign file, another StoreError if the place
+        is unsuitable.
+        """
         try:
             return self._locked_and_open()
         except BaseException as error:
@@ -67,7 +72,10 @@ class SqliteFile:
         return engine_of(self._path, self._busy_timeout_s)
 
     def writing(self, engine: Engine) -> AbstractContextManager[Connection]:
-        """Raises StoreError `store_moved` while another file, or none, lies where the open one was."""
+        """Return a transaction that takes the write lock at once.
+
+        Raises StoreError `store_moved` while another file, or none, lies in the place of the open one.
+        """
         found = _identity(self._path)
         if found != self._file:
             raise _moved(self.where, replaced=found is not None)
@@ -82,7 +90,10 @@ class SqliteFile:
         return _explained(code, self.where, words)
 
     def back_up(self, path: Path) -> None:
-        """By SQLite's own backup: one moment of the store, while commits go on (https://sqlite.org/backup.html)."""
+        """Copy one state of the store by SQLite's own backup, while commits go on (https://sqlite.org/backup.html).
+
+        Raises OSError if `path` exists or cannot be written, StoreError if SQLite fails or the copy has a fault.
+        """
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         with self._alone(self._path) as source, self._alone(path, "The backup") as copy:
             source.backup(copy)
@@ -102,7 +113,7 @@ class SqliteFile:
 
     @contextmanager
     def _alone(self, path: Path, what: str = "") -> Iterator[sqlite3.Connection]:
-        """A connection of its own, whose errors come out as ours."""
+        """Yield a connection of its own, whose errors are raised as StoreErrors."""
         try:
             with closing(sqlite3.connect(path, timeout=self._busy_timeout_s, isolation_level=None)) as connection:
                 yield connection
@@ -117,7 +128,7 @@ class SqliteFile:
 
 
 def engine_of(path: Path, busy_timeout_s: float = _BUSY_TIMEOUT_S) -> Engine:
-    """Connections for any number of threads. A transaction that will write takes the write lock when it begins."""
+    """Return an engine for any number of threads. A transaction that will write takes the write lock when it begins."""
     url = URL.create("sqlite+pysqlite", database=str(path))
     engine = create_engine(url, connect_args={"timeout": busy_timeout_s}, max_overflow=-1)
     event.listen(engine, "connect", _configure)
@@ -137,7 +148,7 @@ def _begin(connection: Connection) -> None:
 
 
 def _make_directory(path: Path) -> None:
-    """With its parents, each entry on disk before anything is put into it."""
+    """Make the directory and its parents, each entry on disk before anything is put into it."""
     if path.is_dir():
         return
     _make_directory(path.parent)
@@ -146,7 +157,7 @@ def _make_directory(path: Path) -> None:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """The device and inode of the file that lies there; None if nothing can be found there."""
+    """Return the device and inode of the file at this path; None if there is none."""
     try:
         found = path.stat()
     except OSError:
@@ -164,7 +175,7 @@ def _moved(where: str, replaced: bool) -> StoreError:
 
 
 def _refuse_open_place(path: Path) -> None:
-    """Raises StoreError if another user can write there: SQLite would read a database or a log of his into ours."""
+    """Raises StoreError if another user can write there: SQLite would read that user's database or log into ours."""
     found = strict_modes.refusal(str(path.parent.absolute()))
     if found is not None:
         raise StoreError("store_open_to_others", found.message, found.advice)
@@ -175,7 +186,7 @@ def _refuse_open_place(path: Path) -> None:
 
 
 def _make_file(path: Path) -> None:
-    """An empty database with our name in its header, which appears under `path` whole or not at all."""
+    """Make an empty database with our name in its header, which appears under `path` whole or not at all."""
     if path.exists() and path.stat().st_size:
         _refuse_stranger(path)
         path.chmod(0o600)
@@ -201,7 +212,10 @@ def _sync_directory(path: Path) -> None:
 
 
 def _refuse_stranger(path: Path) -> None:
-    """By the bytes of the header: to open another program's database could already change it."""
+    """Raises StoreUnreadable for another program's file, by its header.
+
+    To open another program's database could already change it.
+    """
     with path.open("rb") as file:
         header = file.read(_APPLICATION_AT.stop)
     if header[:_MAGIC_LENGTH] != _MAGIC:

@@ -1,4 +1,4 @@
-"""Whose turn it is to write to a database, and whether a commit in doubt was made after all."""
+"""Fencing of writers in a database: the newest opener alone may write. Commits of unknown outcome are settled here."""
 
 from sqlalchemy import Connection, bindparam, select, update
 
@@ -9,18 +9,22 @@ from koalapy.store.founding import Facts
 
 
 class Turn:
-    """One opener's. The row of facts is held until the transaction ends, so that no later opener can come between."""
+    """The right of one opener to write.
+
+    The row of facts is locked until the transaction ends, so no later opener can come in between.
+    """
 
     def __init__(self, facts: Facts, where: str) -> None:
         self.epoch, self.last_number = facts.epoch, facts.last_number
         self._commits = facts.commits
         self._where = where
-        self._unsure: Change | None = None  # a commit was tried, and nothing was heard of its end
+        self._unsure: Change | None = None  # a commit was tried, and its outcome is unknown
 
     def take(self, connection: Connection, change: Change) -> bool:
-        """Whether the change is still to be written: not if it is in the store, and only the answer was lost.
+        """Lock the facts, and return whether the change is still to be written.
 
-        Raises StoreLocked if a later opener has come.
+        It is not if the store has it already, and only the answer to its commit was lost. Raises StoreLocked if a later
+        opener has come.
         """
         epoch, commits = connection.execute(_FACTS).one()
         goal = change.epoch_jump.epoch if change.epoch_jump else self.epoch
@@ -32,13 +36,16 @@ class Turn:
         return True
 
     def done(self, change: Change) -> None:
-        """The transaction that took this turn is committed."""
+        """Note that the transaction with this change is committed."""
         self.last_number = self._last_after(change)
         self.epoch = change.epoch_jump.epoch if change.epoch_jump else self.epoch
         self._commits, self._unsure = self._commits + 1, None
 
     def check(self, connection: Connection) -> None:
-        """Raises StoreLocked if a later opener has come. Not for one that is unsure of a commit."""
+        """Check that no later opener has come. Raises StoreLocked if one has.
+
+        It is not for an opener that has a commit in doubt.
+        """
         self._refuse_unless_ours(connection.execute(_FACTS).one().epoch)
 
     def _refuse_unless_ours(self, epoch: int) -> None:

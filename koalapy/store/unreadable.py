@@ -1,4 +1,4 @@
-"""Records that cannot be read: set aside one by one, so that they hide no other, and repaired by command."""
+"""Records that cannot be read: they are set aside one by one, so that they hide no other, and repaired by command."""
 
 import json
 from collections.abc import Callable
@@ -20,13 +20,16 @@ _LONGEST_WHY = 300
 
 
 class Aside:
-    """What could not be read so far. Any thread may use it."""
+    """The records that could not be read so far. Any thread may use it."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], Unreadable] = {}
 
     def read(self, kind: str, key: object, job: int | None, load: Callable[[], T]) -> T | None:
-        """What `load` returns. None, and a note of it, if it raises RecordUnreadable or RecordInvalid."""
+        """Return the result of `load`.
+
+        If it raises RecordUnreadable or RecordInvalid, note the record and return None.
+        """
         place = kind, str(key)
         try:
             value = load()
@@ -39,12 +42,12 @@ class Aside:
         return value
 
     def forget(self, kind: str) -> None:
-        """Records of this kind were replaced."""
+        """Drop all notes of this kind, whose records were replaced."""
         for place in [place for place in self._found if place[0] == kind]:
             self._found.pop(place, None)
 
     def all(self) -> list[Unreadable]:
-        """By kind, in the order of KINDS, and key."""
+        """Return the noted records by kind, in the order of KINDS, and key."""
         order = list(KINDS)
         return sorted(
             self._found.copy().values(), key=lambda each: (order.index(each.kind), [*map(_number, each.key.split("."))])
@@ -52,7 +55,10 @@ class Aside:
 
 
 def job_of(row_id: int, state: str, text: str, checked: bool = False) -> Job:
-    """The job of a row. `checked`: with the bounds that a commit has. Raises RecordUnreadable and RecordInvalid."""
+    """Return the job of a row. `checked`: also check the bounds of a commit.
+
+    Raises RecordUnreadable, and RecordInvalid if `checked`.
+    """
     job = records.load_job(text)
     if job.id != row_id:
         raise RecordUnreadable("Job", f"it is of job {job.id}")
@@ -85,7 +91,7 @@ KINDS = {
 
 
 def survey(connection: Connection) -> list[Unreadable]:
-    """Read all records, finished jobs' too. Returns those that cannot be read."""
+    """Read all records, those of final jobs too. Returns those that cannot be read."""
     aside = Aside()
     for kind, found in KINDS.items():
         for row in connection.execute(select(found.table)).mappings():
@@ -95,7 +101,7 @@ def survey(connection: Connection) -> list[Unreadable]:
 
 
 def raw(connection: Connection, name: str) -> str:
-    """The text of a record, as it is. Raises RequestError `no_such_record`."""
+    """Return the text of a record, as it is. Raises RequestError `no_such_record` if there is none of this name."""
     return str(_row(connection, name)[_kind(name).text.name])
 
 
@@ -119,9 +125,10 @@ def replace(connection: Connection, name: str, text: str) -> None:
 
 
 def drop(connection: Connection, name: str) -> None:
-    """Remove a record. With a job go its history, its results, its Launchers and what was to be sent for all of them.
+    """Remove a record. A job's history, results and Launchers go with it, and unconfirmed commands for all of them.
 
-    Its debts stay, and are settled: they end batch jobs. Raises RequestError `no_such_record`.
+    The job's pending cancels stay, and are carried out, since they end batch jobs. Raises RequestError
+    `no_such_record`.
     """
     row = _row(connection, name)
     if name.partition("/")[0] != "job":
@@ -139,13 +146,13 @@ def drop(connection: Connection, name: str) -> None:
 
 
 def job_in(entry: OutboxEntry) -> JobId:
-    """The job that a command is about."""
+    """Return the job that a command is about."""
     attempt = getattr(entry.command, "attempt", None)
     return entry.command.job if attempt is None else attempt.job  # type: ignore[union-attr]
 
 
 def _load(kind: str, row: Any) -> object:
-    """Raises RecordUnreadable or RecordInvalid."""
+    """Return the record of a row. Raises RecordUnreadable or RecordInvalid."""
     match kind:
         case "job":
             return job_of(row["id"], row["state"], row["record"], checked=True)
@@ -178,7 +185,7 @@ def _kind(name: str) -> _Kind:
 
 
 def _where(name: str) -> Any:
-    """Raises RequestError for a name that no record can have."""
+    """Return the condition for the row of this name. Raises RequestError for a name that no record can have."""
     kind, _, key = name.partition("/")
     parts = [key] if kind == "learned" else key.split(".")
     if kind not in KINDS or len(parts) != len(KINDS[kind].keys):

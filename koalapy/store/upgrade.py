@@ -1,4 +1,4 @@
-"""Whether a database is a store of ours, and bringing it to the newest schema, all in the caller's transaction."""
+"""Recognise a store of ours in a database, and bring it to the newest schema, all in the caller's transaction."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ MIGRATIONS = Path(__file__).parent / "migrations"
 def make_current(connection: Connection, where: str) -> None:
     """Make the tables of an empty database, migrate an older store, leave one of this version as it is.
 
-    Raises StoreUnreadable for a newer store and for what is no store of koalapy.
+    Raises StoreUnreadable for a newer store, and for a database that is not a store of koalapy.
     """
     tables = set(inspect(connection).get_table_names())
     if not tables:
@@ -29,14 +29,14 @@ def make_current(connection: Connection, where: str) -> None:
 
 
 def make(connection: Connection) -> None:
-    """All tables, as the migrations leave them; but alembic's import would take longer than all else of an opening."""
+    """Make all tables, as the migrations leave them. Alembic's import would take longer than all else of an opening."""
     for tables in (schema.metadata, _ALEMBIC):
         tables.create_all(connection, checkfirst=False)
     connection.execute(_VERSIONS.insert(), {"version_num": schema.SCHEMA_VERSION})
 
 
 def migrate(connection: Connection, scripts: Path | None = None) -> None:
-    """Run what the scripts have beyond the database's version, as a part of the connection's transaction."""
+    """Run the migrations that the database lacks, as a part of the connection's transaction."""
     from alembic import command  # late: a store of this version need not wait for it
     from alembic.config import Config
 

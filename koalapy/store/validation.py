@@ -1,4 +1,4 @@
-"""Checks of a change before it is committed: what is written must be readable, by this koalapy and by any database."""
+"""Checks of a change before its commit: this koalapy and any database must be able to read what is written."""
 
 from typing import Any
 
@@ -15,8 +15,8 @@ _LEAVES = ("cls", "serialization", "metadata", "default")  # parts of a schema t
 def refuse_invalid(change: Change) -> None:
     """Check the type of every field of every record, and the bounds of numbers and texts.
 
-    Raises RecordInvalid if a value has another type than its field (nothing is converted), if a whole number is
-    beyond 2^53, or if a text holds a NUL. A record that passes can be loaded again.
+    Raises RecordInvalid if a value has another type than its field; nothing is converted. Raises it too for a whole
+    number beyond 2^53, or a text with a NUL. A record that passes can be loaded again.
     """
     try:
         _VALIDATOR.validate_python((change,))
@@ -25,7 +25,10 @@ def refuse_invalid(change: Change) -> None:
 
 
 def _invalid(change: Change, error: ValidationError) -> RecordInvalid:
-    """Of several complaints the deepest is quoted: a value that fits no kind of command has one for each kind."""
+    """Return the error for a change.
+
+    It quotes the deepest of several complaints: a value that fits no kind of command has one for each kind.
+    """
     complaint = max(error.errors(include_url=False, include_context=False), key=lambda each: len(each["loc"]))
     part, *path = complaint["loc"][1:]
     record: Any = getattr(change, str(part))
@@ -42,7 +45,7 @@ def _invalid(change: Change, error: ValidationError) -> RecordInvalid:
 
 
 def _job_of(record: Any) -> object:
-    """The id of the job that the record is about; None if it does not have one."""
+    """Return the id of the job that the record is about; None if it does not have one."""
     record = getattr(record, "command", record)
     for name in ("id", "job", "sweep"):
         if hasattr(record, name):
@@ -57,7 +60,10 @@ def _without_nul(text: str) -> str:
 
 
 def _bounded(schema: Any) -> Any:
-    """The schema with bounds for every number and text in it. It is taken as data, as pydantic_core documents it."""
+    """Return the schema with bounds for every number and text in it.
+
+    It is treated as data, as pydantic_core documents it.
+    """
     if isinstance(schema, list | tuple):
         return type(schema)(_bounded(each) for each in schema)
     if not isinstance(schema, dict):

@@ -1,4 +1,4 @@
-"""Alembic's entry: runs the migrations on the connection that `upgrade` hands over, inside its transaction."""
+"""Entry point of Alembic: run the migrations on the connection that `upgrade` passes, inside its transaction."""
 
 from alembic import context
 

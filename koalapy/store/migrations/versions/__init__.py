@@ -1,1 +1,1 @@
-"""One file a version, never changed once released."""
+"""Migrations, one file for each version, never changed once released."""
