@@ -1,1 +1,4 @@
-"""koalad's side of a connection to a KCM, as both worlds have it: words, clocks, and what waits for an answer. Pure."""
+"""koalad's side of a connection to a KCM, for koalad and the simulated world alike. Pure.
+
+The room holds messages, clocks, sessions, and the commands that wait for an answer.
+"""

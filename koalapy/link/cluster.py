@@ -1,4 +1,4 @@
-"""What a link knows of its cluster, and how patient it is."""
+"""The settings of a link: its cluster, and its time-outs."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,11 +12,14 @@ _DISK = 10_000_000  # bytes a second that a shared directory is worth at least
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """In seconds. A session whose other side says nothing for `silence` is given up; `welcome` is what its start may
-    take. `retry_first` and `retry_max` bound the wait before the next try to connect, which does not pass `retry_soon`
-    while it has been out of reach for seconds only; a cluster's fault (a wrong key, no Python) gets `retry_cluster`. A
-    session that lasted `settled` is followed by a quick try. Files of which nothing has come for `stalled` seconds,
-    though the session lives, are asked for again later."""
+    """Time-outs and waits of a link, in seconds.
+
+    A session whose other side is silent for `silence` is given up; `welcome` is the limit for its start. `retry_first`
+    and `retry_max` bound the wait before the next try to connect. The wait does not exceed `retry_soon` while the
+    cluster has been out of reach for seconds only. A fault of the cluster (a wrong key, no Python) has `retry_cluster`
+    instead. A session that lasted `settled` is followed by a quick try. Files are asked for again later if none of
+    their bytes has come for `stalled` seconds, though the session lives.
+    """
 
     ping: float = 5.0
     silence: float = 15.0
@@ -29,13 +32,13 @@ class Timing:
     stalled: float = 60.0
 
     def stalled_after(self, size: int) -> float:
-        """Seconds without a byte, where the other side has so many bytes to read or to write before it can answer."""
+        """Return the seconds to wait for a byte if the other side has to read or write `size` bytes first."""
         return self.stalled + size / _DISK
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """What a link must know of its cluster. `config` are the fields of the message ClusterConfig."""
+    """The settings of a link's cluster. `config`: the fields of the message ClusterConfig."""
 
     name: str
     instance: InstanceId

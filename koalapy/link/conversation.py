@@ -1,4 +1,4 @@
-"""One session with a KCM in the words of both sides: commands in, messages out; messages in, deliveries out. Pure."""
+"""The translation of one session with a KCM: commands to messages, and messages to deliveries. Pure."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -30,12 +30,12 @@ Messages = tuple[Any, ...]  # those of koalapy_adapters.messages
 _Events = tuple[tuple[Event, ...], tuple[int, ...]]  # events, and the outbox numbers that are confirmed with them
 
 _NO_FILE: list[list[Any]] = [["", "", 0]]  # a list of staged files that no KCM can have
-_PINGS = 10  # remembered; what takes longer says nothing of the clocks
+_PINGS = 10  # remembered; an answer to an older one is ignored
 
 
 @dataclass(frozen=True, slots=True)
 class Reaction:
-    """What one message or command leads to: `deliveries` for the driver, and `messages` for the KCM.
+    """The result of one message or command: `deliveries` for the driver, and `messages` for the KCM.
 
     `key`: a key that a component's program has put, for the other components of its job. `welcome`: the KCM takes
     commands from now on, unless `is_stale` shows that it ends. `refused`: a command that the KCM does not understand,
@@ -51,11 +51,11 @@ class Reaction:
 
 
 class Conversation:
-    """Begins with `hello`, and ends with its connection; the next one has a higher epoch.
+    """One session. It begins with `hello` and ends with its connection; the next one has a higher epoch.
 
-    A KCM's events are numbered. One that was delivered before is not delivered again, only acknowledged if it may be;
-    one that comes before its predecessor is not delivered either: the KCM says it again. So nothing that a connection
-    repeats, loses or turns around reaches the driver.
+    A KCM's events are numbered. An event that was delivered before is not delivered again, only acknowledged if it may
+    be. An event that comes before its predecessor is not delivered either: the KCM sends it again. So nothing that a
+    connection repeats, loses or reorders reaches the driver.
     """
 
     def __init__(self, cluster: Cluster, epoch: int) -> None:
@@ -75,9 +75,10 @@ class Conversation:
     def hello(
         self, now: Instant, version: str, known: Sequence[tuple[AttemptId, str]], doubtful: Sequence[JobId] = ()
     ) -> Messages:
-        """`version` is koalapy's; `known`: every attempt that may live on the cluster, and its batch id or ''.
+        """Return the first messages of the session. `version`: koalapy's.
 
-        `doubtful`: jobs of which the cluster may know more than the store (see Counters).
+        `known`: every attempt that may live on the cluster, with its batch id or ''. `doubtful`: jobs of which the
+        cluster may know more than the store (see Counters).
         """
         self._hello_at = now
         instance, config = self._cluster.instance, wire.ClusterConfig(**self._cluster.config)
@@ -113,7 +114,7 @@ class Conversation:
         return Reaction(messages=(translate.submit(instance, number, command, list(staged), doubt, grace),))
 
     def is_wanted(self, number: int) -> bool:
-        """Whether a command is still to be done: neither confirmed nor cancelled meanwhile."""
+        """Return whether a command is still to be carried out: neither confirmed nor cancelled meanwhile."""
         return self._outstanding.is_wanted(number)
 
     def not_staged(self, number: int, reason: Reason, doubt: bool) -> Reaction:
@@ -127,7 +128,7 @@ class Conversation:
         return self.submit(number, doubt, _NO_FILE)
 
     def fail(self, number: int, reason: Reason) -> Reaction:
-        """Report a Submit that no KCM was sent, or that the KCM refused."""
+        """Report a Submit that was sent to no KCM, or that the KCM refused."""
         command = self._outstanding.get(number)
         if command is None:
             return Reaction()
@@ -136,11 +137,14 @@ class Conversation:
         return Reaction((self._delivery((event,), (number,)),))
 
     def hint(self, hint: Hint) -> Reaction:
-        """Send what is neither stored nor repeated."""
+        """Send a hint, which is neither stored nor repeated."""
         return Reaction(messages=(translate.hint_message(self._cluster.instance, hint),))
 
     def acknowledge(self, epoch: int, number: int) -> Reaction:
-        """Confirm events up to this number, which are committed. Those of another session's KCM are gone with it."""
+        """Acknowledge events up to this number, which are committed.
+
+        Events of another session are gone with its KCM.
+        """
         if epoch != self._epoch:
             return Reaction()
         self._acknowledged = max(self._acknowledged, number)
@@ -153,6 +157,7 @@ class Conversation:
     # ---- its clock
 
     def ping(self, now: Instant) -> wire.Ping:
+        """Return the next Ping, whose answer helps to estimate the clock offset."""
         self._pings += 1
         self._asked[self._pings] = now
         self._asked.pop(self._pings - _PINGS, None)
@@ -164,7 +169,7 @@ class Conversation:
     # ---- from the KCM
 
     def received(self, now: Instant, message: Any) -> Reaction:
-        """Raises MessageError for an event whose body is no message."""
+        """Return the reaction to a message of the KCM. Raises MessageError for an event whose body is no message."""
         self._now = now
         if isinstance(message, wire.Event):
             return self._event(message)
@@ -178,7 +183,7 @@ class Conversation:
         return Reaction((self._delivery(events, confirmed),)) if events or confirmed else Reaction()
 
     def _delivery(self, events: tuple[Event, ...], confirmed: tuple[int, ...] = (), number: int = 0) -> Delivery:
-        """What came over this session; `number`: of the KCM's event that it is."""
+        """Return a delivery of this session. `number`: that of the KCM's event, if it is one."""
         name, epoch = self._cluster.name, self._epoch
         return Delivery(events, confirmed, (name, epoch, number) if number else None, session=(name, epoch))
 
@@ -198,7 +203,7 @@ class Conversation:
             return (translate.measured(self._cluster.instance, name, message, self._ours),), ()
         if isinstance(message, wire.MeasureFailed):
             return (translate.measure_failed(name, message),), ()
-        event = sweeps.told(self._cluster.instance, name, message, self._ours)
+        event = sweeps.event_of(self._cluster.instance, name, message, self._ours)
         if event is not None:
             return (event,), ()
         attempt = translate.own_attempt(self._cluster.instance, getattr(message, "tag", ""))
@@ -243,7 +248,7 @@ class Conversation:
         return self._confirmed(message.id, event)
 
     def _on_refused(self, message: wire.Refused) -> Reaction:
-        """A cancel is confirmed by Gone alone; it is sent again after the next connect."""
+        """React to a refusal. Only CleanedUp confirms a cancel, which is sent again after the next connect."""
         command = self._outstanding.get(message.id)
         reason = translate.reason_of(message.error)
         if isinstance(command, SubmitAttempt):
@@ -268,7 +273,7 @@ class Conversation:
 
 
 def is_stale(message: wire.Welcome) -> bool:
-    """Whether the KCM ends at once, since a newer one is at work on the cluster."""
+    """Return whether the KCM ends at once, since a newer one is at work on the cluster."""
     return message.error is not None and message.error.get("code") == "stale"
 
 

@@ -1,4 +1,4 @@
-"""How far a KCM's clock is ahead of koalad's, by the round trips of its answers."""
+"""The offset of a KCM's clock from koalad's, estimated from the round trips of its answers."""
 
 from collections import deque
 
@@ -8,9 +8,9 @@ _SAMPLES = 12
 
 
 class ClockOffset:
-    """The best of the recent round trips counts: its error is at most half of what it took.
+    """An estimate from the shortest of the recent round trips: its error is at most half of that round trip.
 
-    An estimate stays as long as it is not refuted, so that the same instant of theirs stays the same of ours.
+    An estimate stays until it is refuted, so that the same instant of the KCM stays the same instant of koalad.
     """
 
     def __init__(self) -> None:
@@ -25,9 +25,9 @@ class ClockOffset:
 
     @property
     def ahead(self) -> int:
-        """Microseconds; 0 before the first answer."""
+        """Microseconds by which the KCM's clock is ahead; 0 before the first answer."""
         return self._ahead or 0
 
     def to_ours(self, theirs: int, now: Instant) -> Instant:
-        """An instant of their clock as one of ours; nothing that was told has happened later than now."""
+        """Return an instant of the KCM's clock as one of koalad's, at most `now`: no report is of the future."""
         return Instant(min(theirs - self.ahead, now))

@@ -1,8 +1,8 @@
-"""Notices that a network was cut and is back, while the connection over it still waits to send its next bytes.
+"""Detect that a network was cut and is back, while the connection over it still waits to send its next bytes.
 
-TCP repeats what was not acknowledged ever more seldom: after ten seconds without a network the next try may be ten
-seconds away. So the way is probed as soon as a session falls silent. A new session is begun when the way was gone and
-is open again.
+TCP repeats unacknowledged bytes ever more seldom: after ten seconds without a network, the next try may be ten seconds
+away. So the network is probed as soon as a session falls silent. A new session is begun if the network was cut and is
+back.
 """
 
 from enum import Enum
@@ -22,17 +22,17 @@ NETWORK_CUT = Reason(
 
 
 class Next(Enum):
-    """What an outage asks for: a probe of the way, or a new session."""
+    """The action that an outage needs: a probe of the network, or a new session."""
 
     PROBE = "probe"
     RECONNECT = "reconnect"
 
 
 class Outage:
-    """What is known of the way to one cluster during one session.
+    """The state of the network to one cluster during one session.
 
-    A way that is open at the first probe of a silence is not probed again in that silence: a head node that hangs is
-    not to be bothered.
+    If the first probe of a silence succeeds, no further probe is made in that silence: a head node that hangs is not to
+    be burdened.
     """
 
     def __init__(self, now: Instant) -> None:
@@ -42,11 +42,11 @@ class Outage:
         self._gone = self._reviving = False
 
     def next_wakeup(self) -> Instant | None:
-        """When to call `wake`; None: not before something else happens."""
+        """Return when to call `wake`; None: not before another event."""
         return self._due if self._silent_since == self.received_at else Instant(self.received_at + SILENCE)
 
     def wake(self, now: Instant) -> Next | None:
-        """What is to be done now."""
+        """Return the action that is due now; None if there is none."""
         due = self.next_wakeup()
         if due is None or now < due:
             return None
@@ -56,7 +56,7 @@ class Outage:
         return Next.RECONNECT if self._reviving else Next.PROBE
 
     def probed(self, now: Instant, reachable: bool | None) -> None:
-        """The answer to a probe; None: it cannot be known."""
+        """Note the answer to a probe; None: it cannot be known."""
         if self._silent_since != self.received_at:
             return
         if reachable is False:

@@ -7,14 +7,14 @@ ComponentCommand = SubmitAttempt | ReleaseAttempt | CancelAttempt | ForgetAttemp
 
 
 class Outstanding:
-    """By their numbers in the outbox, and those of an attempt together."""
+    """The commands by their numbers in the outbox, and the numbers by attempt."""
 
     def __init__(self) -> None:
         self._commands: dict[int, ComponentCommand] = {}
         self._numbers: dict[AttemptId, list[int]] = {}
 
     def add(self, number: int, command: ComponentCommand) -> bool:
-        """False if it is there already: over this session it was sent, and will be answered."""
+        """Add a command. Returns False if it was sent over this session before, where it will be answered."""
         if number in self._commands:
             return False
         self._commands[number] = command
@@ -25,7 +25,7 @@ class Outstanding:
         return self._commands.get(number)
 
     def confirm(self, number: int) -> None:
-        """Nothing happens for what is not there."""
+        """Remove a command; without it nothing happens."""
         command = self._commands.pop(number, None)
         if command is None:
             return
@@ -35,7 +35,10 @@ class Outstanding:
             del self._numbers[command.attempt]
 
     def confirm_gone(self, attempt: AttemptId) -> tuple[int, ...]:
-        """Nothing of the attempt is left: its cancel is done, and what was asked before it has no object any more."""
+        """Remove and return the numbers of an attempt of which nothing is left, except its ForgetAttempt.
+
+        Its cancel is complete, and the commands before the cancel are without an object.
+        """
         numbers = self._numbers.get(attempt, ())
         gone = tuple(number for number in numbers if not isinstance(self._commands[number], ForgetAttempt))
         for number in gone:
@@ -43,7 +46,7 @@ class Outstanding:
         return gone
 
     def is_wanted(self, number: int) -> bool:
-        """Whether it is still to be done: not confirmed, nor cancelled with its attempt."""
+        """Return whether the command is still to be carried out: neither confirmed, nor cancelled with its attempt."""
         command = self._commands.get(number)
         return command is not None and not any(
             isinstance(self._commands[other], CancelAttempt) for other in self._numbers[command.attempt]

@@ -1,4 +1,4 @@
-"""How long a link waits before it connects again: by why it was lost, for how long, and whether a person helps."""
+"""The wait of a link before it connects again: by the reason of the loss, its duration, and a person's help."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,15 +20,15 @@ class Reconnect:
     """The back-off of one link, for the whole life of the link.
 
     A head node that is out of reach is tried again after an eighth of the time since the first failure: at least
-    `retry_soon`, at most `retry_max`. What is down for seconds is back within seconds, and what is down for hours is
-    not bothered. A fault that the cluster's people have to mend waits for `retry_cluster`. A login that is refused is
-    tried three times in all, and one that asks for an answer not at all: only a person can start the next try
-    (`allow`). A cluster that sends nonsense waits twice as long each time, up to `retry_cluster`, however long its
-    sessions were sane.
+    `retry_soon`, at most `retry_max`. A host that is down for seconds is back within seconds, and one that is down for
+    hours is not burdened. A fault that the cluster's administrators have to repair waits for `retry_cluster`. A login
+    that is refused is tried three times in all, and one that asks for an answer not at all. Then only a person can
+    start the next try (`allow`). A cluster that sends nonsense waits twice as long each time, up to `retry_cluster`,
+    however long its sane sessions were.
     """
 
     def __init__(self, timing: Timing, uniform: Callable[[float, float], float]) -> None:
-        """`uniform`: a random number between two."""
+        """Start without failures. `uniform`: returns a random number between two."""
         self._timing, self._uniform = timing, uniform
         self._refusals = 0
         self._nonsense = 0  # sessions that ended for it, less those that did not
@@ -48,7 +48,7 @@ class Reconnect:
         self._failures, self._failing_since = 0, None
 
     def failed(self, reason: Reason) -> Reason:
-        """Count a failure. The reason, with more advice if koalad does nothing more by itself."""
+        """Count a failure. Returns its reason, with more advice if koalad does nothing more by itself."""
         self._failures += 1
         self._nonsense = max(0, self._nonsense + (1 if is_nonsense(reason) else -1))
         if reason.code != _REFUSAL:
@@ -60,9 +60,9 @@ class Reconnect:
         return replace(reason, advice=f"{reason.advice} {stopped} `koala login` or `koala up` does.")
 
     def delay(self, now: Instant, reason: Reason) -> Duration | None:
-        """How long to wait after this failure, which was counted; None: until a person asks for the next try.
+        """Return how long to wait after this failure, which was counted; None: until a person asks for the next try.
 
-        It is 0 after `reset`.
+        The wait is 0 after `reset`.
         """
         longest_s = self._longest_s(now, reason)
         return None if longest_s is None else Duration(round(longest_s * self._uniform(_LEAST, 1.0) * SECOND))
@@ -92,5 +92,5 @@ def _doubled(first_s: float, times: int) -> float:
 
 
 def is_nonsense(reason: Reason) -> bool:
-    """Whether a session ended because of what the cluster sent."""
+    """Return whether a session ended because of what the cluster sent."""
     return reason.code in _NONSENSE

@@ -1,7 +1,7 @@
-"""Checks whether a cluster knows more of a store than the store: it was restored from a backup, or is in use twice.
+"""Check whether a cluster knows more of a store than the store: it was restored from a backup, or is in use twice.
 
-A KCM reports the highest number of a Submit that its cluster has ever received, and, where it is refused, the epoch of
-the KCM that has replaced it. Both are written to the cluster's shared directory before they are acted on.
+A KCM reports the highest number of a Submit that its cluster has ever received. If it is refused, it also reports the
+epoch of the KCM that has replaced it. Both are written to the cluster's shared directory before they are acted on.
 """
 
 from dataclasses import dataclass
@@ -28,14 +28,17 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """`restored` is to be told to the driver, and `RestoreCheck.leapt` once that is committed."""
+    """The result of one check.
+
+    `restored`: an event for the driver; call `RestoreCheck.committed` once it is committed.
+    """
 
     verdict: Verdict
     restored: StoreRestored | None = None
 
 
 def trust(session: int, welcome: Welcome) -> Verdict:
-    """Check no more than whether a newer koalad has replaced this one."""
+    """Return FINE, or REPLACED if a newer koalad has replaced this one; nothing else is checked."""
     return Verdict.REPLACED if is_stale(welcome) else Verdict.FINE
 
 

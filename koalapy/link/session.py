@@ -1,4 +1,4 @@
-"""One link's life as a machine: sessions with one cluster, one after the other, from the first try to the end. Pure.
+"""The state machine of one link: sessions with one cluster, one after the other, from first try to end. Pure.
 
 Each event is a method that takes `now` and returns commands, which the driver performs in their order. Time-outs are
 an event too: the driver calls `wake` at `next_wakeup`. Threads, the simulated world and tests are drivers.
@@ -60,7 +60,7 @@ Outgoing = Callable[[Conversation], Reaction]
 
 
 class State(Enum):
-    """Where a link stands; see the table of this module."""
+    """The state of a link; see the table of this module."""
 
     IDLE = "idle"
     DIALING = "dialing"
@@ -76,7 +76,7 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LinkStatus:
-    """For `koala clusters`: how the connection stands, why if it does not, and what is at its other end."""
+    """The state of a connection for `koala clusters`: why it does not stand, and what is at its other end."""
 
     cluster: str
     state: Literal["connected", "connecting", "unreachable"]
@@ -103,7 +103,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Close the session's connection; None: nobody lost it."""
+    """Close the session's connection; without a reason, nobody lost it."""
 
     reason: Reason | None = None
 
@@ -115,14 +115,14 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """Hand this to koalad's driver."""
+    """Pass this to koalad's driver."""
 
     delivery: Delivery
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """How the try of this number came out, or that its session was lost; see `retry`."""
+    """Report the outcome of the try of this number, or the loss of its session; see `retry`."""
 
     status: LinkStatus
     number: int
@@ -139,7 +139,7 @@ class StageIn:
 
 @dataclass(frozen=True, slots=True)
 class PutKey:
-    """A key that a program has put, for the other components of its job."""
+    """Pass on a key that a program has put, for the other components of its job."""
 
     attempt: AttemptId
     key: str
@@ -148,7 +148,7 @@ class PutKey:
 
 @dataclass(frozen=True, slots=True)
 class LogRefusal:
-    """The cluster does not understand this command; only the log shows it."""
+    """Log that the cluster does not understand this command."""
 
     command: ComponentCommand | None
     reason: Reason
@@ -158,7 +158,7 @@ Command = Dial | Send | Close | Probe | Deliver | Report | StageIn | PutKey | Lo
 
 
 class SessionMachine:
-    """One link's. `state`, `status` and `epoch` (of the newest session) may be read at any time."""
+    """The machine of one link. `state`, `status` and `epoch` (of the newest session) may be read at any time."""
 
     def __init__(
         self,
@@ -167,9 +167,9 @@ class SessionMachine:
         uniform: Callable[[float, float], float],
         version: str,
     ) -> None:
-        """`check`: what the Welcome of the session of this epoch is worth. `uniform`: a random number between two.
+        """Start in IDLE. `check`: returns the verdict on the Welcome of the session of this epoch.
 
-        `version` is koalapy's.
+        `uniform`: returns a random number between two. `version`: koalapy's.
         """
         self.state = State.IDLE
         self.status = LinkStatus(cluster.name, "connecting")
@@ -187,7 +187,7 @@ class SessionMachine:
         self._began_at = self._ping_at = Instant(0)
 
     def conversation_of(self, epoch: int) -> Conversation | None:
-        """The conversation of the session of this epoch; None unless it takes commands now."""
+        """Return the conversation of the session of this epoch; None unless it takes commands now."""
         return self._conversation if self.state is State.TALKING and self.epoch == epoch else None
 
     @property
@@ -198,6 +198,7 @@ class SessionMachine:
     # ---- the way to a session
 
     def start(self, now: Instant) -> list[Command]:
+        """Begin to dial, in IDLE only."""
         return self._dial(now) if self.state is State.IDLE else []
 
     def connected(
@@ -209,10 +210,10 @@ class SessionMachine:
         probes: bool = False,
         attended: bool = False,
     ) -> list[Command]:
-        """The agent runs. `known`, `doubtful`: see `Conversation.hello`.
+        """Begin a session with the agent, which runs. `known`, `doubtful`: see `Conversation.hello`.
 
         `probes`: whether Probe can be performed. `attended`: a person had to answer something for this login, so its
-        session is left to revive by itself for longer.
+        session has longer to revive by itself.
         """
         if self.state is not State.DIALING:
             return [Close()]
@@ -226,13 +227,16 @@ class SessionMachine:
         return [Send(message) for message in self._conversation.hello(now, self._version, known, doubtful)]
 
     def failed(self, now: Instant, reason: Reason) -> list[Command]:
-        """No connection could be made; or the driver could not perform something for the session there is."""
+        """React to a connection that could not be made, or a command that could not be performed for the session."""
         if self.state.has_session:
             return self._lose(now, reason, Close(reason))
         return self._lose(now, reason) if self.state is State.DIALING else []
 
     def retry(self, now: Instant) -> list[Command]:
-        """Try to connect at once if there is no session, even where that was given up; `wanted` numbers this try."""
+        """Try to connect at once if there is no session, even if no further try was planned.
+
+        `wanted` numbers this try.
+        """
         self._wanted += 1
         self._reconnect.allow()
         return self._dial(now) if self.state is State.WAITING else []
@@ -245,18 +249,18 @@ class SessionMachine:
     # ---- a session
 
     def alive(self, now: Instant) -> None:
-        """Bytes have come, or the other side has taken some."""
+        """Note that bytes have come, or that the other side has taken some."""
         self._outage.received_at = now
 
     def received(self, now: Instant, message: Any) -> list[Command]:
-        """Raises MessageError for an event whose body is no message."""
+        """React to a message. Raises MessageError for an event whose body is no message."""
         if self._conversation is None:
             return []
         self.alive(now)
         return self._react(now, self._conversation.received(now, message))
 
     def send(self, now: Instant, outgoing: Outgoing, epoch: int | None = None, standing: bool = False) -> list[Command]:
-        """Send what one of the conversation's methods returns; nothing where no session takes commands.
+        """Send the result of one of the conversation's methods; nothing if no session takes commands.
 
         `epoch`: for this session only. `standing`: again after each Welcome, until another standing one is sent.
         """
@@ -267,16 +271,16 @@ class SessionMachine:
         return self._react(now, outgoing(self._conversation))
 
     def probed(self, now: Instant, reachable: bool | None) -> list[Command]:
-        """Whether the head node was reachable; None: it cannot be known."""
+        """Note whether the head node was reachable; None: it cannot be known."""
         self._outage.probed(now, reachable)
         return []
 
     def cut(self, now: Instant, reason: Reason) -> list[Command]:
-        """The other side has ended the connection."""
+        """React to the end of the connection by the other side."""
         return self.end(now, reason)
 
     def end(self, now: Instant, reason: Reason) -> list[Command]:
-        """End the session there is, to begin a new one."""
+        """End the present session, if there is one, to begin a new one."""
         return self._lose(now, reason, Close(reason)) if self.state.has_session else []
 
     def close(self, now: Instant) -> list[Command]:
@@ -288,7 +292,7 @@ class SessionMachine:
     # ---- time
 
     def next_wakeup(self) -> Instant | None:
-        """When to call `wake`; None: not before another event."""
+        """Return when to call `wake`; None: not before another event."""
         if self.state is State.WAITING:
             return self._again_at
         if not self.state.has_session:
@@ -297,7 +301,7 @@ class SessionMachine:
         return self._ping_at if probe_at is None else min(self._ping_at, probe_at)
 
     def wake(self, now: Instant) -> list[Command]:
-        """Do what is due by now; too early a call changes nothing."""
+        """Do what is due by now; a call that comes too early changes nothing."""
         if self.state is State.WAITING:
             return self._dial(now) if self._again_at is not None and now >= self._again_at else []
         if not self.state.has_session or self._conversation is None:
@@ -336,7 +340,7 @@ class SessionMachine:
         return commands + [Deliver(delivery) for delivery in reaction.deliveries]
 
     def _welcomed(self, now: Instant, welcome: Welcome) -> list[Command]:
-        """Take commands from now on; or end the session of a KCM with which there is nothing to be done."""
+        """Take commands from now on, or end the session of a KCM that did not pass the check."""
         verdict = self._check(self.epoch, welcome)
         if verdict is not Verdict.FINE:
             reason = {Verdict.REPLACED: REPLACED, Verdict.IMPOSSIBLE: IMPOSSIBLE}.get(verdict, _RESTORED)
@@ -348,7 +352,10 @@ class SessionMachine:
         return [Report(self.status, self._number), *again]
 
     def _silent(self, now: Instant) -> Reason | None:
-        """Why the session is to be ended, if nothing has come for too long. Asked at each ping."""
+        """Return the reason to end the session if nothing has come for too long; None otherwise.
+
+        Checked at each ping.
+        """
         timing, silent = self._cluster.timing, Duration(now - self._outage.received_at)
         longest = self._silence if self.state is State.TALKING else max(self._silence, _duration(timing.welcome))
         if silent + _duration(timing.ping) // 2 < longest:
@@ -357,7 +364,7 @@ class SessionMachine:
         return Reason("silent", "transient", message, "Is its head node, or the network between, stalled?")
 
     def _lose(self, now: Instant, reason: Reason, *commands: Command) -> list[Command]:
-        """Wait before the next try; koalad's driver is told of the same reason once only."""
+        """Wait before the next try. koalad's driver receives the same reason once only."""
         lasted = self.state.has_session and now - self._began_at >= _duration(self._cluster.timing.settled)
         reason = self._reconnect.failed(reason)
         self.state, self._conversation = State.WAITING, None

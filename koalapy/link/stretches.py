@@ -1,4 +1,4 @@
-"""What a KCM sends of the output of several processes, as one stream, taken apart."""
+"""The output of several processes as a KCM sends it in one stream, split by process."""
 
 import json
 from collections.abc import Iterator
@@ -12,9 +12,9 @@ _MOST_LEFT_OUT = 1 << 53
 
 
 class Stretches:
-    """What a KCM sends of an attempt's output (see messages.Fetch with positions), taken apart as it comes.
+    """A parser of an attempt's output as a KCM sends it (see messages.Fetch with positions), piece by piece.
 
-    `bounded`: bytes may have been left out, and a line says so in their place; `left_out` counts them.
+    `bounded`: bytes may have been left out, and a line states that in their place; `left_out` counts them.
     """
 
     def __init__(self, bounded: bool = False) -> None:
@@ -24,8 +24,10 @@ class Stretches:
         self.left_out = 0
 
     def feed(self, piece: bytes) -> Iterator[tuple[int, bytes]]:
-        """(rank, bytes) each, in order. Raises ClusterError for any other stream; no line is held but one before a
-        stretch."""
+        """Yield (rank, bytes) in order. Raises ClusterError for any other stream.
+
+        Nothing is held back but an incomplete line before a stretch.
+        """
         self._buffer += piece
         while self._buffer:
             if not self._left:
@@ -47,7 +49,10 @@ class Stretches:
 
 
 def _begun(line: bytearray, bounded: bool) -> tuple[int, int, int]:
-    """Rank and size of a stretch, and how many bytes were left out before it."""
+    """Return rank and size in bytes of a stretch, and the number of bytes left out before it.
+
+    Raises ClusterError for any other line.
+    """
     try:
         rank, size, *more = json.loads(line)
     except (ValueError, TypeError, RecursionError) as error:

@@ -1,6 +1,6 @@
-"""What a KCM says of sweeps as events of the core. Pure.
+"""Translation of a KCM's messages about sweeps to events of the core. Pure.
 
-A tag of another store is nothing to us; a sweep's number needs no such check, for a KCM serves one store only.
+A tag of another store is ignored. A sweep's number needs no such check, for a KCM serves one store only.
 """
 
 from collections.abc import Callable, Iterable
@@ -22,8 +22,11 @@ from koalapy.model.intervals import Intervals
 from koalapy.model.sweep import ParameterResult
 
 
-def told(instance: InstanceId, cluster: str, message: Any, mapped: Mapped) -> Event | None:
-    """None for what is no word of sweeps, or of another store. Raises MessageError for one that is broken."""
+def event_of(instance: InstanceId, cluster: str, message: Any, mapped: Mapped) -> Event | None:
+    """Return the event of a message about sweeps; None for any other message, or a tag of another store.
+
+    Raises MessageError for a broken message.
+    """
     translation = _TRANSLATIONS.get(type(message))
     try:
         return None if translation is None else translation(instance, cluster, message, mapped)
@@ -40,7 +43,7 @@ def _ended(instance: InstanceId, cluster: str, message: wire.ParametersDone, map
 
 
 def _result(row: list[Any], mapped: Mapped) -> ParameterResult:
-    """How long it ran is known, when it did only as well as how far the clocks are apart."""
+    """Return the result on koalad's clock. Its duration is exact; its instants are as exact as the clock offset."""
     result = ParameterResult(*row)
     lasted, ended_at = max(0, result.ended_at - result.started_at), mapped(result.ended_at)
     return result._replace(started_at=ended_at - lasted, ended_at=ended_at)

@@ -1,4 +1,4 @@
-"""Between the wire and the core: commands to messages, messages to events. Pure."""
+"""Translation between wire and core: commands to messages, messages to events. Pure."""
 
 from collections.abc import Callable
 from dataclasses import asdict
@@ -36,20 +36,20 @@ _WISHES = ("processors_per_node", "memory_per_processor", "gpus", "exclusive", "
 def submit(
     instance: InstanceId, number: int, command: SubmitAttempt, staged: list[list[Any]], doubt: bool, grace: Duration
 ) -> wire.Submit:
-    """`staged`: [path in the working directory, content hash, mode]."""
+    """Return the message of a SubmitAttempt. `staged`: [path in the working directory, content hash, mode]."""
     tag = tag_of(instance, command.attempt)
     return wire.Submit(number, tag, _batch(command), program(command, grace)._asdict(), staged, doubt)
 
 
 def _batch(command: SubmitAttempt) -> dict[str, Any]:
-    """The component's wishes; what it does not say is the grid file's to say."""
+    """Return the component's batch options; those that it does not have are left to the grid file."""
     request = command.request
-    said = {name: getattr(request, name) for name in _WISHES if getattr(request, name)}
+    options = {name: getattr(request, name) for name in _WISHES if getattr(request, name)}
     native = {"native": list(request.native)} if request.native else {}
     manners = {"lowest": True} if command.lowest else {}
     avoid = {"avoid": list(command.avoid)} if command.avoid else {}
     walltime_s = -(-command.walltime // SECOND)
-    return {"processors": request.processors, "walltime_s": walltime_s, **said, **native, **manners, **avoid}
+    return {"processors": request.processors, "walltime_s": walltime_s, **options, **native, **manners, **avoid}
 
 
 def program(command: SubmitAttempt, grace: Duration) -> wire.Program:
@@ -115,7 +115,7 @@ def forget(instance: InstanceId, number: int, command: ForgetAttempt) -> wire.Fo
 
 
 def own_attempt(instance: InstanceId, tag: str) -> AttemptId | None:
-    """None for a tag of another store, and for what is no tag."""
+    """Return the attempt of a tag; None for a tag of another store, or a text that is no tag."""
     try:
         theirs, attempt = attempt_of(Tag(tag))
     except ValueError:
@@ -124,7 +124,7 @@ def own_attempt(instance: InstanceId, tag: str) -> AttemptId | None:
 
 
 def reason_of(error: dict[str, Any]) -> Reason:
-    """Of a Failure on the wire; one that is broken is ours."""
+    """Return the reason of a Failure on the wire; koalapy is to blame for a broken one (`ours`)."""
     whose = error.get("whose")
     status = error.get("exit_status")
     return Reason(
@@ -148,7 +148,10 @@ def reason_of_error(error: BatchError) -> Reason:
 
 
 def measured(instance: InstanceId, cluster: str, message: wire.Measured, mapped: Mapped) -> ClusterMeasured:
-    """The numbers are of all that this user runs there by koalapy, the tags are this store's only."""
+    """Return the event of a measurement.
+
+    Its numbers count all that this user runs there by koalapy, its tags only this store's.
+    """
     state = ClusterState(
         measured_at=mapped(message.measured_at),
         total=message.total,

@@ -21,7 +21,6 @@ NOT_RAISED_TO_CALLERS = frozenset(
 
 NOT_YET: frozenset[str] = frozenset(
     {
-        "koalapy/link",
     }
 )
 
