@@ -14,15 +14,7 @@ from typing import Protocol
 
 from koalapy.engine import Engine
 from koalapy.model.change import Change, EpochJump, OutboxEntry
-from koalapy.model.commands import (
-    CancelAttempt,
-    CollectOutput,
-    Command,
-    ForgetAttempt,
-    Hint,
-    ReleaseAttempt,
-    SubmitAttempt,
-)
+from koalapy.model.commands import Command, Hint, SubmitAttempt
 from koalapy.model.errors import KoalaError, Reason
 from koalapy.model.events import (
     ClusterConnected,
@@ -32,9 +24,9 @@ from koalapy.model.events import (
     MeasurementFailed,
     StoreRestored,
 )
-from koalapy.model.identity import JobId
 from koalapy.model.records import Step
 from koalapy.model.units import SECOND, Duration, Instant, format_duration
+from koalapy.outbox import Outbox, cluster_of
 
 _KEPT = {ClusterConnected, ClusterLost, ClusterMeasured, MeasurementFailed}  # the last of each cluster
 _REPORT = "Nothing of it was done. Report this, with koalad's log."
@@ -169,10 +161,7 @@ class Driver:
         self._store = store
         self._links = links
         self._clock = clock
-        self._outbox: dict[int, Command] = {}
-        self._unconfirmed: dict[JobId, dict[int, None]] = {}  # of each job, its numbers in the outbox
-        self._put_into_outbox(outbox)
-        self._next_number = max([next_number, *(number + 1 for number in self._outbox)])
+        self._outbox = Outbox(outbox, next_number)
         self._committed = committed
         self._renew, self._quarantine = renew, quarantine
         self._recorder = recorder or NoRecorder()
@@ -188,9 +177,8 @@ class Driver:
 
     def start(self) -> None:
         """Send the unconfirmed commands that belong to no single cluster again, in doubt."""
-        for number, command in self._outbox.items():
-            if isinstance(command, CollectOutput):
-                self._links.send(OutboxEntry(number, command), True)
+        for entry in self._outbox.to_no_single_cluster():
+            self._links.send(entry, True)
 
     def step(self, deliveries: Sequence[Delivery]) -> None:
         """Handle one batch, commit, act. Raises KoalaError if the commit fails: then call `retry` until it does not."""
@@ -360,13 +348,13 @@ class Driver:
         if not restored:
             return None
         jump = EpochJump(max(event.epoch for event in restored), max(event.last_number for event in restored))
-        self._next_number = max(self._next_number, jump.last_number + 1)
+        self._outbox.skip_past(jump.last_number)
         return jump
 
     def _change(self, step: Step, confirmed: list[int], jump: EpochJump | None) -> Change:
-        sent = tuple(self._numbered(command) for command in step.commands)
-        superseded = [number for entry in sent for number in self._superseded_by(entry)]
-        superseded += self._left_behind(step.removed)
+        sent = self._outbox.number(step.commands)
+        superseded = [number for entry in sent for number in self._outbox.superseded_by(entry)]
+        superseded += self._outbox.left_behind_by(step.removed)
         return Change(
             jobs=step.jobs,
             debts=step.debts,
@@ -384,37 +372,13 @@ class Driver:
             removed=step.removed,
         )
 
-    def _numbered(self, command: Command) -> OutboxEntry:
-        self._next_number += 1
-        return OutboxEntry(self._next_number - 1, command)
-
-    def _superseded_by(self, entry: OutboxEntry) -> list[int]:
-        """Return the numbers of the commands that a cancel supersedes: those to its attempt before it."""
-        if not isinstance(entry.command, CancelAttempt):
-            return []
-        attempt = entry.command.attempt
-        return [
-            number
-            for number, command in self._outbox_of_job(attempt.job)
-            if isinstance(command, SubmitAttempt | ReleaseAttempt | CancelAttempt) and command.attempt == attempt
-        ]
-
-    def _left_behind(self, removed: tuple[JobId, ...]) -> list[int]:
-        """Return the numbers of unconfirmed ForgetAttempts of pruned jobs, whose clusters were given up."""
-        return [
-            number
-            for job in removed
-            for number, command in self._outbox_of_job(job)
-            if isinstance(command, ForgetAttempt)
-        ]
-
     def _act(self, change: Change, deliveries: Sequence[Delivery], step: Step) -> None:
-        for number in change.confirmed:
-            self._drop_from_outbox(number)
-        again = self._outbox_of(
-            {event.cluster for each in deliveries for event in each.events if isinstance(event, ClusterConnected)}
-        )
-        self._put_into_outbox(change.sent)
+        self._outbox.drop(change.confirmed)
+        connected = {
+            event.cluster for each in deliveries for event in each.events if isinstance(event, ClusterConnected)
+        }
+        again = self._outbox.to_clusters(connected)
+        self._outbox.put(change.sent)
         failed: set[str] = set()
         for delivery in deliveries:
             if (newest := delivery.acknowledge) is not None:
@@ -455,40 +419,6 @@ class Driver:
         below = self.engine.records.counters.doubtful_below
         return isinstance(command, SubmitAttempt) and command.attempt.job < below
 
-    # ---- the outbox
-
-    def _put_into_outbox(self, entries: Iterable[OutboxEntry]) -> None:
-        for entry in entries:
-            self._outbox[entry.number] = entry.command
-            self._unconfirmed.setdefault(_job_of(entry.command), {})[entry.number] = None
-
-    def _drop_from_outbox(self, number: int) -> None:
-        """Remove an entry; a number that was confirmed before changes nothing."""
-        command = self._outbox.pop(number, None)
-        if command is None:
-            return
-        job = _job_of(command)
-        del self._unconfirmed[job][number]
-        if not self._unconfirmed[job]:
-            del self._unconfirmed[job]
-
-    def _outbox_of_job(self, job: JobId) -> Iterable[tuple[int, Command]]:
-        """Return the unconfirmed commands of the job with their numbers, oldest first."""
-        return ((number, self._outbox[number]) for number in self._unconfirmed.get(job, ()))
-
-    def _outbox_of(self, clusters: set[str]) -> list[OutboxEntry]:
-        """Return the unconfirmed entries for these clusters, oldest first.
-
-        Most steps connect no cluster and search nothing.
-        """
-        if not clusters:
-            return []
-        return [
-            OutboxEntry(number, command)
-            for number, command in sorted(self._outbox.items(), key=lambda item: item[0])
-            if cluster_of(command) in clusters
-        ]
-
 
 def host_slept(duration: Duration) -> Reason:
     """Return the reason for the end of every session after a sleep, which is given in whole seconds."""
@@ -503,14 +433,3 @@ def _origin(delivery: Delivery) -> str | None:
     if delivery.acknowledge is not None:
         return delivery.acknowledge[0]
     return next((str(event.cluster) for event in delivery.events if hasattr(event, "cluster")), None)
-
-
-def _job_of(command: Command) -> JobId:
-    return command.job if isinstance(command, CollectOutput) else command.attempt.job
-
-
-def cluster_of(command: Command) -> str | None:
-    """Return the cluster that a command goes to; None for one that goes to several."""
-    if isinstance(command, SubmitAttempt | ReleaseAttempt | CancelAttempt | ForgetAttempt):
-        return command.cluster
-    return None

@@ -24,7 +24,7 @@ from koalapy_adapters.wrapper import events, start
 from koalapy_adapters.wrapper.machine import AT_BARRIER
 from koalapy_adapters.wrapper.machine import Machine as WrapperMachine
 
-from koalapy import chaos, engine
+from koalapy import chaos, engine, outbox
 from koalapy.broker import broker
 from koalapy.broker.availability import Availability
 from koalapy.chaos.fault_schedule import FAULTS
@@ -205,7 +205,7 @@ def _a_command_leaves_before_its_commit() -> Any:
 
 
 def _the_outbox_is_not_sent_again() -> Any:
-    return patch.object(Driver, "_outbox_of", lambda self, clusters: [])
+    return patch.object(outbox.Outbox, "to_clusters", lambda self, clusters: [])
 
 
 def _one_retry_too_many() -> Any:

@@ -31,6 +31,7 @@ DECIDING = (
     "views",
     "engine.py",
     "driver.py",
+    "outbox.py",
     "journal/journal.py",
     "journal/state.py",
     "journal/replay.py",
