@@ -1,4 +1,4 @@
-"""The engine as one machine: jobs in, commands out, in their order, told by a hand what happens on the clusters."""
+"""The engine as one machine: jobs in, commands out in order; the tests report what happens on the clusters."""
 
 from dataclasses import replace
 from typing import Any
@@ -21,7 +21,7 @@ from koalapy.model.states import JobState
 from koalapy.model.units import Duration
 
 
-def test_an_unordered_job_goes_to_the_emptiest_clusters_and_starts_only_when_all_have_come(play: Any) -> None:
+def test_an_unordered_job_goes_to_the_emptiest_clusters_and_starts_when_all_are_at_the_barrier(play: Any) -> None:
     job = play.submit(component(4), component(4), component(4))
     assert [each.cluster for each in play.job(job).components] == ["alpha", "beta", "gamma"]
     first, second, third = play.attempts(job)
@@ -34,7 +34,7 @@ def test_an_unordered_job_goes_to_the_emptiest_clusters_and_starts_only_when_all
     assert play.job(job).state is JobState.RUNNING
 
 
-def test_a_job_is_done_when_nothing_of_it_is_left(play: Any) -> None:
+def test_a_job_is_done_when_all_its_attempts_are_cleaned_up(play: Any) -> None:
     job = play.submit(component(4), component(4))
     play.run(job)
     for attempt in play.attempts(job):
@@ -45,7 +45,7 @@ def test_a_job_is_done_when_nothing_of_it_is_left(play: Any) -> None:
     assert play.job(job).held > 0
 
 
-def test_what_is_promised_is_not_promised_again(play: Any) -> None:
+def test_committed_processors_are_not_committed_again(play: Any) -> None:
     first = play.submit(component(32, "alpha"), component(16, "beta"))
     second = play.submit(component(16, "beta"), component(32, "alpha"))
     assert play.job(first).state is JobState.CLAIMING
@@ -61,7 +61,7 @@ def test_what_is_promised_is_not_promised_again(play: Any) -> None:
     assert play.job(second).submission_failures == 0
 
 
-def test_fcfs_lets_nobody_pass() -> None:
+def test_under_fcfs_no_job_overtakes_another() -> None:
     play = Play(queueing="fcfs")
     play.measure(alpha=32)
     first = play.submit(component(32, "alpha"))
@@ -69,7 +69,7 @@ def test_fcfs_lets_nobody_pass() -> None:
     assert [play.job(job).state for job in (first, second)] == [JobState.WAITING, JobState.WAITING]
 
 
-def test_fpfs_lets_the_first_waiting_job_be_passed_so_often_and_no_more() -> None:
+def test_under_fpfs_the_first_waiting_job_is_overtaken_at_most_max_overtakes_times() -> None:
     settings = alike(max_overtakes=3)
     play = Play(settings)
     play.measure(alpha=32)
@@ -80,7 +80,7 @@ def test_fpfs_lets_the_first_waiting_job_be_passed_so_often_and_no_more() -> Non
     assert play.job(first).overtaken == 3
 
 
-def test_a_job_is_passed_as_soon_as_a_measurement_of_its_cluster_fails() -> None:
+def test_a_job_is_overtaken_as_soon_as_a_measurement_of_its_cluster_fails() -> None:
     play = Play(alike(max_overtakes=0))
     play.measure(alpha=32)
     first = play.submit(component(32, "alpha"))
@@ -99,7 +99,7 @@ def test_priority_comes_before_arrival(play: Any) -> None:
     assert play.job(low).state is JobState.WAITING
 
 
-def test_a_held_job_waits_for_its_user(play: Any) -> None:
+def test_a_held_job_waits_until_it_is_unheld(play: Any) -> None:
     play.measure(alpha=32, beta=16, gamma=16)
     job = play.submit(component(4))
     play.tell(HoldRequested(job))
@@ -109,7 +109,7 @@ def test_a_held_job_waits_for_its_user(play: Any) -> None:
     assert play.job(job).state is JobState.CLAIMING
 
 
-def test_a_job_that_never_fits_fails_with_what_to_change(play: Any) -> None:
+def test_a_job_that_can_never_fit_fails_with_advice(play: Any) -> None:
     job = play.submit(component(100))
     assert play.job(job).state is JobState.FAILED
     assert play.job(job).reason is not None
@@ -117,7 +117,7 @@ def test_a_job_that_never_fits_fails_with_what_to_change(play: Any) -> None:
     assert "alpha has 32" in str(play.job(job).reason)
 
 
-def test_the_same_key_makes_one_job(play: Any) -> None:
+def test_two_submissions_with_the_same_key_make_one_job(play: Any) -> None:
     request = make(component(4))
     play.tell(JobSubmitted(request=request, owner="me", key="k"))
     play.tell(JobSubmitted(request=request, owner="me", key="k"))
@@ -134,8 +134,8 @@ def test_a_job_may_go_into_the_shortest_queue_when_it_has_waited_long_enough(pla
     assert play.job(job).patient
 
 
-def test_what_waits_in_a_batch_queue_has_no_cluster_asked_more_often(play: Any) -> None:
-    """However many they are: their wrappers tell when they start."""
+def test_a_job_in_a_batch_queue_does_not_make_its_cluster_polled_more_often(play: Any) -> None:
+    """The number of such jobs does not matter: their wrappers report when they start."""
     play.measure(alpha=32, beta=16, gamma=16)
     job = play.submit(component(4), when_busy=WhenBusy.QUEUE)
     assert all(play.urgent.values())
@@ -149,14 +149,14 @@ def test_what_waits_in_a_batch_queue_has_no_cluster_asked_more_often(play: Any) 
     assert [name for name, urgent in play.urgent.items() if urgent] == ["beta"]
 
 
-def test_two_cancels_in_one_batch_are_one(play: Any) -> None:
+def test_two_cancels_in_one_batch_of_events_count_as_one(play: Any) -> None:
     play.measure(alpha=32, beta=16, gamma=16)
     job = play.submit(component(4))
     play.tell(CancelRequested(job), CancelRequested(job))
     assert play.job(job).state is JobState.CANCELLED
 
 
-def test_a_key_is_known_beyond_the_end_of_its_job(play: Any) -> None:
+def test_a_key_is_remembered_after_its_job_is_final(play: Any) -> None:
     request = make(component(4000))
     play.tell(JobSubmitted(request=request, owner="me", key="k"))
     assert play.job(JobId(1)).state is JobState.FAILED
@@ -165,14 +165,14 @@ def test_a_key_is_known_beyond_the_end_of_its_job(play: Any) -> None:
     assert [job.owner for job in play.jobs.values()] == ["me", "somebody"]
 
 
-def test_whole_nodes_are_promised_where_allocation_is_exclusive() -> None:
+def test_whole_nodes_are_committed_where_allocation_is_exclusive() -> None:
     alpha = ClusterSettings(name="alpha", batch="slurm", processors_per_node=4, exclusive=True)
     play = Play(grid(alpha), sizes={"alpha": 8})
     jobs = [play.submit(component(1)) for _ in range(3)]
     assert [play.job(job).state for job in jobs] == [JobState.CLAIMING] * 2 + [JobState.WAITING]
 
 
-def test_siblings_in_one_queue_fit_there_together() -> None:
+def test_components_of_one_job_in_one_queue_fit_there_together() -> None:
     clusters = (ClusterSettings(name=name, batch="slurm", backlog=100) for name in ("alpha", "beta"))
     play = Play(grid(*clusters, queue_after=Duration(0)), sizes={"alpha": 8, "beta": 8})
     busy = play.measurement("beta", others=8)
@@ -182,7 +182,7 @@ def test_siblings_in_one_queue_fit_there_together() -> None:
 
 
 def test_jobs_that_no_measurement_shows_yet_count_in_the_backlog() -> None:
-    """Two in one pass, and a third in a pass of its own: only one fits into the queue with its backlog of four."""
+    """Two jobs come in one pass, a third in a pass of its own. The queue's backlog of four admits one of them."""
     alpha = ClusterSettings(name="alpha", batch="slurm", backlog=4)
     play = Play(grid(alpha, queue_after=Duration(0)), sizes={"alpha": 8})
     play.tell(play.measurement("alpha", others=8))

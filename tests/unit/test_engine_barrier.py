@@ -1,4 +1,4 @@
-"""The engine at the barrier: who is awaited, for how long, and what becomes of those that wait."""
+"""The engine at the barrier: which attempts it awaits, for how long, and what happens to those that wait."""
 
 from dataclasses import replace
 from typing import Any
@@ -20,7 +20,7 @@ from koalapy.policies.placement import worst_fit
 from koalapy.views.explanation import explain, summary
 
 
-def test_a_claim_time_out_gives_everything_back_and_counts_once(play: Any) -> None:
+def test_a_claim_time_out_cancels_all_attempts_and_counts_as_one_submission_failure(play: Any) -> None:
     job = play.submit(component(4, "alpha"), component(4, "gamma"))
     play.come(play.attempts(job)[0])
     play.wake()
@@ -35,7 +35,7 @@ def test_a_claim_time_out_gives_everything_back_and_counts_once(play: Any) -> No
     assert again.held >= 4 * play.settings.claim_timeout
 
 
-def test_a_component_that_starts_does_not_begin_the_claim_s_time_anew(play: Any) -> None:
+def test_the_start_of_a_component_does_not_restart_the_claim_time_out(play: Any) -> None:
     """The barrier's time-out is longer, so that it does not end the claim first."""
     job = play.submit(component(4, "alpha"), component(4, "beta"), component(4, "gamma"))
     claimed, (alpha, beta, _) = play.now, play.attempts(job)
@@ -48,8 +48,8 @@ def test_a_component_that_starts_does_not_begin_the_claim_s_time_anew(play: Any)
     assert play.now <= claimed + play.settings.claim_timeout * 1.25
 
 
-def test_a_claim_s_time_counts_from_the_last_files_that_moved(play: Any) -> None:
-    """A large file that comes on is no cluster that does not answer; one that is stuck is."""
+def test_the_claim_time_out_counts_from_the_last_file_transfer(play: Any) -> None:
+    """A transfer that makes progress extends the claim; a transfer that makes none does not."""
     job = play.submit(component(4, "alpha"))
     attempt = play.attempts(job)[0]
     for _ in range(3):
@@ -62,7 +62,7 @@ def test_a_claim_s_time_counts_from_the_last_files_that_moved(play: Any) -> None
     assert play.job(job).state is JobState.STOPPING
 
 
-def test_files_of_an_attempt_that_is_not_waiting_for_them_change_nothing(play: Any) -> None:
+def test_file_transfers_of_an_attempt_that_does_not_wait_for_them_change_nothing(play: Any) -> None:
     job = play.submit(component(4, "alpha"))
     attempt = play.attempts(job)[0]
     play.come(attempt)
@@ -73,7 +73,7 @@ def test_files_of_an_attempt_that_is_not_waiting_for_them_change_nothing(play: A
     assert play.job(job) == before
 
 
-def test_a_clock_that_is_slow_does_not_let_a_program_start_before_its_release(play: Any) -> None:
+def test_a_slow_clock_does_not_put_a_program_s_start_before_its_release(play: Any) -> None:
     job = play.submit(component(4, "alpha"), component(4, "gamma"))
     play.come(*play.attempts(job))
     first = play.attempts(job)[0]
@@ -86,7 +86,7 @@ def test_a_clock_that_is_slow_does_not_let_a_program_start_before_its_release(pl
         play.end(attempt)
 
 
-def test_the_release_waits_for_a_cluster_that_cannot_be_told(play: Any) -> None:
+def test_the_release_waits_for_an_unreachable_cluster(play: Any) -> None:
     job = play.submit(component(4, "alpha"), component(4, "gamma"))
     first, second = play.attempts(job)
     play.come(first)
@@ -99,15 +99,15 @@ def test_the_release_waits_for_a_cluster_that_cannot_be_told(play: Any) -> None:
     assert play.job(job).state is JobState.RUNNING
 
 
-def test_who_came_before_a_session_began_counts_once_its_wrapper_has_said_so_again(play: Any) -> None:
-    """It may have left, or been killed, since. What it says again changes nothing else, and releases all the same."""
+def test_an_attempt_at_the_barrier_counts_in_a_new_session_once_its_wrapper_reports_again(play: Any) -> None:
+    """The wrapper may have left the barrier since, or been killed. A repeated report changes nothing else."""
     job = play.submit(component(4, "alpha"), component(4, "gamma"))
     first, second = play.attempts(job)
     play.come(first)
     play.lose("alpha")
     play.reach("alpha")
     play.come(second)
-    assert play.job(job).state is JobState.CLAIMING, "nothing was heard of the first since"
+    assert play.job(job).state is JobState.CLAIMING, "the first has not reported in this session"
     before = play.job(job)
     play.tell(play.report(second, "at_barrier"))
     assert play.job(job) == before
@@ -117,8 +117,8 @@ def test_who_came_before_a_session_began_counts_once_its_wrapper_has_said_so_aga
         play.end(attempt)
 
 
-def test_another_welcome_of_the_same_session_asks_nobody_to_come_again(play: Any) -> None:
-    """A KCM says Welcome twice where its batch system could not be used at first."""
+def test_a_second_welcome_of_one_session_keeps_the_attempts_at_the_barrier(play: Any) -> None:
+    """A KCM sends Welcome twice if its batch system could not be used at first."""
     job = play.submit(component(4, "alpha"), component(4, "gamma"))
     first, second = play.attempts(job)
     play.come(first)
@@ -129,7 +129,7 @@ def test_another_welcome_of_the_same_session_asks_nobody_to_come_again(play: Any
         play.end(attempt)
 
 
-def test_who_does_not_come_again_is_late_and_optional_ones_may_be(play: Any) -> None:
+def test_an_optional_component_that_does_not_report_again_is_late(play: Any) -> None:
     job = play.submit(component(4, "alpha"), component(4, "gamma", optional=True))
     first, second = play.attempts(job)
     play.come(second)
@@ -143,7 +143,7 @@ def test_who_does_not_come_again_is_late_and_optional_ones_may_be(play: Any) -> 
     play.obey()
 
 
-def test_a_circle_of_holding_and_waiting_is_broken_at_once_and_uncounted(play: Any) -> None:
+def test_a_deadlock_is_broken_at_once_and_not_counted_as_a_failure(play: Any) -> None:
     clusters = tuple(replace(each, backlog=100) for each in play.settings.clusters)
     play = Play(replace(play.settings, clusters=clusters, queue_after=Duration(0)))
     play.measure(alpha=32, beta=16)
@@ -163,7 +163,7 @@ def test_a_circle_of_holding_and_waiting_is_broken_at_once_and_uncounted(play: A
     assert play.job(younger).submission_failures == 0
 
 
-def test_an_optional_component_may_be_missing(play: Any) -> None:
+def test_a_job_is_released_without_an_optional_component_that_is_late(play: Any) -> None:
     job = play.submit(component(4, "alpha"), component(4, "gamma", optional=True))
     needed, late = play.attempts(job)
     play.come(needed)
@@ -186,7 +186,7 @@ def test_an_optional_component_that_ends_early_is_cancelled_once(play: Any) -> N
     ]
 
 
-def test_nobody_is_released_after_the_barrier_is_over(play: Any) -> None:
+def test_no_attempt_is_released_after_the_barrier_time_out(play: Any) -> None:
     job = play.submit(component(4, "alpha"), component(4, "beta"))
     first, second = play.attempts(job)
     play.come(first)
@@ -198,7 +198,7 @@ def test_nobody_is_released_after_the_barrier_is_over(play: Any) -> None:
 
 
 @pytest.mark.parametrize("minutes", [1, 5, 60])
-def test_koalad_gives_a_barrier_up_before_any_wrapper_leaves_it(minutes: int) -> None:
+def test_koalad_ends_a_barrier_before_any_wrapper_leaves_it(minutes: int) -> None:
     play = Play(alike(barrier_timeout=Duration(minutes * 60 * SECOND)))
     for _ in range(20):
         job = play.submit(component(1, "alpha"), component(1, "beta"))
@@ -213,7 +213,7 @@ def test_koalad_gives_a_barrier_up_before_any_wrapper_leaves_it(minutes: int) ->
         play.obey()
 
 
-def test_at_the_claim_time_out_only_what_has_not_started_is_late(play: Any) -> None:
+def test_at_the_claim_time_out_only_attempts_that_have_not_started_are_late(play: Any) -> None:
     job = play.submit(component(4, "alpha"), component(4, "gamma", optional=True))
     needed, late = play.attempts(job)
     play.tell(play.report(needed, "started"), AttemptSubmitted(attempt=late, batch_id="late"))
@@ -224,7 +224,7 @@ def test_at_the_claim_time_out_only_what_has_not_started_is_late(play: Any) -> N
     assert play.job(job).state is JobState.RUNNING
 
 
-def test_what_has_started_and_never_comes_is_not_awaited_for_ever(play: Any) -> None:
+def test_a_started_attempt_that_never_reaches_the_barrier_is_a_submission_failure(play: Any) -> None:
     job = play.submit(component(4, "alpha"))
     play.tell(play.report(play.attempts(job)[0], "started"))
     play.lose("alpha")
@@ -234,7 +234,7 @@ def test_what_has_started_and_never_comes_is_not_awaited_for_ever(play: Any) -> 
     assert play.job(job).reason.code == "barrier_timeout"
 
 
-def test_all_circles_are_broken_in_the_step_in_which_they_are_seen() -> None:
+def test_all_deadlocks_are_broken_in_the_step_that_detects_them() -> None:
     sizes = dict.fromkeys(("a", "b", "c", "d"), 4)
     clusters = (ClusterSettings(name=name, batch="slurm", backlog=100) for name in sizes)
     play = Play(grid(*clusters, queue_after=Duration(0)), sizes=sizes)
@@ -251,7 +251,7 @@ def test_all_circles_are_broken_in_the_step_in_which_they_are_seen() -> None:
     assert [play.job(job).state for job in jobs] == [JobState.CLAIMING] * 2 + [JobState.STOPPING] * 2
 
 
-def test_what_was_held_counts_for_those_that_left_their_barriers_too(play: Any) -> None:
+def test_processor_time_at_the_barrier_counts_for_attempts_that_left_it(play: Any) -> None:
     job = play.submit(component(4, "alpha"), component(2, "beta"))
     first, _ = play.attempts(job)
     play.come(first)
@@ -266,7 +266,7 @@ def test_what_was_held_counts_for_those_that_left_their_barriers_too(play: Any) 
     assert play.job(job).held == 4 * (ended - began)
 
 
-def test_a_koalad_that_comes_late_leaves_nobody_out(play: Any) -> None:
+def test_a_koalad_that_wakes_after_the_barrier_time_out_releases_no_part_of_a_job(play: Any) -> None:
     job = play.submit(component(4, "alpha"), component(4, "gamma", optional=True))
     needed, late = play.attempts(job)
     play.come(needed)
@@ -276,7 +276,7 @@ def test_a_koalad_that_comes_late_leaves_nobody_out(play: Any) -> None:
     assert play.job(job).state is JobState.STOPPING
 
 
-def test_who_was_late_at_a_barrier_is_named(play: Any) -> None:
+def test_the_reason_names_the_component_that_was_late_at_the_barrier(play: Any) -> None:
     job = play.submit(component(4, "alpha"), component(4, "beta"))
     first, second = play.attempts(job)
     play.come(first)
@@ -285,7 +285,7 @@ def test_who_was_late_at_a_barrier_is_named(play: Any) -> None:
     assert "component 1 on beta was not at its barrier" in str(play.job(job).reason)
 
 
-def test_that_a_cluster_could_not_be_told_is_no_component_s_fault(play: Any) -> None:
+def test_a_barrier_time_out_on_an_unreachable_cluster_names_the_cluster(play: Any) -> None:
     job = play.submit(component(4, "alpha"), component(4, "beta"))
     first, second = play.attempts(job)
     play.come(first)
@@ -297,7 +297,7 @@ def test_that_a_cluster_could_not_be_told_is_no_component_s_fault(play: Any) -> 
     assert "component 0 on alpha could not be told that everybody had come" in str(play.job(job).reason)
 
 
-def test_a_job_that_claims_says_what_it_holds_and_until_when(play: Any) -> None:
+def test_the_explanation_of_a_claiming_job_states_what_it_holds_and_until_when(play: Any) -> None:
     job = play.submit(component(4, "alpha"), component(4, "gamma"))
     first = explain(play.engine, play.now, play.job(job), worst_fit)
     assert (first.holding, first.held) == (0, 0)
@@ -316,10 +316,10 @@ def test_a_job_that_claims_says_what_it_holds_and_until_when(play: Any) -> None:
     assert play.now == ends
 
 
-def test_a_job_that_waits_says_how_many_come_before_it(play: Any) -> None:
+def test_the_explanation_of_a_waiting_job_counts_the_jobs_before_it(play: Any) -> None:
     play.submit(component(32, "alpha"))
     waiting = [play.submit(component(32, "alpha"), when_busy=WhenBusy.WAIT) for _ in range(3)]
-    told = [summary(explain(play.engine, play.now, play.job(job), worst_fit)) for job in waiting]
-    assert "before it" not in told[0]
-    assert told[1].endswith(f" Job {waiting[0]} comes before it in the queue.")
-    assert told[2].endswith(f" 2 jobs come before it in the queue; job {waiting[0]} is the first.")
+    summaries = [summary(explain(play.engine, play.now, play.job(job), worst_fit)) for job in waiting]
+    assert "before it" not in summaries[0]
+    assert summaries[1].endswith(f" Job {waiting[0]} comes before it in the queue.")
+    assert summaries[2].endswith(f" 2 jobs come before it in the queue; job {waiting[0]} is the first.")

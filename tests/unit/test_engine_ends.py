@@ -27,7 +27,7 @@ from koalapy.views.explanation import explain
 from koalapy.views.history import sentence
 
 
-def test_at_the_maximum_of_submission_failures_the_job_is_removed_with_the_reason(play: Any) -> None:
+def test_at_the_maximum_of_submission_failures_the_job_fails_with_the_last_reason(play: Any) -> None:
     job = play.submit(component(4, "alpha"))
     for _ in range(play.settings.max_submission_failures):
         assert play.job(job).state is JobState.CLAIMING
@@ -54,7 +54,7 @@ def test_completion_failures_are_bounded_and_reset_the_submission_count(play: An
 @pytest.mark.parametrize(
     ("retry_on", "state"), [((RetryOn.LOST,), JobState.FAILED), ((RetryOn.EXIT,), JobState.CLAIMING)]
 )
-def test_an_exit_status_is_the_answer_unless_the_job_says_otherwise(
+def test_a_non_zero_exit_status_is_final_unless_retry_on_includes_exit(
     play: Any, retry_on: tuple[RetryOn, ...], state: JobState
 ) -> None:
     job = play.submit(component(4), retry_on=retry_on)
@@ -75,7 +75,7 @@ def test_a_missing_executable_fails_at_once(play: Any) -> None:
     assert "no_executable" in play.job(job).reason.code
 
 
-def test_a_cluster_that_refuses_is_left_out_and_the_next_choice_is_tried(play: Any) -> None:
+def test_a_cluster_that_refuses_is_excluded_and_the_next_choice_is_tried(play: Any) -> None:
     job = play.submit(component(4))
     refused = Reason("no_such_queue", "request", "No queue.", "", command="sbatch", exit_status=1)
     play.tell(SubmissionFailed(attempt=play.attempts(job)[0], reason=refused))
@@ -83,7 +83,7 @@ def test_a_cluster_that_refuses_is_left_out_and_the_next_choice_is_tried(play: A
     assert play.job(job).submission_failures == 0
 
 
-def test_why_it_is_left_out_is_explained_with_what_to_change(play: Any) -> None:
+def test_the_explanation_gives_the_refusal_and_its_advice(play: Any) -> None:
     job = play.submit(component(4, "alpha"))
     refused = Reason("no_shape", "cluster", "So many on each node, it says.", "Say `processors_per_node`.")
     play.tell(SubmissionFailed(attempt=play.attempts(job)[0], reason=refused))
@@ -92,7 +92,7 @@ def test_why_it_is_left_out_is_explained_with_what_to_change(play: Any) -> None:
     assert lack.reason.advice.startswith("Say `processors_per_node`. The job ")
 
 
-def test_output_is_brought_before_the_job_is_done(play: Any) -> None:
+def test_output_is_collected_before_the_job_is_done(play: Any) -> None:
     job = play.submit(component(4), stage_out=("result.npy",))
     play.run(job)
     commands = play.end(play.attempts(job)[0])
@@ -116,7 +116,7 @@ def test_a_batch_job_killed_by_an_administrator_is_a_completion_failure(play: An
 
 @pytest.mark.parametrize("state", ["queued", "ended"])
 def test_a_batch_job_that_can_never_start_fails_at_once_in_the_batch_systems_words(play: Any, state: str) -> None:
-    """It may still be listed, or have been thrown out by the batch system itself."""
+    """The batch system may still list it, or may have removed it by itself."""
     job = play.submit(component(4, "alpha"))
     attempt = play.attempts(job)[0]
     play.tell(AttemptSubmitted(attempt=attempt, batch_id="1"))
@@ -131,20 +131,20 @@ def test_a_batch_job_that_can_never_start_fails_at_once_in_the_batch_systems_wor
 
 
 @pytest.mark.parametrize(("ending", "status"), [("killed", 143), ("restarted", None), ("left_barrier", None)])
-def test_what_the_wrapper_says_of_a_lost_attempt_does_not_make_it_final(
+def test_a_wrapper_report_with_a_reason_does_not_make_a_killed_attempt_s_job_final(
     play: Any, ending: str, status: int | None
 ) -> None:
     job = play.submit(component(4, "alpha"))
     play.run(job)
-    said = Reason("signalled", "cluster", "The batch system told the job to stop (SIGTERM).", "Ask it why.")
-    play.end(play.attempts(job)[0], status, ending, reason=said)
+    reported = Reason("signalled", "cluster", "The batch system told the job to stop (SIGTERM).", "Ask it why.")
+    play.end(play.attempts(job)[0], status, ending, reason=reported)
     play.obey()
     play.measure()
     assert play.job(job).completion_failures == 1
     assert play.job(job).state is JobState.CLAIMING
 
 
-def test_the_directories_of_past_tries_are_forgotten(play: Any) -> None:
+def test_the_directories_of_earlier_attempts_are_forgotten(play: Any) -> None:
     job = play.submit(component(4, "alpha"))
     play.run(job)
     attempt = play.attempts(job)[0]
@@ -154,7 +154,7 @@ def test_the_directories_of_past_tries_are_forgotten(play: Any) -> None:
     assert ForgetAttempt(cluster="alpha", attempt=attempt) in commands
 
 
-def test_the_last_attempts_of_a_job_that_is_over_are_kept_for_its_output(play: Any) -> None:
+def test_the_last_attempts_of_a_final_job_are_kept_for_its_output(play: Any) -> None:
     job = play.submit(component(4, "alpha"))
     play.run(job)
     play.lose("alpha")
@@ -164,7 +164,7 @@ def test_the_last_attempts_of_a_job_that_is_over_are_kept_for_its_output(play: A
     assert not [command for command in play.pending if isinstance(command, ForgetAttempt)]
 
 
-def test_nothing_is_forgotten_before_its_cancel_is_done(play: Any) -> None:
+def test_no_attempt_is_forgotten_before_its_cancel_is_confirmed(play: Any) -> None:
     job = play.submit(component(4, "alpha"), component(4, "beta"))
     first, second = play.attempts(job)
     play.tell(SubmissionFailed(attempt=first, reason=BUSY_QUEUE))
@@ -176,7 +176,7 @@ def test_nothing_is_forgotten_before_its_cancel_is_done(play: Any) -> None:
     assert play.job(job).submission_failures == 1
 
 
-def test_what_is_told_late_of_a_past_try_changes_nothing(play: Any) -> None:
+def test_a_late_report_about_an_earlier_attempt_changes_nothing(play: Any) -> None:
     job = play.submit(component(4, "alpha"))
     (attempt,) = play.attempts(job)
     play.measure(alpha=32)
@@ -186,14 +186,14 @@ def test_what_is_told_late_of_a_past_try_changes_nothing(play: Any) -> None:
     assert play.job(job) == before
 
 
-def test_a_refusal_is_final_where_no_other_cluster_is_large_enough(play: Any) -> None:
+def test_a_refusal_is_final_if_no_other_cluster_is_large_enough(play: Any) -> None:
     job = play.submit(component(32))
     refused = Reason("no_such_queue", "request", "No queue.", "", command="sbatch", exit_status=1)
     play.tell(SubmissionFailed(attempt=play.attempts(job)[0], reason=refused))
     assert play.job(job).state is JobState.FAILED
 
 
-def test_what_was_told_to_end_has_not_failed(play: Any) -> None:
+def test_a_cancelled_attempt_has_not_failed(play: Any) -> None:
     job = play.submit(component(4, "alpha"))
     play.run(job)
     play.tell(CancelRequested(job))
@@ -204,13 +204,13 @@ def test_what_was_told_to_end_has_not_failed(play: Any) -> None:
     assert "message" not in ended.details
 
 
-def test_a_wrapper_of_another_version_is_replaced_and_the_story_says_why(play: Any) -> None:
-    """As after an upgrade of koalapy, while a batch job was queued or at its barrier."""
+def test_a_wrapper_of_another_version_is_replaced_and_the_history_gives_the_reason(play: Any) -> None:
+    """This happens after an upgrade of koalapy while a batch job is queued or at its barrier."""
     job = play.submit(component(4, "alpha"))
     (before,) = play.attempts(job)
     play.tell(AttemptSubmitted(attempt=before, batch_id="1"))
-    said = OTHER_VERSION
-    reason = Reason(said["code"], said["whose"], said["message"], said["advice"])
+    reported = OTHER_VERSION
+    reason = Reason(reported["code"], reported["whose"], reported["message"], reported["advice"])
     play.end(before, None, "restarted", reason=reason)
     play.obey()
     play.measure()

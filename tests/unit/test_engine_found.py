@@ -1,4 +1,4 @@
-"""What the engine of a new koalad writes into the stories of jobs that it finds again."""
+"""The history lines that a new koalad's engine writes for attempts that it finds again."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from koalapy.scheduler.schedule import Policies
 
 
 def restart(play: Any) -> None:
-    """koalad is killed, and a new one begins with what was committed; its history is what it adds."""
+    """Start a new engine from the committed records, as after a kill of koalad. The history begins empty."""
     unfinished = tuple(job for job in play.jobs.values() if not job.state.final)
     snapshot = Snapshot(
         instance=INSTANCE,
@@ -41,7 +41,7 @@ def seen(play: Any, attempt: AttemptId, state: str) -> BatchStatusSeen:
     return BatchStatusSeen(attempt=attempt, batch_id="41", at=play.now, state=state)
 
 
-def test_the_first_sign_of_an_attempt_is_told_once(play: Any) -> None:
+def test_the_first_sign_of_an_attempt_is_recorded_once(play: Any) -> None:
     job = play.submit(component(8, "alpha"), component(8, "beta"))
     play.run(job)
     first, second = play.attempts(job)
@@ -62,7 +62,7 @@ def test_nothing_is_found_without_a_restart(play: Any) -> None:
     assert found(play) == []
 
 
-def test_what_ended_meanwhile_is_found_ended_and_then_told_as_ever(play: Any) -> None:
+def test_an_attempt_that_ended_meanwhile_is_found_and_its_end_recorded_as_usual(play: Any) -> None:
     job = play.submit(component(8, "alpha"))
     play.run(job)
     restart(play)
@@ -71,7 +71,7 @@ def test_what_ended_meanwhile_is_found_ended_and_then_told_as_ever(play: Any) ->
     assert play.kinds.index("component_found") < play.kinds.index("component_ended")
 
 
-def test_what_is_missing_is_not_found_until_there_is_a_sign(play: Any) -> None:
+def test_a_missing_attempt_is_not_found_until_there_is_a_sign_of_it(play: Any) -> None:
     job = play.submit(component(8, "alpha"))
     play.run(job)
     restart(play)
@@ -81,7 +81,7 @@ def test_what_is_missing_is_not_found_until_there_is_a_sign(play: Any) -> None:
     assert len(found(play)) == 1
 
 
-def test_a_submit_answered_after_a_restart_finds_nothing(play: Any) -> None:
+def test_a_submit_that_is_answered_after_a_restart_is_not_recorded_as_found(play: Any) -> None:
     job = play.submit(component(8, "alpha"))
     restart(play)
     play.tell(AttemptSubmitted(attempt=play.attempts(job)[0], batch_id="41"))
@@ -90,14 +90,14 @@ def test_a_submit_answered_after_a_restart_finds_nothing(play: Any) -> None:
     assert "component_submitted" in play.kinds
 
 
-def test_a_job_that_came_after_the_restart_is_not_found(play: Any) -> None:
+def test_a_job_submitted_after_the_restart_is_not_recorded_as_found(play: Any) -> None:
     restart(play)
     play.measure()
     play.run(play.submit(component(8)))
     assert found(play) == []
 
 
-def test_a_barrier_found_again_is_told_before_its_release(play: Any) -> None:
+def test_an_attempt_found_at_the_barrier_is_recorded_before_its_release(play: Any) -> None:
     job = play.submit(component(8, "alpha"), component(8, "beta"))
     first, second = play.attempts(job)
     play.come(first)
@@ -108,7 +108,7 @@ def test_a_barrier_found_again_is_told_before_its_release(play: Any) -> None:
     assert play.kinds.index("component_found") < play.kinds.index("job_released")
 
 
-def test_a_debt_that_is_settled_is_told_in_the_story_of_its_job(play: Any) -> None:
+def test_a_confirmed_pending_cancel_is_recorded_in_the_history_of_its_job(play: Any) -> None:
     job = play.submit(component(8, "alpha"))
     play.run(job)
     (attempt,) = play.attempts(job)
@@ -121,7 +121,7 @@ def test_a_debt_that_is_settled_is_told_in_the_story_of_its_job(play: Any) -> No
     assert (settled.job, settled.details["cluster"], settled.details["attempt"]) == (JobId(job), "alpha", 1)
 
 
-def test_a_story_names_cluster_attempt_and_instants(play: Any) -> None:
+def test_the_history_names_cluster_attempt_and_instants(play: Any) -> None:
     job = play.submit(component(8, "alpha"))
     play.run(job)
     play.end(play.attempts(job)[0])

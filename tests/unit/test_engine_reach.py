@@ -1,4 +1,4 @@
-"""The engine where clusters are out of reach: what it takes for unknown, for lost and for a debt."""
+"""The engine with unreachable clusters: which attempts are unknown, lost, or pending cancels."""
 
 from dataclasses import replace
 from typing import Any
@@ -41,7 +41,7 @@ def test_an_unreachable_cluster_costs_no_retry(play: Any) -> None:
     assert play.job(job).submission_failures == 0
 
 
-def test_what_cannot_be_reached_is_a_debt_until_it_can_be(play: Any) -> None:
+def test_a_cancel_on_an_unreachable_cluster_is_pending_until_the_cluster_is_reachable(play: Any) -> None:
     job = play.submit(component(4, "alpha"), component(4, "gamma"))
     first, lost = play.attempts(job)
     play.come(first)
@@ -56,7 +56,7 @@ def test_what_cannot_be_reached_is_a_debt_until_it_can_be(play: Any) -> None:
     assert play.job(job).state is JobState.CLAIMING
 
 
-def test_a_component_running_out_of_reach_is_unknown_until_its_cluster_answers(play: Any) -> None:
+def test_a_component_on_an_unreachable_cluster_is_unknown_until_its_cluster_answers(play: Any) -> None:
     job = play.submit(component(4, "alpha"))
     play.run(job)
     attempt = play.attempts(job)[0]
@@ -71,7 +71,7 @@ def test_a_component_running_out_of_reach_is_unknown_until_its_cluster_answers(p
     assert play.job(job).state is JobState.DONE
 
 
-def test_only_force_ends_a_job_that_runs_out_of_reach(play: Any) -> None:
+def test_only_force_ends_a_job_that_runs_on_an_unreachable_cluster(play: Any) -> None:
     job = play.submit(component(4, "alpha"))
     play.run(job)
     play.lose("alpha")
@@ -87,8 +87,8 @@ def test_only_force_ends_a_job_that_runs_out_of_reach(play: Any) -> None:
 STUCK = Reason("stuck", "cluster", "The batch system lists batch job 1 still.", "Its administrator can remove it.")
 
 
-def test_a_job_whose_program_has_ended_does_not_wait_for_its_batch_job_to_go(play: Any) -> None:
-    """What nobody told the batch system before its daemon was killed, only its administrator can."""
+def test_a_job_whose_program_has_ended_does_not_wait_for_a_stuck_batch_job(play: Any) -> None:
+    """If a node's daemon was killed before it reported the end, only an administrator can remove the batch job."""
     job = play.submit(component(4, "alpha"))
     play.run(job)
     (attempt,) = play.attempts(job)
@@ -101,7 +101,7 @@ def test_a_job_whose_program_has_ended_does_not_wait_for_its_batch_job_to_go(pla
     assert not play.debts
 
 
-def test_a_batch_job_that_lingers_costs_the_next_try_nothing(play: Any) -> None:
+def test_a_stuck_batch_job_does_not_delay_the_next_attempt(play: Any) -> None:
     job = play.submit(component(4, "alpha"))
     play.run(job)
     (attempt,) = play.attempts(job)
@@ -112,22 +112,22 @@ def test_a_batch_job_that_lingers_costs_the_next_try_nothing(play: Any) -> None:
     assert list(play.debts) == [attempt]
 
 
-def test_only_force_ends_a_job_that_may_run_in_a_batch_job_that_lingers(play: Any) -> None:
+def test_only_force_ends_a_job_that_may_run_in_a_stuck_batch_job(play: Any) -> None:
     job = play.submit(component(4, "alpha"))
     play.run(job)
     (attempt,) = play.attempts(job)
     play.tell(CancelRequested(job))
     play.tell(AttemptStuck(attempt=attempt, reason=STUCK))
     assert play.job(job).state is JobState.STOPPING
-    told = summary(explain(play.engine, play.now, play.job(job), worst_fit))
-    assert "The batch system lists batch job 1 still" in told
-    assert told.endswith(f"Its administrator can remove it. `koala cancel --force {job}` does not wait for it.")
+    explained = summary(explain(play.engine, play.now, play.job(job), worst_fit))
+    assert "The batch system lists batch job 1 still" in explained
+    assert explained.endswith(f"Its administrator can remove it. `koala cancel --force {job}` does not wait for it.")
     play.tell(CancelRequested(job, force=True))
     assert play.job(job).state is JobState.CANCELLED
     assert [debt.stuck for debt in play.debts.values()] == [STUCK]
 
 
-def test_a_job_out_of_reach_does_not_hold_up_the_others() -> None:
+def test_a_job_for_an_unreachable_cluster_does_not_delay_other_jobs() -> None:
     settings = alike(max_overtakes=0)
     play = Play(settings)
     play.lose("gamma")
@@ -136,7 +136,7 @@ def test_a_job_out_of_reach_does_not_hold_up_the_others() -> None:
     assert play.job(job).state is JobState.CLAIMING
 
 
-def test_forgotten_is_not_finished(play: Any) -> None:
+def test_a_missing_batch_job_has_not_ended(play: Any) -> None:
     job = play.submit(component(4, "alpha"))
     play.run(job)
     attempt = play.attempts(job)[0]
@@ -147,14 +147,14 @@ def test_forgotten_is_not_finished(play: Any) -> None:
     assert play.job(job).state is JobState.DONE
 
 
-def test_explain_show_and_status_say_since_when_a_running_component_is_silent(play: Any) -> None:
+def test_explain_show_and_status_give_the_instant_since_when_a_running_component_is_silent(play: Any) -> None:
     job = play.submit(component(4, "alpha"))
     play.run(job)
     (attempt,) = play.attempts(job)
     since = Instant(play.now - 60 * SECOND)
     play.tell(BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state="running", silent_since=since))
     assert play.job(job).state is JobState.RUNNING
-    assert told_of(play, job) == (
+    assert summary_of(play, job) == (
         "It is running, as far as is known; nothing is heard of component 0 on alpha (its wrapper has been silent "
         f"since {format_instant(since)}; its batch system says that it runs). "
         f"If its node is dead, `koala cancel --force {job}` ends it."
@@ -166,40 +166,40 @@ def test_explain_show_and_status_say_since_when_a_running_component_is_silent(pl
     )
 
 
-@pytest.mark.parametrize("heard", ["report", "batch_system"])
-def test_a_component_that_is_heard_again_is_silent_no_more(play: Any, heard: str) -> None:
+@pytest.mark.parametrize("sign", ["report", "batch_system"])
+def test_a_component_that_gives_a_sign_again_is_no_longer_silent(play: Any, sign: str) -> None:
     job = play.submit(component(4, "alpha"))
     play.run(job)
     (attempt,) = play.attempts(job)
     silent = BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state="running", silent_since=play.now)
     play.tell(silent)
-    assert told_of(play, job) != "It is running."
+    assert summary_of(play, job) != "It is running."
     again = play.report(attempt, "running", released_at=play.now, started_at=play.now)
-    play.tell(again if heard == "report" else replace(silent, silent_since=None))
-    assert told_of(play, job) == "It is running."
+    play.tell(again if sign == "report" else replace(silent, silent_since=None))
+    assert summary_of(play, job) == "It is running."
     assert job_document(play.job(job))["components"][0]["silent_since"] is None
     assert cluster_troubles(cluster_reports(play.engine, play.now)) == []
 
 
-def test_a_silent_component_that_its_batch_system_forgets_or_whose_cluster_is_lost_stays_silent(play: Any) -> None:
+def test_a_silent_component_stays_silent_when_it_is_missing_or_its_cluster_is_lost(play: Any) -> None:
     job = play.submit(component(4, "alpha"))
     play.run(job)
     (attempt,) = play.attempts(job)
     since = Instant(play.now - 60 * SECOND)
     play.tell(BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state="running", silent_since=since))
     play.tell(BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state="missing"))
-    said = f"its wrapper has been silent since {format_instant(since)}"
-    assert f"({said}; its batch system does not list it)." in told_of(play, job)
+    silence = f"its wrapper has been silent since {format_instant(since)}"
+    assert f"({silence}; its batch system does not list it)." in summary_of(play, job)
     play.lose("alpha")
-    assert f"; {said})." in told_of(play, job)
-    assert "says that it runs" not in told_of(play, job)
+    assert f"; {silence})." in summary_of(play, job)
+    assert "says that it runs" not in summary_of(play, job)
 
 
-def told_of(play: Any, job: JobId) -> str:
+def summary_of(play: Any, job: JobId) -> str:
     return summary(explain(play.engine, play.now, play.job(job), worst_fit))
 
 
-def test_unknown_has_an_end(play: Any) -> None:
+def test_an_unknown_component_is_lost_after_orphan_timeout(play: Any) -> None:
     job = play.submit(component(4, "alpha"))
     play.run(job)
     play.tell(BatchStatusSeen(attempt=play.attempts(job)[0], batch_id="1", at=play.now, state="missing"))
@@ -209,7 +209,7 @@ def test_unknown_has_an_end(play: Any) -> None:
     assert play.job(job).completion_failures == 1
 
 
-def test_the_directory_of_a_debt_is_forgotten_when_it_is_settled(play: Any) -> None:
+def test_the_directory_of_an_attempt_is_forgotten_when_its_pending_cancel_is_confirmed(play: Any) -> None:
     job = play.submit(component(4, "gamma"))
     (lost,) = play.attempts(job)
     play.lose("gamma")
@@ -222,7 +222,7 @@ def test_the_directory_of_a_debt_is_forgotten_when_it_is_settled(play: Any) -> N
     assert not play.debts
 
 
-def test_what_is_missing_out_of_reach_is_not_lost(play: Any) -> None:
+def test_an_attempt_missing_on_an_unreachable_cluster_is_not_lost(play: Any) -> None:
     job = play.submit(component(4, "alpha"))
     play.run(job)
     (attempt,) = play.attempts(job)
@@ -241,7 +241,7 @@ def test_what_is_missing_out_of_reach_is_not_lost(play: Any) -> None:
     assert play.job(job).reason.code == "lost"
 
 
-def test_a_koalad_that_slept_takes_nothing_for_lost(play: Any) -> None:
+def test_time_for_which_koalad_slept_does_not_make_an_attempt_lost(play: Any) -> None:
     job = play.submit(component(4, "alpha"))
     play.run(job)
     (attempt,) = play.attempts(job)
@@ -257,8 +257,8 @@ def test_a_koalad_that_slept_takes_nothing_for_lost(play: Any) -> None:
     assert play.job(job).state is JobState.DONE
 
 
-def test_what_a_kcm_said_is_missing_stays_missing_when_it_welcomes_a_second_time(play: Any) -> None:
-    """It does so once shared directory and batch system can be used, and says nothing twice."""
+def test_a_second_welcome_of_a_kcm_keeps_a_missing_attempt_missing(play: Any) -> None:
+    """A KCM sends it once shared directory and batch system can be used, and repeats no report."""
     job = play.submit(component(4, "alpha"))
     play.run(job)
     play.tell(BatchStatusSeen(attempt=play.attempts(job)[0], batch_id="1", at=play.now, state="missing"))
@@ -268,7 +268,7 @@ def test_what_a_kcm_said_is_missing_stays_missing_when_it_welcomes_a_second_time
     assert play.job(job).reason.code == "lost"
 
 
-def test_what_the_queue_lists_again_is_not_missing(play: Any) -> None:
+def test_an_attempt_that_the_queue_lists_again_is_not_missing(play: Any) -> None:
     job = play.submit(component(4, "alpha"))
     play.run(job)
     (attempt,) = play.attempts(job)
@@ -282,7 +282,7 @@ def test_what_the_queue_lists_again_is_not_missing(play: Any) -> None:
     assert play.engine.next_wakeup() is None
 
 
-def test_a_cluster_out_of_reach_is_told_once(play: Any) -> None:
+def test_an_unreachable_cluster_makes_a_component_unknown_once(play: Any) -> None:
     job = play.submit(component(4, "alpha"))
     play.run(job)
     play.lose("alpha")
@@ -290,7 +290,7 @@ def test_a_cluster_out_of_reach_is_told_once(play: Any) -> None:
     assert play.kinds.count("component_unknown") == 1
 
 
-def test_the_next_try_does_not_wait_for_a_cluster_where_the_program_has_ended(play: Any) -> None:
+def test_the_next_attempt_does_not_wait_for_a_cluster_where_the_program_has_ended(play: Any) -> None:
     job = play.submit(component(4, "alpha"))
     play.run(job)
     (attempt,) = play.attempts(job)
@@ -300,14 +300,14 @@ def test_the_next_try_does_not_wait_for_a_cluster_where_the_program_has_ended(pl
     assert list(play.debts) == [attempt]
 
 
-def test_all_components_of_a_job_on_a_cluster_out_of_reach_are_unknown(play: Any) -> None:
+def test_all_components_of_a_job_on_an_unreachable_cluster_are_unknown(play: Any) -> None:
     job = play.submit(component(4, "alpha"), component(4, "alpha"))
     play.run(job)
     play.lose("alpha")
     assert [each.state for each in play.job(job).components] == [ComponentState.UNKNOWN] * 2
 
 
-def test_the_next_try_waits_for_what_was_only_taken_for_lost(play: Any) -> None:
+def test_the_next_attempt_waits_for_an_attempt_that_was_only_presumed_lost(play: Any) -> None:
     job = play.submit(component(4, "alpha"))
     play.run(job)
     (attempt,) = play.attempts(job)
@@ -320,8 +320,8 @@ def test_the_next_try_waits_for_what_was_only_taken_for_lost(play: Any) -> None:
     assert play.job(job).completion_failures == 1
 
 
-def test_an_attempt_that_never_ran_is_no_reason_to_wait_for_its_cluster(play: Any) -> None:
-    """It is taken for lost at its barrier, and its cluster goes out of reach before the cancel is confirmed."""
+def test_a_job_does_not_wait_for_the_cluster_of_an_attempt_that_never_ran(play: Any) -> None:
+    """It is presumed lost at its barrier, and its cluster becomes unreachable before the cancel is confirmed."""
     job = play.submit(component(4, "alpha"), component(4, "beta"))
     first, second = play.attempts(job)
     play.come(first)
@@ -336,8 +336,8 @@ def test_an_attempt_that_never_ran_is_no_reason_to_wait_for_its_cluster(play: An
     assert list(play.debts) == [first]
 
 
-def test_a_measurement_that_becomes_too_old_lets_others_pass_a_job_that_waits_for_its_cluster() -> None:
-    """By time alone: no event comes at that instant."""
+def test_a_job_that_waits_for_a_cluster_is_overtaken_once_the_cluster_s_measurement_is_too_old() -> None:
+    """Time alone has this effect: no event comes at that instant."""
     clusters = tuple(ClusterSettings(name=name, batch="slurm") for name in SIZES)
     play = Play(Settings(clusters=clusters, max_overtakes=0))
     play.measure(alpha=32)
@@ -351,5 +351,5 @@ def test_a_measurement_that_becomes_too_old_lets_others_pass_a_job_that_waits_fo
     assert (play.job(first).state, play.job(second).state) == (JobState.WAITING, JobState.CLAIMING)
 
 
-def test_measurements_wake_nobody_while_no_job_waits(play: Any) -> None:
+def test_measurements_set_no_timer_while_no_job_waits(play: Any) -> None:
     assert play.engine.next_wakeup() is None
