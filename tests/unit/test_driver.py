@@ -21,6 +21,7 @@ from koalapy.model.events import (
     ClusterMeasured,
     JobSubmitted,
     PruneRequested,
+    StoreRestored,
 )
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Component, Job, Outcome
@@ -249,6 +250,25 @@ def test_what_is_not_confirmed_is_sent_again_in_doubt(driver: Driver, recorder: 
     driver.step([Delivery((ClusterConnected(cluster="alpha", version="1"),))])
     assert recorder.sent("doubt") == [entry]
     assert recorder.store.load().outbox == ()
+
+
+def test_a_restored_store_sends_the_submits_of_its_old_jobs_in_doubt(
+    recorder: Recorder,
+) -> None:
+    """After the backup koalad may have submitted a job that the backup shows as waiting."""
+    connected = ClusterConnected(cluster="alpha", version="1", recalled=())
+    submit(driven(recorder, recorder.store.load()))
+    recorder.store = recorder.store.reopened()
+    driver = driven(recorder, recorder.store.load())
+    driver.step([Delivery((StoreRestored(epoch=9, last_number=5000),))])
+    driver.step([Delivery((connected, ClusterMeasured(cluster="alpha", state=STATE)))])
+    submit(driver)
+    (in_doubt,), (without,) = recorder.sent("doubt"), recorder.sent()
+    assert (in_doubt.number, without.number) == (5001, 5002)
+    old, new = (job.id for job in recorder.store.jobs())
+    assert isinstance(in_doubt.command, SubmitAttempt)
+    assert isinstance(without.command, SubmitAttempt)
+    assert (in_doubt.command.attempt.job, without.command.attempt.job) == (old, new)
 
 
 def test_the_outbox_outlives_koalad(driver: Driver, recorder: Recorder) -> None:
