@@ -1,14 +1,11 @@
 """`koala sim replay`: what if the jobs of a trace came to this grid."""
 
-import csv
 import os
-import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,13 +15,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as Bars
 
 from koalapy.cli import options, output
+from koalapy.cli.replay_report import document, print_outcomes, print_survey, rounded_duration, write_table
 from koalapy.cli.replay_terms import WrittenOptions, read_clusters, rows_of_policies, terms_of, without_equal_placements
 from koalapy.cli.signals import interruptible, uninterrupted
 from koalapy.extras import need_extra
-from koalapy.model.counts import counted_as
 from koalapy.model.errors import RequestError
 from koalapy.model.settings import Settings
-from koalapy.model.units import SECOND, Duration, format_duration
 
 if TYPE_CHECKING:  # numpy and matplotlib are imported where they are needed: other commands start without them
     from koalapy.experiments.replay.comparison import Figures
@@ -40,10 +36,7 @@ class By(StrEnum):
     QUEUE = "queue"
 
 
-_AS_LOGGED = "as logged"
-_MUCH = 0.05  # of the jobs or of their work: a replay without it is of another trace
-_SILENCE_S = 60.0  # at most, where nobody sees a bar
-_UNIT = re.compile(r"\d+[a-z]")
+_SILENCE_S = 60.0  # the longest time between two lines of a run, where no terminal shows a bar
 _SUFFIXES = (".gz", ".xz", ".bz2", ".swf", ".gwf", ".json")
 
 TracePath = Annotated[
@@ -132,10 +125,10 @@ def replay(
         settings, known = read_clusters(grid, measured)
         rows = rows_of_policies(settings, queue, placement, max_overtakes)
         sites = (site or []) if pin or site else None
-        said = WrittenOptions(sizes=size or [], sites=sites, most=jobs, lenient=lenient, grace=grace)
-        terms = terms_of(trace, settings, known, said)
+        written = WrittenOptions(sizes=size or [], sites=sites, most=jobs, lenient=lenient, grace=grace)
+        terms = terms_of(trace, settings, known, written)
         found = _survey(trace, terms)
-        _print_survey(found)
+        print_survey(found)
         several, rows = rows, without_equal_placements(rows, terms)
         if len(rows) < len(several):
             why = "there is one cluster" if len(terms.sizes) == 1 else "every job has its cluster"
@@ -145,12 +138,12 @@ def replay(
             tasks = [_task(trace, terms, found, chosen, directory, colour, bounds) for chosen in rows]
             outcomes = _outcomes(tasks, found.jobs, workers or os.cpu_count() or 1)
             logged = _logged(found)
-            table = _write_table(outcomes, logged, directory / f"{_stem(trace)}.csv")
+            table = write_table(outcomes, logged, directory / f"{_stem(trace)}.csv")
             files = _publish([table.name, *(name for each in outcomes for name in each.files)], directory, out)
     if as_json:
-        output.print_json(_document(trace, terms, found, outcomes, logged, out, files[0]))
+        output.print_json(document(trace, terms, found, outcomes, logged, out, files[0]))
     else:
-        _print(outcomes, logged, terms.sizes)
+        print_outcomes(outcomes, logged, terms.sizes)
         if max_overtakes is None and any(each.queue != "fcfs" for each in outcomes):
             output.print_message(
                 f"Nobody is passed more than {settings.max_overtakes} times; vary that with --max-overtakes."
@@ -193,7 +186,7 @@ def _stem(trace: Path) -> str:
     return name
 
 
-# ---- how far it is
+# ---- progress
 
 
 def _survey(trace: Path, terms: "Terms") -> "Survey":
@@ -204,34 +197,6 @@ def _survey(trace: Path, terms: "Terms") -> "Survey":
         return survey(trace, terms)
     with output.errors.status(f"reading {trace}"):
         return survey(trace, terms)
-
-
-def _print_survey(found: "Survey") -> None:
-    from koalapy.experiments.workloads.reading import counts_text
-
-    output.print_message(f"{counted_as(f'{found.jobs:,}', 'job')} to replay")
-    if found.left_out:
-        output.print_message(f"left out: {counts_text(found.left_out)}")
-    if found.lost.jobs:
-        jobs, work = _lost(found)
-        share = f"{100 * jobs:.3g} % of the jobs that ran, with {100 * work:.3g} % of their processor time"
-        loud = max(jobs, work) >= _MUCH
-        rest = ". The replay says little about this trace: check the sizes of the clusters (--size)." if loud else "."
-        output.print_message(f"{'WARNING: left out are' if loud else 'left out are'} {share}{rest}")
-    if found.changed:
-        output.print_message(f"changed: {counts_text(found.changed)}")
-    if not len(found.logged):
-        output.print_message("no row as logged: the trace does not say how long its jobs waited")
-    elif len(found.logged) < found.jobs:
-        output.print_message(
-            f"as logged: the waits of {len(found.logged):,} jobs, of the others the trace does not say them"
-        )
-
-
-def _lost(found: "Survey") -> tuple[float, float]:
-    """The part of the jobs that ran in the trace, and that of their processor time, that is left out."""
-    jobs, work = found.kept.jobs + found.lost.jobs, found.kept.work + found.lost.work
-    return found.lost.jobs / max(jobs, 1), found.lost.work / max(work, 1)
 
 
 def _logged(found: "Survey") -> "Figures | None":
@@ -246,9 +211,9 @@ def _outcomes(tasks: "Sequence[ReplayTask]", jobs: int, workers: int) -> "list[R
     from koalapy.experiments.replay.run import side_by_side
 
     found: dict[int, ReplayOutcome] = {}
-    with _shown([task.name for task in tasks], jobs) as tell:
-        for index, over, outcome in side_by_side(tasks, workers):
-            tell(index, over)
+    with _shown([task.name for task in tasks], jobs) as show:
+        for index, done, outcome in side_by_side(tasks, workers):
+            show(index, done)
             if outcome is not None:
                 found[index] = outcome
     return [found[index] for index in range(len(tasks))]
@@ -256,44 +221,53 @@ def _outcomes(tasks: "Sequence[ReplayTask]", jobs: int, workers: int) -> "list[R
 
 @contextmanager
 def _shown(names: Sequence[str], jobs: int) -> Iterator[Any]:
-    """A bar for each on a terminal, lines when piped."""
+    """A function that shows the progress of a run, given its index and its number of done jobs.
+
+    On a terminal each run has a bar; in a pipe it has lines.
+    """
     if not output.errors.is_terminal:
         yield Lines(names, jobs)
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Bars(*columns, console=output.errors.console) as bars:
         tasks = [bars.add_task(name, total=jobs) for name in names]
-        yield lambda index, over: bars.update(tasks[index], completed=over)
+        yield lambda index, done: bars.update(tasks[index], completed=done)
 
 
 class Lines:
-    """A line for every tenth of a course's jobs, at least one a minute, and how long is left if it is long."""
+    """Progress as lines: one for every tenth of a run's jobs, and at least one a minute.
+
+    A line gives the time left if that is a minute or more.
+    """
 
     def __init__(self, names: Sequence[str], jobs: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._names, self._jobs, self._clock = names, jobs, clock
-        self._begun: dict[int, tuple[float, int]] = {}  # when a course was first heard of, and how far it was
-        self._said: dict[int, tuple[float, int]] = {}  # when it was last told of, and at which tenth
+        self._begun: dict[int, tuple[float, int]] = {}  # by run: the time of its first progress, and its jobs then
+        self._printed: dict[int, tuple[float, int]] = {}  # by run: the time of its last line, and the tenth then
 
-    def __call__(self, index: int, over: int) -> None:
-        now, tenth = self._clock(), 10 * over // self._jobs
-        began = self._begun.setdefault(index, (now, over))
-        last, before = self._said.setdefault(index, (now, 0))
+    def __call__(self, index: int, done: int) -> None:
+        now, tenth = self._clock(), 10 * done // self._jobs
+        began = self._begun.setdefault(index, (now, done))
+        last, before = self._printed.setdefault(index, (now, 0))
         if tenth > before or now - last >= _SILENCE_S:
-            self._said[index] = now, tenth
-            left = self._left(now - began[0], over - began[1], self._jobs - over)
-            output.print_message(f"{self._names[index]}: {over:,} of {self._jobs:,} jobs{left}")
+            self._printed[index] = now, tenth
+            left = self._left(now - began[0], done - began[1], self._jobs - done)
+            output.print_message(f"{self._names[index]}: {done:,} of {self._jobs:,} jobs{left}")
 
     def _left(self, took_s: float, done: int, left: int) -> str:
         seconds = took_s * left / done if done else 0.0
-        return f", about {_span(seconds)} to go" if seconds >= _SILENCE_S else ""
+        return f", about {rounded_duration(seconds)} to go" if seconds >= _SILENCE_S else ""
 
 
-# ---- what came of it
+# ---- files
 
 
 @contextmanager
 def _aside(out: Path) -> Iterator[Path]:
-    """A directory in which files wait until all of them are whole; nothing is left of it, whatever happens."""
+    """A directory in which files wait until all of them are complete; it is removed in the end.
+
+    Raises RequestError if a file cannot be written.
+    """
     made, directory = not out.exists(), None
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -312,107 +286,3 @@ def _aside(out: Path) -> Iterator[Path]:
 def _publish(names: Sequence[str], directory: Path, out: Path) -> list[Path]:
     with uninterrupted():
         return [(directory / name).replace(out / name) for name in names]
-
-
-def _write_table(outcomes: "Sequence[ReplayOutcome]", logged: "Figures | None", path: Path) -> Path:
-    rows: list[dict[str, Any]] = [
-        {"queue": each.queue, "max_overtakes": _bound(each), "placement": each.placement} | asdict(each.figures)
-        for each in outcomes
-    ]
-    if logged is not None:
-        rows.append({"queue": _AS_LOGGED, "max_overtakes": "", "placement": ""} | asdict(logged))
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, fieldnames=list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({name: f"{value:.6g}" if isinstance(value, float) else value for name, value in row.items()}
-                         for row in rows)  # fmt: skip
-    return path
-
-
-def _bound(outcome: "ReplayOutcome") -> int | str:
-    return "" if outcome.queue == "fcfs" else outcome.max_overtakes
-
-
-def _print(outcomes: "Sequence[ReplayOutcome]", logged: "Figures | None", sizes: Mapping[str, int]) -> None:
-    from koalapy.experiments.replay.comparison import MEDIUM, SMALL
-    from koalapy.experiments.replay.run import label_of
-
-    rows = [(label_of(each.queue, each.max_overtakes), each.placement, each.figures) for each in outcomes]
-    if logged is not None:
-        rows.append((_AS_LOGGED, "-", logged))
-    columns = ("QUEUE", "PLACEMENT", "WAIT", "MEDIAN", "95 %", "SLOWDOWN", "USED %", "MAKESPAN", "BACKLOG")
-    output.table(columns, [(queue, placement, *_cells(figures)) for queue, placement, figures in rows])
-    print()
-    by_size = ("QUEUE", "PLACEMENT", "WAIT OF SMALL", "MEDIUM", "LARGE JOBS")
-    output.table(by_size, [(queue, placement, *_cells_by_size(figures)) for queue, placement, figures in rows])
-    largest = max(sizes.values())
-    parts = f"1/{SMALL} and 1/{MEDIUM} of the largest cluster"
-    small = counted_as(f"{largest // SMALL:,}", "processor")
-    output.print_message(f"Small jobs: up to {small}; medium: up to {largest // MEDIUM:,} ({parts}).")
-    for queue, placement, figures in rows:
-        if figures.killed:
-            advice = "; --grace lets them run on"
-            output.print_message(
-                f"{queue}, {placement}: {figures.killed:,} of the jobs were ended by their walltime{advice}."
-            )
-    for each in outcomes:
-        for reason, count in each.reasons.items():
-            name = f"{label_of(each.queue, each.max_overtakes)}, {each.placement}"
-            output.print_message(f"{name}: {count:,} of the jobs never started. {reason}")
-
-
-def _cells(figures: "Figures") -> tuple[str, ...]:
-    """The figures that fit into the lines of most terminals; the table on disk has more."""
-    waits = (figures.wait_mean_s, figures.wait_median_s, figures.wait_95_s)
-    return (
-        *map(_span, waits), f"{figures.bounded_slowdown:.4g}", f"{100 * figures.utilisation:.1f}",
-        _span(figures.makespan_s), f"{figures.backlog_mean:,.0f}",
-    )  # fmt: skip
-
-
-def _cells_by_size(figures: "Figures") -> tuple[str, ...]:
-    """Mean waits; `-` where no such job has run."""
-    classes = (
-        (figures.small_ran, figures.small_wait_mean_s),
-        (figures.medium_ran, figures.medium_wait_mean_s),
-        (figures.large_ran, figures.large_wait_mean_s),
-    )
-    return tuple(_span(wait) if ran else "-" for ran, wait in classes)
-
-
-def _span(seconds: float) -> str:
-    """To its two largest units, `2d7h`."""
-    return "".join(_UNIT.findall(format_duration(Duration(round(seconds) * SECOND)))[:2])
-
-
-def _document(
-    trace: Path, terms: "Terms", found: "Survey", outcomes: "Sequence[ReplayOutcome]", logged: "Figures | None",
-    out: Path, table: Path,
-) -> dict[str, Any]:  # fmt: skip
-    jobs, work = _lost(found)
-    return {
-        "schema": "koala.replay/1",
-        "trace": str(trace),
-        "jobs": found.jobs,
-        "left_out": dict(found.left_out),
-        "left_out_of_jobs_that_ran": jobs,
-        "left_out_of_processor_time": work,
-        "changed": dict(found.changed),
-        "grace": {"seconds": terms.grace.time / SECOND, "part": terms.grace.part},
-        "clusters": dict(terms.sizes),
-        "table": str(table),
-        "as_logged": asdict(logged) if logged is not None else None,
-        "policies": [_policy(each, out) for each in outcomes],
-    }
-
-
-def _policy(outcome: "ReplayOutcome", out: Path) -> dict[str, Any]:
-    return {
-        "queue": outcome.queue,
-        "max_overtakes": None if outcome.queue == "fcfs" else outcome.max_overtakes,
-        "placement": outcome.placement,
-        **asdict(outcome.figures),
-        "engine_calls": outcome.calls,
-        "never_started": [{"jobs": count, "reason": reason} for reason, count in outcome.reasons.items()],
-        "files": [str(out / name) for name in outcome.files],
-    }

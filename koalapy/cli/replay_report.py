@@ -1,0 +1,160 @@
+"""The report on a replay: messages on the trace, a table on disk, tables on the terminal, or a JSON document."""
+
+import csv
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from koalapy.cli import output
+from koalapy.model.counts import counted_as
+from koalapy.model.units import SECOND, Duration, format_duration
+
+if TYPE_CHECKING:  # numpy is imported where it is needed: other commands start without it
+    from koalapy.experiments.replay.comparison import Figures
+    from koalapy.experiments.replay.jobs import Survey, Terms
+    from koalapy.experiments.replay.run import ReplayOutcome
+
+_AS_LOGGED = "as logged"
+_MUCH = 0.05  # part of the jobs or of their processor time: a replay without it is of another trace
+_UNIT = re.compile(r"\d+[a-z]")
+
+
+def print_survey(found: "Survey") -> None:
+    """Print the number of jobs to replay, and what the replay leaves out or changes of the trace."""
+    from koalapy.experiments.workloads.reading import counts_text
+
+    output.print_message(f"{counted_as(f'{found.jobs:,}', 'job')} to replay")
+    if found.left_out:
+        output.print_message(f"left out: {counts_text(found.left_out)}")
+    if found.lost.jobs:
+        jobs, work = _parts_left_out(found)
+        share = f"{100 * jobs:.3g} % of the jobs that ran, with {100 * work:.3g} % of their processor time"
+        loud = max(jobs, work) >= _MUCH
+        rest = ". The replay says little about this trace: check the sizes of the clusters (--size)." if loud else "."
+        output.print_message(f"{'WARNING: left out are' if loud else 'left out are'} {share}{rest}")
+    if found.changed:
+        output.print_message(f"changed: {counts_text(found.changed)}")
+    if not len(found.logged):
+        output.print_message("no row as logged: the trace does not say how long its jobs waited")
+    elif len(found.logged) < found.jobs:
+        output.print_message(
+            f"as logged: the waits of {len(found.logged):,} jobs; the trace does not give those of the others"
+        )
+
+
+def write_table(outcomes: "Sequence[ReplayOutcome]", logged: "Figures | None", path: Path) -> Path:
+    """Write all figures as CSV, a row for each outcome and one as logged. Returns the path."""
+    rows: list[dict[str, Any]] = [
+        {"queue": each.queue, "max_overtakes": _bound(each), "placement": each.placement} | asdict(each.figures)
+        for each in outcomes
+    ]
+    if logged is not None:
+        rows.append({"queue": _AS_LOGGED, "max_overtakes": "", "placement": ""} | asdict(logged))
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, fieldnames=list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({name: f"{value:.6g}" if isinstance(value, float) else value for name, value in row.items()}
+                         for row in rows)  # fmt: skip
+    return path
+
+
+def print_outcomes(outcomes: "Sequence[ReplayOutcome]", logged: "Figures | None", sizes: Mapping[str, int]) -> None:
+    """Print the main figures as tables, and the jobs that were ended or never started.
+
+    `logged`: the figures of the trace itself; None if it has no waits. `sizes`: the processors of each cluster.
+    """
+    from koalapy.experiments.replay.comparison import MEDIUM, SMALL
+    from koalapy.experiments.replay.run import label_of
+
+    rows = [(label_of(each.queue, each.max_overtakes), each.placement, each.figures) for each in outcomes]
+    if logged is not None:
+        rows.append((_AS_LOGGED, "-", logged))
+    columns = ("QUEUE", "PLACEMENT", "WAIT", "MEDIAN", "95 %", "SLOWDOWN", "USED %", "MAKESPAN", "BACKLOG")
+    output.table(columns, [(queue, placement, *_cells(figures)) for queue, placement, figures in rows])
+    print()
+    by_size = ("QUEUE", "PLACEMENT", "WAIT OF SMALL", "MEDIUM", "LARGE JOBS")
+    output.table(by_size, [(queue, placement, *_cells_by_size(figures)) for queue, placement, figures in rows])
+    largest = max(sizes.values())
+    parts = f"1/{SMALL} and 1/{MEDIUM} of the largest cluster"
+    small = counted_as(f"{largest // SMALL:,}", "processor")
+    output.print_message(f"Small jobs: up to {small}; medium: up to {largest // MEDIUM:,} ({parts}).")
+    for queue, placement, figures in rows:
+        if figures.killed:
+            advice = "; --grace lets them run on"
+            output.print_message(
+                f"{queue}, {placement}: {figures.killed:,} of the jobs were ended by their walltime{advice}."
+            )
+    for each in outcomes:
+        for reason, count in each.reasons.items():
+            name = f"{label_of(each.queue, each.max_overtakes)}, {each.placement}"
+            output.print_message(f"{name}: {count:,} of the jobs never started. {reason}")
+
+
+def document(
+    trace: Path, terms: "Terms", found: "Survey", outcomes: "Sequence[ReplayOutcome]", logged: "Figures | None",
+    out: Path, table: Path,
+) -> dict[str, Any]:  # fmt: skip
+    """Return the document of `koala sim replay --json`. `out`: the directory of the outcomes' files."""
+    jobs, work = _parts_left_out(found)
+    return {
+        "schema": "koala.replay/1",
+        "trace": str(trace),
+        "jobs": found.jobs,
+        "left_out": dict(found.left_out),
+        "left_out_of_jobs_that_ran": jobs,
+        "left_out_of_processor_time": work,
+        "changed": dict(found.changed),
+        "grace": {"seconds": terms.grace.time / SECOND, "part": terms.grace.part},
+        "clusters": dict(terms.sizes),
+        "table": str(table),
+        "as_logged": asdict(logged) if logged is not None else None,
+        "policies": [_policy(each, out) for each in outcomes],
+    }
+
+
+def rounded_duration(seconds: float) -> str:
+    """Format a duration with its two largest units, such as `2d7h`."""
+    return "".join(_UNIT.findall(format_duration(Duration(round(seconds) * SECOND)))[:2])
+
+
+def _parts_left_out(found: "Survey") -> tuple[float, float]:
+    """Return the part of the jobs that ran in the trace, and of their processor time, that the replay leaves out."""
+    jobs, work = found.kept.jobs + found.lost.jobs, found.kept.work + found.lost.work
+    return found.lost.jobs / max(jobs, 1), found.lost.work / max(work, 1)
+
+
+def _bound(outcome: "ReplayOutcome") -> int | str:
+    return "" if outcome.queue == "fcfs" else outcome.max_overtakes
+
+
+def _cells(figures: "Figures") -> tuple[str, ...]:
+    """Return the figures that fit into the lines of most terminals; the table on disk has more."""
+    waits = (figures.wait_mean_s, figures.wait_median_s, figures.wait_95_s)
+    return (
+        *map(rounded_duration, waits), f"{figures.bounded_slowdown:.4g}", f"{100 * figures.utilisation:.1f}",
+        rounded_duration(figures.makespan_s), f"{figures.backlog_mean:,.0f}",
+    )  # fmt: skip
+
+
+def _cells_by_size(figures: "Figures") -> tuple[str, ...]:
+    """Return the mean waits of small, medium and large jobs; `-` if no such job has run."""
+    classes = (
+        (figures.small_ran, figures.small_wait_mean_s),
+        (figures.medium_ran, figures.medium_wait_mean_s),
+        (figures.large_ran, figures.large_wait_mean_s),
+    )
+    return tuple(rounded_duration(wait) if ran else "-" for ran, wait in classes)
+
+
+def _policy(outcome: "ReplayOutcome", out: Path) -> dict[str, Any]:
+    return {
+        "queue": outcome.queue,
+        "max_overtakes": None if outcome.queue == "fcfs" else outcome.max_overtakes,
+        "placement": outcome.placement,
+        **asdict(outcome.figures),
+        "engine_calls": outcome.calls,
+        "never_started": [{"jobs": count, "reason": reason} for reason, count in outcome.reasons.items()],
+        "files": [str(out / name) for name in outcome.files],
+    }
