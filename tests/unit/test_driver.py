@@ -1,4 +1,4 @@
-"""The driver: nothing is done before it is committed, and nothing is forgotten until it is confirmed."""
+"""The driver: no command is sent before it is committed, and none is dropped before it is confirmed."""
 
 import sys
 from collections.abc import Callable
@@ -36,11 +36,11 @@ from koalapy.store.memory import MemoryStore
 
 
 class Recorder:
-    """Clock, links and, before it hands on, a store in one: records the order in which things are done."""
+    """Clock, links and store in one object. It records the order of the calls and passes commits on to a real store."""
 
     def __init__(self, store: MemoryStore) -> None:
         self.store = store
-        self.said: list[tuple[str, object]] = []
+        self.actions: list[tuple[str, object]] = []
         self.failing = False
         self.time = 0
         self.asleep = Duration(0)
@@ -58,27 +58,27 @@ class Recorder:
         if self.failing:
             raise TransientError("store_full", "The disk is full.", "Make room.")
         self.store.commit(change)
-        self.said.append(("commit", change))
+        self.actions.append(("commit", change))
 
     def send(self, entry: OutboxEntry, doubt: bool) -> None:
-        self.said.append(("doubt" if doubt else "send", entry))
+        self.actions.append(("doubt" if doubt else "send", entry))
 
     def hint(self, hint: Hint) -> None:
-        self.said.append(("hint", hint))
+        self.actions.append(("hint", hint))
 
     def acknowledge(self, cluster: str, epoch: int, number: int) -> None:
-        self.said.append(("acknowledge", (cluster, epoch, number)))
+        self.actions.append(("acknowledge", (cluster, epoch, number)))
 
     def end_sessions(self, reason: Reason) -> dict[str, int]:
-        self.said.append(("end", reason.code))
+        self.actions.append(("end", reason.code))
         return self.sessions
 
     @property
     def kinds(self) -> list[str]:
-        return [kind for kind, _ in self.said if kind != "hint"]
+        return [kind for kind, _ in self.actions if kind != "hint"]
 
     def sent(self, kind: str = "send") -> list[OutboxEntry]:
-        return [what for said, what in self.said if said == kind and isinstance(what, OutboxEntry)]
+        return [what for done, what in self.actions if done == kind and isinstance(what, OutboxEntry)]
 
 
 SETTINGS = Settings(clusters=(ClusterSettings(name="alpha", batch="slurm"),))
@@ -103,7 +103,7 @@ def driver(recorder: Recorder) -> Driver:
     made.step(
         [Delivery((ClusterConnected(cluster="alpha", version="1"), ClusterMeasured(cluster="alpha", state=STATE)))]
     )
-    recorder.said.clear()
+    recorder.actions.clear()
     return made
 
 
@@ -119,7 +119,9 @@ def test_a_command_is_committed_before_it_is_sent(driver: Driver, recorder: Reco
     assert recorder.store.load().outbox == (entry,)
 
 
-def test_nothing_is_done_while_the_store_fails_and_all_of_it_afterwards(driver: Driver, recorder: Recorder) -> None:
+def test_no_command_is_sent_while_the_store_fails_and_all_are_sent_afterwards(
+    driver: Driver, recorder: Recorder
+) -> None:
     recorder.failing = True
     with pytest.raises(TransientError):
         submit(driver)
@@ -131,8 +133,8 @@ def test_nothing_is_done_while_the_store_fails_and_all_of_it_afterwards(driver: 
     assert recorder.kinds == ["commit", "send"]
 
 
-def calls_of(act: Callable[[], None]) -> int:
-    """How many functions were called by it, the interpreter's own too: what it costs, whatever the machine does."""
+def count_calls(act: Callable[[], None]) -> int:
+    """Number of calls that `act` makes, of the interpreter's functions too: a cost equal on every machine."""
     calls = 0
 
     def count(frame: FrameType, event: str, argument: object) -> None:
@@ -147,8 +149,8 @@ def calls_of(act: Callable[[], None]) -> int:
     return calls
 
 
-def work_of_cancelling(jobs: int) -> int:
-    """Calls that the driver makes to cancel so many jobs, whose submits nobody has confirmed, in one step."""
+def calls_to_cancel(jobs: int) -> int:
+    """Number of calls that cancel `jobs` jobs with unconfirmed submits in one step."""
     store = MemoryStore()
     driver = driven(Recorder(store), store.load())
     state = replace(STATE, total=4 * jobs, idle=4 * jobs)
@@ -158,32 +160,32 @@ def work_of_cancelling(jobs: int) -> int:
     driver.step([Delivery((JobSubmitted(request=REQUEST, owner="me"),)) for _ in range(jobs)])
     assert len(store.load().outbox) == jobs
     cancels = [Delivery((CancelRequested(JobId(number)),)) for number in range(1, jobs + 1)]
-    calls = calls_of(lambda: driver.step(cancels))
+    calls = count_calls(lambda: driver.step(cancels))
     left = [entry.command for entry in store.load().outbox]
     assert len(left) == jobs
     assert all(isinstance(command, CancelAttempt) for command in left)
     return calls
 
 
-def test_a_cancel_looks_at_its_own_jobs_commands_only() -> None:
-    assert work_of_cancelling(800) < 5 * work_of_cancelling(200)
+def test_the_cost_of_a_cancel_does_not_grow_with_the_outbox() -> None:
+    assert calls_to_cancel(800) < 5 * calls_to_cancel(200)
 
 
-def work_of_a_step(unconfirmed: int) -> int:
-    """Calls that a step makes over an outbox of so many commands when the step connects no cluster."""
+def calls_of_a_step(unconfirmed: int) -> int:
+    """Number of calls of a step that connects no cluster, with `unconfirmed` commands in the outbox."""
     recorder = Recorder(MemoryStore())
-    forget = (ForgetAttempt(cluster="gone", attempt=AttemptId(JobId(number), 0, 1)) for number in range(unconfirmed))
+    forget = (ForgetAttempt(cluster="left", attempt=AttemptId(JobId(number), 0, 1)) for number in range(unconfirmed))
     recorder.store.commit(Change(sent=tuple(OutboxEntry(number, each) for number, each in enumerate(forget, 1))))
     driver = driven(recorder, recorder.store.load())
-    return calls_of(lambda: driver.step([]))
+    return count_calls(lambda: driver.step([]))
 
 
-def test_a_step_that_connects_no_cluster_does_not_look_through_the_outbox() -> None:
-    assert work_of_a_step(2000) == work_of_a_step(20)
+def test_the_cost_of_a_step_that_connects_no_cluster_does_not_grow_with_the_outbox() -> None:
+    assert calls_of_a_step(2000) == calls_of_a_step(20)
 
 
-def over(cluster: str) -> Job:
-    """A job that is over, the directory of its last try on this cluster."""
+def final_job(cluster: str) -> Job:
+    """A final job whose last attempt has its directory on `cluster`."""
     request = REQUEST.components[0]
     component = Component(index=0, request=request, state=ComponentState.DONE, cluster=cluster, attempt=2)
     return Job(
@@ -192,25 +194,25 @@ def over(cluster: str) -> Job:
     )  # fmt: skip
 
 
-def test_what_a_pruned_job_leaves_behind_on_a_lost_cluster_stays_in_no_outbox(recorder: Recorder) -> None:
-    job, store = over("gone"), recorder.store
-    other = OutboxEntry(2, ForgetAttempt(cluster="gone", attempt=AttemptId(JobId(9), 0, 1)))
-    entries = (OutboxEntry(1, ForgetAttempt(cluster="gone", attempt=AttemptId(job.id, 0, 1))), other)
+def test_pruning_a_job_removes_its_commands_to_a_cluster_that_left(recorder: Recorder) -> None:
+    job, store = final_job("left"), recorder.store
+    other = OutboxEntry(2, ForgetAttempt(cluster="left", attempt=AttemptId(JobId(9), 0, 1)))
+    entries = (OutboxEntry(1, ForgetAttempt(cluster="left", attempt=AttemptId(job.id, 0, 1))), other)
     store.commit(Change(jobs=(job,), sent=entries))
     driver = driven(recorder, store.load())
     prune = PruneRequested(jobs=(job,), before=Instant(9), records=True)
     driver.step([Delivery((prune,))])
     assert store.jobs() == [job]
-    driver.step([Delivery((replace(prune, without=("gone",)),))])
+    driver.step([Delivery((replace(prune, without=("left",)),))])
     assert (store.jobs(), store.load().outbox) == ([], (other,))
 
 
-def test_a_prune_on_a_full_disk_is_kept_once_and_nothing_is_lost(recorder: Recorder) -> None:
-    job, store = over("alpha"), recorder.store
+def test_a_prune_on_a_full_disk_is_committed_once_and_loses_nothing(recorder: Recorder) -> None:
+    job, store = final_job("alpha"), recorder.store
     store.commit(Change(jobs=(job,)))
     driver = driven(recorder, store.load())
     driver.step([Delivery((ClusterConnected(cluster="alpha", version="1"),))])
-    recorder.said.clear()
+    recorder.actions.clear()
     prune = Delivery((PruneRequested(jobs=(job,), before=Instant(9), records=True),))
     recorder.failing = True
     with pytest.raises(TransientError):
@@ -230,7 +232,7 @@ def test_a_prune_on_a_full_disk_is_kept_once_and_nothing_is_lost(recorder: Recor
     driver.retry()
     driver.step([prune])
     assert (store.jobs(), store.load().outbox) == ([], ())
-    removals = [what.removed for _, what in recorder.said if isinstance(what, Change) and what.removed]
+    removals = [what.removed for _, what in recorder.actions if isinstance(what, Change) and what.removed]
     assert removals == [(job.id,)]
     assert recorder.sent() == [entry]
 
@@ -241,7 +243,7 @@ def test_an_event_is_acknowledged_after_its_commit(driver: Driver, recorder: Rec
     assert recorder.kinds == ["commit", "acknowledge", "send"]
 
 
-def test_what_is_not_confirmed_is_sent_again_in_doubt(driver: Driver, recorder: Recorder) -> None:
+def test_an_unconfirmed_command_is_sent_again_as_doubtful(driver: Driver, recorder: Recorder) -> None:
     submit(driver)
     (entry,) = recorder.sent()
     driver.step([Delivery((ClusterConnected(cluster="alpha", version="1"),))])
@@ -271,7 +273,7 @@ def test_a_restored_store_sends_the_submits_of_its_old_jobs_in_doubt(
     assert (in_doubt.command.attempt.job, without.command.attempt.job) == (old, new)
 
 
-def test_the_outbox_outlives_koalad(driver: Driver, recorder: Recorder) -> None:
+def test_a_new_koalad_sends_the_commands_of_the_outbox_again(driver: Driver, recorder: Recorder) -> None:
     submit(driver)
     (entry,) = recorder.sent()
     again = driven(recorder, recorder.store.load())
@@ -282,18 +284,18 @@ def test_the_outbox_outlives_koalad(driver: Driver, recorder: Recorder) -> None:
     assert recorder.sent()[-1].number > entry.number
 
 
-def test_a_cancel_supersedes_what_was_to_be_sent_before_it(driver: Driver, recorder: Recorder) -> None:
+def test_a_cancel_replaces_the_unsent_submit_of_its_attempt(driver: Driver, recorder: Recorder) -> None:
     submit(driver)
     driver.step([Delivery((CancelRequested(JobId(1)),))])
     (left,) = recorder.store.load().outbox
     assert isinstance(left.command, CancelAttempt)
 
 
-def test_whoever_asked_hears_after_the_commit(driver: Driver, recorder: Recorder) -> None:
-    heard = []
+def test_a_caller_is_answered_after_the_commit(driver: Driver, recorder: Recorder) -> None:
+    answers = []
     event = JobSubmitted(request=REQUEST, owner="me")
-    driver.step([Delivery((event,), after=lambda step: heard.append((recorder.kinds[:], step.jobs[0].id)))])
-    assert heard == [(["commit", "send"], JobId(1))]
+    driver.step([Delivery((event,), after=lambda step: answers.append((recorder.kinds[:], step.jobs[0].id)))])
+    assert answers == [(["commit", "send"], JobId(1))]
 
 
 def test_a_batch_that_changes_nothing_commits_nothing(driver: Driver, recorder: Recorder) -> None:
@@ -307,13 +309,13 @@ SLEPT = Duration(8 * MINUTE)
 
 
 def test_after_a_sleep_every_cluster_is_lost_before_any_event_is_handled(driver: Driver, recorder: Recorder) -> None:
-    """What old connections bring counts as lost with them: neither handled nor confirmed nor acknowledged."""
+    """A delivery of an old session is lost with it: neither handled nor confirmed nor acknowledged."""
     submit(driver)
     (entry,) = recorder.sent()
     recorder.asleep, recorder.sessions = SLEPT, {"alpha": 7}
     submitted = AttemptSubmitted(attempt=AttemptId(JobId(1), 0, 1), batch_id="12")
     driver.step([Delivery((submitted,), (entry.number,), ("alpha", 7, 3), session=("alpha", 7))])
-    assert recorder.said[-1] == ("end", "host_slept")
+    assert recorder.actions[-1] == ("end", "host_slept")
     assert not driver.engine.core.information.is_connected("alpha")
     (job,) = recorder.store.jobs()
     assert job.components[0].state is ComponentState.SUBMITTING
@@ -323,8 +325,8 @@ def test_after_a_sleep_every_cluster_is_lost_before_any_event_is_handled(driver:
     )
 
 
-def test_what_comes_late_from_a_session_of_before_the_sleep_is_dropped(driver: Driver, recorder: Recorder) -> None:
-    """And what comes over the next one is not, nor what came over none."""
+def test_a_delivery_from_a_session_before_the_sleep_is_dropped(driver: Driver, recorder: Recorder) -> None:
+    """A delivery of the next session is handled, and so is one without a session."""
     recorder.asleep, recorder.sessions = SLEPT, {"alpha": 7}
     submit(driver)
     assert [job.id for job in recorder.store.jobs()] == [1]
@@ -335,7 +337,7 @@ def test_what_comes_late_from_a_session_of_before_the_sleep_is_dropped(driver: D
     assert driver.engine.core.information.is_connected("alpha")
 
 
-def test_only_a_sleep_ends_sessions_and_each_does_once(driver: Driver, recorder: Recorder) -> None:
+def test_a_sleep_ends_all_sessions_once(driver: Driver, recorder: Recorder) -> None:
     driver.step([])
     assert "end" not in recorder.kinds
     recorder.asleep = SLEPT

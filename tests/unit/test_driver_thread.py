@@ -1,4 +1,4 @@
-"""The driver's thread: many events a commit, and a store that fails, is mended, or has been taken over."""
+"""The driver's thread: many events in one commit, and a store that fails, recovers, or has been taken over."""
 
 import contextlib
 import socket
@@ -39,7 +39,7 @@ REQUEST = Request(name="job", components=(ComponentRequest(processors=4, executa
 PATIENCE_S = 120
 
 
-class Nowhere:
+class NoLinks:
     """Links to clusters that are never connected."""
 
     def send(self, entry: OutboxEntry, doubt: bool) -> None:
@@ -56,7 +56,7 @@ class Nowhere:
 
 
 class Gate:
-    """A store whose commits wait until they are let through, and are counted."""
+    """A store whose commits wait until the gate opens, and are counted."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -70,10 +70,10 @@ class Gate:
         self.sizes.append(len(change.jobs))
 
 
-def loop_over(store: Store, through: Gate | None = None, **calls: object) -> DriverThread:
+def loop_over(store: Store, gate: Gate | None = None, **calls: object) -> DriverThread:
     engine = Engine(SETTINGS, Policies(worst_fit, fpfs), store.load())
     clock = SystemClock()
-    driver = Driver(engine, through or store, Nowhere(), clock)
+    driver = Driver(engine, gate or store, NoLinks(), clock)
     return DriverThread(driver, clock, **calls)  # type: ignore[arg-type]
 
 
@@ -90,7 +90,7 @@ def submit(loop: DriverThread, key: str) -> "Future[Step]":
     return done
 
 
-def test_what_comes_in_during_a_commit_shares_the_next(store: SqlStore) -> None:
+def test_events_that_come_during_a_commit_share_the_next_one(store: SqlStore) -> None:
     gate = Gate(store)
     loop = loop_over(store, gate)
     loop.start()
@@ -104,7 +104,7 @@ def test_what_comes_in_during_a_commit_shares_the_next(store: SqlStore) -> None:
     assert gate.sizes == [1, 500, 500, 200]
 
 
-def test_a_thousand_that_come_at_once_need_few_commits(store: SqlStore) -> None:
+def test_a_thousand_concurrent_events_need_few_commits(store: SqlStore) -> None:
     gate = Gate(store)
     loop = loop_over(store, gate)
     loop.start()
@@ -132,7 +132,7 @@ def test_a_thousand_that_come_at_once_need_few_commits(store: SqlStore) -> None:
     assert len(gate.sizes) <= 3, gate.sizes
 
 
-def test_a_file_that_another_program_keeps_locked_costs_nothing(
+def test_a_store_locked_by_another_program_loses_no_event(
     store: SqlStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loops, "_RETRY_S", 0.01)
@@ -175,34 +175,34 @@ def test_an_idle_koalad_notices_that_its_store_is_locked(
 
 
 @pytest.mark.parametrize("by_commit", [True, False], ids=["when it commits", "though it is idle"])
-def test_a_koalad_that_was_taken_over_is_told_once_and_only_answers(
+def test_a_koalad_whose_store_was_taken_over_is_informed_once_and_only_answers_queries(
     by_commit: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loops, "_CHECK_S", 60.0 if by_commit else 0.01)
     first = MemoryStore()
-    heard: list[str] = []
-    told = threading.Event()
+    calls: list[str] = []
+    informed = threading.Event()
 
     def taken_over() -> None:
-        heard.append("taken over")
-        told.set()
+        calls.append("taken over")
+        informed.set()
 
     loop = loop_over(first, check=first.check, taken_over=taken_over)
     second = first.reopened()
     loop.start()
     refused = [submit(loop, "late")] if by_commit else []
-    assert told.wait(PATIENCE_S)
+    assert informed.wait(PATIENCE_S)
     refused += [submit(loop, "later")]
     assert loop.ask(lambda engine: engine.job(engine.records.counters.next_job)) is None
     assert loop.trouble is not None
     assert loop.trouble.code == loops.TAKEN_OVER
     loop.stop()
-    assert heard == ["taken over"]
+    assert calls == ["taken over"]
     assert not any(done.done() for done in refused)
     assert second.jobs() == []
 
 
-def test_a_change_that_no_store_can_keep_is_not_tried_for_ever(store: SqlStore) -> None:
+def test_a_change_that_no_store_can_keep_is_not_tried_again(store: SqlStore) -> None:
     loop = loop_over(store)
     loop.start()
     submit(loop, "before").result(PATIENCE_S)
@@ -220,7 +220,7 @@ def test_a_change_that_no_store_can_keep_is_not_tried_for_ever(store: SqlStore) 
 
 
 class Watchdog:
-    """The service manager's end: what it is told, by a real socket."""
+    """The service manager's end of the notification socket, a real one."""
 
     def __init__(self, place: Path, silence_s: float) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -229,13 +229,13 @@ class Watchdog:
         environment = {"NOTIFY_SOCKET": str(place / "notify"), "WATCHDOG_USEC": str(round(silence_s * 1e6))}
         self.notifier = Notifier.of(environment)
 
-    def fed(self, times: int = 1) -> None:
+    def assert_fed(self, times: int = 1) -> None:
         self._socket.settimeout(PATIENCE_S)
         for _ in range(times):
             assert self._socket.recv(100) == b"WATCHDOG=1"
 
-    def starves(self) -> None:
-        """Nothing comes for as long as it may not be silent; what was under way may come before."""
+    def assert_starved(self) -> None:
+        """No message comes for the whole interval of the watchdog; at most two that were under way come before."""
         self._socket.settimeout(self._silence_s)
         under_way = 0
         with contextlib.suppress(TimeoutError):
@@ -257,7 +257,7 @@ def watchdog(tmp_path: Path) -> Iterator[Watchdog]:
 def test_an_idle_loop_feeds_the_watchdog(store: SqlStore, watchdog: Watchdog) -> None:
     loop = loop_over(store, notifier=watchdog.notifier)
     loop.start()
-    watchdog.fed(5)
+    watchdog.assert_fed(5)
     loop.stop()
 
 
@@ -267,13 +267,13 @@ def test_a_driver_that_hangs_starves_the_watchdog_although_other_threads_live(
     gate = Gate(store)
     loop = loop_over(store, gate, notifier=watchdog.notifier)
     loop.start()
-    watchdog.fed()
+    watchdog.assert_fed()
     done = submit(loop, "hangs")
     assert gate.began.wait(PATIENCE_S)
-    watchdog.starves()
+    watchdog.assert_starved()
     gate.open.set()
     done.result(PATIENCE_S)
-    watchdog.fed(2)
+    watchdog.assert_fed(2)
     loop.stop()
 
 
@@ -284,7 +284,7 @@ def test_a_driver_that_broke_starves_the_watchdog(store: SqlStore, watchdog: Wat
     loop.deliver(Delivery((JobSubmitted(request=request, owner="mona", key="bad"),)))
     while loop.trouble is None:
         loop.ask(lambda engine: None)
-    watchdog.starves()
+    watchdog.assert_starved()
     loop.stop()
 
 
@@ -299,7 +299,7 @@ def test_a_store_that_fails_is_tried_again_and_does_not_starve_the_watchdog(
     done = submit(loop, "meanwhile")
     while loop.trouble is None:
         loop.ask(lambda engine: None)
-    watchdog.fed(5)
+    watchdog.assert_fed(5)
     other.execute("ROLLBACK")
     other.close()
     done.result(PATIENCE_S)

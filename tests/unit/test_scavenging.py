@@ -1,4 +1,4 @@
-"""Sweeps in the engine: nodes that grow and shrink, parameters that are fed, done, and back again."""
+"""Sweeps in the engine: pilots that grow and shrink; parameters that are fed, done and returned."""
 
 import json
 from dataclasses import replace
@@ -55,17 +55,17 @@ def attempt(launcher: Job) -> AttemptId:
 # ---- the order of parameters
 
 
-def test_a_sweep_may_name_an_order_of_its_own() -> None:
+def test_a_sweep_may_name_its_order_and_an_unknown_one_is_the_default() -> None:
     last_first = SweepOrder(lambda pool, cluster, most: Intervals.numbers([*pool.waiting][-most:]))
     orders = {"in-order": IN_ORDER, "last-first": last_first}
-    for name, fed in (("last-first", (99, 100)), ("", (1, 2)), ("of a package that is gone", (1, 2))):
+    for name, fed in (("last-first", (99, 100)), ("", (1, 2)), ("of a package that was removed", (1, 2))):
         play = SweepPlay(ONE, policies=ScavengingPolicies(orders=orders))
         sweep = play.sweep(100, order=name)
         play.start_all(sweep)
         assert play.want(sweep, "alpha", 2) == Intervals.numbers(fed)
 
 
-def test_policies_that_fail_are_done_without_and_told_once() -> None:
+def test_a_policy_that_fails_is_replaced_by_a_fallback_and_recorded_once() -> None:
     def broken(*asked: object) -> Any:
         raise KeyError("vu")
 
@@ -101,14 +101,14 @@ def test_a_sweep_grows_on_every_idle_node() -> None:
     assert grown.details == {"cluster": "alpha", "nodes": 8}
 
 
-def test_a_sweep_has_its_number_from_the_counter_of_jobs_and_its_launchers_have_not() -> None:
+def test_sweeps_are_numbered_by_the_counter_of_jobs_and_launchers_by_another() -> None:
     play = SweepPlay(ONE)
     jobs = [play.submit(component(1)), play.sweep(), play.submit(component(1)), play.sweep()]
     assert jobs == [1, 2, 3, 4]
     assert play.launchers(jobs[1])
 
 
-def test_nobody_gets_nodes_that_it_cannot_use() -> None:
+def test_a_sweep_gets_no_more_nodes_than_its_parameters_can_use() -> None:
     play = SweepPlay()
     assert sum(play.holds(play.sweep(9)).values()) == 3
 
@@ -121,8 +121,8 @@ def test_a_slot_may_take_several_processors() -> None:
 
 
 @pytest.mark.parametrize("walltime", [MINUTE, HOUR, 2 * HOUR])
-def test_in_a_launcher_a_parameter_can_meet_its_own_walltime(walltime: int) -> None:
-    """Else one that never ends would come back whenever its Launcher has to go, and be begun anew for ever."""
+def test_a_launcher_is_long_enough_for_a_parameter_of_full_walltime(walltime: int) -> None:
+    """Otherwise a parameter that never ends would be returned by each Launcher, and started again for ever."""
     play = SweepPlay(ONE, walltime=Duration(walltime))
     play.sweep()
     (submit, *_) = [each for each in play.pending if isinstance(each, SubmitAttempt)]
@@ -132,13 +132,13 @@ def test_in_a_launcher_a_parameter_can_meet_its_own_walltime(walltime: int) -> N
     assert submit.request.walltime - submit.launcher.grace - LEAVE_BEFORE >= ends_by + 30 * SECOND
 
 
-def test_a_parameter_whose_walltime_is_not_said_makes_no_launcher_longer() -> None:
+def test_a_parameter_without_a_walltime_makes_no_launcher_longer() -> None:
     play = SweepPlay(ONE)
     play.sweep(walltime=PARAMETER_WALLTIME)
     assert {each.request.walltime for each in play.pending if isinstance(each, SubmitAttempt)} == {LAUNCHER_WALLTIME}
 
 
-def test_a_launcher_goes_where_the_batch_system_takes_nodes_back_by_itself() -> None:
+def test_launchers_use_the_queue_and_qos_of_the_cluster_s_scavenge_rules() -> None:
     rules = Scavenge(queue="backfill", qos="low")
     cluster = ClusterSettings(name="alpha", batch="slurm", processors_per_node=NODE, scavenge=rules)
     play = SweepPlay(ONE, clusters={"alpha": cluster})
@@ -147,13 +147,13 @@ def test_a_launcher_goes_where_the_batch_system_takes_nodes_back_by_itself() -> 
     assert {(each.request.queue, each.request.qos) for each in submits} == {("backfill", "low")}
 
 
-def test_what_jobs_have_been_promised_is_not_scavenged() -> None:
+def test_processors_committed_to_jobs_are_not_scavenged() -> None:
     play = SweepPlay(ONE)
     play.submit(component(10, "alpha"))
     assert sum(play.holds(play.sweep()).values()) == 1
 
 
-def test_nothing_grows_where_local_jobs_wait_or_nodes_are_not_wholly_free() -> None:
+def test_no_sweep_grows_where_local_jobs_wait_or_nodes_are_partly_busy() -> None:
     play = SweepPlay(ONE)
     play.wanted["alpha"] = 64
     play.measure()
@@ -165,7 +165,7 @@ def test_nothing_grows_where_local_jobs_wait_or_nodes_are_not_wholly_free() -> N
     assert play.holds(sweep) == {"alpha": 1}
 
 
-def test_a_site_says_how_much_and_a_grid_file_that_there_is_none() -> None:
+def test_the_grid_file_limits_the_scavenged_nodes_of_a_cluster_or_forbids_them() -> None:
     clusters = {
         "alpha": ClusterSettings(name="alpha", batch="slurm", processors_per_node=4, scavenge=Scavenge(max_nodes=2)),
         "beta": ClusterSettings(name="beta", batch="slurm", processors_per_node=4, scavenge=Scavenge(off=True)),
@@ -177,7 +177,7 @@ def test_a_site_says_how_much_and_a_grid_file_that_there_is_none() -> None:
 # ---- feeding
 
 
-def test_a_kcm_is_fed_what_it_asks_for_the_first_time_anew() -> None:
+def test_the_first_feed_to_a_kcm_replaces_its_inventory_and_later_ones_add_to_it() -> None:
     play = SweepPlay(ONE)
     sweep = play.sweep(1000)
     play.start_all(sweep)
@@ -188,7 +188,7 @@ def test_a_kcm_is_fed_what_it_asks_for_the_first_time_anew() -> None:
     assert (second.anew, second.numbers) == (False, Intervals(((21, 25),)))
 
 
-def test_after_a_reconnect_all_that_is_out_there_is_said_anew() -> None:
+def test_after_a_reconnect_the_kcm_is_fed_its_whole_inventory_anew() -> None:
     play = SweepPlay(ONE)
     sweep = play.sweep(1000)
     play.start_all(sweep)
@@ -201,8 +201,8 @@ def test_after_a_reconnect_all_that_is_out_there_is_said_anew() -> None:
     assert (feed.anew, feed.numbers, len(feed.launchers)) == (True, Intervals(((6, 20),)), 4)
 
 
-def test_what_is_told_in_one_batch_with_a_reconnect_is_not_said_to_be_out() -> None:
-    """It is acknowledged before the KCM hears what is out there, and would be run again."""
+def test_parameters_that_end_in_the_batch_of_a_reconnect_are_not_fed_again() -> None:
+    """Their end is acknowledged before the feed reaches the KCM; fed again, they would run twice."""
     play = SweepPlay(ONE)
     sweep = play.sweep(1000)
     play.start_all(sweep)
@@ -216,7 +216,7 @@ def test_what_is_told_in_one_batch_with_a_reconnect_is_not_said_to_be_out() -> N
     assert (feed.anew, feed.numbers) == (True, Intervals(((2, 6), (8, 20))))
 
 
-def test_what_comes_back_goes_first_and_nothing_is_recorded_twice() -> None:
+def test_returned_parameters_are_fed_first_and_no_result_is_recorded_twice() -> None:
     play = SweepPlay(ONE)
     sweep = play.sweep(1000)
     play.start_all(sweep)
@@ -231,8 +231,8 @@ def test_what_comes_back_goes_first_and_nothing_is_recorded_twice() -> None:
     assert play.want(sweep, "alpha", 6) == Intervals(((5, 8), (21, 22)))
 
 
-def test_a_result_counts_whoever_had_the_parameter() -> None:
-    """One that came back, and was handed out elsewhere, but had been run after all."""
+def test_a_result_counts_from_whichever_cluster_it_comes() -> None:
+    """A parameter was returned and fed to another cluster, but the first had run it after all."""
     play = SweepPlay({"alpha": 16, "beta": 16})
     sweep = play.sweep(1000)
     play.start_all(sweep)
@@ -246,7 +246,7 @@ def test_a_result_counts_whoever_had_the_parameter() -> None:
     assert play.recorded(sweep) == [1, 2]
 
 
-def test_near_the_end_no_cluster_has_more_than_its_part() -> None:
+def test_near_the_end_no_cluster_is_fed_more_than_its_share() -> None:
     play = SweepPlay({"alpha": 16, "beta": 16})
     sweep = play.sweep(40)
     play.start_all(sweep)
@@ -254,7 +254,7 @@ def test_near_the_end_no_cluster_has_more_than_its_part() -> None:
     assert len(play.want(sweep, "beta", 40)) == 20
 
 
-def test_at_the_end_a_hoard_is_asked_back_for_those_that_hunger() -> None:
+def test_at_the_end_unstarted_parameters_are_recalled_for_launchers_without_work() -> None:
     play = SweepPlay({"alpha": 4, "beta": 4})
     sweep = play.sweep(40)
     alpha, beta = play.staying(sweep, "alpha"), play.staying(sweep, "beta")
@@ -269,7 +269,7 @@ def test_at_the_end_a_hoard_is_asked_back_for_those_that_hunger() -> None:
     assert play.runner(sweep).out_on("beta") == Intervals(((17, 20),))
 
 
-def test_launchers_that_have_nothing_to_do_go() -> None:
+def test_launchers_without_work_are_stopped() -> None:
     play = SweepPlay({"alpha": 16})
     sweep = play.sweep(16)
     play.start_all(sweep)
@@ -278,7 +278,7 @@ def test_launchers_that_have_nothing_to_do_go() -> None:
     play.ran(launchers[0], range(1, 10))
     doing = tuple((each.attempt_of(each.components[0]), n, Instant(5)) for n, each in enumerate(launchers))
     play.tell(LaunchersSeen(cluster="alpha", launchers=doing))
-    assert play.staying(sweep) == launchers, "one that is out is not said to run: it may begin there any moment"
+    assert play.staying(sweep) == launchers, "a fed parameter that no Launcher runs yet may start on any of them"
     play.ran(launchers[1], [10])
     assert [each.id for each in play.staying(sweep)] == [each.id for each in launchers[1:]]
 
@@ -286,7 +286,7 @@ def test_launchers_that_have_nothing_to_do_go() -> None:
 # ---- ends
 
 
-def test_a_sweep_whose_parameters_are_all_done_is_over() -> None:
+def test_a_sweep_is_done_when_all_parameters_are() -> None:
     play = SweepPlay(ONE)
     sweep = play.sweep(8)
     play.start_all(sweep)
@@ -301,7 +301,7 @@ def test_a_sweep_whose_parameters_are_all_done_is_over() -> None:
     check(play)
 
 
-def test_what_parameters_left_is_brought_before_a_sweep_is_over_and_holds_no_node_meanwhile() -> None:
+def test_output_is_collected_before_a_sweep_is_done_and_no_node_is_held_meanwhile() -> None:
     play = SweepPlay(ONE, max_runners=1)
     sweep, other = play.sweep(8, stage_out=("out-{x}",), stage_out_to=(("out-{x}", "of/{x}"),)), play.sweep(4)
     play.start_all(sweep)
@@ -313,17 +313,17 @@ def test_what_parameters_left_is_brought_before_a_sweep_is_over_and_holds_no_nod
     play.go()
     play.measure()
     assert play.launchers(sweep) == []
-    assert play.staying(other), "it has the room of one that is brought home"
+    assert play.staying(other), "a sweep that collects output leaves its nodes to others"
     play.tell(HoldRequested(job=sweep))
     assert (play.job(sweep).state, play.job(sweep).collecting) == (JobState.RUNNING, True)
-    assert not any(isinstance(each, CollectOutput) for each in play.pending), "it is asked for once"
+    assert not any(isinstance(each, CollectOutput) for each in play.pending), "output is requested once"
     play.tell(OutputCollected(job=sweep, files=8, size=80))
     assert play.job(sweep).state is JobState.DONE
     check(play)
 
 
-def test_files_that_are_missing_fail_a_sweep_and_a_cancel_needs_none() -> None:
-    for told, state in (
+def test_missing_output_fails_a_sweep_and_a_cancel_needs_no_output() -> None:
+    for event, state in (
         (OutputCollected(job=JobId(1), reason=Reason("no_output_file", "request", "Some are missing.", "")), "failed"),
         (CancelRequested(job=JobId(1)), "cancelled"),
     ):
@@ -332,13 +332,13 @@ def test_files_that_are_missing_fail_a_sweep_and_a_cancel_needs_none() -> None:
         play.start_all(sweep)
         play.ran(play.staying(sweep)[0], play.want(sweep, "alpha", 4))
         play.go()
-        play.tell(told)
+        play.tell(event)
         assert str(play.job(sweep).state) == state
         assert play.job(sweep).reason is not None
         check(play)
 
 
-def test_a_cancelled_sweep_keeps_what_was_done() -> None:
+def test_a_cancelled_sweep_keeps_the_results_so_far() -> None:
     play = SweepPlay(ONE)
     sweep = play.sweep(100)
     play.start_all(sweep)
@@ -351,7 +351,7 @@ def test_a_cancelled_sweep_keeps_what_was_done() -> None:
     check(play)
 
 
-def test_a_held_sweep_gives_its_nodes_back_and_goes_on_where_it_was() -> None:
+def test_a_held_sweep_returns_its_nodes_and_continues_where_it_stopped() -> None:
     play = SweepPlay(ONE)
     sweep = play.sweep(100)
     play.start_all(sweep)
@@ -371,7 +371,7 @@ def test_a_held_sweep_gives_its_nodes_back_and_goes_on_where_it_was() -> None:
     check(play)
 
 
-def test_a_cancel_by_force_waits_for_no_cluster() -> None:
+def test_a_forced_cancel_waits_for_no_cluster() -> None:
     play = SweepPlay({"alpha": 16, "beta": 16})
     sweep = play.sweep(100)
     play.start_all(sweep)
@@ -390,7 +390,7 @@ def test_a_cancel_by_force_waits_for_no_cluster() -> None:
 # ---- sharing
 
 
-def test_a_new_runner_makes_the_others_shrink_and_one_that_ends_gives_to_the_rest() -> None:
+def test_a_new_runner_makes_the_others_shrink_and_they_grow_when_one_ends() -> None:
     play = SweepPlay({"alpha": 32})
     first = play.sweep()
     play.start_all(first)
@@ -416,7 +416,7 @@ def test_a_users_sweeps_share_that_users_nodes_and_in_a_personal_koalad_each_is_
     assert [play.holds(sweep)["alpha"] for sweep in sweeps] == nodes
 
 
-def test_no_more_runners_are_active_than_may_be() -> None:
+def test_no_more_runners_are_active_than_max_runners() -> None:
     play = SweepPlay(ONE, max_runners=1)
     first, second = play.sweep(), play.sweep()
     assert play.job(second).state is JobState.WAITING
@@ -426,7 +426,7 @@ def test_no_more_runners_are_active_than_may_be() -> None:
     assert play.job(second).state is JobState.RUNNING
 
 
-# ---- giving back
+# ---- reclaiming
 
 
 def test_a_job_of_the_grid_is_placed_on_scavenged_nodes_at_once() -> None:
@@ -449,8 +449,8 @@ def test_a_job_of_the_grid_is_placed_on_scavenged_nodes_at_once() -> None:
     assert play.holds(sweep) == {"alpha": 4}
 
 
-def test_processors_that_the_batch_system_takes_back_by_itself_count_once() -> None:
-    """A subordinate queue's are idle for all others while its jobs run: they are suspended for whoever comes."""
+def test_processors_of_preemptible_launchers_that_are_listed_as_idle_count_once() -> None:
+    """A subordinate queue's processors are listed as idle while its jobs run, since other jobs suspend these."""
     play = SweepPlay(ONE)
     sweep = play.sweep()
     play.start_all(sweep)
@@ -460,7 +460,7 @@ def test_processors_that_the_batch_system_takes_back_by_itself_count_once() -> N
     assert [play.job(each).state for each in jobs] == [JobState.CLAIMING, JobState.WAITING]
 
 
-def test_a_sweep_shrinks_by_what_local_jobs_lack_and_no_further() -> None:
+def test_a_sweep_shrinks_by_the_nodes_that_local_jobs_lack_and_no_further() -> None:
     play = SweepPlay(ONE)
     sweep = play.sweep()
     play.start_all(sweep)
@@ -480,7 +480,7 @@ def test_a_sweep_shrinks_by_what_local_jobs_lack_and_no_further() -> None:
     assert play.holds(sweep) == {"alpha": 4}
 
 
-def test_whoever_pulled_last_goes_first() -> None:
+def test_the_launcher_that_pulled_last_is_reclaimed_first() -> None:
     play = SweepPlay(ONE)
     sweep = play.sweep()
     play.start_all(sweep)
@@ -493,7 +493,7 @@ def test_whoever_pulled_last_goes_first() -> None:
     assert play.staying(sweep) == [launchers[0], launchers[1], launchers[3]]
 
 
-def test_equipartition_all_gives_back_to_the_same_runner() -> None:
+def test_under_equipartition_all_the_runner_that_lost_nodes_gets_them_back() -> None:
     play = SweepPlay({"alpha": 16, "beta": 16}, policies=ScavengingPolicies(fairshare=EQUIPARTITION_ALL))
     first, second = play.sweep(), None
     play.start_all(first)
@@ -516,7 +516,7 @@ def test_equipartition_all_gives_back_to_the_same_runner() -> None:
     assert not play.runner(second).owed
 
 
-def test_equipartition_all_owes_nothing_once_the_runners_are_others() -> None:
+def test_under_equipartition_all_no_runner_is_compensated_after_the_set_of_runners_changes() -> None:
     play = SweepPlay(ONE, policies=ScavengingPolicies(fairshare=EQUIPARTITION_ALL))
     sweep = play.sweep()
     play.start_all(sweep)
@@ -531,7 +531,7 @@ def test_equipartition_all_owes_nothing_once_the_runners_are_others() -> None:
     assert (play.holds(sweep), play.holds(other)) == ({"alpha": 2}, {"alpha": 2})
 
 
-def test_a_cluster_that_was_out_of_reach_when_a_runner_came_is_shared_with_it_later() -> None:
+def test_a_cluster_that_was_unreachable_when_a_runner_came_is_shared_with_it_later() -> None:
     play = SweepPlay({"alpha": 16, "beta": 16})
     first = play.sweep()
     play.start_all(first)
@@ -571,8 +571,8 @@ def test_a_launcher_that_does_not_start_is_withdrawn_and_tried_again_later() -> 
     assert [each.details["nodes"] for each in play.history if each.kind == "launcher_withdrawn"] == [4, 4, 4]
 
 
-def test_while_its_files_come_a_launcher_competes_with_nobody() -> None:
-    """A large copy takes its time; in the queue it has no more than any other."""
+def test_the_start_time_out_of_a_launcher_counts_from_the_end_of_its_staging() -> None:
+    """A large transfer may take long; in the queue the Launcher has no more time than any other."""
     play = SweepPlay(ONE)
     sweep = play.sweep(stage_in=("large",))
     play.tell(after=START_TIMEOUT)
@@ -586,7 +586,7 @@ def test_while_its_files_come_a_launcher_competes_with_nobody() -> None:
     assert all(each.pilot and each.pilot.stop_reason == "withdrawn" for each in play.launchers(sweep))
 
 
-def test_one_whose_files_never_come_is_withdrawn_when_a_claim_is_over() -> None:
+def test_a_launcher_whose_files_never_arrive_is_withdrawn_at_the_claim_time_out() -> None:
     play = SweepPlay(ONE)
     sweep = play.sweep(stage_in=("large",))
     play.tell(after=Duration(play.settings.claim_timeout - SECOND))
@@ -595,7 +595,7 @@ def test_one_whose_files_never_come_is_withdrawn_when_a_claim_is_over() -> None:
     assert play.holds(sweep) == {}
 
 
-def test_a_lost_launcher_is_replaced_at_once_and_a_broken_cluster_left_out() -> None:
+def test_a_lost_launcher_is_replaced_at_once_and_a_cluster_that_fails_repeatedly_is_excluded() -> None:
     play = SweepPlay({"alpha": 4, "beta": 4})
     sweep = play.sweep()
     play.start(*play.staying(sweep, "beta"))
@@ -607,8 +607,8 @@ def test_a_lost_launcher_is_replaced_at_once_and_a_broken_cluster_left_out() -> 
         play.tell()
     assert play.holds(sweep) == {"beta": 1}
     lost = [line.details for line in play.history if line.kind == "launcher_lost"]
-    story = f"`koala show {lost[0]['launcher']}` tells its story."
-    assert [len(lost), lost[0]["message"]] == [3, f"It was killed: exit status 137. {story}"]
+    advice = f"`koala show {lost[0]['launcher']}` tells its story."
+    assert [len(lost), lost[0]["message"]] == [3, f"It was killed: exit status 137. {advice}"]
     assert play.kinds.count("cluster_left_out") == 1
     assert play.job(sweep).excluded[0][0] == "alpha"
     why = play.engine.scavenger.why_no_more(play.now, play.job(sweep))["alpha"]
@@ -618,7 +618,7 @@ def test_a_lost_launcher_is_replaced_at_once_and_a_broken_cluster_left_out() -> 
     assert play.holds(sweep) == {"alpha": 1, "beta": 1}
 
 
-def test_results_between_failures_say_that_the_cluster_is_not_broken() -> None:
+def test_a_cluster_with_results_between_failures_is_not_excluded() -> None:
     play = SweepPlay({"alpha": 4})
     sweep = play.sweep()
     for number in range(1, 5):
@@ -632,7 +632,7 @@ def test_results_between_failures_say_that_the_cluster_is_not_broken() -> None:
     assert (play.holds(sweep), play.job(sweep).excluded) == ({"alpha": 1}, ())
 
 
-def test_a_launcher_that_cannot_be_submitted_is_one_that_failed() -> None:
+def test_a_launcher_that_cannot_be_submitted_counts_as_failed() -> None:
     play = SweepPlay({"alpha": 4})
     sweep = play.sweep()
     for _ in range(3):
@@ -644,7 +644,7 @@ def test_a_launcher_that_cannot_be_submitted_is_one_that_failed() -> None:
     assert play.job(sweep).excluded
 
 
-def test_one_that_has_drained_is_no_failure() -> None:
+def test_a_launcher_that_drained_is_not_a_failure() -> None:
     play = SweepPlay({"alpha": 4})
     sweep = play.sweep()
     for _ in range(4):
@@ -658,7 +658,7 @@ def test_one_that_has_drained_is_no_failure() -> None:
     assert play.holds(sweep) == {"alpha": 1}
 
 
-def test_a_sweep_that_no_cluster_will_have_fails() -> None:
+def test_a_sweep_that_every_cluster_refuses_fails() -> None:
     refusal = Reason("no_such_account", "request", "No such account.", "Name another.", command="sbatch")
     play = SweepPlay({"alpha": 4, "beta": 4})
     sweep = play.sweep()
@@ -672,8 +672,8 @@ def test_a_sweep_that_no_cluster_will_have_fails() -> None:
     check(play)
 
 
-def test_launchers_that_meet_their_walltime_are_no_refusal() -> None:
-    """They may have been suspended unseen; whatever it was, nobody refused what the sweep asks for."""
+def test_launchers_that_exceed_their_walltime_are_not_a_refusal() -> None:
+    """They may have been suspended unnoticed; in any case, no batch system refused the request of the sweep."""
     play = SweepPlay({"alpha": 4})
     sweep = play.sweep()
     for _ in range(3):
@@ -687,7 +687,7 @@ def test_launchers_that_meet_their_walltime_are_no_refusal() -> None:
     assert (play.job(sweep).state, play.job(sweep).excluded[0][0]) == (JobState.RUNNING, "alpha")
 
 
-def test_launchers_that_fail_everywhere_fail_the_sweep_in_words_about_them() -> None:
+def test_launchers_that_fail_everywhere_fail_the_sweep_with_their_reason() -> None:
     play = SweepPlay({"alpha": 4})
     sweep = play.sweep()
     for _ in range(3):
@@ -697,9 +697,9 @@ def test_launchers_that_fail_everywhere_fail_the_sweep_in_words_about_them() -> 
         play.go()
         play.measure()
     reason, last = play.job(sweep).reason, launcher.id
-    told = f"alpha: Launcher {last} ended with exit status 70. "
-    told += f"Look at its standard error with `koala logs {last} -c 0 -e`."
-    assert str(reason) == told
+    expected = f"alpha: Launcher {last} ended with exit status 70. "
+    expected += f"Look at its standard error with `koala logs {last} -c 0 -e`."
+    assert str(reason) == expected
 
 
 def test_a_parameter_that_is_larger_than_every_node_fails_its_sweep() -> None:
@@ -710,7 +710,7 @@ def test_a_parameter_that_is_larger_than_every_node_fails_its_sweep() -> None:
     assert (job.state, job.reason and job.reason.code) == (JobState.FAILED, "too_large")
 
 
-def test_a_sweep_goes_only_where_its_user_says() -> None:
+def test_a_sweep_uses_only_the_cluster_that_it_names() -> None:
     play = SweepPlay()
     assert play.holds(play.sweep(cluster="beta")) == {"beta": 4}
 
@@ -718,20 +718,20 @@ def test_a_sweep_goes_only_where_its_user_says() -> None:
 # ---- black holes
 
 
-def test_a_node_on_which_everything_fails_is_left_out_if_others_work() -> None:
+def test_a_node_on_which_everything_fails_is_excluded_if_others_work() -> None:
     play = SweepPlay(ONE)
     sweep = play.sweep()
     play.start_all(sweep)
     play.want(sweep, "alpha", 40)
     good, bad, *_ = play.staying(sweep)
     play.tell(LauncherSuspected(cluster="alpha", attempt=bad.attempt_of(bad.components[0]), host="n7"))
-    assert bad in play.staying(sweep), "nobody knows yet"
+    assert bad in play.staying(sweep), "there is no success elsewhere yet"
     play.ran(good, [1, 2], host="n1")
     assert bad.id not in [each.id for each in play.staying(sweep)]
     assert play.runner(sweep).left_out == (("alpha", "n7"),)
     play.go()
     play.measure()
-    assert len(play.staying(sweep)) == 3, "what is idle is the black hole"
+    assert len(play.staying(sweep)) == 3, "the idle node is the black hole"
     why = play.engine.scavenger.why_no_more(play.now, play.job(sweep))
     assert why == {"alpha": "what is idle there may be where everything failed at once"}
     play.tell(CancelRequested(play.submit(component(4))))
@@ -744,7 +744,7 @@ def test_a_node_on_which_everything_fails_is_left_out_if_others_work() -> None:
     assert message.batch["avoid"] == ["n7"]
 
 
-def test_a_suspect_whose_slow_one_does_better_is_none() -> None:
+def test_a_suspected_launcher_with_a_later_success_is_kept() -> None:
     play = SweepPlay(ONE)
     sweep = play.sweep()
     play.start_all(sweep)
@@ -757,7 +757,7 @@ def test_a_suspect_whose_slow_one_does_better_is_none() -> None:
     assert play.runner(sweep).left_out == ()
 
 
-def test_a_program_that_fails_everywhere_is_to_blame_itself() -> None:
+def test_launchers_are_trusted_when_the_program_fails_on_every_node() -> None:
     play = SweepPlay({"alpha": 8})
     sweep = play.sweep()
     play.start_all(sweep)
@@ -772,15 +772,15 @@ def test_a_program_that_fails_everywhere_is_to_blame_itself() -> None:
 # ---- suspended
 
 
-def test_a_suspended_launcher_is_told_of_and_neither_replaced_nor_counted_as_lost() -> None:
-    """Of all that are suspended at once in one line, and of those that go on in another."""
+def test_a_suspended_launcher_is_recorded_and_neither_replaced_nor_counted_as_lost() -> None:
+    """One history line counts all that are suspended at once, another one all that continue."""
     play = SweepPlay(ONE)
     sweep = play.sweep(100)
     play.start_all(sweep)
     launchers = play.staying(sweep)
 
     def seen(state: str) -> list[tuple[str, object]]:
-        """What the sweep's story tells once the batch system's word of two Launchers is heard."""
+        """The sweep's history lines that follow a batch status of two Launchers."""
         begun = len(play.history)
         attempts = [play.attempts(each.id)[0] for each in launchers[:2]]
         play.tell(*(BatchStatusSeen(attempt=each, batch_id="1", state=state, at=play.now) for each in attempts))
@@ -797,7 +797,7 @@ def test_a_suspended_launcher_is_told_of_and_neither_replaced_nor_counted_as_los
 # ---- restarts
 
 
-def test_a_koalad_that_comes_back_goes_on_with_its_sweeps() -> None:
+def test_a_restarted_koalad_continues_its_sweeps() -> None:
     play = SweepPlay(ONE)
     sweep = play.sweep(100)
     play.start_all(sweep)
@@ -810,8 +810,7 @@ def test_a_koalad_that_comes_back_goes_on_with_its_sweeps() -> None:
     assert play.want(sweep, "alpha", 2) == Intervals(((21, 22),))
 
 
-def test_what_sweeps_can_expect_is_known_again_at_once() -> None:
-    """Of clusters that the grid still has."""
+def test_a_restarted_koalad_keeps_the_prediction_of_the_clusters_that_it_has() -> None:
     play = SweepPlay(ONE, admission="dynamic")
     for _ in range(12):
         play.measure()
@@ -829,8 +828,8 @@ def test_what_sweeps_can_expect_is_known_again_at_once() -> None:
     assert [past.cluster for past in play.learned.pasts] == ["alpha"]
 
 
-def test_a_restored_store_makes_room_for_new_launchers() -> None:
-    """What became of the Launchers that a backup knows nobody can say; numbers of new ones lie beyond all of theirs."""
+def test_a_restored_store_replaces_its_launchers_by_new_ones_with_higher_numbers() -> None:
+    """Nobody knows the fate of the Launchers in a backup, nor of later ones; new numbers lie beyond all of theirs."""
     play = SweepPlay(ONE)
     sweep = play.sweep(100)
     play.start_all(sweep)
@@ -842,10 +841,10 @@ def test_a_restored_store_makes_room_for_new_launchers() -> None:
     play.measure()
     assert play.holds(sweep) == {"alpha": 4}
     assert min(job.id for job in play.staying(sweep)) > before + JOBS_AHEAD
-    assert play.job(sweep).request.components, "its program is as it was"
+    assert play.job(sweep).request.components, "its request is unchanged"
 
 
-def test_the_wire_says_what_a_launcher_runs() -> None:
+def test_the_submit_message_describes_the_launcher_s_program() -> None:
     play = SweepPlay(ONE)
     sweep = play.sweep(1000, processors=2)
     submit = next(each for each in play.pending if isinstance(each, SubmitAttempt))
@@ -856,5 +855,5 @@ def test_the_wire_says_what_a_launcher_runs() -> None:
     assert (program.launch, program.processors, program.arguments, program.grace) == ("once", NODE, ["{x}"], 5)
     message = translate.submit(INSTANCE, 1, submit, [], False, Duration(SECOND))
     assert (message.batch["lowest"], message.batch["processors_per_node"]) == (True, NODE)
-    told = from_json(json.loads(json.dumps(to_json(message))))
-    assert space.count(told.program["sweep"]["space"]) == 1000
+    received = from_json(json.loads(json.dumps(to_json(message))))
+    assert space.count(received.program["sweep"]["space"]) == 1000

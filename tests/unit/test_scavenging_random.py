@@ -1,4 +1,4 @@
-"""Sweeps in a random world: whatever happens, in whatever order, no parameter is lost, and none is recorded twice."""
+"""Sweeps in a random world: whatever happens, in any order, no parameter is lost, and none is recorded twice."""
 
 import os
 from collections.abc import Callable
@@ -32,7 +32,7 @@ SIZES = {"alpha": 16, "beta": 12}
 
 
 class Walk:
-    """`out`: what each KCM believes to be out there, of all that it was told and has told."""
+    """A grid with sweeps, and random steps. `out`: the parameters that each KCM holds, by the messages so far."""
 
     def __init__(self, seed: int) -> None:
         dice = Random(seed)
@@ -44,10 +44,10 @@ class Walk:
     def step(self, number: int) -> None:
         dice = Random(number)
         dice.choice(STEPS)(self, dice)
-        self._hear()
+        self._check_feeds()
         self._check()
 
-    # ---- what befalls it
+    # ---- steps
 
     def submit(self, dice: Random) -> None:
         self.play.sweep(dice.choice((1, 7, 60, 1000)), processors=dice.choice((1, 1, 2)))
@@ -63,7 +63,7 @@ class Walk:
             self.play.tell(ParametersWanted(cluster=cluster, sweep=sweep, wanted=dice.randint(0, 30)))
 
     def run(self, dice: Random) -> None:
-        """Of what is out there, and of what is not."""
+        """End parameters that the KCM holds, and some that it does not hold."""
         launcher = self._running(dice)
         if launcher is None or launcher.pilot is None:
             return
@@ -112,7 +112,7 @@ class Walk:
             self.play.tell(CancelRequested(sweep, force) if dice.random() < 0.3 else kind(sweep))
 
     def others(self, dice: Random) -> None:
-        """Local jobs come and go, and jobs of the grid."""
+        """Change the number of waiting local jobs; sometimes submit a job of the grid."""
         cluster = dice.choice(list(SIZES))
         self.play.wanted[cluster] = dice.choice((0, 0, 4, 12))
         if dice.random() < 0.3:
@@ -136,34 +136,34 @@ class Walk:
     def wait(self, dice: Random) -> None:
         self.play.tell(after=Duration(dice.choice((1, 31, 700)) * SECOND))
 
-    # ---- what holds
+    # ---- invariants
 
-    def _hear(self) -> None:
+    def _check_feeds(self) -> None:
         hints, self.play.hints = self.play.hints, []
         for hint in hints:
             if not isinstance(hint, FeedSweep):
                 continue
-            assert hint.cluster not in self.play.down, "nobody is told anything who cannot hear it"
+            assert hint.cluster not in self.play.down, "a feed to an unreachable cluster"
             before = self.out.get((hint.sweep, hint.cluster), NONE)
-            assert hint.anew or not before & hint.numbers, "nothing is handed out twice to one cluster"
+            assert hint.anew or not before & hint.numbers, "parameters were fed twice to one cluster"
             self.out[hint.sweep, hint.cluster] = hint.numbers if hint.anew else before | hint.numbers
 
     def _check(self) -> None:
         for job in self.play.jobs.values():
             if job.runner is not None:
-                self._adds_up(job)
+                self._check_sweep(job)
         for name, size in SIZES.items():
             nodes = sum(1 for each in self._launchers() if each.components[0].cluster == name)
             assert nodes * NODE <= size, f"{nodes} Launchers on {name}"
 
-    def _adds_up(self, sweep: Job) -> None:
+    def _check_sweep(self, sweep: Job) -> None:
         runner = sweep.runner
         assert runner is not None
         parts = [runner.done, runner.pool, *(numbers for _, numbers in runner.out)]
-        assert sum(map(len, parts)) == runner.count, "each parameter is in one place"
+        assert sum(map(len, parts)) == runner.count, "a parameter is in no place or in several"
         assert Intervals.of([pair for part in parts for pair in part.pairs]) == Intervals(((1, runner.count),))
         recorded = self.play.recorded(sweep.id)
-        assert len(recorded) == len(set(recorded)), "none is recorded twice"
+        assert len(recorded) == len(set(recorded)), "a result is recorded twice"
         assert Intervals.numbers(recorded) == runner.done
         assert not runner.failed - runner.done
         for _, numbers in runner.returned:
@@ -171,13 +171,15 @@ class Walk:
         for cluster in SIZES:
             if not sweep.state.final:
                 there = self.out.get((sweep.id, cluster), NONE)
-                assert not runner.out_on(cluster) - there or cluster in self.play.down, "what is out somebody has"
+                assert not runner.out_on(cluster) - there or cluster in self.play.down, (
+                    "a parameter is out, and no KCM holds it"
+                )
         if sweep.state is JobState.DONE:
             assert len(runner.done) == runner.count
         if sweep.state.final:
-            assert not self.play.launchers(sweep.id), "a sweep that is over has no Launcher"
+            assert not self.play.launchers(sweep.id), "a final sweep has Launchers"
 
-    # ---- whom
+    # ---- choices
 
     def _launchers(self) -> list[Job]:
         return [job for job in self.play.jobs.values() if job.pilot is not None and not job.state.final]
@@ -194,8 +196,8 @@ class Walk:
     def _reachable(self, dice: Random) -> str | None:
         return dice.choice([name for name in SIZES if name not in self.play.down] or [""]) or None
 
-    def settle(self) -> None:
-        """All comes back, everything is cancelled, and nothing is left."""
+    def finish_all(self) -> None:
+        """Reach all clusters again, cancel everything, and check that all jobs become final."""
         while self.play.down:
             self.reach(Random(0))
         for job in list(self.play.jobs.values()):
@@ -213,15 +215,15 @@ STEPS: tuple[Callable[[Walk, Random], None], ...] = (
     *(Walk.submit, Walk.lose, Walk.reach, Walk.restart, Walk.fail, Walk.suspect, Walk.ask, Walk.others, Walk.finish),
     *(Walk.measure, Walk.go, Walk.wait) * 2,
 )
-DICE = st.integers(0, 1 << 20)
+SEEDS = st.integers(0, 1 << 20)
 
 
-@given(seed=DICE, steps=st.lists(DICE, min_size=10, max_size=80))
+@given(seed=SEEDS, steps=st.lists(SEEDS, min_size=10, max_size=80))
 @settings(max_examples=WALKS, derandomize=True, suppress_health_check=[HealthCheck.too_slow], deadline=None)
-def test_a_random_walk_loses_no_parameter(seed: int, steps: list[int]) -> None:
+def test_a_random_walk_loses_no_parameter_and_records_none_twice(seed: int, steps: list[int]) -> None:
     walk = Walk(seed)
     walk.step(0)
     walk.submit(Random(seed))
     for number in steps:
         walk.step(number)
-    walk.settle()
+    walk.finish_all()

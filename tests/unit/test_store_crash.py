@@ -1,4 +1,4 @@
-"""A koalad killed in the middle of its commits: what was acknowledged is there, and nothing is there in part."""
+"""A koalad killed in the middle of its commits: every acknowledged commit is kept, and none is kept in part."""
 
 import os
 import random
@@ -58,7 +58,7 @@ def change(turn):
 
 """
 
-FOREVER = """
+COMMIT_FOREVER = """
 import os
 
 
@@ -80,7 +80,7 @@ for line in sys.stdin:
     print("killed", flush=True)
 """
 
-AT_EVERY_STEP = """
+KILL_AT_EVERY_STEP = """
 import os, signal
 import alembic.command
 from sqlalchemy import Engine, event
@@ -106,7 +106,7 @@ def killed_at(step, directory):
     os._exit(0)
 
 
-warm = open_store("sqlite", Path(sys.argv[1]) / "warm")  # no child imports and compiles again what all need
+warm = open_store("sqlite", Path(sys.argv[1]) / "warm")  # so that no child imports and compiles the same again
 warm.commit(change(1))
 warm.close()
 step, killed = 0, True
@@ -121,14 +121,16 @@ while killed:
 
 @pytest.fixture(scope="module")
 def writer() -> Iterator["subprocess.Popen[str]"]:
-    """Forks a process for each directory that it is told of, which commits there for ever and says so."""
-    command = [sys.executable, "-c", CHANGES + FOREVER, "", str(JOBS_A_COMMIT)]
+    """Start a process that forks a child for each directory it reads. The child commits there, printing each number."""
+    command = [sys.executable, "-c", CHANGES + COMMIT_FOREVER, "", str(JOBS_A_COMMIT)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         yield process
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_killed_at_any_instruction(tmp_path: Path, writer: "subprocess.Popen[str]", seed: int) -> None:
+def test_a_store_whose_writer_was_killed_at_any_instruction_is_whole(
+    tmp_path: Path, writer: "subprocess.Popen[str]", seed: int
+) -> None:
     chance = random.Random(seed)
     instance, turns = None, 0
     for opening in range(1, 4):
@@ -142,9 +144,9 @@ def test_killed_at_any_instruction(tmp_path: Path, writer: "subprocess.Popen[str
         store.close()
 
 
-def test_killed_at_every_step_of_its_making_and_of_two_commits(tmp_path: Path) -> None:
-    """A step is a statement, before and after, or a call to the system. The next opening finds a whole store."""
-    command = [sys.executable, "-c", CHANGES + AT_EVERY_STEP, str(tmp_path), str(JOBS_A_COMMIT)]
+def test_a_store_whose_writer_was_killed_at_any_step_of_creation_or_commit_is_whole(tmp_path: Path) -> None:
+    """A step is the instant before or after a statement, or a call to the system."""
+    command = [sys.executable, "-c", CHANGES + KILL_AT_EVERY_STEP, str(tmp_path), str(JOBS_A_COMMIT)]
     lines = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
     acknowledged = {int(step): int(turn) for step, turn in map(str.split, lines)}
     steps = max(acknowledged)
@@ -159,18 +161,18 @@ def test_killed_at_every_step_of_its_making_and_of_two_commits(tmp_path: Path) -
 
 
 def write_until_killed(writer: "subprocess.Popen[str]", directory: Path, acknowledgements: int) -> int:
-    """Kills who writes there as soon as it has acknowledged so many commits; the last that it has."""
+    """Kill the writer after so many acknowledged commits. Returns the number of the last acknowledged one."""
     assert writer.stdout is not None
     print(directory, file=writer.stdin, flush=True)
     pid = int(writer.stdout.readline())
-    said = [writer.stdout.readline() for _ in range(acknowledgements)]
+    lines = [writer.stdout.readline() for _ in range(acknowledgements)]
     os.kill(pid, signal.SIGKILL)
-    said += takewhile(lambda line: line not in ("killed\n", ""), iter(writer.stdout.readline, None))
-    return int(said[-1])
+    lines += takewhile(lambda line: line not in ("killed\n", ""), iter(writer.stdout.readline, None))
+    return int(lines[-1])
 
 
 def assert_whole(store: Store, turns: int) -> None:
-    """Everything of so many commits, and nothing of the one after them."""
+    """Assert that the store holds all of `turns` commits, and nothing of the next one."""
     if not turns:
         assert store.jobs() == []
         return

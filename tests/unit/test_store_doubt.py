@@ -1,4 +1,4 @@
-"""A commit whose answer was lost is in the store once, however often it is tried."""
+"""A commit whose answer was lost is in the store once, even if it is repeated several times."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -36,11 +36,11 @@ CHANGE = Change(
     sent=(OutboxEntry(1, ForgetAttempt(cluster="vu", attempt=AttemptId(JobId(1), 0, 1))),),
     history=(History(job=JobId(1), at=Instant(5), kind="job_submitted"),),
 )
-TOLD = Change(history=(History(job=JobId(1), at=Instant(6), kind="told"),))
+LINE = Change(history=(History(job=JobId(1), at=Instant(6), kind="line"),))
 
 
 class Unreliable:
-    """A database that does what it is told. `lose`: the connection breaks before it has, or before it says so."""
+    """A real database with a breaking connection. `lose`: it breaks before the commit, or before its answer."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -75,7 +75,7 @@ def store(backend: Unreliable) -> Iterator[SqlStore]:
     made.close()
 
 
-def lost(store: SqlStore, backend: Unreliable, what: str, change: Change) -> None:
+def lose_commit(store: SqlStore, backend: Unreliable, what: str, change: Change) -> None:
     backend.lose = what
     with pytest.raises(StoreError):
         store.commit(change)
@@ -83,40 +83,40 @@ def lost(store: SqlStore, backend: Unreliable, what: str, change: Change) -> Non
 
 
 @pytest.mark.parametrize("losses", [["commit"], ["answer"], ["answer", "answer"], ["commit", "answer", "commit"]])
-def test_what_is_tried_again_is_kept_once(store: SqlStore, backend: Unreliable, losses: list[str]) -> None:
+def test_a_repeated_commit_is_kept_once(store: SqlStore, backend: Unreliable, losses: list[str]) -> None:
     for what in losses:
-        lost(store, backend, what, CHANGE)
+        lose_commit(store, backend, what, CHANGE)
     store.commit(CHANGE)
     for what in losses:
-        lost(store, backend, what, TOLD)
-    store.commit(TOLD)
-    assert [line.kind for line in store.history(JobId(1))] == ["job_submitted", "told"]
+        lose_commit(store, backend, what, LINE)
+    store.commit(LINE)
+    assert [line.kind for line in store.history(JobId(1))] == ["job_submitted", "line"]
     assert [each.number for each in store.load().outbox] == [1]
     assert store.next_number == 2
 
 
-def test_an_equal_change_is_another_change(store: SqlStore, backend: Unreliable) -> None:
+def test_an_equal_change_is_committed_again(store: SqlStore, backend: Unreliable) -> None:
     store.commit(CHANGE)
-    lost(store, backend, "answer", TOLD)
-    store.commit(TOLD)
-    store.commit(Change(history=TOLD.history))
-    assert [line.kind for line in store.history(JobId(1))] == ["job_submitted", "told", "told"]
+    lose_commit(store, backend, "answer", LINE)
+    store.commit(LINE)
+    store.commit(Change(history=LINE.history))
+    assert [line.kind for line in store.history(JobId(1))] == ["job_submitted", "line", "line"]
 
 
 @pytest.mark.parametrize("what", ["commit", "answer"])
-def test_a_leap_in_doubt_is_made_once(store: SqlStore, backend: Unreliable, what: str) -> None:
-    leap = Change(epoch_jump=EpochJump(epoch=9, last_number=50))
-    lost(store, backend, what, leap)
-    store.commit(leap)
+def test_a_repeated_epoch_jump_is_made_once(store: SqlStore, backend: Unreliable, what: str) -> None:
+    jump = Change(epoch_jump=EpochJump(epoch=9, last_number=50))
+    lose_commit(store, backend, what, jump)
+    store.commit(jump)
     assert (store.epoch, store.next_number) == (9, 51)
-    store.commit(TOLD if store.jobs() else CHANGE)
+    store.commit(LINE if store.jobs() else CHANGE)
     store.check()
 
 
-def test_nobody_takes_the_next_ones_commit_for_his_own(
+def test_a_koalad_does_not_take_the_commit_of_its_successor_for_its_own(
     store: SqlStore, backend: Unreliable, reopened: Callable[[], SqlStore]
 ) -> None:
-    lost(store, backend, "commit", CHANGE)
+    lose_commit(store, backend, "commit", CHANGE)
     reopened().commit(CHANGE)
     for _ in range(2):
         with pytest.raises(StoreLocked):
@@ -125,7 +125,7 @@ def test_nobody_takes_the_next_ones_commit_for_his_own(
 
 @pytest.fixture
 def reopened(backend: Unreliable) -> Iterator[Callable[[], SqlStore]]:
-    """The same store, opened by the next koalad, whose lock the first has lost."""
+    """Open the same store as the next koalad does after the first has lost its lock."""
     opened: list[SqlStore] = []
 
     def reopen() -> SqlStore:

@@ -1,4 +1,4 @@
-"""The store in PostgreSQL: one koalad has it, another gets it when that one's session is lost; servers that restart."""
+"""The store in PostgreSQL: one koalad has it until its session is lost; a restart of the server loses nothing."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -53,12 +53,12 @@ def opener(database: str, tmp_path: Path) -> Iterator[Callable[[], Store]]:
 
 
 def lose_guard(server: Any, database: str) -> None:
-    """End the session that holds the lock, and see it gone."""
+    """End the session that holds the lock, and wait until it has ended."""
     name = make_url(database).database
     assert server.run(f"SELECT pg_terminate_backend(pid, 10000) {GUARDS}", name=name) == [(True,)]
 
 
-def test_a_second_koalad_is_told_whose_the_store_is(opener: Callable[[], Store]) -> None:
+def test_a_second_koalad_is_refused_with_the_owner_of_the_store(opener: Callable[[], Store]) -> None:
     first = opener()
     with pytest.raises(StoreLocked, match=r"in use by koalad .* \d+\.") as refusal:
         opener()
@@ -67,7 +67,9 @@ def test_a_second_koalad_is_told_whose_the_store_is(opener: Callable[[], Store])
     assert opener().epoch == 2
 
 
-def test_a_store_next_door_has_a_lock_of_its_own(opener: Any, postgresql_server: Any, tmp_path: Path) -> None:
+def test_another_database_of_the_server_has_a_lock_of_its_own(
+    opener: Any, postgresql_server: Any, tmp_path: Path
+) -> None:
     first, other = opener(), postgresql_server.database()
     try:
         second = open_store(other, tmp_path)
@@ -77,7 +79,7 @@ def test_a_store_next_door_has_a_lock_of_its_own(opener: Any, postgresql_server:
         postgresql_server.drop(other)
 
 
-def test_a_lost_session_is_replaced_where_nobody_else_came(
+def test_a_lost_session_is_replaced_if_no_other_koalad_opened_the_store(
     opener: Callable[[], Store], postgresql_server: Any, database: str
 ) -> None:
     store = opener()
@@ -94,7 +96,7 @@ def test_a_lost_session_is_replaced_where_nobody_else_came(
 
 
 @pytest.mark.parametrize("second_is_there", [True, False], ids=["and holds it", "and has left again"])
-def test_a_koalad_whose_lock_another_got_commits_no_more(
+def test_a_koalad_that_lost_its_lock_to_another_cannot_commit(
     opener: Callable[[], Store], postgresql_server: Any, database: str, second_is_there: bool
 ) -> None:
     first = opener()
@@ -112,7 +114,7 @@ def test_a_koalad_whose_lock_another_got_commits_no_more(
     assert [job.id for job in first.jobs()] == [1]
 
 
-def test_a_server_that_restarts_costs_nothing(opener: Callable[[], Store], postgresql_server: Any) -> None:
+def test_a_restart_of_the_server_loses_nothing(opener: Callable[[], Store], postgresql_server: Any) -> None:
     store = opener()
     store.commit(submission(1))
     postgresql_server.stop()
@@ -129,7 +131,7 @@ def test_a_server_that_restarts_costs_nothing(opener: Callable[[], Store], postg
     assert store.epoch == 1
 
 
-def test_a_commit_is_synced_and_its_session_is_not_left_alone_for_ever(database: str) -> None:
+def test_a_commit_is_synced_and_an_idle_session_is_ended(database: str) -> None:
     backend = PostgresqlServer(make_url(database))
     engine = backend.open()
     with backend.writing(engine) as connection:

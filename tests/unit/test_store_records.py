@@ -1,4 +1,4 @@
-"""Records of the store: every value comes back equal, equal values are equal texts, strange texts are refused."""
+"""Records of the store: every value comes back equal, equal values give equal texts, invalid texts are refused."""
 
 import json
 from dataclasses import replace
@@ -63,13 +63,13 @@ def test_details_come_back_equal(details: dict[str, Any]) -> None:
 
 
 @given(TEXTS, TEXTS)
-def test_bytes_that_are_no_text_come_back(name: str, argument: str) -> None:
+def test_bytes_that_are_no_text_come_back_equal(name: str, argument: str) -> None:
     wish = replace(WISH, arguments=(argument,), environment=((name, argument),))
     job = replace(JOB, owner=name, key=argument, request=Request(name=name, components=(wish,)))
     assert records.load_job(records.dump_job(job)) == job
 
 
-def test_types_come_back_and_not_only_values() -> None:
+def test_values_come_back_with_their_types() -> None:
     job = records.load_job(records.dump_job(JOB))
     assert isinstance(job.state, JobState)
     assert isinstance(job.components, tuple)
@@ -79,13 +79,13 @@ def test_types_come_back_and_not_only_values() -> None:
     assert str(loaded.attempt) == "7.0.2"
 
 
-def test_fields_stand_in_the_order_of_their_declaration() -> None:
+def test_fields_are_written_in_the_order_of_their_declaration() -> None:
     fields = json.loads(records.dump_job(JOB))
     assert list(fields) == list(Job.__dataclass_fields__)
     assert list(fields["components"][0]) == list(Component.__dataclass_fields__)
 
 
-def test_a_record_without_a_younger_field_gets_its_default() -> None:
+def test_a_record_without_a_field_that_was_added_later_gets_its_default() -> None:
     fields = json.loads(records.dump_job(JOB))
     del fields["collecting"], fields["key"], fields["components"][0]["cleaned_up"], fields["request"]["when_busy"]
     assert records.load_job(json.dumps(fields)) == JOB
@@ -113,7 +113,7 @@ def test_a_field_of_another_type_is_refused(damage: dict[str, Any]) -> None:
         records.load_job(json.dumps(json.loads(records.dump_job(JOB)) | damage))
 
 
-def test_a_record_without_a_field_that_it_needs_is_refused() -> None:
+def test_a_record_without_a_required_field_is_refused() -> None:
     fields = json.loads(records.dump_job(JOB))
     del fields["owner"]
     with pytest.raises(StoreUnreadable, match="owner"):
@@ -121,7 +121,7 @@ def test_a_record_without_a_field_that_it_needs_is_refused() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "null", "[1]", '"job"'])
-def test_what_is_no_record_is_refused(text: str) -> None:
+def test_a_text_that_is_no_record_is_refused(text: str) -> None:
     with pytest.raises(StoreUnreadable, match="Job record"):
         records.load_job(text)
     with pytest.raises(StoreUnreadable, match="history record"):
@@ -133,6 +133,6 @@ def test_an_unknown_command_is_refused() -> None:
         records.load_command("PaintComponent", "{}")
 
 
-def test_what_json_cannot_say_is_refused_when_it_is_written() -> None:
+def test_a_value_that_json_cannot_express_is_refused_when_it_is_written() -> None:
     with pytest.raises(StoreConflict, match="history record cannot be written"):
         records.dump_details({"words": object()})

@@ -1,4 +1,4 @@
-"""The store in a file: its modes, its one owner, what it refuses to touch, and a disk without room."""
+"""The store in a file: its modes, its one owner, the files that it refuses, and a disk without room."""
 
 import os
 import resource
@@ -44,7 +44,7 @@ signal.pause()
 
 
 def a_change(number: int) -> Change:
-    """A job with its history, its command and the count: it must be there with all of them or with none."""
+    """A job with its history, its command and the counters, which must be committed together."""
     job = Job(
         id=JobId(number),
         owner="mona",
@@ -80,7 +80,7 @@ def directory(tmp_path: Path) -> Path:
 
 @contextmanager
 def another_holder(directory: Path) -> Iterator[int]:
-    """A process that has the store open."""
+    """Start a process that has the store open. Yields its process id."""
     command = [sys.executable, "-c", HOLDER, str(directory)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -94,7 +94,7 @@ def another_holder(directory: Path) -> Iterator[int]:
 # ---- files
 
 
-def test_nobody_else_can_read_it(directory: Path) -> None:
+def test_only_the_user_can_read_the_store(directory: Path) -> None:
     before = os.umask(0)
     try:
         store = open_store("sqlite", directory)
@@ -107,7 +107,7 @@ def test_nobody_else_can_read_it(directory: Path) -> None:
     store.close()
 
 
-def test_a_file_that_others_could_read_is_closed_to_them(directory: Path) -> None:
+def test_a_store_file_that_others_could_read_gets_mode_0600(directory: Path) -> None:
     open_store("sqlite", directory).close()
     file = directory / FILE_NAME
     file.chmod(0o644)
@@ -116,8 +116,8 @@ def test_a_file_that_others_could_read_is_closed_to_them(directory: Path) -> Non
 
 
 @pytest.mark.parametrize("what", ["directory", "sticky", "parent", "group", "owner", "file"])
-def test_a_place_where_another_user_may_write_is_refused(directory: Path, what: str) -> None:
-    """By the name of what is open to others, which may be above."""
+def test_a_directory_or_file_where_another_user_may_write_is_refused(directory: Path, what: str) -> None:
+    """The error names the directory or file that others may write, which may be a parent."""
     open_store("sqlite", directory).close()
     named = {"parent": directory.parent, "file": directory / FILE_NAME}.get(what, directory)
     if what in ("owner", "file", "group") and os.getuid():
@@ -154,7 +154,7 @@ def test_every_connection_syncs_every_commit(directory: Path) -> None:
     engine.dispose()
 
 
-def test_a_store_may_lie_elsewhere(tmp_path: Path) -> None:
+def test_a_store_may_be_in_a_file_of_any_path(tmp_path: Path) -> None:
     store = open_store(f"sqlite:///{tmp_path}/other/grid.sqlite", tmp_path / "state")
     store.commit(a_change(1))
     store.close()
@@ -162,7 +162,7 @@ def test_a_store_may_lie_elsewhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "oracle", "mysql://me:secret@host/db", "sqlite://", "postgresql://host"])
-def test_other_names_are_refused_without_their_passwords(tmp_path: Path, name: str) -> None:
+def test_an_unsupported_store_is_refused_without_its_password(tmp_path: Path, name: str) -> None:
     with pytest.raises(RequestError, match="is not a supported store") as refusal:
         open_store(name, tmp_path)
     assert "secret" not in str(refusal.value)
@@ -190,7 +190,7 @@ def test_a_secret_in_the_query_of_a_store_is_refused_and_not_shown(tmp_path: Pat
         "mona:s3cr3t@host",
     ],
 )
-def test_a_malformed_name_of_a_store_is_refused_and_not_shown(tmp_path: Path, name: str) -> None:
+def test_a_malformed_store_url_is_refused_and_not_shown(tmp_path: Path, name: str) -> None:
     with pytest.raises(RequestError, match="is not a supported store") as refusal:
         open_store(name, tmp_path)
     assert "s3cr3t" not in "".join(traceback.format_exception(refusal.value))
@@ -199,14 +199,14 @@ def test_a_malformed_name_of_a_store_is_refused_and_not_shown(tmp_path: Path, na
 # ---- one koalad
 
 
-def test_a_second_koalad_is_refused_and_told_whose_the_store_is(directory: Path) -> None:
+def test_a_second_koalad_is_refused_with_the_process_that_has_the_store(directory: Path) -> None:
     with another_holder(directory) as pid, pytest.raises(StoreLocked, match=f"in use by process {pid}") as refusal:
         open_store("sqlite", directory)
     assert "koala down" in refusal.value.reason.advice
     open_store("sqlite", directory).close()
 
 
-def test_nor_is_there_a_second_one_in_the_same_process(directory: Path) -> None:
+def test_a_second_opening_in_the_same_process_is_refused(directory: Path) -> None:
     store = open_store("sqlite", directory)
     with pytest.raises(StoreLocked, match=f"in use by process {os.getpid()}"):
         open_store("sqlite", directory)
@@ -214,8 +214,8 @@ def test_nor_is_there_a_second_one_in_the_same_process(directory: Path) -> None:
     store.close()
 
 
-def test_a_store_taken_over_refuses_what_its_first_koalad_commits(directory: Path) -> None:
-    """Somebody removed the lock file, and so let a second koalad in."""
+def test_a_store_that_was_taken_over_refuses_commits_of_its_first_koalad(directory: Path) -> None:
+    """A removed lock file lets a second koalad open the store."""
     first = open_store("sqlite", directory)
     first.commit(a_change(1))
     (directory / "store.lock").unlink()
@@ -228,7 +228,7 @@ def test_a_store_taken_over_refuses_what_its_first_koalad_commits(directory: Pat
     second.close()
 
 
-def test_a_program_that_keeps_the_file_locked_is_an_error_and_no_loss(
+def test_a_file_locked_by_another_program_is_an_error_and_loses_nothing(
     directory: Path,
 ) -> None:
     store = SqlStore(SqliteFile(directory / FILE_NAME, busy_timeout_s=0.05))
@@ -245,7 +245,7 @@ def test_a_program_that_keeps_the_file_locked_is_an_error_and_no_loss(
 
 
 @pytest.mark.parametrize("how", ["moved", "unlinked", "replaced", "directory moved"])
-def test_a_database_that_is_moved_away_stops_commits_until_it_is_back(directory: Path, how: str) -> None:
+def test_commits_to_a_moved_database_are_refused_until_it_is_back(directory: Path, how: str) -> None:
     store = open_store("sqlite", directory)
     store.commit(a_change(1))
     file, away = directory / FILE_NAME, directory / "away.sqlite"
@@ -275,7 +275,7 @@ def test_a_database_that_is_moved_away_stops_commits_until_it_is_back(directory:
     store.close()
 
 
-# ---- where it cannot lie
+# ---- network file systems
 
 MOUNTINFO = b"""\
 22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
@@ -308,7 +308,7 @@ def test_a_network_file_system_is_known_by_its_type(path: str, kind: str, networ
     assert is_network(kind) == network
 
 
-def test_a_store_on_a_network_file_system_is_refused_in_words(tmp_path: Path) -> None:
+def test_a_store_on_a_network_file_system_is_refused_with_advice(tmp_path: Path) -> None:
     table = tmp_path / "mountinfo"
     table.write_bytes(b"22 1 8:1 / / rw - ext4 /dev/sda1 rw\n30 22 0:40 / %s rw - gpfs home rw\n" % bytes(tmp_path))
     (tmp_path / "state").mkdir()
@@ -321,7 +321,7 @@ def test_a_store_on_a_network_file_system_is_refused_in_words(tmp_path: Path) ->
     refuse_network(tmp_path / "state", tmp_path / "no such table")
 
 
-# ---- what is not ours is left alone
+# ---- files of other programs are kept
 
 
 @pytest.mark.parametrize("content", [b"not a database\n" * 200, b"\0", bytes(range(256)) * 64])
@@ -347,7 +347,7 @@ def test_a_database_of_another_program_is_refused_and_kept(directory: Path) -> N
     assert not (directory / f"{FILE_NAME}-wal").exists()
 
 
-def test_a_database_with_our_mark_and_other_tables_is_refused(directory: Path) -> None:
+def test_a_database_with_koalapy_s_mark_and_other_tables_is_refused(directory: Path) -> None:
     open_store("sqlite", directory).close()
     other = sqlite3.connect(directory / FILE_NAME)
     other.execute("DROP TABLE meta")
@@ -379,7 +379,7 @@ def test_an_empty_file_is_an_empty_store(directory: Path) -> None:
     store.close()
 
 
-def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_a_path_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match="cannot be made or opened") as refusal:
         open_store("sqlite", tmp_path / "file")
@@ -393,7 +393,7 @@ def test_a_directory_may_have_any_name(tmp_path: Path) -> None:
     assert (tmp_path / "what? 100%done & #1" / FILE_NAME).stat().st_size
 
 
-def test_a_lock_is_not_kept_by_a_store_that_was_refused(directory: Path) -> None:
+def test_a_refused_store_keeps_no_lock(directory: Path) -> None:
     directory.mkdir(parents=True)
     file = directory / FILE_NAME
     file.write_bytes(b"garbage" * 100)
@@ -418,8 +418,8 @@ def files_no_larger_than(size: int) -> Iterator[None]:
         signal.signal(signal.SIGXFSZ, ignored)
 
 
-def fill(store: Store, first: int) -> int:
-    """Commit until there is no room; the number of the commit that was refused."""
+def commit_until_full(store: Store, first: int) -> int:
+    """Commit until there is no room. Returns the number of the refused commit."""
     number = first
     while _fits(store, number):
         number += 1
@@ -437,10 +437,10 @@ def _fits(store: Store, number: int) -> bool:
     return True
 
 
-def test_a_quota_refuses_a_commit_whole_and_later_lets_it_in(directory: Path) -> None:
+def test_a_commit_beyond_a_quota_is_refused_as_a_whole_and_accepted_later(directory: Path) -> None:
     store = open_store("sqlite", directory)
     with files_no_larger_than(500_000):
-        refused = fill(store, 1)
+        refused = commit_until_full(store, 1)
         assert refused > 5
         assert_whole_up_to(store, refused - 1)
     store.commit(a_change(refused))
@@ -453,7 +453,7 @@ def test_a_quota_refuses_a_commit_whole_and_later_lets_it_in(directory: Path) ->
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 1 MiB, where one may be mounted."""
+    """A file system of 1 MiB. The test is skipped where none can be mounted."""
     place = tmp_path / "disk"
     place.mkdir()
     mounted = shutil.which("mount") and subprocess.run(
@@ -467,11 +467,11 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", str(place)], check=True)
 
 
-def test_a_full_disk_refuses_a_commit_whole_and_later_lets_it_in(small_disk: Path) -> None:
+def test_a_commit_on_a_full_disk_is_refused_as_a_whole_and_accepted_later(small_disk: Path) -> None:
     ballast = small_disk / "ballast"
     ballast.write_bytes(b"x" * 300_000)
     store = open_store("sqlite", small_disk / "state")
-    refused = fill(store, 1)
+    refused = commit_until_full(store, 1)
     assert refused > 5
     assert_whole_up_to(store, refused - 1)
     ballast.unlink()
@@ -482,7 +482,7 @@ def test_a_full_disk_refuses_a_commit_whole_and_later_lets_it_in(small_disk: Pat
     reopened.close()
 
 
-def test_a_full_disk_makes_no_store(small_disk: Path) -> None:
+def test_no_store_is_created_on_a_full_disk(small_disk: Path) -> None:
     (small_disk / "state").mkdir()
     with suppress(OSError):
         (small_disk / "ballast").write_bytes(b"x" * 2_000_000)
@@ -495,7 +495,7 @@ def test_a_full_disk_makes_no_store(small_disk: Path) -> None:
 
 
 def test_one_result_is_found_without_reading_the_others(directory: Path) -> None:
-    """Those about it, and those of an order that mixed them all up: none of them can be read."""
+    """All other batches are damaged, so that reading one of them would fail."""
     rows = [ParameterResult(number, 0, "exited", "node1", 0, 5, 6, 0, 0, 0, 0) for number in range(12)]
     batches = [ResultBatch(JobId(1), "vu", AttemptId(JobId(9), 0, 1), tuple(rows[number::4])) for number in range(4)]
     store = open_store("sqlite", directory)
@@ -512,7 +512,7 @@ def test_one_result_is_found_without_reading_the_others(directory: Path) -> None
 
 
 def operations(store: SqlStore, act: Callable[[], object]) -> int:
-    """How many operations of SQLite's machine it takes."""
+    """Number of operations of SQLite's virtual machine that `act` takes."""
     done = 0
 
     def count() -> None:
@@ -520,7 +520,7 @@ def operations(store: SqlStore, act: Callable[[], object]) -> int:
         done += 1
 
     assert store._engine is not None
-    with store._engine.connect() as pooled:  # the only connection there is, which is handed out again
+    with store._engine.connect() as pooled:  # the pool has only this connection
         connection = pooled.connection.driver_connection
     assert isinstance(connection, sqlite3.Connection)
     connection.set_progress_handler(count, 1)
@@ -533,13 +533,13 @@ def operations(store: SqlStore, act: Callable[[], object]) -> int:
 
 @pytest.mark.parametrize("launchers", [False, True], ids=["jobs", "Launchers"])
 @pytest.mark.parametrize("records", [False, True], ids=["output", "records"])
-def test_what_is_kept_costs_nothing_when_what_is_pruned_is_found(
+def test_the_cost_of_finding_prunable_jobs_does_not_grow_with_the_kept_ones(
     directory: Path, launchers: bool, records: bool
 ) -> None:
-    """Each night asks page by page: to look through all jobs for each page would cost more than to prune them."""
+    """Pruning asks page by page; a search of all jobs for each page would cost more than the pruning."""
     request = Request(name="job", components=(ComponentRequest(processors=1, executable="true"),))
 
-    def over(number: int, at: int, sweep: int | None = None) -> Job:
+    def final_job(number: int, at: int, sweep: int | None = None) -> Job:
         return Job(
             id=JobId(number), owner="me", request=request, state=JobState.DONE, position=number,
             submitted_at=Instant(1), finished_at=Instant(at), components=(),
@@ -551,11 +551,11 @@ def test_what_is_kept_costs_nothing_when_what_is_pruned_is_found(
 
     store = open_store("sqlite", directory)
     assert isinstance(store, SqlStore)
-    old = [over(1, 2), over(2, 3), over(3, 3), over(4, 2, sweep=3)]
+    old = [final_job(1, 2), final_job(2, 3), final_job(3, 3), final_job(4, 2, sweep=3)]
     costs = []
     for kept in (range(10, 110), range(110, 1110)):
         store.commit(
-            Change(jobs=(*old, *(over(number, 9, number - 1 if number % 3 == 0 else None) for number in kept)))
+            Change(jobs=(*old, *(final_job(number, 9, number - 1 if number % 3 == 0 else None) for number in kept)))
         )
         assert found() == ([4] if launchers else [1, 2])
         costs.append(operations(store, found))

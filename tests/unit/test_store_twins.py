@@ -1,4 +1,4 @@
-"""The store in memory and the one in a file give the same answers to the same story."""
+"""The store in memory and the one in a file give the same answers after the same changes."""
 
 import tempfile
 from dataclasses import replace
@@ -30,7 +30,7 @@ ATTEMPTS = st.builds(AttemptId, JOB_IDS, st.integers(0, 1), st.integers(1, 2))
 
 @st.composite
 def jobs(draw: st.DrawFn) -> Job:
-    """Few ids and fewer keys, so that they meet."""
+    """Jobs with few ids and fewer keys, so that they collide."""
     return Job(
         id=draw(JOB_IDS),
         owner="mona",
@@ -76,10 +76,10 @@ CHANGES = st.builds(
 
 @settings(max_examples=60)
 @given(st.lists(CHANGES, min_size=1, max_size=12))
-def test_the_twins_agree(story: list[Change]) -> None:
+def test_memory_and_file_answer_alike_after_any_changes(changes: list[Change]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         in_file, in_memory = open_store("sqlite", Path(directory)), MemoryStore()
-        for change in story:
+        for change in changes:
             assert _kept(in_file, change) == _kept(in_memory, change)
             assert _answers(in_file) == _answers(in_memory)
         in_file.close()

@@ -1,4 +1,4 @@
-"""Records that cannot be read, in real SQLite files: each is set aside, hides no other, and can be repaired."""
+"""Unreadable records in real SQLite files: each is set aside, hides no other, and can be repaired."""
 
 import json
 import sqlite3
@@ -121,14 +121,14 @@ def damaged(text: str, how: str) -> str:
     return json.dumps(plain)
 
 
-HOWS = [
+DAMAGES = [
     "cut", "empty", "wrong type", "too large", "missing field", "unknown state", "unknown field", "another's",
     "other state", "deep",
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("how", HOWS)
-def test_a_job_that_cannot_be_read_is_held_and_hides_no_other(
+@pytest.mark.parametrize("how", DAMAGES)
+def test_an_unreadable_job_is_set_aside_and_hides_no_other(
     open_it: Callable[[], SqlStore], tmp_path: Path, how: str
 ) -> None:
     store = open_it()
@@ -145,7 +145,7 @@ def test_a_job_that_cannot_be_read_is_held_and_hides_no_other(
     assert store.next_number == 4
     assert found.counters.next_job == 6
     assert store.job_of_key("mona", "key-1") == 1
-    if how != "too large":  # what is only listed need not be fit to be written
+    if how != "too large":  # a record that is only listed need not be writable
         assert [job.id for job in store.jobs()] == [2, 3, 4, 5]
         assert store.job(JobId(1)) is None
     store.close()
@@ -160,9 +160,7 @@ def test_a_job_that_cannot_be_read_is_held_and_hides_no_other(
     store.close()
 
 
-def test_a_state_of_a_row_that_nobody_knows_hides_no_job_for_good(
-    open_it: Callable[[], SqlStore], tmp_path: Path
-) -> None:
+def test_a_job_in_a_row_of_unknown_state_can_be_repaired(open_it: Callable[[], SqlStore], tmp_path: Path) -> None:
     change(tmp_path, "UPDATE jobs SET state = 'sleeping' WHERE id = 2")
     store = open_it()
     assert [job.id for job in store.load().jobs] == [1, 3, 4, FIRST_LAUNCHER]
@@ -173,7 +171,7 @@ def test_a_state_of_a_row_that_nobody_knows_hides_no_job_for_good(
     store.close()
 
 
-def test_launchers_are_held_with_their_sweep(open_it: Callable[[], SqlStore], tmp_path: Path) -> None:
+def test_launchers_are_set_aside_with_their_sweep(open_it: Callable[[], SqlStore], tmp_path: Path) -> None:
     change(tmp_path, "UPDATE jobs SET record = '{' WHERE id = 4")
     store = open_it()
     assert [job.id for job in store.load().jobs] == [1, 2, 3]
@@ -195,7 +193,7 @@ def test_launchers_are_held_with_their_sweep(open_it: Callable[[], SqlStore], tm
         ("learned", "name = 'nodes'", "record", "learned/nodes"),
     ],
 )
-def test_another_record_that_cannot_be_read_hides_no_other(
+def test_an_unreadable_record_of_another_table_hides_no_other(
     open_it: Callable[[], SqlStore], tmp_path: Path, table: str, where: str, column: str, name: str
 ) -> None:
     change(tmp_path, f"UPDATE {table} SET {column} = '{{' WHERE {where}")
@@ -216,9 +214,7 @@ def test_another_record_that_cannot_be_read_hides_no_other(
     store.close()
 
 
-def test_what_is_learned_anew_takes_the_place_of_what_cannot_be_read(
-    open_it: Callable[[], SqlStore], tmp_path: Path
-) -> None:
+def test_new_learned_values_replace_an_unreadable_record(open_it: Callable[[], SqlStore], tmp_path: Path) -> None:
     change(tmp_path, "UPDATE learned SET record = '{'")
     store = open_it()
     store.load()
@@ -227,7 +223,7 @@ def test_what_is_learned_anew_takes_the_place_of_what_cannot_be_read(
     store.close()
 
 
-def test_a_dropped_job_takes_its_commands_along_and_leaves_its_debt(
+def test_dropping_a_job_drops_its_commands_and_keeps_its_pending_cancel(
     open_it: Callable[[], SqlStore], tmp_path: Path
 ) -> None:
     change(tmp_path, "UPDATE jobs SET record = '{' WHERE id = 1")
@@ -242,7 +238,7 @@ def test_a_dropped_job_takes_its_commands_along_and_leaves_its_debt(
 
 
 @pytest.mark.parametrize("name", ["job/99", "job/", "job/one", "job/1.0", "debt/1", "what/1", "", "job/" + "9" * 40])
-def test_a_name_of_no_record_is_refused(open_it: Callable[[], SqlStore], name: str) -> None:
+def test_a_name_without_a_record_is_refused(open_it: Callable[[], SqlStore], name: str) -> None:
     store = open_it()
     for act in (unreadable.raw, unreadable.drop, partial(unreadable.replace, text="{}")):
         with pytest.raises(RequestError, match="There is no record"):
@@ -250,8 +246,8 @@ def test_a_name_of_no_record_is_refused(open_it: Callable[[], SqlStore], name: s
     store.close()
 
 
-@pytest.mark.parametrize("how", [each for each in HOWS if each != "other state"])  # which is a correction
-def test_a_text_that_is_no_such_record_is_not_imported(open_it: Callable[[], SqlStore], how: str) -> None:
+@pytest.mark.parametrize("how", [each for each in DAMAGES if each != "other state"])  # that one is a correction
+def test_an_invalid_text_is_not_imported(open_it: Callable[[], SqlStore], how: str) -> None:
     store = open_it()
     before = store.repair(partial(unreadable.raw, name="job/1"))
     with pytest.raises(RequestError, match="is not a job record"):
@@ -260,9 +256,7 @@ def test_a_text_that_is_no_such_record_is_not_imported(open_it: Callable[[], Sql
     store.close()
 
 
-def test_attempts_of_a_job_that_cannot_be_read_are_no_unknown_tags(
-    open_it: Callable[[], SqlStore], tmp_path: Path
-) -> None:
+def test_attempts_of_an_unreadable_job_are_no_unknown_tags(open_it: Callable[[], SqlStore], tmp_path: Path) -> None:
     change(tmp_path, "UPDATE jobs SET record = '{' WHERE id = 1")
     store = open_it()
     store.load()

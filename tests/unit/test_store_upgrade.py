@@ -1,4 +1,4 @@
-"""Migrations: they make the tables that the code uses, carry old stores along, and leave newer ones alone."""
+"""Migrations: they make the tables that the code uses, keep the records of old stores, and refuse newer ones."""
 
 import shutil
 import sqlite3
@@ -73,7 +73,7 @@ def old(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def newer(tmp_path: Path) -> Path:
-    """The migrations, and one more."""
+    """Directory with the migrations and one more."""
     return scripts_with(tmp_path / "newer", more="pass")
 
 
@@ -99,7 +99,7 @@ def test_the_migrations_make_the_tables_that_the_code_uses(tmp_path: Path) -> No
         assert compare_metadata(context, schema.metadata) == []
 
 
-def test_a_store_made_at_once_is_what_the_migrations_make(tmp_path: Path) -> None:
+def test_a_store_made_at_once_equals_a_migrated_one(tmp_path: Path) -> None:
     with writing(tmp_path / "migrated") as migrated, writing(tmp_path / "made") as made:
         migrate(migrated)
         upgrade.make(made)
@@ -114,7 +114,7 @@ def test_a_store_made_at_once_is_what_the_migrations_make(tmp_path: Path) -> Non
 
 
 def shape(connection: Connection, table: str) -> list[str]:
-    """Columns in their order with their types and defaults; keys and indexes with their names."""
+    """Describe a table: columns in order with types and defaults; keys and indexes with their names."""
     seen = inspect(connection)
     return [
         *map(str, seen.get_columns(table)), str(seen.get_pk_constraint(table)), *map(str, seen.get_foreign_keys(table)),
@@ -123,7 +123,7 @@ def shape(connection: Connection, table: str) -> list[str]:
 
 
 def test_a_database_without_tables_is_a_new_store(tmp_path: Path) -> None:
-    """As a koalad leaves it that was killed before its first transaction."""
+    """A koalad that was killed before its first transaction leaves such a database."""
     store = open_store("sqlite", tmp_path)
     store.close()
     with writing(tmp_path / FILE_NAME) as connection:
@@ -136,7 +136,7 @@ def test_a_database_without_tables_is_a_new_store(tmp_path: Path) -> None:
     again.close()
 
 
-def test_an_older_store_is_carried_along(old: Path, newer: Path) -> None:
+def test_a_migration_keeps_the_records_of_an_older_store(old: Path, newer: Path) -> None:
     with writing(old / FILE_NAME) as connection:
         migrate(connection, newer)
     with writing(old / FILE_NAME) as connection:
@@ -146,7 +146,7 @@ def test_an_older_store_is_carried_along(old: Path, newer: Path) -> None:
 
 
 def test_an_older_store_is_migrated_when_it_is_opened(old: Path, newer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Today's store, opened by tomorrow's koalapy: this one with one more migration."""
+    """The newer koalapy is this one with one more migration."""
     monkeypatch.setattr(schema, "SCHEMA_VERSION", "9999")
     monkeypatch.setattr(upgrade, "MIGRATIONS", newer)
     store = open_store("sqlite", old)
@@ -180,7 +180,7 @@ def test_a_newer_store_is_refused_and_kept(old: Path, newer: Path) -> None:
     assert (old / FILE_NAME).read_bytes() == content
 
 
-def test_a_record_of_a_newer_koalapy_is_set_aside_by_name(old: Path) -> None:
+def test_a_record_of_a_newer_koalapy_is_set_aside_with_its_unknown_field(old: Path) -> None:
     database = sqlite3.connect(old / FILE_NAME)
     database.execute("""UPDATE jobs SET record = replace(record, '"owner"', '"colour":"red","owner"')""")
     database.commit()
