@@ -64,7 +64,7 @@ def end_attempt(
 
 def reason_details(reason: Reason) -> dict[str, object]:
     """Return a reason as history keeps it."""
-    return {"code": reason.code, "message": str(reason), "words": reason.words}
+    return {"code": reason.code, "message": str(reason), "output": reason.words}
 
 
 def look_at(attempt: AttemptId) -> str:

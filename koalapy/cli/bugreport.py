@@ -30,7 +30,7 @@ from koalapy.secrets import HIDDEN, Secrets
 _LOG_BYTES = 2_000_000  # of the end of each log
 _MOST_JOBS = 500  # of those that the logs name, the newest: whose environments are looked for
 _LIBRARIES = ("SQLAlchemy", "alembic", "fastapi", "paramiko", "pydantic", "structlog", "typer", "uvicorn")
-_OF_THE_PROGRAM = "words"  # of a log's line: what a program wrote last
+_PROGRAM_OUTPUT = "output"  # the field of a log's line with the last output of a program
 # Texts of a log's line about a job that are koalapy's own. All others may quote a program, and what it knows.
 _OWN_TEXTS = frozenset(
     {"event", "level", "timestamp", "kind", "code", "cluster", "state", "attempt", "whose", "ending"}
@@ -164,7 +164,7 @@ def _log_line(line: str, secrets: Secrets, all_known: bool) -> str:
     event = _event(line)
     if event is None:
         return secrets.hide(line) if _OF_PYTHON.match(line) else HIDDEN
-    foreign = {_OF_THE_PROGRAM} & event.keys()
+    foreign = {_PROGRAM_OUTPUT} & event.keys()
     if not all_known and "job" in event:
         foreign = {name for name, value in event.items() if not isinstance(value, int | float) and value is not None}
     return json_module.dumps(secrets.hidden(event | dict.fromkeys(foreign - _OWN_TEXTS, HIDDEN)), ensure_ascii=False)

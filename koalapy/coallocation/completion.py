@@ -34,9 +34,10 @@ def on_output_collected(core: Core, now: Instant, event: OutputCollected) -> Non
     job = core.records.jobs.get(event.job)
     if job is None or not job.collecting or job.state is not JobState.RUNNING:
         return
-    told = {"files": event.files, "size": event.size, "notes": list(event.notes)} if event.files or event.notes else {}
+    has_files = event.files or event.notes
+    counts = {"files": event.files, "size": event.size, "notes": list(event.notes)} if has_files else {}
     message = {"message": str(event.reason)} if event.reason else {}
-    core.records.note(now, job.id, "output_collected", **message, **told)
+    core.records.note(now, job.id, "output_collected", **message, **counts)
     stop_job(core, now, job, Outcome.FAILED if event.reason else Outcome.DONE, event.reason)
 
 
@@ -46,6 +47,6 @@ def on_output_kept(core: Core, now: Instant, event: OutputKept) -> None:
     if not job.state.final or job.output_home is not OutputHome.COMING:
         return
     core.records.put(job.replace(output_home=OutputHome.LOST if event.reason else OutputHome.HOME))
-    told = {"size": event.size, "left_out": event.left_out, "notes": list(event.notes)}
+    counts = {"size": event.size, "omitted_bytes": event.left_out, "notes": list(event.notes)}
     message = {"message": str(event.reason)} if event.reason else {}
-    core.records.note(now, job.id, "output_kept", **message, **told)
+    core.records.note(now, job.id, "output_kept", **message, **counts)

@@ -79,7 +79,7 @@ def _give_up(core: Core, now: Instant, job: Job, component: Component, reason: R
         return stop_job(core, now, job, Outcome.FAILED, said)
     job = core.records.put(_exclude(job, component, now))
     core.records.note_attempt(
-        now, job.attempt_of(component), component.cluster, "cluster_left_out", until_at=now + EXCLUSION
+        now, job.attempt_of(component), component.cluster, "cluster_excluded", until_at=now + EXCLUSION
     )
     others = [name for name in core.information.could_take(component.request) if name not in dict(job.excluded)]
     if not named and others:

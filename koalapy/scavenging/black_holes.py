@@ -46,7 +46,7 @@ def _leave_out(core: Core, now: Instant, suspect: Job, host: str) -> None:
     left_out = runner_of(sweep).left_out
     if (cluster, host) not in left_out:
         put_runner(core, sweep, left_out=(*left_out, (cluster, host)))
-    core.records.note(now, sweep.id, "black_hole_left_out", cluster=cluster, host=host)
+    core.records.note(now, sweep.id, "black_hole_excluded", cluster=cluster, host=host)
     stop_pilot(core, now, suspect, "black_hole")
 
 

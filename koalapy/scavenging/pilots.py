@@ -176,7 +176,7 @@ def _failed(core: Core, now: Instant, sweep: Job, launcher: Job, reason: Reason)
     component, cluster = place(launcher), place(launcher).cluster or ""
     where = {"cluster": cluster, "component": 0, "attempt": component.attempt, "launcher": launcher.id}
     message = _of_launcher(launcher, reason)
-    core.records.note(now, sweep.id, "launcher_lost", **where, code=reason.code, message=message, words=reason.words)
+    core.records.note(now, sweep.id, "launcher_lost", **where, code=reason.code, message=message, output=reason.words)
     failures = core.sessions.failures.get((sweep.id, cluster), 0) + 1
     core.sessions.failures[sweep.id, cluster] = failures
     if failures >= MOST_FAILURES:
@@ -206,7 +206,7 @@ def leave_out(core: Core, now: Instant, sweep: JobId, cluster: str, code: str, w
     kept = {name: each for name, each in job.excluded if each > now}
     core.records.put(replace(job, excluded=(*(kept | {cluster: until}).items(),)))
     message = f"{MOST_FAILURES} Launchers failed there in a row, the last one so: {why}"
-    core.records.note(now, sweep, "cluster_left_out", cluster=cluster, until_at=until, code=code, message=message)
+    core.records.note(now, sweep, "cluster_excluded", cluster=cluster, until_at=until, code=code, message=message)
 
 
 NOW, BEFORE = "now", "before"  # see Pilot

@@ -99,8 +99,8 @@ def _kept(line: History) -> str:
     notes = " ".join(str(note) for note in line.details.get("notes") or ())
     if line.details.get("message"):
         return f"{_because('What it wrote could not all be brought home', line)} {notes}".rstrip()
-    left_out = line.details.get("left_out")
-    cut = f", without {counted_as(left_out, 'byte')} in the middle, which exceeded the limit" if left_out else ""
+    omitted = line.details.get("omitted_bytes")
+    cut = f", without {counted_as(omitted, 'byte')} in the middle, which exceeded the limit" if omitted else ""
     return f"What it wrote was brought home: {counted_as(line.details.get('size'), 'byte')}{cut}. {notes}".rstrip()
 
 
@@ -200,7 +200,7 @@ def _owed(line: History) -> str:
     return _of_attempt("cannot be ended while {on} is out of reach; that is owed")(line)
 
 
-def _cluster_left_out(line: History) -> str:
+def _cluster_excluded(line: History) -> str:
     until = line.details.get("until_at")
     when = f" until {format_instant(Instant(until))}" if isinstance(until, int) else " for a while"
     return f"The cluster {line.details.get('cluster')} is left out for this job{when}."
@@ -247,7 +247,7 @@ SENTENCES: dict[str, Callable[[History], str]] = {
     "sweep_resumed": _nodes("What was suspended goes on: {nodes}"),
     "launcher_lost": _launcher_lost,
     "launcher_withdrawn": _nodes("It takes back {nodes}, whose batch jobs have not started in time"),
-    "black_hole_left_out": _black_hole,
+    "black_hole_excluded": _black_hole,
     "black_hole_trusted": _of_attempt(
         "failed at all it began; so do others, and the program is to blame, not the node"
     ),
@@ -273,7 +273,7 @@ SENTENCES: dict[str, Callable[[History], str]] = {
     "component_ended": _ended,
     "component_gone": _of_attempt("left nothing in the batch system"),
     "component_left_out": _of_attempt("is optional, and is left out of this try"),
-    "cluster_left_out": _cluster_left_out,
+    "cluster_excluded": _cluster_excluded,
     "debt_recorded": _owed,
     "debt_settled": _of_attempt("was owed, and is ended: nothing of it is left"),
 }
@@ -298,11 +298,11 @@ def _with_batch_job(line: History) -> str:
 
 def _because(text: str, line: History) -> str:
     """Append the reason of a line, and the batch system's message."""
-    message, words = line.details.get("message"), line.details.get("words")
+    message, output = line.details.get("message"), line.details.get("output")
     speaker = _SPEAKERS.get(str(line.details.get("code")), "The batch system said")
-    told = " / ".join(str(words or "").splitlines())
-    said = f" {speaker}: {told}" if told and told not in str(message) else ""
-    return f"{text}: {message}{said}" if message else f"{text}.{said}"
+    quoted = " / ".join(str(output or "").splitlines())
+    quote = f" {speaker}: {quoted}" if quoted and quoted not in str(message) else ""
+    return f"{text}: {message}{quote}" if message else f"{text}.{quote}"
 
 
 _SPEAKERS = {

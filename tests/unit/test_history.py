@@ -40,8 +40,8 @@ def told(kind: str, **details: Any) -> str:
 
 
 def test_every_kind_that_the_engine_writes_has_its_sentence() -> None:
-    assert {"sweep_grown", "sweep_preempted", "black_hole_left_out"} <= kinds()
-    assert {"job_submitted", "component_found", "component_ended", "cluster_left_out", "debt_settled"} <= kinds()
+    assert {"sweep_grown", "sweep_preempted", "black_hole_excluded"} <= kinds()
+    assert {"job_submitted", "component_found", "component_ended", "cluster_excluded", "debt_settled"} <= kinds()
     assert kinds() <= set(SENTENCES)
 
 
@@ -81,7 +81,7 @@ def test_no_outcome_is_a_code_word(outcome: Outcome) -> None:
         ),
         (
             "submission_failed",
-            {**ATTEMPT, "message": "No such queue. Name another.", "words": "qsub: unknown queue"},
+            {**ATTEMPT, "message": "No such queue. Name another.", "output": "qsub: unknown queue"},
             "Attempt 7.1.2 on delft could not be submitted: No such queue. Name another. "
             "The batch system said: qsub: unknown queue",
         ),
@@ -125,7 +125,7 @@ def test_no_outcome_is_a_code_word(outcome: Outcome) -> None:
         ("job_stopping", {"outcome": "done", "sweep": True}, "All its parameters are done, and its Launchers go."),
         ("cancel_requested", {"force": True}, "Its user wants it to end, without waiting for clusters out of reach."),
         (
-            "cluster_left_out",
+            "cluster_excluded",
             {**ATTEMPT, "until_at": AT},
             "The cluster delft is left out for this job until 2023-11-14T22:13:20.000000Z.",
         ),

@@ -609,7 +609,7 @@ def test_a_lost_launcher_is_replaced_at_once_and_a_cluster_that_fails_repeatedly
     lost = [line.details for line in play.history if line.kind == "launcher_lost"]
     advice = f"`koala show {lost[0]['launcher']}` tells its story."
     assert [len(lost), lost[0]["message"]] == [3, f"It was killed: exit status 137. {advice}"]
-    assert play.kinds.count("cluster_left_out") == 1
+    assert play.kinds.count("cluster_excluded") == 1
     assert play.job(sweep).excluded[0][0] == "alpha"
     why = play.engine.scavenger.why_no_more(play.now, play.job(sweep))["alpha"]
     assert why == "3 Launchers failed there in a row; the next comes in 10m"

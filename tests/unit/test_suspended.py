@@ -60,6 +60,6 @@ def test_those_that_stood_still_until_their_walltime_have_not_failed() -> None:
         play.go()
     play.measure()
     assert play.job(sweep).state is JobState.RUNNING
-    assert {"launcher_lost", "cluster_left_out"}.isdisjoint(line.kind for line in play.history if line.job == sweep)
+    assert {"launcher_lost", "cluster_excluded"}.isdisjoint(line.kind for line in play.history if line.job == sweep)
     assert {each.state for each in (play.job(launcher.id) for launcher in launchers)} == {JobState.FAILED}
     assert play.holds(sweep) == {"alpha": 4}

@@ -98,7 +98,7 @@ def test_what_the_batch_system_takes_back_by_itself_is_no_failure() -> None:
         play.end(play.attempts(launcher.id)[0], 143, "killed")
         play.go()
     play.measure()
-    assert {"launcher_lost", "cluster_left_out"}.isdisjoint(play.kinds)
+    assert {"launcher_lost", "cluster_excluded"}.isdisjoint(play.kinds)
     assert play.holds(sweep) == {"alpha": 4}
 
 
