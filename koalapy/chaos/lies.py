@@ -217,16 +217,16 @@ def _seen(of: _Matter) -> wire.BatchStatus:
     return wire.BatchStatus(of.tag(), "1", of.clock, state, exit_status=0, ending=ending)
 
 
-def _done(of: _Matter) -> wire.ParametersDone:
+def _done(of: _Matter) -> wire.ParametersEnded:
     job = of.sweep()
     results = [[number, 0, "exited", "n1", 1, of.clock, of.clock, 0, 0, 0, 0] for number in of.parameters(job)]
-    return wire.ParametersDone(_NO_SWEEP if job is None else job.id, of.tag(), results)
+    return wire.ParametersEnded(_NO_SWEEP if job is None else job.id, of.tag(), results)
 
 
-def _back(of: _Matter) -> wire.ParametersBack:
+def _back(of: _Matter) -> wire.ParametersReturned:
     job = of.sweep()
     ranges = [[number, number] for number in of.parameters(job)]
-    return wire.ParametersBack(_NO_SWEEP if job is None else job.id, ranges, ranges)
+    return wire.ParametersReturned(_NO_SWEEP if job is None else job.id, ranges, ranges)
 
 
 def _wanted(of: _Matter) -> wire.ParametersWanted:

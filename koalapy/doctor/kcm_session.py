@@ -66,7 +66,7 @@ class KcmSession:
         config = wire.ClusterConfig(**self._config)._asdict()
         version, now = koalapy.__version__, self._clock.now()
         self._session.send(wire.Hello(wire.PROTOCOL, version, _EPOCH, self._instance, now, dict(config)))
-        self._session.send(wire.Watch(urgent=True))
+        self._session.send(wire.WatchCluster(urgent=True))
         self._wait(lambda: self._welcome is not None, _ANSWER_S)
         if self._welcome is None:
             raise TransientError("silent", "The agent on the head node does not answer.", "Is the head overloaded?")

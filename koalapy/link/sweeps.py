@@ -34,7 +34,7 @@ def event_of(instance: InstanceId, cluster: str, message: Any, mapped: Mapped) -
         raise wire.MessageError(f"{type(message).__name__}: {error}") from error
 
 
-def _ended(instance: InstanceId, cluster: str, message: wire.ParametersDone, mapped: Mapped) -> Event | None:
+def _ended(instance: InstanceId, cluster: str, message: wire.ParametersEnded, mapped: Mapped) -> Event | None:
     attempt = own_attempt(instance, message.tag)
     if attempt is None:
         return None
@@ -49,7 +49,7 @@ def _result(row: list[Any], mapped: Mapped) -> ParameterResult:
     return result._replace(started_at=ended_at - lasted, ended_at=ended_at)
 
 
-def _returned(instance: InstanceId, cluster: str, message: wire.ParametersBack, mapped: Mapped) -> Event:
+def _returned(instance: InstanceId, cluster: str, message: wire.ParametersReturned, mapped: Mapped) -> Event:
     numbers, begun = _intervals(message.ranges), _intervals(message.begun)
     return ParametersReturned(cluster=cluster, sweep=JobId(message.sweep), numbers=numbers, begun=begun)
 
@@ -74,8 +74,8 @@ def _suspected(instance: InstanceId, cluster: str, message: wire.LauncherSuspect
 
 
 _TRANSLATIONS: dict[type, Callable[[InstanceId, str, Any, Mapped], Event | None]] = {
-    wire.ParametersDone: _ended,
-    wire.ParametersBack: _returned,
+    wire.ParametersEnded: _ended,
+    wire.ParametersReturned: _returned,
     wire.ParametersWanted: _wanted,
     wire.LaunchersSeen: _seen,
     wire.LauncherSuspected: _suspected,

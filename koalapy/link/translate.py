@@ -94,17 +94,19 @@ def cancel(instance: InstanceId, number: int, command: CancelAttempt) -> wire.Ca
     return wire.Cancel(number, tag_of(instance, command.attempt), command.batch_id, command.force)
 
 
-def hint_message(instance: InstanceId, hint: Hint) -> wire.Watch | wire.Feed | wire.Recall | wire.Trust:
+def hint_message(
+    instance: InstanceId, hint: Hint
+) -> wire.WatchCluster | wire.FeedSweep | wire.RecallParameters | wire.TrustLauncher:
     match hint:
         case WatchCluster():
-            return wire.Watch(hint.urgent)
+            return wire.WatchCluster(hint.urgent)
         case FeedSweep():
             ranges = [list(pair) for pair in hint.numbers.pairs]
-            return wire.Feed(hint.sweep, ranges, hint.anew, [tag_of(instance, each) for each in hint.launchers])
+            return wire.FeedSweep(hint.sweep, ranges, hint.anew, [tag_of(instance, each) for each in hint.launchers])
         case RecallParameters():
-            return wire.Recall(hint.sweep, hint.most)
+            return wire.RecallParameters(hint.sweep, hint.most)
         case TrustLauncher():
-            return wire.Trust(tag_of(instance, hint.attempt))
+            return wire.TrustLauncher(tag_of(instance, hint.attempt))
 
 
 def forget(instance: InstanceId, number: int, command: ForgetAttempt) -> wire.Forget:

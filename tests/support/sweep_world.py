@@ -14,24 +14,24 @@ from koalapy_adapters.kcm.state import actions as do
 from koalapy_adapters.kcm.state.attempt import failure
 from koalapy_adapters.messages import (
     Acknowledge,
-    Back,
     BatchStatus,
     ClusterConfig,
-    Doing,
-    Ended,
     Event,
-    Feed,
+    FeedParameters,
+    FeedSweep,
     Forget,
-    Give,
     Hello,
-    Holding,
-    Kept,
-    ParametersBack,
-    ParametersDone,
+    ParametersEnded,
+    ParametersGivenUp,
+    ParametersHeld,
+    ParametersReturned,
     ParametersWanted,
-    Pull,
-    Recall,
+    ProgressReported,
+    PullParameters,
+    RecallParameters,
     Report,
+    ResultsCommitted,
+    ResultsReported,
     Stop,
     Submit,
     Submitted,
@@ -65,7 +65,7 @@ class Node:
     held: dict[int, None] = field(default_factory=dict)
     running: dict[int, None] = field(default_factory=dict)
     journal: list[list[Any]] | None = field(default_factory=list)
-    unkept: list[Ended] = field(default_factory=list)
+    unkept: list[ResultsReported] = field(default_factory=list)
     said: int = 0
     given: int = 0
     up: list[Any] = field(default_factory=list)
@@ -79,19 +79,19 @@ class Node:
 
     def connect(self) -> None:
         self.connected, self.given = True, 0
-        self.up = [Holding(ranges_of(self.held), self.slots), *self.unkept]
+        self.up = [ParametersHeld(ranges_of(self.held), self.slots), *self.unkept]
         self.pull()
 
     def pull(self) -> None:
-        self.up.append(Pull(max(0, 2 * self.slots - len(self.held)), self.given))
+        self.up.append(PullParameters(max(0, 2 * self.slots - len(self.held)), self.given))
 
     def hear(self, message: Any) -> None:
-        if isinstance(message, Give):
+        if isinstance(message, FeedParameters):
             numbers = list(numbers_of(message.ranges))
             assert not self.held.keys() & set(numbers), "given what it has"
             self.held.update((number, None) for number in numbers)
             self.given += len(numbers)
-        elif isinstance(message, Kept):
+        elif isinstance(message, ResultsCommitted):
             self.unkept = [one for one in self.unkept if one.number > message.number]
 
     def begin(self) -> None:
@@ -110,9 +110,9 @@ class Node:
         if self.journal is not None:
             self.journal.append(row)
         self.said += 1
-        self.unkept.append(Ended(self.said, [row]))
+        self.unkept.append(ResultsReported(self.said, [row]))
         if self.connected:
-            self.up += [self.unkept[-1], Doing(len(self.running), 1)]
+            self.up += [self.unkept[-1], ProgressReported(len(self.running), 1)]
         return number
 
     def give_back(self) -> list[int]:
@@ -120,13 +120,13 @@ class Node:
         numbers = [number for number in self.held if number not in self.running]
         for number in numbers:
             del self.held[number]
-        self.up.append(Back(ranges_of(numbers), []))
+        self.up.append(ParametersGivenUp(ranges_of(numbers), []))
         return numbers
 
     def leave(self) -> None:
         """Stopped in band: it gives everything back, and ends; what is in the channel arrives, or not."""
         if self.connected:
-            self.up.append(Back(ranges_of(self.held), ranges_of(self.running)))
+            self.up.append(ParametersGivenUp(ranges_of(self.held), ranges_of(self.running)))
         self._end()
 
     def _end(self) -> None:
@@ -188,7 +188,7 @@ class World:
     def feed_anew(self, numbers: int = 0) -> None:
         self._out(numbers)
         live = [tag for tag in self.nodes if tag not in self.ended]
-        self.to_kcm.append(Feed(SWEEP, ranges_of(sorted(self.out)), True, live))
+        self.to_kcm.append(FeedSweep(SWEEP, ranges_of(sorted(self.out)), True, live))
         self.fed = True
 
     def _out(self, most: int) -> list[int]:
@@ -213,10 +213,10 @@ class World:
         if not self.fed:
             self.feed_anew(self.wanted)
         elif self.wanted and self.pool:
-            self.to_kcm.append(Feed(SWEEP, ranges_of(self._out(self.wanted))))
+            self.to_kcm.append(FeedSweep(SWEEP, ranges_of(self._out(self.wanted))))
 
     def recall(self, most: int) -> None:
-        self.to_kcm.append(Recall(SWEEP, most))
+        self.to_kcm.append(RecallParameters(SWEEP, most))
 
     def koalad_hears(self) -> None:
         event = self.to_koalad.pop(0)
@@ -226,12 +226,12 @@ class World:
         self.to_kcm.append(Acknowledge(event.number))
 
     def _heard(self, message: Any) -> None:
-        if isinstance(message, ParametersDone):
+        if isinstance(message, ParametersEnded):
             for row in message.results:
                 self.done[row[0]] += 1
                 self.out.discard(row[0])
                 self.pool.pop(row[0], None)
-        elif isinstance(message, ParametersBack):
+        elif isinstance(message, ParametersReturned):
             self._came_back(message)
         elif isinstance(message, ParametersWanted):
             self.wanted = message.wanted
@@ -241,7 +241,7 @@ class World:
         ):
             self._ended(message.tag)
 
-    def _came_back(self, message: ParametersBack) -> None:
+    def _came_back(self, message: ParametersReturned) -> None:
         begun = set(numbers_of(message.begun))
         for number in numbers_of(message.ranges):
             assert number not in self._in_hands(), "given back while a Launcher has it"

@@ -46,13 +46,13 @@ def told(talk: Conversation, *bodies: object) -> list[Event]:
 
 def test_results_are_told_with_instants_of_koalads_clock(talk: Conversation) -> None:
     expected = ParameterResult(7, 1, "exited", "n1", 2, Instant(NOW - 20), Instant(NOW - 10), 0, 11, 5, 6)
-    assert told(talk, wire.ParametersDone(SWEEP, TAG, [ROW])) == [
+    assert told(talk, wire.ParametersEnded(SWEEP, TAG, [ROW])) == [
         ParametersEnded(cluster="vu", sweep=SWEEP, attempt=LAUNCHER, results=(expected,))
     ]
 
 
 def test_numbers_come_back_as_intervals(talk: Conversation) -> None:
-    assert told(talk, wire.ParametersBack(SWEEP, [[5, 9], [1, 2]], [[5, 6]])) == [
+    assert told(talk, wire.ParametersReturned(SWEEP, [[5, 9], [1, 2]], [[5, 6]])) == [
         ParametersReturned(
             cluster="vu", sweep=SWEEP, numbers=Intervals.of([(1, 2), (5, 9)]), begun=Intervals.of([(5, 6)])
         )
@@ -75,7 +75,7 @@ def test_of_launchers_only_our_own_are_seen(talk: Conversation) -> None:
 
 @pytest.mark.parametrize(
     "foreign",
-    [wire.ParametersDone(SWEEP, FOREIGN, [ROW]), wire.LauncherSuspected(FOREIGN, "n3")],
+    [wire.ParametersEnded(SWEEP, FOREIGN, [ROW]), wire.LauncherSuspected(FOREIGN, "n3")],
     ids=["done", "suspect"],
 )
 def test_another_stores_launcher_is_acknowledged_and_not_heard(talk: Conversation, foreign: object) -> None:
@@ -85,8 +85,8 @@ def test_another_stores_launcher_is_acknowledged_and_not_heard(talk: Conversatio
 @pytest.mark.parametrize(
     "broken",
     [
-        wire.ParametersDone(SWEEP, TAG, [ROW[:-1]]),
-        wire.ParametersBack(SWEEP, [[1]]),
+        wire.ParametersEnded(SWEEP, TAG, [ROW[:-1]]),
+        wire.ParametersReturned(SWEEP, [[1]]),
         wire.LaunchersSeen([[TAG]]),
     ],
     ids=["a field too few", "half a range", "half a Launcher"],
@@ -98,7 +98,7 @@ def test_what_is_broken_is_no_message(talk: Conversation, broken: object) -> Non
 
 def test_an_ending_in_the_future_by_its_clock_has_happened_by_now(talk: Conversation) -> None:
     late = [*ROW[:6], NOW + AHEAD + 90, *ROW[7:]]
-    (event,) = told(talk, wire.ParametersDone(SWEEP, TAG, [late]))
+    (event,) = told(talk, wire.ParametersEnded(SWEEP, TAG, [late]))
     assert isinstance(event, ParametersEnded)
     assert event.results[0].ended_at == NOW
     assert event.results[0].started_at == NOW - 110, "it took as long as it took"
@@ -107,6 +107,6 @@ def test_an_ending_in_the_future_by_its_clock_has_happened_by_now(talk: Conversa
 def test_words_name_sweeps_by_number_and_launchers_by_tag(talk: Conversation) -> None:
     numbers = Intervals.of([(1, 5), (8, 8)])
     feed = FeedSweep(cluster="vu", sweep=SWEEP, numbers=numbers, anew=True, launchers=(LAUNCHER,))
-    assert talk.hint(feed).messages == (wire.Feed(SWEEP, [[1, 5], [8, 8]], True, [TAG]),)
-    assert talk.hint(RecallParameters(cluster="vu", sweep=SWEEP, most=3)).messages == (wire.Recall(SWEEP, 3),)
-    assert talk.hint(TrustLauncher(cluster="vu", attempt=LAUNCHER)).messages == (wire.Trust(TAG),)
+    assert talk.hint(feed).messages == (wire.FeedSweep(SWEEP, [[1, 5], [8, 8]], True, [TAG]),)
+    assert talk.hint(RecallParameters(cluster="vu", sweep=SWEEP, most=3)).messages == (wire.RecallParameters(SWEEP, 3),)
+    assert talk.hint(TrustLauncher(cluster="vu", attempt=LAUNCHER)).messages == (wire.TrustLauncher(TAG),)

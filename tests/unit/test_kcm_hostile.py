@@ -42,12 +42,12 @@ JSON = st.recursive(
     max_leaves=6,
 )
 SOUND: dict[str, dict[str, Any]] = {
-    "holding": {"ranges": [[1, 3]], "slots": 2},
-    "pull": {"wanted": 3, "given": 0},
-    "ended": {"number": 1, "results": [ROW]},
-    "back": {"ranges": [[2, 3]], "begun": [[2, 2]]},
-    "doing": {"running": 1, "newest_at": T0},
-    "suspect": {"host": "n1"},
+    "parameters_held": {"ranges": [[1, 3]], "slots": 2},
+    "pull_parameters": {"wanted": 3, "given": 0},
+    "results_reported": {"number": 1, "results": [ROW]},
+    "parameters_given_up": {"ranges": [[2, 3]], "begun": [[2, 2]]},
+    "progress_reported": {"running": 1, "newest_at": T0},
+    "node_suspected": {"host": "n1"},
 }
 
 
@@ -61,7 +61,7 @@ def spoilt(draw: Callable[[Any], Any], sound: dict[str, Any]) -> dict[str, Any]:
 ROWS = st.lists(st.lists(JSON | st.sampled_from(ROW), min_size=10, max_size=12) | st.just(ROW) | JSON, max_size=4)
 BODIES = st.one_of(
     *(spoilt({"type": kind, **body}) for kind, body in SOUND.items()),
-    st.builds(lambda rows: {"type": "ended", "number": 1, "results": rows}, ROWS),
+    st.builds(lambda rows: {"type": "results_reported", "number": 1, "results": rows}, ROWS),
 )
 FRAMES = st.one_of(
     st.builds(lambda report: {"type": "report_message", "report": report}, spoilt(REPORT)),
@@ -106,10 +106,10 @@ class Kcm:
             do.Prepared(LAUNCHER),
             do.JobSubmitted(LAUNCHER, "42"),
             do.WrapperConnected(LAUNCHER, clock),
-            wire.Feed(SWEEP, [[1, 10]], True, [LAUNCHER]),
+            wire.FeedSweep(SWEEP, [[1, 10]], True, [LAUNCHER]),
         ):
             self.handle(event)
-        for kind in ("holding", "pull"):
+        for kind in ("parameters_held", "pull_parameters"):
             self.handle(do.LauncherReported(LAUNCHER, {"type": kind, **SOUND[kind], "ranges": []}))
 
     def handle(self, event: Any) -> list[Any]:
@@ -149,9 +149,9 @@ class Kcm:
 def test_what_is_sound_is_heard() -> None:
     kcm = Kcm()
     assert [type(each).__name__ for each in kcm.say(TAG, {"type": "report_message", "report": REPORT})] == ["Report"]
-    kcm.say(LAUNCHER, {"type": "from_launcher", "body": {"type": "ended", **SOUND["ended"]}})
+    kcm.say(LAUNCHER, {"type": "from_launcher", "body": {"type": "results_reported", **SOUND["results_reported"]}})
     heard = kcm.tick()
-    assert any(isinstance(each, wire.ParametersDone) for each in heard)
+    assert any(isinstance(each, wire.ParametersEnded) for each in heard)
 
 
 @given(st.lists(FRAMES, min_size=1, max_size=5), st.sampled_from([T0, 0, 1 << 53, -(1 << 53)]))
@@ -179,9 +179,9 @@ def test_results_whose_hosts_are_long_fit_into_their_events() -> None:
     kcm = Kcm()
     rows = [[number, *ROW[1:3], "é" * 300, *ROW[4:]] for number in range(1, 1501)]
     for start in range(0, 1500, 500):
-        ended = {"type": "ended", "number": 1 + start, "results": rows[start : start + 500]}
+        ended = {"type": "results_reported", "number": 1 + start, "results": rows[start : start + 500]}
         heard = kcm.say(LAUNCHER, {"type": "from_launcher", "body": ended})
-    (done,) = [each for each in heard if isinstance(each, wire.ParametersDone)]
+    (done,) = [each for each in heard if isinstance(each, wire.ParametersEnded)]
     assert len(done.results) == 1500
 
 

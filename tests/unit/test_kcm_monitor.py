@@ -18,7 +18,7 @@ from koalapy_adapters.messages import (
     Refused,
     Release,
     Report,
-    Watch,
+    WatchCluster,
 )
 
 from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, InstanceId, JobId, tag_of
@@ -248,7 +248,7 @@ class TestPace:
         kcm.handle(T0 + 1, measured(T0, cost=20_000))
         kcm.handle(T0 + 1, Acknowledge(1))
         assert kcm.wakeup() == T0 + 10 * SECOND
-        kcm.handle(T0 + 2, Watch(True))
+        kcm.handle(T0 + 2, WatchCluster(True))
         assert kcm.wakeup() == T0 + 2_300_000
 
     def test_while_launchers_hold_nodes_it_polls_at_the_floor(self) -> None:

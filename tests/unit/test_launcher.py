@@ -18,7 +18,18 @@ import pytest
 from koalapy_adapters import layout, messages
 from koalapy_adapters.host import descendants
 from koalapy_adapters.launcher import journal
-from koalapy_adapters.messages import Back, Doing, Ended, Give, Holding, Kept, Pull, Suspect, ToLauncher, Trusted
+from koalapy_adapters.messages import (
+    FeedParameters,
+    LauncherTrusted,
+    NodeSuspected,
+    ParametersGivenUp,
+    ParametersHeld,
+    ProgressReported,
+    PullParameters,
+    ResultsCommitted,
+    ResultsReported,
+    ToLauncher,
+)
 from koalapy_adapters.ranges import numbers_of, ranges_of
 
 Await = Callable[..., Any]
@@ -51,13 +62,13 @@ class Launcher:
         self._listener.bind(str(self.place / "socket"))
         self._listener.listen()
 
-    def connect(self) -> Holding:
+    def connect(self) -> ParametersHeld:
         """Take its connection; its first words."""
         self._listener.settimeout(PATIENCE_S)
         self._connection, _ = self._listener.accept()
         self._given, self._said = 0, queue.Queue()
         threading.Thread(target=self._hear, args=[self._connection, self._said], daemon=True).start()
-        return self.until(Holding)
+        return self.until(ParametersHeld)
 
     def hang_up(self) -> None:
         assert self._connection is not None
@@ -71,7 +82,7 @@ class Launcher:
 
     def give(self, *numbers: int) -> None:
         self._given += len(numbers)
-        self.say(Give(ranges_of(sorted(numbers))))
+        self.say(FeedParameters(ranges_of(sorted(numbers))))
 
     def until(
         self, kind: type[Any] | tuple[type[Any], ...], wanted: Callable[[Any], bool] = lambda message: True
@@ -87,7 +98,7 @@ class Launcher:
     def results(self, count: int) -> dict[int, list[Any]]:
         """So many results, by number, as they have been said so far; the Launcher is told that they are kept."""
         while len(self._results()) < count:
-            self.say(Kept(self.until(Ended).number))
+            self.say(ResultsCommitted(self.until(ResultsReported).number))
         return self._results()
 
     def run(self, *numbers: int) -> dict[int, list[Any]]:
@@ -95,28 +106,28 @@ class Launcher:
         left = list(numbers)
         while len(self._results()) < len(numbers):
             message = self.until(object)
-            if isinstance(message, Pull):
+            if isinstance(message, PullParameters):
                 free = self.free(message)
                 now, left = left[:free], left[free:]
                 if now:
                     self.give(*now)
-            elif isinstance(message, Ended):
-                self.say(Kept(message.number))
-            elif isinstance(message, Back):
+            elif isinstance(message, ResultsReported):
+                self.say(ResultsCommitted(message.number))
+            elif isinstance(message, ParametersGivenUp):
                 left += numbers_of(message.ranges)
         return self._results()
 
-    def free(self, pull: Pull) -> int:
+    def free(self, pull: PullParameters) -> int:
         """How many it would take now."""
         return max(0, pull.wanted - (self._given - pull.given))
 
-    def end(self) -> Back:
+    def end(self) -> ParametersGivenUp:
         """Tell it to stop; its last words."""
         self.process.terminate()
         while (message := self._said.get(timeout=PATIENCE_S)) is not None:
             self.heard.append(message)
         assert self.process.wait(PATIENCE_S) == 0, self.errors()
-        assert isinstance(self.heard[-1], Back)
+        assert isinstance(self.heard[-1], ParametersGivenUp)
         return self.heard[-1]
 
     def journal(self) -> list[int]:
@@ -141,7 +152,7 @@ class Launcher:
         self.process.wait()
 
     def _results(self) -> dict[int, list[Any]]:
-        rows = [row for message in self.heard if isinstance(message, Ended) for row in message.results]
+        rows = [row for message in self.heard if isinstance(message, ResultsReported) for row in message.results]
         return {row[0]: row for row in rows}
 
     def _hear(self, connection: socket.socket, said: "queue.Queue[Any]") -> None:
@@ -229,7 +240,7 @@ def test_every_parameter_is_run_once_with_its_values(start: Start, interpreter: 
         assert row[5] <= row[6]
     assert {row[4] for row in rows.values()} == {0, 1}
     assert sorted(launcher.journal()) == list(range(1, 301))
-    assert launcher.end() == Back([], [])
+    assert launcher.end() == ParametersGivenUp([], [])
 
 
 def test_a_program_that_does_not_exist_is_not_found_and_says_so(start: Start) -> None:
@@ -247,19 +258,19 @@ def test_a_program_that_may_not_be_executed_is_not_started(start: Start) -> None
 
 def test_a_long_parameter_is_pulled_alone(start: Start) -> None:
     launcher = start("sleep 0.4", slots=2)
-    assert launcher.until(Pull) == Pull(2, 0)
+    assert launcher.until(PullParameters) == PullParameters(2, 0)
     launcher.give(1, 2)
     launcher.results(2)
-    pulls = [message.wanted for message in launcher.heard if isinstance(message, Pull)]
+    pulls = [message.wanted for message in launcher.heard if isinstance(message, PullParameters)]
     assert max(pulls) == 2
 
 
 def test_short_parameters_are_pulled_many_at_a_time(start: Start) -> None:
     """Once they are short, that is: on a busy machine some take long."""
     launcher, numbers = start("", executable="/bin/true", arguments=[]), itertools.count(1)
-    while (message := launcher.until((Pull, Ended))) is not None:
-        if isinstance(message, Ended):
-            launcher.say(Kept(message.number))
+    while (message := launcher.until((PullParameters, ResultsReported))) is not None:
+        if isinstance(message, ResultsReported):
+            launcher.say(ResultsCommitted(message.number))
         elif message.wanted > 10:
             return
         elif free := launcher.free(message):
@@ -270,7 +281,7 @@ def test_what_would_wait_long_behind_others_is_given_back(start: Start) -> None:
     launcher = start("[ $KOALA_PARAMETER -gt 100 ] && exec sleep 600; exit 0")
     launcher.run(*range(1, 100))
     launcher.give(101, 102, 103, 104)
-    assert sorted(numbers_of(launcher.until(Back).ranges)) == [103, 104]
+    assert sorted(numbers_of(launcher.until(ParametersGivenUp).ranges)) == [103, 104]
     assert list(numbers_of(launcher.end().begun)) == [101, 102]
 
 
@@ -385,7 +396,7 @@ def test_told_to_stop_it_tells_the_programs_and_gives_them_back(start: Start, aw
     launcher = start("trap 'echo saved >saved.$0; exit 0' TERM; touch on.$0; while :; do sleep 0.01; done")
     launcher.give(4, 5)
     await_that(lambda: len(list(launcher.work.glob("on.*"))) == 2)
-    assert launcher.end() == Back([[4, 5]], [[4, 5]])
+    assert launcher.end() == ParametersGivenUp([[4, 5]], [[4, 5]])
     assert {path.name for path in launcher.work.glob("saved.*")} == {"saved.104", "saved.105"}
     assert launcher.journal() == []
 
@@ -397,7 +408,7 @@ def test_a_program_that_hears_of_the_cancel_first_is_not_done(start: Start, awai
     launcher.give(4)
     await_that((launcher.work / "pid").exists)
     os.kill(int((launcher.work / "pid").read_text()), signal.SIGTERM)
-    assert launcher.end() == Back([[4, 4]], [[4, 4]])
+    assert launcher.end() == ParametersGivenUp([[4, 4]], [[4, 4]])
     assert launcher.journal() == []
 
 
@@ -405,7 +416,7 @@ def test_what_ignores_that_is_killed_after_the_grace(start: Start, await_that: A
     launcher = start(IGNORES + ESCAPES + ESCAPED + "touch on; while :; do sleep 0.1; done", slots=1, grace=0.4)
     launcher.give(4)
     await_that((launcher.work / "on").exists)
-    assert launcher.end() == Back([[4, 4]], [[4, 4]])
+    assert launcher.end() == ParametersGivenUp([[4, 4]], [[4, 4]])
 
 
 def test_what_no_slot_had_begun_goes_back_too(start: Start, await_that: Await) -> None:
@@ -413,22 +424,22 @@ def test_what_no_slot_had_begun_goes_back_too(start: Start, await_that: Await) -
     launcher.give(4, 5, 6)
     await_that((launcher.work / "on").exists)
     assert launcher.end().begun == [[4, 4]]
-    backs = [message.ranges for message in launcher.heard if isinstance(message, Back)]
+    backs = [message.ranges for message in launcher.heard if isinstance(message, ParametersGivenUp)]
     assert sorted(number for back in backs for number in numbers_of(back)) == [4, 5, 6]
 
 
 def test_it_ends_by_itself_before_its_walltime(start: Start) -> None:
     launcher = start("exec sleep 600", slots=1, walltime=12.0, grace=0.4, drain_s=1.0)
     launcher.give(4)
-    assert launcher.until(Back) == Back([[4, 4]], [[4, 4]])
+    assert launcher.until(ParametersGivenUp) == ParametersGivenUp([[4, 4]], [[4, 4]])
     assert launcher.process.wait(PATIENCE_S) == 0
 
 
 def test_it_begins_nothing_that_it_cannot_expect_to_end(start: Start) -> None:
     launcher = start("sleep 5", slots=1, walltime=16.0, grace=0.4, drain_s=0.0)
     rows = launcher.run(1)
-    back = launcher.until(Back)
-    assert (back, rows[1][1]) == (Back([], []), 0)
+    back = launcher.until(ParametersGivenUp)
+    assert (back, rows[1][1]) == (ParametersGivenUp([], []), 0)
     assert launcher.process.wait(PATIENCE_S) == 0
 
 
@@ -448,17 +459,17 @@ def test_after_a_lost_connection_it_says_what_it_holds_and_repeats_what_is_not_k
 ) -> None:
     launcher = start("[ $KOALA_PARAMETER = 9 ] && exec sleep 600; exit 0")
     launcher.give(1, 9)
-    first = launcher.until(Ended)
+    first = launcher.until(ResultsReported)
     launcher.hang_up()
     launcher.listen()
-    assert launcher.connect() == Holding([[9, 9]], 2)
-    assert launcher.until(Ended) == first
-    launcher.say(Kept(first.number))
+    assert launcher.connect() == ParametersHeld([[9, 9]], 2)
+    assert launcher.until(ResultsReported) == first
+    launcher.say(ResultsCommitted(first.number))
     launcher.hang_up()
     launcher.listen()
-    assert launcher.connect() == Holding([[9, 9]], 2)
-    assert isinstance(launcher.until(object), Pull)
-    assert launcher.end() == Back([[9, 9]], [[9, 9]])
+    assert launcher.connect() == ParametersHeld([[9, 9]], 2)
+    assert isinstance(launcher.until(object), PullParameters)
+    assert launcher.end() == ParametersGivenUp([[9, 9]], [[9, 9]])
 
 
 def test_it_works_on_without_one(start: Start, await_that: Await) -> None:
@@ -468,7 +479,7 @@ def test_it_works_on_without_one(start: Start, await_that: Await) -> None:
     (launcher.work / "go").touch()
     await_that(lambda: sorted(launcher.journal()) == [1, 2])
     launcher.listen()
-    assert launcher.connect() == Holding([], 2)
+    assert launcher.connect() == ParametersHeld([], 2)
     assert sorted(launcher.results(2)) == [1, 2]
 
 
@@ -494,8 +505,8 @@ def test_killed_itself_it_leaves_nothing_running_and_all_that_was_done_in_its_jo
     rows: set[int] = set()
     launcher.give(*range(1, 2001))
     while len(rows) < 300:
-        message = launcher.until((Ended, Back))
-        if isinstance(message, Ended):
+        message = launcher.until((ResultsReported, ParametersGivenUp))
+        if isinstance(message, ResultsReported):
             rows |= {row[0] for row in message.results}
         else:  # what waits for long, on a busy machine
             launcher.give(*numbers_of(message.ranges))
@@ -513,10 +524,10 @@ def test_killed_itself_it_leaves_nothing_running_and_all_that_was_done_in_its_jo
 
 def test_where_all_fail_at_once_it_suspects_the_node_and_keeps_the_failures_to_itself(start: Start) -> None:
     launcher = suspicious(start)
-    assert launcher.heard[-1] == Suspect("node1")
+    assert launcher.heard[-1] == NodeSuspected("node1")
     assert launcher.journal() == []
-    assert launcher.end() == Back([[1, 8]], [])
-    assert not [message for message in launcher.heard if isinstance(message, Ended)]
+    assert launcher.end() == ParametersGivenUp([[1, 8]], [])
+    assert not [message for message in launcher.heard if isinstance(message, ResultsReported)]
 
 
 def suspicious(start: Start) -> Launcher:
@@ -524,13 +535,13 @@ def suspicious(start: Start) -> Launcher:
     while True:
         launcher = start("exit 1")
         launcher.give(*range(1, 9))
-        if isinstance(launcher.until((Suspect, Ended, Back)), Suspect):
+        if isinstance(launcher.until((NodeSuspected, ResultsReported, ParametersGivenUp)), NodeSuspected):
             return launcher
 
 
 def test_trusted_it_tells_the_failures(start: Start) -> None:
     launcher = suspicious(start)
-    launcher.say(Trusted())
+    launcher.say(LauncherTrusted())
     assert {row[1] for row in launcher.run(*range(1, 21)).values()} == {1}
     assert sorted(launcher.journal()) == list(range(1, 21))
 
@@ -554,16 +565,16 @@ def test_the_wrapper_carries_it_all_over_its_relay(world: Any, await_that: Await
     )
     attempt.start()
     relay.release(attempt)
-    from_launcher(relay, attempt, "holding")
-    relay.send(attempt.tag, ToLauncher(messages.to_json(Give([[1, 2]]))))
-    done = from_launcher(relay, attempt, "ended")["results"]
+    from_launcher(relay, attempt, "parameters_held")
+    relay.send(attempt.tag, ToLauncher(messages.to_json(FeedParameters([[1, 2]]))))
+    done = from_launcher(relay, attempt, "results_reported")["results"]
     assert done[0][1:4] == [0, "exited", "here"]
     await_that(lambda: len(journal.read(str(attempt.path))) == 2)
-    relay.send(attempt.tag, ToLauncher(messages.to_json(Give([[3, 3]]))))
+    relay.send(attempt.tag, ToLauncher(messages.to_json(FeedParameters([[3, 3]]))))
     await_that((attempt.path / "work" / "on").exists)
     relay.stop(attempt)
     attempt.wait()
-    assert from_launcher(relay, attempt, "back")["begun"] == [[3, 3]]
+    assert from_launcher(relay, attempt, "parameters_given_up")["begun"] == [[3, 3]]
     assert sorted(row[0] for row in journal.read(str(attempt.path))) == [1, 2]
     assert (attempt.record()["ending"], attempt.record()["exit_status"]) == ("cancelled", 0)
 
@@ -576,8 +587,8 @@ def test_what_runs_stands_still_with_the_batch_job(world: Any, await_that: Await
     attempt = world.attempt(executable="/bin/sh", arguments=["-c", script], launch="once", sweep=sweep)
     attempt.start()
     relay.release(attempt)
-    from_launcher(relay, attempt, "holding")
-    relay.send(attempt.tag, ToLauncher(messages.to_json(Give([[1, 1]]))))
+    from_launcher(relay, attempt, "parameters_held")
+    relay.send(attempt.tag, ToLauncher(messages.to_json(FeedParameters([[1, 1]]))))
     ticks = attempt.path / "work" / "ticks"
     await_that(ticks.exists)
     wrapper = attempt.wrapper.pid
@@ -611,4 +622,4 @@ def from_launcher(relay: Any, attempt: Any, kind: str) -> dict[str, Any]:
 def test_doing_is_said_when_it_changes(start: Start) -> None:
     launcher = start("exec sleep 600", slots=1)
     launcher.give(1)
-    assert launcher.until(Doing).running == 1
+    assert launcher.until(ProgressReported).running == 1

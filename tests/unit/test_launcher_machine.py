@@ -8,7 +8,17 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from koalapy_adapters.clock import SECOND
 from koalapy_adapters.launcher import events as e
 from koalapy_adapters.launcher.machine import Machine, Settings
-from koalapy_adapters.messages import Back, Doing, Ended, Give, Holding, Kept, Pull, Suspect, Trusted
+from koalapy_adapters.messages import (
+    FeedParameters,
+    LauncherTrusted,
+    NodeSuspected,
+    ParametersGivenUp,
+    ParametersHeld,
+    ProgressReported,
+    PullParameters,
+    ResultsCommitted,
+    ResultsReported,
+)
 from koalapy_adapters.ranges import numbers_of
 
 MS = SECOND // 1000
@@ -95,42 +105,42 @@ def of(kind: type[Any], said: list[Any]) -> list[Any]:
 
 
 def test_at_first_it_pulls_one_for_each_slot() -> None:
-    assert Game().tell(e.Connected()) == [Holding([], 2), Pull(2, 0)]
+    assert Game().tell(e.Connected()) == [ParametersHeld([], 2), PullParameters(2, 0)]
 
 
 def test_of_long_ones_it_pulls_the_next_when_one_has_ended(game: Game) -> None:
-    assert game.hear(Give([[1, 2]])) == []
-    assert game.run(1, took=SECOND) == [Ended(1, [row(1, 0, SECOND)]), Pull(1, 2)]
-    assert of(Pull, game.hear(Give([[3, 3]]))) == []
+    assert game.hear(FeedParameters([[1, 2]])) == []
+    assert game.run(1, took=SECOND) == [ResultsReported(1, [row(1, 0, SECOND)]), PullParameters(1, 2)]
+    assert of(PullParameters, game.hear(FeedParameters([[3, 3]]))) == []
 
 
 def test_of_short_ones_it_pulls_a_tenth_of_a_second_ahead(game: Game) -> None:
     number = 0
     for _ in range(12):
-        wanted = of(Pull, game.said)[-1]
-        game.hear(Give([[number + 1, number + wanted.wanted]]))
+        wanted = of(PullParameters, game.said)[-1]
+        game.hear(FeedParameters([[number + 1, number + wanted.wanted]]))
         game.run(*range(number + 1, number + wanted.wanted + 1))
         number += wanted.wanted
-    assert of(Pull, game.said)[-1].wanted == 202
+    assert of(PullParameters, game.said)[-1].wanted == 202
 
 
 def test_a_pull_says_what_has_come_so_that_a_give_on_its_way_is_not_given_twice(game: Game) -> None:
-    game.hear(Give([[1, 2]]))
+    game.hear(FeedParameters([[1, 2]]))
     game.run(1, took=SECOND)
-    assert of(Pull, game.run(2, took=SECOND))[-1] == Pull(2, 2)
-    game.hear(Give([[3, 3]]))
-    assert of(Pull, game.said)[-1].given == 2
+    assert of(PullParameters, game.run(2, took=SECOND))[-1] == PullParameters(2, 2)
+    game.hear(FeedParameters([[3, 3]]))
+    assert of(PullParameters, game.said)[-1].given == 2
 
 
 def test_what_waits_behind_long_ones_is_given_back(game: Game) -> None:
-    game.hear(Give([[1, 4]]))
+    game.hear(FeedParameters([[1, 4]]))
     game.queue = [3, 4]
     game.now = 2 * SECOND
-    assert game.tell(e.Looked(2, 2, 0)) == [Doing(2, 0), Back([[3, 4]], [])]
+    assert game.tell(e.Looked(2, 2, 0)) == [ProgressReported(2, 0), ParametersGivenUp([[3, 4]], [])]
 
 
 def test_what_a_slot_took_along_as_it_died_is_queued_again(game: Game) -> None:
-    game.hear(Give([[1, 2]]))
+    game.hear(FeedParameters([[1, 2]]))
     game.queue = []
     game.now = 2 * SECOND
     game.tell(e.Looked(0, 0, 0))
@@ -141,44 +151,47 @@ def test_what_a_slot_took_along_as_it_died_is_queued_again(game: Game) -> None:
 
 
 def test_a_result_is_told_until_it_is_kept(game: Game) -> None:
-    game.hear(Give([[1, 2]]))
-    ended = of(Ended, game.run(1))[0]
+    game.hear(FeedParameters([[1, 2]]))
+    ended = of(ResultsReported, game.run(1))[0]
     game.tell(e.Disconnected())
     said = game.tell(e.Connected()) + game.wait(SECOND // 10)
-    assert said[0] == Holding([[2, 2]], 2)
-    assert of(Ended, said) == [ended]
-    game.hear(Kept(1))
+    assert said[0] == ParametersHeld([[2, 2]], 2)
+    assert of(ResultsReported, said) == [ended]
+    game.hear(ResultsCommitted(1))
     game.tell(e.Disconnected())
-    assert of(Ended, game.tell(e.Connected()) + game.wait(SECOND // 10)) == []
+    assert of(ResultsReported, game.tell(e.Connected()) + game.wait(SECOND // 10)) == []
 
 
 def test_results_come_before_the_pull_that_says_that_all_was_repeated(game: Game) -> None:
-    game.hear(Give([[1, 2]]))
+    game.hear(FeedParameters([[1, 2]]))
     game.run(1)
     game.tell(e.Disconnected())
-    assert [type(message) for message in game.tell(e.Connected())] == [Holding, Ended, Pull]
+    assert [type(message) for message in game.tell(e.Connected())] == [ParametersHeld, ResultsReported, PullParameters]
 
 
 def test_short_results_travel_together(game: Game) -> None:
-    game.hear(Give([[1, 40]]))
+    game.hear(FeedParameters([[1, 40]]))
     for number in range(1, 41):
         game.run(number)
-    assert len(of(Ended, game.said)) <= 2
+    assert len(of(ResultsReported, game.said)) <= 2
 
 
 def test_what_it_would_give_back_it_holds_until_it_can_say_so(game: Game) -> None:
-    game.hear(Give([[1, 4]]))
+    game.hear(FeedParameters([[1, 4]]))
     game.queue = [3, 4]
     game.tell(e.Disconnected())
     game.now = 2 * SECOND
     game.tell(e.Looked(2, 2, 0))
     said = game.tell(e.Connected())
-    assert (of(Holding, said), of(Back, said)) == ([Holding([[1, 4]], 2)], [Back([[3, 4]], [])])
+    assert (of(ParametersHeld, said), of(ParametersGivenUp, said)) == (
+        [ParametersHeld([[1, 4]], 2)],
+        [ParametersGivenUp([[3, 4]], [])],
+    )
 
 
 def test_a_number_that_comes_again_is_not_queued_again(game: Game) -> None:
-    game.hear(Give([[1, 1]]))
-    game.hear(Give([[1, 2]]))
+    game.hear(FeedParameters([[1, 1]]))
+    game.hear(FeedParameters([[1, 2]]))
     assert game.queue == [1, 2]
 
 
@@ -204,80 +217,84 @@ def test_one_that_was_suspended_for_longer_counts_from_when_it_goes_on(game: Gam
 
 
 def test_too_few_failures_say_nothing_of_the_node_and_are_told_when_nothing_else_is_there(game: Game) -> None:
-    game.hear(Give([[1, 2]]))
-    assert of(Ended, game.run(1, 2, status=1)) == []
+    game.hear(FeedParameters([[1, 2]]))
+    assert of(ResultsReported, game.run(1, 2, status=1)) == []
     game.now += 2 * SECOND
-    assert [each[0] for each in of(Ended, game.tell(e.Looked(0, 0, 0)))[0].results] == [1, 2]
+    assert [each[0] for each in of(ResultsReported, game.tell(e.Looked(0, 0, 0)))[0].results] == [1, 2]
     assert game.journal == [1, 2]
 
 
 def test_many_failures_at_once_are_held_back_and_what_waits_given_back(game: Game) -> None:
-    game.hear(Give([[1, 10]]))
+    game.hear(FeedParameters([[1, 10]]))
     said = game.run(*range(1, 9), status=1)
-    assert (of(Suspect, said), of(Back, said), of(Ended, said)) == ([Suspect("node1")], [Back([[9, 10]], [])], [])
-    assert of(Pull, game.wait(10 * SECOND)) == []
+    assert (of(NodeSuspected, said), of(ParametersGivenUp, said), of(ResultsReported, said)) == (
+        [NodeSuspected("node1")],
+        [ParametersGivenUp([[9, 10]], [])],
+        [],
+    )
+    assert of(PullParameters, game.wait(10 * SECOND)) == []
 
 
 def test_a_slow_one_that_does_better_clears_the_node(game: Game) -> None:
-    game.hear(Give([[1, 9]]))
+    game.hear(FeedParameters([[1, 9]]))
     game.queue.remove(1)  # a slot has it
-    assert of(Suspect, game.run(*range(2, 10), status=1))
-    assert of(Pull, game.tell(e.Finished([row(1, game.now, MS, 0)], []))), "it goes on untold"
+    assert of(NodeSuspected, game.run(*range(2, 10), status=1))
+    assert of(PullParameters, game.tell(e.Finished([row(1, game.now, MS, 0)], []))), "it goes on untold"
     assert sorted(game.journal) == list(range(2, 10))
 
 
 def test_suspicion_is_said_again_at_the_next_connection(game: Game) -> None:
-    game.hear(Give([[1, 8]]))
+    game.hear(FeedParameters([[1, 8]]))
     game.run(*range(1, 9), status=1)
     game.tell(e.Disconnected())
     said = game.tell(e.Connected())
-    assert said[:2] == [Holding([[1, 8]], 2), Suspect("node1")]
-    assert of(Pull, said) == [Pull(0, 0)]
+    assert said[:2] == [ParametersHeld([[1, 8]], 2), NodeSuspected("node1")]
+    assert of(PullParameters, said) == [PullParameters(0, 0)]
 
 
 def test_trusted_it_goes_on(game: Game) -> None:
-    game.hear(Give([[1, 8]]))
+    game.hear(FeedParameters([[1, 8]]))
     game.run(*range(1, 9), status=1)
     game.now += SECOND
-    said = game.hear(Trusted())
-    assert [each[0] for each in of(Ended, said)[0].results] == list(range(1, 9))
-    assert of(Pull, said)[0].wanted >= 2
+    said = game.hear(LauncherTrusted())
+    assert [each[0] for each in of(ResultsReported, said)[0].results] == list(range(1, 9))
+    assert of(PullParameters, said)[0].wanted >= 2
 
 
 def test_slow_failures_are_the_programs(game: Game) -> None:
-    game.hear(Give([[1, 20]]))
+    game.hear(FeedParameters([[1, 20]]))
     said = game.run(*range(1, 21), status=1, took=2 * SECOND)
-    assert len(of(Ended, said)[0].results) == 20
+    assert len(of(ResultsReported, said)[0].results) == 20
 
 
 # ---- the end
 
 
 def test_near_its_walltime_it_begins_nothing_that_would_not_end(game: Game) -> None:
-    game.hear(Give([[1, 2]]))
+    game.hear(FeedParameters([[1, 2]]))
     game.run(1, took=100 * SECOND)
     game.queue = []
     game.wait((3600 - 4 - 2 - 125) * SECOND - game.now)
-    assert of(Back, game.hear(Give([[3, 3]]))) == [Back([[3, 3]], [])]
+    assert of(ParametersGivenUp, game.hear(FeedParameters([[3, 3]]))) == [ParametersGivenUp([[3, 3]], [])]
     assert game.queue == []
 
 
 def test_how_long_it_stood_still_is_not_how_long_a_parameter_takes(game: Game) -> None:
     """Else it would drain, though twenty more would end before its walltime."""
-    game.hear(Give([[1, 2]]))
+    game.hear(FeedParameters([[1, 2]]))
     game.wait(1500 * SECOND)
     began = game.now - 50 * SECOND
     game.now += 1500 * SECOND
     game.tell(e.Resumed())
     game.queue = []
     said = game.tell(e.Finished([row(1, began, 1500 * SECOND + 60 * SECOND)], []))
-    assert of(Pull, said) == [Pull(1, 2)]
-    game.hear(Give([[3, 3]]))
+    assert of(PullParameters, said) == [PullParameters(1, 2)]
+    game.hear(FeedParameters([[3, 3]]))
     assert game.queue == [3]
 
 
 def test_while_its_host_sleeps_no_walltime_passes(game: Game) -> None:
-    game.hear(Give([[1, 2]]))
+    game.hear(FeedParameters([[1, 2]]))
     slept = 2 * 3600 * SECOND
     game.now += slept
     game.tell(e.Resumed(slept))
@@ -289,35 +306,35 @@ def test_while_its_host_sleeps_no_walltime_passes(game: Game) -> None:
 def test_drained_it_leaves(game: Game) -> None:
     game.wait(3590 * SECOND)
     assert game.stopped == 0
-    assert game.tell(e.SlotsStopped([])) == [Back([], [])]
+    assert game.tell(e.SlotsStopped([])) == [ParametersGivenUp([], [])]
     assert game.left
 
 
 def test_what_still_runs_near_the_walltime_is_stopped(game: Game) -> None:
-    game.hear(Give([[1, 2]]))
+    game.hear(FeedParameters([[1, 2]]))
     game.queue = []
     game.wait(3594 * SECOND)
     assert game.stopped == SETTINGS.grace
-    assert game.tell(e.SlotsStopped([1, 2])) == [Back([[1, 2]], [[1, 2]])]
+    assert game.tell(e.SlotsStopped([1, 2])) == [ParametersGivenUp([[1, 2]], [[1, 2]])]
 
 
 def test_told_to_stop_it_gives_back_what_is_not_done(game: Game) -> None:
-    game.hear(Give([[1, 4]]))
+    game.hear(FeedParameters([[1, 4]]))
     game.run(1)
     game.tell(e.Signalled())
     assert game.stopped == SETTINGS.grace
-    assert game.tell(e.SlotsStopped([2, 3])) == [Back([[2, 4]], [[2, 3]])]
+    assert game.tell(e.SlotsStopped([2, 3])) == [ParametersGivenUp([[2, 4]], [[2, 3]])]
     assert game.left
 
 
 def test_what_a_slot_ran_that_was_killed_before_it_counts_as_begun(game: Game) -> None:
     """Whoever cancels the batch job signals all its processes: a slot may be gone before the Launcher hears it."""
-    game.hear(Give([[1, 3]]))
+    game.hear(FeedParameters([[1, 3]]))
     game.tell(e.SlotLost(0, 1, game.now))
     game.tell(e.SlotLost(1, 2, game.now))
     game.run(2)
     game.tell(e.Signalled())
-    assert game.tell(e.SlotsStopped([])) == [Back([[1, 1], [3, 3]], [[1, 1]])]
+    assert game.tell(e.SlotsStopped([])) == [ParametersGivenUp([[1, 1], [3, 3]], [[1, 1]])]
 
 
 class Anything(RuleBasedStateMachine):
@@ -344,7 +361,7 @@ class Anything(RuleBasedStateMachine):
         numbers = range(self.next, self.next + count)
         self.next += count
         self.given.update(numbers)
-        self.game.hear(Give([[numbers[0], numbers[-1]]]))
+        self.game.hear(FeedParameters([[numbers[0], numbers[-1]]]))
 
     @precondition(lambda self: self.game.queue)
     @rule(count=st.integers(1, 9), status=st.integers(0, 1), took=st.sampled_from([MS, SECOND // 2, 3 * SECOND]))
@@ -363,12 +380,12 @@ class Anything(RuleBasedStateMachine):
     @precondition(lambda self: self.connected)
     @rule()
     def trust(self) -> None:
-        self.game.hear(Trusted())
+        self.game.hear(LauncherTrusted())
 
     @invariant()
     def each_number_is_in_one_place(self) -> None:
-        done = {each[0] for message in of(Ended, self.game.said) for each in message.results}
-        back = {number for message in of(Back, self.game.said) for number in numbers_of(message.ranges)}
+        done = {each[0] for message in of(ResultsReported, self.game.said) for each in message.results}
+        back = {number for message in of(ParametersGivenUp, self.game.said) for number in numbers_of(message.ranges)}
         waiting = {each[0] for each in self.game.machine._results._rows}
         assert self.holds() | done | back | waiting == self.given
         assert not self.holds() & (done | back | waiting)

@@ -14,9 +14,9 @@ from koalapy_adapters.messages import (
     RELAY_PROTOCOL,
     Cancel,
     Done,
-    Feed,
+    FeedSweep,
     Forget,
-    ParametersDone,
+    ParametersEnded,
     PutKey,
     RelayHello,
     RelayProof,
@@ -142,16 +142,16 @@ def test_what_a_launcher_says_goes_by_letters_and_on_to_the_next_kcm(
     submitted = first.answer(Submit, LAUNCHER, {"processors": 2, "walltime_s": 120}, component)
     assert isinstance(submitted, Submitted)
     release(first, LAUNCHER)
-    first.send(Feed(SWEEP, [[1, 6]], True, [LAUNCHER]))
-    first.wait(ParametersDone, lambda _: done(first) == {1, 2, 4, 5, 6})
+    first.send(FeedSweep(SWEEP, [[1, 6]], True, [LAUNCHER]))
+    first.wait(ParametersEnded, lambda _: done(first) == {1, 2, 4, 5, 6})
     first.process.kill()
     first.ended()
     second = connect([[LAUNCHER, submitted.batch_id]])
-    second.send(Feed(SWEEP, [[3, 3], [7, 9]], True, [LAUNCHER]))
-    second.wait(ParametersDone, lambda _: done(second) >= {7, 8, 9})
+    second.send(FeedSweep(SWEEP, [[3, 3], [7, 9]], True, [LAUNCHER]))
+    second.wait(ParametersEnded, lambda _: done(second) >= {7, 8, 9})
     assert 3 not in done(second)
     gate.touch()
-    second.wait(ParametersDone, lambda _: 3 in done(second))
+    second.wait(ParametersEnded, lambda _: 3 in done(second))
     assert sorted(ran.read_text().split()) == [str(number) for number in range(1, 10)]
     second.request(Cancel, LAUNCHER)
     assert second.report(LAUNCHER, "ended").ending == "cancelled"
@@ -159,4 +159,4 @@ def test_what_a_launcher_says_goes_by_letters_and_on_to_the_next_kcm(
 
 def done(koalad: Any) -> set[int]:
     """As it was told; what the KCM before had not been told that koalad has it is said again."""
-    return {row[0] for message in koalad.log if isinstance(message, ParametersDone) for row in message.results}
+    return {row[0] for message in koalad.log if isinstance(message, ParametersEnded) for row in message.results}

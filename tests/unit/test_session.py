@@ -148,8 +148,8 @@ def test_what_stands_is_sent_after_each_welcome() -> None:
     assert play.commands == []
     for epoch in (1, 2):
         play.connect(epoch).welcome()
-        assert wire.Watch(True) in [each.message for each in play.of(Send)]
-        assert wire.Watch(False) not in [each.message for each in play.of(Send)]
+        assert wire.WatchCluster(True) in [each.message for each in play.of(Send)]
+        assert wire.WatchCluster(False) not in [each.message for each in play.of(Send)]
         play.do(play.machine.cut, CUT)
         play.wake()
 

@@ -36,7 +36,7 @@ class Play(cluster_play.Play):
         self.release(koalad, TAG)
 
     def feed(self, koalad: Koalad, ranges: list[list[int]]) -> None:
-        koalad.say(messages.Feed(SWEEP, ranges, anew=True, launchers=[TAG]))
+        koalad.say(messages.FeedSweep(SWEEP, ranges, anew=True, launchers=[TAG]))
 
     def until_done(self, koalad: Koalad, numbers: Iterable[int]) -> None:
         wanted = set(numbers)
@@ -47,11 +47,11 @@ class Play(cluster_play.Play):
 
 
 def done(koalad: Koalad) -> list[int]:
-    return [row[0] for message in koalad.of(messages.ParametersDone) for row in message.results]
+    return [row[0] for message in koalad.of(messages.ParametersEnded) for row in message.results]
 
 
 def back(koalad: Koalad) -> list[int]:
-    ranges = [each for message in koalad.of(messages.ParametersBack) for each in message.ranges]
+    ranges = [each for message in koalad.of(messages.ParametersReturned) for each in message.ranges]
     return sorted(number for first, last in ranges for number in range(first, last + 1))
 
 

@@ -1,6 +1,6 @@
 """Events of the Launcher's machine, in the past tense, and its commands, in the imperative: plain values.
 
-A row is a result as in messages.ParametersDone. All instants are the node's clock.
+A row is a result as in messages.ParametersEnded. All instants are the node's clock.
 """
 
 from typing import Any, List, NamedTuple
@@ -21,7 +21,7 @@ class Disconnected(NamedTuple):
 
 
 class Received(NamedTuple):
-    """A message from the KCM: Give, Kept or Trusted."""
+    """A message from the KCM: FeedParameters, ResultsCommitted or LauncherTrusted."""
 
     message: Any
 

@@ -4,7 +4,7 @@ The file `journal` of the attempt's directory holds one JSON array a line, in th
 
     [number, exit status, ending, host, slot, started at, ended at, output at, output size, errors at, errors size]
 
-just as in messages.ParametersDone, but for the instants, which are the node's clock. `ending` is one of ENDINGS. Each
+just as in messages.ParametersEnded, but for the instants, which are the node's clock. `ending` is one of ENDINGS. Each
 line is one write(2) with O_APPEND by the slot that ran the parameter, before it begins another. So the file is whole
 but for a last line without an end or, after a disk was full, lines that are no JSON: those are passed over. A parameter
 whose line is not there was not done. It may hold a parameter twice; then the first line counts.

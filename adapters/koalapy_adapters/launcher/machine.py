@@ -16,7 +16,16 @@ from koalapy_adapters.launcher.journal import KILLED
 from koalapy_adapters.launcher.pace import Pace
 from koalapy_adapters.launcher.probation import Probation
 from koalapy_adapters.launcher.results import Results
-from koalapy_adapters.messages import Back, Doing, Give, Holding, Kept, Pull, Suspect, Trusted
+from koalapy_adapters.messages import (
+    FeedParameters,
+    LauncherTrusted,
+    NodeSuspected,
+    ParametersGivenUp,
+    ParametersHeld,
+    ProgressReported,
+    PullParameters,
+    ResultsCommitted,
+)
 from koalapy_adapters.ranges import numbers_of, ranges_of
 
 AT_ONCE = SECOND  # what fails within it says something of the node
@@ -62,7 +71,7 @@ class Machine:
         self._suspensions = Suspensions()
         self._progress = now  # when something ended, or was queued, last
         self._looked = now
-        self._doing = Doing(0, 0)
+        self._doing = ProgressReported(0, 0)
         self._aside: List[int] = []  # to be given back
         self._begun: List[int] = []
         self._lost: Dict[int, int] = {}  # how often a parameter's slot was killed
@@ -104,8 +113,8 @@ class Machine:
     def _on_connected(self, now: int, event: e.Connected) -> List[Any]:
         self._connected, self._window = True, PullWindow()
         self._results.unsaid_again()
-        said: List[Any] = [Holding(ranges_of(sorted(self._held)), self._settings.slots)]
-        said += [Suspect(self._settings.host)] if self._probation.suspected else []
+        said: List[Any] = [ParametersHeld(ranges_of(sorted(self._held)), self._settings.slots)]
+        said += [NodeSuspected(self._settings.host)] if self._probation.suspected else []
         said += [self._doing] if self._doing.running else []
         aside, self._aside = self._aside, []
         return [*map(e.Send, said), *self._give_back(aside)]
@@ -117,11 +126,11 @@ class Machine:
 
     def _on_received(self, now: int, event: e.Received) -> List[Any]:
         message = event.message
-        if isinstance(message, Give):
+        if isinstance(message, FeedParameters):
             return self._given_more(now, list(numbers_of(message.ranges)))
-        if isinstance(message, Kept):
+        if isinstance(message, ResultsCommitted):
             self._results.kept(message.number)
-        elif isinstance(message, Trusted):
+        elif isinstance(message, LauncherTrusted):
             return self._end_probation()
         return []
 
@@ -147,7 +156,7 @@ class Machine:
         if rows or not self._probation.on:
             return self._end_probation()  # one that was still running when all others had failed did better
         if self._state == AT_WORK and self._probation.suspect():
-            return [e.TakeBack(), *self._sent(Suspect(self._settings.host))]
+            return [e.TakeBack(), *self._sent(NodeSuspected(self._settings.host))]
         return []
 
     def _note(self, now: int, rows: List[e.Row]) -> None:
@@ -172,7 +181,7 @@ class Machine:
 
     def _on_looked(self, now: int, event: e.Looked) -> List[Any]:
         commands: List[Any] = []
-        doing = Doing(event.running, event.newest_at)
+        doing = ProgressReported(event.running, event.newest_at)
         if doing != self._doing:
             self._doing = doing
             commands += self._sent(doing)
@@ -206,7 +215,7 @@ class Machine:
             self._aside += numbers
             return []
         self._held.difference_update(numbers)
-        return [e.Send(Back(ranges_of(sorted(numbers)), []))] if numbers else []
+        return [e.Send(ParametersGivenUp(ranges_of(sorted(numbers)), []))] if numbers else []
 
     def _on_slot_lost(self, now: int, event: e.SlotLost) -> List[Any]:
         number = event.number
@@ -251,7 +260,7 @@ class Machine:
     def _leave(self, now: int) -> List[Any]:
         self._state = LEFT
         said = self._results.due_batches(now, at_once=True) if self._connected else []
-        back = Back(ranges_of(sorted(self._held)), ranges_of(sorted(self._begun)))
+        back = ParametersGivenUp(ranges_of(sorted(self._held)), ranges_of(sorted(self._begun)))
         return [*map(e.Send, said), *self._sent(back), e.Leave()]
 
     def _drain_at(self) -> int:
@@ -300,12 +309,12 @@ class Machine:
 class PullWindow:
     """The parameters pulled over one connection, and those still to come.
 
-    A Give and a Pull may cross: each Pull states how many had come when it was sent.
+    FeedParameters and PullParameters may cross: each PullParameters states how many had come when it was sent.
     """
 
     def __init__(self) -> None:
         self._given = 0
-        self._last: Optional[Pull] = None
+        self._last: Optional[PullParameters] = None
 
     def given(self, count: int) -> None:
         """Count parameters that have come."""
@@ -318,16 +327,17 @@ class PullWindow:
             return 0
         return max(0, self._last.wanted - (self._given - self._last.given))
 
-    def next(self, wanted: int, step: int, slot_idle: bool) -> Optional[Pull]:
-        """The next Pull, or None if nothing new is to be pulled: by steps, but at once if a slot has nothing to do.
+    def next(self, wanted: int, step: int, slot_idle: bool) -> Optional[PullParameters]:
+        """The next PullParameters, or None if nothing new is to be pulled.
 
-        The first Pull of a connection also states that everything has been repeated.
+        The window moves by steps, but at once if a slot has nothing to do.
+        The first one of a connection also states that everything has been repeated.
         """
         coming = self.coming
         more = wanted - coming >= max(1, step) or (wanted > coming and slot_idle)
         if self._last is not None and not more and coming <= 2 * wanted:
             return None
-        self._last = Pull(wanted, self._given)
+        self._last = PullParameters(wanted, self._given)
         return self._last
 
 

@@ -7,11 +7,11 @@ from koalapy_adapters.clock import SECOND
 
 AHEAD = SECOND // 10  # of work for every slot, in a queue of the node
 LONGEST_AHEAD = SECOND  # the same, where the KCM answers slowly (relay: files)
-_ROUNDS = 8  # of Pull and Give that are remembered
+_ROUNDS = 8  # of PullParameters and FeedParameters that are remembered
 
 
 class Pace:
-    """The durations of parameters, and of the answers to a Pull, as measured so far; microseconds."""
+    """The durations of parameters, and of the answers to PullParameters, as measured so far; microseconds."""
 
     def __init__(self, slots: int) -> None:
         self._slots = slots

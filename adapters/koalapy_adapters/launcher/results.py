@@ -5,7 +5,7 @@ from typing import Any, List
 
 from koalapy_adapters.clock import SECOND
 from koalapy_adapters.launcher.events import Row
-from koalapy_adapters.messages import Ended
+from koalapy_adapters.messages import ResultsReported
 
 APART = SECOND // 20  # between two batches, so that short parameters travel together
 MOST = 2000  # rows of a batch; a message has at most 1 MiB
@@ -16,7 +16,7 @@ class Results:
 
     def __init__(self) -> None:
         self._rows: List[Row] = []
-        self._batches: "OrderedDict[int, Ended]" = OrderedDict()
+        self._batches: "OrderedDict[int, ResultsReported]" = OrderedDict()
         self._number = 0
         self._said = 0  # over this connection: batches up to this number
         self._said_at = -APART
@@ -42,7 +42,7 @@ class Results:
             return []
         while self._rows:
             self._number += 1
-            self._batches[self._number] = Ended(self._number, self._rows[:MOST])
+            self._batches[self._number] = ResultsReported(self._number, self._rows[:MOST])
             del self._rows[:MOST]
         said = [batch for number, batch in self._batches.items() if number > self._said]
         self._said, self._said_at = self._number, now

@@ -225,7 +225,7 @@ class PutKey(NamedTuple):
     value: Value
 
 
-class ParametersDone(NamedTuple):
+class ParametersEnded(NamedTuple):
     """Parameters that a Launcher has run. `results`: [number, exit status, ending, host, slot, started at, ended at,
     output at, output size, errors at, errors size] each (see koalapy.model.sweep.ParameterResult); instants of the
     KCM's clock. An event; it goes out before the end of the Launcher's attempt does."""
@@ -235,7 +235,7 @@ class ParametersDone(NamedTuple):
     results: Results
 
 
-class ParametersBack(NamedTuple):
+class ParametersReturned(NamedTuple):
     """Parameters that come back undone: nobody on the cluster holds them. `begun` of them were begun. An event."""
 
     sweep: Count
@@ -260,7 +260,7 @@ class LaunchersSeen(NamedTuple):
 
 
 class LauncherSuspected(NamedTuple):
-    """Everything that the Launcher ran failed at once: it waits for Trust or its end. An event."""
+    """Everything that the Launcher ran failed at once: it waits for TrustLauncher or its end. An event."""
 
     tag: Tag
     host: Name
@@ -281,8 +281,8 @@ MESSAGES: Tuple[Type[Any], ...] = (
     CleanedUp,
     Stuck,
     PutKey,
-    ParametersDone,
-    ParametersBack,
+    ParametersEnded,
+    ParametersReturned,
     ParametersWanted,
     LaunchersSeen,
     LauncherSuspected,
@@ -294,8 +294,8 @@ EVENTS: Tuple[Type[Any], ...] = (  # what the body of an Event may be
     Report,
     CleanedUp,
     Stuck,
-    ParametersDone,
-    ParametersBack,
+    ParametersEnded,
+    ParametersReturned,
     ParametersWanted,
     LaunchersSeen,
     LauncherSuspected,

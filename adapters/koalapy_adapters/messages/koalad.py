@@ -152,13 +152,13 @@ class Forget(NamedTuple):
     tag: Tag
 
 
-class Watch(NamedTuple):
+class WatchCluster(NamedTuple):
     """Set whether something waits for this cluster's measurements. If so, the KCM polls at the floor rate."""
 
     urgent: Flag
 
 
-class Feed(NamedTuple):
+class FeedSweep(NamedTuple):
     """Parameters for a sweep's Launchers: `ranges` of numbers, [first, last] each, both included.
 
     `anew`: these are all parameters of the sweep on this cluster, whoever holds them. `launchers`: tags of Launchers
@@ -172,14 +172,14 @@ class Feed(NamedTuple):
     launchers: List[Tag] = []
 
 
-class Recall(NamedTuple):
-    """Give back what no Launcher has, `most` at most. Answered by a ParametersBack event, an empty one too."""
+class RecallParameters(NamedTuple):
+    """Return at most `most` parameters that no Launcher holds. A ParametersReturned event answers, perhaps empty."""
 
     sweep: Count
     most: Count
 
 
-class Trust(NamedTuple):
+class TrustLauncher(NamedTuple):
     """Let a Launcher go on that suspected its node to be a black hole."""
 
     tag: Tag
@@ -268,10 +268,10 @@ MESSAGES: Tuple[Type[Any], ...] = (
     Release,
     Cancel,
     Forget,
-    Watch,
-    Feed,
-    Recall,
-    Trust,
+    WatchCluster,
+    FeedSweep,
+    RecallParameters,
+    TrustLauncher,
     Acknowledge,
     Ping,
     Tags,

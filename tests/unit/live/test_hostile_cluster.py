@@ -31,7 +31,7 @@ def lies() -> list[Document]:
             {"type": "batch_status", **of_it, "at": 5, "state": "ended", "exit_status": 66},
             {"type": "cleaned_up", "tag": tag, "at": 5},
             {"type": "stuck", "tag": tag, "at": 5, "error": failure},
-            {"type": "parameters_done", "sweep": 1, "tag": tag, "results": [result]},
+            {"type": "parameters_ended", "sweep": 1, "tag": tag, "results": [result]},
             {"type": "launcher_suspected", "tag": tag, "host": "n1"},
         ]
     return [event(number, **body) for number, body in enumerate(bodies * TIMES, 2)]

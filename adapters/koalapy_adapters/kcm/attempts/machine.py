@@ -21,17 +21,17 @@ from koalapy_adapters.messages import (
     Dissolve,
     Done,
     Examine,
-    Feed,
+    FeedSweep,
     Forget,
     Hello,
     PutKey,
-    Recall,
+    RecallParameters,
     Refused,
     Release,
     Submit,
     Tags,
-    Trust,
-    Watch,
+    TrustLauncher,
+    WatchCluster,
 )
 from koalapy_adapters.wrapper.relay.contact import SILENCE
 
@@ -128,7 +128,7 @@ def _acknowledged(core: Core, now: int, event: Acknowledge) -> List[Any]:
     return core.outbox.acknowledge(now, event.number) + results.acknowledged(core, event.number)
 
 
-def _watch(core: Core, now: int, event: Watch) -> List[Any]:
+def _watch(core: Core, now: int, event: WatchCluster) -> List[Any]:
     core.poll_schedule.urgent = event.urgent
     return []
 
@@ -215,15 +215,15 @@ def _of_known(handler: Callable[[Core, int, Attempt, Any], List[Any]]) -> Callab
 
 _OF_NONE = (
     Acknowledge,
-    Watch,
+    WatchCluster,
     Tags,
     Examine,
     Account,
     do.Listed,
     do.Woken,
     do.QueueFingerprinted,
-    Feed,
-    Recall,
+    FeedSweep,
+    RecallParameters,
     do.LauncherReported,
 )
 
@@ -233,11 +233,11 @@ _HANDLERS: Dict[type, Callable[[Core, int, Any], List[Any]]] = {
     Release: _of_attempt(lambda core, now, attempt, event: wrapper_messages.release(attempt, event)),
     PutKey: lambda core, now, event: wrapper_messages.put_from_koalad(core.attempt(now, event.space), event),
     Forget: _forget,
-    Watch: _watch,
+    WatchCluster: _watch,
     Acknowledge: _acknowledge,
-    Feed: feed.fed,
-    Recall: feed.recalled,
-    Trust: feed.trusted,
+    FeedSweep: feed.fed,
+    RecallParameters: feed.recalled,
+    TrustLauncher: feed.trusted,
     Tags: lambda core, now, event: [do.ListTags(event.id, event.after)],
     Account: lambda core, now, event: [do.AccountJobs(event.id, event.jobs, event.since)],
     Examine: lambda core, now, event: [do.ExamineTags(event.id, event.tags)],

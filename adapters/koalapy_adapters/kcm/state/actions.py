@@ -246,7 +246,7 @@ class QueueFingerprinted(NamedTuple):
 
 
 class JournalRead(NamedTuple):
-    """`results` as in messages.ParametersDone, instants of the node's clock; `there`: whether there is a journal."""
+    """`results` as in messages.ParametersEnded, instants of the node's clock; `there`: whether there is a journal."""
 
     tag: str
     results: List[List[Any]] = []

@@ -1,8 +1,8 @@
 """The parameters of one sweep on this cluster, and their holders: each number in one place only.
 
-A number comes with a Feed and leaves with ParametersDone or ParametersBack. In between it is in the credit, which is
-the KCM's to give; in one Launcher's hands; or, after a feed that began anew, unplaced: a Launcher that has not said so
-yet may hold it, or may have done it.
+A number comes with FeedSweep and leaves with ParametersEnded or ParametersReturned. In between it is in the credit,
+which the KCM distributes; or one Launcher holds it. After a feed that began anew it may be unaccounted for: a Launcher
+that has not reported yet may hold it, or may have run it.
 """
 
 import math
@@ -36,7 +36,7 @@ class Launcher:
         # what it has done
         self.results: List[List[Any]] = []  # not told koalad yet
         self.results_at: Optional[int] = None
-        self.heard = 0  # number of its newest Ended
+        self.heard = 0  # number of its newest ResultsReported
         self.kept = 0  # up to this one koalad has them
         # how it does
         self.running = 0

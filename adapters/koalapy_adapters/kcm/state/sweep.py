@@ -8,7 +8,7 @@ from koalapy_adapters.kcm.state.timers import Timers
 
 
 class UnacknowledgedEvent(NamedTuple):
-    """An event that took numbers away from here; `ended` is the Launcher's Ended that it completes, 0 none."""
+    """An event that took numbers away from here. `ended`: the number of the ResultsReported that it completes, or 0."""
 
     event: int
     inventory: Inventory

@@ -7,7 +7,7 @@ from koalapy_adapters.kcm.state.attempt import Core, Stage
 from koalapy_adapters.kcm.state.inventory import Inventory, Launcher
 from koalapy_adapters.kcm.sweeps import results
 from koalapy_adapters.kcm.sweeps.portions import in_store, portions
-from koalapy_adapters.messages import Give, ParametersWanted
+from koalapy_adapters.messages import FeedParameters, ParametersWanted
 
 UNUSED = SECOND  # after which credit that no Launcher is there for goes back
 MOST = 20000  # that are asked for at a time
@@ -29,7 +29,7 @@ def _serve(now: int, inventory: Inventory) -> List[Any]:
         launcher.given += most
         inventory.launchers.move_to_end(launcher.tag)
         inventory.rate.begin(now)
-        actions.append(results.to_launcher(launcher.tag, Give(ranges)))
+        actions.append(results.to_launcher(launcher.tag, FeedParameters(ranges)))
     return actions
 
 

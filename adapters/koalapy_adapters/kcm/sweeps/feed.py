@@ -12,9 +12,9 @@ from koalapy_adapters.kcm.state.attempt import Attempt, Core
 from koalapy_adapters.kcm.state.backoff import Backoff
 from koalapy_adapters.kcm.state.inventory import Inventory, Launcher
 from koalapy_adapters.kcm.sweeps import distribute, launcher_end, launcher_messages, results
-from koalapy_adapters.messages import Feed, Recall, Submit, Trust, Trusted
+from koalapy_adapters.messages import FeedSweep, LauncherTrusted, RecallParameters, Submit, TrustLauncher
 
-MODEST = 10 * SECOND  # after a Recall nothing is kept in store
+MODEST = 10 * SECOND  # after RecallParameters nothing is kept in store
 
 
 # ---- what koalad says
@@ -28,7 +28,7 @@ def submitted(core: Core, now: int, event: Submit) -> None:
         launcher.slots = int(sweep.get("slots") or 0)
 
 
-def fed(core: Core, now: int, event: Feed) -> List[Any]:
+def fed(core: Core, now: int, event: FeedSweep) -> List[Any]:
     inventory = core.sweeps.inventory(event.sweep)
     if event.anew:
         return _fed_anew(core, now, inventory, event)
@@ -38,7 +38,7 @@ def fed(core: Core, now: int, event: Feed) -> List[Any]:
     return distribute.move(core, now, inventory)
 
 
-def recalled(core: Core, now: int, event: Recall) -> List[Any]:
+def recalled(core: Core, now: int, event: RecallParameters) -> List[Any]:
     """koalad needs them elsewhere: what Launchers have not begun is of no use to it here."""
     inventory = core.sweeps.inventory(event.sweep)
     inventory.no_prefetch_until = now + MODEST
@@ -48,13 +48,13 @@ def recalled(core: Core, now: int, event: Recall) -> List[Any]:
     )
 
 
-def trusted(core: Core, now: int, event: Trust) -> List[Any]:
+def trusted(core: Core, now: int, event: TrustLauncher) -> List[Any]:
     launcher = core.sweeps.launcher(event.tag)
     launcher.trusted = True
-    return [results.to_launcher(event.tag, Trusted())] if launcher.here else []
+    return [results.to_launcher(event.tag, LauncherTrusted())] if launcher.here else []
 
 
-def _fed_anew(core: Core, now: int, inventory: Inventory, event: Feed) -> List[Any]:
+def _fed_anew(core: Core, now: int, inventory: Inventory, event: FeedSweep) -> List[Any]:
     inventory.begun = True
     before = len(inventory.unaccounted)
     inventory.feed_anew(event.ranges)

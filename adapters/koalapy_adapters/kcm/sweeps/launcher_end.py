@@ -1,7 +1,7 @@
 """A Launcher's end: koalad hears of it only after all that the Launcher had done and held.
 
 Before its Report, BatchSeen or Gone goes out, its journal is read: what is written there and koalad may not have goes
-first as ParametersDone, then what it held and had not done as ParametersBack. Its directory stays until then.
+first as ParametersEnded, then what it held and had not done as ParametersReturned. Its directory stays until then.
 """
 
 from typing import Any, List

@@ -8,16 +8,16 @@ from koalapy_adapters.kcm.state.inventory import Inventory, Launcher
 from koalapy_adapters.kcm.sweeps import distribute, results
 from koalapy_adapters.kcm.sweeps.portions import in_store
 from koalapy_adapters.messages import (
-    Back,
-    Doing,
-    Ended,
-    Holding,
-    Kept,
     LauncherSuspected,
+    LauncherTrusted,
     MessageError,
-    Pull,
-    Suspect,
-    Trusted,
+    NodeSuspected,
+    ParametersGivenUp,
+    ParametersHeld,
+    ProgressReported,
+    PullParameters,
+    ResultsCommitted,
+    ResultsReported,
     from_json,
 )
 from koalapy_adapters.ranges import numbers_of
@@ -54,13 +54,15 @@ def _too_early(core: Core, now: int, launcher: Launcher, message: Any) -> List[A
     """Its sweep is unknown, or has not been fed yet: koalad is asked to, and it is heard then."""
     launcher.early.append(message)
     inventory = core.sweeps.inventories.get(launcher.sweep)
-    if inventory is None or not isinstance(message, Pull):
+    if inventory is None or not isinstance(message, PullParameters):
         return []
     launcher.wanted = message.wanted
     return distribute.move(core, now, inventory)
 
 
-def _holding(core: Core, now: int, inventory: Inventory, launcher: Launcher, message: Holding) -> List[Any]:
+def _parameters_held(
+    core: Core, now: int, inventory: Inventory, launcher: Launcher, message: ParametersHeld
+) -> List[Any]:
     launcher.here = launcher.repeating = True
     launcher.slots = message.slots or launcher.slots
     launcher.wanted = launcher.given = 0
@@ -68,11 +70,13 @@ def _holding(core: Core, now: int, inventory: Inventory, launcher: Launcher, mes
     launcher.unsaid = {number for number in launcher.held if number not in holds}
     for number in numbers_of(message.ranges):
         inventory.claim(launcher, number)
-    actions: List[Any] = [results.to_launcher(launcher.tag, Kept(launcher.kept))] if launcher.kept else []
-    return actions + ([results.to_launcher(launcher.tag, Trusted())] if launcher.trusted else [])
+    actions: List[Any] = [results.to_launcher(launcher.tag, ResultsCommitted(launcher.kept))] if launcher.kept else []
+    return actions + ([results.to_launcher(launcher.tag, LauncherTrusted())] if launcher.trusted else [])
 
 
-def _pull(core: Core, now: int, inventory: Inventory, launcher: Launcher, message: Pull) -> List[Any]:
+def _pull_parameters(
+    core: Core, now: int, inventory: Inventory, launcher: Launcher, message: PullParameters
+) -> List[Any]:
     _all_repeated(inventory, launcher)
     launcher.wanted = max(0, message.wanted - (launcher.given - message.given)) if launcher.here else 0
     return []
@@ -87,7 +91,9 @@ def _all_repeated(inventory: Inventory, launcher: Launcher) -> None:
     inventory.place(launcher)
 
 
-def _ended(core: Core, now: int, inventory: Inventory, launcher: Launcher, message: Ended) -> List[Any]:
+def _results_reported(
+    core: Core, now: int, inventory: Inventory, launcher: Launcher, message: ResultsReported
+) -> List[Any]:
     if message.number <= launcher.heard:
         return []  # repeated; it is told when koalad has it
     launcher.heard = message.number
@@ -97,7 +103,9 @@ def _ended(core: Core, now: int, inventory: Inventory, launcher: Launcher, messa
     return results.gather(core, now, launcher, inventory, rows)
 
 
-def _back(core: Core, now: int, inventory: Inventory, launcher: Launcher, message: Back) -> List[Any]:
+def _parameters_given_up(
+    core: Core, now: int, inventory: Inventory, launcher: Launcher, message: ParametersGivenUp
+) -> List[Any]:
     """Keep numbers that had not begun for other Launchers here, if they can use them; return the rest to koalad."""
     _all_repeated(inventory, launcher)
     begun = frozenset(numbers_of(message.begun))
@@ -113,15 +121,19 @@ def _back(core: Core, now: int, inventory: Inventory, launcher: Launcher, messag
     return results.give_back(core, now, inventory, sorted(unacknowledged), begun) if unacknowledged else []
 
 
-def _doing(core: Core, now: int, inventory: Inventory, launcher: Launcher, message: Doing) -> List[Any]:
+def _progress_reported(
+    core: Core, now: int, inventory: Inventory, launcher: Launcher, message: ProgressReported
+) -> List[Any]:
     launcher.running = message.running
     results.seen(core, now, launcher, message.newest_at + core.attempt(now, launcher.tag).offset)
     return []
 
 
-def _suspect(core: Core, now: int, inventory: Inventory, launcher: Launcher, message: Suspect) -> List[Any]:
+def _node_suspected(
+    core: Core, now: int, inventory: Inventory, launcher: Launcher, message: NodeSuspected
+) -> List[Any]:
     if launcher.trusted:
-        return [results.to_launcher(launcher.tag, Trusted())]
+        return [results.to_launcher(launcher.tag, LauncherTrusted())]
     if launcher.suspected:
         return []
     launcher.suspected = True
@@ -129,10 +141,10 @@ def _suspect(core: Core, now: int, inventory: Inventory, launcher: Launcher, mes
 
 
 _HEARD: Dict[type, Callable[[Core, int, Inventory, Launcher, Any], List[Any]]] = {
-    Holding: _holding,
-    Pull: _pull,
-    Ended: _ended,
-    Back: _back,
-    Doing: _doing,
-    Suspect: _suspect,
+    ParametersHeld: _parameters_held,
+    PullParameters: _pull_parameters,
+    ResultsReported: _results_reported,
+    ParametersGivenUp: _parameters_given_up,
+    ProgressReported: _progress_reported,
+    NodeSuspected: _node_suspected,
 }

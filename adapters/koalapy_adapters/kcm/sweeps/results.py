@@ -11,7 +11,14 @@ from koalapy_adapters.kcm.state.attempt import Attempt, Core
 from koalapy_adapters.kcm.state.inventory import Inventory, Launcher
 from koalapy_adapters.kcm.state.sweep import UnacknowledgedEvent
 from koalapy_adapters.launcher.journal import ENDINGS
-from koalapy_adapters.messages import Kept, LaunchersSeen, ParametersBack, ParametersDone, ToLauncher, to_json
+from koalapy_adapters.messages import (
+    LaunchersSeen,
+    ParametersEnded,
+    ParametersReturned,
+    ResultsCommitted,
+    ToLauncher,
+    to_json,
+)
 from koalapy_adapters.messages.fields import passes
 from koalapy_adapters.messages.kcm import RESULT
 from koalapy_adapters.ranges import MANY, numbers_of, ranges_of
@@ -54,7 +61,7 @@ def flush(core: Core, now: int, launcher: Launcher, inventory: Inventory) -> Lis
     rows, launcher.results, launcher.results_at = launcher.results, [], None
     for start in range(0, len(rows), ROWS):
         some = rows[start : start + ROWS]
-        actions += core.outbox.put(now, ParametersDone(inventory.sweep, launcher.tag, some))
+        actions += core.outbox.put(now, ParametersEnded(inventory.sweep, launcher.tag, some))
         whole = launcher.heard if start + ROWS >= len(rows) else 0
         numbers = [row[0] for row in some]
         core.sweeps.unacknowledged.append(
@@ -73,7 +80,7 @@ def give_back(core: Core, now: int, inventory: Inventory, numbers: List[int], be
         some = ranges[start : start + MANY]
         theirs = list(numbers_of(some))
         of_these = ranges_of(number for number in theirs if number in started)
-        actions += core.outbox.put(now, ParametersBack(inventory.sweep, some, of_these))
+        actions += core.outbox.put(now, ParametersReturned(inventory.sweep, some, of_these))
         core.sweeps.unacknowledged.append(UnacknowledgedEvent(core.outbox.last, inventory, theirs))
     return actions
 
@@ -91,7 +98,7 @@ def acknowledged(core: Core, number: int) -> List[Any]:
         launcher = core.sweeps.launchers.get(tag)
         if launcher is not None:
             launcher.kept = ended
-            actions.append(to_launcher(tag, Kept(ended)))
+            actions.append(to_launcher(tag, ResultsCommitted(ended)))
     return actions
 
 
