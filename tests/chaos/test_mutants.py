@@ -514,14 +514,14 @@ def _a_session_that_lasted_resets_no_back_off() -> Any:
 
 MUTANTS = (
     Mutant(
-        "whoever asks has the claim",
+        "every wrapper wins the start lock",
         _whoever_asks_has_the_claim,
         (P.ONCE, P.ALONE, P.NOTHING_LEFT),
         {"job_vanishes": 3, "submit_hangs": 2, "submit_unanswered": 2, "connection_cut": 2},
         seed=3,
     ),
     Mutant(
-        "whoever asks has the claim and is released again",
+        "every wrapper wins the start lock and is released again",
         _whoever_asks_has_the_claim_and_is_released_again,
         (P.ONCE,),
         {"job_restarted": 4},
@@ -529,14 +529,14 @@ MUTANTS = (
         LONG,
     ),
     Mutant(
-        "a revocation is not looked at",
+        "a void attempt runs",
         _a_revocation_is_not_looked_at,
         (P.NOTHING_LEFT,),
         {"submit_hangs": 3, "connection_cut": 2, "job_vanishes": 1},
         seed=3,
     ),
     Mutant(
-        "a doubt is ignored",
+        "a doubtful submit is not looked for",
         _a_doubt_is_ignored,
         (P.DOUBT,),
         {"connection_cut": 4, "kcm_killed": 4, "koalad_killed": 3, "submit_unanswered": 2},
@@ -551,7 +551,7 @@ MUTANTS = (
         {"cluster_down": 3, "job_pending_for_ever": 3},
     ),
     Mutant(
-        "gone is said too early",
+        "an attempt is reported cleaned up too early",
         _gone_is_said_too_early,
         (P.NOTHING_LEFT, P.ALONE),
         {"job_vanishes": 5, "relay_cut": 2},
@@ -560,7 +560,7 @@ MUTANTS = (
         seed=2,
     ),
     Mutant(
-        "an orphan runs on",
+        "an orphan does not end its program",
         _an_orphan_runs_on,
         (P.NOTHING_LEFT, P.ALONE),
         {"node_cut_off": 6},
@@ -573,12 +573,12 @@ MUTANTS = (
         {"connection_cut": 3, "submit_unanswered": 3, "job_vanishes": 2},
         {"job_of_another_store": 12, "cancel": 3},
     ),
-    Mutant("acknowledged before committed", _an_event_is_acknowledged_before_its_commit, (P.COMMITTED,)),
-    Mutant("sent before committed", _a_command_leaves_before_its_commit, (P.COMMITTED,), seed=2),
+    Mutant("an event is acknowledged before its commit", _an_event_is_acknowledged_before_its_commit, (P.COMMITTED,)),
+    Mutant("a command is sent before its commit", _a_command_leaves_before_its_commit, (P.COMMITTED,), seed=2),
     Mutant("the outbox is not sent again", _the_outbox_is_not_sent_again, (P.ENDS,), heal=True),
     Mutant("one retry too many", _one_retry_too_many, (P.ENDS,), {"job_killed": 3, "submit_refused": 3}, seed=2),
     Mutant(
-        "optional is needed",
+        "optional components are needed",
         _an_optional_component_is_needed,
         (P.OPTIONAL,),
         {"job_pending_for_ever": 6, "relay_cut": 1, "batch_system_down": 1},
@@ -586,12 +586,14 @@ MUTANTS = (
         OPTIONAL,
         seed=34,
     ),
-    Mutant("promised processors are forgotten", _promised_processors_are_forgotten, (P.PROCESSORS,)),
-    Mutant("priority counts for nothing", _priority_counts_for_nothing, (P.ORDER,)),
-    Mutant("passing is not counted", _passing_is_not_counted, (P.ORDER,), {"job_killed": 2}, {"local_job": 4}, seed=6),
-    Mutant("released although one is missing", _released_although_one_is_missing, (P.WHOLE,)),
+    Mutant("commitments are forgotten", _promised_processors_are_forgotten, (P.PROCESSORS,)),
+    Mutant("priority is ignored", _priority_counts_for_nothing, (P.ORDER,)),
     Mutant(
-        "time stands still while the host sleeps",
+        "overtakes are not counted", _passing_is_not_counted, (P.ORDER,), {"job_killed": 2}, {"local_job": 4}, seed=6
+    ),
+    Mutant("a job is released although a component is missing", _released_although_one_is_missing, (P.WHOLE,)),
+    Mutant(
+        "the clock stops while the host sleeps",
         _time_stands_still_while_the_host_sleeps,
         (P.WHOLE,),
         {"host_sleeps": 4, "barrier_never_reached": 1, "job_pending_for_ever": 1},
@@ -599,7 +601,7 @@ MUTANTS = (
         seed=5,
     ),
     Mutant(
-        "who came to a barrier counts for ever",
+        "a component that left its barrier still counts",
         _who_came_to_a_barrier_counts_for_ever,
         (P.WHOLE,),
         {
@@ -614,16 +616,16 @@ MUTANTS = (
         seed=40,
     ),
     Mutant(
-        "a cluster speaks for others",
+        "a cluster reports attempts of others",
         _a_cluster_speaks_for_others,
         (P.WHOLE, P.AGREE, P.NOTHING_LEFT, P.ALONE, P.ONCE, P.OTHERS),
         {"cluster_lies": 1},
         seed=6,
     ),
-    Mutant("no value of a message is looked at", _no_value_of_a_message_is_looked_at, (P.SOUND,), {"cluster_lies": 1}),
-    Mutant("a debt is not kept", _a_debt_is_not_kept, (P.AGREE,)),
+    Mutant("messages are not checked", _no_value_of_a_message_is_looked_at, (P.SOUND,), {"cluster_lies": 1}),
+    Mutant("a pending cancel is not kept", _a_debt_is_not_kept, (P.AGREE,)),
     Mutant(
-        "a result is recorded whenever it is told",
+        "a repeated result is recorded again",
         _a_result_is_recorded_whenever_it_is_told,
         (P.RECORDED,),
         {"koalad_killed": 1},
@@ -642,7 +644,7 @@ MUTANTS = (
         "nodes are not given back", _nodes_are_not_given_back, (P.GIVEN_BACK,), HARDLY_ANY, SWEEPS_AND_OTHERS, seed=2
     ),
     Mutant(
-        "nobody is seen to wait",
+        "waiting local jobs are not seen",
         _nobody_is_seen_to_wait,
         (P.GIVEN_BACK,),
         HARDLY_ANY,
@@ -651,7 +653,7 @@ MUTANTS = (
         seed=22,
     ),
     Mutant(
-        "one event more than acknowledged is forgotten",
+        "one event too many counts as acknowledged",
         _one_event_more_than_acknowledged_is_forgotten,
         (P.ENDS,),
         {"events_disturbed": 1},
@@ -673,7 +675,7 @@ MUTANTS = (
         seed=27,
     ),
     Mutant(
-        "the claim's time restarts with every start",
+        "the claim's time restarts with every component that starts",
         _the_claims_time_restarts_with_every_start,
         (P.CLAIM,),
         {"job_pending_for_ever": 3, "batch_system_down": 3},
@@ -681,7 +683,7 @@ MUTANTS = (
         seed=285,
     ),
     Mutant(
-        "the barrier's time restarts with everyone who comes",
+        "the barrier's time restarts with every component that comes",
         _the_barriers_time_restarts_with_everyone_who_comes,
         (P.CLAIM,),
         {"barrier_never_reached": 3, "job_pending_for_ever": 3},
@@ -689,7 +691,7 @@ MUTANTS = (
         seed=8,
     ),
     Mutant(
-        "siblings do not count in the backlog",
+        "components of the same job do not count in the backlog",
         _siblings_do_not_count_in_the_backlog,
         (P.BACKLOG,),
         HARDLY_ANY,
@@ -697,7 +699,7 @@ MUTANTS = (
         seed=11,
     ),
     Mutant(
-        "the backlog is what was measured",
+        "the backlog counts measured batch jobs only",
         _the_backlog_is_what_was_measured,
         (P.BACKLOG,),
         HARDLY_ANY,
@@ -705,38 +707,40 @@ MUTANTS = (
         seed=11,
     ),
     Mutant(
-        "what is out is given out again",
+        "a parameter that is out is given out again",
         _what_is_out_is_given_out_again,
         (P.ALONE,),
         HARDLY_ANY,
         SWEEPS,
         seed=2,
     ),
-    Mutant("what is not over is pruned", _what_is_not_over_is_pruned, (P.PRUNED,), HARDLY_ANY, {"prune": 6}),
-    Mutant("records go before directories", _records_go_before_directories, (P.PRUNED,), HARDLY_ANY, {"prune": 6}),
+    Mutant("jobs that are not final are pruned", _what_is_not_over_is_pruned, (P.PRUNED,), HARDLY_ANY, {"prune": 6}),
     Mutant(
-        "the share that must be idle is not looked at",
+        "records are pruned before directories", _records_go_before_directories, (P.PRUNED,), HARDLY_ANY, {"prune": 6}
+    ),
+    Mutant(
+        "the idle share is ignored",
         _the_share_that_must_be_idle_is_not_looked_at,
         (P.LIMITS,),
         HARDLY_ANY,
         SWEEPS_AND_OTHERS,
         seed=4,
     ),
-    Mutant("hours are not looked at", _hours_are_not_looked_at, (P.LIMITS,), HARDLY_ANY, SWEEPS, seed=2),
-    Mutant("the most nodes are not looked at", _the_most_nodes_are_not_looked_at, (P.LIMITS,), HARDLY_ANY, SWEEPS),
+    Mutant("the hours are ignored", _hours_are_not_looked_at, (P.LIMITS,), HARDLY_ANY, SWEEPS, seed=2),
+    Mutant("the maximum of nodes is ignored", _the_most_nodes_are_not_looked_at, (P.LIMITS,), HARDLY_ANY, SWEEPS),
     Mutant(
         "sweeps are admitted without bound", _sweeps_are_admitted_without_bound, (P.LIMITS,), HARDLY_ANY, SWEEPS, seed=2
     ),
-    Mutant("what fits exactly is not looked at", _what_fits_exactly_is_not_looked_at, (P.FITS,), HARDLY_ANY, seed=60),
+    Mutant("a job that fits exactly is not tried", _what_fits_exactly_is_not_looked_at, (P.FITS,), HARDLY_ANY, seed=60),
     Mutant(
-        "a measurement is no reason to look again",
+        "a measurement starts no scheduling pass",
         _a_measurement_is_no_reason_to_look_again,
         (P.FITS,),
         HARDLY_ANY,
         seed=16,
     ),
-    Mutant("a job goes to one cluster only", _a_job_goes_to_one_cluster_only, (P.FITS,), HARDLY_ANY),
-    Mutant("nobody goes into a batch queue", _nobody_goes_into_a_batch_queue, (P.FITS,), HARDLY_ANY),
+    Mutant("all components of a job go to one cluster", _a_job_goes_to_one_cluster_only, (P.FITS,), HARDLY_ANY),
+    Mutant("no job goes into a batch queue", _nobody_goes_into_a_batch_queue, (P.FITS,), HARDLY_ANY),
     Mutant(
         "optional components need a batch queue too",
         _optional_components_need_a_batch_queue_too,
@@ -747,14 +751,14 @@ MUTANTS = (
         seed=24,
     ),
     Mutant(
-        "digests of staged files are not looked at",
+        "content hashes of staged files are not checked",
         _digests_of_staged_files_are_not_looked_at,
         (P.CONTENTS,),
         {"shared_gone": 6},
         seed=3,
     ),
     Mutant(
-        "of several components the last one's output is brought",
+        "the output of the last component replaces that of others",
         _of_several_components_the_last_ones_output_is_brought,
         (P.CONTENTS,),
         HARDLY_ANY,
@@ -766,7 +770,7 @@ MUTANTS = (
         {"logins_refused": 6},
     ),
     Mutant(
-        "nobody is obeyed after three refusals",
+        "koala login is ignored after three refusals",
         _nobody_is_obeyed_after_three_refusals,
         (P.ENDS,),
         {"logins_refused": 6},
@@ -774,7 +778,7 @@ MUTANTS = (
         seed=5,
     ),
     Mutant(
-        "a session that lasted resets no back-off",
+        "a session that lasted does not reset the back-off",
         _a_session_that_lasted_resets_no_back_off,
         (P.RECONNECTED,),
         {"connection_cut": 4, "cluster_down": 4},
