@@ -1,4 +1,4 @@
-"""koalad's side of a link under test: a real KCM over the embedded queue, and an ear for all that it delivers."""
+"""koalad's side of a link under test: a real KCM over the embedded queue, and a recorder of its deliveries."""
 
 import itertools
 import os
@@ -38,8 +38,8 @@ SOON_GIVEN_UP = replace(QUICK, silence=3.0)
 E = TypeVar("E")
 
 
-class Ear:
-    """Hears deliveries; each event is heard once, in order, whatever is waited for."""
+class DeliveryRecorder:
+    """Records deliveries in order, and lets a test wait for one."""
 
     def __init__(self) -> None:
         self.deliveries: list[Delivery] = []
@@ -51,7 +51,7 @@ class Ear:
             self._changed.notify_all()
 
     def event(self, kind: type[E], wanted: Callable[[E], bool] = lambda event: True, after: int = 0) -> E:
-        """The first such event of the deliveries from `after` on."""
+        """Wait for the first wanted event of the deliveries from `after` on."""
         return self.delivery(kind, wanted, after)[0]
 
     def delivery(
@@ -68,7 +68,7 @@ class Ear:
         return found[0]  # type: ignore[no-any-return]
 
     def confirmed(self, number: int) -> Delivery:
-        """The delivery that confirms this outbox number."""
+        """Wait for the delivery that confirms this outbox number."""
         found: Delivery = self._await(lambda: [each for each in self.deliveries if number in each.confirmed])[0]
         return found
 
@@ -88,52 +88,52 @@ class Ear:
 
 
 class Wire:
-    """A channel of which a test has a hand on the wire: before each write `gate` hears how many bytes have gone."""
+    """A channel whose writes a test can hold back: `gate` is called before each one with the bytes written so far."""
 
     def __init__(self, channel: Channel, gate: Callable[[int], Any]) -> None:
         self._channel, self._gate = channel, gate
-        self._gone = 0
+        self._written = 0
 
     def write(self, data: bytes) -> None:
-        self._gate(self._gone)
+        self._gate(self._written)
         self._channel.write(data)
-        self._gone += len(data)
+        self._written += len(data)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._channel, name)
 
 
-class Spied:
-    """A connection that remembers what it opened, so that a test can interfere; `refusal` is raised instead.
+class SpyConnection:
+    """A connection that keeps its opened channels, so that a test can interfere; `refusal` is raised if it is set.
 
-    `gate`: that of the wires which are opened from now on.
+    `gate` is the gate of the channels that are opened from now on.
     """
 
     def __init__(self, connection: Connection) -> None:
         self.where, self.python = connection.where, connection.python
         self.refusal: Exception | None = None
-        self.gate: Callable[[int], Any] = lambda gone: None
+        self.gate: Callable[[int], Any] = lambda written: None
         self.opened: list[Channel] = []
         self.tries = 0
         self._connection = connection
 
     def open(self, shell_command: str, stderr: Lines) -> Channel:
-        refusal, self.tries = self.refusal, self.tries + 1  # whoever has counted a try may change what the next meets
+        refusal, self.tries = self.refusal, self.tries + 1  # a test that has seen the try may set another refusal
         if refusal is not None:
             raise refusal
         self.opened.append(Wire(self._connection.open(shell_command, stderr), self.gate))
         return self.opened[-1]
 
 
-class Haven:
+class LinkTestbed:
     """One embedded cluster in a directory, and one link to it at a time."""
 
     def __init__(self, directory: Path, name: str = "here", **config: Any) -> None:
         self.directory, self.name = directory, name
         self.shared = directory / "shared"
-        self.ear = Ear()
+        self.recorder = DeliveryRecorder()
         self.clock = SystemClock()
-        self.connection = Spied(LocalConnection())
+        self.connection = SpyConnection(LocalConnection())
         self.known: list[tuple[AttemptId, str]] = []
         self.put: list[tuple[AttemptId, str, str]] = []
         self.numbers = itertools.count(1)
@@ -157,15 +157,15 @@ class Haven:
         return self.link
 
     def _deliver(self, delivery: Delivery) -> None:
-        """As the driver does once it has committed."""
+        """Acknowledge a delivery, as the driver does after its commit."""
         if delivery.acknowledge is not None:
             self.link.acknowledge(*delivery.acknowledge[1:])
-        self.ear.deliver(delivery)
+        self.recorder.deliver(delivery)
 
-    def start(self) -> "Haven":
+    def start(self) -> "LinkTestbed":
         self.link.start()
-        self.ear.event(ClusterConnected)
-        self.ear.event(ClusterMeasured)
+        self.recorder.event(ClusterConnected)
+        self.recorder.event(ClusterMeasured)
         return self
 
     def send(self, command: Any, doubt: bool = False) -> int:
@@ -175,8 +175,8 @@ class Haven:
         self.link.send(number, command, doubt)
         return number
 
-    def submit_of(self, script: str = "true", stage_in: Sequence[str] = (), **wishes: Any) -> SubmitAttempt:
-        """Of a new job that runs this script by sh."""
+    def submit_command(self, script: str = "true", stage_in: Sequence[str] = (), **wishes: Any) -> SubmitAttempt:
+        """The command that submits a new job, which runs `script` by sh."""
         wanted = {"processors": 1, "executable": "/bin/sh", "arguments": ("-c", script)}
         return SubmitAttempt(
             cluster=self.name,
@@ -190,10 +190,10 @@ class Haven:
         )
 
     def at_barrier(self, command: SubmitAttempt) -> WrapperReported:
-        """Submit it, and wait until it is at its barrier."""
+        """Submit the attempt, and wait until it is at its barrier."""
         number = self.send(command)
-        submitted = self.ear.event(AttemptSubmitted, lambda event: event.attempt == command.attempt)
-        assert number in self.ear.confirmed(number).confirmed
+        submitted = self.recorder.event(AttemptSubmitted, lambda event: event.attempt == command.attempt)
+        assert number in self.recorder.confirmed(number).confirmed
         self.known.append((command.attempt, submitted.batch_id))
         return self.reported(command.attempt, "at_barrier")
 
@@ -202,16 +202,16 @@ class Haven:
         return self.send(ReleaseAttempt(cluster=self.name, attempt=attempt, first_rank=0, hosts=hosts))
 
     def run(self, command: SubmitAttempt) -> WrapperReported:
-        """From submit to end."""
+        """Submit and release the attempt, and wait for its end."""
         self.at_barrier(command)
-        self.ear.confirmed(self.release(command.attempt))
+        self.recorder.confirmed(self.release(command.attempt))
         return self.reported(command.attempt, "ended")
 
     def reported(self, attempt: AttemptId, phase: str) -> WrapperReported:
-        return self.ear.event(WrapperReported, lambda event: event.attempt == attempt and event.phase == phase)
+        return self.recorder.event(WrapperReported, lambda event: event.attempt == attempt and event.phase == phase)
 
     def attempt_directory(self, attempt: AttemptId) -> Path:
-        """Its directory in the shared one."""
+        """The attempt's directory in the shared directory."""
         return self.shared / INSTANCE / tag_of(INSTANCE, attempt)
 
     def kcm_pid(self) -> int:
@@ -223,22 +223,22 @@ class Haven:
         os.kill(self.kcm_pid(), number)
 
     def close(self) -> None:
-        """End whatever is left in the queue, by a link that works."""
+        """Cancel all attempts that are left in the queue, over a link that works."""
         if self._attempts:
             self.connection.refusal = None
             self.link.close()
-            after = len(self.ear.deliveries)
+            after = len(self.recorder.deliveries)
             self.make().start()
-            self.ear.event(ClusterConnected, after=after)
+            self.recorder.event(ClusterConnected, after=after)
             for attempt in self._attempts:
                 self.send(CancelAttempt(cluster=self.name, attempt=attempt, batch_id="", force=True))
             for attempt in self._attempts:
-                self.ear.event(AttemptCleanedUp, lambda event, attempt=attempt: event.attempt == attempt, after)  # type: ignore[misc]
+                self.recorder.event(AttemptCleanedUp, lambda event, attempt=attempt: event.attempt == attempt, after)  # type: ignore[misc]
         self.link.close()
 
 
-def wait_until(look: Callable[[], bool], why: str = "waited in vain") -> None:
-    """For what no event tells, such as another process's file."""
+def wait_until(look: Callable[[], bool], why: str = "it did not happen in time") -> None:
+    """Wait for a change that no event reports, such as another process's file."""
     deadline = time.monotonic() + PATIENCE_S
     while not look():
         assert time.monotonic() < deadline, why

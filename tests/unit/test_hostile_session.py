@@ -23,31 +23,31 @@ MEASURED = {
 
 
 @pytest.fixture
-def hostile(tmp_path: Path) -> Iterator[Callable[[list[Any]], linked.Haven]]:
-    """A link to a program that says these messages."""
-    havens: list[linked.Haven] = []
+def hostile(tmp_path: Path) -> Iterator[Callable[[list[Any]], linked.LinkTestbed]]:
+    """A function that connects a link to a program which sends the given messages."""
+    made: list[linked.LinkTestbed] = []
 
-    def connect(said: list[Any]) -> linked.Haven:
-        haven = linked.Haven(tmp_path)
-        argv = hostile_kcm.command(tmp_path / "script.json", said)
-        haven.connection = linked.Spied(CommandConnection(argv))
-        haven.make()
-        havens.append(haven)
-        return haven
+    def connect(messages: list[Any]) -> linked.LinkTestbed:
+        testbed = linked.LinkTestbed(tmp_path)
+        argv = hostile_kcm.command(tmp_path / "script.json", messages)
+        testbed.connection = linked.SpyConnection(CommandConnection(argv))
+        testbed.make()
+        made.append(testbed)
+        return testbed
 
     yield connect
-    for haven in havens:
-        haven.close()
+    for testbed in made:
+        testbed.close()
 
 
-def lost(haven: linked.Haven) -> ClusterLost:
-    haven.link.start()
-    found: ClusterLost = haven.ear.event(ClusterLost)
+def lost(testbed: linked.LinkTestbed) -> ClusterLost:
+    testbed.link.start()
+    found: ClusterLost = testbed.recorder.event(ClusterLost)
     return found
 
 
 @pytest.mark.parametrize(
-    ("said", "place"),
+    ("messages", "place"),
     [
         ([welcome(clock=None)], "welcome.clock"),
         ([welcome(newest_number=1 << 62)], "welcome.newest_number"),
@@ -65,34 +65,34 @@ def lost(haven: linked.Haven) -> ClusterLost:
     ],
     ids=lambda each: each if isinstance(each, str) else "",
 )
-def test_a_message_that_does_not_pass_ends_the_session(hostile: Any, said: list[Any], place: str) -> None:
-    haven = hostile(said)
-    why = lost(haven).reason
+def test_an_invalid_message_ends_the_session(hostile: Any, messages: list[Any], place: str) -> None:
+    testbed = hostile(messages)
+    why = lost(testbed).reason
     assert (why.code, why.whose) == ("garbled", "ours")
     assert place in why.message
-    assert haven.link.status().state == "unreachable"
-    assert haven.link.status().reason == why
+    assert testbed.link.status().state == "unreachable"
+    assert testbed.link.status().reason == why
 
 
-def test_nested_until_the_stack_ends(hostile: Any) -> None:
+def test_a_deeply_nested_message_ends_the_session(hostile: Any) -> None:
     deep = "[" * 100_000 + "]" * 100_000
-    haven = hostile([welcome(), "J" + len(deep).to_bytes(4, "big").decode("latin-1") + deep])
-    assert lost(haven).reason.code in ("garbled", "link_failed")
+    testbed = hostile([welcome(), "J" + len(deep).to_bytes(4, "big").decode("latin-1") + deep])
+    assert lost(testbed).reason.code in ("garbled", "link_failed")
 
 
-def test_a_mistake_of_ours_ends_the_session_and_is_told(hostile: Any, tmp_path: Path) -> None:
-    """Whoever is handed a key fails: no cluster stays `up` over it with nobody behind it."""
-    haven = hostile([welcome(), {"type": "put_key", "space": TAG, "key": "a", "value": "b"}])
+def test_an_exception_in_koalad_ends_the_session_with_a_reason(hostile: Any, tmp_path: Path) -> None:
+    """The receiver of keys fails; the cluster is not shown as connected without a session."""
+    testbed = hostile([welcome(), {"type": "put_key", "space": TAG, "key": "a", "value": "b"}])
 
     class Fails(list[Any]):
         def append(self, item: Any) -> None:
-            raise ZeroDivisionError("mistaken")
+            raise ZeroDivisionError("unexpected")
 
-    haven.put = Fails()
-    why = lost(haven).reason
+    testbed.put = Fails()
+    why = lost(testbed).reason
     assert (why.code, why.whose) == ("link_failed", "ours")
     assert "ZeroDivisionError" in why.message
-    assert haven.link.status().state == "unreachable"
-    haven.link.hint(WatchCluster(cluster="here", urgent=True))  # goes nowhere, and breaks nothing
+    assert testbed.link.status().state == "unreachable"
+    testbed.link.hint(WatchCluster(cluster="here", urgent=True))  # it is dropped
     with pytest.raises(TransientError):
-        haven.link.ask(lambda number: None, 1.0)
+        testbed.link.ask(lambda number: None, 1.0)

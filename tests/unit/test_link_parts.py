@@ -12,7 +12,7 @@ from koalapy_adapters.connections.docker import DockerConnection
 from koalapy_adapters.connections.local import LocalConnection
 from koalapy_adapters.connections.ssh import SshConnection
 from koalapy_adapters.connections.ssh_route import Given
-from koalapy_adapters.errors import ClusterError as SiteFault
+from koalapy_adapters.errors import ClusterError as WireClusterError
 from koalapy_adapters.errors import Result
 from koalapy_adapters.kcm.attempts import monitor
 
@@ -29,7 +29,7 @@ from koalapy.runtime import rendezvous
 from koalapy.runtime.rendezvous import RendezvousHub
 from koalapy.runtime.uplink.connect import connection_of
 
-OURS = InstanceId("abcde")
+INSTANCE = InstanceId("abcde")
 HOUR = 3600 * SECOND
 
 # ---- clocks
@@ -39,7 +39,7 @@ def test_without_an_answer_the_clocks_agree() -> None:
     assert ClockOffset().to_ours(5_000, Instant(10_000)) == 5_000
 
 
-def test_the_shortest_round_trip_counts() -> None:
+def test_the_offset_comes_from_the_shortest_round_trip() -> None:
     offset = ClockOffset()
     offset.add(Instant(0), HOUR + 900_000, Instant(1_000_000))  # 1 s, answered late
     offset.add(Instant(2_000_000), HOUR + 2_000_500, Instant(2_001_000))  # 1 ms
@@ -48,7 +48,7 @@ def test_the_shortest_round_trip_counts() -> None:
     assert offset.to_ours(HOUR + 7, Instant(HOUR)) == 7
 
 
-def test_an_estimate_stays_until_it_is_refuted() -> None:
+def test_an_offset_is_kept_until_a_round_trip_refutes_it() -> None:
     offset = ClockOffset()
     offset.add(Instant(0), 120, Instant(200))
     assert offset.ahead == 20
@@ -58,14 +58,14 @@ def test_an_estimate_stays_until_it_is_refuted() -> None:
     assert offset.ahead == 1
 
 
-def test_a_clock_that_was_set_is_followed_in_time() -> None:
+def test_the_offset_follows_a_clock_that_was_set() -> None:
     offset = ClockOffset()
     for at in range(0, 20_000, 1000):
         offset.add(Instant(at), at + 5 + (HOUR if at >= 5000 else 0), Instant(at + 10))
     assert offset.ahead == HOUR
 
 
-def test_nothing_that_was_told_is_in_the_future() -> None:
+def test_no_reported_instant_is_in_the_future() -> None:
     assert ClockOffset().to_ours(11_000, Instant(10_000)) == 10_000
 
 
@@ -75,11 +75,11 @@ A, B, C = AttemptId(JobId(1), 0, 1), AttemptId(JobId(1), 1, 1), AttemptId(JobId(
 CLUSTERS = {A: "alpha", B: "beta", C: "beta"}
 
 
-LAST = AttemptId(JobId(9), 0, 1)  # whose keys come back at once, to tell that it is their turn
+LAST = AttemptId(JobId(9), 0, 1)  # its keys are sent back at once, which shows that all earlier ones are done
 
 
 class Hub:
-    """A hub over three components on two clusters; `settle` gives what its links were sent."""
+    """A hub over three components on two clusters, with recorded links."""
 
     def __init__(self) -> None:
         self.clusters = dict(CLUSTERS)
@@ -89,8 +89,8 @@ class Hub:
         self.hub = RendezvousHub(self._peers, self._send)
         self.hub.start()
 
-    def settle(self) -> list[tuple[str, AttemptId, str, str]]:
-        """What was sent by now, all that was asked for being done."""
+    def sent_so_far(self) -> list[tuple[str, AttemptId, str, str]]:
+        """Wait until all keys so far are handled; return the messages since the last call."""
         self.hub.forget(LAST)
         self.hub.put("none", LAST, "turn", "")
         self._turns.get(timeout=30)
@@ -122,10 +122,10 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     made.hub.close()
 
 
-def test_a_key_goes_to_all_others_on_whatever_cluster(hub: Hub) -> None:
+def test_a_key_is_sent_to_all_other_components_on_every_cluster(hub: Hub) -> None:
     hub.hub.put(hub.clusters[A], A, "port", "1")
     hub.hub.put(hub.clusters[B], B, "port", "2")
-    assert hub.settle() == [
+    assert hub.sent_so_far() == [
         ("beta", B, "port", "1"),
         ("beta", C, "port", "1"),
         ("alpha", A, "port", "2"),
@@ -133,21 +133,21 @@ def test_a_key_goes_to_all_others_on_whatever_cluster(hub: Hub) -> None:
     ]
 
 
-def test_a_key_that_is_told_again_is_no_news(hub: Hub) -> None:
+def test_a_key_that_is_put_again_is_not_sent_again(hub: Hub) -> None:
     hub.hub.put(hub.clusters[A], A, "port", "1")
-    hub.settle()
+    hub.sent_so_far()
     hub.hub.put(hub.clusters[A], A, "port", "1")
-    hub.hub.put(hub.clusters[A], A, "port", "of another mind")
-    assert hub.settle() == []
+    hub.hub.put(hub.clusters[A], A, "port", "another value")
+    assert hub.sent_so_far() == []
 
 
-def test_a_cluster_that_comes_back_hears_all_again(hub: Hub) -> None:
+def test_all_keys_are_sent_again_to_a_cluster_that_reconnects(hub: Hub) -> None:
     hub.hub.put(hub.clusters[A], A, "one", "1")
     hub.hub.put(hub.clusters[A], A, "two", "2")
     hub.hub.put(hub.clusters[C], C, "three", "3")
-    hub.settle()
+    hub.sent_so_far()
     hub.hub.connected("beta")
-    assert hub.settle() == [
+    assert hub.sent_so_far() == [
         ("beta", B, "one", "1"),
         ("beta", C, "one", "1"),
         ("beta", B, "two", "2"),
@@ -155,44 +155,44 @@ def test_a_cluster_that_comes_back_hears_all_again(hub: Hub) -> None:
         ("beta", B, "three", "3"),
     ]
     hub.hub.connected("alpha")
-    assert hub.settle() == [("alpha", A, "three", "3")]
+    assert hub.sent_so_far() == [("alpha", A, "three", "3")]
 
 
-def test_an_attempt_that_is_over_is_forgotten(hub: Hub) -> None:
+def test_the_keys_of_an_ended_attempt_are_forgotten(hub: Hub) -> None:
     hub.hub.put(hub.clusters[A], A, "one", "1")
     hub.hub.forget(A)
     hub.hub.connected("beta")
-    assert len(hub.settle()) == 2
+    assert len(hub.sent_so_far()) == 2
     assert hub.hub._keys.keys() == hub.hub._sizes.keys() == {LAST}
 
 
-def test_keys_of_the_past_are_not_kept(hub: Hub) -> None:
+def test_keys_of_unknown_attempts_are_not_kept(hub: Hub) -> None:
     hub.clusters = {}
     hub.hub.put("alpha", A, "one", "1")
-    assert hub.settle() == []
+    assert hub.sent_so_far() == []
     assert hub.hub._keys.keys() == {LAST}
 
 
 def test_a_busy_koalad_loses_no_key(hub: Hub) -> None:
     hub.busy = 3
     hub.hub.put(hub.clusters[A], A, "one", "1")
-    assert len(hub.settle()) == 2
+    assert len(hub.sent_so_far()) == 2
 
 
-def test_keys_have_a_limit(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_are_limited_in_number_and_size(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rendezvous, "MAX_KEYS", 2)
     for key in ("one", "two", "three"):
         hub.hub.put(hub.clusters[A], A, key, "1")
-    assert {put[2] for put in hub.settle()} == {"one", "two"}
+    assert {put[2] for put in hub.sent_so_far()} == {"one", "two"}
     monkeypatch.setattr(rendezvous, "MAX_BYTES", 10)
     hub.hub.put(hub.clusters[B], B, "key", "x" * 10)
-    assert hub.settle() == []
+    assert hub.sent_so_far() == []
 
 
-# ---- words
+# ---- translation
 
 
-def command_of(**wishes: object) -> SubmitAttempt:
+def submit_command(**wishes: object) -> SubmitAttempt:
     wanted: dict[str, object] = {"processors": 4, "executable": "./a.out"}
     return SubmitAttempt(
         cluster="alpha",
@@ -206,15 +206,15 @@ def command_of(**wishes: object) -> SubmitAttempt:
     )
 
 
-def test_a_submit_says_what_the_component_says_and_no_more() -> None:
-    message = translate.submit(OURS, 12, command_of(), [], True, Duration(5 * SECOND))
-    assert (message.id, message.tag, message.doubt) == (12, tag_of(OURS, AttemptId(JobId(7), 1, 2)), True)
+def test_a_submit_message_contains_only_the_fields_that_the_component_sets() -> None:
+    message = translate.submit(INSTANCE, 12, submit_command(), [], True, Duration(5 * SECOND))
+    assert (message.id, message.tag, message.doubt) == (12, tag_of(INSTANCE, AttemptId(JobId(7), 1, 2)), True)
     assert message.batch == {"processors": 4, "walltime_s": 91}
     assert (message.program["walltime"], message.program["barrier_timeout"], message.program["grace"]) == (3600, 300, 5)
     assert wire.from_json(wire.to_json(message)) == message
 
 
-def test_a_submit_carries_every_wish() -> None:
+def test_a_submit_message_contains_every_field_of_the_component() -> None:
     wishes = {
         "processors_per_node": 2,
         "memory_per_processor": 1 << 30,
@@ -225,7 +225,7 @@ def test_a_submit_carries_every_wish() -> None:
         "qos": "high",
         "constraint": "ib",
     }
-    command = command_of(
+    command = submit_command(
         **wishes,
         native=("--x",),
         environment=(("A", "b\udcff"),),
@@ -235,18 +235,18 @@ def test_a_submit_carries_every_wish() -> None:
         optional=True,
         arguments=("--n", "1"),
     )
-    message = translate.submit(OURS, 1, command, [["a", "0" * 64, 0o755]], False, Duration(SECOND))
+    message = translate.submit(INSTANCE, 1, command, [["a", "0" * 64, 0o755]], False, Duration(SECOND))
     assert message.batch == {"processors": 4, "walltime_s": 91, "native": ["--x"], **wishes}
     assert message.program["environment"] == [["A", "b\udcff"]]
     assert (message.program["launch"], message.program["threads"], message.program["optional"]) == ("once", 2, True)
     assert message.staged == [["a", "0" * 64, 0o755]]
 
 
-def test_all_that_a_dialect_measured_arrives() -> None:
-    ours, others = tag_of(OURS, A), tag_of(InstanceId("other"), A)
+def test_every_field_of_a_measurement_is_translated() -> None:
+    ours, others = tag_of(INSTANCE, A), tag_of(InstanceId("other"), A)
     capacity = Capacity(32, 8, 6, 4, 3, [ours, others], [others], [[4, 2]], {}, "thread", 30, 7, 12, True, [[4, 1]])
     message = wire.from_json(json.loads(json.dumps(wire.to_json(monitor._measured(5, capacity)))))
-    assert translate.measured(OURS, "vu", message, lambda at: Instant(at + 1)).state == ClusterState(
+    assert translate.measured(INSTANCE, "vu", message, lambda at: Instant(at + 1)).state == ClusterState(
         measured_at=Instant(6), total=32, idle=8, ours=6, others=4, waiting_local=3, allocated=(ours,), pending=(),
         free_nodes=((4, 2),), unit="thread", largest=30, largest_idle=7, wanted_local=12, others_hidden=True,
         whole_nodes=((4, 1),),
@@ -254,19 +254,19 @@ def test_all_that_a_dialect_measured_arrives() -> None:
 
 
 @pytest.mark.parametrize("tag", [tag_of(InstanceId("zzzzz"), A), "no-tag", ""])
-def test_tags_of_others_are_nothing_to_us(tag: str) -> None:
-    assert translate.own_attempt(OURS, tag) is None
-    assert translate.own_attempt(OURS, tag_of(OURS, A)) == A
+def test_tags_of_other_stores_are_no_attempts_of_this_one(tag: str) -> None:
+    assert translate.own_attempt(INSTANCE, tag) is None
+    assert translate.own_attempt(INSTANCE, tag_of(INSTANCE, A)) == A
 
 
-def test_a_reason_that_is_broken_is_ours() -> None:
+def test_an_invalid_reason_becomes_one_of_koalapy_s_own() -> None:
     assert translate.reason_of({"whose": "nobody's", "exit_status": "x"}) == Reason(
         "unknown", "ours", "The KCM names no reason."
     )
 
 
-def test_an_error_with_its_command() -> None:
-    error = SiteFault("down", "sbatch failed.", "Wait.", Result(["sbatch", "x"], 1, "", "slurm_load: down\n"))
+def test_the_reason_of_an_error_contains_its_command() -> None:
+    error = WireClusterError("down", "sbatch failed.", "Wait.", Result(["sbatch", "x"], 1, "", "slurm_load: down\n"))
     reason = translate.reason_of_error(error)
     assert reason == Reason("down", "cluster", "sbatch failed.", "Wait.", "sbatch x", 1, "slurm_load: down")
 
@@ -294,7 +294,7 @@ def test_the_grid_file_names_the_connection(connect: str, kind: type, where: str
 
 
 def test_identity_and_known_hosts_go_to_ssh() -> None:
-    said = {"identity": "~/key", "known_hosts": "/etc/known", "ssh_config": "none"}
-    made = connection_of(entry("ssh://me@fs0:2222", **said))
+    options = {"identity": "~/key", "known_hosts": "/etc/known", "ssh_config": "none"}
+    made = connection_of(entry("ssh://me@fs0:2222", **options))
     assert isinstance(made, SshConnection)
     assert made._given == Given("fs0", "me", 2222, "~/key", "/etc/known", "none")

@@ -1,4 +1,4 @@
-"""A link that waits for a person, and the questions of logins that are passed on to one."""
+"""A link that waits for a person, and the questions of its login."""
 
 import threading
 from collections.abc import Iterator
@@ -8,46 +8,46 @@ from typing import Any
 import linked
 import pytest
 from koalapy_adapters.connections.asking import Prompt, Question
-from koalapy_adapters.errors import ClusterError as SiteFault
+from koalapy_adapters.errors import ClusterError as WireClusterError
 
 from koalapy.model.errors import Reason, RequestError
 from koalapy.model.events import ClusterConnected, ClusterLost
 from koalapy.runtime import logins as asking
 from koalapy.runtime.logins import Login, Logins
 
-Haven = linked.Haven
+LinkTestbed = linked.LinkTestbed
 wait_until = linked.wait_until
 ASKS = Reason("asks", "cluster", "fs0 asks for a second factor.", "Answer it.")
 
 
 @pytest.fixture
-def haven(tmp_path: Path) -> Iterator[Any]:
-    made = Haven(tmp_path)
+def testbed(tmp_path: Path) -> Iterator[Any]:
+    made = LinkTestbed(tmp_path)
     yield made
     made.close()
 
 
-def test_a_link_waits_for_a_person_and_tries_when_told(haven: Any) -> None:
-    """However often: what nobody can answer is not begun again by itself."""
-    haven.connection.refusal = SiteFault("asks", "fs0 asks.", "Answer it.")
-    haven.link.start()
-    haven.ear.event(ClusterLost, lambda event: event.reason.code == "asks")
+def test_a_link_that_waits_for_a_person_tries_only_on_request(testbed: Any) -> None:
+    """It never tries by itself, since the login would ask a question that nobody answers."""
+    testbed.connection.refusal = WireClusterError("asks", "fs0 asks.", "Answer it.")
+    testbed.link.start()
+    testbed.recorder.event(ClusterLost, lambda event: event.reason.code == "asks")
     for tries in (2, 3):
-        assert haven.link.retry() == tries - 1
-        wait_until(lambda tries=tries: haven.connection.tries == tries)  # type: ignore[misc]
-    haven.connection.refusal = None
-    haven.link.retry()
-    haven.ear.event(ClusterConnected)
-    assert haven.connection.tries == 4
+        assert testbed.link.retry() == tries - 1
+        wait_until(lambda tries=tries: testbed.connection.tries == tries)  # type: ignore[misc]
+    testbed.connection.refusal = None
+    testbed.link.retry()
+    testbed.recorder.event(ClusterConnected)
+    assert testbed.connection.tries == 4
 
 
-def test_a_link_that_waits_for_a_person_can_be_closed(haven: Any) -> None:
-    haven.connection.refusal = SiteFault("asks", "fs0 asks.", "Answer it.")
-    haven.link.start()
-    haven.ear.event(ClusterLost)
-    haven.link.close()
-    assert not haven.link._thread.is_alive()
-    assert haven.connection.tries == 1
+def test_a_link_that_waits_for_a_person_can_be_closed(testbed: Any) -> None:
+    testbed.connection.refusal = WireClusterError("asks", "fs0 asks.", "Answer it.")
+    testbed.link.start()
+    testbed.recorder.event(ClusterLost)
+    testbed.link.close()
+    assert not testbed.link._thread.is_alive()
+    assert testbed.connection.tries == 1
 
 
 # ---- logins
@@ -63,13 +63,13 @@ def login() -> Login:
 QUESTION = Question("", "Second factor", (Prompt("Code:"),))
 
 
-def test_a_question_goes_to_whoever_is_there_and_its_answer_back(login: Login) -> None:
+def test_a_login_s_question_is_shown_and_its_answer_returned(login: Login) -> None:
     login.record_outcome("unreachable", ASKS, 6)
     assert (login.view().state, login.present()) == ("asks", False)
     login.begin(present=True)
     assert login.present()
-    got: list[Any] = []
-    asker = threading.Thread(target=lambda: got.append(login.ask(QUESTION)))
+    answers: list[Any] = []
+    asker = threading.Thread(target=lambda: answers.append(login.ask(QUESTION)))
     asker.start()
     wait_until(lambda: login.view().question is not None)
     assert login.view().question == QUESTION
@@ -78,14 +78,14 @@ def test_a_question_goes_to_whoever_is_there_and_its_answer_back(login: Login) -
     assert caught.value.reason.code == "wrong_answers"
     login.answer(login.view().number, ["123"])
     asker.join(30)
-    assert got == [["123"]]
+    assert answers == [["123"]]
     with pytest.raises(RequestError) as caught:
         login.answer(1, ["123"])
     assert caught.value.reason.code == "not_asked"
 
 
-def test_an_older_try_does_not_end_a_persons(login: Login) -> None:
-    """The one that was under way when they came."""
+def test_the_outcome_of_an_older_try_does_not_end_a_person_s_login(login: Login) -> None:
+    """The older try was under way when the person began."""
     login.begin(present=True)
     login.record_outcome("unreachable", ASKS, 6)
     assert (login.view().trying, login.present()) == (True, True)
@@ -94,16 +94,16 @@ def test_an_older_try_does_not_end_a_persons(login: Login) -> None:
 
 
 @pytest.mark.parametrize("how", ["leaves", "closed", "time"])
-def test_a_question_is_given_up(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_question_without_an_answer_ends_the_login(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     logins = Logins([("fs0", True)])
     login = logins.of("fs0")
     login.begin(present=True)
-    failed: list[SiteFault] = []
+    failed: list[WireClusterError] = []
 
     def ask() -> None:
         try:
             login.ask(QUESTION)
-        except SiteFault as error:
+        except WireClusterError as error:
             failed.append(error)
 
     if how == "time":
@@ -118,7 +118,7 @@ def test_a_question_is_given_up(how: str, monkeypatch: pytest.MonkeyPatch) -> No
     assert login.view().question is None
 
 
-def test_waiting_for_a_change(login: Login) -> None:
+def test_a_wait_for_a_login_ends_with_its_next_change(login: Login) -> None:
     logins = Logins([("fs0", True)])
     seen = logins.views()[0].version
     found: list[Any] = []

@@ -34,7 +34,7 @@ from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
 from koalapy.model.request import ComponentRequest
 from koalapy.model.units import MINUTE, SECOND, Duration, Instant
 
-OURS = InstanceId("abcde")
+INSTANCE = InstanceId("abcde")
 ATTEMPT = AttemptId(JobId(7), 0, 1)
 TIMING = Timing()
 OUT_OF_REACH = Reason("refused", "transient", "fs0 refuses connections.", "Is it up?")
@@ -46,12 +46,12 @@ C = TypeVar("C")
 
 
 class Play:
-    """A machine, its clock, and what it commanded at the last event. Random numbers are the larger of the two."""
+    """A machine, its clock, and its commands at the last event. Each random number is its upper bound."""
 
     def __init__(self, timing: Timing = TIMING) -> None:
         self.now = Instant(1_000 * SECOND)
         self.verdict = Verdict.FINE
-        cluster = Cluster(name="vu", instance=OURS, config={"name": "vu", "batch": "slurm"}, timing=timing)
+        cluster = Cluster(name="vu", instance=INSTANCE, config={"name": "vu", "batch": "slurm"}, timing=timing)
         self.machine = SessionMachine(cluster, lambda session, welcome: self.verdict, lambda low, high: high, "1")
         self.commands: list[Command] = []
 
@@ -81,27 +81,27 @@ class Play:
         return self.start().connect().welcome()
 
     def wake(self) -> list[Command]:
-        """Let the time of the next wake-up come."""
+        """Advance the clock to the next wake-up."""
         wakeup = self.machine.next_wakeup()
         assert wakeup is not None
         self.now = max(self.now, wakeup)
         return self.do(self.machine.wake)
 
     def waited(self) -> float:
-        """Seconds until it dials again."""
+        """Seconds until the machine dials again."""
         began = self.now
         assert self.machine.state is State.WAITING
         assert self.wake() == [Dial()]
         return (self.now - began) / SECOND
 
 
-# ---- to a session
+# ---- sessions
 
 
 def test_a_session_begins_with_hello_and_takes_commands_after_welcome() -> None:
     play = Play().start().connect()
     hello, ping = (each.message for each in play.of(Send))
-    assert (hello.epoch, hello.instance, type(ping)) == (1, OURS, wire.Ping)
+    assert (hello.epoch, hello.instance, type(ping)) == (1, INSTANCE, wire.Ping)
     assert play.do(play.machine.send, lambda talk: talk.acknowledge(1, 1)) == []
     play.welcome()
     assert play.machine.state is State.TALKING
@@ -127,20 +127,20 @@ def test_a_loss_is_delivered_once_for_each_reason() -> None:
     assert len(play.events(ClusterLost)) == 1
 
 
-def test_what_is_for_one_session_is_not_sent_in_the_next() -> None:
+def test_a_message_for_one_session_is_not_sent_in_the_next() -> None:
     play = Play().talk()
-    words = lambda talk: talk.put_key(ATTEMPT, "port", "1")  # noqa: E731
-    assert play.do(play.machine.send, words, 1)
+    put_key = lambda talk: talk.put_key(ATTEMPT, "port", "1")  # noqa: E731
+    assert play.do(play.machine.send, put_key, 1)
     play.do(play.machine.cut, CUT)
-    assert play.do(play.machine.send, words, 1) == []
+    assert play.do(play.machine.send, put_key, 1) == []
     play.wake()
     play.connect(2).welcome()
-    assert play.do(play.machine.send, words, 1) == []
-    assert play.do(play.machine.send, words, 2)
+    assert play.do(play.machine.send, put_key, 1) == []
+    assert play.do(play.machine.send, put_key, 2)
     assert play.machine.conversation_of(1) is None
 
 
-def test_what_stands_is_sent_after_each_welcome() -> None:
+def test_the_last_standing_hint_is_sent_after_each_welcome() -> None:
     play = Play().start()
     watch = lambda urgent: lambda talk: talk.hint(WatchCluster(cluster="vu", urgent=urgent))  # noqa: E731
     play.do(play.machine.send, watch(False), standing=True)
@@ -165,7 +165,7 @@ def test_files_are_staged_before_their_submit_is_sent() -> None:
 
 def test_a_key_of_a_program_is_passed_on() -> None:
     play = Play().talk()
-    play.do(play.machine.received, wire.PutKey(str(tag_of(OURS, ATTEMPT)), "port", "1"))
+    play.do(play.machine.received, wire.PutKey(str(tag_of(INSTANCE, ATTEMPT)), "port", "1"))
     assert play.commands == [PutKey(ATTEMPT, "port", "1")]
 
 
@@ -190,7 +190,7 @@ def test_a_refused_welcome_ends_its_session(verdict: Verdict, reason: str, state
         assert play.do(play.machine.retry) == []
 
 
-def test_what_comes_after_the_end_of_a_session_changes_nothing() -> None:
+def test_events_after_the_end_of_a_session_change_nothing() -> None:
     play = Play().talk()
     play.do(play.machine.end, CUT)
     assert play.commands[0] == Close(CUT)
@@ -229,19 +229,19 @@ def silent_until_lost(play: Play) -> float:
     return (play.now - began) / SECOND
 
 
-def test_silence_has_an_end() -> None:
+def test_a_silent_session_ends_after_the_silence_time_out() -> None:
     assert silent_until_lost(Play().talk()) == 15.0
 
 
-def test_a_start_may_take_longer() -> None:
+def test_a_session_may_be_silent_for_longer_before_its_welcome() -> None:
     assert silent_until_lost(Play().start().connect()) == 60.0
 
 
-def test_a_login_that_a_person_answered_is_not_given_up_lightly() -> None:
+def test_a_session_with_an_answered_login_may_be_silent_for_longer() -> None:
     assert silent_until_lost(Play().start().connect(probes=True, attended=True).welcome()) == 55.0
 
 
-def test_bytes_of_any_kind_show_that_the_other_side_lives() -> None:
+def test_any_received_bytes_end_a_silence() -> None:
     play = Play().talk()
     for _ in range(20):
         play.wake()
@@ -253,7 +253,7 @@ def test_bytes_of_any_kind_show_that_the_other_side_lives() -> None:
 
 
 def probing() -> Play:
-    """A session that has just fallen silent."""
+    """A session that has been silent so long that its network is probed."""
     play = Play().start().connect(probes=True).welcome()
     silent_from = play.now
     while not play.of(Probe):
@@ -276,8 +276,8 @@ def test_a_network_that_is_back_ends_a_session_that_stays_silent() -> None:
 
 
 @pytest.mark.parametrize("answer", [True, None], ids=["open", "unknown"])
-def test_a_silence_that_is_not_the_networks_is_left_alone(answer: bool | None) -> None:
-    """One probe: a head node that hangs is not to be bothered."""
+def test_a_silence_with_a_working_network_is_probed_once(answer: bool | None) -> None:
+    """A head node that hangs gets one probe only."""
     play = probing()
     play.do(play.machine.probed, answer)
     while play.machine.state.has_session:
@@ -287,7 +287,7 @@ def test_a_silence_that_is_not_the_networks_is_left_alone(answer: bool | None) -
 
 
 @pytest.mark.parametrize("when", ["during the probe", "after it"])
-def test_a_connection_that_revives_is_kept(when: str) -> None:
+def test_a_connection_that_answers_again_is_kept(when: str) -> None:
     play = probing()
     play.do(play.machine.probed, False)
     play.wake()
@@ -317,7 +317,7 @@ def test_each_failure_doubles_the_wait_up_to_a_bound() -> None:
 
 
 @pytest.mark.parametrize(("failing_s", "longest"), [(0, 1.5), (10, 1.5), (40, 5.0), (3600, 30.0)])
-def test_what_was_away_for_seconds_is_tried_within_seconds(failing_s: int, longest: float) -> None:
+def test_the_longest_wait_grows_with_the_length_of_the_outage(failing_s: int, longest: float) -> None:
     reconnect = Reconnect(TIMING, lambda low, high: high)
     reconnect.tried(Instant(0))
     for _ in range(20):
@@ -325,12 +325,12 @@ def test_what_was_away_for_seconds_is_tried_within_seconds(failing_s: int, longe
     assert reconnect.delay(Instant(failing_s * SECOND), OUT_OF_REACH) == Duration(round(longest * SECOND))
 
 
-def test_what_people_have_to_mend_waits_longer() -> None:
+def test_a_failure_that_a_person_must_repair_waits_longer() -> None:
     assert waits(Play().start(), *[NO_PYTHON] * 12)[-1] == 120.0
 
 
-def test_a_session_that_lasted_is_followed_by_a_try_at_once() -> None:
-    """However many tries failed before it."""
+def test_after_a_long_session_the_first_try_comes_at_once() -> None:
+    """The number of failed tries before it has no effect."""
     play = Play().start()
     waits(play, *[OUT_OF_REACH] * 30)
     play.connect().welcome()
@@ -342,7 +342,7 @@ def test_a_session_that_lasted_is_followed_by_a_try_at_once() -> None:
     assert waits(play, *[OUT_OF_REACH] * 2) == [0.3, 0.6]
 
 
-def test_sessions_that_do_not_last_are_not_begun_in_a_tight_loop() -> None:
+def test_short_sessions_are_followed_by_growing_waits() -> None:
     play = Play().start()
     found = []
     for epoch in range(1, 8):
@@ -352,14 +352,14 @@ def test_sessions_that_do_not_last_are_not_begun_in_a_tight_loop() -> None:
     assert found == [0.3, 0.6, 1.2, 1.5, 1.5, 1.5, 1.5]
 
 
-def test_a_refused_login_is_tried_three_times_and_then_by_a_person() -> None:
+def test_a_refused_login_is_tried_three_times_and_then_waits_for_a_person() -> None:
     play, advice = Play().start(), []
     for wait in (0.3, 1.2, None):
         play.do(play.machine.failed, REFUSED)
         advice.append(play.machine.status.reason.advice if play.machine.status.reason else "")
         if wait is not None:
             assert play.waited() == wait
-            assert waits(play, OUT_OF_REACH)  # in between makes no difference to an account
+            assert waits(play, OUT_OF_REACH)  # a refused connection between them changes nothing
     assert play.machine.next_wakeup() is None
     assert advice[:2] == ["Check the key."] * 2
     assert "`koala login` or `koala up`" in advice[2]
@@ -380,7 +380,7 @@ def test_further_refusals_wait_up_to_ten_minutes() -> None:
 
 
 @pytest.mark.parametrize("code", ["asks", "answer_refused"])
-def test_only_a_person_answers_a_login(code: str) -> None:
+def test_a_login_with_a_question_waits_for_a_person(code: str) -> None:
     play = Play().start()
     play.do(play.machine.failed, Reason(code, "cluster", "?"))
     assert play.machine.next_wakeup() is None
@@ -388,7 +388,7 @@ def test_only_a_person_answers_a_login(code: str) -> None:
     assert play.machine.wanted == 1
 
 
-def test_a_person_who_asks_during_a_try_gets_another_one_at_once() -> None:
+def test_a_retry_asked_for_during_a_try_follows_it_at_once() -> None:
     play = Play().start()
     assert play.do(play.machine.retry) == []
     play.do(play.machine.failed, Reason("asks", "cluster", "?"))
@@ -399,8 +399,8 @@ def test_a_person_who_asks_during_a_try_gets_another_one_at_once() -> None:
     assert play.machine.next_wakeup() is None
 
 
-def test_a_cluster_that_sends_nonsense_waits_longer_and_longer() -> None:
-    """Even where each of its sessions was sane for long."""
+def test_the_wait_doubles_for_a_cluster_that_sends_invalid_messages() -> None:
+    """This holds even if each of its sessions was valid for long."""
     play, found = Play(Timing(retry_first=1.0, retry_max=30.0, retry_cluster=120.0)).start(), []
     for epoch in range(1, 10):
         play.connect(epoch).welcome()
@@ -413,15 +413,15 @@ def test_a_cluster_that_sends_nonsense_waits_longer_and_longer() -> None:
     assert found[-1] == 120.0
 
 
-# ---- whatever happens
+# ---- any order of events
 
 EVENTS = ("start", "connected", "failed", "refused", "welcome", "pong", "cut", "end", "retry", "wake", "probed", "send")
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(EVENTS), st.integers(0, 20_000)), max_size=60), st.sampled_from(Verdict))
-def test_whatever_happens_the_table_holds(events: list[tuple[str, int]], verdict: Verdict) -> None:
-    """At most one try and one session at a time; each session is closed once; no wait is endless but for a person."""
+def test_after_any_events_the_machine_s_invariants_hold(events: list[tuple[str, int]], verdict: Verdict) -> None:
+    """At most one try and one session exist at a time; each session is closed once; only a person's wait is endless."""
     play = Play()
     play.verdict = verdict
     dialing, open_, epoch = False, False, 0
@@ -476,7 +476,7 @@ def test_whatever_happens_the_table_holds(events: list[tuple[str, int]], verdict
         )
 
 
-def test_deliveries_name_their_session() -> None:
+def test_a_delivery_names_its_session() -> None:
     play = Play().talk()
     assert [each.delivery.session for each in play.of(Deliver)] == [("vu", 1)]
     assert isinstance(play.of(Deliver)[0].delivery, Delivery)
