@@ -6,7 +6,7 @@ from koalapy.attempts.attempt_end import reason_details
 from koalapy.attempts.cancel import cancel
 from koalapy.coallocation.stop import code_and_message, stop_job
 from koalapy.core.core import Core
-from koalapy.model.commands import CollectOutput, ForgetAttempt, Of
+from koalapy.model.commands import CollectOutput, ForgetAttempt, OutputKind
 from koalapy.model.errors import Reason
 from koalapy.model.facts import Ended, Refused
 from koalapy.model.identity import AttemptId
@@ -155,6 +155,7 @@ def _over(core: Core, now: Instant, job: Job, state: JobState) -> None:
     keeps = job.request.keep_output is KeepOutput.HOME and bool(sources)
     if keeps:
         job = job.replace(output_home=OutputHome.COMING)
-        core.records.command(CollectOutput(job=job.id, sources=sources, paths=(), directory="", of=Of.WRITTEN))
+        kind = OutputKind.STANDARD_STREAMS
+        core.records.command(CollectOutput(job=job.id, sources=sources, paths=(), directory="", kind=kind))
     core.records.put(job)
     core.records.note(now, job.id, f"job_{state}", **code_and_message(job.reason))

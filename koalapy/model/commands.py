@@ -88,26 +88,27 @@ class ForgetAttempt:
     attempt: AttemptId
 
 
-class Of(StrEnum):
+class OutputKind(StrEnum):
     """The kind of output to collect.
 
-    `components`: files of the job's components. `written`: no files, but standard output and error of the components'
-    processes. `well`: files of the sweep's parameters that ended well; `done`: files of all that ended.
+    `component_files`: files of the job's components. `standard_streams`: no files, but standard output and error of
+    the components' processes. `successful_parameters`: files of the sweep's parameters that are done.
+    `ended_parameters`: files of all parameters that have ended, the failed ones too.
     """
 
-    COMPONENTS = "components"
-    WRITTEN = "written"
-    WELL = "well"
-    DONE = "done"
+    COMPONENT_FILES = "component_files"
+    STANDARD_STREAMS = "standard_streams"
+    SUCCESSFUL_PARAMETERS = "successful_parameters"
+    ENDED_PARAMETERS = "ended_parameters"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectOutput:
     """Bring these files from the components' working directories; the first component that has a file wins.
 
-    `sources`: (cluster, attempt) in order. `to`: see Request.stage_out_to. The answer is OutputCollected. With `of` for
-    parameters, `paths` and `to` are templates for each of them. A parameter's result names its cluster, and `sources`
-    is empty. With `of` WRITTEN, `paths` is empty, the job is final, and the answer is OutputKept.
+    `sources`: (cluster, attempt) in order. `to`: see Request.stage_out_to. The answer is OutputCollected. For
+    parameters, `paths` and `to` are templates for each of them, and `sources` is empty: a parameter's result names its
+    cluster. For standard streams, `paths` is empty, the job is final, and the answer is OutputKept.
     """
 
     job: JobId
@@ -115,7 +116,7 @@ class CollectOutput:
     paths: tuple[str, ...]
     directory: str
     to: tuple[tuple[str, str], ...] = ()
-    of: Of = Of.COMPONENTS
+    kind: OutputKind = OutputKind.COMPONENT_FILES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from koalapy_adapters.launcher.space import Compiled, names
 
 from koalapy.languages.stageout import check_templates
 from koalapy.model.change import Change
-from koalapy.model.commands import CollectOutput, Of
+from koalapy.model.commands import CollectOutput, OutputKind
 from koalapy.model.errors import RequestError
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Job
@@ -102,7 +102,7 @@ class Sweeps:
             message = f"No parameter of sweep {sweep.id} is done yet."
             raise RequestError("nothing_to_fetch", message, "`koala runners` shows the progress.")
         if check_templates(sweep.request, command.paths):
-            return replace(command, of=Of.DONE)
+            return replace(command, kind=OutputKind.ENDED_PARAMETERS)
         found = ((batch.cluster, batch.attempt) for _, batch in self._store.results(sweep.id))
         paths = tuple(path.replace("{{", "{").replace("}}", "}") for path in command.paths)
         return replace(command, sources=tuple(dict.fromkeys(found)), paths=paths)

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from koalapy.coallocation.stop import stop_job
 from koalapy.core.core import Core
 from koalapy.core.launchers import runner_of
-from koalapy.model.commands import CollectOutput, Of
+from koalapy.model.commands import CollectOutput, OutputKind
 from koalapy.model.events import LaunchersSeen, ParametersEnded, ParametersReturned
 from koalapy.model.identity import JobId
 from koalapy.model.intervals import NONE, Intervals
@@ -130,6 +130,6 @@ def finish_sweep(core: Core, now: Instant, sweep: Job) -> None:
                 paths=request.stage_out,
                 directory=request.directory,
                 to=request.stage_out_to,
-                of=Of.WELL,
+                kind=OutputKind.SUCCESSFUL_PARAMETERS,
             )
         )

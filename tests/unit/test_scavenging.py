@@ -15,7 +15,7 @@ from koalapy.coallocation.restored_store import JOBS_AHEAD
 from koalapy.languages.spaces import PARAMETER_WALLTIME
 from koalapy.link import translate
 from koalapy.model.cluster import ClusterSettings, Scavenge
-from koalapy.model.commands import CollectOutput, Of, RecallParameters, SubmitAttempt, TrustLauncher
+from koalapy.model.commands import CollectOutput, OutputKind, RecallParameters, SubmitAttempt, TrustLauncher
 from koalapy.model.errors import Reason
 from koalapy.model.events import (
     AttemptSubmitted,
@@ -309,7 +309,8 @@ def test_output_is_collected_before_a_sweep_is_done_and_no_node_is_held_meanwhil
     assert (play.job(sweep).state, play.job(sweep).collecting) == (JobState.RUNNING, True)
     assert play.staying(sweep) == []
     [command] = [each for each in play.pending if isinstance(each, CollectOutput)]
-    assert (command.of, command.paths, command.to) == (Of.WELL, ("out-{x}",), (("out-{x}", "of/{x}"),))
+    assert command.kind is OutputKind.SUCCESSFUL_PARAMETERS
+    assert (command.paths, command.to) == (("out-{x}",), (("out-{x}", "of/{x}"),))
     play.go()
     play.measure()
     assert play.launchers(sweep) == []

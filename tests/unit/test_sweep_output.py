@@ -14,7 +14,7 @@ from koalapy_adapters.messages import Fetched
 from koalapy.driver import Delivery
 from koalapy.languages import from_mapping, sweep_request
 from koalapy.languages.stageout import check_templates
-from koalapy.model.commands import CollectOutput, Of
+from koalapy.model.commands import CollectOutput, OutputKind
 from koalapy.model.errors import KoalaError, Reason, RequestError, TransientError
 from koalapy.model.events import OutputCollected
 from koalapy.model.identity import AttemptId, InstanceId, JobId
@@ -117,17 +117,16 @@ class Play:
         self.transfer = Transfer(SWEEP, None, "", "out")
         self._made: SweepBringing | None = None
 
-    def bring(self, of: Of = Of.WELL) -> Collected:
+    def bring(self, kind: OutputKind = OutputKind.SUCCESSFUL_PARAMETERS) -> Collected:
         self._made = self._made or SweepBringing(
-            InstanceId("abcde"), self.clusters, self.command(of), self.request, lambda: self.batches
+            InstanceId("abcde"), self.clusters, self.command(kind), self.request, lambda: self.batches
         )
         return through(self._made.steps(self.transfer, lambda: None))
 
-    def command(self, of: Of) -> CollectOutput:
+    def command(self, kind: OutputKind) -> CollectOutput:
         request = self.request
-        return CollectOutput(
-            job=SWEEP, sources=(), paths=request.stage_out, directory=request.directory, to=request.stage_out_to, of=of
-        )
+        paths, to = request.stage_out, request.stage_out_to
+        return CollectOutput(job=SWEEP, sources=(), paths=paths, directory=request.directory, to=to, kind=kind)
 
 
 @pytest.fixture
@@ -295,7 +294,7 @@ def test_asked_for_by_hand_what_failed_is_brought_too_and_nothing_of_it_is_misse
 ) -> None:
     (clusters["vu"].work(launcher(1)) / "out-1").write_text("half")
     play = Play(clusters, asks(home, ["x=1:3"], "out-{x}"), [ran("vu", launcher(1), 1, 2, failed=[1, 2])])
-    found = play.bring(Of.DONE)
+    found = play.bring(OutputKind.ENDED_PARAMETERS)
     assert (found.files, found.lack, found.notes) == (1, "", ())
     assert contents(home) == {"out-1": "half"}
 
@@ -414,7 +413,7 @@ def test_a_sweep_waits_for_a_store_that_cannot_tell_now(clusters: dict[str, Clus
     play = Play(clusters, asks(home, ["x=1:2"], "out-{x}"), [ran("vu", launcher(1), each) for each in (1, 2)])
     recorded, told = Recorded(play), queue.SimpleQueue[Delivery]()
     collector = Collector(InstanceId("abcde"), clusters, told.put, retry_max_s=0.01, recorded=recorded)
-    collector.collect(5, play.command(Of.WELL))
+    collector.collect(5, play.command(OutputKind.SUCCESSFUL_PARAMETERS))
     assert told.get(timeout=60) == Delivery(events=(OutputCollected(job=SWEEP, files=2, size=10),), confirmed=(5,))
     assert recorded.troubles == 0
     collector.close()

@@ -13,7 +13,7 @@ from koalapy_adapters.kcm.shared_directory.output import Outputs
 
 from koalapy.coallocation.pruning import COLLECTING, judge
 from koalapy.link.stretches import Stretches
-from koalapy.model.commands import CollectOutput, Of
+from koalapy.model.commands import CollectOutput, OutputKind
 from koalapy.model.errors import ClusterError, Reason, RequestError, TransientError
 from koalapy.model.events import CancelRequested, OutputKept, PruneRequested
 from koalapy.model.identity import AttemptId, JobId
@@ -236,7 +236,7 @@ def test_a_job_that_keeps_its_output_is_over_at_once_and_says_when_it_is_home() 
     play = Play()
     job, command = over(play, "alpha", "beta")
     assert (job.state, job.output_home) == (JobState.DONE, OutputHome.COMING)
-    assert command.of is Of.WRITTEN
+    assert command.kind is OutputKind.STANDARD_STREAMS
     assert [cluster for cluster, _ in command.sources] == ["alpha", "beta"]
     play.tell(OutputKept(job=job, size=7))
     play.tell(OutputKept(job=play.job(job.id), reason=Reason("x", "request", "Not again.", "")))

@@ -14,7 +14,7 @@ from typing import Protocol
 import structlog
 
 from koalapy.driver import Delivery
-from koalapy.model.commands import CollectOutput, Of
+from koalapy.model.commands import CollectOutput, OutputKind
 from koalapy.model.errors import KoalaError, Reason, RequestError, TransientError
 from koalapy.model.events import OutputCollected, OutputKept
 from koalapy.model.identity import InstanceId, JobId
@@ -128,7 +128,8 @@ class Collector:
     def _collect(self, number: int, command: CollectOutput) -> Steps[None]:
         event: OutputCollected | OutputKept | None
         try:
-            event = yield from self._kept(command) if command.of is Of.WRITTEN else self._collected(command)
+            keeps = command.kind is OutputKind.STANDARD_STREAMS
+            event = yield from self._kept(command) if keeps else self._collected(command)
         except _Unwanted:
             if self._closing.is_set():
                 return
@@ -242,7 +243,7 @@ class Collector:
 
         Raises RequestError if there is no such sweep, and TransientError if the store cannot be read.
         """
-        if command.of is Of.COMPONENTS:
+        if command.kind is OutputKind.COMPONENT_FILES:
             return lambda transfer, go_on: Bringing(self._instance, self._links, command, transfer, go_on).steps()
         assert self._recorded is not None
         with _patient():
@@ -254,7 +255,8 @@ class Collector:
 
     def _bring(self, bring: Bring, command: CollectOutput, go_on: Callable[[], None]) -> Steps[Collected]:
         where = ", ".join(dict.fromkeys(cluster for cluster, _ in command.sources)) or "its clusters"
-        transfers = Transfers() if command.of is Of.WRITTEN else self._transfers  # the job is over: nobody waits
+        final = command.kind is OutputKind.STANDARD_STREAMS  # nobody waits for the output of a final job
+        transfers = Transfers() if final else self._transfers
         with transfers.open(command.job, None, where, "out") as transfer:
             return (yield from bring(transfer, go_on))
 

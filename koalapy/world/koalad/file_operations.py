@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from koalapy_adapters import messages as wire
 
 from koalapy.link.translate import reason_of
-from koalapy.model.commands import CollectOutput, Of, SubmitAttempt
+from koalapy.model.commands import CollectOutput, OutputKind, SubmitAttempt
 from koalapy.model.errors import Reason
 from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
 from koalapy.model.units import SECOND, Duration
@@ -115,7 +115,7 @@ class Collecting:
 
     def _next_path(self) -> None:
         """Look for the first of those that are left."""
-        if self._left and self._command.of is Of.COMPONENTS:
+        if self._left and self._command.kind is OutputKind.COMPONENT_FILES:
             self._sources = list(self._command.sources)
             self._look()
             return

@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from koalapy.model.commands import CollectOutput, Of
+from koalapy.model.commands import CollectOutput, OutputKind
 from koalapy.model.errors import KoalaError
 from koalapy.model.identity import InstanceId
 from koalapy.model.request import Request
@@ -94,7 +94,7 @@ class SweepBringing:
 
     def _wanted_of(self, cluster: str, result: ParameterResult, tally: Tally) -> Sequence[Wanted]:
         well = result.succeeded
-        if not well and self._command.of is not Of.DONE:
+        if not well and self._command.kind is not OutputKind.ENDED_PARAMETERS:
             tally.failed.add(str(result.number))
             return ()
         try:
