@@ -1,4 +1,4 @@
-"""A cluster speaks for itself only: nothing that it says of attempts, debts and parameters elsewhere is believed."""
+"""A cluster reports its own attempts only: reports about attempts, cancels and parameters elsewhere are ignored."""
 
 from collections.abc import Callable
 from typing import Any
@@ -42,8 +42,8 @@ FORGED: dict[str, Forge] = {
     "ended": lambda attempt: WrapperReported(
         cluster="beta", attempt=attempt, batch_id="666", phase="ended", ending="exited", exit_status=0
     ),
-    "gone": lambda attempt: AttemptCleanedUp(cluster="beta", attempt=attempt),
-    "lingers": lambda attempt: AttemptStuck(cluster="beta", attempt=attempt, reason=WHY),
+    "cleaned up": lambda attempt: AttemptCleanedUp(cluster="beta", attempt=attempt),
+    "stuck": lambda attempt: AttemptStuck(cluster="beta", attempt=attempt, reason=WHY),
 }
 
 
@@ -54,9 +54,7 @@ def on_alpha(play: Play) -> tuple[Job, AttemptId]:
 
 @pytest.mark.parametrize("forged", FORGED.values(), ids=FORGED)
 @pytest.mark.parametrize("running", [False, True], ids=["submitted", "running"])
-def test_what_is_said_of_an_attempt_elsewhere_changes_nothing(
-    forged: Callable[[AttemptId], Any], running: bool
-) -> None:
+def test_a_report_about_an_attempt_elsewhere_changes_nothing(forged: Callable[[AttemptId], Any], running: bool) -> None:
     play = Play()
     job, attempt = on_alpha(play)
     if running:
@@ -69,7 +67,7 @@ def test_what_is_said_of_an_attempt_elsewhere_changes_nothing(
     assert str(attempt) in play.engine.core.foreign.foreign["beta"].last
 
 
-def test_its_own_cluster_is_believed() -> None:
+def test_a_report_of_the_attempt_s_own_cluster_is_accepted() -> None:
     play = Play()
     job, attempt = on_alpha(play)
     play.run(job.id)
@@ -78,8 +76,8 @@ def test_its_own_cluster_is_believed() -> None:
     assert play.engine.core.foreign.foreign == {}
 
 
-def test_what_is_left_of_the_past_counts_as_nobodys() -> None:
-    """A KCM may say again what was settled long ago: that is no lie."""
+def test_a_report_about_a_cleaned_up_attempt_is_not_counted_as_foreign() -> None:
+    """A KCM may repeat a report about an attempt that was cleaned up long ago."""
     play = Play()
     job, attempt = on_alpha(play)
     play.run(job.id)
@@ -89,7 +87,7 @@ def test_what_is_left_of_the_past_counts_as_nobodys() -> None:
     assert play.engine.core.foreign.foreign == {}
 
 
-def test_a_debt_is_settled_by_the_cluster_that_it_is_on() -> None:
+def test_a_pending_cancel_is_confirmed_by_its_own_cluster_only() -> None:
     play = Play()
     job, attempt = on_alpha(play)
     play.run(job.id)
@@ -103,7 +101,7 @@ def test_a_debt_is_settled_by_the_cluster_that_it_is_on() -> None:
     assert play.debts == {}
 
 
-def test_how_often_it_was_not_believed_is_told() -> None:
+def test_foreign_reports_are_counted_and_shown() -> None:
     play = Play()
     _, attempt = on_alpha(play)
     for _ in range(3):
@@ -119,7 +117,7 @@ def test_how_often_it_was_not_believed_is_told() -> None:
 # ---- sweeps
 
 
-def swept() -> tuple[SweepPlay, Any, Job]:
+def running_sweep() -> tuple[SweepPlay, Any, Job]:
     """A sweep with a Launcher on each cluster, and parameters out on alpha."""
     play = SweepPlay()
     sweep = play.sweep()
@@ -128,8 +126,8 @@ def swept() -> tuple[SweepPlay, Any, Job]:
     return play, sweep, launcher
 
 
-def test_results_count_of_parameters_that_are_out_there_only() -> None:
-    play, sweep, launcher = swept()
+def test_only_results_of_parameters_that_are_out_on_the_cluster_count() -> None:
+    play, sweep, launcher = running_sweep()
     fed = [*play.want(sweep, "alpha", 4)]
     (theirs, *_) = play.staying(sweep, "beta")
     play.ran(theirs, fed[:2])
@@ -141,18 +139,18 @@ def test_results_count_of_parameters_that_are_out_there_only() -> None:
     assert play.engine.core.foreign.foreign["alpha"].count == 1
 
 
-def test_what_came_back_may_have_ended_all_the_same() -> None:
-    play, sweep, launcher = swept()
+def test_a_returned_parameter_may_still_have_a_result() -> None:
+    play, sweep, launcher = running_sweep()
     fed = [*play.want(sweep, "alpha", 2)]
     play.back(sweep, "alpha", Intervals.numbers(fed))
     play.ran(launcher, fed)
     assert play.recorded(sweep) == fed
-    play.ran(launcher, fed)  # and said again
+    play.ran(launcher, fed)  # a repeated report
     assert play.engine.core.foreign.foreign == {}
 
 
-def test_only_a_launcher_of_the_sweep_there_has_results() -> None:
-    play, sweep, _ = swept()
+def test_only_a_launcher_of_the_sweep_on_the_cluster_has_results() -> None:
+    play, sweep, _ = running_sweep()
     fed = [*play.want(sweep, "alpha", 2)]
     job = play.submit(component(1, cluster="alpha"))
     (theirs, *_) = play.staying(sweep, "beta")
@@ -163,8 +161,8 @@ def test_only_a_launcher_of_the_sweep_there_has_results() -> None:
     assert play.engine.core.foreign.foreign["alpha"].count == 2
 
 
-def test_launchers_elsewhere_are_neither_seen_nor_suspected() -> None:
-    play, sweep, launcher = swept()
+def test_reports_about_launchers_elsewhere_are_ignored() -> None:
+    play, sweep, launcher = running_sweep()
     (theirs, *_) = play.staying(sweep, "beta")
     own, other = (each.attempt_of(each.components[0]) for each in (launcher, theirs))
     play.tell(LaunchersSeen(cluster="alpha", launchers=((own, 1, play.now), (other, 5, play.now))))

@@ -1,4 +1,4 @@
-"""A job's story in sentences: no kind of line that the engine writes is shown as a bare code word."""
+"""A job's history in sentences: no kind of line that the engine writes is shown as a bare code word."""
 
 import re
 from pathlib import Path
@@ -20,7 +20,7 @@ ATTEMPT = {"component": 1, "attempt": 2, "cluster": "delft"}
 
 
 def kinds() -> set[str]:
-    """That the engine writes, by its source."""
+    """The kinds of lines that the engine writes, by its source."""
     found: set[str] = set()
     rooms = [path for room in ("attempts", "coallocation", "scavenging") for path in (ENGINE / room).glob("*.py")]
     for path in (ENGINE / "engine.py", *rooms):
@@ -35,7 +35,7 @@ def kinds() -> set[str]:
     return found | states | {f"job_{state}" for state in JobState if state.final}
 
 
-def told(kind: str, **details: Any) -> str:
+def shown(kind: str, **details: Any) -> str:
     return sentence(History(job=JobId(7), at=AT, kind=kind, details=details))
 
 
@@ -48,23 +48,23 @@ def test_every_kind_that_the_engine_writes_has_its_sentence() -> None:
 @pytest.mark.parametrize("kind", sorted(SENTENCES))
 @pytest.mark.parametrize("details", [{}, ATTEMPT, {**ATTEMPT, "message": "It was lost.", "code": "lost"}])
 def test_every_sentence_is_one_with_and_without_details(kind: str, details: dict[str, Any]) -> None:
-    """Those of a former koalapy had fewer."""
-    text = told(kind, **details)
+    """Lines of an earlier koalapy had fewer details."""
+    text = shown(kind, **details)
     assert text[0].isupper()
     assert text.endswith(".")
     assert "\n" not in text
     assert "_" not in text
 
 
-def test_what_is_owed_of_a_cluster_in_reach_is_told_with_the_reason() -> None:
-    assert "is out of reach" in told("debt_recorded", **ATTEMPT)
-    lingers = told("debt_recorded", **ATTEMPT, message="Grid Engine lists it still.")
-    assert lingers == "Attempt 7.1.2 on delft cannot be ended now, which is owed: Grid Engine lists it still."
+def test_a_pending_cancel_on_a_reachable_cluster_is_shown_with_its_reason() -> None:
+    assert "is out of reach" in shown("debt_recorded", **ATTEMPT)
+    stuck = shown("debt_recorded", **ATTEMPT, message="Grid Engine lists it still.")
+    assert stuck == "Attempt 7.1.2 on delft cannot be ended now, which is owed: Grid Engine lists it still."
 
 
 @pytest.mark.parametrize("outcome", Outcome)
 def test_no_outcome_is_a_code_word(outcome: Outcome) -> None:
-    text = told("job_stopping", outcome=str(outcome), message="delft: It was lost.")
+    text = shown("job_stopping", outcome=str(outcome), message="delft: It was lost.")
     assert text.endswith(": delft: It was lost.")
     assert "(" not in text
     assert "_" not in text
@@ -132,22 +132,22 @@ def test_no_outcome_is_a_code_word(outcome: Outcome) -> None:
         ("component_ended", {"component": 1, "exit_status": 0}, "Component 1 ended well, with exit status 0."),
     ],
 )  # fmt: skip
-def test_sentences(kind: str, details: dict[str, Any], text: str) -> None:
-    assert told(kind, **details) == text
+def test_the_sentence_of_a_line(kind: str, details: dict[str, Any], text: str) -> None:
+    assert shown(kind, **details) == text
 
 
-def test_a_kind_of_a_newer_koalapy_is_told_in_its_own_words() -> None:
-    assert told("job_lent", site="delft", until=None) == "Job lent: site delft."
-    assert told("job_lent") == "Job lent."
+def test_a_kind_of_a_newer_koalapy_is_shown_by_its_name_and_details() -> None:
+    assert shown("job_lent", site="delft", until=None) == "Job lent: site delft."
+    assert shown("job_lent") == "Job lent."
 
 
-def test_the_number_of_a_launcher_is_shown_to_nobody() -> None:
+def test_the_number_of_a_launcher_is_not_shown() -> None:
     line = History(job=JobId(FIRST_LAUNCHER + 8), at=AT, kind="component_running", details=ATTEMPT)
     assert sentence(line) == "A Launcher on delft runs."
     assert attempt_in_words(f"{FIRST_LAUNCHER}.0.1") == "a Launcher"
     assert attempt_in_words("7.0.1") == "attempt 7.0.1"
 
 
-def test_one_process_is_not_several() -> None:
+def test_one_process_is_shown_in_the_singular() -> None:
     line = History(job=JobId(7), at=AT, kind="job_released", details={"processes": 1})
     assert sentence(line).endswith("are released, with 1 process.")

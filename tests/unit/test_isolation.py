@@ -1,4 +1,4 @@
-"""What one cluster, or one user, makes fail costs that cluster or user; the others' jobs go on, and the store loads."""
+"""A failure stays with the cluster or user that caused it: other jobs continue, and the store can be loaded."""
 
 from dataclasses import replace
 from typing import Any
@@ -23,7 +23,7 @@ def world() -> World:
     return World()
 
 
-def test_numbers_that_cannot_be_reckoned_with_cost_the_cluster_that_said_them(world: World) -> None:
+def test_a_cluster_with_an_invalid_measurement_is_quarantined(world: World) -> None:
     world.driver.step([submit(), world.say("evil", measured("evil", None)), submit()])
     assert [name for name, _ in world.quarantined] == ["evil"]
     assert world.states() == [JobState.CLAIMING] * 2
@@ -32,8 +32,8 @@ def test_numbers_that_cannot_be_reckoned_with_cost_the_cluster_that_said_them(wo
     assert ("evil", 1, 2) not in world.acknowledged
 
 
-def test_numbers_that_were_said_before_anybody_reckoned_with_them(world: World) -> None:
-    """The user whose job comes to grief over them is not to blame."""
+def test_an_invalid_measurement_that_fails_later_is_not_blamed_on_the_user(world: World) -> None:
+    """The user's job reveals the failure, but its user did not cause it."""
     world.driver.step([world.say("evil", measured("evil", None))])
     assert world.quarantined == []
     made: list[Any] = []
@@ -43,7 +43,7 @@ def test_numbers_that_were_said_before_anybody_reckoned_with_them(world: World) 
     assert world.states() == [JobState.CLAIMING]
 
 
-def test_what_no_record_can_hold_costs_the_cluster_and_not_the_store(world: World) -> None:
+def test_a_cluster_with_an_unstorable_event_is_quarantined(world: World) -> None:
     world.driver.step([world.say("evil", measured("evil", 8))])
     world.driver.step([submit(cluster="evil"), submit(cluster="good")])
     attempts = {command.cluster: command.attempt for command in world.sent}
@@ -58,7 +58,7 @@ def test_what_no_record_can_hold_costs_the_cluster_and_not_the_store(world: Worl
     assert ("evil", 1, world.numbers["evil"]) not in world.acknowledged
 
 
-def test_a_session_that_is_over_is_not_heard_and_the_next_one_is(world: World) -> None:
+def test_events_of_an_ended_session_are_ignored_and_those_of_the_next_handled(world: World) -> None:
     world.driver.step([submit(processors=99), world.say("evil", measured("evil", None))])
     assert len(world.quarantined) == 1
     renewed = world.renewed
@@ -71,31 +71,31 @@ def test_a_session_that_is_over_is_not_heard_and_the_next_one_is(world: World) -
     assert "evil" in world.driver.engine.core.information.reachable
 
 
-def test_two_at_once(world: World) -> None:
+def test_two_clusters_are_quarantined_in_one_step(world: World) -> None:
     world.driver.step([world.say("evil", measured("evil", None)), submit(), world.say("third", measured("third", "x"))])
     assert sorted(name for name, _ in world.quarantined) == ["evil", "third"]
     assert [command.cluster for command in world.sent] == ["good"]
 
 
-def test_others_numbers_and_sessions_are_not_forgotten(world: World) -> None:
+def test_a_quarantine_keeps_measurements_and_sessions_of_other_clusters(world: World) -> None:
     world.driver.step([submit(processors=8), world.say("evil", measured("evil", None))])
     assert world.driver.engine.core.information.reachable == {"good", "third"}
     summaries = {summary.name: summary.state is not None for summary in world.driver.engine.summaries(world.now())}
     assert summaries == {"good": True, "evil": False, "third": True}
 
 
-def test_what_a_user_makes_fail_is_refused_to_that_user(world: World) -> None:
-    told: list[Any] = []
-    wrong = Delivery((JobSubmitted(request=None, owner="me"),), after=told.append, refused=told.append)  # type: ignore[arg-type]
+def test_a_request_that_fails_in_the_engine_is_refused_to_its_user(world: World) -> None:
+    answers: list[Any] = []
+    wrong = Delivery((JobSubmitted(request=None, owner="me"),), after=answers.append, refused=answers.append)  # type: ignore[arg-type]
     world.driver.step([submit(), wrong, submit()])
-    (reason,) = told
+    (reason,) = answers
     assert isinstance(reason, Reason)
     assert (reason.code, reason.whose) == ("not_understood", "ours")
     assert world.states() == [JobState.CLAIMING] * 2
     assert world.quarantined == []
 
 
-def test_a_disk_that_fills_up_meanwhile_loses_nothing(world: World) -> None:
+def test_a_full_disk_during_a_quarantine_loses_nothing(world: World) -> None:
     world.full = True
     with pytest.raises(TransientError):
         world.driver.step([submit(), world.say("evil", measured("evil", None)), submit()])
@@ -108,7 +108,7 @@ def test_a_disk_that_fills_up_meanwhile_loses_nothing(world: World) -> None:
     assert [name for name, _ in world.quarantined] == ["evil"]
 
 
-def test_an_engine_that_fails_by_itself_is_nobodys_fault(world: World) -> None:
+def test_an_engine_that_cannot_be_built_again_quarantines_no_cluster(world: World) -> None:
     def fail() -> Engine:
         raise ZeroDivisionError
 
@@ -118,8 +118,8 @@ def test_an_engine_that_fails_by_itself_is_nobodys_fault(world: World) -> None:
     assert world.quarantined == []
 
 
-def test_who_stands_at_a_barrier_elsewhere_need_not_come_again(world: World) -> None:
-    """Wrappers say it once a session, and the sessions of the other clusters go on."""
+def test_attempts_at_the_barrier_on_other_clusters_stay_there(world: World) -> None:
+    """Wrappers report it once for each session, and the sessions of the other clusters continue."""
     parts = tuple(ComponentRequest(processors=2, executable="true", cluster=name) for name in ("good", "third"))
     world.driver.step([Delivery((JobSubmitted(request=Request(name="two", components=parts), owner="me"),))])
     attempts = {command.cluster: command.attempt for command in world.sent}
@@ -134,7 +134,7 @@ def test_who_stands_at_a_barrier_elsewhere_need_not_come_again(world: World) -> 
 
 
 @pytest.mark.parametrize("call", ["send", "acknowledge", "hint"])
-def test_a_link_that_fails_costs_its_session_only(world: World, call: str) -> None:
+def test_a_failing_link_ends_its_own_session_only(world: World, call: str) -> None:
     world.failing.add((call, "evil"))
     world.driver.step([world.say("evil", measured("evil", 8)), submit(cluster="evil"), submit(cluster="good")])
     world.driver.step([submit(cluster="good"), submit(cluster="third")])
@@ -145,33 +145,33 @@ def test_a_link_that_fails_costs_its_session_only(world: World, call: str) -> No
     assert [command.cluster for command in world.sent if command.cluster != "evil"] == ["good", "good", "third"]
 
 
-def test_what_could_not_be_said_is_said_over_the_next_session(world: World) -> None:
+def test_commands_of_a_failed_link_are_sent_in_the_next_session(world: World) -> None:
     world.driver.step([world.say("evil", measured("evil", 8))])
     world.failing.add(("send", "evil"))
     world.driver.step([submit(cluster="evil"), submit(cluster="evil")])
-    assert len(world.quarantined) == 1  # the second was not tried
+    assert len(world.quarantined) == 1  # the second was not sent
     world.failing.clear()
-    heard = len(world.acknowledged)
+    acknowledged = len(world.acknowledged)
     world.driver.step([world.say("evil", measured("evil", 8))])
-    assert len(world.acknowledged) == heard  # what the old session says still is nobody's
+    assert len(world.acknowledged) == acknowledged  # events of the old session are ignored
     world.epochs["evil"] = 2
     world.driver.step([world.say("evil", ClusterConnected(cluster="evil", version="1"))])
     assert [command.cluster for command in world.resent] == ["evil", "evil"]
     assert world.states() == [JobState.CLAIMING] * 2
 
 
-# ---- what is told of it
+# ---- logs
 
 
 def test_foreign_reports_are_logged_once_a_minute_as_a_count() -> None:
     reports, minute = ForeignReportLog(), 60 * SECOND
     with structlog.testing.capture_logs() as lines:
         for second in range(150):
-            said = Foreign(10 * (second + 1), f"the {second}th")
-            reports.log(Instant(second * SECOND), {"evil": said, "odd": Foreign(1, "once")})
-        reports.log(Instant(10 * minute), {"evil": said, "odd": Foreign(1, "once")})
-        reports.log(Instant(11 * minute), {"evil": said, "odd": Foreign(1, "once")})
-    told = [(each["cluster"], each["count"], each["last"]) for each in lines if each["event"] == "foreign_reports"]
-    assert [each for each in told if each[0] == "odd"] == [("odd", 1, "once")]
-    assert [count for name, count, _ in told if name == "evil"] == [10, 600, 600, 290]
-    assert told[-1] == ("evil", 290, "the 149th")
+            foreign = Foreign(10 * (second + 1), f"the {second}th")
+            reports.log(Instant(second * SECOND), {"evil": foreign, "odd": Foreign(1, "once")})
+        reports.log(Instant(10 * minute), {"evil": foreign, "odd": Foreign(1, "once")})
+        reports.log(Instant(11 * minute), {"evil": foreign, "odd": Foreign(1, "once")})
+    answers = [(each["cluster"], each["count"], each["last"]) for each in lines if each["event"] == "foreign_reports"]
+    assert [each for each in answers if each[0] == "odd"] == [("odd", 1, "once")]
+    assert [count for name, count, _ in answers if name == "evil"] == [10, 600, 600, 290]
+    assert answers[-1] == ("evil", 290, "the 149th")

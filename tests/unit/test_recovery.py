@@ -1,4 +1,4 @@
-"""What is told of a recovery: by snapshots and by what is committed afterwards, without a koalad."""
+"""The report on a recovery, from snapshots and later commits, without a koalad."""
 
 from dataclasses import replace
 from typing import Any
@@ -65,12 +65,12 @@ def recovery(*jobs: Job, outbox: tuple[Command, ...] = (), debts: tuple[Debt, ..
     return Recovery(NOW, Snapshot(instance=InstanceId("abcde"), jobs=jobs, outbox=entries, debts=debts))
 
 
-def told(kind: str, **details: Any) -> History:
+def line(kind: str, **details: Any) -> History:
     return History(job=JobId(7), at=LATER, kind=kind, details=details)
 
 
-def of_attempt(kind: str, **details: Any) -> History:
-    return told(kind, component=0, attempt=1, cluster="delft", **details)
+def attempt_line(kind: str, **details: Any) -> History:
+    return line(kind, component=0, attempt=1, cluster="delft", **details)
 
 
 def lines(made: Recovery, *history: History, **change: Any) -> list[tuple[str, str]]:
@@ -82,7 +82,7 @@ def test_an_empty_store_has_nothing_to_recover() -> None:
     assert (line.kind, line.text) == ("nothing_recovered", "Nothing was under way when koalad started.")
 
 
-def test_the_beginning_is_a_line_each_for_queue_outbox_and_debts() -> None:
+def test_the_beginning_has_one_line_each_for_queue_outbox_and_pending_cancels() -> None:
     made = recovery(
         job(1, JobState.WAITING),
         job(2, JobState.WAITING),
@@ -130,9 +130,9 @@ def test_sweeps_and_their_launchers_have_a_line_of_their_own() -> None:
         ("batch system", "frozen", "frozen, says its batch system"),
     ],
 )
-def test_what_is_found_again_is_told_as_what(by: str, found: str, how: str) -> None:
+def test_an_attempt_that_is_found_again_is_reported_with_its_state(by: str, found: str, how: str) -> None:
     made = recovery(RUNNING)
-    line = of_attempt("component_found", batch_id="41", found=found, by=by, was="running")
+    line = attempt_line("component_found", batch_id="41", found=found, by=by, was="running")
     text = f"Attempt 7.0.1 on delft (batch job 41) was found again: {how}."
     assert lines(made, line) == [("attempt_found", text)]
     (_, last) = made.recovered.lines
@@ -140,75 +140,75 @@ def test_what_is_found_again_is_told_as_what(by: str, found: str, how: str) -> N
     assert made.recovered.unheard == 0
 
 
-def test_what_had_ended_meanwhile_is_told_with_its_exit_status() -> None:
+def test_an_attempt_that_ended_meanwhile_is_reported_with_its_exit_status() -> None:
     made = recovery(RUNNING)
-    found = of_attempt("component_found", batch_id="41", found="ended", by="wrapper", was="running")
-    ended = of_attempt("component_ended", exit_status=3)
+    found = attempt_line("component_found", batch_id="41", found="ended", by="wrapper", was="running")
+    ended = attempt_line("component_ended", exit_status=3)
     text = "Attempt 7.0.1 on delft (batch job 41) had ended meanwhile with exit status 3."
     assert lines(made, found, ended) == [("attempt_ended", text)]
 
 
-def test_what_is_lost_without_a_sign_is_told() -> None:
+def test_a_lost_attempt_is_reported() -> None:
     made = recovery(RUNNING)
-    ended = of_attempt("component_ended", message="It was lost: no sign of it was found any more.")
+    ended = attempt_line("component_ended", message="It was lost: no sign of it was found any more.")
     text = "Attempt 7.0.1 on delft was not found again: It was lost: no sign of it was found any more."
     assert lines(made, ended) == [("attempt_lost", text)]
 
 
-def test_what_ends_after_it_was_found_is_no_recovery() -> None:
+def test_an_end_after_the_attempt_was_found_is_not_reported() -> None:
     made = recovery(RUNNING)
-    lines(made, of_attempt("component_found", batch_id="41", found="running", by="wrapper", was="running"))
-    assert lines(made, of_attempt("component_ended", exit_status=0), told("job_done")) == []
+    lines(made, attempt_line("component_found", batch_id="41", found="running", by="wrapper", was="running"))
+    assert lines(made, attempt_line("component_ended", exit_status=0), line("job_done")) == []
 
 
-def test_a_submit_in_doubt_is_told_by_its_answer() -> None:
+def test_a_doubtful_submit_is_reported_with_its_answer() -> None:
     made = recovery(SUBMITTING, outbox=(SUBMIT,))
     text = "Attempt 7.0.1 on delft (batch job 41) is in its batch system; its submit was in doubt."
-    assert lines(made, of_attempt("component_submitted", batch_id="41"), confirmed=(1,)) == [
+    assert lines(made, attempt_line("component_submitted", batch_id="41"), confirmed=(1,)) == [
         ("attempt_submitted", text)
     ]
     assert (made.recovered.unheard, made.recovered.unconfirmed) == (0, 0)
     made = recovery(SUBMITTING, outbox=(SUBMIT,))
     text = "Attempt 7.0.1 on delft is not in its batch system; its submit was in doubt: No such queue."
-    refused = of_attempt("submission_failed", message="No such queue.")
+    refused = attempt_line("submission_failed", message="No such queue.")
     assert lines(made, refused, confirmed=(1,)) == [("attempt_refused", text)]
 
 
-def test_a_barrier_is_told_once_by_its_release() -> None:
+def test_a_barrier_is_reported_once_by_its_release() -> None:
     made = recovery(AT_BARRIER)
-    assert lines(made, told("job_released", processes=8)) == [
+    assert lines(made, line("job_released", processes=8)) == [
         ("job_released", "Job 7, which stood at its barrier, was released.")
     ]
-    assert lines(made, told("job_stopping", outcome="done")) == []
+    assert lines(made, line("job_stopping", outcome="done")) == []
 
 
-def test_a_barrier_is_told_once_by_its_giving_back() -> None:
+def test_a_barrier_is_reported_once_by_its_end_without_release() -> None:
     made = recovery(AT_BARRIER)
-    stopping = told("job_stopping", outcome="submission_failure", message="After 2m delft had not started.")
+    stopping = line("job_stopping", outcome="submission_failure", message="After 2m delft had not started.")
     text = "Job 7, which stood at its barrier, was given back: After 2m delft had not started."
     assert lines(made, stopping) == [("job_given_back", text)]
-    assert lines(made, told("job_released", processes=8)) == []
+    assert lines(made, line("job_released", processes=8)) == []
 
 
-def test_a_barrier_of_a_job_that_came_later_is_no_recovery() -> None:
-    assert lines(recovery(), told("job_released", processes=8)) == []
+def test_the_barrier_of_a_later_job_is_not_reported() -> None:
+    assert lines(recovery(), line("job_released", processes=8)) == []
 
 
-def test_what_is_cleaned_up_is_told() -> None:
+def test_a_cleaned_up_attempt_is_reported() -> None:
     stopping = replace(RUNNING, state=JobState.STOPPING)
     made = recovery(stopping, outbox=(CANCEL, FORGET, FORGET), debts=())
-    assert lines(made, of_attempt("component_gone"), confirmed=(1,)) == [
+    assert lines(made, attempt_line("component_gone"), confirmed=(1,)) == [
         ("attempt_cancelled", "Attempt 7.0.1 on delft was cleaned up: nothing of it is left.")
     ]
     assert lines(made, confirmed=(2, 3)) == [
         ("directories_forgotten", "2 directories of past attempts on delft were forgotten.")
     ]
-    assert lines(made, of_attempt("component_gone"), confirmed=(99,)) == []
+    assert lines(made, attempt_line("component_gone"), confirmed=(99,)) == []
 
 
-def test_a_settled_debt_is_told_and_the_directory_that_goes_with_it() -> None:
+def test_a_confirmed_pending_cancel_is_reported_with_its_directory() -> None:
     made = recovery(debts=(DEBT,))
-    settled = of_attempt("debt_settled", batch_id="41")
+    settled = attempt_line("debt_settled", batch_id="41")
     text = "Attempt 7.0.1 on delft (batch job 41) was owed, and is ended: nothing of it is left."
     assert lines(made, settled, settled=(ATTEMPT,), sent=(OutboxEntry(9, FORGET),)) == [("debt_settled", text)]
     assert lines(made, confirmed=(9,)) == [
@@ -216,20 +216,20 @@ def test_a_settled_debt_is_told_and_the_directory_that_goes_with_it() -> None:
     ]
 
 
-def test_output_that_was_being_brought_is_told() -> None:
+def test_collected_output_is_reported() -> None:
     made = recovery(RUNNING, outbox=(COLLECT,))
-    assert lines(made, told("output_collected")) == [
+    assert lines(made, line("output_collected")) == [
         ("output_collected", "The output of job 7 was brought where it was to go.")
     ]
-    assert lines(made, told("output_collected")) == []
+    assert lines(made, line("output_collected")) == []
 
 
-def test_a_restored_backup_is_told_and_what_is_recalled_after_it() -> None:
+def test_a_restored_store_is_reported_with_the_attempts_recalled_after_it() -> None:
     made = recovery(job(7, JobState.WAITING))
     ((kind, text),) = lines(made, epoch_jump=EpochJump(9, 900))
     assert kind == "store_restored"
     assert text.startswith("The store was restored from a backup: ")
-    assert lines(made, of_attempt("attempt_recalled")) == [
+    assert lines(made, attempt_line("attempt_recalled")) == [
         (
             "attempt_recalled",
             "Attempt 7.0.1 on delft was made after the backup that was restored; its job goes on with it.",
@@ -237,7 +237,7 @@ def test_a_restored_backup_is_told_and_what_is_recalled_after_it() -> None:
     ]
 
 
-def test_a_sleep_of_the_host_is_told() -> None:
+def test_a_sleep_of_the_host_is_reported() -> None:
     made = recovery()
     made.slept(Instant(7), host_slept(MINUTE))
     line = made.recovered.lines[-1]
@@ -245,18 +245,18 @@ def test_a_sleep_of_the_host_is_told() -> None:
     assert line.text == "koalad's host slept for 1m: all clusters are connected anew."
 
 
-def test_the_lines_are_bounded_and_the_oldest_go() -> None:
+def test_the_lines_are_bounded_and_the_oldest_are_dropped() -> None:
     made = recovery(debts=(DEBT,))
     for _ in range(KEPT):
-        lines(made, of_attempt("debt_settled", batch_id="41"))
+        lines(made, attempt_line("debt_settled", batch_id="41"))
     assert len(made.recovered.lines) == KEPT
     assert made.recovered.dropped == 2
     assert {line.kind for line in made.recovered.lines} == {"debt_settled"}
 
 
-def test_what_was_given_out_does_not_change_any_more() -> None:
+def test_a_returned_report_does_not_change() -> None:
     made = recovery(RUNNING)
     before = made.recovered
-    lines(made, of_attempt("component_found", batch_id="41", found="running", by="wrapper", was="running"))
+    lines(made, attempt_line("component_found", batch_id="41", found="running", by="wrapper", was="running"))
     assert len(before.lines) == 1
     assert before.unheard == 1

@@ -1,4 +1,4 @@
-"""What is staged in: found, refused, and fixed in one version."""
+"""Stage in: files are found, refused, and fixed in one version."""
 
 import os
 import threading
@@ -37,11 +37,11 @@ def home(tmp_path: Path) -> Path:
         (["data/../a.txt"], ["a.txt"]),
     ],
 )
-def test_places_below_the_job_are_kept(home: Path, names: list[str], places: list[str]) -> None:
+def test_files_below_the_job_keep_their_relative_path(home: Path, names: list[str], places: list[str]) -> None:
     assert sorted(entry.place for entry in gather(str(home), names)) == places
 
 
-def test_places_from_elsewhere_begin_at_the_name_or_at_the_pattern(home: Path, tmp_path: Path) -> None:
+def test_files_from_elsewhere_are_staged_by_name_or_from_the_pattern_on(home: Path, tmp_path: Path) -> None:
     (tmp_path / "job").mkdir()
     found = {entry.place for entry in gather(str(tmp_path / "job"), ["../home/a.txt", str(home / "data" / "deep")])}
     assert found == {"a.txt", "deep", "deep/y.csv"}
@@ -60,7 +60,7 @@ def test_places_from_elsewhere_begin_at_the_name_or_at_the_pattern(home: Path, t
         (["pipe"], "no_plain_file"),
     ],
 )
-def test_what_cannot_be_staged_is_refused(home: Path, tmp_path: Path, names: list[str], code: str) -> None:
+def test_a_file_that_cannot_be_staged_is_refused(home: Path, tmp_path: Path, names: list[str], code: str) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "a.txt").touch()
     (home / "links").mkdir()
@@ -72,7 +72,7 @@ def test_what_cannot_be_staged_is_refused(home: Path, tmp_path: Path, names: lis
     assert refused.value.reason.advice
 
 
-def test_a_name_that_is_written_out_may_be_a_link_to_anywhere(home: Path, tmp_path: Path) -> None:
+def test_an_explicit_name_may_be_a_link_to_anywhere(home: Path, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "z").write_text("z")
     (home / "elsewhere").symlink_to(tmp_path / "other")
@@ -90,27 +90,29 @@ def request(home: Path, *names: str) -> Request:
     )
 
 
-def fixed(versions: Versions, home: Path, name: str) -> Any:
+def fix_version(versions: Versions, home: Path, name: str) -> Any:
     entries = versions.entries(name)
     assert entries is not None
     return versions.fix(name, entries, lambda size: None)
 
 
-def test_a_version_is_hashed_once_and_outlives_koalad(
+def test_a_version_is_hashed_once_and_kept_across_restarts(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once its hash is taken, the file is needed only where it has to be sent."""
+    """Once it is hashed, a file is read only to send it."""
     versions = Versions(tmp_path / "state")
     name = versions.keep(gather(str(home), ["a.txt", "data"]))
-    first = fixed(versions, home, name)
+    first = fix_version(versions, home, name)
     (home / "a.txt").write_text("of another version")
-    assert fixed(versions, home, name) == first
-    assert fixed(Versions(tmp_path / "state"), home, name) == first
+    assert fix_version(versions, home, name) == first
+    assert fix_version(Versions(tmp_path / "state"), home, name) == first
     assert Versions(tmp_path / "state").keep(gather(str(home), ["a.txt", "data"])) != name
 
 
 @pytest.mark.parametrize(("change", "code"), [("write", "changed_file"), ("remove", "vanished_file")])
-def test_what_changed_since_it_was_submitted_is_refused(home: Path, tmp_path: Path, change: str, code: str) -> None:
+def test_a_file_that_changed_since_its_submission_is_refused(
+    home: Path, tmp_path: Path, change: str, code: str
+) -> None:
     versions = Versions(tmp_path / "state")
     name = versions.keep(gather(str(home), ["a.txt"]))
     if change == "write":
@@ -118,18 +120,18 @@ def test_what_changed_since_it_was_submitted_is_refused(home: Path, tmp_path: Pa
     else:
         (home / "a.txt").unlink()
     with pytest.raises(RequestError) as refused:
-        fixed(versions, home, name)
+        fix_version(versions, home, name)
     assert refused.value.reason.code == code
     assert str(home / "a.txt") in refused.value.reason.message
 
 
-def test_many_who_ask_at_the_same_time_hash_once(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_requests_hash_a_version_once(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     versions = Versions(tmp_path / "state")
     name = versions.keep(gather(str(home), ["data"]))
     hashed: list[int] = []
     real = versions_module._hashed
     monkeypatch.setattr(versions_module, "_hashed", lambda *given: hashed.append(1) or real(*given))  # type: ignore[func-returns-value]
-    askers = [threading.Thread(target=lambda: fixed(versions, home, name)) for _ in range(8)]
+    askers = [threading.Thread(target=lambda: fix_version(versions, home, name)) for _ in range(8)]
     for asker in askers:
         asker.start()
     for asker in askers:
@@ -137,7 +139,7 @@ def test_many_who_ask_at_the_same_time_hash_once(home: Path, tmp_path: Path, mon
     assert hashed == [1]
 
 
-def test_a_job_takes_its_files_down(home: Path, tmp_path: Path) -> None:
+def test_a_snapshot_records_the_files_of_a_job(home: Path, tmp_path: Path) -> None:
     input_files = InputFiles(tmp_path / "state")
     taken = input_files.snapshot(request(home, "data"))
     assert taken.files
@@ -150,7 +152,7 @@ def test_a_job_takes_its_files_down(home: Path, tmp_path: Path) -> None:
 # ---- progress
 
 
-def test_progress_is_of_bytes_that_are_there() -> None:
+def test_progress_counts_the_bytes_at_the_cluster() -> None:
     transfers = Transfers()
     with transfers.open(JobId(7), 0, "vu", "in") as transfer:
         transfer.begin("sending", 2, 100)

@@ -1,4 +1,4 @@
-"""What is staged out: who brings what where, and what no cluster can make koalad write."""
+"""Stage out: which files go where, and which writes of koalad no cluster can cause."""
 
 import contextlib
 import json
@@ -45,11 +45,11 @@ def planned(paths: list[str], first: list[Found], second: list[Found], to: dict[
 
 
 def targets(found: Plan) -> dict[str, int]:
-    """Which component's file goes where."""
+    """The component whose file goes to each destination."""
     return {str(item.target): item.attempt.component for item in found.items}
 
 
-def test_of_one_place_the_first_component_s_counts_and_the_other_is_told() -> None:
+def test_of_files_with_one_destination_the_first_component_s_is_collected_and_the_other_noted() -> None:
     found = planned(
         ["out", "x"], [directory("out"), file("out/a")], [directory("out"), file("out/a"), file("out/b"), file("x")]
     )
@@ -58,19 +58,19 @@ def test_of_one_place_the_first_component_s_counts_and_the_other_is_told() -> No
     assert found.missing == ()
 
 
-def test_a_place_of_its_own_keeps_all_of_them() -> None:
+def test_distinct_destinations_keep_the_files_of_all_components() -> None:
     found = planned(["a"], [file("a")], [file("a")], {"a": "{job}/{component}-{cluster}"})
     assert targets(found) == {"/home/me/7/0-vu/a": 0, "/home/me/7/1-delft/a": 1}
     assert targets(planned(["a"], [file("a")], [], {"a": "/scratch"})) == {"/scratch/a": 0}
 
 
-def test_a_file_does_not_lie_below_another_s_file() -> None:
+def test_a_file_is_not_placed_below_another_component_s_file() -> None:
     found = planned(["a"], [file("a")], [directory("a"), file("a/b")])
     assert targets(found) == {"/home/me/a": 0}
     assert "a/b of component 1" in found.notes[0]
 
 
-def test_what_nobody_left_is_missing_if_it_is_plain_and_told_if_it_is_a_pattern() -> None:
+def test_a_missing_name_is_an_error_and_an_unmatched_pattern_a_note() -> None:
     refused = Found("pipe", REFUSED, why="is neither a plain file nor a directory")
     found = planned(["none", "no*", "pipe"], [refused], [])
     assert found.missing == ("none", "pipe (is neither a plain file nor a directory)")
@@ -81,7 +81,7 @@ HOSTILE = ["../x", "/etc/passwd", "a/../../x", "a//b", "", ".", "..", "x\0y", ".
 
 
 @pytest.mark.parametrize("path", HOSTILE)
-def test_no_cluster_can_offer_what_was_not_asked_for(path: str) -> None:
+def test_a_listing_with_an_unrequested_path_is_refused(path: str) -> None:
     with pytest.raises(KoalaError) as refused:
         planned(["result*"], [file(path)], [])
     assert refused.value.reason.code == "bad_listing"
@@ -90,7 +90,7 @@ def test_no_cluster_can_offer_what_was_not_asked_for(path: str) -> None:
 
 
 @given(st.text())
-def test_whatever_is_offered_stays_below_the_job(path: str) -> None:
+def test_every_accepted_path_stays_below_the_job_s_directory(path: str) -> None:
     try:
         found = planned(["**", "x"], [file(path)], [])
     except KoalaError:
@@ -102,12 +102,12 @@ def test_whatever_is_offered_stays_below_the_job(path: str) -> None:
 @pytest.mark.parametrize(
     "line", [b"{}", b"[1]", b"[]", b'["a","file",-1,0,0,""]', b'["a","link",0,0,0,""]', b"\xff", b'[1,"file",0,0,0,""]']
 )
-def test_what_is_no_list_is_refused(line: bytes) -> None:
+def test_an_invalid_listing_is_refused(line: bytes) -> None:
     with pytest.raises(ClusterError):
         list(entries([line + b"\n"]))
 
 
-def test_a_list_may_be_cut_anywhere_and_is_not_endless() -> None:
+def test_a_listing_is_read_from_any_pieces_and_is_bounded() -> None:
     lines = b"".join(json.dumps(list(file(f"f\n{n}"))).encode() + b"\n" for n in range(30))
     cut = [lines[at : at + 7] for at in range(0, len(lines), 7)]
     assert [found.path for found in entries(cut)] == [f"f\n{n}" for n in range(30)]
@@ -117,21 +117,21 @@ def test_a_list_may_be_cut_anywhere_and_is_not_endless() -> None:
 
 @settings(max_examples=50)
 @given(st.lists(st.one_of(st.none(), st.binary(max_size=50)), max_size=10), st.integers(1, 40))
-def test_small_files_come_out_of_a_stream_however_it_is_cut(contents: list[bytes | None], cut: int) -> None:
+def test_small_files_are_unpacked_from_any_pieces(contents: list[bytes | None], cut: int) -> None:
     stream = b"".join(
         b"null\n" if data is None else json.dumps([len(data), 0o600, 3]).encode() + b"\n" + data for data in contents
     )
     pieces = iter([stream[at : at + cut] for at in range(0, len(stream), cut)])
     batch = [item(Path("/home/me"), str(number), size=50) for number in range(len(contents))]
-    gone = next((number for number, data in enumerate(contents) if data is None), len(contents))
+    removed = next((number for number, data in enumerate(contents) if data is None), len(contents))
     found: list[bytes] = []
     with contextlib.ExitStack() as end:
-        if gone < len(contents):
+        if removed < len(contents):
             end.enter_context(pytest.raises(TransientError, match="was taken away"))
         for _, facts, data in _unpacked(batch, pieces):
             assert (facts.size, facts.mode, facts.mtime_ns) == (len(data), 0o600, 3)
             found.append(data)
-    assert found == contents[:gone]
+    assert found == contents[:removed]
 
 
 # ---- landing
@@ -147,7 +147,7 @@ def landing() -> Iterator[Landing]:
         yield made
 
 
-def test_nothing_is_made_through_a_link_that_leads_out(tmp_path: Path, landing: Landing) -> None:
+def test_no_directory_is_created_through_a_link_that_leads_out(tmp_path: Path, landing: Landing) -> None:
     (tmp_path / "outside").mkdir()
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "link").symlink_to(tmp_path / "outside")
@@ -159,7 +159,7 @@ def test_nothing_is_made_through_a_link_that_leads_out(tmp_path: Path, landing: 
 
 
 @pytest.mark.parametrize("leads", ["real", "./real/../real", "other/../real", "{base}/real", "{base}/via/real"])
-def test_a_link_to_a_place_below_the_job_is_used(tmp_path: Path, landing: Landing, leads: str) -> None:
+def test_a_link_to_a_directory_below_the_job_is_followed(tmp_path: Path, landing: Landing, leads: str) -> None:
     for name in ("real", "other"):
         (tmp_path / name).mkdir()
     (tmp_path / "via").symlink_to(".")
@@ -169,8 +169,8 @@ def test_a_link_to_a_place_below_the_job_is_used(tmp_path: Path, landing: Landin
 
 
 @pytest.mark.parametrize("leads", ["..", "real/../..", "link", "{base}/..", "/", "../{name}/real"])
-def test_a_link_that_leads_out_or_in_a_circle_is_refused(tmp_path: Path, landing: Landing, leads: str) -> None:
-    """On its way back in, too: what lies above may be exchanged."""
+def test_a_link_that_leads_out_or_to_itself_is_refused(tmp_path: Path, landing: Landing, leads: str) -> None:
+    """A link that leads out and back in is refused too, since directories above may be replaced."""
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(leads.format(base=tmp_path, name=tmp_path.name))
     with pytest.raises(RequestError) as refused:
@@ -178,7 +178,7 @@ def test_a_link_that_leads_out_or_in_a_circle_is_refused(tmp_path: Path, landing
     assert refused.value.reason.code == "leads_out"
 
 
-def test_what_does_not_fit_is_said_before_anything_is_written(tmp_path: Path, landing: Landing) -> None:
+def test_missing_disk_space_is_reported_before_any_write(tmp_path: Path, landing: Landing) -> None:
     huge = item(tmp_path, "huge", 1 << 60)
     with pytest.raises(RequestError) as refused:
         landing.check_room([huge], {})
@@ -187,7 +187,7 @@ def test_what_does_not_fit_is_said_before_anything_is_written(tmp_path: Path, la
 
 
 def test_a_part_is_not_written_through_a_link(tmp_path: Path, landing: Landing) -> None:
-    """Whoever else may write there puts it in its place; the part becomes a file of its own."""
+    """Another user with write permission may place such a link; the part becomes a file of its own."""
     (tmp_path / "precious").write_text("mine")
     large, small = item(tmp_path, "x", 6), item(tmp_path, "y", 6)
     for each in (large, small):
@@ -201,7 +201,7 @@ def test_a_part_is_not_written_through_a_link(tmp_path: Path, landing: Landing) 
 
 
 @pytest.mark.parametrize("plant", [os.link, lambda precious, there: os.mkfifo(there)], ids=["link", "fifo"])
-def test_a_part_is_not_written_to_what_has_another_name_or_blocks(
+def test_a_part_is_not_written_to_a_hard_link_or_fifo(
     tmp_path: Path, landing: Landing, plant: Callable[[Path, Path], None]
 ) -> None:
     (tmp_path / "precious").write_text("mine")
@@ -214,15 +214,15 @@ def test_a_part_is_not_written_to_what_has_another_name_or_blocks(
     assert (tmp_path / "x").read_text() == "theirs"
 
 
-def test_modes_of_directories_leave_their_owner_in(tmp_path: Path, landing: Landing) -> None:
+def test_a_directory_s_mode_keeps_the_owner_s_permissions(tmp_path: Path, landing: Landing) -> None:
     made = Item("vu", FIRST, Found("d", DIRECTORY, 0, 0o055), tmp_path, tmp_path / "d")
     landing.make_directories([made])
     landing.set_modes([made])
     assert (tmp_path / "d").stat().st_mode & 0o777 == 0o755
 
 
-def test_directories_are_as_many_as_there_are(tmp_path: Path, landing: Landing) -> None:
-    """More than descriptors are kept open."""
+def test_the_number_of_directories_is_not_limited_by_descriptors(tmp_path: Path, landing: Landing) -> None:
+    """There are more directories than descriptors are kept open."""
     items = [item(tmp_path / str(base), f"{number}/x/y") for base in range(3) for number in range(40)]
     landing.make_directories(items)
     small = Small(landing)
@@ -234,16 +234,16 @@ def test_directories_are_as_many_as_there_are(tmp_path: Path, landing: Landing) 
     assert len(os.listdir("/proc/self/fd")) < 100
 
 
-def test_a_directory_that_is_exchanged_for_a_link_leads_nowhere(tmp_path: Path) -> None:
-    """Another process does it again and again, as somebody who may write there could, while files are put there."""
+def test_a_directory_that_is_replaced_by_a_link_meanwhile_is_not_followed(tmp_path: Path) -> None:
+    """Another process replaces the directory repeatedly while files are written."""
     (tmp_path / "outside").mkdir()
     base = tmp_path / "home"
     base.mkdir()
-    swapping = subprocess.Popen(
+    swapper = subprocess.Popen(
         [sys.executable, "-c", _SWAPS, str(base), str(tmp_path / "outside")], stdout=subprocess.PIPE
     )
-    assert swapping.stdout is not None
-    swapping.stdout.readline()
+    assert swapper.stdout is not None
+    swapper.stdout.readline()
     refused = 0
     try:
         for number in range(300):
@@ -262,11 +262,11 @@ def test_a_directory_that_is_exchanged_for_a_link_leads_nowhere(tmp_path: Path) 
             except (OSError, RequestError):
                 refused += 1
     finally:
-        swapping.terminate()
-        swapping.wait()
-        swapping.stdout.close()
+        swapper.terminate()
+        swapper.wait()
+        swapper.stdout.close()
     assert list((tmp_path / "outside").rglob("*")) == []
-    assert refused < 300, "some were put where they belong"
+    assert refused < 300, "no file reached its destination"
 
 
 _SWAPS = """
@@ -293,7 +293,7 @@ while True:
 """
 
 
-# ---- what a cluster cannot make koalad hold or write
+# ---- limits of hostile clusters
 
 
 @pytest.mark.parametrize(
@@ -312,20 +312,20 @@ while True:
         ["a", ["file"], 1, 0, 0, ""],
     ],
 )
-def test_a_list_has_whole_numbers_and_names_only(entry: list[Any]) -> None:
+def test_a_listing_with_a_field_of_another_type_is_refused(entry: list[Any]) -> None:
     with pytest.raises(ClusterError):
         list(entries([json.dumps(entry).encode() + b"\n"]))
 
 
 @pytest.mark.parametrize("path", ["/".join("a" * 2000), "a" * 300, "/".join(["b" * 200] * 25)])
-def test_a_path_is_bounded_in_length_and_in_parts(path: str) -> None:
+def test_a_path_is_bounded_in_length_and_depth(path: str) -> None:
     with pytest.raises(RequestError) as refused:
         list(entries([json.dumps(list(file(path))).encode() + b"\n"]))
     assert refused.value.reason.code == "path_too_long"
 
 
 @pytest.mark.parametrize("line", [b"[" * (1 << 20), b'["' + b"a" * (1 << 20)], ids=["nested", "long"])
-def test_a_line_of_a_list_is_bounded(line: bytes) -> None:
+def test_a_line_of_a_listing_is_bounded(line: bytes) -> None:
     taken = Counted(line[at : at + 65536] for at in range(0, len(line), 65536))
     with pytest.raises(ClusterError):
         list(entries(taken))
@@ -335,7 +335,7 @@ def test_a_line_of_a_list_is_bounded(line: bytes) -> None:
 
 
 class Counted:
-    """Pieces of a stream, and how many bytes were taken from it."""
+    """The pieces of a stream, with a count of the bytes taken."""
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
         self._pieces, self.bytes = iter(pieces), 0
@@ -361,26 +361,26 @@ class Counted:
         (b"x", "not understood"),
     ],
 )
-def test_no_more_than_was_listed_is_held_of_a_stream(begins: bytes, words: str) -> None:
+def test_a_stream_that_exceeds_its_listing_is_refused(begins: bytes, words: str) -> None:
     endless = Counted(chain([begins], repeat(bytes(1000))))
     with pytest.raises(KoalaError, match=words):
         list(_unpacked([item(Path("/home/me"), "a", 10)], endless))
     assert endless.bytes <= 2000
 
 
-def test_a_stream_has_no_more_files_than_were_asked_for() -> None:
+def test_a_stream_with_more_files_than_requested_is_refused() -> None:
     with pytest.raises(ClusterError, match="more than was asked for"):
         list(_unpacked([item(Path("/home/me"), "a")], iter([b"[1,420,0]\na", b"[1,420,0]\nb"])))
 
 
-def test_a_stream_that_breaks_off_is_said() -> None:
+def test_a_stream_that_breaks_off_is_an_error() -> None:
     for cut in ([b"[5,384,0]\nab"], [b"[5,38"], []):
         with pytest.raises(ClusterError, match="broke off"):
             list(_unpacked([item(Path("/home/me"), "a", 5)], iter(cut)))
 
 
 class Hostile:
-    """A cluster that announces small files or large ones, and sends zeros without an end."""
+    """A cluster that announces files of `size` bytes, and sends zeros without an end."""
 
     def __init__(self, size: int) -> None:
         self._size, self.sent = size, 0
@@ -403,7 +403,7 @@ class Hostile:
 
 
 @pytest.mark.parametrize("size", [2_000_000, 10], ids=["large", "small"])
-def test_not_a_byte_more_than_listed_is_written_and_nothing_stays(tmp_path: Path, size: int) -> None:
+def test_a_file_longer_than_listed_is_not_written_and_leaves_no_part(tmp_path: Path, size: int) -> None:
     cluster = Hostile(size)
     command = CollectOutput(job=JobId(7), sources=(("vu", FIRST),), paths=("a",), directory=str(tmp_path))
     bringing = Bringing(
@@ -411,7 +411,7 @@ def test_not_a_byte_more_than_listed_is_written_and_nothing_stays(tmp_path: Path
     )
     with pytest.raises(KoalaError):
         list(bringing.steps())
-    assert cluster.sent <= 3 * (size + 2 * 65536), "each try takes what was listed"
+    assert cluster.sent <= 3 * (size + 2 * 65536), "a try took more than was listed"
     assert os.listdir(tmp_path) == []
     with Landing(InstanceId("abcde")) as landing, Part(landing, item(tmp_path, "a", 10)) as part:
         assert part.write(bytes(10))
@@ -419,7 +419,7 @@ def test_not_a_byte_more_than_listed_is_written_and_nothing_stays(tmp_path: Path
         part.drop()
 
 
-def test_a_part_that_is_longer_than_its_file_is_begun_anew(tmp_path: Path, landing: Landing) -> None:
+def test_a_part_that_is_longer_than_its_file_is_started_again(tmp_path: Path, landing: Landing) -> None:
     shorter = item(tmp_path, "x", 3)
     (tmp_path / landing.name_of_part(shorter)).write_bytes(b"too long")
     with Part(landing, shorter) as part:
@@ -427,7 +427,7 @@ def test_a_part_that_is_longer_than_its_file_is_begun_anew(tmp_path: Path, landi
         part.drop()
 
 
-def test_room_is_looked_at_while_a_file_comes(tmp_path: Path, landing: Landing) -> None:
+def test_disk_space_is_checked_during_a_transfer(tmp_path: Path, landing: Landing) -> None:
     with Part(landing, item(tmp_path, "x", 1 << 60)) as part, pytest.raises(RequestError) as refused:
         part.write(b"some")
     assert refused.value.reason.code == "no_room"

@@ -1,4 +1,4 @@
-"""`koala sweep` in text and out: what would be run, and what is wrong with what was written. No koalad is asked."""
+"""`koala sweep --dry-run`: the commands that it shows, and the errors that it reports, all without a koalad."""
 
 import json
 from pathlib import Path
@@ -31,7 +31,7 @@ def test_the_first_commands_and_the_last_are_shown() -> None:
     ]
 
 
-def test_zipped_values_go_together() -> None:
+def test_zip_combines_values_pairwise() -> None:
     answer = dry_run("-p", "x=1:3", "-p", "y=a,b,c", "--zip", "--json", "--", "solve", "{x}{y}")
     assert answer.exit_code == 0, answer.stderr
     document = json.loads(answer.stdout)
@@ -40,7 +40,7 @@ def test_zipped_values_go_together() -> None:
 
 
 @pytest.mark.parametrize("option", [["--cross"], []])
-def test_values_are_crossed_where_it_is_said_and_where_nothing_is(option: list[str]) -> None:
+def test_values_are_crossed_by_default_and_with_cross(option: list[str]) -> None:
     answer = dry_run("-p", "x=1:2", "-p", "y=a,b", *option, "--", "solve", "{x}{y}")
     assert [line.split()[-1] for line in answer.stdout.splitlines()[1:]] == ["1a", "1b", "2a", "2b"]
 
@@ -75,7 +75,7 @@ def test_a_program_of_this_directory_is_staged_in(here: Path) -> None:
         (["-p", "x=1:3", "--", "/", "{x}"], "'/', a directory"),
     ],
 )
-def test_what_is_wrong_is_said_in_a_sentence_and_what_to_do(arguments: list[str], words: str) -> None:
+def test_a_mistake_gives_a_short_error_with_advice(arguments: list[str], words: str) -> None:
     answer = dry_run(*arguments)
     assert answer.exit_code == 2
     assert answer.stdout == ""

@@ -1,4 +1,4 @@
-"""Results of sweeps as people and programs read them: whole, in order, however many there are."""
+"""Results of sweeps as people and programs read them: whole and in order, for any number of results."""
 
 import csv
 import io
@@ -50,28 +50,28 @@ def test_a_line_is_a_result_with_its_values_by_name() -> None:
 
 
 @pytest.mark.parametrize("ending", ["killed", "walltime", "output", "failed"])
-def test_only_what_ended_by_itself_with_0_went_well(ending: str) -> None:
+def test_only_a_result_that_exited_with_0_succeeded(ending: str) -> None:
     ends = row(1), row(1, exit_status=1), row(1, ending=ending)
     assert [each.result.succeeded for each in ends] == [True, False, False]
 
 
 @pytest.mark.parametrize("form", [as_lines, as_csv])
-def test_how_and_when_it_ended_is_told_in_every_form(form: Any) -> None:
+def test_every_form_shows_how_where_and_when_a_parameter_ended(form: Any) -> None:
     text = whole(form(7, ["x"], [row(3, "1", exit_status=137, ending="killed")]))
     found = json.loads(text) if form is as_lines else next(csv.DictReader(io.StringIO(text)))
-    told = [str(found[name]) for name in ("exit_status", "ending", "cluster", "host", "started_at", "ended_at")]
+    shown = [str(found[name]) for name in ("exit_status", "ending", "cluster", "host", "started_at", "ended_at")]
     instants = [format_instant(Instant(AT)), format_instant(Instant(AT + SECOND))]
-    assert told == ["137", "killed", "alpha", "node-1", *instants]
+    assert shown == ["137", "killed", "alpha", "node-1", *instants]
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 500, 501, 1203])
-def test_the_document_is_whole_however_many_pieces_it_comes_in(count: int) -> None:
+def test_a_document_of_any_number_of_results_is_whole(count: int) -> None:
     document = json.loads(whole(as_json(7, ["x"], (row(n, str(n)) for n in range(1, count + 1)))))
     openapi.check(document)
     assert [each["parameter"] for each in document["results"]] == list(range(1, count + 1))
 
 
-def test_csv_reads_back_as_it_was_written() -> None:
+def test_csv_is_read_back_equal() -> None:
     text = whole(as_csv(7, ["x", "y"], [row(1, "1", "a,b"), row(2, "2", 'quo"te'), row(3, "3", "two\nlines")]))
     found = list(csv.DictReader(io.StringIO(text)))
     assert [(each["parameter"], each["x"], each["y"]) for each in found] == [
@@ -81,11 +81,11 @@ def test_csv_reads_back_as_it_was_written() -> None:
     ]
 
 
-def test_csv_without_results_has_its_header() -> None:
+def test_csv_without_results_has_a_header() -> None:
     assert whole(as_csv(7, ["x"], [])) == "parameter,x,exit_status,ending,cluster,host,started_at,ended_at\n"
 
 
-def test_a_parameter_may_be_named_as_a_column_is() -> None:
+def test_a_parameter_may_have_the_name_of_a_column() -> None:
     assert columns(["host", "x"]) == [
         "parameter", "value_host", "x", "exit_status", "ending", "cluster", "host", "started_at", "ended_at",
     ]  # fmt: skip
@@ -93,7 +93,7 @@ def test_a_parameter_may_be_named_as_a_column_is() -> None:
     assert (found["value_host"], found["host"]) == ("mine", "node-1")
 
 
-def test_values_that_cannot_be_told_any_more_are_empty() -> None:
+def test_unknown_values_are_empty() -> None:
     assert json.loads(whole(as_lines(7, ["x"], [row(1)])))["values"] is None
     assert whole(as_csv(7, ["x"], [row(1)])).splitlines()[1].startswith("1,,0,")
 
@@ -163,7 +163,7 @@ LAUNCHERS = [
 ]
 
 
-def test_a_runner_has_the_nodes_that_its_launchers_have() -> None:
+def test_a_runner_holds_the_nodes_of_its_launchers() -> None:
     runner = Runner(
         count=100,
         out=(("alpha", Intervals.of([(1, 8)])),),
@@ -177,17 +177,17 @@ def test_a_runner_has_the_nodes_that_its_launchers_have() -> None:
     assert (gamma.nodes, gamma.processors, gamma.starting) == (1, 2, 0)
 
 
-def test_what_is_suspended_is_had_and_stands_still() -> None:
+def test_a_suspended_node_is_held_and_runs_no_parameter() -> None:
     launchers = [launcher(1, "alpha"), launcher(2, "alpha", state=ComponentState.SUSPENDED)]
     (alpha,) = places(Runner(count=100), launchers, DOING)
     assert (alpha.nodes, alpha.suspended, alpha.running) == (2, 1, 4)
 
 
-def test_scavenged_are_the_processors_of_launchers_that_have_their_node() -> None:
+def test_scavenged_processors_are_those_of_allocated_launchers() -> None:
     assert scavenged([sweep(), *LAUNCHERS]) == {"alpha": 8, "gamma": 2}
 
 
-def test_what_is_told_of_a_runner_keeps_to_its_schema() -> None:
+def test_the_document_of_a_runner_follows_its_schema() -> None:
     job = sweep(done=Intervals.of([(1, 40)]), failed=Intervals.of([(3, 4)]), out=(("alpha", Intervals.of([(41, 48)])),))
     assert job.runner is not None
     report = RunnerReport(job=job, runner=job.runner, places=places(job.runner, LAUNCHERS, DOING), charged=90 * SECOND)

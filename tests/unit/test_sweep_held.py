@@ -1,4 +1,4 @@
-"""Sweeps that are held, released and cancelled while they still give their nodes back, and what is told of them."""
+"""Sweeps that are held, unheld and cancelled while they still return their nodes, and their explanations."""
 
 from collections.abc import Sequence
 
@@ -17,10 +17,10 @@ from koalapy.views.changes import HOLD, RELEASE
 from koalapy.views.explanation import explain, summary
 
 SWEEP = JobId(1)
-HELD, LET_GO, ENDED = HoldRequested(SWEEP), ReleaseRequested(SWEEP), CancelRequested(SWEEP)
+HELD, UNHELD, ENDED = HoldRequested(SWEEP), ReleaseRequested(SWEEP), CancelRequested(SWEEP)
 
 
-def begun() -> SweepPlay:
+def started_sweep() -> SweepPlay:
     play = SweepPlay({"alpha": 8, "beta": 8})
     assert play.sweep(100) == SWEEP
     play.start_all(SWEEP)
@@ -28,28 +28,28 @@ def begun() -> SweepPlay:
     return play
 
 
-def told(play: SweepPlay) -> str:
+def explanation(play: SweepPlay) -> str:
     return summary(explain(play.engine, play.now, play.job(SWEEP), worst_fit))
 
 
 @pytest.mark.parametrize(
-    ("said", "state"),
+    ("requests", "state"),
     [
         ([HELD, HELD], JobState.HELD),
-        ([HELD, LET_GO], JobState.RUNNING),
-        ([HELD, LET_GO, LET_GO], JobState.RUNNING),
-        ([HELD, LET_GO, HELD], JobState.HELD),
-        ([HELD, LET_GO, ENDED], JobState.CANCELLED),
-        ([HELD, ENDED, LET_GO], JobState.CANCELLED),
+        ([HELD, UNHELD], JobState.RUNNING),
+        ([HELD, UNHELD, UNHELD], JobState.RUNNING),
+        ([HELD, UNHELD, HELD], JobState.HELD),
+        ([HELD, UNHELD, ENDED], JobState.CANCELLED),
+        ([HELD, ENDED, UNHELD], JobState.CANCELLED),
         ([ENDED, HELD], JobState.CANCELLED),
     ],
 )
 @pytest.mark.parametrize("restarted", [False, True], ids=["runs_on", "restarted"])
-def test_the_last_word_counts_while_nodes_are_given_back(
-    said: Sequence[Event], state: JobState, restarted: bool
+def test_the_last_request_counts_while_a_sweep_returns_its_nodes(
+    requests: Sequence[Event], state: JobState, restarted: bool
 ) -> None:
-    play = begun()
-    for event in said:
+    play = started_sweep()
+    for event in requests:
         play.tell(event)
     if restarted:
         play.restart()
@@ -60,38 +60,38 @@ def test_the_last_word_counts_while_nodes_are_given_back(
     check(play)
 
 
-def test_what_can_be_done_with_a_sweep_that_gives_its_nodes_back() -> None:
-    play = begun()
+def test_a_sweep_that_returns_its_nodes_accepts_hold_and_release_by_its_next_state() -> None:
+    play = started_sweep()
     play.tell(HELD)
     assert [each.refusal(SWEEP, play.job(SWEEP)) for each in (HOLD, RELEASE)] == [None, None]
-    play.tell(LET_GO)
+    play.tell(UNHELD)
     assert HOLD.refusal(SWEEP, play.job(SWEEP)) is None
     assert "is not held" in str(RELEASE.refusal(SWEEP, play.job(SWEEP)))
     play.tell(ENDED)
     assert [each.refusal(SWEEP, play.job(SWEEP)) is None for each in (HOLD, RELEASE)] == [False, False]
 
 
-def test_what_a_stopping_sweep_waits_for_is_told() -> None:
-    play = begun()
+def test_the_explanation_of_a_stopping_sweep_names_the_clusters_it_waits_for() -> None:
+    play = started_sweep()
     ends = " waits for the end of its Launchers on alpha, beta."
     play.tell(HELD)
-    assert told(play) == "It gives its nodes back, to be held, and" + ends
-    play.tell(LET_GO)
-    assert told(play) == "It gives its nodes back before it goes on, and" + ends
+    assert explanation(play) == "It gives its nodes back, to be held, and" + ends
+    play.tell(UNHELD)
+    assert explanation(play) == "It gives its nodes back before it goes on, and" + ends
     play.tell(ENDED)
-    assert told(play) == "It is stopping, and" + ends
+    assert explanation(play) == "It is stopping, and" + ends
     stuck = play.launchers(SWEEP)[0]
     assert play.job(SWEEP).outcome is Outcome.CANCELLED
     why = Reason("stuck", "cluster", "The batch system does not end it.", "Ask its administrator.")
     play.tell(AttemptStuck(attempt=stuck.attempt_of(stuck.components[0]), reason=why))
-    assert "on alpha (The batch system does not end it), beta. Ask" in told(play)
-    assert told(play).endswith("Ask its administrator. `koala cancel --force 1` does not wait for it.")
+    assert "on alpha (The batch system does not end it), beta. Ask" in explanation(play)
+    assert explanation(play).endswith("Ask its administrator. `koala cancel --force 1` does not wait for it.")
 
 
 @pytest.mark.parametrize("held", [False, True], ids=["running", "held"])
-def test_nothing_is_out_of_a_sweep_that_is_over(held: bool) -> None:
-    """What a KCM has in store comes back later, or not at all."""
-    play = begun()
+def test_no_parameter_is_out_after_the_end_of_a_sweep(held: bool) -> None:
+    """The KCM returns its inventory later, or not at all."""
+    play = started_sweep()
     if held:
         play.tell(HELD)
         play.go()

@@ -1,4 +1,4 @@
-"""Parameters as people write them: on the command line, in job files, in files of lines and columns."""
+"""Parameters as users write them: on the command line, in job files, in files of lines and columns."""
 
 import io
 import json
@@ -33,7 +33,7 @@ HEAD = "components: [{processors: 1, executable: ./solve, arguments: [%s]}]\n"
 
 
 def files(contents: Mapping[str, bytes]) -> Callable[[str], IO[bytes]]:
-    """Opens these, which lie in /here."""
+    """A function that opens these files by path."""
 
     def open_file(path: str) -> IO[bytes]:
         if path not in contents:
@@ -72,7 +72,7 @@ def axes(request: Request) -> tuple[Axis, ...]:
 
 
 def rows(request: Request) -> list[dict[str, str]]:
-    """All of it, as the nodes would have it, in the order of numbers."""
+    """The values of all parameters as the nodes compute them, in the order of numbers."""
     assert request.parameters is not None
     space = asdict(request.parameters)
     contents = {path.rpartition("/")[2]: data.splitlines() for path, data in FILES.items()}
@@ -125,17 +125,17 @@ def test_values_on_the_command_line(text: str, wanted: list[str]) -> None:
     assert [each["x"] for each in rows(sweep(["{x}"], f"x={text}"))] == wanted
 
 
-def test_all_with_all_the_last_fastest() -> None:
+def test_crossed_values_vary_fastest_in_the_last_parameter() -> None:
     assert [tuple(each.values()) for each in rows(sweep(["{x}{y}"], "x=1:2", "y=a,b"))] == list(product("12", "ab"))
 
 
-def test_side_by_side() -> None:
+def test_zip_combines_parameters_pairwise() -> None:
     request = sweep(["{x}{y}{time}"], "x=1:2", "y=a,b", csv=["table.csv"], combine="zip")
     assert [tuple(each.values()) for each in rows(request)] == [("1", "a", "1"), ("2", "b", "2")]
     assert len(axes(request)) == 1
 
 
-def test_columns_of_a_file_belong_together() -> None:
+def test_columns_of_one_file_vary_together() -> None:
     request = sweep(["{x}", "{name}", "{temp}"], "x=1:2", csv=["table.csv"])
     assert [tuple(each.values()) for each in rows(request)] == [
         ("1", "0.5", "a,b"), ("1", "0.25", "c"), ("2", "0.5", "a,b"), ("2", "0.25", "c"),
@@ -150,21 +150,19 @@ def test_two_files_of_columns_are_crossed() -> None:
     assert axes(request)[2].sources == (Source(names=("k",), file="abs.csv", column=0, lines=1),)
 
 
-def test_a_sweep_of_larger_processes() -> None:
+def test_a_sweep_with_several_processors_for_each_parameter() -> None:
     request = sweep(["{x}"], "x=1:2", processors=4, component={"walltime": "5m"}, name="mine", priority=3)
     assert (request.components[0].processors, request.components[0].threads_per_process) == (4, 4)
     assert (request.name, request.priority) == ("mine", 3)
 
 
-@pytest.mark.parametrize(("said", "walltime"), [({}, 50 * MINUTE), ({"walltime": "1h"}, 60 * MINUTE)])
-def test_a_parameter_whose_walltime_is_not_said_fits_into_a_launcher_of_an_hour(
-    said: dict[str, str], walltime: int
-) -> None:
-    request = sweep(["{x}"], "x=1:2", component=said)
+@pytest.mark.parametrize(("options", "walltime"), [({}, 50 * MINUTE), ({"walltime": "1h"}, 60 * MINUTE)])
+def test_a_parameter_without_a_walltime_fits_into_a_launcher_of_an_hour(options: dict[str, str], walltime: int) -> None:
+    request = sweep(["{x}"], "x=1:2", component=options)
     assert request.components[0].walltime == walltime
 
 
-def test_parameters_in_a_job_file() -> None:
+def test_a_job_file_may_contain_parameters() -> None:
     text = """\
 parameters:
   x: 1:3
@@ -185,7 +183,7 @@ parameters:
     assert request.stage_in == ("names", "table.csv")
 
 
-def test_names_that_vary_together() -> None:
+def test_combined_names_vary_together() -> None:
     text = "parameters: {x: 1:2, y: [p, q], z: [a, b], w: [c, d]}\ncombine: [[x, z], [y, w]]\n"
     found = rows(job(text, '"{x}{y}{z}{w}"'))
     assert [(each["x"], each["z"], each["y"], each["w"]) for each in found] == [
@@ -193,7 +191,7 @@ def test_names_that_vary_together() -> None:
     ]  # fmt: skip
 
 
-def test_names_are_used_wherever_values_go() -> None:
+def test_names_are_used_in_executable_arguments_and_environment() -> None:
     text = """\
 components:
   - {processors: 1, executable: "./run-{x}", arguments: ["{{x}}"], environment: {Y: "{y}", N: "{#}"}}
@@ -202,17 +200,17 @@ parameters: {x: 1:2, y: 3:4}
     assert read_job(text, "job.yaml", "/here").parameters is not None
 
 
-def test_without_parameters_braces_are_braces() -> None:
+def test_without_parameters_braces_are_literal() -> None:
     assert job("", '"{x}", "{", "}}"').components[0].arguments == ("{x}", "{", "}}")
 
 
-def test_a_file_that_is_staged_already_is_staged_once() -> None:
+def test_a_parameter_file_that_is_already_staged_is_staged_once() -> None:
     assert sweep(["{x}"], "x=@names", stage_in=["./names"]).stage_in == ("./names",)
     assert sweep(["{x}"], "x=@names", stage_in=["."]).stage_in == (".",)
     assert sweep(["{x}"], "x=@names", stage_in=["nam*"]).stage_in == ("nam*", "names")
 
 
-def test_other_values_for_once() -> None:
+def test_an_override_replaces_the_values_of_a_parameter() -> None:
     text = HEAD % '"{x}"' + "parameters: {x: 1:3}\n"
     found = read_job(text, "job.yaml", "/here", overrides={"parameters.x": "5:6"})
     assert [each["x"] for each in rows(found)] == ["5", "6"]
@@ -259,7 +257,7 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize(("parameters", "words"), COMMANDS)
-def test_mistakes_on_the_command_line(parameters: list[str], words: str | None) -> None:
+def test_a_mistake_on_the_command_line_is_explained(parameters: list[str], words: str | None) -> None:
     if words is None:
         assert [each["x"] for each in rows(sweep(["{x}"], *parameters))] == ["1:2:3:4"]
         return
@@ -279,7 +277,7 @@ def test_mistakes_on_the_command_line(parameters: list[str], words: str | None) 
         (["{x}", "{}"], "components.0.arguments.1 uses {}, which is not a parameter."),
     ],
 )
-def test_mistakes_in_the_program(arguments: list[str], words: str) -> None:
+def test_a_mistake_in_the_program_is_explained(arguments: list[str], words: str) -> None:
     assert words in str(refused(sweep, arguments, "x=1:2"))
 
 
@@ -314,13 +312,13 @@ JOBS = [
 
 
 @pytest.mark.parametrize(("text", "words"), JOBS)
-def test_mistakes_in_a_job_file(text: str, words: str) -> None:
+def test_a_mistake_in_a_job_file_is_explained(text: str, words: str) -> None:
     reason = refused(job, text)
     assert words in str(reason)
     assert reason.advice
 
 
-def test_lengths_that_differ_are_refused_side_by_side() -> None:
+def test_zip_refuses_parameters_of_different_lengths() -> None:
     reason = refused(sweep, ["{x}{y}"], "x=1:3", "y=a,b", combine="zip")
     assert reason.code == "unequal_lengths"
     assert "parameters.y has 2 values and x 3, but they vary together." in str(reason)
@@ -336,11 +334,11 @@ def test_lengths_that_differ_are_refused_side_by_side() -> None:
         ("components: [{processors: 1, executable: 'a', environment: {E: '{y}'}}]\n", "environment.E uses {y}"),
     ],
 )
-def test_what_is_no_program_of_a_sweep(text: str, words: str) -> None:
+def test_components_that_are_no_sweep_are_refused(text: str, words: str) -> None:
     assert words in str(refused(read_job, text + "parameters: {x: 1}\n", "job.yaml", "/here"))
 
 
-def test_names_that_clash() -> None:
+def test_ambiguous_names_are_refused() -> None:
     contents = {"/here/a.csv": b"x,y,y,\n1,2,3,4\n"}
 
     def read(*given: Any) -> Request:
@@ -348,24 +346,26 @@ def test_names_that_clash() -> None:
 
     assert "csv.0 is 'a.csv', whose column 'x' is a parameter already." in str(refused(read, ["p", "{x}"], ["x=1"]))
     assert "asks for the column 'y', which a.csv has twice." in str(refused(read, ["p", "{y}"]))
-    assert [source.names for source in axes(read(["p", "{x}"]))[0].sources] == [("x",)], "what is not used may be twice"
+    assert [source.names for source in axes(read(["p", "{x}"]))[0].sources] == [("x",)], (
+        "an unused column may be there twice"
+    )
 
 
 @pytest.mark.parametrize("separator", [";", "\t"])
-def test_columns_that_others_separate_are_told(separator: str) -> None:
+def test_another_separator_of_columns_is_refused_with_advice(separator: str) -> None:
     contents = {"/here/t.csv": separator.join("xy").encode() + b"\n1\n"}
     job = sweep_request(["p", "{x}"], ["x=1"], csv=["t.csv"])
     reason = refused(from_mapping, job, "s", "/here", open_file=files(contents))
     assert reason.advice == "Separate its columns by commas."
 
 
-def test_files_for_one_place_are_refused() -> None:
+def test_two_files_with_one_staged_path_are_refused() -> None:
     contents = {"/a/t.csv": b"x\n1\n", "/b/t.csv": b"y\n1\n"}
     job = sweep_request(["p", "{x}{y}"], csv=["/a/t.csv", "/b/t.csv"])
     assert "where another file lies already" in str(refused(from_mapping, job, "s", "/", open_file=files(contents)))
 
 
-def test_where_nobody_reads_files_it_is_said() -> None:
+def test_a_file_of_values_is_refused_where_files_cannot_be_read() -> None:
     assert "nobody reads files here" in str(refused(from_mapping, sweep_request(["p", "{x}"], ["x=@f"]), "s", "/"))
 
 
@@ -373,14 +373,14 @@ def test_where_nobody_reads_files_it_is_said() -> None:
 
 
 def lines_of(data: bytes) -> Table | BadFile:
-    return told(count_lines, data)
+    return table_of(count_lines, data)
 
 
 def rows_of(data: bytes) -> Table | BadFile:
-    return told(count_rows, data)
+    return table_of(count_rows, data)
 
 
-def told(count: Callable[[IO[bytes]], Table], data: bytes) -> Table | BadFile:
+def table_of(count: Callable[[IO[bytes]], Table], data: bytes) -> Table | BadFile:
     try:
         return count(io.BytesIO(data))
     except BadFile as error:
@@ -445,7 +445,7 @@ def test_a_bad_line_is_one_sentence_with_its_number() -> None:
     assert reason.message == "t.csv:3: the line has 1 column where the heading has 2."
 
 
-def test_an_endless_line_is_not_held() -> None:
+def test_an_endless_line_is_refused_without_being_held() -> None:
     class Endless(io.RawIOBase):
         taken = 0
 
@@ -463,7 +463,7 @@ CELL = st.text(st.characters(exclude_characters="\r\n\0", exclude_categories=["C
 
 
 @given(st.lists(st.lists(CELL, min_size=2, max_size=2), min_size=1, max_size=8), st.booleans(), st.booleans())
-def test_what_was_counted_is_what_the_nodes_find(
+def test_the_counted_rows_are_those_that_the_nodes_read(
     tmp_path_factory: pytest.TempPathFactory, cells: list[list[str]], crlf: bool, last: bool
 ) -> None:
     end = "\r\n" if crlf else "\n"
@@ -479,7 +479,7 @@ def test_what_was_counted_is_what_the_nodes_find(
 
 @given(st.binary(max_size=60).map(lambda data: data.translate(bytes.maketrans(b"abcdefgh", b'\n\n\r\n,"""'))))
 def test_any_file_is_counted_or_refused(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
-    """And the nodes find in it whatever was counted."""
+    """The nodes can read every line and row that was counted."""
     directory = tmp_path_factory.mktemp("any")
     (directory / "t").write_bytes(data)
     found, read = lines_of(data), Lines(str(directory)).read
@@ -491,7 +491,7 @@ def test_any_file_is_counted_or_refused(tmp_path_factory: pytest.TempPathFactory
             assert len(evaluator.split(read("t", index + 1))) == len(table.names)
 
 
-# Ranges and templates against their other half, on the nodes
+# Ranges and templates, compared with their evaluation on the nodes
 
 NUMBERS = st.decimals(min_value=-50, max_value=50, places=1).map(str)
 
@@ -502,7 +502,7 @@ def test_a_range_has_as_many_numbers_as_are_counted(first: str, last: str, step:
         loop = as_loop(f"{first}:{last}:{step}", without)
     except PydanticCustomError:
         assume(False)
-    values = all_of(loop)
+    values = values_of(loop)
     assert len(values) == loop.size
     assert float(values[0]) == float(first) or first in without
     ends = sorted((float(first), float(last)))
@@ -511,14 +511,14 @@ def test_a_range_has_as_many_numbers_as_are_counted(first: str, last: str, step:
     assert abs(float(last) - float(values[-1])) < abs(float(step)) * (len(without) + 1)
 
 
-def all_of(loop: Loop) -> list[str]:
+def values_of(loop: Loop) -> list[str]:
     source = Source(names=("x",), loop=loop[:3], without=loop.without)
     space = asdict(Space(axes=(Axis(sources=(source,), count=loop.size),)))
     return [evaluator.values(space, number)["x"] for number in range(1, loop.size + 1)]
 
 
 @given(st.text(alphabet="{}xy# a"))
-def test_both_halves_read_templates_alike(text: str) -> None:
+def test_both_sides_read_templates_alike(text: str) -> None:
     try:
         wanted = names_in(text)
     except TemplateError:
@@ -529,7 +529,7 @@ def test_both_halves_read_templates_alike(text: str) -> None:
 
 
 @given(st.text())
-def test_a_literal_text_is_itself(text: str) -> None:
+def test_a_literal_text_has_no_names_and_is_unchanged(text: str) -> None:
     assert names_in(literal(text)) == []
     assert evaluator.Compiled({"axes": []}, [literal(text)]).of(1) == [text.encode()]
 
@@ -540,17 +540,17 @@ def test_any_parameter_is_read_or_refused(text: str) -> None:
         request = sweep(["{x}"], f"x={text}")
     except RequestError:
         return
-    assert rows_count(request) >= 1
+    assert count_of(request) >= 1
 
 
-def rows_count(request: Request) -> int:
+def count_of(request: Request) -> int:
     assert request.parameters is not None
     return request.parameters.count
 
 
 @st.composite
 def given_values(draw: st.DrawFn, size: int) -> tuple[Any, list[str]]:
-    """One name's as they may be written, and what they mean: a range, a range that leaves some out, or a list."""
+    """Values of one name as a user may write them, and their meaning: a range, one with exceptions, or a list."""
     first, step = draw(st.integers(-9, 9)), draw(st.sampled_from([-3, -1, 1, 2]))
     numbers = [str(first + place * step) for place in range(size)]
     last = first + (size - 1) * step
@@ -572,8 +572,8 @@ def given_values(draw: st.DrawFn, size: int) -> tuple[Any, list[str]]:
 
 
 @given(st.data())
-def test_whatever_is_combined_is_as_itertools_has_it(data: st.DataObject) -> None:
-    """Names in groups of their own, each of which varies together, against products of zips."""
+def test_combined_parameters_equal_a_product_of_zips(data: st.DataObject) -> None:
+    """The names of each group vary together, the groups are crossed."""
     sizes = data.draw(st.lists(st.integers(1, 3), min_size=1, max_size=3))
     groups = [
         {f"x{group}_{name}": data.draw(given_values(size)) for name in range(data.draw(st.integers(1, 2)))}
@@ -594,7 +594,7 @@ def test_whatever_is_combined_is_as_itertools_has_it(data: st.DataObject) -> Non
     assert [tuple(each.values()) for each in rows(from_mapping(mapping, "s", "/here"))] == wanted
 
 
-# The rest
+# Schema, staging, documentation
 
 
 def test_only_plain_files_are_opened(tmp_path: Path) -> None:
@@ -614,8 +614,8 @@ def test_the_schema_has_the_keys_of_a_sweep() -> None:
     assert all(f'"{key}"' in parameter for key in ("range", "except", "values", "file", "column"))
 
 
-def test_on_this_side_files_are_where_they_were_submitted_from(tmp_path: Path) -> None:
-    """On the nodes they lie side by side; here one is absolute, one above the directory, one below it."""
+def test_on_the_grid_side_files_are_read_where_they_were_submitted(tmp_path: Path) -> None:
+    """On the nodes they are in one directory; here one is absolute, one above the directory, one below it."""
     here = tmp_path / "here"
     (here / "data").mkdir(parents=True)
     places = {"a": tmp_path / "abs.csv", "b": tmp_path / "up.csv", "c": here / "data" / "in.csv"}
@@ -629,7 +629,7 @@ def test_on_this_side_files_are_where_they_were_submitted_from(tmp_path: Path) -
     assert found == {"a": "aa", "b": "bb", "c": "cc"}
 
 
-def test_staged_files_are_named_by_parameters() -> None:
+def test_stage_in_expands_names_of_parameters() -> None:
     text = "parameters: {x: 1:3, y: [a, b], z: 1:100000}\nstage_in: %s\n"
     used = '"{x}{y}{z}"'
     found = with_staged(job(text % '["in-{x}.dat", "{y}/{x}", "a{{b}}", plain]', used)).stage_in
@@ -643,7 +643,7 @@ def test_staged_files_are_named_by_parameters() -> None:
     assert "stage_in.0 is 'a{', which has a lone {" in str(refused(job, text % '["a{"]', used))
 
 
-def test_a_job_that_is_no_sweep_keeps_its_braces() -> None:
+def test_a_job_without_parameters_keeps_its_braces() -> None:
     request = read_job(HEAD % "a" + 'stage_in: ["{x}"]\n', "job.yaml", "/here")
     assert with_staged(request) is request
 
@@ -654,7 +654,7 @@ def test_a_path_that_is_no_text_is_refused() -> None:
     assert "stage_in has 'in-{x}', of which not every file can be named" in str(reason)
 
 
-def test_the_example_of_the_documentation_is_read() -> None:
+def test_the_example_of_the_documentation_is_valid() -> None:
     page = (Path(__file__).parents[2] / "docs" / "sweeps.md").read_text()
     example = page.split("as a mapping for `Grid.submit`:\n")[1].split("\nIts one component")[0]
     contents = {"/here/names.txt": b"n\nm\n", "/here/runs.csv": b"case,temp,more\n1,2,3\n"}

@@ -1,4 +1,4 @@
-"""A user's own order in the engine: which parameters run next on a cluster, and where its sweep takes nodes."""
+"""A sweep's order in the engine: which parameters a cluster runs next, and where the sweep takes nodes."""
 
 from collections.abc import Mapping, Sequence
 
@@ -13,17 +13,17 @@ from koalapy.policies.sweep_order import IN_ORDER, Pool, SweepOrder
 TWO = {"alpha": 8, "beta": 8}
 
 
-def test_what_came_back_goes_back_to_the_cluster_that_has_its_files() -> None:
+def test_back_home_feeds_returned_parameters_to_the_cluster_with_their_files() -> None:
     play = SweepPlay(TWO)
     sweep = play.sweep(100, order="back-home")
     play.start_all(sweep)
     play.want(sweep, "alpha", 8)
     play.back(sweep, "alpha", Intervals(((3, 8),)), begun=Intervals(((3, 8),)))
-    assert play.want(sweep, "beta", 4) == Intervals(((9, 12),)), "alpha has nodes, and will want its own"
+    assert play.want(sweep, "beta", 4) == Intervals(((9, 12),)), "alpha has nodes and will want these parameters"
     assert play.want(sweep, "alpha", 4) == Intervals(((3, 6),))
 
 
-def test_an_order_sees_where_its_sweep_is_and_says_where_it_goes() -> None:
+def test_an_order_sees_the_sweep_s_nodes_and_excludes_clusters() -> None:
     seen: list[Mapping[str, int]] = []
 
     def exclude(pool: Pool, clusters: Sequence[str]) -> Sequence[str]:
@@ -36,8 +36,8 @@ def test_an_order_sees_where_its_sweep_is_and_says_where_it_goes() -> None:
     assert (play.holds(sweep), seen[0], seen[-1]) == ({"beta": 2}, {}, {"beta": 2})
 
 
-def test_an_order_that_feeds_nothing_to_nodes_that_are_held_for_it_is_told() -> None:
-    """It is done as the order wishes: what it keeps may be for another cluster."""
+def test_an_order_that_feeds_nothing_to_held_nodes_is_reported() -> None:
+    """The order is followed all the same: it may keep the parameters for another cluster."""
     only_beta = SweepOrder(lambda pool, cluster, most: pool.waiting.lowest(most if cluster == "beta" else 0))
     play = SweepPlay(TWO, policies=ScavengingPolicies(order=only_beta))
     sweep = play.sweep(100)

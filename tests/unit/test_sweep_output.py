@@ -1,4 +1,4 @@
-"""What parameters of a sweep leave: named for each of them, found where its result says, and brought in pages."""
+"""The output of a sweep's parameters: named for each, found by its result, and collected in pages."""
 
 import os
 import queue
@@ -47,7 +47,7 @@ def launcher(number: int) -> AttemptId:
 
 
 class Cluster:
-    """Attempts' directories below one place, read by what a KCM reads them with. `lost`: it is out of reach."""
+    """The attempts' directories of one cluster, read by the code of a KCM. `lost`: the cluster is unreachable."""
 
     def __init__(self, place: Path) -> None:
         self._place = place
@@ -93,14 +93,14 @@ def clusters(tmp_path: Path) -> dict[str, Cluster]:
     return {name: Cluster(tmp_path / name) for name in ("vu", "delft")}
 
 
-def asks(directory: Path, parameters: Sequence[str], *stage_out: Any, **more: Any) -> Request:
+def request_of(directory: Path, parameters: Sequence[str], *stage_out: Any, **more: Any) -> Request:
     names = [f"{{{each.partition('=')[0]}}}" for each in parameters]
     job = sweep_request(["./solve", *names], parameters, stage_out=list(stage_out), **more)
     return from_mapping(job, "koala sweep", str(directory), open_file=open_regular)
 
 
-def through(steps: Steps[T]) -> T:
-    """All of them; what comes of it."""
+def run_steps(steps: Steps[T]) -> T:
+    """Run all steps; return their result."""
     while True:
         try:
             next(steps)
@@ -110,18 +110,18 @@ def through(steps: Steps[T]) -> T:
 
 
 class Play:
-    """One sweep that has ended. `batches`: its results."""
+    """A sweep whose parameters have ended. `batches` are its results."""
 
     def __init__(self, clusters: dict[str, Cluster], request: Request, batches: Sequence[ResultBatch]) -> None:
         self.clusters, self.request, self.batches = clusters, request, batches
         self.transfer = Transfer(SWEEP, None, "", "out")
         self._made: SweepBringing | None = None
 
-    def bring(self, kind: OutputKind = OutputKind.SUCCESSFUL_PARAMETERS) -> Collected:
+    def collect(self, kind: OutputKind = OutputKind.SUCCESSFUL_PARAMETERS) -> Collected:
         self._made = self._made or SweepBringing(
             InstanceId("abcde"), self.clusters, self.command(kind), self.request, lambda: self.batches
         )
-        return through(self._made.steps(self.transfer, lambda: None))
+        return run_steps(self._made.steps(self.transfer, lambda: None))
 
     def command(self, kind: OutputKind) -> CollectOutput:
         request = self.request
@@ -143,7 +143,7 @@ def contents(home: Path) -> dict[str, str]:
     return {str(each.relative_to(home)): each.read_text() for each in sorted(home.rglob("*")) if each.is_file()}
 
 
-# ---- what is asked for
+# ---- requests
 
 
 @pytest.mark.parametrize(
@@ -159,26 +159,28 @@ def contents(home: Path) -> dict[str, str]:
         (["x=1:1"], "out", ""),
     ],
 )
-def test_a_path_is_another_one_for_each_parameter(tmp_path: Path, parameters: list[str], path: str, lacks: str) -> None:
+def test_a_stage_out_path_must_differ_between_parameters(
+    tmp_path: Path, parameters: list[str], path: str, lacks: str
+) -> None:
     if not lacks:
-        assert asks(tmp_path, parameters, path).stage_out == (path,)
+        assert request_of(tmp_path, parameters, path).stage_out == (path,)
         return
     with pytest.raises(RequestError) as caught:
-        asks(tmp_path, parameters, path)
+        request_of(tmp_path, parameters, path)
     assert caught.value.reason.code == "one_path"
     assert "stage_out.0 is" in str(caught.value.reason)
     assert f"Parameters of one Launcher share a directory: write {lacks}" in str(caught.value.reason)
 
 
-def test_of_names_that_vary_together_one_that_never_repeats_will_do(tmp_path: Path) -> None:
+def test_one_name_without_repeated_values_makes_a_path_distinct(tmp_path: Path) -> None:
     together = ["x=1:3", "y=a,a,b", "z=a,b,b"]
-    assert asks(tmp_path, together, "{x}", combine="zip").stage_out == ("{x}",)
+    assert request_of(tmp_path, together, "{x}", combine="zip").stage_out == ("{x}",)
     with pytest.raises(RequestError, match="the same path"):
-        asks(tmp_path, together, "{y}", combine="zip")
-    assert asks(tmp_path, together[1:], "{y}-{z}", combine="zip").stage_out == ("{y}-{z}",)
+        request_of(tmp_path, together, "{y}", combine="zip")
+    assert request_of(tmp_path, together[1:], "{y}-{z}", combine="zip").stage_out == ("{y}-{z}",)
 
 
-def test_columns_are_read_for_what_is_staged_out_alone(tmp_path: Path) -> None:
+def test_columns_that_only_stage_out_uses_are_read(tmp_path: Path) -> None:
     (tmp_path / "runs.csv").write_text("case,temp\na,1\nb,1\n")
     job = sweep_request(["./solve", "{temp}"], csv=["runs.csv"], stage_out=[{"path": "{#}", "to": "of-{case}"}])
     found = from_mapping(job, "s", str(tmp_path), open_file=open_regular)
@@ -186,7 +188,7 @@ def test_columns_are_read_for_what_is_staged_out_alone(tmp_path: Path) -> None:
     assert [each.names for axis in found.parameters.axes for each in axis.sources] == [("case",), ("temp",)]
 
 
-def test_names_that_nobody_knows_and_lone_braces_are_refused(tmp_path: Path) -> None:
+def test_unknown_names_and_lone_braces_are_refused(tmp_path: Path) -> None:
     for stage_out, words in (
         ("{y}", "stage_out.0 uses {y}, which is not a parameter. Available: {x} and {#}"),
         ("{x", "stage_out.0 is '{x', which has a lone {"),
@@ -194,12 +196,12 @@ def test_names_that_nobody_knows_and_lone_braces_are_refused(tmp_path: Path) -> 
         ({"path": "{x}-{job}", "to": "{job}"}, "stage_out.0 uses {job}, which is not a parameter."),
     ):
         with pytest.raises(RequestError) as caught:
-            asks(tmp_path, ["x=1:2"], stage_out)
+            request_of(tmp_path, ["x=1:2"], stage_out)
         assert words in str(caught.value.reason)
 
 
-def test_paths_that_are_asked_for_later(tmp_path: Path) -> None:
-    request = asks(tmp_path, ["x=1:2", "y=1:2"])
+def test_paths_of_a_later_fetch_are_checked_alike(tmp_path: Path) -> None:
+    request = request_of(tmp_path, ["x=1:2", "y=1:2"])
     assert check_templates(request, ["{#}", "{x}/{y}/*"])
     assert not check_templates(request, ["core.*", "a{{b}}"])
     for paths, words in (
@@ -216,17 +218,17 @@ def test_paths_that_are_asked_for_later(tmp_path: Path) -> None:
         assert words in str(caught.value.reason)
 
 
-# ---- what is brought
+# ---- collected files
 
 
-def test_each_file_comes_from_the_attempt_that_its_result_names(clusters: dict[str, Cluster], home: Path) -> None:
+def test_each_file_is_fetched_from_the_attempt_that_its_result_names(clusters: dict[str, Cluster], home: Path) -> None:
     first, second = clusters["vu"].work(launcher(1)), clusters["delft"].work(launcher(2))
     for number in range(1, 7):
         for work, by in ((first, "vu"), (second, "delft")):
             (work / f"out-{number}").write_text(f"{number} {by}")
     batches = [ran("vu", launcher(1), 1, 4), ran("delft", launcher(2), 2, 3), ran("vu", launcher(1), 6, 5)]
-    play = Play(clusters, asks(home, ["x=1:6"], "out-{x}"), batches)
-    found = play.bring()
+    play = Play(clusters, request_of(home, ["x=1:6"], "out-{x}"), batches)
+    found = play.collect()
     by = {1: "vu", 2: "delft", 3: "delft", 4: "vu", 5: "vu", 6: "vu"}
     assert contents(home) == {f"out-{number}": f"{number} {name}" for number, name in by.items()}
     assert (found.files, found.size, found.lack, found.notes) == (6, 4 * 4 + 2 * 7, "", ())
@@ -234,7 +236,9 @@ def test_each_file_comes_from_the_attempt_that_its_result_names(clusters: dict[s
     assert clusters["vu"].asked == ["list", "many 4"]
 
 
-def test_places_directories_and_patterns_of_each_parameter(clusters: dict[str, Cluster], home: Path) -> None:
+def test_destinations_directories_and_patterns_are_expanded_for_each_parameter(
+    clusters: dict[str, Cluster], home: Path
+) -> None:
     work = clusters["vu"].work(launcher(1))
     for number in (1, 2, 3):
         (work / str(number) / "deep").mkdir(parents=True)
@@ -247,8 +251,8 @@ def test_places_directories_and_patterns_of_each_parameter(clusters: dict[str, C
         {"path": "{#}/l*", "to": "logs"},
         {"path": "{#}.dat*", "to": "{x}"},
     ]
-    play = Play(clusters, asks(home, ["x=1:3", "y=b"], *stage_out), [ran("vu", launcher(1), 1, 2, 3)])
-    assert play.bring().files == 12
+    play = Play(clusters, request_of(home, ["x=1:3", "y=b"], *stage_out), [ran("vu", launcher(1), 1, 2, 3)])
+    assert play.collect().files == 12
     expected = {}
     for number in (1, 2, 3):
         expected |= {
@@ -260,7 +264,7 @@ def test_places_directories_and_patterns_of_each_parameter(clusters: dict[str, C
     assert contents(home) == expected
 
 
-def test_what_is_missing_of_some_is_counted_named_and_keeps_nothing_back(
+def test_missing_files_are_counted_and_named_and_the_others_are_collected(
     clusters: dict[str, Cluster], home: Path, tmp_path: Path
 ) -> None:
     work = clusters["vu"].work(launcher(1))
@@ -271,10 +275,10 @@ def test_what_is_missing_of_some_is_counted_named_and_keeps_nothing_back(
     batches = [
         ran("vu", launcher(1), *range(1, 21), failed=[1, 20]),
         ran("vu", launcher(2), 21),
-        ran("gone", launcher(3)),
+        ran("left", launcher(3)),
     ]
-    play = Play(clusters, asks(home, ["x=1:21"], "out-{x}", "{x}-*"), batches)
-    found = play.bring()
+    play = Play(clusters, request_of(home, ["x=1:21"], "out-{x}", "{x}-*"), batches)
+    found = play.collect()
     assert found.files == 9
     assert set(contents(home)) == {f"out-{number}" for number in range(3, 20, 2)}
     missing = "out-4 (parameter 4), out-6 (parameter 6), out-8 (parameter 8), out-10 (parameter 10)"
@@ -289,61 +293,63 @@ def test_what_is_missing_of_some_is_counted_named_and_keeps_nothing_back(
     assert "`koala fetch 7` brings it" in found.notes[1]
 
 
-def test_asked_for_by_hand_what_failed_is_brought_too_and_nothing_of_it_is_missed(
+def test_a_requested_fetch_collects_files_of_failed_parameters_and_misses_none(
     clusters: dict[str, Cluster], home: Path
 ) -> None:
     (clusters["vu"].work(launcher(1)) / "out-1").write_text("half")
-    play = Play(clusters, asks(home, ["x=1:3"], "out-{x}"), [ran("vu", launcher(1), 1, 2, failed=[1, 2])])
-    found = play.bring(OutputKind.ENDED_PARAMETERS)
+    play = Play(clusters, request_of(home, ["x=1:3"], "out-{x}"), [ran("vu", launcher(1), 1, 2, failed=[1, 2])])
+    found = play.collect(OutputKind.ENDED_PARAMETERS)
     assert (found.files, found.lack, found.notes) == (1, "", ())
     assert contents(home) == {"out-1": "half"}
 
 
-def test_what_is_there_is_not_fetched_again(clusters: dict[str, Cluster], home: Path) -> None:
+def test_a_file_that_is_already_collected_is_not_fetched_again(clusters: dict[str, Cluster], home: Path) -> None:
     work = clusters["vu"].work(launcher(1))
     for number in (1, 2, 3):
         (work / f"out-{number}").write_text(str(number))
     (work / "out-2").write_bytes(b"x" * (2 << 20))
-    request = asks(home, ["x=1:3"], "out-{x}")
+    request = request_of(home, ["x=1:3"], "out-{x}")
     batches = [ran("vu", launcher(1), 1, 2, 3)]
-    assert Play(clusters, request, batches).bring().files == 3
+    assert Play(clusters, request, batches).collect().files == 3
     (home / "out-3").unlink()
     clusters["vu"].asked.clear()
-    assert Play(clusters, request, batches).bring().files == 3
+    assert Play(clusters, request, batches).collect().files == 3
     assert clusters["vu"].asked == ["list", "many 1"]
 
 
-def test_a_cluster_out_of_reach_keeps_no_other_s_files_back(clusters: dict[str, Cluster], home: Path) -> None:
+def test_an_unreachable_cluster_does_not_delay_files_of_another(clusters: dict[str, Cluster], home: Path) -> None:
     batches = []
     for number, name in ((1, "vu"), (2, "delft"), (3, "vu")):
         (clusters[name].work(launcher(number)) / f"out-{number}").write_text(name)
         batches.append(ran(name, launcher(number), number))
     clusters["vu"].lost = True
-    play = Play(clusters, asks(home, ["x=1:3"], "out-{x}"), batches)
+    play = Play(clusters, request_of(home, ["x=1:3"], "out-{x}"), batches)
     for _ in range(2):
         with pytest.raises(TransientError):
-            play.bring()
+            play.collect()
     assert contents(home) == {"out-2": "delft"}
     assert clusters["delft"].asked == ["list", "many 1"]
     clusters["vu"].lost = False
-    assert play.bring().files == 3
+    assert play.collect().files == 3
     assert contents(home) == {"out-1": "vu", "out-2": "delft", "out-3": "vu"}
     assert clusters["delft"].asked == ["list", "many 1"]
 
 
-def test_a_cluster_that_has_gone_from_the_grid_file_is_told_at_the_end(
+def test_a_cluster_that_left_the_grid_file_is_reported_after_the_others_are_collected(
     clusters: dict[str, Cluster], home: Path
 ) -> None:
     (clusters["vu"].work(launcher(1)) / "out-2").write_text("there")
-    play = Play(clusters, asks(home, ["x=1:2"], "out-{x}"), [ran("gone", launcher(2), 1), ran("vu", launcher(1), 2)])
+    play = Play(
+        clusters, request_of(home, ["x=1:2"], "out-{x}"), [ran("left", launcher(2), 1), ran("vu", launcher(1), 2)]
+    )
     with pytest.raises(RequestError) as caught:
-        play.bring()
+        play.collect()
     assert caught.value.reason.code == "no_such_cluster"
     assert contents(home) == {"out-2": "there"}
 
 
-def test_values_are_names_and_nothing_else(clusters: dict[str, Cluster], home: Path) -> None:
-    """A `*` in a value is no pattern, a slash is one, and no value leads out."""
+def test_a_value_is_used_as_a_literal_path(clusters: dict[str, Cluster], home: Path) -> None:
+    """A `*` in a value is no pattern, a slash separates directories, and no value leads out of the directory."""
     work = clusters["vu"].work(launcher(1))
     (work / "d").mkdir()
     for name in ("*", "a", "d/[b]", "b", "\udcff"):
@@ -351,27 +357,27 @@ def test_values_are_names_and_nothing_else(clusters: dict[str, Cluster], home: P
         path.parent.mkdir(exist_ok=True)
         path.write_text(name.encode("utf-8", "replace").decode())
     (home / "values").write_bytes(b"*\nd/[b]\n\xff\n../../etc/passwd\n/etc/passwd\n")
-    play = Play(clusters, asks(home, ["x=@values"], "{x}.out"), [ran("vu", launcher(1), 1, 2, 3, 4, 5)])
-    found = play.bring()
+    play = Play(clusters, request_of(home, ["x=@values"], "{x}.out"), [ran("vu", launcher(1), 1, 2, 3, 4, 5)])
+    found = play.collect()
     names = {os.fsencode(each.relative_to(home)) for each in home.rglob("*.out")}
     assert names == {b"*.out", b"d/[b].out", b"\xff.out"}
     assert found.files == 3
     assert "those of parameter 4, since '../../etc/passwd.out' is not a path below" in found.lack
 
 
-def test_of_a_file_of_values_that_has_gone_only_numbers_can_be_told(clusters: dict[str, Cluster], home: Path) -> None:
+def test_without_the_file_of_values_only_numbers_are_expanded(clusters: dict[str, Cluster], home: Path) -> None:
     (home / "values").write_text("a\nb\n")
     for name in ("a", "1", "2"):
         (clusters["vu"].work(launcher(1)) / name).write_text(name)
     batches = [ran("vu", launcher(1), 1, 2)]
-    by_value, by_number = (asks(home, ["x=@values"], path) for path in ("{x}", "{#}"))
+    by_value, by_number = (request_of(home, ["x=@values"], path) for path in ("{x}", "{#}"))
     (home / "values").unlink()
-    assert Play(clusters, by_number, batches).bring().files == 2
+    assert Play(clusters, by_number, batches).collect().files == 2
     with pytest.raises(RequestError, match="What parameter 1 is cannot be told any more"):
-        Play(clusters, by_value, batches).bring()
+        Play(clusters, by_value, batches).collect()
 
 
-def test_a_cluster_that_offers_what_was_not_asked_for_writes_nothing(
+def test_files_that_were_not_requested_are_refused(
     clusters: dict[str, Cluster], home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work = clusters["vu"].work(launcher(1))
@@ -379,14 +385,14 @@ def test_a_cluster_that_offers_what_was_not_asked_for_writes_nothing(
         (work / name).write_text(name)
     honest = clusters["vu"].list_files
     monkeypatch.setattr(clusters["vu"], "list_files", lambda attempt, patterns: honest(attempt, ["out-*"]))
-    play = Play(clusters, asks(home, ["x=1:2"], "out-{x}"), [ran("vu", launcher(1), 1)])
+    play = Play(clusters, request_of(home, ["x=1:2"], "out-{x}"), [ran("vu", launcher(1), 1)])
     with pytest.raises(KoalaError, match="not asked for"):
-        play.bring()
+        play.collect()
     assert contents(home) == {}
 
 
 class Recorded:
-    """What a store has of one sweep. `troubles`: as often it cannot tell."""
+    """The records of one sweep in a store that fails the first `troubles` times."""
 
     def __init__(self, play: Play) -> None:
         self._play = play
@@ -407,22 +413,22 @@ class Recorded:
             yield number, batch
 
 
-def test_a_sweep_waits_for_a_store_that_cannot_tell_now(clusters: dict[str, Cluster], home: Path) -> None:
+def test_collecting_waits_for_an_unreachable_store(clusters: dict[str, Cluster], home: Path) -> None:
     for number in (1, 2):
         (clusters["vu"].work(launcher(1)) / f"out-{number}").write_text("there")
-    play = Play(clusters, asks(home, ["x=1:2"], "out-{x}"), [ran("vu", launcher(1), each) for each in (1, 2)])
-    recorded, told = Recorded(play), queue.SimpleQueue[Delivery]()
-    collector = Collector(InstanceId("abcde"), clusters, told.put, retry_max_s=0.01, recorded=recorded)
+    play = Play(clusters, request_of(home, ["x=1:2"], "out-{x}"), [ran("vu", launcher(1), each) for each in (1, 2)])
+    recorded, counted = Recorded(play), queue.SimpleQueue[Delivery]()
+    collector = Collector(InstanceId("abcde"), clusters, counted.put, retry_max_s=0.01, recorded=recorded)
     collector.collect(5, play.command(OutputKind.SUCCESSFUL_PARAMETERS))
-    assert told.get(timeout=60) == Delivery(events=(OutputCollected(job=SWEEP, files=2, size=10),), confirmed=(5,))
+    assert counted.get(timeout=60) == Delivery(events=(OutputCollected(job=SWEEP, files=2, size=10),), confirmed=(5,))
     assert recorded.troubles == 0
     collector.close()
 
 
-# ---- much of it
+# ---- large sweeps
 
 
-def test_what_is_too_much_for_one_request_goes_by_halves(
+def test_a_request_with_too_many_files_is_split_in_halves(
     clusters: dict[str, Cluster], home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("koalapy.runtime.collecting.plan.MOST_FILES", 25)
@@ -431,13 +437,13 @@ def test_what_is_too_much_for_one_request_goes_by_halves(
         (work / str(number)).mkdir()
         for file in range(30 if number == 5 else 6):
             (work / str(number) / str(file)).touch()
-    play = Play(clusters, asks(home, ["x=1:8"], "{x}"), [ran("vu", launcher(1), *range(1, 9))])
-    found = play.bring()
+    play = Play(clusters, request_of(home, ["x=1:8"], "{x}"), [ran("vu", launcher(1), *range(1, 9))])
+    found = play.collect()
     assert found.files == 7 * 6
     assert "5 (parameter 5: More than 25 files are to be staged out)" in found.lack
 
 
-def test_files_of_many_parameters_are_asked_for_together(
+def test_files_of_many_parameters_are_fetched_in_one_request(
     clusters: dict[str, Cluster], home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(paging, "PAGE", 100)
@@ -446,40 +452,38 @@ def test_files_of_many_parameters_are_asked_for_together(
     for number in range(1, count + 1):
         (work / f"out-{number}").write_text(str(number))
     batches = [ran("vu", launcher(1), *range(start, min(start + 7, count + 1))) for start in range(1, count + 1, 7)]
-    play = Play(clusters, asks(home, [f"x=1:{count}"], "out-{x}"), batches)
-    assert play.bring().files == count
+    play = Play(clusters, request_of(home, [f"x=1:{count}"], "out-{x}"), batches)
+    assert play.collect().files == count
     assert len(list(home.iterdir())) == count
     assert clusters["vu"].asked == ["list", "many 100", "list", "many 100", "list", "many 10"]
 
 
-def test_pages_hold_every_result_once_and_no_more_than_they_may(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_contain_every_result_once_and_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paging, "PAGE", 100)
     monkeypatch.setattr(paging, "_HELD", 1_000)
-    count, told = 5_000, 0
+    count, counted = 5_000, 0
     numbers = iter(range(1, count + 1))
     batches = [ran("vu", launcher(turn % 50), *(next(numbers) for _ in range(10))) for turn in range(450)]
 
-    def telling() -> Iterator[ResultBatch]:
-        nonlocal told
+    def counted_batches() -> Iterator[ResultBatch]:
+        nonlocal counted
         for batch in (*batches, ran("vu", launcher(99), *numbers)):
-            told += len(batch.results)
+            counted += len(batch.results)
             yield batch
 
     seen: list[int] = []
-    for page in paging.pages(telling()):
-        assert told - len(seen) <= 1_000 + 500
+    for page in paging.pages(counted_batches()):
+        assert counted - len(seen) <= 1_000 + 500
         assert len(page.results) <= 100
         seen += [each.number for each in page.results]
     assert sorted(seen) == list(range(1, count + 1))
 
 
-def test_patterns_for_which_a_whole_directory_is_looked_through_go_few_at_a_time(
-    clusters: dict[str, Cluster], home: Path
-) -> None:
+def test_patterns_that_search_a_directory_are_sent_in_small_requests(clusters: dict[str, Cluster], home: Path) -> None:
     count = 2 * module._MOST_WILD
     work = clusters["vu"].work(launcher(1))
     for number in range(1, count + 1):
         (work / f"{number}.out").touch()
-    play = Play(clusters, asks(home, [f"x=1:{count}"], "{x}.*"), [ran("vu", launcher(1), *range(1, count + 1))])
-    assert play.bring().files == count
+    play = Play(clusters, request_of(home, [f"x=1:{count}"], "{x}.*"), [ran("vu", launcher(1), *range(1, count + 1))])
+    assert play.collect().files == count
     assert clusters["vu"].asked.count("list") == 2

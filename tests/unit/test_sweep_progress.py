@@ -1,4 +1,4 @@
-"""How far a sweep is, in a person's words."""
+"""The progress of a sweep as people read it."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -14,7 +14,7 @@ Document = dict[str, Any]
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
-def ahead(**time: float) -> str:
+def from_now(**time: float) -> str:
     return (NOW + timedelta(**time)).isoformat()
 
 
@@ -31,24 +31,24 @@ def runner(**fields: Any) -> Document:
         ({"failed": 3}, "421 of 1000 done, 3 failed, 3 nodes"),
         ({"clusters": [{"nodes": 3, "suspended": 2}]}, "421 of 1000 done, 3 nodes, 2 of them suspended"),
         ({"state": "waiting", "done": 0}, "0 of 1000 done, waiting"),
-        ({"parameters_per_minute": 239.7, "ends_at": ahead(minutes=5, seconds=1)}, None),
+        ({"parameters_per_minute": 239.7, "ends_at": from_now(minutes=5, seconds=1)}, None),
     ],
 )
-def test_a_sweep_in_a_line(fields: Document, text: str | None) -> None:
+def test_the_progress_of_a_sweep_is_one_line(fields: Document, text: str | None) -> None:
     expected = text or "421 of 1000 done, 3 nodes, 240 a minute, ends in 5m"
     assert progress_of(runner(**fields), NOW) == expected
 
 
-def test_of_what_is_brought_the_share_is_told() -> None:
+def test_the_progress_of_collecting_output_is_shown() -> None:
     known = {"parameters": 600, "parameters_done": 200, "bytes_moved": 2_000_000, "bytes_per_second": 1_500.0}
     unknown = dict.fromkeys(known)
-    over = runner(done=1000, parameters_per_minute=240)
-    assert progress_of(over, NOW, [unknown]) == "1000 of 1000 done, bringing what they left"
-    told = "1000 of 1000 done, bringing what they left: that of 400 of 1200 is here, 4 MB, 3 KB/s"
-    assert progress_of(over, NOW, [known, known, unknown]) == told
+    finished = runner(done=1000, parameters_per_minute=240)
+    assert progress_of(finished, NOW, [unknown]) == "1000 of 1000 done, bringing what they left"
+    expected = "1000 of 1000 done, bringing what they left: that of 400 of 1200 is here, 4 MB, 3 KB/s"
+    assert progress_of(finished, NOW, [known, known, unknown]) == expected
 
 
-def test_what_failed_is_counted_only_where_something_did() -> None:
+def test_failed_parameters_are_counted_only_if_there_are_any() -> None:
     assert counted({"done": 2, "parameters": 2, "failed": 0}) == "2 of 2 done"
     assert counted({"done": 2, "parameters": 2, "failed": 1}) == "2 of 2 done, 1 failed"
 
@@ -57,15 +57,15 @@ def test_what_failed_is_counted_only_where_something_did() -> None:
     ("time", "text"),
     [({"seconds": 90.4}, "90s"), ({"minutes": 90, "seconds": 1}, "90m"), ({"hours": 3, "seconds": 9}, "3h")],
 )
-def test_time_to_come_is_told_in_one_unit(time: dict[str, float], text: str) -> None:
-    assert until(ahead(**time), NOW) == text
+def test_remaining_time_is_shown_in_one_unit(time: dict[str, float], text: str) -> None:
+    assert until(from_now(**time), NOW) == text
 
 
-def test_an_end_that_should_have_come_is_no_time_away() -> None:
-    assert until(ahead(seconds=-5), NOW) == "0s"
+def test_an_overdue_end_has_no_remaining_time() -> None:
+    assert until(from_now(seconds=-5), NOW) == "0s"
 
 
-def test_nodes_on_their_way_are_told_apart() -> None:
+def test_starting_nodes_are_counted_separately() -> None:
     clusters = [
         {"cluster": "alpha", "nodes": 3, "starting": 1},
         {"cluster": "beta", "nodes": 0, "starting": 0},
@@ -75,7 +75,7 @@ def test_nodes_on_their_way_are_told_apart() -> None:
     assert nodes_of(runner(clusters=[])) is None
 
 
-def test_piped_the_same_is_not_said_again_and_again(capsys: pytest.CaptureFixture[str]) -> None:
+def test_piped_output_repeats_no_equal_line(capsys: pytest.CaptureFixture[str]) -> None:
     with SweepBars() as bars:
         for done in (0, 1, 2):
             bars.show([runner(done=done)])

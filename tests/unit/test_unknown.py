@@ -1,4 +1,4 @@
-"""What is unknown on the clusters, by what they list and what the store knows; and what may be cleaned."""
+"""Unknown tags: those that clusters list and the store does not know, and which of them may be cleaned."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -36,7 +36,7 @@ def job(number: int, attempt: int, state: JobState = JobState.DONE) -> Job:
 
 
 class Grid:
-    """Clusters that answer as KCMs do, a few tags a page, and a store of two jobs."""
+    """Clusters that answer as KCMs do, with a few tags in each page, and a store of three jobs."""
 
     def __init__(self, page: int = 2) -> None:
         self.queue: dict[str, list[list[str]]] = {"delft": [], "vu": []}
@@ -75,14 +75,14 @@ def found(surveys: list[Survey]) -> dict[str, list[str]]:
     return {each.cluster: [str(one.tag) for one in each.tags] for each in surveys}
 
 
-def test_what_the_store_has_or_had_is_known_whatever_became_of_it(grid: Grid) -> None:
+def test_every_attempt_that_the_store_has_or_had_is_known(grid: Grid) -> None:
     grid.directories["delft"] = [tag(1), tag(2, 1), tag(2, 2), tag(2, 3)]
     assert found(grid.made().look()) == {"delft": [], "vu": []}
     assert not [message for _, message in grid.asked if isinstance(message, wire.Examine)]
 
 
-def test_all_of_a_job_that_is_not_over_is_known(grid: Grid) -> None:
-    """It may be found again after a backup was restored."""
+def test_every_attempt_of_an_active_job_is_known(grid: Grid) -> None:
+    """After the restore of a backup its later attempts may be found again."""
     grid.directories["delft"] = [tag(4), tag(4, 2), tag(4, 3)]
     made = grid.made()
     assert found(made.look(["delft"])) == {"delft": []}
@@ -91,7 +91,7 @@ def test_all_of_a_job_that_is_not_over_is_known(grid: Grid) -> None:
     assert refused.value.reason.code == "known_tag"
 
 
-def test_other_stores_later_attempts_and_jobs_that_are_not_there_are_unknown(grid: Grid) -> None:
+def test_attempts_of_other_stores_later_attempts_and_missing_jobs_are_unknown(grid: Grid) -> None:
     unknown = [tag(2, 4), tag(3), tag(1, 1, OTHER)]
     grid.directories["delft"] = [tag(1), *unknown]
     (delft, _) = grid.made().look()
@@ -101,14 +101,14 @@ def test_other_stores_later_attempts_and_jobs_that_are_not_there_are_unknown(gri
     assert delft.tags[0].attempt == AttemptId(JobId(2), 0, 4)
 
 
-def test_a_batch_job_without_a_directory_is_told(grid: Grid) -> None:
+def test_an_unknown_batch_job_without_a_directory_is_listed(grid: Grid) -> None:
     grid.queue["vu"] = [[tag(9, 1, OTHER), "41", "running"], [tag(1), "42", "running"], ["no tag", "43", "running"]]
     (vu,) = grid.made().look(["vu"])
     (one,) = vu.tags
     assert (one.batch_id, one.state, one.directory, one.age_s) == ("41", "running", False, None)
 
 
-def test_many_tags_come_page_by_page(grid: Grid) -> None:
+def test_many_tags_are_listed_page_by_page(grid: Grid) -> None:
     grid.directories["delft"] = [tag(number, 1, OTHER) for number in range(1, 8)]
     grid.queue["delft"] = [[tag(1, 1, OTHER), "41", "queued"]]
     (delft,) = grid.made().look(["delft"])
@@ -117,7 +117,7 @@ def test_many_tags_come_page_by_page(grid: Grid) -> None:
     assert len([message for _, message in grid.asked if isinstance(message, wire.Tags)]) == 4
 
 
-def test_a_cluster_that_does_not_answer_keeps_what_was_seen(grid: Grid) -> None:
+def test_a_cluster_that_does_not_answer_keeps_its_last_survey(grid: Grid) -> None:
     grid.directories["delft"] = [tag(1, 1, OTHER)]
     made = grid.made()
     made.look()
@@ -134,7 +134,7 @@ def test_a_cluster_that_does_not_answer_keeps_what_was_seen(grid: Grid) -> None:
     assert found(made.last())["delft"] == [tag(1, 1, OTHER)]
 
 
-def test_a_shared_directory_of_two_clusters_counts_once_and_where_the_batch_job_is(grid: Grid) -> None:
+def test_a_tag_in_a_directory_of_two_clusters_is_listed_once_where_its_batch_job_is(grid: Grid) -> None:
     both = [tag(1, 1, OTHER), tag(2, 1, OTHER)]
     grid.directories = {"delft": both, "vu": both}
     grid.queue["vu"] = [[tag(2, 1, OTHER), "41", "running"]]
@@ -148,7 +148,7 @@ def test_a_cluster_that_is_not_in_the_grid_file_is_refused(grid: Grid) -> None:
     assert refused.value.reason.code == "no_such_cluster"
 
 
-def test_a_clean_names_the_batch_job_and_what_is_cleaned_is_seen_no_more(grid: Grid) -> None:
+def test_a_clean_names_the_batch_job_and_removes_the_tag_from_the_survey(grid: Grid) -> None:
     unknown = tag(2, 4)
     grid.queue["vu"] = [[unknown, "41", "running"]]
     made = grid.made()
@@ -159,7 +159,7 @@ def test_a_clean_names_the_batch_job_and_what_is_cleaned_is_seen_no_more(grid: G
     assert found(made.last())["vu"] == []
 
 
-def test_a_clean_that_takes_longer_is_still_under_way(grid: Grid) -> None:
+def test_a_clean_that_takes_longer_than_its_time_out_is_unconfirmed(grid: Grid) -> None:
     made = grid.made()
     grid.errors["vu"] = TimeoutError()
     assert not made.clean("vu", tag(9), 0.0)
@@ -175,7 +175,7 @@ def test_a_clean_that_takes_longer_is_still_under_way(grid: Grid) -> None:
         ("../x", "bad_tag"),
     ],
 )
-def test_what_may_not_be_cleaned_is_refused_before_a_cluster_is_asked(grid: Grid, named: str, code: str) -> None:
+def test_a_tag_that_may_not_be_cleaned_is_refused_without_asking_a_cluster(grid: Grid, named: str, code: str) -> None:
     with pytest.raises(RequestError) as refused:
         grid.made().place_of(named, None)
     assert refused.value.reason.code == code
@@ -185,6 +185,6 @@ def test_what_may_not_be_cleaned_is_refused_before_a_cluster_is_asked(grid: Grid
     assert grid.asked == []
 
 
-def test_what_a_store_had_before_it_was_restored_is_cleaned_as_its_own(grid: Grid) -> None:
+def test_a_tag_of_a_restored_store_belongs_to_it(grid: Grid) -> None:
     one = UnknownTag(cluster="vu", tag=tag_of(OWN, AttemptId(JobId(2), 0, 4)), own=True)
     assert (one.instance, one.attempt) == (OWN, AttemptId(JobId(2), 0, 4))

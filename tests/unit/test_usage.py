@@ -1,4 +1,4 @@
-"""Processor time by attempts: what a try leaves, and sums that agree however it is divided."""
+"""Processor time by attempts: the usage of each attempt, and sums that agree for every grouping."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -23,7 +23,9 @@ def at(seconds: float) -> Instant:
     return Instant(T + round(seconds * SECOND))
 
 
-def a_try(state: JobState = JobState.STOPPING, pilot: Pilot | None = None, **instants: Instant | None) -> Job:
+def job_with_attempt(
+    state: JobState = JobState.STOPPING, pilot: Pilot | None = None, **instants: Instant | None
+) -> Job:
     component = Component(
         index=0,
         request=WISH,
@@ -49,9 +51,9 @@ def a_try(state: JobState = JobState.STOPPING, pilot: Pilot | None = None, **ins
 FULL = {"began_at": at(10), "allocated_at": at(12), "released_at": at(40), "ended_at": at(100)}
 
 
-def test_a_try_that_was_the_last_counts_as_held_until_its_release_and_then_as_run() -> None:
-    tried = a_try(**FULL)
-    (entry,) = usage_of_try(tried, tried.transition(JobState.DONE))
+def test_the_last_attempt_counts_as_held_until_its_release_and_then_as_run() -> None:
+    job = job_with_attempt(**FULL)
+    (entry,) = usage_of_try(job, job.transition(JobState.DONE))
     assert (entry.attempt, entry.kind, entry.batch_id) == (AttemptId(JobId(7), 0, 2), Kind.RUN, "77")
     assert (entry.started_at, entry.released_at, entry.ended_at) == (at(10), at(40), at(100))
     assert sums([entry], By.JOB) == {
@@ -59,43 +61,41 @@ def test_a_try_that_was_the_last_counts_as_held_until_its_release_and_then_as_ru
     }
 
 
-def test_a_try_that_another_follows_is_lost_and_a_failed_one_is_not() -> None:
-    tried = a_try(**FULL)
-    (again,), (failed,) = (
-        usage_of_try(tried, tried.transition(state)) for state in (JobState.WAITING, JobState.FAILED)
-    )
+def test_an_attempt_that_is_retried_counts_as_lost_and_a_failed_last_one_as_run() -> None:
+    job = job_with_attempt(**FULL)
+    (again,), (failed,) = (usage_of_try(job, job.transition(state)) for state in (JobState.WAITING, JobState.FAILED))
     assert (again.kind, failed.kind) == (Kind.LOST, Kind.RUN)
     assert sums([again], By.USER)[("mona",)].held == 120 * SECOND
 
 
 def test_an_attempt_that_was_never_released_was_held_to_its_end() -> None:
-    tried = a_try(**(FULL | {"released_at": None}))
-    (entry,) = usage_of_try(tried, tried.transition(JobState.WAITING))
+    job = job_with_attempt(**(FULL | {"released_at": None}))
+    (entry,) = usage_of_try(job, job.transition(JobState.WAITING))
     assert sums([entry], By.CLUSTER)[("vu",)] == Sum(held=360 * SECOND, estimated=360 * SECOND, attempts=1)
 
 
-def test_a_batch_job_that_never_began_used_nothing() -> None:
-    tried = a_try(ended_at=at(5))
-    assert usage_of_try(tried, tried.transition(JobState.FAILED)) == ()
+def test_a_batch_job_that_never_started_uses_nothing() -> None:
+    job = job_with_attempt(ended_at=at(5))
+    assert usage_of_try(job, job.transition(JobState.FAILED)) == ()
 
 
 def test_all_of_a_launcher_is_scavenged_and_charged_to_its_sweep() -> None:
-    tried = a_try(pilot=Pilot(sweep=JobId(3)), **FULL)
-    (entry,) = usage_of_try(tried, tried.transition(JobState.CANCELLED))
+    job = job_with_attempt(pilot=Pilot(sweep=JobId(3)), **FULL)
+    (entry,) = usage_of_try(job, job.transition(JobState.CANCELLED))
     assert entry.charged == 3
     assert sums([entry], By.DAY)[("2030-03-17",)].scavenged == 360 * SECOND
 
 
-def test_what_goes_on_counts_up_to_now() -> None:
-    running = a_try(JobState.RUNNING, **(FULL | {"ended_at": None}))
+def test_a_running_attempt_counts_until_now() -> None:
+    running = job_with_attempt(JobState.RUNNING, **(FULL | {"ended_at": None}))
     (entry,) = usage_until([running], at(50))
     found = sums([entry], By.USER, unended=frozenset({entry.attempt}))[("mona",)]
     assert (found.run, found.open) == (40 * SECOND, 160 * SECOND)
 
 
-def test_the_accounting_replaces_what_was_estimated() -> None:
-    tried = a_try(**FULL)
-    (entry,) = usage_of_try(tried, tried.transition(JobState.DONE))
+def test_the_accounting_replaces_an_estimate() -> None:
+    job = job_with_attempt(**FULL)
+    (entry,) = usage_of_try(job, job.transition(JobState.DONE))
     span = BatchSpan(attempt=entry.attempt, cluster="vu", started_at=at(9), ended_at=at(101), processors=8)
     better = accounted(entry, span)
     assert sums([better], By.USER)[("mona",)] == Sum(held=8 * 31 * SECOND, run=8 * 61 * SECOND, attempts=1)
@@ -112,9 +112,9 @@ def test_the_accounting_replaces_what_was_estimated() -> None:
         {"started_at": Instant(0)},
     ],
 )
-def test_an_accounting_that_cannot_be_true_changes_nothing(lie: dict[str, object]) -> None:
-    tried = a_try(**FULL)
-    (entry,) = usage_of_try(tried, tried.transition(JobState.DONE))
+def test_an_impossible_accounting_is_ignored(lie: dict[str, object]) -> None:
+    job = job_with_attempt(**FULL)
+    (entry,) = usage_of_try(job, job.transition(JobState.DONE))
     span = BatchSpan(attempt=entry.attempt, cluster="vu", started_at=at(9), ended_at=at(101), processors=4)
     assert accounted(entry, replace(span, **lie)) == entry  # type: ignore[arg-type]
 
@@ -153,7 +153,7 @@ def total(found: dict[tuple[str | int, ...], Sum]) -> Sum:
 
 
 @given(entries())
-def test_the_sum_is_the_same_whatever_it_is_summed_by(used: list[Usage]) -> None:
+def test_the_total_is_the_same_for_every_grouping(used: list[Usage]) -> None:
     wanted = total(sums(used, By.USER))
     assert {by: total(sums(used, by)) for by in By} == dict.fromkeys(By, wanted)
     assert wanted.total == sum((each.ended_at - each.started_at) * each.processors for each in used)
@@ -161,7 +161,7 @@ def test_the_sum_is_the_same_whatever_it_is_summed_by(used: list[Usage]) -> None
 
 
 @given(entries(), st.lists(st.integers(T - HOUR, T + 3 * DAY + HOUR), max_size=4), st.sampled_from(By))
-def test_the_sum_over_all_intervals_of_time_is_the_whole(used: list[Usage], cuts: list[int], by: By) -> None:
+def test_the_sums_of_all_intervals_add_up_to_the_total(used: list[Usage], cuts: list[int], by: By) -> None:
     bounds = [None, *map(Instant, sorted(cuts)), None]
     parts = [total(sums(used, by, since, until)) for since, until in pairwise(bounds)]
     whole = Sum()
@@ -171,6 +171,6 @@ def test_the_sum_over_all_intervals_of_time_is_the_whole(used: list[Usage], cuts
 
 
 @given(entries())
-def test_a_day_has_no_more_than_its_length_of_each_attempt(used: list[Usage]) -> None:
+def test_an_attempt_counts_at_most_24_hours_in_a_day(used: list[Usage]) -> None:
     for entry in used:
         assert all(found.total <= DAY * entry.processors for found in sums([entry], By.DAY).values())
