@@ -19,7 +19,7 @@ from _faults.table import ROWS, Row, row
 from koalapy import testgrid
 from koalapy.model.errors import KoalaError
 
-HEAD = ("fault", "what was running", "lost", "ran twice", "left over", "tries", "work went on after")
+HEAD = ("fault", "what was running", "lost", "ran twice", "left over", "attempts", "work went on after")
 _MOMENTS = {
     "claiming": "claiming",
     "barrier": "its first component at its barrier",

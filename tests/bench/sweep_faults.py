@@ -23,7 +23,7 @@ from koalapy import testgrid
 PATIENCE_S = 1800.0
 _LOOK_S = 0.5
 _LAST = 0.8  # of the sweep is done when the last fault strikes
-HEAD = ("fault", "on", "struck after", "begun anew", "cluster went on after")
+HEAD = ("fault", "on", "after parameter", "begun anew", "cluster went on after")
 Document = dict[str, Any]
 
 

@@ -83,7 +83,7 @@ ROWS = (
     ),
     Row(
         "sge_execd",
-        "kill -9 of an sge_execd, until its node is unheard",
+        "kill -9 of an sge_execd, until its node is reported down",
         "running",
         "gamma",
         b.kill_execd,
@@ -118,7 +118,7 @@ ROWS = (
     ),
     Row(
         "network-other-node",
-        "network cut off a compute node that is not the wrapper's, until the batch system gives it up",
+        "a compute node without the wrapper is cut off, until the batch system gives it up",
         "running",
         "alpha",
         b.unplug_other_node,
@@ -126,7 +126,7 @@ ROWS = (
     ),
     Row(
         "network-other-node-sge",
-        "network cut off a compute node that is not the wrapper's, until the batch system gives it up",
+        "a compute node without the wrapper is cut off, until the batch system gives it up",
         "running",
         "gamma",
         b.unplug_other_node,
