@@ -179,7 +179,7 @@ def error_of(fields: Document) -> KoalaError:
         error.reason,
         command=fields["command"] or "",
         exit_status=fields["exit_status"],
-        words=fields["words"] or "",
+        words=fields["output"] or "",
     )
     return error
 

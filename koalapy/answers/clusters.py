@@ -14,8 +14,8 @@ class Cluster(TypedDict):
     name: str
     batch: str
     version: str | None
-    connection: Literal["up", "down", "connecting", "asks"]
-    """`asks`: a person must log in."""
+    connection: Literal["up", "down", "connecting", "login_required"]
+    """`login_required`: a person must log in."""
     total: int | None
     ours: int | None
     scavenged: int | None
@@ -24,13 +24,14 @@ class Cluster(TypedDict):
     """Others' jobs that wait for resources."""
     idle: int | None
     """Processors that a job can have now."""
-    promised: int
+    committed: int
+    """Processors of attempts that the newest measurement does not show yet."""
     unit: str | None
     """Core or thread."""
     age_s: float | None
     reason: str | None
     """Why no job is placed there."""
-    foreign: int
+    foreign_reports: int
     """Reports about other clusters' attempts since koalad's start; ignored."""
 
 
@@ -62,7 +63,7 @@ class Login(TypedDict):
     """The state of the login on a cluster."""
 
     cluster: str
-    state: Literal["connected", "connecting", "asks", "unreachable"]
+    state: Literal["connected", "connecting", "login_required", "unreachable"]
     trying: bool
     """A login that a person began is not complete yet."""
     version: int

@@ -17,7 +17,8 @@ class Reason(TypedDict):
     advice: str
     command: str | None
     exit_status: int | None
-    words: str | None
+    output: str | None
+    """The batch system's own words, or those of a process that failed."""
 
 
 class ErrorAnswer(TypedDict):

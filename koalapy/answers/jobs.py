@@ -88,8 +88,8 @@ class Job(TypedDict):
     """Processors times seconds spent waiting at barriers."""
     reason: str | None
     reason_code: str | None
-    output_home: Literal["none", "coming", "home", "lost"]
-    """Whether standard output and error are in the job's directory (see keep_output). `lost`: a part never will be."""
+    kept_output: Literal["none", "pending", "kept", "lost"]
+    """Whether koalad's state directory has standard output and error (see keep_output). `lost`: a part is missing."""
     components: list[Component]
     """Components; none for a sweep."""
     transfers: list[Transfer]
@@ -177,7 +177,7 @@ class CheckedJob(TypedDict):
     """Whether it fits on its clusters when nobody else is there."""
     reason: Reason | None
     """Why it would fail at once."""
-    unseen: list[str]
+    unknown_clusters: list[str]
     """Clusters on which it depends, and whose size is not known now."""
 
 
@@ -232,7 +232,7 @@ class NoMoreNodes(TypedDict):
     """A cluster that gives a sweep no more nodes now."""
 
     cluster: str
-    why: str
+    reason: str
 
 
 class ExplainAnswer(TypedDict):

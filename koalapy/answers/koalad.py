@@ -59,7 +59,7 @@ class Recovery(TypedDict):
     """Jobs with components at a barrier."""
     attempts: int
     """Attempts that may have had a batch job."""
-    attempts_unheard: int
+    attempts_unreported: int
     """Attempts among them without a report since."""
     commands: int
     """Commands in the outbox; they are sent again as their clusters connect."""
@@ -103,7 +103,7 @@ class StatusAnswer(KoaladFacts):
     version: str
     debts: list[Debt]
     troubles: list[str]
-    asks: list[Login]
+    logins_required: list[Login]
     """Logins that need a person."""
     runners: RunnersAtWork
     recovery: Recovery
@@ -126,7 +126,7 @@ class MaintenanceRun(TypedDict):
     began_at: Instant
     ended_at: Instant | None
     """End of the run; null while it runs, and if koalad ended during it."""
-    well: bool
+    ok: bool
     """Whether nothing needs to be done."""
     message: str
     """Sentences."""
@@ -212,7 +212,7 @@ class DiskPlace(TypedDict):
     """Time of the count; null: it was never counted."""
     bytes: int
     """Bytes on disk."""
-    whole: bool
+    complete: bool
     """Whether all was counted; if not, there are more bytes."""
     directories: int
     """Number of directories: of attempts on a cluster, of jobs with fetched output here."""

@@ -20,7 +20,7 @@ class Counts(TypedDict):
     """Parameters with a result, whatever it is."""
     failed: int
     """Parameters with a result other than exit status 0."""
-    out: int
+    assigned: int
     """Parameters that a cluster has, and that are not done."""
     preempted: int
     """Parameters that were interrupted because their node was given back, and will run again."""
@@ -38,22 +38,22 @@ class RunnerCluster(TypedDict):
 
     cluster: str
     nodes: int
-    """Nodes of its Launchers, with those that are going or suspended."""
+    """Nodes of its Launchers, with those that are stopping or suspended."""
     processors: int
     starting: int
     """Launchers whose batch job waits."""
-    going: int
+    stopping: int
     """Launchers that were asked to end."""
     suspended: int
     """Nodes whose batch system has suspended the Launcher."""
     running: int | None
     """Parameters that run; null: unknown."""
-    out: int
+    assigned: int
     """Parameters that the cluster has, and that are not done."""
-    owed: int
-    """Nodes that were taken from it for others' jobs."""
-    left_out: list[str]
-    """Black holes: nodes on which every parameter fails at once."""
+    reclaimed: int
+    """Nodes that were reclaimed for others' jobs, and that the sweep has not got back."""
+    black_holes: list[str]
+    """Nodes that are excluded, because every parameter fails on them at once."""
 
 
 class Admission(TypedDict):

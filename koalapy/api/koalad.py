@@ -34,11 +34,16 @@ def add_koalad(
         troubles += unreadable_troubles(service.unreadable())
         troubles += cluster_troubles(service.clusters()) + service.disk.warnings()
         troubles += maintenance.troubles()
+        logins = [documents.login(each) for each in service.logins.views() if each.state == "login_required"]
         return documents.status(
-            known, service.debts(), troubles, service.recovered(),
-            service.unknown.last(), [documents.login(each) for each in service.logins.views() if each.state == "asks"],
+            known,
+            service.debts(),
+            troubles,
+            service.recovered(),
+            service.unknown.last(),
+            logins,
             service.sweeps.runners(),
-        )  # fmt: skip
+        )
 
     @app.post("/v1/shutdown", **answering(answers.DownAnswer))
     def down(body: ShutdownBody | None = None) -> answers.DownAnswer:

@@ -151,7 +151,9 @@ def _print_checked_job(job: Document, source: str) -> None:
     if job["reason"]:
         print_error(error_of(job["reason"]))
     elif job["fits"] == "unknown":
-        print_message(f"Whether it can ever fit is not known: {', '.join(job['unseen'])} cannot be asked now.")
+        print_message(
+            f"Whether it can ever fit is not known: {', '.join(job['unknown_clusters'])} cannot be asked now."
+        )
     else:
         out.print("It fits on its clusters.")
 

@@ -267,8 +267,8 @@ def _print_failure(cluster: str, finding: Finding, failure: Failure) -> None:
         out.print(f"  {_MOVES[failure.move]}: {failure.change}")
     else:
         out.print(f"  {_MOVES[failure.move]}.")
-    if failure.words:
-        out.print(f"  It said: {failure.words}")
+    if failure.output:
+        out.print(f"  It said: {failure.output}")
     if failure.command:
         status = "" if failure.exit_status is None else f" (exit status {failure.exit_status})"
         out.print(f"  Command: {failure.command}{status}")

@@ -13,13 +13,11 @@ from koalapy.client import Grid
 Document = Mapping[str, Any]
 
 
-def words_of(why: Document) -> list[str]:
-    """The words of the batch system, or of a process that failed: a line with its source, and one for each of its
-    lines.
-    """
-    if not why["words"]:
+def output_lines(why: Document) -> list[str]:
+    """Return the output of the batch system, or of a process that failed, below a line that names its source."""
+    if not why["output"]:
         return []
-    return [f"{why['command'] or 'The batch system'} said:", *(f"  {line}" for line in why["words"].splitlines())]
+    return [f"{why['command'] or 'The batch system'} said:", *(f"  {line}" for line in why["output"].splitlines())]
 
 
 def print_end(job: Document, explained: Document | None = None, *, output_shown: bool = False) -> None:
@@ -33,7 +31,7 @@ def print_end(job: Document, explained: Document | None = None, *, output_shown:
     ends = {"done": "is done", "failed": f"failed: {in_text(reason or '')}", "cancelled": "was cancelled"}
     parameters = f": {counted(job['sweep'])}" if job["sweep"] and job["state"] != "failed" else ""
     print_message(f"job {job['id']} {ends.get(job['state'], 'is ' + job['state'])}{parameters}")
-    for line in [*(words_of(why) if why else ()), *(explained["notes"] if explained else ())]:
+    for line in [*(output_lines(why) if why else ()), *(explained["notes"] if explained else ())]:
         print_message(f"  {line}")
     if job["sweep"] and job["sweep"]["failed"]:
         print_message(f"`koala results {job['id']} --failed` lists those that failed.")

@@ -174,8 +174,8 @@ def _print_recovery(found: Document, most: int | None) -> None:
         out.print(f"  … {left_out} older lines" + ("; `koala status --recovery` has more" if most else ""))
     for line in lines[-most:] if most else lines:
         out.print(f"  {shown(line['at'])}  {in_text(line['text'], at=line['at'])}")
-    if found["attempts_unheard"]:
-        out.print(f"  still unheard of: {found['attempts_unheard']} of {found['attempts']} attempts")
+    if found["attempts_unreported"]:
+        out.print(f"  without a report since: {found['attempts_unreported']} of {found['attempts']} attempts")
 
 
 @app.command()
@@ -254,7 +254,7 @@ def _print_disk(grid: options.Grid, json: bool) -> None:
 def _bytes(place: Document) -> str | None:
     if place["at"] is None:
         return None
-    return in_bytes(place["bytes"]) if place["whole"] else f"over {in_bytes(place['bytes'])}"
+    return in_bytes(place["bytes"]) if place["complete"] else f"over {in_bytes(place['bytes'])}"
 
 
 def _parts(place: Document) -> str:

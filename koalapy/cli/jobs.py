@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from koalapy.cli import options
-from koalapy.cli.ends import exit_by, explained_of, print_end, words_of
+from koalapy.cli.ends import exit_by, explained_of, output_lines, print_end
 from koalapy.cli.moving import LOOK_S, TransferLines, moving, transfer_line, wait_with_progress
 from koalapy.cli.output import (
     BAD_INPUT,
@@ -337,9 +337,9 @@ def explain(job: options.JobId, utc: Utc = False, grid: options.Grid = None, jso
     for lack in document["lacks"]:
         out.print(f"  component {lack['component']} on {lack['cluster']}: {in_text(lack['message'])}")
     for each in document["no_more_nodes"]:
-        out.print(f"  no more nodes of {each['cluster']}: {in_text(each['why'])}.")
+        out.print(f"  no more nodes of {each['cluster']}: {in_text(each['reason'])}.")
     if document["reason"]:
-        for line in words_of(document["reason"]):
+        for line in output_lines(document["reason"]):
             out.print(f"  {line}")
     for note in document["notes"]:
         out.print(f"  {note}")

@@ -19,7 +19,7 @@ Document = Mapping[str, Any]
 
 app = typer.Typer()
 
-_ASKS = "asks"
+_LOGIN_REQUIRED = "login_required"
 
 
 @app.command()
@@ -51,7 +51,7 @@ def login(
 
 def log_in_where_asked(koalad: Grid, timeout_s: float) -> None:
     """On a terminal ask; else say how to answer. What cannot be reached within the time is left alone."""
-    asking = [each for each in koalad.await_logins(timeout_s) if each["state"] == _ASKS]
+    asking = [each for each in koalad.await_logins(timeout_s) if each["state"] == _LOGIN_REQUIRED]
     for each in asking:
         if sys.stdin.isatty() and errors.is_terminal:
             print_login(koalad.login(each["cluster"], answers))

@@ -54,7 +54,7 @@ def run_task(
         print_json(document)
     else:
         out.print(document["run"]["message"])
-    raise typer.Exit(DONE if document["run"]["well"] else FAILED)
+    raise typer.Exit(DONE if document["run"]["ok"] else FAILED)
 
 
 def _options(settings: list[str]) -> dict[str, Any]:
@@ -70,6 +70,6 @@ def _options(settings: list[str]) -> dict[str, Any]:
 
 def _row(each: "MaintenanceTask") -> tuple[Any, ...]:
     last = each["last"]
-    how = "" if last is None else ("well: " if last["well"] else "not well: ") + last["message"]
+    how = "" if last is None else ("ok: " if last["ok"] else "failed: ") + last["message"]
     began = None if last is None else last["began_at"]
     return each["name"], each["task"], each["cron"], each["next_at"], began, how

@@ -129,12 +129,12 @@ def rate_of(runner: Document) -> str | None:
 
 
 def _print_more(runner: Document) -> None:
-    """Why it waits, and the nodes that are left out, or stand still."""
+    """Print why it waits, and its nodes that are excluded or suspended."""
     if runner["reason"]:
         out.print(f"{runner['id']}: {in_text(runner['reason'])}")
     for each in runner["clusters"]:
-        if each["left_out"]:
-            out.print(f"{runner['id']}: left out on {each['cluster']}: {', '.join(each['left_out'])}")
+        if each["black_holes"]:
+            out.print(f"{runner['id']}: excluded on {each['cluster']}: {', '.join(each['black_holes'])}")
         if each["suspended"]:
             nodes = counted_as(each["nodes"], "node")
             out.print(f"{runner['id']}: suspended by {each['cluster']}: {each['suspended']} of its {nodes}")

@@ -99,18 +99,18 @@ def _load(koalad: Grid) -> Document:
 
 
 def _queued(koalad: Grid, job: Mapping[str, Any], explained: bool) -> Document:
-    """`why` is None of jobs far behind, and of those that are over by now."""
-    why = None
+    """Describe a queued job. Its `reason` is None if it is far behind, or final by now."""
+    reason = None
     if explained:
         try:
-            why = koalad.explain(job["id"])["summary"]
+            reason = koalad.explain(job["id"])["summary"]
         except NotReachable:
             raise
         except KoalaError:
             pass  # it was pruned meanwhile
     processors = sum(each["processors"] for each in job["components"])
     kept = {name: job[name] for name in ("id", "name", "owner", "state", "priority", "submitted_at")}
-    return {**kept, "processors": processors, "why": why}
+    return {**kept, "processors": processors, "reason": reason}
 
 
 def _running(job: Mapping[str, Any]) -> Document:
@@ -196,7 +196,7 @@ def _cluster(cluster: Document, name_width: int, width: int, blocks: bool) -> Li
 
 def _waiting(job: Document, now: str) -> Line:
     what = "held" if job["state"] == "held" else _since(job["submitted_at"], now)
-    return Line(f"  {job['id']:>6} {job['name'][:16]:<16} {job['processors']:>6}p {what:>8}  {job['why'] or ''}")
+    return Line(f"  {job['id']:>6} {job['name'][:16]:<16} {job['processors']:>6}p {what:>8}  {job['reason'] or ''}")
 
 
 def _running_line(job: Document, now: str) -> Line:

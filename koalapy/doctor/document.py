@@ -17,7 +17,7 @@ def document(grid: GridFile, reports: Sequence[Report], complete: bool = True) -
         "schema": "koala.doctor/1",
         "grid": grid.grid,
         "complete": complete,
-        "well": all(report.well for report in reports),
+        "ok": all(report.well for report in reports),
         "clusters": [_cluster(grid, report) for report in reports],
     }
 
@@ -28,7 +28,7 @@ def _cluster(grid: GridFile, report: Report) -> Document:
         "cluster": report.cluster,
         "batch": described.batch,
         "connect": list(described.connect),
-        "well": report.well,
+        "ok": report.well,
         "left_behind": list(report.left),
         "checks": [_check(finding) for finding in report.findings],
     }

@@ -83,5 +83,5 @@ def failure(cluster: str, reason: Reason, value: str = "") -> Failure:
         value=value or None,
         command=reason.command,
         exit_status=reason.exit_status,
-        words=reason.words,
+        output=reason.words,
     )

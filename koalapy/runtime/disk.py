@@ -31,7 +31,7 @@ class Taken:
     """The disk space that koalapy uses in one place.
 
     `at`: when it was counted, None if it never was. `size`: in bytes. `directories`: on a cluster those of attempts,
-    here those of jobs whose output was collected. `parts`: (name, bytes) of each part. `whole`: False if there was
+    here those of jobs whose output was collected. `parts`: (name, bytes) of each part. `complete`: False if there was
     too much to count, so that there are more bytes. `trouble`: why the last count failed. `is_here`: whether the place
     is koalad's state directory.
     """
@@ -41,7 +41,7 @@ class Taken:
     size: int = 0
     directories: int = 0
     parts: tuple[tuple[str, int], ...] = ()
-    whole: bool = True
+    complete: bool = True
     trouble: Reason | None = None
     is_here: bool = False
 
@@ -115,7 +115,12 @@ class DiskUse:
             return replace(before, trouble=error.reason)
         parts = (("attempts", max(0, found.bytes - found.staged_bytes)), ("staged", found.staged_bytes))
         return Taken(
-            place=cluster, at=self._now(), size=found.bytes, directories=found.attempts, parts=parts, whole=found.whole
+            place=cluster,
+            at=self._now(),
+            size=found.bytes,
+            directories=found.attempts,
+            parts=parts,
+            complete=found.whole,
         )
 
     def _here(self) -> Taken:
@@ -132,7 +137,7 @@ class DiskUse:
 
 def _warning(taken: Taken, limit: int) -> str:
     where = "in koalad's state directory" if taken.is_here else f"on {taken.place}"
-    least = "" if taken.whole else "at least "
+    least = "" if taken.complete else "at least "
     return (
         f"koalapy has {least}{as_size(taken.size)} {where}, more than `disk.warn` ({as_size(limit)}). "
         f"`koala clusters --disk` says what it is."

@@ -20,7 +20,7 @@ _NOBODY = Unanswered("asks", "A login asked something, and nobody has answered."
 
 @dataclass(frozen=True, slots=True)
 class LoginState:
-    """The state of one cluster's login: connected, connecting, asks (a person has to answer), or unreachable.
+    """The state of one cluster's login: connected, connecting, login_required (a person has to answer), or unreachable.
 
     `reason`: why it is not connected. `number`: that of the `question` that waits for answers. `version`: a number that
     grows with every change. `trying`: whether a try that a person began has not ended. `may_ask`: whether a login of
@@ -66,7 +66,7 @@ class Login:
         """Record how the link's try of this number came out, or that its connection was lost."""
         with self._changed:
             waits = reason is not None and reason.code in ("asks", "answer_refused")
-            self._state, self._reason = "asks" if waits else state, reason
+            self._state, self._reason = "login_required" if waits else state, reason
             if self._begun is not None and number >= self._begun:
                 self._begun, self._there_until = None, 0.0
             self._notify()
@@ -134,9 +134,16 @@ class Login:
         with self._changed:
             waiting = self._question if self._answers is None else None
             return LoginState(
-                self.cluster, "asks" if waiting else self._state, self._reason, waiting, self._number, self._version,
-                self._begun is not None, tuple(self._notices), self._may_ask,
-            )  # fmt: skip
+                cluster=self.cluster,
+                state="login_required" if waiting else self._state,
+                reason=self._reason,
+                question=waiting,
+                number=self._number,
+                version=self._version,
+                trying=self._begun is not None,
+                notices=tuple(self._notices),
+                may_ask=self._may_ask,
+            )
 
     def _notify(self) -> None:
         self._version += 1

@@ -25,12 +25,15 @@ class Fits(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A checked job. `reason`: why it would fail at once. `unseen`: clusters that matter, but whose size is unknown."""
+    """A checked job. `reason`: why it would fail at once.
+
+    `unknown_clusters`: those on which it depends, and whose size is not known.
+    """
 
     request: Request
     fits: Fits
     reason: Reason | None = None
-    unseen: tuple[str, ...] = ()
+    unknown_clusters: tuple[str, ...] = ()
 
 
 def check(engine: Engine, now: Instant, request: Request, policy: PlacementPolicy) -> Checked:
@@ -47,12 +50,12 @@ def check(engine: Engine, now: Instant, request: Request, policy: PlacementPolic
         return Checked(request, Fits.NEVER, too_large(request, availability.summaries))
     named = {component.cluster for component in request.components}
     doubtful = availability.troubled | availability.size_unknown(anew=True)
-    unseen = tuple(
+    unknown_clusters = tuple(
         summary.name
         for summary in availability.summaries
         if summary.name in doubtful and (None in named or summary.name in named)
     )
-    return Checked(request, Fits.UNKNOWN, unseen=unseen)
+    return Checked(request, Fits.UNKNOWN, unknown_clusters=unknown_clusters)
 
 
 def _check_sweep(engine: Engine, request: Request) -> Checked:
@@ -61,4 +64,4 @@ def _check_sweep(engine: Engine, request: Request) -> Checked:
         return Checked(request, Fits.NEVER, found)
     if any(found.values()):
         return Checked(request, Fits.YES)
-    return Checked(request, Fits.UNKNOWN, unseen=tuple(found))
+    return Checked(request, Fits.UNKNOWN, unknown_clusters=tuple(found))

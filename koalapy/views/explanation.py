@@ -35,8 +35,9 @@ class Explanation:
     For a claiming job, `gives_back_at` is the instant at which it gives up. `holding`: its processors at barriers;
     `held`: the processor-microseconds that they have waited.
 
-    For a sweep, `no_more` names why clusters give it no more nodes now. `not_admitted`: why it was not admitted yet.
-    `faults`: policies that failed for it. `launchers`: those that are not cleaned up.
+    For a sweep, `no_more_nodes` has the reason of each cluster that gives it no more nodes now.
+    `not_admitted`: why it was not admitted yet. `faults`: policies that failed for it.
+    `launchers`: those that are not cleaned up.
     """
 
     job: Job
@@ -49,7 +50,7 @@ class Explanation:
     gives_back_at: Instant | None = None
     holding: int = 0
     held: int = 0
-    no_more: Mapping[str, str] = field(default_factory=dict)
+    no_more_nodes: Mapping[str, str] = field(default_factory=dict)
     not_admitted: str = ""
     faults: tuple[str, ...] = ()
     launchers: tuple[Component, ...] = ()
@@ -62,11 +63,17 @@ def explain(engine: Engine, now: Instant, job: Job, placement: PlacementPolicy) 
     troubles = {summary.name: summary.trouble for summary in summaries if summary.trouble}
     if job.runner is not None:
         scavenger = engine.scavenger
-        no_more = scavenger.why_no_more(now, job) if job.state is JobState.RUNNING else {}
+        no_more_nodes = scavenger.why_no_more(now, job) if job.state is JobState.RUNNING else {}
         reason, faults = scavenger.waits_because(job.id), scavenger.faults(job.id)
         launchers = tuple(_launchers_of(engine, job))
         return Explanation(
-            job, clusters, troubles, no_more=no_more, not_admitted=reason, faults=faults, launchers=launchers
+            job,
+            clusters,
+            troubles,
+            no_more_nodes=no_more_nodes,
+            not_admitted=reason,
+            faults=faults,
+            launchers=launchers,
         )
     if job.state is JobState.CLAIMING:
         waits = [each for each in job.present if each.state is ComponentState.AT_BARRIER]
@@ -87,7 +94,7 @@ def explain(engine: Engine, now: Instant, job: Job, placement: PlacementPolicy) 
         job,
         clusters,
         troubles,
-        lacks=tuple(_left_out(now, job) + lacks),
+        lacks=tuple(_excluded_clusters(now, job) + lacks),
         fits=isinstance(find_placement(job.request, Availability(summaries).without(without), placement), tuple),
         ahead=waiting.index(job.id) if job.id in waiting else 0,
         first=waiting[0] if waiting else None,
@@ -108,10 +115,10 @@ def _launchers_of(engine: Engine, sweep: Job) -> Iterator[Component]:
             yield from job.live
 
 
-def _left_out(now: Instant, job: Job) -> list[Misfit]:
+def _excluded_clusters(now: Instant, job: Job) -> list[Misfit]:
     """Return the clusters that are excluded for this job for a while, because they failed it."""
     return [
-        Misfit(cluster, each.index, _why_left_out(job, cluster, Duration(until - now)))
+        Misfit(cluster, each.index, _exclusion_reason(job, cluster, Duration(until - now)))
         for cluster, until in job.excluded
         if now < until
         for each in job.components
@@ -119,12 +126,12 @@ def _left_out(now: Instant, job: Job) -> list[Misfit]:
     ]
 
 
-def _why_left_out(job: Job, cluster: str, left: Duration) -> Reason:
-    said = job.reason if job.reason and job.reason.message.startswith(f"{cluster}: ") else None
-    why = f": {said.message.removeprefix(f'{cluster}: ')}" if said else "."
-    message = f"it is left out for this job for another {format_duration(Duration(left - left % SECOND))}{why}"
-    advice = f"{said.advice if said else ''} The job goes elsewhere meanwhile, or waits.".lstrip()
-    return Reason("left_out", "cluster", message, advice)
+def _exclusion_reason(job: Job, cluster: str, left: Duration) -> Reason:
+    last = job.reason if job.reason and job.reason.message.startswith(f"{cluster}: ") else None
+    why = f": {last.message.removeprefix(f'{cluster}: ')}" if last else "."
+    message = f"it is excluded for this job for another {format_duration(Duration(left - left % SECOND))}{why}"
+    advice = f"{last.advice if last else ''} The job goes elsewhere meanwhile, or waits.".lstrip()
+    return Reason("excluded", "cluster", message, advice)
 
 
 # ---- in sentences

@@ -34,7 +34,7 @@ class Recovered:
     """The numbers of koalad's start, and the lines since.
 
     `jobs`: jobs by state, without Launchers. `at_barrier`: jobs with components at a barrier. `attempts`: those that
-    may have had a batch job; `unheard` of them have given no sign since. `commands`: those in the outbox;
+    may have had a batch job; `unreported` of them have given no sign since. `commands`: those in the outbox;
     `unconfirmed` of them have not been confirmed. `dropped`: number of lines older than those kept.
     """
 
@@ -44,7 +44,7 @@ class Recovered:
     attempts: int
     commands: int
     debts: int
-    unheard: int
+    unreported: int
     unconfirmed: int
     lines: tuple[Line, ...] = ()
     dropped: int = 0
@@ -57,7 +57,7 @@ class Recovery:
     """
 
     def __init__(self, now: Instant, snapshot: Snapshot) -> None:
-        self._unheard = {job.attempt_of(each) for job in snapshot.jobs for each in job.live}
+        self._unreported = {job.attempt_of(each) for job in snapshot.jobs for each in job.live}
         self._at_barrier = {job.id for job in snapshot.jobs if _at_barrier(job)}
         self._outbox = {entry.number: entry.command for entry in snapshot.outbox}
         self._submitted = set(_attempts(self._outbox.values(), SubmitAttempt))
@@ -67,10 +67,10 @@ class Recovery:
             at=now,
             jobs=_by_state(job for job in snapshot.jobs if job.pilot is None),
             at_barrier=sum(_at_barrier(job) for job in snapshot.jobs),
-            attempts=len(self._unheard),
+            attempts=len(self._unreported),
             commands=len(self._outbox),
             debts=len(snapshot.debts),
-            unheard=len(self._unheard),
+            unreported=len(self._unreported),
             unconfirmed=len(self._outbox),
         )
         self._add(_beginning(self.recovered, snapshot.jobs, self._outbox.values()))
@@ -88,14 +88,14 @@ class Recovery:
         self._add([Line(now, reason.code, f"{reason.message.rstrip('.')}: all clusters are connected anew.")])
 
     def _add(self, lines: Iterable[Line]) -> None:
-        unheard, unconfirmed = len(self._unheard), len(self._outbox)
+        unreported, unconfirmed = len(self._unreported), len(self._outbox)
         before = self.recovered
-        if not (lines := tuple(lines)) and (unheard, unconfirmed) == (before.unheard, before.unconfirmed):
+        if not (lines := tuple(lines)) and (unreported, unconfirmed) == (before.unreported, before.unconfirmed):
             return
         together = before.lines + lines
         self.recovered = replace(
             before,
-            unheard=unheard,
+            unreported=unreported,
             unconfirmed=unconfirmed,
             lines=together[-KEPT:],
             dropped=before.dropped + max(0, len(together) - KEPT),
@@ -119,7 +119,7 @@ class Recovery:
 
     def _on_found(self, line: History, change: Change) -> Line | None:
         attempt = _attempt(line)
-        self._unheard.discard(attempt)
+        self._unreported.discard(attempt)
         details = line.details
         if details["found"] != "ended":
             how = found_as(details["by"], details["found"])
@@ -134,31 +134,31 @@ class Recovery:
         return _line(line, "attempt_recalled", text)
 
     def _on_ended(self, line: History, change: Change) -> Line | None:
-        if not self._was_unheard(line):
+        if not self._was_unreported(line):
             return None
         why = line.details.get("message") or "It was lost."
         return _line(line, "attempt_lost", f"{_named(line)} was not found again: {why}")
 
     def _on_submitted(self, line: History, change: Change) -> Line | None:
-        if not self._was_unheard(line) or _attempt(line) not in self._submitted:
+        if not self._was_unreported(line) or _attempt(line) not in self._submitted:
             return None
         return _line(line, "attempt_submitted", f"{_named(line)} is in its batch system; its submit was in doubt.")
 
     def _on_refused(self, line: History, change: Change) -> Line | None:
-        if not self._was_unheard(line) or _attempt(line) not in self._submitted:
+        if not self._was_unreported(line) or _attempt(line) not in self._submitted:
             return None
         text = f"{_named(line)} is not in its batch system; its submit was in doubt: {line.details['message']}"
         return _line(line, "attempt_refused", text)
 
     def _on_gone(self, line: History, change: Change) -> Line | None:
-        self._unheard.discard(_attempt(line))
+        self._unreported.discard(_attempt(line))
         if _attempt(line) not in self._cancelled:
             return None
         self._cancelled.discard(_attempt(line))
         return _line(line, "attempt_cancelled", f"{_named(line)} was cleaned up: nothing of it is left.")
 
     def _on_debt(self, line: History, change: Change) -> Line | None:
-        self._unheard.discard(_attempt(line))
+        self._unreported.discard(_attempt(line))
         return None
 
     def _on_settled(self, line: History, change: Change) -> Line | None:
@@ -184,11 +184,11 @@ class Recovery:
         text = f"could not all be brought: {why}" if why else "was brought where it was to go."
         return _line(line, "output_collected", f"The output of job {line.job} {text}")
 
-    def _was_unheard(self, line: History) -> bool:
+    def _was_unreported(self, line: History) -> bool:
         """Whether this is the first sign of an attempt since the start."""
         attempt = _attempt(line)
-        known = attempt in self._unheard
-        self._unheard.discard(attempt)
+        known = attempt in self._unreported
+        self._unreported.discard(attempt)
         return known
 
     def _stood_at_barrier(self, line: History) -> bool:

@@ -17,15 +17,15 @@ def common_waits(engine: Engine) -> list[str]:
     """Sentences on clusters whose answers all waiting jobs need after a start or a restored store."""
     if missing := engine.core.startup_gate.missing:
         return [f"Waiting jobs go on once {', '.join(missing)} has answered or is seen to be out of reach."]
-    jobs, unheard = doubtful(engine.records), engine.unrecalled_clusters
+    jobs, unanswered = doubtful(engine.records), engine.unrecalled_clusters
     if not jobs:
         return []
     known = counted_as(len(jobs), "older job is", "older jobs are")
     sentences = [
         f"The store was restored from a backup: {known} looked for on the clusters before anything is run again."
     ]
-    if unheard:
-        sentences.append(f"Those that wait go on once {', '.join(unheard)} can say whether they ran there since.")
+    if unanswered:
+        sentences.append(f"Those that wait go on once {', '.join(unanswered)} can say whether they ran there since.")
     return [" ".join(sentences)]
 
 

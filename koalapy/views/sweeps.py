@@ -20,21 +20,21 @@ _WINDOW = MINUTE
 class Place:
     """The Launchers and parameters of a CS-Runner on one cluster.
 
-    `nodes` and `processors`: those of its Launchers, with those that are `going` or `suspended`.
+    `nodes` and `processors`: those of its Launchers, with those that are `stopping` or `suspended`.
     `starting`: Launchers whose batch job waits. `running`: parameters that run, None if unknown.
-    `out`: parameters there that are not done. `owed`: see Runner. `left_out`: nodes that are black holes.
+    `assigned`: parameters there that are not done. `reclaimed`: nodes that others' jobs took from it (`Runner.owed`).
     """
 
     cluster: str
     nodes: int = 0
     processors: int = 0
     starting: int = 0
-    going: int = 0
+    stopping: int = 0
     suspended: int = 0
     running: int | None = None
-    out: int = 0
-    owed: int = 0
-    left_out: tuple[str, ...] = ()
+    assigned: int = 0
+    reclaimed: int = 0
+    black_holes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,11 +162,11 @@ def _place(runner: Runner, cluster: str, launchers: Sequence[Job], doing: Doing)
         processors=sum(job.components[0].processors for job in having),
         starting=sum(not job.components[0].cleaned_up and job.components[0].allocated_at is None for job in here),
         running=sum(running) if len(running) == len(reports) else None,
-        going=sum(job.pilot is not None and job.pilot.stop_reason != "" for job in having),
+        stopping=sum(job.pilot is not None and job.pilot.stop_reason != "" for job in having),
         suspended=len(suspended),
-        out=len(runner.out_on(cluster)),
-        owed=dict(runner.owed).get(cluster, 0),
-        left_out=tuple(host for name, host in runner.left_out if name == cluster),
+        assigned=len(runner.out_on(cluster)),
+        reclaimed=dict(runner.owed).get(cluster, 0),
+        black_holes=tuple(host for name, host in runner.left_out if name == cluster),
     )
 
 

@@ -102,7 +102,7 @@ def test_a_grid_that_is_well_is_said_to_be_and_nothing_is_left(
         finally:
             koalad.shutdown()
     assert failures(found) == {name: [] for name in clusters}
-    assert (status, found["schema"], found["well"], found["complete"]) == (0, "koala.doctor/1", True, True)
+    assert (status, found["schema"], found["ok"], found["complete"]) == (0, "koala.doctor/1", True, True)
     statuses = {check["status"] for cluster in found["clusters"] for check in cluster["checks"]}
     assert statuses == {"ok", "not_applicable"}
     assert all(
@@ -160,7 +160,7 @@ def test_each_mistake_in_a_grid_file_is_named_and_nothing_else(testgrid: Running
     }
     assert all(each["cause"].endswith(".") and each["change"].endswith((".", "?")) for each in advised.values())
     assert advised["host-key-wrong"]["move"] == "administrator"
-    assert advised["reservation-none"]["words"] == "allocation failure: Requested reservation is invalid"
+    assert advised["reservation-none"]["output"] == "allocation failure: Requested reservation is invalid"
 
 
 def mistaken(well: Clusters, directory: Path) -> tuple[Clusters, dict[str, tuple[str, str]]]:

@@ -120,7 +120,7 @@ class Victim:
         self.koalad.start()
         for cluster in CLUSTERS:
             self.koalad.connected(cluster)
-        assert self.last(task)["well"], self.last(task)
+        assert self.last(task)["ok"], self.last(task)
 
     def _struck(self, task: str, moment: Callable[[], bool]) -> bool:
         """Whether koalad was killed before the run was over."""
@@ -146,7 +146,7 @@ class Victim:
             return found if found is not None and found["ended_at"] is not None else None
 
         run: Document = self.koalad.until(over)
-        assert self.ask("SELECT well, message FROM maintenance WHERE name = ?", task) == [(run["well"], run["message"])]
+        assert self.ask("SELECT well, message FROM maintenance WHERE name = ?", task) == [(run["ok"], run["message"])]
         return run
 
     def old(self) -> list[int]:
@@ -262,4 +262,4 @@ def _is_tidy(victim: Victim, jobs: list[int]) -> None:
     log = [json.loads(line) for line in (victim.state / "koalad.log").read_text().splitlines()]
     assert [line for line in log if line["level"] in ("error", "critical")] == []
     for task in koalad.grid.maintenance()["tasks"]:
-        assert victim.last(task["name"])["well"]
+        assert victim.last(task["name"])["ok"]

@@ -120,9 +120,9 @@ def test_a_second_factor_of_a_real_sshd(testgrid: Any, entries: Any, koala: Make
         def answer(*words: str) -> Callable[[Document], list[str]]:
             return lambda question: asked.append(question) or list(words[: len(question["prompts"])])  # type: ignore[func-returns-value]
 
-        grid.until(lambda: client.logins()[0]["state"] == "asks")
+        grid.until(lambda: client.logins()[0]["state"] == "login_required")
         wrong = client.login("alpha", answer("wrong"))
-        assert (wrong["state"], wrong["reason"]["code"]) == ("asks", "answer_refused")
+        assert (wrong["state"], wrong["reason"]["code"]) == ("login_required", "answer_refused")
         assert client.login("alpha", answer(PASSWORD))["state"] == "connected"
         questions = [each["prompts"] for each in asked if each["prompts"]]
         assert questions == [[{"text": "Password: ", "echo": False}]] * 2
@@ -130,7 +130,7 @@ def test_a_second_factor_of_a_real_sshd(testgrid: Any, entries: Any, koala: Make
         job = grid.submit(live.sh("sleep 4; echo outlived", cluster="alpha", walltime="2m"))
         grid.until(lambda: grid.job(job)["started_at"])
         cut(testgrid, "alpha")
-        grid.until(lambda: client.logins()[0]["state"] == "asks")
+        grid.until(lambda: client.logins()[0]["state"] == "login_required")
         assert client.login("alpha", answer(PASSWORD))["state"] == "connected"
         end = grid.end(job)
         assert (end["state"], end["components"][0]["attempt"]) == ("done", 1)

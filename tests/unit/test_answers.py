@@ -17,7 +17,7 @@ from koalapy.model.states import ComponentState, JobState
 from koalapy.model.usage import By
 
 AT = "2026-01-31T12:00:00.000000Z"
-RUN = {"name": "prune", "task": "prune", "began_at": AT, "ended_at": None, "well": True, "message": "Done."}
+RUN = {"name": "prune", "task": "prune", "began_at": AT, "ended_at": None, "ok": True, "message": "Done."}
 
 
 def run_answer(**changes: Any) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def test_an_answer_as_described_passes_the_check() -> None:
 @pytest.mark.parametrize(
     ("answer", "complaint"),
     [
-        (without(run_answer(), "well"), "Field required"),
+        (without(run_answer(), "ok"), "Field required"),
         (run_answer(further=1), "Extra inputs are not permitted"),
         (run_answer(began_at="2026-01-31 12:00"), "match pattern"),
         (run_answer(ended_at="2026-01-31 12:00"), "match pattern"),

@@ -173,7 +173,7 @@ def test_a_failure_says_whose_move_it_is_and_what_to_write_where() -> None:
     told = failure("vu", reason, "a")
     assert (told.move, told.key, told.value) == ("you", "queue", "a")
     assert told.change == "There are a, b. Write `queue: a` for vu in the grid file."
-    assert (told.command, told.exit_status, told.words) == ("qconf", 1, "words")
+    assert (told.command, told.exit_status, told.output) == ("qconf", 1, "words")
 
 
 def test_another_batch_system_than_the_grid_file_says_is_for_its_writer_to_correct() -> None:
@@ -387,7 +387,7 @@ def test_the_document_has_its_schema_and_a_failure_its_exit_status(broken: str) 
     done = koala("doctor", "--grid", broken, "--json")
     found = json.loads(done.stdout)
     assert (done.returncode, done.stderr) == (1, "")
-    assert (found["schema"], found["grid"], found["well"], found["complete"]) == (
+    assert (found["schema"], found["grid"], found["ok"], found["complete"]) == (
         "koala.doctor/1",
         "broken",
         False,

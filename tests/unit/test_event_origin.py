@@ -107,7 +107,7 @@ def test_foreign_reports_are_counted_and_shown() -> None:
     for _ in range(3):
         play.tell(AttemptCleanedUp(cluster="beta", attempt=attempt))
     reports = cluster_reports(play.engine, play.now)
-    counts = {each["name"]: each["foreign"] for each in clusters(reports)["clusters"]}
+    counts = {each["name"]: each["foreign_reports"] for each in clusters(reports)["clusters"]}
     assert counts == {"alpha": 0, "beta": 3, "gamma": 0}
     (trouble,) = cluster_troubles(reports)
     assert trouble.startswith("beta: It has spoken 3 times of what is not on it")

@@ -65,7 +65,7 @@ QUESTION = Question("", "Second factor", (Prompt("Code:"),))
 
 def test_a_login_s_question_is_shown_and_its_answer_returned(login: Login) -> None:
     login.record_outcome("unreachable", ASKS, 6)
-    assert (login.view().state, login.present()) == ("asks", False)
+    assert (login.view().state, login.present()) == ("login_required", False)
     login.begin(present=True)
     assert login.present()
     answers: list[Any] = []

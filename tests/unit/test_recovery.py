@@ -104,7 +104,7 @@ def test_the_beginning_has_one_line_each_for_queue_outbox_and_pending_cancels() 
         ("debts_recovered", "Debts: 1 attempt to be ended as clusters connect."),
     ]
     found = made.recovered
-    assert (found.attempts, found.unheard, found.commands, found.unconfirmed) == (3, 3, 5, 5)
+    assert (found.attempts, found.unreported, found.commands, found.unconfirmed) == (3, 3, 5, 5)
     assert (found.at, found.at_barrier, found.debts) == (NOW, 1, 1)
 
 
@@ -137,7 +137,7 @@ def test_an_attempt_that_is_found_again_is_reported_with_its_state(by: str, foun
     assert lines(made, line) == [("attempt_found", text)]
     (_, last) = made.recovered.lines
     assert (last.job, last.attempt, last.cluster, last.at) == (7, ATTEMPT, "delft", LATER)
-    assert made.recovered.unheard == 0
+    assert made.recovered.unreported == 0
 
 
 def test_an_attempt_that_ended_meanwhile_is_reported_with_its_exit_status() -> None:
@@ -167,7 +167,7 @@ def test_a_doubtful_submit_is_reported_with_its_answer() -> None:
     assert lines(made, attempt_line("component_submitted", batch_id="41"), confirmed=(1,)) == [
         ("attempt_submitted", text)
     ]
-    assert (made.recovered.unheard, made.recovered.unconfirmed) == (0, 0)
+    assert (made.recovered.unreported, made.recovered.unconfirmed) == (0, 0)
     made = recovery(SUBMITTING, outbox=(SUBMIT,))
     text = "Attempt 7.0.1 on delft is not in its batch system; its submit was in doubt: No such queue."
     refused = attempt_line("submission_failed", message="No such queue.")
@@ -259,4 +259,4 @@ def test_a_returned_report_does_not_change() -> None:
     before = made.recovered
     lines(made, attempt_line("component_found", batch_id="41", found="running", by="wrapper", was="running"))
     assert len(before.lines) == 1
-    assert before.unheard == 1
+    assert before.unreported == 1

@@ -49,9 +49,9 @@ def report() -> RunnerReport:
         runner=runner, reason=Reason("waits", "transient", "Nothing moves.", ""),
     )  # fmt: skip
     places = (
-        Place(cluster="alpha", nodes=3, suspended=1, running=6, out=8, left_out=("n1", "n2")),
+        Place(cluster="alpha", nodes=3, suspended=1, running=6, assigned=8, black_holes=("n1", "n2")),
         Place(cluster="beta", starting=2, running=0),
-        Place(cluster="gamma", owed=1, running=0),
+        Place(cluster="gamma", reclaimed=1, running=0),
     )
     return RunnerReport(job=job, runner=runner, places=places, charged=450 * MINUTE, per_minute=12.4)
 
@@ -85,7 +85,7 @@ def test_a_sweep_is_a_line_and_what_is_out_of_order_another(monkeypatch: pytest.
     ]
     assert more == [
         "7: Nothing moves.",
-        "7: left out on alpha: n1, n2",
+        "7: excluded on alpha: n1, n2",
         "7: suspended by alpha: 1 of its 3 nodes",
         "sweeps can expect 0.0 nodes in the next hour",
     ]

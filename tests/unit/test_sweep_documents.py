@@ -171,9 +171,9 @@ def test_a_runner_holds_the_nodes_of_its_launchers() -> None:
         left_out=(("alpha", "alpha-3"), ("beta", "beta-1")),
     )
     alpha, beta, gamma = places(runner, LAUNCHERS, DOING)
-    assert (alpha.nodes, alpha.processors, alpha.starting, alpha.going, alpha.out) == (2, 8, 1, 1, 8)
+    assert (alpha.nodes, alpha.processors, alpha.starting, alpha.stopping, alpha.assigned) == (2, 8, 1, 1, 8)
     assert (alpha.running, gamma.running) == (7, None)
-    assert (beta.nodes, beta.owed, beta.left_out) == (0, 2, ("beta-1",))
+    assert (beta.nodes, beta.reclaimed, beta.black_holes) == (0, 2, ("beta-1",))
     assert (gamma.nodes, gamma.processors, gamma.starting) == (1, 2, 0)
 
 
@@ -194,5 +194,6 @@ def test_the_document_of_a_runner_follows_its_schema() -> None:
     document = runners([report], Forecast(12.5))
     openapi.check(document)
     found = document["runners"][0]
-    assert (found["parameters"], found["done"], found["failed"], found["out"], found["waiting"]) == (100, 40, 2, 8, 52)
+    counts = tuple(found[name] for name in ("parameters", "done", "failed", "assigned", "waiting"))
+    assert counts == (100, 40, 2, 8, 52)
     assert (found["charged_processor_seconds"], found["running"], found["parameters_per_minute"]) == (90, None, None)

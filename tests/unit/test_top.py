@@ -21,7 +21,7 @@ def a_cluster(name: str = "alpha", **numbers: Any) -> Document:
 
 def snapshot(clusters: int = 1, queue: int = 0, running: int = 0, sweeps: int = 0, **fields: Any) -> Document:
     job = {"name": LONG_NAME, "owner": "mona", "submitted_at": "2030-01-01T11:00:00.000000Z", "processors": 8}
-    waits = {**job, "state": "waiting", "priority": 10, "why": "It waits: \x1b[2J alpha has\n nothing idle."}
+    waits = {**job, "state": "waiting", "priority": 10, "reason": "It waits: \x1b[2J alpha has\n nothing idle."}
     parts = [{"cluster": "alpha", "processors": 4, "state": "running"}] * 9
     sweep = {"done": 3, "parameters": 10**9, "parameters_per_minute": 60.0, "state": "running", "clusters": []}
     return {

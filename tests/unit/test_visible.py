@@ -95,12 +95,12 @@ def request(text: str) -> Document:
 
 
 def lack(text: str) -> Document:
-    reason = {"words": text, "command": text}
+    reason = {"output": text, "command": text}
     lacks = [{"component": 0, "cluster": text, "message": text}]
     return {
         "summary": text,
         "lacks": lacks,
-        "no_more_nodes": [{"cluster": text, "why": text}],
+        "no_more_nodes": [{"cluster": text, "reason": text}],
         "reason": reason,
         "notes": [text],
     }
@@ -148,7 +148,7 @@ class Koalad:
         debt = {"reason": self.text, "batch_id": self.text, "attempt": "7.0.1", "cluster": self.text}
         line = {"kind": "found", "text": self.text, "at": "2026-01-01T00:00:00Z"}
         recovery = {
-            "lines": [line], "lines_dropped": 0, "at": "2026-01-01T00:00:00Z", "attempts_unheard": 0, "attempts": 1,
+            "lines": [line], "lines_dropped": 0, "at": "2026-01-01T00:00:00Z", "attempts_unreported": 0, "attempts": 1,
         }  # fmt: skip
         return {
             "version": "1", "grid": self.text, "state": "ready", "pid": 5, "troubles": [self.text], "debts": [debt],
@@ -169,7 +169,7 @@ class Koalad:
 
     def admission(self, _states: object) -> Document:
         admission = {"expected_nodes": 0.0, "nodes": None}
-        cluster = {"cluster": self.text, "nodes": 1, "starting": 0, "left_out": [self.text], "suspended": 1}
+        cluster = {"cluster": self.text, "nodes": 1, "starting": 0, "black_holes": [self.text], "suspended": 1}
         runner = {
             "id": 7, "name": self.text, "state": "running", "done": 0, "parameters": 1, "running": 1, "failed": 0,
             "preempted": 0, "parameters_per_minute": None, "ends_at": None, "charged_processor_seconds": 1,
@@ -178,10 +178,10 @@ class Koalad:
         return {"runners": [runner], "admission": admission}
 
     def logins(self) -> list[Document]:
-        return [{"cluster": self.text, "state": "asks"}]
+        return [{"cluster": self.text, "state": "login_required"}]
 
     def login(self, *_: object) -> Document:
-        return {"cluster": self.text, "state": "asks", "reason": {"message": self.text, "advice": self.text}}
+        return {"cluster": self.text, "state": "login_required", "reason": {"message": self.text, "advice": self.text}}
 
 
 COMMANDS: dict[str, tuple[Any, Callable[[], object]]] = {
@@ -236,7 +236,7 @@ def _texts(value: Any) -> Iterator[str]:
 @example(EVIL)
 def test_plain_ways_out_print_none(text: str) -> None:
     finding = Finding(
-        "login", Status.FAILED, text, failure=Failure("x", text, text, "you", words=text, command=text, exit_status=1)
+        "login", Status.FAILED, text, failure=Failure("x", text, text, "you", output=text, command=text, exit_status=1)
     )
     question = {"title": text, "instructions": text, "prompts": [{"text": text, "echo": False}]}
     calls: list[Callable[[], object]] = [

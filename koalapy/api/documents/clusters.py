@@ -10,11 +10,15 @@ from koalapy.runtime.logins import LoginState
 from koalapy.runtime.unknown import Survey, UnknownTag
 from koalapy.views.clusters import ClusterReport
 
-ConnectionState = Literal["up", "down", "connecting", "asks"]
-LoginStateName = Literal["connected", "connecting", "asks", "unreachable"]
+ConnectionState = Literal["up", "down", "connecting", "login_required"]
+LoginStateName = Literal["connected", "connecting", "login_required", "unreachable"]
 WrapperState = Literal["alive", "silent", "ended", "none"]
 _ALIVE_S = 60.0  # since a wrapper's last sign of life: it gives one every 10 s, which NFS may show late
-_NOT_UP: dict[str, ConnectionState] = {"connecting": "connecting", "asks": "asks", "answer_refused": "asks"}
+_STATE_BY_TROUBLE: dict[str, ConnectionState] = {
+    "connecting": "connecting",
+    "asks": "login_required",
+    "answer_refused": "login_required",
+}
 
 
 def clusters(reports: Iterable[ClusterReport]) -> answers.ClustersAnswer:
@@ -36,11 +40,11 @@ def cluster(report: ClusterReport) -> answers.Cluster:
         "others": state.others if state else None,
         "waiting_local": state.waiting_local if state else None,
         "idle": summary.idle if state else None,
-        "promised": summary.committed,
+        "committed": summary.committed,
         "unit": state.unit if state else None,
         "age_s": None if report.age is None else round(report.age / SECOND, 3),
         "reason": str(summary.trouble) if summary.trouble else None,
-        "foreign": report.foreign.count if report.foreign else 0,
+        "foreign_reports": report.foreign.count if report.foreign else 0,
     }
 
 
@@ -48,7 +52,7 @@ def _connection(report: ClusterReport) -> ConnectionState:
     if report.known.connected:
         return "up"
     trouble = report.known.trouble
-    return _NOT_UP.get(trouble.code, "down") if trouble else "down"
+    return _STATE_BY_TROUBLE.get(trouble.code, "down") if trouble else "down"
 
 
 def login(state: LoginState) -> answers.Login:

@@ -13,7 +13,7 @@ def reason(reason: Reason) -> answers.Reason:
         "advice": reason.advice,
         "command": reason.command or None,
         "exit_status": reason.exit_status,
-        "words": reason.words or None,
+        "output": reason.words or None,
     }
 
 

@@ -8,7 +8,7 @@ from koalapy.api.documents.errors import reason
 from koalapy.api.documents.fields import optional_instant, valid_text
 from koalapy.api.documents.sweeps import progress
 from koalapy.model.identity import JobId
-from koalapy.model.job import Component, History, Job
+from koalapy.model.job import Component, History, Job, OutputHome
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import ComponentState
 from koalapy.model.sweep import Source
@@ -21,8 +21,14 @@ from koalapy.views.explanation import Explanation, summary
 from koalapy.views.history import sentence
 
 JobType = Literal["ordered", "unordered", "mixed"]
-OutputHome = Literal["none", "coming", "home", "lost"]
+KeptOutput = Literal["none", "pending", "kept", "lost"]
 Fits = Literal["yes", "never", "unknown"]
+_KEPT_OUTPUT: dict[OutputHome, KeptOutput] = {
+    OutputHome.NONE: "none",
+    OutputHome.COMING: "pending",
+    OutputHome.HOME: "kept",
+    OutputHome.LOST: "lost",
+}
 _DEFAULTS = ComponentRequest(processors=0, executable="")
 
 
@@ -44,7 +50,7 @@ def job(job: Job, transfers: Iterable[Progress] = ()) -> answers.Job:
         "held_processor_seconds": round(job.held / SECOND, 6),
         "reason": str(job.reason) if job.reason else None,
         "reason_code": job.reason.code if job.reason else None,
-        "output_home": cast(OutputHome, str(job.output_home)),
+        "kept_output": _KEPT_OUTPUT[job.output_home],
         "components": [component(each, job.state.final) for each in job.components],
         "transfers": [transfer(each) for each in transfers],
         "sweep": progress(job.runner) if job.runner else None,
@@ -136,7 +142,7 @@ def checked(found: Sequence[Checked]) -> answers.CheckAnswer:
                 "parameters": each.request.parameters.count if each.request.parameters else None,
                 "fits": cast(Fits, str(each.fits)),
                 "reason": reason(each.reason) if each.reason else None,
-                "unseen": list(each.unseen),
+                "unknown_clusters": list(each.unknown_clusters),
             }
             for each in found
         ],
@@ -182,7 +188,7 @@ def explanation(found: Explanation, history: Iterable[History] = ()) -> answers.
         "notes": [note for line in history for note in line.details.get("notes", ())],
         "reason": reason(job.reason) if job.reason else None,
         "lacks": [{"component": each.component, "cluster": each.cluster, **reason(each.reason)} for each in lacks],
-        "no_more_nodes": [{"cluster": cluster, "why": why} for cluster, why in found.no_more.items()],
+        "no_more_nodes": [{"cluster": cluster, "reason": reason} for cluster, reason in found.no_more_nodes.items()],
     }
 
 

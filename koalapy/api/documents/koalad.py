@@ -31,12 +31,13 @@ def status(
     trouble: Iterable[str],
     found: Recovered,
     surveys: Iterable[Survey] = (),
-    asks: Iterable[answers.Login] = (),
+    logins_required: Iterable[answers.Login] = (),
     runners: Iterable[RunnerReport] = (),
 ) -> answers.StatusAnswer:
     """Answer with the state of koalad.
 
-    `surveys`: the last survey of each cluster. `asks`: logins that need a person. `runners`: sweeps that are not final.
+    `surveys`: the last survey of each cluster. `logins_required`: logins that need a person.
+    `runners`: sweeps that are not final.
     """
     tags = [tag for survey in surveys for tag in survey.tags]
     return {
@@ -45,7 +46,7 @@ def status(
         **facts,
         "debts": [debt(each) for each in debts],
         "troubles": list(trouble),
-        "asks": list(asks),
+        "logins_required": list(logins_required),
         "runners": runners_at_work(list(runners)),
         "recovery": recovery(found),
         "unknown_tags": {"count": len(tags), "first": [unknown_tag(each) for each in tags[:_FIRST_TAGS]]},
@@ -70,7 +71,7 @@ def recovery(found: Recovered) -> answers.Recovery:
         "jobs": cast(answers.JobsRecovered, jobs),
         "jobs_at_barrier": found.at_barrier,
         "attempts": found.attempts,
-        "attempts_unheard": found.unheard,
+        "attempts_unreported": found.unreported,
         "commands": found.commands,
         "commands_unconfirmed": found.unconfirmed,
         "debts": found.debts,
@@ -128,7 +129,7 @@ def _run(run: MaintenanceRun) -> answers.MaintenanceRun:
         "task": run.task,
         "began_at": format_instant(run.began),
         "ended_at": optional_instant(run.ended),
-        "well": run.well,
+        "ok": run.well,
         "message": run.message,
     }
 
@@ -144,7 +145,7 @@ def _place(taken: Taken) -> answers.DiskPlace:
         "here": taken.is_here,
         "at": optional_instant(taken.at),
         "bytes": taken.size,
-        "whole": taken.whole,
+        "complete": taken.complete,
         "directories": taken.directories,
         "parts": dict(taken.parts),
         "reason": str(taken.trouble) if taken.trouble else None,

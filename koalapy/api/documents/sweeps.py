@@ -31,7 +31,7 @@ def _counts(runner: Runner) -> answers.Counts:
         "parameters": runner.count,
         "done": len(runner.done),
         "failed": len(runner.failed),
-        "out": sum(len(numbers) for _, numbers in runner.out),
+        "assigned": sum(len(numbers) for _, numbers in runner.out),
         "preempted": runner.preempted,
     }
 
@@ -65,7 +65,7 @@ def runner(report: RunnerReport) -> answers.Runner:
         "finished_at": optional_instant(job.finished_at),
         **counts,
         "running": sum(known) if len(known) == len(running) else None,
-        "waiting": counts["parameters"] - counts["done"] - counts["out"],
+        "waiting": counts["parameters"] - counts["done"] - counts["assigned"],
         "parameters_per_minute": None if report.per_minute is None else round(report.per_minute, 3),
         "ends_at": optional_instant(report.ends_at),
         "charged_processor_seconds": round(report.charged / SECOND, 6),
@@ -80,12 +80,12 @@ def _place(place: Place) -> answers.RunnerCluster:
         "nodes": place.nodes,
         "processors": place.processors,
         "starting": place.starting,
-        "going": place.going,
+        "stopping": place.stopping,
         "suspended": place.suspended,
         "running": place.running,
-        "out": place.out,
-        "owed": place.owed,
-        "left_out": list(place.left_out),
+        "assigned": place.assigned,
+        "reclaimed": place.reclaimed,
+        "black_holes": list(place.black_holes),
     }
 
 

@@ -22,14 +22,15 @@ from koalapy.cli.main import app
 Document = dict[str, Any]
 JOB = (
     "id name owner state priority labels type submitted_at started_at finished_at submission_failures "
-    "completion_failures held_processor_seconds reason reason_code output_home components transfers sweep"
+    "completion_failures held_processor_seconds reason reason_code kept_output components transfers sweep"
 )
 COMPONENT = (
     "index cluster named_cluster processors walltime_s state attempt batch_id hosts exit_status queued_at "
     "at_barrier_at released_at started_at ended_at silent_since reason"
 )
 CLUSTER = (
-    "name batch version connection total idle ours scavenged others waiting_local age_s promised unit reason foreign"
+    "name batch version connection total idle ours scavenged others waiting_local age_s "
+    "committed unit reason foreign_reports"
     # the last four are ours; scripts may rely on the others
 )
 
@@ -71,7 +72,8 @@ def test_up_says_which_release_runs_where_it_is_another(koala: Any, monkeypatch:
 def test_status_says_that_it_is_ready(koala: Any) -> None:
     document = koala("status", "--json").document
     assert set(document) == fields(
-        "schema pid version grid grid_file grid_file_changed state debts troubles runners recovery unknown_tags asks"
+        "schema pid version grid grid_file grid_file_changed state debts troubles runners recovery unknown_tags "
+        "logins_required"
     )
     assert document["schema"] == "koala.status/1"
     assert (document["grid"], document["state"], document["debts"], document["troubles"]) == ("live", "ready", [], [])
@@ -87,7 +89,7 @@ def test_clusters_shows_disks(koala: Any, shell: Callable[..., Document]) -> Non
     assert list(places) == ["amsterdam", "delft", "leiden", "here"]
     assert places["delft"]["bytes"] > 3_000_000, job
     assert places["delft"]["directories"] >= 1
-    assert all(each["reason"] is None and each["whole"] and each["bytes"] > 0 for each in places.values())
+    assert all(each["reason"] is None and each["complete"] and each["bytes"] > 0 for each in places.values())
     assert places["here"]["parts"]["store"] > 0
     lines = koala("clusters", "--disk").out.splitlines()
     assert lines[0].split() == ["PLACE", "BYTES", "DIRECTORIES", "OF", "THEM"]
@@ -416,7 +418,7 @@ def test_a_check_says_what_would_be_submitted_and_submits_nothing(koala: Any, sh
     answer = koala("submit", "--check", "--json", fits, never, "-o", "priority=7", "--label", "project=x")
     assert answer.status == 1, answer
     first, second = answer.document["jobs"]
-    assert (first["fits"], first["reason"], first["unseen"], first["parameters"]) == ("yes", None, [], None)
+    assert (first["fits"], first["reason"], first["unknown_clusters"], first["parameters"]) == ("yes", None, [], None)
     assert (first["request"]["job"]["priority"], first["request"]["job"]["labels"]) == (7, {"project": "x"})
     assert (second["fits"], second["reason"]["code"]) == ("never", "too_large")
     answer = koala("submit", "--check", never)
@@ -461,7 +463,7 @@ def test_a_check_without_koalad_or_its_clusters(fresh: Any, shell: Callable[...,
     assert fresh("up").status == 0
     answer = fresh("submit", "--check", file, "--json")
     [found] = answer.document["jobs"]
-    assert (answer.status, found["fits"], found["unseen"]) == (0, "unknown", ["delft"])
+    assert (answer.status, found["fits"], found["unknown_clusters"]) == (0, "unknown", ["delft"])
     answer = fresh("submit", "--check", file)
     assert (answer.status, answer.err) == (0, "Whether it can ever fit is not known: delft cannot be asked now.\n")
 

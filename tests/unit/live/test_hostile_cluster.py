@@ -66,7 +66,7 @@ def test_what_a_lying_cluster_says_of_anothers_jobs_changes_nothing(
     malformed = event(len(lies()) + 2, **{**MEASURED, "idle": "many"})
     koala.until(lambda: cluster(koala, "evil")["total"] == 8)
     hostile_kcm.say(place / "script.json", [welcome(newest_number=0), *lies(), malformed])
-    koala.until(lambda: cluster(koala, "evil")["foreign"] >= len(lies()))
+    koala.until(lambda: cluster(koala, "evil")["foreign_reports"] >= len(lies()))
     koala.until(lambda: "measured.idle" in str(cluster(koala, "evil")))
     assert {koala.job(job)["state"] for job in jobs} == {"running"}
     assert koala("status").status == 0

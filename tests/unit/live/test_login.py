@@ -65,10 +65,10 @@ def test_a_second_factor_from_the_first_question_to_the_last(grid: Any, asking: 
     up = grid("up")
     assert up.status == 0, up
     assert "Answer with `koala login here`." in up.err
-    assert here(grid)["connection"] == "asks"
+    assert here(grid)["connection"] == "login_required"
     assert "second factor" in here(grid)["reason"]
     status = grid("status", "--json").document
-    assert [each["cluster"] for each in status["asks"]] == ["here"]
+    assert [each["cluster"] for each in status["logins_required"]] == ["here"]
     assert "second factor" in status["troubles"][0]
     assert asking.begun == 0, "nobody was there to be asked"
 
@@ -76,7 +76,7 @@ def test_a_second_factor_from_the_first_question_to_the_last(grid: Any, asking: 
     assert wrong.status == 1, wrong
     assert "does not accept" in wrong.err
     assert "koala login" in wrong.err
-    assert here(grid)["connection"] == "asks"
+    assert here(grid)["connection"] == "login_required"
     assert asking.begun == 1, "a wrong answer is not tried again"
 
     right = with_lines(grid, f"{SECRET}\n", "login", "--json")
@@ -90,7 +90,7 @@ def test_a_second_factor_from_the_first_question_to_the_last(grid: Any, asking: 
     job = grid.submit(live.sh(f"while [ ! -e {flag} ]; do sleep 0.1; done; echo outlived"))
     grid.until(lambda: grid.job(job)["state"] == "running")
     asking.cut()
-    grid.until(lambda: here(grid)["connection"] == "asks")
+    grid.until(lambda: here(grid)["connection"] == "login_required")
     flag.touch()
     assert with_lines(grid, f"{SECRET}\n", "login", "here").status == 0
     end = grid.end(job)
@@ -192,5 +192,5 @@ def test_input_that_ends_before_the_answer(grid: Any, asking: Any) -> None:
     answer = with_lines(grid, "", "login", "here")
     assert (answer.status, answer.out) == (2, ""), answer
     assert "Standard input ended before an answer to 'Verification code:'" in answer.err
-    grid.until(lambda: here(grid)["connection"] == "asks")
+    grid.until(lambda: here(grid)["connection"] == "login_required")
     assert asking.begun == 1

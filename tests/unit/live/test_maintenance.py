@@ -51,7 +51,7 @@ def test_pruned_jobs_leave_no_file_and_the_others_all(koala: Any, shell: Callabl
         koala(*asked).refused(2, f"What job {jobs[0]} wrote was pruned on ")
     used = koala("usage", "--json").document["total"]
     pruned = koala("maintenance", "run", "prune-history", "--set", "keep=0s", "--json").document["run"]
-    assert pruned["well"], pruned
+    assert pruned["ok"], pruned
     assert pruned["message"].startswith("4 jobs pruned"), pruned
     assert koala.ids() == [runs]
     koala("show", jobs[0]).refused(1, "There is no job")
@@ -79,7 +79,7 @@ def test_what_fails_stands_in_the_status_until_it_goes_well(koala: Any) -> None:
     assert len(list(backups.iterdir())) == 1
     listed = koala("maintenance", "list")
     assert "30 3 * * *" in listed.out
-    assert "well: The store is copied to" in " ".join(listed.out.split())
+    assert "ok: The store is copied to" in " ".join(listed.out.split())
     checked = koala("maintenance", "run", "check")
     assert checked.status == 0, checked
     assert "pass the quick part of `koala doctor`" in " ".join(checked.out.split())

@@ -204,7 +204,7 @@ def test_top_once_and_as_a_document(koala: Any, busy: None) -> None:
     document = koala("top", "--json").document
     assert document["schema"] == "koala.top/1"
     assert [job["name"] for job in document["queue"]] == ["next"]
-    assert document["queue"][0]["why"]
+    assert document["queue"][0]["reason"]
     assert {job["name"] for job in document["running"]} == {"poisson"}
     assert [sweep["name"] for sweep in document["sweeps"]] == ["scan"]
     assert document["load"]["memory_bytes"] > 0

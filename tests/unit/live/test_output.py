@@ -188,8 +188,8 @@ def test_output_that_came_home_is_read_without_its_cluster(fresh: Any, shell: Ca
     failed = fresh.end(fresh.submit(shell("echo of it >&2; exit 3", cluster="delft")))
     there = fresh.end(fresh.submit(shell("echo only there", cluster="delft"), keep_output="cluster"))
     assert [job["state"] for job in (here, failed, there)] == ["done", "failed", "done"]
-    fresh.until(lambda: all(fresh.job(job["id"])["output_home"] == "home" for job in (here, failed)))
-    assert fresh.job(there["id"])["output_home"] == "none"
+    fresh.until(lambda: all(fresh.job(job["id"])["kept_output"] == "kept" for job in (here, failed)))
+    assert fresh.job(there["id"])["kept_output"] == "none"
     story = fresh("show", here["id"]).out
     assert "What it wrote was brought home" in story
     assert "1951424 bytes in the middle, which exceeded the limit" in story

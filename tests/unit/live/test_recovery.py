@@ -53,7 +53,7 @@ def test_a_killed_koalad_tells_what_it_found_again(fresh: Any, shell: Callable[.
     end.touch()
     fresh.until(lambda: list((fresh.root / "leiden").glob("*/*/record.json")))
     fresh("up")
-    fresh.until(lambda: recovery(fresh)["attempts_unheard"] == 0)
+    fresh.until(lambda: recovery(fresh)["attempts_unreported"] == 0)
     found = recovery(fresh)
     assert found["jobs"] == {"waiting": 1, "held": 0, "claiming": 0, "running": 2, "stopping": 0}
     assert found["attempts"] == 3
@@ -103,7 +103,7 @@ def test_a_barrier_that_outlived_koalad_is_released_and_told(fresh: Any, shell: 
     fresh.until(lambda: at_barrier(fresh, job))
     kill(fresh)
     fresh("up")
-    fresh.until(lambda: recovery(fresh)["attempts_unheard"] == 0)
+    fresh.until(lambda: recovery(fresh)["attempts_unreported"] == 0)
     gate.touch()
     assert fresh.end(job)["state"] == "done"
     found = recovery(fresh)

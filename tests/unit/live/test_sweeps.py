@@ -49,7 +49,7 @@ def no_more_nodes(koala: Any, sweep: int) -> list[str]:
     found = koala("explain", sweep, "--json").document
     openapi.check(found)
     assert found["summary"].startswith("It has 4 of its 4 parameters left")
-    return [f"  no more nodes of {each['cluster']}: {each['why']}." for each in found["no_more_nodes"]]
+    return [f"  no more nodes of {each['cluster']}: {each['reason']}." for each in found["no_more_nodes"]]
 
 
 def waits_for(gate: Path) -> list[str]:
@@ -145,7 +145,7 @@ def test_results_go_where_a_pipe_or_nothing_is_and_replace_neither(koala: Any) -
 def test_a_sweep_in_the_list_of_jobs_and_its_launchers_are_not(koala: Any) -> None:
     gate = koala.work / "gate-jobs"
     sweep = begin(koala, "-p", "x=1:4", "--", *waits_for(gate), "{x}")
-    koala.until(lambda: runner(koala, sweep)["out"])
+    koala.until(lambda: runner(koala, sweep)["assigned"])
     found = {job["id"]: job for job in koala("jobs", "--json").document["jobs"]}
     assert max(found) == sweep
     assert (found[sweep]["type"], found[sweep]["components"]) == ("sweep", [])
