@@ -53,7 +53,7 @@ from koalapy.model.events import (
 )
 from koalapy.model.facts import CameToBarrier, Ended, Refused, Started
 from koalapy.model.identity import JobId
-from koalapy.model.job import Job
+from koalapy.model.job import Job, job_value
 from koalapy.model.records import Records, Step
 from koalapy.model.settings import Settings
 from koalapy.model.states import JobState
@@ -191,10 +191,10 @@ class Engine:
             case Claim(_, allocation, patient):
                 claim.claim(core, now, job, allocation, patient)
             case Reject(_, reason):
-                core.records.put(job.transition(JobState.FAILED, reason=reason, finished_at=now))
+                core.records.change(job, state=JobState.FAILED, reason=reason, finished_at=now)
                 core.records.note(now, job.id, "job_failed", code=reason.code, message=str(reason))
             case Overtaken(_, times):
-                core.records.put(job.replace(overtaken=job.overtaken + times))
+                core.records.change(job, overtaken=job.overtaken + times)
 
     # ---- what the API asks; answers are of this instant, and nothing is changed
 
@@ -216,7 +216,9 @@ class Engine:
         return barrier.deadline(job, self.core.settings)
 
     def job(self, job: JobId) -> Job | None:
-        return self.core.records.jobs.get(job)
+        """Return the job as it is now; None if it is final, or unknown."""
+        found = self.core.records.jobs.get(job)
+        return None if found is None else job_value(found)
 
     @property
     def settings(self) -> Settings:

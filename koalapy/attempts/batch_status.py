@@ -4,61 +4,63 @@ from typing import Any
 
 from koalapy.attempts.attempt_end import end_attempt, look_at, update_attempt
 from koalapy.core.core import Core
+from koalapy.model.attempt import Attempt
 from koalapy.model.errors import Reason
 from koalapy.model.events import BatchStatusSeen
 from koalapy.model.facts import Refused
-from koalapy.model.job import Component
-from koalapy.model.states import ComponentState
+from koalapy.model.states import AttemptState
 from koalapy.model.units import Instant
 
-_S = ComponentState
+_S = AttemptState
 
 
 def on_seen(core: Core, now: Instant, event: BatchStatusSeen) -> None:
     """Record what the batch system shows of the attempt, or end the attempt with its batch job."""
-    component = core.records.attempt(event.attempt)
-    if component is None or component.cleaned_up or component.state.final:
+    attempt = core.records.attempt(event.attempt)
+    if attempt is None or attempt.state.ended:
         return None
     if event.state == "ended":
-        return _end_without_report(core, now, component, event)
+        return _end_without_report(core, now, attempt, event)
     changes: dict[str, Any] = {
-        "batch_id": event.batch_id or component.batch_id,
+        "batch_id": event.batch_id or attempt.batch_id,
         "unknown_since": None,
         "silent_since": event.silent_since,
     }
-    changes |= _SEEN.get(event.state, _nothing)(now, component, event)
-    if component.cancelling:
+    changes |= _SEEN.get(event.state, _nothing)(now, attempt, event)
+    if attempt.cancelling:
         changes.pop("state", None)
-    component = update_attempt(core, now, event.attempt, component, changes)
-    if event.stuck and not component.cancelling and not component.is_released:
+    update_attempt(core, now, attempt, changes)
+    if event.stuck and not attempt.cancelling and not attempt.state.released:
         core.facts.append(Refused(attempt=event.attempt, reason=_stuck(event)))
 
 
-def _pending(now: Instant, component: Component, event: BatchStatusSeen) -> dict[str, Any]:
+def _pending(now: Instant, attempt: Attempt, event: BatchStatusSeen) -> dict[str, Any]:
     return {"pending_reason": event.words}
 
 
-def _running(now: Instant, component: Component, event: BatchStatusSeen) -> dict[str, Any]:
-    changes: dict[str, Any] = {"allocated_at": component.allocated_at or now, "pending_reason": ""}
-    if component.state is _S.UNKNOWN:
-        changes["state"] = _S.RELEASED if component.started_at is None else _S.RUNNING
-    elif component.state is _S.SUSPENDED:
+def _running(now: Instant, attempt: Attempt, event: BatchStatusSeen) -> dict[str, Any]:
+    changes: dict[str, Any] = {"allocated_at": attempt.allocated_at or now, "pending_reason": ""}
+    if attempt.state in (_S.SUBMITTING, _S.QUEUED):
+        changes["state"] = _S.ALLOCATED
+    elif attempt.state is _S.UNKNOWN:
+        changes["state"] = _S.RELEASED if attempt.started_at is None else _S.RUNNING
+    elif attempt.state is _S.SUSPENDED:
         changes["state"] = _S.RUNNING
     return changes
 
 
-def _suspended(now: Instant, component: Component, event: BatchStatusSeen) -> dict[str, Any]:
-    return {"state": _S.SUSPENDED} if component.is_released else {}
+def _suspended(now: Instant, attempt: Attempt, event: BatchStatusSeen) -> dict[str, Any]:
+    return {"state": _S.SUSPENDED} if attempt.state.released else {}
 
 
-def _missing(now: Instant, component: Component, event: BatchStatusSeen) -> dict[str, Any]:
+def _missing(now: Instant, attempt: Attempt, event: BatchStatusSeen) -> dict[str, Any]:
     """Return the changes for a missing attempt: it is unknown until a record, accounting or time says more."""
-    silent_since = event.silent_since or component.silent_since or now
-    changes: dict[str, Any] = {"unknown_since": component.unknown_since or now, "silent_since": silent_since}
-    return changes | ({"state": _S.UNKNOWN} if component.is_released else {})
+    silent_since = event.silent_since or attempt.silent_since or now
+    changes: dict[str, Any] = {"unknown_since": attempt.unknown_since or now, "silent_since": silent_since}
+    return changes | ({"state": _S.UNKNOWN} if attempt.state.released else {})
 
 
-def _nothing(now: Instant, component: Component, event: BatchStatusSeen) -> dict[str, Any]:
+def _nothing(now: Instant, attempt: Attempt, event: BatchStatusSeen) -> dict[str, Any]:
     return {}
 
 
@@ -76,7 +78,7 @@ def _stuck(event: BatchStatusSeen) -> Reason:
     )
 
 
-def _end_without_report(core: Core, now: Instant, component: Component, event: BatchStatusSeen) -> None:
+def _end_without_report(core: Core, now: Instant, attempt: Attempt, event: BatchStatusSeen) -> None:
     """End an attempt whose batch job ended without an exit record: as the accounting has it, else as lost.
 
     A batch system may have ended by itself one that it could never start, which is then the reason.
@@ -96,8 +98,8 @@ def _end_without_report(core: Core, now: Instant, component: Component, event: B
     changes = {
         "ended_at": now,
         "exit_status": event.exit_status,
-        "batch_id": event.batch_id or component.batch_id,
+        "batch_id": event.batch_id or attempt.batch_id,
         "unknown_since": None,
         "silent_since": None,
     }
-    end_attempt(core, now, event.attempt, component, changes, reason)
+    end_attempt(core, now, attempt, changes, reason)

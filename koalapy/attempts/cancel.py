@@ -1,28 +1,25 @@
 """Cancelling one attempt: ordered once, confirmed when nothing of it is left, or stuck in its batch system."""
 
 from koalapy.core.core import Core
+from koalapy.model.attempt import Attempt
 from koalapy.model.commands import CancelAttempt, ForgetAttempt
 from koalapy.model.events import AttemptCleanedUp, AttemptStuck
-from koalapy.model.identity import AttemptId
-from koalapy.model.job import Component
 from koalapy.model.units import Instant
 
 
-def cancel(core: Core, attempt: AttemptId, force: bool = False) -> None:
+def cancel(core: Core, attempt: Attempt, force: bool = False) -> None:
     """Void and cancel the attempt, once (again with `force`); AttemptCleanedUp reports that nothing of it is left."""
-    component = core.records.attempt(attempt)
-    if component is None or component.cleaned_up or (component.cancelling and not force):
+    if attempt.cleaned_up or (attempt.cancelling and not force):
         return
-    assert component.cluster is not None
     core.records.command(
-        CancelAttempt(cluster=component.cluster, attempt=attempt, batch_id=component.batch_id, force=force)
+        CancelAttempt(cluster=attempt.cluster, attempt=attempt.id, batch_id=attempt.batch_id, force=force)
     )
-    core.records.put_attempt(attempt, component.replace(cancelling=True))
+    core.records.change_attempt(attempt, cancelling=True)
 
 
-def can_be_cancelled(component: Component, reachable: frozenset[str]) -> bool:
+def can_be_cancelled(attempt: Attempt, reachable: frozenset[str]) -> bool:
     """Return whether its cluster is in reach, and its batch system is not known to be unable to end it."""
-    return component.cluster in reachable and component.stuck is None
+    return attempt.cluster in reachable and attempt.stuck is None
 
 
 def on_cleaned_up(core: Core, now: Instant, event: AttemptCleanedUp) -> None:
@@ -33,15 +30,15 @@ def on_cleaned_up(core: Core, now: Instant, event: AttemptCleanedUp) -> None:
         core.records.note_attempt(now, event.attempt, debt.cluster, "debt_settled", batch_id=debt.batch_id)
     if debt is not None and debt.past:
         core.records.command(ForgetAttempt(cluster=debt.cluster, attempt=debt.attempt))
-    component = core.records.attempt(event.attempt)
-    if component is None or component.cleaned_up:
+    attempt = core.records.attempt(event.attempt)
+    if attempt is None or attempt.cleaned_up:
         return
-    core.records.put_attempt(event.attempt, component.clean_up(now))
-    core.records.note_attempt(now, event.attempt, component.cluster, "component_gone")
+    core.records.clean_up(attempt, now)
+    core.records.note_attempt(now, attempt.id, attempt.cluster, "component_gone")
 
 
 def on_cancel_stuck(core: Core, now: Instant, event: AttemptStuck) -> None:
     """Record that its batch system cannot end it; its owner need not wait for it any more."""
-    component = core.records.attempt(event.attempt)
-    if component is not None and not component.cleaned_up:
-        core.records.put_attempt(event.attempt, component.replace(stuck=event.reason))
+    attempt = core.records.attempt(event.attempt)
+    if attempt is not None and not attempt.cleaned_up:
+        core.records.change_attempt(attempt, stuck=event.reason)

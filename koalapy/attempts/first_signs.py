@@ -24,12 +24,12 @@ def note(core: Core, now: Instant, event: Event) -> None:
 
 def _found(core: Core, now: Instant, event: WrapperReported | BatchStatusSeen, found: str, by: str) -> None:
     del core.silent[event.attempt]
-    component = core.records.attempt(event.attempt)
-    if component is None or component.cleaned_up:
+    attempt = core.records.attempt(event.attempt)
+    if attempt is None or attempt.cleaned_up:
         return
     core.records.note_attempt(
-        now, event.attempt, component.cluster, "component_found",
-        batch_id=event.batch_id or component.batch_id, found=found, by=by, was=str(component.state),
+        now, attempt.id, attempt.cluster, "component_found",
+        batch_id=event.batch_id or attempt.batch_id, found=found, by=by, was=str(attempt.ending or attempt.state),
     )  # fmt: skip
 
 

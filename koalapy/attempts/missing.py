@@ -2,40 +2,39 @@
 
 from koalapy.attempts.attempt_end import end_attempt, update_attempt
 from koalapy.core.core import Core
+from koalapy.model.attempt import Attempt
 from koalapy.model.errors import Reason
-from koalapy.model.identity import AttemptId
-from koalapy.model.job import Component
 from koalapy.model.settings import Settings
-from koalapy.model.states import ComponentState
+from koalapy.model.states import AttemptState
 from koalapy.model.units import Instant
 
 
-def end_lost(core: Core, now: Instant, attempt: AttemptId, component: Component) -> None:
+def end_lost(core: Core, now: Instant, attempt: Attempt) -> None:
     """End an attempt that was missing for so long, on a cluster in reach all the time (DESIGN, promise 1)."""
-    at = None if component.cleaned_up else lost_at(component, core.settings)
-    if at is not None and now >= at and component.cluster in core.information.reachable:
+    at = lost_at(attempt, core.settings)
+    if at is not None and now >= at and attempt.cluster in core.information.reachable:
         reason = Reason("lost", "transient", "It was lost: no sign of it was found any more.", "")
-        end_attempt(core, now, attempt, component, {"ended_at": now}, reason)
+        end_attempt(core, now, attempt, {"ended_at": now}, reason)
 
 
-def lost_at(component: Component, settings: Settings) -> Instant | None:
+def lost_at(attempt: Attempt, settings: Settings) -> Instant | None:
     """Return when a missing attempt is lost if no sign of it is found; None while it is not missing."""
-    if component.unknown_since is None or component.state.final:
+    if attempt.unknown_since is None or attempt.state.ended:
         return None
-    return Instant(component.unknown_since + settings.orphan_timeout + settings.grace)
+    return Instant(attempt.unknown_since + settings.orphan_timeout + settings.grace)
 
 
 def out_of_reach(core: Core, now: Instant, cluster: str) -> None:
     """Mark released attempts on a cluster without connection as unknown until it answers."""
     asked_anew(core, now, cluster)
-    for job, component in list(core.records.live(cluster)):
-        if component.is_released and not component.cancelling:
-            changes = {"state": ComponentState.UNKNOWN, "silent_since": component.silent_since or now}
-            update_attempt(core, now, job.attempt_of(component), component, changes)
+    for attempt in core.records.live(cluster):
+        if attempt.state.released and not attempt.cancelling:
+            changes = {"state": AttemptState.UNKNOWN, "silent_since": attempt.silent_since or now}
+            update_attempt(core, now, attempt, changes)
 
 
 def asked_anew(core: Core, now: Instant, cluster: str) -> None:
     """Count no attempt there as missing until its next KCM reports it so: only a KCM that looks can miss one."""
-    for job, component in list(core.records.live(cluster)):
-        if not component.state.final:
-            update_attempt(core, now, job.attempt_of(component), component, {"unknown_since": None})
+    for attempt in core.records.live(cluster):
+        if not attempt.state.ended:
+            update_attempt(core, now, attempt, {"unknown_since": None})

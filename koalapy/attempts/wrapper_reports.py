@@ -6,39 +6,39 @@ from typing import Any
 
 from koalapy.attempts.attempt_end import end_attempt, look_at, update_attempt
 from koalapy.core.core import Core
+from koalapy.model.attempt import Attempt
 from koalapy.model.cluster import Node
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import Reason, Whose
 from koalapy.model.events import WrapperReported
 from koalapy.model.facts import CameToBarrier
 from koalapy.model.identity import AttemptId
-from koalapy.model.job import Component
 from koalapy.model.request import ComponentRequest, Launch
-from koalapy.model.states import ComponentState
+from koalapy.model.states import AttemptState
 from koalapy.model.units import Instant
 
 _PROCESS_FAILED = "process_failed"  # the wrapper says which, and how: wrapper.reasons
-_S = ComponentState
-_BEFORE_BARRIER = (_S.SUBMITTING, _S.QUEUED)
+_S = AttemptState
+_BEFORE_BARRIER = (_S.SUBMITTING, _S.QUEUED, _S.ALLOCATED)
 
 
 def on_reported(core: Core, now: Instant, event: WrapperReported) -> None:
     """Record how far the attempt is. A report may repeat what is known, and skip steps that nobody reported."""
     if event.phase == "ended":
         core.mark_dirty()
-    component = core.records.attempt(event.attempt)
-    if component is None or component.cleaned_up or component.state.final:
+    attempt = core.records.attempt(event.attempt)
+    if attempt is None or attempt.state.ended:
         return None
-    if event.nodes and not _is_division(component.request, event.nodes):
-        if not component.cancelling and not component.is_released and event.phase != "ended":
-            return _misdivided(core, now, component, event)
+    if event.nodes and not _is_division(attempt.request, event.nodes):
+        if not attempt.cancelling and not attempt.state.released and event.phase != "ended":
+            return _misdivided(core, now, attempt, event)
         event = replace(event, nodes=())
     if event.phase == "ended":
-        return _ended(core, now, component, event)
-    changes = _progress(now, component, event)
-    if component.cancelling:
+        return _ended(core, now, attempt, event)
+    changes = _progress(now, attempt, event)
+    if attempt.cancelling:
         changes.pop("state", None)
-    update_attempt(core, now, event.attempt, component, changes)
+    update_attempt(core, now, attempt, changes)
     if event.phase == "at_barrier":
         core.facts.append(CameToBarrier(attempt=event.attempt))
 
@@ -51,39 +51,39 @@ def _is_division(request: ComponentRequest, nodes: Sequence[Node]) -> bool:
     return sum(counts) == request.processes(len(counts))
 
 
-def _misdivided(core: Core, now: Instant, component: Component, event: WrapperReported) -> None:
+def _misdivided(core: Core, now: Instant, attempt: Attempt, event: WrapperReported) -> None:
     """End an attempt whose processes are not those asked for: all ranks and hosts would be wrong by it."""
     count = sum(node.processes for node in event.nodes)
     found = f"{counted_as(count, 'process', 'processes')} on {counted_as(len(event.nodes), 'node')}"
     message = f"Its wrapper reported {found}, which is not what was asked for."
     reason = Reason("wrong_processes", "cluster", message, "Look for what runs as the KCM on its head node.")
-    changes = _progress(now, component, replace(event, nodes=(), phase="started"))
-    end_attempt(core, now, event.attempt, component, changes | {"ended_at": now}, reason)
+    changes = _progress(now, attempt, replace(event, nodes=(), phase="started"))
+    end_attempt(core, now, attempt, changes | {"ended_at": now}, reason)
 
 
-def _progress(now: Instant, component: Component, event: WrapperReported) -> dict[str, Any]:
+def _progress(now: Instant, attempt: Attempt, event: WrapperReported) -> dict[str, Any]:
     changes: dict[str, Any] = {
-        "allocated_at": component.allocated_at or now,
-        "batch_id": event.batch_id or component.batch_id,
+        "allocated_at": attempt.allocated_at or now,
+        "batch_id": event.batch_id or attempt.batch_id,
         "pending_reason": "",
         "unknown_since": None,
         "silent_since": None,
     }
-    if component.queued_at is None:
+    if attempt.queued_at is None:
         changes["queued_at"] = now
     if event.nodes:
         changes["nodes"] = event.nodes
-    changes |= _instants(component, event)
-    state = _state_after(component.state, event.phase)
+    changes |= _instants(attempt, event)
+    state = _state_after(attempt.state, event.phase)
     return changes | ({"state": state} if state else {})
 
 
-def _instants(component: Component, event: WrapperReported) -> dict[str, Instant]:
+def _instants(attempt: Attempt, event: WrapperReported) -> dict[str, Instant]:
     """Return instants by the wrapper's clock, those after the release never before it."""
     told: dict[str, Instant] = {}
     if event.began_at is not None:
         told["began_at"] = event.began_at
-    released_at = component.released_at or Instant(0)
+    released_at = attempt.released_at or Instant(0)
     if event.at_barrier_at is not None:
         told["at_barrier_at"] = event.at_barrier_at
     if event.released_at is not None:
@@ -93,23 +93,21 @@ def _instants(component: Component, event: WrapperReported) -> dict[str, Instant
     return told
 
 
-def _state_after(state: ComponentState, phase: str) -> ComponentState | None:
+def _state_after(state: AttemptState, phase: str) -> AttemptState | None:
     """Return the state after the report; None if it changes nothing, or precedes what is known already."""
+    if state in _BEFORE_BARRIER:
+        return _S.AT_BARRIER if phase == "at_barrier" else None if state is _S.ALLOCATED else _S.ALLOCATED
     if phase == "running":
         return _S.RUNNING if state in (_S.RELEASED, _S.UNKNOWN) else None
-    if phase == "released":
-        return _S.RELEASED if state is _S.UNKNOWN else None
-    if phase == "at_barrier":
-        return _S.AT_BARRIER if state in _BEFORE_BARRIER else _S.RELEASED if state is _S.UNKNOWN else None
-    return _S.QUEUED if state is _S.SUBMITTING else None
+    return _S.RELEASED if state is _S.UNKNOWN and phase in ("released", "at_barrier") else None
 
 
-def _ended(core: Core, now: Instant, component: Component, event: WrapperReported) -> None:
-    changes = _progress(now, component, event)
-    started_at = changes.get("started_at", component.started_at) or Instant(0)
+def _ended(core: Core, now: Instant, attempt: Attempt, event: WrapperReported) -> None:
+    changes = _progress(now, attempt, event)
+    started_at = changes.get("started_at", attempt.started_at) or Instant(0)
     changes |= {"ended_at": max(event.ended_at or now, started_at), "exit_status": event.exit_status}
     reason = None if event.ending == "exited" and event.exit_status == 0 else _failure(event)
-    end_attempt(core, now, event.attempt, component, changes, reason)
+    end_attempt(core, now, attempt, changes, reason)
 
 
 def _failure(event: WrapperReported) -> Reason:

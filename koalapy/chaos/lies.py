@@ -151,10 +151,7 @@ class _Matter:
         """Mostly of an attempt that lives."""
         rng, records = self.rng, self._engine.records
         live = [
-            job.attempt_of(each)
-            for job in records.jobs.values()
-            for each in job.live
-            if self._own or each.cluster not in (self._name, None)
+            each.id for job in records.jobs.values() for each in job.live if self._own or each.cluster != self._name
         ]
         live += [each.attempt for each in records.debts.values() if self._own or each.cluster != self._name]
         if live and rng.random() < 0.85:
@@ -172,8 +169,9 @@ class _Matter:
         job = self.sweep()
         if job is None or job.runner is None or job.runner.out_on(self._name):
             return _NO_SWEEP
-        live = self._engine.records.live(self._name)
-        here = any(each.pilot is not None and each.pilot.sweep == job.id for each, _ in live)
+        records = self._engine.records
+        pilots = [records.jobs[attempt.id.job].pilot for attempt in records.live(self._name)]
+        here = any(each is not None and each.sweep == job.id for each in pilots)
         return _NO_SWEEP if here else job.id
 
     def parameters(self, job: Job | None) -> list[int]:

@@ -93,5 +93,7 @@ def _sweep(world: World, rng: Random) -> JobId | None:
 
 def _launchers_on(world: World, cluster: SimCluster) -> bool:
     engine = world.koalad.engine
-    live = engine.records.live(cluster.name) if engine is not None else ()
-    return any(job.pilot is not None for job, _ in live)
+    if engine is None:
+        return False
+    live = engine.records.live(cluster.name)
+    return any(engine.records.jobs[attempt.id.job].pilot is not None for attempt in live)

@@ -69,10 +69,10 @@ def _job_of_another_store(world: World, rng: Random) -> None:
     attempt = AttemptId(JobId(rng.randint(1, 40)), rng.randint(0, 3), rng.randint(1, 3))
     place = rng.choice(list(world.clusters))
     engine = world.koalad.engine
-    live = [] if engine is None else [(job, each) for job in engine.records.jobs.values() for each in job.live]
+    live = [] if engine is None else [each for job in engine.records.jobs.values() for each in job.live]
     if live:
-        job, component = rng.choice(live)
-        attempt, place = job.attempt_of(component), component.cluster or place
+        chosen = rng.choice(live)
+        attempt, place = chosen.id, chosen.cluster
     _foreign(world, rng, tag_of(OTHER_STORE, attempt), place)
 
 

@@ -4,12 +4,13 @@ from koalapy.coallocation.claim import BARRIER_MARGIN
 from koalapy.coallocation.retries import leave_out
 from koalapy.coallocation.stop import account_held, stop_job
 from koalapy.core.core import Core
+from koalapy.model.attempt import Attempt
 from koalapy.model.commands import ReleaseAttempt
 from koalapy.model.errors import Reason
 from koalapy.model.facts import CameToBarrier, Started
-from koalapy.model.job import Component, Job, Outcome
+from koalapy.model.job import Job, Outcome
 from koalapy.model.settings import Settings
-from koalapy.model.states import ComponentState, JobState
+from koalapy.model.states import AttemptState, JobState
 from koalapy.model.units import Duration, Instant, format_duration
 
 _MOST_JITTER = BARRIER_MARGIN * 2 // 3
@@ -18,11 +19,10 @@ _LEAD = BARRIER_MARGIN - _MOST_JITTER  # between koalad's deadline and the first
 
 def on_came_to_barrier(core: Core, now: Instant, event: CameToBarrier) -> None:
     """Note that the attempt is there in the present session: its job may be waiting for no more than that."""
-    component = core.records.attempt(event.attempt)
-    if component is None or component.state is not ComponentState.AT_BARRIER or component.cluster is None:
-        return
-    core.at_barrier.add(event.attempt, component.cluster)
-    core.run_list.mark_dirty(event.attempt.job)
+    attempt = core.records.attempt(event.attempt)
+    if attempt is not None and attempt.state is AttemptState.AT_BARRIER:
+        core.at_barrier.add(attempt.id, attempt.cluster)
+        core.run_list.mark_dirty(attempt.id.job)
 
 
 def on_started(core: Core, now: Instant, event: Started) -> None:
@@ -30,10 +30,10 @@ def on_started(core: Core, now: Instant, event: Started) -> None:
     job = core.records.jobs.get(event.attempt.job)
     if job is None or job.started_at is not None or job.state is not JobState.RUNNING:
         return
-    starts = [component.started_at for component in job.present]
+    starts = [attempt.started_at for attempt in job.present]
     known = [start for start in starts if start is not None]
     if len(known) == len(starts):
-        core.records.put(job.replace(started_at=max(known)))
+        core.records.change(job, started_at=max(known))
 
 
 def end_session(core: Core, cluster: str) -> None:
@@ -49,21 +49,17 @@ def release_if_whole(core: Core, now: Instant, job: Job) -> None:
 
 
 def _release(core: Core, now: Instant, job: Job) -> None:
-    hosts = tuple(
-        (component.index, node.address, node.processes) for component in job.present for node in component.nodes
-    )
+    present = job.present
+    hosts = tuple([(each.id.component, node.address, node.processes) for each in present for node in each.nodes])
     first_rank = 0
-    for component in job.present:
-        assert component.cluster is not None
+    account_held(core, now, job)
+    for attempt in present:
         core.records.command(
-            ReleaseAttempt(
-                cluster=component.cluster, attempt=job.attempt_of(component), first_rank=first_rank, hosts=hosts
-            )
+            ReleaseAttempt(cluster=attempt.cluster, attempt=attempt.id, first_rank=first_rank, hosts=hosts)
         )
-        first_rank += sum(node.processes for node in component.nodes)
-    released = {"state": ComponentState.RELEASED, "released_at": now}
-    components = tuple([each if each.missing else each.replace(**released) for each in job.components])
-    core.records.put(account_held(job, now).transition(JobState.RUNNING, components=components))
+        first_rank += sum([node.processes for node in attempt.nodes])
+        core.records.change_attempt(attempt, state=AttemptState.RELEASED, released_at=now)
+    core.records.change(job, state=JobState.RUNNING)
     core.records.note(now, job.id, "job_released", processes=first_rank)
 
 
@@ -90,10 +86,10 @@ def time_out(core: Core, now: Instant, job: Job) -> None:
     stop_job(core, now, job, Outcome.SUBMISSION_FAILURE, _too_late(code, late, limit))
 
 
-def _go_without(core: Core, now: Instant, job: Job, late: list[Component]) -> None:
-    for component in late:
-        reason = _too_late("left_out", [component], Duration(now - (job.claimed_at or now)))
-        leave_out(core, now, job.attempt_of(component), reason, code=reason.code, message=str(reason))
+def _go_without(core: Core, now: Instant, job: Job, late: list[Attempt]) -> None:
+    for attempt in late:
+        reason = _too_late("left_out", [attempt], Duration(now - (job.claimed_at or now)))
+        leave_out(core, now, attempt, reason, code=reason.code, message=str(reason))
 
 
 def _claim_ends(job: Job, settings: Settings) -> Instant | None:
@@ -114,26 +110,26 @@ def _barrier_ends(job: Job, settings: Settings) -> Instant | None:
     return Instant(since + settings.barrier_timeout + _jitter(job, settings.barrier_timeout))
 
 
-def _missing(job: Job) -> list[Component]:
-    """Components whose batch job has not started."""
-    return [component for component in job.present if component.allocated_at is None and not component.state.final]
+def _missing(job: Job) -> list[Attempt]:
+    """Attempts whose batch job has not started."""
+    return [attempt for attempt in job.present if attempt.allocated_at is None and not attempt.state.ended]
 
 
-def _not_come(core: Core, job: Job) -> list[Component]:
-    """Return the components that have not reported from their barriers since their cluster was connected last."""
+def _not_come(core: Core, job: Job) -> list[Attempt]:
+    """Return the attempts that have not reported from their barriers since their cluster was connected last."""
     return [
-        component
-        for component in job.present
-        if component.state is not ComponentState.AT_BARRIER or job.attempt_of(component) not in core.at_barrier
+        attempt
+        for attempt in job.present
+        if attempt.state is not AttemptState.AT_BARRIER or attempt.id not in core.at_barrier
     ]
 
 
-def _too_late(code: str, late: list[Component], limit: Duration) -> Reason:
-    absent = [component for component in late if component.state is not ComponentState.AT_BARRIER]
+def _too_late(code: str, late: list[Attempt], limit: Duration) -> Reason:
+    absent = [attempt for attempt in late if attempt.state is not AttemptState.AT_BARRIER]
     where = ", ".join(
-        f"component {component.index} on {component.cluster}"
-        + (f" ({component.pending_reason})" if component.pending_reason else "")
-        for component in absent or late
+        f"component {attempt.id.component} on {attempt.cluster}"
+        + (f" ({attempt.pending_reason})" if attempt.pending_reason else "")
+        for attempt in absent or late
     )
     what = "was not at its barrier" if code == "barrier_timeout" else "had not started"
     if not absent:
@@ -151,6 +147,5 @@ def _jitter(job: Job, limit: Duration) -> int:
 
     It keeps several koalad from claiming and giving back in step.
     """
-    attempts = sum(component.attempt for component in job.components)
     most = min(limit // 10, _MOST_JITTER)
-    return (job.id * 2_654_435_761 + attempts * 40_503) % 1_000 * most // 1_000
+    return (job.id * 2_654_435_761 + sum(job.numbers) * 40_503) % 1_000 * most // 1_000

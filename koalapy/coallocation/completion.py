@@ -14,12 +14,12 @@ def finish_if_over(core: Core, now: Instant, job: Job) -> None:
     if job.state is not JobState.RUNNING or job.collecting:
         return None
     present = job.present
-    if not all(each.state.final for each in present):
+    if not all(each.state.ended for each in present):
         return None
     if not job.request.stage_out:
         return stop_job(core, now, job, Outcome.DONE)
-    job = core.records.put(job.replace(collecting=True))
-    sources = tuple((each.cluster, job.attempt_of(each)) for each in present if each.cluster is not None)
+    core.records.change(job, collecting=True)
+    sources = tuple([(each.cluster, each.id) for each in present])
     request = job.request
     core.records.command(
         CollectOutput(
@@ -46,7 +46,7 @@ def on_output_kept(core: Core, now: Instant, event: OutputKept) -> None:
     job = event.job
     if not job.state.final or job.output_home is not OutputHome.COMING:
         return
-    core.records.put(job.replace(output_home=OutputHome.LOST if event.reason else OutputHome.HOME))
+    core.records.change_final(job, output_home=OutputHome.LOST if event.reason else OutputHome.HOME)
     counts = {"size": event.size, "omitted_bytes": event.left_out, "notes": list(event.notes)}
     message = {"message": str(event.reason)} if event.reason else {}
     core.records.note(now, job.id, "output_kept", **message, **counts)

@@ -5,9 +5,10 @@ from collections.abc import Collection, Iterable, Mapping
 from koalapy.core.core import Core
 from koalapy.information.commitments import processors_taken
 from koalapy.information.kis import Known
+from koalapy.model.attempt import Attempt
 from koalapy.model.errors import Reason
 from koalapy.model.identity import JobId, tag_of
-from koalapy.model.job import Component, Job
+from koalapy.model.job import Job
 from koalapy.model.states import JobState
 
 GIVEN_BACK = Reason(
@@ -42,19 +43,19 @@ def job_to_give_back(core: Core, among: Collection[JobId] | None = None) -> Job 
 
 def _waits_on(core: Core, job: Job) -> Iterable[str]:
     """Clusters whose batch system was seen to have the job wait for processors that it does not have idle."""
-    for component in job.live:
-        known = core.information.clusters.get(component.cluster or "")
-        if component.allocated_at is None and known is not None and _seen_to_wait(core, job, component, known):
+    for attempt in job.live:
+        known = core.information.clusters.get(attempt.cluster)
+        if attempt.allocated_at is None and known is not None and _seen_to_wait(core, attempt, known):
             yield known.settings.name
 
 
-def _seen_to_wait(core: Core, job: Job, component: Component, known: Known) -> bool:
+def _seen_to_wait(core: Core, attempt: Attempt, known: Known) -> bool:
     """A batch job that was just submitted is also pending for a moment: it only waits if it does not fit."""
     state = known.state
-    if state is None or component.queued_at is None or state.measured_at <= component.queued_at:
+    if state is None or attempt.queued_at is None or state.measured_at <= attempt.queued_at:
         return False
-    needed = processors_taken(component.request, known.settings)
-    return tag_of(core.records.instance, job.attempt_of(component)) in state.pending and state.idle < needed
+    needed = processors_taken(attempt.request, known.settings)
+    return tag_of(core.records.instance, attempt.id) in state.pending and state.idle < needed
 
 
 def _cycle(follows: Mapping[JobId, list[JobId]]) -> list[JobId]:

@@ -46,8 +46,10 @@ def _may_end(core: Core, event: ParametersEnded) -> bool:
     """Only a Launcher of the sweep, on this cluster, can have run its parameters."""
     if not _may(core, event.cluster, event.attempt, "ParametersEnded"):
         return False
-    found = core.records.component(event.attempt)
-    if found is None or (found[0].pilot is not None and found[0].pilot.sweep == event.sweep):
+    if core.records.attempt(event.attempt) is None:
+        return True
+    pilot = core.records.jobs[event.attempt.job].pilot
+    if pilot is not None and pilot.sweep == event.sweep:
         return True
     core.foreign.note(event.cluster, f"ParametersEnded of sweep {event.sweep} by attempt {event.attempt}")
     return False
@@ -64,5 +66,5 @@ def is_elsewhere(records: Records, cluster: str, attempt: AttemptId) -> bool:
     """Whether the attempt, or the debt that it left, is known to be on another cluster than this."""
     if (debt := records.debts.get(attempt)) is not None:
         return debt.cluster != cluster
-    found = records.component(attempt)
-    return found is not None and found[1].cluster not in (cluster, None)  # None: it is left out of this try
+    found = records.attempt(attempt)
+    return found is not None and found.cluster != cluster

@@ -123,6 +123,6 @@ def _out_of_reach(core: Core, job: Job, without: tuple[str, ...]) -> Iterator[st
 
 def _directories_of(job: Job) -> Iterator[tuple[str, AttemptId]]:
     """Yield the directories of its last attempts; those of earlier ones are removed when it is tried again."""
-    for component in job.components:
-        if component.cluster is not None and component.attempt:
-            yield component.cluster, job.attempt_of(component)
+    for attempt in job.attempts:
+        if attempt is not None:
+            yield attempt.cluster, attempt.id

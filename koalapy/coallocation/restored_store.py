@@ -10,8 +10,8 @@ from dataclasses import replace
 from koalapy.coallocation.stop import account_held
 from koalapy.core.core import Core
 from koalapy.model.events import StoreRestored, WrapperReported
-from koalapy.model.identity import FIRST_LAUNCHER, MAX_JOBS, JobId
-from koalapy.model.job import Component, Counters, Job
+from koalapy.model.identity import FIRST_LAUNCHER, MAX_JOBS
+from koalapy.model.job import Counters, Job
 from koalapy.model.records import Records
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant
@@ -46,34 +46,29 @@ def on_store_restored(core: Core, now: Instant, event: StoreRestored) -> None:
 def bind_waiting(core: Core, now: Instant) -> None:
     """Bind every doubtful job of the wait queue to where it was found, or exclude all clusters until that is known."""
     for job in doubtful(core.records):
-        bound = _bound(core, job) if job.state.queued and job.runner is None else job
-        if bound == job:
-            continue
-        core.mark_dirty()
-        core.records.put(bound)
-        for before, after in zip(job.components, bound.components, strict=True):
-            if before != after:
-                cluster, attempt = after.request.cluster, after.attempt + 1
-                core.records.note(
-                    now, job.id, "attempt_recalled", component=after.index, attempt=attempt, cluster=cluster
-                )
+        if job.state.queued and job.runner is None:
+            _bind(core, now, job)
 
 
-def _bound(core: Core, job: Job) -> Job:
+def _bind(core: Core, now: Instant, job: Job) -> None:
     kept = tuple((cluster, until) for cluster, until in job.excluded if until != UNTIL_KNOWN)
     if core.recalled.unknown:
-        return replace(job, excluded=(*kept, *((cluster, UNTIL_KNOWN) for cluster in core.recalled.clusters)))
-    components = tuple(_bound_component(core, job.id, each) for each in job.components)
-    request = replace(job.request, components=tuple(each.request for each in components))
-    return replace(job, request=request, components=components, excluded=kept)
-
-
-def _bound_component(core: Core, job: JobId, component: Component) -> Component:
-    """The next attempt is the newest one that was made."""
-    number, cluster = core.recalled.newest(job, component.index)
-    if number <= component.attempt:
-        return component
-    return replace(component, attempt=number - 1, request=replace(component.request, cluster=cluster))
+        excluded = (*kept, *((cluster, UNTIL_KNOWN) for cluster in core.recalled.clusters))
+        if excluded != job.excluded:
+            core.mark_dirty()
+            core.records.change(job, excluded=excluded)
+        return
+    found = [core.recalled.newest(job.id, index) for index in range(len(job.request.components))]
+    newer = {index: (number, cluster) for index, (number, cluster) in enumerate(found) if number > job.number_of(index)}
+    if not newer and kept == job.excluded:
+        return
+    core.mark_dirty()
+    components, numbers = list(job.request.components), [job.number_of(index) for index in range(len(found))]
+    for index, (number, cluster) in newer.items():  # the next attempt is the newest one that was made
+        components[index], numbers[index] = replace(components[index], cluster=cluster), number - 1
+        core.records.note(now, job.id, "attempt_recalled", component=index, attempt=number, cluster=cluster)
+    request = replace(job.request, components=tuple(components))
+    core.records.change(job, request=request, numbers=tuple(numbers), excluded=kept)
 
 
 def doubtful(records: Records) -> list[Job]:
@@ -83,16 +78,16 @@ def doubtful(records: Records) -> list[Job]:
 
 def on_reported(core: Core, now: Instant, event: WrapperReported) -> None:
     """Release the whole job if the report shows a release that this store does not know: it followed the backup."""
-    found = core.records.component(event.attempt)
-    if found is None or found[1].cleaned_up or found[1].state.final:
+    attempt = core.records.attempt(event.attempt)
+    if attempt is None or attempt.state.ended:
         return
-    job = found[0]
+    job = core.records.jobs[attempt.id.job]
     shown = event.released_at is not None or event.started_at is not None or event.phase in _SHOWS_RELEASE
     if not shown or job.state is not JobState.CLAIMING or job.id >= core.records.counters.doubtful_below:
         return
-    job = account_held(job, now).transition(JobState.RUNNING)
-    for component in job.present:
-        if not component.state.final:
-            job = job.with_component(component.found_released(event.released_at or now))
-    core.records.put(job)
+    account_held(core, now, job)
+    for each in job.present:
+        if not each.state.ended:
+            core.records.find_released(each, event.released_at or now)
+    core.records.change(job, state=JobState.RUNNING)
     core.records.note(now, job.id, "job_found_released")

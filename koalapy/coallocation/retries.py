@@ -6,13 +6,13 @@ from koalapy.attempts.attempt_end import reason_details
 from koalapy.attempts.cancel import cancel
 from koalapy.coallocation.stop import code_and_message, stop_job
 from koalapy.core.core import Core
+from koalapy.model.attempt import Attempt
 from koalapy.model.commands import CollectOutput, ForgetAttempt, OutputKind
 from koalapy.model.errors import Reason
 from koalapy.model.facts import Ended, Refused
-from koalapy.model.identity import AttemptId
-from koalapy.model.job import Component, Job, Outcome, OutputHome
+from koalapy.model.job import Job, Outcome, OutputHome
 from koalapy.model.request import KeepOutput, RetryOn
-from koalapy.model.states import ComponentState, JobState
+from koalapy.model.states import AttemptState, Ending, JobState
 from koalapy.model.units import MINUTE, Duration, Instant
 
 EXCLUSION = Duration(10 * MINUTE)
@@ -20,35 +20,36 @@ EXCLUSION = Duration(10 * MINUTE)
 
 def on_ended(core: Core, now: Instant, event: Ended) -> None:
     """Account what the attempt held at its barrier. If it failed, leave it out, try elsewhere, or stop the job."""
-    found = core.records.component(event.attempt)
-    if found is None:
+    attempt = core.records.attempt(event.attempt)
+    if attempt is None:
         return None
-    job, component = found
+    job = core.records.jobs[attempt.id.job]
     if job.state is JobState.CLAIMING and event.held_since is not None:
-        held = component.processors * max(0, event.ended_at - event.held_since)
-        job = core.records.put(job.replace(held=job.held + held))
+        held = attempt.processors * max(0, event.ended_at - event.held_since)
+        core.records.change(job, held=job.held + held)
     if event.reason is None or job.state is JobState.STOPPING:
         return None
     if job.state is JobState.CLAIMING or not event.released:
-        return _give_up(core, now, job, component, event.reason)
-    if not component.request.optional:
-        stop_job(core, now, job, _outcome(job, event.reason), event.reason.on(component.cluster or ""))
+        return _give_up(core, now, job, attempt, event.reason)
+    if not attempt.request.optional:
+        stop_job(core, now, job, _outcome(job, event.reason), event.reason.on(attempt.cluster))
 
 
 def on_refused(core: Core, now: Instant, event: Refused) -> None:
     """Treat an attempt that will never start like one that could not be submitted."""
-    found = core.records.component(event.attempt)
-    if found is not None and found[0].state is JobState.CLAIMING:
-        _give_up(core, now, *found, event.reason)
+    attempt = core.records.attempt(event.attempt)
+    if attempt is not None and (job := core.records.jobs[attempt.id.job]).state is JobState.CLAIMING:
+        _give_up(core, now, job, attempt, event.reason)
 
 
-def leave_out(core: Core, now: Instant, attempt: AttemptId, reason: Reason, **details: object) -> None:
+def leave_out(core: Core, now: Instant, attempt: Attempt, reason: Reason, **details: object) -> None:
     """Cancel an optional component's attempt; its job goes on without it."""
     cancel(core, attempt)
-    component = core.records.attempt(attempt)
-    assert component is not None
-    core.records.put_attempt(attempt, component.replace(state=ComponentState.CANCELLED, reason=reason))
-    core.records.note_attempt(now, attempt, component.cluster, "component_left_out", **details)
+    if attempt.state.ended:
+        core.records.change_attempt(attempt, ending=Ending.CANCELLED, reason=reason)
+    else:
+        core.records.change_attempt(attempt, state=AttemptState.ENDED, ending=Ending.CANCELLED, reason=reason)
+    core.records.note_attempt(now, attempt.id, attempt.cluster, "component_left_out", **details)
 
 
 def _outcome(job: Job, reason: Reason) -> Outcome:
@@ -59,7 +60,7 @@ def _outcome(job: Job, reason: Reason) -> Outcome:
     return Outcome.COMPLETION_FAILURE if kind in job.request.retry_on else Outcome.FAILED
 
 
-def _give_up(core: Core, now: Instant, job: Job, component: Component, reason: Reason) -> None:
+def _give_up(core: Core, now: Instant, job: Job, attempt: Attempt, reason: Reason) -> None:
     """A component cannot be claimed where it was sent: leave it out, try elsewhere, try again, or fail the job.
 
     Where only that cluster is at fault it is left out for this job (DESIGN, promise 3); an unordered component then
@@ -67,30 +68,25 @@ def _give_up(core: Core, now: Instant, job: Job, component: Component, reason: R
     """
     if job.state is JobState.STOPPING:
         return None
-    if component.request.optional:
-        return leave_out(core, now, job.attempt_of(component), reason, **reason_details(reason))
-    named = component.request.cluster is not None
+    if attempt.request.optional:
+        return leave_out(core, now, attempt, reason, **reason_details(reason))
+    named = attempt.request.cluster is not None
     refused_there = reason.whose == "cluster" or (reason.whose == "request" and bool(reason.command))
-    said = reason.on(component.cluster or "")
+    said = reason.on(attempt.cluster)
     if not refused_there:
         outcome = Outcome.FAILED if reason.whose == "request" else Outcome.SUBMISSION_FAILURE
         return stop_job(core, now, job, outcome, said)
     if named and reason.whose == "request":
         return stop_job(core, now, job, Outcome.FAILED, said)
-    job = core.records.put(_exclude(job, component, now))
-    core.records.note_attempt(
-        now, job.attempt_of(component), component.cluster, "cluster_excluded", until_at=now + EXCLUSION
-    )
-    others = [name for name in core.information.could_take(component.request) if name not in dict(job.excluded)]
+    kept = {cluster: until for cluster, until in job.excluded if until > now}
+    kept[attempt.cluster] = Instant(now + EXCLUSION)
+    core.records.change(job, excluded=tuple(kept.items()))
+    core.records.note_attempt(now, attempt.id, attempt.cluster, "cluster_excluded", until_at=now + EXCLUSION)
+    others = [name for name in core.information.could_take(attempt.request) if name not in dict(job.excluded)]
     if not named and others:
         return stop_job(core, now, job, Outcome.GIVE_BACK, said)
     outcome = Outcome.FAILED if reason.whose == "request" else Outcome.SUBMISSION_FAILURE
     return stop_job(core, now, job, outcome, said)
-
-
-def _exclude(job: Job, component: Component, now: Instant) -> Job:
-    kept = {cluster: until for cluster, until in job.excluded if until > now}
-    return job.replace(excluded=(*(kept | {component.cluster or "": Instant(now + EXCLUSION)}).items(),))
 
 
 def apply_outcome(core: Core, now: Instant, job: Job, max_submissions: int, max_completions: int) -> None:
@@ -101,16 +97,16 @@ def apply_outcome(core: Core, now: Instant, job: Job, max_submissions: int, max_
     """
     outcome = job.outcome
     if outcome is Outcome.SUBMISSION_FAILURE:
-        failures = job.submission_failures + 1
-        job = job.replace(submission_failures=failures)
-        return _again(core, now, job) if failures < max_submissions else _over(core, now, job, JobState.FAILED)
+        core.records.change(job, submission_failures=job.submission_failures + 1)
+        retried = job.submission_failures < max_submissions
+        return _again(core, now, job) if retried else _finish(core, now, job, JobState.FAILED)
     if outcome is Outcome.COMPLETION_FAILURE:
-        failures = job.completion_failures + 1
-        job = job.replace(completion_failures=failures, submission_failures=0)
-        return _again(core, now, job) if failures <= max_completions else _over(core, now, job, JobState.FAILED)
+        core.records.change(job, completion_failures=job.completion_failures + 1, submission_failures=0)
+        retried = job.completion_failures <= max_completions
+        return _again(core, now, job) if retried else _finish(core, now, job, JobState.FAILED)
     if outcome in (Outcome.GIVE_BACK, Outcome.HOLD):
         return _back(core, now, job, job.position, JobState.HELD if outcome is Outcome.HOLD else JobState.WAITING)
-    return _over(core, now, job, JobState(str(outcome)))
+    return _finish(core, now, job, JobState(str(outcome)))
 
 
 def _again(core: Core, now: Instant, job: Job) -> None:
@@ -118,10 +114,12 @@ def _again(core: Core, now: Instant, job: Job) -> None:
 
 
 def _back(core: Core, now: Instant, job: Job, position: int, state: JobState) -> None:
-    for component in job.components:
-        _forget(core, job.attempt_of(component), component.cluster)
-    job = job.transition(
-        state,
+    for attempt in job.attempts:
+        if attempt is not None:
+            _forget(core, attempt)
+    core.records.end_try(
+        job,
+        state=state,
         position=position,
         overtaken=0 if position != job.position else job.overtaken,
         waiting_since=now,
@@ -129,33 +127,25 @@ def _back(core: Core, now: Instant, job: Job, position: int, state: JobState) ->
         started_at=None,
         outcome=None,
         collecting=False,
-        components=tuple(_waiting(component) for component in job.components),
     )
-    core.records.put(job)
     counted = {"submission_failures": job.submission_failures, "completion_failures": job.completion_failures}
     core.records.note(now, job.id, "job_requeued", state=str(state), **counted, **code_and_message(job.reason))
 
 
-def _forget(core: Core, attempt: AttemptId, cluster: str | None) -> None:
+def _forget(core: Core, attempt: Attempt) -> None:
     """Remove the directory of a past try's attempt, after its pending cancel if there is one."""
-    debt = core.records.debts.get(attempt)
+    debt = core.records.debts.get(attempt.id)
     if debt is not None:
         core.records.owe(replace(debt, past=True))
-    elif cluster is not None:
-        core.records.command(ForgetAttempt(cluster=cluster, attempt=attempt))
+    else:
+        core.records.command(ForgetAttempt(cluster=attempt.cluster, attempt=attempt.id))
 
 
-def _waiting(component: Component) -> Component:
-    return Component(index=component.index, request=component.request, attempt=component.attempt)
-
-
-def _over(core: Core, now: Instant, job: Job, state: JobState) -> None:
-    job = job.transition(state, finished_at=now)
-    sources = tuple((each.cluster, job.attempt_of(each)) for each in job.components if each.cluster and each.attempt)
-    keeps = job.request.keep_output is KeepOutput.HOME and bool(sources)
-    if keeps:
-        job = job.replace(output_home=OutputHome.COMING)
+def _finish(core: Core, now: Instant, job: Job, state: JobState) -> None:
+    core.records.change(job, state=state, finished_at=now)
+    sources = tuple([(each.cluster, each.id) for each in job.attempts if each is not None])
+    if job.request.keep_output is KeepOutput.HOME and sources:
+        core.records.change(job, output_home=OutputHome.COMING)
         kind = OutputKind.STANDARD_STREAMS
         core.records.command(CollectOutput(job=job.id, sources=sources, paths=(), directory="", kind=kind))
-    core.records.put(job)
     core.records.note(now, job.id, f"job_{state}", **code_and_message(job.reason))

@@ -8,8 +8,9 @@ from koalapy.coallocation.retries import apply_outcome
 from koalapy.coallocation.stop import owe_what_cannot_be_cancelled, stop_job
 from koalapy.core.core import Core
 from koalapy.model.alarms import Alarms
+from koalapy.model.attempt import Attempt
 from koalapy.model.identity import JobId
-from koalapy.model.job import Component, Job, Outcome
+from koalapy.model.job import Job, Outcome
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant
 
@@ -41,9 +42,9 @@ class RunListStep:
         for identity in sorted(core.run_list.dirty):
             job = core.records.jobs[identity]
             if job.state.active:
-                for component in job.components:
-                    if component.unknown_since is not None:
-                        missing.end_lost(core, now, job.attempt_of(component), component)
+                for attempt in job.live:
+                    if attempt.unknown_since is not None:
+                        missing.end_lost(core, now, attempt)
 
     def run(self, core: Core, now: Instant) -> None:
         """Process every job marked dirty since the previous call, also by that call."""
@@ -52,7 +53,7 @@ class RunListStep:
         for identity in dirty:
             job = core.records.jobs[identity]
             if job.state.active and job.runner is None:
-                _examine(core, now, identity)
+                _examine(core, now, job)
         if core.information.commitments.dirty or not core.run_list.split.keys().isdisjoint(dirty):
             _break_deadlocks(core, now)  # made by a measurement, or by a change of a job in it
 
@@ -66,24 +67,22 @@ class RunListStep:
         self._timers.set(identity, _next_moment(core, now, core.records.jobs[identity]))
 
 
-def _examine(core: Core, now: Instant, identity: JobId) -> None:
-    jobs = core.records.jobs
-    deadline = barrier.deadline(jobs[identity], core.settings)
+def _examine(core: Core, now: Instant, job: Job) -> None:
+    deadline = barrier.deadline(job, core.settings)
     if deadline is not None and now >= deadline:
-        barrier.time_out(core, now, jobs[identity])
-    barrier.release_if_whole(core, now, jobs[identity])
-    completion.finish_if_over(core, now, jobs[identity])
-    _settle(core, now, identity)
+        barrier.time_out(core, now, job)
+    barrier.release_if_whole(core, now, job)
+    completion.finish_if_over(core, now, job)
+    _settle(core, now, job)
 
 
-def _settle(core: Core, now: Instant, identity: JobId) -> None:
+def _settle(core: Core, now: Instant, job: Job) -> None:
     """Once nothing of a stopping job is left, its outcome is applied; then its processors are free."""
-    job = core.records.jobs[identity]
     if job.state is not JobState.STOPPING:
         return
     reachable = core.information.reachable
-    if not all(can_be_cancelled(component, reachable) for component in job.live):
-        job = owe_what_cannot_be_cancelled(core, now, job)
+    if not all(can_be_cancelled(attempt, reachable) for attempt in job.live):
+        owe_what_cannot_be_cancelled(core, now, job)
     if job.live:
         return
     settings = core.settings
@@ -95,7 +94,7 @@ def _settle(core: Core, now: Instant, identity: JobId) -> None:
 def _break_deadlocks(core: Core, now: Instant) -> None:
     while (younger := deadlock.job_to_give_back(core, core.run_list.split)) is not None:
         stop_job(core, now, younger, Outcome.GIVE_BACK, deadlock.GIVEN_BACK)
-        _settle(core, now, younger.id)
+        _settle(core, now, younger)
 
 
 def _next_moment(core: Core, now: Instant, job: Job) -> Instant | None:
@@ -105,13 +104,12 @@ def _next_moment(core: Core, now: Instant, job: Job) -> Instant | None:
     if not job.state.active:
         return None
     deadline = barrier.deadline(job, core.settings)
-    unknown = [each for each in job.components if each.unknown_since is not None]
+    unknown = [each for each in job.live if each.unknown_since is not None]
     if not unknown:  # as nearly always
         return deadline
     moments = [deadline, *(_lost_at(core, each) for each in unknown)]
     return min([moment for moment in moments if moment is not None], default=None)
 
 
-def _lost_at(core: Core, component: Component) -> Instant | None:
-    in_reach = not component.cleaned_up and core.information.is_connected(component.cluster)
-    return missing.lost_at(component, core.settings) if in_reach else None
+def _lost_at(core: Core, attempt: Attempt) -> Instant | None:
+    return missing.lost_at(attempt, core.settings) if core.information.is_connected(attempt.cluster) else None

@@ -4,7 +4,7 @@ from koalapy.coallocation.stop import stop_job
 from koalapy.core.core import Core
 from koalapy.model.errors import Reason
 from koalapy.model.events import CancelRequested, HoldRequested, JobSubmitted, ReleaseRequested
-from koalapy.model.job import Component, Job, Outcome
+from koalapy.model.job import Job, Outcome
 from koalapy.model.states import JobState
 from koalapy.model.sweep import Runner
 from koalapy.model.units import Instant
@@ -18,7 +18,6 @@ def on_job_submitted(core: Core, now: Instant, event: JobSubmitted) -> None:
     if identity is None:
         return
     space = event.request.parameters
-    components = event.request.components if space is None else ()
     job = Job(
         id=identity,
         owner=event.owner,
@@ -27,11 +26,10 @@ def on_job_submitted(core: Core, now: Instant, event: JobSubmitted) -> None:
         position=core.records.new_tail_position(),
         submitted_at=now,
         waiting_since=now,
-        components=tuple(Component(index=i, request=each) for i, each in enumerate(components)),
         key=event.key,
         runner=Runner(count=space.count) if space is not None else None,
     )
-    core.records.put(job)
+    core.records.add(job)
     core.records.note(
         now, job.id, "job_submitted", owner=job.owner, type="sweep" if job.runner else str(job.request.type)
     )
@@ -45,9 +43,9 @@ def on_cancel_requested(core: Core, now: Instant, event: CancelRequested) -> Non
         return None
     if not job.state.active:
         core.mark_dirty()
-        core.records.put(job.transition(JobState.CANCELLED, finished_at=now, reason=_CANCELLED))
+        core.records.change(job, state=JobState.CANCELLED, finished_at=now, reason=_CANCELLED)
         return core.records.note(now, job.id, "job_cancelled")
-    job = core.records.put(job.replace(forced=job.forced or event.force))
+    core.records.change(job, forced=job.forced or event.force)
     core.records.note(now, job.id, "cancel_requested", force=event.force)
     core.mark_dirty()
     return stop_job(core, now, job, Outcome.CANCELLED, _CANCELLED)
@@ -57,12 +55,12 @@ def on_hold_requested(core: Core, now: Instant, event: HoldRequested) -> None:
     """A job that claims gives back and is held; one that runs is left alone, but for a sweep, whose nodes go."""
     job = core.records.jobs.get(event.job)
     if job is not None and job.state.queued:
-        core.records.put(job.transition(JobState.HELD))
+        core.records.change(job, state=JobState.HELD)
         core.records.note(now, job.id, "job_held")
     elif job is not None and _may_stop(job):
         stop_job(core, now, job, Outcome.HOLD)
     elif job is not None and job.outcome is Outcome.GIVE_BACK:
-        core.records.put(job.replace(outcome=Outcome.HOLD))
+        core.records.change(job, outcome=Outcome.HOLD)
         core.records.note(now, job.id, "job_held")
     if job is not None:
         core.mark_dirty()
@@ -81,10 +79,10 @@ def on_release_requested(core: Core, now: Instant, event: ReleaseRequested) -> N
     job = core.records.jobs.get(event.job)
     if job is None or not (job.state is JobState.HELD or job.outcome is Outcome.HOLD):
         return
-    held = job.state is JobState.HELD
-    core.records.put(
-        job.transition(JobState.WAITING, waiting_since=now) if held else job.replace(outcome=Outcome.GIVE_BACK)
-    )
+    if job.state is JobState.HELD:
+        core.records.change(job, state=JobState.WAITING, waiting_since=now)
+    else:
+        core.records.change(job, outcome=Outcome.GIVE_BACK)
     core.records.note(now, job.id, "job_unheld")
     core.mark_dirty()
 

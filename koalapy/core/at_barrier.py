@@ -1,9 +1,7 @@
 """The attempts that are known to be at their barriers."""
 
-from collections.abc import Sequence
-
+from koalapy.model.attempt import Attempt
 from koalapy.model.identity import AttemptId
-from koalapy.model.index import Move
 from koalapy.model.job import Job
 
 
@@ -11,7 +9,7 @@ class AtBarrier:
     """The attempts whose wrapper has said that it is at its barrier, in the present session with their cluster.
 
     One that said so in an earlier session may have left since. It is not stored: after a restart all sessions are new.
-    An index over the jobs, for attempts of which nothing is left.
+    An index over the attempts, which forgets those that are cleaned up.
     """
 
     def __init__(self) -> None:
@@ -32,7 +30,8 @@ class AtBarrier:
         for attempt in [each for each, where in self._clusters.items() if where == cluster]:
             del self._clusters[attempt]
 
-    def apply(self, moves: Sequence[Move], job: Job) -> None:
-        for attempt, _, lives in moves:
-            if not lives:
-                self._clusters.pop(attempt, None)
+    def began(self, job: Job, attempt: Attempt) -> None:
+        """It is not at its barrier yet."""
+
+    def cleaned_up(self, attempt: Attempt) -> None:
+        self._clusters.pop(attempt.id, None)

@@ -38,7 +38,7 @@ class Core:
         self.at_barrier = AtBarrier()
         lives = self.information.commitments, self.at_barrier
         self.records = Records(snapshot, (self.run_list, self.queue, self.launchers), lives)
-        self.silent: dict[AttemptId, None] = {job.attempt_of(each): None for job in snapshot.jobs for each in job.live}
+        self.silent: dict[AttemptId, None] = {each.id: None for job in snapshot.jobs for each in job.live}
         self.recalled = RecalledAttempts(names)
         self.startup_gate = StartupGate(names, snapshot.jobs)
         self.poll_urgency = PollUrgency()
@@ -68,5 +68,5 @@ class Core:
 
     def mark_cluster_dirty(self, cluster: str) -> None:
         """Let the run list's step examine every job that lives on the cluster."""
-        for job, _ in self.records.live(cluster):
-            self.run_list.mark_dirty(job.id)
+        for attempt in self.records.live(cluster):
+            self.run_list.mark_dirty(attempt.id.job)

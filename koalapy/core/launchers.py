@@ -1,9 +1,11 @@
 """Index of sweeps and their Launchers, by sweep and by cluster."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
+from koalapy.model.attempt import Attempt
 from koalapy.model.identity import JobId
-from koalapy.model.job import Component, Job
+from koalapy.model.job import Job
+from koalapy.model.states import JobState
 from koalapy.model.sweep import Runner
 
 
@@ -20,34 +22,34 @@ class Launchers:
         self._of: dict[JobId, dict[JobId, Job]] = {}
         self._on: dict[str, dict[JobId, Job]] = {}
 
-    def changed(self, before: Job | None, after: Job | None) -> None:
-        job = before if after is None else after
-        if job is None or (job.runner is None and job.pilot is None):
+    def added(self, job: Job) -> None:
+        if job.state.final:
             return
         if job.runner is not None:
-            self._sweep(job, over=after is None or after.state.final)
-        elif after is not None and job.pilot is not None:
-            self._launcher(after, job.pilot.sweep, before)
-
-    def _sweep(self, job: Job, over: bool) -> None:
-        if over:
-            self.sweeps.pop(job.id, None)
-        else:
             self.sweeps[job.id] = None
+        elif job.pilot is not None:
+            cluster = job.request.components[0].cluster or ""
+            self._of.setdefault(job.pilot.sweep, {})[job.id] = job
+            self._on.setdefault(cluster, {})[job.id] = job
 
-    def _launcher(self, job: Job, sweep: JobId, before: Job | None) -> None:
-        on = self._on.setdefault(place(job).cluster or "", {})
-        if not job.state.final:
-            self._of.setdefault(sweep, {})[job.id] = on[job.id] = job
-            if before is not None and place(before).state is not place(job).state:
-                self.turned.append(job.id)
-        elif before is None or not before.state.final:
-            of = self._of.get(sweep, {})
-            of.pop(job.id, None)
-            on.pop(job.id, None)
+    def changed(self, job: Job, before: JobState, names: Collection[str]) -> None:
+        if not job.state.final or before.final:
+            return
+        if job.runner is not None:
+            self.sweeps.pop(job.id, None)
+        elif job.pilot is not None:
+            of = self._of[job.pilot.sweep]
+            del of[job.id], self._on[place(job).cluster][job.id]
             self.ended.append(job)
             if not of:
-                self._of.pop(sweep, None)
+                del self._of[job.pilot.sweep]
+
+    def attempt_changed(self, job: Job, attempt: Attempt, names: Collection[str]) -> None:
+        if job.pilot is not None and "state" in names and not job.state.final:
+            self.turned.append(job.id)
+
+    def dropped(self, job: Job) -> None:
+        """It was left when it ended."""
 
     def of(self, sweep: JobId) -> list[Job]:
         """Return the Launchers of the sweep that are not over, by their ids."""
@@ -62,9 +64,11 @@ class Launchers:
             yield from of.values()
 
 
-def place(launcher: Job) -> Component:
-    """Its one component: where it is, and since when."""
-    return launcher.components[0]
+def place(launcher: Job) -> Attempt:
+    """Return its one attempt: where it is, and since when."""
+    attempt = launcher.attempts[0]
+    assert attempt is not None
+    return attempt
 
 
 def staying(launchers: Iterable[Job]) -> list[Job]:

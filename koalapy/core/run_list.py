@@ -1,5 +1,8 @@
 """Index of the run list: where jobs are being claimed, and which hold only a part of what they need."""
 
+from collections.abc import Collection
+
+from koalapy.model.attempt import Attempt
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job
 from koalapy.model.states import JobState
@@ -16,31 +19,42 @@ class RunList:
         self.split: dict[JobId, None] = {}
         self.dirty: dict[JobId, None] = {}  # something may follow for them
         self.timers_dirty: dict[JobId, None] = {}  # their next moments may be others
-        self._claims: dict[JobId, tuple[str | None, ...]] = {}
+        self._claims: dict[JobId, tuple[str, ...]] = {}
 
-    def changed(self, before: Job | None, after: Job | None) -> None:
-        if after is None:
-            if before is not None:
-                self.dirty.pop(before.id, None)
-                self.timers_dirty.pop(before.id, None)
-            return  # all else was left when it ended
-        self.mark_dirty(after.id)
-        claiming = after.state is JobState.CLAIMING
-        if not claiming and (before is None or before.state is not JobState.CLAIMING):
-            return
-        live = after.live if claiming else ()
-        self._count(after.id, () if after.patient else tuple(component.cluster for component in live))
-        started = [component.allocated_at is not None for component in live]
+    def added(self, job: Job) -> None:
+        self.mark_dirty(job.id)
+        if job.state is JobState.CLAIMING:
+            self._survey(job)
+
+    def changed(self, job: Job, before: JobState, names: Collection[str]) -> None:
+        self.mark_dirty(job.id)
+        if "state" in names and JobState.CLAIMING in (before, job.state):
+            self._survey(job)
+
+    def attempt_changed(self, job: Job, attempt: Attempt, names: Collection[str]) -> None:
+        self.mark_dirty(job.id)
+        if job.state is JobState.CLAIMING and ("allocated_at" in names or "state" in names):
+            self._survey(job)
+
+    def dropped(self, job: Job) -> None:
+        self.dirty.pop(job.id, None)
+        self.timers_dirty.pop(job.id, None)  # all else was left when it ended
+
+    def _survey(self, job: Job) -> None:
+        """Count where it claims, and see whether it holds only a part of what it needs."""
+        live = job.live if job.state is JobState.CLAIMING else ()
+        self._count(job.id, () if job.patient else tuple([attempt.cluster for attempt in live]))
+        started = [attempt.allocated_at is not None for attempt in live]
         if any(started) and not all(started):
-            self.split[after.id] = None
+            self.split[job.id] = None
         else:
-            self.split.pop(after.id, None)
+            self.split.pop(job.id, None)
 
     def mark_dirty(self, job: JobId) -> None:
         """Something that it depends on has changed."""
         self.dirty[job] = self.timers_dirty[job] = None
 
-    def _count(self, job: JobId, clusters: tuple[str | None, ...]) -> None:
+    def _count(self, job: JobId, clusters: tuple[str, ...]) -> None:
         before = self._claims.pop(job, ())
         if clusters:
             self._claims[job] = clusters
@@ -51,8 +65,7 @@ class RunList:
         for cluster in clusters:
             self._add(cluster, 1)
 
-    def _add(self, cluster: str | None, count: int) -> None:
-        assert cluster is not None
+    def _add(self, cluster: str, count: int) -> None:
         left = self.claimed_on.get(cluster, 0) + count
         if left:
             self.claimed_on[cluster] = left

@@ -2,14 +2,18 @@
 
 import heapq
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from koalapy.broker.shape import MinimumDemand, Shape, minimum_demand, shape_of
+from koalapy.model.attempt import Attempt
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job
 from koalapy.model.request import WhenBusy
+from koalapy.model.states import JobState
 from koalapy.model.units import Instant
+
+_ORDER = frozenset({"request", "position", "waiting_since"})  # fields that a job's position depends on
 
 
 class Position(NamedTuple):
@@ -56,24 +60,29 @@ class WaitQueue:
         """The waiting job at this position."""
         return self._waiting[position.job]
 
-    def changed(self, before: Job | None, after: Job | None) -> None:
-        """Follow a change of a job."""
-        job = after or before
-        old = self._waiting.get(job.id) if job is not None else None
-        waits = after is not None and after.state.queued and after.runner is None
-        if old is None and not waits:
-            return
-        if not waits or after is None:
-            assert old is not None
+    def added(self, job: Job) -> None:
+        if job.state.queued and job.runner is None:
+            self._enter(job)
+
+    def changed(self, job: Job, before: JobState, names: Collection[str]) -> None:
+        old = self._waiting.get(job.id)
+        waits = job.state.queued and job.runner is None
+        if old is None:
+            if waits:
+                self._enter(job)
+        elif not waits:
             self._leave(old)
-        elif old is None:
-            self._enter(after)
-        elif _stands_as(old.job, after):
-            self._waiting[after.id] = old._replace(job=after)
+        elif _ORDER.isdisjoint(names):
             self._move(old.position)
         else:
             self._leave(old)
-            self._enter(after)
+            self._enter(job)
+
+    def attempt_changed(self, job: Job, attempt: Attempt, names: Collection[str]) -> None:
+        """A waiting job has no attempts."""
+
+    def dropped(self, job: Job) -> None:
+        """It has left when it ended."""
 
     def forget_moves(self) -> None:
         """Let `moved` start again."""
@@ -136,12 +145,6 @@ class WaitQueue:
 
     def _move(self, position: Position) -> None:
         self.moved = position if self.moved is None else min(position, self.moved)
-
-
-def _stands_as(before: Job, after: Job) -> bool:
-    """Whether it is in the same position, for the same, since the same instant."""
-    same = before.request is after.request or before.request == after.request
-    return same and before.position == after.position and before.waiting_since == after.waiting_since
 
 
 class _BySize:

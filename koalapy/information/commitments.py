@@ -1,12 +1,12 @@
 """The processors that attempts are committed to on each cluster, kept up to date with every attempt."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from koalapy.model.attempt import Attempt
 from koalapy.model.cluster import ClusterSettings, ClusterState
 from koalapy.model.identity import AttemptId, InstanceId, Tag, tag_of
-from koalapy.model.index import Move
 from koalapy.model.job import Job
 from koalapy.model.request import ComponentRequest
 
@@ -64,18 +64,19 @@ class Commitments:
         self._clusters[cluster].measured(state)
         self.dirty[cluster] = None
 
-    def apply(self, moves: Sequence[Move], job: Job) -> None:
-        """Count the attempts that started, and drop those that were cleaned up."""
-        for attempt, component, lives in moves:
-            cluster = self._clusters.get(component.cluster or "")
-            if cluster is None:
-                continue  # a cluster that the grid file no longer has
-            if lives:
-                taken = processors_taken(component.request, cluster.settings)
-                cluster.add(attempt, (tag_of(self._instance, attempt), taken, job.pilot is not None, job.patient))
-            else:
-                cluster.remove(attempt)
-            self.dirty[cluster.settings.name] = None
+    def began(self, job: Job, attempt: Attempt) -> None:
+        cluster = self._clusters.get(attempt.cluster)
+        if cluster is None:
+            return  # a cluster that the grid file no longer has
+        taken = processors_taken(attempt.request, cluster.settings)
+        cluster.add(attempt.id, (tag_of(self._instance, attempt.id), taken, job.pilot is not None, job.patient))
+        self.dirty[attempt.cluster] = None
+
+    def cleaned_up(self, attempt: Attempt) -> None:
+        cluster = self._clusters.get(attempt.cluster)
+        if cluster is not None:
+            cluster.remove(attempt.id)
+            self.dirty[attempt.cluster] = None
 
 
 # processors taken; whether a sweep's Launcher takes them; whether it went into a batch queue however busy that was

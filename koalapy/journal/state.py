@@ -1,6 +1,7 @@
 """A copy of an engine: containers and objects of the rooms that decide are new, frozen values are shared.
 
-Every value that the engine holds is frozen (model), so the copy costs what its dictionaries and lists cost.
+The values that the engine holds are frozen (model), but for its rows of jobs and attempts. So the copy costs what its
+dictionaries, lists and rows cost.
 """
 
 from collections import deque
@@ -11,6 +12,7 @@ from typing import Any
 from koalapy.engine import Engine
 from koalapy.model.change import Snapshot
 from koalapy.model.cluster import ClusterSettings
+from koalapy.model.fast_frozen import is_row
 from koalapy.model.identity import InstanceId
 from koalapy.model.settings import Settings
 from koalapy.policies.placement import worst_fit
@@ -38,8 +40,8 @@ def in_rooms(kind: type, rooms: tuple[str, ...] = ROOMS) -> bool:
 
 
 def is_frozen(kind: type) -> bool:
-    """Whether a class is a frozen dataclass."""
-    return is_dataclass(kind) and kind.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    """Whether values of a class never change: it is a frozen dataclass, and none whose values are rows."""
+    return is_dataclass(kind) and kind.__dataclass_params__.frozen and not is_row(kind)  # type: ignore[attr-defined]
 
 
 def attributes(value: Any) -> dict[str, Any]:

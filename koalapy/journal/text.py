@@ -10,14 +10,14 @@ import importlib
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from enum import Enum
 from types import FunctionType
 from typing import Any
 
 from koalapy.engine import Engine
 from koalapy.journal.journal import Batch, Taken
-from koalapy.journal.state import ROOMS, attributes, in_rooms, is_frozen
+from koalapy.journal.state import ROOMS, attributes, in_rooms
 from koalapy.model.errors import RequestError
 from koalapy.model.request import ComponentRequest
 from koalapy.model.settings import Settings
@@ -264,7 +264,7 @@ class _Reader:
     def _make_object(self, place: int, told: dict[str, Any]) -> Any:
         kind = _found(told["is"], object)
         self._made[place] = made = object.__new__(kind)
-        names = {each.name for each in fields(kind)} if is_frozen(kind) else told.keys() - {"is"}
+        names = {each.name for each in fields(kind)} if is_dataclass(kind) else told.keys() - {"is"}
         if names != told.keys() - {"is"}:
             raise ValueError(f"a {told['is']} has other fields here: {', '.join(sorted(names ^ told.keys() - {'is'}))}")
         for name, each in told.items():

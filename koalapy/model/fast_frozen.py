@@ -3,6 +3,8 @@
 A frozen dataclass sets each of its fields through `object.__setattr__`, at ten times the price of an assignment. Here a
 value is a draft while it is filled: its class is a subclass without the guard. Such values are used where thousands of
 events a second are handled. Nothing is checked, so their classes must have no `__post_init__` and no subclasses.
+
+A *row* is such a draft that stays one: its owner changes it in place, and hands out frozen copies of it.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,6 +12,7 @@ from dataclasses import MISSING, Field, fields
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+_ROWS: set[type] = set()
 
 _COPY = """
 def copy(value):
@@ -74,6 +77,32 @@ def replacer(kind: type[T]) -> Callable[[T, Mapping[str, Any]], T]:
         return draft  # type: ignore[no-any-return]
 
     return replace
+
+
+def row_class(kind: type[T]) -> type[T]:
+    """Return the class of the rows of a class, which its module is to name with `Row` after its own name.
+
+    To a type checker a row is a value: only `setattr` changes it.
+    """
+    row = _draft_of(kind)
+    row.__module__, row.__name__, row.__qualname__ = kind.__module__, f"{kind.__name__}Row", f"{kind.__qualname__}Row"
+    _ROWS.add(row)
+    return row
+
+
+def caster(source: type[T], target: type[T]) -> Callable[[T], T]:
+    """Return a function that copies a value into a row, or a row into a value; these are the two classes."""
+    draft = target if target in _ROWS else source
+    known: dict[str, Any] = {"new": object.__new__, "kind": draft, "final": target}
+    assignments = "\n".join(f"    draft.{field.name} = value.{field.name}" for field in _fields(target))
+    if target not in _ROWS:
+        assignments += "\n    draft.__class__ = final"
+    return _made(_COPY, "copy", known, assignments=assignments)  # type: ignore[no-any-return]
+
+
+def is_row(kind: type) -> bool:
+    """Return whether values of this class are rows: the class is frozen to a type checker only."""
+    return kind in _ROWS
 
 
 def _made(text: str, name: str, known: dict[str, Any], **parts: str) -> Any:

@@ -1,35 +1,29 @@
-"""A job as koalapy keeps it: the request, its position in the wait queue, and its run list of components."""
+"""A job as koalapy keeps it: the request, its position in the wait queue, and the attempts of its components."""
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
+from koalapy.model.attempt import Attempt, attempt_row, attempt_value
 from koalapy.model.cluster import Node
 from koalapy.model.errors import Reason
-from koalapy.model.fast_frozen import fast_frozen, replacer
+from koalapy.model.fast_frozen import caster, fast_frozen, replacer, row_class
 from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, JobId
 from koalapy.model.request import ComponentRequest, Request
-from koalapy.model.states import (
-    ATTEMPT_TRANSITIONS,
-    JOB_TRANSITIONS,
-    RELEASED_SINCE_BACKUP,
-    AttemptState,
-    ComponentState,
-    JobState,
-)
-from koalapy.model.sweep import Pilot, Runner, replace_runner
+from koalapy.model.states import ComponentState, JobState
+from koalapy.model.sweep import Pilot, Runner
 from koalapy.model.units import Instant
 
+NOT_PLACED = Reason("left_out", "transient", "It is optional and did not fit.", "")
 
-@fast_frozen
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Component:
-    """One element of a run list: the state of a component's last attempt (DCS, section 3.5).
+    """A component of a job as users see it: what it asks for, and its present attempt (DCS, section 3.5).
 
-    `attempt` counts from 1; 0 before the first. All instants are of koalad's clock. `cancelling`: its cluster was asked
-    to end it. `began_at`: when its batch job began, as its wrapper reports. `cleaned_up`: nothing of this attempt is
-    left in its cluster's batch system, or a pending cancel records that something may be. `stuck`: why its batch system
-    does not end it. `silent_since`: since when its wrapper has given no sign, though it is not known to have ended.
+    `attempt` counts from 1; it is the number of the newest attempt, 0 before the first. Without a present attempt
+    `cluster` is None, and the fields that an Attempt has too have their defaults.
     """
 
     index: int
@@ -51,69 +45,23 @@ class Component:
     unknown_since: Instant | None = None
     reason: Reason | None = None
     cancelling: bool = False
-    cleaned_up: bool = True
     stuck: Reason | None = None
     silent_since: Instant | None = None
-
-    def replace(self, **changes: Any) -> "Component":
-        """Return the component with these fields changed.
-
-        Raises ValueError for a transition of its attempt that the table does not have.
-        """
-        after = _replace_component(self, changes)
-        if not _DECIDE_STATE.isdisjoint(changes):
-            before, now = self.attempt_state, after.attempt_state
-            if before is not now and before is not None and (now is None or now not in ATTEMPT_TRANSITIONS[before]):
-                raise ValueError(f"attempt {self.attempt} of component {self.index} cannot go from {before} to {now}")
-        return after
-
-    def clean_up(self, now: Instant) -> "Component":
-        """Return the component with its attempt cleaned up; one that has not ended ends as cancelled."""
-        if self.state.final:
-            return self.replace(cleaned_up=True)
-        ended = self.replace(state=ComponentState.CANCELLED, ended_at=self.ended_at or now)
-        return ended.replace(cleaned_up=True)
-
-    def found_released(self, released_at: Instant) -> "Component":
-        """Return the component as released, for a store that was restored from a backup and does not know it.
-
-        Raises ValueError for an attempt that cannot have been released since.
-        """
-        if self.attempt_state not in RELEASED_SINCE_BACKUP:
-            raise ValueError(f"attempt {self.attempt} of component {self.index} is {self.attempt_state}")
-        return _replace_component(self, {"state": ComponentState.RELEASED, "released_at": released_at})
-
-    @property
-    def attempt_state(self) -> AttemptState | None:
-        """State of the present attempt; None if there is none."""
-        if self.cluster is None:
-            return None
-        state = self.state.attempt
-        if state is AttemptState.ENDED:
-            return AttemptState.CLEANED_UP if self.cleaned_up else state
-        if self.allocated_at is not None and (state is AttemptState.SUBMITTING or state is AttemptState.QUEUED):
-            return AttemptState.ALLOCATED
-        return state
-
-    @property
-    def is_released(self) -> bool:
-        """Whether its program may run: the attempt was released, and has not ended."""
-        state = self.state.attempt
-        return state is not None and state.released
+    cleaned_up: bool = True
 
     @property
     def processors(self) -> int:
         return self.request.processors
 
     @property
+    def is_released(self) -> bool:
+        """Whether its program may run: its attempt was released, and has not ended."""
+        return self.state.released
+
+    @property
     def is_silent(self) -> bool:
         """Whether its wrapper has given no sign for a while, and it is not known to have ended."""
         return self.silent_since is not None and not self.cleaned_up and not self.state.final
-
-    @property
-    def missing(self) -> bool:
-        """Whether this try does without it: an optional component that did not fit or did not come."""
-        return self.state is ComponentState.CANCELLED and self.request.optional
 
 
 class Outcome(StrEnum):
@@ -147,11 +95,12 @@ class OutputHome(StrEnum):
 class Job:
     """One job. `position` orders the wait queue within a priority; a job sent to the tail gets a new one.
 
-    `held`: processor-microseconds that were allocated, but waited at a barrier. `excluded`: (cluster, instant) until
-    which the cluster is excluded for this job. `collecting`: its components have ended, and staged-out files are on
-    their way. `patient`: it went into batch queues and has no claim time-out. `forced`: its user does not want to wait
-    for clusters out of reach. `runner`: set for a sweep, which has no components of its own. `pilot`: set for a
-    Launcher of a sweep.
+    `attempts`: the present attempt of each component, None for one that has none; empty before a claim. `numbers`: how
+    many attempts each component has had; empty before the first. `held`: processor-microseconds that were allocated,
+    but waited at a barrier. `excluded`: (cluster, instant) until which the cluster is excluded for this job.
+    `collecting`: its attempts have ended, and staged-out files are on their way. `patient`: it went into batch queues
+    and has no claim time-out. `forced`: its user does not want to wait for clusters out of reach. `runner`: set for a
+    sweep, which has no attempts of its own. `pilot`: set for a Launcher of a sweep.
     """
 
     id: JobId
@@ -160,7 +109,8 @@ class Job:
     state: JobState
     position: int
     submitted_at: Instant
-    components: tuple[Component, ...]
+    attempts: tuple[Attempt | None, ...] = ()
+    numbers: tuple[int, ...] = ()
     started_at: Instant | None = None
     finished_at: Instant | None = None
     claimed_at: Instant | None = None
@@ -180,48 +130,43 @@ class Job:
     pilot: Pilot | None = None
     output_home: OutputHome = OutputHome.NONE
 
-    def transition(self, state: JobState, **changes: Any) -> "Job":
-        """Return the job in another state. In a final state, no parameter of it is out any more.
+    @property
+    def components(self) -> tuple[Component, ...]:
+        """Its components as users see them; a sweep has none."""
+        if self.runner is not None:
+            return ()
+        return tuple([self._component(index, request) for index, request in enumerate(self.request.components)])
 
-        Raises ValueError for a transition that the table does not have.
-        """
-        if state not in JOB_TRANSITIONS[self.state]:
-            raise ValueError(f"job {self.id} cannot go from {self.state} to {state}")
-        if state.final and self.runner is not None:
-            changes = {"runner": replace_runner(self.runner, {"out": ()}), **changes}
-        return _replace_job(self, {"state": state, **changes})
-
-    def replace(self, **changes: Any) -> "Job":
-        """Return the job with these fields changed, except its state: see `transition`."""
-        return _replace_job(self, changes)
-
-    def change_component(self, index: int, **changes: Any) -> "Job":
-        """Return the job with these fields of a component changed. Raises ValueError as Component.replace does."""
-        return self.with_component(self.components[index].replace(**changes))
-
-    def with_component(self, component: Component) -> "Job":
-        """Return the job with this component in place of the one of the same index."""
-        components = list(self.components)
-        components[component.index] = component
-        return _replace_job(self, {"components": tuple(components)})
-
-    def with_runner(self, runner: Runner) -> "Job":
-        return _replace_job(self, {"runner": runner})
+    def _component(self, index: int, request: ComponentRequest) -> Component:
+        attempt = self.attempts[index] if self.attempts else None
+        if attempt is not None:
+            shown = attempt.ending or attempt.state
+            common = {name: getattr(attempt, name) for name in _COMMON}
+            number, state = attempt.id.number, ComponentState(shown.value)
+            return Component(index=index, request=request, attempt=number, state=state, **common)
+        number = self.numbers[index] if self.numbers else 0
+        if self.claimed_at is None:
+            return Component(index=index, request=request, attempt=number)
+        return Component(
+            index=index, request=request, attempt=number, state=ComponentState.CANCELLED, reason=NOT_PLACED
+        )
 
     def attempt_of(self, component: Component) -> AttemptId:
         return AttemptId(self.id, component.index, component.attempt)
 
-    @property
-    def present(self) -> tuple[Component, ...]:
-        """The components of this try: all but the optional ones that are missing."""
-        for each in self.components:
-            if each.missing:
-                return tuple([component for component in self.components if not component.missing])
-        return self.components
+    def number_of(self, component: int) -> int:
+        """The number of the component's newest attempt; 0 before the first."""
+        return self.numbers[component] if self.numbers else 0
 
     @property
-    def live(self) -> tuple[Component, ...]:
-        return tuple([component for component in self.components if not component.cleaned_up])
+    def present(self) -> Sequence[Attempt]:
+        """The attempts of this try: all but those of optional components that it goes without."""
+        return [each for each in self.attempts if each is not None and not each.is_left_out]
+
+    @property
+    def live(self) -> Sequence[Attempt]:
+        """The attempts that have not been cleaned up."""
+        return [each for each in self.attempts if each is not None and not each.cleaned_up]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,6 +214,29 @@ class Counters:
     next_launcher: int = FIRST_LAUNCHER
 
 
-_DECIDE_STATE = frozenset({"state", "cleaned_up", "allocated_at"})
-_replace_job, _replace_component = replacer(Job), replacer(Component)
+_shown = {each.name for each in fields(Component)}
+_COMMON = (*[each.name for each in fields(Attempt) if each.name in _shown - {"state", "request"}], "cleaned_up")
+JobRow = row_class(Job)
+_job_row, _job_value = caster(Job, JobRow), caster(JobRow, Job)
 replace_counters = replacer(Counters)
+
+
+def job_row(job: Job) -> Job:
+    """Return rows of a job and its attempts."""
+    row = _job_row(job)
+    if row.attempts:
+        object.__setattr__(row, "attempts", rows_of_attempts(row.attempts))
+    return row
+
+
+def rows_of_attempts(attempts: Iterable[Attempt | None]) -> tuple[Attempt | None, ...]:
+    return tuple([each if each is None else attempt_row(each) for each in attempts])
+
+
+def job_value(row: Job) -> Job:
+    """Return a job that never changes, of a row and the rows of its attempts."""
+    job = _job_value(row)
+    if job.attempts:
+        attempts = tuple([each if each is None else attempt_value(each) for each in job.attempts])
+        object.__setattr__(job, "attempts", attempts)
+    return job

@@ -1,17 +1,25 @@
 """The engine's records: jobs that are not final, pending cancels and counters, with all changes of one step."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from koalapy.model.attempt import Attempt
 from koalapy.model.change import Snapshot
 from koalapy.model.commands import Command, Hint
 from koalapy.model.fast_frozen import fast_frozen
 from koalapy.model.identity import FIRST_LAUNCHER, MAX_JOBS, AttemptId, InstanceId, JobId
-from koalapy.model.index import Index, Keys, LifeIndex, LiveAttempts, moves_of
-from koalapy.model.job import Component, Counters, Debt, History, Job, replace_counters
+from koalapy.model.index import AttemptIndex, Index, Keys, LiveAttempts
+from koalapy.model.job import Counters, Debt, History, Job, job_row, job_value, replace_counters, rows_of_attempts
 from koalapy.model.learned import Learned
-from koalapy.model.sweep import ResultBatch
+from koalapy.model.states import (
+    ATTEMPT_TRANSITIONS,
+    JOB_TRANSITIONS,
+    RELEASED_SINCE_BACKUP,
+    AttemptState,
+    Ending,
+)
+from koalapy.model.sweep import ResultBatch, replace_runner
 from koalapy.model.units import Instant
 from koalapy.model.usage import BatchSpan, Usage, usage_of_try
 
@@ -37,35 +45,69 @@ class Step:
 
 
 class Records:
-    """Jobs, pending cancels and counters. `take` returns the changes since its last call, and drops final jobs.
+    """Jobs with their attempts, pending cancels and counters. `take` returns the changes since its last call.
 
-    `indices` and `life_indices` of other rooms receive every change of a job, the snapshot's jobs first, as those of
-    the records do.
+    Jobs and attempts are rows, which are changed in place and only here. `take` hands out copies that never change, and
+    drops final jobs. `indices` and `attempt_indices` of other rooms learn of every change, the snapshot's jobs first.
     """
 
     def __init__(
-        self, snapshot: Snapshot, indices: Sequence[Index] = (), life_indices: Sequence[LifeIndex] = ()
+        self, snapshot: Snapshot, indices: Sequence[Index] = (), attempt_indices: Sequence[AttemptIndex] = ()
     ) -> None:
         self.instance: InstanceId = snapshot.instance
         self.counters = snapshot.counters
         self.jobs: dict[JobId, Job] = {}
+        self.attempts: dict[AttemptId, Attempt] = {}
         self.debts: dict[AttemptId, Debt] = {debt.attempt: debt for debt in snapshot.debts}
         self._keys, self._live = Keys(), LiveAttempts()
-        self._indices = tuple(indices)
-        self._life_indices: tuple[LifeIndex, ...] = (self._live, *life_indices)
+        self._indices, self._attempt_indices = tuple(indices), tuple(attempt_indices)
         self._clear()
         for job in snapshot.jobs:
-            self.jobs[job.id] = job
-            self._update_indices(None, job)
+            self._add(job)
 
-    def put(self, job: Job) -> Job:
-        """Put the job in place of its earlier version. The usage of a try is entered as the try ends."""
-        before = self.jobs.get(job.id)
-        if before is not None and before.state.active and not job.state.active:
-            self._usage += usage_of_try(before, job)
-        self.jobs[job.id] = self._changed[job.id] = job
-        self._update_indices(before, job)
-        return job
+    # ---- jobs
+
+    def add(self, job: Job) -> Job:
+        """Add a new job without attempts, and return its row."""
+        row = self._add(job)
+        self._changed[job.id] = row
+        return row
+
+    def _add(self, job: Job) -> Job:
+        row = self.jobs[job.id] = job_row(job)
+        if job.attempts:
+            self._begin(row)
+        self._keys.added(row)
+        for index in self._indices:
+            index.added(row)
+        return row
+
+    def change(self, job: Job, **changes: Any) -> None:
+        """Change these fields of a job. In a final state, no parameter of it is out any more.
+
+        The usage of a try is entered as the try ends. Raises ValueError for a transition that the table does not have.
+        """
+        before, after = job.state, changes.get("state")
+        if after is not None:
+            if after not in JOB_TRANSITIONS[before]:
+                raise ValueError(f"job {job.id} cannot go from {before} to {after}")
+            if before.active and not after.active:
+                self._usage += usage_of_try(job, lost=not after.final)
+            if after.final and job.runner is not None:
+                changes.setdefault("runner", replace_runner(job.runner, {"out": ()}))
+        for name, value in changes.items():
+            setattr(job, name, value)
+        self._changed[job.id] = job
+        if job.id in self.jobs:
+            for index in self._indices:
+                index.changed(job, before, changes)
+
+    def change_final(self, job: Job, **changes: Any) -> None:
+        """Change these fields of a final job, which is not among the records any more; but never its state."""
+        row = self._changed.get(job.id) or job_row(job)
+        for name, value in changes.items():
+            setattr(row, name, value)
+        self._changed[job.id] = row
 
     def remove(self, job: Job) -> None:
         """Remove a final job, which is not in `jobs` any more, from the store; its key may be used again."""
@@ -145,38 +187,83 @@ class Records:
         """Return whether a job of this key exists, or ended so lately that somebody may still ask for it by the key."""
         return (owner, key) in self._keys
 
-    def attempt(self, attempt: AttemptId) -> Component | None:
-        """Return the component whose present attempt this is; None for an earlier attempt."""
-        found = self.component(attempt)
-        return found[1] if found is not None else None
+    # ---- attempts
 
-    def put_attempt(self, attempt: AttemptId, after: Component) -> Component:
-        """Put the new version of a present attempt in place of the earlier one."""
-        self.put(self.jobs[attempt.job].with_component(after))
-        return after
+    def begin(self, job: Job, attempts: Sequence[Attempt | None], **changes: Any) -> None:
+        """Change the job with these attempts of its components, which begin their lives. Raises as `change` does."""
+        rows = rows_of_attempts(attempts)
+        self.change(job, attempts=rows, **changes)
+        self._begin(job)
 
-    def component(self, attempt: AttemptId) -> tuple[Job, Component] | None:
-        """Return the job and component whose present attempt this is; None for an earlier attempt."""
-        job = self.jobs.get(attempt.job)
-        if job is None or not attempt.component < len(job.components):
-            return None
-        component = job.components[attempt.component]
-        return (job, component) if component.attempt == attempt.number else None
+    def _begin(self, job: Job) -> None:
+        for attempt in job.attempts:
+            if attempt is None:
+                continue
+            self.attempts[attempt.id] = attempt
+            if not attempt.cleaned_up:
+                self._live.began(attempt)
+                for index in self._attempt_indices:
+                    index.began(job, attempt)
 
-    def live(self, cluster: str) -> Iterator[tuple[Job, Component]]:
-        """Yield the job and component of every attempt that may have a batch job on the cluster, in order.
+    def end_try(self, job: Job, **changes: Any) -> None:
+        """Change the job, which is to be tried again: it has no attempts any more. Raises as `change` does."""
+        tried = job.attempts
+        self.change(job, attempts=(), **changes)
+        self._drop_attempts(tried)
 
-        Pending cancels are left out.
+    def _drop_attempts(self, attempts: Sequence[Attempt | None]) -> None:
+        for attempt in attempts:
+            if attempt is not None:
+                del self.attempts[attempt.id]
+
+    def change_attempt(self, attempt: Attempt, **changes: Any) -> None:
+        """Change these fields of an attempt. Raises ValueError for a transition that the table does not have."""
+        state = changes.get("state")
+        if state is not None and state not in ATTEMPT_TRANSITIONS[attempt.state]:
+            raise ValueError(f"attempt {attempt.id} cannot go from {attempt.state} to {state}")
+        self._set(attempt, changes)
+
+    def find_released(self, attempt: Attempt, released_at: Instant) -> None:
+        """Change the attempt to released, in a store that was restored from a backup and does not know it.
+
+        Raises ValueError for an attempt that cannot have been released since.
         """
-        for attempt in self._live.on(cluster):
-            job = self.jobs[attempt.job]
-            yield job, job.components[attempt.component]
+        if attempt.state not in RELEASED_SINCE_BACKUP:
+            raise ValueError(f"attempt {attempt.id} is {attempt.state}")
+        self._set(attempt, {"state": AttemptState.RELEASED, "released_at": released_at})
+
+    def clean_up(self, attempt: Attempt, now: Instant) -> None:
+        """Change the attempt to cleaned up; one that has not ended ends as cancelled."""
+        if not attempt.state.ended:
+            ended_at = attempt.ended_at or now
+            self.change_attempt(attempt, state=AttemptState.ENDED, ending=Ending.CANCELLED, ended_at=ended_at)
+        self.change_attempt(attempt, state=AttemptState.CLEANED_UP)
+
+    def _set(self, attempt: Attempt, changes: Mapping[str, Any]) -> None:
+        for name, value in changes.items():
+            setattr(attempt, name, value)
+        job = self.jobs[attempt.id.job]
+        self._changed[job.id] = job
+        if attempt.cleaned_up and "state" in changes:
+            self._live.cleaned_up(attempt)
+            for each in self._attempt_indices:
+                each.cleaned_up(attempt)
+        for index in self._indices:
+            index.attempt_changed(job, attempt, changes)
+
+    def attempt(self, attempt: AttemptId) -> Attempt | None:
+        """Return a present attempt; None for an earlier one."""
+        return self.attempts.get(attempt)
+
+    def live(self, cluster: str) -> list[Attempt]:
+        """Return the attempts of which something may be left on the cluster, in order; pending cancels are left out."""
+        return self._live.on(cluster)
 
     def take(self) -> Step:
         step = Step(
             commands=tuple(self._commands),
             hints=tuple(self._hints),
-            jobs=tuple(self._changed.values()),
+            jobs=tuple([job_value(row) for row in self._changed.values()]),
             debts=tuple(self._debts.values()),
             settled=tuple(self._settled),
             counters=self.counters if self._counted else None,
@@ -189,25 +276,17 @@ class Records:
             removed=tuple(self._removed),
         )
         for job in step.jobs:
-            if job.state.final:
-                self._forget(job)
+            if job.state.final and job.id in self.jobs:
+                self._drop(self.jobs[job.id])
         self._clear()
         return step
 
-    def _forget(self, job: Job) -> None:
+    def _drop(self, job: Job) -> None:
         del self.jobs[job.id]
-        self._update_indices(job, None)
-
-    def _update_indices(self, before: Job | None, after: Job | None) -> None:
-        if before is None or after is None:
-            self._keys.changed(before, after)
+        self._drop_attempts(job.attempts)
+        self._keys.dropped(job)
         for index in self._indices:
-            index.changed(before, after)
-        moves = moves_of(before, after)
-        job = before if after is None else after
-        if moves and job is not None:
-            for each in self._life_indices:
-                each.apply(moves, job)
+            index.dropped(job)
 
     def _clear(self) -> None:
         self._changed: dict[JobId, Job] = {}

@@ -54,6 +54,7 @@ class AttemptState(StrEnum):
     CLEANED_UP = "cleaned_up"  # nothing is left, and no late batch job can run the program
 
     released: bool  # its program may run
+    ended: bool  # its program is known to have ended, or never to start
 
     def may_become(self, state: "AttemptState") -> bool:
         """Return whether an attempt in this state may go to the other one."""
@@ -75,8 +76,18 @@ ATTEMPT_TRANSITIONS: dict[AttemptState, frozenset[AttemptState]] = {
 }
 RELEASED_SINCE_BACKUP = frozenset({_A.SUBMITTING, _A.QUEUED, _A.ALLOCATED, _A.AT_BARRIER})
 """States in a restored store that may become released: the release was given after the backup."""
-for _attempt_state, _following in ATTEMPT_TRANSITIONS.items():
-    _attempt_state.released = _A.SUSPENDED in _following or _attempt_state is _A.SUSPENDED
+_RELEASED = frozenset({_A.RELEASED, _A.RUNNING, _A.SUSPENDED, _A.UNKNOWN})
+for _attempt_state in AttemptState:
+    _attempt_state.released = _attempt_state in _RELEASED
+    _attempt_state.ended = _attempt_state in (_A.ENDED, _A.CLEANED_UP)
+
+
+class Ending(StrEnum):
+    """How an attempt ended: its program did well, it failed, or it was cancelled."""
+
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
 
 
 class ComponentState(StrEnum):
@@ -85,6 +96,7 @@ class ComponentState(StrEnum):
     WAITING = "waiting"
     SUBMITTING = "submitting"
     QUEUED = "queued"
+    ALLOCATED = "allocated"
     AT_BARRIER = "at_barrier"
     RELEASED = "released"
     RUNNING = "running"
@@ -94,14 +106,10 @@ class ComponentState(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
 
-    attempt: AttemptState | None  # None: there is no attempt
     final: bool  # the attempt has ended
+    released: bool  # the program may run
 
 
-_ENDINGS = frozenset({ComponentState.DONE, ComponentState.FAILED, ComponentState.CANCELLED})
 for _component_state in ComponentState:
-    _component_state.final = _component_state in _ENDINGS
-    if _component_state is ComponentState.WAITING:
-        _component_state.attempt = None
-    else:
-        _component_state.attempt = _A.ENDED if _component_state.final else _A(_component_state.value)
+    _component_state.released = _component_state.value in {state.value for state in _RELEASED}
+    _component_state.final = _component_state.value in {ending.value for ending in Ending}

@@ -11,9 +11,10 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
+from koalapy.model.attempt import Attempt
 from koalapy.model.fast_frozen import fast_frozen
 from koalapy.model.identity import AttemptId, JobId
-from koalapy.model.job import Component, Job
+from koalapy.model.job import Job
 from koalapy.model.units import DAY, Instant
 
 
@@ -105,41 +106,39 @@ class DayUsage:
     used: Sum
 
 
-def usage_of_try(tried: Job, after: Job, now: Instant | None = None) -> tuple[Usage, ...]:
-    """Return the entries of a job's try that ended, one for each attempt whose batch job began.
+def usage_of_try(tried: Job, *, lost: bool = False, now: Instant | None = None) -> tuple[Usage, ...]:
+    """Return the entries of a job's try, one for each attempt whose batch job began.
 
-    `tried` is the job with the attempts, `after` the job afterwards. With `now`, attempts that have not ended count up
-    to that instant.
+    `lost`: the job is tried again. With `now`, attempts that have not ended count up to that instant.
     """
-    lost = not after.state.final and not after.state.active
     kind = Kind.SCAVENGED if tried.pilot is not None else Kind.LOST if lost else Kind.RUN
-    entries = (_usage(tried, each, kind, now) for each in tried.components if each.cluster is not None)
-    return tuple(entry for entry in entries if entry is not None)
+    entries = [_usage(tried, each, kind, now) for each in tried.attempts if each is not None]
+    return tuple([entry for entry in entries if entry is not None])
 
 
 def usage_until(jobs: Iterable[Job], now: Instant) -> list[Usage]:
     """Return the entries of all tries that go on, as if they ended now and were not followed by another."""
-    return [entry for job in jobs if job.state.active for entry in usage_of_try(job, job, now)]
+    return [entry for job in jobs if job.state.active for entry in usage_of_try(job, now=now)]
 
 
-def _usage(job: Job, component: Component, kind: Kind, now: Instant | None) -> Usage | None:
-    started_at, ended_at = component.began_at or component.allocated_at, component.ended_at or now
+def _usage(job: Job, attempt: Attempt, kind: Kind, now: Instant | None) -> Usage | None:
+    started_at, ended_at = attempt.began_at or attempt.allocated_at, attempt.ended_at or now
     if started_at is None or ended_at is None:
         return None
     started_at = min(started_at, ended_at)
-    released_at = component.released_at if component.released_at is not None else ended_at
+    released_at = attempt.released_at if attempt.released_at is not None else ended_at
     return Usage(
-        attempt=job.attempt_of(component),
+        attempt=attempt.id,
         owner=job.owner,
         charged=job.pilot.sweep if job.pilot is not None else job.id,
         name=job.request.name,
-        cluster=component.cluster or "",
-        processors=component.processors,
+        cluster=attempt.cluster,
+        processors=attempt.processors,
         kind=kind,
         started_at=started_at,
         released_at=started_at if kind is Kind.SCAVENGED else max(started_at, min(released_at, ended_at)),
         ended_at=ended_at,
-        batch_id=component.batch_id,
+        batch_id=attempt.batch_id,
     )
 
 

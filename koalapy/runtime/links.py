@@ -239,7 +239,7 @@ class ClusterLinks:
 def _known(engine: Engine, cluster: str) -> list[tuple[AttemptId, str]]:
     """Return every attempt that may have something on the cluster, with its batch id, '' if that is not known."""
     records = engine.records
-    live = [(job.attempt_of(component), component.batch_id) for job, component in records.live(cluster)]
+    live = [(attempt.id, attempt.batch_id) for attempt in records.live(cluster)]
     return live + [(debt.attempt, debt.batch_id) for debt in records.debts.values() if debt.cluster == cluster]
 
 
@@ -251,9 +251,7 @@ def _peers(engine: Engine, attempt: AttemptId, cluster: str | None) -> list[tupl
     if cluster is not None and is_elsewhere(engine.records, cluster, attempt):
         engine.core.foreign.note(cluster, f"a key of attempt {attempt}")
         return []
-    found = engine.records.component(attempt)
-    if found is None:
+    if engine.records.attempt(attempt) is None:
         return []
-    job, _ = found
-    others = [each for each in job.present if each.attempt and each.index != attempt.component]
-    return [(each.cluster, job.attempt_of(each)) for each in others if each.cluster is not None]
+    present = engine.records.jobs[attempt.job].present
+    return [(each.cluster, each.id) for each in present if each.id != attempt]

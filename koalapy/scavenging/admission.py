@@ -36,7 +36,7 @@ def admit(
     without = 0 if active else 1
     count, wrong = call_policy(lambda: policy(crowd), lambda found: admission_error(found, crowd), without)
     for number, job in enumerate(waiting[:count], start=len(active) + 1):
-        core.records.put(_begun(now, job))
+        _begin(core, now, job)
         core.records.note(now, job.id, "sweep_admitted", runners=number)
     for job in waiting[count:]:
         crowded = f"{_sweeps_are(len(active) + count)} active, and there is room for no more."
@@ -54,6 +54,6 @@ def note_waiting(core: Core, now: Instant, sweep: Job, message: str) -> None:
         core.records.note(now, sweep.id, "sweep_waits", message=message)
 
 
-def _begun(now: Instant, sweep: Job) -> Job:
+def _begin(core: Core, now: Instant, sweep: Job) -> None:
     runner = replace(runner_of(sweep), admitted_at=now)
-    return replace(sweep.transition(JobState.RUNNING), runner=runner, started_at=sweep.started_at or now)
+    core.records.change(sweep, state=JobState.RUNNING, runner=runner, started_at=sweep.started_at or now)

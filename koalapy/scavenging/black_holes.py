@@ -13,26 +13,26 @@ from koalapy.scavenging.pilots import stop_pilot
 
 def on_suspected(core: Core, now: Instant, event: LauncherSuspected) -> None:
     """Everything has failed at once for a Launcher: `judge` says what that means."""
-    if core.records.component(event.attempt) is not None:
+    if core.records.attempt(event.attempt) is not None:
         core.sessions.suspects[event.attempt] = event.host
 
 
 def judge(core: Core, now: Instant) -> None:
     """Decide for each suspect whether the node or the program is to blame, or wait until that can be known."""
     for attempt in list(core.sessions.suspects):
-        found = core.records.component(attempt)
-        if found is None or found[0].pilot is None or found[0].pilot.stop_reason:
+        suspect = core.records.jobs[attempt.job] if core.records.attempt(attempt) is not None else None
+        if suspect is None or suspect.pilot is None or suspect.pilot.stop_reason:
             del core.sessions.suspects[attempt]
-        elif (good := _works_elsewhere(core, found[0], attempt)) is not None:
+        elif (good := _works_elsewhere(core, suspect, attempt)) is not None:
             host = core.sessions.suspects.pop(attempt)
             core.sessions.latest[attempt] = False
-            _leave_out(core, now, found[0], host) if good else _trust(core, now, found[0], attempt)
+            _leave_out(core, now, suspect, host) if good else _trust(core, now, suspect, attempt)
 
 
 def _works_elsewhere(core: Core, suspect: Job, attempt: AttemptId) -> bool | None:
     """Whether the program works for other Launchers of the sweep by now; None while it cannot be said."""
     assert suspect.pilot is not None
-    others = [each.attempt_of(place(each)) for each in staying(core.launchers.of(suspect.pilot.sweep))]
+    others = [place(each).id for each in staying(core.launchers.of(suspect.pilot.sweep))]
     others = [each for each in others if each != attempt and each not in core.sessions.suspects]
     if any(core.sessions.latest.get(each, False) for each in others):
         return True
@@ -42,7 +42,7 @@ def _works_elsewhere(core: Core, suspect: Job, attempt: AttemptId) -> bool | Non
 
 def _leave_out(core: Core, now: Instant, suspect: Job, host: str) -> None:
     assert suspect.pilot is not None
-    sweep, cluster = core.records.jobs[suspect.pilot.sweep], place(suspect).cluster or ""
+    sweep, cluster = core.records.jobs[suspect.pilot.sweep], place(suspect).cluster
     left_out = runner_of(sweep).left_out
     if (cluster, host) not in left_out:
         put_runner(core, sweep, left_out=(*left_out, (cluster, host)))
@@ -52,6 +52,6 @@ def _leave_out(core: Core, now: Instant, suspect: Job, host: str) -> None:
 
 def _trust(core: Core, now: Instant, suspect: Job, attempt: AttemptId) -> None:
     assert suspect.pilot is not None
-    cluster = place(suspect).cluster or ""
+    cluster = place(suspect).cluster
     core.records.hint(TrustLauncher(cluster=cluster, attempt=attempt))
     core.records.note(now, suspect.pilot.sweep, "black_hole_trusted", cluster=cluster, launcher=suspect.id)

@@ -53,7 +53,8 @@ def feed(core: Core, now: Instant, sweep: Job, order: SweepOrder) -> None:
             continue
         numbers, wrong = _chosen(sweep, pool, slots, order, cluster, most)
         wrongs.append(wrong or _starved(sweep, cluster, numbers))
-        sweep, pool = _hand_out(core, sweep, cluster, numbers), pool - numbers
+        _hand_out(core, sweep, cluster, numbers)
+        pool = pool - numbers
         core.sessions.wanted[sweep.id, cluster] -= len(numbers)
         _send_feed(core, sweep, cluster, numbers, attempts_on(core, sweep, cluster))
     if wrongs:
@@ -73,7 +74,7 @@ def slots_by_cluster(core: Core, sweep: Job) -> dict[str, int]:
     """Parameters that its Launchers could run at a time, those that have yet to start counted."""
     slots: dict[str, int] = {}
     for launcher in staying(core.launchers.of(sweep.id)):
-        cluster = place(launcher).cluster or ""
+        cluster = place(launcher).cluster
         slots[cluster] = slots.get(cluster, 0) + slots_of(sweep.request.components[0], place(launcher).processors)
     return slots
 
@@ -81,7 +82,7 @@ def slots_by_cluster(core: Core, sweep: Job) -> dict[str, int]:
 def attempts_on(core: Core, sweep: Job, cluster: str) -> tuple[AttemptId, ...]:
     """Return the sweep's attempts there that have not been cleaned up, stopping ones too."""
     return tuple(
-        each.attempt_of(place(each))
+        place(each).id
         for each in core.launchers.of(sweep.id)
         if place(each).cluster == cluster and not place(each).cleaned_up
     )
@@ -116,10 +117,10 @@ def _starved(sweep: Job, cluster: str, numbers: Intervals) -> str:
     return f"it feeds nothing to {cluster}, where nodes are held for it, of {waiting} that wait"
 
 
-def _hand_out(core: Core, sweep: Job, cluster: str, numbers: Intervals) -> Job:
+def _hand_out(core: Core, sweep: Job, cluster: str, numbers: Intervals) -> None:
     runner = runner_of(sweep)
     left = without(runner.returned, numbers)
-    return put_runner(core, sweep, out=joined(runner.out, cluster, numbers), returned=left)
+    put_runner(core, sweep, out=joined(runner.out, cluster, numbers), returned=left)
 
 
 def _send_feed(core: Core, sweep: Job, cluster: str, numbers: Intervals, there: tuple[AttemptId, ...]) -> None:
@@ -171,7 +172,7 @@ def idlers(core: Core, sweep: Job, needed: int) -> list[Job]:
     stay = staying(core.launchers.of(sweep.id))
     running = Counter[str]()
     for each in stay:
-        running[place(each).cluster or ""] += _running(core, each, unheard=0)
+        running[place(each).cluster] += _running(core, each, unheard=0)
     placed = {name for name, count in running.items() if len(runner.out_on(name)) <= count}
     idle = [each for each in stay if place(each).cluster in placed and not _running(core, each, unheard=1)]
     return idle[: max(0, len(stay) - needed)]
@@ -179,4 +180,4 @@ def idlers(core: Core, sweep: Job, needed: int) -> list[Job]:
 
 def _running(core: Core, launcher: Job, unheard: int) -> int:
     """Parameters, as it said last; `unheard` for one that has said nothing yet."""
-    return core.sessions.doing.get(launcher.attempt_of(place(launcher)), (unheard, None))[0]
+    return core.sessions.doing.get(place(launcher).id, (unheard, None))[0]

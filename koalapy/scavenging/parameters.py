@@ -20,7 +20,7 @@ def on_ended(core: Core, now: Instant, event: ParametersEnded) -> None:
     """Record what is new. What a Launcher has run lately tells of the program what it tells of no suspect."""
     fresh, foreign = record_results(core, event, core.sessions.fed.get((event.sweep, event.cluster), NONE))
     core.sessions.failures.pop((event.sweep, event.cluster), None)
-    if fresh and core.records.component(event.attempt) is not None:
+    if fresh and core.records.attempt(event.attempt) is not None:
         core.sessions.latest[event.attempt] = any(each.succeeded for each in fresh)
         core.sessions.suspects.pop(event.attempt, None)  # a suspect says nothing of what it runs
     if foreign:
@@ -30,7 +30,7 @@ def on_ended(core: Core, now: Instant, event: ParametersEnded) -> None:
 def on_launchers_seen(core: Core, now: Instant, event: LaunchersSeen) -> None:
     """How many parameters run in each Launcher, and when it pulled the newest."""
     for attempt, running, pulled_at in event.launchers:
-        if core.records.component(attempt) is not None:
+        if core.records.attempt(attempt) is not None:
             core.sessions.doing[attempt] = running, pulled_at
 
 
@@ -95,8 +95,8 @@ def on_returned(core: Core, now: Instant, event: ParametersReturned) -> None:
     )
 
 
-def put_runner(core: Core, sweep: Job, **changes: object) -> Job:
-    return core.records.put(sweep.with_runner(replace_runner(runner_of(sweep), changes)))
+def put_runner(core: Core, sweep: Job, **changes: object) -> None:
+    core.records.change(sweep, runner=replace_runner(runner_of(sweep), changes))
 
 
 def sweep_of(core: Core, sweep: JobId) -> Job | None:
@@ -122,7 +122,7 @@ def finish_sweep(core: Core, now: Instant, sweep: Job) -> None:
     if not request.stage_out:
         stop_job(core, now, sweep, Outcome.DONE)
     elif not sweep.collecting:
-        core.records.put(sweep.replace(collecting=True))
+        core.records.change(sweep, collecting=True)
         core.records.command(
             CollectOutput(
                 job=sweep.id,

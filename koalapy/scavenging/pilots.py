@@ -12,11 +12,10 @@ from koalapy.model.cluster import ClusterSettings
 from koalapy.model.errors import Reason
 from koalapy.model.events import StoreRestored
 from koalapy.model.identity import JobId
-from koalapy.model.job import Component, Job, Outcome
+from koalapy.model.job import Job, Outcome
 from koalapy.model.request import LOWEST_PRIORITY, ComponentRequest, Launch, Request
 from koalapy.model.settings import Scavenging, Settings
-from koalapy.model.states import ComponentState as _C
-from koalapy.model.states import JobState
+from koalapy.model.states import AttemptState, JobState
 from koalapy.model.sweep import Pilot
 from koalapy.model.units import MINUTE, SECOND, Duration, Instant
 from koalapy.scavenging.parameters import put_runner, sweep_of
@@ -40,15 +39,16 @@ def launch(core: Core, now: Instant, sweep: Job, cluster: ClusterSettings, size:
     if identity is None:
         return False
     request = request_of(sweep, cluster, size, core.settings)
-    job = Job(
-        id=identity,
-        owner=sweep.owner,
-        request=request,
-        state=JobState.WAITING,
-        position=0,
-        submitted_at=now,
-        components=(Component(index=0, request=request.components[0]),),
-        pilot=Pilot(sweep=sweep.id),
+    job = core.records.add(
+        Job(
+            id=identity,
+            owner=sweep.owner,
+            request=request,
+            state=JobState.WAITING,
+            position=0,
+            submitted_at=now,
+            pilot=Pilot(sweep=sweep.id),
+        )
     )
     claim.claim(core, now, job, (cluster.name,), patient=False)
     return True
@@ -92,13 +92,11 @@ def slots_of(template: ComponentRequest, size: int) -> int:
 
 def stop_pilot(core: Core, now: Instant, launcher: Job, stop_reason: str, force: bool = False) -> None:
     """Ask it to go: what it runs comes back, what it has run is kept. Nothing happens if it goes already."""
-    launcher = core.records.jobs[launcher.id]
     if launcher.state.final or (launcher.state is JobState.STOPPING and not force):
         return
     assert launcher.pilot is not None
-    launcher = replace(
-        launcher, pilot=replace(launcher.pilot, stop_reason=launcher.pilot.stop_reason or stop_reason), forced=force
-    )
+    pilot = replace(launcher.pilot, stop_reason=launcher.pilot.stop_reason or stop_reason)
+    core.records.change(launcher, pilot=pilot, forced=force)
     stop_job(core, now, launcher, Outcome.CANCELLED, STOP_REASONS[stop_reason])
 
 
@@ -114,11 +112,11 @@ def starts_until(launcher: Job, settings: Settings) -> Instant | None:
     Its time counts from when it began to wait in the batch queue, where it competes. Before that its files come, and
     their copies are made, for as long as a claim may take.
     """
-    component = launcher.components[0]
-    if launcher.state is not JobState.CLAIMING or component.allocated_at is not None or launcher.claimed_at is None:
+    attempt = place(launcher)
+    if launcher.state is not JobState.CLAIMING or attempt.allocated_at is not None or launcher.claimed_at is None:
         return None
-    if component.queued_at is not None:
-        return Instant(component.queued_at + START_TIMEOUT)
+    if attempt.queued_at is not None:
+        return Instant(attempt.queued_at + START_TIMEOUT)
     patience = max(START_TIMEOUT, settings.claim_timeout) if launcher.request.stage_in else START_TIMEOUT
     return Instant(launcher.claimed_at + patience)
 
@@ -131,15 +129,15 @@ SHORT_LIFE = Duration(20 * SECOND)  # one that ends by itself so soon has not dr
 def ended(core: Core, now: Instant, launcher: Job) -> None:
     """Called once, when nothing of it is left."""
     assert launcher.pilot is not None
-    component = place(launcher)
-    core.sessions.forget_launcher(launcher.attempt_of(component))
+    attempt = place(launcher)
+    core.sessions.forget_launcher(attempt.id)
     sweep = sweep_of(core, launcher.pilot.sweep)
     if sweep is None:
         return
-    if component.allocated_at is not None:
-        spent = max(0, (component.ended_at or now) - component.allocated_at)
-        sweep = put_runner(core, sweep, charged=runner_of(sweep).charged + spent * component.processors)
-    cluster = component.cluster or ""
+    if attempt.allocated_at is not None:
+        spent = max(0, (attempt.ended_at or now) - attempt.allocated_at)
+        put_runner(core, sweep, charged=runner_of(sweep).charged + spent * attempt.processors)
+    cluster = attempt.cluster
     if launcher.pilot.stop_reason == "withdrawn":
         core.pauses.begin(now, cluster)
     elif (reason := _failure(launcher)) is not None and not _preempted(core.settings, launcher, reason):
@@ -153,8 +151,8 @@ def _failure(launcher: Job) -> Reason | None:
         return None
     if launcher.state is JobState.FAILED:
         return launcher.reason or Reason("lost", "transient", "It was lost.", "")
-    component = place(launcher)
-    lived = (component.ended_at or 0) - (component.started_at or component.ended_at or 0)
+    attempt = place(launcher)
+    lived = (attempt.ended_at or 0) - (attempt.started_at or attempt.ended_at or 0)
     if lived < SHORT_LIFE:
         return Reason("ended_early", "ours", "It ended by itself as soon as it had begun.", "Look at its output.")
     return None
@@ -173,8 +171,8 @@ _TAKEN = ("killed", "lost", "restarted", "void", "cancelled")
 
 
 def _failed(core: Core, now: Instant, sweep: Job, launcher: Job, reason: Reason) -> None:
-    component, cluster = place(launcher), place(launcher).cluster or ""
-    where = {"cluster": cluster, "component": 0, "attempt": component.attempt, "launcher": launcher.id}
+    attempt, cluster = place(launcher), place(launcher).cluster
+    where = {"cluster": cluster, "component": 0, "attempt": attempt.id.number, "launcher": launcher.id}
     message = _of_launcher(launcher, reason)
     core.records.note(now, sweep.id, "launcher_lost", **where, code=reason.code, message=message, output=reason.words)
     failures = core.sessions.failures.get((sweep.id, cluster), 0) + 1
@@ -204,7 +202,7 @@ def leave_out(core: Core, now: Instant, sweep: JobId, cluster: str, code: str, w
     job = core.records.jobs[sweep]
     until = Instant(now + LEFT_OUT)
     kept = {name: each for name, each in job.excluded if each > now}
-    core.records.put(replace(job, excluded=(*(kept | {cluster: until}).items(),)))
+    core.records.change(job, excluded=(*(kept | {cluster: until}).items(),))
     message = f"{MOST_FAILURES} Launchers failed there in a row, the last one so: {why}"
     core.records.note(now, sweep, "cluster_excluded", cluster=cluster, until_at=until, code=code, message=message)
 
@@ -218,7 +216,7 @@ def has_turned(launcher: Job) -> bool:
     One that is out of reach is neither; and one that is ended while it is suspended never ran again.
     """
     state, told = place(launcher).state, _glide(launcher).suspended == NOW
-    return state is (_C.RUNNING if told else _C.SUSPENDED)
+    return state is (AttemptState.RUNNING if told else AttemptState.SUSPENDED)
 
 
 def note_suspensions(core: Core, now: Instant, turned: Iterable[JobId]) -> None:
@@ -228,10 +226,10 @@ def note_suspensions(core: Core, now: Instant, turned: Iterable[JobId]) -> None:
         launcher = core.records.jobs.get(identity)
         if launcher is None or launcher.state.final or not has_turned(launcher):
             continue
-        stands = place(launcher).state is _C.SUSPENDED
+        stands = place(launcher).state is AttemptState.SUSPENDED
         pilot = replace(_glide(launcher), suspended=NOW if stands else BEFORE)
-        core.records.put(launcher.replace(pilot=pilot))
-        counts[pilot.sweep, place(launcher).cluster or "", "sweep_suspended" if stands else "sweep_resumed"] += 1
+        core.records.change(launcher, pilot=pilot)
+        counts[pilot.sweep, place(launcher).cluster, "sweep_suspended" if stands else "sweep_resumed"] += 1
     for (sweep, cluster, kind), nodes in counts.items():
         core.records.note(now, sweep, kind, cluster=cluster, nodes=nodes)
 

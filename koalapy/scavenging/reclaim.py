@@ -76,9 +76,9 @@ def first_to_go(core: Core, sweep: JobId, cluster: str, policy: PreemptionPolicy
 
 
 def _candidate(core: Core, launcher: Job) -> Candidate:
-    component = place(launcher)
-    running, pulled_at = core.sessions.doing.get(launcher.attempt_of(component), (0, None))
-    return Candidate(launcher=launcher.id, running=running, pulled_at=pulled_at, started_at=component.allocated_at)
+    attempt = place(launcher)
+    running, pulled_at = core.sessions.doing.get(attempt.id, (0, None))
+    return Candidate(launcher=launcher.id, running=running, pulled_at=pulled_at, started_at=attempt.allocated_at)
 
 
 def shrink(core: Core, now: Instant, sweep: JobId, cluster: str, chosen: Iterable[Job], stop_reason: str) -> None:
@@ -86,7 +86,7 @@ def shrink(core: Core, now: Instant, sweep: JobId, cluster: str, chosen: Iterabl
     count = running = 0
     for launcher in chosen:
         count += 1
-        running += core.sessions.doing.get(launcher.attempt_of(place(launcher)), (0, now))[0]
+        running += core.sessions.doing.get(place(launcher).id, (0, now))[0]
         stop_pilot(core, now, launcher, stop_reason)
     if count and stop_reason == "preempted":
         core.records.note(now, sweep, "sweep_preempted", cluster=cluster, nodes=count, parameters=running)
@@ -105,7 +105,7 @@ def withdraw(core: Core, now: Instant) -> None:
     """Stop pilots that have not started in time; end the pause of a cluster where others have started since."""
     late: Counter[tuple[JobId, str]] = Counter()
     for launcher in list(core.launchers):
-        cluster, until = place(launcher).cluster or "", starts_until(launcher, core.settings)
+        cluster, until = place(launcher).cluster, starts_until(launcher, core.settings)
         if until is not None and now >= until and launcher.pilot is not None:
             stop_pilot(core, now, launcher, "withdrawn")
             late[launcher.pilot.sweep, cluster] += 1

@@ -55,7 +55,7 @@ def holds(launchers: Iterable[Job]) -> dict[str, int]:
     """Nodes on each cluster, of Launchers that were not asked to go."""
     held: dict[str, int] = {}
     for launcher in staying(launchers):
-        cluster = place(launcher).cluster or ""
+        cluster = place(launcher).cluster
         held[cluster] = held.get(cluster, 0) + 1
     return held
 

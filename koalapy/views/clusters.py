@@ -57,11 +57,12 @@ def cluster_troubles(reports: Iterable[ClusterReport]) -> list[str]:
 
 def _silent(engine: Engine, cluster: str) -> Silent | None:
     """Return the silent components on a cluster, or None if there are none."""
-    found = [(job, component) for job, component in engine.records.live(cluster) if component.is_silent]
-    instants = [component.silent_since for _, component in found if component.silent_since is not None]
+    found = [attempt for attempt in engine.records.live(cluster) if attempt.is_silent]
+    instants = [attempt.silent_since for attempt in found if attempt.silent_since is not None]
     if not instants:
         return None
-    jobs = sorted({job.pilot.sweep if job.pilot is not None else job.id for job, _ in found})
+    owners = (engine.records.jobs[attempt.id.job] for attempt in found)
+    jobs = sorted({job.pilot.sweep if job.pilot is not None else job.id for job in owners})
     return Silent(len(found), tuple(jobs), min(instants))
 
 

@@ -10,14 +10,15 @@ from koalapy.broker.availability import Availability
 from koalapy.broker.broker import find_placement
 from koalapy.broker.fit import Misfit
 from koalapy.broker.wait_deadlines import excluded_clusters
-from koalapy.coallocation.stop import account_held
+from koalapy.coallocation.stop import held_at_barriers
 from koalapy.core.wait_queue import in_order
 from koalapy.engine import Engine
+from koalapy.model.attempt import Attempt
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import Reason
 from koalapy.model.identity import JobId
 from koalapy.model.job import Component, Job, Outcome
-from koalapy.model.states import ComponentState, JobState
+from koalapy.model.states import AttemptState, JobState
 from koalapy.model.sweep import Runner
 from koalapy.model.units import SECOND, Duration, Instant, format_duration, format_instant
 from koalapy.policies.placement import PlacementPolicy
@@ -53,7 +54,7 @@ class Explanation:
     no_more_nodes: Mapping[str, str] = field(default_factory=dict)
     not_admitted: str = ""
     faults: tuple[str, ...] = ()
-    launchers: tuple[Component, ...] = ()
+    launchers: tuple[Attempt, ...] = ()
 
 
 def explain(engine: Engine, now: Instant, job: Job, placement: PlacementPolicy) -> Explanation:
@@ -76,14 +77,14 @@ def explain(engine: Engine, now: Instant, job: Job, placement: PlacementPolicy) 
             launchers=launchers,
         )
     if job.state is JobState.CLAIMING:
-        waits = [each for each in job.present if each.state is ComponentState.AT_BARRIER]
+        waits = [each for each in job.present if each.state is AttemptState.AT_BARRIER]
         return Explanation(
             job,
             clusters,
             troubles,
             gives_back_at=engine.gives_back_at(job),
             holding=sum(each.processors for each in waits),
-            held=account_held(job, now).held - job.held,
+            held=held_at_barriers(job, now),
         )
     if job.state is not JobState.WAITING:
         return Explanation(job, clusters, troubles)
@@ -109,7 +110,7 @@ def summary(found: Explanation) -> str:
     return summarise(found) if summarise else f"It is {found.job.state}."
 
 
-def _launchers_of(engine: Engine, sweep: Job) -> Iterator[Component]:
+def _launchers_of(engine: Engine, sweep: Job) -> Iterator[Attempt]:
     for job in engine.records.jobs.values():
         if job.pilot is not None and job.pilot.sweep == sweep.id:
             yield from job.live
@@ -213,7 +214,7 @@ def _claiming(found: Explanation) -> str:
 
 
 def _running(found: Explanation) -> str:
-    lost = [each for each in found.job.present if each.state is ComponentState.UNKNOWN or each.is_silent]
+    lost = [each for each in found.job.present if each.state is AttemptState.UNKNOWN or each.is_silent]
     if not lost:
         return "It is running."
     told = "It is running, as far as is known; nothing is heard of " + _with_reasons(lost, found) + "."
@@ -230,7 +231,7 @@ def _stopping(found: Explanation) -> str:
     return _or_by_force(told, found, left)
 
 
-def _or_by_force(told: str, found: Explanation, left: Sequence[Component]) -> str:
+def _or_by_force(told: str, found: Explanation, left: Sequence[Attempt]) -> str:
     """Append the advice for a batch system that does not end some of the batch jobs."""
     stuck = next((each.stuck for each in left if each.stuck), None)
     if stuck is None:
@@ -272,32 +273,31 @@ def _blocked(component: Component, found: Explanation) -> bool:
     return {lack.cluster for lack in _lacks(component, found)} >= set(possible)
 
 
-def _late(component: Component, found: Explanation) -> str:
-    why = component.pending_reason
-    if trouble := found.troubles.get(component.cluster or ""):
+def _late(attempt: Attempt, found: Explanation) -> str:
+    why = attempt.pending_reason
+    if trouble := found.troubles.get(attempt.cluster):
         why = trouble.message.rstrip(".")
-    return f"component {component.index} on {component.cluster}, which is {component.state}" + (
-        f" ({why})" if why else ""
-    )
+    where = f"component {attempt.id.component} on {attempt.cluster}, which is {attempt.ending or attempt.state}"
+    return where + (f" ({why})" if why else "")
 
 
-def _with_reasons(components: list[Component], found: Explanation) -> str:
-    """List components, each with the reason why its cluster is silent or does not end it."""
-    return ", ".join(f"component {each.index} on {each.cluster}{_why_silent(each, found)}" for each in components)
+def _with_reasons(attempts: Sequence[Attempt], found: Explanation) -> str:
+    """List attempts by their components, each with the reason why its cluster is silent or does not end it."""
+    return ", ".join(f"component {each.id.component} on {each.cluster}{_why_silent(each, found)}" for each in attempts)
 
 
-def _why_silent(component: Component, found: Explanation) -> str:
-    trouble = found.troubles.get(component.cluster or "") or component.stuck
+def _why_silent(attempt: Attempt, found: Explanation) -> str:
+    trouble = found.troubles.get(attempt.cluster) or attempt.stuck
     words = [trouble.message.rstrip(".")] if trouble else []
-    if component.is_silent and component.silent_since is not None:
-        words.append(f"its wrapper has been silent since {format_instant(component.silent_since)}")
+    if attempt.is_silent and attempt.silent_since is not None:
+        words.append(f"its wrapper has been silent since {format_instant(attempt.silent_since)}")
         if not trouble:
-            runs = _runs_in_batch(component, found)
+            runs = _runs_in_batch(attempt, found)
             words.append("its batch system says that it runs" if runs else "its batch system does not list it")
     return f" ({'; '.join(words)})" if words else ""
 
 
-def _runs_in_batch(component: Component, found: Explanation) -> bool:
-    """Whether the batch system lists the batch job of a component with a silent wrapper as running."""
-    in_reach = component.cluster not in found.troubles
-    return component.is_silent and in_reach and component.state is not ComponentState.UNKNOWN
+def _runs_in_batch(attempt: Attempt, found: Explanation) -> bool:
+    """Whether the batch system lists the batch job of an attempt with a silent wrapper as running."""
+    in_reach = attempt.cluster not in found.troubles
+    return attempt.is_silent and in_reach and attempt.state is not AttemptState.UNKNOWN

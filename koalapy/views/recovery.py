@@ -11,7 +11,7 @@ from koalapy.model.counts import counted_as
 from koalapy.model.errors import Reason
 from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, JobId
 from koalapy.model.job import History, Job
-from koalapy.model.states import ComponentState, JobState
+from koalapy.model.states import AttemptState, JobState
 from koalapy.model.units import Instant
 
 KEPT = 200  # lines; older ones are dropped
@@ -57,7 +57,7 @@ class Recovery:
     """
 
     def __init__(self, now: Instant, snapshot: Snapshot) -> None:
-        self._unreported = {job.attempt_of(each) for job in snapshot.jobs for each in job.live}
+        self._unreported = {each.id for job in snapshot.jobs for each in job.live}
         self._at_barrier = {job.id for job in snapshot.jobs if _at_barrier(job)}
         self._outbox = {entry.number: entry.command for entry in snapshot.outbox}
         self._submitted = set(_attempts(self._outbox.values(), SubmitAttempt))
@@ -267,7 +267,7 @@ def _by_state(jobs: Iterable[Job]) -> dict[JobState, int]:
 
 
 def _at_barrier(job: Job) -> bool:
-    return job.state is JobState.CLAIMING and any(each.state is ComponentState.AT_BARRIER for each in job.live)
+    return job.state is JobState.CLAIMING and any(each.state is AttemptState.AT_BARRIER for each in job.live)
 
 
 def _attempts(commands: Iterable[Command], kind: type[SubmitAttempt | CancelAttempt]) -> Iterable[AttemptId]:

@@ -103,7 +103,7 @@ def recover(path: Path) -> None:
     with koalad(path) as driver:
         tell(driver, [ClusterConnected(cluster=name, version="22.05") for name in names()])
         records = driver.engine.records
-        shown = {name: [_tag(driver.engine, job, each.index) for job, each in records.live(name)] for name in names()}
+        shown = {name: [tag_of(records.instance, attempt.id) for attempt in records.live(name)] for name in names()}
         claimed = len(records.jobs) - len(driver.engine.core.queue)
         tell(driver, [measured(name, LATER, 4, shown[name]) for name in names()])
         if len(records.jobs) - len(driver.engine.core.queue) == claimed:
@@ -115,7 +115,7 @@ def tell(driver: Driver, events: Sequence[Event]) -> None:
 
 
 def _live(engine: Engine) -> list[AttemptId]:
-    return [job.attempt_of(each) for job in engine.records.jobs.values() for each in job.live]
+    return [each.id for job in engine.records.jobs.values() for each in job.live]
 
 
 def _told(engine: Engine, attempt: AttemptId, phase: str) -> list[Event]:

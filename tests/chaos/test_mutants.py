@@ -39,11 +39,11 @@ from koalapy.information import commitments
 from koalapy.link import reconnect
 from koalapy.link.reconnect import Reconnect
 from koalapy.link.session import SessionMachine
-from koalapy.model import job as model_job
+from koalapy.model import records as model_records
 from koalapy.model.events import ClusterMeasured
 from koalapy.model.intervals import Intervals
 from koalapy.model.job import Outcome
-from koalapy.model.states import AttemptState, ComponentState, JobState
+from koalapy.model.states import AttemptState, JobState
 from koalapy.model.sweep import ResultBatch, Runner
 from koalapy.model.units import Duration, Instant
 from koalapy.scavenging import admission, idle_nodes, parameters, reclaim
@@ -240,7 +240,7 @@ def _passing_is_not_counted() -> Any:
 
 def _released_although_one_is_missing() -> Any:
     def release(core: Any, now: Any, job: Any) -> None:
-        came = any(job.attempt_of(component) in core.at_barrier for component in job.present)
+        came = any(each.id in core.at_barrier for each in job.present)
         if job.state is JobState.CLAIMING and came:
             barrier._release(core, now, job)
 
@@ -249,7 +249,7 @@ def _released_although_one_is_missing() -> Any:
 
 def _no_transition_is_refused() -> Any:
     """Let an attempt go from any state to any other, as if it had no table of transitions."""
-    return patch.object(model_job, "ATTEMPT_TRANSITIONS", dict.fromkeys(AttemptState, frozenset(AttemptState)))
+    return patch.object(model_records, "ATTEMPT_TRANSITIONS", dict.fromkeys(AttemptState, frozenset(AttemptState)))
 
 
 def _a_debt_is_not_kept() -> Any:
@@ -268,9 +268,9 @@ def _who_came_to_a_barrier_counts_for_ever() -> Any:
     """Whichever session its wrapper said so in."""
 
     def end_session(core: Any, cluster: str) -> None:
-        for job, component in core.records.live(cluster):
-            if component.state is ComponentState.AT_BARRIER:
-                core.at_barrier.add(job.attempt_of(component), cluster)
+        for attempt in core.records.live(cluster):
+            if attempt.state is AttemptState.AT_BARRIER:
+                core.at_barrier.add(attempt.id, cluster)
         core.mark_cluster_dirty(cluster)
 
     return patch.object(barrier, "end_session", end_session)

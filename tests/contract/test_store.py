@@ -9,16 +9,17 @@ from typing import Any
 
 import pytest
 
+from koalapy.model.attempt import Attempt
 from koalapy.model.change import Change, EpochJump, OutboxEntry, Snapshot
 from koalapy.model.commands import CancelAttempt, CollectOutput, Command, ForgetAttempt
 from koalapy.model.errors import Reason
 from koalapy.model.identity import INSTANCE_LENGTH, AttemptId, JobId, is_tag, tag_of
 from koalapy.model.intervals import Intervals
-from koalapy.model.job import OUTPUT_PRUNED, Component, Counters, Debt, History, Job, Outcome
+from koalapy.model.job import OUTPUT_PRUNED, Counters, Debt, History, Job, Outcome
 from koalapy.model.learned import Check, Hour, Learned, Past
 from koalapy.model.maintenance import MaintenanceRun
 from koalapy.model.request import ComponentRequest, Request
-from koalapy.model.states import ComponentState, JobState
+from koalapy.model.states import AttemptState, Ending, JobState
 from koalapy.model.sweep import Axis, ParameterResult, Pilot, ResultBatch, Runner, Source, Space
 from koalapy.model.units import DAY, Instant
 from koalapy.model.usage import BatchSpan, By, DayUsage, Kind, Sum, Usage, accounted, sums
@@ -79,13 +80,17 @@ def a_job(number: int, state: JobState = JobState.WAITING, **fields: Any) -> Job
         state=state,
         position=number,
         submitted_at=Instant(1_900_000_000_000_000 + number),
-        components=(Component(index=0, request=wish), Component(index=1, request=wish)),
         **fields,
     )
 
 
 def an_attempt(job: int, component: int = 0, number: int = 1) -> AttemptId:
     return AttemptId(JobId(job), component, number)
+
+
+def tried(job: int, number: int = 1) -> Attempt:
+    """An attempt of the first component."""
+    return Attempt(id=an_attempt(job, number=number), cluster="vu", request=a_job(job).request.components[0])
 
 
 def a_debt(job: int, **fields: Any) -> Debt:
@@ -115,7 +120,7 @@ def a_sweep(number: int, count: int = 1_000_000) -> Job:
         charged=5,
         admitted_at=Instant(9),
     )
-    return replace(plain, request=request, components=(), runner=runner)
+    return replace(plain, request=request, runner=runner)
 
 
 def a_launcher(number: int, sweep: int, state: JobState = JobState.RUNNING) -> Job:
@@ -188,11 +193,12 @@ def test_everything_survives_reopening(opener: Opener) -> None:
 def test_a_job_in_full_comes_back_equal(store: Store) -> None:
     plain = a_job(7)
     reason = Reason("walltime", "request", "It ran out of walltime.", "Ask for more.", "sacct -j 9", 0, "TIMEOUT")
-    used = replace(plain.components[0], state=ComponentState.FAILED, cluster="vu", attempt=3, exit_status=137)
+    used = replace(tried(7, number=3), state=AttemptState.ENDED, ending=Ending.FAILED, exit_status=137)
     job = replace(
         plain,
         state=JobState.FAILED,
-        components=(replace(used, reason=reason), plain.components[1]),
+        attempts=(replace(used, reason=reason), None),
+        numbers=(3, 0),
         reason=reason,
         outcome=Outcome.FAILED,
         excluded=(("delft", Instant(7)),),
@@ -607,9 +613,8 @@ def test_a_contradiction_leaves_everything_as_it_was(opener: Opener, contradicti
 # ---- what no record may be
 
 
-def change_component(**fields: Any) -> Job:
-    job = a_job(7, JobState.RUNNING)
-    return replace(job, components=(replace(job.components[0], **fields), job.components[1]))
+def change_attempt(**fields: Any) -> Job:
+    return a_job(7, JobState.RUNNING, attempts=(replace(tried(7), **fields), None), numbers=(1, 0))
 
 
 def with_request(**fields: Any) -> Job:
@@ -632,17 +637,17 @@ WRONG: Any = {"a": 1}  # of no field's type
 @pytest.mark.parametrize(
     ("part", "record", "kind", "field"),
     [
-        ("jobs", change_component(batch_id=WRONG), "Job", "components.0.batch_id"),
-        ("jobs", change_component(exit_status="0"), "Job", "components.0.exit_status"),
-        ("jobs", change_component(exit_status=10**30), "Job", "components.0.exit_status"),
-        ("jobs", change_component(started_at=(1 << 53) + 1), "Job", "components.0.started_at"),
-        ("jobs", change_component(started_at=1.5), "Job", "components.0.started_at"),
-        ("jobs", change_component(attempt=True), "Job", "components.0.attempt"),
-        ("jobs", change_component(nodes=(("n1", "n1", 4),)), "Job", "components.0.nodes.0"),
-        ("jobs", change_component(nodes=[]), "Job", "components.0.nodes"),
-        ("jobs", change_component(state="running"), "Job", "components.0.state"),
-        ("jobs", change_component(reason="lost"), "Job", "components.0.reason"),
-        ("jobs", change_component(cluster="a\0b"), "Job", "components.0.cluster"),
+        ("jobs", change_attempt(batch_id=WRONG), "Job", "attempts.0.batch_id"),
+        ("jobs", change_attempt(exit_status="0"), "Job", "attempts.0.exit_status"),
+        ("jobs", change_attempt(exit_status=10**30), "Job", "attempts.0.exit_status"),
+        ("jobs", change_attempt(started_at=(1 << 53) + 1), "Job", "attempts.0.started_at"),
+        ("jobs", change_attempt(started_at=1.5), "Job", "attempts.0.started_at"),
+        ("jobs", change_attempt(cancelling=1), "Job", "attempts.0.cancelling"),
+        ("jobs", change_attempt(nodes=(("n1", "n1", 4),)), "Job", "attempts.0.nodes.0"),
+        ("jobs", change_attempt(nodes=[]), "Job", "attempts.0.nodes"),
+        ("jobs", change_attempt(state="running"), "Job", "attempts.0.state"),
+        ("jobs", change_attempt(reason="lost"), "Job", "attempts.0.reason"),
+        ("jobs", change_attempt(cluster="a\0b"), "Job", "attempts.0.cluster"),
         ("jobs", with_request(name=None), "Job", "request.name"),
         ("jobs", with_request(directory="/tmp\0"), "Job", "request.directory"),
         ("jobs", a_job(7, owner=None), "Job", "owner"),
@@ -681,7 +686,7 @@ def test_a_value_that_no_record_may_have_is_refused_by_name(
 
 def test_what_a_program_or_a_batch_system_said_can_always_be_kept(store: Store) -> None:
     reason = Reason("failed", "request", "It said \0.", "", command="sbatch", words="binary \0\x1b output")
-    store.commit(Change(jobs=(change_component(reason=reason),)))
+    store.commit(Change(jobs=(change_attempt(reason=reason),)))
     (job,) = store.jobs()
     assert job.components[0].reason == reason
     assert reason.words == "binary \\0\x1b output"

@@ -15,7 +15,7 @@ from koalapy.chaos.fault_schedule import FAULTS, JOB_ACTIONS, LIES, schedule_of
 from koalapy.chaos.plan import parse_faults
 from koalapy.cli.main import app
 from koalapy.coallocation import barrier
-from koalapy.model import job as model_job
+from koalapy.model import records as model_records
 from koalapy.model.states import AttemptState, JobState
 
 EVENTS = "900"
@@ -31,12 +31,12 @@ def hasty() -> Iterator[None]:
     """Jobs are released as soon as the first component has come, whatever the table of transitions says."""
 
     def release(core: Any, now: Any, job: Any) -> None:
-        came = any(job.attempt_of(component) in core.at_barrier for component in job.present)
+        came = any(each.id in core.at_barrier for each in job.present)
         if job.state is JobState.CLAIMING and came:
             barrier._release(core, now, job)
 
     every = dict.fromkeys(AttemptState, frozenset(AttemptState))
-    with patch.object(barrier, "release_if_whole", release), patch.object(model_job, "ATTEMPT_TRANSITIONS", every):
+    with patch.object(barrier, "release_if_whole", release), patch.object(model_records, "ATTEMPT_TRANSITIONS", every):
         yield
 
 

@@ -83,7 +83,7 @@ class Play:
 
     def measurement(self, cluster: str, others: int = 0, pending: Iterable[AttemptId] = ()) -> ClusterMeasured:
         allocated = [
-            (job.attempt_of(each), each.processors)
+            (each.id, each.processors)
             for job in self.jobs.values()
             for each in job.live
             if each.cluster == cluster and each.allocated_at is not None
@@ -109,7 +109,7 @@ class Play:
         return self.jobs[job]
 
     def attempts(self, job: JobId) -> list[AttemptId]:
-        return [self.job(job).attempt_of(each) for each in self.job(job).components if each.cluster]
+        return [each.id for each in self.job(job).attempts if each is not None]
 
     def come(self, *attempts: AttemptId) -> None:
         """These attempts' batch jobs start and enter their barriers."""
@@ -179,7 +179,7 @@ def alike(**fields: object) -> Settings:
 def check(game: Play) -> None:
     """What must hold at the end of every test."""
     for job in game.jobs.values():
-        over = job.state.final and any(not each.cleaned_up for each in job.components)
+        over = job.state.final and bool(job.live)
         assert not over, f"job {job.id} is {job.state} and something of it is left"
 
 
@@ -188,6 +188,5 @@ def from_its_own(engine: Engine, event: Event) -> Event:
     if getattr(event, "cluster", None) != "":
         return event
     attempt: AttemptId = event.attempt  # type: ignore[union-attr]
-    found, debt = engine.records.component(attempt), engine.records.debts.get(attempt)
-    cluster = debt.cluster if debt is not None else found[1].cluster if found is not None else None
-    return replace(event, cluster=cluster or "")  # type: ignore[call-arg]
+    found = engine.records.debts.get(attempt) or engine.records.attempt(attempt)
+    return replace(event, cluster=found.cluster if found is not None else "")  # type: ignore[call-arg]

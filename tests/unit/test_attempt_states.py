@@ -7,10 +7,12 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from engine_play import Play, component
+from engine_play import INSTANCE, Play, component, make
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from koalapy.model.attempt import Attempt
+from koalapy.model.change import Snapshot
 from koalapy.model.errors import Reason
 from koalapy.model.events import (
     AttemptCleanedUp,
@@ -21,26 +23,15 @@ from koalapy.model.events import (
     StoreRestored,
     SubmissionFailed,
 )
-from koalapy.model.identity import AttemptId
-from koalapy.model.job import Component
+from koalapy.model.identity import AttemptId, JobId
+from koalapy.model.job import Job
+from koalapy.model.records import Records
 from koalapy.model.request import ComponentRequest
-from koalapy.model.states import ATTEMPT_TRANSITIONS, RELEASED_SINCE_BACKUP, AttemptState, ComponentState
+from koalapy.model.states import ATTEMPT_TRANSITIONS, RELEASED_SINCE_BACKUP, AttemptState, Ending, JobState
 from koalapy.model.units import MINUTE, Duration, Instant
 
 A = AttemptState
 WISH = ComponentRequest(processors=1, executable="./program")
-STATES = {
-    A.SUBMITTING: {"state": ComponentState.SUBMITTING},
-    A.QUEUED: {"state": ComponentState.QUEUED},
-    A.ALLOCATED: {"state": ComponentState.QUEUED, "allocated_at": Instant(1)},
-    A.AT_BARRIER: {"state": ComponentState.AT_BARRIER},
-    A.RELEASED: {"state": ComponentState.RELEASED},
-    A.RUNNING: {"state": ComponentState.RUNNING},
-    A.SUSPENDED: {"state": ComponentState.SUSPENDED},
-    A.UNKNOWN: {"state": ComponentState.UNKNOWN},
-    A.ENDED: {"state": ComponentState.FAILED},
-    A.CLEANED_UP: {"state": ComponentState.FAILED, "cleaned_up": True},
-}
 REFUSED = Reason("refused", "request", "No such queue.", "", command="sbatch", exit_status=1)
 STUCK = Reason("stuck", "cluster", "It is still listed.", "")
 PHASES = ("started", "at_barrier", "released", "running", "ended")
@@ -62,39 +53,53 @@ EVENTS = (
 Move = tuple[str, int]
 
 
-def in_state(state: AttemptState) -> Component:
-    fields: dict[str, Any] = {"cleaned_up": False} | STATES[state]
-    return Component(index=0, request=WISH, cluster="alpha", attempt=1, **fields)
+def in_state(state: AttemptState) -> tuple[Records, Attempt]:
+    attempt = Attempt(
+        id=AttemptId(JobId(7), 0, 1),
+        cluster="alpha",
+        request=WISH,
+        state=state,
+        ending=Ending.FAILED if state.ended else None,
+    )
+    job = Job(
+        id=JobId(7), owner="me", request=make(WISH), state=JobState.CLAIMING, position=1, submitted_at=Instant(1),
+        attempts=(attempt,), numbers=(1,),
+    )  # fmt: skip
+    records = Records(Snapshot(instance=INSTANCE, jobs=(job,)))
+    return records, records.attempts[attempt.id]
 
 
 @pytest.mark.parametrize("state", AttemptState)
 @pytest.mark.parametrize("other", AttemptState)
 def test_a_change_that_the_table_does_not_have_is_refused(state: AttemptState, other: AttemptState) -> None:
-    before = in_state(state)
-    assert before.attempt_state is state
-    changes: dict[str, Any] = {"allocated_at": None, "cleaned_up": False} | STATES[other]
-    if state is other or state.may_become(other):
-        assert before.replace(**changes).attempt_state is other
+    records, attempt = in_state(state)
+    if state.may_become(other):
+        records.change_attempt(attempt, state=other)
+        assert attempt.state is other
     else:
         with pytest.raises(ValueError, match=f"cannot go from {state} to {other}"):
-            before.replace(**changes)
+            records.change_attempt(attempt, state=other)
+        assert attempt.state is state
 
 
 @pytest.mark.parametrize("state", AttemptState)
 def test_only_what_was_not_released_may_be_found_released(state: AttemptState) -> None:
+    records, attempt = in_state(state)
     if state in RELEASED_SINCE_BACKUP:
-        assert in_state(state).found_released(Instant(5)).attempt_state is A.RELEASED
+        records.find_released(attempt, Instant(5))
+        assert (attempt.state, attempt.released_at) == (A.RELEASED, 5)
     else:
         with pytest.raises(ValueError, match=str(state)):
-            in_state(state).found_released(Instant(5))
+            records.find_released(attempt, Instant(5))
 
 
 def test_an_attempt_is_cleaned_up_from_every_state_but_never_without_an_end() -> None:
     for state in AttemptState:
         if state is not A.CLEANED_UP:
-            after = in_state(state).clean_up(Instant(9))
-            assert after.attempt_state is A.CLEANED_UP
-            assert after.state.final
+            records, attempt = in_state(state)
+            records.clean_up(attempt, Instant(9))
+            assert attempt.state is A.CLEANED_UP
+            assert attempt.ending is (Ending.FAILED if state.ended else Ending.CANCELLED)
 
 
 def played(moves: list[Move]) -> Play:
@@ -153,16 +158,15 @@ _TO_RELEASE = [("at_barrier", 0), ("at_barrier", 1)]
 def recorded() -> Iterator[set[tuple[AttemptState, AttemptState]]]:
     """The transitions that attempts make meanwhile."""
     found: set[tuple[AttemptState, AttemptState]] = set()
-    real = Component.replace
+    real = Records._set
 
-    def replace(self: Component, **changes: Any) -> Component:
-        after = real(self, **changes)
-        before, now = self.attempt_state, after.attempt_state
-        if before is not None and now is not None and before is not now:
-            found.add((before, now))
-        return after
+    def change(self: Records, attempt: Attempt, changes: Any) -> None:
+        before = attempt.state
+        real(self, attempt, changes)
+        if attempt.state is not before:
+            found.add((before, attempt.state))
 
-    with patch.object(Component, "replace", replace):
+    with patch.object(Records, "_set", change):
         yield found
 
 

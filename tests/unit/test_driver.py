@@ -9,6 +9,7 @@ import pytest
 
 from koalapy.driver import Delivery, Driver
 from koalapy.engine import Engine
+from koalapy.model.attempt import Attempt
 from koalapy.model.change import Change, OutboxEntry, Snapshot
 from koalapy.model.cluster import ClusterSettings, ClusterState
 from koalapy.model.commands import CancelAttempt, ForgetAttempt, Hint, SubmitAttempt
@@ -24,10 +25,10 @@ from koalapy.model.events import (
     StoreRestored,
 )
 from koalapy.model.identity import AttemptId, JobId
-from koalapy.model.job import Component, Job, Outcome
+from koalapy.model.job import Job, Outcome
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.settings import Settings
-from koalapy.model.states import ComponentState, JobState
+from koalapy.model.states import AttemptState, ComponentState, Ending, JobState
 from koalapy.model.units import MINUTE, Duration, Instant
 from koalapy.policies.placement import worst_fit
 from koalapy.policies.queueing import fpfs
@@ -187,10 +188,16 @@ def test_the_cost_of_a_step_that_connects_no_cluster_does_not_grow_with_the_outb
 def final_job(cluster: str) -> Job:
     """A final job whose last attempt has its directory on `cluster`."""
     request = REQUEST.components[0]
-    component = Component(index=0, request=request, state=ComponentState.DONE, cluster=cluster, attempt=2)
+    attempt = Attempt(
+        id=AttemptId(JobId(1), 0, 2),
+        request=request,
+        state=AttemptState.CLEANED_UP,
+        ending=Ending.DONE,
+        cluster=cluster,
+    )
     return Job(
         id=JobId(1), owner="me", request=REQUEST, state=JobState.DONE, position=1, submitted_at=Instant(1),
-        finished_at=Instant(5), components=(component,), outcome=Outcome.DONE,
+        finished_at=Instant(5), attempts=(attempt,), numbers=(2,), outcome=Outcome.DONE,
     )  # fmt: skip
 
 

@@ -22,9 +22,10 @@ from koalapy.calls import NotReachable
 from koalapy.client.following import FollowedLines, Reconnecting
 from koalapy.lines import Interleaving, Writer
 from koalapy.link.stretches import Stretches
+from koalapy.model.attempt import Attempt
 from koalapy.model.errors import ClusterError, OurError, TransientError
 from koalapy.model.identity import AttemptId, JobId
-from koalapy.model.job import Component, Job
+from koalapy.model.job import Job
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant
@@ -39,19 +40,18 @@ def request(*processors: int) -> Request:
 def job(*processors: int, state: JobState = JobState.RUNNING, ended: int = 0) -> Job:
     """A job whose components run on clusters c0, c1, …; the first `ended` of them have ended."""
     asked = request(*processors)
-    components = tuple(
-        Component(
-            index=index,
+    attempts = tuple(
+        Attempt(
+            id=AttemptId(JobId(7), index, 1),
             request=each,
             cluster=f"c{index}",
-            attempt=1,
             started_at=Instant(1),
             ended_at=Instant(2) if index < ended or state.final else None,
         )
         for index, each in enumerate(asked.components)
     )
     return Job(
-        id=JobId(7), owner="me", request=asked, state=state, position=1, submitted_at=Instant(1), components=components
+        id=JobId(7), owner="me", request=asked, state=state, position=1, submitted_at=Instant(1), attempts=attempts
     )
 
 
@@ -327,12 +327,13 @@ def test_another_try_is_followed_too(tmp_path: Path) -> None:
     assert until(pieces, b"try") == b"of the first try"
     grid.files["c0"].over = True
     grid.files["c9"] = Files(tmp_path / "again")
-    [component] = grid.job.components
-    grid.job = replace(grid.job, components=(component.replace(attempt=2, cluster="c9"),))
+    [first] = grid.job.present
+    second = replace(first, id=AttemptId(JobId(7), 0, 2), cluster="c9")
+    grid.job = replace(grid.job, attempts=(second,))
     grid.files["c9"].write(0, b"of the second\n")
     assert until(pieces, b"second\n") == b"\nof the second\n"
     grid.end()
-    grid.job = replace(grid.job, components=(component.replace(attempt=2, cluster="c9", ended_at=Instant(3)),))
+    grid.job = replace(grid.job, attempts=(replace(second, ended_at=Instant(3)),))
     assert b"".join(pieces) == b""
 
 

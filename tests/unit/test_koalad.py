@@ -57,7 +57,7 @@ def test_what_a_pruned_job_left_at_home_is_removed_at_the_next_start(
     )
     kept = Job(
         id=JobId(2), owner="me", request=request, state=JobState.DONE, position=2, submitted_at=Instant(1),
-        components=(), finished_at=Instant(2), outcome=Outcome.DONE,
+        finished_at=Instant(2), outcome=Outcome.DONE,
     )  # fmt: skip
     store = open_store("sqlite", state)
     store.commit(Change(jobs=(kept,), counters=Counters(next_job=4, doubtful_below=doubtful_below)))

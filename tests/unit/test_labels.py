@@ -119,7 +119,6 @@ def test_labels_are_kept_in_the_record_and_older_records_have_none() -> None:
         state=JobState.WAITING,
         position=1,
         submitted_at=Instant(0),
-        components=(),
     )
     text = dump_job(kept)
     assert load_job(text) == kept

@@ -300,7 +300,6 @@ def a_job(number: int) -> Job:
     request = Request(name="job", components=(ComponentRequest(processors=1, executable="./a"),))
     return Job(
         id=JobId(number), owner="me", request=request, state=JobState.WAITING, position=number, submitted_at=Instant(1),
-        components=(),
     )  # fmt: skip
 
 

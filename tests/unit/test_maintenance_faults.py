@@ -17,17 +17,18 @@ import pytest
 from koalapy.config.maintenance import MAINTENANCE, Maintenance
 from koalapy.driver import Delivery, Driver
 from koalapy.engine import Engine
+from koalapy.model.attempt import Attempt
 from koalapy.model.change import Change, OutboxEntry
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.commands import ForgetAttempt, Hint
 from koalapy.model.errors import KoalaError, Reason
 from koalapy.model.events import AttemptForgotten, ClusterConnected, Event, PruneRequested
-from koalapy.model.identity import JobId
-from koalapy.model.job import Component, History, Job, Outcome
+from koalapy.model.identity import AttemptId, JobId
+from koalapy.model.job import History, Job, Outcome
 from koalapy.model.maintenance import MaintenanceRun
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.settings import Settings
-from koalapy.model.states import ComponentState, JobState
+from koalapy.model.states import AttemptState, Ending, JobState
 from koalapy.model.units import SECOND, Duration, Instant
 from koalapy.policies.placement import worst_fit
 from koalapy.policies.queueing import fpfs
@@ -48,10 +49,13 @@ REQUEST = Request(name="job", components=(PART,))
 
 def over(number: int) -> Job:
     """A job that is over, with a directory on alpha and a record of some kB."""
-    component = Component(index=0, request=PART, state=ComponentState.DONE, cluster="alpha", attempt=1)
+    attempt = Attempt(
+        id=AttemptId(JobId(number), 0, 1), request=PART, state=AttemptState.CLEANED_UP, ending=Ending.DONE,
+        cluster="alpha",
+    )  # fmt: skip
     return Job(
         id=JobId(number), owner="me", request=REQUEST, state=JobState.DONE, position=number, submitted_at=Instant(1),
-        finished_at=Instant(5), components=(component,), outcome=Outcome.DONE,
+        finished_at=Instant(5), attempts=(attempt,), numbers=(1,), outcome=Outcome.DONE,
     )  # fmt: skip
 
 

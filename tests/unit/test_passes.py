@@ -13,7 +13,8 @@ from koalapy.model.cluster import ClusterSettings, ClusterState
 from koalapy.model.commands import SubmitAttempt
 from koalapy.model.events import CancelRequested, ClusterConnected, ClusterMeasured, JobSubmitted, SubmissionFailed
 from koalapy.model.identity import MAX_ATTEMPTS, JobId
-from koalapy.model.job import Component, Job
+from koalapy.model.job import Job
+from koalapy.model.records import Records
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant
 from koalapy.policies.placement import worst_fit
@@ -34,21 +35,24 @@ class Stand:
         self._asks = policy
         self.queue, self._information = WaitQueue(), Information(ONE.clusters, INSTANCE)
         self._information.connected("alpha", "22.05")
+        self._records = Records(Snapshot(instance=INSTANCE), (self.queue,))
         self.passes = Passes(self.queue, self._information, ONE, Policies(worst_fit, self._policy))
 
     def measure(self, idle: int) -> None:
         self._information.measured("alpha", state(idle))
 
     def enter(self, number: int, processors: int) -> None:
-        self.queue.changed(None, job(number, processors))
+        self._records.add(job(number, processors))
 
     def decide(self) -> list[Decision]:
         """Whoever is claimed for leaves the queue, as in the engine."""
         found = []
         for decision in self.passes.decide(NOW):
-            before = self.queue.at(next(place for place in self.queue.order if place.job == decision.job)).job
-            passed = isinstance(decision, Overtaken)
-            self.queue.changed(before, before.replace(overtaken=1) if passed else before.transition(JobState.CLAIMING))
+            decided = self._records.jobs[decision.job]
+            if isinstance(decision, Overtaken):
+                self._records.change(decided, overtaken=1)
+            else:
+                self._records.change(decided, state=JobState.CLAIMING)
             found.append(decision)
         return found
 
@@ -107,7 +111,7 @@ def test_room_that_a_claim_was_to_take_and_did_not_is_there_for_others() -> None
 
 
 def test_a_claim_that_cannot_be_made_takes_nothing() -> None:
-    tried = replace(job(1, 32), components=(Component(index=0, request=component(32), attempt=MAX_ATTEMPTS - 1),))
+    tried = replace(job(1, 32), numbers=(MAX_ATTEMPTS - 1,))
     engine = Engine(ONE, Policies(worst_fit, fcfs), Snapshot(instance=INSTANCE, jobs=(tried,)))
     connected = ClusterConnected(cluster="alpha", version="22.05")
     engine.handle(NOW, [connected, ClusterMeasured(cluster="alpha", state=state(32))])
@@ -150,5 +154,5 @@ def job(number: int, processors: int) -> Job:
     wanted = component(processors)
     return Job(
         id=JobId(number), owner="me", request=make(wanted), state=JobState.WAITING, position=number, submitted_at=NOW,
-        waiting_since=NOW, components=(Component(index=0, request=wanted),),
+        waiting_since=NOW,
     )  # fmt: skip

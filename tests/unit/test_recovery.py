@@ -6,13 +6,14 @@ from typing import Any
 import pytest
 
 from koalapy.driver import host_slept
+from koalapy.model.attempt import Attempt
 from koalapy.model.change import Change, EpochJump, OutboxEntry, Snapshot
 from koalapy.model.commands import CancelAttempt, CollectOutput, Command, ForgetAttempt, SubmitAttempt
 from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, InstanceId, JobId
 from koalapy.model.intervals import Intervals
-from koalapy.model.job import Component, Debt, History, Job
+from koalapy.model.job import Debt, History, Job
 from koalapy.model.request import ComponentRequest, Request
-from koalapy.model.states import AttemptState, ComponentState, JobState
+from koalapy.model.states import AttemptState, Ending, JobState
 from koalapy.model.sweep import Pilot, Runner
 from koalapy.model.units import MINUTE, Instant
 from koalapy.views.recovery import KEPT, Recovery
@@ -22,28 +23,27 @@ ONE = ComponentRequest(processors=4, executable="true")
 ATTEMPT = AttemptId(JobId(7), 0, 1)
 
 
-def job(number: int, state: JobState, *components: ComponentState) -> Job:
+def job(number: int, state: JobState, *components: AttemptState) -> Job:
     request = Request(name="job", components=(ONE,) * len(components or (1,)))
     made = tuple(
-        Component(
-            index=i,
+        Attempt(
+            id=AttemptId(JobId(number), index, 1),
             request=ONE,
             state=each,
+            ending=Ending.DONE if each.ended else None,
             cluster="delft",
-            attempt=1,
             batch_id="41",
-            cleaned_up=each.attempt in (None, AttemptState.ENDED),
         )
-        for i, each in enumerate(components or (ComponentState.WAITING,))
+        for index, each in enumerate(components)
     )
     return Job(
-        id=JobId(number), owner="me", request=request, state=state, position=number, submitted_at=NOW, components=made
+        id=JobId(number), owner="me", request=request, state=state, position=number, submitted_at=NOW, attempts=made
     )
 
 
-RUNNING = job(7, JobState.RUNNING, ComponentState.RUNNING)
-AT_BARRIER = job(7, JobState.CLAIMING, ComponentState.AT_BARRIER, ComponentState.QUEUED)
-SUBMITTING = job(7, JobState.CLAIMING, ComponentState.SUBMITTING)
+RUNNING = job(7, JobState.RUNNING, AttemptState.RUNNING)
+AT_BARRIER = job(7, JobState.CLAIMING, AttemptState.AT_BARRIER, AttemptState.QUEUED)
+SUBMITTING = job(7, JobState.CLAIMING, AttemptState.SUBMITTING)
 SUBMIT = SubmitAttempt(
     cluster="delft",
     attempt=ATTEMPT,
@@ -87,7 +87,7 @@ def test_the_beginning_has_one_line_each_for_queue_outbox_and_pending_cancels() 
         job(1, JobState.WAITING),
         job(2, JobState.WAITING),
         job(3, JobState.HELD),
-        job(4, JobState.RUNNING, ComponentState.RUNNING, ComponentState.DONE),
+        job(4, JobState.RUNNING, AttemptState.RUNNING, AttemptState.CLEANED_UP),
         AT_BARRIER,
         outbox=(SUBMIT, CANCEL, FORGET, COLLECT, FORGET),
         debts=(DEBT,),
@@ -110,8 +110,8 @@ def test_the_beginning_has_one_line_each_for_queue_outbox_and_pending_cancels() 
 
 def test_sweeps_and_their_launchers_have_a_line_of_their_own() -> None:
     runner = Runner(count=100, done=Intervals(((1, 30),)))
-    sweep = replace(job(1, JobState.RUNNING), components=(), runner=runner)
-    launcher = replace(job(FIRST_LAUNCHER, JobState.RUNNING, ComponentState.RUNNING), pilot=Pilot(sweep=sweep.id))
+    sweep = replace(job(1, JobState.RUNNING), runner=runner)
+    launcher = replace(job(FIRST_LAUNCHER, JobState.RUNNING, AttemptState.RUNNING), pilot=Pilot(sweep=sweep.id))
     made = recovery(sweep, launcher, job(2, JobState.WAITING)).recovered
     assert [line.text for line in made.lines] == [
         "Jobs that were not over: 1 waiting, 1 running.",

@@ -45,7 +45,7 @@ def report() -> RunnerReport:
     runner = Runner(count=100, done=Intervals(((1, 40),)), failed=Intervals(((3, 4),)), preempted=5)
     request = Request(name="scan", components=(ComponentRequest(processors=1, executable="x"),))
     job = Job(
-        id=JobId(7), owner="me", request=request, state=JobState.RUNNING, position=1, submitted_at=NOW, components=(),
+        id=JobId(7), owner="me", request=request, state=JobState.RUNNING, position=1, submitted_at=NOW,
         runner=runner, reason=Reason("waits", "transient", "Nothing moves.", ""),
     )  # fmt: skip
     places = (

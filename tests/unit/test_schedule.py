@@ -12,10 +12,12 @@ from koalapy.broker.broker import PolicyFailed, find_placement, shortest_queue
 from koalapy.broker.placement_cache import PlacementCache
 from koalapy.core.wait_queue import WaitQueue, in_order
 from koalapy.information.kis import ClusterSummary
+from koalapy.model.change import Snapshot
 from koalapy.model.cluster import ClusterSettings, ClusterState
 from koalapy.model.errors import Reason
-from koalapy.model.identity import JobId
-from koalapy.model.job import Component, Job
+from koalapy.model.identity import InstanceId, JobId
+from koalapy.model.job import Job
+from koalapy.model.records import Records
 from koalapy.model.request import ComponentRequest, Request, WhenBusy
 from koalapy.model.settings import Settings
 from koalapy.model.states import JobState
@@ -178,7 +180,6 @@ def waiting_job(draw: st.DrawFn, number: int) -> Job:
     return Job(
         id=JobId(number), owner="me", request=request, state=JobState.WAITING, position=position,
         submitted_at=Instant(0), waiting_since=Instant(draw(st.integers(0, 1_000))), overtaken=draw(st.integers(0, 3)),
-        components=tuple(Component(index=index, request=each) for index, each in enumerate(wanted)),
         excluded=draw(st.sampled_from(((), (), (("a", Instant(2_000)),), (("b", Instant(500)),)))),
     )  # fmt: skip
 
@@ -209,13 +210,14 @@ def test_a_pass_decides_as_the_plain_one(
     jobs, moments = grid
     wanted = Settings(clusters=(), max_overtakes=max_overtakes, queue_after=QUEUE_AFTER)
     queue, cache, availability = WaitQueue(), PlacementCache(placement), None
-    for job in jobs:
-        queue.changed(None, job)
+    records = Records(Snapshot(instance=InstanceId("abcde"), jobs=tuple(jobs)), (queue,))
     for now, summaries in enumerate(moments, NOW):
         availability = Availability(summaries, availability)
         found = schedule(Instant(now), queue, availability, cache, wanted, queueing, newest=NEWEST).decisions
-        assert ids(found) == ids(plain(Instant(now), in_order(jobs), summaries, wanted, placement, queueing))
-        jobs = carried_out(jobs, found, queue)
+        assert ids(found) == ids(
+            plain(Instant(now), in_order(records.jobs.values()), summaries, wanted, placement, queueing)
+        )
+        carry_out(records, found)
 
 
 def ids(decisions: list[Decision]) -> list[Decision]:
@@ -223,15 +225,14 @@ def ids(decisions: list[Decision]) -> list[Decision]:
     return [replace(each, reason=DOWN) if isinstance(each, Reject) else each for each in decisions]
 
 
-def carried_out(jobs: list[Job], decisions: list[Decision], queue: WaitQueue) -> list[Job]:
-    left = {job.id: job for job in jobs}
+def carry_out(records: Records, decisions: list[Decision]) -> None:
     for decision in decisions:
-        before = left.pop(decision.job)
-        after = before.transition(JobState.FAILED)
+        job = records.jobs[decision.job]
         if isinstance(decision, Overtaken):
-            after = left[decision.job] = replace(before, overtaken=before.overtaken + decision.times)
-        queue.changed(before, after)
-    return list(left.values())
+            records.change(job, overtaken=job.overtaken + decision.times)
+        else:
+            records.change(job, state=JobState.FAILED)
+    records.take()
 
 
 def test_a_policy_is_not_asked_where_there_is_no_room() -> None:
@@ -242,7 +243,7 @@ def test_a_policy_is_not_asked_where_there_is_no_room() -> None:
 
     summary = view_of("a", total=8, idle=2)
     queue = WaitQueue()
-    queue.changed(None, job_of(ComponentRequest(processors=4, executable="./program")))
+    queue.added(job_of(ComponentRequest(processors=4, executable="./program")))
     found = schedule(NOW, queue, Availability([summary]), PlacementCache(policy), Settings(clusters=()), fpfs).decisions
     assert [type(each) for each in found] == [Reject]
     assert len(asked) == 1, "only whether it would ever fit"
@@ -261,7 +262,7 @@ def test_what_has_been_asked_is_not_asked_again() -> None:
         [ComponentRequest(processors=2, executable="./program")] * 2,
     )
     for number in (1, 2):
-        queue.changed(None, job_of(*pair, number=number))
+        queue.added(job_of(*pair, number=number))
     availability = Availability([view_of("a", total=8, idle=4), view_of("b", total=8, idle=4)])
     for _ in range(3):
         assert not schedule(NOW, queue, availability, cache, Settings(clusters=()), fpfs).decisions
@@ -269,11 +270,13 @@ def test_what_has_been_asked_is_not_asked_again() -> None:
 
 
 def test_a_waiting_job_whose_request_is_another_now_is_looked_at_anew() -> None:
-    queue, before = WaitQueue(), job_of(ComponentRequest(processors=4, executable="./program"))
-    queue.changed(None, before)
+    queue = WaitQueue()
+    waiting = job_of(ComponentRequest(processors=4, executable="./program"))
+    records = Records(Snapshot(instance=InstanceId("abcde"), jobs=(waiting,)), (queue,))
     queue.mark_feasible(None)
     assert not list(queue.candidates(2, 0))
-    queue.changed(before, job_of(ComponentRequest(processors=2, executable="./program")))
+    smaller = job_of(ComponentRequest(processors=2, executable="./program"))
+    records.change(records.jobs[waiting.id], request=smaller.request)
     queue.mark_feasible(None)
     assert [each.minimum.largest for each in queue.candidates(2, 0)] == [2]
 
@@ -336,5 +339,4 @@ def job_of(*wanted: ComponentRequest, number: int = 1) -> Job:
     return Job(
         id=JobId(number), owner="me", request=Request(name="job", components=wanted), state=JobState.WAITING,
         position=number, submitted_at=NOW, waiting_since=NOW,
-        components=tuple(Component(index=index, request=each) for index, each in enumerate(wanted)),
     )  # fmt: skip

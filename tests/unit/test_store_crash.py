@@ -24,7 +24,7 @@ from pathlib import Path
 from koalapy.model.change import Change, OutboxEntry
 from koalapy.model.commands import ForgetAttempt
 from koalapy.model.identity import AttemptId, JobId
-from koalapy.model.job import Component, Counters, Debt, History, Job
+from koalapy.model.job import Counters, Debt, History, Job
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant
@@ -37,7 +37,7 @@ jobs_a_commit = int(sys.argv[2])
 def job(number, place):
     return Job(
         id=JobId(number), owner="mona", request=Request(name="poisson", components=(wish,)), position=place,
-        state=JobState.WAITING, submitted_at=Instant(1), components=(Component(index=0, request=wish),),
+        state=JobState.WAITING, submitted_at=Instant(1),
         key=str(number),
     )
 

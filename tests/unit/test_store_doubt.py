@@ -11,7 +11,7 @@ from sqlalchemy.exc import OperationalError
 from koalapy.model.change import Change, EpochJump, OutboxEntry
 from koalapy.model.commands import ForgetAttempt
 from koalapy.model.identity import AttemptId, JobId
-from koalapy.model.job import Component, History, Job
+from koalapy.model.job import History, Job
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant
@@ -29,7 +29,6 @@ JOB = Job(
     state=JobState.WAITING,
     position=1,
     submitted_at=Instant(5),
-    components=(Component(index=0, request=WISH),),
 )
 CHANGE = Change(
     jobs=(JOB,),

@@ -9,7 +9,7 @@ from sqlalchemy import make_url, text
 
 from koalapy.model.change import Change
 from koalapy.model.identity import JobId
-from koalapy.model.job import Component, History, Job
+from koalapy.model.job import History, Job
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant
@@ -30,7 +30,6 @@ def a_job(number: int) -> Job:
         state=JobState.WAITING,
         position=number,
         submitted_at=Instant(5),
-        components=(Component(index=0, request=WISH),),
     )
 
 

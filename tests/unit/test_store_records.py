@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from koalapy.model.attempt import Attempt
 from koalapy.model.commands import CancelAttempt, Command
 from koalapy.model.identity import AttemptId, JobId
-from koalapy.model.job import Component, Debt, Job
+from koalapy.model.job import Debt, Job
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant
@@ -26,14 +27,16 @@ JSON = st.recursive(
 )
 
 WISH = ComponentRequest(processors=2, executable="./a.out")
+ATTEMPT = Attempt(id=AttemptId(JobId(7), 0, 1), cluster="vu", request=WISH)
 JOB = Job(
     id=JobId(7),
     owner="mona",
     request=Request(name="poisson", components=(WISH,)),
-    state=JobState.WAITING,
+    state=JobState.CLAIMING,
     position=3,
     submitted_at=Instant(5),
-    components=(Component(index=0, request=WISH),),
+    attempts=(ATTEMPT,),
+    numbers=(1,),
 )
 
 
@@ -72,7 +75,7 @@ def test_bytes_that_are_no_text_come_back_equal(name: str, argument: str) -> Non
 def test_values_come_back_with_their_types() -> None:
     job = records.load_job(records.dump_job(JOB))
     assert isinstance(job.state, JobState)
-    assert isinstance(job.components, tuple)
+    assert isinstance(job.attempts, tuple)
     command = CancelAttempt(cluster="vu", attempt=AttemptId(JobId(7), 0, 2), batch_id="9")
     loaded = records.load_command(*records.dump_command(command))
     assert isinstance(loaded, CancelAttempt)
@@ -82,16 +85,16 @@ def test_values_come_back_with_their_types() -> None:
 def test_fields_are_written_in_the_order_of_their_declaration() -> None:
     fields = json.loads(records.dump_job(JOB))
     assert list(fields) == list(Job.__dataclass_fields__)
-    assert list(fields["components"][0]) == list(Component.__dataclass_fields__)
+    assert list(fields["attempts"][0]) == list(Attempt.__dataclass_fields__)
 
 
 def test_a_record_without_a_field_that_was_added_later_gets_its_default() -> None:
     fields = json.loads(records.dump_job(JOB))
-    del fields["collecting"], fields["key"], fields["components"][0]["cleaned_up"], fields["request"]["when_busy"]
+    del fields["collecting"], fields["key"], fields["attempts"][0]["cancelling"], fields["request"]["when_busy"]
     assert records.load_job(json.dumps(fields)) == JOB
 
 
-@pytest.mark.parametrize("path", [(), ("request",), ("components", 0), ("components", 0, "request")], ids=str)
+@pytest.mark.parametrize("path", [(), ("request",), ("attempts", 0), ("attempts", 0, "request")], ids=str)
 def test_a_field_of_a_newer_version_is_refused(path: tuple[str | int, ...]) -> None:
     fields = json.loads(records.dump_job(JOB))
     place = fields

@@ -19,7 +19,7 @@ from koalapy.model.change import Change, OutboxEntry
 from koalapy.model.commands import ForgetAttempt
 from koalapy.model.errors import RequestError
 from koalapy.model.identity import AttemptId, JobId
-from koalapy.model.job import Component, Counters, History, Job
+from koalapy.model.job import Counters, History, Job
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import JobState
 from koalapy.model.sweep import ParameterResult, Pilot, ResultBatch
@@ -52,7 +52,6 @@ def a_change(number: int) -> Change:
         state=JobState.WAITING,
         position=number,
         submitted_at=Instant(number),
-        components=(Component(index=0, request=WISH),),
     )
     command = ForgetAttempt(cluster="vu", attempt=AttemptId(job.id, 0, 1))
     return Change(
@@ -542,7 +541,7 @@ def test_the_cost_of_finding_prunable_jobs_does_not_grow_with_the_kept_ones(
     def final_job(number: int, at: int, sweep: int | None = None) -> Job:
         return Job(
             id=JobId(number), owner="me", request=request, state=JobState.DONE, position=number,
-            submitted_at=Instant(1), finished_at=Instant(at), components=(),
+            submitted_at=Instant(1), finished_at=Instant(at),
             pilot=None if sweep is None else Pilot(sweep=JobId(sweep)),
         )  # fmt: skip
 

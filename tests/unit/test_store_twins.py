@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from koalapy.model.change import Change, OutboxEntry
 from koalapy.model.commands import ForgetAttempt
 from koalapy.model.identity import AttemptId, InstanceId, JobId
-from koalapy.model.job import Component, Counters, Debt, History, Job
+from koalapy.model.job import Counters, Debt, History, Job
 from koalapy.model.learned import Learned, Past
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import JobState
@@ -38,7 +38,6 @@ def jobs(draw: st.DrawFn) -> Job:
         state=draw(st.sampled_from(JobState)),
         position=draw(st.integers(0, 9)),
         submitted_at=Instant(5),
-        components=(Component(index=0, request=WISH),),
         key=draw(st.sampled_from(["", "", "", "a", "b"])),
         pilot=draw(st.none() | st.builds(Pilot, sweep=JOB_IDS)),
     )

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
+from koalapy.model.attempt import Attempt
 from koalapy.model.change import Change, OutboxEntry
 from koalapy.model.commands import CancelAttempt, Command, ForgetAttempt
 from koalapy.model.errors import RequestError
 from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, JobId, tag_of
-from koalapy.model.job import Component, Counters, Debt, History, Job
+from koalapy.model.job import Counters, Debt, History, Job
 from koalapy.model.learned import NOTHING, Learned, Past
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import JobState
@@ -38,7 +39,8 @@ def a_job(number: int, state: JobState = JobState.RUNNING, **fields: Any) -> Job
         state=state,
         position=number,
         submitted_at=Instant(number),
-        components=(Component(index=0, request=WISH, cluster="vu", attempt=1, cleaned_up=False),),
+        attempts=(Attempt(id=AttemptId(JobId(number), 0, 1), cluster="vu", request=WISH),),
+        numbers=(1,),
         key=f"key-{number}",
         **fields,
     )
@@ -65,7 +67,7 @@ def open_it(tmp_path: Path) -> Callable[[], SqlStore]:
         return store
 
     store = opened()
-    sweep = replace(a_job(4), components=(), request=Request(name="s", components=(WISH,), parameters=SPACE))
+    sweep = replace(a_job(4), attempts=(), request=Request(name="s", components=(WISH,), parameters=SPACE))
     rows = [ParameterResult(number, 0, "exited", "node1", 0, 5, 6, 0, 0, 0, 0) for number in (1, 2)]
     store.commit(
         Change(

@@ -17,7 +17,7 @@ from sqlalchemy.exc import OperationalError
 import koalapy
 from koalapy.model.change import Change
 from koalapy.model.identity import JobId
-from koalapy.model.job import Component, History, Job
+from koalapy.model.job import History, Job
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant
@@ -35,7 +35,6 @@ JOB = Job(
     state=JobState.WAITING,
     position=3,
     submitted_at=Instant(5),
-    components=(Component(index=0, request=WISH),),
 )
 LINE = History(job=JOB.id, at=Instant(5), kind="job_submitted")
 

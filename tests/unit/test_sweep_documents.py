@@ -12,11 +12,12 @@ import pytest
 
 from koalapy.api import openapi
 from koalapy.api.documents.sweeps import as_csv, as_json, as_lines, columns, runners
+from koalapy.model.attempt import Attempt
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.intervals import Intervals
-from koalapy.model.job import Component, Job
+from koalapy.model.job import Job
 from koalapy.model.request import ComponentRequest, Request
-from koalapy.model.states import ComponentState, JobState
+from koalapy.model.states import AttemptState, JobState
 from koalapy.model.sweep import Axis, ParameterResult, Pilot, Runner, Source, Space
 from koalapy.model.units import SECOND, Instant, format_instant
 from koalapy.runtime.sweeps import Row
@@ -127,33 +128,31 @@ def sweep(**fields: Any) -> Job:
         state=JobState.RUNNING,
         position=1,
         submitted_at=Instant(AT),
-        components=(),
         runner=Runner(count=100, **fields),
     )
 
 
 def launcher(number: int, cluster: str, processors: int = 4, going: str = "", **fields: Any) -> Job:
-    component = Component(
-        index=0,
+    attempt = Attempt(
+        id=AttemptId(JobId((1 << 23) + number), 0, 1),
         request=ComponentRequest(processors=processors, executable="launcher"),
         cluster=cluster,
-        attempt=1,
-        **{"state": ComponentState.RUNNING, "allocated_at": Instant(AT), "cleaned_up": False, **fields},
+        **{"state": AttemptState.RUNNING, "allocated_at": Instant(AT), **fields},
     )
     return Job(
         id=JobId((1 << 23) + number),
         owner="me",
-        request=Request(name="launcher", components=(component.request,)),
+        request=Request(name="launcher", components=(attempt.request,)),
         state=JobState.RUNNING,
         position=1,
         submitted_at=Instant(AT),
-        components=(component,),
+        attempts=(attempt,),
         pilot=Pilot(sweep=JobId(7), stop_reason=going),
     )
 
 
 DOING = {AttemptId(JobId((1 << 23) + number), 0, 1): running for number, running in ((1, 4), (2, 3))}
-WAITING = {"state": ComponentState.QUEUED, "allocated_at": None}
+WAITING = {"state": AttemptState.QUEUED, "allocated_at": None}
 LAUNCHERS = [
     launcher(1, "alpha"),
     launcher(2, "alpha", going="preempted"),
@@ -178,7 +177,7 @@ def test_a_runner_holds_the_nodes_of_its_launchers() -> None:
 
 
 def test_a_suspended_node_is_held_and_runs_no_parameter() -> None:
-    launchers = [launcher(1, "alpha"), launcher(2, "alpha", state=ComponentState.SUSPENDED)]
+    launchers = [launcher(1, "alpha"), launcher(2, "alpha", state=AttemptState.SUSPENDED)]
     (alpha,) = places(Runner(count=100), launchers, DOING)
     assert (alpha.nodes, alpha.suspended, alpha.running) == (2, 1, 4)
 

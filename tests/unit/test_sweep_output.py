@@ -402,7 +402,7 @@ class Recorded:
         request = self._play.request
         return Job(
             id=job_id, owner="me", request=request, state=JobState.RUNNING, position=1, submitted_at=Instant(1),
-            components=(), collecting=True,
+            collecting=True,
         )  # fmt: skip
 
     def results(self, sweep: JobId, after: int = 0) -> Iterator[tuple[int, ResultBatch]]:

@@ -8,7 +8,7 @@ from koalapy_adapters import messages as wire
 
 from koalapy.model.errors import RequestError, TransientError
 from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
-from koalapy.model.job import Component, Job
+from koalapy.model.job import Job
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant
@@ -31,7 +31,7 @@ def job(number: int, attempt: int, state: JobState = JobState.DONE) -> Job:
         state=state,
         position=1,
         submitted_at=Instant(0),
-        components=(Component(index=0, request=ONE, attempt=attempt),),
+        numbers=(attempt,),
     )
 
 

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from koalapy.model.attempt import Attempt
 from koalapy.model.identity import AttemptId, JobId
-from koalapy.model.job import Component, Job, Outcome
+from koalapy.model.job import Job, Outcome
 from koalapy.model.request import ComponentRequest, Request
-from koalapy.model.states import ComponentState, JobState
+from koalapy.model.states import AttemptState, Ending, JobState
 from koalapy.model.sweep import Pilot
 from koalapy.model.units import DAY, HOUR, SECOND, Instant
 from koalapy.model.usage import BatchSpan, By, Kind, Sum, Usage, accounted, sums, usage_of_try, usage_until
@@ -26,12 +27,12 @@ def at(seconds: float) -> Instant:
 def job_with_attempt(
     state: JobState = JobState.STOPPING, pilot: Pilot | None = None, **instants: Instant | None
 ) -> Job:
-    component = Component(
-        index=0,
+    attempt = Attempt(
+        id=AttemptId(JobId(7), 0, 2),
         request=WISH,
-        state=ComponentState.DONE,
+        state=AttemptState.ENDED,
+        ending=Ending.DONE,
         cluster="vu",
-        attempt=2,
         batch_id="77",
         **instants,  # type: ignore[arg-type]
     )
@@ -42,7 +43,7 @@ def job_with_attempt(
         state=state,
         position=1,
         submitted_at=T,
-        components=(component, Component(index=1, request=WISH)),
+        attempts=(attempt, None),
         outcome=Outcome.DONE,
         pilot=pilot,
     )
@@ -53,7 +54,7 @@ FULL = {"began_at": at(10), "allocated_at": at(12), "released_at": at(40), "ende
 
 def test_the_last_attempt_counts_as_held_until_its_release_and_then_as_run() -> None:
     job = job_with_attempt(**FULL)
-    (entry,) = usage_of_try(job, job.transition(JobState.DONE))
+    (entry,) = usage_of_try(job)
     assert (entry.attempt, entry.kind, entry.batch_id) == (AttemptId(JobId(7), 0, 2), Kind.RUN, "77")
     assert (entry.started_at, entry.released_at, entry.ended_at) == (at(10), at(40), at(100))
     assert sums([entry], By.JOB) == {
@@ -63,25 +64,25 @@ def test_the_last_attempt_counts_as_held_until_its_release_and_then_as_run() -> 
 
 def test_an_attempt_that_is_retried_counts_as_lost_and_a_failed_last_one_as_run() -> None:
     job = job_with_attempt(**FULL)
-    (again,), (failed,) = (usage_of_try(job, job.transition(state)) for state in (JobState.WAITING, JobState.FAILED))
+    (again,), (failed,) = (usage_of_try(job, lost=lost) for lost in (True, False))
     assert (again.kind, failed.kind) == (Kind.LOST, Kind.RUN)
     assert sums([again], By.USER)[("mona",)].held == 120 * SECOND
 
 
 def test_an_attempt_that_was_never_released_was_held_to_its_end() -> None:
     job = job_with_attempt(**(FULL | {"released_at": None}))
-    (entry,) = usage_of_try(job, job.transition(JobState.WAITING))
+    (entry,) = usage_of_try(job, lost=True)
     assert sums([entry], By.CLUSTER)[("vu",)] == Sum(held=360 * SECOND, estimated=360 * SECOND, attempts=1)
 
 
 def test_a_batch_job_that_never_started_uses_nothing() -> None:
     job = job_with_attempt(ended_at=at(5))
-    assert usage_of_try(job, job.transition(JobState.FAILED)) == ()
+    assert usage_of_try(job) == ()
 
 
 def test_all_of_a_launcher_is_scavenged_and_charged_to_its_sweep() -> None:
     job = job_with_attempt(pilot=Pilot(sweep=JobId(3)), **FULL)
-    (entry,) = usage_of_try(job, job.transition(JobState.CANCELLED))
+    (entry,) = usage_of_try(job)
     assert entry.charged == 3
     assert sums([entry], By.DAY)[("2030-03-17",)].scavenged == 360 * SECOND
 
@@ -95,7 +96,7 @@ def test_a_running_attempt_counts_until_now() -> None:
 
 def test_the_accounting_replaces_an_estimate() -> None:
     job = job_with_attempt(**FULL)
-    (entry,) = usage_of_try(job, job.transition(JobState.DONE))
+    (entry,) = usage_of_try(job)
     span = BatchSpan(attempt=entry.attempt, cluster="vu", started_at=at(9), ended_at=at(101), processors=8)
     better = accounted(entry, span)
     assert sums([better], By.USER)[("mona",)] == Sum(held=8 * 31 * SECOND, run=8 * 61 * SECOND, attempts=1)
@@ -114,7 +115,7 @@ def test_the_accounting_replaces_an_estimate() -> None:
 )
 def test_an_impossible_accounting_is_ignored(lie: dict[str, object]) -> None:
     job = job_with_attempt(**FULL)
-    (entry,) = usage_of_try(job, job.transition(JobState.DONE))
+    (entry,) = usage_of_try(job)
     span = BatchSpan(attempt=entry.attempt, cluster="vu", started_at=at(9), ended_at=at(101), processors=4)
     assert accounted(entry, replace(span, **lie)) == entry  # type: ignore[arg-type]
 

@@ -4,16 +4,16 @@ from collections.abc import Collection, Iterator
 
 from koalapy.chaos.promises.decided import Decided
 from koalapy.chaos.promises.knowledge import KnownCluster
+from koalapy.model.attempt import Attempt
 from koalapy.model.identity import JobId, Tag, tag_of
-from koalapy.model.job import Component, Job
 
 
 def waiting(seen: KnownCluster, decided: Decided, without: Collection[JobId] = ()) -> int:
     """Processors of jobs that the batch system has shown as waiting, and of those that went into its queue unseen."""
     return sum(
-        decided.processors.taken(seen.settings.name, component.request)
-        for job, component in _there(seen, decided)
-        if job.id not in without and (component.allocated_at is None or _tag(job, component, decided) in _pending(seen))
+        decided.processors.taken(seen.settings.name, attempt.request)
+        for attempt in _there(seen, decided)
+        if attempt.id.job not in without and (attempt.allocated_at is None or _tag(attempt, decided) in _pending(seen))
     )
 
 
@@ -27,18 +27,19 @@ def left(seen: KnownCluster, decided: Decided) -> int:
     """Processors of one job that surely may go into the queue: of those in it none has started that is not shown."""
     assert seen.state is not None
     name = seen.settings.name
-    taken = sum(decided.processors.taken(name, component.request) for _, component in _there(seen, decided))
+    taken = sum(decided.processors.taken(name, attempt.request) for attempt in _there(seen, decided))
     return min(limit(seen, decided) - taken, seen.state.total)
 
 
-def _there(seen: KnownCluster, decided: Decided) -> Iterator[tuple[Job, Component]]:
-    """Users' components that the batch system shows as waiting, and those of patient jobs that it does not show."""
+def _there(seen: KnownCluster, decided: Decided) -> Iterator[Attempt]:
+    """Users' attempts that the batch system shows as waiting, and those of patient jobs that it does not show."""
     assert seen.state is not None
     pending, allocated = _pending(seen), frozenset(seen.state.allocated)
-    for job, component in decided.engine.records.live(seen.settings.name):
-        tag = _tag(job, component, decided)
+    records = decided.engine.records
+    for attempt in records.live(seen.settings.name):
+        tag, job = _tag(attempt, decided), records.jobs[attempt.id.job]
         if job.pilot is None and (tag in pending or (job.patient and tag not in allocated)):
-            yield job, component
+            yield attempt
 
 
 def _pending(seen: KnownCluster) -> frozenset[Tag]:
@@ -46,5 +47,5 @@ def _pending(seen: KnownCluster) -> frozenset[Tag]:
     return frozenset(seen.state.pending)
 
 
-def _tag(job: Job, component: Component, decided: Decided) -> Tag:
-    return tag_of(decided.engine.records.instance, job.attempt_of(component))
+def _tag(attempt: Attempt, decided: Decided) -> Tag:
+    return tag_of(decided.engine.records.instance, attempt.id)

@@ -11,7 +11,7 @@ from koalapy.model.change import Change
 from koalapy.model.identity import JobId, tag_of
 from koalapy.model.job import History, Job
 from koalapy.model.settings import Settings
-from koalapy.model.states import ComponentState, JobState
+from koalapy.model.states import AttemptState, JobState
 from koalapy.model.units import SECOND, Duration, Instant
 
 _IN_TIME = Duration(10 * SECOND)  # a koalad that looks so soon after a barrier's time-out was not kept from it
@@ -100,7 +100,7 @@ class Claims:
             for other in records.jobs.values()
             for each in other.live
             if each.cluster == name and other.id not in later and other.pilot is None
-            if tag_of(records.instance, other.attempt_of(each)) not in shown
+            if tag_of(records.instance, each.id) not in shown
         )
         idle = seen.state.idle + launchers.shown(seen)
         promise(promised <= idle, Promise.PROCESSORS, "job", job.id, promised, "of", idle, "idle ones on", name)
@@ -131,11 +131,7 @@ class Claims:
         if line.details.get("code") != "barrier_timeout" or job.state is not JobState.STOPPING:
             return
         known = decided.engine.core.at_barrier
-        late = [
-            each
-            for each in job.present
-            if each.state is not ComponentState.AT_BARRIER or job.attempt_of(each) not in known
-        ]
+        late = [each for each in job.present if each.state is not AttemptState.AT_BARRIER or each.id not in known]
         came = [each.at_barrier_at for each in job.present if each.at_barrier_at is not None]
         if not came or not late or not all(each.request.optional for each in late):
             return

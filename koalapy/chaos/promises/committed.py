@@ -3,7 +3,7 @@
 from koalapy.chaos.violation import Promise, promise
 from koalapy.model.change import Change, OutboxEntry, Snapshot
 from koalapy.model.identity import AttemptId, JobId
-from koalapy.model.job import Counters, Debt, Job
+from koalapy.model.job import Counters, Debt, Job, job_value
 from koalapy.model.records import Records
 from koalapy.store.contract import Store
 
@@ -38,7 +38,7 @@ class Committed:
     def knows(self, records: Records) -> None:
         """Nothing that the engine has decided is uncommitted: it may be acted on."""
         for job in records.jobs.values():
-            promise(self.jobs.get(job.id) == job, Promise.COMMITTED, "job", job.id, "is", job.state)
+            promise(self.jobs.get(job.id) == job_value(job), Promise.COMMITTED, "job", job.id, "is", job.state)
         promise(records.debts == self.debts, Promise.COMMITTED, "debts", *map(str, records.debts))
         promise(records.counters == self.counters, Promise.COMMITTED, records.counters)
 

@@ -40,7 +40,7 @@ class Contents:
         """Return the file as its program left it, from the first of the last attempts that has it."""
         _, attempt = source
         job = jobs[command.job]
-        last = [job.attempt_of(component) for component in job.present]
+        last = [each.id for each in job.present]
         promise(attempt in last, Promise.CONTENTS, "job", job.id, "brings", path, "of", attempt, "not of", *last)
         for each in last[: last.index(attempt)]:
             promise(self._left(each, path) is None, Promise.CONTENTS, "job", job.id, "brings", path, "not of", each)
@@ -53,7 +53,7 @@ class Contents:
     def missing(self, command: CollectOutput, path: str, jobs: Mapping[JobId, Job]) -> None:
         """No program of the last attempts left it."""
         job = jobs[command.job]
-        for each in (job.attempt_of(component) for component in job.present):
+        for each in [attempt.id for attempt in job.present]:
             left = self._left(each, path)
             promise(left is None, Promise.CONTENTS, "job", job.id, "is without", path, "but", each, "left", left)
 

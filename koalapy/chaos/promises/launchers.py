@@ -61,9 +61,9 @@ class Launchers:
         assert seen.state is not None
         records, shown = self._engine.records, frozenset(seen.state.allocated)
         return sum(
-            self._processors.taken(seen.settings.name, component.request)
-            for job, component in records.live(seen.settings.name)
-            if job.pilot is None and tag_of(records.instance, job.attempt_of(component)) not in shown
+            self._processors.taken(seen.settings.name, attempt.request)
+            for attempt in records.live(seen.settings.name)
+            if records.jobs[attempt.id.job].pilot is None and tag_of(records.instance, attempt.id) not in shown
         )
 
     def _freed(self, seen: KnownCluster) -> int:
@@ -81,7 +81,9 @@ class Launchers:
         return self._processors.taken(seen.settings.name, job.components[0].request)
 
     def _on(self, cluster: str) -> list[Job]:
-        return [job for job, _ in self._engine.records.live(cluster) if job.pilot is not None]
+        records = self._engine.records
+        jobs = [records.jobs[attempt.id.job] for attempt in records.live(cluster)]
+        return [job for job in jobs if job.pilot is not None]
 
     def _tag(self, launcher: Job) -> Tag:
         return tag_of(self._engine.records.instance, launcher.attempt_of(launcher.components[0]))

@@ -68,13 +68,15 @@ class Limits:
 
 
 def _live(decided: Decided, cluster: str) -> list[Job]:
-    return [job for job, _ in decided.engine.records.live(cluster) if job.pilot is not None]
+    records = decided.engine.records
+    jobs = [records.jobs[attempt.id.job] for attempt in records.live(cluster)]
+    return [job for job in jobs if job.pilot is not None]
 
 
 def _idle_nodes(held: Sequence[Job], state: ClusterState, decided: Decided) -> int:
     """Return the nodes that were idle when the batch system was queried, without those claimed since."""
     records, shown = decided.engine.records, frozenset(state.allocated)
     coming = sum(tag_of(records.instance, job.attempt_of(job.components[0])) not in shown for job in held)
-    ours = {tag_of(records.instance, job.attempt_of(each)) for job in records.jobs.values() for each in job.live}
+    ours = {tag_of(records.instance, each.id) for job in records.jobs.values() for each in job.live}
     freed = len(shown - ours)
     return sum(count for _, count in state.whole_nodes) + freed - coming

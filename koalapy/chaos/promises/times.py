@@ -55,7 +55,7 @@ class Times:
         """Counted from the claim while a batch job has not started; then from the first component at its barrier, or
         from the last start. A job that is in batch queues on purpose has no time before that."""
         started = [each.allocated_at for each in job.present if each.allocated_at is not None]
-        unstarted = any(each.allocated_at is None and not each.state.final for each in job.present)
+        unstarted = any(each.allocated_at is None and not each.state.ended for each in job.present)
         if unstarted and not job.patient:
             yield "claim's", Instant(self._claimed_at[job.id] + self._claim)
         came = [each.at_barrier_at for each in job.present if each.at_barrier_at is not None]

@@ -315,5 +315,5 @@ class KoaladProcess:
 def known(engine: Engine, cluster: str) -> list[tuple[AttemptId, str]]:
     """Every attempt that may have something on the cluster, and its batch id if that is known."""
     records = engine.records
-    live = [(job.attempt_of(component), component.batch_id) for job, component in records.live(cluster)]
+    live = [(attempt.id, attempt.batch_id) for attempt in records.live(cluster)]
     return live + [(debt.attempt, debt.batch_id) for debt in records.debts.values() if debt.cluster == cluster]

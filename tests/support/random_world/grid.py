@@ -134,7 +134,7 @@ class Grid:
     def connect(self, name: str) -> None:
         self._epoch += 1
         records = self.engine.records
-        known = [job.attempt_of(component) for job, component in records.live(name)]
+        known = [attempt.id for attempt in records.live(name)]
         debts = [attempt for attempt, debt in records.debts.items() if debt.cluster == name]
         self.kcms[name] = Kcm(self.clusters[name], self._epoch, known + debts)
         self.tell(ClusterConnected(cluster=name, version="1"))

@@ -41,25 +41,23 @@ def _keys(records: Records) -> None:
 
 def _live(records: Records, settings: Settings) -> None:
     for cluster in settings.clusters:
-        found = [job.attempt_of(component) for job, component in records.live(cluster.name)]
+        found = [attempt.id for attempt in records.live(cluster.name)]
         walked = _attempts_on(records, cluster.name)
         promise(found == walked, "live attempts are those of all jobs", (cluster.name, found, walked))
 
 
 def _attempts_on(records: Records, cluster: str) -> list[AttemptId]:
     jobs = sorted(records.jobs.values(), key=lambda job: job.id)
-    return [job.attempt_of(each) for job in jobs for each in job.live if each.cluster == cluster]
+    return [each.id for job in jobs for each in job.live if each.cluster == cluster]
 
 
 def _promised(engine: Engine) -> None:
     records = engine.records
     for name, known in engine.core.information.clusters.items():
         committed = backlog = 0
-        for job, component in records.live(name):
-            tag, taken = (
-                tag_of(records.instance, job.attempt_of(component)),
-                processors_taken(component.request, known.settings),
-            )
+        for attempt in records.live(name):
+            tag, job = tag_of(records.instance, attempt.id), records.jobs[attempt.id.job]
+            taken = processors_taken(attempt.request, known.settings)
             unseen = known.state is None or tag not in known.state.allocated
             committed += taken if unseen else 0
             pending = known.state is not None and tag in known.state.pending
@@ -109,7 +107,7 @@ def _passes(engine: Engine, settings: Settings, policies: Policies, now: Instant
         return
     queue, availability = WaitQueue(), Availability(engine.summaries(now))
     for job in engine.records.jobs.values():
-        queue.changed(None, job)
+        queue.added(job)
     cache, newest = PlacementCache(policies.placement), engine.newest_before
     found = schedule(now, queue, availability, cache, settings, policies.queueing, newest=newest)
     promise(not found.decisions, "a pass leaves nothing to be decided", found.decisions)
@@ -117,10 +115,10 @@ def _passes(engine: Engine, settings: Settings, policies: Policies, now: Instant
 
 def _run_list(engine: Engine) -> None:
     claiming = [job for job in engine.records.jobs.values() if job.state is JobState.CLAIMING]
-    claimed: dict[str | None, int] = {}
+    claimed: dict[str, int] = {}
     for job in claiming:
-        for component in job.live if not job.patient else ():
-            claimed[component.cluster] = claimed.get(component.cluster, 0) + 1
+        for attempt in job.live if not job.patient else ():
+            claimed[attempt.cluster] = claimed.get(attempt.cluster, 0) + 1
     run_list = engine.core.run_list
     promise(run_list.claimed_on == claimed, "claims are counted by cluster", (run_list.claimed_on, claimed))
     split = {job.id for job in claiming if len({each.allocated_at is None for each in job.live}) == 2}

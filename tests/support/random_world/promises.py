@@ -12,7 +12,7 @@ from koalapy.model.change import Change, Snapshot
 from koalapy.model.commands import CancelAttempt, CollectOutput, Command, ReleaseAttempt, SubmitAttempt
 from koalapy.model.events import BatchStatusSeen, ClusterConnected, Event, WrapperReported
 from koalapy.model.identity import AttemptId, JobId, tag_of
-from koalapy.model.job import History, Job, Outcome
+from koalapy.model.job import History, Job, Outcome, job_value
 from koalapy.model.settings import Settings
 from koalapy.model.states import JOB_TRANSITIONS, JobState
 from koalapy.model.units import Instant
@@ -110,7 +110,7 @@ class Promises:
         if line.kind != "component_ended" or "no sign" not in str(line.details.get("message")):
             return
         grid, index = self._grid, line.details["component"]
-        attempt = grid.engine.records.jobs[line.job].attempt_of(grid.engine.records.jobs[line.job].components[index])
+        attempt = AttemptId(line.job, index, line.details["attempt"])
         limit = self._connected_at[line.details["cluster"]] + grid.settings.orphan_timeout + grid.settings.grace
         promise(self._heard.get(attempt) == "missing", "what is lost was missing", (attempt, self._heard.get(attempt)))
         promise(grid.decided_at >= limit, "what is lost was in reach", attempt)
@@ -155,11 +155,11 @@ class Promises:
                 promise(not (same and trace.may_run), "the next attempt waits", (attempt, trace.attempt))
 
     def _all_have_come(self, job: Job) -> None:
-        for component in job.present:
-            attempt = job.attempt_of(component)
-            reached = self._grid.engine.core.information.is_connected(component.cluster)
+        for each in job.present:
+            attempt = each.id
+            reached = self._grid.engine.core.information.is_connected(each.cluster)
             promise(reached, "nobody is released who cannot be told", attempt)
-            trace = self._grid.clusters[component.cluster or ""].traces.get(attempt)
+            trace = self._grid.clusters[each.cluster].traces.get(attempt)
             assert trace is not None, "broken: all were submitted"
             assert trace.command is not None
             promise("at_barrier" in trace.at, "all are at the barrier", attempt)
@@ -222,15 +222,14 @@ class Promises:
         """Promised is no more than what was known to be idle."""
         records = self._grid.engine.records
         summaries = {summary.name: summary for summary in self._grid.engine.summaries(self._grid.decided_at)}
-        for name in {component.cluster or "" for component in job.live}:
+        for name in {attempt.cluster for attempt in job.live}:
             summary = summaries[name]
             assert summary.state is not None, "broken: claims are on clusters that are known"
             promise(summary.trouble is None, "claims are on clusters in reach", (job.id, summary.trouble))
             committed = sum(
                 processors_taken(each.request, summary.settings)
-                for other, each in records.live(name)
-                if other.id not in later
-                and tag_of(records.instance, other.attempt_of(each)) not in summary.state.allocated
+                for each in records.live(name)
+                if each.id.job not in later and tag_of(records.instance, each.id) not in summary.state.allocated
             )
             promise(committed <= summary.state.idle, "no more is promised than is idle", (job.id, name, committed))
 
@@ -249,7 +248,7 @@ class Promises:
     def of_engine(self, kept: Snapshot) -> None:
         """The store holds what the engine knows, and time alone makes no busy loop."""
         records = self._grid.engine.records
-        jobs = tuple(sorted(records.jobs.values(), key=lambda job: job.id))
+        jobs = tuple(job_value(job) for _, job in sorted(records.jobs.items()))
         promise(kept.jobs == jobs, "the store has the jobs")
         promise({debt.attempt: debt for debt in kept.debts} == records.debts, "the store has the debts")
         promise(kept.counters == records.counters, "the store has the counters")

@@ -1,0 +1,67 @@
+"""An attempt: one try to run a component, which is one batch job on one cluster, from the claim to cleaned up."""
+
+from dataclasses import dataclass
+
+from koalapy.model.cluster import Node
+from koalapy.model.errors import Reason
+from koalapy.model.fast_frozen import caster, fast_frozen, row_class
+from koalapy.model.identity import AttemptId
+from koalapy.model.request import ComponentRequest
+from koalapy.model.states import AttemptState, Ending
+from koalapy.model.units import Instant
+
+
+@fast_frozen
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One attempt. All instants are of koalad's clock.
+
+    `ending`: set once it has ended. `began_at`: when its batch job began, as its wrapper reports; `allocated_at`: when
+    koalad learned that. `cancelling`: its cluster was asked to end it. `stuck`: why its batch system does not end it.
+    `unknown_since`: since when it is missing. `silent_since`: since when its wrapper has given no sign, though it is
+    not known to have ended. It is also cleaned up if a pending cancel records that something of it may be left.
+    """
+
+    id: AttemptId
+    cluster: str
+    request: ComponentRequest
+    state: AttemptState = AttemptState.SUBMITTING
+    ending: Ending | None = None
+    batch_id: str = ""
+    nodes: tuple[Node, ...] = ()
+    exit_status: int | None = None
+    queued_at: Instant | None = None
+    allocated_at: Instant | None = None
+    began_at: Instant | None = None
+    at_barrier_at: Instant | None = None
+    released_at: Instant | None = None
+    started_at: Instant | None = None
+    ended_at: Instant | None = None
+    pending_reason: str = ""
+    unknown_since: Instant | None = None
+    reason: Reason | None = None
+    cancelling: bool = False
+    stuck: Reason | None = None
+    silent_since: Instant | None = None
+
+    @property
+    def processors(self) -> int:
+        return self.request.processors
+
+    @property
+    def cleaned_up(self) -> bool:
+        return self.state is AttemptState.CLEANED_UP
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether its wrapper has given no sign for a while, and it is not known to have ended."""
+        return self.silent_since is not None and not self.state.ended
+
+    @property
+    def is_left_out(self) -> bool:
+        """Whether its job goes on without it: it is of an optional component, and did not come."""
+        return self.ending is Ending.CANCELLED and self.request.optional
+
+
+AttemptRow = row_class(Attempt)
+attempt_row, attempt_value = caster(Attempt, AttemptRow), caster(AttemptRow, Attempt)
