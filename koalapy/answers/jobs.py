@@ -10,8 +10,8 @@ from koalapy.answers.koalad import UnreadableRecord
 from koalapy.answers.sweeps import JobStateName, SweepProgress
 
 ComponentStateName = Literal[
-    "waiting", "submitting", "queued", "at_barrier", "released", "running", "suspended", "unknown", "done", "failed",
-    "cancelled", "not_started",
+    "waiting", "submitting", "queued", "allocated", "at_barrier", "released", "running", "suspended", "unknown", "done",
+    "failed", "cancelled", "not_started",
 ]  # fmt: skip
 
 

@@ -158,15 +158,15 @@ _TO_RELEASE = [("at_barrier", 0), ("at_barrier", 1)]
 def recorded() -> Iterator[set[tuple[AttemptState, AttemptState]]]:
     """The transitions that attempts make meanwhile."""
     found: set[tuple[AttemptState, AttemptState]] = set()
-    real = Records._set
+    real = Records.change_attempt
 
-    def change(self: Records, attempt: Attempt, changes: Any) -> None:
+    def change(self: Records, attempt: Attempt, **changes: Any) -> None:
         before = attempt.state
-        real(self, attempt, changes)
+        real(self, attempt, **changes)
         if attempt.state is not before:
             found.add((before, attempt.state))
 
-    with patch.object(Records, "_set", change):
+    with patch.object(Records, "change_attempt", change):
         yield found
 
 

@@ -98,16 +98,16 @@ def change(directory: Path, statement: str, *values: object) -> None:
 
 def damaged(text: str, how: str) -> str:
     plain = json.loads(text)
-    component = plain["components"][0]
+    attempt = plain["attempts"][0]
     match how:
         case "cut":
             return text[: len(text) // 2]
         case "empty":
             return ""
         case "wrong type":
-            component["batch_id"] = {"a": 1}
+            attempt["batch_id"] = {"a": 1}
         case "too large":
-            component["exit_status"] = 10**30
+            attempt["exit_status"] = 10**30
         case "missing field":
             del plain["owner"]
         case "unknown state":

@@ -17,7 +17,7 @@ from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.intervals import Intervals
 from koalapy.model.job import Job
 from koalapy.model.request import ComponentRequest, Request
-from koalapy.model.states import AttemptState, JobState
+from koalapy.model.states import AttemptState, Ending, JobState
 from koalapy.model.sweep import Axis, ParameterResult, Pilot, Runner, Source, Space
 from koalapy.model.units import SECOND, Instant, format_instant
 from koalapy.runtime.sweeps import Row
@@ -158,7 +158,7 @@ LAUNCHERS = [
     launcher(2, "alpha", going="preempted"),
     launcher(3, "alpha", **WAITING),
     launcher(4, "gamma", processors=2),
-    launcher(5, "gamma", cleaned_up=True, ended_at=Instant(AT + 1)),
+    launcher(5, "gamma", state=AttemptState.CLEANED_UP, ending=Ending.DONE, ended_at=Instant(AT + 1)),
 ]
 
 
