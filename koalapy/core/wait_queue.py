@@ -3,6 +3,7 @@
 import heapq
 from bisect import bisect_left, insort
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from koalapy.broker.shape import MinimumDemand, Shape, minimum_demand, shape_of
@@ -24,7 +25,10 @@ class Position(NamedTuple):
     job: JobId
 
 
-class Waiting(NamedTuple):
+@dataclass(slots=True, eq=False)
+class Waiting:
+    """A waiting job, its position, and what it asks for."""
+
     job: Job
     position: Position
     shape: Shape

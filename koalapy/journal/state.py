@@ -82,7 +82,7 @@ def _find_copying(kind: type) -> _Copy | None:
     if issubclass(kind, deque):
         return _copy_deque
     if kind is tuple:
-        return _copy_tuple
+        return _copy_tuple  # a named tuple is shared: none may hold anything that changes
     if in_rooms(kind) and not issubclass(kind, str | int | tuple) and not is_frozen(kind):
         return _copy_object
     return None
