@@ -261,6 +261,7 @@ SENTENCES: dict[str, Callable[[History], str]] = {
     "component_allocated": _of_attempt("has its processors: its batch job has started"),
     "component_waiting": _of_attempt("waits"),
     "component_submitting": _of_attempt("is being submitted"),
+    "component_queued": _of_attempt("is in the batch queue"),
     "component_at_barrier": _with_times("is at its barrier, and waits for the others"),
     "component_released": _with_times("has left its barrier"),
     "component_running": _with_times("runs"),
