@@ -44,7 +44,7 @@ class Allowance(int):
         return found
 
 
-def site_rules(sight: ClusterNodes) -> int:
+def cluster_rules(sight: ClusterNodes) -> int:
     """The cluster's rules in the grid file: hours, idle share, and maximum of nodes.
 
     Outside the hours, sweeps may hold no node. A share that is no longer idle, or a waiting local job, stops growth

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from koalapy.policies.admission import AdmissionPolicy, by_hand
 from koalapy.policies.fairshare import EQUIPARTITION_PERSITE
-from koalapy.policies.idleness import IdlenessPolicy, site_rules
+from koalapy.policies.idleness import IdlenessPolicy, cluster_rules
 from koalapy.policies.preemption import PreemptionPolicy, newest_first
 from koalapy.policies.shares import FairShare
 from koalapy.policies.sweep_order import IN_ORDER, SHIPPED, SweepOrder
@@ -18,7 +18,7 @@ class ScavengingPolicies:
     """
 
     fairshare: FairShare = EQUIPARTITION_PERSITE
-    idleness: IdlenessPolicy = site_rules
+    idleness: IdlenessPolicy = cluster_rules
     admission: AdmissionPolicy = by_hand
     preemption: PreemptionPolicy = newest_first
     order: SweepOrder = IN_ORDER

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import pytest
 import real_grid
 from koalapy_adapters.batch import slurm
-from koalapy_adapters.batch.protocol import BatchJob, Capacity, ClusterSettings, Description, JobStatus
+from koalapy_adapters.batch.protocol import BatchJob, BatchSettings, Capacity, Description, JobStatus
 from koalapy_adapters.errors import BatchError, Result
 
 from koalapy.model.identity import AttemptId, InstanceId, JobId, instance_id, tag_of
 from koalapy.testgrid import Running
 
-CLUSTER = ClusterSettings(user="koala", queue="batch")
+CLUSTER = BatchSettings(user="koala", queue="batch")
 
 
 class Head(NamedTuple):

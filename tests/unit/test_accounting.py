@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from koalapy_adapters import messages as wire
 from koalapy_adapters.batch import sge, slurm
-from koalapy_adapters.batch.protocol import ClusterSettings, JobSpan
+from koalapy_adapters.batch.protocol import BatchSettings, JobSpan
 from koalapy_adapters.errors import BatchError, Result
 
 from koalapy.driver import Delivery
@@ -63,7 +63,7 @@ def test_grid_engine_tells_spans_by_the_wall_clock_of_its_head(monkeypatch: pyte
     time.tzset()
     try:
         found = sge.parse_account(output(QACCT))
-        argv = sge.account_argvs(ClusterSettings(user="mona", instance=STORE), ["45"], 1_795_242_241)[0]
+        argv = sge.account_argvs(BatchSettings(user="mona", instance=STORE), ["45"], 1_795_242_241)[0]
     finally:
         monkeypatch.undo()
         time.tzset()

@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from koalapy_adapters.batch.protocol import BatchJob, ClusterSettings
+from koalapy_adapters.batch.protocol import BatchJob, BatchSettings
 from koalapy_adapters.errors import BatchError, ClusterError, RequestError, Result
 from koalapy_adapters.examination import head, pbs, probe, probe_program, sge, slurm, survey, torque
 from koalapy_adapters.examination.protocol import Environment, Misnamed, Queue, chosen, nearest
 from koalapy_adapters.kcm.execution.batch_system import BatchSystem, load
-from koalapy_adapters.kcm.execution.job_spec import cluster_settings
+from koalapy_adapters.kcm.execution.job_spec import batch_settings
 from koalapy_adapters.kcm.shared_directory.attempt_dirs import Directories
 from koalapy_adapters.messages import ClusterConfig
 from koalapy_adapters.messages.details import diagnosed
@@ -69,24 +69,24 @@ def test_partitions_are_told_with_their_limits_and_with_why_they_start_nothing()
 
 
 def test_slurm_is_asked_about_a_job_without_submitting_it() -> None:
-    argv = slurm.access_argv(ClusterSettings("me", queue="batch", account="physics", reservation="mine"))
+    argv = slurm.access_argv(BatchSettings("me", queue="batch", account="physics", reservation="mine"))
     assert argv[:2] == ["sbatch", "--test-only"]
     assert {"--partition=batch", "--account=physics", "--reservation=mine"} < set(argv)
     refused = result(stderr="allocation failure: Requested reservation is invalid", status=1)
     with pytest.raises(RequestError) as caught:
-        slurm.try_access(lambda _: refused, ClusterSettings("me", reservation="mine"))
+        slurm.try_access(lambda _: refused, BatchSettings("me", reservation="mine"))
     assert caught.value.code == "no_such_reservation"
 
 
 def test_accounts_are_none_where_nobody_keeps_them() -> None:
-    assert slurm.accounts(lambda _: result("physics\nphysics\nchemistry\n"), ClusterSettings("me")) == [
+    assert slurm.accounts(lambda _: result("physics\nphysics\nchemistry\n"), BatchSettings("me")) == [
         "chemistry",
         "physics",
     ]
     assert (
-        slurm.accounts(lambda _: result(stderr="not running a supported plugin", status=1), ClusterSettings("me")) == []
+        slurm.accounts(lambda _: result(stderr="not running a supported plugin", status=1), BatchSettings("me")) == []
     )
-    assert sge.accounts(lambda _: result("no project list defined\n", status=1), ClusterSettings("me")) == []
+    assert sge.accounts(lambda _: result("no project list defined\n", status=1), BatchSettings("me")) == []
 
 
 def test_a_queue_of_grid_engine_is_open_as_long_as_one_of_its_hosts_is() -> None:
@@ -108,15 +108,15 @@ def test_a_parallel_environment_must_be_there_be_offered_and_control_its_slaves(
 
     def refusal(name: str) -> tuple[str, str]:
         with pytest.raises(Misnamed) as caught:
-            sge.check_environment(ClusterSettings("me", "all.q", parallel_environment=name), [mpi, tied, alone], queues)
+            sge.check_environment(BatchSettings("me", "all.q", parallel_environment=name), [mpi, tied, alone], queues)
         return caught.value.code, caught.value.value
 
-    sge.check_environment(ClusterSettings("me", parallel_environment="mpi"), [mpi, tied], queues)
+    sge.check_environment(BatchSettings("me", parallel_environment="mpi"), [mpi, tied], queues)
     assert refusal("mpii") == ("no_such_parallel_environment", "mpi")
     assert refusal("tied") == ("no_control_slaves", "mpi")
     threads = Environment("threads", False, "$pe_slots", 9)
     sge.check_environment(
-        ClusterSettings("me", parallel_environment="threads"), [threads], [Queue("q", environments=["threads"])]
+        BatchSettings("me", parallel_environment="threads"), [threads], [Queue("q", environments=["threads"])]
     )
     assert refusal("alone") == ("parallel_environment_not_in_queue", "mpi")
 
@@ -144,7 +144,7 @@ def test_a_job_lies_on_two_nodes_by_the_rule_of_its_environment(rule: str, wishe
             "qstat -f -q all.q -xml": result(listing),
         }
     )
-    assert sge.span(run, ClusterSettings("me", "all.q", parallel_environment="mpi")) == wishes
+    assert sge.span(run, BatchSettings("me", "all.q", parallel_environment="mpi")) == wishes
 
 
 def test_queues_of_openpbs_and_torque_are_read_from_the_same_words() -> None:
@@ -165,7 +165,7 @@ SCHED = "Sched default\n    sched_host = pbs-head\n"
 def lowest(queue: str | None = None, sched: str = SCHED, server: str = QSTAT_B, queues: str = QSTAT_Q) -> pbs.Lowest:
     """What a PBS with this configuration says of the lowest priority."""
     answers = {"qmgr -c list sched": sched, "qstat -B -f": server, "qstat -Q -f": queues}
-    found = pbs.lowest(answering({name: result(text) for name, text in answers.items()}), ClusterSettings("me", queue))
+    found = pbs.lowest(answering({name: result(text) for name, text in answers.items()}), BatchSettings("me", queue))
     assert found is not None
     return found
 
@@ -201,7 +201,7 @@ def test_without_qmgr_the_lowest_priority_is_judged_by_what_qstat_says() -> None
             raise ClusterError("command_missing", "There is no qmgr.")
         return result({"-B": QSTAT_B + "    job_sort_formula = job_priority\n", "-Q": QSTAT_Q}[argv[1]])
 
-    found = pbs.lowest(run, ClusterSettings("me"))
+    found = pbs.lowest(run, BatchSettings("me"))
     assert found is not None
     assert found.is_last
 
@@ -211,8 +211,8 @@ def test_the_queue_that_was_meant_is_the_nearest_else_the_only_default() -> None
     assert nearest("xyz", ["batch", "short"], ["short"]) == "short"
     assert nearest(None, ["batch", "short"], []) == ""
     queues = [Queue("a", True), Queue("b"), Queue("c")]
-    assert [queue.name for queue in chosen(queues, ClusterSettings("me"))] == ["a"]
-    assert [queue.name for queue in chosen(queues, ClusterSettings("me", queue="b,c"))] == ["b", "c"]
+    assert [queue.name for queue in chosen(queues, BatchSettings("me"))] == ["a"]
+    assert [queue.name for queue in chosen(queues, BatchSettings("me", queue="b,c"))] == ["b", "c"]
 
 
 # ---- the head node itself
@@ -221,7 +221,7 @@ def test_the_queue_that_was_meant_is_the_nearest_else_the_only_default() -> None
 def examined(shared: Path, batch: str = "local", **config: str) -> head.Head:
     described = ClusterConfig("here", batch, shared=str(shared), **config)
     directories = Directories(str(shared), "abcde", "here", 1)
-    system = BatchSystem(load(batch), cluster_settings(described, str(shared), "/nowhere.pyz"))
+    system = BatchSystem(load(batch), batch_settings(described, str(shared), "/nowhere.pyz"))
     return head.Head(described, system, directories)
 
 
@@ -364,7 +364,7 @@ def test_where_no_server_says_which_queue_is_the_default_any_may_be() -> None:
     listed = result("Queue: batch\n    enabled = True\n    started = True\n\nQueue: short\n    enabled = True\n")
 
     def told(server: Result) -> list[bool]:
-        found = pbs.queues(lambda argv: listed if argv[1] == "-Q" else server, ClusterSettings("me"))
+        found = pbs.queues(lambda argv: listed if argv[1] == "-Q" else server, BatchSettings("me"))
         return [queue.default for queue in found]
 
     assert told(result("Server: old\n    default_queue = short\n")) == [False, True]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from koalapy_adapters.batch import pbs, sge, slurm
-from koalapy_adapters.batch.protocol import BatchJob, ClusterSettings
+from koalapy_adapters.batch.protocol import BatchJob, BatchSettings
 from koalapy_adapters.errors import BatchError, Result
 from koalapy_adapters.kcm.execution.batch_system import BatchSystem, SubmitDoubt
 from koalapy_adapters.kcm.execution.drmaa import client as drmaa_client
@@ -108,7 +108,7 @@ def test_what_the_library_refuses_a_command_does(client: Client) -> None:
         asked.append(argv)
         return Ran(Result(argv, 0, "koala has registered the job 8 for deletion\n", ""), 0)
 
-    batch = BatchSystem(sge, ClusterSettings("me"), client(), runner=runner)
+    batch = BatchSystem(sge, BatchSettings("me"), client(), runner=runner)
     batch.cancel("7")
     assert batch.hold("7")
     assert batch.release("7")
@@ -304,7 +304,7 @@ def test_a_library_that_is_named_is_used_whatever_it_is(client: Client) -> None:
 
 
 def test_a_submit_lost_in_the_helper_is_a_doubt_and_a_refusal_is_none(client: Client) -> None:
-    batch = BatchSystem(sge, ClusterSettings("me"), client())
+    batch = BatchSystem(sge, BatchSettings("me"), client())
     assert batch.submit(JOB, "job", Handle()) == "7"
     with pytest.raises(SubmitDoubt):
         batch.submit(JOB, "crash", Handle())
@@ -317,7 +317,7 @@ def test_a_submit_that_was_ended_first_is_not_sent(client: Client) -> None:
     handle = Handle()
     handle.end()
     with pytest.raises(BatchError) as ended:
-        BatchSystem(sge, ClusterSettings("me"), client()).submit(JOB, "crash", handle)
+        BatchSystem(sge, BatchSettings("me"), client()).submit(JOB, "crash", handle)
     assert ended.value.code == "submit_ended"
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from koalapy_adapters.batch import slurm
-from koalapy_adapters.batch.protocol import ClusterSettings
+from koalapy_adapters.batch.protocol import BatchSettings
 from koalapy_adapters.errors import Result
 from koalapy_adapters.kcm.execution.batch_system import BatchSystem
 from koalapy_adapters.kcm.execution.executor import CANCELS, ActionExecutor
@@ -33,7 +33,7 @@ class Shell:
 
 
 def hands_over(shell: Shell, root: Path) -> ActionExecutor:
-    batch = BatchSystem(slurm, ClusterSettings("someone"), runner=shell.run)
+    batch = BatchSystem(slurm, BatchSettings("someone"), runner=shell.run)
     return ActionExecutor(
         Operations(ClusterConfig("here", "slurm"), batch, Directories(str(root), "abcde", "here", 1), lambda: 0)
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from koalapy_adapters.batch.protocol import BatchJob, ClusterSettings
+from koalapy_adapters.batch.protocol import BatchJob, BatchSettings
 from koalapy_adapters.errors import BatchError, ClusterError, RequestError, TransientError, UnreadableError
 from koalapy_adapters.kcm.execution.batch_system import BatchSystem, SubmitDoubt, failure_of, guarded, load
 from koalapy_adapters.kcm.execution.subprocess_runner import Handle, run
@@ -116,24 +116,24 @@ def dialect(script: str, error: BatchError | None = None) -> SimpleNamespace:
 @pytest.mark.parametrize("error", [TransientError("busy", "Busy."), UnreadableError("odd", "Odd.")], ids=type)
 def test_a_submit_that_did_not_clearly_fail_is_a_doubt(error: BatchError) -> None:
     with pytest.raises(SubmitDoubt):
-        BatchSystem(dialect("true", error), ClusterSettings("me")).submit(JOB, "script", Handle())
+        BatchSystem(dialect("true", error), BatchSettings("me")).submit(JOB, "script", Handle())
 
 
 @pytest.mark.parametrize("error", [ClusterError("down", "Down."), RequestError("no_queue", "No.")], ids=type)
 def test_a_clear_no_is_none(error: BatchError) -> None:
     with pytest.raises(type(error)):
-        BatchSystem(dialect("true", error), ClusterSettings("me")).submit(JOB, "script", Handle())
+        BatchSystem(dialect("true", error), BatchSettings("me")).submit(JOB, "script", Handle())
 
 
 def test_a_submit_that_takes_too_long_is_a_doubt() -> None:
     with pytest.raises(SubmitDoubt) as doubt:
-        BatchSystem(dialect("sleep 600"), ClusterSettings("me"), timeout=0.2).submit(JOB, "script", Handle())
+        BatchSystem(dialect("sleep 600"), BatchSettings("me"), timeout=0.2).submit(JOB, "script", Handle())
     assert doubt.value.error.code == "command_timeout"
 
 
 def printing(text: str) -> BatchSystem:
     dialect = SimpleNamespace(status_argv=lambda ids: ["printf", "%s", text], parse_status=lambda result: result.stdout)
-    return BatchSystem(dialect, ClusterSettings("me"))
+    return BatchSystem(dialect, BatchSettings("me"))
 
 
 def test_a_document_that_ends_with_its_brace_is_whole() -> None:

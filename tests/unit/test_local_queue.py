@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from koalapy_adapters import errors
 from koalapy_adapters.batch import local
-from koalapy_adapters.batch.protocol import BatchJob, Capacity, ClusterSettings, Dialect, JobStatus
+from koalapy_adapters.batch.protocol import BatchJob, BatchSettings, Capacity, Dialect, JobStatus
 from koalapy_adapters.errors import Result
 
 Await = Callable[..., Any]
@@ -27,7 +27,7 @@ class Queue:
 
     def __init__(self, shared: Path, command: list[str], slots: int) -> None:
         self.shared = shared
-        self.cluster = ClusterSettings(user="me", directory=str(shared), command=command, slots=slots)
+        self.cluster = BatchSettings(user="me", directory=str(shared), command=command, slots=slots)
         self.number = 0
         local.parse_describe(run(local.describe_argv(self.cluster)))
 

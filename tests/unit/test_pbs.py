@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from koalapy_adapters.batch import pbs
-from koalapy_adapters.batch.protocol import ClusterSettings, Host, JobStatus
+from koalapy_adapters.batch.protocol import BatchSettings, Host, JobStatus
 from koalapy_adapters.errors import (
     BatchError,
     ClusterError,
@@ -17,7 +17,7 @@ from koalapy_adapters.errors import (
 )
 
 SAMPLES = Path(__file__).parent / "samples" / "pbs"
-CLUSTER = ClusterSettings(user="kuser")
+CLUSTER = BatchSettings(user="kuser")
 TAG = "kaaaaa000000001"
 DOWN = "Connection refused\nqstat: cannot connect to server pbs-head (errno=111)\n"
 NO_HISTORY = "qstat: PBS is not configured to maintain job history\n"

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 from koalapy_adapters.batch import pbs
-from koalapy_adapters.batch.protocol import Capacity, ClusterSettings
+from koalapy_adapters.batch.protocol import BatchSettings, Capacity
 from koalapy_adapters.errors import BatchError, ClusterError, Result, TransientError, UnreadableError
 
 SAMPLES = Path(__file__).parent / "samples" / "pbs"
-CLUSTER = ClusterSettings(user="kuser")
+CLUSTER = BatchSettings(user="kuser")
 OURS, OTHERS = "kaaaaa000000001", "fill"
 Table = dict[str, Any]
 
@@ -45,7 +45,7 @@ class Cluster:
         found: Table = self.servers["pbs-head"]
         return found
 
-    def measure(self, cluster: ClusterSettings = CLUSTER) -> Capacity:
+    def measure(self, cluster: BatchSettings = CLUSTER) -> Capacity:
         tables = ({"nodes": self.nodes}, {"Jobs": self.jobs}, {"Queue": self.queues}, {"Server": self.servers})
         argvs = pbs.capacity_argvs(cluster)
         results = [Result(argv, 0, json.dumps(table), "") for argv, table in zip(argvs, tables, strict=True)]
@@ -238,7 +238,7 @@ def test_own_limits_are_applied(place: str, limit: Table, idle: int) -> None:
 
 
 @pytest.mark.parametrize("cluster", [CLUSTER._replace(queue="nope"), CLUSTER._replace(reservation="R1")])
-def test_a_queue_that_is_not_there(cluster: ClusterSettings) -> None:
+def test_a_queue_that_is_not_there(cluster: BatchSettings) -> None:
     with pytest.raises(ClusterError) as caught:
         Cluster().measure(cluster)
     assert caught.value.code == ("no_such_reservation" if cluster.reservation else "no_such_queue")
@@ -325,5 +325,5 @@ def test_whether_others_are_hidden(shown: bool) -> None:
 def test_nodes_of_another_batch_system_are_no_dialects_mistake() -> None:
     said = Result(["pbsnodes", "-a", "-F", "json"], 2, "", "Unknown option: F\nUsage:\n    pbsnodes [-a]\n")
     with pytest.raises(ClusterError) as caught:
-        pbs.parse_capacity(ClusterSettings("me"), [said] * len(pbs.capacity_argvs(ClusterSettings("me"))))
+        pbs.parse_capacity(BatchSettings("me"), [said] * len(pbs.capacity_argvs(BatchSettings("me"))))
     assert caught.value.code == "batch_system_other"

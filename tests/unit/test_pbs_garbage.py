@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from koalapy_adapters.batch import pbs, torque
-from koalapy_adapters.batch.protocol import ClusterSettings
+from koalapy_adapters.batch.protocol import BatchSettings
 from koalapy_adapters.errors import BatchError, Result
 
 SAMPLES = Path(__file__).parent / "samples"
-CLUSTER = ClusterSettings(user="kuser", queue="workq")
+CLUSTER = BatchSettings(user="kuser", queue="workq")
 TAG = "kaaaaa000000001"
 Parse = Callable[[Result], Any]
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import readings
 from koalapy_adapters.batch import pbs, torque
-from koalapy_adapters.batch.protocol import ClusterSettings
+from koalapy_adapters.batch.protocol import BatchSettings
 from koalapy_adapters.errors import BatchError, Result
 from readings import Reader, Sample, text
 
@@ -45,7 +45,7 @@ def openpbs_reader(argv: list[str]) -> Reader:
 def openpbs_capacity(nodes: Result | None = None, queues: Result | None = None) -> Any:
     nodes = nodes or whole("pbsnodes-a.json")
     queues = queues or whole("qstat-Q-f.json")
-    cluster = ClusterSettings(user="kuser")
+    cluster = BatchSettings(user="kuser")
     return pbs.parse_capacity(cluster, [nodes, whole("qstat-f-noargs.json"), queues, whole("qstat-B-f.json")])
 
 
@@ -83,7 +83,7 @@ def torque_capacity(nodes: Result | None = None, queues: Result | None = None) -
     nodes = nodes or Result(["pbsnodes"], 0, text(directory / "pbsnodes_a.out"), "")
     queues = queues or Result(["qstat"], 0, text(directory / "qstat_Qf.out"), "")
     return torque.parse_capacity(
-        ClusterSettings(user="koala", queue="batch"), [nodes, jobs, queues, Result(["qstat"], 1, "", "")]
+        BatchSettings(user="koala", queue="batch"), [nodes, jobs, queues, Result(["qstat"], 1, "", "")]
     )
 
 

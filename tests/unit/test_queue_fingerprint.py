@@ -6,11 +6,11 @@ from types import ModuleType
 
 import pytest
 from koalapy_adapters.batch import pbs, sge, slurm
-from koalapy_adapters.batch.protocol import ClusterSettings
+from koalapy_adapters.batch.protocol import BatchSettings
 from koalapy_adapters.errors import BatchError, Result
 
 SAMPLES = Path(__file__).parent / "samples"
-CLUSTER = ClusterSettings(user="koala", instance="aaaaa")
+CLUSTER = BatchSettings(user="koala", instance="aaaaa")
 SGE = (SAMPLES / "sge" / "busy-qstat.out").read_text()
 SLURM = (SAMPLES / "slurm" / "busy-squeue.out").read_text()
 

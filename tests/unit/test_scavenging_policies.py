@@ -9,7 +9,7 @@ from koalapy.model.cluster import Scavenge
 from koalapy.model.intervals import NONE, Intervals
 from koalapy.model.units import HOUR, Duration, Instant, parse_instant
 from koalapy.policies.admission import AdmissionState, admission_error, by_hand, dynamic
-from koalapy.policies.idleness import ClusterNodes, allowance_error, any_idle, site_rules
+from koalapy.policies.idleness import ClusterNodes, allowance_error, any_idle, cluster_rules
 from koalapy.policies.preemption import Candidate, fewest_running, newest_first, oldest_first, order_error
 from koalapy.policies.sweep_order import BACK_HOME, IN_ORDER, Pool, exclusion_error, feed_error
 from koalapy.scavenging.policy_calls import call_policy
@@ -32,35 +32,35 @@ def cluster_nodes(
 
 
 def test_without_rules_all_idle_nodes_may_be_held() -> None:
-    assert site_rules(cluster_nodes(idle=4, held=3)) == 7
+    assert cluster_rules(cluster_nodes(idle=4, held=3)) == 7
 
 
 def test_too_small_an_idle_share_stops_growth() -> None:
-    assert site_rules(cluster_nodes(idle=3, idle_share=0.25)) == 0
-    assert site_rules(cluster_nodes(idle=4, idle_share=0.25)) == 4
+    assert cluster_rules(cluster_nodes(idle=3, idle_share=0.25)) == 0
+    assert cluster_rules(cluster_nodes(idle=4, idle_share=0.25)) == 4
 
 
 def test_nodes_that_sweeps_hold_count_as_idle() -> None:
     """Otherwise the nodes that sweeps hold would close their cluster to sweeps."""
-    assert site_rules(cluster_nodes(idle=1, held=3, idle_share=0.25)) == 4
-    assert site_rules(cluster_nodes(idle=0, held=3, idle_share=0.25)) == 3
+    assert cluster_rules(cluster_nodes(idle=1, held=3, idle_share=0.25)) == 4
+    assert cluster_rules(cluster_nodes(idle=0, held=3, idle_share=0.25)) == 3
 
 
-@pytest.mark.parametrize("policy", [site_rules, any_idle])
+@pytest.mark.parametrize("policy", [cluster_rules, any_idle])
 def test_a_waiting_local_job_stops_growth(policy: object) -> None:
     assert callable(policy)
     assert policy(cluster_nodes(idle=4, held=3, waiting=1)) == 3
 
 
 def test_sweeps_hold_no_more_than_max_nodes() -> None:
-    assert site_rules(cluster_nodes(idle=9, held=3, max_nodes=5)) == 5
-    assert site_rules(cluster_nodes(idle=0, held=7, waiting=1, max_nodes=5)) == 5
+    assert cluster_rules(cluster_nodes(idle=9, held=3, max_nodes=5)) == 5
+    assert cluster_rules(cluster_nodes(idle=0, held=7, waiting=1, max_nodes=5)) == 5
 
 
 def test_outside_the_hours_no_node_may_be_held() -> None:
     nights = parse_hours("* 20-23,0-7 * * *")
-    assert site_rules(cluster_nodes(held=2, hours=nights)) == 6
-    assert site_rules(cluster_nodes(held=2, now=Instant(NIGHT - 6 * HOUR), hours=nights)) == 0
+    assert cluster_rules(cluster_nodes(held=2, hours=nights)) == 6
+    assert cluster_rules(cluster_nodes(held=2, now=Instant(NIGHT - 6 * HOUR), hours=nights)) == 0
 
 
 def test_the_reason_why_growth_stops_is_given() -> None:
@@ -74,13 +74,13 @@ def test_the_reason_why_growth_stops_is_given() -> None:
         ),
         "": cluster_nodes(idle=4, held=1, max_nodes=6),
     }
-    assert [getattr(site_rules(each), "why", None) for each in reports.values()] == list(reports)
+    assert [getattr(cluster_rules(each), "why", None) for each in reports.values()] == list(reports)
 
 
 def test_hours_are_local_time_of_the_cluster() -> None:
     evening = parse_hours("* 23 * * *")
-    assert site_rules(cluster_nodes(hours=evening)) == 4
-    assert site_rules(cluster_nodes(hours=evening, offset=HOUR)) == 0
+    assert cluster_rules(cluster_nodes(hours=evening)) == 4
+    assert cluster_rules(cluster_nodes(hours=evening, offset=HOUR)) == 0
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from koalapy_adapters.batch import sge
-from koalapy_adapters.batch.protocol import BatchJob, ClusterSettings, Host, JobStatus
+from koalapy_adapters.batch.protocol import BatchJob, BatchSettings, Host, JobStatus
 from koalapy_adapters.errors import (
     BatchError,
     ClusterError,
@@ -241,7 +241,7 @@ def test_the_reason_is_asked_for_once_and_only_of_those_that_are_stuck() -> None
             return Ran(printed(said("qstat_j_error_wd_xml").stdout.replace(">13<", ">0<")), 0)
         return Ran(next(answer for words, answer in answers.items() if " ".join(argv).startswith(words)), 0)
 
-    batch = BatchSystem(sge, ClusterSettings(user=""), runner=runner)
+    batch = BatchSystem(sge, BatchSettings(user=""), runner=runner)
     for _ in range(2):
         seen = batch.capacity().statuses
         assert seen["0"].reason == "can't chdir to /no/such/wd: No such file or directory"
@@ -258,7 +258,7 @@ def test_what_a_site_seldom_changes_is_seldom_asked() -> None:
         asked.append(argv[0])
         return Ran(answers[argv[0]]._replace(argv=argv), 0)
 
-    cluster = ClusterSettings(user="koala", parallel_environment="mpi")
+    cluster = BatchSettings(user="koala", parallel_environment="mpi")
     batch = BatchSystem(sge, cluster, runner=runner, keeps=True)
     batch.capacity()
     batch.capacity()
@@ -312,7 +312,7 @@ def test_a_job_that_the_site_lets_users_drop_is_dropped() -> None:
         asked.append(argv)
         return Ran(Result(argv, 0, "koala has forced the deletion of job 7\n", ""), 0)
 
-    BatchSystem(sge, ClusterSettings(user="koala"), runner=runner).cancel("7", forced=True)
+    BatchSystem(sge, BatchSettings(user="koala"), runner=runner).cancel("7", forced=True)
     assert asked == [["qdel", "-f", "7"]]
 
 
@@ -446,7 +446,7 @@ def test_a_job_that_ended_before_the_accounting_was_turned_over(accounting: Path
 
 
 def history(name: str) -> Result:
-    argv = sge.history_argv(ClusterSettings(user="koala"), name, "")
+    argv = sge.history_argv(BatchSettings(user="koala"), name, "")
     assert argv is not None
     return run(argv, 30).result
 
@@ -519,8 +519,8 @@ def test_no_default_hides_the_scripts_options_or_has_qsub_wait() -> None:
 def test_no_default_hides_jobs_from_a_list() -> None:
     lists = [
         sge.status_argv(["1"]),
-        sge.find_argv(ClusterSettings("me"), "kabcde000000001"),
-        sge.capacity_argvs(ClusterSettings("me"))[0],
+        sge.find_argv(BatchSettings("me"), "kabcde000000001"),
+        sge.capacity_argvs(BatchSettings("me"))[0],
     ]
     for argv in lists:
         assert "-s a" in " ".join(argv), argv

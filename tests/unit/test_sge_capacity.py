@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 from koalapy_adapters.batch import sge
-from koalapy_adapters.batch.protocol import Capacity, ClusterSettings
+from koalapy_adapters.batch.protocol import BatchSettings, Capacity
 from koalapy_adapters.errors import ClusterError, Result
 
 SAMPLES = Path(__file__).parent / "samples" / "sge"
-CLUSTER = ClusterSettings(user="koala", queue="all.q", parallel_environment="mpi")
+CLUSTER = BatchSettings(user="koala", queue="all.q", parallel_environment="mpi")
 ENVIRONMENT = (SAMPLES / "qconf_sp_mpi.out").read_text()
 
 
@@ -26,14 +26,14 @@ def printed(text: str) -> Result:
     return Result(["a command"], 0, text, "")
 
 
-def captured(state: str, cluster: ClusterSettings = CLUSTER, selected: str = "", **rules: str) -> Capacity:
+def captured(state: str, cluster: BatchSettings = CLUSTER, selected: str = "", **rules: str) -> Capacity:
     return capacity(said(f"{state}-qstat"), said(selected or f"{state}-qselect"), cluster, **rules)
 
 
 def capacity(
     listed: Result,
     selected: Result,
-    cluster: ClusterSettings = CLUSTER,
+    cluster: BatchSettings = CLUSTER,
     environment: str = "$fill_up",
     quotas: str = "",
 ) -> Capacity:
@@ -100,13 +100,13 @@ def test_without_priorities_every_waiting_job_counts() -> None:
 
 
 def test_processors_in_several_queues_count_once() -> None:
-    both = captured("busy", ClusterSettings(user="koala"), "busy-any-qselect")
+    both = captured("busy", BatchSettings(user="koala"), "busy-any-qselect")
     assert (both.total, both.idle, both.ours, both.others) == (12, 2, 6, 4)
 
 
 def test_without_a_limit_of_the_host_its_largest_queue_is_its_size() -> None:
     unlimited = re.sub(r' *<resource name="slots" type="hc">.*\n', "", said("busy-qstat").stdout)
-    seen = capacity(printed(unlimited), said("busy-any-qselect"), ClusterSettings(user="koala"))
+    seen = capacity(printed(unlimited), said("busy-any-qselect"), BatchSettings(user="koala"))
     assert (seen.total, seen.idle, seen.free_nodes) == (12, 2, [[2, 1]])
 
 
@@ -150,5 +150,5 @@ def test_a_queue_that_is_not_there(words: str) -> None:
 
 def test_the_sample_of_another_cluster() -> None:
     """Eight slots, seven in use by untagged jobs; a job that is starting again, arrays, and five that wait in vain."""
-    seen = capacity(said("qstat_f_xml"), printed("all.q@gamma\nshort.q@gamma\n"), ClusterSettings(user="koala"))
+    seen = capacity(said("qstat_f_xml"), printed("all.q@gamma\nshort.q@gamma\n"), BatchSettings(user="koala"))
     assert (seen.total, seen.idle, seen.ours, seen.others, seen.waiting_local) == (8, 1, 0, 7, 1)

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 from koalapy_adapters.batch import sge
-from koalapy_adapters.batch.protocol import Capacity, ClusterSettings
+from koalapy_adapters.batch.protocol import BatchSettings, Capacity
 from koalapy_adapters.batch.sge_environments import fewer
 from koalapy_adapters.batch.sge_quotas import Room, room
 from koalapy_adapters.errors import BatchError, ClusterError, Result, TransientError, UnreadableError
 
 SAMPLES = Path(__file__).parent / "samples" / "sge"
-CLUSTER = ClusterSettings(user="koala", queue="all.q", parallel_environment="mpi")
+CLUSTER = BatchSettings(user="koala", queue="all.q", parallel_environment="mpi")
 QUOTAS = (SAMPLES / "quotas.out").read_text()
 NO_QUOTAS = Result(["qquota"], 0, "", "")
 
@@ -30,7 +30,7 @@ def listed(*hosts: tuple[int, int]) -> Result:
 
 
 def capacity(
-    rule: str, *hosts: tuple[int, int], cluster: ClusterSettings = CLUSTER, slots: int = 999, quotas: Result = NO_QUOTAS
+    rule: str, *hosts: tuple[int, int], cluster: BatchSettings = CLUSTER, slots: int = 999, quotas: Result = NO_QUOTAS
 ) -> Capacity:
     environment = (SAMPLES / "qconf_sp_mpi.out").read_text().replace("$fill_up", rule).replace("999", str(slots))
     selected = printed("".join(f"all.q@n{number}\n" for number in range(len(hosts))))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from koalapy_adapters.batch import sge, slurm
-from koalapy_adapters.batch.protocol import BatchJob, Chosen, ClusterSettings
+from koalapy_adapters.batch.protocol import BatchJob, BatchSettings, Chosen
 from koalapy_adapters.errors import RequestError, Result, TransientError
 from koalapy_adapters.examination import launchers
 from koalapy_adapters.kcm.execution.batch_system import BatchSystem
@@ -33,7 +33,7 @@ QUOTAS = """\
 }}
 """
 DOWN = Result([], 1, "", "error: commlib error: got select error (Connection refused)\n")
-CLUSTER = ClusterSettings("koala", queue="all.q", parallel_environment="mpi")
+CLUSTER = BatchSettings("koala", queue="all.q", parallel_environment="mpi")
 JOB = BatchJob(
     "kabcdeg00000001", "/shared/a", ["wrapper"], 4, 3600, queue="all.q", parallel_environment="mpi", lowest=True
 )

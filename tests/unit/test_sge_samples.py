@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import readings
 from koalapy_adapters.batch import sge, sge_jobs
-from koalapy_adapters.batch.protocol import ClusterSettings
+from koalapy_adapters.batch.protocol import BatchSettings
 from koalapy_adapters.errors import BatchError, Result
 from readings import Reader, Sample
 
 HERE = readings.SAMPLES / "sge"
-CLUSTER = ClusterSettings(user="koala", parallel_environment="smp")
+CLUSTER = BatchSettings(user="koala", parallel_environment="smp")
 
 
 def text(name: str) -> str:

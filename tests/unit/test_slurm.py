@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from koalapy_adapters.batch import slurm
-from koalapy_adapters.batch.protocol import BatchJob, ClusterSettings
+from koalapy_adapters.batch.protocol import BatchJob, BatchSettings
 from koalapy_adapters.batch.slurm_codes import STATES, holds, stuck
 from koalapy_adapters.errors import (
     BatchError,
@@ -18,7 +18,7 @@ from koalapy_adapters.errors import (
 )
 
 SAMPLES = Path(__file__).parent / "samples" / "slurm"
-CLUSTER = ClusterSettings(user="koala")
+CLUSTER = BatchSettings(user="koala")
 
 
 def tag(number: int) -> str:
@@ -444,7 +444,7 @@ def test_cancelling_what_has_ended_is_no_error() -> None:
 def test_other_members_of_a_federation_are_left_out_of_every_list() -> None:
     lists = [
         slurm.status_argv(["1"]),
-        slurm.find_argv(ClusterSettings("me"), "kabcde000000001"),
-        *slurm.capacity_argvs(ClusterSettings("me"))[:2],
+        slurm.find_argv(BatchSettings("me"), "kabcde000000001"),
+        *slurm.capacity_argvs(BatchSettings("me"))[:2],
     ]
     assert [argv[:2] for argv in lists] == [[name, "--local"] for name in ("squeue", "squeue", "sinfo", "squeue")]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from koalapy_adapters.batch import slurm, slurm_api, torque
-from koalapy_adapters.batch.protocol import BatchJob, ClusterSettings
+from koalapy_adapters.batch.protocol import BatchJob, BatchSettings
 from koalapy_adapters.errors import ClusterError, RequestError, Result
 from koalapy_adapters.kcm.execution.batch_system import BatchSystem, SubmitDoubt
 from koalapy_adapters.kcm.execution.slurm_api import submitter
@@ -274,7 +274,7 @@ class Shell:
     def __init__(self, submitter: Submitter, *says: str) -> None:
         self.ran: list[str] = []
         self._says = says
-        self.batch = BatchSystem(slurm, ClusterSettings("me"), runner=self._run, submitter=submitter)
+        self.batch = BatchSystem(slurm, BatchSettings("me"), runner=self._run, submitter=submitter)
 
     def _run(self, argv: list[str], timeout: float, handle: Handle | None) -> Ran:
         if handle is not None and not handle.begin():
@@ -504,7 +504,7 @@ class Queue:
         return self.batch.queue_fingerprint()
 
 
-CLUSTER = ClusterSettings("me", instance="aaaaa")
+CLUSTER = BatchSettings("me", instance="aaaaa")
 
 
 def test_who_waits_is_told_by_the_program_and_no_command(begin: Begin, cluster: Cluster) -> None:

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 from koalapy_adapters.batch import slurm
-from koalapy_adapters.batch.protocol import Capacity, ClusterSettings
+from koalapy_adapters.batch.protocol import BatchSettings, Capacity
 from koalapy_adapters.errors import ClusterError, Result, TransientError, UnreadableError
 from koalapy_adapters.kcm.execution.batch_system import BatchSystem
 from koalapy_adapters.kcm.execution.subprocess_runner import Ran
 
 SAMPLES = Path(__file__).parent / "samples" / "slurm"
-CLUSTER = ClusterSettings(user="koala")
+CLUSTER = BatchSettings(user="koala")
 CONFIG = "PrivateData             = none\n"
 IDLE = "c1|batch*|idle|0/4/0/4|1:4:1|NO|up|0|4000|UNLIMITED\n"
 
@@ -18,7 +18,7 @@ IDLE = "c1|batch*|idle|0/4/0/4|1:4:1|NO|up|0|4000|UNLIMITED\n"
 def capacity(
     sinfo: str,
     squeue: str = "",
-    cluster: ClusterSettings = CLUSTER,
+    cluster: BatchSettings = CLUSTER,
     reservation: str = "",
     limits: str = "",
     config: str = CONFIG,
@@ -28,7 +28,7 @@ def capacity(
     return slurm.parse_capacity(cluster, results)
 
 
-def captured(state: str, cluster: ClusterSettings = CLUSTER) -> Capacity:
+def captured(state: str, cluster: BatchSettings = CLUSTER) -> Capacity:
     sinfo, squeue = ((SAMPLES / f"{state}-{command}.out").read_text() for command in ("sinfo", "squeue"))
     reservation = SAMPLES / f"{state}-scontrol.out"
     return capacity(sinfo, squeue, cluster, reservation.read_text() if reservation.exists() else "")
@@ -127,7 +127,7 @@ def test_the_unit(shape: str, unit: str) -> None:
 
 
 @pytest.mark.parametrize("cluster", [CLUSTER._replace(queue="nope"), CLUSTER], ids=["unknown", "no default"])
-def test_a_queue_that_is_not_there(cluster: ClusterSettings) -> None:
+def test_a_queue_that_is_not_there(cluster: BatchSettings) -> None:
     with pytest.raises(ClusterError) as caught:
         capacity(IDLE.replace("batch*", "batch"), cluster=cluster)
     assert caught.value.code == "no_such_queue"

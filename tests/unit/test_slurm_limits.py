@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 from koalapy_adapters.batch import slurm, slurm_limits
-from koalapy_adapters.batch.protocol import Capacity, ClusterSettings
+from koalapy_adapters.batch.protocol import BatchSettings, Capacity
 from koalapy_adapters.batch.slurm_limits import Limits
 from koalapy_adapters.errors import Result
 
 SAMPLES = Path(__file__).parent / "samples" / "slurm"
-CLUSTER = ClusterSettings(user="koala")
+CLUSTER = BatchSettings(user="koala")
 TAG = "kaaaaa000000001"
 
 

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import readings
 from koalapy_adapters.batch import slurm
-from koalapy_adapters.batch.protocol import ClusterSettings
+from koalapy_adapters.batch.protocol import BatchSettings
 from koalapy_adapters.errors import BatchError, Result
 from readings import Reader, Sample, text
 
 HERE = readings.SAMPLES / "slurm"
 SITUATIONS = ("acct", "ctld_down", "dbd_down", "noacct", "noacct_purged", "node_down")
-CLUSTER = ClusterSettings(user="koala")
+CLUSTER = BatchSettings(user="koala")
 
 
 def samples(situation: str) -> list[Sample]:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from koalapy_adapters.batch import pbs, torque
-from koalapy_adapters.batch.protocol import BatchJob, Capacity, ClusterSettings, Dialect, Host, JobStatus
+from koalapy_adapters.batch.protocol import BatchJob, BatchSettings, Capacity, Dialect, Host, JobStatus
 from koalapy_adapters.errors import BatchError, ClusterError, RequestError, Result, TransientError, UnreadableError
 
 SAMPLES = Path(__file__).parent / "samples" / "torque"
-CLUSTER = ClusterSettings(user="koala")
+CLUSTER = BatchSettings(user="koala")
 TAG = "kaaaaa000000001"
 ARGV = torque.status_argv(["1"])
 DOWN = "qstat: cannot connect to server head (errno=15137) Could not connect to trqauthd\n"
@@ -263,7 +263,7 @@ NODE = "node1\n     state = free\n     power_state = Running\n     np = 4\n     
 
 
 def capacity(
-    nodes: str, jobs: str = "", queues: str = "", cluster: ClusterSettings = CLUSTER, server: str = ""
+    nodes: str, jobs: str = "", queues: str = "", cluster: BatchSettings = CLUSTER, server: str = ""
 ) -> Capacity:
     """`server`: what `qstat -B -f` says of it; Slurm's says nothing."""
     answers = [nodes, jobs, queues or said("qstat_Qf")]

@@ -22,8 +22,8 @@ from koalapy_adapters.batch.protocol import (
     WALLTIME,
     Argv,
     BatchJob,
+    BatchSettings,
     Capacity,
-    ClusterSettings,
     Description,
     Host,
     JobStatus,
@@ -51,7 +51,7 @@ _WHOSE = {
 _DIRECTORY = "local-queue"
 
 
-def describe_argv(cluster: ClusterSettings) -> Argv:
+def describe_argv(cluster: BatchSettings) -> Argv:
     return _command(cluster, "describe")
 
 
@@ -98,7 +98,7 @@ def parse_status(result: Result) -> Dict[str, JobStatus]:
     return {job.batch_id: job for job in _statuses(result, _answer(result))}
 
 
-def find_argv(cluster: ClusterSettings, tag: str) -> Argv:
+def find_argv(cluster: BatchSettings, tag: str) -> Argv:
     return _command(cluster, "find", tag)
 
 
@@ -110,7 +110,7 @@ def parse_find(result: Result, tag: str) -> Optional[JobStatus]:
     return found[-1] if found else None
 
 
-def history_argv(cluster: ClusterSettings, tag: str, batch_id: str) -> Optional[Argv]:
+def history_argv(cluster: BatchSettings, tag: str, batch_id: str) -> Optional[Argv]:
     return find_argv(cluster, tag)
 
 
@@ -139,11 +139,11 @@ def parse_hold(result: Result) -> None:
     """Do nothing: this dialect has no command to hold jobs."""
 
 
-def capacity_argvs(cluster: ClusterSettings) -> List[Argv]:
+def capacity_argvs(cluster: BatchSettings) -> List[Argv]:
     return [_command(cluster, "capacity")]
 
 
-def parse_capacity(cluster: ClusterSettings, results: List[Result]) -> Capacity:
+def parse_capacity(cluster: BatchSettings, results: List[Result]) -> Capacity:
     """The capacity of the local queue. It is first come, first served: nothing is idle while a job waits. Raises
     BatchError if the command failed or its answer cannot be read.
     """
@@ -202,7 +202,7 @@ def launch(environment: Mapping[str, str], names: Sequence[str], agent: Argv) ->
     return []
 
 
-def _command(cluster: ClusterSettings, *words: str) -> Argv:
+def _command(cluster: BatchSettings, *words: str) -> Argv:
     options = ["--directory", os.path.join(cluster.directory, _DIRECTORY), "--command", json.dumps(cluster.command)]
     if cluster.slots is not None:
         options += ["--slots", str(cluster.slots)]

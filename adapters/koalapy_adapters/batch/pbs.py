@@ -12,7 +12,7 @@ from koalapy_adapters.batch.classify import NOT_HELD, check, failure, unreadable
 from koalapy_adapters.batch.pbs_codes import OPENPBS
 from koalapy_adapters.batch.pbs_errors import HOOKED, NOT_OURS, REFUSALS, REFUSED_BY_SITE, UNREACHABLE
 from koalapy_adapters.batch.pbs_records import asked, records, word
-from koalapy_adapters.batch.protocol import Argv, BatchJob, ClusterSettings, Description, JobStatus
+from koalapy_adapters.batch.protocol import Argv, BatchJob, BatchSettings, Description, JobStatus
 from koalapy_adapters.batch.text import exec_line, hosts_left_out, native_lines, one_line, rounded_up
 from koalapy_adapters.errors import RequestError, Result
 
@@ -44,7 +44,7 @@ _ENDING = re.compile(r"unknown job id|job has finished|delete already in progres
 _NO_HISTORY = re.compile(r"not configured to maintain job history", re.IGNORECASE)
 
 
-def describe_argv(cluster: ClusterSettings) -> Argv:
+def describe_argv(cluster: BatchSettings) -> Argv:
     return ["qstat", "-B", "-f", "-F", "json"]
 
 
@@ -134,7 +134,7 @@ def parse_status(result: Result) -> Dict[str, JobStatus]:
     return pbs_jobs.by_id(pbs_jobs.jobs(_listing(result), OPENPBS))
 
 
-def find_argv(cluster: ClusterSettings, tag: str) -> Argv:
+def find_argv(cluster: BatchSettings, tag: str) -> Argv:
     return ["qstat", "-f", "-F", "json"]
 
 
@@ -142,7 +142,7 @@ def parse_find(result: Result, tag: str) -> Optional[JobStatus]:
     return pbs_jobs.named(pbs_jobs.everybodys(_listing(result), OPENPBS), tag)
 
 
-def history_argv(cluster: ClusterSettings, tag: str, batch_id: str) -> Optional[Argv]:
+def history_argv(cluster: BatchSettings, tag: str, batch_id: str) -> Optional[Argv]:
     if batch_id:
         return ["qstat", "-x", "-f", "-F", "json", batch_id]
     return ["sh", "-c", _BY_TAG, "qselect", tag, cluster.user]

@@ -11,7 +11,7 @@ from koalapy_adapters.batch.pbs_errors import NOT_OURS, UNREACHABLE
 from koalapy_adapters.batch.pbs_jobs import Job
 from koalapy_adapters.batch.pbs_limits import Use, room
 from koalapy_adapters.batch.pbs_records import Record, number, records, size, word
-from koalapy_adapters.batch.protocol import HELD, QUEUED, RUNNING, SUSPENDED, Argv, Capacity, ClusterSettings, JobStatus
+from koalapy_adapters.batch.protocol import HELD, QUEUED, RUNNING, SUSPENDED, Argv, BatchSettings, Capacity, JobStatus
 from koalapy_adapters.batch.text import is_launcher, is_tag
 from koalapy_adapters.errors import ClusterError, Result
 
@@ -33,7 +33,7 @@ class Node(NamedTuple):
     resources: Dict[str, str]
 
 
-def capacity_argvs(cluster: ClusterSettings) -> List[Argv]:
+def capacity_argvs(cluster: BatchSettings) -> List[Argv]:
     return [
         ["pbsnodes", "-a", "-v", "-F", "json"],
         ["qstat", "-f", "-F", "json"],
@@ -42,7 +42,7 @@ def capacity_argvs(cluster: ClusterSettings) -> List[Argv]:
     ]
 
 
-def parse_capacity(cluster: ClusterSettings, results: List[Result]) -> Capacity:
+def parse_capacity(cluster: BatchSettings, results: List[Result]) -> Capacity:
     """The capacity of the cluster's queue in processors. Limits of groups and projects are not applied.
 
     If `query_other_jobs` is off, nobody else's jobs are shown. Raises BatchError if a command failed, an answer cannot
@@ -64,7 +64,7 @@ def parse_capacity(cluster: ClusterSettings, results: List[Result]) -> Capacity:
 
 
 def _capacity(
-    cluster: ClusterSettings, ours: List[Node], every: List[Job], near: Set[str], most: Optional[int]
+    cluster: BatchSettings, ours: List[Node], every: List[Job], near: Set[str], most: Optional[int]
 ) -> Capacity:
     found = tagged(cluster, every)
     held = [job for job in every if job.status.batch_id in found and holds_processors(job.status)]
@@ -92,7 +92,7 @@ def waiting_local(jobs: List[Job], ours: Dict[str, JobStatus]) -> int:
     return sum(job.waiting for job in jobs if job.status.batch_id not in ours and not is_launcher(job.status.name))
 
 
-def wishes(cluster: ClusterSettings, jobs: List[Job]) -> List[waiting_demand.Wish]:
+def wishes(cluster: BatchSettings, jobs: List[Job]) -> List[waiting_demand.Wish]:
     """The demands of the jobs that wait for processors."""
     return [
         waiting_demand.Wish(job.processors, job.nodes, job.alone, tasks=job.waiting)
@@ -101,7 +101,7 @@ def wishes(cluster: ClusterSettings, jobs: List[Job]) -> List[waiting_demand.Wis
     ]
 
 
-def tagged(cluster: ClusterSettings, every: List[Job]) -> Dict[str, JobStatus]:
+def tagged(cluster: BatchSettings, every: List[Job]) -> Dict[str, JobStatus]:
     """The statuses of this user's jobs that bear a tag, by batch id."""
     return pbs_jobs.by_id(job for job in every if job.user == cluster.user and is_tag(job.status.name))
 
@@ -120,7 +120,7 @@ def fewer(free: List[int], most: Optional[int]) -> List[int]:
     return kept
 
 
-def _queue(cluster: ClusterSettings, queues: Dict[str, Record], servers: List[Record]) -> Record:
+def _queue(cluster: BatchSettings, queues: Dict[str, Record], servers: List[Record]) -> Record:
     """The record of the configured reservation or queue, else of the default queue. Raises ClusterError if there is
     none.
 
@@ -152,7 +152,7 @@ def _open(queue: Record) -> bool:
 
 
 def _most(
-    cluster: ClusterSettings, queue: Record, servers: List[Record], every: List[Job], results: List[Result]
+    cluster: BatchSettings, queue: Record, servers: List[Record], every: List[Job], results: List[Result]
 ) -> Optional[int]:
     """The processors that queue and server allow this user beyond those held now; None if nothing limits them."""
     if not _open(queue) or any(word(server, "scheduling") == "False" for server in servers):
@@ -168,7 +168,7 @@ def _use(user: str, every: List[Job], queue: Optional[str]) -> Use:
     return Use(len(mine), sum(mine), len(running), sum(job.processors for job in running))
 
 
-def _node(cluster: ClusterSettings, record: Record, result: Result) -> Node:
+def _node(cluster: BatchSettings, record: Record, result: Result) -> Node:
     total = number(record, "resources_available.ncpus", result)
     assigned = number(record, "resources_assigned.ncpus", result)
     usable = set(word(record, "state").replace(" ", "").split(",")) <= _USABLE

@@ -25,8 +25,8 @@ EXITED, KILLED, LOST, WALLTIME, MEMORY, CANCELLED = (
 NOT_STARTED = "not_started"  # the batch system tried, and could not: nothing of it ran
 
 
-class ClusterSettings(NamedTuple):
-    """The settings of a cluster in the grid file that a dialect needs. `user` is the name of the login account."""
+class BatchSettings(NamedTuple):
+    """The settings of the grid file with which a dialect uses a cluster's batch system. `user`: the login account."""
 
     user: str
     queue: Optional[str] = None
@@ -176,7 +176,7 @@ class Dialect:
 
     NAME: str
 
-    describe_argv: Callable[[ClusterSettings], Argv]
+    describe_argv: Callable[[BatchSettings], Argv]
     parse_describe: Callable[[Result], Description]
 
     script: Callable[[BatchJob], str]  # the whole batch script, options as directives
@@ -186,11 +186,11 @@ class Dialect:
     status_argv: Callable[[Sequence[str]], Argv]  # of these batch ids, in one call
     parse_status: Callable[[Result], Dict[str, JobStatus]]  # without those no longer listed
 
-    find_argv: Callable[[ClusterSettings, str], Argv]  # by tag
+    find_argv: Callable[[BatchSettings, str], Argv]  # by tag
     parse_find: Callable[[Result, str], Optional[JobStatus]]  # None: the queue does not list it
 
     # tag, batch id ("" if unknown); None: no accounting
-    history_argv: Callable[[ClusterSettings, str, str], Optional[Argv]]
+    history_argv: Callable[[BatchSettings, str, str], Optional[Argv]]
     parse_history: Callable[[Result, str], Optional[JobStatus]]  # tag; None: the accounting does not know it (yet)
 
     cancel_argv: Callable[[Sequence[str]], Argv]
@@ -200,8 +200,8 @@ class Dialect:
     release_argv: Callable[[Sequence[str]], Optional[Argv]]
     parse_hold: Callable[[Result], None]  # of either; a job that does not wait, or not any more, is an error
 
-    capacity_argvs: Callable[[ClusterSettings], List[Argv]]
-    parse_capacity: Callable[[ClusterSettings, List[Result]], Capacity]
+    capacity_argvs: Callable[[BatchSettings], List[Argv]]
+    parse_capacity: Callable[[BatchSettings, List[Result]], Capacity]
 
     batch_id: Callable[[Mapping[str, str]], str]  # inside a job, from its environment
     restarts: Callable[[Mapping[str, str]], int]  # inside a job: how often the batch system started it before

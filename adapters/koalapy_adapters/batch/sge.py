@@ -14,7 +14,7 @@ from koalapy_adapters.batch import (
     sge_launchers,
 )
 from koalapy_adapters.batch.classify import NOT_HELD, check, failure, unreadable
-from koalapy_adapters.batch.protocol import Argv, BatchJob, Chosen, ClusterSettings, Description, JobSpan, JobStatus
+from koalapy_adapters.batch.protocol import Argv, BatchJob, BatchSettings, Chosen, Description, JobSpan, JobStatus
 from koalapy_adapters.batch.sge_errors import REFUSALS, UNREACHABLE
 from koalapy_adapters.batch.text import exec_line, hosts_left_out, is_tag, native_lines, one_line, rounded_up
 from koalapy_adapters.errors import ClusterError, RequestError, Result
@@ -37,7 +37,7 @@ VERSION = re.compile(r"(?:GE |SGE |OGE |UGE |OGS[/ ]GE |AGE )\s*(\S+)")
 _LOWEST_PRIORITY = -1023  # qsub(1), -p
 
 
-def describe_argv(cluster: ClusterSettings) -> Argv:
+def describe_argv(cluster: BatchSettings) -> Argv:
     return ["qstat", "-help"]
 
 
@@ -68,7 +68,7 @@ def script(job: BatchJob) -> str:
     return "\n".join(lines) + "\n" + exec_line(job.command)
 
 
-def launchers_environment(cluster: ClusterSettings, job: BatchJob) -> Generator[Argv, Result, Optional[Chosen]]:
+def launchers_environment(cluster: BatchSettings, job: BatchJob) -> Generator[Argv, Result, Optional[Chosen]]:
     return sge_launchers.choice(cluster, job, script)
 
 
@@ -106,7 +106,7 @@ def parse_status(result: Result) -> Dict[str, JobStatus]:
     return {job.batch_id: sge_jobs.status(job, result) for job in jobs if is_tag(job.name)}
 
 
-def find_argv(cluster: ClusterSettings, tag: str) -> Argv:
+def find_argv(cluster: BatchSettings, tag: str) -> Argv:
     return ["qstat", "-u", cluster.user, *sge_jobs.ALL, "-xml"]
 
 
@@ -132,7 +132,7 @@ def parse_explain(result: Result) -> Dict[str, str]:
     return sge_jobs.explanations(sge_jobs.document(result))
 
 
-def history_argv(cluster: ClusterSettings, tag: str, batch_id: str) -> Optional[Argv]:
+def history_argv(cluster: BatchSettings, tag: str, batch_id: str) -> Optional[Argv]:
     """The search in the accounting by name, because ids begin again at 1 after 9999999 and tags do not."""
     return sge_accounting.qacct(cluster.user, tag)
 
@@ -150,7 +150,7 @@ def parse_history(result: Result, tag: str) -> Optional[JobStatus]:
     return sge_accounting.newest([status for status in sge_accounting.records(result) if status.name == tag])
 
 
-def account_argvs(cluster: ClusterSettings, batch_ids: Sequence[str], since_s: float) -> List[Argv]:
+def account_argvs(cluster: BatchSettings, batch_ids: Sequence[str], since_s: float) -> List[Argv]:
     """One search for all jobs of this store that began after `since_s`, in seconds since 1970.
 
     qacct takes only one id, but a pattern of names.

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 from koalapy_adapters.batch import sge_environments, sge_jobs, sge_quotas, waiting_demand
 from koalapy_adapters.batch.classify import Verdict, check
-from koalapy_adapters.batch.protocol import HELD, QUEUED, Argv, Capacity, ClusterSettings
+from koalapy_adapters.batch.protocol import HELD, QUEUED, Argv, BatchSettings, Capacity
 from koalapy_adapters.batch.sge_environments import Environment, fewer
 from koalapy_adapters.batch.sge_errors import UNREACHABLE
 from koalapy_adapters.batch.sge_jobs import Job
@@ -40,7 +40,7 @@ _NONE_SELECTED = (
 )
 
 
-def capacity_argvs(cluster: ClusterSettings) -> List[Argv]:
+def capacity_argvs(cluster: BatchSettings) -> List[Argv]:
     """The commands. qselect knows the parallel environments of each queue and its permitted users, which qstat does not
     print.
     """
@@ -63,7 +63,7 @@ def cache_seconds(result: Result) -> float:
     return 60.0 if configured and result.exit_status == 0 else 0.0
 
 
-def parse_capacity(cluster: ClusterSettings, results: List[Result]) -> Capacity:
+def parse_capacity(cluster: BatchSettings, results: List[Result]) -> Capacity:
     """The capacity of the cluster's queue in slots. The processors of a host with two queues count once.
 
     Raises BatchError if the command failed or its answer cannot be read.
@@ -152,7 +152,7 @@ def _size(host: str, ours: List[Instance], busy: Dict[str, int]) -> int:
     return min(sum(each.total for each in here), *limits) if limits else max(each.total for each in here)
 
 
-def _free(cluster: ClusterSettings, ours: List[Instance], busy: Dict[str, int]) -> Dict[str, int]:
+def _free(cluster: BatchSettings, ours: List[Instance], busy: Dict[str, int]) -> Dict[str, int]:
     """The free processors of each host.
 
     If the host states how many it has left, its queues may give them together. Otherwise it has no more than the queue
@@ -168,11 +168,11 @@ def _free(cluster: ClusterSettings, ours: List[Instance], busy: Dict[str, int]) 
     return free
 
 
-def _is_ours(cluster: ClusterSettings, job: Job) -> bool:
+def _is_ours(cluster: BatchSettings, job: Job) -> bool:
     return job.user == cluster.user and is_tag(job.name)
 
 
-def _slots_of_ours(cluster: ClusterSettings, element: ElementTree.Element) -> int:
+def _slots_of_ours(cluster: BatchSettings, element: ElementTree.Element) -> int:
     return sum(job.slots for job in sge_jobs.jobs(element) if _is_ours(cluster, job))
 
 
@@ -187,7 +187,7 @@ def _waiting(jobs: List[Job]) -> List[Job]:
     return [job for job in waits if job.priority > 0 or not graded]
 
 
-def _wishes(cluster: ClusterSettings, waits: List[Job]) -> List[waiting_demand.Wish]:
+def _wishes(cluster: BatchSettings, waits: List[Job]) -> List[waiting_demand.Wish]:
     """The demands of the waiting jobs, with as many slots of a host as it has.
 
     No list of jobs shows what the allocation rules of their environments require instead.

@@ -4,7 +4,7 @@ import re
 from typing import Dict, List, NamedTuple, Optional, Sequence
 
 from koalapy_adapters.batch.classify import Verdict, check, unreadable
-from koalapy_adapters.batch.protocol import Argv, ClusterSettings
+from koalapy_adapters.batch.protocol import Argv, BatchSettings
 from koalapy_adapters.batch.sge_errors import UNREACHABLE
 from koalapy_adapters.errors import ClusterError, Result
 
@@ -44,7 +44,7 @@ class Environment(NamedTuple):
 ANY = Environment("", None, 1 << 30)
 
 
-def environment_argvs(cluster: ClusterSettings) -> List[Argv]:
+def environment_argvs(cluster: BatchSettings) -> List[Argv]:
     """The command that prints the parallel environment.
 
     There is no command if none is named, or several by a pattern: then each job gets one that fits.
@@ -53,7 +53,7 @@ def environment_argvs(cluster: ClusterSettings) -> List[Argv]:
     return [["qconf", "-sp", name]] if name and not _PATTERN.search(name) else []
 
 
-def environment(cluster: ClusterSettings, results: List[Result]) -> Environment:
+def environment(cluster: BatchSettings, results: List[Result]) -> Environment:
     """The configured parallel environment; ANY without a result.
 
     Raises ClusterError if there is none of this name, or if it cannot give what `processors_per_node` says. Raises

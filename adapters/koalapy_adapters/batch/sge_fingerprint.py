@@ -4,12 +4,12 @@ from typing import List
 
 from koalapy_adapters.batch import sge_jobs, waiting_demand
 from koalapy_adapters.batch.classify import check
-from koalapy_adapters.batch.protocol import Argv, ClusterSettings
+from koalapy_adapters.batch.protocol import Argv, BatchSettings
 from koalapy_adapters.batch.sge_errors import UNREACHABLE
 from koalapy_adapters.errors import Result
 
 
-def queue_fingerprint_argv(cluster: ClusterSettings) -> Argv:
+def queue_fingerprint_argv(cluster: BatchSettings) -> Argv:
     """The command that lists the waiting jobs. Most of its cost is its start, so text would save little over XML.
 
     -g d lists arrays task by task, which sge_jobs.ALL avoids.
@@ -17,7 +17,7 @@ def queue_fingerprint_argv(cluster: ClusterSettings) -> Argv:
     return ["qstat", "-s", "p", "-g", "d", "-u", "*", "-xml"]
 
 
-def parse_queue_fingerprint(cluster: ClusterSettings, result: Result) -> List[str]:
+def parse_queue_fingerprint(cluster: BatchSettings, result: Result) -> List[str]:
     """A line for each of others' waiting jobs, sorted: id, state, slots, tasks, and whether it has a priority.
 
     The priority itself may change all the time; for its meaning, see `sge_capacity._waiting`. Raises BatchError if the

@@ -10,7 +10,7 @@ from typing import Callable, Dict, Generator, List, NamedTuple, Optional, Set, T
 
 from koalapy_adapters.batch import sge_drmaa, sge_quotas
 from koalapy_adapters.batch.classify import check, failure
-from koalapy_adapters.batch.protocol import Argv, BatchJob, Chosen, ClusterSettings
+from koalapy_adapters.batch.protocol import Argv, BatchJob, BatchSettings, Chosen
 from koalapy_adapters.batch.sge_errors import UNREACHABLE
 from koalapy_adapters.errors import Result, TransientError
 
@@ -39,7 +39,7 @@ class Environment(NamedTuple):
 
 
 def choice(
-    cluster: ClusterSettings, job: BatchJob, script: Callable[[BatchJob], str]
+    cluster: BatchSettings, job: BatchJob, script: Callable[[BatchJob], str]
 ) -> Generator[Argv, Result, Optional[Chosen]]:
     """Yield commands, be sent each Result, and return the best environment, which may be the job's own.
 
@@ -77,7 +77,7 @@ def _candidates(known: List[Environment], job: BatchJob, total: int) -> List[Env
     return sorted(fit, key=demerits)
 
 
-def _roomy(cluster: ClusterSettings, job: BatchJob, known: List[Environment], quotas: Result) -> List[Environment]:
+def _roomy(cluster: BatchSettings, job: BatchJob, known: List[Environment], quotas: Result) -> List[Environment]:
     """The environments to which the quotas leave at least as many slots as to the job's own."""
 
     def left(environment: Optional[str]) -> float:
@@ -116,7 +116,7 @@ def _total(result: Result) -> int:
     return sum(map(int, re.findall(r"<total>(\d+)</total>", result.stdout)))
 
 
-def _select(cluster: ClusterSettings, job: BatchJob, environment: str) -> Argv:
+def _select(cluster: BatchSettings, job: BatchJob, environment: str) -> Argv:
     return _queue(["qselect", "-U", cluster.user, "-pe", environment], job)
 
 

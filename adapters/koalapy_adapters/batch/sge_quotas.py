@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 from koalapy_adapters.batch import sge_jobs
 from koalapy_adapters.batch.classify import Verdict, check
-from koalapy_adapters.batch.protocol import Argv, ClusterSettings
+from koalapy_adapters.batch.protocol import Argv, BatchSettings
 from koalapy_adapters.batch.sge_errors import UNREACHABLE
 from koalapy_adapters.errors import ClusterError, Result
 
@@ -39,11 +39,11 @@ class Room(NamedTuple):
     of_hosts: Dict[str, int]
 
 
-def quotas_argv(cluster: ClusterSettings) -> Argv:
+def quotas_argv(cluster: BatchSettings) -> Argv:
     return ["sh", "-c", _ASK, "qquota", cluster.user]
 
 
-def room(cluster: ClusterSettings, result: Result) -> Room:
+def room(cluster: BatchSettings, result: Result) -> Room:
     """The slots that the quotas leave to this user. `result` is that of `quotas_argv`.
 
     An empty answer means no limit, because some Grid Engines have no quotas. Raises BatchError if the command did not
@@ -88,7 +88,7 @@ def _plain(element: ElementTree.Element) -> str:
     return str(element.tag).rpartition("}")[2]
 
 
-def _first_of_each_set(cluster: ClusterSettings, text: str) -> Iterator[Rule]:
+def _first_of_each_set(cluster: BatchSettings, text: str) -> Iterator[Rule]:
     """The first rule of each enabled set that applies to a request of this user, if that rule limits slots."""
     for body in re.findall(r"^\{\n(.*?)^\}", text.replace("\\\n", " "), re.MULTILINE | re.DOTALL):
         if re.search(r"^ *enabled +TRUE", body, re.MULTILINE | re.IGNORECASE):
@@ -108,7 +108,7 @@ def _rules(body: str) -> Iterator[Rule]:
         yield Rule(name, words, int(slots.group(1)) if slots else -1)
 
 
-def _applies(filters: Dict[str, str], cluster: ClusterSettings) -> bool:
+def _applies(filters: Dict[str, str], cluster: BatchSettings) -> bool:
     """Whether the filters match a job of this user in the configured queue. Members of lists (@…) are not known."""
     own = {
         "users": cluster.user,

@@ -5,7 +5,7 @@ from typing import Dict, List, Optional, Sequence
 
 from koalapy_adapters.batch import slurm_api, slurm_capacity, slurm_fingerprint, slurm_jobs, slurm_launch
 from koalapy_adapters.batch.classify import NOT_HELD, check, unreadable
-from koalapy_adapters.batch.protocol import Argv, BatchJob, ClusterSettings, Description, JobSpan, JobStatus
+from koalapy_adapters.batch.protocol import Argv, BatchJob, BatchSettings, Description, JobSpan, JobStatus
 from koalapy_adapters.batch.slurm_codes import NICEST
 from koalapy_adapters.batch.slurm_errors import REFUSALS, UNREACHABLE
 from koalapy_adapters.batch.text import exec_line, hosts_left_out, native_lines, one_line, rounded_up
@@ -50,7 +50,7 @@ done
 """
 
 
-def describe_argv(cluster: ClusterSettings) -> Argv:
+def describe_argv(cluster: BatchSettings) -> Argv:
     return ["scontrol", "show", "config"]
 
 
@@ -127,7 +127,7 @@ def parse_status(result: Result) -> Dict[str, JobStatus]:
     return slurm_jobs.by_id(slurm_jobs.status(job, result) for job in slurm_jobs.jobs(result))
 
 
-def find_argv(cluster: ClusterSettings, tag: str) -> Argv:
+def find_argv(cluster: BatchSettings, tag: str) -> Argv:
     return ["squeue", "--local", "-h", "-a", "-t", "all", "-u", cluster.user, "-n", tag, "-O", slurm_jobs.SQUEUE_FORMAT]
 
 
@@ -137,7 +137,7 @@ def parse_find(result: Result, tag: str) -> Optional[JobStatus]:
     return slurm_jobs.newest(slurm_jobs.status(job, result) for job in jobs)
 
 
-def history_argv(cluster: ClusterSettings, tag: str, batch_id: str) -> Optional[Argv]:
+def history_argv(cluster: BatchSettings, tag: str, batch_id: str) -> Optional[Argv]:
     """The query of the accounting database. Find and status show what the controller still remembers of ended jobs."""
     fields = "--format=" + slurm_jobs.SACCT_FORMAT
     return [*_SACCT, "-n", "-X", "-P", "--user=" + cluster.user, "--name=" + tag, "--starttime=now-30days", fields]
@@ -156,7 +156,7 @@ def parse_history(result: Result, tag: str) -> Optional[JobStatus]:
     return slurm_jobs.newest(job for job in slurm_jobs.accounted_jobs(result) if job.name == tag)
 
 
-def account_argvs(cluster: ClusterSettings, batch_ids: Sequence[str], since_s: float) -> List[Argv]:
+def account_argvs(cluster: BatchSettings, batch_ids: Sequence[str], since_s: float) -> List[Argv]:
     """The queries for ended jobs: the controller knows a job for MinJobAge after its end, the database for longer."""
     ids, seconds = ",".join(batch_ids), ["env", "SLURM_TIME_FORMAT=%s"]
     squeue = ["squeue", "--local", "-h", "-a", "-t", "all", "-j", ids, "-O", slurm_jobs.SPANS_FORMAT]

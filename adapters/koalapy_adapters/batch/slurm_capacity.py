@@ -6,7 +6,7 @@ from typing import Dict, FrozenSet, List, NamedTuple, Optional, Set
 
 from koalapy_adapters.batch import hostlist, slurm_jobs, slurm_limits, waiting_demand
 from koalapy_adapters.batch.classify import Verdict, check, unreadable
-from koalapy_adapters.batch.protocol import HELD, QUEUED, RUNNING, SUSPENDED, Argv, Capacity, ClusterSettings, JobStatus
+from koalapy_adapters.batch.protocol import HELD, QUEUED, RUNNING, SUSPENDED, Argv, BatchSettings, Capacity, JobStatus
 from koalapy_adapters.batch.slurm_codes import WAITS_FOR_RESOURCES
 from koalapy_adapters.batch.slurm_errors import UNREACHABLE
 from koalapy_adapters.batch.slurm_jobs import Job
@@ -62,7 +62,7 @@ class Node(NamedTuple):
     most: Optional[int]  # processors that the partition allows on one node
 
 
-def capacity_argvs(cluster: ClusterSettings) -> List[Argv]:
+def capacity_argvs(cluster: BatchSettings) -> List[Argv]:
     """The commands. Without --local, sinfo and squeue may also list nodes and jobs of other members of a federation
     (fed_display).
     """
@@ -88,7 +88,7 @@ def hidden(result: Result) -> bool:
     return match is None or bool({"all", "jobs"}.intersection(match.group(1).split(",")))
 
 
-def parse_capacity(cluster: ClusterSettings, results: List[Result]) -> Capacity:
+def parse_capacity(cluster: BatchSettings, results: List[Result]) -> Capacity:
     """The capacity of the cluster's partitions in processors.
 
     Limits other than those of slurm_limits are not applied, such as those of a partition's quality of service. Raises
@@ -168,7 +168,7 @@ def _counts_threads(processors: int, shape: str) -> bool:
     return processors > numbers[0] * numbers[1]
 
 
-def _queue(cluster: ClusterSettings, nodes: List[Node]) -> List[Node]:
+def _queue(cluster: BatchSettings, nodes: List[Node]) -> List[Node]:
     """The rows of the configured queue (`a,b` is either of them, as for sbatch), else of the default partition. Raises
     ClusterError if there are none.
     """
@@ -202,7 +202,7 @@ def _reserved(result: Result) -> Set[str]:
         raise unreadable(result, "printed nodes that cannot be read (%s)" % error) from error
 
 
-def _free(cluster: ClusterSettings, rows: List[Node], reserved: Optional[Set[str]]) -> Dict[str, int]:
+def _free(cluster: BatchSettings, rows: List[Node], reserved: Optional[Set[str]]) -> Dict[str, int]:
     """The free processors of each node, once, through the partition that offers most of them."""
     free: Dict[str, int] = {}
     for node in rows:
@@ -227,7 +227,7 @@ def _starts(node: Node, harmless: FrozenSet[str]) -> bool:
     return node.up and not node.full and bool(_USABLE & node.flags) and not node.flags - _USABLE - harmless
 
 
-def _free_on(cluster: ClusterSettings, node: Node, reserved: Optional[Set[str]]) -> int:
+def _free_on(cluster: BatchSettings, node: Node, reserved: Optional[Set[str]]) -> int:
     harmless = _HARMLESS | _RESERVED if reserved is not None else _HARMLESS
     if reserved is not None and node.name not in reserved:
         return 0
@@ -238,7 +238,7 @@ def _free_on(cluster: ClusterSettings, node: Node, reserved: Optional[Set[str]])
     return node.idle if node.most is None else min(node.idle, node.most)
 
 
-def _is_ours(cluster: ClusterSettings, job: Job) -> bool:
+def _is_ours(cluster: BatchSettings, job: Job) -> bool:
     return job.user == cluster.user and is_tag(job.name)
 
 
@@ -270,7 +270,7 @@ def _wants_now(job: Job, near: Set[str]) -> bool:
     return job.reason in WAITS_FOR_RESOURCES and bool(near.intersection(job.partitions))
 
 
-def _wishes(cluster: ClusterSettings, jobs: List[Job], waits: List[Job]) -> List[waiting_demand.Wish]:
+def _wishes(cluster: BatchSettings, jobs: List[Job], waits: List[Job]) -> List[waiting_demand.Wish]:
     running = Counter(slurm_jobs.array_of(job) for job in jobs if job.state == "RUNNING")
     return [
         waiting_demand.Wish(

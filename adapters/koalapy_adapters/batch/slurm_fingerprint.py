@@ -6,7 +6,7 @@ from urllib.parse import unquote
 
 from koalapy_adapters.batch import slurm_jobs, waiting_demand
 from koalapy_adapters.batch.classify import check
-from koalapy_adapters.batch.protocol import Argv, ClusterSettings
+from koalapy_adapters.batch.protocol import Argv, BatchSettings
 from koalapy_adapters.batch.slurm_codes import WAITS_FOR_RESOURCES
 from koalapy_adapters.batch.slurm_errors import UNREACHABLE
 from koalapy_adapters.batch.slurm_jobs import Job
@@ -26,12 +26,12 @@ class Waiting(NamedTuple):
     name: str
 
 
-def queue_fingerprint_argv(cluster: ClusterSettings) -> Argv:
+def queue_fingerprint_argv(cluster: BatchSettings) -> Argv:
     """The command that lists pending jobs of all partitions: only sinfo shows which of them share nodes with ours."""
     return ["squeue", "--local", "-h", "-a", "-t", "PENDING", "-O", slurm_jobs.SHAPES_FORMAT]
 
 
-def parse_queue_fingerprint(cluster: ClusterSettings, result: Result) -> List[str]:
+def parse_queue_fingerprint(cluster: BatchSettings, result: Result) -> List[str]:
     """A line for each of others' jobs that want processors now, sorted: id, array and processors.
 
     It has no reason, because Slurm changes by itself from one such reason to the next. Raises BatchError if the command
@@ -41,13 +41,13 @@ def parse_queue_fingerprint(cluster: ClusterSettings, result: Result) -> List[st
     return _seen(cluster, slurm_jobs.jobs(result, shaped=True))
 
 
-def fingerprint_by_api(cluster: ClusterSettings, jobs: List[str], uid: int) -> Optional[List[str]]:
+def fingerprint_by_api(cluster: BatchSettings, jobs: List[str], uid: int) -> Optional[List[str]]:
     """The same lines from the jobs that slurm_submit.pl prints to this uid; None if one of them cannot be read."""
     matches = [_WAITING.match(job) for job in jobs]
     return None if None in matches else _seen(cluster, _waiting(cluster, filter(None, matches), uid))
 
 
-def _seen(cluster: ClusterSettings, jobs: Iterable[Union[Job, Waiting]]) -> List[str]:
+def _seen(cluster: BatchSettings, jobs: Iterable[Union[Job, Waiting]]) -> List[str]:
     return sorted(
         "%s %s %d" % (job.batch_id, job.array, job.processors)
         for job in jobs
@@ -55,7 +55,7 @@ def _seen(cluster: ClusterSettings, jobs: Iterable[Union[Job, Waiting]]) -> List
     )
 
 
-def _waiting(cluster: ClusterSettings, matches: Iterable[Match[str]], uid: int) -> Iterator[Waiting]:
+def _waiting(cluster: BatchSettings, matches: Iterable[Match[str]], uid: int) -> Iterator[Waiting]:
     """The jobs, with a uid in place of each other user's name: it matters only whether a job is this user's."""
     for match in matches:
         number, array, processors, reason, user, name = map(unquote, match.groups())

@@ -6,7 +6,7 @@ The command queries no database and costs as much as a squeue. Where there are n
 import re
 from typing import Dict, List, NamedTuple, Optional
 
-from koalapy_adapters.batch.protocol import Argv, ClusterSettings
+from koalapy_adapters.batch.protocol import Argv, BatchSettings
 from koalapy_adapters.errors import Result
 
 _RECORD = re.compile(r"^(?=ClusterName=|QOS=)", re.MULTILINE)
@@ -36,7 +36,7 @@ class _Account(NamedTuple):
     text: str
 
 
-def argv(cluster: ClusterSettings) -> Argv:
+def argv(cluster: BatchSettings) -> Argv:
     """The command that shows the user's associations and those above them, with the quality of service only if it is
     named.
     """
@@ -44,7 +44,7 @@ def argv(cluster: ClusterSettings) -> Argv:
     return [*show, "flags=assoc,qos", "qos=" + cluster.qos] if cluster.qos else [*show, "flags=assoc"]
 
 
-def limits(cluster: ClusterSettings, result: Result) -> Limits:
+def limits(cluster: BatchSettings, result: Result) -> Limits:
     """The limits of the user's account in this result.
 
     A failed command or an unknown format gives no limits, which only save waiting.
@@ -69,14 +69,14 @@ def _is_account(text: str) -> bool:
     return text.startswith("ClusterName=") and not _field(text, "UserName")
 
 
-def _is_users(cluster: ClusterSettings, text: str) -> bool:
+def _is_users(cluster: BatchSettings, text: str) -> bool:
     """Whether it is an association of the user, in all partitions or in the queue."""
     partition = _field(text, "Partition")
     named = _field(text, "UserName").partition("(")[0] == cluster.user
     return named and (not partition or partition in (cluster.queue or "").split(","))
 
 
-def _is_clusters(cluster: ClusterSettings, text: str) -> bool:
+def _is_clusters(cluster: BatchSettings, text: str) -> bool:
     """Whether it is the association of the account in the grid file, else of the user's default account."""
     return _field(text, "Account") == cluster.account if cluster.account else _field(text, "DefAssoc") == "Yes"
 

@@ -12,7 +12,7 @@ from koalapy_adapters.batch.classify import NOT_HELD, check, failure, unreadable
 from koalapy_adapters.batch.pbs import ALWAYS, LOWEST_PRIORITY, clock, everywhere, submitted_id, whole_script
 from koalapy_adapters.batch.pbs_codes import TORQUE
 from koalapy_adapters.batch.pbs_records import asked
-from koalapy_adapters.batch.protocol import Argv, BatchJob, ClusterSettings, Description, JobStatus
+from koalapy_adapters.batch.protocol import Argv, BatchJob, BatchSettings, Description, JobStatus
 from koalapy_adapters.batch.sge import VERSION
 from koalapy_adapters.batch.slurm_codes import NICEST
 from koalapy_adapters.batch.text import native_lines, one_line, rounded_up
@@ -54,7 +54,7 @@ _GONE = re.compile(r"unknown job id|invalid for state|already in exit state|job 
 _GONE_STATUS = 153
 
 
-def describe_argv(cluster: ClusterSettings) -> Argv:
+def describe_argv(cluster: BatchSettings) -> Argv:
     """The command that prints the version. Slurm's qstat knows neither --version nor -B, so its help identifies it."""
     return ["sh", "-c", "qstat --version 2>&1 || qstat --help", "qstat"]
 
@@ -133,7 +133,7 @@ def parse_status(result: Result) -> Dict[str, JobStatus]:
     return pbs_jobs.by_id(pbs_jobs.jobs(check_answer(result), TORQUE))
 
 
-def find_argv(cluster: ClusterSettings, tag: str) -> Argv:
+def find_argv(cluster: BatchSettings, tag: str) -> Argv:
     return list(LISTED)
 
 
@@ -141,7 +141,7 @@ def parse_find(result: Result, tag: str) -> Optional[JobStatus]:
     return pbs_jobs.named(pbs_jobs.everybodys(check_answer(result), TORQUE), tag)
 
 
-def history_argv(cluster: ClusterSettings, tag: str, batch_id: str) -> Optional[Argv]:
+def history_argv(cluster: BatchSettings, tag: str, batch_id: str) -> Optional[Argv]:
     """Return None: the accounting is a file that only root may read (tracejob)."""
     return None
 

@@ -11,7 +11,7 @@ from koalapy_adapters.batch.pbs_codes import TORQUE
 from koalapy_adapters.batch.pbs_jobs import Job
 from koalapy_adapters.batch.pbs_limits import Use, room
 from koalapy_adapters.batch.pbs_records import Record, asked, number, records, word
-from koalapy_adapters.batch.protocol import HELD, QUEUED, Argv, Capacity, ClusterSettings
+from koalapy_adapters.batch.protocol import HELD, QUEUED, Argv, BatchSettings, Capacity
 from koalapy_adapters.errors import ClusterError, Result
 
 # XML cannot be broken by what a user wrote into a variable; Slurm's qstat has no -x, and prints text.
@@ -35,11 +35,11 @@ class Node(NamedTuple):
     free: int
 
 
-def capacity_argvs(cluster: ClusterSettings) -> List[Argv]:
+def capacity_argvs(cluster: BatchSettings) -> List[Argv]:
     return [["pbsnodes", "-a"], list(LISTED), ["qstat", "-Q", "-f"], ["qstat", "-B", "-f"]]
 
 
-def parse_capacity(cluster: ClusterSettings, results: List[Result]) -> Capacity:
+def parse_capacity(cluster: BatchSettings, results: List[Result]) -> Capacity:
     """The capacity of the cluster in processors: all nodes with the `constraint` count, under the queue's own limits.
 
     Torque does not show which nodes serve which queue, nor what its scheduler has reserved. Raises BatchError if a
@@ -108,7 +108,7 @@ def check_answer(result: Result) -> Result:
     return result
 
 
-def _queue(cluster: ClusterSettings, queues: List[Record]) -> Optional[Record]:
+def _queue(cluster: BatchSettings, queues: List[Record]) -> Optional[Record]:
     """The record of the configured queue. Raises ClusterError if there is none of this name.
 
     Returns None if none is configured: only an administrator can see which queue is the default.
@@ -126,13 +126,13 @@ def _queue(cluster: ClusterSettings, queues: List[Record]) -> Optional[Record]:
     )
 
 
-def _meeting(cluster: ClusterSettings, result: Result) -> List[Record]:
+def _meeting(cluster: BatchSettings, result: Result) -> List[Record]:
     """The nodes that have the properties of `constraint`, such as `haswell:ib`."""
     wanted = {part for part in (cluster.constraint or "").split(":") if part}
     return [each for each in pbs_records.nodes(result) if wanted <= set(re.split(r"[, ]+", word(each, "properties")))]
 
 
-def _most(cluster: ClusterSettings, queue: Optional[Record], every: List[Job], result: Result) -> Optional[int]:
+def _most(cluster: BatchSettings, queue: Optional[Record], every: List[Job], result: Result) -> Optional[int]:
     if queue is None:
         return None
     if word(queue, "enabled").lower() in ("false", "no") or word(queue, "started").lower() in ("false", "no"):
@@ -143,7 +143,7 @@ def _most(cluster: ClusterSettings, queue: Optional[Record], every: List[Job], r
     return room(queue, cluster.user, use, result)
 
 
-def _node(cluster: ClusterSettings, record: Record, every: List[Job], result: Result) -> Node:
+def _node(cluster: BatchSettings, record: Record, every: List[Job], result: Result) -> Node:
     total = number(record, "np", result)
     assigned = min(total, _assigned(record, total, every))
     words = set(word(record, "state").replace(" ", "").split(","))

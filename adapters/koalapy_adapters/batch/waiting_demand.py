@@ -11,7 +11,7 @@ counts, whoever its user is: otherwise two users' sweeps would reclaim nodes fro
 from collections import Counter
 from typing import Dict, Iterable, List, NamedTuple
 
-from koalapy_adapters.batch.protocol import ClusterSettings
+from koalapy_adapters.batch.protocol import BatchSettings
 from koalapy_adapters.batch.text import is_launcher, is_tag
 from koalapy_adapters.batch.text import rounded_up as up
 
@@ -28,7 +28,7 @@ class Wish(NamedTuple):
     tasks: int = 1  # of an array: so many of these, each on its own
 
 
-def counts(cluster: ClusterSettings, user: str, name: str) -> bool:
+def counts(cluster: BatchSettings, user: str, name: str) -> bool:
     """Whether a waiting job of this user and name is local demand, for which sweeps leave processors idle.
 
     Launchers are not, nor are jobs of the store that asks. Without `cluster.instance`, no tagged job of this user is.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from koalapy_adapters.batch.protocol import ClusterSettings
+from koalapy_adapters.batch.protocol import BatchSettings
 from koalapy_adapters.contract import calls
 from koalapy_adapters.contract.calls import Json
 from koalapy_adapters.errors import Result
@@ -28,7 +28,7 @@ class Recording:
 
     def answer(self, dialect: Any, results: list[Result]) -> Json:
         """Return the answer of the call if its commands give these results. Further commands do not answer in time."""
-        batch = BatchSystem(dialect, ClusterSettings(**self.data["cluster"]), runner=_Replay(results))
+        batch = BatchSystem(dialect, BatchSettings(**self.data["cluster"]), runner=_Replay(results))
         return calls.answer(batch, self.data["call"], self.data["arguments"])
 
 

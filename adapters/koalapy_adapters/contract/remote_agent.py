@@ -1,6 +1,6 @@
 """The agent on the head node, beside all that is pushed: JSON lines in and out, the KCM's own BatchSystem between.
 
-    {"do": "begin", "config": ClusterConfig, "timeout": S}    -> {"cluster": ClusterSettings}
+    {"do": "begin", "config": ClusterConfig, "timeout": S}    -> {"cluster": BatchSettings}
     {"do": "call", "name": NAME, "arguments": […]}            -> an answer of `calls`, with "ran": the Results
     {"do": "script", "job": BatchJob}                         -> {"value": TEXT} or {"error": …}
     {"do": "run", "argv": […], "timeout": S}                  -> {"result": Result}
@@ -65,7 +65,7 @@ class RemoteAgent:
         self.end()
         described = ClusterConfig(**config)
         shared = os.path.expanduser(described.shared or "~/.koala")
-        cluster = job_spec.cluster_settings(described, shared, os.path.abspath(sys.argv[0]))
+        cluster = job_spec.batch_settings(described, shared, os.path.abspath(sys.argv[0]))
         try:
             self._dialect = load(described.batch)
         except BatchError as error:

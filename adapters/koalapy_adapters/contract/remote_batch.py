@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from koalapy_adapters.batch.protocol import BatchJob, Capacity, ClusterSettings, Description, JobStatus
+from koalapy_adapters.batch.protocol import BatchJob, BatchSettings, Capacity, Description, JobStatus
 from koalapy_adapters.connections import bootstrap
 from koalapy_adapters.connections.pack import Packed, pack, packed
 from koalapy_adapters.contract.calls import Json, plain
@@ -42,9 +42,9 @@ class RemoteBatch:
         self.ran: list[Result] = []  # by the last call
         self.cluster = self.begin()
 
-    def begin(self, timeout: float = TIMEOUT) -> ClusterSettings:
+    def begin(self, timeout: float = TIMEOUT) -> BatchSettings:
         """Begin anew, with `timeout` seconds for each command. Returns the cluster's settings."""
-        return ClusterSettings(**_value(self._ask(do="begin", config=self._login.config, timeout=timeout), "cluster"))
+        return BatchSettings(**_value(self._ask(do="begin", config=self._login.config, timeout=timeout), "cluster"))
 
     # ---- BatchSystem
 

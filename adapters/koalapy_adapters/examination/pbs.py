@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Optional
 
 from koalapy_adapters.batch.classify import check
 from koalapy_adapters.batch.pbs_errors import UNREACHABLE
-from koalapy_adapters.batch.protocol import ClusterSettings
+from koalapy_adapters.batch.protocol import BatchSettings
 from koalapy_adapters.errors import BatchError, Result
 from koalapy_adapters.examination.protocol import Lowest, Queue, Run
 
@@ -21,7 +21,7 @@ _RAISE = (
 )
 
 
-def queues(run: Run, cluster: ClusterSettings) -> List[Queue]:
+def queues(run: Run, cluster: BatchSettings) -> List[Queue]:
     listed = run(["qstat", "-Q", "-f"])
     check(listed, UNREACHABLE)
     server = run(["qstat", "-B", "-f"])
@@ -37,17 +37,17 @@ def parse_queues(result: Result, default: str = "") -> List[Queue]:
     return [_queue(block, default, only=len(blocks) == 1) for block in blocks]
 
 
-def accounts(run: Run, cluster: ClusterSettings) -> List[str]:
+def accounts(run: Run, cluster: BatchSettings) -> List[str]:
     """PBS keeps none: `-A` is written into the accounting as it stands."""
     return []
 
 
-def try_access(run: Run, cluster: ClusterSettings) -> Optional[str]:
+def try_access(run: Run, cluster: BatchSettings) -> Optional[str]:
     """qsub cannot be asked without submitting."""
     return None
 
 
-def lowest(run: Run, cluster: ClusterSettings) -> Optional[Lowest]:
+def lowest(run: Run, cluster: BatchSettings) -> Optional[Lowest]:
     """By the server's or scheduler's job_sort_formula, which goes before sort keys, or the Priority of queues.
 
     No user can read sched_config. Raises BatchError if qstat fails.
@@ -93,7 +93,7 @@ def _formulas(run: Run) -> List[str]:
     return [line.group(1).strip('"') for line in lines if line]
 
 
-def span(run: Run, cluster: ClusterSettings) -> Optional[Dict[str, Any]]:
+def span(run: Run, cluster: BatchSettings) -> Optional[Dict[str, Any]]:
     nodes = run(["pbsnodes", "-a"])
     check(nodes, UNREACHABLE)
     count = len(re.findall(r"^\S", nodes.stdout, re.MULTILINE))

@@ -5,7 +5,7 @@ import importlib
 from types import ModuleType
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
-from koalapy_adapters.batch.protocol import Argv, ClusterSettings
+from koalapy_adapters.batch.protocol import Argv, BatchSettings
 from koalapy_adapters.errors import ClusterError, Result
 
 Json = Dict[str, Any]
@@ -60,16 +60,16 @@ class Examiner:
 
     COMMANDS: List[str]  # any of them on the PATH tells that this batch system is here
 
-    queues: Callable[[Run, ClusterSettings], List[Queue]]
-    accounts: Callable[[Run, ClusterSettings], List[str]]  # none, where nobody keeps any
+    queues: Callable[[Run, BatchSettings], List[Queue]]
+    accounts: Callable[[Run, BatchSettings], List[str]]  # none, where nobody keeps any
     try_access: Callable[
-        [Run, ClusterSettings], Optional[str]
+        [Run, BatchSettings], Optional[str]
     ]  # what it said of a job it was only asked about; None: cannot ask
     lowest: Callable[
-        [Run, ClusterSettings], Optional[Lowest]
+        [Run, BatchSettings], Optional[Lowest]
     ]  # what becomes of jobs of the lowest priority; None: not known
     span: Callable[
-        [Run, ClusterSettings], Optional[Json]
+        [Run, BatchSettings], Optional[Json]
     ]  # wishes of a job that surely lies on two nodes; None: there is none
 
 
@@ -89,7 +89,7 @@ def nearest(name: Optional[str], known: List[str], usual: List[str]) -> str:
     return usual[0] if len(usual) == 1 else ""
 
 
-def chosen(queues: List[Queue], cluster: ClusterSettings) -> List[Queue]:
+def chosen(queues: List[Queue], cluster: BatchSettings) -> List[Queue]:
     """The queues that a job of this cluster goes to: `queue: a,b` is either of them."""
     if cluster.queue is None:
         return [queue for queue in queues if queue.default]

@@ -5,7 +5,7 @@ import xml.etree.ElementTree as xml
 from typing import Any, Dict, List, Optional
 
 from koalapy_adapters.batch.classify import check, unreadable
-from koalapy_adapters.batch.protocol import Argv, ClusterSettings
+from koalapy_adapters.batch.protocol import Argv, BatchSettings
 from koalapy_adapters.batch.sge_errors import REFUSALS, UNREACHABLE
 from koalapy_adapters.errors import Result
 from koalapy_adapters.examination.protocol import Environment, Lowest, Misnamed, Queue, Run, chosen, nearest
@@ -26,7 +26,7 @@ _CLOSING = {
 }
 
 
-def queues(run: Run, cluster: ClusterSettings) -> List[Queue]:
+def queues(run: Run, cluster: BatchSettings) -> List[Queue]:
     """All are the default: without one named, a job goes wherever it may."""
     listed = run(["qconf", "-sql"])
     check(listed, UNREACHABLE)
@@ -56,13 +56,13 @@ def parse_environment(result: Result) -> Environment:
     )
 
 
-def accounts(run: Run, cluster: ClusterSettings) -> List[str]:
+def accounts(run: Run, cluster: BatchSettings) -> List[str]:
     """Projects."""
     result = run(["qconf", "-sprjl"])
     return result.stdout.split() if result.exit_status == 0 else []
 
 
-def try_access(run: Run, cluster: ClusterSettings) -> Optional[str]:
+def try_access(run: Run, cluster: BatchSettings) -> Optional[str]:
     """`qsub -w v` verifies, and submits nothing. First the parallel environment, which it does not look into."""
     if cluster.parallel_environment:
         check_environment(cluster, environments(run), chosen(queues(run, cluster), cluster))
@@ -71,7 +71,7 @@ def try_access(run: Run, cluster: ClusterSettings) -> Optional[str]:
     return result.words
 
 
-def access_argv(cluster: ClusterSettings) -> Argv:
+def access_argv(cluster: BatchSettings) -> Argv:
     wishes = [
         [option, str(value)]
         for option, value in (("-q", cluster.queue), ("-P", cluster.account), ("-ar", cluster.reservation))
@@ -82,7 +82,7 @@ def access_argv(cluster: ClusterSettings) -> Argv:
     return ["qsub", "-w", "v", "-b", "y", *[word for words in wishes for word in words], "/bin/true"]
 
 
-def check_environment(cluster: ClusterSettings, known: List[Environment], queues: List[Queue]) -> None:
+def check_environment(cluster: BatchSettings, known: List[Environment], queues: List[Queue]) -> None:
     """Raises Misnamed for one that is not there, lets no processes be started, or that the queue does not offer."""
     found = [each for each in known if each.name == cluster.parallel_environment]
     usable = [each.name for each in known if _serves(each) and _is_offered(each.name, queues)]
@@ -102,12 +102,12 @@ def check_environment(cluster: ClusterSettings, known: List[Environment], queues
         raise Misnamed("parallel_environment_not_in_queue", message, advice, value)
 
 
-def lowest(run: Run, cluster: ClusterSettings) -> Optional[Lowest]:
+def lowest(run: Run, cluster: BatchSettings) -> Optional[Lowest]:
     """Return None: no user can see how the administrator weighs priorities."""
     return None
 
 
-def span(run: Run, cluster: ClusterSettings) -> Optional[Dict[str, Any]]:
+def span(run: Run, cluster: BatchSettings) -> Optional[Dict[str, Any]]:
     """By the allocation rule of sge_pe(5): a filled node and one processor more lie on two nodes."""
     found = [each for each in environments(run) if each.name == cluster.parallel_environment]
     queues_ = chosen(queues(run, cluster), cluster)

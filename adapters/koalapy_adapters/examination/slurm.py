@@ -4,7 +4,7 @@ import re
 from typing import Any, Dict, List, Mapping, Optional
 
 from koalapy_adapters.batch.classify import check
-from koalapy_adapters.batch.protocol import Argv, ClusterSettings
+from koalapy_adapters.batch.protocol import Argv, BatchSettings
 from koalapy_adapters.batch.slurm_errors import REFUSALS, UNREACHABLE
 from koalapy_adapters.errors import Result
 from koalapy_adapters.examination.protocol import Lowest, Queue, Run, chosen
@@ -19,7 +19,7 @@ _WISHES = ("account", "qos", "reservation", "constraint")
 _PROFILE = {"queue": "SBATCH_PARTITION", "account": "SBATCH_ACCOUNT", "qos": "SBATCH_QOS"}
 
 
-def queues(run: Run, cluster: ClusterSettings) -> List[Queue]:
+def queues(run: Run, cluster: BatchSettings) -> List[Queue]:
     shown = run(["scontrol", "-a", "show", "partition", "-o"])
     check(shown, UNREACHABLE)
     seen = run(["sinfo", "-h", "-a", "-N", "-o", _FORMAT])
@@ -34,7 +34,7 @@ def parse_queues(shown: Result, seen: Result) -> List[Queue]:
     return [_queue(line, living) for line in shown.stdout.splitlines() if line.startswith("PartitionName=")]
 
 
-def accounts(run: Run, cluster: ClusterSettings) -> List[str]:
+def accounts(run: Run, cluster: BatchSettings) -> List[str]:
     """By sshare, which asks the controller; none without a database of accounts."""
     result = run(["sshare", "-U", "-h", "-P", "-u", cluster.user, "-o", "Account"])
     return sorted(set(result.stdout.split())) if result.exit_status == 0 else []
@@ -45,26 +45,26 @@ def profile(environment: Mapping[str, str]) -> Dict[str, str]:
     return {key: environment[name] for key, name in _PROFILE.items() if environment.get(name)}
 
 
-def try_access(run: Run, cluster: ClusterSettings) -> Optional[str]:
+def try_access(run: Run, cluster: BatchSettings) -> Optional[str]:
     """`sbatch --test-only` looks at everything that a submit looks at, and submits nothing."""
     result = run(access_argv(cluster))
     check(result, REFUSALS)
     return result.words
 
 
-def access_argv(cluster: ClusterSettings) -> Argv:
+def access_argv(cluster: BatchSettings) -> Argv:
     wishes = ["--%s=%s" % (name, getattr(cluster, name)) for name in _WISHES if getattr(cluster, name)]
     if cluster.queue:
         wishes.append("--partition=" + cluster.queue)
     return ["sbatch", "--test-only", "--ntasks=1", "--time=2", *wishes, "--wrap=true"]
 
 
-def lowest(run: Run, cluster: ClusterSettings) -> Optional[Lowest]:
+def lowest(run: Run, cluster: BatchSettings) -> Optional[Lowest]:
     """Return None: no user can see how the administrator weighs priorities."""
     return None
 
 
-def span(run: Run, cluster: ClusterSettings) -> Optional[Dict[str, Any]]:
+def span(run: Run, cluster: BatchSettings) -> Optional[Dict[str, Any]]:
     nodes = sum(queue.nodes or 0 for queue in chosen(queues(run, cluster), cluster))
     return {"processors": 2, "processors_per_node": 1} if nodes > 1 else None
 

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any, Dict, List, Optional, Tuple
 
 from koalapy_adapters import strict_modes
-from koalapy_adapters.batch.protocol import ClusterSettings
+from koalapy_adapters.batch.protocol import BatchSettings
 from koalapy_adapters.errors import BatchError, Result
 from koalapy_adapters.examination import pbs, sge, slurm
 from koalapy_adapters.kcm.execution.batch_system import load
@@ -82,7 +82,7 @@ def _present() -> List[Tuple[str, ModuleType]]:
 
 def _system(name: str, module: ModuleType, user: str) -> Json:
     """The batch system's version, queues, accounts and environments; `error` is its answer if it refuses."""
-    cluster = ClusterSettings(user=user)
+    cluster = BatchSettings(user=user)
     found: Json = {"batch": name, "version": "", "queues": [], "accounts": [], "environments": [], "drmaa": None}
     found.update(profile=slurm.profile(os.environ) if name == "slurm" else {}, processors_per_node=None)
     try:
@@ -100,7 +100,7 @@ def _system(name: str, module: ModuleType, user: str) -> Json:
     return found
 
 
-def _version(name: str, cluster: ClusterSettings) -> Tuple[str, str]:
+def _version(name: str, cluster: BatchSettings) -> Tuple[str, str]:
     """OpenPBS and Torque have the same commands: whichever dialect understands its answer."""
     names = ["pbs", "torque"] if name == "pbs" else [name]
     said: Optional[BatchError] = None

@@ -54,7 +54,7 @@ class KcmContext:
         accounts = Accounts(self._directories.token, self._directories.other_version)
         self._authenticator = Authenticator(accounts, self._directories.address_file.secret, DISK.unpredictable)
         dialect = load(self.config.batch)
-        cluster = job_spec.cluster_settings(self.config, shared, self._pushed, hello.instance)
+        cluster = job_spec.batch_settings(self.config, shared, self._pushed, hello.instance)
         self._drmaa = _drmaa(self.config, dialect, cluster.command, tell)
         self._submitter = find_submitter(self.config.slurm_api, dialect)
         self.batch = BatchSystem(dialect, cluster, self._drmaa, keeps=True, submitter=self._submitter)

@@ -9,8 +9,8 @@ from koalapy_adapters.batch.protocol import (
     QUEUED,
     RUNNING,
     BatchJob,
+    BatchSettings,
     Capacity,
-    ClusterSettings,
     Description,
     JobStatus,
 )
@@ -26,7 +26,7 @@ _WHOSE: dict[str, type[BatchError]] = {
 }
 
 
-def describe_argv(cluster: ClusterSettings) -> list[str]:
+def describe_argv(cluster: BatchSettings) -> list[str]:
     return ["describe"]
 
 
@@ -54,7 +54,7 @@ def parse_status(result: Result) -> dict[str, JobStatus]:
     return {status.batch_id: status for status in map(_status, _lines(result))}
 
 
-def find_argv(cluster: ClusterSettings, tag: str) -> list[str]:
+def find_argv(cluster: BatchSettings, tag: str) -> list[str]:
     return ["find", tag]
 
 
@@ -64,7 +64,7 @@ def parse_find(result: Result, tag: str) -> JobStatus | None:
     return found[-1] if found else None
 
 
-def history_argv(cluster: ClusterSettings, tag: str, batch_id: str) -> list[str] | None:
+def history_argv(cluster: BatchSettings, tag: str, batch_id: str) -> list[str] | None:
     return ["history", tag]
 
 
@@ -80,11 +80,11 @@ def parse_cancel(result: Result) -> None:
     _lines(result)
 
 
-def capacity_argvs(cluster: ClusterSettings) -> list[list[str]]:
+def capacity_argvs(cluster: BatchSettings) -> list[list[str]]:
     return [["capacity"]]
 
 
-def parse_capacity(cluster: ClusterSettings, results: list[Result]) -> Capacity:
+def parse_capacity(cluster: BatchSettings, results: list[Result]) -> Capacity:
     """First `total idle`, then `free FREE/SIZE…` of each node, then a line a job: `PROCESSORS NODES JOB`."""
     first, second, *rest = _lines(results[0])
     total, idle = map(int, first.split())
@@ -124,7 +124,7 @@ def _waits(job: JobStatus) -> bool:
     return job.state == QUEUED and not job.stuck
 
 
-def _wants(cluster: ClusterSettings, job: JobStatus) -> bool:
+def _wants(cluster: BatchSettings, job: JobStatus) -> bool:
     """The simulated user has no other jobs there than koalapy's."""
     return _waits(job) and waiting_demand.counts(cluster, cluster.user if is_tag(job.name) else "", job.name)
 

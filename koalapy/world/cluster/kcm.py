@@ -3,7 +3,7 @@
 from typing import Any
 
 from koalapy_adapters import messages
-from koalapy_adapters.batch.protocol import ClusterSettings, Description
+from koalapy_adapters.batch.protocol import BatchSettings, Description
 from koalapy_adapters.errors import BatchError
 from koalapy_adapters.kcm import startup
 from koalapy_adapters.kcm.attempts.machine import Machine
@@ -210,7 +210,7 @@ class _Context:
         self.config = startup.configured(hello)
         self._kcm, self._version = kcm, hello.version
         directories = Directories(SHARED, hello.instance, self.config.name, hello.epoch, mount)
-        self._batch = BatchSystem(dialect, ClusterSettings("someone", instance=hello.instance), runner=shell.run)
+        self._batch = BatchSystem(dialect, BatchSettings("someone", instance=hello.instance), runner=shell.run)
         operations = Operations(self.config, self._batch, directories, kcm.clock)
         rng = environment.rng(f"hands/{kcm.number}")
         self.executor = SimExecutor(kcm, environment, rng, operations, shell, kcm.happened)

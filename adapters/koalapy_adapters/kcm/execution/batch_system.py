@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Union
 
 from koalapy_adapters.batch.classify import unreadable
-from koalapy_adapters.batch.protocol import BatchJob, Capacity, Chosen, ClusterSettings, Description, JobSpan, JobStatus
+from koalapy_adapters.batch.protocol import BatchJob, BatchSettings, Capacity, Chosen, Description, JobSpan, JobStatus
 from koalapy_adapters.errors import BatchError, ClusterError, Result, TransientError, UnreadableError
 from koalapy_adapters.kcm.execution.drmaa.client import DrmaaClient
 from koalapy_adapters.kcm.execution.drmaa.process import DrmaaLost, DrmaaRefused
@@ -47,7 +47,7 @@ class BatchSystem:
     def __init__(
         self,
         dialect: Any,
-        cluster: ClusterSettings,
+        cluster: BatchSettings,
         drmaa: Optional[Union[DrmaaClient, DrmaaSessions]] = None,
         timeout: float = TIMEOUT,
         runner: Callable[[List[str], float, Optional[Handle]], Ran] = run,

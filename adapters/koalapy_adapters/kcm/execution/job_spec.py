@@ -5,7 +5,7 @@ import pwd
 import sys
 from typing import Any, Dict, List, NamedTuple
 
-from koalapy_adapters.batch.protocol import BatchJob, ClusterSettings
+from koalapy_adapters.batch.protocol import BatchJob, BatchSettings
 from koalapy_adapters.batch.text import is_launcher
 from koalapy_adapters.errors import RequestError
 from koalapy_adapters.examination import probe
@@ -33,11 +33,11 @@ class SharedJobSpec(NamedTuple):
     pushed: str
 
 
-def cluster_settings(config: ClusterConfig, shared: str, pushed: str, instance: str = "") -> ClusterSettings:
+def batch_settings(config: ClusterConfig, shared: str, pushed: str, instance: str = "") -> BatchSettings:
     """The cluster as a dialect sees it; `pushed` is the pushed file on the head node, `instance` the store's."""
-    fields = {name: value for name, value in config._asdict().items() if name in ClusterSettings._fields}
+    fields = {name: value for name, value in config._asdict().items() if name in BatchSettings._fields}
     user = pwd.getpwuid(os.getuid()).pw_name
-    return ClusterSettings(
+    return BatchSettings(
         user=user, directory=shared, command=interpreter(sys.executable, pushed), instance=instance, **fields
     )
 
