@@ -11,6 +11,7 @@ from koalapy.api.files import add_files
 from koalapy.api.jobs import Reader, add_jobs
 from koalapy.api.koalad import Facts, add_koalad
 from koalapy.api.metrics import add_metrics
+from koalapy.api.openapi import AnswerRoute
 from koalapy.api.sweeps import add_sweeps
 from koalapy.runtime.maintenance.runner import Runner
 from koalapy.runtime.service import Service
@@ -37,6 +38,7 @@ def create_app(
         redoc_url=None,
         responses={"default": {"model": answers.ErrorAnswer, "description": "an error, with advice"}},
     )
+    app.router.route_class = AnswerRoute
     add_errors(app)
     app.add_middleware(BodyLimit, limit=MAX_BODY)
     add_jobs(app, service, read, facts, owner)

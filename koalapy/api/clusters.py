@@ -7,7 +7,6 @@ from fastapi import FastAPI, Query
 from koalapy import answers
 from koalapy.api import documents
 from koalapy.api.bodies import LONGEST_WAIT_S, AnswersBody, CleanBody, LoginBody, Timeout
-from koalapy.api.openapi import answering
 from koalapy.runtime.logins import Logins, LoginState
 from koalapy.runtime.service import Service
 from koalapy.runtime.unknown import UnknownTags
@@ -16,7 +15,7 @@ from koalapy.runtime.unknown import UnknownTags
 def add_clusters(app: FastAPI, service: Service) -> None:
     """Add the endpoints of clusters."""
 
-    @app.get("/v1/clusters", **answering(answers.ClustersAnswer))
+    @app.get("/v1/clusters")
     def clusters() -> answers.ClustersAnswer:
         """List what koalad knows of each cluster, in processors."""
         return documents.clusters(service.clusters())
@@ -26,37 +25,35 @@ def add_clusters(app: FastAPI, service: Service) -> None:
 
 
 def _add_logins(app: FastAPI, logins: Logins) -> None:
-    one, every_one = answering(answers.LoginAnswer), answering(answers.LoginsAnswer)
-
-    @app.get("/v1/logins", **every_one)
+    @app.get("/v1/logins")
     def all_logins() -> answers.LoginsAnswer:
         """List the state of the login on each cluster."""
         return _all_logins(logins)
 
-    @app.post("/v1/logins", **every_one)
+    @app.post("/v1/logins")
     def retry_logins() -> answers.LoginsAnswer:
         """Try the logins that koalad has given up again, without a person to answer questions."""
         logins.begin_all()
         return _all_logins(logins)
 
-    @app.get("/v1/clusters/{cluster}/login", **one)
+    @app.get("/v1/clusters/{cluster}/login")
     def login(cluster: str, version: int = -1, timeout: Timeout = 0) -> answers.LoginAnswer:
         """Return the login's state when it differs from that of `version`, or after `timeout` seconds."""
         return _login(logins.wait(cluster, version, min(timeout, LONGEST_WAIT_S)))
 
-    @app.post("/v1/clusters/{cluster}/login", **one)
+    @app.post("/v1/clusters/{cluster}/login")
     def begin_login(cluster: str, body: LoginBody | None = None) -> answers.LoginAnswer:
         """Log in at once, if the cluster is not connected. The login's questions appear in the answer."""
         logins.of(cluster).begin(body is None or body.present)
         return _login(logins.of(cluster).view())
 
-    @app.post("/v1/clusters/{cluster}/login/answers", **one)
+    @app.post("/v1/clusters/{cluster}/login/answers")
     def answer_login(cluster: str, body: AnswersBody) -> answers.LoginAnswer:
         """Answer the waiting question: each of its prompts, in order."""
         logins.of(cluster).answer(body.number, [each.get_secret_value() for each in body.answers])
         return _login(logins.of(cluster).view())
 
-    @app.delete("/v1/clusters/{cluster}/login", **one)
+    @app.delete("/v1/clusters/{cluster}/login")
     def leave_login(cluster: str) -> answers.LoginAnswer:
         """Give up a login that waits for an answer, because the person has gone."""
         logins.of(cluster).leave()
@@ -64,12 +61,12 @@ def _add_logins(app: FastAPI, logins: Logins) -> None:
 
 
 def _add_unknown_tags(app: FastAPI, tags: UnknownTags) -> None:
-    @app.get("/v1/unknown", **answering(answers.UnknownAnswer))
+    @app.get("/v1/unknown")
     def unknown(cluster: Annotated[list[str] | None, Query()] = None) -> answers.UnknownAnswer:
         """Survey all clusters, or these, for tags of koalapy that the store does not know."""
         return documents.unknown(tags.look(cluster or ()))
 
-    @app.post("/v1/unknown/{tag}/clean", **answering(answers.CleanAnswer))
+    @app.post("/v1/unknown/{tag}/clean")
     def clean(tag: str, body: CleanBody | None = None, timeout: Timeout = LONGEST_WAIT_S) -> answers.CleanAnswer:
         """Void such a tag, cancel its batch job and, when nothing is left, remove its directory.
 

@@ -13,7 +13,6 @@ from fastapi.responses import StreamingResponse
 from koalapy import answers
 from koalapy.api import documents
 from koalapy.api.bodies import LONGEST_WAIT_S, FetchBody, FollowBody, Timeout
-from koalapy.api.openapi import answering
 from koalapy.model.errors import KoalaError, RequestError
 from koalapy.model.identity import JobId
 from koalapy.model.job import Component
@@ -38,7 +37,7 @@ def add_files(app: FastAPI, service: Service) -> None:
     """Add the endpoints of a job's files and output."""
     followers = anyio.CapacityLimiter(_FOLLOWERS)
 
-    @app.post("/v1/jobs/{job}/fetch", **answering(answers.FetchAnswer))
+    @app.post("/v1/jobs/{job}/fetch")
     def fetch(job: JobId, body: FetchBody | None = None, timeout: Timeout = LONGEST_WAIT_S) -> answers.FetchAnswer:
         """Fetch files that the job's last attempts left on the clusters. A repeated request waits for it."""
         wanted = body or FetchBody()

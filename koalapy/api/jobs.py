@@ -13,7 +13,6 @@ from koalapy import answers
 from koalapy.api import documents
 from koalapy.api.bodies import LONGEST_WAIT_S, Again, CancelBody, CancelIds, Ids, JobText, JobTexts, Timeout
 from koalapy.api.koalad import Facts
-from koalapy.api.openapi import answering
 from koalapy.model.errors import RequestError, TransientError
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job
@@ -34,7 +33,7 @@ def add_jobs(app: FastAPI, service: Service, read: Reader, facts: Facts, owner: 
 
 
 def _add_submission(app: FastAPI, service: Service, read: Reader, facts: Facts, owner: str) -> None:
-    @app.post("/v1/jobs", **answering(answers.SubmitAnswer))
+    @app.post("/v1/jobs")
     def submit(body: JobText) -> answers.SubmitAnswer:
         """Accept a job. A repeated request with the same key returns the same job."""
         _must_accept_jobs(facts)
@@ -42,7 +41,7 @@ def _add_submission(app: FastAPI, service: Service, read: Reader, facts: Facts, 
         job = service.submit(read(body), owner, body.key)
         return documents.submitted(job, time.perf_counter() - begun)
 
-    @app.post("/v1/jobs/{job}/resubmit", **answering(answers.SubmitAnswer))
+    @app.post("/v1/jobs/{job}/resubmit")
     def resubmit(job: JobId, body: Again) -> answers.SubmitAnswer:
         """Accept the same job again, or a sweep of the parameters that failed. The key works as in a submission."""
         _must_accept_jobs(facts)
@@ -53,20 +52,20 @@ def _add_submission(app: FastAPI, service: Service, read: Reader, facts: Facts, 
             request = _overridden(found, body, read)
         return documents.submitted(service.submit(request, owner, body.key), time.perf_counter() - begun)
 
-    @app.post("/v1/jobs/batch", **answering(answers.SubmitsAnswer))
+    @app.post("/v1/jobs/batch")
     def submit_many(body: JobTexts) -> answers.SubmitsAnswer:
         """Accept all of these jobs or none, in one commit. The keys work as in a submission."""
         _must_accept_jobs(facts)
         return documents.submitted_many(service.submit_many(_read_all(body.jobs, read), owner))
 
-    @app.post("/v1/jobs/check", **answering(answers.CheckAnswer))
+    @app.post("/v1/jobs/check")
     def check(body: JobTexts) -> answers.CheckAnswer:
         """Show the jobs as koalad understands them, and whether they can ever fit. Nothing is submitted."""
         return documents.checked(service.check([request for request, _ in _read_all(body.jobs, read)]))
 
 
 def _add_queries(app: FastAPI, service: Service) -> None:
-    @app.get("/v1/jobs", **answering(answers.JobsAnswer))
+    @app.get("/v1/jobs")
     def jobs(
         state: Annotated[list[JobState] | None, Query()] = None,
         id: Annotated[list[int] | None, Query()] = None,
@@ -78,20 +77,20 @@ def _add_queries(app: FastAPI, service: Service) -> None:
         found = [each for each in stored if has_labels(each.request.labels, wanted)]
         return documents.jobs(found, service.transfers([each.id for each in found]))
 
-    @app.get("/v1/wait", **answering(answers.JobsAnswer))
+    @app.get("/v1/wait")
     async def wait(id: Annotated[list[int], Query()], timeout: Timeout = LONGEST_WAIT_S) -> answers.JobsAnswer:
         """Return the jobs when all of them are final, or after `timeout` seconds in the states that they have then."""
         ids = [JobId(each) for each in id]
         await _until_final(service, ids, min(timeout, LONGEST_WAIT_S))
         return await run_in_threadpool(lambda: documents.jobs(service.over(ids), service.transfers(ids)))
 
-    @app.get("/v1/jobs/{job}", **answering(answers.JobAnswer))
+    @app.get("/v1/jobs/{job}")
     def show(job: JobId) -> answers.JobAnswer:
         """Show one job with its request and history."""
         transfers = service.transfers([job]).get(job, [])
         return documents.job_with_history(service.job(job), service.history(job), transfers)
 
-    @app.get("/v1/jobs/{job}/explain", **answering(answers.ExplainAnswer))
+    @app.get("/v1/jobs/{job}/explain")
     def explain(job: JobId) -> answers.ExplainAnswer:
         """Explain the state of a job, and list what each cluster lacks for it."""
         found = service.explain(job)
@@ -99,32 +98,32 @@ def _add_queries(app: FastAPI, service: Service) -> None:
 
 
 def _add_actions(app: FastAPI, service: Service) -> None:
-    @app.post("/v1/jobs/{job}/cancel", **answering(answers.JobAnswer))
+    @app.post("/v1/jobs/{job}/cancel")
     def cancel(job: JobId, body: CancelBody | None = None) -> answers.JobAnswer:
         """Cancel a job: stop its programs, or remove it from the wait queue."""
         return documents.job_with_history(service.cancel([job], body is not None and body.force).only())
 
-    @app.post("/v1/jobs/{job}/hold", **answering(answers.JobAnswer))
+    @app.post("/v1/jobs/{job}/hold")
     def hold(job: JobId) -> answers.JobAnswer:
         """Keep a waiting job from being placed."""
         return documents.job_with_history(service.hold([job]).only())
 
-    @app.post("/v1/jobs/{job}/release", **answering(answers.JobAnswer))
+    @app.post("/v1/jobs/{job}/release")
     def release(job: JobId) -> answers.JobAnswer:
         """Allow a held job to be placed again."""
         return documents.job_with_history(service.release([job]).only())
 
-    @app.post("/v1/jobs/cancel", **answering(answers.ChangedAnswer))
+    @app.post("/v1/jobs/cancel")
     def cancel_many(body: CancelIds) -> answers.ChangedAnswer:
         """Cancel many jobs in one commit. `refused` lists the others, each with the reason."""
         return documents.changed(service.cancel(body.ids, body.force))
 
-    @app.post("/v1/jobs/hold", **answering(answers.ChangedAnswer))
+    @app.post("/v1/jobs/hold")
     def hold_many(body: Ids) -> answers.ChangedAnswer:
         """Hold many jobs in one commit."""
         return documents.changed(service.hold(body.ids))
 
-    @app.post("/v1/jobs/release", **answering(answers.ChangedAnswer))
+    @app.post("/v1/jobs/release")
     def release_many(body: Ids) -> answers.ChangedAnswer:
         """Allow many held jobs to be placed again, in one commit."""
         return documents.changed(service.release(body.ids))

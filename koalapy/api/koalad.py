@@ -8,7 +8,6 @@ from fastapi import FastAPI, Response
 from koalapy import __version__, answers
 from koalapy.api import documents
 from koalapy.api.bodies import MaintenanceBody, ShutdownBody
-from koalapy.api.openapi import answering
 from koalapy.journal.text import dump
 from koalapy.model.errors import Reason, RequestError
 from koalapy.model.units import Instant, parse_instant
@@ -26,7 +25,7 @@ def add_koalad(
 ) -> None:
     """Add the endpoints of koalad itself. `shutdown(cancel)` ends it, after it has cancelled all jobs if `cancel`."""
 
-    @app.get("/v1/status", **answering(answers.StatusAnswer))
+    @app.get("/v1/status")
     def status() -> answers.StatusAnswer:
         """Report koalad's state, its troubles, its pending cancels, and what it recovered at its start."""
         known = facts()
@@ -45,7 +44,7 @@ def add_koalad(
             service.sweeps.runners(),
         )
 
-    @app.post("/v1/shutdown", **answering(answers.DownAnswer))
+    @app.post("/v1/shutdown")
     def down(body: ShutdownBody | None = None) -> answers.DownAnswer:
         """End koalad. Jobs run on, unless they are to be cancelled first."""
         cancel = body is not None and body.cancel
@@ -57,36 +56,36 @@ def add_koalad(
 
 
 def _add_records(app: FastAPI, service: Service) -> None:
-    @app.get("/v1/journal", **answering(answers.JournalAnswer))
+    @app.get("/v1/journal", responses={200: {"model": answers.JournalAnswer}})
     def journal() -> Response:
         """Return the last batches of events and koalad's decisions, without secrets. Both can be replayed."""
         text = json.dumps(dump(service.journal(), __version__))
         return Response(text, media_type="application/json")
 
-    @app.get("/v1/unreadable", **answering(answers.UnreadableAnswer))
+    @app.get("/v1/unreadable")
     def unreadable() -> answers.UnreadableAnswer:
         """List records of the store that koalad failed to read since its start."""
         return documents.unreadable(service.unreadable())
 
-    @app.get("/v1/usage", **answering(answers.UsageAnswer))
+    @app.get("/v1/usage")
     def usage(by: By = By.USER, since: str | None = None, until: str | None = None) -> answers.UsageAnswer:
         """Sum the processor-seconds of batch jobs, within [since, until) if given (RFC 3339)."""
         start, end = parse_bound(since), parse_bound(until)
         return documents.usage(service.usage(by, start, end), by, start, end)
 
-    @app.get("/v1/disk", **answering(answers.DiskAnswer))
+    @app.get("/v1/disk")
     def disk() -> answers.DiskAnswer:
         """Count the disk space that koalapy uses on the clusters and on koalad's host, in a minute at most."""
         return documents.disk(service.disk.count())
 
 
 def _add_maintenance(app: FastAPI, runner: Runner) -> None:
-    @app.get("/v1/maintenance", **answering(answers.MaintenanceAnswer))
+    @app.get("/v1/maintenance")
     def maintenance() -> answers.MaintenanceAnswer:
         """List the tasks of the grid file with their next and last runs."""
         return documents.maintenance(runner.entries())
 
-    @app.post("/v1/maintenance/{name}/run", **answering(answers.MaintenanceRunAnswer))
+    @app.post("/v1/maintenance/{name}/run")
     def run(name: str, body: MaintenanceBody | None = None) -> answers.MaintenanceRunAnswer:
         """Run a task now. The answer comes when it is done."""
         wanted = body or MaintenanceBody()

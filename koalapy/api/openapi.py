@@ -1,7 +1,9 @@
 """The description of answers in OpenAPI, taken from their types in koalapy.answers."""
 
+from collections.abc import Callable
 from typing import Any, get_args
 
+from fastapi.routing import APIRoute
 from pydantic import ConfigDict, TypeAdapter
 from typing_extensions import get_original_bases, get_type_hints, is_typeddict
 
@@ -10,9 +12,14 @@ from koalapy import answers
 _WITH_FURTHER_FIELDS = (answers.JobEvent,)
 
 
-def answering(model: Any) -> dict[str, Any]:
-    """Return the options of an endpoint whose answers have this type. An answer is not checked when it is sent."""
-    return {"response_model": None, "responses": {200: {"model": model}}}
+class AnswerRoute(APIRoute):
+    """An endpoint whose return type describes its answers. An answer is not checked when it is sent."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        answer = get_type_hints(endpoint).get("return")
+        if is_typeddict(answer):
+            options |= {"response_model": None, "responses": {200: {"model": answer}, **(options["responses"] or {})}}
+        super().__init__(path, endpoint, **options)
 
 
 def check(document: Any) -> None:

@@ -14,6 +14,7 @@ from koalapy.api import documents
 from koalapy.api.bodies import ShutdownBody
 from koalapy.api.errors import add_errors, error_answer
 from koalapy.api.koalad import Facts
+from koalapy.api.openapi import AnswerRoute
 from koalapy.locations import GRID_FILE_HEADER
 from koalapy.model.errors import Reason, RequestError, TransientError
 from koalapy.views.recovery import Recovered
@@ -67,15 +68,16 @@ def create_standby_app(
     It reports its status and can be shut down. It refuses all else with the code `standing_by`.
     """
     app = FastAPI(title="koalad", docs_url=None, redoc_url=None, openapi_url=None)
+    app.router.route_class = AnswerRoute
     add_errors(app)
 
-    @app.get("/v1/status", response_model=None)
+    @app.get("/v1/status")
     def status() -> answers.StatusAnswer:
         known = facts()
         troubles = [f"Standing by: {waiting().message} This koalad takes over when that one is gone."]
         return documents.status(known, [], troubles, nothing)
 
-    @app.post("/v1/shutdown", response_model=None)
+    @app.post("/v1/shutdown")
     def down(body: ShutdownBody | None = None) -> answers.DownAnswer:
         if body is not None and body.cancel:
             raise _refusal(waiting())

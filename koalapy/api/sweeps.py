@@ -9,7 +9,6 @@ from fastapi.responses import StreamingResponse
 from koalapy import answers
 from koalapy.api.documents import sweeps as documents
 from koalapy.api.documents.sweeps import FORMS
-from koalapy.api.openapi import answering
 from koalapy.model.identity import JobId
 from koalapy.model.states import JobState
 from koalapy.runtime.sweeps import Sweeps
@@ -26,7 +25,7 @@ _BYTES: dict[int | str, dict[str, Any]] = {
 def add_sweeps(app: FastAPI, sweeps: Sweeps) -> None:
     """Add the endpoints of sweeps."""
 
-    @app.get("/v1/runners", **answering(answers.RunnersAnswer))
+    @app.get("/v1/runners")
     def runners(state: Annotated[list[JobState] | None, Query()] = None) -> answers.RunnersAnswer:
         """List the CS-Runners of sweeps that are not final, or in these states, with the numbers behind admission."""
         return documents.runners(sweeps.runners(state), sweeps.forecast())

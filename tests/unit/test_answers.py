@@ -1,9 +1,12 @@
 """Answers of the HTTP API: each is described once, for koalad, its clients and OpenAPI alike."""
 
+import asyncio
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any, get_args, get_type_hints
 
+import httpx
 import pytest
 from fastapi import FastAPI
 from pydantic import ValidationError
@@ -71,10 +74,33 @@ def test_every_type_is_exported_and_every_answer_is_found_by_its_schema() -> Non
     assert all(name.startswith("koala.") for name in openapi.ANSWERS)
 
 
+def endpoint_of(model: Any) -> Callable[[], Any]:
+    def endpoint() -> Any:
+        return {}
+
+    endpoint.__annotations__["return"] = model
+    return endpoint
+
+
+def test_the_return_type_of_an_endpoint_describes_its_answer_which_is_sent_unchecked() -> None:
+    app = FastAPI()
+    app.router.route_class = openapi.AnswerRoute
+    app.get("/run")(endpoint_of(answers.MaintenanceRunAnswer))
+    described = app.openapi()["paths"]["/run"]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+    assert described == {"$ref": "#/components/schemas/MaintenanceRunAnswer"}
+
+    async def sent() -> httpx.Response:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://koalad") as client:
+            return await client.get("/run")
+
+    assert asyncio.run(sent()).json() == {}
+
+
 def test_openapi_has_the_descriptions_of_fields_inherited_ones_too() -> None:
     app = FastAPI()
+    app.router.route_class = openapi.AnswerRoute
     for name, model in openapi.ANSWERS.items():
-        app.get(f"/{name}", **openapi.answering(model))(lambda: {})
+        app.get(f"/{name}")(endpoint_of(model))
     described = app.openapi()["components"]["schemas"]
     assert described["Component"]["properties"]["hosts"]["description"] == "Node names, each once."
     assert described["Runner"]["properties"]["done"]["description"] == "Parameters with a result, whatever it is."
