@@ -24,6 +24,7 @@ from koalapy.model.events import (
     SubmissionFailed,
 )
 from koalapy.model.identity import AttemptId, JobId, tag_of, tags_of
+from koalapy.model.records import Records
 from koalapy.model.units import Instant
 
 Messages = tuple[Any, ...]  # those of koalapy_adapters.messages
@@ -77,8 +78,8 @@ class Conversation:
     ) -> Messages:
         """Return the first messages of the session. `version`: koalapy's.
 
-        `known`: every attempt that may live on the cluster, with its batch id or ''. `doubtful`: jobs of which the
-        cluster may know more than the store (see Counters).
+        `known`: see `known_attempts`. `doubtful`: jobs of which the cluster may know more than the store (see
+        Counters).
         """
         self._hello_at = now
         instance, config = self._cluster.instance, wire.ClusterConfig(**self._cluster.config)
@@ -270,6 +271,12 @@ class Conversation:
     def _confirmed(self, number: int, *events: Event) -> Reaction:
         self._outstanding.confirm(number)
         return Reaction((self._delivery(events, (number,)),))
+
+
+def known_attempts(records: Records, cluster: str) -> list[tuple[AttemptId, str]]:
+    """Return every attempt that may have something on the cluster, with its batch id, '' if that is not known."""
+    live = [(attempt.id, attempt.batch_id) for attempt in records.live(cluster)]
+    return live + [(debt.attempt, debt.batch_id) for debt in records.debts.values() if debt.cluster == cluster]
 
 
 def is_stale(message: wire.Welcome) -> bool:

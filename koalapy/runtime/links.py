@@ -17,6 +17,7 @@ from koalapy.config import GridFile, cluster_config
 from koalapy.driver import Delivery
 from koalapy.engine import Engine
 from koalapy.link.cluster import Cluster, Timing
+from koalapy.link.conversation import known_attempts
 from koalapy.link.restore_check import CONNECTS, RestoreCheck, Verdict
 from koalapy.link.session import LinkStatus
 from koalapy.model.change import OutboxEntry
@@ -219,7 +220,7 @@ class ClusterLinks:
         return self._loop.ask(lambda engine: [job.id for job in doubtful(engine.records)])
 
     def _known(self, cluster: str) -> list[tuple[AttemptId, str]]:
-        return self._loop.ask(lambda engine: _known(engine, cluster))
+        return self._loop.ask(lambda engine: known_attempts(engine.records, cluster))
 
     def _collects(self, job: JobId) -> bool:
         found = self._loop.ask(lambda engine: engine.job(job))
@@ -234,13 +235,6 @@ class ClusterLinks:
     def _put(self, cluster: str, attempt: AttemptId, key: str, value: str) -> None:
         if cluster in self._links:
             self._links[cluster].put(attempt, key, value)
-
-
-def _known(engine: Engine, cluster: str) -> list[tuple[AttemptId, str]]:
-    """Return every attempt that may have something on the cluster, with its batch id, '' if that is not known."""
-    records = engine.records
-    live = [(attempt.id, attempt.batch_id) for attempt in records.live(cluster)]
-    return live + [(debt.attempt, debt.batch_id) for debt in records.debts.values() if debt.cluster == cluster]
 
 
 def _peers(engine: Engine, attempt: AttemptId, cluster: str | None) -> list[tuple[str, AttemptId]]:

@@ -10,6 +10,7 @@ from koalapy_adapters.messages import Welcome
 from koalapy.coallocation.restored_store import doubtful
 from koalapy.driver import Delivery, Driver, Recorder
 from koalapy.engine import Engine
+from koalapy.link.conversation import known_attempts
 from koalapy.link.restore_check import CONNECTS, RestoreCheck, Verdict
 from koalapy.link.session import LinkStatus
 from koalapy.model.change import Change, OutboxEntry, Snapshot
@@ -284,7 +285,7 @@ class KoaladProcess:
         return next(self._epochs)
 
     def known(self, cluster: str) -> list[tuple[AttemptId, str]]:
-        return known(self.engine, cluster)
+        return known_attempts(self.engine.records, cluster)
 
     def doubtful(self) -> list[JobId]:
         return [job.id for job in doubtful(self.engine.records)]
@@ -310,10 +311,3 @@ class KoaladProcess:
                 link.pipe.cut()
             elif link.pipe is not None:
                 link.pipe.near.close()
-
-
-def known(engine: Engine, cluster: str) -> list[tuple[AttemptId, str]]:
-    """Every attempt that may have something on the cluster, and its batch id if that is known."""
-    records = engine.records
-    live = [(attempt.id, attempt.batch_id) for attempt in records.live(cluster)]
-    return live + [(debt.attempt, debt.batch_id) for debt in records.debts.values() if debt.cluster == cluster]
