@@ -62,12 +62,11 @@ HOLD = Changeable(
 RELEASE = Changeable((JobState.HELD,), "is not held", "Hold it first with `koala hold`.", stopping=(Outcome.HOLD,))
 
 
-def held(record: Unreadable) -> str:
+def repair_advice(record: Unreadable) -> str:
     """State what is not done while a record cannot be read, and how to repair it."""
-    what = (
-        "Nothing is done with the job and its batch jobs until it is repaired" if record.kind == "job" else "Repair it"
-    )
-    return f"{what}: `koala down`, then `koala repair {record.name}`; see docs/store.md."
+    is_job = record.kind == "job"
+    effect = "Nothing is done with the job and its batch jobs until it is repaired" if is_job else "Repair it"
+    return f"{effect}: `koala down`, then `koala repair {record.name}`; see docs/store.md."
 
 
 def is_possible(job: JobId) -> bool:
@@ -79,5 +78,7 @@ def no_such(job: JobId, unreadable: Iterable[Unreadable] = ()) -> RequestError:
     """Build the error for a missing job: there is none, or its record cannot be read."""
     for each in unreadable:
         if (each.kind, each.job) == ("job", job):
-            return RequestError("job_unreadable", f"The record of job {job} cannot be read ({each.why}).", held(each))
+            return RequestError(
+                "job_unreadable", f"The record of job {job} cannot be read ({each.why}).", repair_advice(each)
+            )
     return RequestError("no_such_job", f"There is no job {job}.", "`koala jobs` lists those there are.")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 from koalapy.core.foreign import Foreign
 from koalapy.engine import Engine
@@ -10,6 +11,12 @@ from koalapy.model.identity import JobId
 from koalapy.model.units import Instant, format_instant
 from koalapy.views.sweeps import scavenged
 
+Connection = Literal["up", "down", "connecting", "login_required"]
+_CONNECTION_BY_TROUBLE: dict[str, Connection] = {
+    "connecting": "connecting",
+    "asks": "login_required",
+    "answer_refused": "login_required",
+}
 _JOBS = 5  # listed in a sentence
 
 
@@ -32,6 +39,14 @@ class ClusterReport:
     scavenged: int = 0  # processors that Launchers have
     foreign: Foreign | None = None  # its reports about attempts of other clusters
     silent: Silent | None = None
+
+    @property
+    def connection(self) -> Connection:
+        """Whether koalad is connected; else `login_required` if a person must log in."""
+        if self.known.connected:
+            return "up"
+        trouble = self.known.trouble
+        return _CONNECTION_BY_TROUBLE.get(trouble.code, "down") if trouble else "down"
 
 
 def cluster_reports(engine: Engine, now: Instant) -> list[ClusterReport]:

@@ -1,6 +1,6 @@
 """The history of a job in sentences: one for each kind of line."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from koalapy.model.counts import counted_as
 from koalapy.model.identity import FIRST_LAUNCHER, AttemptId
@@ -13,6 +13,11 @@ def sentence(line: History) -> str:
     """Describe a line in a sentence. A kind that is not in the table is described by its own words."""
     describe = SENTENCES.get(line.kind)
     return " ".join(describe(line).split()) if describe else _plainly(line)
+
+
+def notes_of(history: Iterable[History]) -> list[str]:
+    """Return the sentences on files that were not fetched."""
+    return [note for line in history for note in line.details.get("notes", ())]
 
 
 # ---- of the job

@@ -8,7 +8,7 @@ from koalapy.model.counts import counted_as
 from koalapy.model.identity import FIRST_LAUNCHER, MAX_JOBS
 from koalapy.model.job import Counters
 from koalapy.model.unreadable import Unreadable
-from koalapy.views.changes import held
+from koalapy.views.changes import repair_advice
 
 NEW_STORE = "When nothing runs any more, begin a new store: see docs/store.md, `When the ids are used up`."
 
@@ -42,6 +42,11 @@ def ids_used(counters: Counters) -> list[str]:
     ]
 
 
+def reason_and_advice(record: Unreadable) -> str:
+    """Return why a record cannot be read, and how to repair it."""
+    return f"{record.why}. {repair_advice(record)}"
+
+
 def unreadable_troubles(found: Iterable[Unreadable]) -> list[str]:
     """Return a sentence or two for each record that cannot be read."""
-    return [f"The record {each.name} cannot be read ({each.why}). {held(each)}" for each in found]
+    return [f"The record {each.name} cannot be read ({each.why}). {repair_advice(each)}" for each in found]

@@ -38,6 +38,21 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ParameterCounts:
+    """Numbers of a sweep's parameters. `assigned`: those that a cluster has. `waiting`: those that none has.
+
+    `failed` are some of `done`. `preempted` counts a parameter each time that its node was given back.
+    """
+
+    parameters: int
+    done: int
+    failed: int
+    assigned: int
+    waiting: int
+    preempted: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunnerReport:
     """The state of one sweep. `charged`: processor-microseconds of its Launchers' allocations until now."""
 
@@ -47,6 +62,22 @@ class RunnerReport:
     charged: int
     per_minute: float | None = None
     ends_at: Instant | None = None
+
+    @property
+    def running(self) -> int | None:
+        """The number of parameters that run, or None if a cluster's is unknown."""
+        running = [place.running for place in self.places]
+        known = [each for each in running if each is not None]
+        return sum(known) if len(known) == len(running) else None
+
+
+@dataclass(frozen=True, slots=True)
+class SweepTotals:
+    """Numbers of sweeps that are not final, and the nodes of their Launchers."""
+
+    active: int
+    waiting: int
+    nodes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +124,25 @@ class Pace:
     def forget(self, sweep: JobId) -> None:
         """Forget a final sweep."""
         self._counts.pop(sweep, None)
+
+
+def count_parameters(runner: Runner) -> ParameterCounts:
+    """Count the parameters of a sweep by their state."""
+    done, assigned = len(runner.done), sum(len(numbers) for _, numbers in runner.out)
+    return ParameterCounts(
+        parameters=runner.count,
+        done=done,
+        failed=len(runner.failed),
+        assigned=assigned,
+        waiting=runner.count - done - assigned,
+        preempted=runner.preempted,
+    )
+
+
+def sweep_totals(reports: Sequence[RunnerReport]) -> SweepTotals:
+    """Count sweeps that are not final, and their nodes."""
+    active = sum(each.job.state.active for each in reports)
+    return SweepTotals(active, len(reports) - active, sum(place.nodes for each in reports for place in each.places))
 
 
 def living_runners(engine: Engine, now: Instant, pace: Pace) -> list[RunnerReport]:

@@ -28,6 +28,14 @@ def rows_of(found: Mapping[tuple[str | int, ...], Sum], by: By) -> list[dict[str
     ]
 
 
+def total_of(sums: Iterable[Sum]) -> Sum:
+    """Add sums of processor time."""
+    total = Sum()
+    for each in sums:
+        total = total.plus(each)
+    return total
+
+
 def _shown(key: tuple[str | int, ...]) -> tuple[str | int | None, ...]:
     """Replace the number and name of pruned jobs by None."""
     return (None, None, *key[2:]) if key[0] == 0 else key

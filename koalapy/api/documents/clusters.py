@@ -10,15 +10,9 @@ from koalapy.runtime.logins import LoginState
 from koalapy.runtime.unknown import Survey, UnknownTag
 from koalapy.views.clusters import ClusterReport
 
-ConnectionState = Literal["up", "down", "connecting", "login_required"]
 LoginStateName = Literal["connected", "connecting", "login_required", "unreachable"]
 WrapperState = Literal["alive", "silent", "ended", "none"]
 _ALIVE_S = 60.0  # since a wrapper's last sign of life: it gives one every 10 s, which NFS may show late
-_STATE_BY_TROUBLE: dict[str, ConnectionState] = {
-    "connecting": "connecting",
-    "asks": "login_required",
-    "answer_refused": "login_required",
-}
 
 
 def clusters(reports: Iterable[ClusterReport]) -> answers.ClustersAnswer:
@@ -33,7 +27,7 @@ def cluster(report: ClusterReport) -> answers.Cluster:
         "name": summary.name,
         "batch": known.settings.batch,
         "version": known.version or None,
-        "connection": _connection(report),
+        "connection": report.connection,
         "total": state.total if state else None,
         "ours": state.ours if state else None,
         "scavenged": report.scavenged if state else None,
@@ -46,13 +40,6 @@ def cluster(report: ClusterReport) -> answers.Cluster:
         "reason": str(summary.trouble) if summary.trouble else None,
         "foreign_reports": report.foreign.count if report.foreign else 0,
     }
-
-
-def _connection(report: ClusterReport) -> ConnectionState:
-    if report.known.connected:
-        return "up"
-    trouble = report.known.trouble
-    return _STATE_BY_TROUBLE.get(trouble.code, "down") if trouble else "down"
 
 
 def login(state: LoginState) -> answers.Login:

@@ -18,7 +18,7 @@ from koalapy.runtime.staging.transfers import Progress
 from koalapy.views.changes import Changed
 from koalapy.views.checking import Checked
 from koalapy.views.explanation import Explanation, summary
-from koalapy.views.history import sentence
+from koalapy.views.history import notes_of, sentence
 
 JobType = Literal["ordered", "unordered", "mixed"]
 KeptOutput = Literal["none", "pending", "kept", "lost"]
@@ -185,7 +185,7 @@ def explanation(found: Explanation, history: Iterable[History] = ()) -> answers.
         "id": job.id,
         "state": cast(answers.JobStateName, str(job.state)),
         "summary": summary(found),
-        "notes": [note for line in history for note in line.details.get("notes", ())],
+        "notes": notes_of(history),
         "reason": reason(job.reason) if job.reason else None,
         "lacks": [{"component": each.component, "cluster": each.cluster, **reason(each.reason)} for each in lacks],
         "no_more_nodes": [{"cluster": cluster, "reason": reason} for cluster, reason in found.no_more_nodes.items()],

@@ -15,10 +15,10 @@ from koalapy.model.usage import By, Sum
 from koalapy.runtime.disk import Taken
 from koalapy.runtime.maintenance.runner import Entry
 from koalapy.runtime.unknown import Survey
-from koalapy.views.changes import held
 from koalapy.views.recovery import Line, Recovered
-from koalapy.views.sweeps import RunnerReport
-from koalapy.views.usage import in_seconds, rows_of
+from koalapy.views.status import reason_and_advice
+from koalapy.views.sweeps import RunnerReport, sweep_totals
+from koalapy.views.usage import in_seconds, rows_of, total_of
 
 UnreadableKind = Literal["job", "debt", "command", "results", "history", "learned"]
 UsageKey = Literal["user", "cluster", "job", "day"]
@@ -55,12 +55,8 @@ def status(
 
 def runners_at_work(reports: Sequence[RunnerReport]) -> answers.RunnersAtWork:
     """Count the sweeps that are not final, and their nodes."""
-    active = [each for each in reports if each.job.state.active]
-    return {
-        "active": len(active),
-        "waiting": len(reports) - len(active),
-        "nodes": sum(place.nodes for each in reports for place in each.places),
-    }
+    totals = sweep_totals(reports)
+    return {"active": totals.active, "waiting": totals.waiting, "nodes": totals.nodes}
 
 
 def recovery(found: Recovered) -> answers.Recovery:
@@ -161,7 +157,7 @@ def unreadable(found: Iterable[Unreadable]) -> answers.UnreadableAnswer:
                 "record": each.name,
                 "kind": cast(UnreadableKind, each.kind),
                 "job": each.job,
-                "reason": f"{each.why}. {held(each)}",
+                "reason": reason_and_advice(each),
             }
             for each in found
         ],
@@ -172,14 +168,11 @@ def usage(
     found: Mapping[tuple[str | int, ...], Sum], by: By, since: Instant | None, until: Instant | None
 ) -> answers.UsageAnswer:
     """Answer with sums of processor-seconds, and their total."""
-    total = Sum()
-    for each in found.values():
-        total = total.plus(each)
     return {
         "schema": "koala.usage/1",
         "by": cast(UsageKey, str(by)),
         "since": optional_instant(since),
         "until": optional_instant(until),
         "rows": cast(list[answers.UsageRow], rows_of(found, by)),
-        "total": cast(answers.Used, in_seconds(total)),
+        "total": cast(answers.Used, in_seconds(total_of(found.values()))),
     }

@@ -13,7 +13,7 @@ from koalapy.model.sweep import Runner
 from koalapy.model.textfile.words import visible_json
 from koalapy.model.units import SECOND, Instant, format_instant
 from koalapy.runtime.sweeps import Row
-from koalapy.views.sweeps import Forecast, Place, RunnerReport
+from koalapy.views.sweeps import Forecast, ParameterCounts, Place, RunnerReport, count_parameters
 
 Rows = Iterable[Row]
 
@@ -22,17 +22,17 @@ _BEFORE, _AFTER = ("parameter",), ("exit_status", "ending", "cluster", "host", "
 
 
 def progress(runner: Runner) -> answers.SweepProgress:
-    """Count the parameters of a sweep by their state."""
-    return {**_counts(runner), "clusters": [cluster for cluster, numbers in runner.out if numbers]}
+    """Describe the progress of a sweep."""
+    return {**_counts(count_parameters(runner)), "clusters": [cluster for cluster, numbers in runner.out if numbers]}
 
 
-def _counts(runner: Runner) -> answers.Counts:
+def _counts(counts: ParameterCounts) -> answers.Counts:
     return {
-        "parameters": runner.count,
-        "done": len(runner.done),
-        "failed": len(runner.failed),
-        "assigned": sum(len(numbers) for _, numbers in runner.out),
-        "preempted": runner.preempted,
+        "parameters": counts.parameters,
+        "done": counts.done,
+        "failed": counts.failed,
+        "assigned": counts.assigned,
+        "preempted": counts.preempted,
     }
 
 
@@ -52,9 +52,7 @@ def runners(reports: Iterable[RunnerReport], forecast: Forecast) -> answers.Runn
 
 def runner(report: RunnerReport) -> answers.Runner:
     """Describe a CS-Runner."""
-    job, counts = report.job, _counts(report.runner)
-    running = [place.running for place in report.places]
-    known = [each for each in running if each is not None]
+    job, counts = report.job, count_parameters(report.runner)
     return {
         "id": job.id,
         "name": job.request.name,
@@ -63,9 +61,9 @@ def runner(report: RunnerReport) -> answers.Runner:
         "submitted_at": format_instant(job.submitted_at),
         "admitted_at": optional_instant(report.runner.admitted_at),
         "finished_at": optional_instant(job.finished_at),
-        **counts,
-        "running": sum(known) if len(known) == len(running) else None,
-        "waiting": counts["parameters"] - counts["done"] - counts["assigned"],
+        **_counts(counts),
+        "running": report.running,
+        "waiting": counts.waiting,
         "parameters_per_minute": None if report.per_minute is None else round(report.per_minute, 3),
         "ends_at": optional_instant(report.ends_at),
         "charged_processor_seconds": round(report.charged / SECOND, 6),
