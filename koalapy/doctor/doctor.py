@@ -15,7 +15,7 @@ from koalapy.doctor.findings import Report
 from koalapy.runtime.uplink.connect import connection_of
 
 _CLEANING_S = 240.0
-_AT_MOST = {"poll": 2.0, "orphan_timeout": 30.0, "grace": 5.0}  # a visit is short, whatever the grid file says
+_AT_MOST = {"poll": 2.0, "orphan_timeout": 30.0, "grace": 5.0}  # an examination is short, whatever the grid file says
 
 
 class Doctor:

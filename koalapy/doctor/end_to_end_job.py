@@ -20,20 +20,20 @@ _OF_AGENTS = ("agents_late", "agent_not_started", "agent_lost")
 _WORDS = 1000
 
 
-def run_canary(visit: KcmSession, patience_s: float) -> dict[str, float]:
+def run_canary(session: KcmSession, patience_s: float) -> dict[str, float]:
     """Run the canary job. Returns the seconds that each step took.
 
     Raises Trouble if the job fails, and Undecided if it stays queued.
     """
     began = time.monotonic()
-    tag = visit.submit(_CANARY, _batch({"processors": 1}), _program(_CANARY, "sleep", ["1"], 1, "once"))
+    tag = session.submit(_CANARY, _batch({"processors": 1}), _program(_CANARY, "sleep", ["1"], 1, "once"))
     submitted = time.monotonic()
-    ready = _at_barrier(visit, tag, patience_s)
+    ready = _at_barrier(session, tag, patience_s)
     at_barrier = time.monotonic()
-    _release(visit, tag, ready)
-    running = _reported(visit, tag, "running", _ENDS_S)
+    _release(session, tag, ready)
+    running = _reported(session, tag, "running", _ENDS_S)
     started = time.monotonic()
-    ended = _reported(visit, tag, "ended", _ENDS_S) if running.phase != "ended" else running
+    ended = _reported(session, tag, "ended", _ENDS_S) if running.phase != "ended" else running
     _check(ended)
     return {
         "submit_s": submitted - began,
@@ -44,21 +44,21 @@ def run_canary(visit: KcmSession, patience_s: float) -> dict[str, float]:
     }
 
 
-def spread(visit: KcmSession, wishes: dict[str, Any], patience_s: float) -> list[str]:
+def spread(session: KcmSession, options: dict[str, Any], patience_s: float) -> list[str]:
     """Run a job on two nodes. Returns the names of its nodes, sorted, without repetitions.
 
-    `wishes`: the job's batch options. Raises Trouble if the job fails, and Undecided if it stays queued for
+    `options`: the job's batch options. Raises Trouble if the job fails, and Undecided if it stays queued for
     `patience_s`.
     """
-    processors = int(wishes["processors"])
+    processors = int(options["processors"])
     program = _program(_SPAN, "uname", ["-n"], processors, "per-node")
-    tag = visit.submit(_SPAN, _batch(wishes), program)
+    tag = session.submit(_SPAN, _batch(options), program)
     try:
-        _release(visit, tag, _at_barrier(visit, tag, patience_s))
-        _check(_reported(visit, tag, "ended", _ENDS_S))
+        _release(session, tag, _at_barrier(session, tag, patience_s))
+        _check(_reported(session, tag, "ended", _ENDS_S))
     except Trouble as trouble:
-        raise _explained(trouble, visit.read(tag, "batch")) from trouble
-    return sorted(set(visit.read(tag, "output").decode(errors="replace").split()))
+        raise _explained(trouble, session.read(tag, "batch")) from trouble
+    return sorted(set(session.read(tag, "output").decode(errors="replace").split()))
 
 
 def _explained(trouble: Trouble, said: bytes) -> Trouble:
@@ -73,27 +73,27 @@ def _explained(trouble: Trouble, said: bytes) -> Trouble:
     return Trouble(Reason("agents_not_started", "cluster", trouble.reason.message, advice, words=words))
 
 
-def _batch(wishes: dict[str, Any]) -> dict[str, Any]:
-    return {**wishes, "walltime_s": 180}
+def _batch(options: dict[str, Any]) -> dict[str, Any]:
+    return {**options, "walltime_s": 180}
 
 
 def _program(job: int, executable: str, arguments: list[str], processors: int, launch: str) -> dict[str, Any]:
     return plain_program(job, executable, arguments, walltime_s=_WALLTIME_S, processors=processors, launch=launch)
 
 
-def _at_barrier(visit: KcmSession, tag: str, patience_s: float) -> wire.Report:
-    report = patiently(visit, tag, patience_s, lambda wait_s: visit.wait(tag, _phase("at_barrier"), wait_s))
+def _at_barrier(session: KcmSession, tag: str, patience_s: float) -> wire.Report:
+    report = patiently(session, tag, patience_s, lambda wait_s: session.wait(tag, _phase("at_barrier"), wait_s))
     _check(report)
     return report
 
 
-def _release(visit: KcmSession, tag: str, ready: wire.Report) -> None:
+def _release(session: KcmSession, tag: str, ready: wire.Report) -> None:
     hosts = [[0, address, processes] for _, address, processes in ready.nodes]
-    visit.ask(lambda id: wire.Release(id, tag, 0, hosts))
+    session.ask(lambda id: wire.Release(id, tag, 0, hosts))
 
 
-def _reported(visit: KcmSession, tag: str, phase: str, timeout_s: float) -> wire.Report:
-    report = visit.wait(tag, _phase(phase), timeout_s)
+def _reported(session: KcmSession, tag: str, phase: str, timeout_s: float) -> wire.Report:
+    report = session.wait(tag, _phase(phase), timeout_s)
     if report is None:
         message = f"The job was released, and within {timeout_s:.0f} s not heard of again."
         raise Trouble(Reason("job_hangs", "cluster", message, "Ask the administrators to look at its compute nodes."))

@@ -33,8 +33,8 @@ class Examination:
         except Interrupted:
             pass
         finally:
-            if self._examiner.visit is not None:
-                left = self._examiner.visit.end()
+            if self._examiner.session is not None:
+                left = self._examiner.session.end()
         return Report(self._cluster.name, tuple(self._findings.values()), tuple(left))
 
     @property
@@ -43,7 +43,7 @@ class Examination:
 
         Any thread may ask.
         """
-        return self._examiner.visit is not None
+        return self._examiner.session is not None
 
     def unended(self) -> Report:
         """Return a report of an examination that has not ended: its findings so far, and what it may leave.
@@ -56,8 +56,8 @@ class Examination:
     def interrupt(self) -> None:
         """End the examination soon. Returns at once; any thread may call it."""
         self._stop.set()
-        if (visit := self._examiner.visit) is not None:
-            visit.interrupt()
+        if (session := self._examiner.session) is not None:
+            session.interrupt()
 
     # ---- one check
 
@@ -102,7 +102,7 @@ class Examination:
         """
         if (before := self._first_hindrance(check)) is not None:
             return f"It depends on “{TITLES[before]}”."
-        if check.agent and self._examiner.visit is None:
+        if check.agent and self._examiner.session is None:
             return "No agent could be started on the head node."
         return None
 

@@ -45,13 +45,13 @@ class ExaminedCluster:
 class Examiner:
     """Performs checks on one cluster in the order of `checks`, and keeps what later checks need of their results.
 
-    `visit`: the session with the KCM on the head node, None until one could be started. Once `stop` is set, none is
+    `session`: the session with the KCM on the head node, None until one could be started. Once `stop` is set, none is
     started.
     """
 
     def __init__(self, cluster: ExaminedCluster, stop: threading.Event) -> None:
         self._cluster, self._stop = cluster, stop
-        self.visit: KcmSession | None = None
+        self.session: KcmSession | None = None
         self._refused: Reason | None = None  # why no agent could be started on the head node
         self._said: deque[str] = deque(maxlen=20)  # by the head node, on its standard error
         self._python = ""
@@ -68,8 +68,8 @@ class Examiner:
 
     @property
     def _agent(self) -> KcmSession:
-        assert self.visit is not None, "checks that need it are not performed without"
-        return self.visit
+        assert self.session is not None, "checks that need it are not performed without"
+        return self.session
 
     def _diagnosed(self, check: str) -> Figures:
         """Return what the head node finds in this check; see messages.Diagnose.
@@ -100,10 +100,10 @@ class Examiner:
                 return f"{connection.where} lets us in.", {"host": connection.where}
             raise Trouble(self._refused) from error
         self._said.clear()  # what the login said: from now on it is the agent
-        self.visit = KcmSession(channel, dict(config), instance_id(secrets.token_bytes(5)), self._said)
+        self.session = KcmSession(channel, dict(config), instance_id(secrets.token_bytes(5)), self._said)
         if self._stop.is_set():
             raise Interrupted
-        welcome = self.visit.begin()
+        welcome = self.session.begin()
         self._python = welcome.python
         return f"{welcome.host} lets us in.", {"host": welcome.host}
 
@@ -111,7 +111,7 @@ class Examiner:
         named = self._cluster.config["python"]
         if self._refused is not None and self._refused.code in _OF_PYTHON:
             raise Trouble(self._refused, suggested(self._cluster.connection))
-        if self.visit is None:
+        if self.session is None:
             return f"{named} starts.", {}
         path = self._diagnosed("head")["python"]
         return f"{path} is Python {self._python}.", {"path": path, "version": self._python}
@@ -207,10 +207,10 @@ class Examiner:
         return message.format(**figures), {name: round(value, 3) for name, value in figures.items()}
 
     def _launch(self) -> Found:
-        wishes = self._diagnosed("span")["wishes"]
-        if wishes is None:
+        options = self._diagnosed("span")["options"]
+        if options is None:
             raise Inapplicable("This cluster cannot run one job on two nodes.")
-        names = end_to_end_job.spread(self._agent, wishes, self._cluster.patience_s)
+        names = end_to_end_job.spread(self._agent, options, self._cluster.patience_s)
         if len(names) < 2:
             raise Doubtful(f"The job that should have lain on two nodes ran on {' and '.join(names)} only.")
         return f"Processes were started on {' and '.join(names)}.", {"nodes": names}

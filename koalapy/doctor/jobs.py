@@ -39,7 +39,7 @@ def plain_program(
     )._asdict()
 
 
-def patiently(visit: KcmSession, tag: str, patience_s: float, wait: Callable[[float], T | None]) -> T:
+def patiently(session: KcmSession, tag: str, patience_s: float, wait: Callable[[float], T | None]) -> T:
     """Call `wait` with a time-out in seconds until it returns something, and return that.
 
     It waits `patience_s` while the job is queued, and another 60 s once the job runs. Raises Undecided if the job does
@@ -50,9 +50,9 @@ def patiently(visit: KcmSession, tag: str, patience_s: float, wait: Callable[[fl
         found = wait(min(left, 1.0))
         if found is not None:
             return found
-        if visit.wait(tag, _runs, 0.01):
+        if session.wait(tag, _runs, 0.01):
             return _while_running(wait)
-    why = visit.wait(tag, _why, 0.01)
+    why = session.wait(tag, _why, 0.01)
     said = f": {why}" if why else ""
     raise Undecided(f"The job has waited for {patience_s:.0f} s in the queue{said}. Try again with more --patience.")
 

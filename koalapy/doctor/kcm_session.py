@@ -23,7 +23,7 @@ _TICK_S = 5.0
 _ANSWER_S = 60.0
 _GONE_S = 75.0  # from a cancel until nothing of it is left, agents included that notice their wrapper's silence
 _EPOCH = 1
-_MOST_READ = 16 << 20  # bytes of what a job of the visit's own has written
+_MOST_READ = 16 << 20  # bytes of what a job of the session's own has written
 
 T = TypeVar("T")
 Bodies = Sequence[Any]  # the bodies of the KCM's events, in their order
@@ -47,7 +47,7 @@ class KcmSession:
         self._channel, self._config, self._instance, self._said = channel, config, instance, said
         self._session = Session(channel, self._receive, self._tick)
         self._clock = SystemClock()
-        self._thread = threading.Thread(target=self._run, name="visit", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="kcm-session", daemon=True)
         self._changed = threading.Condition()
         self._heard: list[Any] = []
         self._welcome: wire.Welcome | None = None

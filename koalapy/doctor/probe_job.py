@@ -58,33 +58,33 @@ class Seen:
         return float(clock - late if clock > late else clock - early if clock < early else 0.0)
 
 
-def look(visit: KcmSession, relay: dict[str, Any], patience_s: float, python: str) -> Seen:
+def look(session: KcmSession, relay: dict[str, Any], patience_s: float, python: str) -> Seen:
     """Submit the probe job, and return what it has seen. `relay`: the address of the KCM's relay.
 
     Raises Trouble if the job ended without an answer, and Undecided if it stays queued for `patience_s`.
     """
-    sent, nonce = visit.now(), secrets.token_hex(16)
+    sent, nonce = session.now(), secrets.token_hex(16)
     order = {"addresses": relay["addresses"] if relay["kind"] == "tcp" else [], "port": relay["port"]}
     batch = {"processors": 1, "walltime_s": _WALLTIME_S, "probe": order}
-    tag = visit.submit(_JOB, batch, plain_program(_JOB, "true", [nonce], walltime_s=_WALLTIME_S / 2))
-    ended = patiently(visit, tag, patience_s, lambda wait_s: _ended(visit, tag, wait_s))
-    answer = _answer(visit, tag, _LATE_S if _mistakes_in_exit_status(ended) is not None else _LATE_S / 2)
+    tag = session.submit(_JOB, batch, plain_program(_JOB, "true", [nonce], walltime_s=_WALLTIME_S / 2))
+    ended = patiently(session, tag, patience_s, lambda wait_s: _ended(session, tag, wait_s))
+    answer = _answer(session, tag, _LATE_S if _mistakes_in_exit_status(ended) is not None else _LATE_S / 2)
     if answer is not None:
-        return Seen(answer["wrong"], answer, sent, visit.now())
+        return Seen(answer["wrong"], answer, sent, session.now())
     wrong = _mistakes_in_exit_status(ended)
     if wrong is None:
         raise Trouble(_no_answer(ended, python))
-    return Seen(wrong, {}, sent, visit.now())
+    return Seen(wrong, {}, sent, session.now())
 
 
-def _ended(visit: KcmSession, tag: str, wait_s: float) -> wire.BatchStatus | None:
+def _ended(session: KcmSession, tag: str, wait_s: float) -> wire.BatchStatus | None:
     """Return the batch status once the job has ended or its answer is there; None after `wait_s`."""
     deadline = time.monotonic() + wait_s
     while time.monotonic() < deadline:
-        seen = visit.wait(tag, _is_over, _LOOK_S)
+        seen = session.wait(tag, _is_over, _LOOK_S)
         if seen is not None:
             return seen
-        if _answer(visit, tag, 0):
+        if _answer(session, tag, 0):
             return wire.BatchStatus(tag, "", 0, ENDED)
     return None
 
@@ -104,14 +104,14 @@ def _is_over(bodies: Bodies) -> wire.BatchStatus | None:
     return None
 
 
-def _answer(visit: KcmSession, tag: str, patience_s: float) -> dict[str, Any] | None:
+def _answer(session: KcmSession, tag: str, patience_s: float) -> dict[str, Any] | None:
     deadline = time.monotonic() + patience_s
     while True:
-        if done(visit.ask(lambda id: wire.Stat(id, tag, [program.ANSWER]))).details:
-            return _read(visit.read(tag, "work", program.ANSWER))
+        if done(session.ask(lambda id: wire.Stat(id, tag, [program.ANSWER]))).details:
+            return _read(session.read(tag, "work", program.ANSWER))
         if time.monotonic() >= deadline:
             return None
-        visit.wait(tag, lambda bodies: None, _LOOK_S)
+        session.wait(tag, lambda bodies: None, _LOOK_S)
 
 
 def _read(data: bytes) -> dict[str, Any]:

@@ -26,7 +26,7 @@ FOUND = {
     "batch": {"version": "slurm 22.05", "features": ["drmaa"], "command": "/usr/bin/sinfo"},
     "queue": {"name": "all", "default": True, "closed": "", "walltime_s": 60, "nodes": None, "processors": 5},
     "access": {"words": None, "launchers": {"environment": None, "named": False, "loose": None}},
-    "span": {"wishes": {"processors": 2, "processors_per_node": 1}},
+    "span": {"options": {"processors": 2, "processors_per_node": 1}},
     "drmaa": {"library": None},
     "relay": {"kind": "tcp", "addresses": ["10.0.0.1"], "port": 4000},
 }
@@ -125,8 +125,8 @@ def test_files_that_it_was_not_asked_of() -> None:
 # ---- what a head node finds
 
 
-def visit(answer: Any) -> KcmSession:
-    """One whose agent answers so."""
+def session(answer: Any) -> KcmSession:
+    """Return a session whose agent gives this answer to every request."""
     made = object.__new__(KcmSession)
     made.ask = lambda message, timeout_s=0.0: answer  # type: ignore[method-assign]
     return made
@@ -134,13 +134,13 @@ def visit(answer: Any) -> KcmSession:
 
 @pytest.mark.parametrize("check", FOUND)
 def test_what_a_head_node_finds_is_what_it_said(check: str) -> None:
-    found = visit(wire.Done(1, details=FOUND[check])).diagnose(check)
+    found = session(wire.Done(1, details=FOUND[check])).diagnose(check)
     assert {name: found[name] for name in FOUND[check]} == FOUND[check]
 
 
 def test_of_a_failure_its_reason_is() -> None:
     failure = {"code": "no_such_queue", "whose": "cluster", "message": "There is none."}
-    found = visit(wire.Done(1, details={"failure": failure, "value": "all"})).diagnose("queue")
+    found = session(wire.Done(1, details={"failure": failure, "value": "all"})).diagnose("queue")
     assert (found["failure"], found["value"]) == (failure, "all")
 
 
@@ -150,7 +150,7 @@ def test_of_a_failure_its_reason_is() -> None:
 @pytest.mark.parametrize("wrong", [-5.5, [{}], {"a": 1}], ids=repr)
 def test_a_lie_of_a_head_node_is_a_reason(check: str, field: str, wrong: Any) -> None:
     with pytest.raises(ClusterError, match=f"details.*{field}"):
-        visit(wire.Done(1, details={**FOUND[check], field: wrong})).diagnose(check)
+        session(wire.Done(1, details={**FOUND[check], field: wrong})).diagnose(check)
 
 
 @given(st.sampled_from(sorted(FOUND)), OBJECTS)
@@ -159,7 +159,7 @@ def test_nothing_that_a_head_node_says_is_more_than_a_reason(check: str, said: d
     """Something is missing of all of them; a failure, of which nothing must be there, may be told."""
     if not is_failure(said):
         with pytest.raises(ClusterError, match="details"):
-            visit(wire.Done(1, details=said)).diagnose(check)
+            session(wire.Done(1, details=said)).diagnose(check)
 
 
 def is_failure(said: dict[str, Any]) -> bool:

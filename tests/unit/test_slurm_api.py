@@ -37,7 +37,7 @@ RICH = JOB._replace(
 
 
 def test_a_job_is_described_as_sbatch_would() -> None:
-    said = slurm_api.wishes(RICH, "/shared/script")
+    said = slurm_api.submit_fields(RICH, "/shared/script")
     assert said is not None
     assert {name: said[name] for name in said if name.startswith("env.")} == {
         "env.SLURM_NTASKS": "5",
@@ -80,12 +80,12 @@ def test_a_job_is_described_as_sbatch_would() -> None:
     ids=lambda wish: next(iter(wish)),
 )
 def test_what_only_sbatch_can_say_is_left_to_it(wish: dict[str, Any]) -> None:
-    assert slurm_api.wishes(JOB._replace(**wish), "/script") is None
+    assert slurm_api.submit_fields(JOB._replace(**wish), "/script") is None
 
 
 def test_hosts_that_are_none_are_refused_here_too() -> None:
     with pytest.raises(RequestError):
-        slurm_api.wishes(JOB._replace(avoid=["c1,c[2-9]"]), "/script")
+        slurm_api.submit_fields(JOB._replace(avoid=["c1,c[2-9]"]), "/script")
 
 
 @pytest.mark.parametrize(

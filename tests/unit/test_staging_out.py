@@ -20,10 +20,10 @@ from koalapy_adapters.trees import DIRECTORY, FILE, REFUSED, Found
 from koalapy.model.commands import CollectOutput
 from koalapy.model.errors import ClusterError, KoalaError, RequestError, TransientError
 from koalapy.model.identity import AttemptId, InstanceId, JobId
-from koalapy.runtime.collecting.collect import Bringing
+from koalapy.runtime.collecting.collect import JobCollection
 from koalapy.runtime.collecting.plan import Item, Plan, entries, plan
 from koalapy.runtime.collecting.transfer import _unpacked
-from koalapy.runtime.collecting.write_output import Landing, Part, Small
+from koalapy.runtime.collecting.write_output import OutputDirectories, Part, Small
 from koalapy.runtime.staging.transfers import Transfer
 
 FIRST, SECOND = AttemptId(JobId(7), 0, 1), AttemptId(JobId(7), 1, 2)
@@ -134,7 +134,7 @@ def test_small_files_are_unpacked_from_any_pieces(contents: list[bytes | None], 
     assert found == contents[:removed]
 
 
-# ---- landing
+# ---- directories
 
 
 def item(base: Path, path: str, size: int = 1) -> Item:
@@ -142,95 +142,101 @@ def item(base: Path, path: str, size: int = 1) -> Item:
 
 
 @pytest.fixture
-def landing() -> Iterator[Landing]:
-    with Landing(InstanceId("abcde")) as made:
+def directories() -> Iterator[OutputDirectories]:
+    with OutputDirectories(InstanceId("abcde")) as made:
         yield made
 
 
-def test_no_directory_is_created_through_a_link_that_leads_out(tmp_path: Path, landing: Landing) -> None:
+def test_no_directory_is_created_through_a_link_that_leads_out(tmp_path: Path, directories: OutputDirectories) -> None:
     (tmp_path / "outside").mkdir()
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "link").symlink_to(tmp_path / "outside")
     with pytest.raises(RequestError) as refused:
-        landing.make_directories([item(tmp_path / "home", "fine/x"), item(tmp_path / "home", "link/deep/x")])
+        directories.make_directories([item(tmp_path / "home", "fine/x"), item(tmp_path / "home", "link/deep/x")])
     assert refused.value.reason.code == "leads_out"
     assert os.listdir(tmp_path / "home") == ["link"]
     assert os.listdir(tmp_path / "outside") == []
 
 
 @pytest.mark.parametrize("leads", ["real", "./real/../real", "other/../real", "{base}/real", "{base}/via/real"])
-def test_a_link_to_a_directory_below_the_job_is_followed(tmp_path: Path, landing: Landing, leads: str) -> None:
+def test_a_link_to_a_directory_below_the_job_is_followed(
+    tmp_path: Path, directories: OutputDirectories, leads: str
+) -> None:
     for name in ("real", "other"):
         (tmp_path / name).mkdir()
     (tmp_path / "via").symlink_to(".")
     (tmp_path / "link").symlink_to(leads.format(base=tmp_path))
-    landing.make_directories([item(tmp_path, "link/x/y")])
+    directories.make_directories([item(tmp_path, "link/x/y")])
     assert (tmp_path / "real" / "x").is_dir()
 
 
 @pytest.mark.parametrize("leads", ["..", "real/../..", "link", "{base}/..", "/", "../{name}/real"])
-def test_a_link_that_leads_out_or_to_itself_is_refused(tmp_path: Path, landing: Landing, leads: str) -> None:
+def test_a_link_that_leads_out_or_to_itself_is_refused(
+    tmp_path: Path, directories: OutputDirectories, leads: str
+) -> None:
     """A link that leads out and back in is refused too, since directories above may be replaced."""
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(leads.format(base=tmp_path, name=tmp_path.name))
     with pytest.raises(RequestError) as refused:
-        landing.make_directories([item(tmp_path, "link/x/y")])
+        directories.make_directories([item(tmp_path, "link/x/y")])
     assert refused.value.reason.code == "leads_out"
 
 
-def test_missing_disk_space_is_reported_before_any_write(tmp_path: Path, landing: Landing) -> None:
+def test_missing_disk_space_is_reported_before_any_write(tmp_path: Path, directories: OutputDirectories) -> None:
     huge = item(tmp_path, "huge", 1 << 60)
     with pytest.raises(RequestError) as refused:
-        landing.check_room([huge], {})
+        directories.check_room([huge], {})
     assert refused.value.reason.code == "no_room"
-    landing.check_room([huge], {huge.target: (1 << 60) - 1})
+    directories.check_room([huge], {huge.target: (1 << 60) - 1})
 
 
-def test_a_part_is_not_written_through_a_link(tmp_path: Path, landing: Landing) -> None:
+def test_a_part_is_not_written_through_a_link(tmp_path: Path, directories: OutputDirectories) -> None:
     """Another user with write permission may place such a link; the part becomes a file of its own."""
     (tmp_path / "precious").write_text("mine")
     large, small = item(tmp_path, "x", 6), item(tmp_path, "y", 6)
     for each in (large, small):
-        (tmp_path / landing.name_of_part(each)).symlink_to(tmp_path / "precious")
-    with Part(landing, large) as part:
+        (tmp_path / directories.name_of_part(each)).symlink_to(tmp_path / "precious")
+    with Part(directories, large) as part:
         part.write(b"theirs")
         part.become(0o600)
-    Small(landing).write(small, 0o600, 0, b"theirs")
+    Small(directories).write(small, 0o600, 0, b"theirs")
     assert (tmp_path / "precious").read_text() == "mine"
     assert (tmp_path / "x").read_text() == "theirs"
 
 
 @pytest.mark.parametrize("plant", [os.link, lambda precious, there: os.mkfifo(there)], ids=["link", "fifo"])
 def test_a_part_is_not_written_to_a_hard_link_or_fifo(
-    tmp_path: Path, landing: Landing, plant: Callable[[Path, Path], None]
+    tmp_path: Path, directories: OutputDirectories, plant: Callable[[Path, Path], None]
 ) -> None:
     (tmp_path / "precious").write_text("mine")
     large = item(tmp_path, "x", 6)
-    plant(tmp_path / "precious", tmp_path / landing.name_of_part(large))
-    with Part(landing, large) as part:
+    plant(tmp_path / "precious", tmp_path / directories.name_of_part(large))
+    with Part(directories, large) as part:
         part.write(b"theirs")
         part.become(0o600)
     assert (tmp_path / "precious").read_text() == "mine"
     assert (tmp_path / "x").read_text() == "theirs"
 
 
-def test_a_directory_s_mode_keeps_the_owner_s_permissions(tmp_path: Path, landing: Landing) -> None:
+def test_a_directory_s_mode_keeps_the_owner_s_permissions(tmp_path: Path, directories: OutputDirectories) -> None:
     made = Item("vu", FIRST, Found("d", DIRECTORY, 0, 0o055), tmp_path, tmp_path / "d")
-    landing.make_directories([made])
-    landing.set_modes([made])
+    directories.make_directories([made])
+    directories.set_modes([made])
     assert (tmp_path / "d").stat().st_mode & 0o777 == 0o755
 
 
-def test_the_number_of_directories_is_not_limited_by_descriptors(tmp_path: Path, landing: Landing) -> None:
+def test_the_number_of_directories_is_not_limited_by_descriptors(
+    tmp_path: Path, directories: OutputDirectories
+) -> None:
     """There are more directories than descriptors are kept open."""
     items = [item(tmp_path / str(base), f"{number}/x/y") for base in range(3) for number in range(40)]
-    landing.make_directories(items)
-    small = Small(landing)
+    directories.make_directories(items)
+    small = Small(directories)
     for each in items:
         small.write(each, 0o644, 5, b"x")
-    assert not any(map(landing.is_there, items))
+    assert not any(map(directories.is_there, items))
     small.become()
-    assert all(map(landing.is_there, items))
+    assert all(map(directories.is_there, items))
     assert len(os.listdir("/proc/self/fd")) < 100
 
 
@@ -249,14 +255,14 @@ def test_a_directory_that_is_replaced_by_a_link_meanwhile_is_not_followed(tmp_pa
         for number in range(300):
             items = [item(base, f"d/e/{number}-{each}", 3) for each in range(4)]
             try:
-                with Landing(InstanceId("abcde")) as landing:
-                    landing.make_directories(items)
-                    small = Small(landing)
+                with OutputDirectories(InstanceId("abcde")) as directories:
+                    directories.make_directories(items)
+                    small = Small(directories)
                     for each in items[:2]:
                         small.write(each, 0o644, 5, b"abc")
                     small.become()
                     for each in items[2:]:
-                        with Part(landing, each) as part:
+                        with Part(directories, each) as part:
                             part.write(b"abc")
                             part.become(0o644)
             except (OSError, RequestError):
@@ -406,29 +412,29 @@ class Hostile:
 def test_a_file_longer_than_listed_is_not_written_and_leaves_no_part(tmp_path: Path, size: int) -> None:
     cluster = Hostile(size)
     command = CollectOutput(job=JobId(7), sources=(("vu", FIRST),), paths=("a",), directory=str(tmp_path))
-    bringing = Bringing(
+    collection = JobCollection(
         InstanceId("abcde"), {"vu": cluster}, command, Transfer(JobId(7), None, "", "out"), lambda: None
     )
     with pytest.raises(KoalaError):
-        list(bringing.steps())
+        list(collection.steps())
     assert cluster.sent <= 3 * (size + 2 * 65536), "a try took more than was listed"
     assert os.listdir(tmp_path) == []
-    with Landing(InstanceId("abcde")) as landing, Part(landing, item(tmp_path, "a", 10)) as part:
+    with OutputDirectories(InstanceId("abcde")) as directories, Part(directories, item(tmp_path, "a", 10)) as part:
         assert part.write(bytes(10))
         assert not part.write(b"x")
         part.drop()
 
 
-def test_a_part_that_is_longer_than_its_file_is_started_again(tmp_path: Path, landing: Landing) -> None:
+def test_a_part_that_is_longer_than_its_file_is_started_again(tmp_path: Path, directories: OutputDirectories) -> None:
     shorter = item(tmp_path, "x", 3)
-    (tmp_path / landing.name_of_part(shorter)).write_bytes(b"too long")
-    with Part(landing, shorter) as part:
+    (tmp_path / directories.name_of_part(shorter)).write_bytes(b"too long")
+    with Part(directories, shorter) as part:
         assert part.size == 0
         part.drop()
 
 
-def test_disk_space_is_checked_during_a_transfer(tmp_path: Path, landing: Landing) -> None:
-    with Part(landing, item(tmp_path, "x", 1 << 60)) as part, pytest.raises(RequestError) as refused:
+def test_disk_space_is_checked_during_a_transfer(tmp_path: Path, directories: OutputDirectories) -> None:
+    with Part(directories, item(tmp_path, "x", 1 << 60)) as part, pytest.raises(RequestError) as refused:
         part.write(b"some")
     assert refused.value.reason.code == "no_room"
     assert os.listdir(tmp_path) == []

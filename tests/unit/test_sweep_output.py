@@ -28,7 +28,7 @@ from koalapy.runtime.collecting.collect import Collected
 from koalapy.runtime.collecting.collector import Collector
 from koalapy.runtime.collecting.sweep import collect as module
 from koalapy.runtime.collecting.sweep import pages as paging
-from koalapy.runtime.collecting.sweep.collect import SweepBringing
+from koalapy.runtime.collecting.sweep.collect import SweepCollection
 from koalapy.runtime.open_regular import open_regular
 from koalapy.runtime.session.exchange import RefusedError
 from koalapy.runtime.staging.transfers import Transfer
@@ -115,10 +115,10 @@ class Play:
     def __init__(self, clusters: dict[str, Cluster], request: Request, batches: Sequence[ResultBatch]) -> None:
         self.clusters, self.request, self.batches = clusters, request, batches
         self.transfer = Transfer(SWEEP, None, "", "out")
-        self._made: SweepBringing | None = None
+        self._made: SweepCollection | None = None
 
     def collect(self, kind: OutputKind = OutputKind.SUCCESSFUL_PARAMETERS) -> Collected:
-        self._made = self._made or SweepBringing(
+        self._made = self._made or SweepCollection(
             InstanceId("abcde"), self.clusters, self.command(kind), self.request, lambda: self.batches
         )
         return run_steps(self._made.steps(self.transfer, lambda: None))

@@ -20,7 +20,7 @@ from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Job, OutputHome
 from koalapy.model.request import KeepOutput
 from koalapy.model.states import JobState
-from koalapy.runtime.collecting.written import BringingWritten, WrittenStore
+from koalapy.runtime.collecting.written import StreamCollection, WrittenStore
 
 ATTEMPT = AttemptId(JobId(7), 0, 1)
 HOME = KeepOutput.HOME
@@ -204,12 +204,12 @@ def test_another_try_brings_what_is_left(store: WrittenStore, tmp_path: Path) ->
     links = {name: Cluster(tmp_path / name) for name in ("alpha", "beta")}
     for (cluster, attempt), data in zip(command.sources, (b"first\n", b"x" * 5000), strict=True):
         attempt_of(tmp_path / cluster / str(attempt), data, data)
-    bringing = BringingWritten(store, links, job, command, lambda: None)  # type: ignore[arg-type]
+    collection = StreamCollection(store, links, job, command, lambda: None)  # type: ignore[arg-type]
     links["beta"].lost = True
     with pytest.raises(TransientError):
-        list(bringing.steps())
+        list(collection.steps())
     asked, links["beta"].lost = links["alpha"].asked, False
-    list(bringing.steps())
+    list(collection.steps())
     assert links["alpha"].asked == asked
     (_, first), (_, second) = command.sources
     shown = {}
@@ -218,15 +218,15 @@ def test_another_try_brings_what_is_left(store: WrittenStore, tmp_path: Path) ->
     assert shown[first] == {0: b"first\n", 1: b"first\n"}
     note = b"\n[koala: 4500 bytes were left out here]\n"
     assert shown[second] == dict.fromkeys((0, 1), b"x" * 250 + note + b"x" * 250), "each rank has its share"
-    assert bringing.left_out == 9000
+    assert collection.left_out == 9000
 
 
 def test_a_directory_that_is_not_there_is_said(store: WrittenStore, tmp_path: Path) -> None:
     job, command = over(Play(), "alpha")
     (tmp_path / "alpha").mkdir()
-    bringing = BringingWritten(store, {"alpha": Cluster(tmp_path / "alpha")}, job, command, lambda: None)  # type: ignore[dict-item]
-    list(bringing.steps())
-    assert bringing.notes == ["Component 0 has no directory on its cluster."]
+    collection = StreamCollection(store, {"alpha": Cluster(tmp_path / "alpha")}, job, command, lambda: None)  # type: ignore[dict-item]
+    list(collection.steps())
+    assert collection.notes == ["Component 0 has no directory on its cluster."]
 
 
 # ---- the job's record

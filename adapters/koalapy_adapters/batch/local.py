@@ -67,7 +67,7 @@ def script(job: BatchJob) -> str:
     control character.
     """
     lacked = {"queue": job.queue, "constraint": job.constraint, "gpus": job.gpus, "avoid": " ".join(job.avoid)}
-    wishes = [
+    options = [
         "name=" + job.tag,
         "processors=%d" % job.processors,
         "walltime=%d" % job.walltime_s,
@@ -76,7 +76,7 @@ def script(job: BatchJob) -> str:
         *(one_line(key, "%s=%s" % (key, value)) for key, value in lacked.items() if value),
     ]
     last = ["lowest=1"] if job.lowest else []
-    lines = ["#!/bin/sh"] + ["#KOALA " + wish for wish in wishes + native_lines(job.native) + last]
+    lines = ["#!/bin/sh"] + ["#KOALA " + option for option in options + native_lines(job.native) + last]
     return "\n".join(lines) + "\n" + exec_line(job.command)
 
 

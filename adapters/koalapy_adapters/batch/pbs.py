@@ -31,7 +31,7 @@ why_stopped = pbs_launch.why_stopped
 _MIB = 1024 * 1024
 LOWEST_PRIORITY = -1024  # qsub(1B), -p
 
-# What DESIGN promises of every batch job: not rerunnable, and bearing its tag. Its output is written by the job itself,
+# Every batch job is not rerunnable, and bears its tag. Its output is written by the job itself,
 # since PBS would deliver it at the end only, and keep the job for half a minute where it cannot.
 ALWAYS = ["-r", "n", "-j", "oe", "-o", "/dev/null"]
 
@@ -69,7 +69,7 @@ def script(job: BatchJob) -> str:
     R17. Raises RequestError if PBS has no option for a part of the request.
     """
     everywhere(job, "PBS")
-    directives = ["-S /bin/sh", "-m n", *_shape(job), *_wishes(job), *native_lines(job.native)]
+    directives = ["-S /bin/sh", "-m n", *_shape(job), *_options(job), *native_lines(job.native)]
     return whole_script(job, directives + (["-p %d" % LOWEST_PRIORITY] if job.lowest else []))
 
 
@@ -250,18 +250,18 @@ def _chunk(job: BatchJob, count: int, size: int) -> str:
     return chunk + (":" + one_line("constraint", job.constraint) if job.constraint else "")
 
 
-def _wishes(job: BatchJob) -> List[str]:
+def _options(job: BatchJob) -> List[str]:
     if job.qos:
         raise RequestError(
             "unsupported",
             "PBS has no option for `qos`.",
             "Say what the cluster uses instead in `native`, or leave it out.",
         )
-    wishes = [
+    options = [
         ("reservation" if job.reservation else "queue", "-q", job.reservation or job.queue),
         ("account", "-A", job.account),
     ]
-    return ["%s %s" % (option, one_line(what, value)) for what, option, value in wishes if value]
+    return ["%s %s" % (option, one_line(what, value)) for what, option, value in options if value]
 
 
 def everywhere(job: BatchJob, family: str) -> None:

@@ -133,15 +133,15 @@ class Bridge:
         return [number for number, end in self._ends.items() if end.connection is None]
 
     def _let_in(self) -> None:
-        guest = self._listener.accept()[0]
-        number = pbs_meeting.admit(guest, self._token)
+        connection = self._listener.accept()[0]
+        number = pbs_meeting.admit(connection, self._token)
         if number is None:
             return
         if number in self._missing():
-            guest.setblocking(False)
-            self._ends[number].connection = guest
+            connection.setblocking(False)
+            self._ends[number].connection = connection
         else:
-            guest.close()
+            connection.close()
 
     def _lose(self, number: int, why: str) -> None:
         sys.stderr.write("koala bridge: the agent of node %s %s.\n" % (self._names[number], why))

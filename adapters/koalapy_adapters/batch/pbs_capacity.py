@@ -83,7 +83,9 @@ def _capacity(
         pending=[status.name for status in found.values() if status.state in (QUEUED, HELD)],
         free_nodes=[list(count) for count in sorted(Counter(free).items(), reverse=True) if count[0]],
         statuses=found,
-        wanted_local=waiting_demand.wanted(wishes(cluster, waits), room, [host.total for host in hosts], sum(free)),
+        wanted_local=waiting_demand.wanted(
+            waiting_jobs(cluster, waits), room, [host.total for host in hosts], sum(free)
+        ),
         whole_nodes=waiting_demand.whole_nodes([host.free for host in hosts if not host.assigned], sum(free)),
     )
 
@@ -92,10 +94,10 @@ def waiting_local(jobs: List[Job], ours: Dict[str, JobStatus]) -> int:
     return sum(job.waiting for job in jobs if job.status.batch_id not in ours and not is_launcher(job.status.name))
 
 
-def wishes(cluster: BatchSettings, jobs: List[Job]) -> List[waiting_demand.Wish]:
+def waiting_jobs(cluster: BatchSettings, jobs: List[Job]) -> List[waiting_demand.WaitingJob]:
     """The demands of the jobs that wait for processors."""
     return [
-        waiting_demand.Wish(job.processors, job.nodes, job.alone, tasks=job.waiting)
+        waiting_demand.WaitingJob(job.processors, job.nodes, job.alone, tasks=job.waiting)
         for job in jobs
         if job.waiting and waiting_demand.counts(cluster, job.user, job.status.name)
     ]

@@ -68,31 +68,31 @@ def write(path: str, meeting: Meeting) -> None:
         file.write("\n".join([meeting.token, str(meeting.port), *meeting.addresses]) + "\n")
 
 
-def admit(guest: socket.socket, token: str) -> Optional[int]:
+def admit(connection: socket.socket, token: str) -> Optional[int]:
     """The number of the node that proves to know the token. For anyone else, close the connection and return None."""
     try:
-        number = _known(guest, token, time.monotonic() + _ANSWERS_S)
+        number = _known(connection, token, time.monotonic() + _ANSWERS_S)
         if number is not None:
-            guest.sendall(_TAKEN.encode())
-            _prepare(guest)
+            connection.sendall(_TAKEN.encode())
+            _prepare(connection)
             return number
     except OSError:
         pass
-    guest.close()
+    connection.close()
     return None
 
 
-def _known(guest: socket.socket, token: str, deadline: float) -> Optional[int]:
+def _known(connection: socket.socket, token: str, deadline: float) -> Optional[int]:
     """The number of the other end's node; None if that end does not know the token. Raises OSError.
 
     An end that does not know the token learns only a proof that is of no use elsewhere.
     """
-    said = _received(guest, _NUMBER + _NONCE, deadline)
+    said = _received(connection, _NUMBER + _NONCE, deadline)
     number, theirs, ours = said[:_NUMBER], said[_NUMBER:], _nonce()
     if len(theirs) < _NONCE or not number.isdecimal():
         return None
-    guest.sendall((ours + _proof(token, _NEAR, number, theirs, ours)).encode())
-    shown = _received(guest, _PROOF, deadline)
+    connection.sendall((ours + _proof(token, _NEAR, number, theirs, ours)).encode())
+    shown = _received(connection, _PROOF, deadline)
     return int(number) if proofs.same(shown, _proof(token, _FAR, number, theirs, ours).encode()) else None
 
 

@@ -63,7 +63,7 @@ def script(job: BatchJob) -> str:
     The parallel environment's allocation rule decides how the slots lie on the nodes, so `processors_per_node` changes
     nothing here. Raises RequestError or ClusterError if Grid Engine has no option for a part of the request.
     """
-    directives = _shape(job) + _wishes(job) + native_lines(job.native) + _manners(job) + _identity(job)
+    directives = _shape(job) + _options(job) + native_lines(job.native) + _overriding_options(job) + _identity(job)
     lines = ["#!/bin/sh"] + ["#$ " + directive for directive in directives]
     return "\n".join(lines) + "\n" + exec_line(job.command)
 
@@ -230,8 +230,8 @@ def _shape(job: BatchJob) -> List[str]:
     return shape
 
 
-def _wishes(job: BatchJob) -> List[str]:
-    wishes = [
+def _options(job: BatchJob) -> List[str]:
+    options = [
         "%s %s" % (option, one_line(what, value))
         for what, option, value in (
             ("queue", "-q", job.queue),
@@ -242,31 +242,31 @@ def _wishes(job: BatchJob) -> List[str]:
         if value
     ]
     if job.memory_per_processor:
-        wishes.append("-l h_vmem=%dM" % rounded_up(job.memory_per_processor, _MIB))
+        options.append("-l h_vmem=%dM" % rounded_up(job.memory_per_processor, _MIB))
     if job.exclusive:
-        wishes.append("-l exclusive=true")
+        options.append("-l exclusive=true")
     if job.qos:
-        raise _wordless("qos", "Leave `qos` out, or say what the cluster uses instead in `native`.")
+        raise _unsupported("qos", "Leave `qos` out, or say what the cluster uses instead in `native`.")
     if job.gpus:
-        raise _wordless("gpus", "Say what the cluster calls its GPUs in `native`, such as `-l gpu=1`.")
-    return wishes
+        raise _unsupported("gpus", "Say what the cluster calls its GPUs in `native`, such as `-l gpu=1`.")
+    return options
 
 
-def _manners(job: BatchJob) -> List[str]:
+def _overriding_options(job: BatchJob) -> List[str]:
     """The directives that follow those of the user, because the last -p counts.
 
     Hosts requested in `native` are a request for the same resource, which this one replaces.
     """
-    manners = ["-p %d" % _LOWEST_PRIORITY] if job.lowest else []
-    return manners + (["-l h=!(%s)" % "|".join(hosts_left_out(job))] if job.avoid else [])
+    options = ["-p %d" % _LOWEST_PRIORITY] if job.lowest else []
+    return options + (["-l h=!(%s)" % "|".join(hosts_left_out(job))] if job.avoid else [])
 
 
-def _wordless(what: str, advice: str) -> RequestError:
+def _unsupported(what: str, advice: str) -> RequestError:
     return RequestError("unsupported", "Grid Engine has no option for `%s`." % what, advice)
 
 
 def _identity(job: BatchJob) -> List[str]:
-    """The directives that DESIGN promises for every batch job, after all those of the user: the last option counts.
+    """The directives of every batch job of koalapy, after all those of the user: the last option counts.
 
     -V is never used, so the job gets the node's environment. -w e refuses a job that no queue can ever run. The colon
     shows that no host precedes the path.

@@ -100,7 +100,7 @@ def parse_capacity(cluster: BatchSettings, results: List[Result]) -> Capacity:
         unit="slot",
         largest=environment.most(sizes) if shaped else None,
         largest_idle=environment.most(free) if shaped else None,
-        wanted_local=waiting_demand.wanted(_wishes(cluster, waits), room.values(), sizes, sum(free)),
+        wanted_local=waiting_demand.wanted(_waiting_jobs(cluster, waits), room.values(), sizes, sum(free)),
         whole_nodes=waiting_demand.whole_nodes([permitted[host] for host in sorted(near) if not busy[host]], sum(free)),
     )
 
@@ -187,13 +187,13 @@ def _waiting(jobs: List[Job]) -> List[Job]:
     return [job for job in waits if job.priority > 0 or not graded]
 
 
-def _wishes(cluster: BatchSettings, waits: List[Job]) -> List[waiting_demand.Wish]:
+def _waiting_jobs(cluster: BatchSettings, waits: List[Job]) -> List[waiting_demand.WaitingJob]:
     """The demands of the waiting jobs, with as many slots of a host as it has.
 
     No list of jobs shows what the allocation rules of their environments require instead.
     """
     return [
-        waiting_demand.Wish(job.slots, tasks=job.tasks)
+        waiting_demand.WaitingJob(job.slots, tasks=job.tasks)
         for job in waits
         if waiting_demand.counts(cluster, job.user, job.name)
     ]

@@ -33,7 +33,7 @@ _SACCT = ["sh", "-c", 'command -v sacct >/dev/null || exit 0; exec sacct "$@"', 
 
 _EXCLUDES = re.compile(r"(?:-x\s*|--exclude(?:=|\s+))(\S+)\Z")
 
-# What DESIGN promises of every batch job, after all that a user may have written: the last of two directives counts.
+# Every batch job of koalapy has these, after all that a user may have written: the last of two directives counts.
 _ALWAYS = ["--no-requeue", "--open-mode=append", "--export=ALL"]
 
 # Any other --export than ALL has Slurm run the user's login shell on the node first (up to 22.05 NIL too), which takes
@@ -83,8 +83,8 @@ def script(job: BatchJob) -> str:
     Raises RequestError if a value contains a control character, or `native` names another cluster, whose jobs this
     cluster's commands do not show.
     """
-    _stay(job.native)
-    directives = _shape(job) + _wishes(job) + native_lines(job.native) + _manners(job) + _identity(job)
+    _check_no_other_cluster(job.native)
+    directives = _shape(job) + _options(job) + native_lines(job.native) + _overriding_options(job) + _identity(job)
     lines = ["#!/bin/sh"] + ["#SBATCH " + directive for directive in directives]
     return "\n".join(lines) + "\n" + _CLEAN + exec_line(job.command)
 
@@ -220,8 +220,8 @@ def _shape(job: BatchJob) -> List[str]:
     return [*shape, "--time=%d" % rounded_up(job.walltime_s, 60)]
 
 
-def _wishes(job: BatchJob) -> List[str]:
-    wishes = [
+def _options(job: BatchJob) -> List[str]:
+    options = [
         "--%s=%s" % (option, one_line(what, value))
         for what, option, value in (
             ("queue", "partition", job.queue),
@@ -233,26 +233,26 @@ def _wishes(job: BatchJob) -> List[str]:
         if value
     ]
     if job.memory_per_processor:
-        wishes.append("--mem-per-cpu=%dM" % rounded_up(job.memory_per_processor, _MIB))
+        options.append("--mem-per-cpu=%dM" % rounded_up(job.memory_per_processor, _MIB))
     if job.gpus:
-        wishes.append("--gres=gpu:%d" % job.gpus)
+        options.append("--gres=gpu:%d" % job.gpus)
     if job.exclusive:
-        wishes.append("--exclusive")
-    return wishes
+        options.append("--exclusive")
+    return options
 
 
-def _manners(job: BatchJob) -> List[str]:
+def _overriding_options(job: BatchJob) -> List[str]:
     """The options that follow those of the user. sbatch takes only the last --exclude, so this one repeats the user's
     hosts.
     """
-    manners = ["--nice=%d" % NICEST] if job.lowest else []
+    options = ["--nice=%d" % NICEST] if job.lowest else []
     if job.avoid:
         found = [_EXCLUDES.match(option.strip()) for option in job.native]
-        manners.append("--exclude=" + ",".join([match.group(1) for match in found if match] + hosts_left_out(job)))
-    return manners
+        options.append("--exclude=" + ",".join([match.group(1) for match in found if match] + hosts_left_out(job)))
+    return options
 
 
-def _stay(native: Sequence[str]) -> None:
+def _check_no_other_cluster(native: Sequence[str]) -> None:
     """Check that no option names another cluster. Raises RequestError if one does.
 
     sbatch accepts any beginning of an option that no other option has: --cl, --clusters=a, -Ma.
@@ -268,7 +268,7 @@ def _stay(native: Sequence[str]) -> None:
 
 
 def _identity(job: BatchJob) -> List[str]:
-    """The options that DESIGN promises for every batch job.
+    """The options that every batch job of koalapy has.
 
     sbatch expands %j and the like in the name of the output file, but not in that of the directory.
     """

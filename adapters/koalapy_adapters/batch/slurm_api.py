@@ -29,7 +29,7 @@ _SHELLISH = re.compile(r"[\s'\"\\#]")  # what sbatch would not take as it stands
 _ANSWERS = range(2000, 3000)
 
 
-def wishes(job: BatchJob, path: str) -> Optional[Dict[str, str]]:
+def submit_fields(job: BatchJob, path: str) -> Optional[Dict[str, str]]:
     """The fields for what `slurm.script` and `slurm.submit_argv` give to sbatch, with the variables that sbatch adds.
 
     Returns None if only sbatch can submit the job. Raises RequestError if a host to avoid is not a host name.

@@ -126,7 +126,7 @@ def parse_capacity(cluster: BatchSettings, results: List[Result]) -> Capacity:
         largest=limits.largest,
         unit="thread" if any(node.threads for node in ours) else "core",
         wanted_local=waiting_demand.wanted(
-            _wishes(cluster, jobs, waits), room, [node.total for node in each.values()], idle
+            _waiting_jobs(cluster, jobs, waits), room, [node.total for node in each.values()], idle
         ),
         others_hidden=hidden(results[3]),
         whole_nodes=waiting_demand.whole_nodes(whole, idle),
@@ -270,10 +270,10 @@ def _wants_now(job: Job, near: Set[str]) -> bool:
     return job.reason in WAITS_FOR_RESOURCES and bool(near.intersection(job.partitions))
 
 
-def _wishes(cluster: BatchSettings, jobs: List[Job], waits: List[Job]) -> List[waiting_demand.Wish]:
+def _waiting_jobs(cluster: BatchSettings, jobs: List[Job], waits: List[Job]) -> List[waiting_demand.WaitingJob]:
     running = Counter(slurm_jobs.array_of(job) for job in jobs if job.state == "RUNNING")
     return [
-        waiting_demand.Wish(
+        waiting_demand.WaitingJob(
             job.processors,
             job.nodes,
             alone=job.alone,

@@ -88,7 +88,7 @@ def script(job: BatchJob) -> str:
     Raises RequestError or ClusterError for a request that Torque cannot express.
     """
     everywhere(job, "Torque")
-    directives = ["-S /bin/sh", "-m n", *_shape(job), *_wishes(job), *native_lines(job.native)]
+    directives = ["-S /bin/sh", "-m n", *_shape(job), *_options(job), *native_lines(job.native)]
     return whole_script(job, directives, _CLEAN)
 
 
@@ -202,7 +202,7 @@ def _shape(job: BatchJob) -> List[str]:
     return ["-l " + shape, "-l walltime=" + clock(job.walltime_s)]
 
 
-def _wishes(job: BatchJob) -> List[str]:
+def _options(job: BatchJob) -> List[str]:
     for what, value in (("qos", job.qos), ("reservation", job.reservation)):
         if value:
             raise RequestError(
@@ -210,13 +210,13 @@ def _wishes(job: BatchJob) -> List[str]:
                 "Torque has no option for `%s`: its scheduler decides on it." % what,
                 "Say what the cluster's scheduler takes instead in `native`, such as `-W x=QOS:high`.",
             )
-    wishes = [
+    options = [
         "%s %s" % (option, one_line(what, value))
         for what, option, value in (("queue", "-q", job.queue), ("account", "-A", job.account))
         if value
     ]
     if job.memory_per_processor:
-        wishes.append("-l pmem=%dmb" % rounded_up(job.memory_per_processor, _MIB))
+        options.append("-l pmem=%dmb" % rounded_up(job.memory_per_processor, _MIB))
     if job.exclusive:
-        wishes.append("-l naccesspolicy=singlejob")
-    return wishes
+        options.append("-l naccesspolicy=singlejob")
+    return options

@@ -6,7 +6,7 @@ from typing import List, NamedTuple, Optional
 
 from koalapy_adapters.batch import pbs_jobs, pbs_records, torque_errors, waiting_demand
 from koalapy_adapters.batch.classify import check
-from koalapy_adapters.batch.pbs_capacity import fewer, holds_processors, tagged, waiting_local, wishes
+from koalapy_adapters.batch.pbs_capacity import fewer, holds_processors, tagged, waiting_jobs, waiting_local
 from koalapy_adapters.batch.pbs_codes import TORQUE
 from koalapy_adapters.batch.pbs_jobs import Job
 from koalapy_adapters.batch.pbs_limits import Use, room
@@ -65,7 +65,9 @@ def parse_capacity(cluster: BatchSettings, results: List[Result]) -> Capacity:
         pending=[status.name for status in found.values() if status.state in (QUEUED, HELD)],
         free_nodes=[list(count) for count in sorted(Counter(free).items(), reverse=True) if count[0]],
         statuses=found,
-        wanted_local=waiting_demand.wanted(wishes(cluster, every), room, [node.total for node in nodes], sum(free)),
+        wanted_local=waiting_demand.wanted(
+            waiting_jobs(cluster, every), room, [node.total for node in nodes], sum(free)
+        ),
         others_hidden=_hidden(results[0], every) or _hides(results[3]),
         whole_nodes=waiting_demand.whole_nodes([node.free for node in nodes if not node.assigned], sum(free)),
     )

@@ -16,10 +16,8 @@ from koalapy_adapters.batch.text import is_launcher, is_tag
 from koalapy_adapters.batch.text import rounded_up as up
 
 
-class Wish(NamedTuple):
-    """A waiting job: its processors in all, and the least number of nodes. `alone`: it shares its nodes with no other
-    job.
-    """
+class WaitingJob(NamedTuple):
+    """A job that waits for `processors` in all, on at least `nodes`. `alone`: it shares its nodes with no other job."""
 
     processors: int
     nodes: int = 1
@@ -39,7 +37,7 @@ def counts(cluster: BatchSettings, user: str, name: str) -> bool:
     return not own or (bool(cluster.instance) and not name.startswith("k" + cluster.instance))
 
 
-def wanted(wishes: Iterable[Wish], free: Iterable[int], sizes: Iterable[int], idle: int) -> int:
+def wanted(jobs: Iterable[WaitingJob], free: Iterable[int], sizes: Iterable[int], idle: int) -> int:
     """The number of processors that must be idle for all of these jobs to start.
 
     If the jobs can start on the free nodes, it is at most `idle`. Otherwise it is `idle` and, in whole nodes, what they
@@ -50,8 +48,8 @@ def wanted(wishes: Iterable[Wish], free: Iterable[int], sizes: Iterable[int], id
     """
     all_sizes = list(sizes)
     room = _Room(list(free), max(all_sizes, default=0), len(all_sizes))
-    for wish, times in _alike(wishes).items():
-        room.take(wish, times)
+    for job, times in _count_alike(jobs).items():
+        room.take(job, times)
     return idle + room.lacking if room.lacking else min(room.taken, idle)
 
 
@@ -68,12 +66,12 @@ def whole_nodes(free: Iterable[int], idle: int) -> List[List[int]]:
     return [list(count) for count in sorted(Counter(found).items(), reverse=True)]
 
 
-def _alike(wishes: Iterable[Wish]) -> Dict[Wish, int]:
+def _count_alike(jobs: Iterable[WaitingJob]) -> Dict[WaitingJob, int]:
     """The number of jobs of each kind, in the order in which kinds first occur. One kind may have a million jobs."""
-    found: Dict[Wish, int] = {}
-    for wish in wishes:
-        kind = wish._replace(tasks=1)
-        found[kind] = found.get(kind, 0) + wish.tasks
+    found: Dict[WaitingJob, int] = {}
+    for job in jobs:
+        kind = job._replace(tasks=1)
+        found[kind] = found.get(kind, 0) + job.tasks
     return found
 
 
@@ -92,19 +90,19 @@ class _Room:
     def lacking(self) -> int:
         return self._size * len(self._back)
 
-    def take(self, wish: Wish, times: int) -> None:
+    def take(self, job: WaitingJob, times: int) -> None:
         """Lay `times` jobs of this kind, the parts of one job on different nodes. The fullest nodes that suffice come
         first.
 
         A picky job always adds lacking nodes.
         """
-        nodes = min(max(wish.nodes, up(wish.processors, max(self._size, 1)), 1), self._most)
-        each = self._size if wish.alone else min(up(wish.processors, max(nodes, 1)), self._size)
+        nodes = min(max(job.nodes, up(job.processors, max(self._size, 1)), 1), self._most)
+        each = self._size if job.alone else min(up(job.processors, max(nodes, 1)), self._size)
         while times > 0 and nodes and each:
-            if nodes == 1 and not wish.picky:
+            if nodes == 1 and not job.picky:
                 self._take_many(each, times)
                 return
-            self._take_one(each, nodes, wish.picky)
+            self._take_one(each, nodes, job.picky)
             times = times - 1 if len(self._back) < self._most else 0
 
     def _take_one(self, each: int, nodes: int, picky: bool) -> None:

@@ -132,7 +132,7 @@ def _access(head: Head) -> Json:
 
 def _span(head: Head) -> Json:
     module = examiner(head.config.batch)
-    return {"wishes": None if module is None else module.span(_run, head.batch.cluster)}
+    return {"options": None if module is None else module.span(_run, head.batch.cluster)}
 
 
 def _lowest(head: Head) -> Json:

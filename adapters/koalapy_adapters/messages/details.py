@@ -161,7 +161,7 @@ class Environment(NamedTuple):
     loose: Optional[Name]
 
 
-class OfLowest(NamedTuple):
+class Lowest(NamedTuple):
     """The lowest priority that a job can have; see examination.protocol.Lowest."""
 
     is_last: Flag
@@ -169,7 +169,7 @@ class OfLowest(NamedTuple):
     advice: Line = ""
 
 
-class Wishes(NamedTuple):
+class SpanOptions(NamedTuple):
     """Batch options that spread a job over two nodes."""
 
     processors: Processors
@@ -202,9 +202,9 @@ def plain(kind: Any) -> Check:
 if TYPE_CHECKING:
     PlainEnvironment = Json
     PlainLowest = Json
-    PlainWishes = Json
+    PlainSpanOptions = Json
 else:
-    PlainEnvironment, PlainLowest, PlainWishes = plain(Environment), plain(OfLowest), plain(Wishes)
+    PlainEnvironment, PlainLowest, PlainSpanOptions = plain(Environment), plain(Lowest), plain(SpanOptions)
 
 
 class Access(NamedTuple):
@@ -221,9 +221,9 @@ class LowestPriority(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Batch options for a job on two nodes. `wishes`: None if no options can do that."""
+    """Batch options for a job on two nodes. `options`: None if no options can do that."""
 
-    wishes: Optional[PlainWishes]
+    options: Optional[PlainSpanOptions]
 
 
 listed: Callable[[Any], Listed] = reader(Listed)

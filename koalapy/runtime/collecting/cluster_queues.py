@@ -18,7 +18,7 @@ Steps = Generator[str | float, None, T]
 """It yields the name of the cluster that its next step waits for, '' for none, or seconds after which it goes on."""
 
 
-class Lanes:
+class ClusterWorkers:
     """Some workers for each cluster. Steps that wait for time to pass occupy no worker."""
 
     def __init__(self, name: str) -> None:
@@ -33,7 +33,7 @@ class Lanes:
     def run(self, steps: Steps[T]) -> "Future[T]":
         """Return the future result of the steps, at once.
 
-        If the lanes are closed before, it is cancelled or stays pending.
+        If the workers are closed first, it is cancelled or stays pending.
         """
         future: Future[T] = Future()
         self._go(steps, "", future)
@@ -60,19 +60,19 @@ class Lanes:
         if self._waker is not None:
             self._waker.join()
 
-    def _go(self, steps: Steps[T], lane: str, future: "Future[T]") -> None:
+    def _go(self, steps: Steps[T], cluster: str, future: "Future[T]") -> None:
         with self._changed:
             if not self._closed:
-                if lane not in self._executors:
-                    self._executors[lane] = ThreadPoolExecutor(_WORKERS, f"{self._name}-{lane or 'none'}")
-                self._executors[lane].submit(self._advance, steps, lane, future)
+                if cluster not in self._executors:
+                    self._executors[cluster] = ThreadPoolExecutor(_WORKERS, f"{self._name}-{cluster or 'none'}")
+                self._executors[cluster].submit(self._advance, steps, cluster, future)
                 return
         _leave(steps, future)
 
-    def _advance(self, steps: Steps[T], lane: str, future: "Future[T]") -> None:
+    def _advance(self, steps: Steps[T], cluster: str, future: "Future[T]") -> None:
         """Run the steps until they wait for something else than this worker's cluster."""
         try:
-            while (then := next(steps)) == lane:
+            while (then := next(steps)) == cluster:
                 pass
         except StopIteration as end:
             future.set_result(end.value)

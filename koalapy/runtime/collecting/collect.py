@@ -9,7 +9,7 @@ from koalapy.model.identity import AttemptId, InstanceId
 from koalapy.runtime.collecting.cluster_queues import Steps
 from koalapy.runtime.collecting.plan import Item, Listed, check_paths, plan
 from koalapy.runtime.collecting.transfer import Mover, Source
-from koalapy.runtime.collecting.write_output import Landing, file_errors_translated
+from koalapy.runtime.collecting.write_output import OutputDirectories, file_errors_translated
 from koalapy.runtime.staging.transfers import Transfer
 
 
@@ -28,7 +28,7 @@ class Collected:
     lack: str = ""
 
 
-class Bringing:
+class JobCollection:
     """The execution of one CollectOutput. Files that one try has brought are not brought again by the next."""
 
     def __init__(
@@ -55,18 +55,18 @@ class Bringing:
         found = plan(self._command, listed)
         files = found.files
         self._transfer.begin("receiving", len(files), sum(item.found.size for item in files))
-        with Landing(self._instance) as landing:
-            landing.make_directories(found.items)
-            left = self._mover.left(landing, files)
+        with OutputDirectories(self._instance) as directories:
+            directories.make_directories(found.items)
+            left = self._mover.left(directories, files)
             for cluster, items in _by_cluster(left).items():
                 yield cluster
-                self._mover.bring_small(landing, items)
+                self._mover.bring_small(directories, items)
             with file_errors_translated():
                 os.sync()
             for cluster, items in _by_cluster(left).items():
                 yield cluster
-                self._mover.bring_large(landing, items)
-            landing.set_modes(found.items)
+                self._mover.bring_large(directories, items)
+            directories.set_modes(found.items)
         return Collected(
             len(files), sum(item.found.size for item in files), found.missing, found.notes, _lack(found.missing)
         )

@@ -20,11 +20,11 @@ from koalapy.model.events import OutputCollected, OutputKept
 from koalapy.model.identity import InstanceId, JobId
 from koalapy.model.job import Job
 from koalapy.model.sweep import ResultBatch
-from koalapy.runtime.collecting.cluster_queues import Lanes, Steps
-from koalapy.runtime.collecting.collect import Bringing, Collected
-from koalapy.runtime.collecting.sweep.collect import SweepBringing
+from koalapy.runtime.collecting.cluster_queues import ClusterWorkers, Steps
+from koalapy.runtime.collecting.collect import Collected, JobCollection
+from koalapy.runtime.collecting.sweep.collect import SweepCollection
 from koalapy.runtime.collecting.transfer import Source
-from koalapy.runtime.collecting.written import BringingWritten, WrittenStore
+from koalapy.runtime.collecting.written import StreamCollection, WrittenStore
 from koalapy.runtime.staging.transfers import Transfer, Transfers
 from koalapy.store.errors import StoreError
 
@@ -33,7 +33,7 @@ _FIRST_S = 0.2
 FORGOTTEN_S = 60.0
 _LOOK_S = 1.0  # between looks at whether anybody still wants it
 
-Bring = Callable[[Transfer, Callable[[], None]], Steps[Collected]]
+Collect = Callable[[Transfer, Callable[[], None]], Steps[Collected]]
 
 __all__ = ["Collector", "Source"]
 
@@ -74,7 +74,7 @@ class Collector:
         self._transfers = transfers or Transfers()
         self._retry_max_s = retry_max_s
         self._closing = threading.Event()
-        self._collecting, self._fetching = Lanes("collect"), Lanes("fetch")
+        self._collecting, self._fetching = ClusterWorkers("collect"), ClusterWorkers("fetch")
         self._under_way: set[int] = set()
         self._fetches: dict[CollectOutput, _Fetch] = {}
         self._lock = threading.Lock()
@@ -163,19 +163,19 @@ class Collector:
     def _kept(self, command: CollectOutput) -> Steps[OutputKept | None]:
         """Collect the output of a job. Returns the event for it, or None if the job was pruned."""
         go_on = self._going_on(lambda: True)
-        found: list[BringingWritten] = []
+        found: list[StreamCollection] = []
 
-        def bring(_: Transfer, go_on: Callable[[], None]) -> Steps[Collected]:
+        def collect(_: Transfer, go_on: Callable[[], None]) -> Steps[Collected]:
             if not found:
-                bringing = self._bringing_written(command, go_on)
+                collection = self._stream_collection(command, go_on)
                 if self._owes(command.job):
                     raise TransientError("not_over", "A batch job of it may still run, and write.", "")
-                found.append(bringing)
+                found.append(collection)
             return (yield from found[0].steps())
 
         reason = None
         try:
-            yield from self._tried(command, go_on, bring)
+            yield from self._tried(command, go_on, collect)
         except KoalaError as error:
             reason = error.reason
         if not found:
@@ -183,7 +183,7 @@ class Collector:
         size, left_out, notes = found[0].size, found[0].left_out, tuple(found[0].notes)
         return OutputKept(job=found[0].job, reason=reason, size=size, left_out=left_out, notes=notes)
 
-    def _bringing_written(self, command: CollectOutput, go_on: Callable[[], None]) -> BringingWritten:
+    def _stream_collection(self, command: CollectOutput, go_on: Callable[[], None]) -> StreamCollection:
         """Return the execution of a command for what a job wrote.
 
         Raises RequestError if the job was pruned, and TransientError if the store cannot be read.
@@ -194,15 +194,17 @@ class Collector:
             job = self._recorded.job(command.job)
         if job is None:
             raise _no_such_job(command.job)
-        return BringingWritten(self._written, self._links, job, command, go_on)
+        return StreamCollection(self._written, self._links, job, command, go_on)
 
-    def _tried(self, command: CollectOutput, go_on: Callable[[], None], bring: Bring | None = None) -> Steps[Collected]:
+    def _tried(
+        self, command: CollectOutput, go_on: Callable[[], None], collect: Collect | None = None
+    ) -> Steps[Collected]:
         """Try until it succeeds, with longer and longer waits between. Files that were brought are kept."""
         for tries in itertools.count():
             try:
                 go_on()
-                bring = bring or self._bringing(command)
-                return (yield from self._bring(bring, command, go_on))
+                collect = collect or self._collection_of(command)
+                return (yield from self._with_transfer(collect, command, go_on))
             except KoalaError as error:
                 if not _may_pass(error):
                     raise
@@ -214,7 +216,7 @@ class Collector:
     def _fetch(self, command: CollectOutput, fetch: "_Fetch") -> Steps[Collected]:
         go_on = self._going_on(lambda: time.monotonic() < fetch.until)
         try:
-            return (yield from self._bring(self._bringing(command), command, go_on))
+            return (yield from self._with_transfer(self._collection_of(command), command, go_on))
         except _Unwanted as error:
             with self._lock:
                 self._fetches.pop(command, None)
@@ -238,27 +240,27 @@ class Collector:
 
         return go_on
 
-    def _bringing(self, command: CollectOutput) -> Bring:
+    def _collection_of(self, command: CollectOutput) -> Collect:
         """Return a function that executes the command, for any number of tries.
 
         Raises RequestError if there is no such sweep, and TransientError if the store cannot be read.
         """
         if command.kind is OutputKind.COMPONENT_FILES:
-            return lambda transfer, go_on: Bringing(self._instance, self._links, command, transfer, go_on).steps()
+            return lambda transfer, go_on: JobCollection(self._instance, self._links, command, transfer, go_on).steps()
         assert self._recorded is not None
         with _patient():
             sweep = self._recorded.job(command.job)
         if sweep is None:
             raise _no_such_job(command.job)
         results = functools.partial(_results, self._recorded, command.job)
-        return SweepBringing(self._instance, self._links, command, sweep.request, results).steps
+        return SweepCollection(self._instance, self._links, command, sweep.request, results).steps
 
-    def _bring(self, bring: Bring, command: CollectOutput, go_on: Callable[[], None]) -> Steps[Collected]:
+    def _with_transfer(self, collect: Collect, command: CollectOutput, go_on: Callable[[], None]) -> Steps[Collected]:
         where = ", ".join(dict.fromkeys(cluster for cluster, _ in command.sources)) or "its clusters"
         final = command.kind is OutputKind.STANDARD_STREAMS  # nobody waits for the output of a final job
         transfers = Transfers() if final else self._transfers
         with transfers.open(command.job, None, where, "out") as transfer:
-            return (yield from bring(transfer, go_on))
+            return (yield from collect(transfer, go_on))
 
 
 class _Fetch:

@@ -12,7 +12,7 @@ from koalapy_adapters.trees import Found
 from koalapy.model.errors import ClusterError, RequestError, TransientError
 from koalapy.model.identity import AttemptId
 from koalapy.runtime.collecting.plan import Item, as_count, as_time, entries
-from koalapy.runtime.collecting.write_output import Landing, Part, Small, file_errors_translated
+from koalapy.runtime.collecting.write_output import OutputDirectories, Part, Small, file_errors_translated
 from koalapy.runtime.no_such_cluster import no_such_cluster
 from koalapy.runtime.staging.transfers import Transfer
 
@@ -55,28 +55,28 @@ class Mover:
         with closing(self._watched(self._link(cluster).list_files(attempt, patterns))) as pieces:
             return list(entries(pieces))
 
-    def left(self, landing: Landing, files: Sequence[Item]) -> list[Item]:
+    def left(self, directories: OutputDirectories, files: Sequence[Item]) -> list[Item]:
         """Return the files that are not here yet. Their directories must exist. Checks that there is room for them."""
         with file_errors_translated():
-            left = [item for item in files if not landing.is_there(item)]
-            parts = {item.target: min(item.found.size, landing.size_of_part(item)) for item in left}
+            left = [item for item in files if not directories.is_there(item)]
+            parts = {item.target: min(item.found.size, directories.size_of_part(item)) for item in left}
             self._transfer.there(sum(item.found.size for item in files) - sum(item.found.size for item in left))
-            landing.check_room(left, parts)
+            directories.check_room(left, parts)
         return left
 
-    def bring_small(self, landing: Landing, items: Iterable[Item]) -> None:
+    def bring_small(self, directories: OutputDirectories, items: Iterable[Item]) -> None:
         """Bring the items of at most 1 MiB, in batches. Larger ones are skipped."""
         with file_errors_translated():
             for batch in _batches(item for item in items if item.found.size <= _SMALL):
-                landing.check_room(batch, {})
-                self._bring_batch(landing, batch)
+                directories.check_room(batch, {})
+                self._bring_batch(directories, batch)
 
-    def bring_large(self, landing: Landing, items: Iterable[Item]) -> None:
+    def bring_large(self, directories: OutputDirectories, items: Iterable[Item]) -> None:
         """Bring the items of more than 1 MiB, one by one. Smaller ones are skipped."""
         with file_errors_translated():
             for item in items:
                 if item.found.size > _SMALL:
-                    self._bring_one(landing, item)
+                    self._bring_one(directories, item)
 
     def _link(self, cluster: str) -> Source:
         link = self._links.get(cluster)
@@ -97,21 +97,21 @@ class Mover:
 
     # ---- large ones
 
-    def _bring_one(self, landing: Landing, item: Item) -> None:
+    def _bring_one(self, directories: OutputDirectories, item: Item) -> None:
         self._transfer.file(item.found.path, item.cluster)
         for _ in range(_TRIES):
-            if self._bring_part(landing, item):
+            if self._bring_part(directories, item):
                 return
         message = f"{item.found.path} arrives damaged from {item.cluster}, or is still being written there."
         raise RequestError("output_damaged", message, "See that nothing of the job is at work any more.")
 
-    def _bring_part(self, landing: Landing, item: Item) -> bool:
+    def _bring_part(self, directories: OutputDirectories, item: Item) -> bool:
         """Bring a file from where an earlier try ended.
 
         False if the file is damaged, or longer than it was listed; then it was dropped.
         """
         ends: list[Fetched] = []
-        with Part(landing, item) as part:
+        with Part(directories, item) as part:
             self._transfer.there(part.size)
             source = self._link(item.cluster)
             pieces = self._watched(source.fetch(item.attempt, "work", item.found.path, part.size, ended=ends.append))
@@ -132,12 +132,12 @@ class Mover:
 
     # ---- small ones
 
-    def _bring_batch(self, landing: Landing, batch: Sequence[Item]) -> None:
+    def _bring_batch(self, directories: OutputDirectories, batch: Sequence[Item]) -> None:
         first = batch[0]
         self._transfer.file(first.found.path, first.cluster)
         ends: list[Fetched] = []
         paths = [item.found.path for item in batch]
-        small, digest = Small(landing), hashlib.sha256()
+        small, digest = Small(directories), hashlib.sha256()
         pieces = self._watched(self._link(first.cluster).fetch_many(first.attempt, paths, ends.append))
         try:
             with closing(pieces):

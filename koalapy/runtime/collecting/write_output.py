@@ -41,7 +41,7 @@ class _Place(NamedTuple):
         return self.base.joinpath(*self.names)
 
 
-class Landing:
+class OutputDirectories:
     """The directories that one collecting writes to. Each is opened once, and kept open while there is room for it.
 
     Methods raise OSError, and RequestError for a link that leads out of its base.
@@ -258,16 +258,16 @@ def _check_room(directory: int, size: int, where: Path) -> None:
 class Part:
     """A large file that is arriving. It stays if the connection or koalad ends."""
 
-    def __init__(self, landing: Landing, item: Item) -> None:
-        self._landing, self._item = landing, item
-        self._name = landing.name_of_part(item)
+    def __init__(self, directories: OutputDirectories, item: Item) -> None:
+        self._directories, self._item = directories, item
+        self._name = directories.name_of_part(item)
         self._hash = hashlib.sha256()
         self._room_at = 0  # the size at which it is looked whether there is room for the rest
         self.size = 0
 
     def __enter__(self) -> Self:
         """Read the part that has arrived before. Raises OSError if another user's file is in its place."""
-        self._directory = os.dup(self._landing.directory(_parent(self._item)))
+        self._directory = os.dup(self._directories.directory(_parent(self._item)))
         try:
             self._file: BinaryIO = os.fdopen(self._opened(), "r+b")
         except BaseException:
@@ -336,12 +336,12 @@ class Part:
 class Small:
     """Small files of one stream, which are put in place together once the whole stream is verified."""
 
-    def __init__(self, landing: Landing) -> None:
-        self._landing = landing
+    def __init__(self, directories: OutputDirectories) -> None:
+        self._directories = directories
         self._written: list[Item] = []
 
     def write(self, item: Item, mode: int, mtime_ns: int, data: bytes) -> None:
-        name, directory = self._landing.name_of_part(item), self._landing.directory(_parent(item))
+        name, directory = self._directories.name_of_part(item), self._directories.directory(_parent(item))
         _unlink(name, directory)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with _naming(item.target):
@@ -355,15 +355,15 @@ class Small:
 
     def become(self) -> None:
         for item in self._written:
-            directory = self._landing.directory(_parent(item))
+            directory = self._directories.directory(_parent(item))
             with _naming(item.target):
-                os.rename(self._landing.name_of_part(item), _name(item), src_dir_fd=directory, dst_dir_fd=directory)
+                os.rename(self._directories.name_of_part(item), _name(item), src_dir_fd=directory, dst_dir_fd=directory)
         self._written.clear()
 
     def drop(self) -> None:
         for item in self._written:
             with suppress(OSError, RequestError):
-                _unlink(self._landing.name_of_part(item), self._landing.directory(_parent(item)))
+                _unlink(self._directories.name_of_part(item), self._directories.directory(_parent(item)))
 
 
 def _is_ours(status: os.stat_result) -> bool:

@@ -121,7 +121,7 @@ class WrittenStore:
         return self.directory / str(attempt.job) / f"{attempt.component}.{attempt.number}.{stream}"
 
 
-class BringingWritten:
+class StreamCollection:
     """The transfer of one final job's output. Output that one try has brought is not brought again by the next."""
 
     def __init__(

@@ -94,7 +94,7 @@ def parse_capacity(cluster: BatchSettings, results: list[Result]) -> Capacity:
     jobs = [(int(processors), _status(line)) for processors, _, line in shapes]
     running = [(processors, job) for processors, job in jobs if job.state == RUNNING]
     waits = [
-        waiting_demand.Wish(int(processors), int(count))
+        waiting_demand.WaitingJob(int(processors), int(count))
         for processors, count, line in shapes
         if _wants(cluster, _status(line))
     ]

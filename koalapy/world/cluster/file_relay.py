@@ -45,7 +45,7 @@ class SimFileRelay:
         return self._server.path.rpartition("/")[2]
 
     def send(self, tag: str, message: Any) -> None:
-        """Write to the wrapper of this tag, if it visits."""
+        """Write to the wrapper of this tag, if its session stands."""
         self._unsent.append((tag, message))
         self._again(Duration(0))
 

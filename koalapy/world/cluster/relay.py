@@ -42,11 +42,11 @@ class SimRelay:
         environment.ports[self.port] = self
 
     def accept(self, end: End) -> None:
-        visit = _RelaySession(self, end)
+        session = _RelaySession(self, end)
         self._ends[end] = None
-        end.on_message = lambda data: self._kcm.run(lambda: visit.receive(data))
-        end.on_closed = lambda: self._kcm.run(lambda: self.part(visit, closed=True))
-        self._kcm.after(_PROOF_WITHIN, visit.grow_impatient)
+        end.on_message = lambda data: self._kcm.run(lambda: session.receive(data))
+        end.on_closed = lambda: self._kcm.run(lambda: self.part(session, closed=True))
+        self._kcm.after(_PROOF_WITHIN, session.grow_impatient)
 
     def send(self, tag: str, message: Any) -> None:
         """Send to the wrapper of this tag, if it is connected."""
@@ -58,43 +58,43 @@ class SimRelay:
         for end in list(self._ends):
             end.close()
 
-    def admit(self, visit: "_RelaySession", admitted: Admitted) -> None:
+    def admit(self, session: "_RelaySession", admitted: Admitted) -> None:
         """Another of this tag is thrown out."""
         before = self._clients.get(admitted.tag)
-        self._clients[admitted.tag] = visit.end
+        self._clients[admitted.tag] = session.end
         if before is not None:
             before.close()
             self._ends.pop(before, None)
-        visit.end.send(messages.to_json(admitted.welcome))
+        session.end.send(messages.to_json(admitted.welcome))
         self._to_machine(do.WrapperConnected(admitted.tag, admitted.clock_at(self.clock())))
-        self._kcm.after(_BEAT, lambda: self._beat(visit))
+        self._kcm.after(_BEAT, lambda: self._beat(session))
 
     def receive(self, tag: str, message: Any) -> None:
         if isinstance(message, (messages.ReportMessage, messages.FromLauncher)):
             self._to_machine(outcome(tag, message))
 
-    def part(self, visit: "_RelaySession", closed: bool = False) -> None:
+    def part(self, session: "_RelaySession", closed: bool = False) -> None:
         """`closed`: by the wrapper's side."""
-        visit.end.close()
-        self._ends.pop(visit.end, None)
-        if self._clients.get(visit.tag) is visit.end:
-            del self._clients[visit.tag]
-            self._to_machine(do.WrapperDisconnected(visit.tag, closed))
+        session.end.close()
+        self._ends.pop(session.end, None)
+        if self._clients.get(session.tag) is session.end:
+            del self._clients[session.tag]
+            self._to_machine(do.WrapperDisconnected(session.tag, closed))
 
-    def silent(self, visit: "_RelaySession") -> bool:
-        return self._environment.agenda.now - visit.heard_at >= _SILENCE
+    def silent(self, session: "_RelaySession") -> bool:
+        return self._environment.agenda.now - session.heard_at >= _SILENCE
 
     def now(self) -> int:
         return self._environment.agenda.now
 
-    def _beat(self, visit: "_RelaySession") -> None:
-        if visit.end not in self._ends:
+    def _beat(self, session: "_RelaySession") -> None:
+        if session.end not in self._ends:
             return
-        if self.silent(visit):
-            self.part(visit)
+        if self.silent(session):
+            self.part(session)
             return
-        visit.end.send(messages.to_json(messages.Heartbeat()))
-        self._kcm.after(_BEAT, lambda: self._beat(visit))
+        session.end.send(messages.to_json(messages.Heartbeat()))
+        self._kcm.after(_BEAT, lambda: self._beat(session))
 
 
 class _RelaySession:

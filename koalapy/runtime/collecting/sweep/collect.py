@@ -17,7 +17,7 @@ from koalapy.runtime.collecting.sweep.pages import Marked, Page, pages
 from koalapy.runtime.collecting.sweep.plan import asked, is_wild, plan
 from koalapy.runtime.collecting.sweep.totals import Tally
 from koalapy.runtime.collecting.transfer import Mover, Source
-from koalapy.runtime.collecting.write_output import Landing, file_errors_translated
+from koalapy.runtime.collecting.write_output import OutputDirectories, file_errors_translated
 from koalapy.runtime.staging.transfers import Transfer
 
 _MOST_NAMES = 1 << 17  # bytes of names in one ListFiles
@@ -29,7 +29,7 @@ _PASSING = ("transient", "cluster")
 Batches = Callable[[], Iterable[ResultBatch]]
 
 
-class SweepBringing:
+class SweepCollection:
     """The execution of one CollectOutput for parameters. `batches`: returns their results.
 
     However many tries its steps need, files that were brought are asked for once.
@@ -136,12 +136,12 @@ class SweepBringing:
     def _bring_items(self, items: Sequence[Item], files: Sequence[Item], tally: Tally) -> None:
         size = sum(item.found.size for item in files)
         self._transfer.more(len(files), size)
-        with Landing(self._instance) as landing:
-            landing.make_directories(items)
-            left = self._mover.left(landing, files)
-            self._mover.bring_small(landing, left)
-            self._mover.bring_large(landing, left)
-            landing.set_modes(items)
+        with OutputDirectories(self._instance) as directories:
+            directories.make_directories(items)
+            left = self._mover.left(directories, files)
+            self._mover.bring_small(directories, left)
+            self._mover.bring_large(directories, left)
+            directories.set_modes(items)
         tally.files += len(files)
         tally.size += size
 

@@ -78,7 +78,7 @@ class Submitter:
         `begin` says whether it may be done still. Raises SubmitterLost if the job may have been submitted, and
         ClusterError if the API is required and cannot be used.
         """
-        wishes = self._api.wishes(job, path)
+        wishes = self._api.submit_fields(job, path)
         if wishes is None:
             return None
         with self._lock:
