@@ -1,7 +1,6 @@
-"""A sweep in a small world: koalad's book-keeping, real KCM machines one after another, Launchers with their journals.
+"""A sweep in a small world: koalad's bookkeeping, one real KCM machine after another, and Launchers with journals.
 
-Every message waits in a channel until the test lets it arrive; every action of a KCM is done when the test says so.
-What must hold at every moment is checked after every step: see `check`.
+The test decides when each message arrives and when each action of a KCM is performed. `check` holds after every step.
 """
 
 from collections import Counter
@@ -43,7 +42,7 @@ from koalapy_adapters.ranges import numbers_of, ranges_of
 
 SWEEP = 9
 SECOND = do.SECOND
-OUT_OF_REACH = failure("shared_gone", "cluster", "Out of reach.")
+UNREACHABLE = failure("shared_gone", "cluster", "Unreachable.")
 
 
 def tag_of(number: int) -> str:
@@ -52,21 +51,21 @@ def tag_of(number: int) -> str:
 
 @dataclass
 class Node:
-    """A Launcher and its wrapper, as they really are."""
+    """The true state of a Launcher and its wrapper."""
 
     tag: str
     slots: int
     prepared: bool = False
     submitted: bool = False
     answered: bool = False
-    claimed: bool = False
+    started: bool = False
     alive: bool = False
     connected: bool = False
     held: dict[int, None] = field(default_factory=dict)
     running: dict[int, None] = field(default_factory=dict)
     journal: list[list[Any]] | None = field(default_factory=list)
     unkept: list[ResultsReported] = field(default_factory=list)
-    said: int = 0
+    batches: int = 0
     given: int = 0
     up: list[Any] = field(default_factory=list)
     down: list[Any] = field(default_factory=list)
@@ -74,8 +73,8 @@ class Node:
     forgotten: bool = False
 
     def start(self) -> None:
-        if self.submitted and not self.claimed:
-            self.claimed = self.alive = True
+        if self.submitted and not self.started:
+            self.started = self.alive = True
 
     def connect(self) -> None:
         self.connected, self.given = True, 0
@@ -85,10 +84,10 @@ class Node:
     def pull(self) -> None:
         self.up.append(PullParameters(max(0, 2 * self.slots - len(self.held)), self.given))
 
-    def hear(self, message: Any) -> None:
+    def receive(self, message: Any) -> None:
         if isinstance(message, FeedParameters):
             numbers = list(numbers_of(message.ranges))
-            assert not self.held.keys() & set(numbers), "given what it has"
+            assert not self.held.keys() & set(numbers), "given a number that it holds"
             self.held.update((number, None) for number in numbers)
             self.given += len(numbers)
         elif isinstance(message, ResultsCommitted):
@@ -100,7 +99,7 @@ class Node:
                 self.running[number] = None
 
     def finish(self, which: int) -> int | None:
-        """One of those that run is done; its number."""
+        """End one of the running parameters. Returns its number; None if none runs."""
         self.begin()
         if not self.running:
             return None
@@ -109,14 +108,14 @@ class Node:
         row = [number, 0, "exited", "n1", 0, 1, 2, 0, 0, 0, 0]
         if self.journal is not None:
             self.journal.append(row)
-        self.said += 1
-        self.unkept.append(ResultsReported(self.said, [row]))
+        self.batches += 1
+        self.unkept.append(ResultsReported(self.batches, [row]))
         if self.connected:
             self.up += [self.unkept[-1], ProgressReported(len(self.running), 1)]
         return number
 
     def give_back(self) -> list[int]:
-        """What has not begun."""
+        """Return the numbers that have not begun to koalad."""
         numbers = [number for number in self.held if number not in self.running]
         for number in numbers:
             del self.held[number]
@@ -124,7 +123,7 @@ class Node:
         return numbers
 
     def leave(self) -> None:
-        """Stopped in band: it gives everything back, and ends; what is in the channel arrives, or not."""
+        """Return everything and end, after a stop in band. Messages in the channel may arrive or not."""
         if self.connected:
             self.up.append(ParametersGivenUp(ranges_of(self.held), ranges_of(self.running)))
         self._end()
@@ -136,27 +135,27 @@ class Node:
         self.record = {"tag": self.tag, "batch_id": self.tag, "phase": "ended", "nodes": [], "ending": "exited"}
 
     def die(self, with_wrapper: bool) -> None:
-        """By kill -9: it writes nothing, and says nothing more."""
+        """End by kill -9, without a message or an exit record."""
         self._end()
         if with_wrapper:
             self.record = None
 
 
 class World:
-    """`count` parameters from 1."""
+    """A world with a sweep of `count` parameters, from 1."""
 
     def __init__(self, count: int) -> None:
         self.now = 1_000 * SECOND
         self.count = count
         self.pool: dict[int, None] = dict.fromkeys(range(1, count + 1))
         self.out: set[int] = set()
-        self.done: Counter[int] = Counter()  # how often koalad heard so
-        self.completed: Counter[int] = Counter()  # how often it was run to its end
-        self.lost_work: set[int] = set()  # whose results only a journal had that is gone
+        self.done: Counter[int] = Counter()  # how often koalad received its result
+        self.completed: Counter[int] = Counter()  # how often it ran to its end
+        self.lost_work: set[int] = set()  # numbers whose results only a lost journal had
         self.wanted = 0
         self.nodes: dict[str, Node] = {}
-        self.ended: set[str] = set()  # tags whose end koalad was told
-        self.blind = False
+        self.ended: set[str] = set()  # tags whose end koalad knows
+        self.unreachable = False
         self.epoch = 0
         self.kcm: Machine | None = None
         self.connect()
@@ -164,7 +163,7 @@ class World:
     # ---- koalad
 
     def connect(self) -> None:
-        """koalad connects anew: another KCM, which knows nothing; what was on its way is lost."""
+        """Connect anew, with a new KCM, which knows nothing. Messages on their way are lost."""
         self.epoch += 1
         self.to_kcm: list[Any] = []
         self.to_koalad: list[Event] = []
@@ -209,7 +208,7 @@ class World:
         self.to_kcm.append(Submit(int(node.tag[7:]), node.tag, {}, program, [], doubt))
 
     def feed(self) -> None:
-        """What is wanted, as far as the pool has it."""
+        """Feed what the KCM wants, as far as the pool has it."""
         if not self.fed:
             self.feed_anew(self.wanted)
         elif self.wanted and self.pool:
@@ -218,21 +217,21 @@ class World:
     def recall(self, most: int) -> None:
         self.to_kcm.append(RecallParameters(SWEEP, most))
 
-    def koalad_hears(self) -> None:
+    def koalad_receives(self) -> None:
         event = self.to_koalad.pop(0)
         if event.number == self.delivered + 1:
             self.delivered += 1
-            self._heard(from_json(event.body))
+            self._received(from_json(event.body))
         self.to_kcm.append(Acknowledge(event.number))
 
-    def _heard(self, message: Any) -> None:
+    def _received(self, message: Any) -> None:
         if isinstance(message, ParametersEnded):
             for row in message.results:
                 self.done[row[0]] += 1
                 self.out.discard(row[0])
                 self.pool.pop(row[0], None)
         elif isinstance(message, ParametersReturned):
-            self._came_back(message)
+            self._take_back(message)
         elif isinstance(message, ParametersWanted):
             self.wanted = message.wanted
         elif isinstance(message, (Report, BatchStatus)) and "ended" in (
@@ -241,10 +240,10 @@ class World:
         ):
             self._ended(message.tag)
 
-    def _came_back(self, message: ParametersReturned) -> None:
+    def _take_back(self, message: ParametersReturned) -> None:
         begun = set(numbers_of(message.begun))
         for number in numbers_of(message.ranges):
-            assert number not in self._in_hands(), "given back while a Launcher has it"
+            assert number not in self._held(), "returned while a Launcher holds it"
             if number in self.out:
                 self.out.discard(number)
                 self.pool[number] = None
@@ -257,7 +256,7 @@ class World:
 
     # ---- the KCM
 
-    def kcm_hears(self) -> None:
+    def kcm_receives(self) -> None:
         self._happen(self.to_kcm.pop(0))
 
     def _happen(self, event: Any) -> None:
@@ -272,11 +271,11 @@ class World:
                 elif isinstance(action.message, Submitted):
                     self.nodes[action.message.tag].answered = True
             elif isinstance(action, do.SendToWrapper):
-                self._tell(self.nodes[action.tag], action.message)
+                self._to_wrapper(self.nodes[action.tag], action.message)
             else:
                 self.actions.append(action)
 
-    def _tell(self, node: Node, message: Any) -> None:
+    def _to_wrapper(self, node: Node, message: Any) -> None:
         if not node.connected:
             return
         if isinstance(message, ToLauncher):
@@ -285,7 +284,7 @@ class World:
             node.leave()
 
     def act(self, which: int) -> None:
-        """One of its actions is done."""
+        """Perform one of the KCM's actions."""
         action = self.actions.pop(which % len(self.actions))
         outcome = self._outcome(action)
         if outcome is not None:
@@ -295,9 +294,9 @@ class World:
         if isinstance(action, do.Measure):
             return do.CapacityMeasured(self.now, Capacity(4, 2, 2, 0, 0, [], [], [[2, 1]], self._statuses()))
         if isinstance(action, do.Inspect):
-            error = OUT_OF_REACH if self.blind else None
-            sights = {} if self.blind else self._sights(action.tags)
-            return do.Inspected(action.tags, sights, self.epoch, error, action.submitting)
+            error = UNREACHABLE if self.unreachable else None
+            statuses = {} if self.unreachable else self._directory_statuses(action.tags)
+            return do.Inspected(action.tags, statuses, self.epoch, error, action.submitting)
         if isinstance(action, do.ReadJournal):
             return self._journal(action)
         if isinstance(action, do.Prepare):
@@ -317,14 +316,14 @@ class World:
 
     def _statuses(self) -> dict[str, JobStatus]:
         return {
-            tag: JobStatus(tag, tag, RUNNING if node.alive else ENDED if node.claimed else QUEUED)
+            tag: JobStatus(tag, tag, RUNNING if node.alive else ENDED if node.started else QUEUED)
             for tag, node in self.nodes.items()
             if node.submitted and not node.forgotten
         }
 
-    def _sights(self, tags: list[str]) -> dict[str, do.DirectoryStatus]:
+    def _directory_statuses(self, tags: list[str]) -> dict[str, do.DirectoryStatus]:
         return {
-            tag: do.DirectoryStatus("taken" if node.claimed else "", node.record, 0, "/d")
+            tag: do.DirectoryStatus("taken" if node.started else "", node.record, 0, "/d")
             for tag, node in self.nodes.items()
             if tag in tags and node.prepared and not node.forgotten
         }
@@ -333,8 +332,8 @@ class World:
         node = self.nodes[action.tag]
         assert not node.alive, "read before its end"
         assert not node.forgotten, "read too late"
-        if self.blind:
-            return do.JournalRead(action.tag, error=OUT_OF_REACH)
+        if self.unreachable:
+            return do.JournalRead(action.tag, error=UNREACHABLE)
         if node.journal is None:
             return do.JournalRead(action.tag, there=False)
         wanted = set(numbers_of(action.ranges))
@@ -352,15 +351,15 @@ class World:
             node.connect()
             self._happen(do.WrapperConnected(node.tag, self.now))
 
-    def node_is_heard(self, node: Node) -> None:
+    def node_sends(self, node: Node) -> None:
         if node.connected and node.up:
             self._happen(do.LauncherReported(node.tag, to_json(node.up.pop(0))))
         elif node.connected and not node.alive:
             self.cut(node)
 
-    def node_hears(self, node: Node) -> None:
+    def node_receives(self, node: Node) -> None:
         if node.alive and node.down:
-            node.hear(node.down.pop(0))
+            node.receive(node.down.pop(0))
 
     def finish(self, node: Node, which: int) -> None:
         number = node.finish(which) if node.alive else None
@@ -373,18 +372,18 @@ class World:
             self._happen(do.WrapperDisconnected(node.tag, closed=not node.alive))
 
     def lose_journal(self, node: Node) -> None:
-        if node.claimed and not node.alive and node.journal is not None:
+        if node.started and not node.alive and node.journal is not None:
             self.lost_work |= {row[0] for row in node.journal if not self.done[row[0]]}
             node.journal = None
 
-    # ---- what holds
+    # ---- what holds after every step
 
-    def _in_hands(self) -> Counter[int]:
+    def _held(self) -> Counter[int]:
         return Counter(number for node in self.nodes.values() for number in node.held)
 
     def check(self) -> None:
-        twice = [number for number, times in self._in_hands().items() if times > 1]
-        assert not twice, f"in two hands: {twice}"
+        twice = [number for number, times in self._held().items() if times > 1]
+        assert not twice, f"two holders: {twice}"
         again = {number for number, times in self.completed.items() if times > 1}
         assert again <= self.lost_work, f"done twice: {again - self.lost_work}"
         everywhere = self.pool.keys() | self.out | self.done.keys()
@@ -392,15 +391,15 @@ class World:
         assert not self.pool.keys() & self.out
 
     def warm_up(self) -> None:
-        """Two Launchers at work, and some of it done."""
+        """Let two Launchers work until some parameters are done."""
         self.submit()
         self.submit()
         for _ in range(4):
             self._everything_once()
 
     def settle(self) -> None:
-        """Nothing fails any more: everything comes to its end."""
-        self.blind = False
+        """Let everything end, without further failures."""
+        self.unreachable = False
         for _ in range(600):
             if len(self.done) == self.count:
                 return
@@ -411,20 +410,20 @@ class World:
 
     def _everything_once(self) -> None:
         while self.to_kcm:
-            self.kcm_hears()
+            self.kcm_receives()
         while self.actions:
             self.act(0)
         while self.to_koalad:
-            self.koalad_hears()
+            self.koalad_receives()
         self.feed()
         for node in list(self.nodes.values()):
             node.start()
             self.node_connects(node)
             while node.connected and node.up:
-                self.node_is_heard(node)
-            self.node_is_heard(node)
+                self.node_sends(node)
+            self.node_sends(node)
             while node.down:
-                self.node_hears(node)
+                self.node_receives(node)
             if node.alive and node.connected:
                 self.finish(node, 0)
                 node.pull()

@@ -1,4 +1,4 @@
-"""A KCM whose host has slept ends before it makes anything of what comes, or of the time."""
+"""A KCM whose host has slept ends before it handles any message or timer."""
 
 import asyncio
 import os
@@ -13,14 +13,14 @@ from koalapy_adapters.messages import Ping, Pong, from_json, to_json
 PING = encode(Control(to_json(Ping(1, 0))))
 
 
-def test_it_answers_before_its_host_sleeps_and_ends_at_the_first_word_after_it(
+def test_a_kcm_answers_before_its_host_sleeps_and_ends_at_the_first_message_after_it(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     slept = [0]
     from_koalad, to_kcm = os.pipe()
     from_kcm, to_koalad = os.pipe()
 
-    def talk() -> bytes:
+    def ping_twice() -> bytes:
         os.write(to_kcm, PING)
         answer = os.read(from_kcm, 1 << 16)
         slept[0] = 3600 * SECOND
@@ -30,7 +30,7 @@ def test_it_answers_before_its_host_sleeps_and_ends_at_the_first_word_after_it(
     async def live() -> tuple[int, bytes]:
         kcm = Kcm(Streams(from_koalad, to_koalad), "koala.pyz", SleepWatch(lambda: slept[0]))
         running = asyncio.ensure_future(kcm.run())
-        answer = await asyncio.get_running_loop().run_in_executor(None, talk)
+        answer = await asyncio.get_running_loop().run_in_executor(None, ping_twice)
         return await running, answer
 
     status, answer = asyncio.run(live())
@@ -41,4 +41,4 @@ def test_it_answers_before_its_host_sleeps_and_ends_at_the_first_word_after_it(
     assert "The KCM ends: its host slept for 3600 s." in capfd.readouterr().err
     os.close(to_kcm)
     os.close(to_koalad)
-    assert os.read(from_kcm, 1 << 16) == b"", "nothing was answered after it"
+    assert os.read(from_kcm, 1 << 16) == b"", "the second ping was answered"

@@ -1,4 +1,4 @@
-"""The shared directory: what may lie where, and what happens when it is full, gone, or somebody else's."""
+"""The shared directory: its contents and modes, and what the KCM does if it is full, unreachable or another user's."""
 
 import errno
 import hashlib
@@ -49,7 +49,7 @@ def stage(directories: Directories, data: bytes) -> str:
 @pytest.mark.parametrize(
     "tag", ["", "..", "k", "kabcde00000000/", "/etc/passwd", "Kabcde000000001", TAG + "0", TAG + "\n"]
 )
-def test_what_is_no_tag_names_no_directory(tag: str, directories: Directories) -> None:
+def test_only_a_tag_names_a_directory(tag: str, directories: Directories) -> None:
     for use in (directories.attempt, directories.remove, directories.void):
         with pytest.raises(RequestError):
             use(tag)
@@ -58,13 +58,13 @@ def test_what_is_no_tag_names_no_directory(tag: str, directories: Directories) -
 
 
 @pytest.mark.parametrize("instance", ["", "..", "a/b", "bin\n"])
-def test_what_is_no_instance_is_refused(instance: str, tmp_path: Path) -> None:
+def test_an_invalid_instance_id_is_refused(instance: str, tmp_path: Path) -> None:
     with pytest.raises(RequestError):
         Directories(str(tmp_path), instance, "here", 1)
 
 
 @pytest.mark.parametrize("path", ["", "/etc/x", "../x", "a/../../x", "a//b", ".", "a/.", "a\0b"])
-def test_what_leads_out_is_not_inside(path: str) -> None:
+def test_a_path_that_leads_out_is_not_inside(path: str) -> None:
     assert not is_inside(path)
 
 
@@ -78,7 +78,7 @@ def test_staged_files_are_copies_with_their_modes(directories: Directories) -> N
     assert Path(layout.staged_file(directories.shared, "abcde", digest)).read_bytes() == b"#!/bin/sh\n"
 
 
-def test_a_staged_file_that_is_no_longer_there_is_said(directories: Directories) -> None:
+def test_a_missing_staged_file_is_reported(directories: Directories) -> None:
     with pytest.raises(TransientError) as lost:
         directories.prepare(component([["x", "0" * 64, 0o600]]))
     assert lost.value.code == "stage_lost"
@@ -90,7 +90,7 @@ def test_no_staged_file_leads_out(staged: list[Any], directories: Directories) -
         directories.prepare(component([staged]))
 
 
-def test_each_preparation_has_a_secret_of_its_own(directories: Directories) -> None:
+def test_each_preparation_makes_a_new_secret(directories: Directories) -> None:
     tokens = set()
     for _ in range(2):
         directories.prepare(component())
@@ -98,7 +98,7 @@ def test_each_preparation_has_a_secret_of_its_own(directories: Directories) -> N
     assert len(tokens) == 2
 
 
-def test_a_claimed_attempt_is_not_prepared_again(directories: Directories) -> None:
+def test_an_attempt_with_a_taken_start_lock_is_not_prepared_again(directories: Directories) -> None:
     directories.prepare(component())
     start_lock.take(directories.attempt(TAG), start_lock.StartLock(start_lock.TAKEN, "n1"))
     with pytest.raises(ClusterError):
@@ -106,21 +106,21 @@ def test_a_claimed_attempt_is_not_prepared_again(directories: Directories) -> No
     assert not directories.void(TAG)
 
 
-def test_a_stores_part_is_its_users_alone_whoever_made_it(directories: Directories, tmp_path: Path) -> None:
-    """In a shared place its name can be known before it is there: it stands in the names of batch jobs."""
+def test_only_its_user_can_read_a_stores_directory_whoever_made_it(directories: Directories, tmp_path: Path) -> None:
+    """Another user could make the directory first, since batch jobs' names contain the instance id."""
     (tmp_path / "shared" / "abcde").chmod(0o777)
     directories.create()
     assert (tmp_path / "shared" / "abcde").stat().st_mode & 0o777 == 0o700
 
 
-def test_revoking_what_does_not_exist_makes_it(directories: Directories) -> None:
+def test_voiding_an_attempt_without_a_directory_makes_one(directories: Directories) -> None:
     assert directories.void(TAG)
     assert directories.void(TAG)
     assert directories.inspect([TAG]) == {TAG: DirectoryStatus(start_lock="void", directory=directories.attempt(TAG))}
 
 
-class Listed(Files):
-    """Notes which directories are listed."""
+class CountedListings(Files):
+    """Files that record which directories are listed."""
 
     def __init__(self) -> None:
         self.lists: list[str] = []
@@ -130,9 +130,9 @@ class Listed(Files):
         return super().names(directory)
 
 
-def test_what_is_done_to_one_attempt_lists_no_others(tmp_path: Path) -> None:
-    """A thousand cancels would list a thousand attempts a thousand times."""
-    files = Listed()
+def test_an_operation_on_one_attempt_does_not_list_the_others(tmp_path: Path) -> None:
+    """Otherwise a thousand cancels would list a thousand attempts a thousand times."""
+    files = CountedListings()
     directories = Directories(str(tmp_path), "abcde", "here", 3, files)
     directories.create()
     files.lists.clear()
@@ -146,7 +146,7 @@ def test_what_is_done_to_one_attempt_lists_no_others(tmp_path: Path) -> None:
     assert files.lists.count(directories.own) == 1
 
 
-def test_a_sight_is_of_claim_record_and_heartbeat(directories: Directories) -> None:
+def test_a_directory_status_has_start_lock_exit_record_and_heartbeat(directories: Directories) -> None:
     directories.prepare(component())
     attempt = Path(directories.attempt(TAG))
     (attempt / "record.json").write_text(json.dumps({"phase": "ended"}))
@@ -157,7 +157,7 @@ def test_a_sight_is_of_claim_record_and_heartbeat(directories: Directories) -> N
     }
 
 
-def test_what_a_newer_kcm_may_have_removed_is_not_made_anew_to_be_revoked(directories: Directories) -> None:
+def test_a_directory_that_a_newer_kcm_may_have_removed_is_not_made_again(directories: Directories) -> None:
     newer = Directories(directories.shared, "abcde", "here", 4)
     newer.address_file.publish(["10.0.0.1"], 4711)
     with pytest.raises(ClusterError, match="epoch 4"):
@@ -166,7 +166,7 @@ def test_what_a_newer_kcm_may_have_removed_is_not_made_anew_to_be_revoked(direct
     assert newer.void(TAG)
 
 
-def test_nothing_is_said_to_be_removed_where_the_file_system_is_not_mounted(directories: Directories) -> None:
+def test_no_removal_is_reported_if_the_file_system_is_not_mounted(directories: Directories) -> None:
     directories.void(TAG)
     own = Path(directories.own)
     own.rename(own.with_name("elsewhere"))
@@ -178,7 +178,7 @@ def test_nothing_is_said_to_be_removed_where_the_file_system_is_not_mounted(dire
     assert not Path(directories.attempt(TAG)).exists()
 
 
-def test_removing_never_follows_a_link(directories: Directories, tmp_path: Path) -> None:
+def test_a_removal_never_follows_a_link(directories: Directories, tmp_path: Path) -> None:
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious" / "file").touch()
     os.symlink(tmp_path / "precious", directories.attempt(TAG))
@@ -191,7 +191,7 @@ def test_removing_never_follows_a_link(directories: Directories, tmp_path: Path)
     assert (tmp_path / "precious" / "file").exists()
 
 
-def test_where_the_file_system_is_not_mounted_nothing_is_revoked_or_removed(directories: Directories) -> None:
+def test_nothing_is_made_void_or_removed_if_the_file_system_is_not_mounted(directories: Directories) -> None:
     directories.prepare(component())
     shared = Path(directories.shared)
     shared.rename(shared.with_name("elsewhere"))
@@ -203,7 +203,7 @@ def test_where_the_file_system_is_not_mounted_nothing_is_revoked_or_removed(dire
     assert list(shared.iterdir()) == []
 
 
-def test_a_newer_kcm_keeps_the_relay_and_the_attempts(directories: Directories) -> None:
+def test_an_older_kcm_changes_neither_the_relay_file_nor_attempts_of_a_newer_one(directories: Directories) -> None:
     newer = Directories(directories.shared, "abcde", "here", 4)
     newer.address_file.publish(["10.0.0.1"], 4000)
     for use in (lambda: directories.address_file.publish([], 1), lambda: directories.prepare(component())):
@@ -224,7 +224,7 @@ def test_each_kcm_has_a_secret_that_only_its_user_can_read(directories: Director
     assert len(set(secrets)) == 3
 
 
-def test_staged_files_that_nobody_used_for_long_are_dropped(directories: Directories) -> None:
+def test_staged_files_that_were_not_used_for_long_are_dropped(directories: Directories) -> None:
     old, new = stage(directories, b"old"), stage(directories, b"new")
     os.utime(layout.staged_file(directories.shared, "abcde", old), (0, 0))
     directories.create()
@@ -232,7 +232,7 @@ def test_staged_files_that_nobody_used_for_long_are_dropped(directories: Directo
 
 
 class Days:
-    """A shared directory in memory, on a day that the test says."""
+    """A shared directory in memory, on a day that the test sets."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -256,8 +256,8 @@ class Days:
         return sorted(int(name[len("kabcde") : -len(".json")]) for name in names)
 
 
-def test_a_kcm_that_is_connected_for_long_drops_what_is_old_once_a_day() -> None:
-    """Nothing but a start dropped records before: a year of a million jobs left a million files."""
+def test_a_connected_kcm_drops_old_exit_records_once_a_day() -> None:
+    """Otherwise a KCM that runs for a year would keep the exit records of a million jobs."""
     days = Days()
     for day in range(1, 25):
         days.now = day
@@ -266,7 +266,7 @@ def test_a_kcm_that_is_connected_for_long_drops_what_is_old_once_a_day() -> None
         assert days.files.exists(days.staged) == (day <= 14)
 
 
-def test_what_is_old_is_looked_for_once_a_day_only() -> None:
+def test_old_exit_records_are_searched_once_a_day_only() -> None:
     days = Days()
     days.forget(1)
     for day, kept in ((0.9, [1, 2]), (7.5, [2, 3]), (8.4, [2, 3, 4]), (8.5, [3, 4, 5])):
@@ -278,13 +278,15 @@ def test_what_is_old_is_looked_for_once_a_day_only() -> None:
 @pytest.mark.parametrize(
     ("number", "code"), [(errno.ENOSPC, "shared_full"), (errno.EDQUOT, "shared_full"), (errno.ESTALE, "shared_gone")]
 )
-def test_the_shared_directorys_troubles_have_names(number: int, code: str) -> None:
+def test_errors_of_the_shared_directory_have_their_codes(number: int, code: str) -> None:
     error: BatchError = unusable("/shared", OSError(number, os.strerror(number)))
     assert (error.code, error.whose) == (code, "cluster")
     assert error.advice
 
 
-def test_a_full_disk_refuses_and_leaves_no_half_file(directories: Directories, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_an_error_and_leaves_no_incomplete_file(
+    directories: Directories, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -300,11 +302,11 @@ def test_tags_of_every_store_are_listed(directories: Directories) -> None:
     other = Directories(directories.shared, "zzzzz", "here", 1)
     other.create()
     other.void("kzzzzz000000001")
-    os.makedirs(os.path.join(directories.shared, "aaaaa", TAG))  # where no store of koalapy would put it
+    os.makedirs(os.path.join(directories.shared, "aaaaa", TAG))  # not a place of any store
     assert directories.tags() == [TAG, "kzzzzz000000001"]
 
 
-def test_a_tag_of_another_store_can_be_looked_at_and_cleaned_up_but_not_used(directories: Directories) -> None:
+def test_a_tag_of_another_store_can_be_inspected_and_cleaned_up_but_not_used(directories: Directories) -> None:
     other, tag = Directories(directories.shared, "zzzzz", "here", 1), "kzzzzz000000001"
     other.create()
     other.prepare(Component(tag, {}, "", []))
@@ -319,8 +321,8 @@ def test_a_tag_of_another_store_can_be_looked_at_and_cleaned_up_but_not_used(dir
     assert directories.tags() == []
 
 
-def test_a_tag_of_a_store_that_has_nothing_here_can_be_cleaned_up_too(directories: Directories) -> None:
-    """Its own shared directory is another: only its batch job is seen here."""
+def test_a_tag_of_a_store_without_a_directory_here_can_be_cleaned_up_too(directories: Directories) -> None:
+    """That store uses another shared directory: only its batch job is visible here."""
     tag = "kzzzzz000000001"
     directories.remove(tag)
     assert directories.void(tag)
@@ -328,7 +330,7 @@ def test_a_tag_of_a_store_that_has_nothing_here_can_be_cleaned_up_too(directorie
     assert directories.tags() == []
 
 
-def test_what_lies_in_a_directory_is_told_with_its_age(directories: Directories) -> None:
+def test_the_examination_of_a_directory_has_its_files_and_their_age(directories: Directories) -> None:
     directories.prepare(component())
     here = Path(directories.attempt(TAG))
     start_lock.take(str(here), start_lock.StartLock(start_lock.TAKEN, "its wrapper"))
@@ -347,16 +349,16 @@ def test_what_lies_in_a_directory_is_told_with_its_age(directories: Directories)
     assert (told[TAG]["ended"], told[TAG]["heartbeat_age_s"]) == (True, None)
 
 
-def test_own_addresses_can_be_reached_by_others() -> None:
+def test_own_addresses_are_reachable_from_other_hosts() -> None:
     found, last = addresses()
     assert not any(address.startswith(("127.", "169.254.", "fe80")) or address == "::1" for address in found + last)
     assert addresses(loopback=True) == ([*found, "127.0.0.1"], last)
 
 
-# ---- what the cluster remembers of a store
+# ---- what the cluster keeps of a store
 
 
-def test_the_highest_number_is_remembered_by_the_next_kcm(directories: Directories) -> None:
+def test_the_next_kcm_knows_the_highest_number(directories: Directories) -> None:
     assert directories.watermark.newest() == 0
     for number in (7, 12, 9):
         directories.watermark.remember(number)
@@ -368,7 +370,7 @@ def test_the_highest_number_is_remembered_by_the_next_kcm(directories: Directori
     assert Directories(directories.shared, "vwxyz", "here", 4).watermark.newest() == 0
 
 
-def test_a_number_that_cannot_be_written_down_is_an_error_and_no_number(directories: Directories) -> None:
+def test_a_number_that_cannot_be_written_is_an_error(directories: Directories) -> None:
     path = Path(layout.watermark_file(directories.shared, "abcde", "here"))
     path.mkdir()
     with pytest.raises(BatchError):
@@ -378,7 +380,7 @@ def test_a_number_that_cannot_be_written_down_is_an_error_and_no_number(director
     assert directories.watermark.newest() == 5
 
 
-def test_the_record_of_a_forgotten_attempt_stays_and_is_seen(directories: Directories) -> None:
+def test_the_exit_record_of_a_forgotten_attempt_stays_readable(directories: Directories) -> None:
     directories.prepare(component())
     record = {"ending": "exited", "exit_status": 0}
     layout.write_json(layout.inside(directories.attempt(TAG), "record.json"), record)
@@ -390,14 +392,14 @@ def test_the_record_of_a_forgotten_attempt_stays_and_is_seen(directories: Direct
     assert directories.inspect([TAG]) == {TAG: DirectoryStatus(record=record)}
 
 
-def test_an_attempt_without_a_record_leaves_nothing(directories: Directories) -> None:
+def test_a_forgotten_attempt_without_an_exit_record_leaves_nothing(directories: Directories) -> None:
     directories.prepare(component())
     directories.remove(TAG)
     assert directories.inspect([TAG]) == {}
     assert directories.recall([[TAG, TAG]]) == []
 
 
-def test_old_records_go(directories: Directories) -> None:
+def test_old_exit_records_are_removed(directories: Directories) -> None:
     directories.prepare(component())
     layout.write_json(layout.inside(directories.attempt(TAG), "record.json"), {})
     directories.remove(TAG)
@@ -445,7 +447,7 @@ def test_a_list_of_files_is_a_file_too(directories: Directories) -> None:
     assert (work / "one").exists()
 
 
-def test_what_a_crash_has_damaged_in_the_stage_is_dropped_and_sent_again(directories: Directories) -> None:
+def test_a_staged_file_that_a_crash_damaged_is_dropped_and_sent_again(directories: Directories) -> None:
     digest = stage(directories, b"content")
     path = Path(layout.staged_file(directories.shared, "abcde", digest))
     path.write_bytes(bytes(7))
@@ -461,8 +463,8 @@ def test_no_directory_or_list_leads_out(entry: list[Any], directories: Directori
         directories.prepare(component([entry]))
 
 
-class _Slow(Files):
-    """A file system whose first write waits for `go`, and which counts its writes."""
+class _SlowFiles(Files):
+    """Files whose first write waits for `go`; they count the writes."""
 
     def __init__(self) -> None:
         self.begun, self.go, self.writes = threading.Event(), threading.Event(), 0
@@ -474,8 +476,8 @@ class _Slow(Files):
         super().write(path, data, mode, lasting)
 
 
-def test_numbers_heard_at_one_time_are_written_together(tmp_path: Path) -> None:
-    slow = _Slow()
+def test_numbers_that_arrive_together_are_written_together(tmp_path: Path) -> None:
+    slow = _SlowFiles()
     directories = Directories(str(tmp_path), "abcde", "here", 1, slow)
     (tmp_path / "abcde").mkdir()
     with ThreadPoolExecutor(9) as pool:
@@ -491,8 +493,8 @@ def test_numbers_heard_at_one_time_are_written_together(tmp_path: Path) -> None:
     assert slow.writes == 2
 
 
-class _Noting(Files):
-    """A file system that notes what it was to make lasting, and what not."""
+class _RecordedWrites(Files):
+    """Files that record which writes are lasting."""
 
     def __init__(self) -> None:
         self.lasting: dict[str, bool] = {}
@@ -502,29 +504,29 @@ class _Noting(Files):
         super().write(path, data, mode, lasting)
 
 
-def test_numbers_that_have_come_are_written_before_it_is_their_turn(tmp_path: Path) -> None:
-    noting = _Noting()
-    directories = Directories(str(tmp_path), "abcde", "here", 1, noting)
+def test_numbers_that_have_arrived_are_written_before_their_commands_are_handled(tmp_path: Path) -> None:
+    writes = _RecordedWrites()
+    directories = Directories(str(tmp_path), "abcde", "here", 1, writes)
     (tmp_path / "abcde").mkdir()
     for number in (2, 9, 4):
         directories.watermark.expect(number)
     assert directories.watermark.newest() == 0
     directories.watermark.remember(1)
     assert directories.watermark.newest() == 9
-    noting.lasting.clear()
+    writes.lasting.clear()
     directories.watermark.remember(9)
-    assert not noting.lasting
+    assert not writes.lasting
 
 
-def test_what_a_wrapper_reads_is_lasting_before_a_submit_and_its_script_is_the_batch_systems(tmp_path: Path) -> None:
-    noting = _Noting()
-    directories = Directories(str(tmp_path), "abcde", "here", 1, noting)
+def test_the_files_that_a_wrapper_reads_are_lasting_before_its_submit(tmp_path: Path) -> None:
+    writes = _RecordedWrites()
+    directories = Directories(str(tmp_path), "abcde", "here", 1, writes)
     directories.create()
     directories.prepare(Component("kabcde000000001", {}, "exec true\n", []))
-    assert noting.lasting == {"token": True, "component": True, "script": False}
+    assert writes.lasting == {"token": True, "component": True, "script": False}
 
 
-def test_a_journal_is_read_for_the_numbers_that_are_asked_for(directories: Directories) -> None:
+def test_a_journal_is_read_for_given_numbers_only(directories: Directories) -> None:
     directories.prepare(component())
     rows = [[number, 0, "exited", "n1", 0, 1, 2, 0, 0, 0, 0] for number in (3, 1, 2, 3)]
     torn = '[4, 0, "exi'
@@ -533,7 +535,7 @@ def test_a_journal_is_read_for_the_numbers_that_are_asked_for(directories: Direc
     assert directories.journal(TAG, {2, 3, 4, 9}) == [rows[0], rows[2]]
 
 
-def test_that_there_is_no_journal_is_told_from_a_directory_out_of_reach(directories: Directories) -> None:
+def test_a_missing_journal_differs_from_an_unreachable_directory(directories: Directories) -> None:
     assert directories.journal(TAG, {1}) is None
     directories.prepare(component())
     assert directories.journal(TAG, {1}) is None

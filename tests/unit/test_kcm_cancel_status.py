@@ -1,11 +1,14 @@
-"""How many commands it takes to end jobs: hardly more for a thousand than for ten, by machine and simulated queue."""
+"""The number of commands that it takes to cancel jobs, by the KCM's machine and a simulated queue.
+
+A thousand jobs take hardly more commands than ten.
+"""
 
 import heapq
 from itertools import count
 from typing import Any
 
-import kcm_talk as talk
 import pytest
+from kcm_machine import SECOND, T0, machine, to_koalad
 from koalapy_adapters.batch.protocol import RUNNING, JobStatus
 from koalapy_adapters.kcm.state import actions as do
 from koalapy_adapters.kcm.state.poll_schedule import (
@@ -19,34 +22,33 @@ from koalapy_adapters.kcm.state.poll_schedule import (
 )
 from koalapy_adapters.messages import Cancel, CleanedUp
 
-SECOND, T0 = talk.SECOND, talk.T0
-COMMAND = SECOND // 10  # that any command of the batch system takes
+COMMAND = SECOND // 10  # the time that any command of the batch system takes
 
 
 class Queue:
-    """A batch system that needs its time: the jobs that are cancelled end one after another, evenly, over `drain`.
+    """A slow batch system: cancelled jobs end one after another, evenly, over `drain` microseconds.
 
-    It does the machine's actions at their instants, and counts the commands that they come to.
+    It performs the machine's actions at their instants, and counts the commands.
     """
 
-    def __init__(self, jobs: int, drain: int, cost: int, news: bool, claim: int = 0) -> None:
-        """`claim`: what it takes to revoke one, one after another."""
+    def __init__(self, jobs: int, drain: int, cost: int, watched: bool, locking: int = 0) -> None:
+        """`watched`: the KCM is woken at each end. `locking`: the time of each start lock, one after another."""
         self._ids = {f"kabcde{number:09d}": str(number) for number in range(jobs)}
         self._ends = {batch_id: T0 + drain * (place + 1) // jobs for place, batch_id in enumerate(self._ids.values())}
-        self._kcm = talk.machine(*([tag, batch_id] for tag, batch_id in self._ids.items()))
-        self._cost, self._claim, self._claimed_at = cost, claim, T0
+        self._kcm = machine(*([tag, batch_id] for tag, batch_id in self._ids.items()))
+        self._cost, self._locking, self._locked_at = cost, locking, T0
         self._turn = count()
         self._agenda: list[tuple[int, int, Any]] = []
-        self.checks: list[int] = []  # when they were asked
-        self.others: dict[type, int] = {do.CancelJob: 0, do.Look: 0}  # how many of each
-        self.gone: dict[str, int] = {}
-        for at in self._ends.values() if news else ():
+        self.checks: list[int] = []  # the instants of the checks
+        self.others: dict[type, int] = {do.CancelJob: 0, do.Look: 0}  # the number of each
+        self.cleaned_up: dict[str, int] = {}
+        for at in self._ends.values() if watched else ():
             self._later(at, do.Woken())
 
     def end_all(self) -> None:
         for tag in self._ids:
             self._do(T0, self._kcm.handle(T0, Cancel(9, tag)))
-        while len(self.gone) < len(self._ids):
+        while len(self.cleaned_up) < len(self._ids):
             now, due = self._next()
             self._do(now, self._kcm.tick(now) if due is None else self._kcm.handle(now, due))
 
@@ -55,19 +57,19 @@ class Queue:
         if self._agenda and (wakeup is None or self._agenda[0][0] <= wakeup):
             at, _, event = heapq.heappop(self._agenda)
             return at, event
-        assert wakeup is not None, "nothing would ever happen"
+        assert wakeup is not None, "no event will ever come"
         return wakeup, None
 
     def _do(self, now: int, actions: list[Any]) -> None:
-        for message in talk.said(actions):
+        for message in to_koalad(actions):
             if isinstance(message, CleanedUp):
-                self.gone[message.tag] = now
+                self.cleaned_up[message.tag] = now
         for action in actions:
             if type(action) in self.others:
                 self.others[type(action)] += 1
             if isinstance(action, do.TakeStartLock):
-                self._claimed_at += self._claim
-                self._later(max(now, self._claimed_at) + 1000, do.StartLockTaken(action.tag, True))
+                self._locked_at += self._locking
+                self._later(max(now, self._locked_at) + 1000, do.StartLockTaken(action.tag, True))
             elif isinstance(action, do.CancelJob):
                 self._later(now + COMMAND, do.JobCancelled(action.tag))
             elif isinstance(action, do.Measure):
@@ -84,41 +86,41 @@ class Queue:
         heapq.heappush(self._agenda, (at, next(self._turn), event))
 
 
-@pytest.mark.parametrize("news", [False, True], ids=["unheard", "each end is heard"])
-def test_a_thousand_take_hardly_more_looks_than_ten(news: bool) -> None:
-    """Over as long a time, at the same cost of a look."""
-    few, many = (Queue(jobs, 27 * SECOND, SECOND // 100, news) for jobs in (10, 1000))
+@pytest.mark.parametrize("watched", [False, True], ids=["ends unnoticed", "each end wakes the KCM"])
+def test_a_thousand_cancels_take_hardly_more_checks_than_ten(watched: bool) -> None:
+    """The jobs end over the same time, and a check costs the same."""
+    few, many = (Queue(jobs, 27 * SECOND, SECOND // 100, watched) for jobs in (10, 1000))
     few.end_all()
     many.end_all()
     assert len(many.checks) <= 1.5 * len(few.checks)
     assert len(many.checks) <= 40
-    assert max(many.gone.values()) <= T0 + 27 * SECOND + URGENT + 2 * COMMAND
+    assert max(many.cleaned_up.values()) <= T0 + 27 * SECOND + URGENT + 2 * COMMAND
 
 
-def test_looks_that_cost_much_become_as_seldom_as_that_asks_for() -> None:
-    many = Queue(1000, 27 * SECOND, SECOND // 25, news=False)
+def test_expensive_checks_are_made_less_often() -> None:
+    many = Queue(1000, 27 * SECOND, SECOND // 25, watched=False)
     many.end_all()
     gaps = [after - before for before, after in zip(many.checks, many.checks[1:], strict=False)]
     assert max(gaps) == COST_FACTOR * SECOND // 25 + COMMAND
     assert len(many.checks) <= 20
 
 
-def test_what_the_queue_no_longer_lists_costs_no_command_until_its_claim_is_known() -> None:
-    """A thousand claims take a shared directory longer than a batch system takes for a thousand cancels."""
-    many = Queue(1000, COMMAND, SECOND // 100, news=True, claim=SECOND // 125)
+def test_a_job_that_is_no_longer_listed_costs_no_command_until_its_start_lock_is_known() -> None:
+    """A thousand start locks take longer in a shared directory than a thousand cancels in a batch system."""
+    many = Queue(1000, COMMAND, SECOND // 100, watched=True, locking=SECOND // 125)
     many.end_all()
-    assert max(many.gone.values()) >= T0 + 8 * SECOND
+    assert max(many.cleaned_up.values()) >= T0 + 8 * SECOND
     assert many.others == {do.CancelJob: 1000, do.Look: 0}
     assert len(many.checks) <= 5
 
 
-def test_one_that_ends_at_once_is_known_to_at_once() -> None:
-    one = Queue(1, 2 * COMMAND, SECOND // 100, news=False)
+def test_a_job_that_ends_at_once_is_cleaned_up_at_once() -> None:
+    one = Queue(1, 2 * COMMAND, SECOND // 100, watched=False)
     one.end_all()
-    assert max(one.gone.values()) <= T0 + 4 * COMMAND
+    assert max(one.cleaned_up.values()) <= T0 + 4 * COMMAND
 
 
-def test_after_a_lull_it_begins_anew() -> None:
+def test_after_a_lull_the_first_check_is_soon_again() -> None:
     checks, now = CancelStatusSchedule(), T0
     for _ in range(20):
         checks.want(now, "a")
@@ -139,7 +141,7 @@ def test_after_a_lull_it_begins_anew() -> None:
     assert checks.due() == now + LULL + FIRST
 
 
-def test_a_bell_that_rings_often_is_heard_at_once_and_once_more() -> None:
+def test_a_debounced_bell_acts_at_its_first_ring_and_once_more_later() -> None:
     bell = Debounce()
     assert [bell.ring(T0 + at) for at in range(3)] == [True, False, False]
     assert bell.due() == T0 + SOON

@@ -1,4 +1,4 @@
-"""The client of the DRMAA helper, whose helper may crash, hang, leak or refuse: real processes that do."""
+"""The client of the DRMAA helper, with real helper processes that crash, hang, leak or refuse."""
 
 import json
 import os
@@ -24,20 +24,20 @@ from koalapy_adapters.kcm.execution.drmaa.sessions import DrmaaSessions
 from koalapy_adapters.kcm.execution.subprocess_runner import Handle, Ran
 from koalapy_adapters.kcm.state.actions import Woken
 
-# Speaks as koalapy_adapters.drmaa_helper does, for a library that does as the script's name says.
+# It has the protocol of koalapy_adapters.drmaa_helper, for a library that does what the script's name says.
 HELPER = """
 import json, os, sys, time
 with open("%(log)s", "a") as runs:
     runs.write(json.dumps([sys.argv[1:], os.environ["DRMAA_LIBRARY_PATH"], os.getpid()]) + "\\n")
-def say(**what): print(json.dumps(what), flush=True)
-if "%(family)s" == "down": say(refused="code 2: unable to send message to qmaster"); sys.exit(1)
-say(contact="session-1", drms="%(family)s")
+def answer(**what): print(json.dumps(what), flush=True)
+if "%(family)s" == "down": answer(refused="code 2: unable to send message to qmaster"); sys.exit(1)
+answer(contact="session-1", drms="%(family)s")
 rss, waiting = 1 << 20, 0
 for line in sys.stdin:
     request = json.loads(line)
     script = request.get("script", "")
     if script == "crash": os.abort()
-    if script == "pair": next(sys.stdin); say(batch_id=1); say(batch_id=2); continue
+    if script == "pair": next(sys.stdin); answer(batch_id=1); answer(batch_id=2); continue
     if script.startswith("until "):
         go = script[6:]
         open(os.path.join(os.path.dirname(go), "asked"), "w").close()
@@ -46,16 +46,16 @@ for line in sys.stdin:
     if script == "hang": time.sleep(600)
     if script == "grow": rss = 1 << 40
     if script == "deaf": waiting = 1e6
-    if request["do"] == "ping": say(rss=rss, waiting=waiting)
-    elif script == "refuse": say(refused="code 17: job rejected: unknown queue nosuch")
+    if request["do"] == "ping": answer(rss=rss, waiting=waiting)
+    elif script == "refuse": answer(refused="code 17: job rejected: unknown queue nosuch")
     elif request["do"] == "control":
-        say(**({} if request["batch_id"] == "7" and request["action"] != "resume" else {"refused": "no such job"}))
+        answer(**({} if request["batch_id"] == "7" and request["action"] != "resume" else {"refused": "no such job"}))
     else:
         options = request["options"]
         assert options[:2] == ["-b", "n"] and not {"-terse", "-sync", "-now"} & set(options), request
-        say(batch_id=7)
-        print("a library that prints what it likes", flush=True)
-        say(ended="7")
+        answer(batch_id=7)
+        print("a library that prints to stdout", flush=True)
+        answer(ended="7")
     if script == "exit": os._exit(0)
 """
 JOB = BatchJob("kabcde000000001", "/tmp/a", ["true"], 1, 60)
@@ -70,11 +70,11 @@ def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
     opened: list[DrmaaClient] = []
 
     def open_one(
-        tell: Callable[[Any], None] = lambda event: None, family: str = "SGE 8.1.9", library: Library = LIBRARY
+        handle: Callable[[Any], None] = lambda event: None, family: str = "SGE 8.1.9", library: Library = LIBRARY
     ) -> DrmaaClient:
         script = tmp_path / "helper.py"
         script.write_text(HELPER % {"log": tmp_path / "runs", "family": family})
-        opened.append(DrmaaClient([sys.executable, str(script)], library, tell))
+        opened.append(DrmaaClient([sys.executable, str(script)], library, handle))
         return opened[-1]
 
     yield open_one
@@ -83,25 +83,25 @@ def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
 
 
 def runs(tmp_path: Path) -> list[list[Any]]:
-    """Of each helper so far: the contact that it was given, its library, its process id."""
+    """Return for each helper so far its contact, its library and its process id."""
     return [json.loads(line) for line in (tmp_path / "runs").read_text().splitlines()]
 
 
-def test_submits_and_tells_of_the_end(client: Client) -> None:
-    told: list[Any] = []
-    session = client(told.append)
+def test_a_submit_returns_the_id_and_the_end_is_an_event(client: Client) -> None:
+    events: list[Any] = []
+    session = client(events.append)
     assert session.submit("job", ["-terse", "-b", "n", "-sync", "n", "-now", "n", "job"]) == "7"
-    assert session.control("7", "terminate")  # its answer comes after the news
-    assert told == [Woken()]
+    assert session.control("7", "terminate")  # its answer comes after the end
+    assert events == [Woken()]
 
 
 def test_a_job_is_held_released_suspended_and_ended(client: Client) -> None:
     session = client()
     assert [session.control("7", action) for action in ("hold", "release", "suspend", "terminate")] == [True] * 4
-    assert not session.control("7", "resume"), "it refused, so a command has to"
+    assert not session.control("7", "resume"), "the library refused, so that a command is needed"
 
 
-def test_what_the_library_refuses_a_command_does(client: Client) -> None:
+def test_a_command_does_what_the_library_refuses(client: Client) -> None:
     asked: list[list[str]] = []
 
     def runner(argv: list[str], timeout: float, handle: object) -> Ran:
@@ -119,14 +119,14 @@ def test_what_the_library_refuses_a_command_does(client: Client) -> None:
     assert asked == [["qdel", "8"], ["qhold", "8"], ["qrls", "8"]]
 
 
-def test_a_leak_ends_in_the_helper() -> None:
+def test_the_helper_limits_its_memory() -> None:
     leak = "import mmap; from koalapy_adapters import drmaa_helper as it; it._bound_memory(); mmap.mmap(-1, %s)"
     argv = [sys.executable, "-c", leak % "it.ADDRESS_SPACE"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert "Cannot allocate memory" in done.stderr
 
 
-def test_a_refusal_is_no_crash(client: Client, tmp_path: Path) -> None:
+def test_a_refusal_does_not_end_the_helper(client: Client, tmp_path: Path) -> None:
     session = client()
     with pytest.raises(DrmaaRefused, match="unknown queue"):
         session.submit("refuse", [])
@@ -135,7 +135,7 @@ def test_a_refusal_is_no_crash(client: Client, tmp_path: Path) -> None:
     assert len(runs(tmp_path)) == 1
 
 
-def test_a_crash_hurts_its_operation_only_and_the_session_is_resumed(client: Client, tmp_path: Path) -> None:
+def test_a_crash_costs_its_operation_only_and_the_session_is_resumed(client: Client, tmp_path: Path) -> None:
     session = client()
     with pytest.raises(DrmaaLost):
         session.submit("crash", [])
@@ -143,8 +143,8 @@ def test_a_crash_hurts_its_operation_only_and_the_session_is_resumed(client: Cli
     assert [run[:2] for run in runs(tmp_path)] == [[[""], LIBRARY.path], [["session-1"], LIBRARY.path]]
 
 
-def together(session: DrmaaClient, script: str) -> list[str]:
-    """Two submits at a time: what each comes to, in order."""
+def submit_two(session: DrmaaClient, script: str) -> list[str]:
+    """Submit twice at the same time. Returns the sorted outcomes."""
 
     def submit(_: int) -> str:
         try:
@@ -157,12 +157,12 @@ def together(session: DrmaaClient, script: str) -> list[str]:
 
 
 def test_one_submit_does_not_wait_for_the_answer_to_another(client: Client) -> None:
-    """So that the library is never idle while there is something to do. This one answers only when it has two."""
-    assert together(client(), "pair") == ["1", "2"]
+    """The library is never idle while requests wait. This one answers only when it has two."""
+    assert submit_two(client(), "pair") == ["1", "2"]
 
 
-def test_a_submit_goes_past_one_that_the_library_sleeps_over(tmp_path: Path) -> None:
-    """The second session is begun when the first is asked something already, and not before."""
+def test_a_submit_is_not_delayed_by_one_that_the_library_blocks(tmp_path: Path) -> None:
+    """A second session begins only when the first is busy."""
     script = tmp_path / "helper.py"
     script.write_text(HELPER % {"log": tmp_path / "runs", "family": "SGE 8.1.9"})
     sessions = DrmaaSessions([sys.executable, str(script)], LIBRARY, lambda event: None)
@@ -182,23 +182,23 @@ def test_a_submit_goes_past_one_that_the_library_sleeps_over(tmp_path: Path) -> 
         sessions.close()
 
 
-def test_one_that_dies_takes_along_all_that_it_was_asked_and_has_died_once(client: Client, tmp_path: Path) -> None:
+def test_a_helper_that_dies_loses_all_its_requests_and_counts_as_one_crash(client: Client, tmp_path: Path) -> None:
     session = client()
-    assert together(session, "last") == ["lost", "lost"]
+    assert submit_two(session, "last") == ["lost", "lost"]
     assert session.submit("job", []) == "7"
     assert len(runs(tmp_path)) == 2
     assert len(session._crashes) == 1
 
 
-class Awaited:
-    """Replacements by the session's own watcher, which nobody asks: each is waited for, not slept for."""
+class Replacements:
+    """The replacements that the session's own watcher makes; `one` waits for the next."""
 
     def __init__(self, session: DrmaaClient, monkeypatch: pytest.MonkeyPatch) -> None:
         self._replaced: queue.Queue[None] = queue.Queue()
         begin = session._begin
 
         def noted(helper: Any) -> None:
-            monkeypatch.setattr(drmaa_client, "TIMEOUT", PATIENCE_S)  # whatever it was for the one before
+            monkeypatch.setattr(drmaa_client, "TIMEOUT", PATIENCE_S)  # the test may have set it for the helper before
             begin(helper)
             self._replaced.put(None)
 
@@ -209,12 +209,12 @@ class Awaited:
 
 
 @pytest.mark.parametrize("signum", [signal.SIGSEGV, signal.SIGKILL, signal.SIGTERM])
-def test_a_helper_that_dies_unasked_is_replaced_at_once_with_its_session(
+def test_an_idle_helper_that_dies_is_replaced_at_once_and_its_session_resumed(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signum: signal.Signals
 ) -> None:
-    """So that it goes on hearing of ends, though nobody submits."""
+    """Thereby it reports further ends, though nothing is submitted."""
     session = client()
-    replaced = Awaited(session, monkeypatch)
+    replaced = Replacements(session, monkeypatch)
     assert session.start()
     replaced.one()
     os.kill(runs(tmp_path)[0][2], signum)
@@ -223,12 +223,12 @@ def test_a_helper_that_dies_unasked_is_replaced_at_once_with_its_session(
     assert session.usable
 
 
-def test_a_helper_that_is_stopped_is_noticed_though_nobody_asks_it(
+def test_an_idle_helper_that_is_stopped_is_replaced(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(drmaa_client, "PING", 0.1)
     session = client()
-    replaced = Awaited(session, monkeypatch)
+    replaced = Replacements(session, monkeypatch)
     assert session.start()
     replaced.one()
     monkeypatch.setattr(drmaa_client, "TIMEOUT", 2.0)
@@ -240,7 +240,7 @@ def test_a_helper_that_is_stopped_is_noticed_though_nobody_asks_it(
 
 
 @pytest.mark.parametrize(("script", "crashes"), [("grow", 0), ("deaf", 1)])
-def test_a_helper_that_grows_or_hears_no_ends_is_replaced(
+def test_a_helper_that_grows_or_reports_no_ends_is_replaced(
     client: Client, tmp_path: Path, script: str, crashes: int
 ) -> None:
     session = client()
@@ -280,7 +280,7 @@ def test_a_helper_that_cannot_start_is_not_used(capsys: pytest.CaptureFixture[st
     assert "commands are used" in capsys.readouterr().err
 
 
-def test_a_batch_system_that_is_down_is_asked_again_later(
+def test_a_batch_system_that_is_down_is_tried_again_later(
     client: Client, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(drmaa_client, "REST", 0.0)
@@ -292,18 +292,18 @@ def test_a_batch_system_that_is_down_is_asked_again_later(
 
 
 @pytest.mark.parametrize("family", ["slurm-drmaa 1.1.4", "PBS Pro", ""])
-def test_auto_uses_no_library_of_another_batch_system(
+def test_auto_does_not_use_a_library_of_another_batch_system(
     client: Client, capsys: pytest.CaptureFixture[str], family: str
 ) -> None:
     assert not client(family=family).start()
     assert "is the library of" in capsys.readouterr().err
 
 
-def test_a_library_that_is_named_is_used_whatever_it_is(client: Client) -> None:
+def test_a_named_library_is_used_whatever_its_batch_system_is(client: Client) -> None:
     assert client(family="slurm-drmaa 1.1.4", library=LIBRARY._replace(family="")).start()
 
 
-def test_a_submit_lost_in_the_helper_is_a_doubt_and_a_refusal_is_none(client: Client) -> None:
+def test_a_submit_lost_in_the_helper_is_in_doubt_and_a_refused_one_is_not(client: Client) -> None:
     batch = BatchSystem(sge, BatchSettings("me"), client())
     assert batch.submit(JOB, "job", Handle()) == "7"
     with pytest.raises(SubmitDoubt):
@@ -313,7 +313,7 @@ def test_a_submit_lost_in_the_helper_is_a_doubt_and_a_refusal_is_none(client: Cl
     assert refused.value.code == "no_such_queue"
 
 
-def test_a_submit_that_was_ended_first_is_not_sent(client: Client) -> None:
+def test_a_submit_that_was_ended_before_is_not_sent(client: Client) -> None:
     handle = Handle()
     handle.end()
     with pytest.raises(BatchError) as ended:
@@ -321,7 +321,7 @@ def test_a_submit_that_was_ended_first_is_not_sent(client: Client) -> None:
     assert ended.value.code == "submit_ended"
 
 
-def test_the_library_is_found_where_the_grid_file_or_grid_engine_has_it(
+def test_the_library_is_found_by_the_grid_file_or_in_grid_engines_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     library = tmp_path / "lib" / "lx-amd64" / "libdrmaa.so"

@@ -1,4 +1,4 @@
-"""The KCM ends with its connection, also when nobody listens to what it says about that."""
+"""The KCM ends with its connection, even if nobody reads its errors."""
 
 import subprocess
 import sys
@@ -20,7 +20,7 @@ def kcm(tmp_path: Path) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(argv, stdin=PIPE, stdout=PIPE, stderr=PIPE, bufsize=0)
 
 
-def test_a_kcm_whose_errors_nobody_reads_still_ends_with_its_connection(
+def test_a_kcm_whose_stderr_is_closed_still_ends_with_its_connection(
     kcm: "subprocess.Popen[bytes]", tmp_path: Path
 ) -> None:
     assert kcm.stdin is not None
@@ -29,7 +29,7 @@ def test_a_kcm_whose_errors_nobody_reads_still_ends_with_its_connection(
     cluster = {"name": "here", "batch": "local", "slots": 1, "shared": str(tmp_path), "python": sys.executable}
     for message in (Hello(PROTOCOL, "0", 1, "abcde", 0, cluster, []), Ping(1, 0)):
         kcm.stdin.write(encode(Control(to_json(message))))
-    assert kcm.stdout.read(1)  # it runs
+    assert kcm.stdout.read(1)  # the KCM runs
     kcm.stderr.close()
     kcm.stdout.close()
     kcm.stdin.close()

@@ -1,4 +1,4 @@
-"""How many commands the KCM's hands need: of many cancels few, whatever each of them says."""
+"""The number of commands that the KCM runs for its actions: few for many cancels."""
 
 import asyncio
 import threading
@@ -18,7 +18,7 @@ from koalapy_adapters.messages import ClusterConfig
 
 
 class Shell:
-    """Runs no command, but notes them; the first takes until `go`."""
+    """A runner that records commands and runs none; the first one ends only after `go`."""
 
     def __init__(self, stderr: str = "", status: int = 0) -> None:
         self.ran: list[list[str]] = []
@@ -32,7 +32,7 @@ class Shell:
         return Ran(Result(argv, self._status, "", self._stderr), 0)
 
 
-def hands_over(shell: Shell, root: Path) -> ActionExecutor:
+def executor_of(shell: Shell, root: Path) -> ActionExecutor:
     batch = BatchSystem(slurm, BatchSettings("someone"), runner=shell.run)
     return ActionExecutor(
         Operations(ClusterConfig("here", "slurm"), batch, Directories(str(root), "abcde", "here", 1), lambda: 0)
@@ -41,8 +41,8 @@ def hands_over(shell: Shell, root: Path) -> ActionExecutor:
 
 def cancelled(shell: Shell, root: Path, count: int) -> list[do.JobCancelled]:
     async def cancel_all() -> list[do.JobCancelled]:
-        hands = hands_over(shell, root)
-        cancels = [asyncio.ensure_future(hands.perform(do.CancelJob(f"tag {n}", str(n)))) for n in range(count)]
+        executor = executor_of(shell, root)
+        cancels = [asyncio.ensure_future(executor.perform(do.CancelJob(f"tag {n}", str(n)))) for n in range(count)]
         while not shell.begun.is_set():
             await asyncio.sleep(0)
         shell.go.set()
@@ -51,7 +51,7 @@ def cancelled(shell: Shell, root: Path, count: int) -> list[do.JobCancelled]:
     return asyncio.run(cancel_all())
 
 
-def test_what_waits_is_cancelled_by_one_command(tmp_path: Path) -> None:
+def test_waiting_cancels_are_made_by_one_command(tmp_path: Path) -> None:
     shell = Shell()
     outcomes = cancelled(shell, tmp_path, 40)
     assert outcomes == [do.JobCancelled(f"tag {n}") for n in range(40)]
@@ -59,22 +59,22 @@ def test_what_waits_is_cancelled_by_one_command(tmp_path: Path) -> None:
     assert len(shell.ran) <= 2
 
 
-def test_a_command_has_room_for_so_many(tmp_path: Path) -> None:
+def test_a_command_cancels_a_limited_number_of_jobs(tmp_path: Path) -> None:
     shell = Shell()
     assert len(cancelled(shell, tmp_path, 2 * CANCELS + 5)) == 2 * CANCELS + 5
     assert max(len(argv) - 1 for argv in shell.ran) <= CANCELS
     assert len(shell.ran) <= 4
 
 
-def test_what_is_wrong_is_told_of_all(tmp_path: Path) -> None:
+def test_a_failed_command_is_an_error_of_each_of_its_cancels(tmp_path: Path) -> None:
     shell = Shell("scancel: error: Unable to contact slurm controller (connect failure)", 1)
     assert all(each.error is not None for each in cancelled(shell, tmp_path, 3))
 
 
-def test_a_measurement_costs_what_the_kcm_itself_spends_on_it_too(tmp_path: Path) -> None:
-    """The commands of this shell cost nothing."""
+def test_the_cost_of_a_measurement_includes_the_kcms_own(tmp_path: Path) -> None:
+    """The commands of this runner cost nothing."""
     shell = Shell()
     shell.go.set()
-    outcome = asyncio.run(hands_over(shell, tmp_path).perform(do.Measure()))
+    outcome = asyncio.run(executor_of(shell, tmp_path).perform(do.Measure()))
     assert len(shell.ran) > 0
     assert outcome.cost > 0

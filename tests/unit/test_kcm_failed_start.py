@@ -1,29 +1,28 @@
-"""A batch job that ended before its wrapper began: told with its reason, and only where nothing else explains it."""
+"""Batch jobs that ended before their wrapper began: the KCM reports a reason if nothing else explains the end."""
 
 from typing import Any
 
-import kcm_talk as talk
 import pytest
+from kcm_machine import T0, TAG, listed, measured, queued_machine, to_koalad
 from koalapy_adapters.batch.protocol import ENDED, NOT_STARTED, JobStatus
 from koalapy_adapters.kcm.attempts import failed_start
 from koalapy_adapters.kcm.attempts.monitor import SETTLE
 from koalapy_adapters.kcm.state import actions as do
 from koalapy_adapters.messages import BatchStatus, Cancel, Report
 
-TAG, T0 = talk.TAG, talk.T0
 DIRECTORY = "/home/me/.koala/abcde/" + TAG
 
 
-def settle(sight: do.DirectoryStatus, ending: str = "exited", exit_status: int | None = 2) -> list[Any]:
-    """What is said of an attempt that the batch system lists as ended, with this in its directory all the time."""
-    kcm, now = talk.queued_machine(), T0
-    status = talk.listed(ENDED)._replace(ending=ending, exit_status=exit_status)
-    said = talk.said(kcm.handle(now, talk.measured(now, status)))
+def messages_on(status: do.DirectoryStatus, ending: str = "exited", exit_status: int | None = 2) -> list[Any]:
+    """Return the messages on an attempt that the batch system lists as ended and whose directory does not change."""
+    kcm, now = queued_machine(), T0
+    found = listed(ENDED)._replace(ending=ending, exit_status=exit_status)
+    messages = to_koalad(kcm.handle(now, measured(now, found)))
     for wait in (0, *SETTLE):
         now += wait
-        said += talk.said(kcm.tick(now))
-        said += talk.said(kcm.handle(now, do.Inspected([TAG], {TAG: sight})))
-    return [message for message in said if isinstance(message, Report | BatchStatus)]
+        messages += to_koalad(kcm.tick(now))
+        messages += to_koalad(kcm.handle(now, do.Inspected([TAG], {TAG: status})))
+    return [message for message in messages if isinstance(message, Report | BatchStatus)]
 
 
 @pytest.mark.parametrize(
@@ -36,10 +35,10 @@ def settle(sight: do.DirectoryStatus, ending: str = "exited", exit_status: int |
         ("/var/spool/script: 3: exec: python3: not found\n", "wrapper_not_started", "python"),
         ("", "wrapper_not_started", "exit status 2"),
     ],
-    ids=["nothing", "no pushed file", "full", "quota", "no python", "no word"],
+    ids=["nothing", "no pushed file", "full", "quota", "no python", "no output"],
 )  # fmt: skip
-def test_what_it_left_tells_why(output: str | None, code: str, word: str) -> None:
-    [ended] = settle(do.DirectoryStatus(directory=DIRECTORY, output=output))
+def test_the_reason_is_read_from_the_output_of_the_batch_job(output: str | None, code: str, word: str) -> None:
+    [ended] = messages_on(do.DirectoryStatus(directory=DIRECTORY, output=output))
     assert (ended.phase, ended.ending, ended.error["code"], ended.error["whose"]) == (
         "ended",
         "failed",
@@ -51,7 +50,7 @@ def test_what_it_left_tells_why(output: str | None, code: str, word: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("sight", "ending"),
+    ("status", "ending"),
     [
         (do.DirectoryStatus(directory=DIRECTORY, start_lock="taken"), "exited"),
         (do.DirectoryStatus(directory=DIRECTORY, start_lock="void"), "exited"),
@@ -62,36 +61,36 @@ def test_what_it_left_tells_why(output: str | None, code: str, word: str) -> Non
     ],
     ids=["taken", "void", "no directory", "cancelled", "walltime", "lost"],
 )
-def test_what_has_another_reason_keeps_it(sight: do.DirectoryStatus, ending: str) -> None:
-    [seen] = settle(sight, ending)
+def test_an_end_with_another_reason_keeps_it(status: do.DirectoryStatus, ending: str) -> None:
+    [seen] = messages_on(status, ending)
     assert isinstance(seen, BatchStatus)
 
 
-def test_one_that_the_batch_system_could_not_start_never_began() -> None:
-    [ended] = settle(do.DirectoryStatus(directory=DIRECTORY), NOT_STARTED, None)
+def test_a_job_that_the_batch_system_could_not_start_has_not_begun() -> None:
+    [ended] = messages_on(do.DirectoryStatus(directory=DIRECTORY), NOT_STARTED, None)
     assert ended.error["code"] == "not_shared"
 
 
-def test_a_claim_that_shows_late_is_waited_for() -> None:
-    kcm = talk.queued_machine()
-    kcm.handle(T0, talk.measured(T0, talk.listed(ENDED)))
-    assert talk.said(kcm.handle(T0, do.Inspected([TAG], {TAG: do.DirectoryStatus(directory=DIRECTORY)}))) == []
+def test_a_start_lock_that_becomes_visible_late_is_waited_for() -> None:
+    kcm = queued_machine()
+    kcm.handle(T0, measured(T0, listed(ENDED)))
+    assert to_koalad(kcm.handle(T0, do.Inspected([TAG], {TAG: do.DirectoryStatus(directory=DIRECTORY)}))) == []
     kcm.tick(T0 + SETTLE[0])
     record = {"phase": "ended", "tag": TAG, "batch_id": "41", "nodes": [], "ending": "exited", "exit_status": 0}
-    sight = do.DirectoryStatus("taken", record, directory=DIRECTORY)
-    ended = talk.said(kcm.handle(T0 + SETTLE[0], do.Inspected([TAG], {TAG: sight})))[0]
+    status = do.DirectoryStatus("taken", record, directory=DIRECTORY)
+    ended = to_koalad(kcm.handle(T0 + SETTLE[0], do.Inspected([TAG], {TAG: status})))[0]
     assert (ended.phase, ended.exit_status) == ("ended", 0)
 
 
-def test_one_that_is_being_cancelled_says_nothing_more() -> None:
-    kcm = talk.queued_machine()
+def test_a_cancelled_attempt_has_no_failed_start() -> None:
+    kcm = queued_machine()
     kcm.handle(T0, Cancel(5, TAG))
-    kcm.handle(T0, talk.measured(T0, talk.listed(ENDED)))
-    said = talk.said(kcm.handle(T0, do.Inspected([TAG], {TAG: do.DirectoryStatus(directory=DIRECTORY)})))
-    assert not [message for message in said if isinstance(message, Report)]
+    kcm.handle(T0, measured(T0, listed(ENDED)))
+    messages = to_koalad(kcm.handle(T0, do.Inspected([TAG], {TAG: do.DirectoryStatus(directory=DIRECTORY)})))
+    assert not [message for message in messages if isinstance(message, Report)]
 
 
-def test_the_last_line_is_quoted_and_no_more_than_a_line() -> None:
+def test_only_the_last_line_of_the_output_is_quoted() -> None:
     error = failed_start.why(DIRECTORY, JobStatus("41", TAG, ENDED, exit_status=127), "first\n  last  \n\n")
     assert error["words"] == "last"
     assert error["message"].endswith("(exit status 127): last")

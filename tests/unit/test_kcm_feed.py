@@ -1,4 +1,4 @@
-"""Numbers of parameters on their way through a KCM: whatever happens, in one hand each, none lost, none done twice."""
+"""Parameters of a sweep on their way through a KCM: each has one holder, none is lost, and none is done twice."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from sweep_world import SECOND, Node, World
 
 
 def _of_node(move: Callable[[World, Node, int], object]) -> Callable[[World, int], None]:
-    """For one of the Launchers, if there is any."""
+    """Make a move of the world from a move of one of its Launchers, if there is any."""
 
     def act(world: World, which: int) -> None:
         if world.nodes:
@@ -18,14 +18,14 @@ def _of_node(move: Callable[[World, Node, int], object]) -> Callable[[World, int
     return act
 
 
-def _koalad_hears(world: World, which: int) -> None:
+def _koalad_receives(world: World, which: int) -> None:
     for _ in range(min(1 + which % 4, len(world.to_koalad))):
-        world.koalad_hears()
+        world.koalad_receives()
 
 
-def _kcm_hears(world: World, which: int) -> None:
+def _kcm_receives(world: World, which: int) -> None:
     for _ in range(min(1 + which % 4, len(world.to_kcm))):
-        world.kcm_hears()
+        world.kcm_receives()
 
 
 def _act(world: World, which: int) -> None:
@@ -49,8 +49,8 @@ def _die(world: World, node: Node, which: int) -> None:
         world.cut(node)
 
 
-def _blind(world: World, which: int) -> None:
-    world.blind = not world.blind
+def _lose_directory(world: World, which: int) -> None:
+    world.unreachable = not world.unreachable
 
 
 def _give_back(world: World, node: Node, which: int) -> None:
@@ -59,8 +59,8 @@ def _give_back(world: World, node: Node, which: int) -> None:
 
 
 MOVES: dict[str, tuple[Callable[[World, int], object], int]] = {
-    "koalad hears": (_koalad_hears, 6),
-    "the KCM hears": (_kcm_hears, 6),
+    "koalad receives": (_koalad_receives, 6),
+    "the KCM receives": (_kcm_receives, 6),
     "the KCM acts": (_act, 8),
     "koalad feeds": (lambda world, which: world.feed(), 4),
     "koalad feeds anew": (lambda world, which: world.feed_anew(world.wanted), 1),
@@ -71,8 +71,8 @@ MOVES: dict[str, tuple[Callable[[World, int], object], int]] = {
     "much time passes": (lambda world, which: world.pass_time(6 * SECOND), 1),
     "a Launcher starts": (_of_node(lambda world, node, which: node.start()), 2),
     "a Launcher connects": (_of_node(lambda world, node, which: world.node_connects(node)), 4),
-    "a Launcher is heard": (_of_node(lambda world, node, which: world.node_is_heard(node)), 8),
-    "a Launcher hears": (_of_node(lambda world, node, which: world.node_hears(node)), 6),
+    "a Launcher sends": (_of_node(lambda world, node, which: world.node_sends(node)), 8),
+    "a Launcher receives": (_of_node(lambda world, node, which: world.node_receives(node)), 6),
     "a parameter ends": (_of_node(lambda world, node, which: world.finish(node, which)), 8),
     "a Launcher pulls": (_of_node(lambda world, node, which: node.connected and node.alive and node.pull()), 3),
     "a Launcher gives back": (_of_node(_give_back), 1),
@@ -80,7 +80,7 @@ MOVES: dict[str, tuple[Callable[[World, int], object], int]] = {
     "a Launcher is stopped": (_of_node(_leave), 1),
     "a Launcher is killed": (_of_node(_die), 1),
     "a journal is lost": (_of_node(lambda world, node, which: world.lose_journal(node)), 1),
-    "the shared directory": (_blind, 1),
+    "the shared directory fails or works again": (_lose_directory, 1),
 }
 NAMES = [name for name, (_, weight) in MOVES.items() for _ in range(weight)]
 
@@ -91,7 +91,9 @@ NAMES = [name for name, (_, weight) in MOVES.items() for _ in range(weight)]
     st.booleans(),
     st.lists(st.tuples(st.sampled_from(NAMES), st.integers(0, 99)), min_size=20, max_size=250),
 )
-def test_every_number_is_in_one_hand_and_ends_done(count: int, warm: bool, moves: list[tuple[str, int]]) -> None:
+def test_every_parameter_has_one_holder_and_is_done_in_the_end(
+    count: int, warm: bool, moves: list[tuple[str, int]]
+) -> None:
     world = World(count)
     if warm:
         world.warm_up()

@@ -1,4 +1,4 @@
-"""Letters between a wrapper and its KCM: in order, each once, whatever is interleaved, fails or crashes on the way."""
+"""The file relay between a wrapper and its KCM: every message arrives once and in order, whatever fails."""
 
 import errno
 import json
@@ -36,45 +36,45 @@ from koalapy_adapters.messages import (
 from koalapy_adapters.wrapper.relay.file_client import Exchanged, FileRelayClient
 from koalapy_adapters.wrapper.relay.handshake import Handshake, Opening, Welcomed
 
-MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # where hundreds of examples wait for no disk
+MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # for hundreds of examples without a disk
 TAG, OTHER = "kabcde000000001", "kabcde000000002"
 TOKENS = {TAG: b"secret", OTHER: b"another"}
 SECRET = "of this KCM"
 
 
-class Broken(Files):
-    """This machine's files, which fail when told to: before an operation has any effect, or after it."""
+class FaultyFiles(Files):
+    """Real files whose operations fail on demand, before they have an effect or after it."""
 
     def __init__(self) -> None:
-        self.full = self.gone = False
-        self.fate: Callable[[], str] = lambda: ""  # of the next change: "", "before" or "after"
+        self.full = self.unreachable = False
+        self.fate: Callable[[], str] = lambda: ""  # when the next change fails: "" (never), "before" or "after"
 
     def write(self, path: str, data: bytes, mode: int = 0o600, lasting: bool = True) -> None:
-        self._refuse(self.full, errno.ENOSPC)
-        self._fated(lambda: super(Broken, self).write(path, data, mode, lasting))
+        self._fail_if(self.full, errno.ENOSPC)
+        self._change(lambda: super(FaultyFiles, self).write(path, data, mode, lasting))
 
     def rename(self, source: str, target: str) -> None:
-        self._fated(lambda: super(Broken, self).rename(source, target))
+        self._change(lambda: super(FaultyFiles, self).rename(source, target))
 
     def unlink(self, path: str) -> None:
-        self._fated(lambda: super(Broken, self).unlink(path))
+        self._change(lambda: super(FaultyFiles, self).unlink(path))
 
     def names(self, directory: str) -> list[str]:
-        self._refuse(self.gone, errno.ESTALE)
+        self._fail_if(self.unreachable, errno.ESTALE)
         return super().names(directory)
 
     def read(self, path: str) -> bytes:
-        self._refuse(self.gone, errno.ESTALE)
+        self._fail_if(self.unreachable, errno.ESTALE)
         return super().read(path)
 
-    def _fated(self, act: Callable[[], None]) -> None:
-        self._refuse(self.gone, errno.ESTALE)
+    def _change(self, act: Callable[[], None]) -> None:
+        self._fail_if(self.unreachable, errno.ESTALE)
         fate = self.fate()
-        self._refuse(fate == "before", errno.EIO)
+        self._fail_if(fate == "before", errno.EIO)
         act()
-        self._refuse(fate == "after", errno.EIO)
+        self._fail_if(fate == "after", errno.EIO)
 
-    def _refuse(self, refused: bool, number: int) -> None:
+    def _fail_if(self, refused: bool, number: int) -> None:
         if refused:
             raise OSError(number, os.strerror(number))
 
@@ -84,11 +84,11 @@ class Scene:
 
     def __init__(self, directory: Path, epoch: int = 1) -> None:
         self.own = directory
-        self.files = Broken()
+        self.files = FaultyFiles()
         for tag in TOKENS:
             (directory / tag).mkdir(parents=True, exist_ok=True)
         self.server = self.open(epoch)
-        self.boxes = {tag: FileRelayClient(str(directory / tag), tag, self.files) for tag in TOKENS}
+        self.clients = {tag: FileRelayClient(str(directory / tag), tag, self.files) for tag in TOKENS}
         self.now = 0
 
     def open(self, epoch: int) -> FileRelayServer:
@@ -102,19 +102,19 @@ class Scene:
 
     def enter(self, tag: str = TAG) -> None:
         opening = opened(tag, TOKENS[tag].decode())
-        assert self.boxes[tag].open_session(self.server.path, opening.first)
+        assert self.clients[tag].open_session(self.server.path, opening.first)
         assert self.round() == [WrapperConnected(tag, 5)]
         self.round()
-        assert [type(opening.received(7, said)) for said in self.heard(tag)] == [Welcomed]
+        assert [type(opening.received(7, each)) for each in self.messages(tag)] == [Welcomed]
 
-    def round(self, *told: tuple[str, Any], after: int = 0) -> list[Any]:
+    def round(self, *outgoing: tuple[str, Any], after: int = 0) -> list[Any]:
         self.now += after
-        return self.server.round(self.now, told).outcomes
+        return self.server.round(self.now, outgoing).outcomes
 
     def exchange(self, *messages: Any, tag: str = TAG) -> Exchanged:
-        return self.boxes[tag].exchange(list(messages))
+        return self.clients[tag].exchange(list(messages))
 
-    def heard(self, tag: str = TAG) -> list[Any]:
+    def messages(self, tag: str = TAG) -> list[Any]:
         return [from_json(each) for each in self.exchange(tag=tag).heard]
 
     def names(self) -> list[str]:
@@ -134,7 +134,7 @@ def put(number: int) -> PutKey:
     return PutKey(TAG, str(number), "")
 
 
-def test_a_visit_from_knock_to_leave(scene: Scene) -> None:
+def test_a_file_session_from_its_hello_to_its_end(scene: Scene) -> None:
     scene.enter()
     scene.exchange(ReportMessage({"phase": "started"}), put(1))
     scene.exchange(put(2))
@@ -144,9 +144,9 @@ def test_a_visit_from_knock_to_leave(scene: Scene) -> None:
         WrapperPut(TAG, "2", ""),
     ]
     scene.round((TAG, Release(1, TAG, 0, [])), (TAG, Stop()), (OTHER, Stop()))
-    assert scene.heard() == [Release(1, TAG, 0, []), Stop()]
-    assert scene.heard() == []
-    scene.boxes[TAG].leave([ReportMessage({"phase": "ended"})])
+    assert scene.messages() == [Release(1, TAG, 0, []), Stop()]
+    assert scene.messages() == []
+    scene.clients[TAG].leave([ReportMessage({"phase": "ended"})])
     assert scene.round() + scene.round() == [
         WrapperReported(TAG, {"phase": "ended"}),
         WrapperDisconnected(TAG, closed=True),
@@ -156,7 +156,7 @@ def test_a_visit_from_knock_to_leave(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "hello",
     [
         opened(TAG, "guessed").first,
         [RelayHello(RELAY_PROTOCOL + 1, TAG, 5, "0"), opened(TAG, "secret").first[1]],
@@ -169,14 +169,14 @@ def test_a_visit_from_knock_to_leave(scene: Scene) -> None:
         [{"type": ["relay_hello"]}, 5],
     ],
     ids=[
-        "another token", "another protocol", "another's", "to another KCM", "no proof", "another's proof", "no hello",
-        "no message", "no type",
+        "another token", "another protocol", "of another attempt", "for another KCM", "no proof", "another proof",
+        "no hello", "no message", "no type",
     ],
 )  # fmt: skip
-def test_who_is_not_let_in_learns_only_that(scene: Scene, said: list[Any]) -> None:
+def test_a_refused_hello_leaves_no_files(scene: Scene, hello: list[Any]) -> None:
     session = message_files.FileSession(TAG, "0" * 16)
     path = os.path.join(scene.server.path, message_files.hello_name(session, 0))
-    texts = [json.dumps(each) if isinstance(each, dict | int) else message_files.as_text(each) for each in said]
+    texts = [json.dumps(each) if isinstance(each, dict | int) else message_files.as_text(each) for each in hello]
     message_files.write(path, texts, scene.files)
     assert scene.round() == []
     assert scene.names() == []
@@ -184,7 +184,7 @@ def test_who_is_not_let_in_learns_only_that(scene: Scene, said: list[Any]) -> No
 
 
 @pytest.mark.parametrize("data", [b"", b"[", b"{}", b"\xff", b"[5]", b'[{"type": "stop", "force": 1}]'])
-def test_what_is_no_letter_ends_the_visit(scene: Scene, data: bytes) -> None:
+def test_an_invalid_message_file_ends_the_session(scene: Scene, data: bytes) -> None:
     scene.enter()
     session = message_files.FileSession(TAG, scene.names()[0].split(".")[1])
     Path(scene.server.path, message_files.message_name(session, 0)).write_bytes(data)
@@ -194,7 +194,7 @@ def test_what_is_no_letter_ends_the_visit(scene: Scene, data: bytes) -> None:
     assert scene.names() == []
 
 
-def test_one_that_beats_stays_and_one_that_is_silent_is_hung_up_on_and_comes_again(scene: Scene) -> None:
+def test_a_client_with_a_heartbeat_stays_and_a_silent_one_has_to_open_a_new_session(scene: Scene) -> None:
     scene.enter()
     for _ in range(10):
         scene.exchange(Heartbeat())
@@ -204,7 +204,7 @@ def test_one_that_beats_stays_and_one_that_is_silent_is_hung_up_on_and_comes_aga
     scene.enter()
 
 
-def test_a_wrapper_sees_that_its_kcm_lives_and_that_it_is_gone(scene: Scene) -> None:
+def test_a_wrapper_sees_the_beat_of_its_kcm_and_the_removal_of_the_relay(scene: Scene) -> None:
     scene.enter()
     assert not scene.exchange().sign
     scene.round(after=file_relay.BEAT)
@@ -214,7 +214,7 @@ def test_a_wrapper_sees_that_its_kcm_lives_and_that_it_is_gone(scene: Scene) -> 
     assert scene.exchange().over
 
 
-def test_a_second_knock_of_an_attempt_throws_the_first_out(scene: Scene) -> None:
+def test_a_second_session_of_an_attempt_ends_the_first(scene: Scene) -> None:
     scene.enter()
     again = FileRelayClient(str(scene.own / TAG), TAG, scene.files)
     again.open_session(scene.server.path, opened(TAG, "secret", clock=6).first)
@@ -225,7 +225,7 @@ def test_a_second_knock_of_an_attempt_throws_the_first_out(scene: Scene) -> None
     assert not again.exchange([Heartbeat()]).over
 
 
-def test_on_a_full_disk_beats_go_on_and_what_was_to_be_said_is_said_when_there_is_room(scene: Scene) -> None:
+def test_on_a_full_disk_heartbeats_go_on_and_messages_wait_for_room(scene: Scene) -> None:
     scene.enter()
     scene.files.full = True
     for number in range(3):
@@ -234,21 +234,21 @@ def test_on_a_full_disk_beats_go_on_and_what_was_to_be_said_is_said_when_there_i
     scene.files.full = False
     assert [from_json(each) for each in scene.exchange().heard] == []
     assert scene.round() == [WrapperPut(TAG, str(number), "") for number in range(3)]
-    assert scene.heard() == [Stop()] * 3
+    assert scene.messages() == [Stop()] * 3
 
 
-def test_while_the_shared_directory_is_out_of_reach_nobody_is_silent(scene: Scene) -> None:
+def test_no_client_is_silent_while_the_shared_directory_is_unreachable(scene: Scene) -> None:
     scene.enter()
-    scene.files.gone = True
+    scene.files.unreachable = True
     assert scene.round(after=10 * file_relay.SILENCE) == []
     assert scene.exchange(put(1)) == Exchanged()
-    scene.files.gone = False
+    scene.files.unreachable = False
     assert scene.round(after=SECOND) == []
     scene.exchange()
     assert scene.round() == [WrapperPut(TAG, "1", "")]
 
 
-def test_a_newer_kcms_office_replaces_the_older_ones_of_its_cluster_alone(scene: Scene) -> None:
+def test_a_newer_kcms_relay_replaces_the_older_ones_of_its_cluster_only(scene: Scene) -> None:
     scene.enter()
     other = scene.own / file_relay.name("there", 1, "0")
     other.mkdir()
@@ -262,7 +262,7 @@ def test_a_newer_kcms_office_replaces_the_older_ones_of_its_cluster_alone(scene:
     assert other.is_dir()
 
 
-def test_an_attempt_whose_directory_has_gone_is_not_made_again(scene: Scene) -> None:
+def test_the_removed_directory_of_an_attempt_is_not_made_again(scene: Scene) -> None:
     scene.enter()
     scene.files.remove(str(scene.own / TAG))
     scene.round((TAG, Stop()))
@@ -270,7 +270,7 @@ def test_an_attempt_whose_directory_has_gone_is_not_made_again(scene: Scene) -> 
     assert scene.round(after=file_relay.SILENCE) == [WrapperDisconnected(TAG)]
 
 
-def test_what_was_left_half_written_is_passed_over(scene: Scene) -> None:
+def test_an_incomplete_message_file_is_ignored(scene: Scene) -> None:
     scene.enter()
     session = message_files.FileSession(TAG, scene.names()[0].split(".")[1])
     Path(scene.server.path, message_files.message_name(session, 0) + ".node.17").write_bytes(b"[")
@@ -279,12 +279,12 @@ def test_what_was_left_half_written_is_passed_over(scene: Scene) -> None:
     assert scene.round() == [WrapperPut(TAG, "1", "")]
 
 
-def test_many_wrappers_cost_one_list_a_round(scene: Scene) -> None:
+def test_a_round_lists_the_directory_once_for_all_wrappers(scene: Scene) -> None:
     scene.enter(TAG)
     scene.enter(OTHER)
     calls: list[str] = []
 
-    class Counting(Broken):
+    class Counting(FaultyFiles):
         def __getattribute__(self, name: str) -> Any:
             if name in ("read", "write", "rename", "link", "unlink", "names", "modified", "exists", "use", "touch"):
                 calls.append(name)
@@ -298,60 +298,60 @@ def test_many_wrappers_cost_one_list_a_round(scene: Scene) -> None:
 
 
 steps = st.lists(
-    st.sampled_from(["put", "tell", "exchange", "round", "before", "after", "full", "room", "beat"]), max_size=60
+    st.sampled_from(["put", "send", "exchange", "round", "before", "after", "full", "room", "beat"]), max_size=60
 )
 
 
 @settings(max_examples=200)
 @given(steps)
-def test_whatever_fails_in_between_all_arrives_once_and_in_order(
+def test_after_any_failures_all_messages_arrive_once_and_in_order(
     steps: list[str],
 ) -> None:
-    """Lost replies included: a change that is told to have failed may have been made."""
+    """Replies may be lost: a change that failed for its caller may have been made."""
     with tempfile.TemporaryDirectory(dir=MEMORY) as directory:
-        _all_arrives(Scene(Path(directory)), steps)
+        _check_all_arrive(Scene(Path(directory)), steps)
 
 
-def _all_arrives(scene: Scene, steps: list[str]) -> None:
+def _check_all_arrive(scene: Scene, steps: list[str]) -> None:
     scene.enter()
     written: list[Any] = []
-    told: list[Any] = []
-    heard_here: list[Any] = []
-    heard_there: list[Any] = []
+    sent: list[Any] = []
+    at_server: list[Any] = []
+    at_client: list[Any] = []
     over = False
     fates: list[str] = []
     scene.files.fate = lambda: fates.pop() if fates else ""
 
     def exchange(*messages: Any) -> bool:
         done = scene.exchange(*messages)
-        heard_there.extend(from_json(each) for each in done.heard)
+        at_client.extend(from_json(each) for each in done.heard)
         return done.over
 
     for number, step in enumerate([*steps, "mend", "exchange", "round", "exchange", "round", "exchange"]):
         if step == "put":
             written.append(put(number))
             over = exchange(put(number)) or over
-        elif step == "tell":
-            told.append(PutKey(TAG, str(number), "told"))
-            heard_here += scene.round((TAG, told[-1]))
+        elif step == "send":
+            sent.append(PutKey(TAG, str(number), "sent"))
+            at_server += scene.round((TAG, sent[-1]))
         elif step == "exchange":
             over = exchange() or over
         elif step == "beat":
             over = exchange(Heartbeat()) or over
         elif step == "round":
-            heard_here += scene.round(after=SECOND)
+            at_server += scene.round(after=SECOND)
         elif step in ("before", "after"):
             fates.append(step)
         else:
             scene.files.full = step == "full"
             fates = [] if step == "mend" else fates
         if over:
-            return  # a beat whose reply was lost: the contact begins anew, and says all again
-    assert heard_here == [WrapperPut(TAG, each.key, "") for each in written]
-    assert heard_there == told
+            return  # the reply to a heartbeat was lost: the next session repeats everything
+    assert at_server == [WrapperPut(TAG, each.key, "") for each in written]
+    assert at_client == sent
 
 
-def test_the_files_are_for_their_owner_alone(scene: Scene) -> None:
+def test_only_their_owner_can_read_the_files(scene: Scene) -> None:
     scene.enter()
     scene.exchange(put(1))
     for path in (Path(scene.server.path), scene.own / TAG / "post"):

@@ -1,5 +1,6 @@
-"""A KCM survives whatever wrappers say after their proof, and whatever lies in its shared directory; koalad hears none
-of what is invalid.
+"""A KCM survives all messages of wrappers after their proof, and any files in its shared directory.
+
+It sends nothing invalid to koalad.
 """
 
 import contextlib
@@ -9,10 +10,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import kcm_talk as talk
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kcm_machine import SECOND, T0, TAG, report, running_machine
 from koalapy_adapters import frames, layout, start_lock
 from koalapy_adapters import messages as wire
 from koalapy_adapters.errors import BatchError
@@ -26,11 +27,10 @@ from koalapy_adapters.messages import details
 
 from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, InstanceId, JobId, tag_of
 
-T0, SECOND, TAG = talk.T0, talk.SECOND, talk.TAG
 LAUNCHER = str(tag_of(InstanceId("abcde"), AttemptId(JobId(FIRST_LAUNCHER + 1), 0, 1)))
 SWEEP = 9
 ROW = [1, 0, "exited", "n1", 0, T0, T0, 0, 0, 0, 0]
-REPORT = {**talk.report("ended", ending="exited", exit_status=0, at_barrier_at=T0), "error": None}
+REPORT = {**report("ended", ending="exited", exit_status=0, at_barrier_at=T0), "error": None}
 
 SCALARS: st.SearchStrategy[Any] = st.one_of(
     st.none(), st.booleans(), st.floats(), st.text(max_size=6),
@@ -53,7 +53,7 @@ SOUND: dict[str, dict[str, Any]] = {
 
 @st.composite
 def spoilt(draw: Callable[[Any], Any], sound: dict[str, Any]) -> dict[str, Any]:
-    """Some of its fields are anything."""
+    """Replace some of its fields by arbitrary values."""
     wrong = draw(st.dictionaries(st.sampled_from([*sound, "type"]), JSON, max_size=2))
     return {**sound, **wrong}
 
@@ -77,17 +77,17 @@ FRAMES = st.one_of(
 )
 
 
-def hears(actions: list[Any]) -> list[Any]:
-    """What goes to koalad, as koalad reads it. Raises MessageError and FrameError."""
-    heard = []
+def read_by_koalad(actions: list[Any]) -> list[Any]:
+    """Return the messages to koalad as koalad reads them. Raises MessageError and FrameError."""
+    read = []
     for action in actions:
         if isinstance(action, do.Send):
             frame = frames.encode(frames.Control(wire.to_json(action.message)))
             (control,) = frames.Decoder().feed(frame)
             assert isinstance(control, frames.Control)
             message = wire.from_json(control.data, wire.FROM_KCM)
-            heard.append(wire.from_json(message.body, wire.EVENTS) if isinstance(message, wire.Event) else message)
-    return heard
+            read.append(wire.from_json(message.body, wire.EVENTS) if isinstance(message, wire.Event) else message)
+    return read
 
 
 def numbers(actions: list[Any]) -> list[int]:
@@ -96,10 +96,10 @@ def numbers(actions: list[Any]) -> list[int]:
 
 
 class Kcm:
-    """With a job at its barrier and a Launcher that runs parameters; everything that is done goes through `hears`."""
+    """A KCM with a job at its barrier and a Launcher that runs parameters. koalad reads all its messages."""
 
     def __init__(self, clock: int = T0) -> None:
-        self.machine: Machine = talk.running_machine()
+        self.machine: Machine = running_machine()
         self.events = 0
         for event in (
             wire.Submit(2, LAUNCHER, {}, {"grace": 1.0, "sweep": {"sweep": SWEEP, "slots": 4}}),
@@ -113,75 +113,76 @@ class Kcm:
             self.handle(do.LauncherReported(LAUNCHER, {"type": kind, **SOUND[kind], "ranges": []}))
 
     def handle(self, event: Any) -> list[Any]:
-        return self.hears(self.machine.handle(T0, event))
+        return self.read(self.machine.handle(T0, event))
 
     def tick(self) -> list[Any]:
-        """A second later."""
-        return self.hears(self.machine.tick(T0 + SECOND))
+        """Let a second pass."""
+        return self.read(self.machine.tick(T0 + SECOND))
 
-    def hears(self, actions: list[Any]) -> list[Any]:
+    def read(self, actions: list[Any]) -> list[Any]:
         for number in numbers(actions):
-            assert self.events == 0 or number == self.events + 1  # a gap would stop all that comes after it
+            assert self.events == 0 or number == self.events + 1  # koalad would drop all events after a gap
             self.events = number
-        return hears(actions)
+        return read_by_koalad(actions)
 
-    def say(self, tag: str, data: Any) -> list[Any]:
-        """As the relay hands on what a wrapper said; MessageError ends that wrapper's connection."""
+    def receive(self, tag: str, data: Any) -> list[Any]:
+        """Handle a message as the relay does; a MessageError ends that wrapper's connection."""
         with contextlib.suppress(wire.MessageError):
-            said = outcome(tag, wire.from_json(data))
-            return self.handle(said) if said is not None else []
+            event = outcome(tag, wire.from_json(data))
+            return self.handle(event) if event is not None else []
         return []
 
     def must_work(self) -> None:
-        """It still hears its honest job."""
+        """Assert that it still handles a valid job."""
         other = tag_of(InstanceId("abcde"), AttemptId(JobId(77), 0, 1))
         self.handle(wire.Submit(3, other, {"processors": 1}, {"grace": 1.0}))
         self.handle(do.Prepared(other))
         assert wire.Submitted(3, other, "43") in self.handle(do.JobSubmitted(other, "43"))
-        (told,) = self.say(other, {"type": "report_message", "report": {**REPORT, "exit_status": 5}})
-        assert (told.tag, told.exit_status) == (other, 5)
-        hears(self.machine.tick(T0 + 600 * SECOND))
+        (reported,) = self.receive(other, {"type": "report_message", "report": {**REPORT, "exit_status": 5}})
+        assert (reported.tag, reported.exit_status) == (other, 5)
+        read_by_koalad(self.machine.tick(T0 + 600 * SECOND))
 
 
 # ---- wrappers after their proof
 
 
-def test_what_is_sound_is_heard() -> None:
+def test_valid_messages_reach_koalad() -> None:
     kcm = Kcm()
-    assert [type(each).__name__ for each in kcm.say(TAG, {"type": "report_message", "report": REPORT})] == ["Report"]
-    kcm.say(LAUNCHER, {"type": "from_launcher", "body": {"type": "results_reported", **SOUND["results_reported"]}})
-    heard = kcm.tick()
-    assert any(isinstance(each, wire.ParametersEnded) for each in heard)
+    assert [type(each).__name__ for each in kcm.receive(TAG, {"type": "report_message", "report": REPORT})] == [
+        "Report"
+    ]
+    kcm.receive(LAUNCHER, {"type": "from_launcher", "body": {"type": "results_reported", **SOUND["results_reported"]}})
+    assert any(isinstance(each, wire.ParametersEnded) for each in kcm.tick())
 
 
 @given(st.lists(FRAMES, min_size=1, max_size=5), st.sampled_from([T0, 0, 1 << 53, -(1 << 53)]))
 @settings(max_examples=200)
-def test_whatever_wrappers_say_koalad_hears_what_is_valid(said: list[Any], clock: int) -> None:
+def test_koalad_gets_valid_messages_only_whatever_wrappers_send(sent: list[Any], clock: int) -> None:
     kcm = Kcm(clock)
-    for data in said:
+    for data in sent:
         for tag in (TAG, LAUNCHER):
-            kcm.say(tag, data)
+            kcm.receive(tag, data)
         kcm.tick()
     kcm.must_work()
 
 
-def test_a_report_that_no_frame_has_room_for_stops_no_others() -> None:
-    """As it comes it fits into one: koalad's event of it, with what is not ASCII spelled out, does not."""
+def test_a_report_that_is_too_large_for_a_frame_stops_no_others() -> None:
+    """It fits into the wrapper's frame, but not into koalad's event, which escapes characters beyond ASCII."""
     kcm = Kcm()
     before = kcm.events
     large = {**REPORT, "nodes": [["é" * 250, "n", 1]] * 1000}
-    assert kcm.say(TAG, {"type": "report_message", "report": large}) == []
+    assert kcm.receive(TAG, {"type": "report_message", "report": large}) == []
     assert kcm.events == before
     kcm.must_work()
 
 
-def test_results_whose_hosts_are_long_fit_into_their_events() -> None:
+def test_results_with_long_host_names_fit_into_their_events() -> None:
     kcm = Kcm()
     rows = [[number, *ROW[1:3], "é" * 300, *ROW[4:]] for number in range(1, 1501)]
     for start in range(0, 1500, 500):
         ended = {"type": "results_reported", "number": 1 + start, "results": rows[start : start + 500]}
-        heard = kcm.say(LAUNCHER, {"type": "from_launcher", "body": ended})
-    (done,) = [each for each in heard if isinstance(each, wire.ParametersEnded)]
+        sent = kcm.receive(LAUNCHER, {"type": "from_launcher", "body": ended})
+    (done,) = [each for each in sent if isinstance(each, wire.ParametersEnded)]
     assert len(done.results) == 1500
 
 
@@ -197,7 +198,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Directories]:
 
 
 def attempt(directories: Directories, tag: str = TAG) -> Path:
-    """A fresh one."""
+    """Make a new directory of an attempt."""
     directories.remove(tag)
     directories.prepare(Component(tag, {"tag": tag}, "#!/bin/sh\n", []))
     return Path(directories.attempt(tag))
@@ -212,27 +213,29 @@ CONTENTS = st.one_of(st.binary(max_size=40), JSON, spoilt(REPORT), st.just(b"[" 
 
 @given(CONTENTS, CONTENTS | st.none(), st.sampled_from([T0, 0, -(1 << 53)]))
 @settings(max_examples=200)
-def test_garbage_in_the_record_and_the_claim(shared: Directories, record: Any, claim: Any, clock: int) -> None:
+def test_garbage_in_exit_record_and_start_lock_affects_no_other_attempt(
+    shared: Directories, record: Any, start_lock: Any, clock: int
+) -> None:
     other = TAG[:-1] + "2"
     honest, directory = attempt(shared, other), attempt(shared)
     (honest / "record.json").write_bytes(as_file(REPORT))
     (directory / "record.json").write_bytes(as_file(record))
-    if claim is not None:
-        (directory / "start-lock").write_bytes(as_file(claim))
-    sights = shared.inspect([TAG, other])
-    assert sights[other].record == REPORT
+    if start_lock is not None:
+        (directory / "start-lock").write_bytes(as_file(start_lock))
+    statuses = shared.inspect([TAG, other])
+    assert statuses[other].record == REPORT
     described = wire.from_json(wire.to_json(wire.Done(1, details=shared.examine([TAG, other])))).details
     assert details.examined(described)[other].ended
     kcm = Kcm()
     kcm.handle(do.WrapperConnected(TAG, clock))
     kcm.handle(do.WrapperDisconnected(TAG, True))
-    kcm.handle(do.Inspected([TAG], sights))
+    kcm.handle(do.Inspected([TAG], statuses))
     kcm.must_work()
 
 
 @given(st.lists(CONTENTS | st.lists(JSON | st.sampled_from(ROW), min_size=11, max_size=11), max_size=6))
 @settings(max_examples=200)
-def test_garbage_in_a_journal_costs_its_own_lines_only(shared: Directories, lines: list[Any]) -> None:
+def test_garbage_in_a_journal_affects_its_own_lines_only(shared: Directories, lines: list[Any]) -> None:
     directory = attempt(shared, LAUNCHER)
     garbage = b"".join(as_file(each).replace(b"\n", b" ") + b"\n" for each in lines)
     (directory / journal.NAME).write_bytes(garbage + as_file([3, *ROW[1:]]) + b"\n")
@@ -250,16 +253,16 @@ def test_garbage_in_a_journal_costs_its_own_lines_only(shared: Directories, line
 
 @given(CONTENTS)
 @settings(max_examples=200)
-def test_garbage_where_the_relay_listens_and_what_was_heard(shared: Directories, content: Any) -> None:
-    heard, address_file = (
+def test_garbage_in_the_watermark_and_the_relays_address_file_is_overwritten(shared: Directories, content: Any) -> None:
+    watermark_file, address_file = (
         Path(layout.watermark_file(shared.shared, "abcde", "here")),
         Path(layout.relay_file(shared.shared, "abcde", "here")),
     )
-    for path in (heard, address_file):
+    for path in (watermark_file, address_file):
         path.write_bytes(as_file(content))
     assert 0 <= shared.watermark.newest() <= 1 << 53
     assert 0 <= shared.address_file.newest_epoch() <= 1 << 53
-    SubmitWatermark(str(heard), shared.files).remember(7)
+    SubmitWatermark(str(watermark_file), shared.files).remember(7)
     assert shared.watermark.newest() >= 7
     if shared.address_file.newest_epoch() <= shared.epoch:
         shared.address_file.publish(["10.0.0.1"], 4000)
@@ -268,11 +271,11 @@ def test_garbage_where_the_relay_listens_and_what_was_heard(shared: Directories,
 
 
 @pytest.mark.parametrize(
-    "claim", [b"[]", b"{}", b"5", b'{"kind": 5, "by": "x"}', b'{"kind": "taken", "by": []}', b"\xff"]
+    "content", [b"[]", b"{}", b"5", b'{"kind": 5, "by": "x"}', b'{"kind": "taken", "by": []}', b"\xff"]
 )
-def test_a_broken_start_lock_is_nobodys_and_affects_no_other_attempt(shared: Directories, claim: bytes) -> None:
+def test_an_unreadable_start_lock_is_held_by_nobody(shared: Directories, content: bytes) -> None:
     directory = attempt(shared)
-    (directory / "start-lock").write_bytes(claim)
+    (directory / "start-lock").write_bytes(content)
     assert shared.inspect([TAG])[TAG].start_lock == "unreadable"
     with pytest.raises(BatchError):
         shared.void(TAG)

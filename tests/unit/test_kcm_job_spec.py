@@ -1,4 +1,4 @@
-"""What becomes of koalad's wishes and the grid file's cluster: a batch job."""
+"""A batch job is made of koalad's command and of the grid file's settings for the cluster."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a KCM does, and what it does not do before it stands on its ground."""
+"""Operations that a KCM refuses until its shared directory is ready."""
 
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,11 @@ TAG = "kabcde000000001"
 def operations(tmp_path: Path) -> Operations:
     directories = Directories(str(tmp_path / "shared"), "abcde", "here", 3)
     directories.create()
-    nobody: Any = None  # no command is run here
+    nobody: Any = None  # these operations run no command
     return Operations(ClusterConfig("here", "local"), nobody, directories, lambda: 0)
 
 
-def test_no_directory_is_removed_before_older_kcms_can_know_that_they_are_replaced(operations: Operations) -> None:
+def test_no_directory_is_removed_before_older_kcms_can_see_that_they_are_replaced(operations: Operations) -> None:
     assert operations.perform(do.TakeStartLock(TAG)) == do.StartLockTaken(TAG, won=True)
     refused = operations.perform(do.Remove(TAG))
     assert refused.error["code"] == "shared_gone"
@@ -29,5 +29,5 @@ def test_no_directory_is_removed_before_older_kcms_can_know_that_they_are_replac
     assert operations.perform(do.Remove(TAG)) == do.Removed(TAG)
 
 
-def test_nothing_is_prepared_before_it_stands(operations: Operations) -> None:
+def test_nothing_is_prepared_before_the_shared_directory_is_ready(operations: Operations) -> None:
     assert operations.perform(do.Prepare(TAG, {}, {}, [])).error["code"] == "shared_gone"

@@ -1,4 +1,4 @@
-"""The KCM's machine in a small world where anything may fail, be late, or happen in any order: its promises hold."""
+"""The promises of the KCM's machine in a small world where actions fail, come late, or happen in any order."""
 
 from dataclasses import dataclass, field
 from random import Random
@@ -29,27 +29,27 @@ from koalapy_adapters.messages import (
 
 TAGS = ("kabcde000000001", "kabcde000000002")
 ERROR = failure("trouble", "transient", "Trouble.")
-QUIET = 4_000  # wake-ups within which everything has to be over once nothing fails any more
+QUIET = 4_000  # wake-ups within which everything has to settle once nothing fails any more
 
 
 @dataclass
 class Job:
-    """In the batch system."""
+    """A job of the batch system."""
 
     tag: str
     state: str = QUEUED
-    won: bool = False  # its wrapper has the claim
+    won: bool = False  # its wrapper has the start lock
     forgotten: bool = False
 
 
 @dataclass
 class World:
-    """Batch system, shared directory and wrappers; every action is executed at one time and told at another."""
+    """Batch system, shared directory and wrappers. An action is executed at one instant and its outcome comes later."""
 
     now: int = 1_000 * do.SECOND
     jobs: dict[str, Job] = field(default_factory=dict)
     late: list[str] = field(default_factory=list)  # tags whose submit reaches the batch system after its command ended
-    claims: dict[str, str] = field(default_factory=dict)
+    start_locks: dict[str, str] = field(default_factory=dict)
     records: dict[str, dict[str, Any]] = field(default_factory=dict)
     connected: set[str] = field(default_factory=set)
     stopping: set[str] = field(default_factory=set)
@@ -57,7 +57,7 @@ class World:
     ran: dict[str, int] = field(default_factory=dict)
     pending: list[Any] = field(default_factory=list)
     outcomes: list[Any] = field(default_factory=list)
-    heard: list[Any] = field(default_factory=list)
+    received: list[Any] = field(default_factory=list)
     ended_submits: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -73,7 +73,7 @@ class World:
     def take(self, actions: list[Any]) -> None:
         for action in actions:
             if isinstance(action, do.Send):
-                self.hear(action.message)
+                self.receive(action.message)
             elif isinstance(action, do.SendToWrapper):
                 if type(action.message).__name__ == "Stop" and action.tag in self.connected:
                     self.stopping.add(action.tag)
@@ -82,24 +82,26 @@ class World:
             else:
                 self.pending.append(action)
 
-    def hear(self, message: Any) -> None:
+    def receive(self, message: Any) -> None:
         if isinstance(message, Event):
-            self.heard.append(from_json(message.body))
+            self.received.append(from_json(message.body))
             self.outcomes.append(Acknowledge(message.number))
-            if isinstance(self.heard[-1], CleanedUp):
-                self.assert_harmless(self.heard[-1].tag)
+            if isinstance(self.received[-1], CleanedUp):
+                self.assert_harmless(self.received[-1].tag)
         else:
-            self.heard.append(message)
+            self.received.append(message)
             if isinstance(message, Refused):
                 self.assert_harmless(self.tag_of[message.id])
 
     def assert_harmless(self, tag: str) -> None:
-        """No job of this tag can ever run its program from now on."""
+        """Assert that no job of this tag can run its program from now on."""
         live = [job for job in self.jobs.values() if job.tag == tag and job.state != ENDED]
-        assert not any(job.won for job in live), "said to be over, but its wrapper lives"
-        assert self.claims.get(tag) or not (live or tag in self.late), "said to be over, but a job may claim it"
+        assert not any(job.won for job in live), "reported as ended, but its wrapper runs"
+        assert self.start_locks.get(tag) or not (live or tag in self.late), (
+            "reported as ended, but a job may take its start lock"
+        )
 
-    # ---- the world's own moves
+    # ---- moves of the world
 
     def start(self, number: int, lucky: bool) -> None:
         queued = [job for job in self.jobs.values() if job.state == QUEUED]
@@ -108,7 +110,7 @@ class World:
         job = queued[number % len(queued)]
         job.state, job.won = (
             RUNNING,
-            self.claims.setdefault(job.tag, "taken") == "taken" and not self.ran.get(job.tag),
+            self.start_locks.setdefault(job.tag, "taken") == "taken" and not self.ran.get(job.tag),
         )
         if not job.won:
             job.state = ENDED
@@ -128,7 +130,7 @@ class World:
         return tag in self.stopping
 
     def finish(self, number: int, recorded: bool) -> None:
-        """A running job ends: by itself, because it was stopped, or killed without a record."""
+        """End a running job: by itself, because it was stopped, or killed without an exit record."""
         running = [job for job in self.jobs.values() if job.state == RUNNING]
         if not running:
             return
@@ -149,11 +151,11 @@ class World:
             self.jobs[str(len(self.jobs) + 1)] = Job(self.late.pop(0))
 
     def forget(self) -> None:
-        """The queue no longer lists what has ended."""
+        """Let the queue no longer list ended jobs."""
         for job in self.jobs.values():
             job.forgotten = job.state == ENDED
 
-    # ---- actions: executed at one instant, told at a later one
+    # ---- actions: executed at one instant, their outcomes given later
 
     def execute(self, number: int, fails: bool) -> None:
         if not self.pending:
@@ -161,7 +163,7 @@ class World:
         action = self.pending.pop(number % len(self.pending))
         self.outcomes.append(getattr(self, "do_" + type(action).__name__)(action, fails))
 
-    def tell(self, number: int) -> None:
+    def give_outcome(self, number: int) -> None:
         if self.outcomes:
             self.happen(self.outcomes.pop(number % len(self.outcomes)))
 
@@ -173,7 +175,7 @@ class World:
         if action.tag in self.ended_submits or (fails and self.now % 3 == 0):
             return do.JobSubmitted(action.tag, error=ERROR, doubt=False)
         self.submits[action.tag] = 1
-        if fails:  # the command ends in doubt; the job is there, or comes late
+        if fails:  # the command fails in doubt; its job is in the queue, or comes late
             self.late.append(action.tag)
             if self.now % 3 == 1:
                 self.arrive_late()
@@ -192,7 +194,7 @@ class World:
     def do_TakeStartLock(self, action: do.TakeStartLock, fails: bool) -> Any:
         if fails:
             return do.StartLockTaken(action.tag, False, ERROR)
-        return do.StartLockTaken(action.tag, self.claims.setdefault(action.tag, "void") == "void")
+        return do.StartLockTaken(action.tag, self.start_locks.setdefault(action.tag, "void") == "void")
 
     def do_CancelJob(self, action: do.CancelJob, fails: bool) -> Any:
         job = self.jobs.get(action.batch_id)
@@ -209,8 +211,10 @@ class World:
     def do_Inspect(self, action: do.Inspect, fails: bool) -> Any:
         if fails:
             return do.Inspected(action.tags, {}, 0, ERROR, action.submitting)
-        sights = {tag: do.DirectoryStatus(self.claims.get(tag, ""), self.records.get(tag)) for tag in action.tags}
-        return do.Inspected(action.tags, sights, 1, None, action.submitting)
+        directories = {
+            tag: do.DirectoryStatus(self.start_locks.get(tag, ""), self.records.get(tag)) for tag in action.tags
+        }
+        return do.Inspected(action.tags, directories, 1, None, action.submitting)
 
     def do_Measure(self, action: do.Measure, fails: bool) -> Any:
         if fails:
@@ -220,13 +224,13 @@ class World:
     def statuses(self) -> dict[str, JobStatus]:
         return {key: JobStatus(key, job.tag, job.state) for key, job in self.jobs.items() if not job.forgotten}
 
-    # ---- and when nothing fails any more
+    # ---- once nothing fails any more
 
     def settle(self) -> None:
         for _ in range(QUIET):
             while self.pending or self.outcomes:
                 self.execute(0, fails=False)
-                self.tell(0)
+                self.give_outcome(0)
             for tag in sorted(self.stopping):
                 for job in [job for job in self.jobs.values() if job.tag == tag and job.state == RUNNING]:
                     self.end(job, recorded=True)
@@ -237,12 +241,14 @@ class World:
             self.take(self.kcm.tick(self.now))
 
     def is_settled(self) -> bool:
-        """Every Submit answered, every Cancel followed by a Gone, every record told."""
-        answered = {message.id for message in self.heard if isinstance(message, (Submitted, Refused, Done))}
-        gone = {message.tag for message in self.heard if isinstance(message, CleanedUp)}
-        reported = {message.tag for message in self.heard if isinstance(message, Report) and message.phase == "ended"}
-        told = set(self.records) <= reported | gone
-        return self.asked <= answered and self.cancelled <= gone and told and not self.pending
+        """Return whether every Submit is answered, every cancelled tag cleaned up, and every exit record reported."""
+        answered = {message.id for message in self.received if isinstance(message, (Submitted, Refused, Done))}
+        cleaned_up = {message.tag for message in self.received if isinstance(message, CleanedUp)}
+        reported = {
+            message.tag for message in self.received if isinstance(message, Report) and message.phase == "ended"
+        }
+        all_reported = set(self.records) <= reported | cleaned_up
+        return self.asked <= answered and self.cancelled <= cleaned_up and all_reported and not self.pending
 
     asked: set[int] = field(default_factory=set)
     cancelled: set[str] = field(default_factory=set)
@@ -256,7 +262,7 @@ def report(tag: str, phase: str) -> dict[str, Any]:
 STEPS = 120
 MOVES = (
     ("execute", 24),
-    ("tell", 24),
+    ("outcome", 24),
     ("start", 9),
     ("finish", 6),
     ("reconnect", 3),
@@ -270,7 +276,7 @@ MOVES = (
 
 
 def move(world: World, dice: Random, name: str, tag: str) -> None:
-    """One thing that happens, in koalad, in the KCM's hands or in the world."""
+    """Let one thing happen: in koalad, in an action of the KCM, or in the world."""
     number = len(world.asked) + 1
     if name == "submit":
         world.asked.add(number)
@@ -288,8 +294,8 @@ def move(world: World, dice: Random, name: str, tag: str) -> None:
     elif name == "wait":
         world.now += dice.choice((1, 1_000, 100_000, 5_000_000, 90_000_000))
         world.take(world.kcm.tick(world.now))
-    elif name == "tell":
-        world.tell(dice.randrange(9))
+    elif name == "outcome":
+        world.give_outcome(dice.randrange(9))
     elif name == "start":
         world.start(dice.randrange(3), dice.random() < 0.7)
     elif name == "finish":
@@ -304,7 +310,7 @@ def move(world: World, dice: Random, name: str, tag: str) -> None:
 
 @settings(max_examples=1000, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 2**32))
-def test_every_promise_holds_in_every_order(seed: int) -> None:
+def test_attempts_run_once_and_commands_are_answered_once_in_every_order(seed: int) -> None:
     dice, world = Random(seed), World()
     names, weights = zip(*MOVES, strict=True)
     world.asked.add(1)
@@ -313,11 +319,11 @@ def test_every_promise_holds_in_every_order(seed: int) -> None:
     for name in dice.choices(names, weights, k=STEPS):
         move(world, dice, name, dice.choice(TAGS))
     world.settle()
-    assert world.is_settled(), [message for message in world.heard if not isinstance(message, BatchStatus)]
+    assert world.is_settled(), [message for message in world.received if not isinstance(message, BatchStatus)]
     for tag in world.cancelled:
         world.assert_harmless(tag)
     assert all(times == 1 for times in world.ran.values())
-    answered = [message.id for message in world.heard if isinstance(message, (Submitted, Refused, Done))]
+    answered = [message.id for message in world.received if isinstance(message, (Submitted, Refused, Done))]
     assert len(answered) == len(set(answered)), "answered twice"
 
 
@@ -328,12 +334,12 @@ def test_a_refused_attempt_never_runs(tag: str) -> None:
     world.tag_of[1] = tag
     world.happen(Submit(1, tag, {}, {"grace": 1.0}))
     world.execute(1, fails=False)  # prepare
-    world.tell(0)
+    world.give_outcome(0)
     world.now += (1 - world.now) % 3 + 1  # this doubtful submit reaches the batch system late
     world.execute(1, fails=True)
-    world.tell(0)
+    world.give_outcome(0)
     world.settle()
-    assert [type(message) for message in world.heard if isinstance(message, (Submitted, Refused))] == [Refused]
+    assert [type(message) for message in world.received if isinstance(message, (Submitted, Refused))] == [Refused]
     world.arrive_late()
     world.start(0, lucky=True)
     assert world.ran == {}

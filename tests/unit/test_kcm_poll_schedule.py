@@ -1,4 +1,4 @@
-"""How often the batch system is measured and fingerprinted, and that it is paid for."""
+"""The poll schedule: how often the batch system is measured and fingerprinted within the poll budget."""
 
 from collections.abc import Callable
 from itertools import accumulate, pairwise
@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from kcm_talk import SECOND, T0, machine, operations
+from kcm_machine import SECOND, T0, machine, operations
 from koalapy_adapters.batch.protocol import RUNNING, Capacity, JobStatus
 from koalapy_adapters.kcm.state import actions as do
 from koalapy_adapters.kcm.state.poll_schedule import COST_FACTOR, MARGIN, SAVED, SERVERS, SOON, PollBudget, PollSchedule
@@ -22,7 +22,7 @@ Seen = Callable[[int], list[str] | None]
 
 
 def scavenging(floor: float = 1.0, fingerprints: bool = True, cost: int = 0) -> PollSchedule:
-    """Launchers are there; the first measurement, which had this cost, has just ended."""
+    """Return a schedule for a cluster with Launchers, just after its first measurement, which had this cost."""
     poll_schedule = PollSchedule(POLL, floor, fingerprints)
     poll_schedule.scavenging = True
     assert poll_schedule.start(T0)
@@ -31,7 +31,7 @@ def scavenging(floor: float = 1.0, fingerprints: bool = True, cost: int = 0) -> 
 
 
 def fingerprinted(poll_schedule: PollSchedule, seen: list[str] | None, cost: int = 0) -> int:
-    """When the next call is due, which must be a fingerprint, that sees this; then when the one after is."""
+    """Take the next fingerprint, when it is due, with this result. Returns the instant of the call after it."""
     at = poll_schedule.due()
     assert at is not None
     assert not poll_schedule.start(at)
@@ -42,7 +42,7 @@ def fingerprinted(poll_schedule: PollSchedule, seen: list[str] | None, cost: int
 
 
 def known(poll_schedule: PollSchedule, seen: list[str]) -> int:
-    """A first fingerprint is compared with nothing; a measurement follows soon, and tells what others wait for."""
+    """Take a first fingerprint, and the measurement that follows it. Returns the instant of the next call."""
     due = fingerprinted(poll_schedule, seen)
     assert poll_schedule.start(due)
     poll_schedule.measured(0, failed=False)
@@ -51,15 +51,18 @@ def known(poll_schedule: PollSchedule, seen: list[str]) -> int:
     return next_due
 
 
-def longest(instants: list[int]) -> int:
-    """What lies between two of them at most."""
+def longest_gap(instants: list[int]) -> int:
+    """Return the longest time between two successive instants."""
     return max(later - sooner for sooner, later in pairwise(instants))
 
 
 def run(
     poll_schedule: PollSchedule, seconds: int, seen: Seen, fingerprint: int, measure: int
 ) -> tuple[list[int], list[int]]:
-    """When it fingerprinted and when it measured in that time; each takes no time, and costs so many microseconds."""
+    """Return the instants of the fingerprints and of the measurements in that time.
+
+    `fingerprint`, `measure`: what each costs, in microseconds. Each takes no time.
+    """
     fingerprints, measures = [], []
     while (at := poll_schedule.due()) is not None and at < T0 + seconds * SECOND:
         if poll_schedule.start(at):
@@ -72,29 +75,29 @@ def run(
 
 
 def paid(cost: int) -> int:
-    """The waiting that pays for processor time of a sweep."""
+    """Return the waiting time that pays for this processor time of a sweep."""
     return round(COST_FACTOR * SERVERS * MARGIN * cost)
 
 
-def test_between_two_measurements_it_fingerprints_at_the_floor() -> None:
+def test_fingerprints_are_taken_at_the_floor_between_two_measurements() -> None:
     fingerprints, measures = run(scavenging(), 40, lambda at: QUIET, 10, 10)
     assert fingerprints[:3] == [T0 + SECOND, T0 + 2.2 * SECOND, T0 + 3.2 * SECOND]
     assert measures == [T0 + (1.2 + POLL * n) * SECOND for n in range(4)]
 
 
-def test_where_the_dialect_knows_no_fingerprint_it_measures_at_the_floor() -> None:
+def test_without_a_fingerprint_in_the_dialect_measurements_are_made_at_the_floor() -> None:
     fingerprints, measures = run(scavenging(fingerprints=False), 10, lambda at: QUIET, 10, 10)
     assert (fingerprints, len(measures)) == ([], 9)
 
 
-def test_with_no_nodes_of_others_at_stake_it_takes_no_fingerprint() -> None:
+def test_no_fingerprint_is_taken_while_no_launcher_holds_nodes() -> None:
     poll_schedule = scavenging()
     poll_schedule.scavenging = False
     assert poll_schedule.due() == T0 + POLL * SECOND
     assert poll_schedule.start(T0 + POLL * SECOND)
 
 
-def test_what_a_fingerprint_sees_change_is_measured_at_once_and_paid_later() -> None:
+def test_a_changed_fingerprint_is_followed_by_a_measurement_at_once_and_paid_later() -> None:
     poll_schedule = scavenging()
     known(poll_schedule, QUIET)
     changed_at = fingerprinted(poll_schedule, ["7 qw"], cost=40_000)
@@ -103,11 +106,11 @@ def test_what_a_fingerprint_sees_change_is_measured_at_once_and_paid_later() -> 
     poll_schedule.measured(40_000, failed=False)
     due = poll_schedule.due()
     assert due is not None
-    saved = 2_200_000  # since it began
+    saved = 2_200_000  # since the begin of the schedule
     assert abs(due - (changed_at + 2 * paid(40_000) - saved)) < 10
 
 
-def test_what_is_waited_for_is_saved_and_not_without_end() -> None:
+def test_waiting_time_is_saved_up_to_a_limit() -> None:
     account = PollBudget(T0)
     assert account.holds(SECOND) == T0 + SECOND
     assert account.holds(10 * SECOND) == T0 + SAVED
@@ -120,26 +123,26 @@ def test_what_is_waited_for_is_saved_and_not_without_end() -> None:
     [(1_500, 20_000, 1.5, 0.55), (6_000, 25_000, 2.5, 0.85), (9_500, 19_000, 3.1, 1.2)],
     ids=["Slurm by its API", "Slurm", "Grid Engine"],
 )
-def test_while_launchers_come_and_go_all_the_time_it_fingerprints_all_the_same(
+def test_fingerprints_are_taken_while_launchers_start_and_end_all_the_time(
     fingerprint: int, measure: int, blind: float, until_seen: float
 ) -> None:
-    """Each change of the list of our own jobs asks for a measurement, and there always is one."""
+    """Each change of our own jobs asks for a measurement, so that one is always wanted."""
     poll_schedule = scavenging(cost=measure)
     poll_schedule.urgent = True
     fingerprints, measures = run(poll_schedule, 600, lambda at: QUIET, fingerprint, measure)
-    looks = sorted(fingerprints + measures)
-    assert longest(looks) <= blind * SECOND
-    assert sum((later - sooner) ** 2 for sooner, later in pairwise(looks)) / 2 / 600 / SECOND**2 <= until_seen
-    assert longest(measures) <= 1.5 * POLL * SECOND
+    calls = sorted(fingerprints + measures)
+    assert longest_gap(calls) <= blind * SECOND
+    assert sum((later - sooner) ** 2 for sooner, later in pairwise(calls)) / 2 / 600 / SECOND**2 <= until_seen
+    assert longest_gap(measures) <= 1.5 * POLL * SECOND
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(), st.sampled_from([0.1, 1.0, 2.0]), st.integers(0, 120))
-@example(72, 0.1, 37)  # a sweep begins in the midst of a minute
-def test_it_costs_no_more_than_one_percent_of_any_minute(seed: int, floor: float, idle: int) -> None:
-    """However dear looks are from one to the next, and however own and others' jobs come and go, in bursts and not."""
+@example(72, 0.1, 37)  # a sweep begins in the middle of a minute
+def test_polls_cost_no_more_than_one_percent_of_any_minute(seed: int, floor: float, idle: int) -> None:
+    """The cost varies from call to call, and own and others' jobs start and end, in bursts or evenly."""
     poll_schedule, chance = PollSchedule(POLL, floor, fingerprints=True), Random(seed)
-    now, looks, burst = T0, [(T0, 0.0)], False
+    now, calls, burst = T0, [(T0, 0.0)], False
     while now < T0 + (idle + 150) * SECOND:
         burst ^= chance.random() < 0.1
         poll_schedule.scavenging = now >= T0 + idle * SECOND
@@ -155,35 +158,38 @@ def test_it_costs_no_more_than_one_percent_of_any_minute(seed: int, floor: float
             poll_schedule.measured(cost, failed=False)
         else:
             poll_schedule.fingerprinted(cost, [str(chance.randrange(3 if burst else 1))])
-        looks.append((now, cost * (SERVERS if poll_schedule.scavenging else 1)))
-    assert most_of_a_minute(looks) <= 0.01
+        calls.append((now, cost * (SERVERS if poll_schedule.scavenging else 1)))
+    assert most_of_a_minute(calls) <= 0.01
 
 
-def most_of_a_minute(looks: list[tuple[int, float]]) -> float:
-    """The greatest share of a processor that these cost within a minute or more: instants, and microseconds."""
-    spent = list(accumulate((cost for _, cost in looks)))
+def most_of_a_minute(calls: list[tuple[int, float]]) -> float:
+    """Return the greatest share of a processor that these calls cost within a minute or more.
+
+    `calls`: their instants, and their costs in microseconds.
+    """
+    spent = list(accumulate((cost for _, cost in calls)))
     return max(
-        (spent[last] - spent[first]) / max(60 * SECOND, looks[last][0] - looks[first + 1][0])
-        for last in range(1, len(looks))
+        (spent[last] - spent[first]) / max(60 * SECOND, calls[last][0] - calls[first + 1][0])
+        for last in range(1, len(calls))
         for first in range(last)
     )
 
 
 @pytest.mark.parametrize("changes", [10**9, SECOND])
-def test_no_look_is_put_off_for_ever(changes: int) -> None:
-    """However soon it is to take a fingerprint, and however often others' jobs come and go."""
+def test_no_measurement_is_delayed_for_ever(changes: int) -> None:
+    """Fingerprints may be due very soon, and others' jobs may start and end very often."""
     _, measures = run(scavenging(0.1, cost=15_000), 600, lambda at: [str(at // changes)], 9_000, 15_000)
-    assert longest(measures) <= 1.5 * POLL * SECOND
+    assert longest_gap(measures) <= 1.5 * POLL * SECOND
 
 
-def test_a_fingerprint_that_fails_alone_is_not_tried_again() -> None:
+def test_a_fingerprint_that_fails_while_measurements_succeed_is_not_taken_again() -> None:
     poll_schedule = scavenging()
     assert poll_schedule.start(fingerprinted(poll_schedule, None))
     poll_schedule.measured(0, failed=False)
     assert run(poll_schedule, 5, lambda at: QUIET, 0, 0)[0] == []
 
 
-def test_one_that_fails_as_all_does_is() -> None:
+def test_a_fingerprint_that_fails_as_measurements_do_is_taken_again() -> None:
     poll_schedule = scavenging()
     at = fingerprinted(poll_schedule, None)
     assert poll_schedule.start(at)
@@ -210,7 +216,7 @@ def test_the_kcm_fingerprints_while_launchers_hold_nodes() -> None:
     assert operations(kcm.handle(T0 + 5 * SECOND, do.QueueFingerprinted(["7 qw"], 10))) == [do.Measure]
 
 
-def test_looks_are_a_sweeps_as_soon_as_its_first_launcher_is_to_be_submitted() -> None:
+def test_polls_count_as_a_sweeps_as_soon_as_its_first_launcher_is_submitted() -> None:
     kcm = machine(fingerprints=True)
     kcm.start(T0)
     kcm.handle(T0, do.CapacityMeasured(T0, Capacity(4, 4, 0, 0, 0, [], [], [], {}), None, 10))

@@ -1,4 +1,4 @@
-"""The KCM as a process behind pipes, over the embedded queue: real jobs, real wrappers, real files."""
+"""The KCM as a process behind pipes, with the embedded queue and real jobs, wrappers and files."""
 
 import contextlib
 import hashlib
@@ -59,7 +59,7 @@ def pyz(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def connect(tmp_path: Path, pyz: Path) -> Iterator[Callable[[], Any]]:
-    """Opens connections to the same shared directory; whatever is left in its queue at the end is cancelled."""
+    """Open connections to the same shared directory. In the end, the jobs that are left in its queue are cancelled."""
     opened: list[Any] = []
 
     def open_one(shared: Path = tmp_path / "shared") -> Any:
@@ -101,12 +101,15 @@ def test_a_job_from_submit_to_forget(connect: Callable[[], Any]) -> None:
     assert koalad.hang_up() == 0
 
 
-def test_modes_of_what_lies_in_the_shared_directory(connect: Callable[[], Any]) -> None:
+def test_files_of_the_shared_directory_have_their_modes(connect: Callable[[], Any]) -> None:
     koalad = connect()
     koalad.hello()
     koalad.submit(TAGS[0], "true")
     attempt = koalad.shared / INSTANCE / TAGS[0]
-    paths = [attempt, *(attempt / name for name in ("token", "component.json", "script"))]  # others come and go
+    paths = [
+        attempt,
+        *(attempt / name for name in ("token", "component.json", "script")),
+    ]  # other files are made and removed meanwhile
     modes = {path.name: path.stat().st_mode & 0o777 for path in paths}
     assert (modes[TAGS[0]], modes["token"], modes["component.json"], modes["script"]) == (0o700, 0o600, 0o600, 0o700)
     token = (attempt / "token").read_text()
@@ -142,7 +145,7 @@ def test_a_running_program_is_ended_by_cancel(connect: Callable[[], Any]) -> Non
     assert not Path("/proc", pid.read_text().strip() if pid.exists() else "none").exists()
 
 
-def test_the_next_kcm_finds_the_wrapper_again(connect: Callable[[], Any]) -> None:
+def test_the_wrapper_connects_to_the_next_kcm(connect: Callable[[], Any]) -> None:
     first = connect()
     first.hello(epoch=1)
     submitted = first.submit(TAGS[0], "echo done")
@@ -157,7 +160,7 @@ def test_the_next_kcm_finds_the_wrapper_again(connect: Callable[[], Any]) -> Non
     assert second.report(TAGS[0], "ended").exit_status == 0
 
 
-def test_what_ended_while_no_kcm_was_there_is_told_by_the_record(connect: Callable[[], Any]) -> None:
+def test_an_end_while_no_kcm_runs_is_read_from_the_exit_record(connect: Callable[[], Any]) -> None:
     first = connect()
     first.hello(epoch=1)
     submitted = first.submit(TAGS[0], "while [ ! -e go ]; do sleep 0.05; done; exit 3")
@@ -173,7 +176,7 @@ def test_what_ended_while_no_kcm_was_there_is_told_by_the_record(connect: Callab
     assert (ended.ending, ended.exit_status) == ("exited", 3)
 
 
-def test_a_killed_kcm_loses_nothing(connect: Callable[[], Any]) -> None:
+def test_a_killed_kcm_loses_no_attempt(connect: Callable[[], Any]) -> None:
     first = connect()
     first.hello(epoch=1)
     first.submit(TAGS[0], "echo once >> count")
@@ -187,7 +190,7 @@ def test_a_killed_kcm_loses_nothing(connect: Callable[[], Any]) -> None:
     assert second.fetch(TAGS[0], "work", "count")[0] == b"once\n"
 
 
-def test_a_stale_kcm_ends(connect: Callable[[], Any]) -> None:
+def test_a_kcm_of_a_lower_epoch_ends(connect: Callable[[], Any]) -> None:
     newer, older = connect(), connect()
     newer.hello(epoch=5)
     welcome = older.hello(epoch=4)
@@ -251,7 +254,7 @@ def test_output_is_followed_to_its_end(connect: Callable[[], Any]) -> None:
     assert koalad.wait(Refused).error["code"] == "bad_fetch"
 
 
-def test_a_fetch_that_nobody_reads_any_more_ends(connect: Callable[[], Any]) -> None:
+def test_a_fetch_that_is_no_longer_read_ends(connect: Callable[[], Any]) -> None:
     koalad = connect()
     koalad.hello()
     koalad.submit(TAGS[0], "echo first; while [ ! -e go ]; do sleep 0.05; done; echo last")
@@ -261,7 +264,9 @@ def test_a_fetch_that_nobody_reads_any_more_ends(connect: Callable[[], Any]) -> 
     koalad.write(Chunk(number, 0, b""))
     (koalad.shared / INSTANCE / TAGS[0] / "work" / "go").touch()
     koalad.report(TAGS[0], "ended")
-    assert koalad.fetch(TAGS[0], "output")[0] == b"first\nlast\n"  # asked later, and answered: the other one is silent
+    assert (
+        koalad.fetch(TAGS[0], "output")[0] == b"first\nlast\n"
+    )  # this later request is answered, while the fetch sends nothing
     koalad.request(Ping, 0)
     assert isinstance(
         koalad.wait(
@@ -272,7 +277,7 @@ def test_a_fetch_that_nobody_reads_any_more_ends(connect: Callable[[], Any]) -> 
     )
 
 
-def test_the_relay_lets_nobody_in_without_the_token(connect: Callable[[], Any]) -> None:
+def test_the_relay_refuses_a_wrapper_without_the_token(connect: Callable[[], Any]) -> None:
     koalad = connect()
     koalad.hello()
     koalad.submit(TAGS[0], "sleep 600", processors=2)
@@ -285,16 +290,16 @@ def test_the_relay_lets_nobody_in_without_the_token(connect: Callable[[], Any]) 
     assert far.lets_in(relay["port"], TAGS[0], token, relay["secret"])
 
 
-def test_what_a_wrapper_said_is_of_no_use_to_who_recorded_it_while_its_kcm_lives(connect: Callable[[], Any]) -> None:
+def test_a_recorded_session_of_a_wrapper_cannot_be_replayed_while_its_kcm_runs(connect: Callable[[], Any]) -> None:
     koalad = connect()
     koalad.hello()
     koalad.submit(TAGS[0], "exit 3")
     koalad.report(TAGS[0], "at_barrier")
     relay, token = relay_of(koalad), (koalad.shared / INSTANCE / TAGS[0] / "token").read_text()
     ended = {"tag": TAGS[0], "batch_id": "", "phase": "ended", "nodes": [], "ending": "exited", "exit_status": 0}
-    with far.Line(relay["port"]) as recorded:  # as the wrapper, which comes again and throws it out
+    with far.Line(relay["port"]) as recorded:  # as the wrapper, which connects again and replaces this connection
         assert recorded.enter(Handshake(TAGS[0], token).open(0, relay["secret"], by_files=False))
-        recorded.channel.encode({})  # lost on the way, so that the next is not believed
+        recorded.channel.encode({})  # this frame is lost, so that the next one is refused
         recorded.send(ReportMessage(ended))
         assert recorded.receive() is None
     with far.Line(relay["port"]) as replayed:
@@ -305,10 +310,10 @@ def test_what_a_wrapper_said_is_of_no_use_to_who_recorded_it_while_its_kcm_lives
     assert koalad.report(TAGS[0], "ended").exit_status == 3
 
 
-def test_strangers_that_send_much_cost_little_memory_and_keep_no_wrapper_out(
+def test_strangers_that_send_much_take_little_memory_and_keep_no_wrapper_out(
     connect: Callable[[], Any],
 ) -> None:
-    """255 of them, each with a frame of 1 MiB but its last bytes."""
+    """255 strangers send a frame of 1 MiB each, without its last bytes."""
     koalad = connect()
     koalad.hello()
     koalad.submit(TAGS[0], "exit 0")
@@ -332,7 +337,7 @@ def resident_bytes(koalad: Any) -> int:
     return int(line.split()[1]) * 1024
 
 
-def test_who_takes_the_port_of_a_kcm_that_died_hears_nothing_that_lets_him_in(connect: Callable[[], Any]) -> None:
+def test_a_program_that_takes_the_port_of_a_dead_kcm_learns_no_secret(connect: Callable[[], Any]) -> None:
     first = connect()
     first.hello()
     first.submit(TAGS[0], "exit 0")
@@ -342,7 +347,9 @@ def test_who_takes_the_port_of_a_kcm_that_died_hears_nothing_that_lets_him_in(co
     with far.Stranger() as stranger:
         of_first = relay_of(first)
         file = first.shared / INSTANCE / "relay.here.json"
-        file.write_text(json.dumps({**of_first, "port": stranger.port}))  # the true one is in TIME_WAIT for a minute
+        file.write_text(
+            json.dumps({**of_first, "port": stranger.port})
+        )  # the KCM's own port is in TIME_WAIT for a minute
         (hello,) = stranger.answer(Stop(force=True), RelayWelcome(0, ""), Stop(force=True))
         assert isinstance(hello, RelayHello)
         _, proof = stranger.answer(RelayChallenge(0, "0" * 32), RelayWelcome(0, ""), Stop(force=True))
@@ -359,12 +366,14 @@ def test_who_takes_the_port_of_a_kcm_that_died_hears_nothing_that_lets_him_in(co
 
 
 def relay_of(koalad: Any) -> Any:
-    """What wrappers find in the relay's file."""
+    """Return the contents of the relay's address file."""
     return json.loads((koalad.shared / INSTANCE / "relay.here.json").read_text())
 
 
 @pytest.mark.parametrize("kind", ["a file in its way", "no directory may be made there"])
-def test_a_shared_directory_out_of_reach(kind: str, connect: Callable[..., Any], tmp_path: Path) -> None:
+def test_an_unreachable_shared_directory_is_an_error_with_its_code(
+    kind: str, connect: Callable[..., Any], tmp_path: Path
+) -> None:
     (tmp_path / "file").touch()
     koalad = connect(tmp_path / "file" / "shared" if kind.startswith("a file") else Path("/proc/koala"))
     welcome = koalad.hello()
@@ -376,7 +385,7 @@ def test_a_shared_directory_out_of_reach(kind: str, connect: Callable[..., Any],
     assert koalad.hang_up() == 0
 
 
-def test_a_shared_directory_that_comes_back_is_used(connect: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_shared_directory_that_is_reachable_again_is_used(connect: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "shared").touch()
     koalad = connect()
     assert koalad.hello().error is not None
@@ -385,7 +394,7 @@ def test_a_shared_directory_that_comes_back_is_used(connect: Callable[..., Any],
     assert isinstance(koalad.submit(TAGS[0], "true"), Submitted)
 
 
-def test_refusals_of_the_batch_system_carry_its_words(connect: Callable[[], Any]) -> None:
+def test_refusals_of_the_batch_system_contain_its_own_words(connect: Callable[[], Any]) -> None:
     koalad = connect()
     koalad.hello()
     refused = koalad.submit(TAGS[0], "true", processors=50)
@@ -412,7 +421,7 @@ def test_foreign_tags_are_listed(connect: Callable[[], Any]) -> None:
     assert second.answer(Tags).details == {"queue": [], "directories": [], "more": False}
 
 
-def test_nonsense_is_answered_and_survived(connect: Callable[[], Any]) -> None:
+def test_an_invalid_message_is_refused_and_does_not_end_the_session(connect: Callable[[], Any]) -> None:
     koalad = connect()
     koalad.hello()
     koalad.write(Control({"type": "submit", "id": 77}))

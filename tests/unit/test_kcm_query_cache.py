@@ -1,4 +1,4 @@
-"""What a measurement asks anew, and what it knows already."""
+"""The cache of a measurement's queries: which commands run again, and which answers are kept."""
 
 from types import SimpleNamespace
 
@@ -11,7 +11,7 @@ ARGVS = [["jobs"], ["queues"], ["limits"], ["used"]]
 
 
 class Cluster:
-    """Answers each command with its text; `asked` are those that were run since the last look."""
+    """A cluster that answers each command with its text."""
 
     def __init__(self) -> None:
         self.texts = {argv[0]: "" for argv in ARGVS}
@@ -22,7 +22,7 @@ class Cluster:
         self._asking = QueryCache(dialect, self._run, lambda: self.time)
 
     def measure(self) -> list[str]:
-        """The commands that this took."""
+        """Measure once. Returns the commands that ran."""
         del self.asked[:]
         answers = self._asking.ask(ARGVS)
         assert [answer.argv for answer in answers] == ARGVS
@@ -41,7 +41,7 @@ def cluster() -> Cluster:
     return Cluster()
 
 
-def test_what_changes_with_the_jobs_is_asked_when_they_have_changed(cluster: Cluster) -> None:
+def test_a_query_that_depends_on_the_jobs_runs_again_once_they_have_changed(cluster: Cluster) -> None:
     assert cluster.measure() == ["jobs", "queues", "limits", "used"]
     assert cluster.measure() == ["jobs"]
     cluster.texts["jobs"] = "one more"
@@ -50,8 +50,8 @@ def test_what_changes_with_the_jobs_is_asked_when_they_have_changed(cluster: Clu
     assert cluster.measure() == ["jobs", "used"]
 
 
-def test_what_is_kept_is_renewed_one_by_one(cluster: Cluster) -> None:
-    """All of it is as old, and a measurement that renewed it all would cost several times as much as others."""
+def test_kept_answers_are_renewed_one_by_one(cluster: Cluster) -> None:
+    """All answers are equally old, and one measurement that renewed all would cost several times as much as others."""
     cluster.measure()
     cluster.time += KEPT
     assert cluster.measure() == ["jobs", "queues", "used"]
@@ -61,7 +61,7 @@ def test_what_is_kept_is_renewed_one_by_one(cluster: Cluster) -> None:
     assert cluster.measure() == ["jobs", "used"]
 
 
-def test_what_failed_is_not_kept(cluster: Cluster) -> None:
+def test_a_failed_answer_is_not_kept(cluster: Cluster) -> None:
     cluster.measure()
     cluster.time += KEPT
     cluster.failing.add("queues")

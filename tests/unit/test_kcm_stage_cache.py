@@ -1,4 +1,4 @@
-"""The staging cache: what is kept, what is gone on with, and what is refused."""
+"""The staging cache: which files it keeps, continues and refuses."""
 
 import hashlib
 import os
@@ -22,8 +22,8 @@ def stage(tmp_path: Path) -> Stage:
     return Stage(str(tmp_path), "here")
 
 
-def arrive(stage: Stage, data: bytes, offset: int = 0, upto: int | None = None) -> None:
-    """Send from `offset` to `upto`, as a connection that is cut there."""
+def receive_part(stage: Stage, data: bytes, offset: int = 0, upto: int | None = None) -> None:
+    """Receive the bytes from `offset` to `upto` over a connection that is lost there."""
     arrival = stage.arrival(digest_of(DATA), len(DATA), offset)
     try:
         arrival.open()
@@ -33,53 +33,53 @@ def arrive(stage: Stage, data: bytes, offset: int = 0, upto: int | None = None) 
         arrival.close()
 
 
-def test_what_is_cut_goes_on_where_it_was(stage: Stage, tmp_path: Path) -> None:
+def test_a_transfer_that_was_cut_continues_where_it_stopped(stage: Stage, tmp_path: Path) -> None:
     with pytest.raises(TransientError):
-        arrive(stage, DATA, upto=100_000)
+        receive_part(stage, DATA, upto=100_000)
     assert stage.wanted([[digest_of(DATA), len(DATA)]])["missing"] == [[0, 100_000]]
-    arrive(stage, DATA, offset=100_000)
+    receive_part(stage, DATA, offset=100_000)
     assert (tmp_path / digest_of(DATA)).read_bytes() == DATA
     assert stage.wanted([[digest_of(DATA), len(DATA)]])["missing"] == []
     assert os.listdir(tmp_path) == [digest_of(DATA)]
 
 
-def test_a_part_of_another_content_is_found_out_at_the_end(stage: Stage, tmp_path: Path) -> None:
+def test_a_part_with_another_content_is_refused_at_the_end(stage: Stage, tmp_path: Path) -> None:
     with pytest.raises(TransientError):
-        arrive(stage, bytes(len(DATA)), upto=100_000)
+        receive_part(stage, bytes(len(DATA)), upto=100_000)
     with pytest.raises(ClusterError) as damaged:
-        arrive(stage, DATA, offset=100_000)
+        receive_part(stage, DATA, offset=100_000)
     assert damaged.value.code == "stage_damaged"
     assert os.listdir(tmp_path) == []
 
 
-def test_two_clusters_of_one_directory_keep_their_parts_apart(stage: Stage, tmp_path: Path) -> None:
+def test_two_clusters_of_one_directory_keep_separate_parts(stage: Stage, tmp_path: Path) -> None:
     with pytest.raises(TransientError):
-        arrive(stage, DATA, upto=100_000)
+        receive_part(stage, DATA, upto=100_000)
     assert Stage(str(tmp_path), "there").wanted([[digest_of(DATA), len(DATA)]])["missing"] == [[0, 0]]
 
 
-def test_a_part_that_has_gone_is_said(stage: Stage) -> None:
+def test_a_missing_part_is_an_error(stage: Stage) -> None:
     with pytest.raises(TransientError) as moved:
-        arrive(stage, DATA, offset=5)
+        receive_part(stage, DATA, offset=5)
     assert moved.value.code == "stage_moved"
 
 
-def test_more_than_was_announced_is_refused(stage: Stage) -> None:
+def test_more_bytes_than_announced_are_refused(stage: Stage) -> None:
     with pytest.raises(RequestError):
-        arrive(stage, DATA + b"x")
+        receive_part(stage, DATA + b"x")
 
 
-def test_a_link_is_not_written_through(stage: Stage, tmp_path: Path) -> None:
+def test_a_link_in_the_cache_is_not_followed(stage: Stage, tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("mine")
     os.symlink(tmp_path / "precious", tmp_path / f"{digest_of(DATA)}.here.part")
     with pytest.raises(OSError, match="symbolic"):
-        arrive(stage, DATA)
+        receive_part(stage, DATA)
     assert (tmp_path / "precious").read_text() == "mine"
 
 
 @settings(max_examples=60, deadline=None)
 @given(contents=st.lists(st.binary(max_size=300), max_size=20), cut=st.integers(1, 700))
-def test_small_files_come_out_of_one_stream_however_it_is_cut(
+def test_small_files_are_read_from_one_stream_however_it_is_cut(
     contents: list[bytes], cut: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     directory = tmp_path_factory.mktemp("stage")
@@ -117,7 +117,7 @@ def test_only_a_hash_names_a_file(stage: Stage, digest: str) -> None:
         stage.batch([[digest, 1]], "me")
 
 
-def test_what_is_asked_for_is_kept_and_what_nobody_uses_goes(stage: Stage, tmp_path: Path) -> None:
+def test_requested_files_are_kept_and_unused_ones_removed(stage: Stage, tmp_path: Path) -> None:
     used, unused, part, old_part = digest_of(b"a"), digest_of(b"b"), f"{64 * '1'}.here.part", f"{64 * '2'}.here.part"
     for name in (used, unused, part, old_part):
         (tmp_path / name).write_bytes(b"?")
@@ -131,6 +131,6 @@ def test_what_is_asked_for_is_kept_and_what_nobody_uses_goes(stage: Stage, tmp_p
     assert set(os.listdir(tmp_path)) == {used}
 
 
-def test_the_room_is_told(stage: Stage) -> None:
+def test_the_free_space_is_reported(stage: Stage) -> None:
     told = stage.wanted([])
     assert 0 < told["free"] <= told["total"]

@@ -1,9 +1,9 @@
-"""Batch jobs that no cancel ends: koalad is told once, with the batch system's own words."""
+"""Stuck batch jobs, which no cancel ends: koalad gets one event on each, with the batch system's own words."""
 
 from typing import Any
 
-import kcm_talk as talk
 import pytest
+from kcm_machine import SECOND, T0, TAG, listed, operations, report, running_machine, to_koalad
 from koalapy_adapters.batch.protocol import RUNNING
 from koalapy_adapters.kcm.attempts import stuck_cancel
 from koalapy_adapters.kcm.attempts.machine import Machine
@@ -11,24 +11,23 @@ from koalapy_adapters.kcm.state import actions as do
 from koalapy_adapters.kcm.state.attempt import failure
 from koalapy_adapters.messages import Acknowledge, Cancel, CleanedUp, Event, Stuck
 
-T0, SECOND, TAG = talk.T0, talk.SECOND, talk.TAG
 REFUSED = dict(failure("refused", "cluster", "No."), command="qdel -f 41", words="koala has not the privileges")
 
 
-def cancelled_in_vain(
+def events_of_vain_cancels(
     kcm: Machine, until: int, error: dict[str, Any] | None = None, force: bool = False, forced: list[bool] | None = None
 ) -> list[Any]:
-    """All that koalad is told while every cancel is answered so and the queue lists the job still, to this instant.
+    """Cancel a job that stays listed, with this answer to each cancel, until an instant. Returns Stuck and CleanedUp.
 
-    `forced`: takes of each cancel whether the batch system was asked to forget the job.
+    `forced`: gets for each cancel whether it was forced.
     """
     waiting = [*kcm.handle(T0, Cancel(9, TAG, force=force)), *kcm.handle(T0, do.StartLockTaken(TAG, False))]
-    told, now = [], T0
+    messages, now = [], T0
     while now < until:
         waiting += kcm.tick(now)
         while waiting:
             action = waiting.pop(0)
-            told += talk.said([action])
+            messages += to_koalad([action])
             if isinstance(action, do.Send) and isinstance(action.message, Event):
                 waiting += kcm.handle(now, Acknowledge(action.message.number))
             if isinstance(action, do.CancelJob):
@@ -36,41 +35,41 @@ def cancelled_in_vain(
                     forced.append(action.forced)
                 waiting += kcm.handle(now, do.JobCancelled(TAG, error))
             elif isinstance(action, do.CheckJobs):
-                listed = talk.listed(RUNNING)._replace(reason="dr")
-                waiting += kcm.handle(now, do.JobsChecked(["41"], {"41": listed}))
+                status = listed(RUNNING)._replace(reason="dr")
+                waiting += kcm.handle(now, do.JobsChecked(["41"], {"41": status}))
         now += SECOND // 2
-    return [each for each in told if isinstance(each, (Stuck, CleanedUp))]
+    return [each for each in messages if isinstance(each, (Stuck, CleanedUp))]
 
 
 @pytest.mark.parametrize(("error", "words"), [(None, "dr"), (REFUSED, REFUSED["words"])], ids=["listed", "refused"])
-def test_koalad_is_told_once_with_the_batch_systems_words(error: dict[str, Any] | None, words: str) -> None:
-    kcm = talk.running_machine()
-    kcm.handle(T0, do.WrapperReported(TAG, talk.report("ended", ended_at=T0)))
-    (told,) = cancelled_in_vain(kcm, T0 + 4 * stuck_cancel.PATIENCE, error)
-    assert isinstance(told, Stuck)
-    assert (told.tag, told.error["code"], told.error["words"]) == (TAG, "stuck", words)
-    assert "41" in told.error["message"]
-    assert told.at >= T0 + stuck_cancel.PATIENCE
+def test_a_stuck_job_is_reported_once_with_the_batch_systems_words(error: dict[str, Any] | None, words: str) -> None:
+    kcm = running_machine()
+    kcm.handle(T0, do.WrapperReported(TAG, report("ended", ended_at=T0)))
+    (stuck,) = events_of_vain_cancels(kcm, T0 + 4 * stuck_cancel.PATIENCE, error)
+    assert isinstance(stuck, Stuck)
+    assert (stuck.tag, stuck.error["code"], stuck.error["words"]) == (TAG, "stuck", words)
+    assert "41" in stuck.error["message"]
+    assert stuck.at >= T0 + stuck_cancel.PATIENCE
 
 
-def test_a_cancel_has_its_time() -> None:
-    assert cancelled_in_vain(talk.running_machine(), T0 + stuck_cancel.PATIENCE) == []
+def test_a_job_is_not_stuck_before_its_time() -> None:
+    assert events_of_vain_cancels(running_machine(), T0 + stuck_cancel.PATIENCE) == []
 
 
-def test_it_is_cancelled_on_and_said_to_be_gone_when_it_is() -> None:
-    kcm = talk.running_machine()
-    kcm.handle(T0, do.WrapperReported(TAG, talk.report("ended", ended_at=T0)))
+def test_a_stuck_job_is_cancelled_on_and_cleaned_up_once_it_is_no_longer_listed() -> None:
+    kcm = running_machine()
+    kcm.handle(T0, do.WrapperReported(TAG, report("ended", ended_at=T0)))
     now = T0 + 4 * stuck_cancel.PATIENCE
-    cancelled_in_vain(kcm, now)
+    events_of_vain_cancels(kcm, now)
     later = [action for step in range(120) for action in kcm.tick(now + step * SECOND)]
-    assert do.CancelJob in talk.operations(later)
-    gone = kcm.handle(now + 120 * SECOND, do.JobsChecked(["41"], {}))
-    assert CleanedUp in [type(each) for each in talk.said(gone)]
+    assert do.CancelJob in operations(later)
+    checked = kcm.handle(now + 120 * SECOND, do.JobsChecked(["41"], {}))
+    assert CleanedUp in [type(each) for each in to_koalad(checked)]
 
 
 @pytest.mark.parametrize("force", [False, True])
-def test_a_job_that_may_still_run_is_forgotten_only_where_its_user_waits_for_nothing(force: bool) -> None:
+def test_cancels_of_a_job_that_may_still_run_are_forced_only_if_its_user_asks_for_it(force: bool) -> None:
     forced: list[bool] = []
-    cancelled_in_vain(talk.running_machine(), T0 + 4 * stuck_cancel.PATIENCE, force=force, forced=forced)
+    events_of_vain_cancels(running_machine(), T0 + 4 * stuck_cancel.PATIENCE, force=force, forced=forced)
     assert any(forced) is force
     assert not any(forced[: stuck_cancel.CANCELS])

@@ -1,4 +1,4 @@
-"""Running the batch system's commands: in the C locale, for a limited time, and nothing of them left behind."""
+"""Commands of the batch system run in the C locale, for a limited time, and leave no process behind."""
 
 import os
 import select
@@ -21,13 +21,13 @@ def sh(script: str, timeout: float = 60.0, handle: Handle | None = None) -> tupl
     return result.exit_status, result.stdout, result.stderr
 
 
-def test_streams_status_and_locale() -> None:
+def test_a_command_returns_its_streams_and_status_and_runs_in_the_c_locale() -> None:
     assert sh("echo out; echo err >&2; exit 3") == (3, "out\n", "err\n")
     assert sh("echo $LC_ALL; cat") == (0, "C\n", "")
 
 
-def test_a_profile_cannot_bend_what_slurms_commands_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    """squeue's answers, where sbatch's jobs go, and how srun passes on what an agent prints."""
+def test_a_users_profile_does_not_change_slurms_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A profile can change squeue's format, the partition of sbatch, and how srun passes on output."""
     bent = ("SQUEUE_STATES", "SINFO_PARTITION", "SCANCEL_INTERACTIVE", "SLURM_CLUSTERS", "SLURM_LABELIO")
     bent += (
         "SBATCH_ACCOUNT",
@@ -43,11 +43,11 @@ def test_a_profile_cannot_bend_what_slurms_commands_do(monkeypatch: pytest.Monke
     assert sh("env | grep -E '^(SQUEUE|SINFO|SCANCEL|SLURM|SBATCH)_' | sort") == (0, left, "")
 
 
-def test_arguments_are_never_read_by_a_shell() -> None:
+def test_arguments_are_never_interpreted_by_a_shell() -> None:
     assert run(["printf", "%s", "$(id) *"], 60.0).result.stdout == "$(id) *"
 
 
-def test_bytes_that_are_no_text_do_not_break_it() -> None:
+def test_output_that_is_not_text_is_no_error() -> None:
     assert sh(r"printf '\377ok'")[1].endswith("ok")
 
 
@@ -57,8 +57,8 @@ def test_much_output_on_both_streams_is_read() -> None:
     assert (len(result.stdout), len(result.stderr)) == (3_000_000, 3_000_000)
 
 
-def test_too_long_ends_the_whole_group() -> None:
-    for timeout in (0.3, 3.0, 30.0):  # whichever it says something within
+def test_a_command_that_takes_too_long_is_ended_with_its_process_group() -> None:
+    for timeout in (0.3, 3.0, 30.0):  # whichever stream it writes to meanwhile
         status, out, _ = sh("sleep 600 & echo $!; wait", timeout)
         if out:
             break
@@ -66,23 +66,23 @@ def test_too_long_ends_the_whole_group() -> None:
     await_death(int(out))
 
 
-def test_a_process_that_it_leaves_behind_does_not_hold_it_up() -> None:
+def test_a_process_that_a_command_leaves_behind_does_not_delay_its_result() -> None:
     status, out, _ = sh("setsid sleep 600 & echo $!")
     assert status == 0
     os.kill(int(out), 9)
 
 
-def test_its_cpu_time_is_measured_with_its_children() -> None:
+def test_the_cpu_time_of_a_command_includes_its_children() -> None:
     burn = f"{sys.executable} -c 'sum(i * i for i in range(2_000_000))'"
     assert run(["/bin/sh", "-c", burn + "; true"], 60.0).cost > 20_000
 
 
-def test_a_missing_command_is_the_sites_fault() -> None:
+def test_a_missing_command_is_the_clusters_fault() -> None:
     with pytest.raises(ClusterError, match="qsub-of-nowhere"):
         run(["qsub-of-nowhere"], 1.0)
 
 
-def test_one_that_was_ended_before_it_began_never_begins(tmp_path: Path) -> None:
+def test_a_command_that_was_ended_before_it_began_never_runs(tmp_path: Path) -> None:
     handle = Handle()
     handle.end()
     assert sh(f"touch {tmp_path}/ran", handle=handle) == (None, "", "")
@@ -90,7 +90,7 @@ def test_one_that_was_ended_before_it_began_never_begins(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
-def test_one_that_runs_can_be_ended_from_another_thread(tmp_path: Path) -> None:
+def test_a_running_command_can_be_ended_from_another_thread(tmp_path: Path) -> None:
     handle, fifo = Handle(), tmp_path / "fifo"
     os.mkfifo(fifo)
 
@@ -114,18 +114,18 @@ def dialect(script: str, error: BatchError | None = None) -> SimpleNamespace:
 
 
 @pytest.mark.parametrize("error", [TransientError("busy", "Busy."), UnreadableError("odd", "Odd.")], ids=type)
-def test_a_submit_that_did_not_clearly_fail_is_a_doubt(error: BatchError) -> None:
+def test_a_submit_without_a_clear_answer_is_in_doubt(error: BatchError) -> None:
     with pytest.raises(SubmitDoubt):
         BatchSystem(dialect("true", error), BatchSettings("me")).submit(JOB, "script", Handle())
 
 
 @pytest.mark.parametrize("error", [ClusterError("down", "Down."), RequestError("no_queue", "No.")], ids=type)
-def test_a_clear_no_is_none(error: BatchError) -> None:
+def test_a_refused_submit_is_not_in_doubt(error: BatchError) -> None:
     with pytest.raises(type(error)):
         BatchSystem(dialect("true", error), BatchSettings("me")).submit(JOB, "script", Handle())
 
 
-def test_a_submit_that_takes_too_long_is_a_doubt() -> None:
+def test_a_submit_that_takes_too_long_is_in_doubt() -> None:
     with pytest.raises(SubmitDoubt) as doubt:
         BatchSystem(dialect("sleep 600"), BatchSettings("me"), timeout=0.2).submit(JOB, "script", Handle())
     assert doubt.value.error.code == "command_timeout"
@@ -136,37 +136,37 @@ def printing(text: str) -> BatchSystem:
     return BatchSystem(dialect, BatchSettings("me"))
 
 
-def test_a_document_that_ends_with_its_brace_is_whole() -> None:
-    """What OpenPBS 23.06.06 prints where there is no job."""
+def test_a_document_that_ends_with_its_brace_is_complete() -> None:
+    """OpenPBS 23.06.06 prints this if there is no job."""
     empty = '{\n    "timestamp":1795387803,\n    "pbs_version":"23.06.06",\n    "pbs_server":"phead"\n}'
     assert printing(empty).check([]) == empty
 
 
 @pytest.mark.parametrize("text", ["17 run", '{\n    "Jobs":{\n    }', '{\n    "a":1\n'[:-1]])
-def test_an_answer_that_ends_in_the_middle_of_a_line_is_not(text: str) -> None:
+def test_an_answer_that_ends_in_the_middle_of_a_line_is_incomplete(text: str) -> None:
     with pytest.raises(UnreadableError, match="cut off"):
         printing(text).check([])
 
 
-def test_errors_carry_the_command_and_its_words() -> None:
+def test_errors_contain_the_command_and_its_own_words() -> None:
     result = run(["/bin/sh", "-c", "echo no such queue >&2; exit 1"], 60.0).result
     failure = failure_of(RequestError("no_such_queue", "There is none.", "Name another.", result))
     assert (failure["exit_status"], failure["words"], failure["whose"]) == (1, "no such queue", "request")
     assert failure["command"].startswith("/bin/sh -c")
 
 
-def test_a_dialect_that_breaks_is_our_fault_and_ends_nothing() -> None:
+def test_an_exception_in_a_dialect_is_koalapys_fault() -> None:
     with pytest.raises(UnreadableError, match="KeyError"):
         guarded(lambda: dict[str, str]()["jobs"])
 
 
-def test_an_unknown_batch_system_is_named() -> None:
+def test_an_unknown_batch_system_is_named_in_the_error() -> None:
     with pytest.raises(ClusterError, match="condor"):
         load("condor")
 
 
 def await_death(pid: int) -> None:
-    """Whoever was sent SIGKILL dies at once, but not before kill(2) returns."""
+    """Wait for the death of a process that was sent SIGKILL: it dies soon after kill(2) returns."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:

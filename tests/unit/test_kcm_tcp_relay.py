@@ -1,4 +1,4 @@
-"""The relay over real sockets: whom it lets in and gives up, and what strangers and men in the middle cannot do."""
+"""The TCP relay over real sockets: whom it accepts and drops, and what strangers and men in the middle cannot do."""
 
 import asyncio
 import contextlib
@@ -27,29 +27,29 @@ SILENCE = 0.1
 PATIENCE_S = 60.0
 
 
-class Living:
-    """A relay in a thread of its own; `told`: what the machine is told; `broken`: exceptions that nobody handled."""
+class RunningRelay:
+    """A relay in a thread of its own. `events`: its events for the machine; `errors`: its unhandled exceptions."""
 
     def __init__(self, **options: Any) -> None:
-        self.told: queue.Queue[Any] = queue.Queue()
-        self.broken: list[Any] = []
+        self.events: queue.Queue[Any] = queue.Queue()
+        self.errors: list[Any] = []
         self._options = options
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
         self._thread.start()
         assert self._ready.wait(PATIENCE_S)
 
-    def tell(self, message: Any) -> None:
+    def send(self, message: Any) -> None:
         self._loop.call_soon_threadsafe(self.relay.send, TAG, message)
 
     def next(self) -> Any:
-        return self.told.get(timeout=PATIENCE_S)
+        return self.events.get(timeout=PATIENCE_S)
 
     def next_entered(self) -> WrapperConnected:
-        said = self.next()
-        assert isinstance(said, WrapperConnected)
-        assert said.tag == TAG
-        return said
+        event = self.next()
+        assert isinstance(event, WrapperConnected)
+        assert event.tag == TAG
+        return event
 
     def line(self) -> Line:
         return Line(self.relay.port)
@@ -60,33 +60,33 @@ class Living:
 
     async def _run(self) -> None:
         self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
-        self._loop.set_exception_handler(lambda loop, context: self.broken.append(context))
+        self._loop.set_exception_handler(lambda loop, context: self.errors.append(context))
         token_of = self._options.pop("token_of", lambda tag: TOKEN.encode())
         known = Authenticator(Accounts(token_of), SECRET, lambda size: random.randbytes(size).hex())
         still = self._options.pop("still", False)
-        self.relay = Relay(known, self.told.put, lambda: None, lambda tag: still, **self._options)
+        self.relay = Relay(known, self.events.put, lambda: None, lambda tag: still, **self._options)
         await self.relay.start()
         working = asyncio.ensure_future(self.relay.work())
         self._ready.set()
         await self._over.wait()
         working.cancel()
         self.relay.close()
-        # Python 3.11 calls it an error that a connection's task is cancelled, as asyncio.run now does.
+        # asyncio.run cancels the connections' tasks now, which Python 3.11 reports as errors.
         self._loop.set_exception_handler(lambda loop, context: None)
 
 
 @pytest.fixture
-def living() -> Iterator[Callable[..., Living]]:
-    made: list[Living] = []
+def running_relay() -> Iterator[Callable[..., RunningRelay]]:
+    made: list[RunningRelay] = []
 
-    def make(**options: Any) -> Living:
-        made.append(Living(**options))
+    def make(**options: Any) -> RunningRelay:
+        made.append(RunningRelay(**options))
         return made[-1]
 
     yield make
     for each in made:
         each.close()
-        assert each.broken == []
+        assert each.errors == []
 
 
 def enter(line: Line) -> bool:
@@ -97,75 +97,75 @@ def put(number: int) -> PutKey:
     return PutKey(TAG, str(number), "")
 
 
-Make = Callable[..., Living]
+Make = Callable[..., RunningRelay]
 
 
 # ---- silence
 
 
-def test_one_that_is_silent_is_given_up_and_nobody_knows_whether_it_has_ended(living: Make) -> None:
-    relay = living(silence=SILENCE)
+def test_a_silent_wrapper_is_dropped_as_not_closed(running_relay: Make) -> None:
+    relay = running_relay(silence=SILENCE)
     with relay.line() as line:
         assert enter(line)
         relay.next_entered()
         assert relay.next() == WrapperDisconnected(TAG, False)
 
 
-def test_one_that_is_suspended_may_be_silent_and_its_end_is_known_by_its_own_side(living: Make) -> None:
-    relay = living(silence=SILENCE, still=True)
+def test_a_suspended_wrapper_may_be_silent_and_is_dropped_when_it_closes(running_relay: Make) -> None:
+    relay = running_relay(silence=SILENCE, still=True)
     with relay.line() as line:
         assert enter(line)
         relay.next_entered()
         with pytest.raises(queue.Empty):
-            relay.told.get(timeout=5 * SILENCE)
+            relay.events.get(timeout=5 * SILENCE)
     assert relay.next() == WrapperDisconnected(TAG, True)
 
 
-def test_who_comes_before_the_relay_works_is_answered_when_it_does() -> None:
-    """Before, nobody could be told what he says."""
+def test_a_wrapper_that_connects_before_the_relay_works_is_answered_once_it_does() -> None:
+    """Before that, the relay could pass the wrapper's messages to no machine."""
 
     async def run() -> None:
-        told: asyncio.Queue[Any] = asyncio.Queue()
+        events: asyncio.Queue[Any] = asyncio.Queue()
         known = Authenticator(Accounts(lambda tag: TOKEN.encode()), SECRET, lambda size: random.randbytes(size).hex())
-        relay = Relay(known, told.put_nowait, lambda: None, lambda tag: False)
+        relay = Relay(known, events.put_nowait, lambda: None, lambda tag: False)
         await relay.start()
         line = Line(relay.port)
         entered = asyncio.ensure_future(asyncio.to_thread(enter, line))
         with pytest.raises(asyncio.TimeoutError):
-            await asyncio.wait_for(told.get(), SILENCE)
+            await asyncio.wait_for(events.get(), SILENCE)
         working = asyncio.ensure_future(relay.work())
-        assert isinstance(await told.get(), WrapperConnected)
+        assert isinstance(await events.get(), WrapperConnected)
         assert await entered
         line.connection.close()
-        assert await told.get() == WrapperDisconnected(TAG, True)
+        assert await events.get() == WrapperDisconnected(TAG, True)
         working.cancel()
         relay.close()
 
     asyncio.run(run())
 
 
-def test_the_time_that_a_handshake_takes_counts_in_no_clock(living: Make) -> None:
-    """Else instants of a wrapper would come late, such as its arrival at the barrier."""
+def test_the_time_of_a_handshake_does_not_shift_the_clock(running_relay: Make) -> None:
+    """Otherwise the instants of a wrapper would be late, such as its arrival at the barrier."""
 
     def token_of(tag: str) -> bytes:
         time.sleep(SILENCE)  # a slow shared directory
         return TOKEN.encode()
 
-    relay = living(token_of=token_of)
+    relay = running_relay(token_of=token_of)
     with relay.line() as line:
         assert enter(line)
-        assert relay.next_entered().clock >= SILENCE * 1e6  # the hello said 0
+        assert relay.next_entered().clock >= SILENCE * 1e6  # the hello had 0
 
 
 # ---- men in the middle
 
 
 @pytest.fixture
-def middle() -> Iterator[Callable[[Living], tuple[int, Meddler, Meddler]]]:
-    """A port that leads to a relay, and the meddlers on both ways: to the relay, and back."""
+def middle() -> Iterator[Callable[[RunningRelay], tuple[int, Meddler, Meddler]]]:
+    """Make a port that leads to a relay, and the meddlers on both ways: to the relay, and back."""
     cables: list[Cable] = []
 
-    def between(relay: Living) -> tuple[int, Meddler, Meddler]:
+    def between(relay: RunningRelay) -> tuple[int, Meddler, Meddler]:
         up, down = Meddler(), Meddler()
         cables.append(Cable(("127.0.0.1", relay.relay.port), up, down))
         return cables[-1].port, up, down
@@ -175,18 +175,18 @@ def middle() -> Iterator[Callable[[Living], tuple[int, Meddler, Meddler]]]:
         cable.close()
 
 
-Middle = Callable[[Living], tuple[int, Meddler, Meddler]]
+Middle = Callable[[RunningRelay], tuple[int, Meddler, Meddler]]
 
 
-def test_who_passes_all_on_changes_nothing(living: Make, middle: Middle) -> None:
-    relay = living()
+def test_a_middle_that_passes_everything_on_changes_nothing(running_relay: Make, middle: Middle) -> None:
+    relay = running_relay()
     port, up, down = middle(relay)
     with Line(port) as line:
         assert enter(line)
         line.send(put(1), put(2))
         relay.next_entered()
         assert [relay.next(), relay.next()] == [WrapperPut(TAG, "1", ""), WrapperPut(TAG, "2", "")]
-        relay.tell(Stop())
+        relay.send(Stop())
         assert line.receive() == Stop()
     assert all(TOKEN.encode() not in frame and SECRET.encode() not in frame for frame in up.seen + down.seen)
 
@@ -204,13 +204,15 @@ def replayed(frame: bytes, before: list[bytes]) -> list[bytes]:
 
 
 def moved(frame: bytes, before: list[bytes]) -> list[bytes]:
-    """It comes in place of the one after it."""
+    """Replace a frame by the one before it."""
     return [] if b'"2"' in frame else [frame, before[-2]]
 
 
 @pytest.mark.parametrize("meddle", [injected, changed, replayed, moved])
-def test_who_sits_between_can_only_end_the_connection(living: Make, middle: Middle, meddle: Any) -> None:
-    relay = living()
+def test_a_middle_that_changes_frames_can_only_end_the_connection(
+    running_relay: Make, middle: Middle, meddle: Any
+) -> None:
+    relay = running_relay()
     port, up, _ = middle(relay)
     with Line(port) as line:
         assert enter(line)
@@ -223,8 +225,8 @@ def test_who_sits_between_can_only_end_the_connection(living: Make, middle: Midd
         assert line.receive() is None
 
 
-def test_a_handshake_that_was_recorded_is_refused_while_its_kcm_lives(living: Make) -> None:
-    relay = living()
+def test_a_recorded_handshake_is_refused_while_its_kcm_runs(running_relay: Make) -> None:
+    relay = running_relay()
     with relay.line() as line:
         assert enter(line)
         line.send(put(1))
@@ -235,12 +237,12 @@ def test_a_handshake_that_was_recorded_is_refused_while_its_kcm_lives(living: Ma
             assert another.receive() is not None  # a challenge of its own
             assert another.receive() is None
         line.send(put(2))
-        assert relay.next() == WrapperPut(TAG, "2", "")  # the true one has not been thrown out
+        assert relay.next() == WrapperPut(TAG, "2", "")  # the true wrapper is still connected
 
 
 @pytest.mark.parametrize("kind", ["injected", "replayed", "moved"])
-def test_a_wrapper_heeds_nothing_that_its_kcm_did_not_seal(world: Any, kind: str) -> None:
-    """It hangs up, comes again, and is released by the true one alone."""
+def test_a_wrapper_ignores_frames_that_its_kcm_did_not_seal(world: Any, kind: str) -> None:
+    """It ends the connection, connects again, and only the true relay can release it."""
     relay, attempt = world.relay(), world.attempt("exit 0", processors=1)
     down = Meddler()
     cable = Cable(("127.0.0.1", relay.port), Way(None), down)
@@ -253,7 +255,7 @@ def test_a_wrapper_heeds_nothing_that_its_kcm_did_not_seal(world: Any, kind: str
         held: list[bytes] = []
 
         def meddle(frame: bytes) -> list[bytes]:
-            """With the first two frames of this connection alone."""
+            """Meddle with the first two frames of this connection only."""
             held.append(frame)
             if len(held) > 2:
                 return [frame]
@@ -280,8 +282,8 @@ def frame(payload: bytes, kind: bytes = b"J") -> bytes:
 
 
 def hello(**fields: Any) -> bytes:
-    said = {**to_json(RelayHello(RELAY_PROTOCOL, TAG, 0, "0" * 32)), **fields}
-    return frame(str(said).replace("'", '"').replace("None", "null").encode("utf-8", "surrogatepass"))
+    fields = {**to_json(RelayHello(RELAY_PROTOCOL, TAG, 0, "0" * 32)), **fields}
+    return frame(str(fields).replace("'", '"').replace("None", "null").encode("utf-8", "surrogatepass"))
 
 
 RAW = {
@@ -320,26 +322,26 @@ RAW = {
 }
 
 
-def test_whatever_bytes_a_stranger_sends_he_is_hung_up_on_and_the_relay_serves_on(living: Make) -> None:
-    relay = living()
+def test_a_stranger_is_dropped_whatever_it_sends_and_the_relay_still_serves(running_relay: Make) -> None:
+    relay = running_relay()
     for kind, data in RAW.items():
         with relay.line() as line:
-            with contextlib.suppress(ConnectionError):  # it may hang up before all is sent
+            with contextlib.suppress(ConnectionError):  # the relay may end the connection before everything is sent
                 line.send_bytes(data)
             received = b""
             with contextlib.suppress(ConnectionError):
                 while read := line.connection.recv(1 << 16):
                     received += read
             assert len(received) < 200, kind  # a challenge at most
-    assert relay.told.empty()
+    assert relay.events.empty()
     with relay.line() as line:
         assert enter(line)
-    assert relay.broken == []
+    assert relay.errors == []
 
 
-def test_when_strangers_fill_the_table_the_oldest_is_dropped_and_a_true_wrapper_gets_in(living: Make) -> None:
-    """Each holds a byte less than a frame, from eight addresses."""
-    relay = living()
+def test_if_strangers_fill_the_table_the_oldest_is_dropped_and_a_wrapper_is_accepted(running_relay: Make) -> None:
+    """The strangers come from eight addresses, and each sends one byte less than a frame."""
+    relay = running_relay()
     with contextlib.ExitStack() as stack:
         strangers = [stranger(stack, relay.relay.port, 2 + number // 32) for number in range(tcp.MAX_STRANGERS)]
         with relay.line() as line:
@@ -349,8 +351,8 @@ def test_when_strangers_fill_the_table_the_oldest_is_dropped_and_a_true_wrapper_
     relay.next()
 
 
-def test_of_one_address_no_more_strangers_are_kept_than_its_share(living: Make) -> None:
-    relay = living()
+def test_an_address_has_no_more_strangers_than_its_share(running_relay: Make) -> None:
+    relay = running_relay()
     with contextlib.ExitStack() as stack:
         mine = [stranger(stack, relay.relay.port, 2) for _ in range(tcp.MAX_STRANGERS_OF_ONE)]
         others = stranger(stack, relay.relay.port, 3)
@@ -362,8 +364,8 @@ def test_of_one_address_no_more_strangers_are_kept_than_its_share(living: Make) 
             others.recv(100)
 
 
-def test_strangers_that_renew_their_connections_keep_no_wrapper_out(living: Make) -> None:
-    relay, over = living(), threading.Event()
+def test_strangers_that_connect_again_and_again_keep_no_wrapper_out(running_relay: Make) -> None:
+    relay, over = running_relay(), threading.Event()
 
     def renew(number: int) -> None:
         with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
@@ -378,7 +380,7 @@ def test_strangers_that_renew_their_connections_keep_no_wrapper_out(living: Make
         for _ in range(20):
             with relay.line() as line:
                 entered += enter(line)
-        assert entered >= 15  # of those that are dropped each comes again
+        assert entered >= 15  # a dropped wrapper connects again
         assert len(relay.relay.strangers) <= tcp.MAX_STRANGERS
     finally:
         over.set()
@@ -386,16 +388,18 @@ def test_strangers_that_renew_their_connections_keep_no_wrapper_out(living: Make
             thread.join()
 
 
-def test_who_comes_from_another_network_is_hung_up_on_unheard(living: Make) -> None:
-    relay = living(answers=lambda address: address.endswith("127.0.0.1"))
+def test_a_stranger_from_another_network_is_dropped_at_once(running_relay: Make) -> None:
+    relay = running_relay(answers=lambda address: address.endswith("127.0.0.1"))
     with contextlib.ExitStack() as stack:
         assert is_cut(stranger(stack, relay.relay.port, 2))
     with relay.line() as line:
         assert enter(line)
 
 
-def test_strangers_are_counted_and_said_in_one_line(living: Make, capfd: pytest.CaptureFixture[str]) -> None:
-    relay = living()
+def test_strangers_are_counted_and_not_printed_one_by_one(
+    running_relay: Make, capfd: pytest.CaptureFixture[str]
+) -> None:
+    relay = running_relay()
     for data in (RAW["HTTP"], RAW["no JSON"], b""):
         with relay.line() as line:
             line.send_bytes(data)
@@ -403,12 +407,12 @@ def test_strangers_are_counted_and_said_in_one_line(living: Make, capfd: pytest.
             with contextlib.suppress(ConnectionError):
                 line.connection.recv(100)
     assert "connection" not in capfd.readouterr().err
-    assert relay.relay.strangers.count() == 2  # one tried this address, and said nothing
+    assert relay.relay.strangers.count() == 2  # the third sent nothing, as a probe of the address does
     assert relay.relay.strangers.count() == 0
 
 
 def stranger(stack: contextlib.ExitStack, port: int, host: int) -> socket.socket:
-    """A connection from 127.0.0.HOST that holds a byte less than a frame."""
+    """Return a connection from 127.0.0.HOST that has sent one byte less than a frame."""
     made = stack.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE_S, (f"127.0.0.{host}", 0)))
     with contextlib.suppress(ConnectionError):
         made.sendall(frame(b" " * MAX_CLEAR)[:-1])
@@ -416,7 +420,7 @@ def stranger(stack: contextlib.ExitStack, port: int, host: int) -> socket.socket
 
 
 def is_cut(connection: socket.socket) -> bool:
-    """Whether the relay has ended the connection without a byte; waits for one of both."""
+    """Wait until the relay sends something or ends the connection. Returns whether it ended it without a byte."""
     try:
         return connection.recv(100) == b""
     except ConnectionResetError:

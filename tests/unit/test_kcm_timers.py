@@ -1,9 +1,9 @@
-"""The KCM's alarms: what is due, in order, whatever was set before."""
+"""The KCM's timers: they fire in order, at the instant that was set last."""
 
 from koalapy_adapters.kcm.state.timers import Timers
 
 
-def test_what_is_due_rings_once_and_in_order() -> None:
+def test_due_timers_fire_once_and_in_order() -> None:
     timers = Timers()
     for tag, moment in (("a", 30), ("b", 10), ("c", 20)):
         timers.set(tag, moment)
@@ -13,7 +13,7 @@ def test_what_is_due_rings_once_and_in_order() -> None:
     assert timers.next() == 30
 
 
-def test_only_the_last_moment_counts() -> None:
+def test_only_the_instant_that_was_set_last_counts() -> None:
     timers = Timers()
     timers.set("a", 10)
     timers.set("a", 30)
@@ -26,7 +26,7 @@ def test_only_the_last_moment_counts() -> None:
     assert timers.next() is None
 
 
-def test_what_is_stale_does_not_pile_up() -> None:
+def test_replaced_instants_do_not_accumulate() -> None:
     timers = Timers()
     for moment in range(10_000):
         timers.set("a", moment)

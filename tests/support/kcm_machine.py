@@ -1,4 +1,4 @@
-"""How tests speak with the KCM's machine: events to hand it, and what its actions come to."""
+"""The KCM's machine for tests: events to give it, machines in a state, and the messages among its actions."""
 
 from typing import Any
 
@@ -17,8 +17,8 @@ from koalapy_adapters.messages import (
 SECOND = do.SECOND
 TAG = "kabcde000000001"
 T0 = 1_000 * SECOND
-NO = failure("no_such_queue", "request", "No such queue.")
-LATER = failure("batch_system_unreachable", "transient", "No answer.")
+NO_SUCH_QUEUE = failure("no_such_queue", "request", "No such queue.")
+UNREACHABLE = failure("batch_system_unreachable", "transient", "No answer.")
 
 
 def machine(*known: list[str], poll: float = 10.0, floor: float = 1.0, fingerprints: bool = False) -> Machine:
@@ -31,13 +31,13 @@ def submit(id: int = 1, doubt: bool = False) -> Submit:
     return Submit(id, TAG, {"processors": 2}, {"grace": 2.0}, [], doubt)
 
 
-def said(actions: list[Any]) -> list[Any]:
-    """What goes to koalad, events unwrapped."""
+def to_koalad(actions: list[Any]) -> list[Any]:
+    """Return the messages among these actions that go to koalad, events without their envelopes."""
     messages = [action.message for action in actions if isinstance(action, do.Send)]
     return [from_json(message.body) if isinstance(message, Event) else message for message in messages]
 
 
-def told(actions: list[Any]) -> list[Any]:
+def to_wrapper(actions: list[Any]) -> list[Any]:
     return [action.message for action in actions if isinstance(action, do.SendToWrapper)]
 
 
@@ -58,7 +58,7 @@ def listed(state: str, batch_id: str = "41") -> JobStatus:
 
 
 def queued_machine() -> Machine:
-    """TAG is in the batch system as job 41."""
+    """A machine with TAG in the batch system as job 41."""
     kcm = machine()
     kcm.handle(T0, measured(T0))
     kcm.handle(T0, submit())
@@ -68,7 +68,7 @@ def queued_machine() -> Machine:
 
 
 def running_machine() -> Machine:
-    """TAG's wrapper is connected and at its barrier."""
+    """A machine with TAG's wrapper connected and at its barrier."""
     kcm = queued_machine()
     kcm.handle(T0, do.WrapperConnected(TAG, T0 - 50))
     kcm.handle(T0, do.WrapperReported(TAG, report("at_barrier", at_barrier_at=T0 - 60)))
@@ -80,8 +80,8 @@ def report(phase: str, **more: Any) -> dict[str, Any]:
 
 
 def second_start(kcm: Machine) -> list[Any]:
-    """The batch system has started the job again: that wrapper comes, says so, and leaves. What is told of it."""
+    """Let a second wrapper of the job connect, report its restart and leave. Returns the messages to koalad."""
     kcm.handle(T0, do.WrapperConnected(TAG, T0))
-    told = said(kcm.handle(T0, do.WrapperReported(TAG, report("ended", ending="restarted", nodes=[]))))
+    reported = kcm.handle(T0, do.WrapperReported(TAG, report("ended", ending="restarted", nodes=[])))
     kcm.handle(T0, do.WrapperDisconnected(TAG, True))
-    return told
+    return to_koalad(reported)
