@@ -1,4 +1,4 @@
-"""A real database for a simulated koalad: one file, opened again after every kill, of an instance that is given."""
+"""A real database for a simulated koalad: one file with a given instance, opened again after every kill."""
 
 import sqlite3
 from pathlib import Path
@@ -9,7 +9,7 @@ from koalapy.store.open import FILE_NAME, open_store
 
 
 class Disk:
-    """`open` it again and again: who had it open before is dead, and with it its lock."""
+    """A store in a file. `open` closes the store of the killed koalad first, and with it its lock."""
 
     def __init__(self, directory: Path, instance: InstanceId) -> None:
         self._directory = directory

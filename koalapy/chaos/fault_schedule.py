@@ -30,6 +30,6 @@ def schedule_of(seed: int, events: int, faults: Sequence[str] = ()) -> list[Acti
     return sorted(actions, key=attrgetter("at"))
 
 
-def make(world: World, action: Action) -> None:
-    """Carry out an action. Nothing happens where it has no target."""
+def perform(world: World, action: Action) -> None:
+    """Perform an action. Nothing happens if it has no target."""
     _ACTS[action.kind](world, Random(action.seed))

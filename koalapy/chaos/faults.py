@@ -18,8 +18,8 @@ Act = Callable[[World, Random], None]
 _NEVER = Duration(10**15)
 _SHORT, _LONG = (Duration(2 * SECOND), MINUTE), (MINUTE, Duration(8 * MINUTE))
 _JUMPS = (Duration(-10 * MINUTE), Duration(-30 * SECOND), Duration(-SECOND), SECOND, Duration(20 * SECOND), 5 * MINUTE)
-_NOTICED = (Duration(50 * MILLISECOND), Duration(5 * SECOND))  # after it woke up, that a connection is dead
-_STEPS = 40  # within which a process is killed
+_NOTICED = (Duration(50 * MILLISECOND), Duration(5 * SECOND))  # after a sleep, until a dead connection is noticed
+_STEPS = 40  # the most steps that a process makes before it is killed
 
 
 # ---- submits and other commands
@@ -35,7 +35,7 @@ def _submit_unanswered(world: World, rng: Random) -> None:
 
 
 def _submit_hangs(world: World, rng: Random) -> None:
-    """On the head node, or in the server's queue, where it takes effect whatever becomes of it."""
+    """It hangs on the head node, or in the server's queue, where it takes effect even if its command is killed."""
     hang = between(rng, Duration(5 * SECOND), Duration(4 * MINUTE)), rng.random() < 0.5
     _cluster(world, rng).shell.submit_faults.hangs.append(hang)
 
@@ -48,7 +48,7 @@ def _commands_fail(world: World, rng: Random) -> None:
 
 
 def _events_disturbed(world: World, rng: Random) -> None:
-    """Repeated, lost, or late: the one after it arrives first."""
+    """The next event is repeated, lost, or overtaken by the one after it."""
     if (pipe := _pipe(world, rng)) is not None:
         pipe.disturb_next_event(rng.choice(("repeated", "dropped", "late")))
 
@@ -60,49 +60,49 @@ def _connection_stalls(world: World, rng: Random) -> None:
 
 def _connection_cut(world: World, rng: Random) -> None:
     if (pipe := _pipe(world, rng)) is not None:
-        pipe.cut(near_hears=_soon(rng), far_hears=_soon(rng))
+        pipe.cut(near_notices=_soon(rng), far_notices=_soon(rng))
 
 
 def _old_kcm_lives(world: World, rng: Random) -> None:
-    """It hears nothing of the cut, and works on until it notices the silence."""
+    """The KCM does not notice the cut, and works on until it notices the silence."""
     if (pipe := _pipe(world, rng)) is not None:
-        pipe.cut(near_hears=_soon(rng), far_hears=_NEVER)
+        pipe.cut(near_notices=_soon(rng), far_notices=_NEVER)
 
 
 def _cluster_down(world: World, rng: Random) -> None:
-    """Its head node is out of reach; what runs there goes on."""
-    cluster, duration = _cluster(world, rng), _while(rng)
+    """The head node is unreachable; batch jobs continue."""
+    cluster, duration = _cluster(world, rng), _duration(rng)
     cluster.out_of_reach(duration)
     if (pipe := _pipe_to(world, cluster.name)) is not None:
-        pipe.cut(near_hears=_soon(rng), far_hears=rng.choice((Duration(0), _NEVER)))
+        pipe.cut(near_notices=_soon(rng), far_notices=rng.choice((Duration(0), _NEVER)))
 
 
 def _logins_refused(world: World, rng: Random) -> None:
-    """As while a key is missing; the session there is ends, and after a while a person asks for another try."""
+    """The next logins are refused, as without a key; the session ends, and later a person asks for another try."""
     name = rng.choice(list(world.clusters))
     world.clusters[name].refusals += rng.randint(1, 4)
     if (pipe := _pipe_to(world, name)) is not None:
-        pipe.cut(near_hears=_soon(rng), far_hears=Duration(0))
-    world.agenda.after(_while(rng), lambda: world.koalad.log_in(name))
+        pipe.cut(near_notices=_soon(rng), far_notices=Duration(0))
+    world.agenda.after(_duration(rng), lambda: world.koalad.log_in(name))
 
 
 # ---- batch systems and nodes
 
 
 def _batch_system_down(world: World, rng: Random) -> None:
-    _cluster(world, rng).batch.down(_while(rng))
+    _cluster(world, rng).batch.down(_duration(rng))
 
 
 def _node_lost(world: World, rng: Random) -> None:
     batch = _cluster(world, rng).batch
     node = rng.choice(batch.nodes)
     batch.lose(node)
-    world.agenda.after(_while(rng), lambda: batch.restore(node))
+    world.agenda.after(_duration(rng), lambda: batch.restore(node))
 
 
 def _node_cut_off(world: World, rng: Random) -> None:
     batch = _cluster(world, rng).batch
-    batch.cut(rng.choice(batch.nodes), _while(rng))
+    batch.cut(rng.choice(batch.nodes), _duration(rng))
 
 
 def _job_restarted(world: World, rng: Random) -> None:
@@ -127,7 +127,7 @@ def _job_held(world: World, rng: Random) -> None:
 
 
 def _barrier_never_reached(world: World, rng: Random) -> None:
-    """The next node agent that is to prepare does not come back from it."""
+    """The next node agent hangs while it prepares its program."""
     _cluster(world, rng).hang_next_agent()
 
 
@@ -141,36 +141,36 @@ def _record_unreadable(world: World, rng: Random) -> None:
 def _shared_slow(world: World, rng: Random) -> None:
     shared = _cluster(world, rng).shared
     shared.slow = rng.choice((5, 30, 100))
-    world.agenda.after(_while(rng), shared.mend)
+    world.agenda.after(_duration(rng), shared.mend)
 
 
 def _shared_full(world: World, rng: Random) -> None:
     shared = _cluster(world, rng).shared
     shared.full = True
-    world.agenda.after(_while(rng), shared.mend)
+    world.agenda.after(_duration(rng), shared.mend)
 
 
-def _shared_gone(world: World, rng: Random) -> None:
-    """Its server has crashed, or only cannot be reached."""
+def _shared_lost(world: World, rng: Random) -> None:
+    """The server has crashed, or is only unreachable."""
     shared = _cluster(world, rng).shared
     shared.lose()
     if rng.random() < 0.5:
         shared.crash()
-    world.agenda.after(_while(rng), shared.mend)
+    world.agenda.after(_duration(rng), shared.mend)
 
 
 def _link_unanswered(world: World, rng: Random) -> None:
-    """A hard link is made, and who made it hears that it failed (NFS)."""
+    """A hard link is created, but reported as failed (NFS)."""
     _cluster(world, rng).shared.lose_next_link_reply()
 
 
 def _files_interleaved(world: World, rng: Random) -> None:
-    """Between two operations of one process on the shared directory, others do theirs."""
+    """Other processes act between two operations of one process on the shared directory."""
     _cluster(world, rng).shared.interleaved += rng.randint(10, 200)
 
 
 def _relay_cut(world: World, rng: Random) -> None:
-    _cluster(world, rng).cut_relay(_while(rng))
+    _cluster(world, rng).cut_relay(_duration(rng))
 
 
 # ---- clocks
@@ -192,7 +192,7 @@ def _clock_of_node_jumps(world: World, rng: Random) -> None:
 
 
 def _host_sleeps(world: World, rng: Random) -> None:
-    """Mostly as long as barriers last. Of its connections many are dead meanwhile, which it hears later, or never."""
+    """The host sleeps, mostly about as long as a barrier time-out. Many connections die, noticed later or never."""
     barrier = world.settings.barrier_timeout
     spans = (barrier * 7 // 10, barrier * 19 // 10) if rng.random() < 0.7 else (SECOND // 2, 8 * MINUTE)
     asleep = between(rng, Duration(spans[0]), Duration(spans[1]))
@@ -201,7 +201,7 @@ def _host_sleeps(world: World, rng: Random) -> None:
         noticed = Duration(asleep + between(rng, *_NOTICED)) if rng.random() < 0.8 else _NEVER
         far = rng.choice((Duration(0), _NEVER))
         if rng.random() < dead and (pipe := _pipe_to(world, name)) is not None:
-            pipe.cut(near_hears=noticed, far_hears=far)
+            pipe.cut(near_notices=noticed, far_notices=far)
     world.koalad.sleep(asleep)
 
 
@@ -219,7 +219,7 @@ def _disk_full(world: World, rng: Random) -> None:
     def mend() -> None:
         koalad.disk_full = False
 
-    world.agenda.after(_while(rng), mend)
+    world.agenda.after(_duration(rng), mend)
 
 
 def _koalad_killed(world: World, rng: Random) -> None:
@@ -235,7 +235,7 @@ def _wrapper_killed(world: World, rng: Random) -> None:
     _cluster(world, rng).environment.wrapper_crash_point.left = rng.randint(1, _STEPS)
 
 
-# ---- to whom
+# ---- targets
 
 
 def _cluster(world: World, rng: Random) -> SimCluster:
@@ -254,7 +254,7 @@ def _pipe_to(world: World, cluster: str) -> Pipe | None:
 def _to_a_job(
     world: World, rng: Random, states: tuple[str, ...], act: Callable[[SimCluster, SimBatchJob], None]
 ) -> None:
-    """To one of ours."""
+    """Apply `act` to one of koalapy's batch jobs in one of these states, if there is one."""
     ours = [
         (cluster, job)
         for cluster in world.clusters.values()
@@ -265,8 +265,8 @@ def _to_a_job(
         act(*rng.choice(ours))
 
 
-def _while(rng: Random) -> Duration:
-    """Most faults pass soon, so that work gets done; some outlast every time-out there is."""
+def _duration(rng: Random) -> Duration:
+    """Most faults are short, so that work gets done; some outlast every time-out."""
     return between(rng, *(_LONG if rng.random() < 0.15 else _SHORT))
 
 
@@ -297,7 +297,7 @@ ALL: dict[str, tuple[Act, int]] = {
     "record_unreadable": (_record_unreadable, 3),
     "shared_slow": (_shared_slow, 2),
     "shared_full": (_shared_full, 2),
-    "shared_gone": (_shared_gone, 2),
+    "shared_lost": (_shared_lost, 2),
     "link_unanswered": (_link_unanswered, 3),
     "files_interleaved": (_files_interleaved, 3),
     "relay_cut": (_relay_cut, 2),

@@ -1,8 +1,8 @@
 """A cluster that lies: for a while, koalad receives messages in the name of its KCM that the KCM did not send.
 
-A malformed message costs the session, whatever its subject. A well-formed one must have no effect. It is therefore
+A malformed message ends the session, whatever its subject. A well-formed one must have no effect. It is therefore
 about attempts, parameters, keys and commands of other clusters, or about none that exist. As a fault, no cluster lies
-about its own attempts, processors and clock: koalad must believe these, and an invented end would break promises.
+about its own attempts, processors and clock: koalad must trust these, and an invented end would break promises.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,10 +23,10 @@ from koalapy.world.network import Json
 from koalapy.world.random_streams import between, stream
 from koalapy.world.world import World
 
-SEEDS = 0.3  # of them, in which clusters lie
-GAP = 100  # events from one such move to the next, on the average
-MALFORMED = 0.04  # of the lies: each costs a session
-WRONG_NUMBER = 0.1  # of the well-formed events
+SEEDS = 0.3  # of all seeds have clusters that lie
+GAP = 100  # mean number of events between two lies' beginnings
+MALFORMED = 0.04  # share of the lies; each of them ends a session
+WRONG_NUMBER = 0.1  # share of the well-formed events
 _LASTS = (Duration(2 * SECOND), MINUTE)
 _BETWEEN = (Duration(5 * MILLISECOND), Duration(SECOND))
 _OTHER_STORE = InstanceId("0ther")
@@ -52,7 +52,7 @@ _POISON: tuple[Any, ...] = (
 
 
 def _cluster_lies(world: World, rng: Random) -> None:
-    """Longer, if it does already."""
+    """Let a cluster lie for a while, or for longer if it lies already."""
     cluster = rng.choice(list(world.clusters.values()))
     lied, now = cluster.lies_until, world.agenda.now
     cluster.lies_until = Instant(max(lied, now + between(rng, *_LASTS)))
@@ -76,13 +76,13 @@ def _drawn(rng: Random, events: int) -> Iterator[Action]:
 
 
 class Liar:
-    """Lies now and then, for as long as its cluster is said to. `told`: so many lies.
+    """Sends lies at random instants until the cluster's `lies_until`. `sent` counts them.
 
-    `own`: of the cluster's own attempts and processors too. No fault of chaos does so: its jobs suffer by nature.
+    `own`: also about the cluster's own attempts and processors. No fault of chaos does so, since its jobs would suffer.
     """
 
     def __init__(self, world: World, cluster: SimCluster, rng: Random, own: bool = False) -> None:
-        self.told = 0
+        self.sent = 0
         self._world, self._cluster, self._rng, self._own = world, cluster, rng, own
 
     def go_on(self) -> None:
@@ -92,7 +92,7 @@ class Liar:
             agenda.after(between(self._rng, *_BETWEEN), self.go_on)
 
     def _lie(self) -> None:
-        """Where koalad hears it and thinks of it at once: whose an attempt is may be otherwise later."""
+        """Send a lie if koalad handles it at once; later the attempt might belong to the lying cluster."""
         koalad = self._world.koalad
         process = koalad.process
         if process is None or not koalad.alive or koalad.asleep or process.stuck or process.inbox or not process.links:
@@ -101,45 +101,45 @@ class Liar:
         if pipe is not None:
             make = self._malformed if self._rng.random() < MALFORMED else self._well_formed
             pipe.slip_in(make(process, pipe.next_number))
-            self.told += 1
+            self.sent += 1
 
-    # ---- what costs a session
+    # ---- malformed messages
 
     def _malformed(self, process: KoaladProcess, number: int) -> Json:
         """Make a malformed message about anything, also about the cluster's own attempts."""
         rng = self._rng
         while True:
-            make = rng.choice(_TOLD_WRONG)
-            said = wire.to_json(make(_Matter(self._world, self._cluster, process, rng, own=True)))
-            said[rng.choice([*said])] = rng.choice(_POISON)
-            if _is_wrong(said):
-                return said if make in _ANSWERS else wire.to_json(wire.Event(number, said))
+            make = rng.choice(_KINDS_TO_SPOIL)
+            message = wire.to_json(make(_Subjects(self._world, self._cluster, process, rng, own=True)))
+            message[rng.choice([*message])] = rng.choice(_POISON)
+            if _is_malformed(message):
+                return message if make in _ANSWERS else wire.to_json(wire.Event(number, message))
 
-    # ---- what has no effect
+    # ---- well-formed messages
 
     def _well_formed(self, process: KoaladProcess, number: int) -> Json:
         rng = self._rng
-        events = (*_EVENTS, *_OF_ITSELF) if self._own else _EVENTS
+        events = (*_EVENTS, *_ABOUT_ITSELF) if self._own else _EVENTS
         make = rng.choice(_ANSWERS if rng.random() < 0.25 else events)
-        said = wire.to_json(make(_Matter(self._world, self._cluster, process, rng, self._own)))
+        message = wire.to_json(make(_Subjects(self._world, self._cluster, process, rng, self._own)))
         if make in _ANSWERS:
-            return said
+            return message
         if rng.random() < WRONG_NUMBER:
             ahead, behind = number + rng.randint(1, 50), max(1, number - rng.randint(1, 2))
             number = rng.choice((number + 1, ahead, behind, behind, _MOST))
-        return wire.to_json(wire.Event(number, said))
+        return wire.to_json(wire.Event(number, message))
 
 
-def _is_wrong(said: Json) -> bool:
+def _is_malformed(message: Json) -> bool:
     try:
-        wire.from_json(said)
+        wire.from_json(message)
     except wire.MessageError:
         return True
     return False
 
 
-class _Matter:
-    """The subjects of lies: with `own` all attempts, else only those that have nothing to do with the lying cluster."""
+class _Subjects:
+    """The subjects of lies: with `own` all attempts, else only attempts of other clusters."""
 
     def __init__(
         self, world: World, cluster: SimCluster, process: KoaladProcess, rng: Random, own: bool = False
@@ -148,7 +148,7 @@ class _Matter:
         self._world, self._name, self._engine, self._own = world, cluster.name, process.engine, own
 
     def tag(self) -> str:
-        """Mostly of an attempt that lives."""
+        """Return the tag of an attempt, mostly of a live one."""
         rng, records = self.rng, self._engine.records
         live = [
             each.id for job in records.jobs.values() for each in job.live if self._own or each.cluster != self._name
@@ -165,7 +165,7 @@ class _Matter:
         return self.rng.choice(sweeps) if sweeps and self.rng.random() < 0.9 else None
 
     def idle_sweep(self) -> int:
-        """One that has no Launcher on the cluster, nor a parameter; or none."""
+        """Return a sweep without Launcher and parameters on the cluster, or the number of none."""
         job = self.sweep()
         if job is None or job.runner is None or job.runner.out_on(self._name):
             return _NO_SWEEP
@@ -179,12 +179,12 @@ class _Matter:
         none = [10**6, _MOST - 1]
         if job is None or job.runner is None:
             return [1, *none]
-        back = dict(job.runner.returned).get(self._name, NONE)  # whoever has them in hand may tell of them
+        back = dict(job.runner.returned).get(self._name, NONE)  # the cluster that returned them may still report them
         out = [each for name, numbers in job.runner.out if name != self._name for each in numbers - back]
         return self.rng.choices(out, k=3) if out and self.rng.random() < 0.8 else none
 
     def command(self) -> int:
-        """The number of one that is another cluster's, or nobody's."""
+        """Return the number of another cluster's command, or one without a command."""
         sent = self._world.koalad.store.load().outbox
         of_others = [
             each.number
@@ -197,52 +197,52 @@ class _Matter:
 _NO_SWEEP = FIRST_LAUNCHER - 1
 
 
-def _ended(of: _Matter) -> wire.Report:
-    ending = of.rng.choice(("exited", "killed", "walltime", "left_barrier", "restarted", "failed"))
-    status = of.rng.choice((0, 1, None))
-    return wire.Report(of.tag(), "1", "ended", [], ended_at=of.clock, exit_status=status, ending=ending)
+def _ended(about: _Subjects) -> wire.Report:
+    ending = about.rng.choice(("exited", "killed", "walltime", "left_barrier", "restarted", "failed"))
+    status = about.rng.choice((0, 1, None))
+    return wire.Report(about.tag(), "1", "ended", [], ended_at=about.clock, exit_status=status, ending=ending)
 
 
-def _progress(of: _Matter) -> wire.Report:
-    phase = of.rng.choice(("started", "at_barrier", "at_barrier", "released", "running", "nonsense"))
-    nodes = [["n1", "n1", of.rng.choice((1, 10**6))]]
-    return wire.Report(of.tag(), "1", phase, nodes, at_barrier_at=of.clock, started_at=of.clock)
+def _progress(about: _Subjects) -> wire.Report:
+    phase = about.rng.choice(("started", "at_barrier", "at_barrier", "released", "running", "nonsense"))
+    nodes = [["n1", "n1", about.rng.choice((1, 10**6))]]
+    return wire.Report(about.tag(), "1", phase, nodes, at_barrier_at=about.clock, started_at=about.clock)
 
 
-def _seen(of: _Matter) -> wire.BatchStatus:
-    state = of.rng.choice(("queued", "held", "running", "suspended", "ended", "missing", "nonsense"))
-    ending = of.rng.choice(("", "killed", "walltime"))
-    return wire.BatchStatus(of.tag(), "1", of.clock, state, exit_status=0, ending=ending)
+def _seen(about: _Subjects) -> wire.BatchStatus:
+    state = about.rng.choice(("queued", "held", "running", "suspended", "ended", "missing", "nonsense"))
+    ending = about.rng.choice(("", "killed", "walltime"))
+    return wire.BatchStatus(about.tag(), "1", about.clock, state, exit_status=0, ending=ending)
 
 
-def _done(of: _Matter) -> wire.ParametersEnded:
-    job = of.sweep()
-    results = [[number, 0, "exited", "n1", 1, of.clock, of.clock, 0, 0, 0, 0] for number in of.parameters(job)]
-    return wire.ParametersEnded(_NO_SWEEP if job is None else job.id, of.tag(), results)
+def _done(about: _Subjects) -> wire.ParametersEnded:
+    job = about.sweep()
+    results = [[number, 0, "exited", "n1", 1, about.clock, about.clock, 0, 0, 0, 0] for number in about.parameters(job)]
+    return wire.ParametersEnded(_NO_SWEEP if job is None else job.id, about.tag(), results)
 
 
-def _back(of: _Matter) -> wire.ParametersReturned:
-    job = of.sweep()
-    ranges = [[number, number] for number in of.parameters(job)]
+def _back(about: _Subjects) -> wire.ParametersReturned:
+    job = about.sweep()
+    ranges = [[number, number] for number in about.parameters(job)]
     return wire.ParametersReturned(_NO_SWEEP if job is None else job.id, ranges, ranges)
 
 
-def _wanted(of: _Matter) -> wire.ParametersWanted:
-    return wire.ParametersWanted(of.idle_sweep(), of.rng.choice((0, 1, 1000, _MOST)))
+def _wanted(about: _Subjects) -> wire.ParametersWanted:
+    return wire.ParametersWanted(about.idle_sweep(), about.rng.choice((0, 1, 1000, _MOST)))
 
 
-def _measured(of: _Matter) -> wire.Measured:
-    idle, total, waiting = of.rng.choice((0, 64, 10**9)), of.rng.choice((0, 64, 10**9)), of.rng.choice((0, 9))
-    return wire.Measured(of.clock, total, idle, 0, 0, waiting, [of.tag()], [of.tag()], [[4, idle]])
+def _measured(about: _Subjects) -> wire.Measured:
+    idle, total, waiting = about.rng.choice((0, 64, 10**9)), about.rng.choice((0, 64, 10**9)), about.rng.choice((0, 9))
+    return wire.Measured(about.clock, total, idle, 0, 0, waiting, [about.tag()], [about.tag()], [[4, idle]])
 
 
-def _welcome(of: _Matter) -> wire.Welcome:
-    newest = of.rng.choice((None, _MOST))
-    return wire.Welcome(1, "0.1.0", of.clock, "3.6", "liar", newest_number=newest, recalled=[of.tag()])
+def _welcome(about: _Subjects) -> wire.Welcome:
+    newest = about.rng.choice((None, _MOST))
+    return wire.Welcome(1, "0.1.0", about.clock, "3.6", "liar", newest_number=newest, recalled=[about.tag()])
 
 
 _FAILURE = dict(wire.Failure("no_such_queue", "request", "There is no such queue.")._asdict())
-_Make = Callable[[_Matter], Any]
+_Make = Callable[[_Subjects], Any]
 _EVENTS: tuple[_Make, ...] = (
     _ended,
     _ended,
@@ -253,18 +253,18 @@ _EVENTS: tuple[_Make, ...] = (
     _done,
     _back,
     _wanted,
-    lambda of: wire.CleanedUp(of.tag(), of.clock),
-    lambda of: wire.CleanedUp(of.tag(), of.clock),
-    lambda of: wire.Stuck(of.tag(), of.clock, _FAILURE),
-    lambda of: wire.LaunchersSeen([[of.tag(), 1, of.clock]]),
-    lambda of: wire.LauncherSuspected(of.tag(), "n1"),
+    lambda about: wire.CleanedUp(about.tag(), about.clock),
+    lambda about: wire.CleanedUp(about.tag(), about.clock),
+    lambda about: wire.Stuck(about.tag(), about.clock, _FAILURE),
+    lambda about: wire.LaunchersSeen([[about.tag(), 1, about.clock]]),
+    lambda about: wire.LauncherSuspected(about.tag(), "n1"),
 )
 _ANSWERS: tuple[_Make, ...] = (
-    lambda of: wire.Submitted(of.command(), of.tag(), "1"),
-    lambda of: wire.Refused(of.command(), _FAILURE),
-    lambda of: wire.Done(of.command()),
-    lambda of: wire.PutKey(of.tag(), "key", "value"),
+    lambda about: wire.Submitted(about.command(), about.tag(), "1"),
+    lambda about: wire.Refused(about.command(), _FAILURE),
+    lambda about: wire.Done(about.command()),
+    lambda about: wire.PutKey(about.tag(), "key", "value"),
     _welcome,
 )
-_OF_ITSELF: tuple[_Make, ...] = (_measured, _measured, lambda of: wire.MeasureFailed(of.clock, _FAILURE))
-_TOLD_WRONG: tuple[_Make, ...] = (*_EVENTS, *_ANSWERS, *_OF_ITSELF)
+_ABOUT_ITSELF: tuple[_Make, ...] = (_measured, _measured, lambda about: wire.MeasureFailed(about.clock, _FAILURE))
+_KINDS_TO_SPOIL: tuple[_Make, ...] = (*_EVENTS, *_ANSWERS, *_ABOUT_ITSELF)

@@ -1,4 +1,4 @@
-"""The actions of a seed: their kinds and times. Each has a random seed of its own, so that any can be left out."""
+"""The actions of a seed: their kinds and times. Each has a random seed of its own, so that any can be removed."""
 
 from collections.abc import Collection, Iterator, Mapping
 from random import Random
@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from koalapy.world.random_streams import stream
 
-EVENTS = 5_000  # of one course before its calm, unless told otherwise
-QUIET_GAP, FAULTY_GAP = 60, 14  # events from one move to the next, on the average
+EVENTS = 5_000  # of one run before healing, by default
+QUIET_GAP, FAULTY_GAP = 60, 14  # mean number of events between two actions
 SHORTEST, LONGEST = 150, 900  # events of one phase
 
 
@@ -27,8 +27,8 @@ def plan(
 ) -> list[Action]:
     """Draw the actions of a run of so many events, in order; kinds are drawn by their weights.
 
-    Phases without faults, in which work gets done, take turns with phases full of them. `mixed`: each seed has its own
-    mixture of faults and leaves many of them out, so that each fault is also seen without most others.
+    Phases without faults, in which work gets done, alternate with phases full of them. `mixed`: each seed has its own
+    mixture of faults without many of them, so that each fault also occurs without most others.
     """
     rng = stream(seed, "chaos/plan")
     mixture = {kind: weight * (rng.choice((0, 0, 1, 1, 3)) if mixed else 1) for kind, weight in faults.items()}
@@ -50,7 +50,7 @@ def _drawn(rng: Random, events: int, user_actions: dict[str, int], faults: dict[
 
 
 def parse_only(text: str, count: int) -> list[int]:
-    """The numbers of `3,17,40-42`, each of them below `count`. Raises ValueError with a sentence."""
+    """Parse the numbers of `3,17,40-42`, each below `count`. Raises ValueError with a sentence."""
     numbers: list[int] = []
     for part in filter(None, text.replace(" ", "").split(",")):
         first, _, last = part.partition("-")
@@ -63,7 +63,7 @@ def parse_only(text: str, count: int) -> list[int]:
 
 
 def parse_faults(text: str, known: Collection[str]) -> tuple[str, ...]:
-    """The names of `node_lost,kcm killed`, each of them `known`. Raises ValueError with a sentence."""
+    """Parse the names of `node_lost,kcm killed`, each of them `known`. Raises ValueError with a sentence."""
     names = tuple(dict.fromkeys(part.strip().replace(" ", "_") for part in text.split(",") if part.strip()))
     for name in names:
         if name not in known:

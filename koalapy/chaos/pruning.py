@@ -1,4 +1,4 @@
-"""Maintenance in a world of chaos: pruning is requested again and again, also for jobs that are not over."""
+"""Maintenance in a world of chaos: pruning is requested again and again, also for jobs that are not final."""
 
 from collections.abc import Callable, Iterator
 from random import Random
@@ -11,13 +11,13 @@ from koalapy.world.random_streams import between, stream
 from koalapy.world.world import World
 
 SEEDS = 0.4  # of all seeds have maintenance
-GAP = 150  # events from one of its moves to the next, on the average
+GAP = 150  # mean number of events between two prunes
 MOST = 20  # jobs in one request
 _KEEP = (Duration(0), Duration(2 * MINUTE))
 
 
 def _prune(world: World, rng: Random) -> None:
-    """By the store, as maintenance does, with some jobs that are still in the queue or run."""
+    """Prune jobs that the store lists, as maintenance does, and some that still wait or run."""
     koalad = world.koalad
     if not koalad.alive or koalad.engine is None:
         return

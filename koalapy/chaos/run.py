@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from koalapy.chaos.disk import Disk
-from koalapy.chaos.fault_schedule import make, schedule_of
+from koalapy.chaos.fault_schedule import perform, schedule_of
 from koalapy.chaos.plan import EVENTS, Action, format_only
 from koalapy.chaos.promises.watch import Watch
 from koalapy.chaos.shrink import TRIES, shrink
@@ -22,20 +22,20 @@ from koalapy.world.random_streams import between, stream
 from koalapy.world.world import INSTANCE, World
 
 SQLITE_ONE_IN = 20
-QUIESCENT_WITHIN_EVENTS, QUIESCENT_WITHIN = 60_000, 6 * HOUR  # within which all must come to rest
-QUIESCENT_RATIO = 8  # the same of a long course, times its events: as many more jobs wait at its end
-LOOK = 64  # events between two looks whether it has
-STILL = 2_000  # events at one instant: nothing but a busy loop has so many
-SLACK = 500  # events beyond those of the first violation, in which a shorter list of moves may show it
-_DEAD = (Duration(SECOND), Duration(3 * MINUTE))  # how long koalad is down when it was killed
+QUIESCENT_WITHIN_EVENTS, QUIESCENT_WITHIN = 60_000, 6 * HOUR  # after healing, until the world must be quiescent
+QUIESCENT_RATIO = 8  # or this many times the run's events, since more jobs wait after a long run
+CHECK_EVERY = 64  # events between two checks whether the world is quiescent
+MOST_AT_ONE_INSTANT = 2_000  # events; only a busy loop has more
+SLACK = 500  # events after the first violation, in which a shorter list of actions may show it
+_DOWN = (Duration(SECOND), Duration(3 * MINUTE))  # how long koalad is down after a kill
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
     """The result of a run. `happened`: events until its end; `digest`: a hash of all that happened, in order.
 
-    `programs` and `parameters` count starts, those of Launchers included. `faults`: the only ones that were drawn;
-    empty: all might be.
+    `programs` and `parameters` count starts, those of Launchers included. `faults`: the only kinds that
+    were drawn; empty: all kinds.
     """
 
     seed: int
@@ -79,10 +79,10 @@ def run(
 ) -> Result:
     """Run one seed until the world is quiescent, or to the first violation.
 
-    `actions`: other ones than the seed's; `only`: the numbers of those that are made. `until`: so many events in all,
-    and no healing; `patience`: events after it within which the world must become quiescent. `habits`: users that are
-    not the seed's. `faults`: these alone, in place of the seed's mixture. `recorder` records what koalad's engines are
-    given and decide.
+    `actions` replace the seed's; `only` selects some by number. `until`: total number of events, without healing.
+    `patience`: events after healing within which the world must become quiescent. `habits` replace the seed's users.
+    `faults`: only these kinds, in place of the seed's mixture. `recorder` records the batches and decisions of koalad's
+    engines.
     """
     actions = schedule_of(seed, events, faults) if actions is None else actions
     chosen = actions if only is None else [actions[number] for number in only]
@@ -98,7 +98,7 @@ def run(
 def prove(
     broken: Result, numbers: Sequence[int], tries: int = TRIES, on_shorter: Callable[[int], None] = lambda left: None
 ) -> Proof:
-    """Leave out actions for as long as the same promise is broken. `on_shorter` is called with how many are left."""
+    """Remove actions while the same promise is broken. `on_shorter` is called with the number of remaining actions."""
     assert broken.violation is not None
     wanted, actions = broken.violation.promise, schedule_of(broken.seed, broken.events, broken.faults)
     before_end = broken.happened < broken.events
@@ -132,7 +132,7 @@ def _world(seed: int) -> Iterator[World]:
 
 
 class _Run:
-    """One run. It raises nothing: whatever goes wrong is the result's violation."""
+    """One run. It raises nothing: every error becomes the result's violation."""
 
     def __init__(
         self, world: World, seed: int, events: int, actions: Sequence[Action], until: int | None, patience: int
@@ -142,8 +142,8 @@ class _Run:
         self._digest = hashlib.blake2b(digest_size=16)
         self._watch = Watch(world, self._note)
         self._rng = stream(seed, "chaos/restarts")
-        self._starts = 0  # of koalad's, whose end was seen
-        self._at, self._still = world.agenda.now, 0  # events since it was another time
+        self._starts = 0  # of koalad, as of its last seen end
+        self._at, self._still = world.agenda.now, 0  # events at this instant
 
     def run(self) -> Result:
         violation = None
@@ -154,7 +154,7 @@ class _Run:
         except Violation as broken:
             violation = broken
         except Exception as error:
-            violation = _raised(error)
+            violation = _violation_of(error)
         return Result(
             seed=self._seed,
             events=self._events,
@@ -171,7 +171,7 @@ class _Run:
         for action in self._actions:
             self._step(until=action.at)
             self._note(f"{self._world.agenda.now} {action}")
-            make(self._world, action)
+            perform(self._world, action)
             self._watch.check()
         self._step(until=self._events)
 
@@ -180,41 +180,45 @@ class _Run:
         bound = until if self._until is None else min(until, self._until)
         while agenda.happened < bound and agenda.step():
             self._watch.check()
-            self._see_to_koalad()
-            self._see_to_time()
+            self._restart_koalad()
+            self._check_progress()
 
-    def _see_to_time(self) -> None:
+    def _check_progress(self) -> None:
         now = self._world.agenda.now
         self._still = self._still + 1 if now == self._at else 0
         self._at = now
-        promise(self._still < STILL, Promise.SOUND, f"time stands still: {STILL} events at one instant")
+        promise(
+            self._still < MOST_AT_ONE_INSTANT,
+            Promise.SOUND,
+            f"time makes no progress: {MOST_AT_ONE_INSTANT} events at one instant",
+        )
 
-    def _see_to_koalad(self) -> None:
+    def _restart_koalad(self) -> None:
         """Start a killed koalad again, some time later."""
         koalad = self._world.koalad
         if not koalad.alive and koalad.starts > self._starts:
             self._starts = koalad.starts
-            self._world.agenda.after(between(self._rng, *_DEAD), koalad.start)
+            self._world.agenda.after(between(self._rng, *_DOWN), koalad.start)
 
     def _heal(self) -> None:
-        """Heal the world: every job must come to its end, and nothing may be left."""
+        """Heal the world: every job must become final, and nothing may be left."""
         agenda = self._world.agenda
         self._world.heal()
         last, latest = agenda.happened + self._patience, Instant(agenda.now + QUIESCENT_WITHIN)
         while not self._world.quiescent():
             in_time = agenda.happened < last and agenda.now < latest and agenda.next_at() is not None
-            promise(in_time, Promise.ENDS, "after the calm", self._watch.unfinished())
+            promise(in_time, Promise.ENDS, "after healing", self._watch.unfinished())
             self._world.release_held()
             self._watch.heal()
-            self._step(until=agenda.happened + LOOK)
+            self._step(until=agenda.happened + CHECK_EVERY)
         self._watch.quiescent()
 
     def _note(self, line: str) -> None:
         self._digest.update(line.encode())
 
 
-def _raised(error: Exception) -> Violation:
-    """Return the violation for an exception of koalapy's own: a part that fails keeps no promise at all."""
+def _violation_of(error: Exception) -> Violation:
+    """Return the violation for an exception of koalapy itself."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{Path(frame.filename).name}:{frame.lineno} in {frame.name}"
     violation = Violation(Promise.SOUND, f"{type(error).__name__} at {where}: {error}")

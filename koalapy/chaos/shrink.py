@@ -1,17 +1,17 @@
-"""The shortest list that still fails, as far as so many tries find it (ddmin: Zeller and Hildebrandt, 2002)."""
+"""The shortest list that still fails, as found within a number of tries (ddmin: Zeller and Hildebrandt, 2002)."""
 
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
-TRIES = 200  # courses are long, and most moves are left out by the first few
+TRIES = 200  # runs are long, and the first few tries remove most actions
 T = TypeVar("T")
 
 
 def shrink(items: Sequence[T], fails: Callable[[list[T]], bool], tries: int = TRIES) -> list[T]:
-    """A part of `items`, in their order, of which `fails` is true; `items` themselves must fail.
+    """Return a part of `items`, in order, for which `fails` is true; `items` themselves must fail.
 
-    With tries enough, no single item can be left out of the answer without it ceasing to fail.
+    With enough tries the answer is minimal: without any single item it does not fail.
     """
     shortest, parts = list(items), 2
     budget = _Budget(fails, tries)
@@ -29,7 +29,7 @@ def shrink(items: Sequence[T], fails: Callable[[list[T]], bool], tries: int = TR
 
 
 class _Budget(Generic[T]):
-    """Asks no more than so many times."""
+    """Calls `fails` at most `tries` times."""
 
     def __init__(self, fails: Callable[[list[T]], bool], tries: int) -> None:
         self._fails, self._left = fails, tries
@@ -45,7 +45,7 @@ class _Budget(Generic[T]):
 
 
 def _smaller(items: list[T], parts: int, budget: _Budget[T]) -> list[T] | None:
-    """`items` without one of so many parts, the last part first: what comes late in a course matters least."""
+    """Return `items` without one of so many parts, or None. The last part is tried first: late actions matter least."""
     bounds = [len(items) * part // parts for part in range(parts + 1)]
     for begin, end in reversed(list(itertools.pairwise(bounds))):
         rest = items[:begin] + items[end:]

@@ -17,8 +17,8 @@ from koalapy.world.random_streams import between, stream
 from koalapy.world.random_sweeps import draw_sweep
 from koalapy.world.world import World
 
-SEEDS = 1 / 3  # of them have sweeps
-GAP = 70  # events from one of these moves to the next, on the average
+SEEDS = 1 / 3  # of all seeds have sweeps
+GAP = 70  # mean number of events between two sweep actions
 _MOST = 4  # sweeps at a time
 _KEYS = ("", "", "sweep a", "sweep b")
 _STAYS = Duration(5 * SECOND), Duration(2 * MINUTE)
@@ -46,7 +46,7 @@ def _release(world: World, rng: Random) -> None:
 
 
 def _local_jobs(world: World, rng: Random) -> None:
-    """They come where Launchers are, and want some of their nodes back, or all."""
+    """Add local jobs on a cluster with Launchers, which want some or all of their nodes."""
     scavenged = [cluster for cluster in world.clusters.values() if _launchers_on(world, cluster)]
     if not scavenged:
         return
@@ -77,7 +77,7 @@ def _drawn(rng: Random, events: int) -> Iterator[Action]:
         yield Action(at, rng.choices(list(ALL), weights)[0], rng.getrandbits(32))
 
 
-# ---- to whom
+# ---- targets
 
 
 def _sweeps(world: World) -> list[Job]:

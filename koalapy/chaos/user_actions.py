@@ -52,7 +52,7 @@ def _release(world: World, rng: Random) -> None:
 
 
 def _job(world: World, rng: Random) -> JobId | None:
-    """One that a user knows the number of: no Launcher."""
+    """Return a job whose number a user knows; a Launcher is none."""
     engine = world.koalad.engine
     jobs = list(engine.records.jobs.values()) if engine is not None else []
     known = [job.id for job in jobs if job.pilot is None]
@@ -60,12 +60,12 @@ def _job(world: World, rng: Random) -> JobId | None:
 
 
 def _local_job(world: World, rng: Random) -> None:
-    """Somebody who knows nothing of koalapy."""
-    _foreign(world, rng, f"local-{rng.randrange(1000)}")
+    """Add a job of a user who does not use koalapy."""
+    _add_local_job(world, rng, f"local-{rng.randrange(1000)}")
 
 
 def _job_of_another_store(world: World, rng: Random) -> None:
-    """Add a job of the user's other koalad, with the numbers of one of our attempts, on its cluster if possible."""
+    """Add a job of the user's other koalad, with the numbers of an attempt of this one, if possible on its cluster."""
     attempt = AttemptId(JobId(rng.randint(1, 40)), rng.randint(0, 3), rng.randint(1, 3))
     place = rng.choice(list(world.clusters))
     engine = world.koalad.engine
@@ -73,10 +73,10 @@ def _job_of_another_store(world: World, rng: Random) -> None:
     if live:
         chosen = rng.choice(live)
         attempt, place = chosen.id, chosen.cluster
-    _foreign(world, rng, tag_of(OTHER_STORE, attempt), place)
+    _add_local_job(world, rng, tag_of(OTHER_STORE, attempt), place)
 
 
-def _foreign(world: World, rng: Random, name: str, place: str = "") -> None:
+def _add_local_job(world: World, rng: Random, name: str, place: str = "") -> None:
     cluster = world.clusters[place or rng.choice(list(world.clusters))]
     runs = between(rng, SECOND, MINUTE)
     cluster.foreign_job(name, rng.randint(1, rng.randint(1, cluster.batch.size)), runs)

@@ -44,12 +44,12 @@ class Pipe:
             _Way(self, self.far, self.near, numbers.to_near),
         )
 
-    def cut(self, near_hears: Duration = Duration(0), far_hears: Duration = Duration(0)) -> None:
+    def cut(self, near_notices: Duration = Duration(0), far_notices: Duration = Duration(0)) -> None:
         """Break it: what is under way is lost, and each side hears of it after a while of its own."""
         for way in self._ways:
             way.broken = True
-        self._agenda.after(near_hears, lambda: _closed(self.near))
-        self._agenda.after(far_hears, lambda: _closed(self.far))
+        self._agenda.after(near_notices, lambda: _closed(self.near))
+        self._agenda.after(far_notices, lambda: _closed(self.far))
 
     def stall(self, duration: Duration) -> None:
         """Nothing arrives for so long, in neither direction; nothing is lost."""

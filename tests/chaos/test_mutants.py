@@ -754,7 +754,7 @@ MUTANTS = (
         "content hashes of staged files are not checked",
         _digests_of_staged_files_are_not_looked_at,
         (P.CONTENTS,),
-        {"shared_gone": 6},
+        {"shared_lost": 6},
         seed=3,
     ),
     Mutant(

@@ -127,7 +127,7 @@ class TestKcm:
     def test_an_old_one_that_lives_on_submits_nothing_twice(self) -> None:
         play = Play()
         old = play.connect()
-        old.pipe.cut(near_hears=Duration(0), far_hears=Duration(10**12))
+        old.pipe.cut(near_notices=Duration(0), far_notices=Duration(10**12))
         new = play.connect()
         play.submit(new)
         play.release(new)

@@ -1,4 +1,4 @@
-"""How much of ours waits in a cluster's batch queue, and how much more may: counted from what koalad was told."""
+"""The backlog of koalapy in a cluster's batch queue and its limit, computed from the events that koalad received."""
 
 from collections.abc import Collection, Iterator
 
@@ -9,7 +9,7 @@ from koalapy.model.identity import JobId, Tag, tag_of
 
 
 def waiting(seen: KnownCluster, decided: Decided, without: Collection[JobId] = ()) -> int:
-    """Processors of jobs that the batch system has shown as waiting, and of those that went into its queue unseen."""
+    """Processors of jobs that the batch system shows as waiting, and of queued ones that it does not show."""
     return sum(
         decided.processors.taken(seen.settings.name, attempt.request)
         for attempt in _there(seen, decided)
@@ -18,13 +18,13 @@ def waiting(seen: KnownCluster, decided: Decided, without: Collection[JobId] = (
 
 
 def limit(seen: KnownCluster, decided: Decided) -> int:
-    """Processors that may wait there: what the grid file allows, or as many as the cluster has."""
+    """Return the processors that may wait there: the grid file's `backlog`, or the cluster's size."""
     total = decided.processors.total(seen.settings.name)
     return total if seen.settings.backlog is None else seen.settings.backlog
 
 
 def left(seen: KnownCluster, decided: Decided) -> int:
-    """Processors of one job that surely may go into the queue: of those in it none has started that is not shown."""
+    """Return the processors that one more job may surely add to the queue, if no queued one has started unseen."""
     assert seen.state is not None
     name = seen.settings.name
     taken = sum(decided.processors.taken(name, attempt.request) for attempt in _there(seen, decided))

@@ -14,11 +14,11 @@ from koalapy.model.settings import Settings
 from koalapy.model.states import AttemptState, JobState
 from koalapy.model.units import SECOND, Duration, Instant
 
-_IN_TIME = Duration(10 * SECOND)  # a koalad that looks so soon after a barrier's time-out was not kept from it
+_IN_TIME = Duration(10 * SECOND)  # a koalad that decides within this time after a barrier's time-out was not delayed
 
 
 class Claims:
-    """`committed` after every commit; `before` are the jobs as they were committed before it."""
+    """The checker of claims. `committed` is called after every commit; `before` are the jobs before it."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -29,25 +29,25 @@ class Claims:
         jobs = {job.id: job for job in change.jobs}
         for line in change.history:
             if line.kind == "job_stopping":
-                self._gave_up(line, jobs[line.job], decided)
+                self._check_barrier(line, jobs[line.job], decided)
         claimed = [jobs[line.job] for line in change.history if line.kind == "job_claimed"]
         if not claimed:
             return
         usable = decided.knowledge.usable(decided.at)
         ordinary = [job for job in claimed if job.pilot is None]
-        self._in_order(ordinary, jobs, before, usable, decided)
-        self._on_idle(ordinary, usable, decided, Launchers(before, decided))
+        self._check_order(ordinary, jobs, before, usable, decided)
+        self._check_idle(ordinary, usable, decided, Launchers(before, decided))
         for position, job in enumerate(ordinary):
-            self._in_one_network(job)
+            self._check_network(job)
             if job.patient:
-                self._in_backlog(job, {each.id for each in ordinary[position + 1 :]}, decided)
+                self._check_backlog(job, {each.id for each in ordinary[position + 1 :]}, decided)
         for job in claimed:
             if job.pilot is not None:
-                Launchers(before, decided).fit(job)
+                Launchers(before, decided).check_fit(job)
 
     # ---- order
 
-    def _in_order(
+    def _check_order(
         self,
         claimed: Sequence[Job],
         jobs: Mapping[JobId, Job],
@@ -55,47 +55,49 @@ class Claims:
         usable: Mapping[str, KnownCluster],
         decided: Decided,
     ) -> None:
-        """A claim passes whoever is nearer to the head and still waits after it, stalled ones freely."""
+        """Check that overtakes are counted: of each job ahead of a claim that still waits and is not stalled."""
         ranks = [_rank(job) for job in claimed]
         promise(ranks == sorted(ranks), Promise.ORDER, "claims are out of order:", *(job.id for job in claimed))
         waiting = sorted((job for job in decided.engine.records.jobs.values() if _waits(job)), key=_rank)
         passed: dict[JobId, int] = {}
         for job in claimed:
             ahead = [each for each in waiting if _rank(each) < _rank(job)]
-            promise(not (self._strict and ahead), Promise.ORDER, "job", job.id, "passes", *(each.id for each in ahead))
+            promise(
+                not (self._strict and ahead), Promise.ORDER, "job", job.id, "overtakes", *(each.id for each in ahead)
+            )
             first = next((each.id for each in ahead if not _stalled(each, usable, decided.at)), None)
             if first is not None:
                 passed[first] = passed.get(first, 0) + 1
         for job_id, times in passed.items():
-            self._counted(jobs.get(job_id), before.get(job_id), job_id, times)
+            self._check_overtaken(jobs.get(job_id), before.get(job_id), job_id, times)
 
-    def _counted(self, after: Job | None, before: Job | None, job_id: JobId, times: int) -> None:
+    def _check_overtaken(self, after: Job | None, before: Job | None, job_id: JobId, times: int) -> None:
         same_place = before is not None and after is not None and before.position == after.position
         expected = times + (before.overtaken if before is not None and same_place else 0)
         found = after.overtaken if after is not None else 0
-        promise(found == expected, Promise.ORDER, "job", job_id, "was passed", expected, "times, counted are", found)
+        promise(found == expected, Promise.ORDER, "job", job_id, "was overtaken", expected, "times, counted are", found)
         bound = self._settings.max_overtakes
-        promise(found <= bound, Promise.ORDER, "job", job_id, "was passed", found, "times, allowed are", bound)
+        promise(found <= bound, Promise.ORDER, "job", job_id, "was overtaken", found, "times, allowed are", bound)
 
     # ---- processors
 
-    def _on_idle(
+    def _check_idle(
         self, claimed: Sequence[Job], usable: Mapping[str, KnownCluster], decided: Decided, launchers: Launchers
     ) -> None:
         """Check that commitments not shown yet fit the processors known to be idle; those of sweeps count as idle."""
         for position, job in enumerate(claimed):
             later = {each.id for each in claimed[position + 1 :]}
             for name in dict.fromkeys(each.cluster or "" for each in job.live if not job.patient):
-                self._fits(job, name, usable.get(name), later, decided, launchers)
+                self._check_cluster(job, name, usable.get(name), later, decided, launchers)
 
-    def _fits(
+    def _check_cluster(
         self, job: Job, name: str, seen: KnownCluster | None, later: set[JobId], decided: Decided, launchers: Launchers
     ) -> None:
         promise(seen is not None, Promise.PROCESSORS, "job", job.id, "is claimed on", name, "unseen")
         assert seen is not None
         assert seen.state is not None
         records, shown = decided.engine.records, frozenset(seen.state.allocated)
-        promised = sum(
+        committed = sum(
             decided.processors.taken(name, each.request)
             for other in records.jobs.values()
             for each in other.live
@@ -103,16 +105,16 @@ class Claims:
             if tag_of(records.instance, each.id) not in shown
         )
         idle = seen.state.idle + launchers.shown(seen)
-        promise(promised <= idle, Promise.PROCESSORS, "job", job.id, promised, "of", idle, "idle ones on", name)
+        promise(committed <= idle, Promise.PROCESSORS, "job", job.id, committed, "of", idle, "idle ones on", name)
 
     # ---- networks and batch queues
 
-    def _in_one_network(self, job: Job) -> None:
+    def _check_network(self, job: Job) -> None:
         networks = {self._networks[each.cluster or ""] for each in job.live}
         apart = job.request.communication and len(networks) > 1
         promise(not apart, Promise.NETWORK, "job", job.id, "communicates, but is claimed in", *sorted(networks))
 
-    def _in_backlog(self, job: Job, later: set[JobId], decided: Decided) -> None:
+    def _check_backlog(self, job: Job, later: set[JobId], decided: Decided) -> None:
         """Check a claim of a job that goes into batch queues against the backlog that the grid file allows.
 
         The backlog counts our jobs that the batch system has shown, and those sent to its queue since.
@@ -126,8 +128,8 @@ class Claims:
 
     # ---- optional components
 
-    def _gave_up(self, line: History, job: Job, decided: Decided) -> None:
-        """Never for those that it does not need, if koalad looked in time."""
+    def _check_barrier(self, line: History, job: Job, decided: Decided) -> None:
+        """Check that no barrier time-out is due to optional components alone, if koalad decided in time."""
         if line.details.get("code") != "barrier_timeout" or job.state is not JobState.STOPPING:
             return
         known = decided.engine.core.at_barrier
@@ -136,21 +138,21 @@ class Claims:
         if not came or not late or not all(each.request.optional for each in late):
             return
         kept_from_it = decided.at >= min(came) + self._settings.barrier_timeout + _IN_TIME
-        promise(kept_from_it, Promise.OPTIONAL, "job", job.id, "gives up for components it does not need")
+        promise(kept_from_it, Promise.OPTIONAL, "job", job.id, "stops at its barrier for optional components only")
 
 
 def _rank(job: Job) -> tuple[int, int]:
-    """Its place in the wait queue: a claim does not change it."""
+    """Return the job's rank in the wait queue, which a claim does not change."""
     return job.request.priority, job.position
 
 
 def _waits(job: Job) -> bool:
-    """In the wait queue; a sweep is not."""
+    """Whether the job is in the wait queue; a sweep is not."""
     return job.state.queued and job.runner is None
 
 
 def _stalled(job: Job, usable: Mapping[str, KnownCluster], now: Instant) -> bool:
-    """It waits for a cluster, not for processors."""
+    """Whether the job waits for a cluster, not for processors."""
     left = usable.keys() - {name for name, until in job.excluded if now < until}
     needed = {each.cluster for each in job.request.components if each.cluster and not each.optional}
     return not left or bool(needed - left)

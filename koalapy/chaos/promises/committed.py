@@ -9,7 +9,7 @@ from koalapy.store.contract import Store
 
 
 class Committed:
-    """Everything that was ever committed: jobs with the finished and pruned ones, debts, outbox, counters."""
+    """All that was ever committed: jobs with the final and pruned ones, pending cancels, outbox, counters."""
 
     def __init__(self) -> None:
         self.jobs: dict[JobId, Job] = {}
@@ -19,7 +19,7 @@ class Committed:
         self._last_number = 0
 
     def take(self, change: Change, store: Store) -> None:
-        """After the store kept it."""
+        """Add a change that the store has kept, after a check of it."""
         for job in change.jobs:
             promise(store.job(job.id) == job, Promise.AGREE, "the store does not have job", job.id, "as committed")
             self.jobs[job.id] = job
@@ -35,15 +35,15 @@ class Committed:
             self.outbox.pop(number, None)
         self.counters = change.counters or self.counters
 
-    def knows(self, records: Records) -> None:
-        """Nothing that the engine has decided is uncommitted: it may be acted on."""
+    def check_engine(self, records: Records) -> None:
+        """Check that the engine's records are committed, so that commands may be sent."""
         for job in records.jobs.values():
             promise(self.jobs.get(job.id) == job_value(job), Promise.COMMITTED, "job", job.id, "is", job.state)
         promise(records.debts == self.debts, Promise.COMMITTED, "debts", *map(str, records.debts))
         promise(records.counters == self.counters, Promise.COMMITTED, records.counters)
 
-    def has(self, entry: OutboxEntry) -> None:
-        """Before it is sent."""
+    def check_sent(self, entry: OutboxEntry) -> None:
+        """Check that an entry is in the outbox before it is sent."""
         promise(self.outbox.get(entry.number) == entry, Promise.COMMITTED, "sent, not committed:", entry.number)
 
     def recovered(self, found: Snapshot) -> None:

@@ -1,4 +1,4 @@
-"""Promises about contents: staged files are the user's, and collected files are those that the job's program left."""
+"""Promises about contents: staged files are the user's, and collected files are the program's."""
 
 from collections.abc import Mapping
 
@@ -24,7 +24,7 @@ class Contents:
         self._home: set[tuple[JobId, str]] = set()
 
     def started(self, tag: Tag, cluster: str, jobs: Mapping[JobId, Job]) -> None:
-        """A program starts: what it staged in lies in its working directory."""
+        """A program starts: check that its staged files are in its working directory."""
         instance, attempt = attempt_of(tag)
         if instance != self._instance or attempt.job not in jobs:
             return
@@ -34,31 +34,31 @@ class Contents:
             meant = content_of(path, attempt.job)
             promise(found == meant, Promise.CONTENTS, attempt, "finds", found, "in the place of", meant)
 
-    def brought(
+    def collected(
         self, command: CollectOutput, path: str, source: tuple[str, AttemptId], content: str, jobs: Mapping[JobId, Job]
     ) -> None:
-        """Return the file as its program left it, from the first of the last attempts that has it."""
+        """Check that a collected file is its program's, of the first of the last attempts that has it."""
         _, attempt = source
         job = jobs[command.job]
         last = [each.id for each in job.present]
-        promise(attempt in last, Promise.CONTENTS, "job", job.id, "brings", path, "of", attempt, "not of", *last)
+        promise(attempt in last, Promise.CONTENTS, "job", job.id, "collects", path, "of", attempt, "not of", *last)
         for each in last[: last.index(attempt)]:
-            promise(self._left(each, path) is None, Promise.CONTENTS, "job", job.id, "brings", path, "not of", each)
+            promise(self._left(each, path) is None, Promise.CONTENTS, "job", job.id, "collects", path, "not of", each)
         left = self._left(attempt, path)
         promise(
-            content.encode() == left, Promise.CONTENTS, "job", job.id, "brings", content, "but", attempt, "left", left
+            content.encode() == left, Promise.CONTENTS, "job", job.id, "collects", content, "but", attempt, "left", left
         )
         self._home.add((job.id, path))
 
     def missing(self, command: CollectOutput, path: str, jobs: Mapping[JobId, Job]) -> None:
-        """No program of the last attempts left it."""
+        """Check that no program of the last attempts has written a file that is reported as missing."""
         job = jobs[command.job]
         for each in [attempt.id for attempt in job.present]:
             left = self._left(each, path)
             promise(left is None, Promise.CONTENTS, "job", job.id, "is without", path, "but", each, "left", left)
 
     def committed(self, change: Change, before: Mapping[JobId, Job]) -> None:
-        """A job that is done has all of its output at home."""
+        """Check that all output of a job that becomes done is collected."""
         for job in change.jobs:
             if job.state is JobState.DONE and job.runner is None and not before[job.id].state.final:
                 left = [path for path in job.request.stage_out if (job.id, path) not in self._home]

@@ -1,4 +1,4 @@
-"""Who decided a change, and on what: what the promises that are asked of decisions look at."""
+"""One decision and its basis, which the checkers of decisions read."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from koalapy.model.units import Instant
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """The engine that decided a change, when by koalad's clock, what it had been told, and what components take."""
+    """The engine that decided a change, the instant by koalad's clock, its knowledge, and the sizes of components."""
 
     engine: Engine
     at: Instant

@@ -24,13 +24,13 @@ _AFTER = {
     "job_failed": JobState.FAILED,
     "job_cancelled": JobState.CANCELLED,
 }
-_NEXT = {"job_held": Outcome.HOLD, "job_unheld": Outcome.GIVE_BACK}  # of a job that still gives back
+_NEXT = {"job_held": Outcome.HOLD, "job_unheld": Outcome.GIVE_BACK}  # of a sweep that still returns its nodes
 _COUNTED = {"exit_status": RetryOn.EXIT, "killed": RetryOn.KILLED, "lost": RetryOn.LOST}
 
 
 @dataclass(slots=True)
-class _Story:
-    """A job by its history alone."""
+class _JobHistory:
+    """The state and counts of a job, derived from its history alone."""
 
     state: JobState | None = None
     outcome: Outcome | None = None
@@ -40,11 +40,11 @@ class _Story:
 
 
 class Jobs:
-    """`committed` after every commit; `before` are the jobs as they were committed before it."""
+    """The checker of job records. `committed` is called after every commit; `before` are the jobs before it."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._stories: dict[JobId, _Story] = {}
+        self._histories: dict[JobId, _JobHistory] = {}
 
     def committed(self, change: Change, before: Mapping[JobId, Job]) -> None:
         jobs = {job.id: job for job in change.jobs}
@@ -52,58 +52,58 @@ class Jobs:
             if line.kind in _AFTER:
                 self._follow(line, jobs.get(line.job) or before[line.job])
         for job in jobs.values():
-            self._agrees(job, before.get(job.id))
+            self._check_record(job, before.get(job.id))
 
     def _follow(self, line: History, job: Job) -> None:
-        story = self._stories.setdefault(line.job, _Story())
+        history = self._histories.setdefault(line.job, _JobHistory())
         after = _AFTER[line.kind]
-        if story.state is JobState.STOPPING and line.kind in _NEXT:
-            story.outcome = _NEXT[line.kind]
+        if history.state is JobState.STOPPING and line.kind in _NEXT:
+            history.outcome = _NEXT[line.kind]
             return
         if line.kind == "job_requeued":
-            after = self._back(story, job)
-        legal = story.state is None or after in JOB_TRANSITIONS[story.state]
-        promise(legal, Promise.ENDS, "job", line.job, "goes from", story.state, "to", after)
+            after = self._requeued(history, job)
+        legal = history.state is None or after in JOB_TRANSITIONS[history.state]
+        promise(legal, Promise.ENDS, "job", line.job, "changes from", history.state, "to", after)
         if after is JobState.STOPPING:
-            self._stopping(story, line, job)
-        if after is JobState.FAILED and story.state is JobState.STOPPING:
-            self._failed(story, job)
-        story.ends += after.final
-        promise(story.ends <= 1, Promise.ENDS, "job", line.job, "ends a second time")
-        story.state = after
+            self._stopping(history, line, job)
+        if after is JobState.FAILED and history.state is JobState.STOPPING:
+            self._failed(history, job)
+        history.ends += after.final
+        promise(history.ends <= 1, Promise.ENDS, "job", line.job, "ends a second time")
+        history.state = after
 
-    def _stopping(self, story: _Story, line: History, job: Job) -> None:
+    def _stopping(self, history: _JobHistory, line: History, job: Job) -> None:
         """Check that an outcome counts as a completion failure exactly if the job's user wants it so."""
-        story.outcome = Outcome(line.details["outcome"])
+        history.outcome = Outcome(line.details["outcome"])
         wanted = _COUNTED.get(line.details.get("code", ""))
-        if wanted is None or story.state is not JobState.RUNNING:
+        if wanted is None or history.state is not JobState.RUNNING:
             return
         expected = Outcome.COMPLETION_FAILURE if wanted in job.request.retry_on else Outcome.FAILED
-        promise(story.outcome is expected, Promise.ENDS, "job", job.id, "of", wanted, "becomes", story.outcome)
+        promise(history.outcome is expected, Promise.ENDS, "job", job.id, "of", wanted, "becomes", history.outcome)
 
-    def _back(self, story: _Story, job: Job) -> JobState:
-        """A failure is counted; at its bound the job does not come back."""
+    def _requeued(self, history: _JobHistory, job: Job) -> JobState:
+        """Count a failure; check that the job is not requeued beyond its bound."""
         submissions, completions = self._bounds(job)
-        if story.outcome is Outcome.SUBMISSION_FAILURE:
-            story.submissions += 1
-            left = story.submissions < submissions
+        if history.outcome is Outcome.SUBMISSION_FAILURE:
+            history.submissions += 1
+            left = history.submissions < submissions
         else:
-            failed = story.outcome is Outcome.COMPLETION_FAILURE
-            story.completions += failed
-            story.submissions = 0 if failed else story.submissions
-            left = story.completions <= completions
-        promise(left, Promise.ENDS, "job", job.id, "is tried again after", story.submissions, story.completions)
-        return JobState.HELD if story.outcome is Outcome.HOLD else JobState.WAITING
+            failed = history.outcome is Outcome.COMPLETION_FAILURE
+            history.completions += failed
+            history.submissions = 0 if failed else history.submissions
+            left = history.completions <= completions
+        promise(left, Promise.ENDS, "job", job.id, "is tried again after", history.submissions, history.completions)
+        return JobState.HELD if history.outcome is Outcome.HOLD else JobState.WAITING
 
-    def _failed(self, story: _Story, job: Job) -> None:
-        """No sooner than at its bound."""
+    def _failed(self, history: _JobHistory, job: Job) -> None:
+        """Check that a job that fails has reached its bound."""
         submissions, completions = self._bounds(job)
-        if story.outcome is Outcome.SUBMISSION_FAILURE:
-            story.submissions += 1
-            promise(story.submissions >= submissions, Promise.ENDS, "job", job.id, "fails after", story.submissions)
-        elif story.outcome is Outcome.COMPLETION_FAILURE:
-            story.completions, story.submissions = story.completions + 1, 0
-            promise(story.completions > completions, Promise.ENDS, "job", job.id, "fails after", story.completions)
+        if history.outcome is Outcome.SUBMISSION_FAILURE:
+            history.submissions += 1
+            promise(history.submissions >= submissions, Promise.ENDS, "job", job.id, "fails after", history.submissions)
+        elif history.outcome is Outcome.COMPLETION_FAILURE:
+            history.completions, history.submissions = history.completions + 1, 0
+            promise(history.completions > completions, Promise.ENDS, "job", job.id, "fails after", history.completions)
 
     def _bounds(self, job: Job) -> tuple[int, int]:
         """Return the bounds of submission and completion failures. A Launcher is replaced, and not tried again."""
@@ -111,14 +111,14 @@ class Jobs:
             return 1, 0
         return self._settings.max_submission_failures, self._settings.max_completion_failures
 
-    def _agrees(self, job: Job, before: Job | None) -> None:
-        story = self._stories[job.id]
+    def _check_record(self, job: Job, before: Job | None) -> None:
+        history = self._histories[job.id]
         promise(before is None or not before.state.final, Promise.ENDS, "job", job.id, "changes after its end")
-        promise(job.state is story.state, Promise.AGREE, "job", job.id, "is", job.state, "by history", story.state)
+        promise(job.state is history.state, Promise.AGREE, "job", job.id, "is", job.state, "by history", history.state)
         counts = (job.submission_failures, job.completion_failures)
-        promise(counts == (story.submissions, story.completions), Promise.ENDS, "job", job.id, "counts", *counts)
+        promise(counts == (history.submissions, history.completions), Promise.ENDS, "job", job.id, "counts", *counts)
         promise(job.state.active or not job.live, Promise.NOTHING_LEFT, "job", job.id, job.state, "has live attempts")
         ended = not job.state.final or job.finished_at is not None
-        promise(ended, Promise.AGREE, "job", job.id, "is over, but has no instant of it")
+        promise(ended, Promise.AGREE, "job", job.id, "is final, but has no instant of its end")
         promise(job.state is not JobState.DONE or job.reason is None, Promise.AGREE, "job", job.id, job.reason)
         promise(job.state is not JobState.FAILED or job.reason, Promise.AGREE, "job", job.id, "has no reason")

@@ -1,4 +1,4 @@
-"""The clusters as koalad knows them, kept beside its own information service: connections and measurements."""
+"""The clusters as koalad knows them, kept apart from its own information service: connections and measurements."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ from koalapy.model.units import Instant
 
 @dataclass(slots=True)
 class KnownCluster:
-    """One cluster as koalad was told of it. `answers`: its newest news is a measurement, `state`.
+    """One cluster by koalad's events. `answers`: the newest event is a measurement, `state`.
 
-    `met`: it was connected, or seen to be out of reach, since koalad started.
+    `met`: it was connected or reported as unreachable since koalad's start.
     """
 
     settings: ClusterSettings
@@ -27,7 +27,7 @@ class KnownCluster:
 
 
 class ClusterKnowledge:
-    """`take` every batch of events that koalad's engine is handed; `forget` them where koalad starts anew."""
+    """The clusters by the events so far: `take` each batch of koalad's engine, `forget` all at a restart."""
 
     def __init__(self, clusters: Sequence[ClusterSettings]) -> None:
         self._settings = clusters
@@ -51,11 +51,11 @@ class ClusterKnowledge:
                 self.clusters[event.cluster].answers = False
 
     def usable(self, now: Instant) -> dict[str, KnownCluster]:
-        """The clusters that claims may be on."""
+        """Return the clusters where claims may be made."""
         return {name: seen for name, seen in self.clusters.items() if seen.usable(now)}
 
     @staticmethod
     def _measured(seen: KnownCluster, state: ClusterState) -> None:
-        """One that is older than the last is left aside."""
+        """Note a measurement, unless it is older than the last one."""
         if seen.state is None or state.measured_at >= seen.state.measured_at:
             seen.answers, seen.state = True, state

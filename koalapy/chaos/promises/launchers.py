@@ -1,4 +1,4 @@
-"""Sweeps' Launchers on one cluster, added up from all that lives: they take what is idle, and give it to others."""
+"""Sweeps' Launchers on each cluster, summed up from all live attempts: they take idle nodes, and return them."""
 
 from collections.abc import Mapping
 
@@ -11,53 +11,53 @@ from koalapy.model.states import JobState
 
 
 class Launchers:
-    """After one decision; `before` are all jobs as they were committed before it, those that are over too."""
+    """The Launchers after one decision; `before` are all jobs before its commit, the final ones included."""
 
     def __init__(self, before: Mapping[JobId, Job], decided: Decided) -> None:
         self._before, self._engine = before, decided.engine
         self._seen, self._processors = decided.knowledge.clusters, decided.processors
 
     def shown(self, seen: KnownCluster) -> int:
-        """Processors that the batch system shows as theirs, of those that are gone since it was asked too."""
+        """Return the Launchers' processors that the batch system shows, also of those that ended since its query."""
         return sum(self._taken(tag, seen) for tag in seen.state.allocated) if seen.state is not None else 0
 
-    def fit(self, launcher: Job) -> None:
-        """It is on nodes that were idle, and that nobody wants."""
+    def check_fit(self, launcher: Job) -> None:
+        """Check that a new Launcher is on idle nodes that no other job wants."""
         name = launcher.components[0].cluster or ""
         seen = self._seen[name]
         promise(seen.state is not None, Promise.PROCESSORS, "Launcher", launcher.id, "is claimed on", name, "unseen")
-        lack = self._lacking(seen, going=False)
+        lack = self._lacking(seen, stopping=False)
         promise(lack <= 0, Promise.PROCESSORS, "Launcher", launcher.id, "takes", lack, "that others have on", name)
 
-    def give_back(self) -> None:
-        """They are asked to go as soon as others lack what they hold, where koalad reaches their cluster."""
+    def check_reclaim(self) -> None:
+        """Check that on connected clusters Launchers are stopped as soon as other jobs lack their processors."""
         for name in sorted(name for name, seen in self._seen.items() if seen.connected):
             seen = self._seen[name]
             stay = [job for job in self._on(name) if job.state is not JobState.STOPPING]
-            if stay and seen.state is not None and seen.state.wanted_local + self.promised(seen):
-                lack = self._lacking(seen, going=True)
+            if stay and seen.state is not None and seen.state.wanted_local + self.committed(seen):
+                lack = self._lacking(seen, stopping=True)
                 promise(
                     lack <= 0, Promise.GIVEN_BACK, lack, "processors are lacking on", name, "and", len(stay), "stay"
                 )
 
-    def _lacking(self, seen: KnownCluster, going: bool) -> int:
+    def _lacking(self, seen: KnownCluster, stopping: bool) -> int:
         """Return the processors missing for others.
 
         They are those committed, wanted by local jobs and claimed by starting Launchers, less those that are idle.
 
-        `going`: less also those that become free.
+        `stopping`: less also those of Launchers that stop.
         """
         assert seen.state is not None
         shown = frozenset(seen.state.allocated)
-        wanted, free = self.promised(seen) + seen.state.wanted_local, seen.state.idle + self._freed(seen)
+        wanted, free = self.committed(seen) + seen.state.wanted_local, seen.state.idle + self._freed(seen)
         for job in self._on(seen.settings.name):
             taken = self._processors.taken(seen.settings.name, job.components[0].request)
             wanted += taken if self._tag(job) not in shown else 0
-            free += taken if going and job.state is JobState.STOPPING else 0
+            free += taken if stopping and job.state is JobState.STOPPING else 0
         return wanted - free
 
-    def promised(self, seen: KnownCluster) -> int:
-        """To jobs that are no Launchers, and not shown yet."""
+    def committed(self, seen: KnownCluster) -> int:
+        """Return the processors that are committed to jobs, not Launchers, and not shown yet."""
         assert seen.state is not None
         records, shown = self._engine.records, frozenset(seen.state.allocated)
         return sum(
@@ -67,13 +67,13 @@ class Launchers:
         )
 
     def _freed(self, seen: KnownCluster) -> int:
-        """Return the processors of Launchers that have gone since the batch system was queried."""
+        """Return the processors of Launchers that have ended since the batch system was queried."""
         assert seen.state is not None
         live = {self._tag(job) for job in self._on(seen.settings.name)}
         return sum(self._taken(tag, seen) for tag in seen.state.allocated if tag not in live)
 
     def _taken(self, tag: Tag, seen: KnownCluster) -> int:
-        """By the Launcher of this name; nothing by other batch jobs."""
+        """Return the processors of the Launcher with this tag; 0 for other batch jobs."""
         instance, attempt = attempt_of(tag) if is_tag(tag) else (None, None)
         job = self._before.get(attempt.job) if attempt is not None else None
         if instance != self._engine.records.instance or job is None or job.pilot is None:

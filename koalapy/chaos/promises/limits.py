@@ -16,20 +16,20 @@ _UTC = Duration(0)  # the simulated host's own clock
 
 
 class Limits:
-    """`committed` after every commit, and `passed` before every decision: of what the one before has left."""
+    """The checker of limits. `committed` is called after every commit, `passed` before every decision, on the last."""
 
     def __init__(self, settings: Settings) -> None:
         self._clusters = {each.name: each for each in settings.clusters}
         self._most = settings.scavenging.max_runners
 
     def committed(self, change: Change, decided: Decided) -> None:
-        """Launchers are claimed only where the cluster's rules allow them, and no more sweeps run than may."""
+        """Check that new Launchers obey their cluster's rules, and that no more than `max_runners` sweeps run."""
         claimed = {line.job for line in change.history if line.kind == "job_claimed"}
         launchers = [job for job in change.jobs if job.pilot is not None and job.id in claimed]
         for name in dict.fromkeys(job.components[0].cluster or "" for job in launchers):
             new = {job.id for job in launchers if job.components[0].cluster == name}
             live = _live(decided, name)
-            self._may_grow(name, [job for job in live if job.id not in new], len(live), decided)
+            self._check_growth(name, [job for job in live if job.id not in new], len(live), decided)
         if any(line.kind == "sweep_admitted" for line in change.history) and self._most is not None:
             jobs = decided.engine.records.jobs.values()
             active = [job.id for job in jobs if job.runner is not None and job.state is JobState.RUNNING]
@@ -43,13 +43,13 @@ class Limits:
             stay = [job for job in _live(decided, name) if job.state is not JobState.STOPPING]
             if stay and seen.state is not None:
                 promise(self._open(name, decided.at), Promise.LIMITS, len(stay), "Launchers stay after hours on", name)
-                self._within(name, len(stay))
+                self._check_count(name, len(stay))
 
-    def _may_grow(self, name: str, held: Sequence[Job], after: int, decided: Decided) -> None:
+    def _check_growth(self, name: str, held: Sequence[Job], after: int, decided: Decided) -> None:
         seen, rules = decided.knowledge.clusters[name], self._clusters[name].scavenge
-        promise(not rules.off, Promise.LIMITS, name, "is kept from sweeps, but a Launcher is claimed there")
+        promise(not rules.off, Promise.LIMITS, name, "is closed to sweeps, but a Launcher is claimed there")
         promise(self._open(name, decided.at), Promise.LIMITS, "a Launcher is claimed after hours on", name)
-        self._within(name, after)
+        self._check_count(name, after)
         assert seen.state is not None
         waiting = seen.state.waiting_local
         promise(not waiting, Promise.LIMITS, "a Launcher is claimed on", name, "where", waiting, "others' jobs wait")
@@ -62,7 +62,7 @@ class Limits:
         hours = self._clusters[name].scavenge.hours
         return hours is None or hours.include(at, _UTC)
 
-    def _within(self, name: str, count: int) -> None:
+    def _check_count(self, name: str, count: int) -> None:
         most = self._clusters[name].scavenge.max_nodes
         promise(most is None or count <= most, Promise.LIMITS, count, "Launchers are on", name, "allowed are", most)
 

@@ -1,4 +1,4 @@
-"""Local users get what sweeps have, where nothing keeps anybody from giving it."""
+"""The promise to local users: in a healed world they get the nodes of sweeps."""
 
 from koalapy_adapters.batch.protocol import QUEUED, RUNNING
 
@@ -9,15 +9,15 @@ from koalapy.world.cluster.batch_job import SimBatchJob
 from koalapy.world.cluster.cluster import SimCluster
 from koalapy.world.world import World
 
-PATIENCE = Duration(2 * MINUTE)  # to connect again, a look of the KCM, programs' grace, the batch system's own time
+PATIENCE = Duration(2 * MINUTE)  # for a reconnect, a poll, programs' grace, and the batch system
 
 
 class LocalUsers:
-    """`look` again and again, while nothing is wrong with the world."""
+    """The checker for local jobs. `look` is called repeatedly in a healed world."""
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._seen: dict[SimBatchJob, Instant] = {}  # since when a local job waits, and a Launcher runs
+        self._seen: dict[SimBatchJob, Instant] = {}  # since when a local job waits, or a Launcher runs
 
     def look(self) -> None:
         now, seen = self._world.agenda.now, self._seen
@@ -38,7 +38,7 @@ class LocalUsers:
 
 
 def _waiting(cluster: SimCluster) -> list[SimBatchJob]:
-    """Other users' jobs. A Launcher of another store gives way to everybody, so that nobody does to it."""
+    """Return the waiting jobs of other users. Launchers of another store are not counted: nobody yields to them."""
     queued = [job for job in cluster.batch.listed() if job.state == QUEUED and not job.stuck]
     return [job for job in queued if not cluster.is_ours(job) and _launcher_of(job.name) is None]
 
@@ -49,6 +49,6 @@ def _launchers(world: World, cluster: SimCluster) -> list[SimBatchJob]:
 
 
 def _launcher_of(name: str) -> InstanceId | None:
-    """The store whose Launcher a batch job of this name is; None for any other."""
+    """Return the store whose Launcher has this name; None for another batch job."""
     instance, attempt = attempt_of(Tag(name)) if is_tag(name) else (None, None)
     return instance if attempt is not None and attempt.job >= FIRST_LAUNCHER else None

@@ -1,4 +1,4 @@
-"""How often koalad logs in where it is refused, and how soon after a session that lasted."""
+"""Promises about logins: how often koalad repeats a refused one, and how soon it reconnects after a long session."""
 
 from koalapy.chaos.violation import Promise, promise
 from koalapy.link.reconnect import is_nonsense
@@ -7,11 +7,11 @@ from koalapy.model.units import SECOND, Duration, Instant
 from koalapy.world.world import World
 
 _MOST_REFUSALS = 3
-_SOON = Duration(6 * SECOND)  # what a login takes in this world, and a little more
+_SOON = Duration(6 * SECOND)  # a little longer than a login takes in this world
 
 
 class Logins:
-    """The logins of one world. Every instant is of the world's clock."""
+    """The checker of logins. Every instant is of the world's clock."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -21,10 +21,10 @@ class Logins:
     def restarted(self) -> None:
         """Begin anew with a koalad that remembers no refusal."""
         self._refused: dict[str, int] = {}  # in a row, by cluster
-        self._let_in_at: dict[str, Instant] = {}  # of the session that lasts now
+        self._accepted_at: dict[str, Instant] = {}  # the current session
         self._due: dict[str, tuple[Instant, Duration]] = {}  # the next login, and how long the host had slept before
 
-    def helped(self, cluster: str) -> None:
+    def retry_requested(self, cluster: str) -> None:
         """A person asks for another try."""
         self._refused.pop(cluster, None)
 
@@ -40,15 +40,15 @@ class Logins:
         if outcome == "refused":
             self._refused[cluster] = self._refused.get(cluster, 0) + 1
             promise(self._refused[cluster] <= _MOST_REFUSALS, Promise.LOGINS, cluster, "has refused", self._refused)
-        elif outcome == "let_in":
+        elif outcome == "accepted":
             self._refused.pop(cluster, None)
-            self._let_in_at[cluster] = now
+            self._accepted_at[cluster] = now
 
     def reported(self, status: LinkStatus) -> None:
         """A session was lost, or a try failed."""
         if status.reason is None:
             return
-        now, began = self._world.agenda.now, self._let_in_at.pop(status.cluster, None)
+        now, began = self._world.agenda.now, self._accepted_at.pop(status.cluster, None)
         ended = is_nonsense(status.reason) or status.reason.code == "replaced"
         if began is not None and not ended and now - began >= self._settled:
             self._due[status.cluster] = Instant(now + _SOON), self._world.koalad.slept

@@ -1,4 +1,4 @@
-"""Processors counted on the nodes of the simulated batch systems, which koalapy's own count knows nothing of."""
+"""Processors counted on the nodes of the simulated batch systems, independently of koalapy's own count."""
 
 from collections.abc import Mapping
 
@@ -7,7 +7,7 @@ from koalapy.world.cluster.cluster import SimCluster
 
 
 class Processors:
-    """Counts what a component takes, as the cluster's batch system would give it nodes that are all idle."""
+    """Counts the processors of a component as the batch system would allocate them on nodes that are all idle."""
 
     def __init__(self, clusters: Mapping[str, SimCluster]) -> None:
         self._sizes = {name: [node.processors for node in each.batch.nodes] for name, each in clusters.items()}
@@ -15,7 +15,7 @@ class Processors:
         self._counted: dict[tuple[str, int, int | None], int] = {}
 
     def taken(self, cluster: str, component: ComponentRequest) -> int:
-        """Processors that nobody else gets: of nodes that are given whole, all of each node."""
+        """Return the processors that nobody else can use: with exclusive allocation, all of each node."""
         key = cluster, component.processors, component.processors_per_node
         if key not in self._counted:
             self._counted[key] = self._count(*key)
@@ -28,7 +28,7 @@ class Processors:
         return len(self._sizes[cluster])
 
     def _count(self, cluster: str, processors: int, per_node: int | None) -> int:
-        """Node by node; what is more than all nodes have is counted on as many more of the last one's size."""
+        """Count node by node; demand beyond all nodes is counted on more nodes of the last one's size."""
         sizes, left, taken = iter(self._sizes[cluster]), processors, 0
         size = self._sizes[cluster][-1]
         while left > 0:

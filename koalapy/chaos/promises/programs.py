@@ -1,4 +1,4 @@
-"""Promises about programs, checked against their own log: each runs once, alone, and only when all have come."""
+"""Promises about programs, checked against their own log: each runs once, alone, and only after its release."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ Place = tuple[str, str]  # cluster, node
 
 
 @dataclass(slots=True)
-class _Stand:
+class _AtBarrier:
     """A wrapper at its barrier, until `left_at`."""
 
     start: str
@@ -24,19 +24,19 @@ class _Stand:
 
 
 class Programs:
-    """The checker for attempts of one store. It is called with what programs wrote, wrappers did and koalad committed.
+    """The checker for attempts of one store, called for events of programs, wrappers and KCMs, and for commits.
 
-    `logins`: when the KCMs of a cluster were started, oldest first.
+    `logins` returns the starts of a cluster's KCMs, oldest first.
     """
 
     def __init__(self, instance: InstanceId, logins: Callable[[str], Sequence[Instant]]) -> None:
         self._instance, self._logins = instance, logins
-        self._starts: dict[AttemptId, dict[Place, str]] = {}  # which start of a batch job started it there
+        self._starts: dict[AttemptId, dict[Place, str]] = {}  # the start of a batch job that started it there
         self._running: dict[AttemptId, set[Place]] = {}
-        self._of_component: dict[tuple[JobId, int], AttemptId] = {}  # whose programs run
-        self._stands: dict[AttemptId, _Stand] = {}
+        self._of_component: dict[tuple[JobId, int], AttemptId] = {}  # the attempt whose programs run
+        self._waits: dict[AttemptId, _AtBarrier] = {}
         self._released: set[AttemptId] = set()
-        self._over: dict[AttemptId, str] = {}
+        self._cannot_start: dict[AttemptId, str] = {}
 
     def started(self, tag: Tag, start: str, place: Place) -> None:
         """`start` names the start of a batch job that the program runs in."""
@@ -48,8 +48,8 @@ class Programs:
         promise(set(starts.values()) <= {start}, Promise.ONCE, attempt, "starts a second time, in", start)
         starts[place] = start
         promise(attempt in self._released, Promise.WHOLE, attempt, "was never released")
-        why = self._over.get(attempt)
-        promise(why is None, Promise.NOTHING_LEFT, attempt, "starts, but was said to be", why)
+        why = self._cannot_start.get(attempt)
+        promise(why is None, Promise.NOTHING_LEFT, attempt, "starts, but was reported as", why)
         other = self._of_component.setdefault((attempt.job, attempt.component), attempt)
         promise(other == attempt, Promise.ALONE, attempt, "starts while", other, "runs")
         self._running.setdefault(attempt, set()).add(place)
@@ -68,39 +68,47 @@ class Programs:
 
     # ---- wrappers and KCMs
 
-    def claimed(self, tag: Tag) -> None:
-        """A wrapper is to run the attempt."""
+    def took_start_lock(self, tag: Tag) -> None:
+        """A wrapper has taken the attempt's start lock."""
         attempt = self._ours(tag)
         if attempt is not None:
-            why = self._over.get(attempt)
-            promise(why is None, Promise.NOTHING_LEFT, attempt, "is claimed by a wrapper, but was said to be", why)
+            why = self._cannot_start.get(attempt)
+            promise(
+                why is None,
+                Promise.NOTHING_LEFT,
+                attempt,
+                "gives its start lock to a wrapper, but was reported as",
+                why,
+            )
 
-    def came(self, tag: Tag, start: str, deadline: Instant) -> None:
-        """A wrapper stands at its barrier, and leaves it by then."""
+    def reached_barrier(self, tag: Tag, start: str, deadline: Instant) -> None:
+        """A wrapper is at its barrier, and leaves it by `deadline`."""
         attempt = self._ours(tag)
         if attempt is not None:
-            self._stands[attempt] = _Stand(start, deadline)
+            self._waits[attempt] = _AtBarrier(start, deadline)
 
-    def went(self, now: Instant, tag: Tag, start: str) -> None:
-        """It stands there no more: it was released, or stopped, or it died, or its time was up."""
+    def left_barrier(self, now: Instant, tag: Tag, start: str) -> None:
+        """A wrapper is no longer at its barrier: it was released or stopped, it died, or its deadline passed."""
         attempt = self._ours(tag)
-        stand = self._stands.get(attempt) if attempt is not None else None
-        if stand is not None and stand.start == start and stand.left_at is None:
-            stand.left_at = now
+        wait = self._waits.get(attempt) if attempt is not None else None
+        if wait is not None and wait.start == start and wait.left_at is None:
+            wait.left_at = now
 
-    def over(self, tag: Tag, why: str) -> None:
-        """A KCM says that nothing of the attempt is left and nothing comes: it is gone, or was refused."""
+    def cannot_start(self, tag: Tag, why: str) -> None:
+        """A KCM reports that the attempt is cleaned up or was refused, so that its program can never start."""
         attempt = self._ours(tag)
         if attempt is not None:
-            promise(not self.runs(attempt), Promise.NOTHING_LEFT, attempt, "is said to be", why, "but its program runs")
-            self._over.setdefault(attempt, why)
+            promise(
+                not self.runs(attempt), Promise.NOTHING_LEFT, attempt, "is reported as", why, "but its program runs"
+            )
+            self._cannot_start.setdefault(attempt, why)
 
     # ---- koalad
 
     def committed(self, change: Change, decided_at: Instant) -> None:
-        """Releases: all that a job needs stand at their barriers, and are released together.
+        """Check releases: all needed components are at their barriers, and are released together.
 
-        `decided_at`, in the world's time: a store that fails keeps koalad from committing what it had decided.
+        `decided_at` is in the world's time; a failing store may delay the commit of a decision.
         """
         released = [entry.command for entry in change.sent if isinstance(entry.command, ReleaseAttempt)]
         jobs = {job.id: job for job in change.jobs}
@@ -112,27 +120,37 @@ class Programs:
     def _whole(self, job: Job, attempts: list[AttemptId], decided_at: Instant) -> None:
         indices = {attempt.component for attempt in attempts}
         for index, wanted in enumerate(job.request.components):
-            promise(wanted.optional or index in indices, Promise.WHOLE, "job", job.id, "goes without component", index)
+            promise(
+                wanted.optional or index in indices,
+                Promise.WHOLE,
+                "job",
+                job.id,
+                "is released without component",
+                index,
+            )
         for attempt in attempts:
             self._at_barrier(attempt, job.components[attempt.component].cluster or "", decided_at)
 
     def _at_barrier(self, attempt: AttemptId, cluster: str, decided_at: Instant) -> None:
-        """One that was killed may be released as long as nobody could know: since its cluster was connected last.
+        """Check one attempt of a release.
 
-        One whose time was up may never be: koalad's own time-out comes before any wrapper's.
+        A killed one may be released if it died after the last connection of its cluster, since nobody could know. One
+        that left at its deadline may never be released: koalad's own time-out comes before any wrapper's.
         """
-        stand = self._stands.get(attempt)
-        promise(stand is not None, Promise.WHOLE, attempt, "is released, but never came")
-        assert stand is not None
-        left_at = stand.left_at
+        wait = self._waits.get(attempt)
+        promise(wait is not None, Promise.WHOLE, attempt, "is released, but never reached its barrier")
+        assert wait is not None
+        left_at = wait.left_at
         if left_at is None or left_at >= decided_at:
             return
-        promise(left_at < stand.deadline, Promise.WHOLE, attempt, "is released, but had left its barrier in vain")
+        promise(
+            left_at < wait.deadline, Promise.WHOLE, attempt, "is released, but had left its barrier at its deadline"
+        )
         logins = self._logins(cluster)
         before = bisect_right(logins, decided_at)
         connected_at = logins[before - 1] if before else decided_at
-        gone_since = "is released, but was at its barrier only before its cluster was connected"
-        promise(left_at >= connected_at, Promise.WHOLE, attempt, gone_since)
+        too_early = "is released, but was at its barrier only before its cluster was connected"
+        promise(left_at >= connected_at, Promise.WHOLE, attempt, too_early)
 
     def _ours(self, tag: Tag) -> AttemptId | None:
         instance, attempt = attempt_of(tag)

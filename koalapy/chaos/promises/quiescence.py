@@ -1,4 +1,4 @@
-"""Promises about a quiescent world: records and world agree, and nothing of ours is left anywhere."""
+"""Promises about a quiescent world: records and world agree, and no batch job or directory of koalapy is left."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -12,10 +12,10 @@ from koalapy.world.world import World
 
 
 def of_records(committed: Committed) -> None:
-    """Every job is over, nothing is owed, and every command was confirmed."""
+    """Check that every job is final, no cancel is pending, and every command was confirmed."""
     for job in committed.jobs.values():
         promise(job.state.final, Promise.ENDS, "job", job.id, "is", job.state)
-    promise(not committed.debts, Promise.NOTHING_LEFT, "debts remain:", *committed.debts)
+    promise(not committed.debts, Promise.NOTHING_LEFT, "cancels are pending:", *committed.debts)
     left = [f"{number}: {entry.command}" for number, entry in committed.outbox.items()]
     promise(not left, Promise.AGREE, "never confirmed:", *left)
 
@@ -32,14 +32,14 @@ def _agree(job: Job, component: Component, runs: Sequence[Run]) -> None:
     statuses = [status for run in runs for status in run.statuses]
     promise(not any(run.running for run in runs), Promise.NOTHING_LEFT, "the program of", attempt, "runs on")
     seen = component.started_at is not None
-    promise(runs or not seen, Promise.AGREE, attempt, "is said to have started, but did not")
+    promise(runs or not seen, Promise.AGREE, attempt, "is recorded as started, but did not start")
     well = len(runs) == 1 and not any(statuses)
-    promise(not done or well, Promise.AGREE, attempt, "is said to have ended well, not with", *statuses)
+    promise(not done or well, Promise.AGREE, attempt, "is recorded as done, but ended with", *statuses)
     if job.state is JobState.DONE and not component.request.optional:
         promise(done, Promise.AGREE, "job", job.id, "is done, but", attempt, "is", component.state)
     if component.state is ComponentState.FAILED and component.reason and component.reason.code == "exit_status":
         status = component.exit_status
-        promise(status in statuses, Promise.AGREE, attempt, "is said to have ended with", status, "not", *statuses)
+        promise(status in statuses, Promise.AGREE, attempt, "is recorded as ended with", status, "not", *statuses)
 
 
 def of_users(committed: Committed, accepted: Iterable[JobId]) -> None:
@@ -49,7 +49,7 @@ def of_users(committed: Committed, accepted: Iterable[JobId]) -> None:
 
 
 def of_clusters(jobs: Iterable[Job], world: World) -> None:
-    """Directories stay for the output of a job's last attempts, and of no others."""
+    """Check that only directories of last attempts are left, whose output may be fetched."""
     for cluster, name in left_in_queues(world):
         promise(False, Promise.NOTHING_LEFT, name, "is left in the queue of", cluster)
     last = {tag_of(world.instance, job.attempt_of(component)) for job in jobs for component in job.components}
@@ -58,7 +58,7 @@ def of_clusters(jobs: Iterable[Job], world: World) -> None:
 
 
 def left_in_queues(world: World) -> Iterator[tuple[str, str]]:
-    """Batch jobs of ours that are not over: where, and their names."""
+    """Yield cluster and name of each batch job of koalapy that has not ended."""
     for name, cluster in world.clusters.items():
         for job in cluster.batch.everything:
             if job.live and cluster.is_ours(job):

@@ -16,7 +16,7 @@ _Key = tuple[int, int]  # sweep, number
 
 
 class Sweeps:
-    """Told of every try of a parameter as it begins, and of every commit."""
+    """The checker of parameters, called for every start of one and for every commit."""
 
     def __init__(self, log: ParameterLog) -> None:
         self._log = log
@@ -42,7 +42,7 @@ class Sweeps:
             self._record(batch)
         for job in change.jobs:
             if job.runner is not None:
-                self._counted(job)
+                self._check_counts(job)
 
     def _record(self, batch: ResultBatch) -> None:
         known = self._recorded.setdefault(batch.sweep, set())
@@ -54,7 +54,7 @@ class Sweeps:
             promise(ran, Promise.AGREE, "parameter", result.number, "of", batch.sweep, "has a result, but did not end")
             known.add(result.number)
 
-    def _counted(self, sweep: Job) -> None:
+    def _check_counts(self, sweep: Job) -> None:
         """Check that a runner's done parameters are those recorded, and that a final sweep has all or was ended."""
         assert sweep.runner is not None
         known, done = self._recorded.get(sweep.id, set()), sweep.runner.done
@@ -63,7 +63,7 @@ class Sweeps:
         promise(whole, Promise.RECORDED, "sweep", sweep.id, "is done, but for", sweep.runner.left)
 
     def quiescent(self, sweeps: Iterable[Job], store: Store) -> None:
-        """The store has what was recorded, each once, and nothing runs on."""
+        """Check that the store has each recorded result once, and that no parameter runs on."""
         for sweep in sweeps:
             assert sweep.runner is not None
             kept = [result.number for _, batch in store.results(sweep.id) for result in batch.results]

@@ -1,4 +1,4 @@
-"""How long a job may hold what it has claimed: counted again from its history, by koalad's clock."""
+"""The promise about the duration of a claim, computed again from the job's history by koalad's clock."""
 
 from collections.abc import Iterator
 
@@ -14,17 +14,17 @@ _SLACK = SECOND  # for the decision that follows at once
 
 
 class Times:
-    """`committed` after every commit, and `passed` before every decision: of what the one before has left."""
+    """The checker of claim times. `committed` follows every commit, `passed` precedes every decision."""
 
     def __init__(self, settings: Settings) -> None:
         self._claim, self._barrier = _with_jitter(settings.claim_timeout), _with_jitter(settings.barrier_timeout)
         self._claimed_at: dict[JobId, Instant] = {}
         self._claiming: dict[JobId, Job] = {}
         self._decided_at: Instant | None = None
-        self._late: dict[JobId, Instant] = {}  # since which decision: the next one follows at once, and may be needed
+        self._late: dict[JobId, Instant] = {}  # since which decision; one more decision may follow at once
 
     def restarted(self) -> None:
-        """Nothing was decided by this koalad yet."""
+        """Begin with a koalad that has decided nothing yet."""
         self._decided_at, self._late = None, {}
 
     def committed(self, change: Change) -> None:
@@ -52,8 +52,10 @@ class Times:
                 promise(soon, Promise.CLAIM, "job", job.id, "holds its claim past its", what, "time, until", ends)
 
     def _ends(self, job: Job) -> Iterator[tuple[str, Instant]]:
-        """Counted from the claim while a batch job has not started; then from the first component at its barrier, or
-        from the last start. A job that is in batch queues on purpose has no time before that."""
+        """Yield the time-outs: of the claim while a batch job has not started; then of the barrier.
+
+        The barrier's counts from the first component there or from the last start. Patient jobs have no claim time-out.
+        """
         started = [each.allocated_at for each in job.present if each.allocated_at is not None]
         unstarted = any(each.allocated_at is None and not each.state.ended for each in job.present)
         if unstarted and not job.patient:
@@ -64,5 +66,5 @@ class Times:
 
 
 def _with_jitter(limit: Duration) -> Duration:
-    """Up to a tenth longer, so that several koalad do not act in step."""
+    """Return the limit plus a tenth, the most that koalad adds so that several koalads do not act in step."""
     return Duration(limit + limit // 10 + _SLACK)

@@ -1,4 +1,4 @@
-"""Who waits although it fits: counted from what koalad was told, for jobs that every placement policy could place."""
+"""The promise that no fitting job waits, computed from koalad's events for jobs that every policy could place."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -16,22 +16,22 @@ from koalapy.model.states import JobState
 from koalapy.model.units import SECOND, Duration, Instant
 
 PATIENCE = Duration(10 * SECOND)  # of koalad's clock
-_BETWEEN = SECOND  # two looks
+_BETWEEN = SECOND  # two checks
 
 
 class Waiting:
-    """`committed` after every commit, and `passed` before every decision: of what the one before has left."""
+    """The checker of waiting jobs. `committed` follows every commit, `passed` precedes every decision."""
 
     def __init__(self, settings: Settings) -> None:
         self._strict, self._most = settings.queue == "fcfs", settings.max_overtakes
         self._queue_after = settings.queue_after
         self._networks = {each.name: each.network for each in settings.clusters}
         self._jobs: dict[JobId, Job] = {}
-        self._fits: dict[JobId, Instant] = {}  # since when
+        self._fits: dict[JobId, Instant] = {}  # since which instant
         self._looked_at: Instant | None = None
 
     def restarted(self) -> None:
-        """A koalad that starts waits for its clusters, and its clock may be another."""
+        """Begin anew: a starting koalad waits for its clusters, and its clock may differ."""
         self._fits, self._looked_at = {}, None
 
     def committed(self, change: Change) -> None:
@@ -42,7 +42,7 @@ class Waiting:
                 self._jobs.pop(job.id, None)
 
     def passed(self, decided: Decided, jobs: Mapping[JobId, Job]) -> None:
-        """`jobs`: all that were ever committed."""
+        """Check that no job has waited for long although it fits. `jobs`: all that were ever committed."""
         if self._looked_at is not None and decided.at < self._looked_at + _BETWEEN:
             return
         self._looked_at, before = decided.at, self._fits
@@ -57,7 +57,7 @@ class Waiting:
             promise(waited <= PATIENCE, Promise.FITS, "job", identity, "waits", waited, "us although it fits")
 
     def _fitting(self, decided: Decided, launchers: Launchers) -> Iterator[Job]:
-        """In the queue's order, as far as its policy lets jobs pass those that wait for processors."""
+        """Yield fitting jobs in the queue's order, as far as the policy lets them overtake jobs that do not fit."""
         if not self._jobs:
             return
         usable = decided.knowledge.usable(decided.at)
@@ -65,7 +65,7 @@ class Waiting:
         queues = {name: backlog.left(seen, decided) for name, seen in usable.items()}
         first: Job | None = None
         for job in sorted(self._jobs.values(), key=lambda job: (job.request.priority, job.position)):
-            left = {name: count for name, count in idle.items() if not _left_out(job, name, decided.at)}
+            left = {name: count for name, count in idle.items() if not _excluded(job, name, decided.at)}
             if self._fits_on(job, left, decided) or self._may_queue(job, left, queues, decided):
                 yield job
             elif self._strict:
@@ -76,15 +76,16 @@ class Waiting:
                 return
 
     def _may_queue(self, job: Job, usable: Mapping[str, int], queues: Mapping[str, int], decided: Decided) -> bool:
-        """Whether its patience is over, and batch queues take all of it, where the batch systems decide."""
+        """Whether the job has waited long enough for batch queues, and their backlogs have room for all of it."""
         if job.request.when_busy is not WhenBusy.QUEUE or job.waiting_since is None:
             return False
         patient = decided.at >= job.waiting_since + self._queue_after
         return patient and self._fits_on(job, {name: queues[name] for name in usable}, decided)
 
     def _fits_on(self, job: Job, room: Mapping[str, int], decided: Decided) -> bool:
-        """Whether all that it needs is placed in these processors of one network, whatever cluster a policy chooses
-        for each component: it names the cluster, or goes to some cluster that has room, the largest component first.
+        """Whether all needed components fit into these processors of one network, however a policy places them.
+
+        A component names its cluster or goes to any cluster with room, the largest component first.
         """
         needed = [each for each in job.request.components if not each.optional]
         named = [each for each in needed if each.cluster is not None]
@@ -100,7 +101,7 @@ class Waiting:
 def _placeable(
     components: Sequence[ComponentRequest], room: Mapping[str, int], taken: Callable[[str, ComponentRequest], int]
 ) -> bool:
-    """Whether each has room when its turn comes, wherever those before it went."""
+    """Whether each component has room in its turn, whatever the places of those before it."""
     if not components:
         return True
     first, *others = components
@@ -112,14 +113,14 @@ def _placeable(
 def _idle(seen: KnownCluster, launchers: Launchers) -> int:
     """Return the idle processors: those of sweeps count as idle, those committed since the measurement do not."""
     assert seen.state is not None
-    return seen.state.idle + launchers.shown(seen) - launchers.promised(seen)
+    return seen.state.idle + launchers.shown(seen) - launchers.committed(seen)
 
 
-def _left_out(job: Job, cluster: str, now: Instant) -> bool:
+def _excluded(job: Job, cluster: str, now: Instant) -> bool:
     return any(name == cluster and now < until for name, until in job.excluded)
 
 
 def _stalled(job: Job, idle: Mapping[str, int]) -> bool:
-    """It waits for a cluster, not for processors."""
+    """Whether the job waits for a cluster, not for processors."""
     named = {each.cluster for each in job.request.components if each.cluster and not each.optional}
     return not idle or not named <= idle.keys()

@@ -1,4 +1,4 @@
-"""The observer of a world: it is called as things happen, and runs the checkers that they concern."""
+"""The observer of a world: it is called with every event, and runs the checkers that it concerns."""
 
 from collections.abc import Callable, Sequence
 
@@ -36,9 +36,9 @@ from koalapy.world.world import World
 
 
 class Watch:
-    """A broken promise is raised by `check`, after the event that broke it: those who told of it must go on.
+    """All checkers of one world. `check` raises the first broken promise, after the event: callers must not fail.
 
-    `note` is given a line for everything that matters, in order: two courses are the same if these are.
+    `note` is called with one line for each event that matters. Two runs are the same if their lines are.
     """
 
     def __init__(self, world: World, note: Callable[[str], None]) -> None:
@@ -57,11 +57,11 @@ class Watch:
         self._sweeps = Sweeps(world.program_log.parameters)
         self._local_users = LocalUsers(world)
         self._decided: Decided | None = None
-        self._handled: Decided | None = None  # by this koalad, the last time
+        self._handled: Decided | None = None  # the last decision of this koalad
         self._decided_at = world.agenda.now
         self._engine = world.koalad.engine
         self._broken: Violation | None = None
-        self._acknowledged = 0  # events since koalad took up its last batch
+        self._acknowledged = 0  # events since the start of koalad's last batch
         self.programs = self.parameters = 0
         world.program_log.subscribe(self._program_log)
         world.program_log.parameters.subscribe(self._began)
@@ -71,7 +71,7 @@ class Watch:
 
     @property
     def jobs(self) -> int:
-        """That users have submitted."""
+        """Number of jobs and sweeps that users have submitted."""
         return sum(job.pilot is None for job in self._committed.jobs.values())
 
     def check(self) -> None:
@@ -81,7 +81,7 @@ class Watch:
             raise self._broken
 
     def heal(self) -> None:
-        """Nothing is wrong with the world now, and nothing was when this was asked before: nobody need wait."""
+        """Check promises that hold in a healed world only. Called repeatedly after healing."""
         self.ask(self._local_users.look)
 
     def quiescent(self) -> None:
@@ -98,10 +98,10 @@ class Watch:
     def unfinished(self) -> str:
         """Describe what keeps the world from becoming quiescent."""
         left = [f"job {job.id} is {job.state}" for job in self._committed.jobs.values() if not job.state.final]
-        left += [f"{attempt} is owed" for attempt in self._committed.debts]
+        left += [f"the cancel of {attempt} is pending" for attempt in self._committed.debts]
         left += [f"command {number} is not confirmed" for number in self._committed.outbox]
         left += [f"{name} is in the queue of {cluster}" for cluster, name in quiescence.left_in_queues(self._world)]
-        return ", ".join(left) or "nothing is left, but the world does not rest"
+        return ", ".join(left) or "nothing is left, but the world is not quiescent"
 
     def ask(self, question: Callable[[], None]) -> None:
         if self._broken is not None:
@@ -141,7 +141,7 @@ class Watch:
         self._knowledge.take(events)
 
     def _lost(self, event: ClusterLost) -> None:
-        """A link that fails costs a session, as in koalad; but none may."""
+        """Check that no link failed: a failure would end its session, as in koalad."""
         failed = event.reason.code == "link_failed"
         self.ask(lambda: promise(not failed, Promise.SOUND, event.cluster, event.reason.message))
 
@@ -152,7 +152,7 @@ class Watch:
             self.note(f"{line.at} {line.job} {line.kind} {line.details}")
             if line.kind == "submission_failed":
                 attempt = AttemptId(line.job, line.details["component"], line.details["attempt"])
-                self.over(tag_of(self._world.instance, attempt), "refused")
+                self.cannot_start(tag_of(self._world.instance, attempt), "refused")
         decided, before = self._decided, dict(self._committed.jobs)
         assert decided is not None
         self.ask(lambda: self._committed.take(change, store))
@@ -167,17 +167,17 @@ class Watch:
         for batch in change.results:
             self.note(f"{batch.sweep} {batch.attempt} {[result.number for result in batch.results]}")
         self.ask(lambda: self._sweeps.committed(change))
-        self.ask(Launchers(before, decided).give_back)
+        self.ask(Launchers(before, decided).check_reclaim)
 
     def sent(self, entry: OutboxEntry, doubt: bool) -> None:
         self._before_doing()
-        self.ask(lambda: self._committed.has(entry))
+        self.ask(lambda: self._committed.check_sent(entry))
 
     def reported(self, status: LinkStatus) -> None:
         self.ask(lambda: self._logins.reported(status))
 
-    def helped(self, cluster: str) -> None:
-        self._logins.helped(cluster)
+    def retry_requested(self, cluster: str) -> None:
+        self._logins.retry_requested(cluster)
 
     def dialed(self, cluster: str, outcome: str) -> None:
         self.ask(lambda: self._logins.dialed(cluster, outcome))
@@ -186,8 +186,8 @@ class Watch:
         self._acknowledged += 1
         self._before_doing()
 
-    def brought(self, command: CollectOutput, path: str, source: tuple[str, AttemptId], content: str) -> None:
-        self.ask(lambda: self._contents.brought(command, path, source, content, self._committed.jobs))
+    def collected(self, command: CollectOutput, path: str, source: tuple[str, AttemptId], content: str) -> None:
+        self.ask(lambda: self._contents.collected(command, path, source, content, self._committed.jobs))
 
     def missing(self, command: CollectOutput, path: str) -> None:
         self.ask(lambda: self._contents.missing(command, path, self._committed.jobs))
@@ -195,7 +195,7 @@ class Watch:
     def _before_doing(self) -> None:
         engine = self._engine
         if engine is not None:
-            self.ask(lambda: self._committed.knows(engine.records))
+            self.ask(lambda: self._committed.check_engine(engine.records))
 
     # ---- programs
 
@@ -216,20 +216,20 @@ class Watch:
 
     # ---- clusters
 
-    def claimed(self, tag: str) -> None:
-        self.ask(lambda: self._programs.claimed(Tag(tag)))
+    def took_start_lock(self, tag: str) -> None:
+        self.ask(lambda: self._programs.took_start_lock(Tag(tag)))
 
-    def came(self, tag: str, start: str, deadline: Instant) -> None:
-        self._programs.came(Tag(tag), start, deadline)
-        self.ask(lambda: self._queues.came(Tag(tag), start, deadline))
+    def reached_barrier(self, tag: str, start: str, deadline: Instant) -> None:
+        self._programs.reached_barrier(Tag(tag), start, deadline)
+        self.ask(lambda: self._queues.reached_barrier(Tag(tag), start, deadline))
 
-    def went(self, tag: str, start: str) -> None:
-        self._programs.went(self._world.agenda.now, Tag(tag), start)
-        self._queues.went(Tag(tag), start)
+    def left_barrier(self, tag: str, start: str) -> None:
+        self._programs.left_barrier(self._world.agenda.now, Tag(tag), start)
+        self._queues.left_barrier(Tag(tag), start)
 
-    def over(self, tag: str, why: str) -> None:
+    def cannot_start(self, tag: str, why: str) -> None:
         self.note(f"{tag} is {why}")
-        self.ask(lambda: self._programs.over(Tag(tag), why))
+        self.ask(lambda: self._programs.cannot_start(Tag(tag), why))
 
     def touched(self, cluster: str, verb: str, batch_id: str, name: str) -> None:
         self.ask(lambda: self._queues.touched(cluster, verb, batch_id, name))
@@ -266,14 +266,14 @@ class _ClusterWatch:
     def touched(self, verb: str, batch_id: str, name: str) -> None:
         self._watch.touched(self._cluster, verb, batch_id, name)
 
-    def claimed(self, tag: str, start: str) -> None:
-        self._watch.claimed(tag)
+    def took_start_lock(self, tag: str, start: str) -> None:
+        self._watch.took_start_lock(tag)
 
-    def came(self, tag: str, start: str, deadline: Instant) -> None:
-        self._watch.came(tag, start, deadline)
+    def reached_barrier(self, tag: str, start: str, deadline: Instant) -> None:
+        self._watch.reached_barrier(tag, start, deadline)
 
-    def went(self, tag: str, start: str) -> None:
-        self._watch.went(tag, start)
+    def left_barrier(self, tag: str, start: str) -> None:
+        self._watch.left_barrier(tag, start)
 
-    def gone(self, tag: str) -> None:
-        self._watch.over(tag, "gone")
+    def cleaned_up(self, tag: str) -> None:
+        self._watch.cannot_start(tag, "cleaned up")

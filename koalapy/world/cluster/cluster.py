@@ -77,7 +77,7 @@ class SimCluster:
 
     def login(self, end: End) -> None:
         """Start a KCM at this end of a connection. Raises KoalaError if the head node lets nobody in."""
-        outcome = "unreachable" if not self.reachable else "refused" if self.refusals else "let_in"
+        outcome = "unreachable" if not self.reachable else "refused" if self.refusals else "accepted"
         self.environment.observer.dialed(outcome)
         if outcome == "unreachable":
             raise TransientError("unreachable", f"{self.name} does not answer.", "It is tried again.")

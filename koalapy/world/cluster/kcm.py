@@ -170,7 +170,7 @@ class SimKcm(Process):
 
     def _observe_sent(self, message: Any) -> None:
         if isinstance(message, messages.Event) and message.body["type"] == _CLEANED_UP:
-            self.environment.observer.gone(message.body["tag"])
+            self.environment.observer.cleaned_up(message.body["tag"])
 
     def _send(self, message: Any) -> None:
         self._end.send(messages.to_json(message))

@@ -6,14 +6,14 @@ from koalapy.model.units import Instant
 
 
 class ClusterObserver(Protocol):
-    """`start` names one start of a batch job, `tag` an attempt of any store."""
+    """The calls of a cluster's observer. `start` names one start of a batch job, `tag` an attempt of any store."""
 
     def dialed(self, outcome: str) -> None:
-        """koalad has tried to log in at the head node: `let_in`, `refused` or `unreachable`."""
+        """koalad has tried to log in at the head node. `outcome` is `accepted`, `refused` or `unreachable`."""
         ...
 
     def entered(self, name: str, batch_id: str) -> None:
-        """A batch job stands in the queue."""
+        """A batch job has entered the queue."""
         ...
 
     def looking(self, kcm: object, tag: str) -> None:
@@ -25,28 +25,28 @@ class ClusterObserver(Protocol):
         ...
 
     def touched(self, verb: str, batch_id: str, name: str) -> None:
-        """A KCM has asked for this to be done to the batch job of that name."""
+        """A KCM has had this done to the batch job of that name."""
         ...
 
-    def claimed(self, tag: str, start: str) -> None:
-        """A wrapper is to run the attempt."""
+    def took_start_lock(self, tag: str, start: str) -> None:
+        """A wrapper has taken the attempt's start lock."""
         ...
 
-    def came(self, tag: str, start: str, deadline: Instant) -> None:
-        """A wrapper stands at its barrier, and leaves it by then unless it is released."""
+    def reached_barrier(self, tag: str, start: str, deadline: Instant) -> None:
+        """A wrapper is at its barrier, and leaves it by `deadline` unless it is released."""
         ...
 
-    def went(self, tag: str, start: str) -> None:
-        """It stands there no more."""
+    def left_barrier(self, tag: str, start: str) -> None:
+        """The wrapper has left its barrier."""
         ...
 
-    def gone(self, tag: str) -> None:
-        """A KCM says that nothing of the attempt is left, and that nothing comes."""
+    def cleaned_up(self, tag: str) -> None:
+        """A KCM has reported the attempt as cleaned up."""
         ...
 
 
 class NoClusterObserver:
-    """Watches nothing."""
+    """An observer that ignores every call."""
 
     def dialed(self, outcome: str) -> None: ...
 
@@ -58,10 +58,10 @@ class NoClusterObserver:
 
     def touched(self, verb: str, batch_id: str, name: str) -> None: ...
 
-    def claimed(self, tag: str, start: str) -> None: ...
+    def took_start_lock(self, tag: str, start: str) -> None: ...
 
-    def came(self, tag: str, start: str, deadline: Instant) -> None: ...
+    def reached_barrier(self, tag: str, start: str, deadline: Instant) -> None: ...
 
-    def went(self, tag: str, start: str) -> None: ...
+    def left_barrier(self, tag: str, start: str) -> None: ...
 
-    def gone(self, tag: str) -> None: ...
+    def cleaned_up(self, tag: str) -> None: ...

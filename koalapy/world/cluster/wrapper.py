@@ -121,7 +121,7 @@ class SimWrapper(Process):
         if verdict == start.SAY_SO:
             self.handle(events.ClaimedBefore(shared_directory.read_record(self.directory, self._mount)))
         else:
-            self.environment.observer.claimed(self.tag, self.name)
+            self.environment.observer.took_start_lock(self.tag, self.name)
             self._supervise()
 
     def _supervise(self) -> None:
@@ -231,7 +231,7 @@ class SimWrapper(Process):
         came = command.report.at_barrier_at
         if command.report.phase == AT_BARRIER and came is not None and not command.report.ending:
             left = came + self._barrier_timeout - self.clock()
-            self.environment.observer.came(self.tag, self.name, Instant(self.agenda.now + left))
+            self.environment.observer.reached_barrier(self.tag, self.name, Instant(self.agenda.now + left))
         self.relay_client.expect(command.report.phase != RUNNING)
         self.relay_client.send(messages.ReportMessage(messages.to_json(command.report)))
 
@@ -240,7 +240,7 @@ class SimWrapper(Process):
         self._agents.prepare(self.tag, plan, grace)
 
     def _release_nodes(self, command: events.ReleaseNodes) -> None:
-        self.environment.observer.went(self.tag, self.name)
+        self.environment.observer.left_barrier(self.tag, self.name)
         try:
             self._mount.write(f"{self.directory}/hosts", b"")
         except OSError as error:
@@ -249,7 +249,7 @@ class SimWrapper(Process):
         self._agents.release(len({cluster_of(address) for _, address, _ in command.hosts}))
 
     def _stop_nodes(self, command: events.StopNodes) -> None:
-        self.environment.observer.went(self.tag, self.name)
+        self.environment.observer.left_barrier(self.tag, self.name)
         self._agents.stop(Duration(command.grace))
 
     def _abandon_nodes(self, command: events.AbandonNodes) -> None:
@@ -276,7 +276,7 @@ class SimWrapper(Process):
 
     def _died(self) -> None:
         """The kernel closes what it had open; the agents see that it is gone, the batch system that its script is."""
-        self.environment.observer.went(self.tag, self.name)
+        self.environment.observer.left_barrier(self.tag, self.name)
         if self.relay_client is not None:
             self.relay_client.close()
         self.exit_status = 137 if self.exit_status is None else self.exit_status

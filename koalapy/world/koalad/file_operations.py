@@ -39,7 +39,7 @@ class Asked(Protocol):
 class Receiver(Protocol):
     """Where the output of jobs comes to."""
 
-    def brought(self, command: CollectOutput, path: str, source: tuple[str, AttemptId], content: str) -> None:
+    def collected(self, command: CollectOutput, path: str, source: tuple[str, AttemptId], content: str) -> None:
         """A file came home from this cluster and attempt."""
         ...
 
@@ -137,7 +137,7 @@ class Collecting:
         if isinstance(answer, wire.Done):
             if self._left[0] in answer.details:
                 path = self._left.pop(0)
-                self._receiver.brought(self._command, path, self._sources[0], answer.details[path])
+                self._receiver.collected(self._command, path, self._sources[0], answer.details[path])
                 self._next_path()
             else:
                 self._sources.pop(0)

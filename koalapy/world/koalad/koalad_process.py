@@ -54,7 +54,7 @@ class KoaladObserver(Receiver, Protocol):
         """A try to connect came out like this, or its session was lost."""
         ...
 
-    def helped(self, cluster: str) -> None:
+    def retry_requested(self, cluster: str) -> None:
         """A person asks for another try to connect."""
         ...
 

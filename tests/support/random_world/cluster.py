@@ -1,4 +1,4 @@
-"""A cluster of the random world: a batch system with a strict queue, and the wrappers in its jobs."""
+"""A cluster of the random world: a batch system with one queue, and the wrappers in its jobs."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -16,13 +16,13 @@ NO_NODE = Reason("agents_late", "transient", "A node does not answer.", "")
 
 
 def promise(kept: object, name: str, details: object = "") -> None:
-    """An invariant by its name."""
+    """Check an invariant. Raises AssertionError with its name."""
     assert kept, f"broken: {name} {details}"
 
 
 @dataclass(eq=False)
 class BatchJob:
-    """One job of a cluster's queue. `accounting`: its end by the batch system's books, None where they say nothing."""
+    """One job of a cluster's queue. `accounting` is the accounted ending, None if there is none."""
 
     id: str
     processors: int
@@ -50,7 +50,7 @@ class Trace:
     alive: bool = False  # the wrapper
     runs: int = 0
     running: bool = False  # the program
-    released: bool = False  # the wrapper has heard so
+    released: bool = False  # the wrapper has received its release
     stopped: bool = False
     recorded: bool = False
     exit_status: int | None = None
@@ -76,7 +76,7 @@ class Trace:
 
 
 class Cluster:
-    """A batch system with a strict queue, and a shared directory with a trace of every attempt."""
+    """A batch system with one queue, and a shared directory with a trace of every attempt."""
 
     def __init__(self, settings: ClusterSettings, size: int, instance: InstanceId) -> None:
         self.settings, self.size, self.instance = settings, size, instance
@@ -101,7 +101,7 @@ class Cluster:
         return self.size - sum(job.processors for job in self.queue if job.state == "running")
 
     def start_jobs(self, rng: Random) -> None:
-        """First come, first served; or whoever fits, in whatever order."""
+        """Start jobs first come, first served, or sometimes any that fit, in a random order."""
         self.queue = [job for job in self.queue if job.state != "ended"]
         pending = [job for job in self.queue if job.state == "pending" and not job.stuck]
         fair = rng.random() < 0.7
@@ -134,7 +134,7 @@ class Cluster:
     # ---- wrappers
 
     def step(self, trace: Trace, now: Instant, rng: Random, smooth: bool, well: bool) -> None:
-        """The attempt's wrapper goes on by one step. `smooth`: it can start its program; `well`: that ends well."""
+        """Advance the attempt's wrapper by one step. `smooth`: it can start its program; `well`: that succeeds."""
         batch = trace.batch
         assert batch is not None
         if not trace.alive:
@@ -156,7 +156,7 @@ class Cluster:
             self._ended(trace, now, "killed" if status == 137 else "exited", status)
 
     def clocks(self, now: Instant) -> None:
-        """What wrappers do by the clock alone: leave a barrier, end at a walltime."""
+        """Let wrappers leave their barriers and end at their walltimes."""
         for trace in self.traces.values():
             command = trace.command
             if command is None or not trace.alive or trace.stopped:
@@ -190,7 +190,7 @@ class Cluster:
         trace.alive = trace.running = False
 
     def kill(self, trace: Trace, now: Instant, how: str) -> None:
-        """By an administrator (the wrapper writes its record), or with its node."""
+        """End an attempt by an administrator (the wrapper writes its exit record), or with its node."""
         assert trace.batch is not None
         trace.batch.listed = True
         if trace.alive and trace.start_lock == "taken" and how in ("signalled", "restarted"):

@@ -1,4 +1,4 @@
-"""koalad in the random world: engine, driver and store, killed and started again, and its connections."""
+"""koalad in the random world: engine, driver and store, kills and restarts, and connections."""
 
 from collections.abc import Callable
 from random import Random
@@ -29,11 +29,11 @@ FULL = TransientError("store_full", "The disk is full.", "Make room.")
 
 
 class Killed(Exception):
-    """koalad is no more."""
+    """koalad was killed."""
 
 
 class Grid:
-    """koalad and its surroundings; it is itself koalad's links, and the part of its store that may fail or kill it."""
+    """koalad and its clusters. It serves as koalad's links, and as a store that may fail or kill koalad."""
 
     def __init__(self, rng: Random) -> None:
         self.now = Instant(1_000_000 * SECOND)
@@ -46,13 +46,13 @@ class Grid:
         self.kcms: dict[str, Kcm] = {}
         self._epoch = 0
         self.full = False  # the store's disk
-        self.killed_in = 0  # after so many steps of a commit and what follows it
+        self.killed_in = 0  # after this many more calls of commit and send; 0 for never
         self.start()
 
     # ---- koalad
 
     def start(self) -> None:
-        """A new koalad on the same store; what was on its way to the last one is lost."""
+        """Start a new koalad on the same store; messages to the last one are lost."""
         self.kcms, self.inbox, self.stuck, self.killed_in = {}, list[Delivery](), False, 0
         self.collecting: dict[int, CollectOutput] = {}
         self.store = self.store.reopened()
@@ -64,7 +64,7 @@ class Grid:
         self.drive([])
 
     def drive(self, deliveries: list[Delivery]) -> None:
-        """One batch; none is taken while the store is failing."""
+        """Handle one batch. Not called while the store is failing."""
         promise(not self.stuck, "one commit at a time")
         self.decided_at = self.handled_at = self.now
         self.promises.of_events(event for delivery in deliveries for event in delivery.events)
@@ -82,9 +82,9 @@ class Grid:
             self.start()
         else:
             self.stuck = False
-            self._look_at_the_engine()
+            self._check_engine()
 
-    def _look_at_the_engine(self) -> None:
+    def _check_engine(self) -> None:
         self.promises.of_engine(self.store.load())
         for _ in range(3):
             wakeup = self.engine.next_wakeup()
@@ -99,13 +99,13 @@ class Grid:
     def commit(self, change: Change) -> None:
         if self.full:
             raise FULL
-        self._maybe_killed()
+        self._count_down_to_kill()
         self.promises.of_commit(change)
         self.store.commit(change)
-        self._maybe_killed()
+        self._count_down_to_kill()
 
     def send(self, entry: OutboxEntry, doubt: bool) -> None:
-        self._maybe_killed()
+        self._count_down_to_kill()
         command = entry.command
         if doubt:
             self.promises.of_doubt(command)
@@ -124,7 +124,7 @@ class Grid:
     def end_sessions(self, reason: Reason) -> dict[str, int]:
         raise AssertionError(reason)
 
-    def _maybe_killed(self) -> None:
+    def _count_down_to_kill(self) -> None:
         self.killed_in -= 1
         if self.killed_in == 0:
             raise Killed
@@ -137,20 +137,20 @@ class Grid:
         known = [attempt.id for attempt in records.live(name)]
         debts = [attempt for attempt, debt in records.debts.items() if debt.cluster == name]
         self.kcms[name] = Kcm(self.clusters[name], self._epoch, known + debts)
-        self.tell(ClusterConnected(cluster=name, version="1"))
+        self.deliver(ClusterConnected(cluster=name, version="1"))
 
     def cut(self, name: str) -> None:
         del self.kcms[name]
-        self.tell(ClusterLost(cluster=name, reason=CUT))
+        self.deliver(ClusterLost(cluster=name, reason=CUT))
 
-    def tell(self, *events: Event) -> None:
+    def deliver(self, *events: Event) -> None:
         self.inbox.append(Delivery(events))
 
     def collect(self, number: int, found: bool) -> None:
         command = self.collecting.pop(number)
         for cluster, attempt in command.sources:
             there = attempt in self.clusters[cluster].traces
-            promise(there, "output is collected before it is forgotten", attempt)
+            promise(there, "output is collected before its attempt is forgotten", attempt)
         reason = None if found else NO_OUTPUT
         self.inbox.append(Delivery((OutputCollected(job=command.job, reason=reason),), (number,)))
 

@@ -1,4 +1,4 @@
-"""Every index of the engine answers what a walk over all its jobs finds."""
+"""Every index of the engine equals the result of a search through all its jobs."""
 
 from koalapy.attempts import missing
 from koalapy.broker.availability import Availability
@@ -21,16 +21,16 @@ from .cluster import promise
 
 
 def check(engine: Engine, settings: Settings, policies: Policies, now: Instant) -> None:
-    """`now`: when the engine handled its last batch."""
+    """Check every index. `now` is the instant of the engine's last batch."""
     _keys(engine.records)
     _live(engine.records, settings)
-    _promised(engine)
-    _views(engine, now)
+    _commitments(engine)
+    _summaries(engine, now)
     _queue(engine)
     _passes(engine, settings, policies, now)
     _run_list(engine)
-    expected, told = _wakeup(engine, settings, now), engine.next_wakeup()
-    promise(told == expected, "the next wake-up is the earliest of all", (told, expected))
+    expected, found = _wakeup(engine, settings, now), engine.next_wakeup()
+    promise(found == expected, "the next wake-up is the earliest of all", (found, expected))
 
 
 def _keys(records: Records) -> None:
@@ -43,7 +43,7 @@ def _live(records: Records, settings: Settings) -> None:
     for cluster in settings.clusters:
         found = [attempt.id for attempt in records.live(cluster.name)]
         walked = _attempts_on(records, cluster.name)
-        promise(found == walked, "live attempts are those of all jobs", (cluster.name, found, walked))
+        promise(found == walked, "the live attempts of a cluster are those of all jobs", (cluster.name, found, walked))
 
 
 def _attempts_on(records: Records, cluster: str) -> list[AttemptId]:
@@ -51,7 +51,7 @@ def _attempts_on(records: Records, cluster: str) -> list[AttemptId]:
     return [each.id for job in jobs for each in job.live if each.cluster == cluster]
 
 
-def _promised(engine: Engine) -> None:
+def _commitments(engine: Engine) -> None:
     records = engine.records
     for name, known in engine.core.information.clusters.items():
         committed = backlog = 0
@@ -63,25 +63,25 @@ def _promised(engine: Engine) -> None:
             pending = known.state is not None and tag in known.state.pending
             backlog += taken if pending or (unseen and job.patient) else 0
         found = engine.core.information.commitments.on(name)
-        promise(found == (committed, backlog), "promises are those of all live attempts", (name, found))
+        promise(found == (committed, backlog), "commitments are those of all live attempts", (name, found))
 
 
-def _views(engine: Engine, now: Instant) -> None:
+def _summaries(engine: Engine, now: Instant) -> None:
     for summary, known in zip(engine.summaries(now), engine.core.information.clusters.values(), strict=True):
         state = known.state
         stale = state is not None and now - state.measured_at > known.settings.max_age
-        promise((summary.trouble is None) == (known.trouble is None and not stale), "views tell trouble", summary)
+        promise((summary.trouble is None) == (known.trouble is None and not stale), "summaries show trouble", summary)
         usable = state is not None and summary.trouble is None
         idle = (
             max(0, state.idle - engine.core.information.commitments.on(summary.name)[0])
             if usable and state is not None
             else 0
         )
-        promise(summary.idle == idle, "views tell what is idle", (summary, idle))
-        promise(summary.total == (state.total if state is not None else 0), "views tell sizes", summary)
+        promise(summary.idle == idle, "summaries show idle processors", (summary, idle))
+        promise(summary.total == (state.total if state is not None else 0), "summaries show sizes", summary)
         promise(
             (summary.committed, summary.backlog) == engine.core.information.commitments.on(summary.name),
-            "views tell promises",
+            "summaries show commitments",
             summary,
         )
 
@@ -98,11 +98,11 @@ def _queue(engine: Engine) -> None:
         fitting = [job.id for job in waiting if minimum_demand(shape_of(job.request)).largest <= idle]
         to_recheck = {position.job for position in queue.to_recheck}
         expected = [job.id for job in waiting if job.id in fitting or job.id in to_recheck]
-        promise(looked_at == expected, "whoever may fit is looked at", (idle, looked_at, expected))
+        promise(looked_at == expected, "every job that may fit is a candidate", (idle, looked_at, expected))
 
 
 def _passes(engine: Engine, settings: Settings, policies: Policies, now: Instant) -> None:
-    """Where the pass was left out, one that remembers nothing decides nothing either."""
+    """Check that a scheduling pass without any remembered state would decide nothing more."""
     if engine.core.startup_gate.missing:
         return
     queue, availability = WaitQueue(), Availability(engine.summaries(now))
@@ -122,7 +122,9 @@ def _run_list(engine: Engine) -> None:
     run_list = engine.core.run_list
     promise(run_list.claimed_on == claimed, "claims are counted by cluster", (run_list.claimed_on, claimed))
     split = {job.id for job in claiming if len({each.allocated_at is None for each in job.live}) == 2}
-    promise(set(run_list.split) == split, "who holds a part is known", (run_list.split, split))
+    promise(
+        set(run_list.split) == split, "jobs that hold only some of their components are known", (run_list.split, split)
+    )
 
 
 def _wakeup(engine: Engine, settings: Settings, now: Instant) -> Instant | None:
@@ -135,7 +137,7 @@ def _wakeup(engine: Engine, settings: Settings, now: Instant) -> Instant | None:
 
 
 def _expiries(engine: Engine) -> list[Instant]:
-    """When the last measurement of each usable cluster becomes too old."""
+    """The instants at which the last measurement of each usable cluster becomes too old."""
     usable = [each for each in engine.core.information.clusters.values() if each.trouble is None and each.state]
     return [Instant(each.state.measured_at + each.settings.max_age + 1) for each in usable if each.state]
 
@@ -145,6 +147,6 @@ def _moments(engine: Engine, settings: Settings, now: Instant, job: Job) -> list
         since = may_queue_from(job, settings)
         moments = [until for _, until in job.excluded] + ([since] if since is not None else [])
         return [moment for moment in moments if moment > now]
-    told = [barrier.deadline(job, settings)]
-    told += [missing.lost_at(each, settings) for each in job.live if engine.core.information.is_connected(each.cluster)]
-    return [moment for moment in told if moment is not None]
+    ends = [barrier.deadline(job, settings)]
+    ends += [missing.lost_at(each, settings) for each in job.live if engine.core.information.is_connected(each.cluster)]
+    return [moment for moment in ends if moment is not None]

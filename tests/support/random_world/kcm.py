@@ -1,4 +1,4 @@
-"""A KCM of the random world: one for each connection, and lost with it. It does what `messages` says of it."""
+"""A KCM of the random world: one for each connection, lost with it. It acts as `koalapy_adapters.messages` defines."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -20,7 +20,7 @@ from koalapy.model.units import MINUTE, SECOND, Duration, Instant
 
 from .cluster import BatchJob, Cluster, Trace, promise
 
-ORPHAN = Duration(10 * MINUTE + 5 * SECOND)  # after which a start lock without a sign of its wrapper counts for nothing
+ORPHAN = Duration(10 * MINUTE + 5 * SECOND)  # until a taken start lock without a sign of its wrapper is ignored
 
 BUSY = Reason("busy", "transient", "The batch system is busy.", "", command="sbatch", exit_status=1)
 NO_FILE = Reason("no_file", "request", "There is no such file.", "Make it.")
@@ -33,18 +33,18 @@ REFUSALS = (None,) * 12 + (BUSY, BUSY, BROKEN, NO_QUEUE, NO_FILE)
 
 @dataclass(eq=False)
 class Known:
-    """What the KCM knows of an attempt, and has told of it."""
+    """The KCM's knowledge of an attempt, and its last reports about it."""
 
-    told: WrapperReported | None = None
+    reported: WrapperReported | None = None
     seen: tuple[str, str] | None = None
     releases: list[int] = field(default_factory=list)
     cancelled: bool = False
-    gone: bool = False
+    cleaned_up: bool = False
 
 
 @dataclass
 class Message:
-    """On its way to koalad: an event, or the answer to a command."""
+    """A message to koalad: an event, or the answer to a command."""
 
     kind: str  # event, submitted, refused, done
     number: int
@@ -54,7 +54,7 @@ class Message:
 
 
 class Kcm:
-    """`down` and `up` are what is on the connection, each way in order."""
+    """`down` and `up` are the messages on the connection, in order, from and to koalad."""
 
     def __init__(self, cluster: Cluster, epoch: int, known: Iterable[AttemptId]) -> None:
         self.cluster, self.epoch = cluster, epoch
@@ -68,13 +68,13 @@ class Kcm:
     # ---- at koalad's end of the connection
 
     def send(self, number: int, command: Command) -> None:
-        """Over one connection a command is sent once."""
+        """Send a command, once in each connection."""
         if number not in self.outstanding:
             self.outstanding[number] = command
             self.down.append((number, command))
 
     def receive(self) -> Delivery | None:
-        """What koalad makes of the oldest message on its way up."""
+        """Take the oldest message to koalad, and return its delivery."""
         message = self.up.pop(0)
         if message.event is not None:
             acknowledge = (self.cluster.settings.name, self.epoch, message.number)
@@ -91,7 +91,7 @@ class Kcm:
         return Delivery((submitted,), (message.number,))
 
     def _ended_by(self, event: Event) -> tuple[int, ...]:
-        """What was asked of an attempt that is gone is confirmed, but for its Forget."""
+        """The numbers of the commands about a cleaned-up attempt, except its Forget; they are confirmed."""
         if not isinstance(event, AttemptCleanedUp):
             return ()
         of_it = (SubmitAttempt, ReleaseAttempt, CancelAttempt)
@@ -102,7 +102,7 @@ class Kcm:
 
     # ---- events
 
-    def tell(self, event: Event) -> None:
+    def emit(self, event: Event) -> None:
         self.events += 1
         self.unacknowledged[self.events] = event
         self.up.append(Message("event", self.events, event))
@@ -110,13 +110,13 @@ class Kcm:
     def acknowledge(self, number: int) -> None:
         self.unacknowledged = {each: event for each, event in self.unacknowledged.items() if each > number}
 
-    def tell_again(self) -> None:
+    def repeat_events(self) -> None:
         self.up += [Message("event", number, event) for number, event in self.unacknowledged.items()]
 
     # ---- commands
 
     def handle(self, now: Instant, rng: Random, smooth: bool) -> None:
-        """Take the oldest message on its way down. `smooth`: the batch system refuses nothing."""
+        """Handle the oldest message from koalad. `smooth`: the batch system refuses nothing."""
         number, command = self.down.pop(0)
         if isinstance(command, SubmitAttempt):
             known = self.known.setdefault(command.attempt, Known())
@@ -130,7 +130,7 @@ class Kcm:
 
     def _submit(self, known: Known, number: int, command: SubmitAttempt, now: Instant, rng: Random | None) -> Message:
         cluster = self.cluster
-        promise(command.attempt not in cluster.forgotten, "what is forgotten is not submitted again", command.attempt)
+        promise(command.attempt not in cluster.forgotten, "a forgotten attempt is not submitted again", command.attempt)
         trace = cluster.traces.get(command.attempt)
         if known.cancelled or (trace is not None and trace.start_lock == "void"):
             return Message("refused", number, reason=VOID)
@@ -147,38 +147,38 @@ class Kcm:
 
     def _cancel(self, known: Known, command: CancelAttempt) -> None:
         known.cancelled = True
-        if known.gone:
-            self.tell(AttemptCleanedUp(cluster=command.cluster, attempt=command.attempt))
+        if known.cleaned_up:
+            self.emit(AttemptCleanedUp(cluster=command.cluster, attempt=command.attempt))
 
     def _forget(self, number: int, attempt: AttemptId) -> None:
         trace = self.cluster.traces.pop(attempt, None)
-        promise(trace is None or not trace.may_run, "nothing is forgotten that may run", attempt)
+        promise(trace is None or not trace.may_run, "no attempt that may run is forgotten", attempt)
         self.cluster.forgotten.add(attempt)
         self.known.pop(attempt, None)
         self.up.append(Message("done", number))
 
-    # ---- what it sees
+    # ---- observations
 
     def look(self, now: Instant, rng: Random) -> None:
-        """Tell what is new of every attempt, let out who may go, end who must end."""
+        """Report news of every attempt, release those that may start, end those that are cancelled."""
         for attempt, known in list(self.known.items()):
             trace = self.cluster.traces.get(attempt)
             if trace is not None:
-                self._tell(known, trace, now)
+                self._report(known, trace, now)
                 self._release(known, trace)
-            if known.cancelled and not known.gone:
+            if known.cancelled and not known.cleaned_up:
                 self._end(known, attempt, now, rng)
 
-    def _tell(self, known: Known, trace: Trace, now: Instant) -> None:
-        if trace.phase and (trace.alive or trace.recorded) and trace.report() != known.told:
-            known.told = trace.report()
-            self.tell(replace(known.told, cluster=self.cluster.settings.name))
+    def _report(self, known: Known, trace: Trace, now: Instant) -> None:
+        if trace.phase and (trace.alive or trace.recorded) and trace.report() != known.reported:
+            known.reported = trace.report()
+            self.emit(replace(known.reported, cluster=self.cluster.settings.name))
             known.seen = None if known.seen == MISSING else known.seen
-        if trace.batch is None or trace.recorded or _sight(trace.batch) == known.seen:
+        if trace.batch is None or trace.recorded or _view(trace.batch) == known.seen:
             return
-        known.seen = state, ending = _sight(trace.batch)
+        known.seen = state, ending = _view(trace.batch)
         stuck = "never" if trace.batch.stuck else ""
-        self.tell(
+        self.emit(
             BatchStatusSeen(
                 cluster=self.cluster.settings.name,
                 attempt=trace.attempt,
@@ -191,7 +191,7 @@ class Kcm:
         )
 
     def _release(self, known: Known, trace: Trace) -> None:
-        """Answered when the wrapper says that it is out, or will never be."""
+        """Pass a release on; confirm it when the wrapper has left its barrier or never will."""
         if known.releases and trace.alive and trace.phase == "at_barrier":
             trace.released = True
         if "released" in trace.at or trace.recorded:
@@ -199,7 +199,7 @@ class Kcm:
             known.releases = []
 
     def _end(self, known: Known, attempt: AttemptId, now: Instant, rng: Random) -> None:
-        """Revoke it, stop its wrapper, cancel its batch job, until nothing is left that could run."""
+        """Make a cancelled attempt void; stop its wrapper and cancel its batch job until nothing can run."""
         trace = self.cluster.traces.setdefault(attempt, Trace(attempt))
         batch = trace.batch
         trace.start_lock = trace.start_lock or "void"
@@ -207,15 +207,15 @@ class Kcm:
             trace.stopped = True
         if batch is not None and (batch.state == "pending" or (batch.state == "running" and rng.random() < 0.3)):
             self.cluster.kill(trace, now, rng.choice(("signalled", "cancelled")))
-        over = trace.start_lock == "void" or trace.recorded or bool(batch and batch.accounting)
-        if (batch is None or batch.state == "ended") and (over or now >= (trace.sign_at or 0) + ORPHAN):
-            promise(not trace.may_run, "what is gone cannot run", attempt)
-            known.gone = True
-            self.tell(AttemptCleanedUp(cluster=self.cluster.settings.name, attempt=attempt))
+        final = trace.start_lock == "void" or trace.recorded or bool(batch and batch.accounting)
+        if (batch is None or batch.state == "ended") and (final or now >= (trace.sign_at or 0) + ORPHAN):
+            promise(not trace.may_run, "a cleaned-up attempt cannot run", attempt)
+            known.cleaned_up = True
+            self.emit(AttemptCleanedUp(cluster=self.cluster.settings.name, attempt=attempt))
 
 
-def _sight(batch: BatchJob) -> tuple[str, str]:
-    """The batch system's view: state, and how it ended."""
+def _view(batch: BatchJob) -> tuple[str, str]:
+    """The batch system's view of a batch job: state and ending."""
     if batch.state == "ended" and batch.accounting is not None:
         return "ended", batch.accounting
     if not batch.listed:

@@ -1,4 +1,4 @@
-"""A walk through the random world: what the dice may do, and the calm at the end, in which all must come to its end."""
+"""A walk through the random world: random actions and faults, then healing, in which every job must end."""
 
 from collections.abc import Callable, Sequence
 from random import Random
@@ -14,25 +14,25 @@ from .cluster import Cluster, Trace, promise
 from .grid import Grid
 
 SICK = Reason("batch_system", "transient", "The batch system does not answer.", "")
-ROUNDS = 600  # of calm, within which everything must be over
+ROUNDS = 600  # after healing, within which every job must be final
 MOST_JOBS = 8
 ENDS = ("signalled", "restarted", "cancelled", "killed", "walltime", "memory", "", "vanished")  # see Cluster.kill
 
 
 class Walk:
-    """One grid and its dice, thrown anew for every step."""
+    """One grid, and a random generator that is seeded again for every step."""
 
     def __init__(self, seed: int) -> None:
         self.rng = Random(seed)
         self.grid = Grid(self.rng)
-        self._acts = [act for act, weight in QUIET.items() for _ in range(weight)]
+        self._acts = [act for act, weight in ACTIONS.items() for _ in range(weight)]
         self._acts += [act for act, weight in FAULTS.items() for _ in range(weight * self.rng.choice((0, 0, 1, 3)))]
-        self._smooth = self.rng.random() < 0.4  # batch systems and nodes do as they are told
-        self._well = self.rng.random() < 0.3  # programs end well
+        self._smooth = self.rng.random() < 0.4  # batch systems and nodes refuse nothing
+        self._well = self.rng.random() < 0.3  # programs succeed
         self._begin(self.rng.choice((0, 6, 10)))
 
     def _begin(self, rounds: int) -> None:
-        """Some jobs are on their way before anything happens, perhaps in the queues of busy clusters."""
+        """Submit some jobs before the first step, sometimes to busy clusters."""
         for cluster in self.grid.clusters.values() if self.rng.random() < 0.4 else ():
             cluster.enqueue(cluster.size)
         for _ in range(rounds):
@@ -52,7 +52,7 @@ class Walk:
         self._pass(self.rng.choice(spans))
 
     def wake(self) -> None:
-        """koalad is woken when it asked to be."""
+        """Wake koalad at the instant of its next wake-up."""
         moment = self.grid.engine.next_wakeup()
         if moment is not None and not self.grid.stuck:
             self._pass(max(0, moment - self.grid.now))
@@ -64,7 +64,7 @@ class Walk:
             cluster.clocks(self.grid.now)
 
     def drive(self) -> None:
-        """koalad takes what has come in, in one batch or in several."""
+        """Let koalad handle the oldest deliveries as one batch."""
         grid = self.grid
         if grid.stuck:
             grid.retry()
@@ -93,7 +93,7 @@ class Walk:
     def measure(self) -> None:
         for kcm in self.grid.kcms.values():
             if self.rng.random() < 0.7:
-                kcm.tell(kcm.cluster.measure(self.grid.now))
+                kcm.emit(kcm.cluster.measure(self.grid.now))
 
     def connect(self) -> None:
         for name in self.grid.clusters:
@@ -101,7 +101,7 @@ class Walk:
                 self.grid.connect(name)
 
     def flow(self) -> None:
-        """All go on by a step, and everything on its way arrives."""
+        """Advance every part by a step, and deliver all messages."""
         self.connect()
         self.start_jobs()
         self.work()
@@ -148,10 +148,10 @@ class Walk:
     def submit(self) -> None:
         if self.grid.engine.records.counters.next_job <= MOST_JOBS:
             key = self.rng.choice(("", "", "", "a", "b"))
-            self.grid.tell(JobSubmitted(request=self._request(), owner="me", key=self._unused(key)))
+            self.grid.deliver(JobSubmitted(request=self._request(), owner="me", key=self._unused(key)))
 
     def _unused(self, key: str) -> str:
-        """koalad's API answers for keys of jobs that are over."""
+        """The key, unless a final job has it: koalad's API answers for such keys."""
         known = self.grid.store.job_of_key("me", key)
         return "" if known is not None and self.grid.engine.job(known) is None else key
 
@@ -179,14 +179,14 @@ class Walk:
 
     def cancel(self) -> None:
         if (job := self._job()) is not None:
-            self.grid.tell(CancelRequested(job, self.rng.random() < 0.4))
+            self.grid.deliver(CancelRequested(job, self.rng.random() < 0.4))
 
     def hold(self) -> None:
         if (job := self._job()) is not None:
-            self.grid.tell(self.rng.choice((HoldRequested, ReleaseRequested))(job))
+            self.grid.deliver(self.rng.choice((HoldRequested, ReleaseRequested))(job))
 
     def release(self) -> None:
-        self.grid.tell(*(ReleaseRequested(job) for job in self._held()))
+        self.grid.deliver(*(ReleaseRequested(job) for job in self._held()))
 
     def _held(self) -> list[JobId]:
         return [job.id for job in self.grid.engine.records.jobs.values() if job.state is JobState.HELD]
@@ -199,14 +199,14 @@ class Walk:
 
     def repeat(self) -> None:
         for kcm in self.grid.kcms.values():
-            kcm.tell_again()
+            kcm.repeat_events()
 
     def kill(self) -> None:
         if (trace := self._trace()) is not None:
             trace[0].kill(trace[1], self.grid.now, self.rng.choice(ENDS))
 
     def hide(self) -> None:
-        """The queue does not list it, though it is there."""
+        """Hide an existing batch job from the queue's list, or show it again."""
         if (trace := self._trace()) is not None and trace[1].batch is not None:
             trace[1].batch.listed = self.rng.random() < 0.5
 
@@ -217,7 +217,7 @@ class Walk:
     def fail_to_measure(self) -> None:
         for name, kcm in self.grid.kcms.items():
             if self.rng.random() < 0.5:
-                kcm.tell(MeasurementFailed(cluster=name, reason=SICK))
+                kcm.emit(MeasurementFailed(cluster=name, reason=SICK))
 
     def fill_disk(self) -> None:
         self.grid.full = not self.grid.full
@@ -238,32 +238,32 @@ class Walk:
 
     # ---- the end
 
-    def come_to_rest(self) -> None:
-        """Faults stop, all is in reach and goes well: every job gets its final state, and nothing else is left.
+    def finish(self) -> None:
+        """End all faults; then check that every job becomes final, and that nothing else is left.
 
-        One that is too large, and was there when koalad started, fails when the clusters' sizes have settled.
+        A job that is too large, and was there when koalad started, fails when the clusters' sizes have settled.
         """
         self._smooth, self._well, self.grid.full, self.grid.killed_in = True, True, False, 0
         for turn in range(2 * ROUNDS):
             if turn == ROUNDS:
                 self.grid.now = Instant(self.grid.now + self.grid.settings.settles)
-            self._calm_round()
+            self._healed_round()
             if self._at_rest():
                 break
-        promise(not self.grid.engine.records.jobs, "every job comes to its end", self.grid.engine.records.jobs)
-        promise(not self.grid.engine.records.debts, "debts are settled", self.grid.engine.records.debts)
-        promise(not self.grid.store.load().outbox, "the outbox gets empty", self.grid.store.load().outbox)
+        promise(not self.grid.engine.records.jobs, "every job becomes final", self.grid.engine.records.jobs)
+        promise(not self.grid.engine.records.debts, "pending cancels are confirmed", self.grid.engine.records.debts)
+        promise(not self.grid.store.load().outbox, "the outbox becomes empty", self.grid.store.load().outbox)
         for cluster in self.grid.clusters.values():
             promise(not list(cluster.ours()), "no batch job of ours is left", cluster.traces)
-            self._only_last_tries(cluster)
+            self._check_directories(cluster)
 
-    def _calm_round(self) -> None:
+    def _healed_round(self) -> None:
         grid = self.grid
         for name in grid.clusters:
             if name not in grid.kcms and not grid.stuck:
                 grid.connect(name)
         for cluster in grid.clusters.values():
-            _mend(cluster)
+            _heal(cluster)
             cluster.start_jobs(self.rng)
             for trace in list(cluster.ours()):
                 cluster.step(trace, grid.now, self.rng, True, True)
@@ -279,15 +279,15 @@ class Walk:
         records = grid.engine.records
         return quiet and not (records.jobs or records.debts or grid.store.load().outbox)
 
-    def _only_last_tries(self, cluster: Cluster) -> None:
-        """Directories stay for the output of a job's last attempts, and of no others."""
+    def _check_directories(self, cluster: Cluster) -> None:
+        """Check that only directories of last attempts are left, whose output may be fetched."""
         for attempt in cluster.traces:
             job = self.grid.store.job(attempt.job)
             last = job is not None and job.components[attempt.component].attempt == attempt.number
-            promise(last, "past tries are forgotten", attempt)
+            promise(last, "earlier attempts are forgotten", attempt)
 
 
-def _mend(cluster: Cluster) -> None:
+def _heal(cluster: Cluster) -> None:
     for job in cluster.queue:
         job.suspended = job.stuck = False
         job.listed = job.state != "ended"
@@ -295,7 +295,7 @@ def _mend(cluster: Cluster) -> None:
             job.end("exited")
 
 
-QUIET: dict[Callable[[Walk], None], int] = {
+ACTIONS: dict[Callable[[Walk], None], int] = {
     Walk.flow: 40,
     Walk.submit: 12,
     Walk.wait: 8,
@@ -328,8 +328,8 @@ FAULTS: dict[Callable[[Walk], None], int] = {
 
 
 def walk(seed: int, steps: Sequence[int]) -> None:
-    """Walk, then rest. Raises AssertionError with the name of the promise that was broken."""
-    way = Walk(seed)
+    """Walk, then heal. Raises AssertionError or Violation with the name of a broken promise."""
+    course = Walk(seed)
     for each in steps:
-        way.step(each)
-    way.come_to_rest()
+        course.step(each)
+    course.finish()
