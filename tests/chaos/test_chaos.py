@@ -15,7 +15,7 @@ from koalapy.chaos.fault_schedule import FAULTS, JOB_ACTIONS, LIES, PRUNING, SWE
 from koalapy.chaos.plan import plan
 from koalapy.chaos.run import run
 
-EVENTS = int(os.environ.get("KOALA_CHAOS_EVENTS", "230000"))  # in all, so that the test is bounded by work, not time
+EVENTS = int(os.environ.get("KOALA_CHAOS_EVENTS", "230000"))  # in total, so that work bounds the test, not time
 FIRST = int(os.environ.get("KOALA_CHAOS_SEED", "4711"))
 COURSE = 3_000
 KOALA = [sys.executable, "-m", "koalapy.cli.main", "sim"]
@@ -32,31 +32,31 @@ def test_seeds_break_no_promise(capsys: pytest.CaptureFixture[str]) -> None:
         happened, seed = happened + result.happened, seed + 1
 
 
-def test_the_world_stands_on_a_real_database_for_one_seed_in_twenty() -> None:
+def test_one_seed_in_twenty_uses_a_real_database() -> None:
     result = run(20, 1_000)
     assert result.violation is None
     assert result.jobs > 0
 
 
-def test_a_job_that_is_held_while_it_gives_back_is_followed() -> None:
+def test_a_job_held_while_it_stops_breaks_no_promise() -> None:
     assert run(770018, 5_000, until=4_600).violation is None
 
 
-def test_work_gets_done_in_it() -> None:
-    results = [run(seed, COURSE) for seed in (4, 5, 13)]  # the last one has sweeps
+def test_jobs_and_parameters_run_to_their_ends_under_faults() -> None:
+    results = [run(seed, COURSE) for seed in (4, 5, 13)]  # the last seed has sweeps
     assert sum(result.jobs for result in results) >= 50
     assert sum(result.programs for result in results) >= 50
     assert sum(result.parameters for result in results) >= 50
 
 
-def test_every_kind_of_move_comes_up_within_a_few_seeds() -> None:
+def test_every_kind_of_action_occurs_within_a_few_seeds() -> None:
     kinds = {action.kind for seed in range(200) for action in schedule_of(seed, COURSE)}
     assert kinds == USER_ACTIONS.keys() | FAULTS.keys() | LIES.keys() | PRUNING.keys()
 
 
 @pytest.mark.parametrize("kinds", [SWEEP_ACTIONS, LIES, PRUNING], ids=["sweeps", "lies", "pruning"])
-def test_sweeps_lies_and_pruning_are_in_some_seeds_and_move_nothing_in_any(kinds: dict[str, int]) -> None:
-    """Streams of their own: what else happens to a seed does not depend on them."""
+def test_sweeps_lies_and_pruning_occur_in_some_seeds_and_change_no_other_action(kinds: dict[str, int]) -> None:
+    """They are drawn from streams of their own, on which no other action depends."""
     some = []
     for seed in range(1, 60):
         actions = schedule_of(seed, COURSE)
@@ -68,8 +68,8 @@ def test_sweeps_lies_and_pruning_are_in_some_seeds_and_move_nothing_in_any(kinds
 
 
 @pytest.mark.parametrize("seed", [12, 40])
-def test_a_seed_comes_to_the_same_in_every_process(seed: int) -> None:
-    """Whatever the order of sets and hashes is there; seed 12 has sweeps, seed 40 stands on a database."""
+def test_a_seed_has_the_same_result_in_every_process(seed: int) -> None:
+    """The order of sets and hashes differs between them. Seed 12 has sweeps, seed 40 uses a database."""
     assert _digest(seed, "1") == _digest(seed, "2")
 
 

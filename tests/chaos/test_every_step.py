@@ -36,7 +36,7 @@ SETTINGS = Settings(
     orphan_timeout=Duration(2 * MINUTE),
 )
 LONGEST_RECOVERY = 20  # of koalad's steps
-LOOK = Duration(2 * SECOND)  # between two looks of the user
+CHECK_EVERY = Duration(2 * SECOND)  # between two checks of the user
 
 
 def component(cluster: str | None = None, optional: bool = False, **behaviour: object) -> ComponentRequest:
@@ -86,7 +86,7 @@ class User:
         self._to_submit = list(REFERENCE)
         self._began: set[tuple[JobId, int]] = set()
         world.program_log.subscribe(self._ran)
-        world.agenda.after(LOOK, self._look)
+        world.agenda.after(CHECK_EVERY, self._look)
 
     def job(self, name: str) -> Job | None:
         store = self._world.koalad.store
@@ -104,7 +104,7 @@ class User:
         self._began.add((attempt.job, attempt.component))
 
     def _look(self) -> None:
-        self._world.agenda.after(LOOK, self._look)
+        self._world.agenda.after(CHECK_EVERY, self._look)
         koalad = self._world.koalad
         koalad.start()
         if not koalad.alive:  # already dead again
@@ -123,8 +123,8 @@ class User:
         if held is None or held.state.final:
             return
         others = [self.job(name) for name in REFERENCE if name != "held"]
-        over = all(job is not None and job.state.final for job in others)
-        self._world.koalad.request(ReleaseRequested(held.id) if over else HoldRequested(held.id))
+        final = all(job is not None and job.state.final for job in others)
+        self._world.koalad.request(ReleaseRequested(held.id) if final else HoldRequested(held.id))
 
 
 class End(NamedTuple):
@@ -175,25 +175,25 @@ def _runs(world: World, job: Job, component: Component) -> tuple[int, ...]:
     return tuple(count for count in runs if count)
 
 
-def live_through(disturb: Callable[[World], None]) -> tuple[World, dict[str, End]]:
-    """The whole scenario, until all has come to rest."""
+def play_scenario(disturb: Callable[[World], None]) -> tuple[World, dict[str, End]]:
+    """Play the whole scenario until the world is quiescent."""
     world = World(SEED, settings=SETTINGS)
     disturb(world)
     user = User(world)
     latest = world.agenda.now + HOUR
     while not (user.done and world.quiescent()):
         assert world.agenda.now < latest, {name: user.job(name) for name in REFERENCE}
-        world.run_for(LOOK)
+        world.run_for(CHECK_EVERY)
     jobs = {name: user.job(name) for name in REFERENCE}
     return world, {name: end_of(world, job) for name, job in jobs.items() if job is not None}
 
 
 @pytest.fixture(scope="module")
 def undisturbed() -> tuple[World, dict[str, End]]:
-    return live_through(lambda world: None)
+    return play_scenario(lambda world: None)
 
 
-def test_the_undisturbed_run_is_as_it_should_be(undisturbed: tuple[World, dict[str, End]]) -> None:
+def test_the_undisturbed_run_has_the_expected_ends(undisturbed: tuple[World, dict[str, End]]) -> None:
     _, ends = undisturbed
     assert ends["staged"] == End(JobState.DONE, "", (0, 0), ((1,), (1,)), (("run", 1), ("run", 1)))
     assert ends["retried"] == End(JobState.FAILED, "exit_status", (3,), ((1, 1),), (("lost", 1), ("run", 1)))
@@ -202,28 +202,30 @@ def test_the_undisturbed_run_is_as_it_should_be(undisturbed: tuple[World, dict[s
     assert ends["held"] == End(JobState.DONE, "", (0,), ((1,),), (("run", 1),))
 
 
-@pytest.mark.parametrize("lossy", [False, True], ids=["what it said arrives", "what it said is lost"])
-def test_koalad_killed_at_every_step(lossy: bool, undisturbed: tuple[World, dict[str, End]]) -> None:
+@pytest.mark.parametrize("lossy", [False, True], ids=["its messages arrive", "its messages are lost"])
+def test_a_koalad_killed_at_any_step_reaches_the_same_ends(
+    lossy: bool, undisturbed: tuple[World, dict[str, End]]
+) -> None:
     def kill(world: World) -> None:
         world.koalad.lossy, world.koalad.crash_point.left = lossy, step
 
     world, ends = undisturbed
     different = Differences(ends)
     for step in range(1, world.koalad.crash_point.steps + 1):
-        killed, found = live_through(kill)
+        killed, found = play_scenario(kill)
         assert killed.koalad.starts == 2, step
         different.look(f"koalad killed at step {step}", found)
     assert not different.found, different.found[:5]
 
 
-def test_koalad_killed_again_as_it_recovers(undisturbed: tuple[World, dict[str, End]]) -> None:
+def test_a_koalad_killed_again_during_recovery_reaches_the_same_ends(undisturbed: tuple[World, dict[str, End]]) -> None:
     def kill_twice(world: World) -> None:
         world.koalad.observer, world.koalad.crash_point.left = Again(world, 1 + step % LONGEST_RECOVERY), step
 
     world, ends = undisturbed
     different = Differences(ends)
     for step in range(1, world.koalad.crash_point.steps - LONGEST_RECOVERY, 3):
-        killed, found = live_through(kill_twice)
+        killed, found = play_scenario(kill_twice)
         assert killed.koalad.starts == 3, step
         different.look(f"koalad killed at step {step} and after", found)
     assert not different.found, different.found[:5]
@@ -241,25 +243,27 @@ class Again(NoKoaladObserver):
 
 
 @pytest.mark.parametrize("name", ["alpha", "beta"])
-def test_the_kcm_killed_at_every_action(name: str, undisturbed: tuple[World, dict[str, End]]) -> None:
+def test_a_kcm_killed_at_any_action_changes_no_end(name: str, undisturbed: tuple[World, dict[str, End]]) -> None:
     world, ends = undisturbed
     different = Differences(ends)
     for step in range(1, world.clusters[name].environment.kcm_crash_point.steps + 1):
-        count_step = lambda world, step=step: _burn(world.clusters[name].environment.kcm_crash_point, step)  # noqa: E731
-        killed, found = live_through(count_step)
+        count_step = lambda world, step=step: _set_steps(world.clusters[name].environment.kcm_crash_point, step)  # noqa: E731
+        killed, found = play_scenario(count_step)
         assert killed.clusters[name].environment.kcm_crash_point.left is None, step
         different.look(f"{name}'s KCM killed at step {step}", found)
     assert not different.found, different.found[:5]
 
 
 @pytest.mark.parametrize("name", ["alpha", "beta"])
-def test_wrappers_killed_at_every_command(name: str, undisturbed: tuple[World, dict[str, End]]) -> None:
+def test_a_wrapper_killed_at_any_command_costs_at_most_one_attempt(
+    name: str, undisturbed: tuple[World, dict[str, End]]
+) -> None:
     """A program whose wrapper is killed has another attempt, within the job's bounds; none runs twice."""
     world, ends = undisturbed
     different = Differences(_coarse(ends))
     for step in range(1, world.clusters[name].environment.wrapper_crash_point.steps + 1):
-        count_step = lambda world, step=step: _burn(world.clusters[name].environment.wrapper_crash_point, step)  # noqa: E731
-        killed, found = live_through(count_step)
+        count_step = lambda world, step=step: _set_steps(world.clusters[name].environment.wrapper_crash_point, step)  # noqa: E731
+        killed, found = play_scenario(count_step)
         assert killed.clusters[name].environment.wrapper_crash_point.left is None, step
         assert all(count == 1 for end in found.values() for runs in end.runs for count in runs), (step, found)
         different.look(f"a wrapper on {name} killed at step {step}", _coarse(found))
@@ -267,7 +271,7 @@ def test_wrappers_killed_at_every_command(name: str, undisturbed: tuple[World, d
 
 
 def _coarse(ends: Mapping[str, End]) -> dict[str, object]:
-    """What no kill of a wrapper may change."""
+    """The parts of the ends that no kill of a wrapper may change."""
     return {name: (end.state, end.state is JobState.DONE and end.statuses[0]) for name, end in ends.items()}
 
 
@@ -284,5 +288,5 @@ class Differences:
             self.found.append((what, wrong))
 
 
-def _burn(crash_point: CrashPoint, steps: int) -> None:
+def _set_steps(crash_point: CrashPoint, steps: int) -> None:
     crash_point.left = steps

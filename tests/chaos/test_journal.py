@@ -1,4 +1,4 @@
-"""The journal of koalad in a world of chaos: dumped at random moments, it leads to the same commands again."""
+"""The journal of koalad in a world of chaos: dumped at random instants, it replays to the same commands."""
 
 import gzip
 import json
@@ -23,15 +23,15 @@ from koalapy.runtime.load_policies import policies, scavenging_policies
 from koalapy.scheduler.schedule import Policies
 
 EVENTS = 3_000
-BATCHES = 300  # so few that many parts begin within one life of koalad
+BATCHES = 300  # so few that many parts begin in one process of koalad
 
 
-def chosen(settings: Settings) -> tuple[Policies, ScavengingPolicies]:
+def policies_of(settings: Settings) -> tuple[Policies, ScavengingPolicies]:
     return policies(settings), scavenging_policies(settings)
 
 
 class Dumping:
-    """A journal of each koalad, of which a document is made now and then."""
+    """A journal of each koalad, written as a document from time to time."""
 
     def __init__(self, seed: int, one_in: int = 150) -> None:
         self.documents: list[str] = []
@@ -40,7 +40,7 @@ class Dumping:
         self._journal: Journal | None = None
 
     def begin(self, engine: Engine) -> None:
-        self._journal = Journal(*chosen(engine.settings), most_batches=BATCHES)
+        self._journal = Journal(*policies_of(engine.settings), most_batches=BATCHES)
         self._journal.begin(engine)
 
     def handling(self, now: Instant, events: Sequence[Event]) -> None:
@@ -59,16 +59,16 @@ class Dumping:
         raise error
 
 
-def read(text: str) -> Taken:
-    return load(json.loads(text), chosen)
+def taken_of(text: str) -> Taken:
+    return load(json.loads(text), policies_of)
 
 
 def replayed(text: str) -> Replayed:
-    return replay(read(text))
+    return replay(taken_of(text))
 
 
 @pytest.mark.parametrize("seed", range(1, 9))
-def test_what_is_replayed_decides_the_same(seed: int) -> None:
+def test_a_replay_makes_the_same_decisions(seed: int) -> None:
     dumping = Dumping(seed)
     result = run(seed, EVENTS, recorder=dumping)
     assert result.violation is None
@@ -78,11 +78,11 @@ def test_what_is_replayed_decides_the_same(seed: int) -> None:
     assert BATCHES // 2 < dumping.longest <= max(BATCHES, 8 * 200)
 
 
-def test_a_mutant_is_found_with_its_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An engine that forgets what a component needs says so in the first batch with a submit."""
+def test_a_replay_with_another_engine_finds_the_first_batch_that_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine that drops a field of a component differs in the first batch with a submit."""
     dumping = Dumping(3)
     run(3, EVENTS, recorder=dumping)
-    texts = [text for text in dumping.documents if any(map(_submits, read(text).batches))]
+    texts = [text for text in dumping.documents if any(map(_submits, taken_of(text).batches))]
     assert texts
     original = Engine.handle
 
@@ -90,7 +90,7 @@ def test_a_mutant_is_found_with_its_batch(monkeypatch: pytest.MonkeyPatch) -> No
         step = original(engine, now, events)
         return Step(commands=tuple(c for c in step.commands if not isinstance(c, SubmitAttempt)), hints=step.hints)
 
-    first = [next(n for n, batch in enumerate(read(text).batches, 1) if _submits(batch)) for text in texts]
+    first = [next(n for n, batch in enumerate(taken_of(text).batches, 1) if _submits(batch)) for text in texts]
     monkeypatch.setattr(Engine, "handle", mutant)
     found = [replayed(text).difference for text in texts]
     assert [each and each.batch for each in found] == first
@@ -101,7 +101,7 @@ def _submits(batch: Any) -> bool:
     return any(isinstance(each, SubmitAttempt) for each in batch.commands)
 
 
-def test_a_document_is_small_enough_for_a_report() -> None:
+def test_a_journal_document_is_small_enough_for_a_report() -> None:
     dumping = Dumping(5)
     run(5, EVENTS, recorder=dumping)
     for text in dumping.documents:

@@ -1,4 +1,4 @@
-"""A cluster that lies of its own attempts too, as none does in chaos, hurts the jobs that it has and nobody else's."""
+"""A cluster that lies about its own attempts too, as none does in chaos, harms its own jobs only."""
 
 from pathlib import Path
 from random import Random
@@ -37,8 +37,8 @@ def request(rng: Random, *clusters: str | None) -> Request:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_the_jobs_of_honest_clusters_run_as_if_nobody_lied(seed: int, tmp_path: Path) -> None:
-    """Without a failure, each program once; koalad lives, and its store is loaded by the next one."""
+def test_jobs_on_honest_clusters_run_as_if_no_cluster_lied(seed: int, tmp_path: Path) -> None:
+    """No job fails, each program runs once, koalad survives, and the next koalad can load its store."""
     rng, disk = Random(seed), Disk(tmp_path, INSTANCE)
     try:
         world = World(seed, disk.open, settings=SETTINGS)
@@ -62,13 +62,13 @@ def test_the_jobs_of_honest_clusters_run_as_if_nobody_lied(seed: int, tmp_path: 
         disk.close()
 
 
-def test_what_is_slipped_in_between_events_takes_nothing_from_them() -> None:
-    """Each arrives once with the next number, and what koalad acknowledges is what the KCM has said."""
+def test_inserted_events_displace_no_event_of_the_kcm() -> None:
+    """Each event arrives once with the next number, and koalad's acknowledgements name the KCM's own numbers."""
     agenda = Agenda()
     pipe = Pipe(agenda, lambda: MILLISECOND)
-    heard: list[int] = []
+    received: list[int] = []
     acknowledged: list[int] = []
-    pipe.near.on_message = lambda message: heard.append(message["number"])
+    pipe.near.on_message = lambda message: received.append(message["number"])
     pipe.far.on_message = lambda message: acknowledged.append(message["number"])
 
     def settle() -> None:
@@ -89,7 +89,7 @@ def test_what_is_slipped_in_between_events_takes_nothing_from_them() -> None:
     for number in (1, 2, 3, 4, 5):
         pipe.near.send({"type": "acknowledge", "number": number})
     settle()
-    assert heard == [1, 2, 3, 4, 99, 5]
+    assert received == [1, 2, 3, 4, 99, 5]
     assert acknowledged == [1, 2, 2, 3]
 
 

@@ -47,15 +47,15 @@ def request(name: str, runs: Duration) -> Request:
     return Request(name=name, components=(part,))
 
 
-OVER, LIVING = request("over", Duration(3 * SECOND)), request("living", Duration(40 * MINUTE))
+FINAL, LIVING = request("final", Duration(3 * SECOND)), request("living", Duration(40 * MINUTE))
 NIGHTLY = request("nightly", Duration(3 * SECOND))
-UNKNOWN = AttemptId(JobId(900), 0, 1)  # made after the backup that the store was restored from
+UNKNOWN = AttemptId(JobId(900), 0, 1)  # made after the backup from which the store was restored
 QUEUED = AttemptId(JobId(901), 0, 1)  # the same, and its batch job still runs
 OTHERS = InstanceId("other")
 
 
 class Ending(threading.Event):
-    """Never set here: while a task waits for it the world goes on."""
+    """An event that is never set: while a task waits for it, the world continues."""
 
     def __init__(self, world: World) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class Ending(threading.Event):
 
 
 class Maintained:
-    """The koalad that lives now, as a task's thread has it. Whatever is asked of a dead one raises Killed."""
+    """The running koalad as a task's thread sees it. A call to a dead one raises Killed."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -91,7 +91,7 @@ class Maintained:
         )
 
     def ask(self, question: Callable[[Engine], Any]) -> Any:
-        """It may die before and after."""
+        """koalad may die before and after the call."""
         answers: list[Any] = []
 
         def answer() -> None:
@@ -150,12 +150,12 @@ def entry(task: str, **options: Any) -> Maintenance:
     )
 
 
-def aged() -> tuple[World, Watch]:
-    """A job that was over long enough ago, one that runs, and directories that the store does not know."""
+def aged_world() -> tuple[World, Watch]:
+    """A world with a job that ended long ago, one that runs, and directories that the store does not know."""
     world = World(11, settings=SETTINGS)
     watch = Watch(world, lambda line: None)
     world.run_for(Duration(10 * SECOND))
-    world.koalad.submit(OVER, key=OVER.name)
+    world.koalad.submit(FINAL, key=FINAL.name)
     assert world.settle(HOUR)
     world.koalad.submit(LIVING, key=LIVING.name)
     disk = Mount(world.clusters[ALPHA].shared, "head", lambda: None, lambda: True)
@@ -170,9 +170,9 @@ def aged() -> tuple[World, Watch]:
     return world, watch
 
 
-def play(told: Maintenance, left: int | None, lossy: bool = False) -> World:
-    """Run the task as cron does, by a koalad that is killed after so many steps; until a run is recorded as done."""
-    world, watch = aged()
+def run_task(planned: Maintenance, left: int | None, lossy: bool = False) -> World:
+    """Run the task as cron does until a run is recorded as done; koalad is killed after `left` steps."""
+    world, watch = aged_world()
     koalad = world.koalad
     koalad.lossy, koalad.crash_point.left = lossy, left
     for _ in range(10):
@@ -180,12 +180,12 @@ def play(told: Maintenance, left: int | None, lossy: bool = False) -> World:
         world.run_for(Duration(15 * SECOND))
         if not koalad.alive:
             continue
-        runner = Runner([told], Maintained(world).given, UTC)
+        runner = Runner([planned], Maintained(world).given, UTC)
         try:
             missed = runner.missed()
             if not missed and any(run.ended is not None for run in koalad.store.maintenance()):
                 break
-            runner._by_cron(told.called, made_up=bool(missed))
+            runner._by_cron(planned.called, made_up=bool(missed))
         except Killed:
             continue
         finally:
@@ -200,7 +200,7 @@ def directories(world: World) -> list[str]:
 
 
 class Final:
-    """What a task leaves: names of jobs, directories of attempts, lines of pruned output, and the last run."""
+    """The result of a task: names of jobs, directories of attempts, lines of pruned output, and the last run."""
 
     def __init__(self, world: World) -> None:
         store = world.koalad.store
@@ -230,32 +230,32 @@ TASKS = {
 
 @pytest.fixture(scope="module", params=TASKS)
 def undisturbed(request: pytest.FixtureRequest) -> tuple[str, Final, int]:
-    """A task, what it leaves if nothing is killed, and how many steps koalad takes for it."""
-    before = aged()[0].koalad.crash_point.steps
-    world = play(TASKS[request.param], None)
+    """A task, its result without kills, and the number of koalad's steps for it."""
+    before = aged_world()[0].koalad.crash_point.steps
+    world = run_task(TASKS[request.param], None)
     return request.param, Final(world), world.koalad.crash_point.steps - before
 
 
-def test_each_task_does_what_it_is_for(undisturbed: tuple[str, Final, int]) -> None:
+def test_each_task_removes_or_adds_what_it_should(undisturbed: tuple[str, Final, int]) -> None:
     name, final, steps = undisturbed
-    world = aged()[0]
-    over, living = (path_of(world, world.instance, AttemptId(JobId(number), 0, 1)) for number in (1, 2))
+    world = aged_world()[0]
+    final, living = (path_of(world, world.instance, AttemptId(JobId(number), 0, 1)) for number in (1, 2))
     unknown, queued = (path_of(world, world.instance, attempt) for attempt in (UNKNOWN, QUEUED))
     strange = path_of(world, OTHERS, UNKNOWN)
-    gone = {"prune-history": over, "prune-output": over, "clean-unknown": unknown}.get(name)
+    removed = {"prune-history": final, "prune-output": final, "clean-unknown": unknown}.get(name)
     nightly = path_of(world, world.instance, AttemptId(JobId(3), 0, 1)) if name == "submit" else None
-    left = {over, living, unknown, queued, strange, nightly} - {gone, None}
+    left = {final, living, unknown, queued, strange, nightly} - {removed, None}
     assert final.directories == sorted(each for each in left if each is not None)
-    jobs = {"prune-history": ["living"], "submit": ["living", "nightly", "over"]}.get(name, ["living", "over"])
+    jobs = {"prune-history": ["living"], "submit": ["final", "living", "nightly"]}.get(name, ["final", "living"])
     assert (final.jobs, final.pruned) == (jobs, int(name == "prune-output"))
     assert final.run.well, final.run.message
     assert steps > 5
 
 
-@pytest.mark.parametrize("lossy", [False, True], ids=["what it said arrives", "what it said is lost"])
-def test_koalad_killed_at_every_step_leaves_the_same(undisturbed: tuple[str, Final, int], lossy: bool) -> None:
+@pytest.mark.parametrize("lossy", [False, True], ids=["its messages arrive", "its messages are lost"])
+def test_a_koalad_killed_at_any_step_leaves_the_same_result(undisturbed: tuple[str, Final, int], lossy: bool) -> None:
     name, final, steps = undisturbed
     for step in range(1, steps + 1):
-        world = play(TASKS[name], step, lossy)
+        world = run_task(TASKS[name], step, lossy)
         assert world.koalad.starts == 2, step
         assert Final(world).all == final.all, step

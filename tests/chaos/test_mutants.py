@@ -56,8 +56,8 @@ from koalapy.world.random_requests import Habits
 
 CHAOS = Path(chaos.__file__).parent
 FAULTS_PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
-ENOUGH = 50_000  # events, within which every one is caught
-COURSE, PATIENCE = 5_000, 20_000
+ENOUGH = 50_000  # events within which every mutant is caught
+RUN_EVENTS, PATIENCE = 5_000, 20_000
 LONG, OPTIONAL = Habits(long=0.9, walltime=0, exit_status=0), Habits(optional=0.8)
 SWEEPS = {"submit": 1, "submit_many": 0, "cancel": 0, "submit_sweep": 10}
 SWEEPS_AND_OTHERS = {"submit": 0, "submit_many": 0, "submit_sweep": 3, "local_jobs_want_nodes": 3}
@@ -66,7 +66,7 @@ JOB_ACTIONS = {"submit": 12, "submit_many": 3, "cancel": 2, "release": 1}
 
 
 class Mutant(NamedTuple):
-    """`begin` replaces what is broken; one of these promises is then seen to be broken, whatever else is before.
+    """`begin` replaces a function by a broken one. One of `promises` must then be violated, before or after others.
 
     A promise that stands alone in some mutant's `promises` is known to be one that can be seen to be broken by itself.
     `faults`: those that it takes, none for the usual ones; `user_actions` beside the usual, or as often in place of
@@ -86,7 +86,7 @@ class Mutant(NamedTuple):
 # ---- the cluster side
 
 
-def _whoever_asks_has_the_claim() -> Any:
+def _every_wrapper_gets_the_start_lock() -> Any:
     real = start_lock.take
 
     def take(attempt: str, claim: Any, files: Any = start_lock.DISK) -> Any:
@@ -96,8 +96,8 @@ def _whoever_asks_has_the_claim() -> Any:
     return patch.object(start_lock, "take", take)
 
 
-def _whoever_asks_has_the_claim_and_is_released_again() -> Any:
-    """By its KCM, which keeps a release that was answered: a second start need not stand at a barrier in vain."""
+def _every_wrapper_gets_the_start_lock_and_a_release() -> Any:
+    """The KCM keeps an answered release, so that a second start does not wait at its barrier until its deadline."""
     real = wrapper_messages._answer_release
 
     def answer_release(attempt: Any) -> list[Any]:
@@ -106,10 +106,12 @@ def _whoever_asks_has_the_claim_and_is_released_again() -> Any:
         attempt.release = kept
         return answers
 
-    return _together(_whoever_asks_has_the_claim(), patch.object(wrapper_messages, "_answer_release", answer_release))
+    return _together(
+        _every_wrapper_gets_the_start_lock(), patch.object(wrapper_messages, "_answer_release", answer_release)
+    )
 
 
-def _a_revocation_is_not_looked_at() -> Any:
+def _a_void_attempt_may_start() -> Any:
     real = start.decide
 
     def decide(*arguments: Any) -> str:
@@ -119,7 +121,7 @@ def _a_revocation_is_not_looked_at() -> Any:
     return patch.object(start, "decide", decide)
 
 
-def _a_doubt_is_ignored() -> Any:
+def _a_doubtful_submit_is_not_searched_for() -> Any:
     real = submit.asked
     return patch.object(
         submit, "asked", lambda core, now, attempt, request, doubt: real(core, now, attempt, request, False)
@@ -138,7 +140,7 @@ def _a_wrapper_releases_itself_at_its_barrier() -> Any:
     return patch.object(WrapperMachine, "_advance", advance)
 
 
-def _a_wrapper_forgets_its_barriers_deadline() -> Any:
+def _a_wrapper_has_no_deadline_at_its_barrier() -> Any:
     return _without_the_deadline("_leave_barrier")
 
 
@@ -151,7 +153,7 @@ def _without_the_deadline(act: str) -> Any:
     return patch.object(WrapperMachine, "_deadlines", deadlines)
 
 
-def _gone_is_said_too_early() -> Any:
+def _cleaned_up_is_reported_too_early() -> Any:
     return patch.object(cancel, "_harmless", lambda core, now, attempt, end: True)
 
 
@@ -159,8 +161,8 @@ def _an_orphan_runs_on() -> Any:
     return _without_the_deadline("_orphaned")
 
 
-def _an_attempt_is_found_by_its_number_alone() -> Any:
-    """Whichever store it is of."""
+def _tags_are_compared_without_their_store() -> Any:
+    """Batch jobs of other stores are taken for the own ones."""
     real = BatchSystem.look
 
     def look(self: Any, tag: str, batch_id: str) -> Any:
@@ -171,8 +173,8 @@ def _an_attempt_is_found_by_its_number_alone() -> Any:
     return patch.object(BatchSystem, "look", look)
 
 
-def _one_event_more_than_acknowledged_is_forgotten() -> Any:
-    """By the KCM."""
+def _an_unacknowledged_event_is_forgotten() -> Any:
+    """The KCM forgets one event more than koalad has acknowledged."""
     real = Outbox.acknowledge
     return patch.object(Outbox, "acknowledge", lambda self, now, number: real(self, now, number + 1))
 
@@ -192,7 +194,7 @@ def _an_event_is_acknowledged_before_its_commit() -> Any:
     return patch.object(Driver, "step", step)
 
 
-def _a_command_leaves_before_its_commit() -> Any:
+def _a_command_is_sent_before_its_commit() -> Any:
     real = Driver.retry
 
     def retry(self: Any) -> None:
@@ -208,7 +210,7 @@ def _the_outbox_is_not_sent_again() -> Any:
     return patch.object(outbox.Outbox, "to_clusters", lambda self, clusters: [])
 
 
-def _one_retry_too_many() -> Any:
+def _a_job_is_retried_once_too_often() -> Any:
     real = step.apply_outcome
     return patch.object(
         step,
@@ -217,7 +219,7 @@ def _one_retry_too_many() -> Any:
     )
 
 
-def _an_optional_component_is_needed() -> Any:
+def _an_optional_component_is_required() -> Any:
     def go_without(core: Any, now: Any, job: Any, late: Any) -> None:
         reason = barrier._too_late("barrier_timeout", late, Duration(0))
         stop.stop_job(core, now, job, Outcome.SUBMISSION_FAILURE, reason)
@@ -225,47 +227,47 @@ def _an_optional_component_is_needed() -> Any:
     return patch.object(barrier, "_go_without", go_without)
 
 
-def _promised_processors_are_forgotten() -> Any:
+def _commitments_are_not_counted() -> Any:
     return patch.object(commitments.Commitments, "on", lambda self, cluster: (0, 0))
 
 
-def _priority_counts_for_nothing() -> Any:
+def _priority_is_ignored() -> Any:
     real = wait_queue.Position
     return patch.object(wait_queue, "Position", lambda priority, position, job: real(0, position, job))
 
 
-def _passing_is_not_counted() -> Any:
+def _overtakes_are_not_counted() -> Any:
     return patch.object(BlockedAhead, "overtake", lambda self: None)
 
 
-def _released_although_one_is_missing() -> Any:
+def _a_job_is_released_without_a_component() -> Any:
     def release(core: Any, now: Any, job: Any) -> None:
         came = any(each.id in core.at_barrier for each in job.present)
         if job.state is JobState.CLAIMING and came:
             barrier._release(core, now, job)
 
-    return _together(patch.object(barrier, "release_if_whole", release), _no_transition_is_refused())
+    return _together(patch.object(barrier, "release_if_whole", release), _every_transition_is_allowed())
 
 
-def _no_transition_is_refused() -> Any:
+def _every_transition_is_allowed() -> Any:
     """Let an attempt go from any state to any other, as if it had no table of transitions."""
     return patch.object(model_records, "ATTEMPT_TRANSITIONS", dict.fromkeys(AttemptState, frozenset(AttemptState)))
 
 
-def _a_debt_is_not_kept() -> Any:
+def _a_pending_cancel_is_not_kept() -> Any:
     real = MemoryStore.commit
     return patch.object(MemoryStore, "commit", lambda self, change: real(self, replace(change, debts=())))
 
 
-def _time_stands_still_while_the_host_sleeps() -> Any:
-    """For koalad, as CLOCK_MONOTONIC does: it notices no sleep, and no wrapper need say again where it is."""
+def _a_sleep_of_the_host_is_not_noticed() -> Any:
+    """koalad's clock stops during a sleep, as CLOCK_MONOTONIC does, so that wrappers do not report again."""
     awake = patch.object(SimKoalad, "now", lambda self: Instant(self.agenda.now + self._ahead - self.slept))
     unnoticed = patch.object(KoaladProcess, "slept", lambda self: Duration(0))
-    return _together(awake, unnoticed, _who_came_to_a_barrier_counts_for_ever())
+    return _together(awake, unnoticed, _barrier_reports_of_earlier_sessions_count())
 
 
-def _who_came_to_a_barrier_counts_for_ever() -> Any:
-    """Whichever session its wrapper said so in."""
+def _barrier_reports_of_earlier_sessions_count() -> Any:
+    """A report counts whatever the session in which it came."""
 
     def end_session(core: Any, cluster: str) -> None:
         for attempt in core.records.live(cluster):
@@ -276,18 +278,18 @@ def _who_came_to_a_barrier_counts_for_ever() -> Any:
     return patch.object(barrier, "end_session", end_session)
 
 
-def _a_cluster_speaks_for_others() -> Any:
+def _reports_about_other_clusters_are_accepted() -> Any:
     return patch.object(event_origin, "own_part", lambda core, event: event)
 
 
-def _no_value_of_a_message_is_looked_at() -> Any:
-    """By koalad: whatever a KCM says is taken as it is."""
+def _values_of_messages_are_not_checked() -> Any:
+    """koalad accepts every message of a KCM unchecked."""
 
     def unchecked(kind: Any) -> Any:
         return lambda data: kind(*(data.get(field, kind._field_defaults.get(field)) for field in kind._fields))
 
-    heard = (messages.FROM_KCM, messages.EVENTS)
-    return _together(*(patch.dict(each, {name: unchecked(messages.MESSAGES[name]) for name in each}) for each in heard))
+    kinds = (messages.FROM_KCM, messages.EVENTS)
+    return _together(*(patch.dict(each, {name: unchecked(messages.MESSAGES[name]) for name in each}) for each in kinds))
 
 
 def _exclusive_nodes_are_rounded_down() -> Any:
@@ -297,11 +299,11 @@ def _exclusive_nodes_are_rounded_down() -> Any:
         size, taken = cluster.processors_per_node, real(component, cluster)
         return component.processors // size * size if size and cluster.exclusive else taken
 
-    return _everywhere("processors_taken", processors_taken)
+    return _replace_everywhere("processors_taken", processors_taken)
 
 
-def _everywhere(name: str, replacement: Any) -> Any:
-    """Wherever the function of this name was imported to."""
+def _replace_everywhere(name: str, replacement: Any) -> Any:
+    """Replace the function of this name in every module that has imported it."""
     modules = [each for key, each in sys.modules.items() if key.startswith("koalapy.") and hasattr(each, name)]
     return _together(*(patch.object(each, name, replacement) for each in modules))
 
@@ -315,7 +317,7 @@ def _batch_queues_of_one_job_may_be_in_two_networks() -> Any:
     return patch.object(schedule, "shortest_queue", shortest_queue)
 
 
-def _the_claims_time_restarts_with_every_start() -> Any:
+def _the_claim_time_out_restarts_with_every_start() -> Any:
     real = barrier._claim_ends
 
     def claim_ends(job: Any, settings: Any) -> Any:
@@ -326,7 +328,7 @@ def _the_claims_time_restarts_with_every_start() -> Any:
     return patch.object(barrier, "_claim_ends", claim_ends)
 
 
-def _the_barriers_time_restarts_with_everyone_who_comes() -> Any:
+def _the_barrier_time_out_restarts_with_every_arrival() -> Any:
     real = barrier._barrier_ends
 
     def barrier_ends(job: Any, settings: Any) -> Any:
@@ -337,12 +339,12 @@ def _the_barriers_time_restarts_with_everyone_who_comes() -> Any:
     return patch.object(barrier, "_barrier_ends", barrier_ends)
 
 
-def _siblings_do_not_count_in_the_backlog() -> Any:
+def _components_of_the_same_job_do_not_count_in_the_backlog() -> Any:
     real = broker._may_wait
     return patch.object(broker, "_may_wait", lambda component, view, asked: real(component, view, 0))
 
 
-def _the_backlog_is_what_was_measured() -> Any:
+def _the_backlog_counts_measured_jobs_only() -> Any:
     """Jobs that no measurement shows yet do not count."""
     real, add = Availability.after, commitments._ClusterCommitments._count
     after = patch.object(
@@ -354,14 +356,14 @@ def _the_backlog_is_what_was_measured() -> Any:
     return _together(after, unseen)
 
 
-def _what_fits_exactly_is_not_looked_at() -> Any:
+def _a_job_that_fits_exactly_is_not_considered() -> Any:
     return patch.object(
         wait_queue._BySize, "up_to", lambda self, size: [jobs for each, jobs in self._positions.items() if each < size]
     )
 
 
-def _a_measurement_is_no_reason_to_look_again() -> Any:
-    """At the wait queue."""
+def _a_measurement_starts_no_scheduling_pass() -> Any:
+    """The wait queue is not considered again."""
     real = clusters.on_measured
 
     def on_measured(core: Any, now: Any, event: Any) -> None:
@@ -383,7 +385,7 @@ def _a_job_goes_to_one_cluster_only() -> Any:
     return patch.object(broker, "_place_within", place_within)
 
 
-def _nobody_goes_into_a_batch_queue() -> Any:
+def _no_job_is_sent_to_a_batch_queue() -> Any:
     return patch.object(schedule, "_may_queue", lambda now, waiting, room, settings: False)
 
 
@@ -408,11 +410,11 @@ def _together(*mutants: Any) -> Iterator[None]:
 # ---- files
 
 
-def _digests_of_staged_files_are_not_looked_at() -> Any:
+def _digests_of_staged_files_are_not_checked() -> Any:
     return patch.object(pushed_files, "has_digest", lambda data, digest: True)
 
 
-def _of_several_components_the_last_ones_output_is_brought() -> Any:
+def _the_last_component_s_output_is_collected() -> Any:
     real = completion.CollectOutput
     return patch.object(
         completion, "CollectOutput", lambda sources, **fields: real(sources=tuple(reversed(sources)), **fields)
@@ -422,8 +424,8 @@ def _of_several_components_the_last_ones_output_is_brought() -> Any:
 # ---- sweeps
 
 
-def _a_result_is_recorded_whenever_it_is_told() -> Any:
-    """Whether it was recorded before, and whether its parameter is out on the cluster that tells it."""
+def _every_reported_result_is_recorded() -> Any:
+    """Neither an earlier result nor the place of the parameter is checked."""
 
     def record_results(core: Any, event: Any, fed: Any) -> tuple[Any, int]:
         sweep = parameters.sweep_of(core, event.sweep)
@@ -438,17 +440,17 @@ def _a_result_is_recorded_whenever_it_is_told() -> Any:
     return patch.object(parameters, "record_results", record_results)
 
 
-def _what_is_out_is_given_out_again() -> Any:
-    """While it may run on another cluster."""
+def _parameters_that_are_out_are_fed_again() -> Any:
+    """They may run on another cluster meanwhile."""
     return patch.object(Runner, "pool", property(lambda self: Intervals.of(((1, self.count),)) - self.done))
 
 
-def _nodes_are_not_given_back() -> Any:
+def _nodes_are_not_reclaimed() -> Any:
     return patch.object(reclaim, "processors_short", lambda core, known, launchers: 0)
 
 
-def _nobody_is_seen_to_wait() -> Any:
-    """By the KCM, which knows of others' jobs from the batch system's queue alone."""
+def _waiting_local_jobs_are_not_measured() -> Any:
+    """The KCM reports no waiting jobs of others."""
     return patch.object(waiting_demand, "wanted", lambda waits, free, sizes, idle: 0)
 
 
@@ -456,23 +458,23 @@ def _a_journal_is_not_read() -> Any:
     return patch.object(journal, "read", lambda attempt, files=None, among=None: [])
 
 
-def _rules_of_sites_are_not_looked_at(**rules: Any) -> Any:
+def _rules_of_clusters_are_ignored(**rules: Any) -> Any:
     real = idle_nodes._ask
     return patch.object(
         idle_nodes, "_ask", lambda policy, sight: real(policy, replace(sight, rules=replace(sight.rules, **rules)))
     )
 
 
-def _the_share_that_must_be_idle_is_not_looked_at() -> Any:
-    return _rules_of_sites_are_not_looked_at(idle_share=0.0)
+def _the_idle_share_is_ignored() -> Any:
+    return _rules_of_clusters_are_ignored(idle_share=0.0)
 
 
-def _hours_are_not_looked_at() -> Any:
-    return _rules_of_sites_are_not_looked_at(hours=None)
+def _hours_are_ignored() -> Any:
+    return _rules_of_clusters_are_ignored(hours=None)
 
 
-def _the_most_nodes_are_not_looked_at() -> Any:
-    return _rules_of_sites_are_not_looked_at(max_nodes=None)
+def _max_nodes_is_ignored() -> Any:
+    return _rules_of_clusters_are_ignored(max_nodes=None)
 
 
 def _sweeps_are_admitted_without_bound() -> Any:
@@ -483,11 +485,11 @@ def _sweeps_are_admitted_without_bound() -> Any:
 # ---- pruning
 
 
-def _what_is_not_over_is_pruned() -> Any:
+def _active_jobs_are_pruned() -> Any:
     return patch.object(pruning, "_why_kept", lambda core, job, before, owing: "")
 
 
-def _records_go_before_directories() -> Any:
+def _records_are_pruned_before_directories() -> Any:
     real = pruning._finish
 
     def finish(core: Any, now: Any, wanted: Any) -> None:
@@ -500,29 +502,29 @@ def _records_go_before_directories() -> Any:
 # ---- links
 
 
-def _refused_logins_are_tried_for_ever() -> Any:
+def _refused_logins_are_repeated_without_bound() -> Any:
     return patch.object(reconnect, "_MOST_REFUSALS", 10**9)
 
 
-def _nobody_is_obeyed_after_three_refusals() -> Any:
+def _no_person_can_retry_after_three_refusals() -> Any:
     return patch.object(SessionMachine, "retry", lambda self, now: [])
 
 
-def _a_session_that_lasted_resets_no_back_off() -> Any:
+def _a_long_session_does_not_reset_the_back_off() -> Any:
     return patch.object(Reconnect, "reset", lambda self: None)
 
 
 MUTANTS = (
     Mutant(
         "every wrapper wins the start lock",
-        _whoever_asks_has_the_claim,
+        _every_wrapper_gets_the_start_lock,
         (P.ONCE, P.ALONE, P.NOTHING_LEFT),
         {"job_vanishes": 3, "submit_hangs": 2, "submit_unanswered": 2, "connection_cut": 2},
         seed=3,
     ),
     Mutant(
         "every wrapper wins the start lock and is released again",
-        _whoever_asks_has_the_claim_and_is_released_again,
+        _every_wrapper_gets_the_start_lock_and_a_release,
         (P.ONCE,),
         {"job_restarted": 4},
         {"cancel": 0},
@@ -530,14 +532,14 @@ MUTANTS = (
     ),
     Mutant(
         "a void attempt runs",
-        _a_revocation_is_not_looked_at,
+        _a_void_attempt_may_start,
         (P.NOTHING_LEFT,),
         {"submit_hangs": 3, "connection_cut": 2, "job_vanishes": 1},
         seed=3,
     ),
     Mutant(
         "a doubtful submit is not looked for",
-        _a_doubt_is_ignored,
+        _a_doubtful_submit_is_not_searched_for,
         (P.DOUBT,),
         {"connection_cut": 4, "kcm_killed": 4, "koalad_killed": 3, "submit_unanswered": 2},
         {"local_job": 6},
@@ -546,13 +548,13 @@ MUTANTS = (
     Mutant("a wrapper releases itself", _a_wrapper_releases_itself_at_its_barrier, (P.WHOLE,)),
     Mutant(
         "a wrapper forgets its deadline",
-        _a_wrapper_forgets_its_barriers_deadline,
+        _a_wrapper_has_no_deadline_at_its_barrier,
         (P.DEADLINE,),
         {"cluster_down": 3, "job_pending_for_ever": 3},
     ),
     Mutant(
         "an attempt is reported cleaned up too early",
-        _gone_is_said_too_early,
+        _cleaned_up_is_reported_too_early,
         (P.NOTHING_LEFT, P.ALONE),
         {"job_vanishes": 5, "relay_cut": 2},
         {"cancel": 4},
@@ -568,33 +570,39 @@ MUTANTS = (
     ),
     Mutant(
         "an attempt is found by its number alone",
-        _an_attempt_is_found_by_its_number_alone,
+        _tags_are_compared_without_their_store,
         (P.OTHERS,),
         {"connection_cut": 3, "submit_unanswered": 3, "job_vanishes": 2},
         {"job_of_another_store": 12, "cancel": 3},
     ),
     Mutant("an event is acknowledged before its commit", _an_event_is_acknowledged_before_its_commit, (P.COMMITTED,)),
-    Mutant("a command is sent before its commit", _a_command_leaves_before_its_commit, (P.COMMITTED,), seed=2),
+    Mutant("a command is sent before its commit", _a_command_is_sent_before_its_commit, (P.COMMITTED,), seed=2),
     Mutant("the outbox is not sent again", _the_outbox_is_not_sent_again, (P.ENDS,), heal=True),
-    Mutant("one retry too many", _one_retry_too_many, (P.ENDS,), {"job_killed": 3, "submit_refused": 3}, seed=2),
+    Mutant(
+        "one retry too many",
+        _a_job_is_retried_once_too_often,
+        (P.ENDS,),
+        {"job_killed": 3, "submit_refused": 3},
+        seed=2,
+    ),
     Mutant(
         "optional components are needed",
-        _an_optional_component_is_needed,
+        _an_optional_component_is_required,
         (P.OPTIONAL,),
         {"job_pending_for_ever": 6, "relay_cut": 1, "batch_system_down": 1},
         {"submit_many": 6, "local_job": 6},
         OPTIONAL,
         seed=34,
     ),
-    Mutant("commitments are forgotten", _promised_processors_are_forgotten, (P.PROCESSORS,)),
-    Mutant("priority is ignored", _priority_counts_for_nothing, (P.ORDER,)),
+    Mutant("commitments are forgotten", _commitments_are_not_counted, (P.PROCESSORS,)),
+    Mutant("priority is ignored", _priority_is_ignored, (P.ORDER,)),
     Mutant(
-        "overtakes are not counted", _passing_is_not_counted, (P.ORDER,), {"job_killed": 2}, {"local_job": 4}, seed=6
+        "overtakes are not counted", _overtakes_are_not_counted, (P.ORDER,), {"job_killed": 2}, {"local_job": 4}, seed=6
     ),
-    Mutant("a job is released although a component is missing", _released_although_one_is_missing, (P.WHOLE,)),
+    Mutant("a job is released although a component is missing", _a_job_is_released_without_a_component, (P.WHOLE,)),
     Mutant(
         "the clock stops while the host sleeps",
-        _time_stands_still_while_the_host_sleeps,
+        _a_sleep_of_the_host_is_not_noticed,
         (P.WHOLE,),
         {"host_sleeps": 4, "barrier_never_reached": 1, "job_pending_for_ever": 1},
         {"submit_many": 6, "local_job": 6},
@@ -602,7 +610,7 @@ MUTANTS = (
     ),
     Mutant(
         "a component that left its barrier still counts",
-        _who_came_to_a_barrier_counts_for_ever,
+        _barrier_reports_of_earlier_sessions_count,
         (P.WHOLE,),
         {
             "connection_cut": 5,
@@ -617,16 +625,16 @@ MUTANTS = (
     ),
     Mutant(
         "a cluster reports attempts of others",
-        _a_cluster_speaks_for_others,
+        _reports_about_other_clusters_are_accepted,
         (P.WHOLE, P.AGREE, P.NOTHING_LEFT, P.ALONE, P.ONCE, P.OTHERS),
         {"cluster_lies": 1},
         seed=6,
     ),
-    Mutant("messages are not checked", _no_value_of_a_message_is_looked_at, (P.SOUND,), {"cluster_lies": 1}),
-    Mutant("a pending cancel is not kept", _a_debt_is_not_kept, (P.AGREE,)),
+    Mutant("messages are not checked", _values_of_messages_are_not_checked, (P.SOUND,), {"cluster_lies": 1}),
+    Mutant("a pending cancel is not kept", _a_pending_cancel_is_not_kept, (P.AGREE,)),
     Mutant(
         "a repeated result is recorded again",
-        _a_result_is_recorded_whenever_it_is_told,
+        _every_reported_result_is_recorded,
         (P.RECORDED,),
         {"koalad_killed": 1},
         SWEEPS,
@@ -641,11 +649,11 @@ MUTANTS = (
         seed=44,
     ),
     Mutant(
-        "nodes are not given back", _nodes_are_not_given_back, (P.GIVEN_BACK,), HARDLY_ANY, SWEEPS_AND_OTHERS, seed=2
+        "nodes are not given back", _nodes_are_not_reclaimed, (P.GIVEN_BACK,), HARDLY_ANY, SWEEPS_AND_OTHERS, seed=2
     ),
     Mutant(
         "waiting local jobs are not seen",
-        _nobody_is_seen_to_wait,
+        _waiting_local_jobs_are_not_measured,
         (P.GIVEN_BACK,),
         HARDLY_ANY,
         SWEEPS_AND_OTHERS,
@@ -654,7 +662,7 @@ MUTANTS = (
     ),
     Mutant(
         "one event too many counts as acknowledged",
-        _one_event_more_than_acknowledged_is_forgotten,
+        _an_unacknowledged_event_is_forgotten,
         (P.ENDS,),
         {"events_disturbed": 1},
         heal=True,
@@ -676,7 +684,7 @@ MUTANTS = (
     ),
     Mutant(
         "the claim's time restarts with every component that starts",
-        _the_claims_time_restarts_with_every_start,
+        _the_claim_time_out_restarts_with_every_start,
         (P.CLAIM,),
         {"job_pending_for_ever": 3, "batch_system_down": 3},
         {"submit_many": 6, "cancel": 0},
@@ -684,7 +692,7 @@ MUTANTS = (
     ),
     Mutant(
         "the barrier's time restarts with every component that comes",
-        _the_barriers_time_restarts_with_everyone_who_comes,
+        _the_barrier_time_out_restarts_with_every_arrival,
         (P.CLAIM,),
         {"barrier_never_reached": 3, "job_pending_for_ever": 3},
         {"submit_many": 6, "cancel": 0},
@@ -692,7 +700,7 @@ MUTANTS = (
     ),
     Mutant(
         "components of the same job do not count in the backlog",
-        _siblings_do_not_count_in_the_backlog,
+        _components_of_the_same_job_do_not_count_in_the_backlog,
         (P.BACKLOG,),
         HARDLY_ANY,
         {"submit_many": 6, "local_job": 6},
@@ -700,7 +708,7 @@ MUTANTS = (
     ),
     Mutant(
         "the backlog counts measured batch jobs only",
-        _the_backlog_is_what_was_measured,
+        _the_backlog_counts_measured_jobs_only,
         (P.BACKLOG,),
         HARDLY_ANY,
         {"submit_many": 6, "local_job": 6},
@@ -708,39 +716,49 @@ MUTANTS = (
     ),
     Mutant(
         "a parameter that is out is given out again",
-        _what_is_out_is_given_out_again,
+        _parameters_that_are_out_are_fed_again,
         (P.ALONE,),
         HARDLY_ANY,
         SWEEPS,
         seed=2,
     ),
-    Mutant("jobs that are not final are pruned", _what_is_not_over_is_pruned, (P.PRUNED,), HARDLY_ANY, {"prune": 6}),
+    Mutant("jobs that are not final are pruned", _active_jobs_are_pruned, (P.PRUNED,), HARDLY_ANY, {"prune": 6}),
     Mutant(
-        "records are pruned before directories", _records_go_before_directories, (P.PRUNED,), HARDLY_ANY, {"prune": 6}
+        "records are pruned before directories",
+        _records_are_pruned_before_directories,
+        (P.PRUNED,),
+        HARDLY_ANY,
+        {"prune": 6},
     ),
     Mutant(
         "the idle share is ignored",
-        _the_share_that_must_be_idle_is_not_looked_at,
+        _the_idle_share_is_ignored,
         (P.LIMITS,),
         HARDLY_ANY,
         SWEEPS_AND_OTHERS,
         seed=4,
     ),
-    Mutant("the hours are ignored", _hours_are_not_looked_at, (P.LIMITS,), HARDLY_ANY, SWEEPS, seed=2),
-    Mutant("the maximum of nodes is ignored", _the_most_nodes_are_not_looked_at, (P.LIMITS,), HARDLY_ANY, SWEEPS),
+    Mutant("the hours are ignored", _hours_are_ignored, (P.LIMITS,), HARDLY_ANY, SWEEPS, seed=2),
+    Mutant("the maximum of nodes is ignored", _max_nodes_is_ignored, (P.LIMITS,), HARDLY_ANY, SWEEPS),
     Mutant(
         "sweeps are admitted without bound", _sweeps_are_admitted_without_bound, (P.LIMITS,), HARDLY_ANY, SWEEPS, seed=2
     ),
-    Mutant("a job that fits exactly is not tried", _what_fits_exactly_is_not_looked_at, (P.FITS,), HARDLY_ANY, seed=60),
+    Mutant(
+        "a job that fits exactly is not tried",
+        _a_job_that_fits_exactly_is_not_considered,
+        (P.FITS,),
+        HARDLY_ANY,
+        seed=60,
+    ),
     Mutant(
         "a measurement starts no scheduling pass",
-        _a_measurement_is_no_reason_to_look_again,
+        _a_measurement_starts_no_scheduling_pass,
         (P.FITS,),
         HARDLY_ANY,
         seed=16,
     ),
     Mutant("all components of a job go to one cluster", _a_job_goes_to_one_cluster_only, (P.FITS,), HARDLY_ANY),
-    Mutant("no job goes into a batch queue", _nobody_goes_into_a_batch_queue, (P.FITS,), HARDLY_ANY),
+    Mutant("no job goes into a batch queue", _no_job_is_sent_to_a_batch_queue, (P.FITS,), HARDLY_ANY),
     Mutant(
         "optional components need a batch queue too",
         _optional_components_need_a_batch_queue_too,
@@ -752,26 +770,26 @@ MUTANTS = (
     ),
     Mutant(
         "content hashes of staged files are not checked",
-        _digests_of_staged_files_are_not_looked_at,
+        _digests_of_staged_files_are_not_checked,
         (P.CONTENTS,),
         {"shared_lost": 6},
         seed=3,
     ),
     Mutant(
         "the output of the last component replaces that of others",
-        _of_several_components_the_last_ones_output_is_brought,
+        _the_last_component_s_output_is_collected,
         (P.CONTENTS,),
         HARDLY_ANY,
     ),
     Mutant(
         "refused logins are tried for ever",
-        _refused_logins_are_tried_for_ever,
+        _refused_logins_are_repeated_without_bound,
         (P.LOGINS,),
         {"logins_refused": 6},
     ),
     Mutant(
         "koala login is ignored after three refusals",
-        _nobody_is_obeyed_after_three_refusals,
+        _no_person_can_retry_after_three_refusals,
         (P.ENDS,),
         {"logins_refused": 6},
         heal=True,
@@ -779,7 +797,7 @@ MUTANTS = (
     ),
     Mutant(
         "a session that lasted does not reset the back-off",
-        _a_session_that_lasted_resets_no_back_off,
+        _a_long_session_does_not_reset_the_back_off,
         (P.RECONNECTED,),
         {"connection_cut": 4, "cluster_down": 4},
     ),
@@ -787,11 +805,11 @@ MUTANTS = (
 
 
 def hunt(mutant: Mutant) -> tuple[int, int, Violation | None]:
-    """Events until it was caught, the seed that did, and what was seen to be broken."""
+    """Run seeds until the mutant is caught. Returns the number of events, the last seed, and the violation or None."""
     spent, seed = 0, mutant.seed
     with mutant.begin():
         while spent < ENOUGH:
-            result = _course(mutant, seed)
+            result = _run(mutant, seed)
             spent += result.happened
             if result.violation is not None and result.violation.promise in mutant.promises:
                 return spent, seed, result.violation
@@ -799,8 +817,8 @@ def hunt(mutant: Mutant) -> tuple[int, int, Violation | None]:
     return spent, seed, None
 
 
-def _course(mutant: Mutant, seed: int) -> Result:
-    events = COURSE // 5 if mutant.heal else COURSE
+def _run(mutant: Mutant, seed: int) -> Result:
+    events = RUN_EVENTS // 5 if mutant.heal else RUN_EVENTS
     actions = None
     if mutant.user_actions or mutant.faults or not mutant.heal:
         actions = plan(
@@ -816,17 +834,17 @@ def _course(mutant: Mutant, seed: int) -> Result:
 def test_mutant_is_caught(mutant: Mutant) -> None:
     spent, seed, violation = hunt(mutant)
     print(f"{mutant.name}: {spent} events, seed {seed}: {violation}")
-    assert violation is not None, "nobody noticed"
+    assert violation is not None, "the mutant was not caught"
     assert violation.promise in mutant.promises, str(violation)
     assert spent <= ENOUGH
 
 
-def test_every_promise_has_a_mutant_that_breaks_it_and_no_other() -> None:
+def test_every_promise_has_a_mutant_that_breaks_it_alone() -> None:
     alone = {mutant.promises[0] for mutant in MUTANTS if len(mutant.promises) == 1}
     assert [each.name for each in P if each not in alone] == []
 
 
-def test_the_table_of_promises_has_all_mutants_and_where_each_promise_is_watched() -> None:
+def test_the_table_of_promises_names_all_mutants_and_checkers() -> None:
     rows = dict(re.findall(r"^\| `([A-Z_]+)`: (.*) \|$", FAULTS_PAGE.read_text(), re.MULTILINE))
     assert list(rows) == [each.name for each in P]
     for each in P:

@@ -1,4 +1,4 @@
-"""A seed's actions are the same every time, and lists of their numbers are read and written alike."""
+"""A seed's actions are reproducible, and lists of their numbers are formatted and parsed."""
 
 import pytest
 from hypothesis import given
@@ -10,7 +10,7 @@ USER_ACTIONS, FAULTS = {"submit": 3, "cancel": 1}, {"cut": 1, "kill": 2}
 
 
 @given(seed=st.integers(0, 1 << 40), events=st.integers(0, 5_000))
-def test_actions_come_in_order_within_the_run_and_the_same_every_time(seed: int, events: int) -> None:
+def test_actions_are_in_order_within_the_run_and_reproducible(seed: int, events: int) -> None:
     actions = plan(seed, events, USER_ACTIONS, FAULTS)
     assert actions == plan(seed, events, USER_ACTIONS, FAULTS)
     assert all(0 < action.at < events for action in actions)
@@ -18,18 +18,18 @@ def test_actions_come_in_order_within_the_run_and_the_same_every_time(seed: int,
     assert {action.kind for action in actions} <= USER_ACTIONS.keys() | FAULTS.keys()
 
 
-def test_a_longer_run_begins_like_a_shorter_one() -> None:
+def test_a_longer_run_begins_with_the_actions_of_a_shorter_one() -> None:
     short, long = plan(7, 2_000, USER_ACTIONS, FAULTS), plan(7, 9_000, USER_ACTIONS, FAULTS)
     assert long[: len(short)] == short
 
 
-def test_seeds_mix_faults_of_their_own() -> None:
+def test_each_seed_has_its_own_mixture_of_faults() -> None:
     mixtures = {frozenset(action.kind for action in plan(seed, 5_000, USER_ACTIONS, FAULTS)) for seed in range(40)}
     assert len(mixtures) > 2
 
 
 @given(numbers=st.sets(st.integers(0, 300)).map(sorted))
-def test_a_list_of_actions_is_read_as_it_was_written(numbers: list[int]) -> None:
+def test_a_formatted_list_of_actions_is_parsed_back(numbers: list[int]) -> None:
     assert parse_only(format_only(numbers), 301) == numbers
 
 
@@ -37,6 +37,6 @@ def test_a_list_of_actions_is_read_as_it_was_written(numbers: list[int]) -> None
     ("text", "sentence"),
     [("a", "'a' names no actions"), ("1,2-x", "'2-x' names no actions"), ("1,9", "There is no action 9")],
 )
-def test_a_bad_list_of_actions_is_refused_in_words(text: str, sentence: str) -> None:
+def test_an_invalid_list_of_actions_is_refused_with_a_sentence(text: str, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         parse_only(text, 9)

@@ -1,4 +1,4 @@
-"""koalad and the KCMs killed at every step of pruning: in the end nothing is left, and nothing else was touched."""
+"""koalad and KCMs killed at every step of pruning: nothing of pruned jobs is left, and no other job is touched."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -44,7 +44,7 @@ LIVING = Request(name="living", components=(component("alpha", LONG),))
 
 
 def prune(world: World, records: bool) -> bool:
-    """Ask as maintenance does, Launchers first, by a koalad that is started again if it is dead; False once done."""
+    """Request a prune as maintenance does, Launchers first; start a dead koalad again. Returns False once done."""
     koalad = world.koalad
     koalad.start()
     if not koalad.alive:
@@ -57,8 +57,8 @@ def prune(world: World, records: bool) -> bool:
     return bool(found)
 
 
-def aged() -> tuple[World, Watch]:
-    """A world whose first jobs are over for longer than they are kept; one runs. The watch looks at every commit."""
+def aged_world() -> tuple[World, Watch]:
+    """A world whose first jobs ended before the retention time, and one runs. The watch checks every commit."""
     world = World(11, settings=SETTINGS)
     watch = Watch(world, lambda line: None)
     world.run_for(Duration(10 * SECOND))
@@ -73,7 +73,7 @@ def aged() -> tuple[World, Watch]:
 
 
 def pruned(disturb: Callable[[World], None], records: bool = True) -> World:
-    world, watch = aged()
+    world, watch = aged_world()
     disturb(world)
     latest = world.agenda.now + 30 * MINUTE
     while prune(world, records):
@@ -83,8 +83,8 @@ def pruned(disturb: Callable[[World], None], records: bool = True) -> World:
     return world
 
 
-def left(world: World) -> list[tuple[str, str]]:
-    """Clusters and the names of the attempts' directories there."""
+def directories(world: World) -> list[tuple[str, str]]:
+    """The attempts' directories: cluster and name of each."""
     return [
         (name, path.rpartition("/")[2])
         for name, cluster in world.clusters.items()
@@ -93,21 +93,21 @@ def left(world: World) -> list[tuple[str, str]]:
     ]
 
 
-def the_living(world: World) -> Job:
+def living_job(world: World) -> Job:
     (job,) = [job for job in world.koalad.store.jobs() if job.request.name == LIVING.name]
     return job
 
 
 def only_the_living_job_is_left(world: World) -> bool:
-    job, store = the_living(world), world.koalad.store
+    job, store = living_job(world), world.koalad.store
     tag = tag_of(world.instance, job.attempt_of(job.components[0]))
     others = [each for each in store.jobs() if each.id != job.id] + store.launchers_of(JobId(3))
     story = [line for number in range(1, job.id) for line in store.history(JobId(number))]
-    return not others and not story and not list(store.results(JobId(3))) and left(world) == [("alpha", tag)]
+    return not others and not story and not list(store.results(JobId(3))) and directories(world) == [("alpha", tag)]
 
 
 class Steps(NamedTuple):
-    """How many steps pruning takes: of koalad, and actions of each KCM."""
+    """The numbers of koalad's steps and of each KCM's actions in a prune."""
 
     koalad: int
     kcm: dict[str, int]
@@ -115,7 +115,7 @@ class Steps(NamedTuple):
 
 @pytest.fixture(scope="module")
 def steps() -> Steps:
-    before, after = aged()[0], pruned(lambda world: None)
+    before, after = aged_world()[0], pruned(lambda world: None)
     actions = {
         name: cluster.environment.kcm_crash_point.steps - before.clusters[name].environment.kcm_crash_point.steps
         for name, cluster in after.clusters.items()
@@ -123,21 +123,21 @@ def steps() -> Steps:
     return Steps(after.koalad.crash_point.steps - before.koalad.crash_point.steps, actions)
 
 
-def test_what_is_over_is_pruned_and_what_runs_is_not() -> None:
+def test_only_final_jobs_are_pruned() -> None:
     world = pruned(lambda world: None)
     assert only_the_living_job_is_left(world)
     assert world.settle(HOUR)
 
 
-def test_output_alone_leaves_the_records() -> None:
+def test_pruning_output_keeps_the_records() -> None:
     world = pruned(lambda world: None, records=False)
-    assert len(left(world)) == 1
+    assert len(directories(world)) == 1
     assert len(world.koalad.store.jobs()) == 4
     assert any(world.koalad.store.results(JobId(3)))
 
 
-@pytest.mark.parametrize("lossy", [False, True], ids=["what it said arrives", "what it said is lost"])
-def test_koalad_killed_at_every_step(lossy: bool, steps: Steps) -> None:
+@pytest.mark.parametrize("lossy", [False, True], ids=["its messages arrive", "its messages are lost"])
+def test_a_koalad_killed_at_any_step_prunes_the_same(lossy: bool, steps: Steps) -> None:
     assert steps.koalad > 15
     for step in range(1, steps.koalad + 1):
 
@@ -149,7 +149,7 @@ def test_koalad_killed_at_every_step(lossy: bool, steps: Steps) -> None:
 
 
 @pytest.mark.parametrize("name", ["alpha", "beta"])
-def test_the_kcm_killed_at_every_action(name: str, steps: Steps) -> None:
+def test_a_kcm_killed_at_any_action_prunes_the_same(name: str, steps: Steps) -> None:
     assert steps.kcm[name] > 5
     for step in range(1, steps.kcm[name] + 1):
 
@@ -161,15 +161,15 @@ def test_the_kcm_killed_at_every_action(name: str, steps: Steps) -> None:
 
 
 @pytest.mark.parametrize("ahead", [YEAR, Duration(-YEAR)], ids=["ahead", "back"])
-def test_a_clock_that_jumps_by_a_year_touches_nothing_that_lives(ahead: Duration) -> None:
-    world, watch = aged()
+def test_a_clock_jump_of_a_year_prunes_no_active_job(ahead: Duration) -> None:
+    world, watch = aged_world()
     world.koalad.kill()
     world.koalad.jump(ahead)
     for _ in range(20):
         prune(world, True)
         world.run_for(LOOK)
         watch.check()
-    job = the_living(world)
+    job = living_job(world)
     assert not job.state.final
-    assert ("alpha", tag_of(world.instance, job.attempt_of(job.components[0]))) in left(world)
+    assert ("alpha", tag_of(world.instance, job.attempt_of(job.components[0]))) in directories(world)
     assert world.settle(HOUR)

@@ -1,4 +1,4 @@
-"""A store restored from a backup, at any moment of a busy grid: nobody's program runs twice, and every job ends."""
+"""A store restored from a backup at any instant of a busy grid: no program runs twice, and every job ends."""
 
 import sqlite3
 from collections import Counter
@@ -26,8 +26,8 @@ SETTINGS = Settings(
 )
 
 
-class Site:
-    """A busy grid on a disk that is backed up."""
+class BackedUpGrid:
+    """A busy grid whose store is backed up."""
 
     def __init__(self, directory: Path, seed: int) -> None:
         self._store, self._backup = directory / FILE_NAME, directory / "backup"
@@ -38,7 +38,7 @@ class Site:
         self.world.program_log.subscribe(self._watch)
         self.world.agenda.after(Duration(5 * SECOND), self._submit)
 
-    def for_a_while(self) -> None:
+    def run_on(self) -> None:
         self.world.run_for(Duration(self._dice.randint(0, 90 * SECOND)))
 
     def back_up(self) -> None:
@@ -46,7 +46,7 @@ class Site:
             source.backup(target)
 
     def lose_and_restore(self) -> None:
-        """koalad's machine is lost, and the backup is put on another one."""
+        """Lose koalad's host, and restore the backup on another one."""
         self.world.koalad.kill()
         self._submits = False
         for path in self._store.parent.glob(f"{FILE_NAME}*"):
@@ -61,7 +61,7 @@ class Site:
             self.world.agenda.after(Duration(self._dice.randint(0, 10 * SECOND)), self._submit)
 
     def _watch(self, entry: LogEntry) -> None:
-        """Attempts of one component on one node each; two of one attempt would be seen by its runs."""
+        """Note the running attempts of each component; two runs of one attempt would show in its log."""
         _, attempt = attempt_of(Tag(entry.run.tag))
         component = attempt.job, attempt.component
         others = [each for each in self.world.program_log.tags() if attempt_of(Tag(each))[1][:2] == component]
@@ -70,21 +70,21 @@ class Site:
 
 
 @pytest.fixture(params=[*range(8), 136, 150, 157, 173])
-def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
-    made = Site(tmp_path, request.param)
+def grid(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BackedUpGrid]:
+    made = BackedUpGrid(tmp_path, request.param)
     yield made
     made.world.koalad.store.close()
 
 
-def test_a_restored_store_costs_nobody_a_job(site: Site) -> None:
-    site.for_a_while()
-    site.back_up()
-    site.for_a_while()
-    before = len(site.world.koalad.store.jobs())
-    site.lose_and_restore()
-    assert site.world.settle(Duration(2 * HOUR)), site.world.koalad.store.debts()
-    jobs = site.world.koalad.store.jobs()
+def test_after_a_restore_every_job_ends_and_no_program_runs_twice(grid: BackedUpGrid) -> None:
+    grid.run_on()
+    grid.back_up()
+    grid.run_on()
+    before = len(grid.world.koalad.store.jobs())
+    grid.lose_and_restore()
+    assert grid.world.settle(Duration(2 * HOUR)), grid.world.koalad.store.debts()
+    jobs = grid.world.koalad.store.jobs()
     assert len(jobs) <= before
     assert all(job.state.final for job in jobs)
-    program_log = site.world.program_log
+    program_log = grid.world.program_log
     assert all(len(program_log.runs(tag)) == 1 for tag in program_log.tags())

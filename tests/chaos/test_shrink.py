@@ -1,4 +1,4 @@
-"""The shrinker finds what matters, and only asks so often."""
+"""The shrinker finds a minimal failing list within its number of tries."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,13 +9,13 @@ ITEMS = st.lists(st.integers(0, 50), max_size=60, unique=True)
 
 
 @given(items=ITEMS, data=st.data())
-def test_what_fails_by_some_items_shrinks_to_these_in_their_order(items: list[int], data: st.DataObject) -> None:
+def test_a_list_shrinks_to_the_items_that_fail_in_order(items: list[int], data: st.DataObject) -> None:
     needed = set(data.draw(st.lists(st.sampled_from(items), max_size=4))) if items else set()
     assert shrink(items, lambda part: needed <= set(part), 10_000) == [item for item in items if item in needed]
 
 
 @given(items=ITEMS.filter(len), limit=st.integers(0, 40))
-def test_no_single_item_can_be_left_out_of_the_answer(items: list[int], limit: int) -> None:
+def test_the_answer_is_minimal(items: list[int], limit: int) -> None:
     def fails(part: list[int]) -> bool:
         return sum(part) > limit
 
@@ -26,7 +26,7 @@ def test_no_single_item_can_be_left_out_of_the_answer(items: list[int], limit: i
 
 
 @given(items=ITEMS, tries=st.integers(0, 10))
-def test_the_answer_fails_however_few_tries_there_are(items: list[int], tries: int) -> None:
+def test_the_answer_fails_even_after_few_tries(items: list[int], tries: int) -> None:
     asked = []
 
     def fails(part: list[int]) -> bool:

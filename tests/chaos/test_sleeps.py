@@ -1,4 +1,4 @@
-"""A host that sleeps again and again while jobs claim: nobody is released unless all stand at their barriers.
+"""A host that sleeps repeatedly while jobs claim: a job is released only with all components at the barrier.
 
 `KOALA_SLEEPS=2500 pytest tests/chaos/test_sleeps.py` lets it sleep more often, KOALA_SLEEPS_SEED begins elsewhere.
 """
@@ -21,7 +21,7 @@ USER_ACTIONS = {"submit": 6, "submit_many": 3, "release": 1, "local_job": 4}
 
 @pytest.fixture
 def sleeps(monkeypatch: pytest.MonkeyPatch) -> list[Duration]:
-    """Those that befell any world."""
+    """The sleeps in all worlds of the test."""
     begun: list[Duration] = []
     sleep = SimKoalad.sleep
 
@@ -33,7 +33,7 @@ def sleeps(monkeypatch: pytest.MonkeyPatch) -> list[Duration]:
     return begun
 
 
-def test_however_often_the_host_sleeps_no_job_is_released_without_all(sleeps: list[Duration]) -> None:
+def test_a_host_that_sleeps_often_releases_no_incomplete_job(sleeps: list[Duration]) -> None:
     seed, jobs, programs = FIRST, 0, 0
     while len(sleeps) < SLEEPS:
         result = run(seed, COURSE, until=COURSE, actions=plan(seed, COURSE, USER_ACTIONS, FAULTS, mixed=False))

@@ -1,10 +1,10 @@
-"""The agenda: calls in their order, and a clock that stands where it was run to."""
+"""The agenda: calls in order, and a clock that shows the instant of the last run."""
 
 from koalapy.model.units import Instant
 from koalapy.world.agenda import Agenda
 
 
-def test_the_clock_stands_where_it_was_run_to_even_if_nothing_was_due() -> None:
+def test_a_run_without_due_calls_advances_the_clock() -> None:
     agenda = Agenda(Instant(100))
     made: list[int] = []
     agenda.at(Instant(105), lambda: made.append(agenda.now))

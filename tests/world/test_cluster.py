@@ -1,4 +1,4 @@
-"""One simulated cluster, whose KCM and wrappers are the real ones' minds, played koalad's messages by hand."""
+"""One simulated cluster with the real machines of KCM and wrapper; the tests send koalad's messages."""
 
 from typing import Any
 
@@ -37,9 +37,8 @@ OTHER_STORES = str(tag_of(InstanceId("0ther"), AttemptId(JobId(1), 0, 1)))
 
 
 @pytest.mark.parametrize(("name", "local"), [("somebody", 1), (OTHER_STORES, 0)], ids=["local", "other-store"])
-def test_what_others_want_is_measured(name: str, local: int) -> None:
-    """As on real batch systems, whoever scavenges must see what others' waiting jobs lack: local users' and those of
-    another store of the same user."""
+def test_processors_that_other_jobs_lack_are_measured(name: str, local: int) -> None:
+    """As on real batch systems, a sweep must see what waiting jobs lack: those of local users and of another store."""
     play = Play("slurm")
     koalad = play.connect()
     size = play.cluster.batch.size
@@ -64,7 +63,7 @@ def test_no_program_starts_before_its_release() -> None:
     assert play.program_log.runs(TAG) == []
 
 
-def test_what_a_program_leaves_is_found() -> None:
+def test_output_of_a_program_is_found() -> None:
     play = Play()
     koalad = play.connect()
     play.run(5)
@@ -75,7 +74,7 @@ def test_what_a_program_leaves_is_found() -> None:
     assert list(play.cluster.stat(TAG, ["result.npy", "other"])) == ["result.npy"]
 
 
-def test_a_cancelled_job_is_stopped_in_band_and_gone() -> None:
+def test_a_cancelled_job_is_stopped_over_the_relay_and_cleaned_up() -> None:
     play = Play()
     koalad = play.connect()
     play.submit(koalad, behaviour=Behaviour(runs=Duration(50 * SECOND)))
@@ -86,7 +85,7 @@ def test_a_cancelled_job_is_stopped_in_band_and_gone() -> None:
     assert not play.program_log.running(TAG)
 
 
-def test_a_head_node_out_of_reach_lets_nobody_in() -> None:
+def test_an_unreachable_head_node_refuses_logins() -> None:
     play = Play()
     play.cluster.out_of_reach(MINUTE)
     with pytest.raises(TransientError):
@@ -96,7 +95,7 @@ def test_a_head_node_out_of_reach_lets_nobody_in() -> None:
 
 
 def test_the_same_seed_gives_the_same_world() -> None:
-    def heard(seed: int) -> list[Any]:
+    def messages_of(seed: int) -> list[Any]:
         play = Play(seed=seed, load=0.5)
         koalad = play.connect()
         play.submit(koalad)
@@ -104,5 +103,5 @@ def test_the_same_seed_gives_the_same_world() -> None:
         play.until(koalad, messages.Report, phase="ended")
         return koalad.heard
 
-    assert heard(3) == heard(3)
-    assert heard(3) != heard(4)
+    assert messages_of(3) == messages_of(3)
+    assert messages_of(3) != messages_of(4)

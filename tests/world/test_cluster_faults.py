@@ -1,4 +1,4 @@
-"""What goes wrong on one simulated cluster, and what the real KCM and wrapper make of it."""
+"""Faults on one simulated cluster, and the reactions of the real machines of KCM and wrapper."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ LONG = Behaviour(runs=Duration(50 * SECOND))
 
 
 def running(play: Any, behaviour: Behaviour = LONG, processors: int = 6) -> Any:
-    """A koalad whose attempt runs."""
+    """Start an attempt; return its koalad once it runs."""
     koalad = play.connect()
     play.submit(koalad, behaviour=behaviour, processors=processors)
     play.release(koalad)
@@ -30,7 +30,7 @@ def job_of(play: Any) -> SimBatchJob:
 
 class TestSubmit:
     @pytest.mark.parametrize("words", ["cluster submissions_closed", "request no_such_queue"])
-    def test_a_refusal_is_passed_on_and_leaves_nothing(self, words: str) -> None:
+    def test_a_refusal_is_reported_and_leaves_nothing(self, words: str) -> None:
         play = Play()
         koalad = play.connect()
         play.cluster.shell.submit_faults.refusals.append(words)
@@ -41,7 +41,7 @@ class TestSubmit:
         assert play.cluster.quiescent
 
     @pytest.mark.parametrize("seed", range(4))
-    def test_whose_reply_is_lost_is_found_by_its_tag(self, seed: int) -> None:
+    def test_with_a_lost_reply_is_found_by_its_tag(self, seed: int) -> None:
         play = Play(seed=seed)
         koalad = play.connect()
         play.cluster.shell.submit_faults.lost_replies = 1
@@ -50,7 +50,7 @@ class TestSubmit:
         assert len(play.cluster.batch.everything) == 1
 
     @pytest.mark.parametrize("with_server", [False, True])
-    def test_that_hangs_is_given_up_and_can_never_run(self, with_server: bool) -> None:
+    def test_that_hangs_is_ended_and_can_never_run(self, with_server: bool) -> None:
         play = Play()
         koalad = play.connect()
         play.cluster.shell.submit_faults.hangs.append((Duration(2 * MINUTE), with_server))
@@ -58,11 +58,13 @@ class TestSubmit:
         play.run(60)
         assert len(koalad.of(messages.Refused)) == 1
         play.run(300)
-        assert len(play.cluster.batch.everything) == int(with_server), "the server still does what it was asked to"
+        assert len(play.cluster.batch.everything) == int(with_server), (
+            "the server still handles the submit in its queue"
+        )
         assert play.program_log.runs(TAG) == []
         assert play.cluster.quiescent
 
-    def test_that_outlives_its_kcm_takes_effect_late_and_runs_once(self) -> None:
+    def test_that_takes_effect_after_its_kcm_ended_runs_once(self) -> None:
         play = Play()
         koalad = play.connect()
         play.cluster.shell.submit_faults.hangs.append((Duration(90 * SECOND), False))
@@ -78,8 +80,8 @@ class TestSubmit:
         assert len(play.program_log.runs(TAG)) == 1
         assert play.cluster.quiescent
 
-    def test_that_comes_late_is_ended_with_the_first_one(self) -> None:
-        """It waits in the queue behind the one that took its place; the KCM that ends both has heard of one."""
+    def test_that_takes_effect_late_is_cancelled_with_the_first_one(self) -> None:
+        """It waits in the queue behind its replacement; the KCM that cancels both was informed of only one."""
         play = Play(nodes=2, processors_per_node=4)
         koalad = play.connect()
         play.cluster.shell.submit_faults.hangs.append((Duration(60 * SECOND), False))
@@ -112,19 +114,19 @@ class TestSubmit:
 
 
 class TestKcm:
-    def test_killed_at_any_step_another_one_comes_to_the_same_end(self) -> None:
+    def test_killed_at_any_step_is_replaced_and_the_job_ends_alike(self) -> None:
         for steps in range(1, 400):
             play = Play()
             play.cluster.environment.kcm_crash_point.left = steps
             koalad = play.connect()
-            ended = _to_the_end(play, koalad)
+            ended = _run_to_the_end(play, koalad)
             assert (ended.ending, ended.exit_status) == ("exited", 0), steps
             assert len(play.program_log.runs(TAG)) == 1, steps
             if play.cluster.environment.kcm_crash_point.left is not None:
                 return
         raise AssertionError("it takes more steps than that")
 
-    def test_an_old_one_that_lives_on_submits_nothing_twice(self) -> None:
+    def test_that_is_replaced_but_still_runs_submits_nothing_twice(self) -> None:
         play = Play()
         old = play.connect()
         old.pipe.cut(near_notices=Duration(0), far_notices=Duration(10**12))
@@ -142,7 +144,7 @@ class TestKcm:
         play.run(70)
         assert play.cluster.kcms == []
 
-    def test_waits_for_a_shared_directory_and_says_when_it_is_there(self) -> None:
+    def test_waits_for_a_shared_directory_and_reports_when_it_is_usable(self) -> None:
         play = Play()
         play.cluster.shared.lose()
         koalad = play.connect()
@@ -154,7 +156,7 @@ class TestKcm:
 
 
 class TestWrapper:
-    def test_killed_at_any_step_nothing_of_it_is_left_and_its_program_ran_at_most_once(self) -> None:
+    def test_killed_at_any_step_leaves_nothing_and_ran_its_program_at_most_once(self) -> None:
         for steps in range(1, 200):
             play = Play()
             play.cluster.environment.wrapper_crash_point.left = steps
@@ -182,7 +184,7 @@ class TestWrapper:
         play.cancel(koalad)
         assert play.cluster.quiescent
 
-    def test_a_revoked_attempt_is_left_at_once(self) -> None:
+    def test_exits_at_once_if_its_attempt_is_void(self) -> None:
         play = Play()
         koalad = play.connect()
         play.cluster.shell.submit_faults.hangs.append((Duration(2 * MINUTE), True))
@@ -212,8 +214,8 @@ class TestWrapper:
 
 
 class TestNodes:
-    def test_of_a_node_that_is_cut_off_no_next_attempt_may_start_while_its_program_runs(self) -> None:
-        """The batch system takes it for lost; Gone comes only when the orphan has surely ended itself."""
+    def test_an_attempt_on_a_node_cut_off_is_cleaned_up_only_after_its_program_has_ended(self) -> None:
+        """The batch system reports it as lost; CleanedUp comes only when the orphan must have ended its program."""
         play = Play(nodes=1, processors_per_node=8, orphan_timeout_s=40.0)
         koalad = running(play, Behaviour(runs=Duration(10 * MINUTE)), processors=4)
         [node] = play.cluster.batch.nodes
@@ -222,7 +224,7 @@ class TestNodes:
         play.cancel(koalad)
         assert not play.program_log.running(TAG)
 
-    def test_of_a_job_started_again_elsewhere_the_first_start_counts(self) -> None:
+    def test_a_restarted_job_runs_its_program_only_in_its_first_start(self) -> None:
         play = Play(nodes=2, processors_per_node=4, orphan_timeout_s=40.0, reruns_lost=1.0)
         koalad = running(play, Behaviour(runs=Duration(10 * MINUTE)), processors=4)
         play.cluster.batch.cut(job_of(play).nodes[0][0], Duration(10 * MINUTE))
@@ -231,7 +233,7 @@ class TestNodes:
         assert not play.program_log.running(TAG)
         assert len(play.program_log.runs(TAG)) == 1
 
-    def test_a_lost_node_takes_its_job_along(self) -> None:
+    def test_a_job_on_a_lost_node_is_lost(self) -> None:
         play = Play(orphan_timeout_s=30.0)
         koalad = running(play, LONG)
         node = job_of(play).nodes[0][0]
@@ -244,7 +246,7 @@ class TestNodes:
 
 class TestBatchSystem:
     @pytest.mark.parametrize("batch", ["slurm", "sge", "pbs", "local"])
-    def test_an_administrators_kill_is_told(self, batch: str) -> None:
+    def test_a_kill_by_an_administrator_is_reported(self, batch: str) -> None:
         play = Play(batch)
         koalad = running(play)
         play.cluster.batch.kill(job_of(play))
@@ -254,7 +256,7 @@ class TestBatchSystem:
         assert ends or seen
         assert not play.program_log.running(TAG)
 
-    def test_a_job_that_vanishes_is_missing_not_over(self) -> None:
+    def test_a_job_that_vanishes_is_missing_and_not_ended(self) -> None:
         play = Play("pbs")
         koalad = play.connect()
         play.submit(koalad, processors=6)
@@ -264,7 +266,7 @@ class TestBatchSystem:
         play.cancel(koalad)
         assert play.cluster.quiescent
 
-    def test_that_is_down_is_asked_again_until_it_answers(self) -> None:
+    def test_that_is_down_is_polled_until_it_answers(self) -> None:
         play = Play()
         koalad = running(play)
         play.cluster.batch.down(Duration(40 * SECOND))
@@ -282,7 +284,7 @@ class TestBatchSystem:
 
 
 class TestSharedDirectory:
-    def test_a_lost_reply_to_a_claims_link_loses_nothing(self) -> None:
+    def test_a_lost_reply_to_the_start_lock_s_link_loses_nothing(self) -> None:
         play = Play()
         koalad = play.connect()
         play.submit(koalad)
@@ -302,7 +304,7 @@ class TestSharedDirectory:
         assert (seen.ending, seen.exit_status) == ("exited", 0)
         play.cancel(again)
 
-    def test_one_that_is_full_refuses_what_comes_and_keeps_what_runs(self) -> None:
+    def test_that_is_full_refuses_new_attempts_and_keeps_running_ones(self) -> None:
         play = Play()
         koalad = running(play)
         play.cluster.shared.full = True
@@ -313,8 +315,8 @@ class TestSharedDirectory:
         assert play.until(koalad, messages.Report, phase="ended").exit_status == 0
 
 
-def _to_the_end(play: Any, koalad: Any) -> Any:
-    """As koalad would: connects again when a KCM is gone, and says everything again that is not answered."""
+def _run_to_the_end(play: Any, koalad: Any) -> Any:
+    """Act as koalad: reconnect after the loss of a KCM, and send unanswered commands again."""
     play.submit(koalad)
     released = False
     while True:

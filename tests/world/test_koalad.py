@@ -1,4 +1,4 @@
-"""The simulated koalad by itself: its lives, its disk, its clock, its user, and its ways to the clusters."""
+"""The simulated koalad: its processes, disk, clock and user, and its links to the clusters."""
 
 from collections.abc import Sequence
 
@@ -25,7 +25,7 @@ SETTINGS = Settings(clusters=(ClusterSettings(name="alpha", batch="slurm"), Clus
 
 
 class Notes(NoKoaladObserver):
-    """Remembers what koalad did."""
+    """An observer that records koalad's actions."""
 
     def __init__(self) -> None:
         self.starts: list[Snapshot] = []
@@ -54,7 +54,7 @@ class Notes(NoKoaladObserver):
 
 @pytest.fixture
 def world() -> World:
-    """With koalad up and its clusters connected."""
+    """A world with a running koalad and connected clusters."""
     made = World(3, settings=SETTINGS)
     made.koalad.observer = Notes()
     made.run_for(Duration(30 * SECOND))
@@ -77,15 +77,15 @@ def only_job(world: World) -> JobState:
     return job.state
 
 
-# ---- its lives
+# ---- processes
 
 
-def test_it_connects_to_its_clusters(world: World) -> None:
+def test_koalad_connects_to_its_clusters(world: World) -> None:
     assert notes_of(world).count(ClusterConnected) == 2
     assert [len(cluster.kcms) for cluster in world.clusters.values()] == [1, 1]
 
 
-def test_a_killed_one_does_nothing_more_and_its_clusters_notice(world: World) -> None:
+def test_a_killed_koalad_does_nothing_more_and_its_clusters_notice(world: World) -> None:
     koalad, decided = world.koalad, len(notes_of(world).decided)
     koalad.kill()
     assert not koalad.alive
@@ -96,7 +96,7 @@ def test_a_killed_one_does_nothing_more_and_its_clusters_notice(world: World) ->
     assert [len(cluster.kcms) for cluster in world.clusters.values()] == [0, 0]
 
 
-def test_the_next_life_begins_with_what_was_committed(world: World) -> None:
+def test_the_next_process_starts_with_the_committed_records(world: World) -> None:
     koalad = world.koalad
     assert koalad.submit(request(), key="mine")
     world.run_for(Duration(3 * SECOND))
@@ -110,8 +110,8 @@ def test_the_next_life_begins_with_what_was_committed(world: World) -> None:
 
 
 @pytest.mark.parametrize("lossy", [False, True])
-def test_a_burnt_down_fuse_kills_between_two_steps(world: World, lossy: bool) -> None:
-    """At the second step of the batch that claims the job: its commit has begun, and is not done."""
+def test_a_crash_point_kills_koalad_between_two_steps(world: World, lossy: bool) -> None:
+    """It dies at the second step of the batch that claims the job, during the commit."""
     koalad, notes = world.koalad, notes_of(world)
     koalad.lossy = lossy
     koalad.crash_point.left = 2
@@ -124,7 +124,7 @@ def test_a_burnt_down_fuse_kills_between_two_steps(world: World, lossy: bool) ->
     assert not koalad.store.jobs()
 
 
-def test_what_was_sent_is_sent_again_in_doubt(world: World) -> None:
+def test_a_restarted_koalad_sends_its_commands_again_as_doubtful(world: World) -> None:
     koalad, notes = world.koalad, notes_of(world)
     koalad.submit(request())
     while not notes.submits:
@@ -138,10 +138,10 @@ def test_what_was_sent_is_sent_again_in_doubt(world: World) -> None:
     assert only_job(world) is JobState.DONE
 
 
-# ---- its disk and its clock
+# ---- disk and clock
 
 
-def test_on_a_full_disk_nothing_new_is_taken_up_and_nothing_is_lost(world: World) -> None:
+def test_on_a_full_disk_no_event_is_handled_and_none_is_lost(world: World) -> None:
     koalad = world.koalad
     koalad.submit(request())
     koalad.disk_full = True
@@ -166,7 +166,7 @@ def test_a_commit_that_fails_is_tried_again(world: World) -> None:
 
 
 @pytest.mark.parametrize("ahead", [Duration(MINUTE), Duration(-MINUTE)])
-def test_a_clock_that_jumps_is_seen_by_the_next_life(world: World, ahead: Duration) -> None:
+def test_a_clock_jump_takes_effect_in_the_next_process(world: World, ahead: Duration) -> None:
     koalad = world.koalad
     koalad.jump(ahead)
     assert koalad.now() == world.agenda.now
@@ -178,14 +178,14 @@ def test_a_clock_that_jumps_is_seen_by_the_next_life(world: World, ahead: Durati
     assert only_job(world) is JobState.DONE
 
 
-# ---- its sleep
+# ---- sleep
 
 
 def lost(world: World) -> list[str]:
     return [event.reason.code for event in notes_of(world).events if isinstance(event, ClusterLost)]
 
 
-def test_while_its_host_sleeps_it_does_nothing_and_time_goes_on(world: World) -> None:
+def test_koalad_does_nothing_while_its_host_sleeps_and_notices_the_lost_time(world: World) -> None:
     koalad, decided = world.koalad, len(notes_of(world).decided)
     koalad.sleep(Duration(30 * SECOND))
     assert not koalad.submit(request())
@@ -201,8 +201,8 @@ def test_while_its_host_sleeps_it_does_nothing_and_time_goes_on(world: World) ->
     assert only_job(world) is JobState.DONE
 
 
-def test_what_old_connections_bring_after_a_sleep_is_handled_over_new_ones_alone(world: World) -> None:
-    """The KCM says it again: who was submitted before the sleep is found, and its job goes on."""
+def test_events_of_sessions_before_a_sleep_are_handled_only_when_repeated(world: World) -> None:
+    """The KCM repeats the event; the job that was submitted before the sleep continues."""
     koalad, notes = world.koalad, notes_of(world)
     koalad.submit(request())
     while not notes.submits:
@@ -213,13 +213,13 @@ def test_what_old_connections_bring_after_a_sleep_is_handled_over_new_ones_alone
     assert [doubt for _, doubt in notes.submits] == [False, True]
 
 
-def test_a_moment_of_sleep_ends_no_session(world: World) -> None:
+def test_a_short_sleep_ends_no_session(world: World) -> None:
     world.koalad.sleep(Duration(SECOND))
     world.run_for(Duration(MINUTE))
     assert lost(world) == []
 
 
-def test_a_koalad_that_died_before_its_host_slept_is_started_when_it_wakes_up(world: World) -> None:
+def test_a_koalad_that_died_before_a_sleep_is_started_after_it(world: World) -> None:
     koalad = world.koalad
     koalad.kill()
     koalad.sleep(Duration(MINUTE))
@@ -230,7 +230,7 @@ def test_a_koalad_that_died_before_its_host_slept_is_started_when_it_wakes_up(wo
     assert lost(world) == []
 
 
-# ---- its user
+# ---- user
 
 
 def test_the_same_key_is_the_same_job(world: World) -> None:
@@ -245,7 +245,7 @@ def test_the_same_key_is_the_same_job(world: World) -> None:
     assert len(koalad.store.jobs()) == 1
 
 
-def test_files_are_staged_in_and_brought_home(world: World) -> None:
+def test_files_are_staged_in_and_output_is_collected(world: World) -> None:
     writes = ComponentRequest(
         processors=1, executable=EXECUTABLE, arguments=arguments_of(Behaviour(files=("result",))), cluster="alpha"
     )
@@ -261,15 +261,15 @@ def test_files_are_staged_in_and_brought_home(world: World) -> None:
     ]
 
 
-def test_behaviour_travels_as_arguments() -> None:
+def test_behaviour_is_encoded_in_arguments() -> None:
     behaviour = Behaviour(runs=Duration(17), exit_status=3, deaf=True, files=("a", "b"))
     assert behaviour_of(arguments_of(behaviour)) == behaviour
 
 
-# ---- its ways to the clusters
+# ---- links
 
 
-def test_a_cut_connection_is_made_anew(world: World) -> None:
+def test_a_cut_connection_is_replaced(world: World) -> None:
     process, notes = world.koalad.process, notes_of(world)
     assert process is not None
     pipe = process.links["alpha"].pipe
@@ -280,7 +280,7 @@ def test_a_cut_connection_is_made_anew(world: World) -> None:
     assert notes.count(ClusterConnected) == 3
 
 
-def test_a_silent_connection_is_given_up(world: World) -> None:
+def test_a_silent_connection_is_closed(world: World) -> None:
     process, notes = world.koalad.process, notes_of(world)
     assert process is not None
     pipe = process.links["alpha"].pipe
@@ -291,7 +291,7 @@ def test_a_silent_connection_is_given_up(world: World) -> None:
     assert notes.count(ClusterConnected) == 3
 
 
-def test_a_cluster_out_of_reach_is_tried_again_and_said_to_be_lost_once(world: World) -> None:
+def test_an_unreachable_cluster_is_tried_again_and_reported_as_lost_once(world: World) -> None:
     process, notes = world.koalad.process, notes_of(world)
     assert process is not None
     world.clusters["alpha"].out_of_reach(Duration(5 * MINUTE))

@@ -1,4 +1,4 @@
-"""One simulated cluster with `relay: files`: what goes wrong with KCMs, disks and file servers loses nothing."""
+"""One simulated cluster with `relay: files`: faults of KCMs, disks and file servers lose nothing."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ def ended_once(play: Any, koalad: Any) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_kcm_that_dies_at_the_barrier_is_followed_by_one_that_releases_soon(seed: int) -> None:
+def test_the_next_kcm_after_a_death_at_the_barrier_releases_soon(seed: int) -> None:
     play, _ = at_barrier(seed)
     play.cluster.kcms[0].kill()
     again = play.connect(TAG)
@@ -43,7 +43,7 @@ def test_a_kcm_that_dies_at_the_barrier_is_followed_by_one_that_releases_soon(se
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_an_older_kcm_that_still_lives_sees_that_it_was_replaced(seed: int) -> None:
+def test_an_older_kcm_notices_that_it_was_replaced(seed: int) -> None:
     play, _ = at_barrier(seed)
     again = play.connect(TAG)
     play.release(again)
@@ -54,7 +54,7 @@ def test_an_older_kcm_that_still_lives_sees_that_it_was_replaced(seed: int) -> N
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_full_disk_delays_the_release_and_no_more(seed: int) -> None:
+def test_a_full_disk_only_delays_the_release(seed: int) -> None:
     play, koalad = at_barrier(seed)
     play.cluster.shared.full = True
     play.release(koalad)
@@ -65,7 +65,7 @@ def test_a_full_disk_delays_the_release_and_no_more(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_file_server_that_is_gone_for_a_while_is_waited_for(seed: int) -> None:
+def test_an_absent_file_server_is_waited_for(seed: int) -> None:
     play, koalad = at_barrier(seed, orphan_timeout_s=120.0)
     play.release(koalad)
     play.until(koalad, messages.Report, phase="running")
@@ -76,7 +76,7 @@ def test_a_file_server_that_is_gone_for_a_while_is_waited_for(seed: int) -> None
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_cancel_is_told_in_band(seed: int) -> None:
+def test_a_cancel_is_sent_over_the_relay(seed: int) -> None:
     play, koalad = at_barrier(seed)
     play.release(koalad)
     play.until(koalad, messages.Report, phase="running")
@@ -84,7 +84,7 @@ def test_a_cancel_is_told_in_band(seed: int) -> None:
     assert play.until(koalad, messages.Report, phase="ended").ending == "cancelled"
 
 
-def test_nodes_that_cannot_connect_by_tcp_say_so_while_their_kcm_lives() -> None:
+def test_nodes_that_cannot_connect_by_tcp_report_this_while_their_kcm_runs() -> None:
     play = Play()
     koalad = play.connect()
     play.cluster.cut_relay(Duration(300 * SECOND))

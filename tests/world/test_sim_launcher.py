@@ -1,4 +1,4 @@
-"""Launchers of the simulated world: the real machines of Launcher, wrapper and KCM, fed by hand."""
+"""Launchers of the simulated world: the real machines of Launcher, wrapper and KCM, fed by the tests."""
 
 from collections.abc import Iterable
 from unittest.mock import patch
@@ -50,7 +50,7 @@ def done(koalad: Koalad) -> list[int]:
     return [row[0] for message in koalad.of(messages.ParametersEnded) for row in message.results]
 
 
-def back(koalad: Koalad) -> list[int]:
+def returned(koalad: Koalad) -> list[int]:
     ranges = [each for message in koalad.of(messages.ParametersReturned) for each in message.ranges]
     return sorted(number for first, last in ranges for number in range(first, last + 1))
 
@@ -60,7 +60,7 @@ def finished(play: Play) -> list[int]:
 
 
 @pytest.mark.parametrize("relay", ["tcp", "files"])
-def test_it_runs_what_it_is_fed(relay: str) -> None:
+def test_a_launcher_runs_the_parameters_that_it_is_fed(relay: str) -> None:
     play = Play(relay=relay, processors_per_node=2)
     koalad = play.connect()
     play.launch(koalad, 12)
@@ -70,7 +70,7 @@ def test_it_runs_what_it_is_fed(relay: str) -> None:
     assert all(each.ended is not None and each.ended - each.began >= each.number * SECOND for each in tries)
 
 
-def test_told_to_go_it_gives_back_what_it_has_not_done() -> None:
+def test_a_stopped_launcher_returns_its_unfinished_parameters() -> None:
     play = Play(processors_per_node=2)
     koalad = play.connect()
     play.launch(koalad, 40)
@@ -78,25 +78,25 @@ def test_told_to_go_it_gives_back_what_it_has_not_done() -> None:
     koalad.say(messages.Cancel(3, TAG))
     play.until(koalad, messages.CleanedUp, TAG)
     play.run(60)
-    assert sorted(done(koalad) + back(koalad)) == list(range(1, 41))
+    assert sorted(done(koalad) + returned(koalad)) == list(range(1, 41))
     assert set(done(koalad)) == set(finished(play))
 
 
-def test_killed_it_loses_nothing_that_it_had_done() -> None:
-    """The journal says what its Launcher could not say any more."""
-    play, koalad = killed_unheard()
-    assert sorted(done(koalad) + back(koalad)) == list(range(1, 41))
+def test_a_killed_launcher_loses_no_result() -> None:
+    """Results that the Launcher could not report are in its journal."""
+    play, koalad = killed_without_relay()
+    assert sorted(done(koalad) + returned(koalad)) == list(range(1, 41))
     assert set(done(koalad)) == set(finished(play))
 
 
-def test_whoever_passes_over_journals_would_be_found_out() -> None:
+def test_a_kcm_that_ignores_journals_loses_results() -> None:
     with patch.object(journal, "read", lambda *_: []):
-        play, koalad = killed_unheard()
+        play, koalad = killed_without_relay()
     assert set(finished(play)) > set(done(koalad))
 
 
-def killed_unheard() -> tuple[Play, cluster_play.Koalad]:
-    """It ended parameters while nobody could hear it, and then its node's power failed."""
+def killed_without_relay() -> tuple[Play, cluster_play.Koalad]:
+    """Play a Launcher that ends parameters without a relay, and then loses its node's power."""
     play = Play(processors_per_node=2)
     koalad = play.connect()
     play.launch(koalad, 40)
@@ -111,7 +111,7 @@ def killed_unheard() -> tuple[Play, cluster_play.Koalad]:
     return play, koalad
 
 
-def test_a_new_kcm_learns_what_the_launcher_has() -> None:
+def test_a_new_kcm_learns_the_launcher_s_parameters() -> None:
     play = Play(processors_per_node=2)
     koalad = play.connect()
     play.launch(koalad, 12)
@@ -126,7 +126,7 @@ def test_a_new_kcm_learns_what_the_launcher_has() -> None:
     assert sorted(numbers) == list(range(1, 13))
 
 
-def test_its_journal_reads_as_a_real_one() -> None:
+def test_the_simulated_journal_is_read_by_the_real_code() -> None:
     play = Play(processors_per_node=2)
     koalad = play.connect()
     play.launch(koalad, 4)
@@ -144,20 +144,20 @@ class _Reading(Files):
         return self._data
 
 
-def test_it_drains_before_its_walltime() -> None:
-    """Nothing is begun that cannot end: a parameter of 40 s does not begin 30 s before the end."""
+def test_a_launcher_drains_before_its_walltime() -> None:
+    """No parameter starts that cannot end: one of 40 s does not start 30 s before the end."""
     play = Play(processors_per_node=2)
     koalad = play.connect()
     play.launch(koalad, 40, walltime=120.0)
     play.until(koalad, messages.Report, TAG, phase="ended")
     play.cancel(koalad, TAG)
     play.run(60)
-    assert sorted(done(koalad) + back(koalad)) == list(range(1, 41))
+    assert sorted(done(koalad) + returned(koalad)) == list(range(1, 41))
     broken_off = [each for each in play.program_log.parameters.of(SWEEP) if not each.done]
     assert not broken_off
 
 
-def test_what_it_is_fed_again_runs_once() -> None:
+def test_a_parameter_that_is_fed_again_runs_once() -> None:
     play = Play(processors_per_node=2)
     koalad = play.connect()
     play.launch(koalad, 6)

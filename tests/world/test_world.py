@@ -1,4 +1,4 @@
-"""A world without faults: jobs of every kind come to the end that is right for them, and nothing of them is left."""
+"""A world without faults: jobs of every kind end as expected, and nothing of them is left."""
 
 import pytest
 
@@ -19,7 +19,7 @@ JOBS = 200
 GRID = (("alpha", "slurm"), ("beta", "sge"), ("gamma", "pbs"))
 SETTINGS = Settings(
     clusters=tuple(ClusterSettings(name=name, batch=batch) for name, batch in GRID),
-    claim_timeout=HOUR,  # to wait at a barrier for a component in a queue is no fault
+    claim_timeout=HOUR,  # a wait at the barrier for a component in a queue is no fault
     barrier_timeout=HOUR,
     max_completion_failures=2,
     orphan_timeout=Duration(2 * MINUTE),
@@ -28,7 +28,7 @@ SEED = 7
 
 
 def expected(request: Request, cancelled: bool) -> set[tuple[JobState, str]]:
-    """The ends that are right, with the code of the reason."""
+    """The expected final states, each with the code of the reason."""
     ends = {(JobState.CANCELLED, "cancelled")} if cancelled else set()
     required = [each for each in request.components if not each.optional]
     if MISSING_FILE in request.stage_in:
@@ -51,7 +51,7 @@ def _failure(component: ComponentRequest) -> str:
 
 
 class Users:
-    """They submit so many jobs over the hours, and change their mind about some."""
+    """Users who submit jobs over hours, and cancel some."""
 
     def __init__(self, world: World, jobs: int) -> None:
         self._world, self._dice = world, stream(world.seed, "users")
@@ -81,7 +81,7 @@ class Users:
 
 
 @pytest.fixture(scope="module")
-def quiet() -> tuple[World, Users]:
+def finished() -> tuple[World, Users]:
     """A world after its users' last job."""
     world = World(SEED, settings=SETTINGS)
     users = Users(world, JOBS)
@@ -90,8 +90,8 @@ def quiet() -> tuple[World, Users]:
     return world, users
 
 
-def test_every_job_comes_to_its_right_end(quiet: tuple[World, Users]) -> None:
-    world, users = quiet
+def test_every_job_has_the_expected_end(finished: tuple[World, Users]) -> None:
+    world, users = finished
     jobs = world.koalad.store.jobs()
     assert [job.request for job in jobs] == users.requests
     wrong = [
@@ -103,15 +103,15 @@ def test_every_job_comes_to_its_right_end(quiet: tuple[World, Users]) -> None:
     assert {job.state for job in jobs} == {JobState.DONE, JobState.FAILED, JobState.CANCELLED}
 
 
-def test_without_a_fault_nothing_is_tried_twice(quiet: tuple[World, Users]) -> None:
-    world, _ = quiet
+def test_without_faults_no_job_is_retried(finished: tuple[World, Users]) -> None:
+    world, _ = finished
     for job in world.koalad.store.jobs():
         assert job.submission_failures == 0, (job.id, job.reason)
         assert job.completion_failures == 0 or RetryOn.EXIT in job.request.retry_on, (job.id, job.reason)
 
 
-def test_every_program_that_is_said_to_have_ended_well_ran_once(quiet: tuple[World, Users]) -> None:
-    world, _ = quiet
+def test_every_program_of_a_done_component_ran_once(finished: tuple[World, Users]) -> None:
+    world, _ = finished
     for job in world.koalad.store.jobs():
         for component in job.components:
             runs = world.program_log.runs(tag_of(world.instance, job.attempt_of(component)))
@@ -120,8 +120,8 @@ def test_every_program_that_is_said_to_have_ended_well_ran_once(quiet: tuple[Wor
                 assert [run.exit_status for run in runs] == [0]
 
 
-def test_nothing_is_left_on_any_cluster(quiet: tuple[World, Users]) -> None:
-    world, _ = quiet
+def test_nothing_is_left_on_any_cluster(finished: tuple[World, Users]) -> None:
+    world, _ = finished
     assert world.quiescent()
     assert not world.koalad.store.load().outbox
 
