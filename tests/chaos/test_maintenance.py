@@ -239,12 +239,12 @@ def undisturbed(request: pytest.FixtureRequest) -> tuple[str, Final, int]:
 def test_each_task_removes_or_adds_what_it_should(undisturbed: tuple[str, Final, int]) -> None:
     name, final, steps = undisturbed
     world = aged_world()[0]
-    final, living = (path_of(world, world.instance, AttemptId(JobId(number), 0, 1)) for number in (1, 2))
+    ended, living = (path_of(world, world.instance, AttemptId(JobId(number), 0, 1)) for number in (1, 2))
     unknown, queued = (path_of(world, world.instance, attempt) for attempt in (UNKNOWN, QUEUED))
     strange = path_of(world, OTHERS, UNKNOWN)
-    removed = {"prune-history": final, "prune-output": final, "clean-unknown": unknown}.get(name)
+    removed = {"prune-history": ended, "prune-output": ended, "clean-unknown": unknown}.get(name)
     nightly = path_of(world, world.instance, AttemptId(JobId(3), 0, 1)) if name == "submit" else None
-    left = {final, living, unknown, queued, strange, nightly} - {removed, None}
+    left = {ended, living, unknown, queued, strange, nightly} - {removed, None}
     assert final.directories == sorted(each for each in left if each is not None)
     jobs = {"prune-history": ["living"], "submit": ["final", "living", "nightly"]}.get(name, ["final", "living"])
     assert (final.jobs, final.pruned) == (jobs, int(name == "prune-output"))
