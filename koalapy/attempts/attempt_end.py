@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from koalapy.attempts.cancel import cancel
+from koalapy.attempts.cancel import order_cancel
 from koalapy.core.core import Core
 from koalapy.model.attempt import Attempt
 from koalapy.model.errors import Reason
@@ -38,13 +38,16 @@ def end_attempt(core: Core, now: Instant, attempt: Attempt, changes: dict[str, A
     ending = Ending.FAILED if reason else Ending.DONE
     if attempt.cancelling and reason is not None and reason.code in _ON_REQUEST:
         ending, reason = Ending.CANCELLED, None
-    core.records.change_attempt(attempt, **changes | {"state": AttemptState.ENDED, "ending": ending, "reason": reason})
+    cancelled = attempt.cancelling
+    changes |= {"state": AttemptState.ENDED, "ending": ending, "reason": reason, "cancelling": True}
+    core.records.change_attempt(attempt, **changes)
+    if not cancelled:
+        order_cancel(core, attempt)
     core.records.note_attempt(
         now, attempt.id, attempt.cluster, "component_ended",
         state=str(ending), batch_id=attempt.batch_id, exit_status=attempt.exit_status,
         **_known_instants(attempt), **(reason_details(reason) if reason else {}),
     )  # fmt: skip
-    cancel(core, attempt)
     if starts and attempt.started_at is not None:
         core.facts.append(Started(attempt=attempt.id))
     ended_at = attempt.ended_at or now

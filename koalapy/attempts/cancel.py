@@ -11,10 +11,16 @@ def cancel(core: Core, attempt: Attempt, force: bool = False) -> None:
     """Void and cancel the attempt, once (again with `force`); AttemptCleanedUp reports that nothing of it is left."""
     if attempt.cleaned_up or (attempt.cancelling and not force):
         return
+    order_cancel(core, attempt, force)
+    if not attempt.cancelling:
+        core.records.change_attempt(attempt, cancelling=True)
+
+
+def order_cancel(core: Core, attempt: Attempt, force: bool = False) -> None:
+    """Order the cluster to void and cancel the attempt, which is noted as cancelling with the same change."""
     core.records.command(
         CancelAttempt(cluster=attempt.cluster, attempt=attempt.id, batch_id=attempt.batch_id, force=force)
     )
-    core.records.change_attempt(attempt, cancelling=True)
 
 
 def can_be_cancelled(attempt: Attempt, reachable: frozenset[str]) -> bool:

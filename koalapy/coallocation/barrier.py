@@ -1,5 +1,7 @@
 """The barrier: nobody starts before everybody has come, and nobody waits for ever (DCS, section 3.5)."""
 
+from collections.abc import Sequence
+
 from koalapy.coallocation.claim import BARRIER_MARGIN
 from koalapy.coallocation.retries import leave_out
 from koalapy.coallocation.stop import account_held, stop_job
@@ -44,12 +46,17 @@ def end_session(core: Core, cluster: str) -> None:
 
 def release_if_whole(core: Core, now: Instant, job: Job) -> None:
     """Release the job once every component of this try is known to be at its barrier, and so can be told."""
-    if job.state is JobState.CLAIMING and job.present and not _not_come(core, job):
-        _release(core, now, job)
-
-
-def _release(core: Core, now: Instant, job: Job) -> None:
+    if job.state is not JobState.CLAIMING:
+        return
     present = job.present
+    for attempt in present:
+        if attempt.state is not AttemptState.AT_BARRIER or attempt.id not in core.at_barrier:
+            return
+    if present:
+        _release(core, now, job, present)
+
+
+def _release(core: Core, now: Instant, job: Job, present: Sequence[Attempt]) -> None:
     hosts = tuple([(each.id.component, node.address, node.processes) for each in present for node in each.nodes])
     first_rank = 0
     account_held(core, now, job)
@@ -67,8 +74,10 @@ def deadline(job: Job, settings: Settings) -> Instant | None:
     """When the job's claim or barrier runs out; None where neither is running."""
     if job.state is not JobState.CLAIMING:
         return None
-    ends = [end for end in (_claim_ends(job, settings), _barrier_ends(job, settings)) if end is not None]
-    return min(ends, default=None)
+    claim_ends, barrier_ends = _claim_ends(job, settings), _barrier_ends(job, settings)
+    if claim_ends is None or barrier_ends is None:
+        return barrier_ends if claim_ends is None else claim_ends
+    return min(claim_ends, barrier_ends)
 
 
 def time_out(core: Core, now: Instant, job: Job) -> None:
@@ -101,12 +110,15 @@ def _claim_ends(job: Job, settings: Settings) -> Instant | None:
 
 def _barrier_ends(job: Job, settings: Settings) -> Instant | None:
     """The barrier's time counts from the first component at it; before that, from the start of the last batch job."""
-    came = [each.at_barrier_at for each in job.present if each.at_barrier_at is not None]
-    waited_for = bool(came) or bool(_missing(job))
-    started = [] if waited_for else [each.allocated_at for each in job.present if each.allocated_at is not None]
-    if not came and not started:
-        return None
-    since = min(came) if came else max(started)
+    present = job.present
+    came = [each.at_barrier_at for each in present if each.at_barrier_at is not None]
+    if came:
+        since = min(came)
+    else:
+        started = [each.allocated_at for each in present if each.allocated_at is not None]
+        if not started or _missing(job):
+            return None
+        since = max(started)
     return Instant(since + settings.barrier_timeout + _jitter(job, settings.barrier_timeout))
 
 

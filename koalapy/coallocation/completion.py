@@ -14,8 +14,9 @@ def finish_if_over(core: Core, now: Instant, job: Job) -> None:
     if job.state is not JobState.RUNNING or job.collecting:
         return None
     present = job.present
-    if not all(each.state.ended for each in present):
-        return None
+    for attempt in present:
+        if not attempt.state.ended:
+            return None
     if not job.request.stage_out:
         return stop_job(core, now, job, Outcome.DONE)
     core.records.change(job, collecting=True)

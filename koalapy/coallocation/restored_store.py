@@ -45,6 +45,8 @@ def on_store_restored(core: Core, now: Instant, event: StoreRestored) -> None:
 
 def bind_waiting(core: Core, now: Instant) -> None:
     """Bind every doubtful job of the wait queue to where it was found, or exclude all clusters until that is known."""
+    if not core.records.counters.doubtful_below:
+        return
     for job in doubtful(core.records):
         if job.state.queued and job.runner is None:
             _bind(core, now, job)

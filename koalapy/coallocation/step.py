@@ -39,12 +39,11 @@ class RunListStep:
 
     def end_lost(self, core: Core, now: Instant) -> None:
         """End the attempts of dirty jobs that are missing for so long that they are lost."""
-        for identity in sorted(core.run_list.dirty):
-            job = core.records.jobs[identity]
-            if job.state.active:
-                for attempt in job.live:
-                    if attempt.unknown_since is not None:
-                        missing.end_lost(core, now, attempt)
+        run_list = core.run_list
+        for identity in sorted(run_list.missing.keys() & run_list.dirty.keys()):
+            for attempt in core.records.jobs[identity].live:
+                if attempt.unknown_since is not None:
+                    missing.end_lost(core, now, attempt)
 
     def run(self, core: Core, now: Instant) -> None:
         """Process every job marked dirty since the previous call, also by that call."""
@@ -68,23 +67,27 @@ class RunListStep:
 
 
 def _examine(core: Core, now: Instant, job: Job) -> None:
-    deadline = barrier.deadline(job, core.settings)
-    if deadline is not None and now >= deadline:
-        barrier.time_out(core, now, job)
-    barrier.release_if_whole(core, now, job)
-    completion.finish_if_over(core, now, job)
-    _settle(core, now, job)
+    """Do what follows for the job; each part may bring about what the next one looks for."""
+    if job.state is JobState.CLAIMING:
+        deadline = barrier.deadline(job, core.settings)
+        if deadline is not None and now >= deadline:
+            barrier.time_out(core, now, job)
+        barrier.release_if_whole(core, now, job)
+    if job.state is JobState.RUNNING:
+        completion.finish_if_over(core, now, job)
+    if job.state is JobState.STOPPING:
+        _settle(core, now, job)
 
 
 def _settle(core: Core, now: Instant, job: Job) -> None:
     """Once nothing of a stopping job is left, its outcome is applied; then its processors are free."""
-    if job.state is not JobState.STOPPING:
-        return
-    reachable = core.information.reachable
-    if not all(can_be_cancelled(attempt, reachable) for attempt in job.live):
-        owe_what_cannot_be_cancelled(core, now, job)
-    if job.live:
-        return
+    live = job.live
+    if live:
+        reachable = core.information.reachable
+        if not all(can_be_cancelled(attempt, reachable) for attempt in live):
+            owe_what_cannot_be_cancelled(core, now, job)
+        if job.live:
+            return
     settings = core.settings
     limits = (settings.max_submission_failures, settings.max_completion_failures) if job.pilot is None else _NEVER_AGAIN
     apply_outcome(core, now, job, *limits)
@@ -99,16 +102,17 @@ def _break_deadlocks(core: Core, now: Instant) -> None:
 
 def _next_moment(core: Core, now: Instant, job: Job) -> Instant | None:
     """When time alone changes something for the job; None: never. For one of the run list it may have passed."""
-    if job.state.queued and job.runner is None:
-        return min([moment for moment in wait_deadlines(job, core.settings) if moment > now], default=None)
-    if not job.state.active:
+    state = job.state
+    if state.queued:
+        ends = wait_deadlines(job, core.settings) if job.runner is None else ()
+        return min([moment for moment in ends if moment > now]) if ends and max(ends) > now else None
+    if not state.active:
         return None
-    deadline = barrier.deadline(job, core.settings)
-    unknown = [each for each in job.live if each.unknown_since is not None]
-    if not unknown:  # as nearly always
-        return deadline
-    moments = [deadline, *(_lost_at(core, each) for each in unknown)]
-    return min([moment for moment in moments if moment is not None], default=None)
+    earliest = barrier.deadline(job, core.settings) if state is JobState.CLAIMING else None
+    for attempt in job.live:
+        if attempt.unknown_since is not None and (lost_at := _lost_at(core, attempt)) is not None:
+            earliest = lost_at if earliest is None else min(earliest, lost_at)
+    return earliest
 
 
 def _lost_at(core: Core, attempt: Attempt) -> Instant | None:

@@ -19,10 +19,13 @@ class RunList:
         self.split: dict[JobId, None] = {}
         self.dirty: dict[JobId, None] = {}  # something may follow for them
         self.timers_dirty: dict[JobId, None] = {}  # their next moments may be others
+        self.missing: dict[JobId, None] = {}  # of this try an attempt is missing, or was
         self._claims: dict[JobId, tuple[str, ...]] = {}
 
     def added(self, job: Job) -> None:
         self.mark_dirty(job.id)
+        if any(attempt.unknown_since is not None for attempt in job.live):
+            self.missing[job.id] = None
         if job.state is JobState.CLAIMING:
             self._survey(job)
 
@@ -30,13 +33,18 @@ class RunList:
         self.mark_dirty(job.id)
         if "state" in names and JobState.CLAIMING in (before, job.state):
             self._survey(job)
+        if not job.attempts:
+            self.missing.pop(job.id, None)
 
     def attempt_changed(self, job: Job, attempt: Attempt, names: Collection[str]) -> None:
         self.mark_dirty(job.id)
-        if job.state is JobState.CLAIMING and ("allocated_at" in names or "state" in names):
+        if attempt.unknown_since is not None:
+            self.missing[job.id] = None
+        if job.state is JobState.CLAIMING and ("allocated_at" in names or attempt.cleaned_up):
             self._survey(job)
 
     def dropped(self, job: Job) -> None:
+        self.missing.pop(job.id, None)
         self.dirty.pop(job.id, None)
         self.timers_dirty.pop(job.id, None)  # all else was left when it ended
 
@@ -45,7 +53,7 @@ class RunList:
         live = job.live if job.state is JobState.CLAIMING else ()
         self._count(job.id, () if job.patient else tuple([attempt.cluster for attempt in live]))
         started = [attempt.allocated_at is not None for attempt in live]
-        if any(started) and not all(started):
+        if True in started and False in started:
             self.split[job.id] = None
         else:
             self.split.pop(job.id, None)

@@ -96,6 +96,7 @@ class Information:
         self.availability_version = 0
         self._summaries: dict[str, ClusterSummary] = {}
         self._good_until: dict[str, Instant] = {}  # if nothing happens there
+        self._all_good_until = Instant(0)  # the earliest of these
         self._refreshed_at = Instant(0)
 
     def connected(self, cluster: str, version: str) -> None:
@@ -140,21 +141,25 @@ class Information:
 
     def summaries(self, now: Instant) -> list[ClusterSummary]:
         """The present summaries, in the order of the grid file; only those that may have changed are made again."""
-        still_good = self._summaries and self._refreshed_at <= now <= min(self._good_until.values(), default=now)
-        for name in self.commitments.dirty if still_good else self.clusters:
-            self._refresh(now, self.clusters[name])
-        self.commitments.dirty.clear()
+        still_good = self._summaries and self._refreshed_at <= now <= self._all_good_until
+        changed: Iterable[str] = self.commitments.dirty if still_good else self.clusters
+        if changed:
+            for name in changed:
+                self._refresh(now, self.clusters[name])
+            self._all_good_until = min(self._good_until.values(), default=now)
+            self.commitments.dirty.clear()
         self._refreshed_at = now
         return list(self._summaries.values())
 
     def next_expiry(self, now: Instant) -> Instant | None:
         """When, after `now`, the first measurement of a usable cluster becomes too old; None: none does."""
-        expiries = (
-            Instant(known.state.measured_at + known.settings.max_age + 1)
-            for known in self.clusters.values()
-            if known.trouble is None and known.state is not None
-        )
-        return min((expiry for expiry in expiries if expiry > now), default=None)
+        earliest = None
+        for known in self.clusters.values():
+            if known.trouble is None and known.state is not None:
+                expiry = Instant(known.state.measured_at + known.settings.max_age + 1)
+                if expiry > now and (earliest is None or expiry < earliest):
+                    earliest = expiry
+        return earliest
 
     def _refresh(self, now: Instant, known: Known) -> None:
         name = known.settings.name

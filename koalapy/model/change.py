@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from koalapy.model.commands import Command
+from koalapy.model.fast_frozen import fast_frozen
 from koalapy.model.identity import AttemptId, InstanceId, JobId
 from koalapy.model.job import Counters, Debt, History, Job
 from koalapy.model.learned import NOTHING, Learned
@@ -10,6 +11,7 @@ from koalapy.model.sweep import ResultBatch
 from koalapy.model.usage import BatchSpan, Usage
 
 
+@fast_frozen
 @dataclass(frozen=True, slots=True)
 class OutboxEntry:
     """A command that is not confirmed yet. Numbers grow and are never used again."""
@@ -29,6 +31,7 @@ class EpochJump:
     last_number: int
 
 
+@fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """All changes of one batch of events.

@@ -11,7 +11,7 @@ from koalapy.model.errors import Reason
 from koalapy.model.fast_frozen import caster, fast_frozen, replacer, row_class
 from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, JobId
 from koalapy.model.request import ComponentRequest, Request
-from koalapy.model.states import ComponentState, JobState
+from koalapy.model.states import AttemptState, ComponentState, Ending, JobState
 from koalapy.model.sweep import Pilot, Runner
 from koalapy.model.units import Instant
 
@@ -161,12 +161,20 @@ class Job:
     @property
     def present(self) -> Sequence[Attempt]:
         """The attempts of this try: all but those of optional components that it goes without."""
-        return [each for each in self.attempts if each is not None and not each.is_left_out]
+        found: list[Attempt] = []
+        for each in self.attempts:
+            if each is not None and (each.ending is not Ending.CANCELLED or not each.request.optional):
+                found.append(each)
+        return found
 
     @property
     def live(self) -> Sequence[Attempt]:
         """The attempts that have not been cleaned up."""
-        return [each for each in self.attempts if each is not None and not each.cleaned_up]
+        found: list[Attempt] = []
+        for each in self.attempts:
+            if each is not None and each.state is not AttemptState.CLEANED_UP:
+                found.append(each)
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

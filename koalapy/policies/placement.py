@@ -7,7 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
+from koalapy.model.fast_frozen import fast_frozen
 
+
+@fast_frozen
 @dataclass(frozen=True, slots=True)
 class Demand:
     """A component to place.
@@ -20,6 +23,7 @@ class Demand:
     demand: Mapping[str, int]
 
 
+@fast_frozen
 @dataclass(frozen=True, slots=True)
 class IdleCluster:
     """A cluster's idle processors, less those that are committed. `used`: a component of this job is there."""

@@ -7,7 +7,10 @@ that do not fit now, the first waiting one first.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from koalapy.model.fast_frozen import fast_frozen
 
+
+@fast_frozen
 @dataclass(frozen=True, slots=True)
 class Blocked:
     """A waiting job that does not fit, and how often others passed it while it was the first to wait."""

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from typing import overload
 
 from koalapy.core.wait_queue import Position, Waiting, WaitQueue
+from koalapy.model.fast_frozen import fast_frozen
 from koalapy.model.identity import JobId
 from koalapy.policies.queueing import Blocked
 
 
+@fast_frozen
 @dataclass(frozen=True, slots=True)
 class Overtaken:
     """The first waiting job, and how many jobs passed it in this pass."""

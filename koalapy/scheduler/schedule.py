@@ -52,6 +52,7 @@ class Reject:
 Decision = Claim | Reject | Overtaken
 
 
+@fast_frozen
 @dataclass(frozen=True, slots=True)
 class Pass:
     """The result of one pass.

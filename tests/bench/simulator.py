@@ -34,7 +34,7 @@ from koalapy.experiments.workloads.trace import TraceJob
 from koalapy.model.units import SECOND, Duration
 
 KTH = Path(__file__).resolve().parents[2].parent / "shared/workloads/KTH-SP2-1996-2.1-cln.swf.xz"
-BOUND, AIM = 15, 50  # times as many jobs a second
+BOUND, AIM = 5, 10  # times as many jobs a second
 DMM_BOUND, DMM_AIM = 3_000, 10_000
 PEAK_BOUND_MB = 1024
 LOAD = 0.8
