@@ -1,4 +1,4 @@
-"""How a wrapper keeps in contact with its relay: it is sought until it lets us in, and given up when it is silent."""
+"""A wrapper's contact with its relay: it tries addresses until a relay accepts it, and drops a silent relay."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def hello(now: int) -> RelayHello:
 
 
 def welcome(now: int) -> RelayWelcome:
-    """For the wrapper that said hello at this instant."""
+    """Return the welcome for a wrapper whose hello had this instant."""
     return RelayWelcome(500, kcm_proof(KEY, hello(now), CHALLENGE))
 
 
@@ -32,7 +32,7 @@ def open_with(now: int, secret: str, by_files: bool) -> Opening:
 
 
 def open_at_once(now: int, secret: str, by_files: bool) -> Opening:
-    """Whose welcome is the same at every instant."""
+    """Return an opening whose welcome is the same at every instant."""
     return Opening(KEY, hello(0), by_files)
 
 
@@ -50,7 +50,7 @@ def entered() -> c.Contact:
     return contact
 
 
-def test_the_first_that_takes_the_connection_is_asked_and_may_let_us_in() -> None:
+def test_the_first_address_that_accepts_a_connection_may_accept_the_wrapper() -> None:
     contact = made()
     assert contact.found(0, RelayAddress(["a", "b"], 7)) == [c.Try(["a", "b"], 7)]
     assert contact.found(1, RelayAddress(["c"], 7)) == []
@@ -63,7 +63,7 @@ def test_the_first_that_takes_the_connection_is_asked_and_may_let_us_in() -> Non
     assert contact.received(400, RELEASE) == [c.Received(RELEASE)]
 
 
-def test_one_that_does_not_let_us_in_is_tried_last() -> None:
+def test_an_address_that_refuses_the_wrapper_is_tried_last() -> None:
     contact = made()
     contact.found(0, RelayAddress(["a", "b"], 1))
     contact.connected(0, "a")
@@ -93,7 +93,7 @@ def test_one_that_does_not_let_us_in_is_tried_last() -> None:
         "no proof", "another clock", "to another hello", "another challenge's",
     ],
 )  # fmt: skip
-def test_one_that_is_not_believed_is_tried_last_and_not_heard(said: list[Any]) -> None:
+def test_an_address_without_a_valid_proof_is_tried_last_and_its_messages_ignored(said: list[Any]) -> None:
     contact = made()
     contact.found(0, RelayAddress(["a", "b"], 1, secret="s"))
     contact.connected(0, "a")
@@ -106,21 +106,21 @@ def test_one_that_is_not_believed_is_tried_last_and_not_heard(said: list[Any]) -
     assert contact.found(SECOND, RelayAddress(["a", "b"], 1, secret="s")) == [c.Try(["b"], 1)]
 
 
-def test_bridges_of_the_head_node_are_tried_when_nothing_else_answers() -> None:
+def test_bridges_of_the_head_node_are_tried_if_no_other_address_answers() -> None:
     contact, place = made(), RelayAddress(["a", "b"], 1, secret="s", last=["bridge"])
     assert contact.found(0, place) == [c.Try(["a", "b"], 1)]
     contact.unreachable(0)
     assert contact.found(1, place) == [c.Try(["bridge"], 1)]
     contact.unreachable(1)
     assert contact.found(2, place) == [c.Try(["a", "b"], 1)]
-    contact.broken(5 * SECOND)  # nobody answered in time
+    contact.broken(5 * SECOND)  # no address answered in time
     assert contact.found(6 * SECOND, place) == [c.Try(["bridge"], 1)]
     contact.connected(6 * SECOND, "bridge")
     contact.broken(6 * SECOND)
     assert contact.found(7 * SECOND, place) == [c.Try(["a", "b"], 1)]
 
 
-def test_waits_grow_to_a_limit_and_begin_anew_once_we_were_in() -> None:
+def test_waits_grow_to_a_limit_and_start_again_after_a_session() -> None:
     contact, now, waits = made(), 0, []
     for _ in range(12):
         assert contact.found(now, RelayAddress([], 0)) == []
@@ -136,7 +136,7 @@ def test_waits_grow_to_a_limit_and_begin_anew_once_we_were_in() -> None:
     assert again.next_wakeup() == 9 + c.FIRST_RETRY
 
 
-def test_a_silent_relay_is_given_up_and_one_that_beats_is_not() -> None:
+def test_a_silent_relay_is_dropped_and_one_with_a_heartbeat_is_not() -> None:
     contact, now = entered(), 0
     while now < 100 * SECOND:
         now += 10 * SECOND
@@ -157,7 +157,7 @@ happenings = st.lists(
 
 
 @given(happenings)
-def test_in_any_order_it_is_in_only_by_leave_and_never_stops_seeking(steps: list[tuple[str, int]]) -> None:
+def test_in_any_order_only_a_welcome_begins_a_session_and_the_search_never_ends(steps: list[tuple[str, int]]) -> None:
     contact, now = c.Contact(open_at_once, lambda: 0.5), 0
     connected = let_in = False
     sought = True  # the relay's file is about to be read
@@ -189,7 +189,7 @@ def _happen(contact: c.Contact, what: str, now: int, connected: bool) -> list[An
 
 
 def tried_in_vain(contact: c.Contact, seconds: int, touched: bool) -> list[Any]:
-    """The relay's file names a port that nothing answers at; all that was said by `seconds`."""
+    """Return all warnings within `seconds` while the relay's address file names a port without an answer."""
     now, said = 0, list(contact.found(0, RelayAddress(["a"], 1, "", 1.0)))
     while now < seconds * SECOND:
         due = contact.next_wakeup()
@@ -202,7 +202,7 @@ def tried_in_vain(contact: c.Contact, seconds: int, touched: bool) -> list[Any]:
     return [action for action in said if isinstance(action, c.ShutOut)]
 
 
-def test_a_kcm_that_lives_and_cannot_be_reached_is_told_of_once_and_only_after_a_while() -> None:
+def test_an_unreachable_relay_of_a_running_kcm_is_reported_once_after_a_while() -> None:
     def sought() -> c.Contact:
         return c.Contact(open_with, lambda: 0.5, 30 * SECOND)
 
@@ -211,8 +211,8 @@ def test_a_kcm_that_lives_and_cannot_be_reached_is_told_of_once_and_only_after_a
     assert tried_in_vain(sought(), 300, touched=False) == []
 
 
-def test_one_that_takes_connections_and_lets_nobody_in_is_told_of_too() -> None:
-    """So does a relay that does not answer this network."""
+def test_a_relay_that_accepts_connections_and_refuses_wrappers_is_reported_too() -> None:
+    """A relay that does not serve this network does so."""
     contact, now, said = c.Contact(open_with, lambda: 0.5, 30 * SECOND), 0, []
     while now < 60 * SECOND:
         contact.found(now, RelayAddress(["a"], 1, "", 1.0 + now))
@@ -222,7 +222,7 @@ def test_one_that_takes_connections_and_lets_nobody_in_is_told_of_too() -> None:
     assert [action for action in said if isinstance(action, c.ShutOut)] == [c.ShutOut(["a"], 1)]
 
 
-def test_who_was_in_once_is_never_shut_out() -> None:
+def test_a_wrapper_that_had_a_session_never_reports_an_unreachable_relay() -> None:
     contact = c.Contact(open_with, lambda: 0.5, 30 * SECOND)
     contact.found(0, RelayAddress(["a"], 1))
     contact.connected(0, "a")
@@ -233,7 +233,7 @@ def test_who_was_in_once_is_never_shut_out() -> None:
     assert tried_in_vain(contact, 300, touched=True) == []
 
 
-def test_an_office_is_visited_with_more_patience() -> None:
+def test_a_relay_by_files_has_longer_time_outs() -> None:
     contact = made()
     assert contact.found(0, RelayAddress([], 0, "/directory")) == [c.Try([], 0, "/directory")]
     proof = RelayProof(wrapper_proof(KEY, hello(0), RelayChallenge(0, "")))

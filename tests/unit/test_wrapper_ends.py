@@ -1,4 +1,4 @@
-"""How components end: by themselves, by a signal, by their limits, by our word; and that nothing of them survives."""
+"""Ends of components: by themselves, signals, limits or a stop. None of their processes survives."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ ESCAPED = "while [ ! -s escaped ]; do sleep 0.01; done\n"
 
 
 def run(world: Any, program: str | None, **wishes: Any) -> tuple[dict[str, Any], Any]:
-    """Release it at once; its record, and the attempt."""
+    """Run the program, released at once. Returns its exit record and the attempt."""
     relay, attempt = world.relay(), world.attempt(program, **wishes)
     attempt.start()
     relay.release(attempt)
@@ -28,7 +28,7 @@ def run(world: Any, program: str | None, **wishes: Any) -> tuple[dict[str, Any],
 
 
 def fail(world: Any, program: str | None, **wishes: Any) -> dict[str, Any]:
-    """It never gets to its barrier; what its record and its last words both say."""
+    """Run an attempt that fails before its barrier. Returns the error in both its exit record and its last report."""
     relay, attempt = world.relay(), world.attempt(program, **wishes)
     attempt.start()
     ended = dict(relay.report(attempt, "ended"))
@@ -40,7 +40,7 @@ def fail(world: Any, program: str | None, **wishes: Any) -> dict[str, Any]:
 
 
 def at_work(relay: Any, attempt: Any, await_that: Await) -> None:
-    """Until every process has written its pid."""
+    """Wait until every process has written its pid."""
     attempt.start()
     relay.release(attempt)
     count = relay.report(attempt, "at_barrier")["nodes"][0][2]
@@ -50,7 +50,9 @@ def at_work(relay: Any, attempt: Any, await_that: Await) -> None:
 WRITES_PID = "echo $$ >pid.$KOALA_RANK\n"
 
 
-def test_the_first_non_zero_status_is_the_components_and_ends_the_others(world: Any, processes: Processes) -> None:
+def test_the_first_non_zero_status_is_the_components_status_and_ends_the_others(
+    world: Any, processes: Processes
+) -> None:
     record, attempt = run(world, f"[ $KOALA_RANK = 1 ] && exit 7\n{FOREVER}", processors=4)
     assert (record["ending"], record["exit_status"], record["error"]["command"]) == ("exited", 7, "Rank 1 on here")
     assert attempt.wrapper.returncode == 7
@@ -63,17 +65,17 @@ def test_processes_that_end_well_do_not_end_the_others(world: Any) -> None:
     assert attempt.output(1) == "done\n"
 
 
-def test_a_signal_from_outside_is_no_answer_of_the_program(world: Any) -> None:
+def test_a_signal_from_outside_is_not_an_exit_of_the_program(world: Any) -> None:
     record, _ = run(world, "kill -9 $$", processors=1)
     assert (record["ending"], record["exit_status"]) == ("killed", 137)
 
 
-def test_a_crash_is_the_programs_own_answer(world: Any) -> None:
+def test_a_crash_is_an_exit_of_the_program(world: Any) -> None:
     record, _ = run(world, "ulimit -c 0; kill -SEGV $$", processors=1)
     assert (record["ending"], record["exit_status"]) == ("exited", 139)
 
 
-def test_what_the_program_forked_does_not_survive_it(world: Any, processes: Processes) -> None:
+def test_processes_that_the_program_forked_do_not_survive_it(world: Any, processes: Processes) -> None:
     record, attempt = run(world, ESCAPES + ESCAPED, processors=1)
     assert (record["ending"], record["exit_status"]) == ("exited", 0)
     escaped = int((attempt.path / "work/escaped").read_text())
@@ -81,7 +83,7 @@ def test_what_the_program_forked_does_not_survive_it(world: Any, processes: Proc
     assert processes(str(attempt.path).encode()) == []
 
 
-def test_nobody_released_leaves_the_barrier_by_itself(world: Any) -> None:
+def test_an_attempt_that_is_not_released_leaves_its_barrier_by_itself(world: Any) -> None:
     relay, attempt = world.relay(), world.attempt("echo ran", barrier_timeout=0.3)
     attempt.start()
     ended = relay.report(attempt, "ended")
@@ -91,7 +93,7 @@ def test_nobody_released_leaves_the_barrier_by_itself(world: Any) -> None:
     assert os.listdir(attempt.path / "output") == []
 
 
-def test_a_walltime_counts_from_the_release_and_is_kept(world: Any, processes: Processes) -> None:
+def test_a_walltime_counts_from_the_release_and_is_enforced(world: Any, processes: Processes) -> None:
     for number, walltime in enumerate((0.5, 5.0, 50.0), 1):  # whichever it begins to ignore signals within
         record, attempt = run(
             world, f"{IGNORES}: >deaf\n{ESCAPES}{FOREVER}", number=str(number), walltime=walltime, grace=0.2
@@ -104,7 +106,7 @@ def test_a_walltime_counts_from_the_release_and_is_kept(world: Any, processes: P
     assert processes(str(attempt.path).encode()) == []
 
 
-def test_a_stop_gives_grace(world: Any, await_that: Await) -> None:
+def test_a_stopped_program_has_its_grace(world: Any, await_that: Await) -> None:
     relay = world.relay()
     attempt = world.attempt(f"trap 'echo bye; exit 0' TERM\n{WRITES_PID}sleep 600 & wait", processors=2, grace=60.0)
     at_work(relay, attempt, await_that)
@@ -114,7 +116,7 @@ def test_a_stop_gives_grace(world: Any, await_that: Await) -> None:
     assert (attempt.record()["ending"], attempt.record()["exit_status"]) == ("cancelled", 0)
 
 
-def test_the_grace_ends(world: Any, await_that: Await, processes: Processes) -> None:
+def test_a_program_is_killed_after_its_grace(world: Any, await_that: Await, processes: Processes) -> None:
     relay, attempt = world.relay(), world.attempt(IGNORES + WRITES_PID + ESCAPES + FOREVER, grace=0.2)
     at_work(relay, attempt, await_that)
     relay.stop(attempt)
@@ -123,7 +125,7 @@ def test_the_grace_ends(world: Any, await_that: Await, processes: Processes) -> 
     assert processes(str(attempt.path).encode()) == []
 
 
-def test_force_does_not_wait(world: Any, await_that: Await) -> None:
+def test_a_forced_stop_does_not_wait_for_the_grace(world: Any, await_that: Await) -> None:
     relay, attempt = world.relay(), world.attempt(IGNORES + WRITES_PID + FOREVER, grace=3600.0)
     at_work(relay, attempt, await_that)
     relay.stop(attempt)
@@ -142,7 +144,7 @@ def test_a_stop_before_the_barrier_ends_it_there(world: Any, await_that: Await) 
     assert (ended["ending"], ended["exit_status"], ended["started_at"]) == ("cancelled", None, None)
 
 
-def test_the_batch_systems_sigterm_stops_the_program_likewise(world: Any, await_that: Await) -> None:
+def test_the_batch_systems_sigterm_stops_the_program_too(world: Any, await_that: Await) -> None:
     program = f"trap 'echo bye; exit 0' TERM\n{WRITES_PID}sleep 600 & wait"
     relay, attempt = world.relay(), world.attempt(program, grace=60.0)
     at_work(relay, attempt, await_that)
@@ -152,7 +154,7 @@ def test_the_batch_systems_sigterm_stops_the_program_likewise(world: Any, await_
     assert (attempt.record()["ending"], attempt.record()["error"]["code"]) == ("killed", "signalled")
 
 
-def test_a_sigterm_to_the_agent_alone_does_too(world: Any, await_that: Await) -> None:
+def test_a_sigterm_to_the_agent_alone_stops_the_program_too(world: Any, await_that: Await) -> None:
     relay, attempt = world.relay(), world.attempt(WRITES_PID + FOREVER)
     at_work(relay, attempt, await_that)
     os.kill(attempt.children()[0], signal.SIGTERM)
@@ -170,7 +172,7 @@ def test_a_sigterm_to_the_agent_alone_does_too(world: Any, await_that: Await) ->
         (".//", 0o700, "", "is not a file"),
     ],
 )
-def test_an_executable_that_cannot_be_run_fails_before_anybody_waits(
+def test_an_executable_that_cannot_run_fails_before_the_barrier(
     world: Any, executable: str, mode: int, text: str, words: str
 ) -> None:
     relay, attempt = world.relay(), world.attempt(executable=executable)
@@ -193,7 +195,7 @@ def test_an_executable_without_a_slash_is_looked_up_on_the_captured_path(world: 
     assert attempt.output(0) == "found\n"
 
 
-def test_what_the_kernel_will_not_execute_fails_with_its_words(world: Any) -> None:
+def test_an_executable_that_the_kernel_refuses_fails_with_its_error(world: Any) -> None:
     relay, attempt = world.relay(), world.attempt(executable="./there")
     attempt.stage("there", "neither a script nor a binary\n")
     attempt.start()
@@ -204,18 +206,18 @@ def test_what_the_kernel_will_not_execute_fails_with_its_words(world: Any) -> No
     assert "Exec format error" in record["error"]["message"]
 
 
-def test_a_failing_setup_line_fails_with_its_words(world: Any) -> None:
+def test_a_failing_setup_line_fails_the_attempt_with_its_output(world: Any) -> None:
     ended = fail(world, "echo ran", setup=["module load gcc/99", "echo not reached"])
     assert (ended["error"]["code"], ended["error"]["whose"]) == ("setup_failed", "request")
     assert "module" in ended["error"]["words"]
     assert "not reached" not in ended["error"]["words"]
 
 
-def test_a_setup_line_that_ends_the_shell_fails(world: Any) -> None:
+def test_a_setup_line_that_ends_the_shell_fails_the_attempt(world: Any) -> None:
     assert fail(world, "echo ran", setup=["exit 0"])["error"]["code"] == "setup_failed"
 
 
-def test_an_allocation_smaller_than_asked_for_fails(world: Any) -> None:
+def test_an_attempt_on_too_small_an_allocation_fails(world: Any) -> None:
     relay, attempt = world.relay(), world.attempt("echo ran", processors=4)
     attempt.start(KOALA_LOCAL_PROCESSORS="3")
     ended = relay.report(attempt, "ended")
@@ -223,11 +225,11 @@ def test_an_allocation_smaller_than_asked_for_fails(world: Any) -> None:
     assert (ended["ending"], ended["error"]["code"]) == ("failed", "allocation_too_small")
 
 
-def test_a_batch_system_that_nobody_packed_fails(world: Any) -> None:
+def test_an_attempt_of_a_batch_system_without_a_dialect_fails(world: Any) -> None:
     assert fail(world, "echo ran", batch="elsewhere")["error"]["code"] == "no_dialect"
 
 
-def test_when_the_agent_is_killed_nothing_survives_it(world: Any, await_that: Await, processes: Processes) -> None:
+def test_no_process_survives_a_killed_agent(world: Any, await_that: Await, processes: Processes) -> None:
     relay, attempt = world.relay(), world.attempt(IGNORES + ESCAPES + WRITES_PID + FOREVER)
     at_work(relay, attempt, await_that)
     os.kill(attempt.children()[0], signal.SIGKILL)
@@ -236,7 +238,7 @@ def test_when_the_agent_is_killed_nothing_survives_it(world: Any, await_that: Aw
     assert processes(str(attempt.path).encode()) == []
 
 
-def test_when_the_wrapper_is_killed_nothing_survives_it(world: Any, await_that: Await, processes: Processes) -> None:
+def test_no_process_survives_a_killed_wrapper(world: Any, await_that: Await, processes: Processes) -> None:
     relay, attempt = world.relay(), world.attempt(IGNORES + ESCAPES + WRITES_PID + FOREVER, grace=0.2)
     at_work(relay, attempt, await_that)
     attempt.wrapper.kill()
@@ -246,7 +248,7 @@ def test_when_the_wrapper_is_killed_nothing_survives_it(world: Any, await_that: 
 
 
 def test_an_orphan_ends_its_program_and_leaves(world: Any, await_that: Await, processes: Processes) -> None:
-    """Neither a relay nor the shared directory, which somebody moved away."""
+    """It reaches neither a relay nor the shared directory, which was moved away."""
     relay, attempt = world.relay(), world.attempt(WRITES_PID + FOREVER, orphan_timeout=1.0)
     at_work(relay, attempt, await_that)
     moved = attempt.path.rename(attempt.path.with_name("moved"))
@@ -257,7 +259,7 @@ def test_an_orphan_ends_its_program_and_leaves(world: Any, await_that: Await, pr
     assert (attempt.record()["ending"], attempt.record()["error"]["code"]) == ("killed", "orphaned")
 
 
-def test_one_that_only_lacks_its_relay_is_no_orphan(world: Any) -> None:
+def test_an_attempt_without_its_relay_only_is_no_orphan(world: Any) -> None:
     relay, attempt = world.relay(), world.attempt("sleep 6; echo done", orphan_timeout=4.0, processors=1)
     attempt.start()
     relay.release(attempt)
@@ -267,7 +269,7 @@ def test_one_that_only_lacks_its_relay_is_no_orphan(world: Any) -> None:
     assert attempt.output(0) == "done\n"
 
 
-def test_a_record_that_cannot_be_written_is_said_all_the_same_and_tried_again(world: Any) -> None:
+def test_an_end_is_reported_though_its_exit_record_cannot_be_written_and_is_tried_again(world: Any) -> None:
     relay, attempt = world.relay(), world.attempt("exit 4", processors=1)
     obstacle = attempt.path / "record.json"
     obstacle.mkdir()

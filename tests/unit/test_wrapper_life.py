@@ -1,4 +1,4 @@
-"""The wrapper as a real process, from its claim to its record, against a real relay end."""
+"""The wrapper as a real process, from its start lock to its exit record, with a real relay."""
 
 import json
 import os
@@ -15,7 +15,7 @@ PHASES = ["started", "at_barrier", "released", "running", "ended"]
 SAY = 'echo "$KOALA_RANK/$KOALA_SIZE $KOALA_LOCAL_RANK $KOALA_JOB_ID.$KOALA_COMPONENT of $KOALA_COMPONENTS" "$@"'
 
 
-def test_a_component_passes_all_phases_and_every_process_finds_its_place(world: Any) -> None:
+def test_a_component_passes_all_phases_and_every_process_has_its_place(world: Any) -> None:
     relay, attempt = world.relay(), world.attempt(SAY, processors=3, arguments=["a b", "$HOME", ""])
     attempt.start()
     relay.release(attempt, first_rank=4, hosts=[[0, "10.0.0.1", 4], [1, "10.0.0.2", 3]])
@@ -36,7 +36,7 @@ def test_a_component_passes_all_phases_and_every_process_finds_its_place(world: 
     assert sorted(os.listdir(attempt.path / "output")) == [f"{n}.{kind}" for n in (4, 5, 6) for kind in ("err", "out")]
 
 
-def test_it_runs_on_the_oldest_python_too(world: Any, interpreter: list[str], pushed: Path) -> None:
+def test_the_wrapper_runs_on_the_oldest_python_too(world: Any, interpreter: list[str], pushed: Path) -> None:
     world.command = [*interpreter, str(pushed)]
     relay, attempt = (
         world.relay(),
@@ -50,7 +50,7 @@ def test_it_runs_on_the_oldest_python_too(world: Any, interpreter: list[str], pu
     assert attempt.words() == ""
 
 
-def test_what_the_user_wrote_reaches_the_program_byte_for_byte(world: Any) -> None:
+def test_the_users_words_reach_the_program_byte_for_byte(world: Any) -> None:
     arguments = ["a\nb", "*", "ü", "'\"\\", "\udcff"]
     relay = world.relay()
     attempt = world.attempt(
@@ -66,7 +66,7 @@ def test_what_the_user_wrote_reaches_the_program_byte_for_byte(world: Any) -> No
     assert (attempt.path / "output/0.out").read_bytes() == expected
 
 
-def test_an_attempt_that_was_revoked_leaves_at_once_and_quietly(world: Any) -> None:
+def test_a_void_attempt_ends_at_once_without_output(world: Any) -> None:
     relay, attempt = world.relay(), world.attempt("echo ran")
     take(str(attempt.path), StartLock("void", "KCM"))
     attempt.start()
@@ -87,7 +87,7 @@ def test_a_second_start_never_runs_the_program(world: Any) -> None:
     assert os.listdir(attempt.path / "output") == []
 
 
-def test_a_second_start_leaves_the_first_ones_record_and_says_it_again(world: Any) -> None:
+def test_a_second_start_keeps_the_exit_record_of_the_first_and_reports_it_again(world: Any) -> None:
     relay, attempt = world.relay(), world.attempt("exit 0", processors=1)
     attempt.start()
     relay.release(attempt)
@@ -99,8 +99,8 @@ def test_a_second_start_leaves_the_first_ones_record_and_says_it_again(world: An
     assert relay.reports(attempt)[-1]["ending"] == "exited"
 
 
-def test_of_two_starts_at_once_one_wins(world: Any, await_that: Callable[..., Any]) -> None:
-    """Which of them, the claim says; the other is a second start."""
+def test_one_of_two_starts_at_the_same_time_wins(world: Any, await_that: Callable[..., Any]) -> None:
+    """The start lock names the winner; the other is a second start."""
     relay = world.relay()
     attempt = world.attempt("exit 0")
     starts = [attempt.start(), attempt.start()]
@@ -130,7 +130,7 @@ def test_no_secret_is_in_a_command_line_or_in_the_programs_environment(
     attempt.wait()
 
 
-def test_the_programs_environment_is_the_login_shells(world: Any) -> None:
+def test_the_program_has_the_environment_of_the_login_shell(world: Any) -> None:
     world.home.joinpath(".profile").write_text('echo "a banner"; export FROM_PROFILE=yes; PATH=/opt/mine:$PATH\n')
     relay = world.relay()
     attempt = world.attempt(
@@ -147,7 +147,7 @@ def test_the_programs_environment_is_the_login_shells(world: Any) -> None:
     assert seen["PWD"] == str(attempt.path / "work")
 
 
-def test_a_daemon_that_the_profile_starts_does_not_hold_up_the_barrier(world: Any) -> None:
+def test_a_daemon_that_the_profile_starts_does_not_delay_the_barrier(world: Any) -> None:
     world.home.joinpath(".profile").write_text("sleep 600 &\n")
     relay, attempt = world.relay(), world.attempt("exit 0")
     attempt.start()
@@ -175,13 +175,13 @@ def test_a_component_file_that_comes_late_is_waited_for(world: Any, await_that: 
 
 
 @pytest.mark.parametrize("argv", [[], ["a", "b"]])
-def test_called_badly_it_says_how(world: Any, argv: list[str]) -> None:
+def test_wrong_arguments_print_the_usage(world: Any, argv: list[str]) -> None:
     called = subprocess.run([*world.command, "wrapper", *argv], capture_output=True, text=True, check=False)
     assert called.returncode == 2
     assert "usage" in called.stderr
 
 
-def test_the_record_is_a_report(world: Any) -> None:
+def test_the_exit_record_is_a_wrapper_report(world: Any) -> None:
     relay, attempt = world.relay(), world.attempt("exit 5", processors=1)
     attempt.start(KOALA_LOCAL_JOB="3@/queue")
     relay.release(attempt)
@@ -192,7 +192,7 @@ def test_the_record_is_a_report(world: Any) -> None:
     assert record["clock"] >= record["ended_at"]
 
 
-def test_of_a_failure_the_record_has_the_first_rank_its_host_its_signal_and_its_last_words(world: Any) -> None:
+def test_the_exit_record_of_a_failure_has_its_first_rank_host_signal_and_last_output(world: Any) -> None:
     script = 'test "$KOALA_RANK" = 1 || exec sleep 600\nfor i in 1 2 3 4 5 6 7; do echo "line $i" >&2; done\n'
     attempt = world.attempt(script + "kill -SEGV $$")
     relay = world.relay()
@@ -205,7 +205,7 @@ def test_of_a_failure_the_record_has_the_first_rank_its_host_its_signal_and_its_
     assert error["words"] == "line 3\nline 4\nline 5\nline 6\nline 7"
 
 
-def test_the_last_words_of_a_failure_are_a_kibibyte_at_most(world: Any) -> None:
+def test_the_last_output_of_a_failure_is_a_kibibyte_at_most(world: Any) -> None:
     attempt = world.attempt("printf '%5000s' x >&2; exit 3", processors=1)
     relay = world.relay()
     attempt.start()

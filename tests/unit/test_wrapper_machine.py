@@ -1,4 +1,4 @@
-"""The wrapper's machine under any order of events: what it must always, and what it must never do."""
+"""The wrapper's machine: its promises under any order of events."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -45,9 +45,9 @@ happenings = st.one_of(
     st.just(e.SharedReached()),
     st.just(e.RecordWritten()),
     st.just(e.RecordFailed("full")),
-    st.none(),  # nothing but time
+    st.none(),  # time only
 )
-LIVED: list[list[Any]] = [  # how far it may have come before things go wrong
+LIVED: list[list[Any]] = [  # the events before a failure
     [],
     [e.RelayEntered(), e.EnvironmentCaptured(), *(e.NodeReady(node, "10.0.0.1") for node in NODES)],
 ]
@@ -60,7 +60,7 @@ histories = st.builds(
 
 
 class World:
-    """Plays a history to the machine, and keeps what it wanted done."""
+    """A machine with the commands that it returned for a history of events."""
 
     def __init__(self) -> None:
         self.now = 1000 * SECOND
@@ -72,7 +72,7 @@ class World:
         self._keep(self.machine.handle(self.now, event))
 
     def pass_time(self, until: int) -> None:
-        """Wake the machine whenever it wants."""
+        """Wake the machine at each of its wake-ups."""
         for _ in range(1000):
             due = self.machine.next_wakeup()
             if due is None or due > until:
@@ -104,7 +104,7 @@ class World:
 
 @settings(max_examples=400)
 @given(histories)
-def test_whatever_happens(history: list[tuple[int, Any]]) -> None:
+def test_the_machine_keeps_its_promises_in_any_history(history: list[tuple[int, Any]]) -> None:
     world = World()
     world.play(history)
     phases = [PHASES.index(report.phase) for report in world.said]
@@ -123,7 +123,7 @@ def test_whatever_happens(history: list[tuple[int, Any]]) -> None:
 
 @settings(max_examples=400)
 @given(histories)
-def test_it_neither_says_an_end_nor_leaves_before_the_record_is_there_or_cannot_be(
+def test_no_end_is_reported_before_the_exit_record_is_written_or_has_failed(
     history: list[tuple[int, Any]],
 ) -> None:
     world = World()
@@ -144,8 +144,8 @@ def test_it_neither_says_an_end_nor_leaves_before_the_record_is_there_or_cannot_
 
 @settings(max_examples=200)
 @given(histories)
-def test_it_always_leaves_in_the_end(history: list[tuple[int, Any]]) -> None:
-    """Even if nothing ever answers any more: every wait has its deadline."""
+def test_the_machine_always_leaves_in_the_end(history: list[tuple[int, Any]]) -> None:
+    """Every wait has its deadline, even if no answer comes."""
     world = World()
     world.play(history)
     world.pass_time(world.now + 2 * 3600 * SECOND)
@@ -160,7 +160,7 @@ def test_it_always_leaves_in_the_end(history: list[tuple[int, Any]]) -> None:
 
 @settings(max_examples=200)
 @given(histories)
-def test_a_program_that_was_released_is_stopped_or_over_before_it_leaves(history: list[tuple[int, Any]]) -> None:
+def test_a_released_program_is_stopped_or_ended_before_the_machine_leaves(history: list[tuple[int, Any]]) -> None:
     world = World()
     emptied = set()
     for pause, event in history:
@@ -191,7 +191,7 @@ def released() -> World:
 
 
 def empty(world: World) -> Report:
-    """All nodes report that nothing is left; what is on record then."""
+    """Let all nodes report that no process is left. Returns the exit record."""
     for node in NODES:
         world.handle(e.NodeEmptied(node))
     report: Report = world.of(e.WriteRecord)[-1].report
@@ -231,7 +231,7 @@ def test_the_walltime_counts_from_the_release() -> None:
     assert empty(world).ending == "walltime"
 
 
-def test_started_at_is_the_last_nodes() -> None:
+def test_started_at_is_the_instant_of_the_last_node() -> None:
     world = ready()
     world.handle(e.ReleaseReceived(0, []))
     world.handle(e.NodeStarted("two", 77))
@@ -240,7 +240,7 @@ def test_started_at_is_the_last_nodes() -> None:
     assert (world.machine.report().phase, world.machine.report().started_at) == ("running", 77)
 
 
-def test_a_stop_during_the_walltimes_grace_changes_no_ending() -> None:
+def test_a_stop_during_the_grace_of_the_walltime_does_not_change_the_ending() -> None:
     world = released()
     world.pass_time(world.now + SETTINGS.walltime)
     world.handle(e.StopReceived(False))
@@ -249,7 +249,7 @@ def test_a_stop_during_the_walltimes_grace_changes_no_ending() -> None:
     assert empty(world).ending == "walltime"
 
 
-def test_processes_that_our_stop_killed_do_not_count_as_killed() -> None:
+def test_processes_that_a_stop_killed_do_not_count_as_killed() -> None:
     world = released()
     world.handle(e.ProcessEnded("one", world.now, 3, 0))
     world.handle(e.ProcessEnded("two", world.now, 143, 15))
@@ -257,7 +257,7 @@ def test_processes_that_our_stop_killed_do_not_count_as_killed() -> None:
     assert (report.ending, report.exit_status) == ("exited", 3)
 
 
-def test_a_node_that_is_cut_off_is_not_over_before_its_agent_has_ended_of_silence() -> None:
+def test_an_unreachable_node_has_not_ended_before_the_time_out_of_its_agent() -> None:
     world = released()
     at = world.now
     world.handle(e.NodeLost("one", sure=False))
@@ -269,13 +269,13 @@ def test_a_node_that_is_cut_off_is_not_over_before_its_agent_has_ended_of_silenc
     assert world.of(e.WriteRecord)[0].report.ending == "killed"
 
 
-def test_a_node_that_was_cut_off_before_its_release_has_nothing_to_end() -> None:
+def test_a_node_that_was_unreachable_before_the_release_has_nothing_to_end() -> None:
     world = ready()
     world.handle(e.NodeLost("one", sure=False))
     assert empty(world).ending == "killed"
 
 
-def test_it_is_an_orphan_only_without_both() -> None:
+def test_only_an_attempt_without_relay_and_shared_directory_is_an_orphan() -> None:
     world = released()
     start = world.now
     world.handle(e.RelayLost(world.now))
@@ -290,7 +290,7 @@ def test_it_is_an_orphan_only_without_both() -> None:
     assert error["code"] == "orphaned"
 
 
-def test_an_orphan_counts_from_when_the_relay_was_heard_last_not_from_when_that_was_noticed() -> None:
+def test_the_orphan_timeout_counts_from_the_last_message_of_the_relay() -> None:
     world = released()
     heard_at = world.now + 5 * SECOND
     world.now += 40 * SECOND
@@ -299,7 +299,7 @@ def test_an_orphan_counts_from_when_the_relay_was_heard_last_not_from_when_that_
     assert world.at(e.StopNodes) == [heard_at + SETTINGS.orphan_timeout]
 
 
-def test_an_orphan_that_was_at_a_standstill_has_no_grace_left() -> None:
+def test_an_orphan_that_was_suspended_has_no_grace_left() -> None:
     world = released()
     world.handle(e.RelayLost(world.now))
     world.now += SETTINGS.orphan_timeout + 2 * SECOND
@@ -307,7 +307,7 @@ def test_an_orphan_that_was_at_a_standstill_has_no_grace_left() -> None:
     assert [stop.grace for stop in world.of(e.StopNodes)] == [SETTINGS.grace - 2 * SECOND]
 
 
-def test_one_that_was_suspended_for_long_is_no_orphan_while_it_looks_for_its_relay() -> None:
+def test_an_attempt_that_was_suspended_for_long_is_no_orphan_while_it_searches_its_relay() -> None:
     world = released()
     heard_at = world.now
     world.now += 2 * SETTINGS.orphan_timeout
@@ -318,8 +318,8 @@ def test_one_that_was_suspended_for_long_is_no_orphan_while_it_looks_for_its_rel
     assert world.at(e.StopNodes) == [resumed_at + SETTINGS.orphan_timeout]
 
 
-def test_while_its_host_sleeps_no_walltime_passes() -> None:
-    """A laptop's own job is not ended for a night in which nothing of it ran, nor as an orphan of that night."""
+def test_no_walltime_passes_while_the_host_sleeps() -> None:
+    """A job on a laptop that slept for a night neither reaches its walltime nor becomes an orphan by that."""
     world = released()
     at_release, slept = world.now, 30 * SETTINGS.walltime
     world.handle(e.RelayLost(world.now))
@@ -332,7 +332,7 @@ def test_while_its_host_sleeps_no_walltime_passes() -> None:
 
 
 def test_a_barrier_does_not_wait_for_a_host_that_slept() -> None:
-    """The others have gone by then: koalad's own deadline has passed."""
+    """The other attempts have left by then: koalad's own deadline has passed."""
     world = ready()
     came_at = world.now
     world.now += 2 * SETTINGS.barrier_timeout
@@ -341,7 +341,7 @@ def test_a_barrier_does_not_wait_for_a_host_that_slept() -> None:
     assert world.at(e.StopNodes) == [came_at + 2 * SETTINGS.barrier_timeout]
 
 
-def test_a_second_start_says_restarted_and_never_prepares() -> None:
+def test_a_second_start_reports_restarted_and_prepares_nothing() -> None:
     machine = Machine(SETTINGS, 0)
     [write] = machine.handle(0, e.ClaimedBefore(None))
     assert write.only_if_none
@@ -351,7 +351,7 @@ def test_a_second_start_says_restarted_and_never_prepares() -> None:
     assert machine.handle(3, e.RelayEntered()) == [e.SendReport(write.report), e.Leave(1)]
 
 
-def test_a_revoked_one_leaves_at_once() -> None:
+def test_a_void_attempt_leaves_at_once() -> None:
     machine = Machine(SETTINGS, 0)
     assert machine.handle(0, e.AttemptRevoked()) == [e.Leave(0)]
     assert machine.handle(1, e.RelayEntered()) == []

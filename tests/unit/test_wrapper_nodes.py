@@ -1,4 +1,4 @@
-"""Several nodes: agents that a launcher starts, whose only line to the wrapper is the launcher's input and output."""
+"""Attempts of several nodes, whose agents talk to the wrapper through the input and output of what starts them."""
 
 import os
 import signal
@@ -27,7 +27,7 @@ def at_work(program: str) -> str:
 
 
 def written(attempt: Any) -> int:
-    """How many processes have written their pid."""
+    """Return the number of processes that have written their pid."""
     return sum(path.stat().st_size > 0 for path in attempt.path.glob("work/pid.*"))
 
 
@@ -77,7 +77,7 @@ def test_the_first_non_zero_status_ends_all_nodes(world: Any, processes: Process
     assert processes(str(attempt.path).encode()) == []
 
 
-def test_when_an_agent_far_away_is_killed_nothing_survives_it(
+def test_no_process_survives_a_killed_agent_on_another_node(
     world: Any, await_that: Await, processes: Processes
 ) -> None:
     escapes = "(setsid sh -c 'trap \"\" TERM; echo $$ >>escaped; exec sleep 600' </dev/null >/dev/null 2>&1 &)\n"
@@ -106,9 +106,7 @@ def test_when_a_guard_is_killed_its_agent_stops_the_program(
     await_that(lambda: processes(str(attempt.path).encode()) == [])
 
 
-def test_when_the_wrapper_is_killed_nothing_survives_on_any_node(
-    world: Any, await_that: Await, processes: Processes
-) -> None:
+def test_no_process_survives_a_killed_wrapper_on_any_node(world: Any, await_that: Await, processes: Processes) -> None:
     relay, attempt = start(world, at_work("trap '' TERM; sleep 600; sleep 600"), grace=0.2)
     relay.release(attempt)
     await_that(lambda: written(attempt) == 5)
@@ -117,10 +115,8 @@ def test_when_the_wrapper_is_killed_nothing_survives_on_any_node(
     await_that(lambda: processes(str(attempt.path).encode()) == [])
 
 
-def test_an_agent_that_is_cut_off_ends_its_program_by_itself(
-    world: Any, await_that: Await, processes: Processes
-) -> None:
-    """Its line to the wrapper is there, but nothing comes through, as where a network is cut."""
+def test_an_unreachable_agent_ends_its_program_by_itself(world: Any, await_that: Await, processes: Processes) -> None:
+    """Its connection to the wrapper is open, but nothing arrives, as over a broken network."""
     relay, attempt = start(world, at_work("exec sleep 600"), orphan_timeout=3.0)
     relay.release(attempt)
     await_that(lambda: written(attempt) == 5)
@@ -134,11 +130,11 @@ def test_an_agent_that_is_cut_off_ends_its_program_by_itself(
     await_that(lambda: processes(str(attempt.path).encode()) == [])
 
 
-def test_a_job_that_was_suspended_for_longer_than_any_silence_goes_on(world: Any, await_that: Await) -> None:
+def test_a_job_that_was_suspended_for_longer_than_any_time_out_continues(world: Any, await_that: Await) -> None:
     relay, attempt = start(world, at_work("until [ -e go ]; do sleep 0.1; done"), orphan_timeout=3.0)
     relay.release(attempt)
     await_that(lambda: written(attempt) == 5)
-    relay.close()  # its KCM is gone, too, and does not come back
+    relay.close()  # its KCM has ended, too, and does not come back
     beat, before = attempt.path / "heartbeat", time.time()
     await_that(lambda: beat.stat().st_mtime > before)  # by then it has seen that
     os.killpg(attempt.wrapper.pid, signal.SIGSTOP)
@@ -149,7 +145,7 @@ def test_a_job_that_was_suspended_for_longer_than_any_silence_goes_on(world: Any
     assert (attempt.record()["ending"], attempt.record()["exit_status"]) == ("exited", 0), attempt.record()
 
 
-def test_a_launcher_that_fails_is_told_with_the_nodes_name(world: Any) -> None:
+def test_a_failed_start_of_an_agent_is_reported_with_the_nodes_name(world: Any) -> None:
     relay, attempt = world.relay(), world.attempt("exit 0", batch="nodes", hosts="one:1 two:1", processors=2)
     attempt.start(SLURMD_NODENAME="one", SLURM_TEST_LAUNCHER="echo no such node >&2; exit 3")
     ended = relay.report(attempt, "ended")
@@ -159,7 +155,7 @@ def test_a_launcher_that_fails_is_told_with_the_nodes_name(world: Any) -> None:
     assert attempt.words() == "no such node\n"
 
 
-def test_a_dialect_that_fails_is_told(world: Any) -> None:
+def test_an_error_of_the_dialect_is_reported(world: Any) -> None:
     relay, attempt = world.relay(), world.attempt("exit 0", batch="nodes", hosts="one:1 two:many", processors=2)
     attempt.start()
     ended = relay.report(attempt, "ended")
@@ -168,8 +164,8 @@ def test_a_dialect_that_fails_is_told(world: Any) -> None:
     assert "many" in ended["error"]["message"]
 
 
-def test_keys_pass_between_nodes_whole(world: Any) -> None:
-    """A value is longer than the lines that launchers keep whole."""
+def test_long_values_of_keys_arrive_complete_on_other_nodes(world: Any) -> None:
+    """The value is longer than the lines that `srun` and its like pass on undivided."""
     program = (
         'value=$SLURMD_NODENAME$(head -c 60000 /dev/zero | tr "\\0" "\\001")\n'
         '$KOALA_RENDEZVOUS put from.$SLURMD_NODENAME "$value"\n'

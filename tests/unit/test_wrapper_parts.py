@@ -49,7 +49,7 @@ def test_exactly_as_many_run_as_were_asked_for(given_: list[int], threads: int, 
     assert offsets(counts)[-1] + counts[-1] == sum(counts)
 
 
-def test_too_small_an_allocation_is_refused() -> None:
+def test_an_allocation_that_is_too_small_is_refused() -> None:
     with pytest.raises(BatchError, match="gave 7 processors where 8"):
         divide(hosts(4, 3), "per-processor", 8, 1)
 
@@ -84,11 +84,11 @@ def test_the_wrappers_node_comes_first() -> None:
         ([], "10.0.0.1", "node7"),
     ],
 )
-def test_an_address_is_one_that_peers_reach(sources: list[list[str]], connected: str, expected: str) -> None:
+def test_an_address_is_one_that_other_nodes_reach(sources: list[list[str]], connected: str, expected: str) -> None:
     assert node_identity.choose(sources, connected, "node7") == expected
 
 
-def test_only_the_batch_systems_variables_are_the_jobs_own() -> None:
+def test_only_the_batch_systems_variables_are_taken_from_the_job() -> None:
     environment = {"SLURM_JOB_ID": "1", "PE_HOSTFILE": "/x", "AWS_SECRET": "s", "PATH": "/bin", "PBS_NODEFILE": "/y"}
     assert set(node_identity.of_batch(environment)) == {"SLURM_JOB_ID", "PE_HOSTFILE", "PBS_NODEFILE"}
     captured = {"SLURM_NODEID": "0", "PATH": "/opt/bin", "SLURM_PROCID": "0"}
@@ -102,7 +102,7 @@ messages_ = st.dictionaries(st.text(max_size=5), st.text(max_size=3000), max_siz
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), messages_), max_size=5), st.data())
-def test_messages_of_several_agents_arrive_whole_however_their_lines_mix(
+def test_messages_of_several_agents_arrive_complete_though_their_lines_mix(
     said: list[tuple[int, dict[str, str]]], data: st.DataObject
 ) -> None:
     queues: dict[int, list[bytes]] = {}
@@ -122,14 +122,14 @@ def test_messages_of_several_agents_arrive_whole_however_their_lines_mix(
     assert assembler.talk == []
 
 
-def test_what_a_launcher_says_itself_is_told_apart() -> None:
+def test_output_between_messages_is_recognized() -> None:
     assembler = json_lines.Assembler()
     heard = assembler.feed(b'Welcome to node7\n@1.{"said":"ready"}\n@2+{"sa\n@2.{broken\n')
     assert heard == [json_lines.Piece(1, {"said": "ready"})]
     assert assembler.talk == [b"Welcome to node7", b'{"sa{broken']
 
 
-def test_a_writer_drops_what_nobody_reads_any_more() -> None:
+def test_a_writer_drops_messages_that_are_no_longer_read() -> None:
     reading, writing = os.pipe()
     writer = json_lines.Writer(writing, selectors.DefaultSelector())
     os.close(reading)
@@ -140,7 +140,7 @@ def test_a_writer_drops_what_nobody_reads_any_more() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.text(max_size=3)), max_size=30), st.randoms())
-def test_replicas_of_keys_agree_on_arrivals_in_any_order(puts: list[tuple[str, str]], dice: Any) -> None:
+def test_replicas_of_keys_agree_whatever_the_order_of_arrival(puts: list[tuple[str, str]], dice: Any) -> None:
     entries = [(key_space.arrival(name, f"u{index}"), value) for index, (name, value) in enumerate(puts)]
     shuffled = list(entries)
     dice.shuffle(shuffled)
@@ -158,11 +158,11 @@ def test_replicas_of_keys_agree_on_arrivals_in_any_order(puts: list[tuple[str, s
 @pytest.mark.parametrize(
     ("arrived", "count", "goal"), [(1, 3, 3), (3, 3, 3), (4, 3, 6), (6, 3, 6), (1, 1, 1), (5, 1, 5)]
 )
-def test_a_round_ends_with_a_multiple(arrived: int, count: int, goal: int) -> None:
+def test_a_round_of_a_barrier_ends_with_a_multiple_of_its_count(arrived: int, count: int, goal: int) -> None:
     assert key_space.goal(arrived, count) == goal
 
 
-def test_barriers_names_may_hold_slashes() -> None:
+def test_names_of_barriers_may_contain_slashes() -> None:
     assert key_space.barrier_of(key_space.arrival("a/b", "u")) == "a/b"
 
 
@@ -176,7 +176,7 @@ def test_barriers_names_may_hold_slashes() -> None:
         ("", ["/bin/sh", "-l", "-c", ". /p/setup"]),
     ],
 )
-def test_a_shell_of_bournes_kind_sources_the_setup(shell: str, argv: list[str]) -> None:
+def test_a_bourne_shell_sources_the_setup(shell: str, argv: list[str]) -> None:
     made = login_shell(shell, ["module load gcc"], "/p/setup", "/dev/fd/9")
     assert made.argv == argv
     assert made.script == "/bin/rm -f /p/setup\nset -e\nmodule load gcc\nexec /usr/bin/env -0 >| /dev/fd/9\n"
@@ -190,7 +190,7 @@ def test_a_c_shell_checks_every_line() -> None:
     )
 
 
-def test_a_line_is_one_line() -> None:
+def test_a_message_is_one_line_whatever_its_characters() -> None:
     assert json_lines.line({"a": "x\ny"}).count(b"\n") == 1
     assert (
         json_lines.read(json_lines.line({"a": "\udcff"}))
@@ -200,14 +200,14 @@ def test_a_line_is_one_line() -> None:
 
 
 class Twice:
-    """A machine that answers a number with two commands."""
+    """A machine that returns two commands for a number."""
 
     def handle(self, now: int, event: int) -> list[int]:
         return [10 * event, 10 * event + 1]
 
 
-def test_a_command_that_fails_leaves_no_loop_deaf() -> None:
-    """What it had brought about is told next, before what comes then."""
+def test_a_failed_command_does_not_stop_the_loop() -> None:
+    """The events that it caused are handled before later ones."""
     done: list[int] = []
 
     def do(command: int) -> None:

@@ -1,4 +1,4 @@
-"""A node's private directory: any name does for every shell, secrets leave it soon, and killed wrappers' are swept."""
+"""A node's private directory: it may have any name, its secrets are removed soon, and old ones are removed."""
 
 import os
 import shutil
@@ -33,7 +33,9 @@ NAMES = [
 
 @pytest.mark.parametrize("name", NAMES, ids=range(len(NAMES)))
 @pytest.mark.parametrize("shell", SHELLS)
-def test_every_shell_reads_its_setup_from_any_directory_and_leaves_none(tmp_path: Path, shell: str, name: str) -> None:
+def test_every_shell_reads_its_setup_from_any_directory_and_leaves_no_file(
+    tmp_path: Path, shell: str, name: str
+) -> None:
     path = shutil.which(shell)
     if path is None:
         pytest.skip(f"no {shell} here")
@@ -76,10 +78,10 @@ def test_a_wrapper_works_where_tmpdir_has_a_strange_name(world: Any, tmp_path: P
         shutil.rmtree(place)
 
 
-def test_what_setup_says_is_gone_before_its_lines_have_run(
+def test_the_setup_file_is_removed_before_its_lines_run(
     world: Any, await_that: Callable[..., Any], tmp_path: Path
 ) -> None:
-    """So a wrapper that is killed while they run leaves none of it."""
+    """Thereby a wrapper that is killed while they run leaves no secret."""
     place = Path("/tmp", f"k{os.getpid()}s")
     place.mkdir()
     try:
@@ -93,7 +95,7 @@ def test_what_setup_says_is_gone_before_its_lines_have_run(
 
 
 def left(place: Path, number: int, age_s: float = WEEK_S + 60) -> Path:
-    """As a killed wrapper leaves it."""
+    """Make a private directory as a killed wrapper leaves it."""
     directory = place / f"koala-{number:016x}"
     directory.mkdir(parents=True)
     (directory / "setup").write_text("export SECRET=1")
@@ -103,7 +105,7 @@ def left(place: Path, number: int, age_s: float = WEEK_S + 60) -> Path:
 
 
 def listen(directory: Path, keep: bool) -> socket.socket:
-    """A socket in it; whose process is gone unless `keep`."""
+    """Make a socket in the directory. Its process has ended unless `keep`."""
     before = directory.stat()
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(directory / "rendezvous"))
@@ -114,7 +116,7 @@ def listen(directory: Path, keep: bool) -> socket.socket:
     return listener
 
 
-def test_what_killed_wrappers_left_is_swept_after_a_week_and_nothing_else(tmp_path: Path) -> None:
+def test_only_directories_of_killed_wrappers_are_removed_after_a_week(tmp_path: Path) -> None:
     place = Path("/tmp", f"k{os.getpid()}w")
     place.mkdir()
     try:
@@ -134,7 +136,7 @@ def test_what_killed_wrappers_left_is_swept_after_a_week_and_nothing_else(tmp_pa
         shutil.rmtree(place)
 
 
-def test_the_next_wrapper_on_a_node_sweeps(world: Any) -> None:
+def test_the_next_wrapper_on_a_node_removes_old_directories(world: Any) -> None:
     place = Path("/tmp", f"k{os.getpid()}n")
     abandoned = left(place, 1)
     try:

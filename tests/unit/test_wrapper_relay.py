@@ -1,4 +1,4 @@
-"""The wrapper and its relay: found wherever it is, lost and found again, with nothing lost on the way."""
+"""The wrapper and its relay: it is found at any address, and no message is lost when the relay changes."""
 
 import contextlib
 import socket
@@ -10,7 +10,7 @@ from koalapy_adapters.messages import PutKey
 Await = Callable[..., Any]
 
 
-def test_after_a_restart_on_another_port_all_is_said_again(world: Any) -> None:
+def test_all_reports_are_repeated_to_a_relay_that_restarted_on_another_port(world: Any) -> None:
     first, attempt = world.relay(), world.attempt("sleep 600", processors=2)
     attempt.start()
     at_barrier = first.report(attempt, "at_barrier")
@@ -27,7 +27,7 @@ def test_after_a_restart_on_another_port_all_is_said_again(world: Any) -> None:
     attempt.wait()
 
 
-def test_a_release_that_is_delivered_again_is_answered_and_does_nothing(world: Any, await_that: Await) -> None:
+def test_a_repeated_release_is_answered_and_does_nothing(world: Any, await_that: Await) -> None:
     relay, attempt = world.relay(), world.attempt("echo once; echo >began; sleep 600", processors=1)
     attempt.start()
     relay.release(attempt)
@@ -42,7 +42,7 @@ def test_a_release_that_is_delivered_again_is_answered_and_does_nothing(world: A
     assert attempt.output(0) == "once\n"
 
 
-def test_an_end_without_a_relay_is_on_record(world: Any) -> None:
+def test_an_end_without_a_relay_is_in_the_exit_record(world: Any) -> None:
     relay, attempt = world.relay(), world.attempt("sleep 0.3; exit 3", processors=1)
     attempt.start()
     relay.release(attempt)
@@ -61,7 +61,7 @@ def test_a_relay_that_comes_late_is_found(world: Any, await_that: Await) -> None
     assert attempt.wait() == 0
 
 
-def test_of_several_addresses_one_that_works_is_enough(world: Any) -> None:
+def test_one_working_address_of_several_is_enough(world: Any) -> None:
     relay, attempt = world.relay(), world.attempt("exit 0", processors=1)
     world.publish(relay.port, ("203.0.113.1", "no-address", "127.0.0.7", "127.0.0.1", "::1"))
     attempt.start()
@@ -69,8 +69,8 @@ def test_of_several_addresses_one_that_works_is_enough(world: Any) -> None:
     assert attempt.wait() == 0
 
 
-def test_an_address_that_takes_the_hello_and_hangs_up_is_not_tried_for_ever(world: Any) -> None:
-    """The same port on another address may be somebody else's."""
+def test_an_address_that_accepts_the_hello_and_hangs_up_does_not_hide_the_others(world: Any) -> None:
+    """The same port on another address may belong to another program."""
     relay, attempt = world.relay(), world.attempt("exit 0", processors=1)
     with socket.create_server(("127.0.0.2", relay.port)) as foreign:
         world.publish(relay.port, ("127.0.0.2",))
@@ -81,7 +81,7 @@ def test_an_address_that_takes_the_hello_and_hangs_up_is_not_tried_for_ever(worl
     assert attempt.wait() == 0
 
 
-def test_what_is_no_message_ends_the_connection_and_not_the_wrapper(world: Any) -> None:
+def test_an_invalid_message_ends_the_connection_and_not_the_wrapper(world: Any) -> None:
     relay, attempt = world.relay(), world.attempt("exit 0", processors=1)
     attempt.start()
     relay.report(attempt, "at_barrier")
@@ -92,7 +92,7 @@ def test_what_is_no_message_ends_the_connection_and_not_the_wrapper(world: Any) 
     assert attempt.wait() == 0
 
 
-def test_a_message_of_a_newer_release_is_passed_over(world: Any) -> None:
+def test_a_message_of_a_newer_version_is_ignored(world: Any) -> None:
     relay, attempt = world.relay(), world.attempt("exit 0", processors=1)
     attempt.start()
     relay.report(attempt, "at_barrier")
@@ -103,7 +103,7 @@ def test_a_message_of_a_newer_release_is_passed_over(world: Any) -> None:
     assert relay.hellos.qsize() == 1
 
 
-def test_keys_are_said_again_to_the_next_relay(world: Any) -> None:
+def test_keys_are_repeated_to_the_next_relay(world: Any) -> None:
     first, attempt = world.relay(), world.attempt("$KOALA_RENDEZVOUS put port 4711; sleep 600", processors=1)
     attempt.start()
     first.release(attempt)
@@ -119,14 +119,14 @@ def test_keys_are_said_again_to_the_next_relay(world: Any) -> None:
 
 @contextlib.contextmanager
 def nobody_listens() -> Iterator[int]:
-    """A port that refuses, and that nobody else can take meanwhile."""
+    """Return a port that refuses connections, and that no other program can take meanwhile."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield taken.getsockname()[1]
 
 
-def test_who_cannot_connect_to_a_kcm_that_lives_says_what_to_set(world: Any, await_that: Await) -> None:
-    """Touched again and again, the relay's file tells that somebody is there."""
+def test_a_wrapper_that_cannot_reach_a_running_kcm_reports_which_setting_helps(world: Any, await_that: Await) -> None:
+    """The KCM touches its address file again and again, which shows that it runs."""
     attempt = world.attempt("exit 0", processors=1, barrier_timeout=8.0)
     with nobody_listens() as port:
         world.publish(port, ("240.0.0.1", "127.0.0.1"))  # the first fails at once
@@ -140,7 +140,7 @@ def test_who_cannot_connect_to_a_kcm_that_lives_says_what_to_set(world: Any, awa
     attempt.wait()
 
 
-def test_who_cannot_connect_to_a_kcm_that_may_be_gone_waits(world: Any) -> None:
+def test_a_wrapper_that_cannot_reach_a_kcm_that_may_have_ended_waits(world: Any) -> None:
     attempt = world.attempt("exit 0", processors=1, barrier_timeout=2.0)
     with nobody_listens() as port:
         world.publish(port)

@@ -1,4 +1,4 @@
-"""KOALA_RENDEZVOUS as programs call it: within a component, between components, with and without a relay."""
+"""KOALA_RENDEZVOUS as programs call it, within a component and between components, with and without a relay."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ Await = Callable[..., Any]
 R = "$KOALA_RENDEZVOUS"
 
 
-def test_rank_0_tells_the_others(world: Any) -> None:
+def test_rank_0_publishes_a_value_to_the_others(world: Any) -> None:
     program = f'if [ $KOALA_RANK = 0 ]; then {R} put port "4711 of me"; fi; {R} get port'
     relay, attempt = world.relay(), world.attempt(program, processors=4)
     attempt.start()
@@ -22,7 +22,7 @@ def test_rank_0_tells_the_others(world: Any) -> None:
     assert [attempt.output(rank) for rank in range(4)] == ["4711 of me\n"] * 4
 
 
-def test_between_two_components_through_the_relay(world: Any) -> None:
+def test_two_components_exchange_values_through_the_relay(world: Any) -> None:
     relay = world.relay()
     program = (
         f"{R} put from.$KOALA_COMPONENT.$KOALA_RANK hello.$KOALA_RANK\n"
@@ -40,8 +40,8 @@ def test_between_two_components_through_the_relay(world: Any) -> None:
     assert [attempts[rank // 2].output(rank) for rank in range(4)] == [expected] * 4
 
 
-def test_a_barrier_can_be_used_again_and_holds_every_time(world: Any) -> None:
-    """Whoever passed round N has seen the mark that each of the others made before it."""
+def test_a_barrier_can_be_used_again_and_again(world: Any) -> None:
+    """A process that passed round N sees the mark that each other process made before it."""
     program = (
         "for round in 1 2 3 4; do touch mark.$round.$KOALA_RANK\n"
         f"{R} barrier loop 3 || exit 1\n"
@@ -53,7 +53,7 @@ def test_a_barrier_can_be_used_again_and_holds_every_time(world: Any) -> None:
     assert attempt.wait() == 0
 
 
-def test_within_a_component_it_needs_no_relay(world: Any) -> None:
+def test_a_rendezvous_within_a_component_needs_no_relay(world: Any) -> None:
     relay = world.relay()
     attempt = world.attempt(f"while [ ! -e go ]; do sleep 0.01; done; {R} barrier b 2 && {R} put k.$KOALA_RANK 1")
     attempt.start()
@@ -64,7 +64,7 @@ def test_within_a_component_it_needs_no_relay(world: Any) -> None:
     assert attempt.wait() == 0
 
 
-def test_the_first_value_stays(world: Any) -> None:
+def test_the_first_value_of_a_key_stays(world: Any) -> None:
     relay, attempt = world.relay(), world.attempt(f"{R} put k 1; {R} put k 2; {R} get k", processors=1)
     attempt.start()
     relay.release(attempt)
@@ -74,7 +74,7 @@ def test_the_first_value_stays(world: Any) -> None:
     assert relay.keys(attempt) == [("k", "1")]
 
 
-def test_a_value_as_large_as_may_be_passes(world: Any) -> None:
+def test_a_value_of_the_greatest_size_is_passed_on(world: Any) -> None:
     program = f'value=$(head -c 65536 /dev/zero | tr "\\0" "\\001"); {R} put k "$value"; {R} get k | cksum'
     relay, attempt = world.relay(), world.attempt(program, processors=1)
     attempt.start()
@@ -84,7 +84,7 @@ def test_a_value_as_large_as_may_be_passes(world: Any) -> None:
     assert attempt.output(0) == expected
 
 
-def test_one_that_waits_in_vain_ends_with_its_component(world: Any, await_that: Await) -> None:
+def test_a_process_that_waits_in_vain_ends_with_its_component(world: Any, await_that: Await) -> None:
     relay, attempt = world.relay(), world.attempt(f"echo >waits; {R} get never", processors=1)
     attempt.start()
     relay.release(attempt)
@@ -94,7 +94,7 @@ def test_one_that_waits_in_vain_ends_with_its_component(world: Any, await_that: 
     assert attempt.record()["ending"] == "cancelled"
 
 
-def test_nothing_of_it_is_left_in_the_node(world: Any) -> None:
+def test_a_rendezvous_leaves_no_file_on_the_node(world: Any) -> None:
     program = 'dirname "$KOALA_SOCKET"; stat -c %a "$(dirname "$KOALA_SOCKET")"'
     relay, attempt = world.relay(), world.attempt(program, processors=1)
     attempt.start()
@@ -126,7 +126,7 @@ def test_nothing_of_it_is_left_in_the_node(world: Any) -> None:
     ],
     ids=lambda value: str(value)[:30],
 )
-def test_called_badly_it_says_what_to_do(world: Any, words: list[Any], said: str) -> None:
+def test_wrong_arguments_print_the_usage(world: Any, words: list[Any], said: str) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "KOALA_SOCKET"}
     called = subprocess.run([*world.command, "rendezvous", *words], env=environment, capture_output=True, check=False)
     assert called.returncode == 2
@@ -134,7 +134,7 @@ def test_called_badly_it_says_what_to_do(world: Any, words: list[Any], said: str
     assert said in called.stderr.decode()
 
 
-def test_without_its_agent_it_says_so(world: Any) -> None:
+def test_a_call_without_an_agent_is_an_error(world: Any) -> None:
     environment = {**os.environ, "KOALA_SOCKET": "/nonexistent/socket"}
     called = subprocess.run(
         [*world.command, "rendezvous", "get", "k"], env=environment, capture_output=True, check=False

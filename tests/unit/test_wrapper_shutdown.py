@@ -1,4 +1,4 @@
-"""The wrapper's shutdown: the record first, then the word, then it leaves; and for how long it waits for each."""
+"""The wrapper's shutdown: it writes its exit record, reports its end, then leaves, and waits for each for a while."""
 
 from koalapy_adapters.clock import SECOND
 from koalapy_adapters.messages import Report
@@ -15,14 +15,14 @@ def begun(second: bool = False) -> Shutdown:
     return shutdown
 
 
-def test_it_is_said_when_it_is_recorded_and_left_at_once() -> None:
+def test_an_end_is_reported_once_it_is_recorded_and_the_wrapper_leaves_at_once() -> None:
     shutdown = begun()
     assert shutdown.leave(BEGAN, relay=True) == []
     assert shutdown.written(relay=True) == [e.SendReport(ENDED)]
     assert shutdown.leave(BEGAN, relay=True) == [e.Leave(3)]
 
 
-def test_a_relay_that_is_not_there_is_waited_for_but_not_for_long() -> None:
+def test_a_missing_relay_is_waited_for_but_not_for_long() -> None:
     for second, patience in ((False, SECOND), (True, 5 * SECOND)):
         shutdown = begun(second)
         assert shutdown.written(relay=False) == []
@@ -31,13 +31,13 @@ def test_a_relay_that_is_not_there_is_waited_for_but_not_for_long() -> None:
         assert shutdown.leave(BEGAN + patience, relay=False) == [e.Leave(1 if second else 3)]
 
 
-def test_a_second_start_says_it_only_as_it_leaves() -> None:
+def test_a_second_start_reports_only_as_it_leaves() -> None:
     shutdown = begun(second=True)
     assert shutdown.written(relay=True) == []
     assert shutdown.leave(BEGAN, relay=True) == [e.SendReport(ENDED), e.Leave(1)]
 
 
-def test_what_cannot_be_recorded_is_said_all_the_same_and_tried_again() -> None:
+def test_an_end_that_cannot_be_recorded_is_reported_and_its_record_tried_again() -> None:
     shutdown = begun()
     assert shutdown.not_written(BEGAN, relay=True) == [e.SendReport(ENDED)]
     assert shutdown.next_wakeup() == BEGAN + SECOND
@@ -46,7 +46,7 @@ def test_what_cannot_be_recorded_is_said_all_the_same_and_tried_again() -> None:
     assert shutdown.leave(BEGAN + 60 * SECOND, relay=True) == [e.Leave(3)]
 
 
-def test_a_disk_that_hangs_delays_what_is_said_by_seconds() -> None:
+def test_a_disk_that_hangs_delays_the_report_by_seconds() -> None:
     shutdown = begun()
     assert shutdown.next_wakeup() == BEGAN + 5 * SECOND
     assert shutdown.overdue(BEGAN + 5 * SECOND, relay=True) == [e.SendReport(ENDED)]
@@ -55,7 +55,7 @@ def test_a_disk_that_hangs_delays_what_is_said_by_seconds() -> None:
     assert shutdown.next_wakeup() == BEGAN + 60 * SECOND
 
 
-def test_a_program_that_was_killed_is_no_success_of_the_batch_job() -> None:
+def test_the_batch_job_of_a_killed_program_fails() -> None:
     shutdown = Shutdown(ENDED._replace(ending="killed", exit_status=0), BEGAN, second=False, recorded=True)
     assert shutdown.is_settled
     assert shutdown.leave(BEGAN, relay=True) == [e.Leave(1)]
