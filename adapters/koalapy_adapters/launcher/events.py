@@ -13,11 +13,11 @@ NUMBER, STATUS, ENDING, STARTED_AT, ENDED_AT = 0, 1, 2, 5, 6  # fields of a row
 
 
 class Connected(NamedTuple):
-    """The wrapper carries what is said to a KCM from now on."""
+    """The wrapper forwards messages to a KCM from now on."""
 
 
 class Disconnected(NamedTuple):
-    """It carries nothing any more; what was said last may have been lost."""
+    """The wrapper forwards nothing any more. The last messages may be lost."""
 
 
 class Received(NamedTuple):
@@ -27,7 +27,7 @@ class Received(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """Slots have run these. `loose`: failures of the probation, which are in no journal yet."""
+    """Slots have run these parameters. `loose`: failures during the probation, which are in no journal yet."""
 
     rows: List[Row]
     loose: List[Row]
@@ -42,13 +42,13 @@ class Looked(NamedTuple):
 
 
 class TakenBack(NamedTuple):
-    """No slot has got these, nor will."""
+    """No slot has taken these parameters from the queue, and none will."""
 
     numbers: List[int]
 
 
 class SlotLost(NamedTuple):
-    """A slot was killed. It ran this parameter since then, or none (0)."""
+    """A slot was killed. It had run parameter `number` since `started_at`, or none (0)."""
 
     slot: int
     number: int
@@ -56,19 +56,19 @@ class SlotLost(NamedTuple):
 
 
 class SlotsStopped(NamedTuple):
-    """All slots have ended, as they were asked to; they were running these."""
+    """All slots have ended on request. They were running the parameters `begun`."""
 
     begun: List[int]
 
 
 class Signalled(NamedTuple):
-    """Somebody wants the Launcher to end."""
+    """The Launcher has received a signal to end."""
 
 
 class Resumed(NamedTuple):
-    """The batch system let the job go on, which it had suspended; or its host woke up, which had `slept` so long.
+    """The batch system has resumed the suspended job, or the host has woken up after `slept` microseconds.
 
-    Microseconds. They are not counted to the walltime.
+    The time of that sleep does not count towards the walltime.
     """
 
     slept: int = 0
@@ -78,40 +78,40 @@ class Resumed(NamedTuple):
 
 
 class Send(NamedTuple):
-    """To the KCM."""
+    """Send a message to the KCM."""
 
     message: Any
 
 
 class Queue(NamedTuple):
-    """Let the slots run these, in this order. -> Finished"""
+    """Queue these parameters for the slots, in this order. Finished follows."""
 
     numbers: List[int]
 
 
 class TakeBack(NamedTuple):
-    """Take from the queue what no slot has got. -> TakenBack"""
+    """Take back the queued parameters that no slot has. TakenBack follows."""
 
 
 class Look(NamedTuple):
-    """-> Looked"""
+    """Look at slots and queue. Looked follows."""
 
 
 class EndProbation(NamedTuple):
-    """Slots write every result into the journal from now on."""
+    """Let the slots write every result into the journal from now on."""
 
 
 class WriteJournal(NamedTuple):
-    """These rows are results after all."""
+    """Write these rows into the journal: they are results after all."""
 
     rows: List[Row]
 
 
 class StopSlots(NamedTuple):
-    """SIGTERM to what runs, SIGKILL after the grace, microseconds. -> SlotsStopped"""
+    """Send SIGTERM to what runs, and SIGKILL after `grace` microseconds. SlotsStopped follows."""
 
     grace: int
 
 
 class Leave(NamedTuple):
-    """When what was said is on its way."""
+    """Exit when the messages sent so far are on their way."""

@@ -1,13 +1,13 @@
-"""A Launcher's journal: what it has run, a line for each result, so that no kill loses what was done.
+"""A Launcher's journal: a line for each result, so that a kill of the Launcher loses no result.
 
 The file `journal` of the attempt's directory holds one JSON array a line, in the order in which the parameters ended:
 
     [number, exit status, ending, host, slot, started at, ended at, output at, output size, errors at, errors size]
 
-just as in messages.ParametersEnded, but for the instants, which are the node's clock. `ending` is one of ENDINGS. Each
-line is one write(2) with O_APPEND by the slot that ran the parameter, before it begins another. So the file is whole
-but for a last line without an end or, after a disk was full, lines that are no JSON: those are passed over. A parameter
-whose line is not there was not done. It may hold a parameter twice; then the first line counts.
+as in messages.ParametersEnded, except that the instants are the node's clock. `ending` is one of ENDINGS. Each line is
+one write(2) with O_APPEND by the slot that ran the parameter, before it begins another. Therefore only the last line
+can lack its end. After a disk was full, some lines may be no JSON. Such lines are ignored. A parameter without a line
+was not done. The file may have a parameter twice; then the first line counts.
 """
 
 import json
@@ -30,9 +30,9 @@ def path(attempt: str) -> str:
 
 
 def read(attempt: str, files: Files = DISK, among: Optional[Container[int]] = None) -> List[Row]:
-    """The results of this attempt, each number once; none where there is no journal. Raises OSError.
+    """The results of this attempt, each number once; none if there is no journal. Raises OSError.
 
-    `among`: only of these numbers; of a long journal the other lines are not even parsed.
+    `among`: return only results of these numbers. Other lines are not parsed, which saves time in a long journal.
     """
     try:
         data = files.read(path(attempt))
@@ -47,15 +47,15 @@ def read(attempt: str, files: Files = DISK, among: Optional[Container[int]] = No
 
 
 class Journal:
-    """For one writer; several may write to one file."""
+    """A writer of the journal. Several writers may write to one file."""
 
     def __init__(self, attempt: str) -> None:
-        """Raises OSError where it cannot be written."""
+        """Open the journal. Raises OSError if it cannot be written."""
         self._file = os.open(path(attempt), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._waiting = b""
 
     def write(self, lines: bytes) -> bool:
-        """Whole lines. False where the disk has no room: they are written before the next ones."""
+        """Write whole lines. Returns False if the disk is full; then they are written before the next ones."""
         self._waiting += lines
         try:
             written = os.write(self._file, self._waiting)
@@ -75,7 +75,7 @@ def _number(line: bytes) -> int:
 
 
 def _row(line: bytes) -> Row:
-    """Empty for what is no result."""
+    """The row of a line; empty if the line holds no result."""
     try:
         row = json.loads(line.decode())
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""The Launcher's loop: tells the machine what happens, and does what it wants."""
+"""The Launcher's loop: it passes events to the machine and executes the machine's commands."""
 
 import json
 import selectors
@@ -15,12 +15,12 @@ from koalapy_adapters.launcher.shared_page import At
 from koalapy_adapters.launcher.slots import Setting, Slots
 from koalapy_adapters.launcher.suspension import Suspension
 
-_AGAIN = clock.SECOND // 50  # while something is swept
+_AGAIN = clock.SECOND // 50  # while leftover processes are being killed
 _LEAVE_S = 2.0
 
 
 class Loop:
-    """Runs until the machine leaves."""
+    """The loop around one machine. It runs until the machine has left."""
 
     def __init__(self, settings: Settings, setting: Setting, socket_path: str) -> None:
         self._machine = Machine(settings, clock.now())
@@ -42,7 +42,7 @@ class Loop:
         self._left = False
 
     def run(self) -> None:
-        """Raises SlotBroken."""
+        """Run until the machine has left. Raises SlotBroken."""
         noticed = signals.pipe()
         self._selector.register(noticed, selectors.EVENT_READ, lambda: self._heed(noticed))
         self._slots.start()
@@ -86,7 +86,7 @@ class Loop:
             self._on_signals(numbers)
 
     def _on_signals(self, numbers: bytes) -> None:
-        """Told to stop it takes no slot for lost that has ended: the signal was meant for all."""
+        """React to signals. After a signal to stop, no ended slot counts as lost: the signal was sent to all."""
         if signals.resumed(numbers):
             self._pump.feed(e.Resumed())
         if signals.stop_requested(numbers):

@@ -2,8 +2,8 @@
 
     at work -> draining (its walltime nears) -> stopping (slots end) -> left
 
-At work it holds what it pulled: a parameter for every slot, and what lasts a tenth of a second beside (see pace). It
-begins under suspicion. If the first parameters all fail at once, the node may be at fault. Such failures are withheld
+At work it holds what it has pulled: a parameter for every slot, and others for a tenth of a second (see pace). It
+begins on probation. If the first parameters all fail at once, the node may be at fault. Such failures are withheld
 until a parameter succeeds, or koalad finds that the program is to blame.
 """
 
@@ -28,19 +28,19 @@ from koalapy_adapters.messages import (
 )
 from koalapy_adapters.ranges import numbers_of, ranges_of
 
-AT_ONCE = SECOND  # what fails within it says something of the node
+AT_ONCE = SECOND  # a failure within this time may be the node's fault
 LOOK_EVERY = SECOND
-STALE = SECOND  # how long what waits may see nothing end before it
-LEAVE_BEFORE = 2 * SECOND  # the walltime's end, with all slots empty
-TRIES = 2  # of a parameter whose slot is killed: then it is what kills it
+STALE = SECOND  # parameters that wait for this long, while nothing ends, are returned
+LEAVE_BEFORE = 2 * SECOND  # the end of the walltime; by then all slots are empty
+TRIES = 2  # of a parameter whose slot is killed; after these the parameter is the cause
 
-_SPANS_KEPT = 64  # a parameter that lived through more suspensions counts as longer than it was
+_SPANS_KEPT = 64  # of a parameter with more suspensions than these, some count as run time
 
 AT_WORK, DRAINING, STOPPING, LEFT = "at work", "draining", "stopping", "left"
 
 
 class Settings(NamedTuple):
-    """The settings of one Launcher. `ends_at`: by its walltime. `drain`: nothing is begun so long before that."""
+    """The settings of one Launcher. `ends_at`: the end of its walltime. `drain`: nothing is begun so close to it."""
 
     host: str
     slots: int
@@ -51,12 +51,12 @@ class Settings(NamedTuple):
 
     @property
     def suspicious(self) -> int:
-        """How many must fail at once before the node is suspected."""
+        """The number of parameters that must fail at once before the node is suspected."""
         return max(8, 3 * self.slots)
 
 
 class Machine:
-    """`handle` every event, then `tick` at `next_wakeup` or later; both answer with what is to be done, in order."""
+    """The Launcher's state. `handle` every event, `tick` at `next_wakeup` or later. Both return commands in order."""
 
     def __init__(self, settings: Settings, now: int) -> None:
         self._settings = settings
@@ -72,13 +72,13 @@ class Machine:
         self._progress = now  # when something ended, or was queued, last
         self._looked = now
         self._doing = ProgressReported(0, 0)
-        self._aside: List[int] = []  # to be given back
+        self._aside: List[int] = []  # to be returned
         self._begun: List[int] = []
         self._lost: Dict[int, int] = {}  # how often a parameter's slot was killed
         self._probation = Probation(settings.suspicious)
 
     def handle(self, now: int, event: Any) -> List[Any]:
-        """Raises KeyError for what is no event of `events`."""
+        """React to an event. Returns commands. Raises KeyError if it is no event of `events`."""
         react = _REACTIONS[type(event)]
         if self._state == LEFT:
             return []
@@ -154,7 +154,7 @@ class Machine:
         self._take(rows)
         self._probation.failed(loose)
         if rows or not self._probation.on:
-            return self._end_probation()  # one that was still running when all others had failed did better
+            return self._end_probation()  # one that still ran when all others had failed has succeeded
         if self._state == AT_WORK and self._probation.suspect():
             return [e.TakeBack(), *self._sent(NodeSuspected(self._settings.host))]
         return []
@@ -196,7 +196,7 @@ class Machine:
         return commands
 
     def _idle(self, now: int) -> List[Any]:
-        """Nothing moves: failures that were too few to judge by are told; what a slot took along as it died runs."""
+        """React to a standstill: report failures that are too few to judge by, and queue lost parameters again."""
         failed = self._probation.numbers
         if failed and not self._probation.suspected:
             return self._release_failures()
@@ -210,7 +210,7 @@ class Machine:
         return [] if self._state == STOPPING else self._give_back(event.numbers)
 
     def _give_back(self, numbers: List[int]) -> List[Any]:
-        """At the next connection, where there is none: until it was said they count as held."""
+        """Return these parameters; without a connection, at the next one. Until then they count as held."""
         if not self._connected:
             self._aside += numbers
             return []
@@ -231,7 +231,7 @@ class Machine:
         return [e.WriteJournal([row])]
 
     def _on_resumed(self, now: int, event: e.Resumed) -> List[Any]:
-        """Suspended it could reach nobody, and nothing ended; it looked last, once a second, before that."""
+        """Move the deadlines by the suspension, which began at the last look; looks are a second apart."""
         self._settings = self._settings._replace(ends_at=self._settings.ends_at + event.slept)
         self._suspensions.note(self._looked, now)
         self._contact = self._progress = self._looked = now
@@ -243,7 +243,7 @@ class Machine:
         return self._stop()
 
     def _on_slots_stopped(self, now: int, event: e.SlotsStopped) -> List[Any]:
-        """A slot may have ended first, and its parameter be queued again: the signal to stop was meant for all."""
+        """Leave. Parameters of slots that ended earlier were begun too: the signal to stop was sent to all."""
         self._begun = sorted(self._held.intersection([*event.begun, *self._lost]))
         return self._leave(now)
 
@@ -264,7 +264,7 @@ class Machine:
         return [*map(e.Send, said), *self._sent(back), e.Leave()]
 
     def _drain_at(self) -> int:
-        """From then on nothing can be expected to end in time."""
+        """The instant after which no parameter is expected to end in time."""
         return self._stop_at() - max(self._settings.drain, self._longest + self._longest // 4)
 
     def _stop_at(self) -> int:
@@ -330,8 +330,8 @@ class PullWindow:
     def next(self, wanted: int, step: int, slot_idle: bool) -> Optional[PullParameters]:
         """The next PullParameters, or None if nothing new is to be pulled.
 
-        The window moves by steps, but at once if a slot has nothing to do.
-        The first one of a connection also states that everything has been repeated.
+        Few parameters are not pulled singly, unless a slot has nothing to do. The first PullParameters of a connection
+        also states that everything has been repeated.
         """
         coming = self.coming
         more = wanted - coming >= max(1, step) or (wanted > coming and slot_idle)

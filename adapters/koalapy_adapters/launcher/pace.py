@@ -1,12 +1,12 @@
-"""How many parameters a Launcher should have beside those that run, so that no slot waits and nothing waits long."""
+"""The number of parameters that a Launcher holds in advance, so that no slot waits and no parameter waits long."""
 
 from collections import deque
 from typing import Deque, Optional
 
 from koalapy_adapters.clock import SECOND
 
-AHEAD = SECOND // 10  # of work for every slot, in a queue of the node
-LONGEST_AHEAD = SECOND  # the same, where the KCM answers slowly (relay: files)
+AHEAD = SECOND // 10  # of work for every slot, in the node's queue
+LONGEST_AHEAD = SECOND  # the same if the KCM answers slowly (relay: files)
 _ROUNDS = 8  # of PullParameters and FeedParameters that are remembered
 
 
@@ -27,7 +27,7 @@ class Pace:
         self._seen += count
 
     def runs(self, duration: int) -> None:
-        """Something has run for so long already."""
+        """Note that a running parameter has lasted this long already."""
         self._duration = max(self._duration, float(duration))
 
     def pulled(self, now: int) -> None:
@@ -39,7 +39,10 @@ class Pace:
             self._pulled_at = None
 
     def ahead(self) -> int:
-        """0 while nothing is known, and where a parameter lasts so long that asking for the next costs little."""
+        """The number of parameters to hold in advance.
+
+        It is 0 while nothing is known, and if parameters last so long that asking for the next one costs little.
+        """
         ahead = min(LONGEST_AHEAD, max(AHEAD, 2 * min(self._rounds, default=0)))
         if not self._seen or self._duration >= 2 * ahead:
             return 0

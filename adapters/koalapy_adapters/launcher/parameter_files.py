@@ -1,4 +1,4 @@
-"""Lines of a sweep's files by random access: one pass over a file when it is first asked for, little of it kept."""
+"""Lines of a sweep's files by random access. A file is read once at its first use, and little of it is kept."""
 
 import os
 from array import array
@@ -9,14 +9,14 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class Lines:
-    """The lines of the files below a directory, which must not change meanwhile. For one thread."""
+    """The lines of the files below a directory. The files must not change meanwhile. For use by one thread."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
         self._files: Dict[str, _File] = {}
 
     def read(self, file: str, index: int) -> bytes:
-        """The line of this index from 0, without its end (LF or CR LF). Raises ValueError where there is none."""
+        """The line of this index from 0, without its end (LF or CR LF). Raises ValueError if there is none."""
         found = self._files.get(file)
         if found is None:
             found = self._files[file] = _File(os.path.join(self._directory, file), file)
@@ -24,7 +24,7 @@ class Lines:
 
 
 class _File:
-    """Knows where every 256th line begins, and holds the lines of the block that was asked for last."""
+    """A file: the positions of every 256th line, and the lines of the block that was read last."""
 
     def __init__(self, path: str, name: str) -> None:
         self._path, self._name = path, name
@@ -60,7 +60,7 @@ class _File:
 
 
 def lines_of(data: bytes, first: bool = False) -> List[bytes]:
-    """The lines of a stretch of a file that ends with a line, or with the file; `first`: it begins the file."""
+    """The lines of a part of a file that ends with a line or with the file. `first`: the part begins the file."""
     if first and data.startswith(_BYTE_ORDER_MARK):
         data = data[len(_BYTE_ORDER_MARK) :]
     lines = data.split(b"\n")
@@ -70,7 +70,7 @@ def lines_of(data: bytes, first: bool = False) -> List[bytes]:
 
 
 def _starts(path: str) -> "array[int]":
-    """Where every 256th line begins, and the end of the file."""
+    """The positions of every 256th line, and that of the end of the file."""
     starts, at = array("Q"), 0
     with open(path, "rb") as file:
         for index, line in enumerate(file):

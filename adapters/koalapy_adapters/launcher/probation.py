@@ -1,4 +1,4 @@
-"""Whether a node is to blame: the first parameters of a Launcher that all fail at once are nobody's results yet."""
+"""The probation of a node: if a Launcher's first parameters all fail at once, their failures are no results yet."""
 
 from typing import Container, List
 
@@ -6,10 +6,10 @@ from koalapy_adapters.launcher.events import NUMBER, Row
 
 
 class Probation:
-    """`on`: until one has done better, or koalad has said that the program is to blame. `suspected`: the node is."""
+    """`on`: no parameter has done better yet, nor has koalad blamed the program. `suspected`: the node is suspected."""
 
     def __init__(self, most: int) -> None:
-        """`most`: failures at once, and nothing else, after which it is suspected."""
+        """`most`: the number of failures at once, without a success, after which the node is suspected."""
         self.on = True
         self.suspected = False
         self._most = most
@@ -17,31 +17,31 @@ class Probation:
         self._failures = 0
 
     def failed(self, rows: List[Row]) -> None:
-        """At once, each of them."""
+        """Add failures, each of which happened at once."""
         self._loose += rows
         self._failures += len(rows)
 
     @property
     def untold(self) -> int:
-        """How many failures nobody was told of."""
+        """The number of withheld failures."""
         return len(self._loose)
 
     @property
     def numbers(self) -> List[int]:
-        """The numbers of these failures."""
+        """The parameters of the withheld failures."""
         return [row[NUMBER] for row in self._loose]
 
     def suspect(self) -> bool:
-        """Whether it is suspected from now on, and was not before."""
+        """Return whether the node is suspected now and was not before."""
         before, self.suspected = self.suspected, self.suspected or self._failures >= self._most
         return self.suspected and not before
 
     def clear(self) -> bool:
-        """The node is not to blame; whether that is news."""
+        """End the probation: the node is not to blame. Returns whether the probation was on."""
         before, self.on, self.suspected = self.on, False, False
         return before
 
     def release(self, held: Container[int]) -> List[Row]:
-        """The failures, those of parameters that are still held: they are results like others."""
+        """Return the withheld failures of parameters that are still held: they are results like others."""
         rows, self._loose = [row for row in self._loose if row[NUMBER] in held], []
         return rows

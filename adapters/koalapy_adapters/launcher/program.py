@@ -1,4 +1,4 @@
-"""The sweep's program, and what it is started with for each number."""
+"""The sweep's program, with command line and environment for each number."""
 
 import os
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
@@ -19,10 +19,10 @@ class Call(NamedTuple):
 
 
 class Program:
-    """The template of component.json. `work` is the working directory, where the lines of its files are read, too."""
+    """The template of component.json. `work` is the working directory, in which also its files of parameters are."""
 
     def __init__(self, program: Json, environment: Mapping[str, str], work: str) -> None:
-        """`environment` is the attempt's. Raises ValueError for a template that is none."""
+        """`environment` is the attempt's. Raises ValueError for an invalid template."""
         own = [(name, value) for name, value in program["environment"] if "{" in value or "}" in value]
         self._names = [encoded(name) for name, _ in own]
         self._environment = {encoded(name): encoded(value) for name, value in environment.items()}
@@ -34,11 +34,11 @@ class Program:
         self._compiled = Compiled(program["sweep"]["space"], texts, Lines(work).read)
 
     def of_slot(self, slot: int) -> None:
-        """Which slot it is that runs it."""
+        """Set the slot that runs the program."""
         self._environment[b"KOALA_SLOT"] = b"%d" % slot
 
     def call(self, number: int) -> Call:
-        """Raises ValueError where the parameter has no value, OSError where there is no such program."""
+        """The call for a parameter. Raises ValueError if it has no value, and OSError if there is no such program."""
         texts = self._compiled.of(number)
         environment = self._environment
         environment[b"KOALA_PARAMETER"] = b"%d" % number
@@ -67,7 +67,7 @@ class Program:
 
 
 def limits(sweep: Json) -> Tuple[Optional[float], int]:
-    """One parameter's walltime in seconds, None where it has none, and how many bytes it may write."""
+    """One parameter's walltime in seconds, or None, and the number of bytes that it may write."""
     return sweep.get("limit_s"), sweep.get("output_limit") or _OUTPUT_LIMIT
 
 

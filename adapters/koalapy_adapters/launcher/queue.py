@@ -1,4 +1,4 @@
-"""The node's queue of numbers: one pipe that all slots read, a number a read, so that none has what another could do.
+"""The node's queue of numbers: a pipe from which each slot reads one number at a time, when it is free.
 
 A number is 8 bytes. Reads and writes of a pipe exclude each other in the kernel, and its pages hold whole numbers.
 """
@@ -16,7 +16,7 @@ _AT_ONCE = 4096
 
 
 class Queue:
-    """The Launcher's end. What the pipe does not take waits here."""
+    """The Launcher's end. Numbers for which the pipe has no room wait here."""
 
     def __init__(self) -> None:
         self.reading, self._writing = os.pipe()
@@ -29,7 +29,7 @@ class Queue:
         self.flush()
 
     def flush(self) -> None:
-        """Give the pipe what it takes."""
+        """Write as many waiting numbers as the pipe has room for."""
         while self._waiting:
             part = [self._waiting.popleft() for _ in range(min(len(self._waiting), _AT_ONCE // _NUMBER.size))]
             try:
@@ -41,7 +41,7 @@ class Queue:
                 return
 
     def take_back(self) -> List[int]:
-        """All that no slot has got."""
+        """Remove and return all numbers that no slot has read."""
         data = b""
         while True:
             try:
@@ -66,31 +66,31 @@ class Queue:
         return [self._writing, self._again]
 
     def close(self) -> None:
-        """Slots that wait end."""
+        """Close the writing end. Slots that wait for a number end."""
         os.close(self._writing)
 
 
 class Puller:
-    """A slot's end."""
+    """A slot's end of the queue."""
 
     def __init__(self, reading: int) -> None:
         self._reading = reading
         self._again = reopened(reading)
 
     def next_at_once(self) -> int:
-        """0 where there is none now, or no more."""
+        """The next number, without waiting; 0 if there is none now, or none will come."""
         try:
             return _number(os.read(self._again, _NUMBER.size))
         except BlockingIOError:
             return 0
 
     def next(self) -> int:
-        """Waits for one; 0 where there is no more."""
+        """The next number. Waits for one; 0 if none will come."""
         return _number(os.read(self._reading, _NUMBER.size))
 
 
 def reopened(descriptor: int) -> int:
-    """The same pipe, to be read without waiting: the flag for that belongs to what was opened, not to the number."""
+    """Open the same pipe again, for reading without waiting: O_NONBLOCK belongs to the open file, not the number."""
     return os.open("/proc/self/fd/%d" % descriptor, os.O_RDONLY | os.O_NONBLOCK)
 
 

@@ -1,4 +1,4 @@
-"""The Launcher's line to its wrapper: messages as lines of JSON over a Unix socket that is there while a KCM is."""
+"""The Launcher's connection to its wrapper: lines of JSON over a Unix socket, which exists while a KCM does."""
 
 import json
 import selectors
@@ -13,7 +13,7 @@ FIRST_RETRY, LAST_RETRY = SECOND // 50, SECOND // 2
 
 
 class Line:
-    """At most one connection; `tick` at `next_wakeup` or later. What cannot be written at once waits here."""
+    """At most one connection. `tick` at `next_wakeup` or later. Data that cannot be written yet waits here."""
 
     def __init__(
         self,
@@ -32,12 +32,12 @@ class Line:
         self._try_at = 0
 
     def send(self, message: Any) -> None:
-        """Nothing, where there is no connection: who says it knows."""
+        """Queue a message. Without a connection it is dropped, which the caller knows."""
         if self._socket is not None:
             self._waiting += json.dumps(messages.to_json(message), separators=(",", ":")).encode() + b"\n"
 
     def flush(self) -> None:
-        """Write what was said since, as far as the socket takes it."""
+        """Write the queued data, as much as the socket takes."""
         if self._socket is None:
             return
         try:
@@ -53,7 +53,7 @@ class Line:
             self._selector.modify(self._socket, events, self._ready)
 
     def next_wakeup(self) -> int:
-        """Far away while there is a connection."""
+        """The instant of the next attempt to connect; an hour ahead while there is a connection."""
         return self._try_at if self._socket is None else self._try_at + 3600 * SECOND
 
     def tick(self, now: int) -> None:
@@ -63,7 +63,7 @@ class Line:
             self._connect()
 
     def leave(self, patience_s: float) -> None:
-        """Let the wrapper have what was said."""
+        """Write what is queued, and close. Waits at most `patience_s` seconds."""
         if self._socket is None:
             return
         try:
@@ -71,7 +71,7 @@ class Line:
             self._socket.sendall(self._waiting)
             self._socket.shutdown(socket.SHUT_WR)
         except OSError:
-            pass  # it is in the journal
+            pass  # the results are in the journal
         self._socket.close()
 
     def _connect(self) -> None:
@@ -105,7 +105,7 @@ class Line:
         try:
             message = messages.from_json(json.loads(text.decode()))
         except ValueError:
-            return  # of a newer release: what it means is not for this Launcher
+            return  # of another release, whose messages this Launcher does not know
         self._hear(message)
 
     def _lose(self) -> None:

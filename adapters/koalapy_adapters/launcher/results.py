@@ -1,4 +1,4 @@
-"""The results of a Launcher until koalad has them: sent in numbered batches, each kept until it is safe."""
+"""The results of a Launcher until koalad has committed them, in numbered batches."""
 
 from collections import OrderedDict
 from typing import Any, List
@@ -12,7 +12,7 @@ MOST = 2000  # rows of a batch; a message has at most 1 MiB
 
 
 class Results:
-    """`due_batches` are to be sent over the present connection; `unsaid_again` for another connection."""
+    """The results that koalad has not committed. Call `unsaid_again` after each new connection."""
 
     def __init__(self) -> None:
         self._rows: List[Row] = []
@@ -25,7 +25,7 @@ class Results:
         self._rows += rows
 
     def kept(self, number: int) -> None:
-        """Every batch up to this one is safe."""
+        """Drop the batches up to this one, which koalad has committed."""
         while self._batches and next(iter(self._batches)) <= number:
             self._batches.popitem(last=False)
 
@@ -33,11 +33,11 @@ class Results:
         self._said, self._said_at = 0, -APART
 
     def due(self) -> List[int]:
-        """When something is to be said, if there is anything."""
+        """The instant at which a batch is to be sent, as a list; empty if there is none."""
         return [self._said_at + APART] if self._rows or self._said < self._number else []
 
     def due_batches(self, now: int, at_once: bool = False) -> List[Any]:
-        """The batches to send now: all that this connection has not carried, a moment after the last ones."""
+        """The batches to send now: those not sent over this connection, at least APART after the last ones."""
         if not at_once and (not self.due() or now < self._said_at + APART):
             return []
         while self._rows:

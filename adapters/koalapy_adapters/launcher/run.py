@@ -1,4 +1,4 @@
-"""Puts the Launcher together from its attempt's component.json, and its environment."""
+"""Starts the Launcher with the settings of its attempt's component.json and its environment."""
 
 import os
 import sys
@@ -19,8 +19,11 @@ _BROKEN, _USAGE = 70, 2
 
 
 def main(argv: List[str]) -> int:
-    """`launcher ATTEMPT_DIRECTORY SOCKET HOST`, as the node agent starts it: where the wrapper listens, and the name
-    that the batch system has for this node. 0 when it was told to end, or nothing more fits into its walltime."""
+    """Run `launcher ATTEMPT_DIRECTORY SOCKET HOST`, as the node agent starts it.
+
+    SOCKET is where the wrapper listens; HOST is the batch system's name of this node. Returns 0 after a signal to end,
+    or when nothing more fits into the walltime.
+    """
     if len(argv) != 3:
         sys.stderr.write("usage: launcher ATTEMPT_DIRECTORY SOCKET HOST\n")
         return _USAGE
@@ -60,6 +63,6 @@ def _setting(attempt: str, program: Json, host: str) -> Setting:
 
 
 def _grace_s(program: Json) -> float:
-    """A little less than the node agent's: what did not end must be given back before the agent ends the Launcher."""
+    """A grace shorter than the node agent's: parameters must be returned before the agent ends the Launcher."""
     grace = float(program["grace"])
     return grace - min(1.0, grace / 4)

@@ -8,14 +8,14 @@ _SLOT = struct.Struct("=qq")
 
 
 class At(NamedTuple):
-    """A slot runs this number since then; 0 where it runs none."""
+    """The number that a slot runs, and since when; 0 if it runs none."""
 
     number: int
     since: int
 
 
 class Pages:
-    """Made by the Launcher before it forks its slots."""
+    """The states of all slots, in memory that the Launcher shares with them. It is made before the forks."""
 
     def __init__(self, slots: int) -> None:
         self._slots = slots
@@ -35,7 +35,7 @@ class Pages:
 
     @property
     def probation(self) -> bool:
-        """Whether what fails at once is no result yet."""
+        """Whether failures at once are no results yet."""
         return bool(self._memory[self._probation])
 
     def end_probation(self) -> None:

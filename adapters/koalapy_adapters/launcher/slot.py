@@ -1,8 +1,8 @@
-"""A slot: a process of its own that runs one parameter after another, and sees to it that nothing of one is left.
+"""A slot: a process of its own that runs one parameter after another, and removes all that a parameter leaves running.
 
-Its loop is what a parameter costs: a number from the queue, the program started and awaited, a line into the journal.
-Whatever is rare happens on signals, between two instructions of that loop: SIGALRM, which looks after limits while a
-program runs, and SIGTERM, which ends the slot. Its standard streams are the programs'.
+Its loop takes a number from the queue, starts the program, waits for its end, and writes a line into the journal. All
+that is rare happens in handlers of signals. SIGALRM checks limits while a program runs, and SIGTERM ends the slot. The
+slot's standard streams are those of the programs.
 """
 
 import os
@@ -21,12 +21,12 @@ from koalapy_adapters.launcher.shared_page import Pages
 from koalapy_adapters.launcher.slot_output import Streams, write_error
 
 LOOSE = b"-"  # before the line of a result that is in no journal
-FLUSH = clock.SECOND // 50  # results wait for others so long at most, while the slot works
-FIRST_LOOK_S, LAST_LOOK_S = 0.1, 1.0  # at what a program has written, and how long it runs
-_GROWS = 1 << 20  # bytes between two looks, that ask for another soon
-_LEFT_S = 5.0  # for what cannot be killed, until the slot goes on without
+FLUSH = clock.SECOND // 50  # results wait at most this long for others, while the slot works
+FIRST_LOOK_S, LAST_LOOK_S = 0.1, 1.0  # between two looks at the output and the time of a program
+_GROWS = 1 << 20  # after as many new bytes between two looks the next one is soon
+_LEFT_S = 5.0  # for processes that cannot be killed; then the slot continues
 _NOT_FOUND, _NOT_STARTED = 127, 126
-_CANCELLED, _ALL_HEAR_S = (128 + signal.SIGTERM, 128 + signal.SIGKILL), 0.5
+_CANCELLED, _SIGNALS_SPREAD_S = (128 + signal.SIGTERM, 128 + signal.SIGKILL), 0.5
 _KINDS = (FileNotFoundError, NotADirectoryError)
 
 
@@ -39,12 +39,12 @@ class Limits(NamedTuple):
 
 
 class Slot:
-    """Run in a process of its own, whose working directory and standard streams are the programs'."""
+    """The slot of this process, whose working directory and standard streams are those of the programs."""
 
     def __init__(
         self, index: int, host: str, program: Program, limits: Limits, pages: Pages, journal: Journal, results: int
     ) -> None:
-        """`results` is the pipe to the Launcher: lines as in the journal, LOOSE before some."""
+        """`results` is the pipe to the Launcher. It carries lines as in the journal, some of them after LOOSE."""
         self._index, self._program, self._limits, self._pages = index, program, limits, pages
         self._journal, self._results = journal, results
         self._row = '[%%d,%%d,"%%s","%s",%d,%%d,%%d,%%d,%%d,%%d,%%d]\n' % (host, index)
@@ -55,7 +55,7 @@ class Slot:
         self._ended_by = ""  # a limit that the program exceeded
         self._stopping = False
         self._kill_at: Optional[float] = None
-        self._ran_s = 0.0  # that was seen of it: while the whole job is suspended nothing is
+        self._ran_s = 0.0  # only time in which looks took place counts, so not a suspension of the whole job
         self._looked_at = 0.0
         self._pause_s = FIRST_LOOK_S
         self._size = 0
@@ -63,7 +63,7 @@ class Slot:
         program.of_slot(index)
 
     def run(self, puller: Puller) -> None:
-        """Until the queue is closed, or the slot is stopped."""
+        """Run parameters until the queue is closed or the slot is stopped."""
         while not self._stopping:
             number = puller.next_at_once()
             if not number:
@@ -76,19 +76,19 @@ class Slot:
         self._flush()
 
     def stop(self) -> None:
-        """On SIGTERM: end what runs, which is not done then, and begin nothing."""
+        """React to SIGTERM: end the running program without a result, and begin nothing."""
         if self._stopping:
             return
         self._stopping = True
         if self._program_pid and _lives(self._program_pid):
             self._end()
         else:
-            self._program_pid = 0  # it has ended, by itself
+            self._program_pid = 0  # it has ended by itself
 
     # ---- a parameter -------------------------------------------------------------------------------------------------
 
     def _run(self, number: int) -> bool:
-        """Whether it was done."""
+        """Run a parameter. Returns whether it has a result."""
         started_at = clock.now()
         self._pages.runs(self._index, number, started_at)
         if self._stopping:
@@ -102,7 +102,7 @@ class Slot:
         return True
 
     def _execute(self, number: int) -> Tuple[int, str]:
-        """Exit status and ending; no ending where it was told to stop."""
+        """Run a program. Returns exit status and ending, which is empty if the slot was stopped."""
         try:
             call = self._program.call(number)
             pid = spawn.start(call.path, call.argv, call.environment)
@@ -115,7 +115,7 @@ class Slot:
         self._looked_at, self._pause_s, self._size = time.monotonic(), FIRST_LOOK_S, 0
         self._program_pid = pid
         signal.setitimer(signal.ITIMER_REAL, FIRST_LOOK_S)
-        told = self._stopping  # between start and here nobody knew whom to tell
+        told = self._stopping  # a signal between start and here found no program to end
         if told:
             self._end()
         while True:
@@ -134,21 +134,21 @@ class Slot:
         return exit_status, self._ended_by or (KILLED if signalled else EXITED)
 
     def _is_stopped_too(self) -> bool:
-        """Whether the slot receives a signal to stop, too.
+        """Return whether the slot receives a signal to stop, too.
 
         A batch system that cancels a job signals all its processes, in any order. A shell whose child received the
         signal first ends with that child's status.
         """
-        until = time.monotonic() + _ALL_HEAR_S
+        until = time.monotonic() + _SIGNALS_SPREAD_S
         while time.monotonic() < until and not self._stopping:
-            time.sleep(_ALL_HEAR_S / 20)
+            time.sleep(_SIGNALS_SPREAD_S / 20)
         return self._stopping
 
     def _clear(self) -> None:
-        """Kill what the program has left behind."""
+        """Kill the processes that the program has left behind."""
         try:
             while os.waitpid(-1, os.WNOHANG) != (0, 0):
-                pass  # one that had ended already
+                pass  # it had ended already
             _sweep()
         except ChildProcessError:
             pass
@@ -182,7 +182,7 @@ class Slot:
         return "it wrote more than %d bytes; the rest is cut off" % self._limits.output
 
     def _flush(self) -> None:
-        """Tell the Launcher. Also called on SIGALRM, perhaps amid itself."""
+        """Send the waiting results to the Launcher. SIGALRM calls it too, perhaps while it runs."""
         if self._flushing or not self._lines:
             return
         self._flushing = True
@@ -194,7 +194,7 @@ class Slot:
     # ---- on signals --------------------------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """On SIGALRM: results that wait, and the limits of what runs."""
+        """React to SIGALRM: send waiting results, and check the limits of the running program."""
         self._flush()
         if not self._program_pid:
             return
@@ -216,16 +216,16 @@ class Slot:
         elif self._streams.growth() > self._limits.output:
             self._ended_by = OUTPUT
             descendants.send(descendants.descendants(os.getpid()), signal.SIGKILL)
-            self._kill_at = now  # and again, until it has gone
+            self._kill_at = now  # and again, until it has ended
 
     def _end(self) -> None:
-        """SIGTERM to the program and all that is below it, SIGKILL after the grace."""
+        """Send SIGTERM to the program and all processes below it, and SIGKILL after the grace."""
         self._kill_at = time.monotonic() + self._limits.grace_s
         descendants.send(descendants.descendants(os.getpid()), signal.SIGTERM)
         signal.setitimer(signal.ITIMER_REAL, max(0.001, min(self._limits.grace_s, LAST_LOOK_S)))
 
     def _next_look(self, now: float) -> float:
-        """Soon while the output grows quickly, else ever less often; and when the next limit is due."""
+        """Seconds to the next look: few while the output grows quickly, else ever more, at most to the next limit."""
         size = self._streams.size()
         grows, self._size = size - self._size > _GROWS, size
         self._pause_s = FIRST_LOOK_S if grows else min(LAST_LOOK_S, self._pause_s * 1.5)
@@ -238,7 +238,7 @@ class Slot:
 
 
 def serve(slot: Slot, puller: Puller) -> None:
-    """Be this slot, in this process, which is nobody else's."""
+    """Run this slot in this process, which does nothing else."""
     signal.signal(signal.SIGALRM, lambda *_: slot.look())
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2, signal.SIGXCPU):
         signal.signal(number, lambda *_: slot.stop())
@@ -247,7 +247,7 @@ def serve(slot: Slot, puller: Puller) -> None:
 
 
 def _not_started(number: int, error: Exception) -> Tuple[int, str]:
-    """As a shell would have it, and in its words."""
+    """The exit status and message that a shell would have."""
     write_error(number, str(error.strerror if isinstance(error, OSError) else error))
     return (_NOT_FOUND if isinstance(error, _KINDS) else _NOT_STARTED), FAILED
 
@@ -260,7 +260,7 @@ def _sweep() -> None:
 
 
 def _lives(pid: int) -> bool:
-    """Whether this child has not ended yet; if it has, its status is still to be had."""
+    """Whether this child still runs. If not, its status can still be read."""
     try:
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
     except ChildProcessError:

@@ -16,17 +16,17 @@ class Part(NamedTuple):
 
 
 class Streams:
-    """They are this process's own, and those of the programs that it starts."""
+    """The standard streams of this process, and of the programs that it starts."""
 
     def __init__(self) -> None:
-        self._out_at, self._errors_at = _size(OUT), _size(ERRORS)  # where what runs began to write
+        self._out_at, self._errors_at = _size(OUT), _size(ERRORS)  # where the running parameter began to write
 
     def size(self) -> int:
-        """Bytes of both, whoever wrote them."""
+        """The size of both files in bytes."""
         return _size(OUT) + _size(ERRORS)
 
     def growth(self) -> int:
-        """Bytes that what runs has added to both."""
+        """The bytes that the running parameter has added to both files."""
         return self.size() - self._out_at - self._errors_at
 
     def part(self) -> Part:
@@ -51,7 +51,7 @@ def write_error(number: int, why: str) -> None:
     try:
         os.write(ERRORS, ("koala: parameter %d: %s\n" % (number, why)).encode("utf-8", "replace"))
     except OSError:
-        pass  # no room: the result has to do
+        pass  # the disk is full: only the result shows the failure
 
 
 def _size(stream: int) -> int:
@@ -62,4 +62,4 @@ def _cut(stream: int, size: int) -> None:
     try:
         os.ftruncate(stream, size)
     except OSError:
-        pass  # then all of it is its output
+        pass  # then the whole file is its output

@@ -1,4 +1,4 @@
-"""The Launcher's side of its slots: starting them, hearing their results, and noticing when one has gone."""
+"""The Launcher's side of its slots: it starts them, reads their results, and notices their ends."""
 
 import json
 import os
@@ -21,7 +21,7 @@ _BROKEN = 70  # EX_SOFTWARE
 
 
 class SlotBroken(Exception):
-    """It would be so again and again: the Launcher can only end."""
+    """No slot can work here, so the Launcher can only end."""
 
 
 class Setting(NamedTuple):
@@ -35,18 +35,18 @@ class Setting(NamedTuple):
 
 
 class Slots:
-    """`tell(rows, loose)` is called with what they have run, `lost(index, at)` when one was killed."""
+    """The slots. `report(rows, loose)` is called with their results, `lost(index, at)` when one was killed."""
 
     def __init__(
         self,
         count: int,
         setting: Setting,
         selector: selectors.BaseSelector,
-        tell: Callable[[List[Row], List[Row]], None],
+        report: Callable[[List[Row], List[Row]], None],
         lost: Callable[[int, At], None],
     ) -> None:
         self._count, self._setting, self._selector = count, setting, selector
-        self._tell, self._lost = tell, lost
+        self._report, self._lost = report, lost
         self.queue = Queue()
         self.pages = Pages(count)
         self._running: Dict[int, "_Process"] = {}  # by index
@@ -57,7 +57,7 @@ class Slots:
             self._start(index)
 
     def stop(self) -> None:
-        """SIGTERM to what runs; then they end."""
+        """Send SIGTERM to all slots, which then end."""
         self._stopping = True
         descendants.send(self.pids, signal.SIGTERM)
         self.queue.close()
@@ -70,7 +70,7 @@ class Slots:
         return [process.pid for process in self._running.values()]
 
     def reap(self) -> None:
-        """Notice those that ended; what one that was killed has left behind is killed, too."""
+        """Handle the slots that have ended. Processes that a killed slot has left behind are killed."""
         ended = dict(descendants.reap())
         for index, process in list(self._running.items()):
             if process.pid in ended:
@@ -78,12 +78,12 @@ class Slots:
                 self._ended(index, process)
 
     def sweep(self) -> bool:
-        """Kill what slots that were killed have left behind. True when nothing is left of it."""
+        """Kill processes that killed slots have left behind. Returns True when none is left."""
         return descendants.sweep(self.pids)
 
     def _check(self, status: int) -> None:
         if os.WIFEXITED(status) and os.WEXITSTATUS(status) == _BROKEN and not self._stopping:
-            raise SlotBroken("a slot cannot work; why, it has said on the Launcher's standard error")
+            raise SlotBroken("a slot cannot work; the reason is on the Launcher's standard error")
 
     def _ended(self, index: int, process: "_Process") -> None:
         self._read(process)
@@ -98,7 +98,7 @@ class Slots:
         self._lost(index, at)
 
     def _start(self, index: int) -> None:
-        """Its process is a fork of this one. Signals that come between wait until it heeds them."""
+        """Fork the process of a slot. Signals are blocked until it handles them."""
         reading, writing = os.pipe()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, (*signals.STOPPING, signal.SIGALRM))
         pid = os.fork()
@@ -119,10 +119,10 @@ class Slots:
             else:
                 rows.append(json.loads(line.decode()))
         if rows or loose:
-            self._tell(rows, loose)
+            self._report(rows, loose)
 
     def _be(self, index: int, results: int) -> NoReturn:
-        """In the fork: the slot. Nothing of the Launcher's is open in it, and it does not outlive the Launcher."""
+        """Run the slot in the fork. It has no open file of the Launcher, and does not outlive the Launcher."""
         status = _BROKEN
         try:
             signal.set_wakeup_fd(-1)
@@ -138,7 +138,7 @@ class Slots:
 
 
 class _Process:
-    """One slot's process, and the pipe that its results come through."""
+    """The process of one slot, and the pipe for its results."""
 
     def __init__(self, pid: int, results: int) -> None:
         self.pid = pid
@@ -147,7 +147,7 @@ class _Process:
         os.set_blocking(results, False)
 
     def lines(self) -> List[bytes]:
-        """All that can be read now."""
+        """The lines that can be read now."""
         found: List[bytes] = []
         while True:
             try:
@@ -180,7 +180,7 @@ def _furnish(index: int, setting: Setting, pages: Pages, results: int, queue: in
 
 
 def _own_errors() -> int:
-    """A descriptor for errors of the slot itself, which go to the Launcher's output, not to the program's."""
+    """A descriptor for the slot's own errors, which go to the Launcher's output, not to the program's."""
     errors = os.dup(2)
     sys.stderr = os.fdopen(errors, "w", 1)
     return errors
@@ -192,4 +192,4 @@ def _close_but(kept: Any) -> None:
             try:
                 os.close(int(name))
             except OSError:
-                pass  # the listing's own
+                pass  # the descriptor of the listing itself

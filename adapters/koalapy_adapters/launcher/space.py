@@ -1,8 +1,8 @@
 """The values that each number of a sweep stands for, and the program's texts with these values in them.
 
 A space is JSON: `koalapy.model.sweep.Space` with its dataclasses as dictionaries. Numbers count from 1. In a text `{x}`
-is the value of x, `{#}` the number itself, `{{` and `}}` are braces. What becomes of it are bytes, exactly those that
-the program gets: UTF-8, and the bytes of a file as they are in it.
+is the value of x, `{#}` the number itself, `{{` and `}}` are braces. The results are bytes, exactly those
+that the program gets: UTF-8, and the bytes of a file unchanged.
 """
 
 import csv
@@ -20,10 +20,10 @@ _PIECE = re.compile(r"(\{\{|\}\}|\{[^{}]*\}|[{}])")
 
 
 class Compiled:
-    """Texts of which `of` makes those of one number, in some microseconds."""
+    """Compiled texts. `of` makes those of one number in some microseconds."""
 
     def __init__(self, space: Json, texts: Iterable[str], read_line: Optional[ReadLine] = None) -> None:
-        """`read_line` is asked for the lines of a space of files. Raises ValueError for a text that is no template."""
+        """`read_line` reads lines for a space of files. Raises ValueError for a text that is no template."""
         self._count = count(space)
         self._constant: List[bytes] = []
         self._varying: List[Tuple[int, bytes, Callable[[Sequence[bytes]], Any]]] = []
@@ -36,8 +36,10 @@ class Compiled:
                 self._varying.append((place, pattern, itemgetter(*[wanted.index(name) for name in names])))
 
     def of(self, number: int) -> List[bytes]:
-        """The texts, in their order. Raises ValueError for a number that the sweep does not have, or whose line of a
-        file cannot be had."""
+        """The texts of a number, in their order.
+
+        Raises ValueError if the sweep does not have the number, or its line of a file cannot be read.
+        """
         index = number - 1
         if not 0 <= index < self._count:
             raise ValueError("the sweep has no parameter %d" % number)
@@ -49,19 +51,19 @@ class Compiled:
 
 
 def values(space: Json, number: int, read_line: Optional[ReadLine] = None) -> Dict[str, str]:
-    """The value of each name, in the order in which they are written; bytes that are no UTF-8 as surrogates."""
+    """The value of each name, in the order of `names`. Bytes that are no UTF-8 become surrogates."""
     wanted = names(space)
     found = Compiled(space, ["{%s}" % name for name in wanted], read_line).of(number)
     return {name: value.decode("utf-8", "surrogateescape") for name, value in zip(wanted, found)}
 
 
 def names(space: Json) -> List[str]:
-    """As they are written."""
+    """The names, in the order in which the sweep has them."""
     return [name for axis in space["axes"] for source in axis["sources"] for name in source["names"]]
 
 
 def count(space: Json) -> int:
-    """How many parameters there are."""
+    """The number of parameters."""
     product = 1
     for axis in space["axes"]:
         product *= axis["count"]
@@ -69,12 +71,12 @@ def count(space: Json) -> int:
 
 
 def names_in(text: str) -> List[str]:
-    """The names that a text uses, in their order. Raises ValueError for a text that is no template."""
+    """The names in a text, in their order. Raises ValueError for a text that is no template."""
     return _pattern(text)[1]
 
 
 class _Dial(NamedTuple):
-    """A digit of the number, as it were: it moves on every `weight` numbers, through `size` values."""
+    """A name's position, like a digit of the number. It moves on after `weight` numbers, through `size` values."""
 
     weight: int
     size: int
@@ -82,7 +84,7 @@ class _Dial(NamedTuple):
 
 
 def _dials(space: Json, wanted: Sequence[str], read_line: Optional[ReadLine]) -> List[_Dial]:
-    """One for each name. Raises ValueError for a name that the space does not have."""
+    """The dials of the names. Raises ValueError for a name that the space does not have."""
     whole = count(space)
     known = {NUMBER: _Dial(1, whole, lambda index: b"%d" % (index + 1))}
     weight = whole
@@ -108,7 +110,7 @@ def _value(source: Json, read_line: Optional[ReadLine]) -> Value:
 
 
 def _line(source: Json, read_line: ReadLine) -> Value:
-    """A column's file has its names in its first line."""
+    """The line of an index. The first line of a file with columns has their names, and is left out."""
     file, column = source["file"], source.get("column", -1)
     if column < 0:
         return lambda index: read_line(file, index)
@@ -127,14 +129,14 @@ def split(line: bytes) -> List[bytes]:
     if b'"' not in line:
         return line.split(b",")
     try:
-        cells = next(csv.reader([line.decode("latin-1")], strict=True))  # of which each byte is a character
+        cells = next(csv.reader([line.decode("latin-1")], strict=True))  # in which each byte is a character
     except csv.Error as error:
         raise ValueError(str(error)) from None
     return [cell.encode("latin-1") for cell in cells]
 
 
 def _loop(source: Json) -> Value:
-    """first + index * step, in whole numbers of the last decimal place, past what is left out."""
+    """first + index * step, in units of the last decimal place, without the excluded values."""
     first, last, step = source["loop"]
     places = max(_places(first), _places(step))
     start, by, write = _scaled(first, places), _scaled(step, places), _writer(places, _width(first, last))
@@ -146,7 +148,7 @@ def _loop(source: Json) -> Value:
 
 
 def _left_out(first: str, step: str, without: Sequence[str]) -> List[int]:
-    """Where in the loop these values would stand; those that it does not reach change nothing."""
+    """The positions of the excluded values in the loop. Values that the loop does not reach are ignored."""
     found = set()
     for text in without:
         places = max(map(_places, (first, step, text)))
@@ -161,13 +163,13 @@ def _places(text: str) -> int:
 
 
 def _scaled(text: str, places: int) -> int:
-    """A decimal number in units of its place `places` after the point."""
+    """A decimal number in units of the decimal place `places` after the point."""
     whole, _, fraction = text.partition(".")
     return int(whole + fraction + "0" * (places - len(fraction)))
 
 
 def _width(first: str, last: str) -> int:
-    """How many digits there are before the point at least: 001:100 has three, as a shell's {001..100}."""
+    """The least number of digits before the point: 001:100 has three, as a shell's {001..100}."""
     digits = [text.lstrip("+-").partition(".")[0] for text in (first, last)]
     padded = any(len(each) > 1 and each.startswith("0") for each in digits)
     return max(map(len, digits)) if padded else 1
@@ -188,7 +190,7 @@ def _writer(places: int, width: int) -> Callable[[int], bytes]:
 
 
 def _pattern(text: str) -> Tuple[bytes, List[str]]:
-    """A text as a pattern of bytes, and the names whose values belong into it."""
+    """A text as a pattern of bytes, and the names whose values are inserted."""
     pattern, found = [], []
     for position, piece in enumerate(_PIECE.split(text)):
         if position % 2 == 0:

@@ -1,7 +1,7 @@
-"""Starting a program as cheaply as this Python can: by posix_spawn(3), which Python 3.8 has, else by a fork.
+"""Start a program as cheaply as this Python can: by posix_spawn(3) since Python 3.8, else by a fork.
 
-The program is the leader of a process group of its own, so that a `kill 0` of it reaches nobody else; it inherits the
-caller's standard streams, and the signals that Python and the Launcher treat in their own way are as they were.
+The program leads a process group of its own, so that its `kill 0` reaches nobody else. It inherits the caller's
+standard streams. The signals that Python or the Launcher handle in their own way are reset.
 """
 
 import errno
@@ -22,14 +22,14 @@ _RESET = (
     signal.SIGUSR2,
     signal.SIGXCPU,
 )
-_PASSES = (errno.EAGAIN, errno.ENOMEM, errno.ETXTBSY)  # the node is full for a moment, or the file being written
+_PASSES = (errno.EAGAIN, errno.ENOMEM, errno.ETXTBSY)  # the node is full for a moment, or the file is being written
 _PATIENCE_S, _PAUSE_S = 2.0, 0.05
 
 _posix_spawn: Any = getattr(os, "posix_spawn", None)
 
 
 def start(path: bytes, argv: List[bytes], environment: Mapping[bytes, bytes]) -> int:
-    """Its pid. Raises OSError for what cannot be started."""
+    """Start a program. Returns its pid. Raises OSError if it cannot be started."""
     try:
         return start_now(path, argv, environment)
     except OSError as error:
@@ -55,7 +55,7 @@ def _spawn(path: bytes, argv: List[bytes], environment: Mapping[bytes, bytes]) -
 
 
 def _fork(path: bytes, argv: List[bytes], environment: Mapping[bytes, bytes]) -> int:
-    """A pipe tells that the program was executed, by its end, or why not."""
+    """Start a program by a fork. The end of a pipe shows that it was executed; else the pipe carries the error."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:

@@ -1,8 +1,8 @@
-"""Standing still with the batch job: a batch system may stop no more of it than the process group that it began with.
+"""Suspension with the batch job: a batch system may stop only the process group with which the job began.
 
 Grid Engine 8.1.9 stops all of it by itself; a cluster's own method (queue_conf(5), suspend_method) may reach only the
-job's first process. Then wrapper and node agent would stand still. The Launcher and all processes below it have
-process groups of their own: they would continue on a node that belongs to others.
+job's first process. Then wrapper and node agent are suspended. The Launcher and all processes below it have process
+groups of their own: they would continue on a node that belongs to others.
 """
 
 import os
@@ -14,7 +14,7 @@ from koalapy_adapters import clock
 from koalapy_adapters.host import descendants
 
 LOOK_EVERY = clock.SECOND
-_STANDING_S = 0.2  # between two looks while it stands still
+_STANDING_S = 0.2  # between two looks while it is suspended
 
 
 class Suspension:
@@ -29,7 +29,7 @@ class Suspension:
         return self._look_at
 
     def tick(self, now: int) -> bool:
-        """Stop what runs if the batch job is stopped; returns when that goes on, or is gone, and says that it was."""
+        """Stop what runs if the batch job is stopped. Returns True if it was, once the job continues or is gone."""
         if now < self._look_at:
             return False
         stopped = descendants.is_stopped(self._parent)
@@ -42,18 +42,18 @@ class Suspension:
 
     def _stand_still(self) -> None:
         while descendants.is_stopped(self._parent):
-            self._send(signal.SIGSTOP)  # again: one of them may have forked before it stood still
+            self._send(signal.SIGSTOP)  # again: one of them may have forked before it was stopped
             time.sleep(_STANDING_S)
         self._send(signal.SIGCONT)
 
     def _let_go_on(self) -> None:
-        """Slots that a program has stopped, and no batch system, which would have stopped all by the second look."""
+        """Continue slots that a program has stopped. A batch system would have stopped all by the second look."""
         stopped = [slot for slot in self._slots() if descendants.is_stopped(slot)]
         descendants.send([slot for slot in stopped if slot in self._stopped], signal.SIGCONT)
         self._stopped = stopped
 
     def _send(self, number: int) -> None:
-        """Slots first: they would begin something else."""
+        """Send a signal, to slots first: otherwise they would begin another parameter."""
         slots = list(self._slots())
         descendants.send(slots, number)
         for slot in slots:
