@@ -6,18 +6,15 @@ from typing import Any, List, Optional, Set
 from koalapy_adapters.clock import SECOND, SleepWatch, now
 from koalapy_adapters.errors import BatchError
 from koalapy_adapters.frames import Chunk, Control, Credit, Frame, FrameError
-from koalapy_adapters.kcm.attempts.machine import Machine
 from koalapy_adapters.kcm.context import KcmContext
 from koalapy_adapters.kcm.execution.threads import thread_cpu
-from koalapy_adapters.kcm.file_requests import SERVED
 from koalapy_adapters.kcm.koalad_streams import Reader, Streams, Writer, log
-from koalapy_adapters.kcm.startup import refusal
+from koalapy_adapters.kcm.session import KcmSession, Open, SeekAgain, Serve
 from koalapy_adapters.kcm.state import actions as do
 from koalapy_adapters.kcm.state.attempt import failure
-from koalapy_adapters.messages import Hello, MessageError, Ping, Pong, Refused, from_json
+from koalapy_adapters.messages import Hello, MessageError, Refused, from_json
 
-SILENCE = 60.0  # seconds without a frame, after which koalad is taken for gone
-_LOOK = 5.0
+_LOOK = 5.0  # seconds between two looks at whether the host has slept
 _FAREWELL = 2.0
 
 
@@ -29,12 +26,10 @@ class Kcm:
         self._writer = Writer(streams.sink)
         self._reader = Reader(streams.source, self._received)
         self._context: Optional[KcmContext] = None
-        self._machine: Optional[Machine] = None
-        self._early: List[Any] = []  # messages that came before the machine stood
+        self._session = KcmSession(now(), self._cpu_seconds)
         self._tasks: Set[Any] = set()
         self._timer: Optional[asyncio.TimerHandle] = None
         self._timer_at: Optional[int] = None
-        self._heard_at = now()
         self._sleep = sleep or SleepWatch()
         self._telling = 0  # CPU time that the last measurement took once it was there, in microseconds
         self._done: "asyncio.Future[int]" = asyncio.get_event_loop().create_future()
@@ -43,7 +38,8 @@ class Kcm:
         """Until koalad is gone, or a newer KCM is there. The exit status."""
         self._writer.start()
         self._reader.start()
-        self._spawn(self._watch_silence())
+        self._set_timer()
+        self._spawn(self._watch_sleep())
         try:
             return await self._done
         finally:
@@ -61,7 +57,7 @@ class Kcm:
     def _received(self, frame: Optional[Frame]) -> None:
         if not self._awake():
             return
-        self._heard_at = now()
+        self._session.alive(now())
         if frame is None:
             self._quit("koalad closed the connection")
         elif isinstance(frame, Control):
@@ -73,71 +69,45 @@ class Kcm:
 
     def _control(self, data: Any) -> None:
         try:
-            self._message(from_json(data))
+            self._perform(self._session.received(now(), from_json(data)))
         except (MessageError, KeyError, TypeError, AttributeError) as error:
             log("koalad said what is not understood: %s" % error)
             number = data.get("id") if isinstance(data, dict) else None
             if isinstance(number, int):
                 self._writer.send(Refused(number, failure("not_understood", "ours", "The KCM did not understand.")))
 
-    def _message(self, message: Any) -> None:
-        if isinstance(message, Hello):
-            if self._context is None:
-                self._spawn(self._begin(message))
-        elif isinstance(message, Ping):
-            cost = self._context.batch.spent if self._context is not None else 0.0
-            self._writer.send(Pong(message.id, now(), cost))
-        elif self._machine is None or self._context is None:
-            self._early.append(message)
-        elif isinstance(message, SERVED):
-            self._context.staging.request(message)
-        else:
-            self._happened(message)
+    # ---- the session
 
-    # ---- the machine
-
-    async def _begin(self, hello: Hello) -> None:
+    async def _open(self, hello: Hello) -> None:
         try:
-            self._context = KcmContext(
-                hello, self._pushed, self._writer, self._happened, self._is_over, self._stands_still
+            context = self._context = KcmContext(
+                hello, self._pushed, self._writer, self._happened, self._session.is_over, self._session.stands_still
             )
-            welcome = await self._context.welcome()
+            welcome = await context.welcome()
         except BatchError as error:
-            self._writer.send(refusal(error, now()))
-            self._quit(error.message)
+            self._perform(self._session.failed(now(), error))
             return
-        self._machine = Machine(now(), hello, self._context.config, self._context.batch.has_queue_fingerprint)
-        self._writer.send(welcome)
-        self._spawn(self._settle(self._context))
-        self._spawn(self._relay(self._context))
-        self._perform(self._machine.start(now()))
-        early, self._early = self._early, []
-        for message in early:
-            self._message(message)
+        fingerprints = context.batch.has_queue_fingerprint
+        self._spawn(self._relay(context))
+        self._perform(self._session.opened(now(), context.config, fingerprints, welcome, context.settled))
 
-    async def _settle(self, context: KcmContext) -> None:
-        """Until shared directory and batch system can be used; koalad then hears another Welcome."""
+    async def _seek_again(self, context: KcmContext) -> None:
         try:
-            while not context.settled:
-                await asyncio.sleep(context.config.poll)
-                welcome = await context.welcome()
-                if context.settled:
-                    self._writer.send(welcome)
+            welcome = await context.welcome()
         except BatchError as error:
-            self._quit(error.message)
+            self._perform(self._session.failed(now(), error))
+            return
+        self._perform(self._session.sought(now(), welcome, context.settled))
+
+    def _cpu_seconds(self) -> float:
+        return self._context.batch.spent if self._context is not None else 0.0
 
     async def _relay(self, context: KcmContext) -> None:
         self._quit(await context.work())
 
     def _happened(self, event: Any) -> None:
-        if self._awake() and self._machine is not None and not self._done.done():
-            self._perform(self._machine.handle(now(), event))
-
-    def _is_over(self, tag: str) -> bool:
-        return self._machine is None or self._machine.is_over(tag)
-
-    def _stands_still(self, tag: str) -> bool:
-        return self._machine is not None and self._machine.stands_still(tag)
+        if self._awake() and not self._done.done():
+            self._perform(self._session.happened(now(), event))
 
     def _perform(self, actions: List[Any]) -> None:
         for action in actions:
@@ -145,16 +115,25 @@ class Kcm:
         self._set_timer()
 
     def _act(self, action: Any) -> None:
-        context = self._context
-        assert context is not None
         if isinstance(action, do.Send):
             self._send(action.message)
+            return
+        if isinstance(action, do.Quit):
+            self._quit(action.why)
+            return
+        if isinstance(action, Open):
+            self._spawn(self._open(action.hello))
+            return
+        context = self._context
+        assert context is not None
+        if isinstance(action, Serve):
+            context.staging.request(action.message)
+        elif isinstance(action, SeekAgain):
+            self._spawn(self._seek_again(context))
         elif isinstance(action, do.SendToWrapper):
             context.relay.send(action.tag, action.message)
         elif isinstance(action, do.EndSubmit):
             context.executor.end_submit(action.tag)
-        elif isinstance(action, do.Quit):
-            self._quit(action.why)
         else:
             self._spawn(self._carry_out(context, action))
 
@@ -180,8 +159,8 @@ class Kcm:
     # ---- the clock
 
     def _set_timer(self) -> None:
-        """Most events leave the machine waiting for the same instant as before, and the timer as it is."""
-        at = self._machine.wakeup() if self._machine is not None and not self._done.done() else None
+        """Most events leave the session waiting for the same instant as before, and the timer as it is."""
+        at = None if self._done.done() else self._session.next_wakeup()
         if at == self._timer_at:
             return
         if self._timer is not None:
@@ -193,13 +172,12 @@ class Kcm:
 
     def _tick(self) -> None:
         self._timer = self._timer_at = None
-        if self._awake() and self._machine is not None and not self._done.done():
-            self._perform(self._machine.tick(now()))
+        if self._awake() and not self._done.done():
+            self._perform(self._session.tick(now()))
 
-    async def _watch_silence(self) -> None:
-        while self._awake() and now() - self._heard_at < SILENCE * 1e6:
+    async def _watch_sleep(self) -> None:
+        while self._awake():
             await asyncio.sleep(_LOOK)
-        self._quit("koalad has said nothing for %d s" % SILENCE)
 
     def _awake(self) -> bool:
         """False, and it ends, once its host has slept: it would take that for silence of wrappers, which slept too or

@@ -1,17 +1,17 @@
-"""A KCM of the simulated world: the real machine, deeds and directories, over simulated files, commands and relay."""
+"""A KCM of the simulated world: the real session, deeds and directories, over simulated files, commands and relay."""
 
+from collections.abc import Callable
 from typing import Any
 
 from koalapy_adapters import messages
 from koalapy_adapters.batch.protocol import BatchSettings, Description
 from koalapy_adapters.errors import BatchError
 from koalapy_adapters.kcm import startup
-from koalapy_adapters.kcm.attempts.machine import Machine
 from koalapy_adapters.kcm.execution.batch_system import BatchSystem
 from koalapy_adapters.kcm.execution.operations import Operations
-from koalapy_adapters.kcm.loop import SILENCE
 from koalapy_adapters.kcm.relay.addresses import Addresses
 from koalapy_adapters.kcm.relay.authentication import Accounts, Authenticator
+from koalapy_adapters.kcm.session import KcmSession, Open, SeekAgain, Serve
 from koalapy_adapters.kcm.shared_directory.attempt_dirs import Directories
 from koalapy_adapters.kcm.shared_directory.errors import unusable
 from koalapy_adapters.kcm.state import actions as do
@@ -31,7 +31,6 @@ from koalapy.world.processes import Process
 from koalapy.world.random_streams import between
 
 _CLEANED_UP = messages.to_json(messages.CleanedUp("", 0))["type"]
-_SILENCE = Duration(round(SILENCE * SECOND))
 _START = Duration(50 * MILLISECOND), Duration(2 * SECOND)  # for what Hello needs
 
 
@@ -47,15 +46,14 @@ class SimKcm(Process):
         self._mount = Mount(
             environment.shared, f"head.{number}", self.step, lambda: environment.head.reachable, self.pause
         )
-        self._machine: Machine | None = None
+        self._session = KcmSession(self.clock())
         self._context: _Context | None = None
-        self._early: list[Any] = []
+        self._data = b""  # the content of a file that came with the newest message
         self._timer: ScheduledCall | None = None
-        self._heard_at = environment.agenda.now
         end.on_message = lambda data: self.run(lambda: self._received(data))
         end.on_closed = lambda: self.run(lambda: self.quit("koalad closed the connection"))
         self.on_death(self._died)
-        self.after(_SILENCE, self._watch_silence)
+        self._set_timer()
 
     def clock(self) -> int:
         return self.agenda.now + self._skew
@@ -78,74 +76,48 @@ class SimKcm(Process):
 
     def _received(self, data: Json) -> None:
         self.step()
-        self._heard_at = self.agenda.now
-        self._message(messages.from_json(data), data.get("data", b""))
+        self._data = data.get("data", b"")
+        self._perform(self._session.received(self.clock(), messages.from_json(data)))
 
-    def _message(self, message: Any, data: bytes = b"") -> None:
-        """Handle a message. `data` is the content of a file that comes with it."""
-        if isinstance(message, messages.Hello):
-            if self._context is None:
-                self._begin(message)
-        elif isinstance(message, messages.Ping):
-            self._send(messages.Pong(message.id, self.clock(), 0.0))
-        elif self._machine is None or self._context is None:
-            self._early.append(message)
-        elif isinstance(message, (messages.Store, messages.Stat)):
-            self._context.files.request(message, data)
-        else:
-            self._happened(message)
+    # ---- the session
 
-    # ---- the machine
-
-    def _begin(self, hello: messages.Hello) -> None:
+    def _open(self, hello: messages.Hello) -> None:
         try:
             self._context = _Context(self, self.environment, self._shell, self._mount, hello)
         except BatchError as error:
-            self._send(startup.refusal(error, self.clock()))
-            self.quit(error.message)
+            self._perform(self._session.failed(self.clock(), error))
             return
         self.epoch, self.instance = hello.epoch, hello.instance
-        self.after(between(self._rng, *_START), lambda: self._stand(hello))
-
-    def _stand(self, hello: messages.Hello) -> None:
         context = self._context
-        assert context is not None
+        self.after(between(self._rng, *_START), lambda: self._begin(context))
+
+    def _begin(self, context: "_Context") -> None:
+        self._welcomed(
+            context,
+            lambda welcome: self._session.opened(
+                self.clock(), context.config, False, welcome, context.prerequisites.settled
+            ),
+        )
+
+    def _seek_again(self, context: "_Context") -> None:
+        self._welcomed(
+            context, lambda welcome: self._session.sought(self.clock(), welcome, context.prerequisites.settled)
+        )
+
+    def _welcomed(self, context: "_Context", react: Callable[[messages.Welcome], list[Any]]) -> None:
         try:
             welcome = context.welcome()
         except BatchError as error:
-            self._send(startup.refusal(error, self.clock()))
-            self.quit(error.message)
+            self._perform(self._session.failed(self.clock(), error))
             return
-        self._machine = Machine(self.clock(), hello, context.config)
-        self._send(welcome)
-        self._settle(context)
-        self._perform(self._machine.start(self.clock()))
-        early, self._early = self._early, []
-        for message in early:
-            self._message(message)
-
-    def _settle(self, context: "_Context") -> None:
-        """Until shared directory and batch system can be used; koalad then hears another Welcome."""
-        if not context.prerequisites.settled:
-            self.after(Duration(round(context.config.poll * SECOND)), lambda: self._settle_again(context))
-
-    def _settle_again(self, context: "_Context") -> None:
-        try:
-            welcome = context.welcome()
-        except BatchError as error:
-            self.quit(error.message)
-            return
-        if context.prerequisites.settled:
-            self._send(welcome)
-        self._settle(context)
+        self._perform(react(welcome))
 
     def happened(self, event: Any) -> None:
         """The outcome of an action, or what the relay heard."""
         self.run(lambda: self._happened(event))
 
     def _happened(self, event: Any) -> None:
-        if self._machine is not None:
-            self._perform(self._machine.handle(self.clock(), event))
+        self._perform(self._session.happened(self.clock(), event))
 
     def _perform(self, actions: list[Any]) -> None:
         for action in actions:
@@ -154,17 +126,26 @@ class SimKcm(Process):
         self._set_timer()
 
     def _act(self, action: Any) -> None:
-        context = self._context
-        assert context is not None
         if isinstance(action, do.Send):
             self._observe_sent(action.message)
             self._send(action.message)
+            return
+        if isinstance(action, do.Quit):
+            self.quit(action.why)
+            return
+        if isinstance(action, Open):
+            self._open(action.hello)
+            return
+        context = self._context
+        assert context is not None
+        if isinstance(action, Serve):
+            context.files.request(action.message, self._data)
+        elif isinstance(action, SeekAgain):
+            self._seek_again(context)
         elif isinstance(action, do.SendToWrapper):
             context.relay.send(action.tag, action.message)
         elif isinstance(action, do.EndSubmit):
             context.executor.end_submit(action.tag)
-        elif isinstance(action, do.Quit):
-            self.quit(action.why)
         else:
             context.executor.perform(action)
 
@@ -179,20 +160,12 @@ class SimKcm(Process):
 
     def _set_timer(self) -> None:
         self.agenda.cancel(self._timer)
-        at = self._machine.wakeup() if self._machine is not None else None
-        if at is not None and self.alive:
+        if self.alive:
+            at = self._session.next_wakeup()
             self._timer = self.after(Duration(max(0, at - self.clock())), self._tick)
 
     def _tick(self) -> None:
-        if self._machine is not None:
-            self._perform(self._machine.tick(self.clock()))
-
-    def _watch_silence(self) -> None:
-        silent = self.agenda.now - self._heard_at
-        if silent >= _SILENCE:
-            self.quit("koalad has said nothing for a while")
-        else:
-            self.after(Duration(_SILENCE - silent), self._watch_silence)
+        self._perform(self._session.tick(self.clock()))
 
     def _died(self) -> None:
         """The kernel closes its connections; submit commands that it started go on by themselves."""
