@@ -1,4 +1,4 @@
-"""The real Launcher over its real Unix socket, with a KCM played by hand: what it runs, and what is done to it."""
+"""The real Launcher over its real Unix socket, with a KCM that the test plays: what it runs, and how it ends."""
 
 import itertools
 import json
@@ -63,7 +63,7 @@ class Launcher:
         self._listener.listen()
 
     def connect(self) -> ParametersHeld:
-        """Take its connection; its first words."""
+        """Accept its connection. Returns its first messages."""
         self._listener.settimeout(PATIENCE_S)
         self._connection, _ = self._listener.accept()
         self._given, self._said = 0, queue.Queue()
@@ -87,7 +87,7 @@ class Launcher:
     def until(
         self, kind: type[Any] | tuple[type[Any], ...], wanted: Callable[[Any], bool] = lambda message: True
     ) -> Any:
-        """The next message of this kind, and all that come before it."""
+        """Wait for a message of this kind. Returns it with all messages before it."""
         while True:
             message = self._said.get(timeout=PATIENCE_S)
             assert message is not None, f"it hung up; it had said {self.heard[-5:]}; {self.errors()}"
@@ -96,13 +96,13 @@ class Launcher:
                 return message
 
     def results(self, count: int) -> dict[int, list[Any]]:
-        """So many results, by number, as they have been said so far; the Launcher is told that they are kept."""
+        """Wait for so many results. Returns them by number, after an acknowledgement to the Launcher."""
         while len(self._results()) < count:
             self.say(ResultsCommitted(self.until(ResultsReported).number))
         return self._results()
 
     def run(self, *numbers: int) -> dict[int, list[Any]]:
-        """Give them as it pulls, and wait for the results of all."""
+        """Give these numbers as the Launcher pulls, and wait for all results."""
         left = list(numbers)
         while len(self._results()) < len(numbers):
             message = self.until(object)
@@ -118,11 +118,11 @@ class Launcher:
         return self._results()
 
     def free(self, pull: PullParameters) -> int:
-        """How many it would take now."""
+        """Return how many parameters it would take now."""
         return max(0, pull.wanted - (self._given - pull.given))
 
     def end(self) -> ParametersGivenUp:
-        """Tell it to stop; its last words."""
+        """Stop the Launcher. Returns its last messages."""
         self.process.terminate()
         while (message := self._said.get(timeout=PATIENCE_S)) is not None:
             self.heard.append(message)
@@ -137,7 +137,7 @@ class Launcher:
         return (self.place / "errors").read_text()
 
     def output(self, row: list[Any], kind: str = "out") -> bytes:
-        """What the parameter of this result wrote."""
+        """Return what the parameter of this result wrote."""
         at, size = row[7:9] if kind == "out" else row[9:11]
         return Path(layout.slot_file(str(self.place), row[4], kind)).read_bytes()[at : at + size]
 
@@ -199,14 +199,14 @@ Start = Callable[..., Launcher]
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """A short path: Unix sockets lie in it."""
+    """Make a short path, since it contains Unix sockets."""
     with tempfile.TemporaryDirectory(prefix="kl", dir="/tmp") as root:
         yield Path(root)
 
 
 @pytest.fixture
 def start(place: Path, pushed: Path, processes: Processes, await_that: Await) -> Iterator[Start]:
-    """A Launcher that runs a line of sh for each parameter, connected. At the end nothing of it may be left."""
+    """Start connected Launchers that run a line of sh for each parameter. In the end no process of them may be left."""
     started: list[Launcher] = []
 
     def start_(program: str, interpreter: list[str] | None = None, **wishes: Any) -> Launcher:
@@ -243,7 +243,7 @@ def test_every_parameter_is_run_once_with_its_values(start: Start, interpreter: 
     assert launcher.end() == ParametersGivenUp([], [])
 
 
-def test_a_program_that_does_not_exist_is_not_found_and_says_so(start: Start) -> None:
+def test_a_program_that_does_not_exist_has_the_status_not_found(start: Start) -> None:
     launcher = start("", executable="./no-{x}", arguments=[])
     launcher.give(1)
     assert launcher.results(1)[1][1:3] == [127, "failed"]
@@ -265,8 +265,8 @@ def test_a_long_parameter_is_pulled_alone(start: Start) -> None:
     assert max(pulls) == 2
 
 
-def test_short_parameters_are_pulled_many_at_a_time(start: Start) -> None:
-    """Once they are short, that is: on a busy machine some take long."""
+def test_many_short_parameters_are_pulled_at_a_time(start: Start) -> None:
+    """On a busy machine some take long, so that the first pulls may be small."""
     launcher, numbers = start("", executable="/bin/true", arguments=[]), itertools.count(1)
     while (message := launcher.until((PullParameters, ResultsReported))) is not None:
         if isinstance(message, ResultsReported):
@@ -277,7 +277,7 @@ def test_short_parameters_are_pulled_many_at_a_time(start: Start) -> None:
             launcher.give(*itertools.islice(numbers, free))
 
 
-def test_what_would_wait_long_behind_others_is_given_back(start: Start) -> None:
+def test_parameters_that_would_wait_long_behind_others_are_given_back(start: Start) -> None:
     launcher = start("[ $KOALA_PARAMETER -gt 100 ] && exec sleep 600; exit 0")
     launcher.run(*range(1, 100))
     launcher.give(101, 102, 103, 104)
@@ -288,24 +288,26 @@ def test_what_would_wait_long_behind_others_is_given_back(start: Start) -> None:
 # ---- bad programs harm only themselves
 
 
-def test_one_that_dies_by_a_signal(start: Start) -> None:
+def test_a_program_that_dies_by_a_signal_has_that_signal_as_its_result(start: Start) -> None:
     launcher = start("kill -9 $$")
     launcher.give(1)
     assert launcher.results(1)[1][1:3] == [137, "killed"]
 
 
-def test_one_whose_child_was_killed_has_a_status_of_its_own(start: Start) -> None:
+def test_a_program_whose_child_was_killed_has_its_own_status(start: Start) -> None:
     launcher = start("exit 143")
     launcher.give(1)
     assert launcher.results(1)[1][1:3] == [143, "exited"]
 
 
-def test_one_that_kills_its_process_group(start: Start) -> None:
+def test_a_program_that_kills_its_process_group_harms_no_other(start: Start) -> None:
     launcher = start("[ $KOALA_PARAMETER = 1 ] && kill -9 0; exit 0")
     assert launcher.run(1, 2, 3)[1][1:3] == [137, "killed"]
 
 
-def test_one_that_forks_leaves_nothing_to_the_next(start: Start, processes: Processes, await_that: Await) -> None:
+def test_processes_that_a_program_forked_end_before_the_next_parameter(
+    start: Start, processes: Processes, await_that: Await
+) -> None:
     launcher = start(ESCAPES + ESCAPED + "echo $KOALA_PARAMETER", slots=1)
     rows = launcher.run(1, 2, 3)
     assert [launcher.output(rows[number]) for number in (1, 2, 3)] == [b"1\n", b"2\n", b"3\n"]
@@ -313,8 +315,8 @@ def test_one_that_forks_leaves_nothing_to_the_next(start: Start, processes: Proc
         assert not Path("/proc", (launcher.work / f"escaped.{number}").read_text().strip()).exists()
 
 
-def test_one_that_leaves_thousands_of_dead_children_harms_nobody(start: Start) -> None:
-    """Whoever inherits them has them all at once."""
+def test_a_program_with_thousands_of_dead_children_harms_no_other(start: Start) -> None:
+    """The process that inherits them gets all of them at once."""
     forks = "import os; all(os.fork() or os._exit(0) for _ in range(1500)); os.waitid(os.P_ALL, 0, os.WEXITED); "
     ends = "last = os.fork() or os._exit(0); os.waitid(os.P_PID, last, os.WEXITED | os.WNOWAIT)"
     launcher = start(f"[ $0 -ne 101 ] || {sys.executable} -I -S -c '{forks}{ends}'", slots=1)
@@ -322,7 +324,7 @@ def test_one_that_leaves_thousands_of_dead_children_harms_nobody(start: Start) -
     assert launcher.errors() == ""
 
 
-def test_one_that_ignores_sigterm_is_killed_at_its_walltime(start: Start) -> None:
+def test_a_program_that_ignores_sigterm_is_killed_at_its_walltime(start: Start) -> None:
     launcher, row, limit_s = at_its_walltime(start, IGNORES + "echo on; while :; do sleep 0.1; done", grace=0.4)
     assert row[1:3] == [137, "walltime"]
     assert launcher.output(row) == b"on\n"
@@ -330,13 +332,13 @@ def test_one_that_ignores_sigterm_is_killed_at_its_walltime(start: Start) -> Non
     assert told.encode() in launcher.output(row, "err")
 
 
-def test_one_that_heeds_sigterm_at_its_walltime_has_its_own_status(start: Start) -> None:
+def test_a_program_that_ends_at_the_sigterm_of_its_walltime_has_its_own_status(start: Start) -> None:
     _, row, _ = at_its_walltime(start, "trap 'exit 5' TERM; echo on; while :; do sleep 0.01; done", grace=60.0)
     assert row[1:3] == [5, "walltime"]
 
 
 def at_its_walltime(start: Start, script: str, **wishes: Any) -> tuple[Launcher, list[Any], float]:
-    """What came of one that says when it is ready for the walltime, which it must be before that."""
+    """Return the result of a program that was ready for its walltime before it came."""
     for limit_s in (0.3, 3.0, 30.0):
         launcher = start(script, limit_s=limit_s, **wishes)
         launcher.give(1)
@@ -346,7 +348,7 @@ def at_its_walltime(start: Start, script: str, **wishes: Any) -> tuple[Launcher,
     return launcher, row, limit_s
 
 
-def test_one_that_floods_its_output_is_ended(start: Start) -> None:
+def test_a_program_that_floods_its_output_is_ended(start: Start) -> None:
     launcher = start("[ $KOALA_PARAMETER = 1 ] && exec cat /dev/zero; echo fine", slots=1, output_limit=1 << 20)
     rows = launcher.run(1, 2)
     assert rows[1][2] == "output"
@@ -359,13 +361,13 @@ def test_one_that_floods_its_output_is_ended(start: Start) -> None:
     assert Path(layout.slot_file(str(launcher.place), 0)).stat().st_size == (1 << 20) + 5
 
 
-def test_one_that_clears_its_directory_leaves_the_outputs_of_others(start: Start) -> None:
+def test_a_program_that_clears_its_directory_leaves_the_outputs_of_others(start: Start) -> None:
     launcher = start("echo $KOALA_PARAMETER; touch scratch; rm -rf ./* ./.[!.]*; ls -A", slots=1)
     rows = launcher.run(1, 2, 3)
     assert [launcher.output(rows[number]) for number in (1, 2, 3)] == [b"1\n", b"2\n", b"3\n"]
 
 
-def test_one_that_empties_its_output_leaves_that_of_the_next(start: Start) -> None:
+def test_a_program_that_truncates_its_output_leaves_that_of_the_next(start: Start) -> None:
     empties = "[ $0 -ne 102 ] || : >/proc/self/fd/1"
     launcher = start(f"[ $0 -ne 101 ] || printf %100s; {empties}; echo $0", slots=1)
     rows = launcher.run(1, 2, 3)
@@ -373,7 +375,7 @@ def test_one_that_empties_its_output_leaves_that_of_the_next(start: Start) -> No
     assert rows[2][7:9] == [len("102\n"), 0]
 
 
-def test_one_that_kills_its_slot_is_killed_itself_the_second_time(start: Start) -> None:
+def test_a_program_that_kills_its_slot_has_failed_the_second_time(start: Start) -> None:
     launcher = start("[ $KOALA_PARAMETER = 1 ] && kill -9 $PPID && sleep 600; exit 0", slots=2)
     rows = launcher.run(*range(1, 21))
     assert rows[1][1:3] == [137, "killed"]
@@ -387,12 +389,12 @@ def test_one_that_kills_its_slot_is_killed_itself_the_second_time(start: Start) 
 OF_ITS_CHILD = "sleep 600 & echo $! >pid.new; mv pid.new pid; wait $!; exit $?"  # ends with the status of its child
 
 
-def test_one_that_stops_its_slot_holds_up_nobody(start: Start) -> None:
+def test_a_program_that_stops_its_slot_delays_no_other(start: Start) -> None:
     launcher = start("[ $0 -ne 101 ] || kill -STOP $PPID", slots=1)
     assert {number: row[1:3] for number, row in launcher.run(1, 2).items()} == {1: [0, "exited"], 2: [0, "exited"]}
 
 
-def test_told_to_stop_it_tells_the_programs_and_gives_them_back(start: Start, await_that: Await) -> None:
+def test_a_stopped_launcher_stops_its_programs_and_gives_them_back(start: Start, await_that: Await) -> None:
     launcher = start("trap 'echo saved >saved.$0; exit 0' TERM; touch on.$0; while :; do sleep 0.01; done")
     launcher.give(4, 5)
     await_that(lambda: len(list(launcher.work.glob("on.*"))) == 2)
@@ -402,8 +404,10 @@ def test_told_to_stop_it_tells_the_programs_and_gives_them_back(start: Start, aw
 
 
 @pytest.mark.parametrize("script", ["echo $$ >pid.new; mv pid.new pid; exec sleep 600", OF_ITS_CHILD])
-def test_a_program_that_hears_of_the_cancel_first_is_not_done(start: Start, await_that: Await, script: str) -> None:
-    """A batch system's cancel reaches the program, what it started and the Launcher as one, in whichever order."""
+def test_a_program_that_a_cancel_reaches_before_its_launcher_is_not_done(
+    start: Start, await_that: Await, script: str
+) -> None:
+    """A batch system's cancel signals the program, its processes and the Launcher in any order."""
     launcher = start(script, slots=1)
     launcher.give(4)
     await_that((launcher.work / "pid").exists)
@@ -412,14 +416,14 @@ def test_a_program_that_hears_of_the_cancel_first_is_not_done(start: Start, awai
     assert launcher.journal() == []
 
 
-def test_what_ignores_that_is_killed_after_the_grace(start: Start, await_that: Await) -> None:
+def test_a_program_that_ignores_the_stop_is_killed_after_the_grace(start: Start, await_that: Await) -> None:
     launcher = start(IGNORES + ESCAPES + ESCAPED + "touch on; while :; do sleep 0.1; done", slots=1, grace=0.4)
     launcher.give(4)
     await_that((launcher.work / "on").exists)
     assert launcher.end() == ParametersGivenUp([[4, 4]], [[4, 4]])
 
 
-def test_what_no_slot_had_begun_goes_back_too(start: Start, await_that: Await) -> None:
+def test_parameters_that_no_slot_has_begun_are_given_back_too(start: Start, await_that: Await) -> None:
     launcher = start("touch on; exec sleep 600", slots=1)
     launcher.give(4, 5, 6)
     await_that((launcher.work / "on").exists)
@@ -428,14 +432,14 @@ def test_what_no_slot_had_begun_goes_back_too(start: Start, await_that: Await) -
     assert sorted(number for back in backs for number in numbers_of(back)) == [4, 5, 6]
 
 
-def test_it_ends_by_itself_before_its_walltime(start: Start) -> None:
+def test_a_launcher_ends_by_itself_before_its_walltime(start: Start) -> None:
     launcher = start("exec sleep 600", slots=1, walltime=12.0, grace=0.4, drain_s=1.0)
     launcher.give(4)
     assert launcher.until(ParametersGivenUp) == ParametersGivenUp([[4, 4]], [[4, 4]])
     assert launcher.process.wait(PATIENCE_S) == 0
 
 
-def test_it_begins_nothing_that_it_cannot_expect_to_end(start: Start) -> None:
+def test_a_launcher_begins_no_parameter_that_would_outlast_its_walltime(start: Start) -> None:
     launcher = start("sleep 5", slots=1, walltime=16.0, grace=0.4, drain_s=0.0)
     rows = launcher.run(1)
     back = launcher.until(ParametersGivenUp)
@@ -443,7 +447,7 @@ def test_it_begins_nothing_that_it_cannot_expect_to_end(start: Start) -> None:
     assert launcher.process.wait(PATIENCE_S) == 0
 
 
-def test_without_a_connection_for_long_it_ends(start: Start, await_that: Await) -> None:
+def test_a_launcher_without_a_connection_for_long_ends(start: Start, await_that: Await) -> None:
     launcher = start("exec sleep 600", slots=1, orphan_timeout=1.0, grace=0.4)
     launcher.give(4)
     launcher.hang_up()
@@ -454,7 +458,7 @@ def test_without_a_connection_for_long_it_ends(start: Start, await_that: Await) 
 # ---- connections
 
 
-def test_after_a_lost_connection_it_says_what_it_holds_and_repeats_what_is_not_kept(
+def test_after_a_lost_connection_a_launcher_reports_what_it_holds_and_repeats_uncommitted_results(
     start: Start, await_that: Await
 ) -> None:
     launcher = start("[ $KOALA_PARAMETER = 9 ] && exec sleep 600; exit 0")
@@ -472,7 +476,7 @@ def test_after_a_lost_connection_it_says_what_it_holds_and_repeats_what_is_not_k
     assert launcher.end() == ParametersGivenUp([[9, 9]], [[9, 9]])
 
 
-def test_it_works_on_without_one(start: Start, await_that: Await) -> None:
+def test_a_launcher_works_on_without_a_connection(start: Start, await_that: Await) -> None:
     launcher = start("while [ ! -e go ]; do sleep 0.01; done; exit 0")
     launcher.give(1, 2)
     launcher.hang_up()
@@ -498,7 +502,7 @@ def test_a_slot_that_is_killed_is_replaced_and_its_parameter_run_again(start: St
     assert [row[1] for row in launcher.results(2).values()] == [0, 0]
 
 
-def test_killed_itself_it_leaves_nothing_running_and_all_that_was_done_in_its_journal(
+def test_a_killed_launcher_leaves_no_process_and_all_results_in_its_journal(
     start: Start, await_that: Await, processes: Processes
 ) -> None:
     launcher = start("echo $KOALA_PARAMETER >>done; exit 0")
@@ -522,7 +526,7 @@ def test_killed_itself_it_leaves_nothing_running_and_all_that_was_done_in_its_jo
 # ---- black holes
 
 
-def test_where_all_fail_at_once_it_suspects_the_node_and_keeps_the_failures_to_itself(start: Start) -> None:
+def test_a_launcher_whose_parameters_all_fail_at_once_suspects_its_node_and_holds_the_results(start: Start) -> None:
     launcher = suspicious(start)
     assert launcher.heard[-1] == NodeSuspected("node1")
     assert launcher.journal() == []
@@ -531,7 +535,7 @@ def test_where_all_fail_at_once_it_suspects_the_node_and_keeps_the_failures_to_i
 
 
 def suspicious(start: Start) -> Launcher:
-    """One whose first parameters all failed at once. Where one took longer, on a busy machine, another tries."""
+    """Return a Launcher whose first parameters all failed at once; another one tries if one took longer."""
     while True:
         launcher = start("exit 1")
         launcher.give(*range(1, 9))
@@ -539,14 +543,14 @@ def suspicious(start: Start) -> Launcher:
             return launcher
 
 
-def test_trusted_it_tells_the_failures(start: Start) -> None:
+def test_a_trusted_launcher_reports_its_failures(start: Start) -> None:
     launcher = suspicious(start)
     launcher.say(LauncherTrusted())
     assert {row[1] for row in launcher.run(*range(1, 21)).values()} == {1}
     assert sorted(launcher.journal()) == list(range(1, 21))
 
 
-def test_one_good_parameter_clears_the_node(start: Start) -> None:
+def test_one_parameter_that_ends_well_clears_the_node(start: Start) -> None:
     launcher = start("[ $KOALA_PARAMETER = 3 ]")
     rows = launcher.run(*range(1, 21))  # suspected or not: the good one may be slow
     assert sum(row[1] for row in rows.values()) == 19
@@ -555,7 +559,7 @@ def test_one_good_parameter_clears_the_node(start: Start) -> None:
 # ---- under a real wrapper
 
 
-def test_the_wrapper_carries_it_all_over_its_relay(world: Any, await_that: Await) -> None:
+def test_the_wrapper_passes_the_messages_of_a_launcher_over_its_relay(world: Any, await_that: Await) -> None:
     relay = world.relay()
     attempt = world.attempt(
         executable="/bin/sh",
@@ -579,8 +583,8 @@ def test_the_wrapper_carries_it_all_over_its_relay(world: Any, await_that: Await
     assert (attempt.record()["ending"], attempt.record()["exit_status"]) == ("cancelled", 0)
 
 
-def test_what_runs_stands_still_with_the_batch_job(world: Any, await_that: Await) -> None:
-    """A batch system may stop the batch job's own process group and nothing else."""
+def test_the_programs_of_a_launcher_are_suspended_with_their_batch_job(world: Any, await_that: Await) -> None:
+    """A batch system may suspend only the process group of the batch job."""
     relay = world.relay()
     script = "while :; do echo x >>ticks; sleep 0.02; done"
     sweep = {"sweep": 7, "space": SPACE, "slots": 1}
@@ -619,7 +623,7 @@ def from_launcher(relay: Any, attempt: Any, kind: str) -> dict[str, Any]:
     return dict(relay.await_said(attempt.tag, wanted).body)
 
 
-def test_doing_is_said_when_it_changes(start: Start) -> None:
+def test_progress_is_reported_when_it_changes(start: Start) -> None:
     launcher = start("exec sleep 600", slots=1)
     launcher.give(1)
     assert launcher.until(ProgressReported).running == 1

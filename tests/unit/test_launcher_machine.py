@@ -1,4 +1,4 @@
-"""What a Launcher decides, played by hand: no process, no socket, no clock."""
+"""The decisions of a Launcher, without process, socket or clock."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ SETTINGS = Settings("node1", 2, 600 * SECOND, 4 * SECOND, 3600 * SECOND, 5 * SEC
 
 
 class Game:
-    """A machine, what it holds as a KCM sees it, and the queue of its node."""
+    """A machine, the parameters that it holds for its KCM, and the queue of its node."""
 
     def __init__(self, **wishes: Any) -> None:
         self.now = 0
@@ -45,7 +45,7 @@ class Game:
         return self.tell(e.Received(message))
 
     def wait(self, microseconds: int) -> list[Any]:
-        """Time passes; what it says meanwhile. Nothing runs but what is queued."""
+        """Let time pass. Returns the messages meanwhile."""
         end, said = self.now + microseconds, []
         while not self.left and self.machine.next_wakeup() <= end:
             self.now = max(self.now, self.machine.next_wakeup())
@@ -54,7 +54,7 @@ class Game:
         return said
 
     def run(self, *numbers: int, took: int = MS, status: int = 0) -> list[Any]:
-        """The slots have run these."""
+        """Let the slots run these parameters."""
         for number in numbers:
             self.queue.remove(number)
         rows = [row(number, self.now, took, status) for number in numbers]
@@ -104,17 +104,17 @@ def of(kind: type[Any], said: list[Any]) -> list[Any]:
 # ---- what it pulls
 
 
-def test_at_first_it_pulls_one_for_each_slot() -> None:
+def test_the_first_pull_asks_for_one_parameter_for_each_slot() -> None:
     assert Game().tell(e.Connected()) == [ParametersHeld([], 2), PullParameters(2, 0)]
 
 
-def test_of_long_ones_it_pulls_the_next_when_one_has_ended(game: Game) -> None:
+def test_the_next_long_parameter_is_pulled_when_one_has_ended(game: Game) -> None:
     assert game.hear(FeedParameters([[1, 2]])) == []
     assert game.run(1, took=SECOND) == [ResultsReported(1, [row(1, 0, SECOND)]), PullParameters(1, 2)]
     assert of(PullParameters, game.hear(FeedParameters([[3, 3]]))) == []
 
 
-def test_of_short_ones_it_pulls_a_tenth_of_a_second_ahead(game: Game) -> None:
+def test_short_parameters_are_pulled_a_tenth_of_a_second_ahead(game: Game) -> None:
     number = 0
     for _ in range(12):
         wanted = of(PullParameters, game.said)[-1]
@@ -124,7 +124,7 @@ def test_of_short_ones_it_pulls_a_tenth_of_a_second_ahead(game: Game) -> None:
     assert of(PullParameters, game.said)[-1].wanted == 202
 
 
-def test_a_pull_says_what_has_come_so_that_a_give_on_its_way_is_not_given_twice(game: Game) -> None:
+def test_a_pull_counts_what_has_come_so_that_nothing_is_given_twice(game: Game) -> None:
     game.hear(FeedParameters([[1, 2]]))
     game.run(1, took=SECOND)
     assert of(PullParameters, game.run(2, took=SECOND))[-1] == PullParameters(2, 2)
@@ -132,14 +132,14 @@ def test_a_pull_says_what_has_come_so_that_a_give_on_its_way_is_not_given_twice(
     assert of(PullParameters, game.said)[-1].given == 2
 
 
-def test_what_waits_behind_long_ones_is_given_back(game: Game) -> None:
+def test_parameters_that_wait_behind_long_ones_are_given_back(game: Game) -> None:
     game.hear(FeedParameters([[1, 4]]))
     game.queue = [3, 4]
     game.now = 2 * SECOND
     assert game.tell(e.Looked(2, 2, 0)) == [ProgressReported(2, 0), ParametersGivenUp([[3, 4]], [])]
 
 
-def test_what_a_slot_took_along_as_it_died_is_queued_again(game: Game) -> None:
+def test_the_parameter_of_a_slot_that_died_is_queued_again(game: Game) -> None:
     game.hear(FeedParameters([[1, 2]]))
     game.queue = []
     game.now = 2 * SECOND
@@ -150,7 +150,7 @@ def test_what_a_slot_took_along_as_it_died_is_queued_again(game: Game) -> None:
 # ---- connections
 
 
-def test_a_result_is_told_until_it_is_kept(game: Game) -> None:
+def test_a_result_is_repeated_until_it_is_committed(game: Game) -> None:
     game.hear(FeedParameters([[1, 2]]))
     ended = of(ResultsReported, game.run(1))[0]
     game.tell(e.Disconnected())
@@ -162,21 +162,21 @@ def test_a_result_is_told_until_it_is_kept(game: Game) -> None:
     assert of(ResultsReported, game.tell(e.Connected()) + game.wait(SECOND // 10)) == []
 
 
-def test_results_come_before_the_pull_that_says_that_all_was_repeated(game: Game) -> None:
+def test_repeated_results_come_before_the_first_pull(game: Game) -> None:
     game.hear(FeedParameters([[1, 2]]))
     game.run(1)
     game.tell(e.Disconnected())
     assert [type(message) for message in game.tell(e.Connected())] == [ParametersHeld, ResultsReported, PullParameters]
 
 
-def test_short_results_travel_together(game: Game) -> None:
+def test_results_of_short_parameters_are_sent_together(game: Game) -> None:
     game.hear(FeedParameters([[1, 40]]))
     for number in range(1, 41):
         game.run(number)
     assert len(of(ResultsReported, game.said)) <= 2
 
 
-def test_what_it_would_give_back_it_holds_until_it_can_say_so(game: Game) -> None:
+def test_parameters_to_give_back_are_held_until_there_is_a_connection(game: Game) -> None:
     game.hear(FeedParameters([[1, 4]]))
     game.queue = [3, 4]
     game.tell(e.Disconnected())
@@ -189,13 +189,13 @@ def test_what_it_would_give_back_it_holds_until_it_can_say_so(game: Game) -> Non
     )
 
 
-def test_a_number_that_comes_again_is_not_queued_again(game: Game) -> None:
+def test_a_number_that_is_given_again_is_not_queued_again(game: Game) -> None:
     game.hear(FeedParameters([[1, 1]]))
     game.hear(FeedParameters([[1, 2]]))
     assert game.queue == [1, 2]
 
 
-def test_without_a_connection_for_orphan_timeout_it_stops(game: Game) -> None:
+def test_a_launcher_without_a_connection_stops_after_the_orphan_timeout(game: Game) -> None:
     game.tell(e.Disconnected())
     game.wait(SETTINGS.orphan_timeout - 1)
     assert game.stopped is None
@@ -203,7 +203,7 @@ def test_without_a_connection_for_orphan_timeout_it_stops(game: Game) -> None:
     assert game.stopped == SETTINGS.grace
 
 
-def test_one_that_was_suspended_for_longer_counts_from_when_it_goes_on(game: Game) -> None:
+def test_the_orphan_timeout_of_a_suspended_launcher_counts_from_its_resumption(game: Game) -> None:
     game.tell(e.Disconnected())
     game.now += 2 * SETTINGS.orphan_timeout
     game.tell(e.Resumed())
@@ -216,7 +216,7 @@ def test_one_that_was_suspended_for_longer_counts_from_when_it_goes_on(game: Gam
 # ---- black holes
 
 
-def test_too_few_failures_say_nothing_of_the_node_and_are_told_when_nothing_else_is_there(game: Game) -> None:
+def test_too_few_failures_raise_no_suspicion_and_are_reported_in_the_end(game: Game) -> None:
     game.hear(FeedParameters([[1, 2]]))
     assert of(ResultsReported, game.run(1, 2, status=1)) == []
     game.now += 2 * SECOND
@@ -224,7 +224,7 @@ def test_too_few_failures_say_nothing_of_the_node_and_are_told_when_nothing_else
     assert game.journal == [1, 2]
 
 
-def test_many_failures_at_once_are_held_back_and_what_waits_given_back(game: Game) -> None:
+def test_many_failures_at_once_are_held_and_waiting_parameters_given_back(game: Game) -> None:
     game.hear(FeedParameters([[1, 10]]))
     said = game.run(*range(1, 9), status=1)
     assert (of(NodeSuspected, said), of(ParametersGivenUp, said), of(ResultsReported, said)) == (
@@ -235,7 +235,7 @@ def test_many_failures_at_once_are_held_back_and_what_waits_given_back(game: Gam
     assert of(PullParameters, game.wait(10 * SECOND)) == []
 
 
-def test_a_slow_one_that_does_better_clears_the_node(game: Game) -> None:
+def test_a_slow_parameter_that_ends_well_clears_the_node(game: Game) -> None:
     game.hear(FeedParameters([[1, 9]]))
     game.queue.remove(1)  # a slot has it
     assert of(NodeSuspected, game.run(*range(2, 10), status=1))
@@ -243,7 +243,7 @@ def test_a_slow_one_that_does_better_clears_the_node(game: Game) -> None:
     assert sorted(game.journal) == list(range(2, 10))
 
 
-def test_suspicion_is_said_again_at_the_next_connection(game: Game) -> None:
+def test_a_suspicion_is_repeated_over_the_next_connection(game: Game) -> None:
     game.hear(FeedParameters([[1, 8]]))
     game.run(*range(1, 9), status=1)
     game.tell(e.Disconnected())
@@ -252,7 +252,7 @@ def test_suspicion_is_said_again_at_the_next_connection(game: Game) -> None:
     assert of(PullParameters, said) == [PullParameters(0, 0)]
 
 
-def test_trusted_it_goes_on(game: Game) -> None:
+def test_a_trusted_launcher_continues(game: Game) -> None:
     game.hear(FeedParameters([[1, 8]]))
     game.run(*range(1, 9), status=1)
     game.now += SECOND
@@ -261,7 +261,7 @@ def test_trusted_it_goes_on(game: Game) -> None:
     assert of(PullParameters, said)[0].wanted >= 2
 
 
-def test_slow_failures_are_the_programs(game: Game) -> None:
+def test_slow_failures_raise_no_suspicion(game: Game) -> None:
     game.hear(FeedParameters([[1, 20]]))
     said = game.run(*range(1, 21), status=1, took=2 * SECOND)
     assert len(of(ResultsReported, said)[0].results) == 20
@@ -270,7 +270,7 @@ def test_slow_failures_are_the_programs(game: Game) -> None:
 # ---- the end
 
 
-def test_near_its_walltime_it_begins_nothing_that_would_not_end(game: Game) -> None:
+def test_near_its_walltime_a_launcher_begins_no_parameter_that_would_not_end(game: Game) -> None:
     game.hear(FeedParameters([[1, 2]]))
     game.run(1, took=100 * SECOND)
     game.queue = []
@@ -279,8 +279,8 @@ def test_near_its_walltime_it_begins_nothing_that_would_not_end(game: Game) -> N
     assert game.queue == []
 
 
-def test_how_long_it_stood_still_is_not_how_long_a_parameter_takes(game: Game) -> None:
-    """Else it would drain, though twenty more would end before its walltime."""
+def test_the_time_of_a_suspension_does_not_count_as_time_of_a_parameter(game: Game) -> None:
+    """Otherwise the Launcher would drain, though twenty more parameters would end before its walltime."""
     game.hear(FeedParameters([[1, 2]]))
     game.wait(1500 * SECOND)
     began = game.now - 50 * SECOND
@@ -293,7 +293,7 @@ def test_how_long_it_stood_still_is_not_how_long_a_parameter_takes(game: Game) -
     assert game.queue == [3]
 
 
-def test_while_its_host_sleeps_no_walltime_passes(game: Game) -> None:
+def test_no_walltime_passes_while_the_host_sleeps(game: Game) -> None:
     game.hear(FeedParameters([[1, 2]]))
     slept = 2 * 3600 * SECOND
     game.now += slept
@@ -303,14 +303,14 @@ def test_while_its_host_sleeps_no_walltime_passes(game: Game) -> None:
     assert not game.left
 
 
-def test_drained_it_leaves(game: Game) -> None:
+def test_a_drained_launcher_leaves(game: Game) -> None:
     game.wait(3590 * SECOND)
     assert game.stopped == 0
     assert game.tell(e.SlotsStopped([])) == [ParametersGivenUp([], [])]
     assert game.left
 
 
-def test_what_still_runs_near_the_walltime_is_stopped(game: Game) -> None:
+def test_programs_that_still_run_near_the_walltime_are_stopped(game: Game) -> None:
     game.hear(FeedParameters([[1, 2]]))
     game.queue = []
     game.wait(3594 * SECOND)
@@ -318,7 +318,7 @@ def test_what_still_runs_near_the_walltime_is_stopped(game: Game) -> None:
     assert game.tell(e.SlotsStopped([1, 2])) == [ParametersGivenUp([[1, 2]], [[1, 2]])]
 
 
-def test_told_to_stop_it_gives_back_what_is_not_done(game: Game) -> None:
+def test_a_stopped_launcher_gives_back_what_is_not_done(game: Game) -> None:
     game.hear(FeedParameters([[1, 4]]))
     game.run(1)
     game.tell(e.Signalled())
@@ -327,8 +327,8 @@ def test_told_to_stop_it_gives_back_what_is_not_done(game: Game) -> None:
     assert game.left
 
 
-def test_what_a_slot_ran_that_was_killed_before_it_counts_as_begun(game: Game) -> None:
-    """Whoever cancels the batch job signals all its processes: a slot may be gone before the Launcher hears it."""
+def test_the_parameter_of_a_slot_that_was_killed_before_its_launcher_counts_as_begun(game: Game) -> None:
+    """A cancel of the batch job signals all its processes: a slot may end before the Launcher gets the signal."""
     game.hear(FeedParameters([[1, 3]]))
     game.tell(e.SlotLost(0, 1, game.now))
     game.tell(e.SlotLost(1, 2, game.now))
@@ -338,7 +338,7 @@ def test_what_a_slot_ran_that_was_killed_before_it_counts_as_begun(game: Game) -
 
 
 class Anything(RuleBasedStateMachine):
-    """Whatever happens, each number that was given is held, told as done, or given back, and once only."""
+    """In any order of events each given number is held, reported as done, or given back, exactly once."""
 
     def __init__(self) -> None:
         super().__init__()
