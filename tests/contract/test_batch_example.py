@@ -1,4 +1,4 @@
-"""The batch system that docs/batch-systems.md builds: installed as a third party's, tried by the command it names."""
+"""The batch system of docs/batch-systems.md, installed as a third party's and tested by the command on that page."""
 
 import os
 import re
@@ -22,7 +22,7 @@ def block(language: str) -> str:
 
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
-    """A directory with the page's distribution in it, as pip would have it."""
+    """Make a directory with the page's distribution, as pip would install it."""
     site = tmp_path / "site"
     info = site / "koala_tsp-1.0.dist-info"
     info.mkdir(parents=True)
@@ -35,14 +35,14 @@ def installed(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """A short path: a Unix socket lies in it."""
+    """Make a short path, since it contains a Unix socket."""
     with tempfile.TemporaryDirectory(prefix="kts", dir="/tmp") as root:
         yield Path(root)
 
 
 @pytest.fixture
 def environment(tmp_path: Path, installed: Path, place: Path) -> Iterator[dict[str, str]]:
-    """A task spooler of this test's own, of four slots."""
+    """Make the environment of a task spooler for this test only, with four slots."""
     programs.need("tsp")
     path = os.pathsep.join(filter(None, [str(installed), os.environ.get("PYTHONPATH")]))
     made = {
@@ -57,7 +57,7 @@ def environment(tmp_path: Path, installed: Path, place: Path) -> Iterator[dict[s
 
 
 def suite(environment: dict[str, str], cwd: Path, *options: str) -> str:
-    """What the suite's last line says; it must have passed."""
+    """Run the suite, which must pass. Returns its last line."""
     argv = [sys.executable, "-m", "pytest", "--pyargs", "koalapy_adapters.contract", "-q", "-p", "no:cacheprovider"]
     done = subprocess.run([*argv, *options], env=environment, cwd=cwd, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -65,8 +65,8 @@ def suite(environment: dict[str, str], cwd: Path, *options: str) -> str:
 
 
 @pytest.mark.timeout(TEST_TIMEOUT_S)
-def test_the_pages_batch_system_holds_the_contract(environment: dict[str, str], tmp_path: Path) -> None:
-    """Live, and what was recorded of it then."""
+def test_the_batch_system_of_the_page_keeps_the_contract(environment: dict[str, str], tmp_path: Path) -> None:
+    """It keeps the contract live, and in the output that was recorded then."""
     recorded, here = tmp_path / "recorded", ["--batch", "tsp", "-m", "not slow"]
     live = ["--connect", "local:", "--set", f"shared={tmp_path / 'shared'}", "--refuses", "queue,account,processors"]
     said = suite(environment, tmp_path, *here, *live, "--record", str(recorded))
@@ -75,7 +75,7 @@ def test_the_pages_batch_system_holds_the_contract(environment: dict[str, str], 
     assert int(re.findall(r"(\d+) passed", said)[0]) >= 25
 
 
-def test_a_suite_without_a_batch_system_says_what_is_missing(tmp_path: Path) -> None:
+def test_a_suite_without_a_batch_system_names_the_missing_option(tmp_path: Path) -> None:
     argv = [sys.executable, "-m", "pytest", "--pyargs", "koalapy_adapters.contract", "-p", "no:cacheprovider"]
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert "--batch NAME" in done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""The contract of batch systems, live: what every target of the test grid, and the embedded queue, must hold."""
+"""The contract of batch systems, live: every target of the test grid and the embedded queue must keep it."""
 
 import os
 import shutil
@@ -21,7 +21,7 @@ from koalapy.testgrid.state import grid_file
 
 
 def on_grid(cluster: str, **more: Any) -> Callable[[], Mapping[str, Any]]:
-    """A cluster's settings in the test grid's file, once it is up."""
+    """Return a cluster's settings in the file of the test grid, once the grid is up."""
     return lambda: {**yaml.safe_load(grid_file().read_text())["clusters"][cluster], **more}
 
 
@@ -38,7 +38,7 @@ EVERYWHERE = frozenset({QUEUE, PROCESSORS, WALLTIME})
 REQUEUE = "scontrol update JobId={id} Requeue=1 && scontrol requeue {id}"
 RERUN = "qmod -f -rj {id}"
 
-# A head's second target stands behind the first of all others: pytest waits for it.
+# The second target of a head node comes after the first targets of all others, since pytest waits for it.
 GRID = [
     Target(
         name="slurm-22.05",
@@ -111,13 +111,13 @@ pytestmark = pytest.mark.timeout(900, func_only=True)
 
 @pytest.fixture(scope="session")
 def emptied(testgrid_session: Running) -> None:
-    """The test grid with everything running and nothing on it."""
+    """The test grid with all services running and without jobs."""
     testgrid_session.reset()
 
 
 @pytest.fixture(scope="module", autouse=True)
 def removed() -> Iterator[None]:
-    """What is pushed, and the embedded queue, go once the target has no jobs any more."""
+    """Remove the pushed files and the embedded queue once the target has no jobs any more."""
     yield
     shutil.rmtree(HERE_SHARED, ignore_errors=True)
 

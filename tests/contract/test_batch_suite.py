@@ -1,4 +1,4 @@
-"""The contract suite itself: what it is to installed koalapy, and how its lanes run."""
+"""The contract suite itself: what it means for an installed koalapy, and how its lanes run."""
 
 import os
 import subprocess
@@ -25,7 +25,7 @@ def target(name: str, head: str) -> Target:
 
 
 class Stage:
-    """Stands for Live: notes what befalls it."""
+    """A stand-in for Live that records its calls."""
 
     def __init__(self, of: Target, notes: list[str]) -> None:
         self._row, self._notes = of, notes
@@ -58,7 +58,7 @@ def test_rows_of_one_head_follow_each_other_and_are_tidied() -> None:
 
 
 def test_rows_of_two_heads_run_side_by_side() -> None:
-    """Each waits for the other."""
+    """The row of each head waits for that of the other."""
     meeting = threading.Barrier(2, timeout=120)
 
     def meet(live: Any) -> None:
@@ -71,7 +71,7 @@ def test_rows_of_two_heads_run_side_by_side() -> None:
     waiting.join()
 
 
-def test_a_failure_is_its_own_test_s_and_the_rest_goes_on() -> None:
+def test_a_failure_affects_its_own_test_only() -> None:
     def fail(live: Any) -> None:
         raise AssertionError("as it must")
 
@@ -82,7 +82,7 @@ def test_a_failure_is_its_own_test_s_and_the_rest_goes_on() -> None:
     made.outcome(trials[1])
 
 
-def test_a_row_that_leaves_something_behind_fails() -> None:
+def test_a_row_whose_jobs_do_not_end_fails() -> None:
     trials, made, _ = lanes((target("stubborn", "one"), lambda live: None))
     with pytest.raises(OSError, match="do not end"):
         made.outcome(trials[0])
@@ -157,7 +157,7 @@ print(sorted(name for name in sys.modules if name == "pytest" or name.startswith
     assert done.stdout == "[]\n"
 
 
-def test_every_pytest_run_may_load_the_plugin_for_next_to_nothing() -> None:
+def test_the_plugin_costs_a_pytest_run_next_to_nothing() -> None:
     program = (
         "import sys, koalapy_adapters.contract.plugin; print([n for n in sys.modules if n.split('.')[0] == 'koalapy'])"
     )
@@ -165,7 +165,7 @@ def test_every_pytest_run_may_load_the_plugin_for_next_to_nothing() -> None:
     assert done.stdout == "[]\n"
 
 
-def test_it_is_not_pushed() -> None:
+def test_the_suite_is_not_in_the_pushed_file() -> None:
     assert b"koalapy_adapters/contract" not in packed().data
 
 
@@ -184,5 +184,5 @@ IDLE = {"total": 8, "idle": 4, "ours": 0, "allocated": [], "pending": [], "statu
         ({"error": {"code": "dialect_broken"}}, False),
     ],
 )
-def test_what_may_be_read_of_an_answer_that_was_cut_off(answer: dict[str, Any], right: bool) -> None:
+def test_an_answer_that_was_cut_off_is_unreadable_or_part_of_the_whole(answer: dict[str, Any], right: bool) -> None:
     assert within(answer, {"value": IDLE}) is right

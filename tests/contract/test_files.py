@@ -1,4 +1,4 @@
-"""A file system is what `Files` says of it: this machine's disk, and the one of the simulated world, alike."""
+"""The promises of `Files`, which this machine's disk and the simulated file system both keep."""
 
 import errno
 import hashlib
@@ -16,7 +16,7 @@ from koalapy.world.agenda import Agenda
 from koalapy.world.cluster.files import Mount, SharedDirectory
 from koalapy.world.random_streams import stream
 
-OTHERS = 7  # operations of a claim, and some
+OTHERS = 7  # the operations of taking a start lock, and some more
 
 
 class Place:
@@ -46,7 +46,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return Place(mount(shared_directory()), "/shared")
 
 
-def test_what_is_written_is_read(place: Place) -> None:
+def test_written_data_is_read_back(place: Place) -> None:
     place.files.write(place("a"), b"one")
     place.files.write(place("a"), b"two")
     assert place.files.read(place("a")) == b"two"
@@ -56,7 +56,7 @@ def test_what_is_written_is_read(place: Place) -> None:
     assert not place.files.is_link(place("a"))
 
 
-def test_what_is_not_there_is_said_so(place: Place) -> None:
+def test_a_missing_file_is_reported_as_missing(place: Place) -> None:
     missing = place("missing")
     for use in (place.files.read, place.files.unlink, place.files.links, place.files.use, place.files.modified):
         with pytest.raises(FileNotFoundError):
@@ -76,7 +76,7 @@ def test_what_is_not_there_is_said_so(place: Place) -> None:
     assert place.files.names(place.base) == []
 
 
-def test_a_file_has_as_many_names_as_it_was_given(place: Place) -> None:
+def test_a_file_has_as_many_names_as_links_were_made(place: Place) -> None:
     place.files.write(place("a"), b"one")
     place.files.link(place("a"), place("b"))
     assert (place.files.links(place("a")), place.files.links(place("b"))) == (2, 2)
@@ -87,7 +87,7 @@ def test_a_file_has_as_many_names_as_it_was_given(place: Place) -> None:
     assert place.files.read(place("b")) == b"one"
 
 
-def test_a_rename_replaces_what_was_there(place: Place) -> None:
+def test_a_rename_replaces_the_file_of_that_name(place: Place) -> None:
     place.files.write(place("a"), b"new")
     place.files.write(place("b"), b"old")
     place.files.link(place("b"), place("c"))
@@ -97,7 +97,7 @@ def test_a_rename_replaces_what_was_there(place: Place) -> None:
     assert place.files.links(place("c")) == 1
 
 
-def test_directories_are_made_with_those_above_and_removed_with_all_inside(place: Place) -> None:
+def test_directories_are_made_with_their_parents_and_removed_with_their_contents(place: Place) -> None:
     place.files.make(place("a/b/c"))
     place.files.make(place("a/b/c"))
     place.files.write(place("a/b/x"), b"")
@@ -108,7 +108,7 @@ def test_directories_are_made_with_those_above_and_removed_with_all_inside(place
     assert not place.files.exists(place("a/b/x"))
 
 
-def test_touching_makes_and_using_does_not(place: Place) -> None:
+def test_a_touch_makes_a_missing_file_and_a_use_does_not(place: Place) -> None:
     place.files.touch(place("a"))
     place.files.touch(place("a"))
     assert place.files.read(place("a")) == b""
@@ -125,20 +125,20 @@ def test_a_copy_is_another_file(place: Place) -> None:
     assert place.files.read(place("b")) == b"one"
 
 
-def test_a_copy_of_what_is_damaged_is_refused(tmp_path: Path) -> None:
+def test_a_copy_of_a_damaged_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"two")
     with pytest.raises(ValueError, match="damaged"):
         Files().copy(str(tmp_path / "a"), str(tmp_path / "b"), 0o700, hashlib.sha256(b"one").hexdigest())
     assert not (tmp_path / "b").exists()
 
 
-def test_what_is_unpredictable_is_as_long_as_asked_for_and_never_the_same(place: Place) -> None:
+def test_unpredictable_values_have_the_requested_length_and_differ(place: Place) -> None:
     drawn = [place.files.unpredictable(16) for _ in range(20)]
     assert {len(each) for each in drawn} == {32}
     assert len(set(drawn)) == len(drawn)
 
 
-def test_a_document_is_there_whole_or_not_at_all(place: Place) -> None:
+def test_a_document_is_complete_or_missing(place: Place) -> None:
     assert read_json(place("a"), place.files) is None
     write_json(place("a"), {"b": 1}, place.files)
     assert read_json(place("a"), place.files) == {"b": 1}
@@ -147,19 +147,19 @@ def test_a_document_is_there_whole_or_not_at_all(place: Place) -> None:
     assert place.files.names(place.base) == ["a"]
 
 
-def test_a_claim_is_won_once(place: Place) -> None:
+def test_a_start_lock_is_won_once(place: Place) -> None:
     first, second = StartLock(TAKEN, "a wrapper"), StartLock(VOID, "a KCM")
     assert take(place.base, first, place.files) == first
     assert take(place.base, second, place.files) == first
     assert place.files.names(place.base) == ["start-lock"]
 
 
-# ---- what only the simulated one can be told to do
+# ---- failures that only the simulated file system can have
 
 
 @pytest.mark.parametrize("lost", range(3))
 @pytest.mark.parametrize("at", range(OTHERS))
-def test_whoever_comes_between_two_operations_of_a_claim_one_wins(at: int, lost: int) -> None:
+def test_one_of_two_takers_of_a_start_lock_wins_in_any_order_of_their_operations(at: int, lost: int) -> None:
     """The KCM revokes while the wrapper claims, at each of its operations, and replies to links are lost."""
     shared, steps, said = shared_directory(), [0], list[StartLock]()
     shared.lost_link_replies = lost
@@ -185,7 +185,7 @@ def _insist(shared: SharedDirectory, claim: StartLock, step: Callable[[], None])
             continue
 
 
-def test_a_full_disk_takes_nothing_new_and_keeps_what_it_has() -> None:
+def test_a_full_disk_refuses_new_data_and_keeps_the_old() -> None:
     shared = shared_directory()
     files = mount(shared)
     files.make("/shared")
@@ -200,7 +200,7 @@ def test_a_full_disk_takes_nothing_new_and_keeps_what_it_has() -> None:
     files.write("/shared/b", b"")
 
 
-def test_a_directory_that_is_gone_says_no_to_everybody() -> None:
+def test_every_operation_on_an_unreachable_directory_fails() -> None:
     shared = shared_directory()
     files = mount(shared)
     files.make("/shared")
@@ -212,7 +212,7 @@ def test_a_directory_that_is_gone_says_no_to_everybody() -> None:
     assert not files.exists("/shared")
 
 
-def test_a_spoiled_record_is_no_document() -> None:
+def test_a_damaged_exit_record_is_no_document() -> None:
     shared = shared_directory()
     files = mount(shared)
     files.make("/shared/k1")
