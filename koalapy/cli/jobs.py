@@ -233,8 +233,8 @@ def _show_runner(sweep: Document, runner: Document) -> None:
 
 
 def _why_so(component: Document) -> str | None:
-    """The reason for a component's state, and since when nothing is heard of it."""
-    silent = component["silent_since"] and f"nothing is heard of it since {shown(component['silent_since'])}"
+    """Return the reason for the state of a component, and the instant of its last sign of life."""
+    silent = component["silent_since"] and f"no sign of life since {shown(component['silent_since'])}"
     words = [silent, component["reason"] and in_text(component["reason"])]
     return "; ".join(each for each in words if each) or None
 

@@ -90,14 +90,14 @@ def _silence(name: str, silent: Silent) -> str:
     jobs = ", ".join(map(str, silent.jobs[:_JOBS])) + (", ..." if len(silent.jobs) > _JOBS else "")
     since = f"since {format_instant(silent.since)}{'' if silent.components == 1 else ' or later'}"
     return (
-        f"{name}: Nothing has been heard of {components} (job{'' if len(silent.jobs) == 1 else 's'} {jobs}) {since}. "
-        f"`koala explain` says what its batch system says."
+        f"{name}: There is no sign of life of {components} (job{'' if len(silent.jobs) == 1 else 's'} {jobs}) {since}. "
+        f"`koala explain` shows what its batch system reports."
     )
 
 
 def _foreign_reports(name: str, foreign: Foreign) -> str:
     times = "once" if foreign.count == 1 else f"{foreign.count} times"
     return (
-        f"{name}: It has spoken {times} of what is not on it, and was not believed (last: {foreign.last}). "
-        f"Look at what runs as the KCM there, and at who can write to its shared directory."
+        f"{name}: It has reported {times} on attempts that are not on it; this was ignored (last: {foreign.last}). "
+        f"Check which program runs as the KCM there, and who can write to its shared directory."
     )

@@ -104,7 +104,7 @@ def explain(engine: Engine, now: Instant, job: Job, placement: PlacementPolicy) 
 
 def summary(found: Explanation) -> str:
     """Summarise an explanation in a sentence or two."""
-    if found.job.runner is not None and (text := _of_sweep(found, found.job.runner)):
+    if found.job.runner is not None and (text := _sweep_summary(found, found.job.runner)):
         return text
     summarise = _SUMMARIES.get(found.job.state)
     return summarise(found) if summarise else f"It is {found.job.state}."
@@ -138,30 +138,32 @@ def _exclusion_reason(job: Job, cluster: str, left: Duration) -> Reason:
 # ---- in sentences
 
 
-def _of_sweep(found: Explanation, runner: Runner) -> str:
+def _sweep_summary(found: Explanation, runner: Runner) -> str:
     """Summarise a sweep. Returns an empty text if the summary is that of a job in the same state."""
     left = runner.count - len(runner.done)
     if found.job.state is JobState.WAITING:
         return f"It waits to be admitted: {found.not_admitted}" if found.not_admitted else "It waits to be admitted."
     if found.job.state is JobState.STOPPING:
-        return _of_stopping_sweep(found)
+        return _stopping_sweep_summary(found)
     if found.job.state is not JobState.RUNNING:
         return ""
     if found.job.collecting:
-        return "All its parameters are done, and what they left is on its way; `koala show` tells how far it is."
-    told = f"It has {left} of its {counted_as(runner.count, 'parameter')} left; `koala runners` tells where they run."
-    return " ".join((told, *found.faults))
+        return "All its parameters are done, and its output files are being fetched; `koala show` has their progress."
+    progress = (
+        f"It has {left} of its {counted_as(runner.count, 'parameter')} left; `koala runners` shows where they run."
+    )
+    return " ".join((progress, *found.faults))
 
 
-def _of_stopping_sweep(found: Explanation) -> str:
-    told = _GIVES_BACK.get(found.job.outcome or Outcome.DONE, "It is stopping")
+def _stopping_sweep_summary(found: Explanation) -> str:
+    stops = _GIVES_BACK.get(found.job.outcome or Outcome.DONE, "It is stopping")
     if not found.launchers:
-        return f"{told}."
+        return f"{stops}."
     silent: dict[str | None, str] = {}
     for each in found.launchers:
         silent[each.cluster] = silent.get(each.cluster) or _why_silent(each, found)
     where = ", ".join(f"{cluster}{why}" for cluster, why in silent.items())
-    return _or_by_force(f"{told}, and waits for the end of its Launchers on {where}.", found, found.launchers)
+    return _with_force_advice(f"{stops}, and waits for the end of its Launchers on {where}.", found, found.launchers)
 
 
 _GIVES_BACK = {
@@ -180,7 +182,7 @@ def _waiting(found: Explanation) -> str:
 
 def _why_waiting(found: Explanation) -> str:
     blocked = [each for each in found.job.components if not each.request.optional and _blocked(each, found)]
-    blocked.sort(key=lambda component: not all(_sick(lack) for lack in _lacks(component, found)))
+    blocked.sort(key=lambda component: not all(_unusable(lack) for lack in _lacks(component, found)))
     if blocked:
         return _why_blocked(blocked[0], found)
     if not found.fits:
@@ -194,9 +196,9 @@ def _why_blocked(component: Component, found: Explanation) -> str:
     if named is not None and not lacks:
         return f"It waits for {named}, which is not in the grid file any more. Put it back, or cancel the job."
     if len(lacks) == 1:
-        return f"It waits for {lacks[0].cluster}: {lacks[0].reason if _sick(lacks[0]) else lacks[0].reason.message}"
+        return f"It waits for {lacks[0].cluster}: {lacks[0].reason if _unusable(lacks[0]) else lacks[0].reason.message}"
     what = f"component {component.index}, of {counted_as(component.processors, 'processor')},"
-    if all(_sick(lack) for lack in lacks):
+    if all(_unusable(lack) for lack in lacks):
         return f"It waits: no cluster can be used for {what} now."
     idle = counted_as(component.processors, "idle processor")
     return f"It waits: no cluster has {idle} for component {component.index} now."
@@ -204,39 +206,39 @@ def _why_blocked(component: Component, found: Explanation) -> str:
 
 def _claiming(found: Explanation) -> str:
     late = [each for each in found.job.present if each.at_barrier_at is None]
-    told = "It waits for " + (", ".join(_late(each, found) for each in late) or "its release") + "."
+    text = "It waits for " + (", ".join(_late(each, found) for each in late) or "its release") + "."
     if found.holding:
         wait = f"{counted_as(found.holding, 'processor')} {'waits' if found.holding == 1 else 'wait'}"
-        told += f" Meanwhile {wait} at barriers, {counted_as(found.held // SECOND, 'processor second')} so far."
+        text += f" Meanwhile {wait} at barriers, {counted_as(found.held // SECOND, 'processor second')} so far."
     if found.gives_back_at is not None:
-        told += f" Unless it is released before, it gives back its processors at {format_instant(found.gives_back_at)}."
-    return told
+        text += f" Unless it is released before, it gives back its processors at {format_instant(found.gives_back_at)}."
+    return text
 
 
 def _running(found: Explanation) -> str:
     lost = [each for each in found.job.present if each.state is AttemptState.UNKNOWN or each.is_silent]
     if not lost:
         return "It is running."
-    told = "It is running, as far as is known; nothing is heard of " + _with_reasons(lost, found) + "."
+    text = "It is running, as far as is known; there is no sign of life of " + _with_reasons(lost, found) + "."
     if any(_runs_in_batch(each, found) for each in lost):
-        told += f" If its node is dead, `koala cancel --force {found.job.id}` ends it."
-    return told
+        text += f" If its node is dead, `koala cancel --force {found.job.id}` ends it."
+    return text
 
 
 def _stopping(found: Explanation) -> str:
     left = list(found.job.live)
     if not left:
-        return "It is stopping: what it wrote is being collected."
-    told = "It is stopping, and waits for the end of " + _with_reasons(left, found) + "."
-    return _or_by_force(told, found, left)
+        return "It is stopping: its output is being collected."
+    text = "It is stopping, and waits for the end of " + _with_reasons(left, found) + "."
+    return _with_force_advice(text, found, left)
 
 
-def _or_by_force(told: str, found: Explanation, left: Sequence[Attempt]) -> str:
+def _with_force_advice(text: str, found: Explanation, left: Sequence[Attempt]) -> str:
     """Append the advice for a batch system that does not end some of the batch jobs."""
     stuck = next((each.stuck for each in left if each.stuck), None)
     if stuck is None:
-        return told
-    return f"{told} {stuck.advice} `koala cancel --force {found.job.id}` does not wait for it."
+        return text
+    return f"{text} {stuck.advice} `koala cancel --force {found.job.id}` does not wait for it."
 
 
 def _failed(found: Explanation) -> str:
@@ -249,7 +251,7 @@ def _cancelled(found: Explanation) -> str:
 
 _SUMMARIES: dict[JobState, Callable[[Explanation], str]] = {
     JobState.WAITING: _waiting,
-    JobState.HELD: lambda found: f"It is held; `koala release {found.job.id}` lets it go.",
+    JobState.HELD: lambda found: f"It is held; `koala release {found.job.id}` releases it.",
     JobState.CLAIMING: _claiming,
     JobState.RUNNING: _running,
     JobState.STOPPING: _stopping,
@@ -258,7 +260,7 @@ _SUMMARIES: dict[JobState, Callable[[Explanation], str]] = {
 }
 
 
-def _sick(lack: Misfit) -> bool:
+def _unusable(lack: Misfit) -> bool:
     return lack.reason.code not in _WELL
 
 
@@ -288,13 +290,13 @@ def _with_reasons(attempts: Sequence[Attempt], found: Explanation) -> str:
 
 def _why_silent(attempt: Attempt, found: Explanation) -> str:
     trouble = found.troubles.get(attempt.cluster) or attempt.stuck
-    words = [trouble.message.rstrip(".")] if trouble else []
+    reasons = [trouble.message.rstrip(".")] if trouble else []
     if attempt.is_silent and attempt.silent_since is not None:
-        words.append(f"its wrapper has been silent since {format_instant(attempt.silent_since)}")
+        reasons.append(f"its wrapper has been silent since {format_instant(attempt.silent_since)}")
         if not trouble:
             runs = _runs_in_batch(attempt, found)
-            words.append("its batch system says that it runs" if runs else "its batch system does not list it")
-    return f" ({'; '.join(words)})" if words else ""
+            reasons.append("its batch system lists it as running" if runs else "its batch system does not list it")
+    return f" ({'; '.join(reasons)})" if reasons else ""
 
 
 def _runs_in_batch(attempt: Attempt, found: Explanation) -> bool:

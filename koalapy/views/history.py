@@ -30,12 +30,12 @@ def _submitted(line: History) -> str:
 
 
 def _line_unreadable(line: History) -> str:
-    return f"This line of its story cannot be read; it is record {line.details.get('record')} of the store."
+    return f"This line of its history cannot be read; it is record {line.details.get('record')} of the store."
 
 
 def _cancel_requested(line: History) -> str:
-    forced = ", without waiting for clusters out of reach" if line.details.get("force") else ""
-    return f"Its user wants it to end{forced}."
+    forced = ", without waiting for unreachable clusters" if line.details.get("force") else ""
+    return f"Its user cancelled it{forced}."
 
 
 def _claimed(line: History) -> str:
@@ -52,22 +52,22 @@ def _released(line: History) -> str:
 
 def _stopping(line: History) -> str:
     outcome = str(line.details.get("outcome"))
-    words = _OF_A_SWEEP if line.details.get("sweep") else _OUTCOMES
-    return _because(f"{words.get(outcome, f'It is stopped ({_words(outcome)})')}", line)
+    texts = _SWEEP_OUTCOMES if line.details.get("sweep") else _OUTCOMES
+    return _because(f"{texts.get(outcome, f'It is stopped ({_words(outcome)})')}", line)
 
 
 _OUTCOMES = {
-    "submission_failure": "It could not be claimed, and is given back; this counts as a submission failure",
-    "completion_failure": "It did not complete, and is ended; this counts as a completion failure",
+    "submission_failure": "Its claim failed, and is given back; this counts as a submission failure",
+    "completion_failure": "It did not complete, and its attempts are cancelled; this counts as a completion failure",
     "give_back": "It is given back, and nothing is counted",
     "hold": "It is given back, to be held",
     "done": "All its components have ended well",
-    "failed": "It has failed, and what is left of it is ended",
-    "cancelled": "It is cancelled, and what is left of it is ended",
+    "failed": "It has failed, and its remaining attempts are cancelled",
+    "cancelled": "It is cancelled, with its remaining attempts",
 }
-_OF_A_SWEEP = _OUTCOMES | {
+_SWEEP_OUTCOMES = _OUTCOMES | {
     "hold": "It gives its nodes back, to be held",
-    "done": "All its parameters are done, and its Launchers go",
+    "done": "All its parameters are done, and its Launchers end",
 }
 
 
@@ -85,28 +85,29 @@ def _requeued(line: History) -> str:
 def _collected(line: History) -> str:
     notes = " ".join(str(note) for note in line.details.get("notes") or ())
     if line.details.get("message"):
-        return f"{_because('Its output could not all be brought', line)} {notes}"
+        return f"{_because('Some of its output could not be fetched', line)} {notes}"
     count = (
         f" ({counted_as(line.details['files'], 'file')}, {counted_as(line.details.get('size'), 'byte')})"
         if "files" in line.details
         else ""
     )
-    return f"Its output was brought to its directory{count}. {notes}"
+    return f"Its output was fetched into its directory{count}. {notes}"
 
 
 def _output_pruned(line: History) -> str:
     left = ", ".join(str(each) for each in line.details.get("left_on") or ())
-    but = f", but for what is left on {left}" if left else ""
-    return f"Its directories are pruned: what it wrote is on its clusters no more{but}."
+    but = f", except on {left}" if left else ""
+    return f"Its directories on the clusters are pruned, with the output in them{but}."
 
 
 def _kept(line: History) -> str:
     notes = " ".join(str(note) for note in line.details.get("notes") or ())
     if line.details.get("message"):
-        return f"{_because('What it wrote could not all be brought home', line)} {notes}".rstrip()
+        return f"{_because('Some of its standard output and error could not be fetched', line)} {notes}".rstrip()
     omitted = line.details.get("omitted_bytes")
     cut = f", without {counted_as(omitted, 'byte')} in the middle, which exceeded the limit" if omitted else ""
-    return f"What it wrote was brought home: {counted_as(line.details.get('size'), 'byte')}{cut}. {notes}".rstrip()
+    size = counted_as(line.details.get("size"), "byte")
+    return f"Its standard output and error were fetched: {size}{cut}. {notes}".rstrip()
 
 
 # ---- of a sweep
@@ -132,28 +133,28 @@ def _nodes(words: str) -> Callable[[History], str]:
 
 def _preempted(line: History) -> str:
     parameters = line.details.get("parameters")
-    lost = f", with {counted_as(parameters, 'parameter')} that begin anew" if parameters else ""
-    return _because(f"{_nodes('It gives back {nodes} to others, at once')(line).rstrip('.')}{lost}", line)
+    lost = f", with {counted_as(parameters, 'parameter')} that will run again" if parameters else ""
+    return _because(f"{_nodes('{nodes} are reclaimed for others, at once')(line).rstrip('.')}{lost}", line)
 
 
 def _black_hole(line: History) -> str:
     host, cluster = line.details.get("host"), line.details.get("cluster")
-    return _because(f"Everything fails at once on {host} of {cluster}: it is left out", line)
+    return _because(f"Every parameter fails at once on {host} of {cluster}: the node is excluded", line)
 
 
 def _launcher_lost(line: History) -> str:
-    return _because(f"A Launcher on {line.details.get('cluster')} was lost; what it ran begins anew", line)
+    return _because(f"A Launcher on {line.details.get('cluster')} was lost; its parameters will run again", line)
 
 
 # ---- of an attempt
 
 
-def _put_in(line: History) -> str:
+def _batch_submitted(line: History) -> str:
     batch_id = line.details.get("batch_id")
     return f"{_attempt(line)} is in the batch system, as job {batch_id}."
 
 
-def _not_put_in(line: History) -> str:
+def _submission_failed(line: History) -> str:
     return _because(f"{_attempt(line)} could not be submitted", line)
 
 
@@ -166,28 +167,30 @@ def _staged(line: History) -> str:
 def _found(line: History) -> str:
     found, by = str(line.details.get("found")), str(line.details.get("by"))
     if found == "ended":
-        return f"{_with_batch_job(line)} was found ended when koalad was back, says its {by}."
+        return f"{_with_batch_job(line)} had ended before koalad reconnected, by its {by}."
     was = _words(str(line.details.get("was")))
-    return f"{_with_batch_job(line)} was found again when koalad was back: {found_as(by, found)} (it was {was} before)."
+    return (
+        f"{_with_batch_job(line)} was found again when koalad reconnected: {found_as(by, found)} (it was {was} before)."
+    )
 
 
 def _ended(line: History) -> str:
     status = line.details.get("exit_status")
     how = "ended well" if not line.details.get("code") else "ended"
     if line.details.get("state") == "cancelled":
-        how = "was ended, as it was to be"
+        how = "was ended, as requested"
     exit_status = "" if status is None else f", with exit status {status}"
     return _because(f"{_with_batch_job(line)} {how}{exit_status}{_times(line)}", line)
 
 
 def _times(line: History) -> str:
     """List the instants of an attempt's states, as far as it came."""
-    told = [
+    instants = [
         f"{what} {format_instant(Instant(line.details[name]))}"
         for name, what in _INSTANTS.items()
         if isinstance(line.details.get(name), int)
     ]
-    return f" ({', '.join(told)})" if told else ""
+    return f" ({', '.join(instants)})" if instants else ""
 
 
 _INSTANTS = {
@@ -208,7 +211,7 @@ def _owed(line: History) -> str:
 def _cluster_excluded(line: History) -> str:
     until = line.details.get("until_at")
     when = f" until {format_instant(Instant(until))}" if isinstance(until, int) else " for a while"
-    return f"The cluster {line.details.get('cluster')} is left out for this job{when}."
+    return f"The cluster {line.details.get('cluster')} is excluded for this job{when}."
 
 
 def _of_attempt(words: str) -> Callable[[History], str]:
@@ -228,14 +231,16 @@ SENTENCES: dict[str, Callable[[History], str]] = {
     "line_unreadable": _line_unreadable,
     "job_submitted": _submitted,
     "job_held": _plain("It is held by its user"),
-    "job_unheld": _plain("Its user let it go: it waits in the queue again"),
+    "job_unheld": _plain("Its user released it: it waits in the queue again"),
     "cancel_requested": _cancel_requested,
     "job_claimed": _claimed,
     "job_released": _released,
     "job_stopping": _stopping,
     "job_requeued": _requeued,
-    "store_restored": _plain("The store of koalad was restored from a backup: where the job has got to since is asked"),
-    "job_found_released": _plain("It was released after that backup, as was found, and goes on"),
+    "store_restored": _plain(
+        "The store was restored from a backup: the clusters are asked for the job's present state"
+    ),
+    "job_found_released": _plain("The clusters report that it was released after that backup; it continues"),
     "job_done": _plain("It is done"),
     "job_failed": _plain("It failed"),
     "job_cancelled": _plain("It is cancelled"),
@@ -243,25 +248,25 @@ SENTENCES: dict[str, Callable[[History], str]] = {
     "output_pruned": _output_pruned,
     "output_kept": _kept,
     "sweep_waits": _plain("It waits to be admitted"),
-    "policy_failed": _plain("A policy's answer is of no use"),
+    "policy_failed": _plain("A policy failed or gave an invalid answer"),
     "sweep_admitted": _admitted,
     "sweep_grown": _nodes("It grows by {nodes}"),
     "sweep_shrunk": _nodes("It shrinks by {nodes}"),
     "sweep_preempted": _preempted,
-    "sweep_suspended": _nodes("The batch system suspends {nodes}: nothing is lost, what runs there stands still"),
-    "sweep_resumed": _nodes("What was suspended goes on: {nodes}"),
+    "sweep_suspended": _nodes("The batch system suspends {nodes}: nothing is lost, and the programs there pause"),
+    "sweep_resumed": _nodes("The batch system resumes {nodes}"),
     "launcher_lost": _launcher_lost,
-    "launcher_withdrawn": _nodes("It takes back {nodes}, whose batch jobs have not started in time"),
+    "launcher_withdrawn": _nodes("It cancels the Launchers of {nodes}, whose batch jobs did not start in time"),
     "black_hole_excluded": _black_hole,
     "black_hole_trusted": _of_attempt(
-        "failed at all it began; so do others, and the program is to blame, not the node"
+        "failed on every parameter; other nodes fail too, so the program is the cause, not the node"
     ),
-    "component_submitted": _put_in,
-    "submission_failed": _not_put_in,
+    "component_submitted": _batch_submitted,
+    "submission_failed": _submission_failed,
     "files_staged": _staged,
     "component_found": _found,
     "attempt_recalled": _of_attempt(
-        "was made after the backup that the store was restored from; the job goes on with it"
+        "was submitted after the backup from which the store was restored; the job continues with it"
     ),
     "component_allocated": _of_attempt("has its processors: its batch job has started"),
     "component_waiting": _of_attempt("waits"),
@@ -271,13 +276,13 @@ SENTENCES: dict[str, Callable[[History], str]] = {
     "component_released": _with_times("has left its barrier"),
     "component_running": _with_times("runs"),
     "component_suspended": _of_attempt("is suspended by its batch system"),
-    "component_unknown": _of_attempt("is out of sight: whether it runs is not known until {on} answers"),
+    "component_unknown": _of_attempt("is unknown: {on} must answer before koalad knows whether it runs"),
     "component_done": _of_attempt("ended well"),
     "component_failed": _of_attempt("failed"),
     "component_cancelled": _of_attempt("was ended"),
     "component_ended": _ended,
     "component_gone": _of_attempt("left nothing in the batch system"),
-    "component_left_out": _of_attempt("is optional, and is left out of this try"),
+    "component_left_out": _of_attempt("is optional, and is omitted from this try"),
     "cluster_excluded": _cluster_excluded,
     "debt_recorded": _owed,
     "debt_settled": _of_attempt("was owed, and is ended: nothing of it is left"),

@@ -130,7 +130,7 @@ class Recovery:
         return _line(line, "attempt_ended", f"{_named(line)} had ended meanwhile{how}.")
 
     def _on_recalled(self, line: History, change: Change) -> Line | None:
-        text = f"{_named(line)} was made after the backup that was restored; its job goes on with it."
+        text = f"{_named(line)} was made after the backup that was restored; its job continues with it."
         return _line(line, "attempt_recalled", text)
 
     def _on_ended(self, line: History, change: Change) -> Line | None:
@@ -150,7 +150,7 @@ class Recovery:
         text = f"{_named(line)} is not in its batch system; its submit was in doubt: {line.details['message']}"
         return _line(line, "attempt_refused", text)
 
-    def _on_gone(self, line: History, change: Change) -> Line | None:
+    def _on_cleaned_up(self, line: History, change: Change) -> Line | None:
         self._unreported.discard(_attempt(line))
         if _attempt(line) not in self._cancelled:
             return None
@@ -165,15 +165,15 @@ class Recovery:
         return _line(line, "debt_settled", f"{_named(line)} was owed, and is ended: nothing of it is left.")
 
     def _on_released(self, line: History, change: Change) -> Line | None:
-        if not self._stood_at_barrier(line):
+        if not self._was_at_barrier(line):
             return None
-        return _line(line, "job_released", f"Job {line.job}, which stood at its barrier, was released.")
+        return _line(line, "job_released", f"Job {line.job}, which was at its barrier, was released.")
 
     def _on_stopping(self, line: History, change: Change) -> Line | None:
-        if not self._stood_at_barrier(line):
+        if not self._was_at_barrier(line):
             return None
         why = line.details.get("message")
-        text = f"Job {line.job}, which stood at its barrier, was given back{f': {why}' if why else '.'}"
+        text = f"Job {line.job}, which was at its barrier, was given back{f': {why}' if why else '.'}"
         return _line(line, "job_given_back", text)
 
     def _on_collected(self, line: History, change: Change) -> Line | None:
@@ -181,7 +181,7 @@ class Recovery:
             return None
         self._collected.discard(line.job)
         why = line.details.get("message")
-        text = f"could not all be brought: {why}" if why else "was brought where it was to go."
+        text = f"could not be fetched completely: {why}" if why else "was fetched to its destination."
         return _line(line, "output_collected", f"The output of job {line.job} {text}")
 
     def _was_unreported(self, line: History) -> bool:
@@ -191,11 +191,11 @@ class Recovery:
         self._unreported.discard(attempt)
         return known
 
-    def _stood_at_barrier(self, line: History) -> bool:
+    def _was_at_barrier(self, line: History) -> bool:
         """Whether the job was at its barrier at the start. Only the first call for a job returns True."""
-        stood = line.job in self._at_barrier
+        was_there = line.job in self._at_barrier
         self._at_barrier.discard(line.job)
-        return stood
+        return was_there
 
     _reactions: ClassVar[dict[str, Callable[..., Line | None]]] = {
         "attempt_recalled": _on_recalled,
@@ -203,7 +203,7 @@ class Recovery:
         "component_ended": _on_ended,
         "component_submitted": _on_submitted,
         "submission_failed": _on_refused,
-        "component_gone": _on_gone,
+        "component_gone": _on_cleaned_up,
         "debt_recorded": _on_debt,
         "debt_settled": _on_settled,
         "job_released": _on_released,
@@ -214,12 +214,12 @@ class Recovery:
 
 def found_as(by: str, found: str) -> str:
     """Describe the state in which the wrapper or the batch system reported a recovered attempt."""
-    return _FOUND.get((by, found), f"{found}, says its {by}")
+    return _FOUND.get((by, found), f"{found}, by its {by}")
 
 
 _FOUND = {
     ("wrapper", "started"): "its batch job has started",
-    ("wrapper", "at_barrier"): "it stands at its barrier",
+    ("wrapper", "at_barrier"): "it waits at its barrier",
     ("wrapper", "released"): "it is released",
     ("wrapper", "running"): "it runs",
     ("batch system", "queued"): "it waits in the batch queue",
@@ -227,7 +227,7 @@ _FOUND = {
     ("batch system", "running"): "its batch job runs",
     ("batch system", "suspended"): "its batch job is suspended",
 }
-_RESTORED = "The store was restored from a backup: the clusters know more than it does, and are asked what ran since."
+_RESTORED = "The store was restored from a backup: the clusters are asked which attempts ran since."
 _COMMANDS = {
     "SubmitAttempt": "submit",
     "ReleaseAttempt": "release",
@@ -242,7 +242,7 @@ def _beginning(found: Recovered, jobs: Sequence[Job], outbox: Iterable[Command])
         return [Line(found.at, "nothing_recovered", "Nothing was under way when koalad started.")]
     states = ", ".join(f"{count} {state}" for state, count in found.jobs.items()) or "none"
     barrier = f" ({counted_as(found.at_barrier, 'job')} with components at a barrier)" if found.at_barrier else ""
-    lines = [Line(found.at, "queue_recovered", f"Jobs that were not over: {states}{barrier}.")]
+    lines = [Line(found.at, "queue_recovered", f"Jobs that were not final: {states}{barrier}.")]
     if runners := [job.runner for job in jobs if job.runner is not None]:
         launchers = sum(1 for job in jobs if job.pilot is not None)
         done, count = sum(len(each.done) for each in runners), sum(each.count for each in runners)

@@ -155,14 +155,14 @@ def test_explain_show_and_status_give_the_instant_since_when_a_running_component
     play.tell(BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state="running", silent_since=since))
     assert play.job(job).state is JobState.RUNNING
     assert summary_of(play, job) == (
-        "It is running, as far as is known; nothing is heard of component 0 on alpha (its wrapper has been silent "
-        f"since {format_instant(since)}; its batch system says that it runs). "
+        "It is running, as far as is known; there is no sign of life of component 0 on alpha "
+        f"(its wrapper has been silent since {format_instant(since)}; its batch system lists it as running). "
         f"If its node is dead, `koala cancel --force {job}` ends it."
     )
     assert job_document(play.job(job))["components"][0]["silent_since"] == format_instant(since)
     (trouble,) = cluster_troubles(cluster_reports(play.engine, play.now))
     assert trouble.startswith(
-        f"alpha: Nothing has been heard of 1 running component (job {job}) since {format_instant(since)}. "
+        f"alpha: There is no sign of life of 1 running component (job {job}) since {format_instant(since)}. "
     )
 
 
@@ -192,7 +192,7 @@ def test_a_silent_component_stays_silent_when_it_is_missing_or_its_cluster_is_lo
     assert f"({silence}; its batch system does not list it)." in summary_of(play, job)
     play.lose("alpha")
     assert f"; {silence})." in summary_of(play, job)
-    assert "says that it runs" not in summary_of(play, job)
+    assert "lists it as running" not in summary_of(play, job)
 
 
 def summary_of(play: Any, job: JobId) -> str:

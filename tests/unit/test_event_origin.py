@@ -110,7 +110,7 @@ def test_foreign_reports_are_counted_and_shown() -> None:
     counts = {each["name"]: each["foreign_reports"] for each in clusters(reports)["clusters"]}
     assert counts == {"alpha": 0, "beta": 3, "gamma": 0}
     (trouble,) = cluster_troubles(reports)
-    assert trouble.startswith("beta: It has spoken 3 times of what is not on it")
+    assert trouble.startswith("beta: It has reported 3 times on attempts that are not on it")
     assert f"AttemptCleanedUp of attempt {attempt}" in trouble
 
 

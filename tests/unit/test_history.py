@@ -88,13 +88,13 @@ def test_no_outcome_is_a_code_word(outcome: Outcome) -> None:
         (
             "component_found",
             {**ATTEMPT, "batch_id": "41", "found": "at_barrier", "by": "wrapper", "was": "at_barrier"},
-            "Attempt 7.1.2 on delft (batch job 41) was found again when koalad was back: it stands at its barrier "
+            "Attempt 7.1.2 on delft (batch job 41) was found again when koalad reconnected: it waits at its barrier "
             "(it was at barrier before).",
         ),
         (
             "component_found",
             {**ATTEMPT, "batch_id": "41", "found": "ended", "by": "batch system", "was": "running"},
-            "Attempt 7.1.2 on delft (batch job 41) was found ended when koalad was back, says its batch system.",
+            "Attempt 7.1.2 on delft (batch job 41) had ended before koalad reconnected, by its batch system.",
         ),
         (
             "component_ended",
@@ -120,14 +120,14 @@ def test_no_outcome_is_a_code_word(outcome: Outcome) -> None:
         (
             "sweep_suspended",
             {"cluster": "delft", "nodes": 2},
-            "The batch system suspends 2 nodes on delft: nothing is lost, what runs there stands still.",
+            "The batch system suspends 2 nodes on delft: nothing is lost, and the programs there pause.",
         ),
-        ("job_stopping", {"outcome": "done", "sweep": True}, "All its parameters are done, and its Launchers go."),
-        ("cancel_requested", {"force": True}, "Its user wants it to end, without waiting for clusters out of reach."),
+        ("job_stopping", {"outcome": "done", "sweep": True}, "All its parameters are done, and its Launchers end."),
+        ("cancel_requested", {"force": True}, "Its user cancelled it, without waiting for unreachable clusters."),
         (
             "cluster_excluded",
             {**ATTEMPT, "until_at": AT},
-            "The cluster delft is left out for this job until 2023-11-14T22:13:20.000000Z.",
+            "The cluster delft is excluded for this job until 2023-11-14T22:13:20.000000Z.",
         ),
         ("component_ended", {"component": 1, "exit_status": 0}, "Component 1 ended well, with exit status 0."),
     ],

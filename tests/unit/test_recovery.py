@@ -95,7 +95,7 @@ def test_the_beginning_has_one_line_each_for_queue_outbox_and_pending_cancels() 
     assert [(line.kind, line.text) for line in made.recovered.lines] == [
         (
             "queue_recovered",
-            "Jobs that were not over: 2 waiting, 1 held, 1 claiming, 1 running (1 job with components at a barrier).",
+            "Jobs that were not final: 2 waiting, 1 held, 1 claiming, 1 running (1 job with components at a barrier).",
         ),
         (
             "outbox_recovered",
@@ -114,7 +114,7 @@ def test_sweeps_and_their_launchers_have_a_line_of_their_own() -> None:
     launcher = replace(job(FIRST_LAUNCHER, JobState.RUNNING, AttemptState.RUNNING), pilot=Pilot(sweep=sweep.id))
     made = recovery(sweep, launcher, job(2, JobState.WAITING)).recovered
     assert [line.text for line in made.lines] == [
-        "Jobs that were not over: 1 waiting, 1 running.",
+        "Jobs that were not final: 1 waiting, 1 running.",
         "Sweeps: 1, 30 of 100 parameters done, with 1 Launcher.",
     ]
     assert (made.jobs, made.attempts) == ({JobState.WAITING: 1, JobState.RUNNING: 1}, 1)
@@ -124,10 +124,10 @@ def test_sweeps_and_their_launchers_have_a_line_of_their_own() -> None:
     ("by", "found", "how"),
     [
         ("wrapper", "running", "it runs"),
-        ("wrapper", "at_barrier", "it stands at its barrier"),
+        ("wrapper", "at_barrier", "it waits at its barrier"),
         ("batch system", "queued", "it waits in the batch queue"),
         ("batch system", "running", "its batch job runs"),
-        ("batch system", "frozen", "frozen, says its batch system"),
+        ("batch system", "frozen", "frozen, by its batch system"),
     ],
 )
 def test_an_attempt_that_is_found_again_is_reported_with_its_state(by: str, found: str, how: str) -> None:
@@ -177,7 +177,7 @@ def test_a_doubtful_submit_is_reported_with_its_answer() -> None:
 def test_a_barrier_is_reported_once_by_its_release() -> None:
     made = recovery(AT_BARRIER)
     assert lines(made, line("job_released", processes=8)) == [
-        ("job_released", "Job 7, which stood at its barrier, was released.")
+        ("job_released", "Job 7, which was at its barrier, was released.")
     ]
     assert lines(made, line("job_stopping", outcome="done")) == []
 
@@ -185,7 +185,7 @@ def test_a_barrier_is_reported_once_by_its_release() -> None:
 def test_a_barrier_is_reported_once_by_its_end_without_release() -> None:
     made = recovery(AT_BARRIER)
     stopping = line("job_stopping", outcome="submission_failure", message="After 2m delft had not started.")
-    text = "Job 7, which stood at its barrier, was given back: After 2m delft had not started."
+    text = "Job 7, which was at its barrier, was given back: After 2m delft had not started."
     assert lines(made, stopping) == [("job_given_back", text)]
     assert lines(made, line("job_released", processes=8)) == []
 
@@ -219,7 +219,7 @@ def test_a_confirmed_pending_cancel_is_reported_with_its_directory() -> None:
 def test_collected_output_is_reported() -> None:
     made = recovery(RUNNING, outbox=(COLLECT,))
     assert lines(made, line("output_collected")) == [
-        ("output_collected", "The output of job 7 was brought where it was to go.")
+        ("output_collected", "The output of job 7 was fetched to its destination.")
     ]
     assert lines(made, line("output_collected")) == []
 
@@ -232,7 +232,7 @@ def test_a_restored_store_is_reported_with_the_attempts_recalled_after_it() -> N
     assert lines(made, attempt_line("attempt_recalled")) == [
         (
             "attempt_recalled",
-            "Attempt 7.0.1 on delft was made after the backup that was restored; its job goes on with it.",
+            "Attempt 7.0.1 on delft was made after the backup that was restored; its job continues with it.",
         )
     ]
 

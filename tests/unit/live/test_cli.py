@@ -722,7 +722,7 @@ def test_explain_a_held_job(koala: Any, shell: Callable[..., Document]) -> None:
     koala("hold", job)
     koala.until(lambda: koala.job(job)["state"] in ("held", "done"))
     if koala.job(job)["state"] == "held":
-        assert koala("explain", job).out == f"Job {job}: It is held; `koala release {job}` lets it go.\n"
+        assert koala("explain", job).out == f"Job {job}: It is held; `koala release {job}` releases it.\n"
         koala("cancel", job)
 
 

@@ -191,7 +191,7 @@ def test_output_that_came_home_is_read_without_its_cluster(fresh: Any, shell: Ca
     fresh.until(lambda: all(fresh.job(job["id"])["kept_output"] == "kept" for job in (here, failed)))
     assert fresh.job(there["id"])["kept_output"] == "none"
     story = fresh("show", here["id"]).out
-    assert "What it wrote was brought home" in story
+    assert "Its standard output and error were fetched" in story
     assert "1951424 bytes in the middle, which exceeded the limit" in story
     whole = fresh("logs", here["id"], "-c", 1).out
     assert whole == "x" * 3_000_000, "its cluster is there"

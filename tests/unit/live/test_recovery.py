@@ -58,7 +58,7 @@ def test_a_killed_koalad_tells_what_it_found_again(fresh: Any, shell: Callable[.
     assert found["jobs"] == {"waiting": 1, "held": 0, "claiming": 0, "running": 2, "stopping": 0}
     assert found["attempts"] == 3
     texts = [line["text"] for line in found["lines"]]
-    assert texts[0] == "Jobs that were not over: 1 waiting, 2 running."
+    assert texts[0] == "Jobs that were not final: 1 waiting, 2 running."
     by_attempt = {line["attempt"]: line for line in found["lines"] if line["attempt"]}
     assert by_attempt[f"{running}.0.1"]["kind"] == by_attempt[f"{running}.1.1"]["kind"] == "attempt_found"
     assert by_attempt[f"{running}.1.1"]["cluster"] == "delft"
@@ -108,15 +108,15 @@ def test_a_barrier_that_outlived_koalad_is_released_and_told(fresh: Any, shell: 
     assert fresh.end(job)["state"] == "done"
     found = recovery(fresh)
     assert found["jobs_at_barrier"] == 1
-    assert found["lines"][0]["text"].startswith("Jobs that were not over: 1 claiming (1 job with components at a")
+    assert found["lines"][0]["text"].startswith("Jobs that were not final: 1 claiming (1 job with components at a")
     released = [line["text"] for line in found["lines"] if line["kind"] == "job_released"]
-    assert released == [f"Job {job}, which stood at its barrier, was released."]
+    assert released == [f"Job {job}, which was at its barrier, was released."]
     told = story(fresh, job)
     for text in (
         f"Attempt {job}.0.1 on amsterdam is in the batch system, as job ",
         f"Attempt {job}.0.1 on amsterdam has its processors: its batch job has started.",
         f"Attempt {job}.0.1 on amsterdam is at its barrier, and waits for the others (at its barrier ",
-        "was found again when koalad was back",
+        "was found again when koalad reconnected",
         "All its components are at their barriers and are released, with 2 processes.",
         f"Attempt {job}.1.1 on delft ",
         "It is done.",
@@ -142,7 +142,7 @@ def test_a_barrier_that_runs_out_after_the_restart_is_told_as_given_back(
     fresh("up")
     assert fresh.end(job)["state"] == "failed"
     (line,) = [line for line in recovery(fresh)["lines"] if line["kind"] == "job_given_back"]
-    assert line["text"].startswith(f"Job {job}, which stood at its barrier, was given back: After 6s")
+    assert line["text"].startswith(f"Job {job}, which was at its barrier, was given back: After 6s")
     assert line["job"] == job
     told = story(fresh, job)
     assert any(each.startswith("It could not be claimed, and is given back; this counts as a sub") for each in told)
@@ -178,14 +178,14 @@ def test_every_attempt_and_every_retry_is_in_the_story(fresh: Any, shell: Callab
         f"Attempt {job}.0.1 on delft runs (",
         f"Attempt {job}.0.1 on delft (batch job ",
         f"Attempt {job}.0.1 on delft (batch job ",
-        "It did not complete, and is ended; this counts as a completion failure: delft: ",
+        "It did not complete, and its remaining attempts are cancelled; this counts as a completion failure: delft: ",
         f"Attempt {job}.0.1 on delft left nothing in the batch system.",
         "It waits in the queue again, after 0 submission failures and 1 completion failure: delft: ",
         "Claimed: component 0 on delft.",
         f"Attempt {job}.0.2 on delft is in the batch system, as job ",
         f"Attempt {job}.0.2 on delft runs (",
-        "Its user wants it to end.",
-        "It is cancelled, and what is left of it is ended",
+        "Its user cancelled it.",
+        "It is cancelled, with its remaining attempts",
         f"Attempt {job}.0.2 on delft left nothing in the batch system.",
         "It is cancelled: ",
     ]
@@ -195,7 +195,7 @@ def test_every_attempt_and_every_retry_is_in_the_story(fresh: Any, shell: Callab
     (ended,) = [line for line in told if ".0.1 on delft (batch job " in line and " ended, with exit status " in line]
     assert all(word in ended for word in ("released ", "started ", "ended "))
     (found,) = [line for line in told if "was found " in line]
-    assert found.endswith(" was found ended when koalad was back, says its wrapper.")
+    assert found.endswith(" had ended before koalad reconnected, by its wrapper.")
     events = fresh("show", job, "--json").document["events"]
     assert [times.in_text(event["text"], at=event["at"]) for event in events] == told
     of_attempts = [event for event in events if event["kind"].startswith("component_")]
