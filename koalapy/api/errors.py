@@ -92,11 +92,11 @@ def _invalid_fields(request: HttpRequest, error: Exception) -> JSONResponse:
 def _http_error(request: HttpRequest, error: Exception) -> JSONResponse:
     """Answer an error of the router or of the reader of the body."""
     assert isinstance(error, HTTPException)
-    words = {
-        404: f"koalad has nothing at {request.url.path[:_LONGEST]}",
-        405: f"{request.url.path[:_LONGEST]} is not there for {request.method}",
+    messages = {
+        404: f"There is nothing at {request.url.path[:_LONGEST]}",
+        405: f"{request.url.path[:_LONGEST]} has no method {request.method}",
     }
-    message = words.get(error.status_code, str(error.detail).rstrip("."))
+    message = messages.get(error.status_code, str(error.detail).rstrip("."))
     answer = error_answer(RequestError("bad_request", f"{message}.", _API).reason, error.status_code)
     answer.headers.update(error.headers or {})
     return answer

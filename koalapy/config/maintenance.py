@@ -15,7 +15,7 @@ from koalapy.model.usage import By
 MAINTENANCE = "maintenance"  # its entry points' group, without koalapy's name
 _DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)  # the most that each month has
 _MOST_KEPT = 10_000
-_NEEDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # what a task must be told, and what it may be
+_NEEDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # the options that tasks need, and may have
     "prune-history": (("keep",), ("without",)),
     "prune-output": (("keep",), ("without",)),
     "backup": (("to",), ("keep",)),

@@ -110,21 +110,21 @@ def _queue(queue: Found) -> str:
         f"up to {format_duration(Duration(queue['walltime_s'] * SECOND))}" if queue["walltime_s"] else "",
         f"closed: {queue['closed']}" if queue["closed"] else "",
     ]
-    said = ", ".join(fact for fact in facts if fact)
-    return f"{queue['name']} ({said})" if said else str(queue["name"])
+    summary = ", ".join(fact for fact in facts if fact)
+    return f"{queue['name']} ({summary})" if summary else str(queue["name"])
 
 
 def _environment(each: Found) -> str:
     return f"{each['name']} ({each['rule']}{'' if each['controls'] else ', without control_slaves'})"
 
 
-def _listed(words: Iterable[str]) -> str:
-    all_ = list(words)
+def _listed(names: Iterable[str]) -> str:
+    all_ = list(names)
     return ", ".join(all_[:_SHOWN]) + (", …" if len(all_) > _SHOWN else "")
 
 
 def proposed_name(connect: str, taken: Iterable[str]) -> str:
-    """A name for the cluster: its host's first name, made valid, and numbered if it is taken."""
+    """Return a name for the cluster: its host's first name, made valid, and numbered if it is taken."""
     host = re.split(r"[@ ]", connect.rpartition("//")[2].removesuffix(":"))[-1]
     first = host if re.fullmatch(r"[\d.]+", host) else host.split(".")[0].split(":")[0]
     plain = re.sub(r"[^A-Za-z0-9_-]+", "-", first).strip("-_")[: LONGEST_NAME - 3] or "cluster"

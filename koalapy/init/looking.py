@@ -64,17 +64,17 @@ def _look_from(connection: Connection, directory: str | None) -> Look:
 
 
 def _survey(connection: Connection, python: str | None, directory: str | None) -> dict[str, Any]:
-    """Raises BatchError."""
+    """Run the survey of a head node, and return its result. Raises BatchError."""
     target = bootstrap.Target(directory, python, ("survey",))
-    said: list[str] = []
-    channel = bootstrap.start(connection, packed(), target, said.append)
+    errors: list[str] = []
+    channel = bootstrap.start(connection, packed(), target, errors.append)
     text = _all(channel)
     try:
         found: dict[str, Any] = json.loads(text)
         return found
     except ValueError as error:
-        words = f": {said[-1].rstrip('.')}." if said else "."
-        message = f"The survey of {connection.where} ended without an answer{words}"
+        detail = f": {errors[-1].rstrip('.')}." if errors else "."
+        message = f"The survey of {connection.where} ended without an answer{detail}"
         raise BatchError("no_survey", message, "Describe this cluster by hand (docs/grid-file.md).") from error
 
 

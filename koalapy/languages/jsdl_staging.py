@@ -9,14 +9,14 @@ from koalapy.languages.xmltext import Element, elements, line_of, name_of, word_
 from koalapy.model.textfile.words import shown
 
 _FILE = re.compile(r"(?:file:(?://(?:localhost)?(?=/))?)?(?![A-Za-z][A-Za-z0-9+.-]*:|//)([^?#]+)")
-_SAID = ("FileName", "CreationFlag", "DeleteOnTermination", "Source", "Target")
+_SUPPORTED = ("FileName", "CreationFlag", "DeleteOnTermination", "Source", "Target")
 
 
 def read_staging(draft: Draft, element: Element) -> None:
     """Read a JSDL DataStaging element. Raises an error of the file for one that koalapy cannot serve."""
     parts = {name_of(child): child for child in elements(element)}
     for name, child in parts.items():
-        if name not in _SAID:
+        if name not in _SUPPORTED:
             raise draft.refusal(child, "is not supported", "Remove it.")
     if "FileName" not in parts or not parts.keys() & {"Source", "Target"}:
         raise draft.refusal(element, "stages nothing", "Write a FileName, and a Source or Target with its URI.")

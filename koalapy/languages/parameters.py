@@ -102,10 +102,10 @@ def _in_short(text: str) -> dict[str, Any]:
     if "," in text:
         return {"values": _parts(text)}
     if looks_like_range(text):
-        as_loop(text)  # here, so that what is wrong with it is said of the parameter's name alone
+        as_loop(text)  # checked here, so that its error names the parameter alone
         return {"range": text}
     if text.startswith(":") and looks_like_range(text[1:] + ":"):
-        as_loop(text)  # which says what is missing
+        as_loop(text)  # its error names what is missing
     meant = _other_range(text)
     if meant or _LIKE_RANGE.fullmatch(text):
         form = meant or "numbers, such as 1:100,"

@@ -21,7 +21,7 @@ from koalapy.model.textfile.validation import refusal
 from koalapy.model.textfile.words import shown, use_known
 from koalapy.model.units import MINUTE, Duration
 
-PARAMETER_WALLTIME = Duration(50 * MINUTE)  # if nothing is said: a Launcher of an hour has room for it
+PARAMETER_WALLTIME = Duration(50 * MINUTE)  # if nothing is has_walltime: a Launcher of an hour has room for it
 
 
 class _Values(NamedTuple):
@@ -50,8 +50,8 @@ def with_parameters(request: Request, job: JobFile, document: Document, open_fil
 
 def _one_parameter(request: Request, job: JobFile) -> ComponentRequest:
     (component,), (written,) = request.components, job.components
-    said = "walltime" in written.model_fields_set
-    return component if said else replace(component, walltime=PARAMETER_WALLTIME)
+    has_walltime = "walltime" in written.model_fields_set
+    return component if has_walltime else replace(component, walltime=PARAMETER_WALLTIME)
 
 
 def _all_values(job: JobFile, uses: Uses, document: Document, files: SweepFiles) -> dict[str, _Values]:

@@ -37,7 +37,7 @@ class _Pace:
     due_at: float = 0.0
     wait_s: float = _FIRST_S
     asked: frozenset[str] = frozenset()
-    told: bool = True  # its batch system has an accounting that koalapy can ask
+    has_accounting: bool = True  # whether koalapy can query an accounting of its batch system
 
 
 class Accounting:
@@ -71,7 +71,7 @@ class Accounting:
         while not self._ended.wait(_FIRST_S):
             try:
                 self.look()
-            except KoalaError as error:  # of the store: the driver tells it
+            except KoalaError as error:  # of the store; the driver reports it
                 _LOG.debug("accounting_failed", reason=str(error.reason))
 
     def look(self) -> None:
@@ -86,7 +86,7 @@ class Accounting:
             asked = frozenset(entry.batch_id for entry in some)
             if not asked <= pace.asked:
                 pace.due_at, pace.wait_s = min(pace.due_at, self._elapsed() + _FIRST_S), _FIRST_S
-            if pace.told and self._elapsed() >= pace.due_at:
+            if pace.has_accounting and self._elapsed() >= pace.due_at:
                 pace.asked = asked
                 self._look_at(cluster, some, pace)
 
@@ -94,7 +94,10 @@ class Accounting:
         began = self._elapsed()
         try:
             found = self._spans(cluster, entries, pace)
-        except (KoalaError, TimeoutError):  # out of reach, or its batch system does not answer: its link says so
+        except (
+            KoalaError,
+            TimeoutError,
+        ):  # its link reports the reason
             found = ()
         pace.wait_s = _FIRST_S if found else min(2 * pace.wait_s, _LONGEST_S)
         ended = self._elapsed()
@@ -106,7 +109,7 @@ class Accounting:
         jobs = [[str(tag_of(self._instance, entry.attempt)), entry.batch_id] for entry in entries]
         since = min(entry.started_at for entry in entries) - HOUR
         answer = understood(answers.accounted, self._ask(cluster, partial(_account, jobs, since), _ANSWER_S).details)
-        pace.told = answer.told
+        pace.has_accounting = answer.told
         ahead, wanted = self._now() - answer.clock, {entry.attempt for entry in entries}
         found = ((own_attempt(self._instance, tag), *times) for tag, *times in answer.spans)
         return tuple(

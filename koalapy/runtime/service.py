@@ -124,7 +124,7 @@ class Service:
         if fresh:
             step = self.do(*(Submitted(request=request, owner=owner, key=key) for key, request in fresh.items()))
             found |= {job.key: job.id for job in step.jobs if job.owner == owner and job.key in fresh}
-        if missing := fresh.keys() - found.keys():  # somebody else submitted them at the same time
+        if missing := fresh.keys() - found.keys():  # another request submitted them at the same time
             found |= self._store.jobs_of_keys(owner, missing)
         if fresh.keys() - found.keys():
             self._loop.ask(lambda engine: _refuse_without_ids(engine.records.counters, 1))

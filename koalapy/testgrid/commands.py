@@ -40,17 +40,17 @@ def run(
 
 
 def _output(plug: Any, end: bytes) -> tuple[bytes, int | None]:
-    """The whole output of the command and its exit status; None if it was ended together with the shell around it."""
-    said, looked = bytearray(), 0
+    """Return the command's output and exit status, which is None if the shell around the command was ended too."""
+    output, looked = bytearray(), 0
     plug.sendall(b"\n")
     for _, data in frames_iter(plug, tty=False):  # type: ignore[no-untyped-call]
-        said += data
-        at = said.find(end, looked)
-        if at >= 0 and b"." in said[at + len(end) :]:
+        output += data
+        at = output.find(end, looked)
+        if at >= 0 and b"." in output[at + len(end) :]:
             plug.sendall(b"\n")  # what is around the command may end now
-            return bytes(said[:at]), int(said[at + len(end) :].split(b".")[0])
-        looked = max(0, len(said) - len(end)) if at < 0 else at
-    return bytes(said), None
+            return bytes(output[:at]), int(output[at + len(end) :].split(b".")[0])
+        looked = max(0, len(output) - len(end)) if at < 0 else at
+    return bytes(output), None
 
 
 @contextmanager

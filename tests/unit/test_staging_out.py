@@ -360,11 +360,11 @@ class Counted:
     [
         (b"[1152921504606846976,420,0]\n", "has grown"),
         (b"[11,420,0]\n", "has grown"),
-        (b"[-1,420,0]\n", "not understood"),
-        (b"[1e3,420,0]\n", "not understood"),
-        (b"[Infinity,420,0]\n", "not understood"),
-        (b"[5,420,0,0]\n", "not understood"),
-        (b"x", "not understood"),
+        (b"[-1,420,0]\n", "is invalid"),
+        (b"[1e3,420,0]\n", "is invalid"),
+        (b"[Infinity,420,0]\n", "is invalid"),
+        (b"[5,420,0,0]\n", "is invalid"),
+        (b"x", "is invalid"),
     ],
 )
 def test_a_stream_that_exceeds_its_listing_is_refused(begins: bytes, words: str) -> None:

@@ -208,7 +208,7 @@ def _line(buffer: bytearray, pieces: Iterator[bytes]) -> bytes:
     """Remove the first line from the buffer, and return it. Raises ClusterError if the stream has no such line."""
     while (end := buffer.find(b"\n", 0, _LINE)) < 0:
         if len(buffer) >= _LINE:
-            raise _not_understood(bytes(buffer))
+            raise _garbled(bytes(buffer))
         buffer += _more(pieces)
     line = bytes(buffer[:end])
     del buffer[: end + 1]
@@ -224,14 +224,14 @@ def _more(pieces: Iterator[bytes]) -> bytes:
 
 def _facts(line: bytes) -> Facts | None:
     try:
-        told: Any = json.loads(line)
-        if told is None:
+        fields: Any = json.loads(line)
+        if fields is None:
             return None
-        size, mode, mtime_ns = told
+        size, mode, mtime_ns = fields
         return Facts(as_count(size), as_count(mode) & 0o777, as_time(mtime_ns))
     except (ValueError, TypeError, RecursionError) as error:
-        raise _not_understood(line) from error
+        raise _garbled(line) from error
 
 
-def _not_understood(line: bytes) -> ClusterError:
-    return ClusterError("bad_stream", f"What a KCM sends of its files is not understood: {line[:80]!r}.", "")
+def _garbled(line: bytes) -> ClusterError:
+    return ClusterError("bad_stream", f"A KCM's line about its files is invalid: {line[:80]!r}.", "")

@@ -23,7 +23,7 @@ from koalapy.runtime.no_such_cluster import no_such_cluster
 _LOG = structlog.get_logger()
 STREAMS = ("output", "errors")
 _PIECE = 1 << 16
-_NOTES = 1 << 16  # bytes that may come besides what was asked for: lines that say what was left out
+_NOTES = 1 << 16  # bytes besides the requested ones: lines that count omitted bytes
 _CUT = ".cut"
 
 Read = Callable[[str, AttemptId, str, Mapping[int, int], bool], Iterator[bytes]]

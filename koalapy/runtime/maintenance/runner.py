@@ -211,7 +211,7 @@ class Runner:
     def _record(self, run: MaintenanceRun) -> None:
         """Record the run on the driver's thread, which alone writes to the store."""
         self._koalad.ask(lambda engine: self._koalad.store.record_maintenance(run))
-        self._last[run.name] = run  # told only once it is stored: else a kill in between would make it untrue
+        self._last[run.name] = run  # reported only after it is stored, so that a kill cannot make it wrong
 
     def _leap(self, now: Instant) -> Outcome | None:
         """Return the outcome that replaces pruning if the clock may have jumped ahead, else None.

@@ -58,5 +58,5 @@ class Koalad:
     began: Instant = _NOT_BEGUN
 
 
-# The last argument: only say what would be done.
+# The last argument is true for a dry run.
 Task = Callable[[Koalad, Maintenance, bool], Outcome]

@@ -15,7 +15,7 @@ from koalapy.model.errors import ClusterError, Reason, TransientError
 from koalapy.runtime.session.exchange import Exchange, done, stalled
 
 _READ = 1 << 18
-_LAST_WORDS_S = 0.5  # that the other side has, once its output has ended, to say why
+_EXIT_STATUS_S = 0.5  # for the exit status, after the output has ended
 _FIRST_REQUEST = 1 << 40  # numbers below are those of the outbox
 _MOST_WAITING = 4 << 20  # bytes of control that may wait to be written while the other side is read
 _LOST = Reason("lost", "transient", "The connection was lost.", "koalad connects again by itself.")
@@ -170,7 +170,7 @@ class Session:
                 if data:
                     self.grant(exchange, 1)
         except (GeneratorExit, TimeoutError):
-            self.send_chunk(Chunk(exchange.id, 0, b""))  # nobody reads any more
+            self.send_chunk(Chunk(exchange.id, 0, b""))  # there is no reader any more
             raise
 
     def _put_urgent(self, data: bytes) -> None:
@@ -191,7 +191,7 @@ class Session:
             if self._over.is_set():
                 return
         if not self._over.is_set():
-            self._channel.exit_status(_LAST_WORDS_S)
+            self._channel.exit_status(_EXIT_STATUS_S)
 
     def _let_it_read(self) -> None:
         """Wait while too many bytes wait to be written. Bytes that the other side takes are a sign of life."""

@@ -224,15 +224,15 @@ class Uploads:
             raise stalled(self._name) from error
 
 
-def _lacking(page: Sequence[Content], told: Rows) -> list[_Missing]:
+def _lacking(page: Sequence[Content], listed: Rows) -> list[_Missing]:
     """Return the contents of the page that a cluster lists as missing.
 
     Raises ClusterError for any that it was not asked about.
     """
-    there: dict[int, int] = {index: size for index, size in told}  # noqa: C416
+    there: dict[int, int] = {index: size for index, size in listed}  # noqa: C416
     found = [_Missing(page[index], there[index]) for index in sorted(there) if index < len(page)]
     if len(found) < len(there) or not all(each.there <= each.content.size for each in found):
-        message = f"What a KCM says of the files that it lacks is not understood: {str(told)[:80]}."
+        message = f"A KCM's list of missing files is invalid: {str(listed)[:80]}."
         raise ClusterError("bad_listing", message, "")
     return found
 

@@ -362,8 +362,8 @@ class Link:
         advice = "koalad connects again by itself."
         if not self._stderr:
             return Reason("cut", "transient", f"The connection to {self._connection.where} was lost.", advice)
-        words = self._stderr[-1].removeprefix("The KCM ends: ").rstrip(".")
-        message = f"The KCM on {self._connection.where} ended: {words}."
+        last_line = self._stderr[-1].removeprefix("The KCM ends: ").rstrip(".")
+        message = f"The KCM on {self._connection.where} ended: {last_line}."
         return Reason("kcm_ended", "transient", message, advice, words=" ".join(self._stderr)[-500:])
 
     def _keep_line(self, line: str) -> None:

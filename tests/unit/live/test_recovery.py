@@ -145,7 +145,7 @@ def test_a_barrier_that_runs_out_after_the_restart_is_told_as_given_back(
     assert line["text"].startswith(f"Job {job}, which was at its barrier, was given back: After 6s")
     assert line["job"] == job
     told = story(fresh, job)
-    assert any(each.startswith("It could not be claimed, and is given back; this counts as a sub") for each in told)
+    assert any(each.startswith("Its claim failed, and is given back; this counts as a sub") for each in told)
     # Where the barrier runs out before the cluster is in reach again, its end is owed first.
     gone = [
         f"Attempt {job}.0.1 on amsterdam {how}"
@@ -178,7 +178,7 @@ def test_every_attempt_and_every_retry_is_in_the_story(fresh: Any, shell: Callab
         f"Attempt {job}.0.1 on delft runs (",
         f"Attempt {job}.0.1 on delft (batch job ",
         f"Attempt {job}.0.1 on delft (batch job ",
-        "It did not complete, and its remaining attempts are cancelled; this counts as a completion failure: delft: ",
+        "It did not complete, and its attempts are cancelled; this counts as a completion failure: delft: ",
         f"Attempt {job}.0.1 on delft left nothing in the batch system.",
         "It waits in the queue again, after 0 submission failures and 1 completion failure: delft: ",
         "Claimed: component 0 on delft.",
@@ -194,7 +194,7 @@ def test_every_attempt_and_every_retry_is_in_the_story(fresh: Any, shell: Callab
         assert any(line.startswith(text) for line in left), (text, told)
     (ended,) = [line for line in told if ".0.1 on delft (batch job " in line and " ended, with exit status " in line]
     assert all(word in ended for word in ("released ", "started ", "ended "))
-    (found,) = [line for line in told if "was found " in line]
+    (found,) = [line for line in told if "had ended before koalad" in line]
     assert found.endswith(" had ended before koalad reconnected, by its wrapper.")
     events = fresh("show", job, "--json").document["events"]
     assert [times.in_text(event["text"], at=event["at"]) for event in events] == told

@@ -61,8 +61,8 @@ def plan(cluster: str, attempt: AttemptId, wanted: Sequence[Wanted], listed: Ite
                 continue
             seen.add(each)
             items.setdefault(each.base / native(found.path), _item(cluster, attempt, found, each))
-    told = {each for each, _ in refused.values()}
-    absent = [each for each in wanted if each not in seen and each not in told]
+    refused_names = {each for each, _ in refused.values()}
+    absent = [each for each in wanted if each not in seen and each not in refused_names]
     return Planned([*items.values()], absent, [*refused.values()])
 
 

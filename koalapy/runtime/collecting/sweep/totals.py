@@ -7,7 +7,7 @@ from koalapy.model.identity import JobId
 from koalapy.runtime.collecting.collect import Collected
 
 _NAMED = 5  # in a sentence
-_MOST_MISSING = 100  # names for whoever asks for all of them
+_MOST_MISSING = 100  # names in an answer about all of them
 
 
 @dataclass(slots=True)
