@@ -14,7 +14,7 @@ from koalapy.model.errors import RequestError
 
 
 def check(directory: Path) -> None:
-    """Raises RequestError where nothing could be written, before hours have gone into it."""
+    """Check, before hours of work, that files can be written there. Raises RequestError if not."""
     there = next(each for each in (directory, *directory.absolute().parents) if each.exists())
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         what = "no directory" if not there.is_dir() else "not writable"

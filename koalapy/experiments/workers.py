@@ -1,4 +1,4 @@
-"""Work spread over processes of this machine; what comes of it comes in the order of the tasks."""
+"""Work spread over processes of this machine; results come in the order of the tasks."""
 
 import signal
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +20,7 @@ def spread(function: Callable[[Task], Found], tasks: Sequence[Task], workers: in
     others = active_children()
     pool = ProcessPoolExecutor(min(workers, len(tasks)), initializer=leave_signals_to_parent)
     try:
-        # Not `map`, which cancels what is left as it ends: a pool that breaks trips over what is cancelled.
+        # Not `map`, which cancels what is left as it ends: a broken pool fails on the cancelled tasks.
         with signals_held():
             futures = [pool.submit(function, task) for task in tasks]
         for future in futures:

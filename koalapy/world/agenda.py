@@ -12,14 +12,14 @@ BEGINNING = Instant(1_700_000_000_000_000)
 
 @dataclass(eq=False, slots=True)
 class ScheduledCall:
-    """One call to come. `call` is None once it was cancelled or made."""
+    """A scheduled call. `call` is None once it was made or cancelled."""
 
     at: Instant
     call: Callable[[], None] | None
 
 
 class Agenda:
-    """Nothing happens in a simulated world but by its agenda; `happened` counts what has."""
+    """The agenda of a simulated world, which makes all its calls. `happened` counts them."""
 
     def __init__(self, beginning: Instant = BEGINNING) -> None:
         self.now = beginning
@@ -41,18 +41,18 @@ class Agenda:
         return self.at(Instant(self.now + delay), call)
 
     def cancel(self, entry: ScheduledCall | None) -> None:
-        """Nothing happens for None, and for what was called or cancelled before."""
+        """Cancel a call. Nothing happens for None, or if it was made or cancelled before."""
         if entry is not None:
             entry.call = None
 
     def next_at(self) -> Instant | None:
-        """When the next call is due; None: nothing will ever happen again."""
+        """The instant of the next call; None if there is none."""
         while self._entries and self._entries[0][3].call is None:
             heapq.heappop(self._entries)
         return self._entries[0][0] if self._entries else None
 
     def run(self, until: Instant | None = None) -> None:
-        """Make all calls that are due by an instant, itself included, which it is then; None: all calls."""
+        """Make all calls until an instant, inclusively, to which the clock is then set; None: make all calls."""
         entries = self._entries
         while entries and (until is None or entries[0][0] <= until):
             at, _, _, entry = heapq.heappop(entries)

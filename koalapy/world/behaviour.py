@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 from koalapy.model.units import SECOND, Duration
 
 EXECUTABLE = "./program"
-MISSING = "./missing"  # an executable that no attempt has: a node finds so before its barrier
+MISSING = "./missing"  # an executable that no attempt has, which a node finds out before its barrier
 
 
 class Behaviour(NamedTuple):
-    """`runs` counts from its start; `files` are what it leaves in its working directory if it ends by itself.
+    """`runs` is its run time; `files` are written to its working directory if it ends by itself.
 
     A `deaf` program does not heed SIGTERM: it runs on until it is killed. `wide`: so much longer for each cluster
     beyond the first that its job lies on.

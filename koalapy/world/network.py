@@ -11,7 +11,7 @@ Json = dict[str, Any]
 
 
 class End:
-    """One side of a pipe. Whoever holds it sets `on_message` and `on_closed`; after `on_closed` nothing comes."""
+    """One side of a pipe. Its owner sets `on_message` and `on_closed`; after `on_closed` nothing comes."""
 
     def __init__(self) -> None:
         self.on_message: Callable[[Json], None] = lambda message: None
@@ -21,19 +21,19 @@ class End:
         self._close: Callable[[], None]
 
     def send(self, message: Json) -> None:
-        """Lost where the pipe is broken, as what is written to a broken connection is."""
+        """Send a message. It is lost if the pipe is broken."""
         if self.open:
             self._send(message)
 
     def close(self) -> None:
-        """This side is done; the other hears so after all that was sent before."""
+        """Close this side; the other notices after all earlier messages."""
         if self.open:
             self.open = False
             self._close()
 
 
 class Pipe:
-    """`near` and `far`, joined. `latency` is asked for each message; none overtakes another unless it is told to."""
+    """A connection of `near` and `far`. Each message has its own `latency`; messages stay in order unless disturbed."""
 
     def __init__(self, agenda: Agenda, latency: Callable[[], Duration]) -> None:
         self._agenda, self._latency = agenda, latency
@@ -45,14 +45,14 @@ class Pipe:
         )
 
     def cut(self, near_notices: Duration = Duration(0), far_notices: Duration = Duration(0)) -> None:
-        """Break it: what is under way is lost, and each side hears of it after a while of its own."""
+        """Break the pipe: messages under way are lost, and each side notices after a delay of its own."""
         for way in self._ways:
             way.broken = True
         self._agenda.after(near_notices, lambda: _closed(self.near))
         self._agenda.after(far_notices, lambda: _closed(self.far))
 
     def stall(self, duration: Duration) -> None:
-        """Nothing arrives for so long, in neither direction; nothing is lost."""
+        """Let nothing arrive for a while in either direction; nothing is lost."""
         for way in self._ways:
             way.held_until = Instant(max(way.held_until, self._agenda.now + duration))
 
@@ -62,11 +62,11 @@ class Pipe:
 
     @property
     def next_number(self) -> int:
-        """That of the KCM's next event, as the near end counts."""
+        """The number of the KCM's next event, as the near end counts."""
         return self._numbers.next
 
     def slip_in(self, message: Json) -> None:
-        """It arrives at the near end at once, as if the far one had said it; not over a connection that is broken.
+        """Deliver a message to the near end at once, as if the far end had sent it, unless the pipe is broken.
 
         After an event with the `next_number` the KCM's own have higher ones.
         """
@@ -85,7 +85,7 @@ class _Numbers:
     """The numbers of a KCM's events. The near end also counts those that were inserted between them."""
 
     def __init__(self) -> None:
-        self._newest = 0  # of the KCM's events that came to the near end in their order
+        self._newest = 0  # of the KCM's events that arrived in order
         self._after: list[int] = []  # of each that was slipped in: which of the KCM's events came before it
 
     @property

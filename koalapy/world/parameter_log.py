@@ -8,7 +8,7 @@ from koalapy.model.units import Instant
 
 @dataclass(eq=False, slots=True)
 class Try:
-    """One start of a parameter's program. `done`: it ended by itself, and its result was written down."""
+    """One start of a parameter's program. `done`: it ended by itself, and its result was recorded."""
 
     sweep: int
     number: int
@@ -20,14 +20,14 @@ class Try:
 
 @dataclass
 class ParameterLog:
-    """All starts, in their order."""
+    """All starts, in order."""
 
     tries: list[Try] = field(default_factory=list)
     _open: dict[tuple[int, int, str], Try] = field(default_factory=dict)
     _subscribers: list[Callable[[Try], None]] = field(default_factory=list)
 
     def subscribe(self, tell: Callable[[Try], None]) -> None:
-        """Be told of every try as it begins."""
+        """Call `tell` with every start."""
         self._subscribers.append(tell)
 
     def began(self, sweep: int, number: int, tag: str, at: Instant) -> None:
@@ -43,7 +43,7 @@ class ParameterLog:
         self._open[sweep, number, tag].done = True
 
     def clear(self) -> None:
-        """Forget all of it. Only while no parameter runs."""
+        """Forget all starts. Called only while no parameter runs."""
         self.tries.clear()
         self._open.clear()
 

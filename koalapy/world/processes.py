@@ -9,12 +9,12 @@ from koalapy.world.agenda import Agenda, ScheduledCall
 
 
 class Killed(BaseException):
-    """The process that was at work is no more. No handler of its own may catch this."""
+    """The process at work was killed. It must not catch this itself."""
 
 
 @dataclass(slots=True)
 class CrashPoint:
-    """Burns by one at each step; at the last one it has burnt down. None: it does not burn. `steps` counts all."""
+    """Kills a process when `left` steps are made; None: never. `steps` counts all steps."""
 
     left: int | None = None
     steps: int = 0
@@ -31,7 +31,7 @@ class CrashPoint:
 
 
 class Process:
-    """A simulated process. Its calls are entered through it, and none is made once it is dead."""
+    """A simulated process. All its calls pass through it; none is made once it is dead."""
 
     def __init__(self, agenda: Agenda, crash_points: list[CrashPoint]) -> None:
         self.agenda = agenda
@@ -46,24 +46,24 @@ class Process:
         """Mark a step, at which the process may die. Raises Killed if it does, or is dead."""
         if not self.alive:
             raise Killed
-        burnt = [crash_point.count_step() for crash_point in self._crash_points]  # all of them
+        burnt = [crash_point.count_step() for crash_point in self._crash_points]  # every crash point counts
         if any(burnt):
             self.kill()
             raise Killed
 
     def after(self, delay: Duration, call: Callable[[], None]) -> ScheduledCall:
-        """Call it then, if the process still lives."""
+        """Schedule a call, which is made if the process still lives."""
         return self.agenda.after(delay, lambda: self.run(call))
 
     def run(self, call: Callable[[], None]) -> None:
-        """Let it work until it waits again, or dies. What comes while it is at work waits in line."""
+        """Let the process work until it waits again or dies. Calls that come meanwhile are queued."""
         if self._waiting or self._frozen or self._line:
             self._line.append(call)
         else:
             self._work(call)
 
     def pause(self, others: Callable[[], object]) -> None:
-        """In the midst of its work it must wait; meanwhile others go on."""
+        """Wait in the midst of work, while other processes continue."""
         self._waiting = True
         others()
         self._waiting = False
@@ -71,7 +71,7 @@ class Process:
             self.agenda.after(Duration(0), self._catch_up)
 
     def freeze(self) -> None:
-        """It is not run any more, until `thaw`; what comes meanwhile waits in line."""
+        """Stop the process until `thaw`; calls that come meanwhile are queued."""
         self._frozen = True
 
     def thaw(self) -> None:

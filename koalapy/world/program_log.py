@@ -1,4 +1,4 @@
-"""The log that programs of the simulated world write as they run; all promises are checked against it."""
+"""The log that programs of the simulated world write as they run; promises are checked against it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,15 +9,15 @@ from koalapy.world.parameter_log import ParameterLog
 
 @dataclass(eq=False, slots=True)
 class Run:
-    """One start of an attempt's program, on all its nodes. `start` names the start of the batch job that it is of."""
+    """One start of an attempt's program, on all its nodes. `start` names the start of its batch job."""
 
     tag: str
     cluster: str
     start: str
     began: Instant
-    nodes: dict[str, Instant | None] = field(default_factory=dict)  # when it ended there, None: it runs
+    nodes: dict[str, Instant | None] = field(default_factory=dict)  # when it ended on each node; None while it runs
     exit_status: int | None = None
-    statuses: list[int] = field(default_factory=list)  # each node's, in order of their ends
+    statuses: list[int] = field(default_factory=list)  # of the nodes, in order of their ends
 
     @property
     def running(self) -> bool:
@@ -35,17 +35,17 @@ class LogEntry:
 
 
 class ProgramLog:
-    """Every program's line when it starts on a node, and when nothing of it is left there."""
+    """One line for each start of a program on a node, and one for its end there."""
 
     def __init__(self) -> None:
         self.entries: list[LogEntry] = []
         self.parameters = ParameterLog()
-        self.files: dict[tuple[str, str], bytes] = {}  # by attempt and path: what its program has left there
+        self.files: dict[tuple[str, str], bytes] = {}  # the content of output files, by attempt and path
         self._runs: dict[str, dict[str, Run]] = {}
         self._subscribers: list[Callable[[LogEntry], None]] = []
 
     def subscribe(self, tell: Callable[[LogEntry], None]) -> None:
-        """Be told of every line as it is written."""
+        """Call `tell` with every line as it is written."""
         self._subscribers.append(tell)
 
     def started(self, tag: str, cluster: str, start: str, node: str, at: Instant) -> None:
@@ -79,7 +79,7 @@ class ProgramLog:
         return list(self._runs)
 
     def clear(self) -> None:
-        """Forget all of it: for worlds that last for months. Only while no program runs."""
+        """Forget all lines, in worlds that last for months. Called only while no program runs."""
         self.entries.clear()
         self._runs.clear()
         self.parameters.clear()

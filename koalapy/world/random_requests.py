@@ -1,4 +1,4 @@
-"""Jobs as the users of a simulated grid write them: some of every kind, most of them well."""
+"""Random jobs of the users of a simulated grid: some of every kind, most of them valid."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from koalapy.world.random_streams import between
 _RUNS = (Duration(SECOND), Duration(40 * SECOND))
 _WALLTIME = Duration(60 * SECOND)
 _LONG_RUNS, _LONG = (Duration(60 * SECOND), Duration(400 * SECOND)), Duration(480 * SECOND)
-_SHORT = Duration(15 * SECOND)  # a walltime that some programs do not keep
+_SHORT = Duration(15 * SECOND)  # a walltime that some programs exceed
 _RETRY_ON = (
     (RetryOn.LOST, RetryOn.KILLED),
     (RetryOn.LOST, RetryOn.KILLED),
@@ -24,7 +24,7 @@ _RETRY_ON = (
 
 @dataclass(frozen=True, slots=True)
 class Habits:
-    """How often, from 0 to 1, users do what is out of the common."""
+    """Probabilities of users' uncommon requests."""
 
     exit_status: float = 0.08
     walltime: float = 0.04
@@ -37,7 +37,7 @@ class Habits:
 
 
 def draw_request(rng: Random, sizes: Mapping[str, int], habits: Habits | None = None) -> Request:
-    """For clusters of these sizes; each component fits one of them, and all together perhaps no grid."""
+    """Draw a job for clusters of these sizes. Each component fits one of them; the whole job may fit no grid."""
     habits = habits or Habits()
     count = rng.choice((1, 1, 1, 2, 2, 3, 4))
     files = rng.choice(((), (), ("result",)))

@@ -1,4 +1,4 @@
-"""Chance, all of it from one seed: a stream of its own for whoever throws, so that one's throws disturb no other's."""
+"""Random streams from one seed: one for each user, so that the draws of one do not change those of another."""
 
 import hashlib
 from random import Random
@@ -7,11 +7,11 @@ from koalapy.model.units import Duration
 
 
 def stream(seed: int, name: str) -> Random:
-    """The same for the same seed and name, in every process."""
+    """Return a random stream, the same for the same seed and name in every process."""
     return Random(int.from_bytes(hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=16).digest(), "big"))
 
 
 def between(rng: Random, least: Duration, most: Duration) -> Duration:
-    """Any duration from `least` to `most`, small ones as likely as large ones by their logarithm."""
+    """Draw a duration from `least` to `most`, uniform in its logarithm."""
     low = max(1, least)
     return Duration(min(most, max(least, round(low * (most / low) ** rng.random()))))

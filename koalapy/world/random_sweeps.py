@@ -23,7 +23,7 @@ class Parameter(NamedTuple):
 
 
 def sweep_of(parameters: Sequence[Parameter], walltime: Duration, deaf: bool = False) -> Request:
-    """One axis of two names that vary together; `walltime` is each parameter's."""
+    """Return a sweep with one axis of two names that vary together; `walltime` is each parameter's."""
     runs = Source(names=("runs",), values=tuple(str(each.runs) for each in parameters))
     status = Source(names=("status",), values=tuple(str(each.exit_status) for each in parameters))
     component = ComponentRequest(
@@ -37,7 +37,7 @@ def sweep_of(parameters: Sequence[Parameter], walltime: Duration, deaf: bool = F
 
 
 def draw_sweep(rng: Random) -> Request:
-    """Most parameters end well, and within seconds; what some programs run for is long enough to be broken off."""
+    """Draw a sweep. Most parameters succeed within seconds; some run long enough to be interrupted."""
     span, deaf, wrong = rng.choice(_RUNS), rng.random() < 0.2, rng.choice((0.0, 0.0, 0.1))
     parameters = [
         Parameter(between(rng, *span), exit_status=3 if rng.random() < wrong else 0) for _ in range(rng.choice(_COUNTS))

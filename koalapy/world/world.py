@@ -1,4 +1,4 @@
-"""A whole simulated grid from one seed: its clusters of mixed kinds, koalad, and the agenda by which all happens."""
+"""A whole simulated grid from one seed: clusters of mixed kinds, koalad, and the agenda of all events."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,7 +29,7 @@ from koalapy.world.random_streams import stream
 
 INSTANCE = InstanceId("s1m00")
 NAMES = ("alpha", "beta", "gamma", "delta")
-FILES = 0.15  # of the clusters have `relay: files`
+FILES = 0.15  # of all clusters have `relay: files`
 _KINDS = ("slurm", "slurm", "sge", "sge", "pbs", "local")
 _PLACEMENTS: dict[str, PlacementPolicy] = {
     "worst-fit": worst_fit,
@@ -41,13 +41,13 @@ _SHARES: dict[str, FairShare] = {
     "equipartition-all": EQUIPARTITION_ALL,
 }
 _ADMISSIONS: dict[str, AdmissionPolicy] = {BY_HAND: by_hand, DYNAMIC: dynamic}
-_LIMITED = 0.3  # how often something of sweeps is limited
-_HOURS = ("*/2 * * * *", "0-9,20-29,40-49 * * * *", "0-44 * * * *")  # of courses that last minutes
+_LIMITED = 0.3  # probability of each limit on sweeps
+_HOURS = ("*/2 * * * *", "0-9,20-29,40-49 * * * *", "0-44 * * * *")  # runs last minutes
 _QUEUES: dict[str, QueueingPolicy] = {"fcfs": fcfs, "fpfs": fpfs}
 
 
 class World:
-    """Nothing has happened in it yet; koalad's start comes first. Same seed and same doings, same world."""
+    """A world before its first event, which is koalad's start. The same seed and the same calls give the same world."""
 
     def __init__(
         self,
@@ -60,10 +60,12 @@ class World:
         self.agenda = Agenda()
         self.program_log = ProgramLog()
         self.habits = Habits()
-        scavenging = draw_scavenging(stream(seed, "world/sweeps"))  # of its own: it came later
+        scavenging = draw_scavenging(
+            stream(seed, "world/sweeps")
+        )  # a separate stream, so that other draws stay the same
         drawn = replace(draw_settings(rng), scavenging=scavenging) if settings is None else settings
         drawn = with_limits(stream(seed, "world/limits"), drawn) if settings is None else settings
-        self.settings = replace(drawn, settles=Duration(0))  # no calm lasts for a day
+        self.settings = replace(drawn, settles=Duration(0))  # a run does not last for a day
         self.clusters = {each.name: self._cluster(rng, each) for each in self.settings.clusters}
         policies = Policies(_PLACEMENTS[self.settings.placement], _QUEUES[self.settings.queue])
         installation = Installation(
@@ -85,16 +87,16 @@ class World:
         return {name: cluster.batch.size for name, cluster in self.clusters.items()}
 
     def run(self, until: Instant) -> None:
-        """Let everything happen that is due by then."""
+        """Run all events until an instant."""
         self.agenda.run(until)
 
     def run_for(self, duration: Duration) -> None:
         self.run(Instant(self.agenda.now + duration))
 
-    # ---- the end
+    # ---- healing and rest
 
     def heal(self) -> None:
-        """All faults stop, and everything is mended: disks are free, networks whole, and koalad is up."""
+        """End all faults: disks are free, networks work, and koalad runs."""
         self.koalad.crash_point.left = None
         self.koalad.disk_full, self.koalad.commits_to_fail = False, 0
         self.koalad.wake()
@@ -105,11 +107,11 @@ class World:
             self.koalad.log_in(name)
 
     def quiescent(self) -> bool:
-        """No job is left, nothing is on its way, and nothing of ours is on any cluster."""
+        """Whether no job is left, no message is under way, and no cluster holds a batch job of koalapy."""
         return self.koalad.quiescent and all(cluster.quiescent for cluster in self.clusters.values())
 
     def settle(self, patience: Duration) -> bool:
-        """Let all come to rest, and release what is held. Whether it did within this time."""
+        """Run until the world is quiescent, and release held jobs. Returns whether it was in time."""
         latest = self.agenda.now + patience
         while not self.quiescent():
             if self.agenda.now > latest:
@@ -125,13 +127,15 @@ class World:
                 self.koalad.request(ReleaseRequested(job.id))
 
     def _cluster(self, rng: Random, settings: ClusterSettings) -> SimCluster:
-        by_files = stream(self.seed, f"{settings.name}/relay").random() < FILES  # of its own: it came later
+        by_files = (
+            stream(self.seed, f"{settings.name}/relay").random() < FILES
+        )  # a separate stream, so that other draws stay the same
         plan = replace(draw_plan(rng, self.settings, settings), relay="files" if by_files else "tcp")
         return SimCluster(self.agenda, self.seed, plan, settings.name, self.program_log)
 
 
 def memory_store(instance: InstanceId = INSTANCE) -> Callable[[], Store]:
-    """Opens one store in memory, again and again."""
+    """Return a function that opens one store in memory, again after each kill."""
     opened: list[MemoryStore] = []
 
     def open_() -> Store:
@@ -141,11 +145,11 @@ def memory_store(instance: InstanceId = INSTANCE) -> Callable[[], Store]:
     return open_
 
 
-# ---- what is drawn
+# ---- random grids
 
 
 def draw_settings(rng: Random) -> Settings:
-    """Short times, so that much happens in few events."""
+    """Draw settings with short time-outs, so that much happens in few events."""
     return Settings(
         clusters=tuple(draw_cluster(rng, name) for name in NAMES[: rng.choice((2, 3, 3, 4))]),
         queue=rng.choice(("fcfs", "fpfs", "fpfs")),

@@ -14,7 +14,7 @@ from koalapy.model.job import Job
 from koalapy.model.units import SECOND
 
 SETS = 3
-OTHERS = 10  # percent of each cluster that other users want; of theirs the paper says that it is much less than ours
+OTHERS = 10  # percent of each cluster that other users want; the paper calls their share much smaller than the batch's
 KINDS, QUEUES = ("unordered", "ordered", "mixed"), ("fcfs", "fpfs")  # in the order of the paper's figures
 PLACEMENTS = ("worst-fit", "cluster-minimisation")
 

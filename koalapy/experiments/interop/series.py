@@ -56,7 +56,7 @@ class Series:
 
 
 def lasting(rows: Sequence[Row]) -> list[Row]:
-    """All runs' rows, each run's up to the last look at any: it has come to its end, and nobody says anything more."""
+    """Return all runs' rows, each run extended by its last one up to the last sample of any run."""
     runs: dict[tuple[object, ...], list[Row]] = {}
     for row in rows:
         runs.setdefault(tuple(row[name] for name in ("architecture", "load", "set", "varied")), []).append(row)

@@ -33,7 +33,7 @@ class ReplayBatchJob:
 class ReplayCluster:
     """`processors` in all. `changed`: what was measured last is no longer so, or something waits.
 
-    That a job of ours runs need not be told at once: what it takes is promised until it is shown.
+    The start of koalapy's job is not reported at once: its processors are committed until a measurement shows them.
     """
 
     def __init__(self, settings: ClusterSettings, processors: int, instance: InstanceId) -> None:

@@ -35,7 +35,7 @@ class ReplayTask:
 
     @property
     def queue(self) -> str:
-        """The queueing policy with its bound: `fpfs:20`. FCFS lets nobody pass, so that it has none."""
+        """The queueing policy with its bound: `fpfs:20`. FCFS allows no overtakes, so that it has none."""
         return label_of(self.settings.queue, self.settings.max_overtakes)
 
     @property
@@ -61,7 +61,7 @@ class ReplayOutcome:
 
 
 def run(task: ReplayTask, report: Callable[[int], None]) -> ReplayOutcome:
-    """`report` is called now and then with the number of jobs that are over.
+    """`report` is called repeatedly with the number of jobs that have ended.
 
     Raises RequestError for what is wrong with the trace, and OSError where its files cannot be written.
     """
@@ -101,7 +101,7 @@ def _write(task: ReplayTask, record: Record) -> list[Path]:
 
 
 class Progress(NamedTuple):
-    """`over`: jobs of this course, by its place, that are over; `outcome` once it is complete."""
+    """`over`: the number of jobs of this run that have ended; `outcome` once it is complete."""
 
     task: int
     over: int

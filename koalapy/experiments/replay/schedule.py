@@ -53,7 +53,7 @@ def _header(record: Record, origin: Origin) -> Iterator[str]:
 
 
 class _Numbered:
-    """Names as the format wants them: numbers as they are, words numbered from 1 and told in notes."""
+    """Names in the format: numbers as they are, words numbered from 1 and explained in notes."""
 
     def __init__(self, what: str, names: Names) -> None:
         self._what, self._texts = what, names.texts

@@ -32,10 +32,10 @@ _NEVER_OLD = Duration(10**17)  # the age of measurements: each holds until its c
 
 
 class Replay:
-    """Every job of the trace through one engine; nothing is kept of those that are over.
+    """Every job of the trace through one engine; nothing is kept of those that have ended.
 
-    `sizes`: every cluster's processors. `ended` is told of each job once, when it is over or if it will never start.
-    `calls` of the engine's `handle`, and the events that `happened`: what it was told in them.
+    `sizes`: every cluster's processors. `ended` is called once for each job: at its end, or if it will never start.
+    `calls` counts those of the engine's `handle`, `happened` the events in them.
     """
 
     def __init__(
@@ -55,13 +55,13 @@ class Replay:
         self._trace = iter(jobs)
         self._ended = ended
         self._submitted = 0
-        self._jobs: dict[JobId, ReplayJob] = {}  # that are not over
+        self._jobs: dict[JobId, ReplayJob] = {}  # that have not ended
         self._batch: dict[AttemptId, ReplayBatchJob] = {}
         self._arriving: list[ReplayJob] = []
         self._ends: list[Event] = []
 
     def run(self) -> Iterator[int]:
-        """Now and then the number of jobs that are over, and at the end."""
+        """Yield the number of jobs that have ended, repeatedly and at the end."""
         reported = 0
         self._handle([cluster.connected() for cluster in self._clusters.values()])
         self._read_on()

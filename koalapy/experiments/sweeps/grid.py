@@ -87,14 +87,14 @@ class SweepGrid:
         self._run_until(Duration(MINUTE + length))
 
     def play_out(self, requests: Sequence[Request], most: Duration) -> Instant:
-        """Submit them at one instant, which is returned, and go on until all are over. Raises OurError after `most`."""
+        """Submit them at one instant, which is returned, and run until all have ended. Raises OurError after `most`."""
         self.koalad.start()
         self._run_until(MINUTE)
         submitted = self.agenda.now
         for request in requests:
             self.koalad.submit(request)
         looked = MINUTE
-        while looked == MINUTE or self._jobs():  # records of jobs that are over are forgotten
+        while looked == MINUTE or self._jobs():  # records of final jobs are forgotten
             if looked > most:
                 raise OurError("endless", f"Jobs of a simulated grid were not over after {format_duration(most)}.")
             looked = Duration(looked + MINUTE)

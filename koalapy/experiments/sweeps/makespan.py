@@ -76,7 +76,7 @@ _PLAN = GridPlan(
     fairshare=EQUIPARTITION_ALL,
     durations=(),
     users=0,
-    scavenging=Scavenging(walltime=Duration(4 * HOUR)),  # no Launcher drains before the largest sweep is over
+    scavenging=Scavenging(walltime=Duration(4 * HOUR)),  # no Launcher drains before the largest sweep has ended
 )
 _PROGRAM = ComponentRequest(
     processors=1, executable=EXECUTABLE, arguments=arguments_of(Behaviour(runs=LASTS)), walltime=_WALLTIME

@@ -1,1 +1,1 @@
-"""One simulated cluster: nodes, batch system and shared directory, with the real minds of KCM and wrapper on them."""
+"""One simulated cluster: nodes, batch system and shared directory, with real machines of KCM and wrapper."""

@@ -18,7 +18,7 @@ _TERM, _KILL = 15, 9
 
 
 class SimAgent:
-    """The agent of one node: new, prepared, started, then over when nothing of the program is left."""
+    """The agent of one node: new, prepared, started, and ended when nothing of the program is left."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class SimAgent:
             self._report(events.NodeStarted(self.node.name, self.node.clock()))
 
     def stop(self, grace: Duration) -> None:
-        """Send SIGTERM, and SIGKILL after the grace. A program that has not started is over at once."""
+        """Send SIGTERM, and SIGKILL after the grace. A program that has not started ends at once."""
         if not self.alive or self._over:
             return
         if not self.running:

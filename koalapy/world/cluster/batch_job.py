@@ -1,4 +1,4 @@
-"""One batch job of a simulated batch system, whoever's it is."""
+"""One batch job of a simulated batch system, of any user."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -27,18 +27,18 @@ class SimBatchJob:
     stuck: bool = False  # pending for ever, whatever is free
     stuck_code: str = ""
     restarting: bool = False
-    ending: str = ""  # what will be said of its end, where the exit status alone does not say it
+    ending: str = ""  # the ending to report, if the exit status alone does not show it
     exit_status: int | None = None
     ended_at: Instant | None = None
     forgotten: bool = False  # by the queue
     lost: bool = False  # the batch system has lost all memory of it
     cancels: int = 0
-    lowest: bool = False  # behind all that are not
-    avoid: tuple[str, ...] = ()  # nodes that it is not to run on
+    lowest: bool = False  # of lower priority than all others
+    avoid: tuple[str, ...] = ()  # nodes on which it must not run
 
     @property
     def least_nodes(self) -> int:
-        """On so many nodes at least it must lie."""
+        """The least number of nodes that the job needs."""
         return -(-self.processors // self.per_node) if self.per_node else 1
 
     @property

@@ -1,4 +1,4 @@
-"""How the simulated batch systems differ, after what is known of the real ones."""
+"""The differences between the simulated batch systems, modelled on the real ones."""
 
 from dataclasses import dataclass, replace
 
@@ -25,10 +25,10 @@ _KILL_WAIT = Duration(5 * SECOND)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchParameters:
-    """Spans are the least and the most of what is drawn each time."""
+    """The parameters of a batch system. A span has the bounds of a random duration."""
 
     strict: bool = False  # first come, first served; else whatever fits may start
-    exclusive: bool = False  # nodes are given whole
+    exclusive: bool = False  # whole nodes are allocated
     cycle: Span = _CYCLE  # from a change in the queue to the scheduling that heeds it
     launch: Span = _LAUNCH  # from there to the batch script
     epilogue: Span = _EPILOGUE  # from the script's end to the job's
@@ -36,7 +36,7 @@ class BatchParameters:
     limit_lag: Span = _LIMIT_LAG  # a walltime is checked now and then
     accounting: bool = True
     accounting_delay: Span = _ACCOUNTING_DELAY
-    forgets_unstarted: bool = False  # what was cancelled while it waited is in no accounting
+    forgets_unstarted: bool = False  # a job cancelled while it waited is in no accounting
     kill_wait: Duration = _KILL_WAIT  # between SIGTERM and SIGKILL; 0: SIGKILL at once
     notices: Span = _NOTICES  # that a node does not answer
     reruns_lost: float = 0.0  # how often a job of a lost node is started again though it asked not to be

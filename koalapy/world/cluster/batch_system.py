@@ -1,4 +1,4 @@
-"""A simulated batch system: nodes, a queue that local users share with us, scheduling in cycles, faults, ends."""
+"""A simulated batch system: nodes, a queue shared with local users, scheduling in cycles, faults, ends."""
 
 from collections.abc import Callable
 from random import Random
@@ -30,7 +30,7 @@ class BatchSystem:
         self._cycling = False
         self._down_until = Instant(0)
 
-    # ---- what its commands do
+    # ---- commands
 
     @property
     def is_down(self) -> bool:
@@ -58,7 +58,7 @@ class BatchSystem:
         return job
 
     def cancel(self, job_id: str) -> None:
-        """Nothing happens to a job that has ended or was never there."""
+        """Cancel a job. Nothing happens if it has ended or does not exist."""
         job = self.jobs.get(job_id)
         if job is not None and job.live:
             job.cancels += 1
@@ -78,21 +78,21 @@ class BatchSystem:
         self.everything = list(self.jobs.values())
         self.accounting.clear()
 
-    # ---- what can go wrong with a job
+    # ---- faults
 
     def kill(self, job: SimBatchJob) -> None:
-        """By an administrator."""
+        """Kill a job, as an administrator does."""
         if job.live:
             self._end_it(job, CANCELLED)
 
     def restart(self, job: SimBatchJob) -> None:
-        """The batch system starts it again, whatever was asked for."""
+        """Start a job again, even if it asked not to be restarted."""
         if job.state == RUNNING and not job.ending:
             job.restarting = True
             self._stop(job)
 
     def vanish(self, job: SimBatchJob) -> None:
-        """Neither queue nor accounting know it any more; what runs of it goes on, or is swept one day."""
+        """Remove a job from queue and accounting; its processes run on, or are killed later."""
         job.lost = job.forgotten = True
         self.jobs.pop(job.id, None)
         if job.state != RUNNING:
@@ -101,7 +101,7 @@ class BatchSystem:
             self._later((SECOND, Duration(120 * SECOND)), lambda: self._kill(job))
 
     def stick(self, job: SimBatchJob, code: str = "") -> None:
-        """Pending for ever; `code`: the batch system knows why and says so."""
+        """Keep a job pending for ever; `code`: the reason that the batch system reports."""
         if job.state == QUEUED:
             job.stuck, job.stuck_code = True, code
 
@@ -110,7 +110,7 @@ class BatchSystem:
             job.state = HELD
 
     def down(self, duration: Duration) -> None:
-        """Its servers do not answer; what runs goes on."""
+        """Let the servers not answer for a while; jobs run on."""
         self._down_until = Instant(max(self._down_until, self.agenda.now + duration))
         self.agenda.at(self._down_until, self.cycle_soon)
 
@@ -120,18 +120,18 @@ class BatchSystem:
         self._later(self.parameters.notices, lambda: self._notice(node))
 
     def cut(self, node: SimNode, duration: Duration) -> None:
-        """The node is reached by nobody; what runs there goes on, whatever the batch system takes it for."""
+        """Cut a node off; its processes run on, whatever the batch system assumes."""
         node.cut(duration)
         self._later(self.parameters.notices, lambda: self._notice(node))
         self.agenda.after(duration, lambda: self._later(self.parameters.cycle, lambda: self._returned(node)))
 
     def restore(self, node: SimNode) -> None:
-        """It is switched on again, or reached again; what the batch system does not know there is killed."""
+        """Switch a node on or connect it again; processes that the batch system does not know are killed."""
         node.mend()
         self._returned(node)
 
     def mend(self) -> None:
-        """Nothing is wrong any more: whatever waits may start."""
+        """End all faults, so that waiting jobs may start."""
         self._down_until = self.agenda.now
         for job in self.jobs.values():
             job.stuck, job.stuck_code = False, ""
@@ -182,7 +182,7 @@ class BatchSystem:
         )
 
     def _launch_late(self, job: SimBatchJob, restarts: int) -> None:
-        """Its first node did not answer: by now it does, or the job is lost."""
+        """Start a job whose first node did not answer, unless it still does not; then the job is lost."""
         if job.restarts == restarts and job.body is None:
             self._lost(job)
             self._launch(job, restarts)
@@ -194,7 +194,7 @@ class BatchSystem:
     # ---- ends
 
     def exited(self, job: SimBatchJob, body: JobProcesses, exit_status: int) -> None:
-        """The body's batch script is over: what is left of it on any node is killed, then the job is."""
+        """End a job after its batch script: kill its remaining processes on all nodes first."""
         if job.body is body and job.live:
             self._later(self.parameters.epilogue, lambda: self._epilogue(job, body, exit_status))
 
@@ -216,14 +216,14 @@ class BatchSystem:
             self._stop(job)
 
     def _stop(self, job: SimBatchJob) -> None:
-        """SIGTERM, and SIGKILL a while later."""
+        """Send SIGTERM, and SIGKILL later."""
         body = job.body
         if body is not None and job.nodes[0][0].reachable and self.parameters.kill_wait:
             body.terminate()
         self.agenda.after(self.parameters.kill_wait, lambda: self._kill(job) if job.body is body else None)
 
     def _kill(self, job: SimBatchJob) -> None:
-        """Kill the job unless its node cannot be reached; then the job is over when the node's silence is noticed."""
+        """Kill the job unless its node cannot be reached; then the job ends when the node's silence is noticed."""
         body = job.body
         if body is not None and job.live and job.nodes[0][0].reachable:
             self._sweep(job)
@@ -262,7 +262,7 @@ class BatchSystem:
             body.kill_on(node)
             node.bodies.pop(body, None)
         for job in [job for job in known if job.body is not None and job.body not in node.bodies]:
-            self._over(job, job.ending or LOST, None)  # it came back so fast that nobody had noticed
+            self._over(job, job.ending or LOST, None)  # the node is back before its loss was noticed
         for job in known:
             if job.body is not None and job.body.exit_status is not None:
                 self.exited(job, job.body, job.body.exit_status)

@@ -1,4 +1,4 @@
-"""One simulated cluster: head node, compute nodes, batch system, shared directory, and all processes of ours there."""
+"""One simulated cluster: head node, compute nodes, batch system, shared directory, and koalapy's processes."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -68,15 +68,15 @@ class SimCluster:
         self._kcms: list[SimKcm] = []
         self._wrappers: list[SimWrapper] = []
         self.logins: list[Instant] = []
-        self.refusals = 0  # of so many logins to come
+        self.refusals = 0  # the number of next logins to refuse
         self._out_of_reach_until = Instant(0)
-        self.lies_until = Instant(0)  # in the name of its KCM it is lied to koalad
+        self.lies_until = Instant(0)  # until then koalad gets false messages in the name of its KCM
         self._mount = Mount(self.shared, "head", lambda: None, lambda: self.head.reachable)
 
-    # ---- what koalad does
+    # ---- for koalad
 
     def login(self, end: End) -> None:
-        """Start a KCM at this end of a connection. Raises KoalaError if the head node lets nobody in."""
+        """Start a KCM at this end of a connection. Raises KoalaError if the head node refuses logins."""
         outcome = "unreachable" if not self.reachable else "refused" if self.refusals else "accepted"
         self.environment.observer.dialed(outcome)
         if outcome == "unreachable":
@@ -103,7 +103,7 @@ class SimCluster:
         }
 
     def stage(self, path: str) -> list[Any]:
-        """Store a file of this name: what a Submit says of it. Raises KoalaError where it cannot be stored."""
+        """Store a file of this name. Returns its entry for a Submit. Raises KoalaError if it cannot be stored."""
         kcms = [kcm for kcm in self.kcms if kcm.instance]
         if not self.reachable or not kcms:
             raise TransientError("unreachable", f"{self.name} does not answer.", "It is tried again.")
@@ -164,7 +164,7 @@ class SimCluster:
         return not self.local_load.owns(job)
 
     def foreign_job(self, name: str, processors: int, duration: Duration) -> SimBatchJob:
-        """A job of somebody else, or of another store of the same user: nobody here may touch it."""
+        """Add a job of another user or store, which koalapy must not touch."""
         return self.local_load.add(name, processors, duration)
 
     # ---- what goes wrong with all of it

@@ -45,7 +45,7 @@ class SimFileRelay:
         return self._server.path.rpartition("/")[2]
 
     def send(self, tag: str, message: Any) -> None:
-        """Write to the wrapper of this tag, if its session stands."""
+        """Write to the wrapper of this tag, if it has a session."""
         self._unsent.append((tag, message))
         self._again(Duration(0))
 
@@ -54,7 +54,7 @@ class SimFileRelay:
         self._server.close()
 
     def close(self) -> None:
-        """The KCM is gone, and its files lie where they are."""
+        """Stop with the KCM, whose files stay."""
         self._environment.agenda.cancel(self._timer)
 
     def _again(self, pause: Duration = Duration(SECOND)) -> None:

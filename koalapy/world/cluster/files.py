@@ -28,9 +28,9 @@ class Inode:
 
 
 class SharedDirectory:
-    """The file server. `clock` says what instant it is there.
+    """The file server. `clock` is its time.
 
-    `full`: of what is written only a part finds room. `gone`: nothing can be done at all. `slow`: how many times
+    `full`: only a part of each write finds room. `gone`: every operation fails. `slow`: how many times
     longer everything takes.
     """
 
@@ -63,7 +63,7 @@ class SharedDirectory:
         return None if inode is None else inode.data
 
     def spoil_record(self, tag: str) -> None:
-        """The attempt's record, or the one that it will write, can be read by nobody."""
+        """Make the attempt's exit record unreadable, also one that is written later."""
         self.spoiled[tag] = None
         for path, inode in self.files.items():
             if path.endswith(f"/{tag}/record.json"):
@@ -95,7 +95,7 @@ class SharedDirectory:
 
 
 class Mount(Files):
-    """The shared directory as one process sees it. `step` is told before each operation; it may end the process.
+    """The shared directory as one process sees it. `step` is called before each operation; it may end the process.
 
     `pause`: lets other processes go on while this one waits for an operation; without it none ever do.
     """
@@ -119,7 +119,7 @@ class Mount(Files):
         return self._process
 
     def unpredictable(self, size: int) -> str:
-        """As long as asked for, and nobody else's; no adversary lives here who could guess it."""
+        """Return a unique token; the simulated world has no adversary who could guess it."""
         self._unique += 1
         return f"{self._process}-{self._unique}".encode().hex().zfill(2 * size)[-2 * size :]
 
@@ -289,5 +289,5 @@ class Mount(Files):
 
 
 def _error(number: int, path: str) -> OSError:
-    """The subclass of OSError that the number stands for."""
+    """The subclass of OSError for this number."""
     return OSError(number, os.strerror(number), path)

@@ -29,7 +29,7 @@ class FileWork:
             self._next()
 
     def patiently(self, act: Act, then: Then, give_up: Callable[[], None]) -> None:
-        """As `start` does: again and again, until its patience is over. A ValueError is not mended by waiting."""
+        """Repeat an operation until the process gives up, as `start` does. A ValueError is not repeated."""
         self._try(act, then, give_up, Instant(self._process.agenda.now + _PATIENCE))
 
     def _next(self) -> None:

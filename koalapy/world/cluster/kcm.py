@@ -1,4 +1,4 @@
-"""A KCM of the simulated world: the real session, deeds and directories, over simulated files, commands and relay."""
+"""A KCM of the simulated world: the real session, actions and directories, over simulated files, commands and relay."""
 
 from collections.abc import Callable
 from typing import Any
@@ -113,7 +113,7 @@ class SimKcm(Process):
         self._perform(react(welcome))
 
     def happened(self, event: Any) -> None:
-        """The outcome of an action, or what the relay heard."""
+        """Handle the outcome of an action, or a message of the relay."""
         self.run(lambda: self._happened(event))
 
     def _happened(self, event: Any) -> None:

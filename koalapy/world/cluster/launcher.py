@@ -38,7 +38,7 @@ class _Running:
 
 
 class SimLauncher(SimAgent):
-    """`say` takes what its machine says to the KCM; the wrapper calls `connected`, `disconnected` and `receive`."""
+    """`say` sends its machine's messages to the KCM; the wrapper calls `connected`, `disconnected` and `receive`."""
 
     def __init__(
         self,

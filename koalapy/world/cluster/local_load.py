@@ -13,7 +13,7 @@ _DURATION = Duration(5 * SECOND), Duration(120 * SECOND)
 
 
 class LocalLoad:
-    """`load`: the part of the cluster's processors that they want, on average. 0: nobody else is there."""
+    """`load`: the mean part of the cluster's processors that they use; 0: there are none."""
 
     def __init__(self, agenda: Agenda, rng: Random, batch: BatchSystem, load: float) -> None:
         self._agenda, self._rng, self._batch, self._load = agenda, rng, batch, load

@@ -8,7 +8,7 @@ from koalapy.world.network import Pipe
 
 
 class JobProcesses(Protocol):
-    """All processes of one start of a batch job, wherever they run. `exit_status` is its batch script's, once over."""
+    """All processes of one start of a batch job, on all nodes. `exit_status` is that of its ended batch script."""
 
     exit_status: int | None
 
@@ -43,7 +43,7 @@ class SimNode:
         return self.agenda.now + self.skew
 
     def lose(self) -> None:
-        """Its power fails: all that runs there is gone at once, and tells nobody."""
+        """Let the node's power fail: all its processes end at once without a message."""
         self.up = False
         for pipe in self._pipes:
             pipe.cut(_NEVER, _NEVER)

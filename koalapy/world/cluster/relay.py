@@ -1,4 +1,4 @@
-"""The relay of a simulated KCM: wrappers that prove themselves to the real authenticator are heard and told."""
+"""The relay of a simulated KCM: it exchanges messages with wrappers that the real authenticator has admitted."""
 
 from collections.abc import Callable
 from typing import Any
@@ -59,7 +59,7 @@ class SimRelay:
             end.close()
 
     def admit(self, session: "_RelaySession", admitted: Admitted) -> None:
-        """Another of this tag is thrown out."""
+        """Admit a wrapper; an earlier session of its tag is closed."""
         before = self._clients.get(admitted.tag)
         self._clients[admitted.tag] = session.end
         if before is not None:
@@ -123,7 +123,7 @@ class _RelaySession:
         self.end.send(messages.to_json(self._challenged.challenge))
 
     def _admit(self, challenged: Challenged, data: Json) -> None:
-        """Who is not let in learns nothing."""
+        """Admit the wrapper, or close the connection without an answer."""
         admitted = self._relay.authenticator.admit(challenged, data)
         if admitted is None:
             self._relay.part(self)

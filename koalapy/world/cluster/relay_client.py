@@ -44,7 +44,7 @@ class Host(Protocol):
 
 
 class RelayClient:
-    """At most one connection that is let in."""
+    """The relay client of a wrapper, with at most one admitted connection."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class RelayClient:
         shut_out_after: int,
         box: FileRelayClient,
     ) -> None:
-        """`process`: the host as one; who is dead does nothing."""
+        """`process`: the wrapper's process; a dead one does nothing."""
         self._environment, self._host, self._process = environment, host, process
         self._rng = environment.rng(f"guest/{self._host.name}")
         self._contact = contact.Contact(handshake.open, self._rng.random, shut_out_after)
@@ -71,33 +71,33 @@ class RelayClient:
         self._do(self._contact.found(self._host.clock(), place))
 
     def send(self, message: Any) -> None:
-        """Dropped where there is no connection: all is said again after the next one."""
+        """Send a message. It is dropped without a connection; all is repeated over the next one."""
         if self._contact.is_in:
             self._write(message)
 
     def stall(self, duration: Duration) -> None:
-        """Nothing passes for so long; each side gives up by itself, or not."""
+        """Let nothing pass for a while; each side decides whether to give up."""
         if self._pipe is not None:
             self._pipe.stall(duration)
 
     def expect(self, awaited: bool) -> None:
-        """Whether something waits for what the relay says next."""
+        """Note whether the wrapper waits for the relay's next message."""
         self._files.expect(awaited)
         self._set_timer()
 
     def leave(self) -> None:
-        """The wrapper has nothing more to say."""
+        """Leave the relay: the wrapper has no more messages."""
         if self._by_files and not self._closed:
             self._files.leave()
         self.close()
 
     def close(self) -> None:
-        """The process is gone, or leaves. What was sent is read before the other side hears so."""
+        """Close the connection; the other side reads all sent messages first."""
         self._closed = True
         self._environment.agenda.cancel(self._timer)
         self._drop()
 
-    # ---- what the contact wants
+    # ---- the contact's actions
 
     def _do(self, actions: list[Any]) -> None:
         if self._closed:
@@ -108,7 +108,7 @@ class RelayClient:
             elif isinstance(action, contact.Begin):
                 self._begin(action.messages)
             elif isinstance(action, contact.Secure):
-                pass  # nobody is between the two ends of a simulated connection
+                pass  # a simulated connection cannot be intercepted
             elif isinstance(action, contact.Received):
                 self._pass_on(action.message)
             elif isinstance(action, contact.Try):
@@ -168,7 +168,7 @@ class RelayClient:
             self._set_timer()
 
     def _try(self, address: str, port: int) -> None:
-        """No answer at all comes from a head node that is out of reach."""
+        """Try an address; an unreachable head node gives no answer."""
         self._by_files = False
         if self._environment.reaches_relay and self._host.node.reachable:
             self._process.after(self._latency(), lambda: self._dial(address, port))

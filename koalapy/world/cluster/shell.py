@@ -1,4 +1,4 @@
-"""The commands of the simulated batch system as processes of a head node run them: late, refused, hung or unheard."""
+"""The commands of the simulated batch system as processes on a head node: late, refused, hung or unanswered."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,16 +20,16 @@ from koalapy.world.random_streams import between
 UNREACHABLE = "transient batch_system_unreachable"
 REFUSALS = ("transient busy", "cluster submissions_closed", "request no_such_queue", "unreadable")
 _COST = 30_000  # microseconds of CPU time that a command takes
-_BEHIND = Duration(30 * SECOND)  # how long servers that come back need to serve what waited for them
+_BEHIND = Duration(30 * SECOND)  # until returning servers have handled the waiting requests
 
 
 class SubmitCommand:
-    """One submit command's process on the head node. `done` hears its result, unless it is left alone."""
+    """One submit command's process on the head node. `done` is called with its result."""
 
     def __init__(self, argv: list[str], done: Callable[[Result], None]) -> None:
         self.argv, self.running = argv, True
         self.done: Callable[[Result], None] = done
-        self.effect: ScheduledCall | None = None  # what ends with it, if it ends before
+        self.effect: ScheduledCall | None = None  # the effect that is cancelled if the command ends earlier
 
     def finish(self, exit_status: int | None, stdout: str = "", stderr: str = "") -> None:
         if self.running:
@@ -39,7 +39,7 @@ class SubmitCommand:
 
 @dataclass
 class SubmitFaults:
-    """The faults of the next submits; each one befalls one submit."""
+    """The faults of the next submits, one for each."""
 
     refusals: list[str] = field(default_factory=list)
     lost_replies: int = 0
@@ -47,7 +47,7 @@ class SubmitFaults:
 
 
 class Shell:
-    """Commands as they are run on the head node."""
+    """The commands of the batch system on the head node."""
 
     def __init__(
         self, agenda: Agenda, rng: Random, batch: BatchSystem, begin: Callable[[str, SimBatchJob], JobProcesses]
@@ -65,7 +65,7 @@ class Shell:
         return between(self._rng, *self._batch.parameters.command)
 
     def run(self, argv: list[str], timeout: float, handle: Handle | None = None) -> Ran:
-        """Its result at this instant; a submit's is what it came to before. See `running.run`."""
+        """Run a command, and return its result at this instant; a submit's is the noted one. See `running.run`."""
         if argv[0] == "submit":
             return Ran(self._results.pop(argv[1].split("/")[-2]), _COST)
         if self._batch.is_down or self.failing:
@@ -98,7 +98,7 @@ class Shell:
     # ---- submit
 
     def submit(self, job: BatchJob, path: str, done: Callable[[Result], None]) -> SubmitCommand:
-        """Start the command. Its fate is decided now, by `submit_faults` and by whether the servers answer."""
+        """Start a submit command. Its outcome is decided now, by `submit_faults` and the state of the servers."""
         command = SubmitCommand(["submit", path], done)
         submit_faults = self.submit_faults
         if submit_faults.hangs:
@@ -116,19 +116,19 @@ class Shell:
         return command
 
     def end(self, command: SubmitCommand) -> None:
-        """Kill it. Whether the batch system has its request already, nobody on the head node can know."""
+        """Kill a submit command. The batch system may have its request already."""
         self._agenda.cancel(command.effect)
         self._agenda.after(MILLISECOND, lambda: command.finish(None))
 
     def comes_to(self, tag: str, result: Result) -> None:
-        """Hand the result of the tag's submit to whoever asks for it by `run`."""
+        """Note the result of the tag's submit for `run`."""
         self._results[tag] = result
 
     def mend(self) -> None:
         self.submit_faults, self.failing = SubmitFaults(), 0
 
     def _take_effect(self, command: SubmitCommand, job: BatchJob) -> None:
-        """The job is there; the command says so a moment later, if it lives."""
+        """Add the job; the command reports it a moment later, if it lives."""
         command.effect = None
         entered = self._enter(job)
         self._agenda.after(self.delay(), lambda: command.finish(0, stdout=f"{entered.id}\n"))
@@ -139,7 +139,7 @@ class Shell:
             self._agenda.after(self.delay(), lambda: command.finish(1, stderr=UNREACHABLE))
 
     def _hang(self, command: SubmitCommand, job: BatchJob, duration: Duration, with_server: bool) -> None:
-        """`with_server`: the request lies in the server's queue, and is served whatever becomes of the command."""
+        """`with_server`: the request is in the server's queue, and is handled even if the command is killed."""
         if with_server:
             self._serve_late(job, duration)
         else:

@@ -1,4 +1,4 @@
-"""A wrapper of the simulated world: the real decisions, claim and machine, over simulated files, nodes and programs."""
+"""A wrapper of the simulated world: the real start lock and machine, over simulated files, nodes and programs."""
 
 from collections import deque
 from collections.abc import Callable
@@ -38,7 +38,7 @@ _CLEAN_UP = Duration(50 * MILLISECOND), Duration(500 * MILLISECOND)
 
 
 class SimWrapper(Process):
-    """One start of one batch job of ours: it is the job's body. Its agents run the program."""
+    """One start of a batch job of koalapy, as the job's body. Its agents run the program."""
 
     def __init__(self, environment: Environment, job: SimBatchJob, directory: str) -> None:
         super().__init__(environment.agenda, [environment.wrapper_crash_point])
@@ -82,10 +82,10 @@ class SimWrapper(Process):
 
     @property
     def quiet(self) -> bool:
-        """Whether nothing of it is left anywhere."""
+        """Whether none of its processes is left on any node."""
         return not self.alive and not self._agents.running
 
-    # ---- the claim
+    # ---- the start lock
 
     def clock(self) -> int:
         return self.agenda.now + self._skew
@@ -102,7 +102,7 @@ class SimWrapper(Process):
             lambda verdict: self._begin(verdict, component),
         )
 
-    # ---- its life
+    # ---- work
 
     def _begin(self, verdict: str, component: Any) -> None:
         if verdict == start.LEAVE:
@@ -158,7 +158,7 @@ class SimWrapper(Process):
             self._launcher.receive(message.body)
 
     def handle(self, event: Any) -> None:
-        """Tell the machine, and do what it answers; what that brings about comes after it."""
+        """Hand an event to the machine, and perform its commands; events that follow come later."""
         self._pending.append(event)
         if self._handling:
             return
@@ -201,7 +201,7 @@ class SimWrapper(Process):
     # ---- the shared directory
 
     def perform(self, act: Callable[[], Any], then: Callable[[Any], None]) -> None:
-        """For its guest, in turn with what it does itself."""
+        """Perform an operation for the relay client, in turn with the wrapper's own."""
         self._files.in_turn(act, then)
 
     def seek_relay(self) -> None:
@@ -219,7 +219,7 @@ class SimWrapper(Process):
         if event is not None:
             self.handle(event)
 
-    # ---- what the machine wants
+    # ---- the machine's commands
 
     def _do(self, commands: list[Any]) -> None:
         for command in commands:
@@ -263,19 +263,19 @@ class SimWrapper(Process):
         )
 
     def _leave(self, command: events.Leave) -> None:
-        """The agents leave too; the relay has a moment to read what was said last."""
+        """Leave with the agents; the relay has a moment to read the last messages."""
         assert self.relay_client is not None
         self.relay_client.leave()
         self.after(between(self._rng, *_CLEAN_UP), lambda: self._exit(command.exit_status))
 
-    # ---- its end
+    # ---- end
 
     def _exit(self, exit_status: int) -> None:
         self.exit_status = exit_status
         self.kill()
 
     def _died(self) -> None:
-        """The kernel closes what it had open; the agents see that it is gone, the batch system that its script is."""
+        """Close the process's connections, as the kernel does; agents and batch system notice its end."""
         self.environment.observer.left_barrier(self.tag, self.name)
         if self.relay_client is not None:
             self.relay_client.close()

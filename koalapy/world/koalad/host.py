@@ -35,7 +35,7 @@ _FAILS = ("store_failed", "The disk does not answer.", "Look at the disk.")
 
 
 class NoKoaladObserver:
-    """Watches, and says nothing."""
+    """An observer that ignores every call."""
 
     def started(self, snapshot: Snapshot, engine: Engine) -> None: ...
 
@@ -73,7 +73,7 @@ class SimKoalad:
     """`start` it; it may be killed, by `kill` or when `crash_point` has burnt down, and started again.
 
     The fuse's steps are: a batch is taken, a commit begins, a commit is done, a command or an acknowledgement leaves.
-    `accepted`: the jobs that the user was told the number of, whatever became of koalad since.
+    `accepted`: the jobs whose number the user has received, also from earlier processes of koalad.
     """
 
     def __init__(self, agenda: Agenda, seed: int, installation: Installation, clusters: Mapping[str, Outside]) -> None:
@@ -84,7 +84,7 @@ class SimKoalad:
         self.disk_full = False
         self.commits_to_fail = 0
         self.lossy = False
-        self.isolates = False  # what one cluster makes fail costs that cluster, as in koalad; see Life
+        self.isolates = False  # a failure stays with its cluster, as in koalad
         self.accepted: list[JobId] = []
         self.starts = 0
         self.process: KoaladProcess | None = None
@@ -93,10 +93,10 @@ class SimKoalad:
         self._clock_ahead = self._ahead = Duration(0)
         self._slept = Duration(0)
         self._asleep_since: Instant | None = None
-        self._to_start = False  # when it wakes up
+        self._to_start = False  # at the end of its sleep
         self.store = installation.open_store()
 
-    # ---- its lives
+    # ---- processes
 
     @property
     def alive(self) -> bool:
@@ -104,11 +104,11 @@ class SimKoalad:
 
     @property
     def engine(self) -> Engine | None:
-        """The living koalad's."""
+        """The engine of the running koalad."""
         return self.process.engine if self.process is not None and self.alive else None
 
     def start(self) -> None:
-        """Nothing happens if it lives. A host that sleeps starts it when it wakes up."""
+        """Start koalad unless it runs. A sleeping host starts it when it wakes up."""
         if self.alive:
             return
         if self.asleep:
@@ -133,19 +133,19 @@ class SimKoalad:
         return Engine(installed.settings, installed.policies, snapshot, installed.sweep_policies)
 
     def kill(self) -> None:
-        """SIGKILL. Its store is as the last commit left it."""
+        """Kill koalad by SIGKILL. Its store keeps the last commit."""
         if self.process is not None:
             self.process.os_process.kill()
 
     def now(self) -> Instant:
-        """koalad's clock: what the system's clock said at its start, and what has passed since, sleep too."""
+        """koalad's clock: the system's clock at its start plus the time since, sleep included."""
         return Instant(self.agenda.now + self._ahead)
 
     def jump(self, ahead: Duration) -> None:
-        """The system's clock is so far ahead of the world's from now on. koalad sees it when it is started."""
+        """Set the system's clock this far ahead of the world's. It takes effect at koalad's next start."""
         self._clock_ahead = ahead
 
-    # ---- its sleep
+    # ---- sleep
 
     @property
     def asleep(self) -> bool:
@@ -153,12 +153,12 @@ class SimKoalad:
 
     @property
     def slept(self) -> Duration:
-        """In all, until now."""
+        """The total time that the host has slept until now."""
         since = self._asleep_since
         return Duration(self._slept + (0 if since is None else self.agenda.now - since))
 
     def sleep(self, duration: Duration) -> None:
-        """Nothing runs on it for so long. Nothing happens if it sleeps."""
+        """Let the host sleep for a while. Nothing happens if it sleeps already."""
         if self.asleep:
             return
         self._asleep_since = self.agenda.now
@@ -167,7 +167,7 @@ class SimKoalad:
         self.agenda.after(duration, self.wake)
 
     def wake(self) -> None:
-        """Nothing happens if it is awake."""
+        """Wake the host. Nothing happens if it is awake."""
         if not self.asleep:
             return
         self._slept, self._asleep_since = self.slept, None
@@ -177,7 +177,7 @@ class SimKoalad:
             self._to_start = False
             self.start()
 
-    # ---- its disk
+    # ---- disk
 
     def may_commit(self) -> None:
         """Check that the disk takes a commit. Raises StoreFull or StoreError."""
@@ -187,10 +187,10 @@ class SimKoalad:
             self.commits_to_fail -= 1
             raise StoreError(*_FAILS)
 
-    # ---- its user
+    # ---- user
 
     def submit(self, request: Request, key: str = "") -> bool:
-        """False if it was refused at once. The number comes later, into `accepted`, or never; then ask again."""
+        """Submit a job. Returns False if it was refused at once. Its number is added to `accepted` later, or never."""
         if not self.alive or self._stuck or self.asleep:
             return False
         known = self.store.job_of_key(OWNER, key) if key else None
@@ -223,11 +223,11 @@ class SimKoalad:
         if job not in self.accepted:
             self.accepted.append(job)
 
-    # ---- its links
+    # ---- links
 
     @property
     def timing(self) -> Timing:
-        """The one of its links."""
+        """The timing of koalad's links."""
         return self._installed.timing
 
     def log_in(self, cluster: str) -> None:
@@ -263,7 +263,7 @@ class SimKoalad:
 
     @property
     def quiescent(self) -> bool:
-        """It lives, and has nothing to do nor to wait for."""
+        """Whether koalad runs, and has nothing to do or to wait for."""
         process = self.process
         if process is None or not self.alive or self.asleep or process.stuck or process.inbox or process.collecting:
             return False

@@ -1,4 +1,4 @@
-"""One life of a simulated koalad, from a start to the next kill: the real driver over real engine, store and links."""
+"""One process of a simulated koalad, from its start to a kill: the real driver over real engine, store and links."""
 
 from collections.abc import Callable, Sequence
 from itertools import count
@@ -37,21 +37,21 @@ class KoaladObserver(Receiver, Protocol):
     def started(self, snapshot: Snapshot, engine: Engine) -> None: ...
 
     def deciding(self, now: Instant, deliveries: Sequence[Delivery]) -> None:
-        """koalad takes this batch; `now` is its clock's."""
+        """koalad begins to handle a batch; `now` is the time of its clock."""
         ...
 
     def handling(self, now: Instant, events: Sequence[Event]) -> None:
-        """The engine is handed these events: what koalad found out by itself too, and nothing of ended sessions."""
+        """The engine is given these events: also koalad's own, and none of ended sessions."""
         ...
 
     def committed(self, change: Change, store: Store) -> None: ...
 
     def sent(self, entry: OutboxEntry, doubt: bool) -> None:
-        """It is about to leave for its cluster."""
+        """A command is about to be sent to its cluster."""
         ...
 
     def reported(self, status: LinkStatus) -> None:
-        """A try to connect came out like this, or its session was lost."""
+        """A try to connect has this outcome, or the session was lost."""
         ...
 
     def retry_requested(self, cluster: str) -> None:
@@ -59,18 +59,18 @@ class KoaladObserver(Receiver, Protocol):
         ...
 
     def acknowledged(self, cluster: str, epoch: int, number: int) -> None:
-        """It is about to be said that events up to this one are committed."""
+        """Events up to this one are about to be acknowledged."""
         ...
 
 
 class Host(Protocol):
-    """The machine that koalad runs on, and what may befall it."""
+    """koalad's host, with its faults."""
 
     agenda: Agenda
     crash_point: CrashPoint
     observer: KoaladObserver
     recorder: Recorder
-    lossy: bool  # what koalad has just said is lost with it
+    lossy: bool  # koalad's last messages are lost with it
 
     def now(self) -> Instant: ...
 
@@ -79,7 +79,7 @@ class Host(Protocol):
 
     @property
     def slept(self) -> Duration:
-        """How long it has slept, in all."""
+        """The total time that the host has slept."""
         ...
 
     def may_commit(self) -> None:
@@ -88,7 +88,7 @@ class Host(Protocol):
 
 
 class _ObservedRecorder:
-    """The host's recorder, and its witness, who hears what the engine is given."""
+    """The host's recorder, and its observer, which is called with the engine's events."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -108,7 +108,7 @@ class _ObservedRecorder:
 
 
 class KoaladProcess:
-    """`start` it once. It is its own driver's store and links: it may fail, or be killed, between any two steps."""
+    """One process of koalad. It serves as its driver's store and links, and may die between any two steps."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class KoaladProcess:
         """
         self.agenda = host.agenda
         self.os_process = Process(host.agenda, [host.crash_point])
-        self.stuck = False  # the store is failing: nothing new is taken up
+        self.stuck = False  # the store is failing, so no batch is handled
         self.links: dict[str, Uplink] = {}
         self.inbox: list[Delivery] = []
         self.collecting: dict[int, CollectOutput] = {}
@@ -133,7 +133,7 @@ class KoaladProcess:
         self._collect: Callable[[int, CollectOutput], None] = lambda number, command: None
         self._epochs = count(store.epoch * CONNECTS + 1)
         self._restore_check = RestoreCheck(store.epoch, store.next_number - 1)
-        self._turn: ScheduledCall | None = None  # when the driver's thread goes on
+        self._turn: ScheduledCall | None = None  # the next turn of the driver's thread
         self._sleep = SleepWatch(lambda: host.slept)
         self._idle_turns = 0
         self.driver = Driver(
@@ -156,7 +156,7 @@ class KoaladProcess:
         for link in self.links.values():
             link.start()
 
-    # ---- what happens to it
+    # ---- calls
 
     def enter(self, call: Callable[[], None]) -> None:
         self.os_process.run(call)
@@ -182,12 +182,12 @@ class KoaladProcess:
         self.os_process.freeze()
 
     def wake(self, looks_after: Duration) -> None:
-        """With the host. The driver's thread looks at the time after so long, or as soon as something comes."""
+        """Wake with the host. The driver's thread checks the time after `looks_after`, or with the next delivery."""
         self.os_process.thaw()
         self._turn_at(Instant(self.agenda.now + (0 if self.inbox else looks_after)))
 
     def deliver(self, delivery: Delivery) -> None:
-        """As the driver's thread hears of it: soon, in the order of arrival."""
+        """Queue a delivery for the driver's thread, in the order of arrival."""
         self.inbox.append(delivery)
         if not self.stuck and len(self.inbox) == 1:
             self._turn_at(self.agenda.now)

@@ -1,4 +1,4 @@
-"""koalad's end of the way to one simulated cluster: the real session machine, driven by the agenda."""
+"""koalad's end of the link to one simulated cluster: the real session machine, driven by the agenda."""
 
 from collections.abc import Callable, Mapping
 from itertools import count
@@ -35,13 +35,13 @@ from koalapy.world.network import End, Json, Pipe
 from koalapy.world.random_streams import between
 
 _CUT = Reason("cut", "transient", "The connection was lost.", "koalad connects again by itself.")
-_LOGIN = (Duration(SECOND // 2), Duration(4 * SECOND))  # what a login and the push over it take
+_LOGIN = (Duration(SECOND // 2), Duration(4 * SECOND))  # duration of a login and its push
 _LATENCY = (MILLISECOND, Duration(100 * MILLISECOND))
 _FIRST_REQUEST = 1 << 40  # numbers below are those of the outbox
 
 
 class Outside(Protocol):
-    """A cluster as koalad sees it."""
+    """A cluster's head node, as koalad reaches it."""
 
     name: str
 
@@ -51,7 +51,7 @@ class Outside(Protocol):
         ...
 
     def login(self, end: End) -> None:
-        """Give this far end of a connection to a new KCM. Raises KoalaError if the head node lets nobody in."""
+        """Give this far end of a connection to a new KCM. Raises KoalaError if the head node refuses logins."""
         ...
 
     def config(self) -> Mapping[str, Any]:
@@ -79,7 +79,7 @@ class Around(Protocol):
     def doubtful(self) -> list[JobId]: ...
 
     def report(self, status: LinkStatus) -> None:
-        """How a try to connect came out, or that its session was lost."""
+        """Report the outcome of a try to connect, or the loss of the session."""
         ...
 
     def vet(self, cluster: str, session: int, welcome: Welcome) -> Verdict:
@@ -88,7 +88,7 @@ class Around(Protocol):
 
 
 class Uplink:
-    """Commands that come while the cluster is not connected are dropped: the driver sends them again later."""
+    """The link to one cluster. Commands without a session are dropped: the driver sends them again later."""
 
     def __init__(self, cluster: Cluster, outside: Outside, around: Around, rng: Random) -> None:
         self.pipe: Pipe | None = None
@@ -102,7 +102,7 @@ class Uplink:
         self._perform(self._machine.start(self._now))
 
     def retry(self) -> None:
-        """Try to connect at once, as a person asks for."""
+        """Try to connect at once, on a person's request."""
         self._perform(self._machine.retry(self._now))
 
     # ---- for the driver
@@ -119,7 +119,7 @@ class Uplink:
         self._send(lambda talk: talk.acknowledge(epoch, number))
 
     def end_session(self, why: Reason) -> int | None:
-        """End the session there is, to begin a new one; its epoch. None: there is none."""
+        """End the current session, to begin a new one. Returns its epoch, or None if there is none."""
         epoch = self._machine.epoch if self._machine.state.has_session else None
         self._perform(self._machine.end(self._now, why))
         return epoch
@@ -135,7 +135,7 @@ class Uplink:
         else:
             answered(None)
 
-    # ---- what the machine commands
+    # ---- the machine's commands
 
     def _perform(self, commands: list[Command]) -> None:
         for command in commands:
@@ -157,7 +157,7 @@ class Uplink:
                 case StageIn():
                     self._stage(command)
                 case _:
-                    pass  # nobody here reads a log, and no program puts keys
+                    pass  # the world has no log, and no program puts keys
         self._plan()
 
     def _plan(self) -> None:
@@ -202,7 +202,7 @@ class Uplink:
         return self._machine.probed(self._now, self._outside.reachable)
 
     def _stage(self, command: StageIn) -> None:
-        """Bring the files of an attempt. The answers come over this session or not at all."""
+        """Stage the files of an attempt. The answers come in this session or never."""
         epoch = self._machine.epoch
         Staging(
             self,
@@ -219,7 +219,7 @@ class Uplink:
             self._perform(self._machine.cut(self._now, _CUT))
 
     def _close(self) -> None:
-        """Close the pipe; whoever waits for an answer over it gets none."""
+        """Close the pipe; outstanding requests get no answer."""
         pipe, self.pipe = self.pipe, None
         if pipe is not None:
             pipe.near.close()

@@ -1,4 +1,4 @@
-"""One queue for all: `cern`, from which sites pull, and `central`, which pushes by what a monitor last told it."""
+"""One queue for all: `cern`, from which sites pull, and `central`, which pushes by a monitor's last report."""
 
 from collections import deque
 

@@ -73,7 +73,7 @@ class _Sites:
         self._deliver(job.home, messages.LeaseReturned(None, identity))
 
     def _deliver(self, site: str, *events: messages.Event) -> None:
-        """The site, and then whoever is told of what comes of it."""
+        """Call the site, and then the receivers of its messages."""
         self._handle(site, events)
         while self._messages:
             arrived, self._messages = self._messages, []

@@ -10,7 +10,7 @@ Queues = dict[str, deque[GridJob]]
 
 
 def condor(simulation: Simulation) -> None:
-    """At each matchmaking cycle jobs are considered in the order of arrival; nobody is passed (assumption 3)."""
+    """In each matchmaking cycle jobs are tried in the order of arrival; no job overtakes another (assumption 3)."""
     queues = _queues(simulation)
     simulation.arrived = lambda job: queues[job.home].append(job)
 
