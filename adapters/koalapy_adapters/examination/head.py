@@ -46,7 +46,7 @@ def diagnose(head: Head, check: str) -> Json:
 
 
 def _shared(head: Head) -> Json:
-    """Whether a file can be written, linked and read back, as attempts and claims are; and the room that is left."""
+    """Check that a file can be written, linked and read back, as those of attempts; and find the free space."""
     path = head.directories.own
     trial = os.path.join(path, "trial.%s.%d" % (os.uname().nodename, os.getpid()))
     try:
@@ -76,7 +76,7 @@ def _try_file(path: str) -> None:
 
 
 def _batch(head: Head) -> Json:
-    """Its version, and whether its server answers: some tell their version without it."""
+    """Find the batch system's version, and check its server: some commands print a version without the server."""
     description = head.batch.describe()
     dialect, cluster = load(head.config.batch), head.batch.cluster
     dialect.parse_find(_run(dialect.find_argv(cluster, _NOBODYS)), _NOBODYS)
@@ -87,7 +87,7 @@ def _batch(head: Head) -> Json:
 
 
 def _queue(head: Head) -> Json:
-    """The first of those that the grid file names which takes jobs."""
+    """Find the first queue of the grid file that accepts jobs."""
     module = examiner(head.config.batch)
     if module is None:
         capacity = head.batch.capacity()
@@ -142,7 +142,7 @@ def _lowest(head: Head) -> Json:
 
 
 def _drmaa(head: Head) -> Json:
-    """A session of its own, opened and left, in a helper that may crash."""
+    """Open and close a DRMAA session in a helper process, which may crash."""
     dialect = load(head.config.batch)
     wanted = find_library(head.config.drmaa, dialect)
     if wanted is None:
@@ -170,7 +170,7 @@ def _last_line(text: str) -> str:
 
 
 def _relay(head: Head) -> Json:
-    """Where it listens for compute nodes."""
+    """Find where the relay listens for compute nodes."""
     directories = head.directories
     try:
         data = layout.read_json(layout.relay_file(directories.shared, directories.instance, directories.cluster))

@@ -1,4 +1,4 @@
-"""In which parallel environment the batch jobs of sweeps are, and which would be better."""
+"""The parallel environment of the batch jobs of sweeps, and a better one if there is one."""
 
 from typing import Any, Dict, Optional
 
@@ -10,8 +10,10 @@ _NOBODYS = "k" + 14 * "0"  # a tag that no job has
 
 
 def environment(config: ClusterConfig, batch: BatchSystem) -> Optional[Dict[str, Any]]:
-    """`environment`: theirs; `named`: by the grid file; `loose`: the best that controls no slaves. None where there is
-    no such thing. Raises BatchError.
+    """The environment of Launchers. Raises BatchError.
+
+    `environment`: theirs, or None. `named`: the grid file names it. `loose`: the best one that controls no slaves, or
+    None.
     """
     if not hasattr(load(config.batch), "launchers_environment"):
         return None
@@ -23,7 +25,7 @@ def environment(config: ClusterConfig, batch: BatchSystem) -> Optional[Dict[str,
 
 
 def _job(batch: BatchSystem, environment: Optional[str]) -> BatchJob:
-    """A Launcher's, as far as it can be told before there is one."""
+    """A batch job like that of a Launcher, as far as it is known in advance."""
     fields: Dict[str, Any] = {
         name: value for name, value in batch.cluster._asdict().items() if name in BatchJob._fields
     }

@@ -1,4 +1,4 @@
-"""The queues of the PBS family, as `qstat -Q -f` has them; OpenPBS and Torque say the same there. See qstat(1B)."""
+"""The queues of the PBS family, from `qstat -Q -f`, which OpenPBS and Torque share. See qstat(1B)."""
 
 import re
 from collections import Counter
@@ -27,7 +27,7 @@ def queues(run: Run, cluster: BatchSettings) -> List[Queue]:
     server = run(["qstat", "-B", "-f"])
     default = re.search(r"default_queue = (\S+)", server.stdout) if server.exit_status == 0 else None
     found = parse_queues(listed, default.group(1) if default else "")
-    # Slurm's qstat speaks with no server: which queue is the default nobody says, so that any may be.
+    # Slurm's qstat asks no server, and shows no default queue: any queue may be the default.
     return found if server.exit_status == 0 else [queue._replace(default=True) for queue in found]
 
 
@@ -38,12 +38,12 @@ def parse_queues(result: Result, default: str = "") -> List[Queue]:
 
 
 def accounts(run: Run, cluster: BatchSettings) -> List[str]:
-    """PBS keeps none: `-A` is written into the accounting as it stands."""
+    """Return no accounts: PBS has no list of them, and `-A` is only copied into the accounting."""
     return []
 
 
 def try_access(run: Run, cluster: BatchSettings) -> Optional[str]:
-    """qsub cannot be asked without submitting."""
+    """Return None: qsub cannot check a job without submitting it."""
     return None
 
 
@@ -127,7 +127,7 @@ def _closed(fields: Dict[str, str]) -> str:
 
 
 def _unfolded(text: str) -> str:
-    """qstat breaks long values, and goes on after a tab on the next line."""
+    """Join the long values that qstat breaks; they continue after a tab on the next line."""
     return re.sub(r"\n\t(?=[^=\n]*$)", "", text, flags=re.MULTILINE)
 
 

@@ -1,4 +1,4 @@
-"""The batch job that only looks: it needs neither shared directory nor relay, and so can tell of both."""
+"""A batch job that probes its node. It needs neither shared directory nor relay, and so can report on both."""
 
 import base64
 import json
@@ -14,7 +14,7 @@ _UNPACK = "import sys;del sys.path[0];import zlib,base64;exec(zlib.decompress(ba
 
 
 class Probe(BatchJob):
-    """Where the batch system writes what it says is on every node, and so is where it begins: see `as_scripted`."""
+    """The probe as a batch job. Its output and first directory are on every node; see `as_scripted`."""
 
     @property
     def output(self) -> str:
@@ -22,7 +22,7 @@ class Probe(BatchJob):
 
 
 def as_scripted(job: BatchJob) -> BatchJob:
-    """The job as its batch script has it: a probe begins in a directory that is on every node."""
+    """The job as its batch script needs it: a probe begins in a directory that exists on every node."""
     return job._replace(directory="/") if isinstance(job, Probe) else job
 
 

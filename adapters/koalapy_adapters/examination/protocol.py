@@ -13,7 +13,7 @@ Run = Callable[[Argv], Result]  # raises BatchError for a command that is not th
 
 
 class Misnamed(ClusterError):
-    """The grid file names what is not there; `value` is what it may have meant, "" where nobody can tell."""
+    """The grid file has a wrong name. `value`: the name that was probably meant, "" if that is unknown."""
 
     def __init__(self, code: str, message: str, advice: str, value: str) -> None:
         super().__init__(code, message, advice)
@@ -21,12 +21,12 @@ class Misnamed(ClusterError):
 
 
 class Queue(NamedTuple):
-    """A queue or partition as this user may see it. `closed`: why it starts no job now, "" where it does."""
+    """A queue or partition as this user sees it. `closed`: why it starts no job now, "" if it does."""
 
     name: str
     default: bool = False
     closed: str = ""
-    walltime_s: Optional[int] = None  # the longest; None: no limit is said
+    walltime_s: Optional[int] = None  # the longest; None: no limit is shown
     nodes: Optional[int] = None
     processors: Optional[int] = None
     environments: List[str] = []  # Grid Engine's parallel environments
@@ -44,7 +44,7 @@ class Environment(NamedTuple):
 class Lowest(NamedTuple):
     """Whether jobs of the lowest priority that a user may set come after all others, and how that is known.
 
-    `advice`: what to do where they do not, or may not.
+    `advice`: what to do if they do not, or may not.
     """
 
     is_last: bool
@@ -55,26 +55,24 @@ class Lowest(NamedTuple):
 class Examiner:
     """The protocol, for readers: a module of this package named as its batch system, with these functions.
 
-    Each raises BatchError where the commands fail or cannot be read.
+    Each raises BatchError if the commands fail, or their output cannot be read.
     """
 
-    COMMANDS: List[str]  # any of them on the PATH tells that this batch system is here
+    COMMANDS: List[str]  # any of them on the PATH shows that this batch system is installed
 
     queues: Callable[[Run, BatchSettings], List[Queue]]
-    accounts: Callable[[Run, BatchSettings], List[str]]  # none, where nobody keeps any
+    accounts: Callable[[Run, BatchSettings], List[str]]  # empty if the batch system has none
     try_access: Callable[
         [Run, BatchSettings], Optional[str]
-    ]  # what it said of a job it was only asked about; None: cannot ask
-    lowest: Callable[
-        [Run, BatchSettings], Optional[Lowest]
-    ]  # what becomes of jobs of the lowest priority; None: not known
+    ]  # its answer to a job that is only checked; None: it cannot check one
+    lowest: Callable[[Run, BatchSettings], Optional[Lowest]]  # the order of jobs of the lowest priority; None: unknown
     span: Callable[
         [Run, BatchSettings], Optional[Json]
-    ]  # wishes of a job that surely lies on two nodes; None: there is none
+    ]  # options of a job that surely lies on two nodes; None: there are none
 
 
 def examiner(batch: str) -> Optional[ModuleType]:
-    """The module for this batch system; None where there is none."""
+    """The module for this batch system; None if there is none."""
     try:
         return importlib.import_module("koalapy_adapters.examination." + batch)
     except ImportError:

@@ -1,4 +1,4 @@
-"""Grid Engine's queues, projects and parallel environments, and what it would say to a job: qconf(1), qstat(1)."""
+"""Grid Engine's queues, projects and parallel environments, and its answer to a job: qconf(1), qstat(1)."""
 
 import re
 import xml.etree.ElementTree as xml
@@ -12,7 +12,7 @@ from koalapy_adapters.examination.protocol import Environment, Lowest, Misnamed,
 
 COMMANDS = ["qconf"]
 
-_ONE_HOST = "$pe_slots"  # the allocation rule by which nothing is to be started anywhere else
+_ONE_HOST = "$pe_slots"  # the allocation rule that keeps a job on one node
 _CLOSING = {
     "d": "disabled",
     "D": "disabled by its calendar",
@@ -27,7 +27,7 @@ _CLOSING = {
 
 
 def queues(run: Run, cluster: BatchSettings) -> List[Queue]:
-    """All are the default: without one named, a job goes wherever it may."""
+    """The queues. All count as default: a job without a queue may go to any."""
     listed = run(["qconf", "-sql"])
     check(listed, UNREACHABLE)
     states = run(["qstat", "-f", "-xml"])
@@ -37,7 +37,7 @@ def queues(run: Run, cluster: BatchSettings) -> List[Queue]:
 
 
 def environments(run: Run) -> List[Environment]:
-    """All parallel environments; none where the cluster has none."""
+    """All parallel environments; empty if the cluster has none."""
     listed = run(["qconf", "-spl"])
     if listed.exit_status != 0 and "no parallel environment" in listed.words:
         return []
@@ -57,7 +57,7 @@ def parse_environment(result: Result) -> Environment:
 
 
 def accounts(run: Run, cluster: BatchSettings) -> List[str]:
-    """Projects."""
+    """The names of the projects."""
     result = run(["qconf", "-sprjl"])
     return result.stdout.split() if result.exit_status == 0 else []
 
@@ -83,7 +83,7 @@ def access_argv(cluster: BatchSettings) -> Argv:
 
 
 def check_environment(cluster: BatchSettings, known: List[Environment], queues: List[Queue]) -> None:
-    """Raises Misnamed for one that is not there, lets no processes be started, or that the queue does not offer."""
+    """Raises Misnamed for an environment that does not exist, starts no processes, or is not offered by the queue."""
     found = [each for each in known if each.name == cluster.parallel_environment]
     usable = [each.name for each in known if _serves(each) and _is_offered(each.name, queues)]
     value = nearest(cluster.parallel_environment, usable, usable)
@@ -144,7 +144,7 @@ def _queue(run: Run, name: str, instances: Dict[str, List[Any]]) -> Queue:
 
 
 def parse_queue(shown: Result, own: List[Any]) -> Queue:
-    """From `qconf -sq`, and its instances."""
+    """The queue of `qconf -sq` and its instances."""
     fields = _fields(shown)
     return Queue(
         name=fields.get("qname", ""),
@@ -163,7 +163,7 @@ def _offers(pe_list: str) -> List[str]:
 
 
 def _closed(own: List[Any]) -> str:
-    """Only where no instance takes jobs."""
+    """Why the queue is closed: only if no instance accepts jobs."""
     if not own:
         return "it has no hosts"
     letters = [set(state) & set(_CLOSING) for _, _, state in own]
@@ -173,7 +173,7 @@ def _closed(own: List[Any]) -> str:
 
 
 def _serves(environment: Environment) -> bool:
-    """Whether a job in it can start processes wherever it lies."""
+    """Whether a job in the environment can start processes on all its nodes."""
     return environment.controls or environment.rule == _ONE_HOST
 
 

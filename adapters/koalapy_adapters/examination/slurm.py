@@ -1,4 +1,4 @@
-"""Slurm's partitions and accounts, and what it would say to a job: scontrol(1), sinfo(1), sbatch(1), sshare(1)."""
+"""Slurm's partitions and accounts, and its answer to a job: scontrol(1), sinfo(1), sbatch(1), sshare(1)."""
 
 import re
 from typing import Any, Dict, List, Mapping, Optional
@@ -15,7 +15,7 @@ _FORMAT = "%R|%T"
 _LIVING = re.compile(r"(idle|mixed|allocated|completing|reserved|planned)[^*]*$")
 _TIME = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)$")
 _WISHES = ("account", "qos", "reservation", "constraint")
-# Of sbatch(1), INPUT ENVIRONMENT VARIABLES, by the grid file's keys. Our own commands do not hear of them.
+# By the grid file's keys; see sbatch(1), INPUT ENVIRONMENT VARIABLES. koalapy's own commands run without them.
 _PROFILE = {"queue": "SBATCH_PARTITION", "account": "SBATCH_ACCOUNT", "qos": "SBATCH_QOS"}
 
 
@@ -28,14 +28,14 @@ def queues(run: Run, cluster: BatchSettings) -> List[Queue]:
 
 
 def parse_queues(shown: Result, seen: Result) -> List[Queue]:
-    """From `scontrol show partition -o`, and from sinfo's `partition|state` of each node of each."""
+    """The partitions of `scontrol show partition -o`, with sinfo's `partition|state` of each node of each."""
     rows = [line.strip().partition("|") for line in seen.stdout.splitlines() if "|" in line]
     living = {name for name, _, state in rows if _LIVING.match(state)}
     return [_queue(line, living) for line in shown.stdout.splitlines() if line.startswith("PartitionName=")]
 
 
 def accounts(run: Run, cluster: BatchSettings) -> List[str]:
-    """By sshare, which asks the controller; none without a database of accounts."""
+    """The accounts of sshare, which asks the controller; empty without a database of accounts."""
     result = run(["sshare", "-U", "-h", "-P", "-u", cluster.user, "-o", "Account"])
     return sorted(set(result.stdout.split())) if result.exit_status == 0 else []
 

@@ -1,4 +1,4 @@
-"""Looks around on a head node of which nothing is known yet, and prints one JSON document: for `koala init`."""
+"""Survey an unknown head node for `koala init`, and print one JSON document."""
 
 import json
 import os
@@ -19,13 +19,13 @@ from koalapy_adapters.kcm.execution.subprocess_runner import run
 Json = Dict[str, Any]
 
 TIMEOUT = 20.0  # seconds for one command
-AWAY = "koala-init-"  # so begins the name of a directory that is made for one survey alone
+AWAY = "koala-init-"  # prefix of directories that are made for one survey alone
 _OWN = ("SCRATCH", "WORK", "WORKDIR", "DATA")  # by which clusters name a user's own directory on a shared file system
 _REMOTE = ("nfs", "nfs4", "lustre", "gpfs", "beegfs", "cephfs", "ceph", "glusterfs", "afs", "panfs", "pvfs2")
 
 
 def main(argv: List[str]) -> int:
-    """`survey`. Exits with 0 whatever it finds."""
+    """Run the command `survey`. Returns 0 whatever it finds."""
     sys.stdout.write(json.dumps(survey(strict_modes.HERE.user(os.getuid()))) + "\n")
     place = os.path.dirname(os.path.dirname(os.path.abspath(sys.argv[0])))
     if os.path.basename(place).startswith(AWAY):
@@ -70,7 +70,7 @@ def _is_closed(path: str) -> bool:
 
 
 def _present() -> List[Tuple[str, ModuleType]]:
-    """Slurm brings qstat and pbsnodes for those who are used to them; Grid Engine a qstat of its own."""
+    """The installed batch systems. Slurm may have its own qstat and pbsnodes, and Grid Engine has a qstat."""
     if all(map(shutil.which, slurm.COMMANDS)):
         return [("slurm", slurm)]
     if all(map(shutil.which, sge.COMMANDS)):
@@ -101,7 +101,7 @@ def _system(name: str, module: ModuleType, user: str) -> Json:
 
 
 def _version(name: str, cluster: BatchSettings) -> Tuple[str, str]:
-    """OpenPBS and Torque have the same commands: whichever dialect understands its answer."""
+    """The version, by the dialect that can read the answer: OpenPBS and Torque have the same commands."""
     names = ["pbs", "torque"] if name == "pbs" else [name]
     said: Optional[BatchError] = None
     for each in names:

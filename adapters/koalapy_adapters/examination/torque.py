@@ -7,5 +7,5 @@ COMMANDS = pbs.COMMANDS
 queues = pbs.queues
 accounts = pbs.accounts
 try_access = pbs.try_access
-lowest = slurm.lowest  # Maui and Moab keep to themselves what they sort by
+lowest = slurm.lowest  # Maui and Moab do not show their priorities
 span = pbs.span

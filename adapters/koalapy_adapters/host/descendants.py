@@ -1,4 +1,4 @@
-"""Finding and ending every process below this one, also those that forked twice and began a session of their own.
+"""Find and end every process below this one, also those that forked twice and began a session of their own.
 
 A process that is a child subreaper (prctl(2), Linux 3.4) inherits the orphans among its descendants. All
 processes that the program forked stay below it, and waitpid(2) shows when none is left.
@@ -13,12 +13,12 @@ _STAT_PARENT, _STAT_START = 1, 19  # fields of /proc/PID/stat after the name, fr
 
 
 def become_subreaper() -> bool:
-    """Inherit orphaned descendants from now on; False where this kernel or this Python cannot."""
+    """Inherit orphaned descendants from now on. Returns False if this kernel or this Python cannot."""
     return _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def die_with_parent(number: int) -> bool:
-    """Be sent this signal when the parent dies."""
+    """Let the kernel send this signal to this process when the parent dies."""
     return _prctl(_PR_SET_PDEATHSIG, number)
 
 
@@ -41,7 +41,7 @@ def send(pids: Collection[int], number: int) -> None:
         except ProcessLookupError:
             pass
         except PermissionError:
-            pass  # a set-uid program: not ours to end
+            pass  # a set-uid program, which this user cannot end
 
 
 def reap() -> List[Tuple[int, int]]:
@@ -81,7 +81,7 @@ def parent_of(pid: int) -> int:
 
 
 def runs(pid: int, word: bytes) -> bool:
-    """Whether this is one of the words that the process was started with."""
+    """Whether the word is one of the process's arguments."""
     try:
         with open("/proc/%d/cmdline" % pid, "rb") as file:
             return word in file.read().split(b"\0")
@@ -90,7 +90,7 @@ def runs(pid: int, word: bytes) -> bool:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether this process stands still, by SIGSTOP or the like."""
+    """Whether this process is stopped by a signal such as SIGSTOP."""
     fields = _stat(pid)
     return fields is not None and fields[0] == "T"
 
@@ -108,7 +108,7 @@ def _children(pid: int) -> List[int]:
 
 
 def _children_by_parent(pid: int) -> List[int]:
-    """For kernels without CONFIG_PROC_CHILDREN."""
+    """The children of every process, for kernels without CONFIG_PROC_CHILDREN."""
     found = []
     for name in os.listdir("/proc"):
         fields = _stat(int(name)) if name.isdigit() else None
@@ -128,7 +128,7 @@ def _stat(pid: int) -> Optional[List[str]]:
 
 def _prctl(option: int, argument: int) -> bool:
     try:
-        import ctypes  # late: it is slow to import, and some Pythons were built without it
+        import ctypes  # imported late: it is slow to import, and some Pythons were built without it
     except ImportError:
         return False
     return bool(ctypes.CDLL(None).prctl(option, ctypes.c_ulong(argument), 0, 0, 0) == 0)

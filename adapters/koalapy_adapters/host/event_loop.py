@@ -1,4 +1,4 @@
-"""Waiting for descriptors, and feeding what happened to a machine whose answers are carried out in order."""
+"""Wait for descriptors, feed events to a machine, and execute its commands in order."""
 
 import selectors
 from collections import deque

@@ -30,7 +30,7 @@ def line(message: Json) -> bytes:
 
 
 def read(text: bytes) -> Json:
-    """The message of a line. Raises ValueError for what is none."""
+    """The message of a line. Raises ValueError if the line has none."""
     message: Json = json.loads(text.decode())
     return message
 
@@ -43,7 +43,7 @@ def pieces(node: int, message: Json) -> bytes:
 
 
 class LineReader:
-    """Bytes in, whole lines out."""
+    """A reader that takes bytes and returns whole lines."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -54,7 +54,7 @@ class LineReader:
 
 
 class Assembler:
-    """A launcher's output in, messages out; what is none is collected in `talk`."""
+    """A reader that takes a launcher's output and returns messages. Other text is collected in `talk`."""
 
     def __init__(self) -> None:
         self._reader = LineReader()
@@ -80,15 +80,15 @@ class Assembler:
         try:
             message = json.loads(text.decode())
         except ValueError:
-            self.talk.append(text)  # an agent died amid its message, and another spoke for it
+            self.talk.append(text)  # an agent died within its message, and another message follows
             return []
         return [Piece(node, message)]
 
 
 class Writer:
-    """Bytes that wait until a descriptor takes them; what nobody reads any more is dropped.
+    """Bytes that wait until a descriptor takes them. Bytes that nobody reads any more are dropped.
 
-    That the other side is gone is said by the end of what it writes, not here.
+    The end of the other side's own output shows that it is gone, not an error here.
     """
 
     def __init__(self, descriptor: int, selector: selectors.BaseSelector) -> None:
@@ -105,7 +105,7 @@ class Writer:
             self._flush()
 
     def close(self) -> None:
-        """The other side reads what was taken, then the end of file."""
+        """Close the descriptor. The other side reads the bytes that were taken, then the end of file."""
         if self._open:
             self._drop()
             os.close(self._descriptor)
@@ -122,7 +122,7 @@ class Writer:
         self._watch(bool(self._waiting))
 
     def _next(self) -> bytearray:
-        """Whole lines that the kernel takes at once or not at all: other agents may write to the same pipe."""
+        """The next whole lines that one write takes whole or not at all: other agents may write to the same pipe."""
         end = self._waiting.rfind(b"\n", 0, _AT_ONCE) + 1
         return self._waiting[: end or None]
 

@@ -1,10 +1,10 @@
-"""Who this node is: its name among those of the allocation, its address, and its part of the environment."""
+"""The identity of this node: its name in the allocation, its address, and its part of the environment."""
 
 import os
 import socket
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
-# What batch systems put into a job's environment. Nothing else of it reaches the program.
+# Variables that batch systems set for a job. No others of the batch job's environment reach the program.
 BATCH_PREFIXES = (
     "SLURM_",
     "SLURMD_",
@@ -45,14 +45,14 @@ BATCH_NAMES = frozenset(
 
 
 def of_batch(environment: Mapping[str, str]) -> Dict[str, str]:
-    """The part of a batch job's environment that is the batch system's."""
+    """The variables of a batch job's environment that the batch system has set."""
     return {
         name: value for name, value in environment.items() if name in BATCH_NAMES or name.startswith(BATCH_PREFIXES)
     }
 
 
 def localized(captured: Mapping[str, str], own: Mapping[str, str]) -> Dict[str, str]:
-    """The environment that was captured on the first node, as it is on another, in whose job `own` holds."""
+    """The environment of the first node, changed for another node, whose own variables are `own`."""
     elsewhere = of_batch(captured)
     environment = {name: value for name, value in captured.items() if name not in elsewhere}
     environment.update(of_batch(own))
@@ -60,18 +60,18 @@ def localized(captured: Mapping[str, str], own: Mapping[str, str]) -> Dict[str, 
 
 
 def own_names() -> List[str]:
-    """By which the batch system may know this node: its own word first, since several may share a machine."""
+    """The names by which the batch system may know this node. Its own variable is first: nodes may share a machine."""
     said = [os.environ.get(name, "") for name in ("SLURMD_NODENAME", "KOALA_LOCAL_HOST")]
     return [name for name in [*said, os.uname().nodename, os.environ.get("HOSTNAME", "")] if name]
 
 
 def own_index(names: List[str]) -> Optional[int]:
-    """Which of these nodes this is; the only one surely is."""
+    """The index of this node among these names. A single name is always this node's."""
     return 0 if len(names) == 1 else find(names, own_names())
 
 
 def find(names: Sequence[str], own: Sequence[str]) -> Optional[int]:
-    """Which of the names is this node's, that is known as `own`; with or without a domain."""
+    """The index of the name that is one of `own`, with or without a domain."""
     for wanted in own:
         if wanted in names:
             return list(names).index(wanted)
@@ -100,7 +100,7 @@ def sources(addresses: List[str]) -> List[Tuple[str, str]]:
 
 
 def choose(found: List[List[str]], connected: str, fallback: str) -> str:
-    """A node's address as its peers reach it: on the way to where the relay was reached, rather than on a loopback."""
+    """The address by which other nodes reach this one: that on the way to the relay, rather than a loopback address."""
     usable = [source for relay, source in found if not _loopback(source)]
     towards = [source for relay, source in found if relay == connected and not _loopback(source)]
     candidates = towards + usable + [source for _, source in found]

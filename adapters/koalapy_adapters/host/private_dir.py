@@ -12,7 +12,7 @@ _ROOM = 60  # a socket's path has at most 107 bytes
 
 
 def make() -> str:
-    """Make it, with an unpredictable name. Raises OSError if no place for temporary files can be written."""
+    """Make the directory, with an unpredictable name. Raises OSError if no place for temporary files is writable."""
     wanted = os.environ.get("TMPDIR", "")
     places = [place for place in (wanted, "/tmp", "/var/tmp") if place and len(os.fsencode(place)) <= _ROOM]
     for place in places:
@@ -26,7 +26,7 @@ def make() -> str:
 
 
 def sweep(own: str, now: float) -> None:
-    """Remove what killed wrappers of this user left beside `own`: a week old, and nobody listens on a socket in it.
+    """Remove directories of killed wrappers of this user beside `own`: a week old, and without a socket in use.
 
     A living wrapper's node agent listens on one (see keyserver). `now`: seconds, as files' times. Raises nothing.
     """
@@ -52,7 +52,7 @@ def _is_abandoned(path: str, now: float) -> bool:
 
 
 def _is_listened_on(path: str) -> bool:
-    """Whether it is a socket at whose other end somebody is. Raises OSError where that cannot be known."""
+    """Whether the file is a socket on which a process listens. Raises OSError if that is unknown."""
     if not stat.S_ISSOCK(os.lstat(path).st_mode):
         return False
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
@@ -61,10 +61,10 @@ def _is_listened_on(path: str) -> bool:
 
 
 def remove(path: str) -> None:
-    """The directory and the files in it, as far as they are there."""
+    """Remove the directory and the files in it, as far as they exist."""
     try:
         for name in os.listdir(path):
             os.unlink(os.path.join(path, name))
         os.rmdir(path)
     except OSError:
-        pass  # the agent and its parent both tidy up, whoever of them is left
+        pass  # the agent and its parent both remove it

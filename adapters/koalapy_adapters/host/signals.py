@@ -4,14 +4,14 @@ import os
 import signal
 from typing import Any, Iterable
 
-# What batch systems send before they kill: on cancel and at the limits (Slurm, PBS: TERM; Grid Engine: USR2, XCPU).
+# The signals of batch systems before they kill, on cancel and at limits (Slurm, PBS: TERM; Grid Engine: USR2, XCPU).
 STOPPING = frozenset((signal.SIGTERM, signal.SIGINT, signal.SIGUSR2, signal.SIGXCPU))
-RESUMED = signal.SIGCONT  # a batch system that suspends has sent SIGSTOP before, which no process notices
+RESUMED = signal.SIGCONT  # to suspend, a batch system has sent SIGSTOP before, which no process notices
 _IGNORED = (signal.SIGHUP, signal.SIGUSR1, signal.SIGPIPE)
 
 
 def pipe(noticed: Iterable[int] = (signal.SIGCHLD, RESUMED, *STOPPING)) -> int:
-    """The end to read from: a byte is the number of a signal that came in. Others that would kill are ignored."""
+    """The reading end of a pipe of signal numbers, one byte each. Other signals that would kill are ignored."""
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
     os.set_blocking(writing, False)
@@ -33,7 +33,7 @@ def hold() -> None:
 
 
 def ignore() -> None:
-    """Ignore all of them, in this process and in those that it starts from now on."""
+    """Ignore all these signals, in this process and in those that it starts from now on."""
     for number in (*STOPPING, *_IGNORED):
         signal.signal(number, signal.SIG_IGN)
 
@@ -54,4 +54,4 @@ def resumed(numbers: bytes) -> bool:
 
 
 def _notice(number: int, frame: Any) -> None:
-    """The byte on the pipe is what counts."""
+    """Do nothing: Python writes the byte into the pipe."""

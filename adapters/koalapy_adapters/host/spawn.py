@@ -1,4 +1,4 @@
-"""Starting a helper process of the wrapper (a launcher, the login shell), without the weight of `subprocess`."""
+"""Start a helper process of the wrapper (a launcher, the login shell) without importing `subprocess`."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ def spawn(
     directory: Optional[str] = None,
     more: Optional[Mapping[int, int]] = None,
 ) -> int:
-    """Its pid. `standard` are the descriptors of its input, output and errors; `more`: others, by number."""
+    """Start a process; returns its pid. `standard`: descriptors of input, output and errors; `more`: others."""
     words = [encoded(word) for word in argv]
     variables = {encoded(name): encoded(value) for name, value in environment.items()}
     pid = os.fork()
@@ -25,7 +25,7 @@ def spawn(
 
 
 def encoded(text: str) -> bytes:
-    """The bytes that a user wrote, whatever the locale of this node is."""
+    """The bytes of a user's text, whatever the locale of this node is."""
     return text.encode("utf-8", "surrogateescape")
 
 
@@ -40,7 +40,7 @@ def _become(
     directory: Optional[str],
     more: Mapping[int, int],
 ) -> None:
-    """In the child. Never returns; a program that cannot be started says so on its standard error, with status 127."""
+    """Execute the program in the child. Never returns. On a failure the child writes the error and exits with 127."""
     try:
         signal.set_wakeup_fd(-1)
         for number in _RESET:

@@ -1,4 +1,4 @@
-"""A small, honest batch queue for one machine: slots, first come first served, exit codes, jobs that outlive all else.
+"""A small batch queue for one machine: slots, first come first served, exit codes. Jobs survive their submitter.
 
     local-queue --directory DIR [--slots N] [--command JSON] COMMAND [ARGUMENT…]
 
@@ -10,8 +10,8 @@
       capacity           slots, and every job that is queued, runs or has ended lately
       describe           version and slots
 
-Each answers with one JSON document. There is no daemon: every running job has a keeper process, and whoever ends a job
-starts the next. Every command first mends what a killed keeper left.
+Each answers with one JSON document. There is no daemon: every running job has a keeper process, which starts the next
+job at its end. Every command first repairs what a killed keeper has left.
 """
 
 import json
@@ -24,7 +24,7 @@ USAGE = "usage: local-queue --directory DIR [--slots N] [--command JSON] submit|
 
 
 def main(argv: List[str]) -> int:
-    """Run one command; `argv` begins after the word local-queue. 0 done, 1 refused (a document says why), 2 usage."""
+    """Run one command. `argv` begins after the word local-queue. Returns 0 (done), 1 (refused) or 2 (wrong usage)."""
     from koalapy_adapters.localqueue import commands
 
     try:

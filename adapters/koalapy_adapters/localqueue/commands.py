@@ -1,4 +1,4 @@
-"""The local queue's commands: each mends and starts what it can, then answers with a JSON document."""
+"""The local queue's commands. Each repairs the queue, starts jobs, and answers with a JSON document."""
 
 import signal
 from typing import Any, Callable, Dict, List, Optional
@@ -16,7 +16,7 @@ Answer = Dict[str, Any]
 
 
 class Queue:
-    """A queue as the command line names it. `slots` and `command` (what starts the pushed file) are kept if given."""
+    """The queue of a command line. `slots` and `command` (argv that starts the pushed file) are stored if given."""
 
     def __init__(self, directory: str, slots: Optional[int] = None, command: Optional[List[str]] = None) -> None:
         self.spool = Spool(directory)
@@ -24,7 +24,7 @@ class Queue:
         self.command = command
 
     def change(self, change: Callable[[jobs.State], jobs.State]) -> jobs.State:
-        """Under the lock: mend, change, start what fits. The state after that."""
+        """Repair the state, change it, and start the jobs that fit, all under the lock. Returns the new state."""
         with self.spool as spool:
             if self.command:
                 spool.write_starter(self.command)
@@ -35,7 +35,7 @@ class Queue:
 
 
 def submit(queue: Queue, words: List[str]) -> Answer:
-    """Raises RequestError for a script that can never run."""
+    """Submit a job. Raises RequestError if its script can never run."""
     text = script.read(words)
     wishes = script.directives(text)
     number: List[int] = []
@@ -110,7 +110,7 @@ COMMANDS: Dict[str, Callable[[Queue, List[str]], Answer]] = {
 
 
 def _keep(directory: str, job: jobs.Job) -> None:
-    from koalapy_adapters.localqueue import keeper  # late: commands that start nothing do without
+    from koalapy_adapters.localqueue import keeper  # imported late: commands that start nothing do not need it
 
     keeper.keep(directory, job)
 

@@ -8,7 +8,7 @@ Instant = int  # microseconds since 1970
 
 
 class Job(NamedTuple):
-    """One job. `keeper` and `keeper_start` (ticks since boot) name the process that keeps it while it runs."""
+    """One job. `keeper` and `keeper_start` (ticks since boot) identify its keeper process while it runs."""
 
     id: int
     name: str
@@ -25,11 +25,11 @@ class Job(NamedTuple):
     exit_status: Optional[int] = None  # 128 + N for signal N
     ending: str = ""  # exited, killed, lost, walltime, cancelled
     reason: str = ""
-    lowest: bool = False  # behind all that are not
+    lowest: bool = False  # waits behind all jobs that are not
 
 
 class State(NamedTuple):
-    """The whole queue: jobs by id, those that have ended lately among them. `boot` names the machine's uptime."""
+    """The whole queue: jobs by id, with those that have ended lately. `boot` identifies the boot of the machine."""
 
     slots: int
     boot: str
@@ -42,10 +42,9 @@ def used(state: State) -> int:
 
 
 def startable(state: State) -> List[Job]:
-    """The queued jobs that fit now, first come first served, the lowest behind all others: nothing passes the first
-    that must wait.
+    """The queued jobs that fit now, first come first served, those of the lowest priority behind all others.
 
-    A job larger than the whole machine (its slots were lowered) holds up nobody.
+    No job passes the first one that must wait. A job larger than the whole machine (its slots were lowered) is skipped.
     """
     idle = state.slots - used(state)
     found = []
@@ -74,7 +73,7 @@ def with_job(state: State, job: Job) -> State:
 
 
 def orphans(state: State, boot: str, start_of: Callable[[int], Optional[int]]) -> List[Job]:
-    """Running jobs whose keeper no longer lives: how they ended cannot be known any more."""
+    """Running jobs whose keeper no longer lives. Nobody can know how they ended."""
     return [
         job
         for job in in_order(state, RUNNING)
@@ -83,7 +82,7 @@ def orphans(state: State, boot: str, start_of: Callable[[int], Optional[int]]) -
 
 
 def without_old(state: State, before: Instant) -> Tuple[State, List[Job]]:
-    """The state without jobs that ended before then, and those."""
+    """The state without jobs that ended before that instant, and those jobs."""
     old = [job for job in in_order(state, ENDED) if (job.ended_at or 0) < before]
     gone = {job.id for job in old}
     kept = {number: job for number, job in state.jobs.items() if number not in gone}
@@ -97,7 +96,7 @@ def to_json(state: State) -> Dict[str, Any]:
 
 
 def from_json(data: Any) -> State:
-    """Raises TypeError or KeyError for what is no state."""
+    """The state of a JSON object. Raises TypeError or KeyError if it is none."""
     jobs = [job_of(job) for job in data["jobs"]]
     state = State(data["slots"], data["boot"], data["next_id"], {job.id: job for job in jobs})
     if type(state.slots) is not int or type(state.next_id) is not int or type(state.boot) is not str:
@@ -106,7 +105,7 @@ def from_json(data: Any) -> State:
 
 
 def job_of(data: Any) -> Job:
-    """Raises TypeError for what is no job."""
+    """The job of a JSON object. Raises TypeError if it is none."""
     job = Job(**data)
     for name, value in job._asdict().items():
         if type(value) not in _TYPES[name]:

@@ -1,4 +1,4 @@
-"""The keeper of one running job: its parent until nothing of it is left; its walltime, exit status and successor."""
+"""The keeper of one running job: its parent process, which enforces its walltime and records its exit status."""
 
 import os
 import pwd
@@ -23,7 +23,7 @@ class Outcome(NamedTuple):
 
 
 def keep(directory: str, job: jobs.Job) -> None:
-    """Run the job to its end, record that, and start the next. SIGTERM and SIGCHLD must be blocked."""
+    """Run the job to its end, record the end, and start the next job. SIGTERM and SIGCHLD must be blocked."""
     descendants.become_subreaper()
     spool = Spool(directory)
     child = os.fork()
@@ -35,7 +35,7 @@ def keep(directory: str, job: jobs.Job) -> None:
 
 
 def _run(spool: Spool, job: jobs.Job) -> None:
-    """In the child: become the job's script. Never returns."""
+    """Execute the job's script in the child process. Never returns."""
     try:
         os.setsid()
         os.chdir(job.directory)
@@ -53,7 +53,7 @@ def _run(spool: Spool, job: jobs.Job) -> None:
 
 
 def _environment(spool: Spool, job: jobs.Job) -> Dict[str, str]:
-    """A clean one: nothing of the submitting process but its home, language and time zone."""
+    """A clean environment. It has only home, language and time zone of the submitting process."""
     user = pwd.getpwuid(os.getuid())
     environment = {"HOME": user.pw_dir}
     environment.update((name, os.environ[name]) for name in _PASSED_ON if name in os.environ)
@@ -70,7 +70,7 @@ def _environment(spool: Spool, job: jobs.Job) -> Dict[str, str]:
 
 
 def _await_end(child: int, deadline: float) -> Outcome:
-    """How the job's first process ended, told to stop at its walltime or by SIGTERM, and killed KILL_WAIT_S later."""
+    """Wait for the job's first process, which is ended at the walltime or by SIGTERM, and killed KILL_WAIT_S later."""
     stopping = ""
     while True:
         for pid, status in descendants.reap():
@@ -99,18 +99,18 @@ def _send_group(leader: int, number: int) -> None:
     try:
         os.killpg(leader, number)
     except ProcessLookupError:
-        descendants.send([leader], number)  # not yet the leader of its own group
+        descendants.send([leader], number)  # it does not lead its own group yet
 
 
 def _end_all() -> None:
-    """Kill whatever the job left behind, until nothing is below this process."""
+    """Kill all that the job has left behind, until this process has no descendant."""
     while not descendants.sweep():
         signal.sigtimedwait({signal.SIGCHLD}, 0.05)
         descendants.reap()
 
 
 def _record(spool: Spool, job: jobs.Job, outcome: Outcome) -> None:
-    """Write the end down and start what now fits. A full disk is waited for: until then the slots stay taken."""
+    """Record the end and start the jobs that fit now. While the disk is full, this waits, and the slots stay in use."""
     while True:
         try:
             with spool:
@@ -121,6 +121,6 @@ def _record(spool: Spool, job: jobs.Job, outcome: Outcome) -> None:
                 scheduling.start_jobs(spool, scheduling.mend(spool, state), keep)
             return
         except FileNotFoundError:
-            return  # the queue's directory is gone, and with it whoever might ask
+            return  # the queue's directory is gone, so nobody can query the job
         except OSError:
             time.sleep(1.0)

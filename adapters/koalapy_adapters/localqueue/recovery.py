@@ -1,4 +1,4 @@
-"""The queue's state when its file and the copy were lost: rebuilt of scripts, processes and the history."""
+"""The queue's state, rebuilt from scripts, processes and history after its file and the copy were lost."""
 
 from typing import Dict, List
 
@@ -8,15 +8,15 @@ from koalapy_adapters.localqueue import jobs, script
 from koalapy_adapters.localqueue.scheduling import mark, marked, remove_script
 from koalapy_adapters.localqueue.spool import Spool, boot, now
 
-_PASSED_OVER = 100000  # ids that may have been given out since the newest one that is known
+_PASSED_OVER = 100000  # ids that may have been assigned since the newest known one
 _LOST = "the files of the local queue were damaged, and nothing shows whether this job ran"
 
 
 def state_of(spool: Spool) -> jobs.State:
-    """The state, under the lock. A new queue's if nothing of an older one is there.
+    """The state, under the lock; that of a new queue if there is nothing of an older one. Raises OSError.
 
-    Of a state that is lost, jobs whose processes are there run on. What has a script but no process is lost: it may
-    have run, and must not run twice. Ids go on far above those that are known. Raises OSError.
+    If the state was lost, jobs that have processes continue. A job with a script but no process is lost: it may have
+    run, and must not run twice. New ids are far above the known ones.
     """
     state = spool.read()
     if state is not None:
@@ -33,7 +33,7 @@ def _recovered(spool: Spool, number: int) -> jobs.Job:
     try:
         wishes = script.directives(spool.read_script(number))
     except RequestError:
-        pass  # a damaged script: the job is lost all the same
+        pass  # the script is damaged: the job is lost in any case
     job = jobs.Job(
         id=number,
         name=wishes["name"],
@@ -46,7 +46,7 @@ def _recovered(spool: Spool, number: int) -> jobs.Job:
     )
     pids = marked(mark(spool, job))
     if pids:
-        keeper = _keeper_of(pids)  # without one, mending ends what is left of the job
+        keeper = _keeper_of(pids)  # without one, the repair ends what is left of the job
         start = descendants.start_of(keeper) or 0
         return job._replace(state=jobs.RUNNING, keeper=keeper, keeper_start=start, started_at=now())
     remove_script(spool, job)
@@ -54,7 +54,7 @@ def _recovered(spool: Spool, number: int) -> jobs.Job:
 
 
 def _keeper_of(pids: List[int]) -> int:
-    """The process of the local queue that is the parent of one of them; 0 if there is none."""
+    """The process of the local queue that is the parent of one of these; 0 if there is none."""
     for pid in pids:
         parent = descendants.parent_of(pid)
         if parent not in pids and descendants.runs(parent, b"local-queue"):

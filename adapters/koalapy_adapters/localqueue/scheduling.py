@@ -1,4 +1,4 @@
-"""Mending and starting: what every command, and every keeper at its end, does to the queue under its lock."""
+"""The repair of the queue and the start of jobs, by every command and every keeper at its end, under the lock."""
 
 import os
 import signal
@@ -10,13 +10,13 @@ from koalapy_adapters.localqueue import jobs
 from koalapy_adapters.localqueue.spool import Spool, boot, now
 
 MARK = "KOALA_LOCAL_JOB"  # in the environment of every process of a job: ID@DIRECTORY
-_REMEMBERED_US = 600 * 1000000  # how long an ended job stays in the state
+_REMEMBERED_US = 600 * 1000000  # microseconds for which an ended job stays in the state
 
 Keep = Callable[[str, jobs.Job], None]  # see keeper.keep
 
 
 def mend(spool: Spool, state: jobs.State) -> jobs.State:
-    """Account for jobs whose keeper was killed, and forget what ended long ago."""
+    """Record the ends of jobs whose keeper was killed, and archive jobs that ended long ago."""
     here = boot()
     for job in jobs.orphans(state, here, descendants.start_of):
         if state.boot == here:
@@ -30,9 +30,9 @@ def mend(spool: Spool, state: jobs.State) -> jobs.State:
 
 
 def start_jobs(spool: Spool, state: jobs.State, keep: Keep) -> jobs.State:
-    """Start what fits now, each job under a process that does nothing but `keep` it.
+    """Start the jobs that fit now, each under a keeper process of its own.
 
-    The state is written before any of them runs, so that none can ever be started twice.
+    The state is written before any of them runs, so that no job can be started twice.
     """
     started: List[int] = []
     try:
@@ -54,7 +54,7 @@ def mark(spool: Spool, job: jobs.Job) -> str:
 
 
 def marked(mark_value: str) -> List[int]:
-    """The processes of a job, wherever they hang in the process tree by now."""
+    """The processes of a job, wherever they are in the process tree."""
     return [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _bears(pid, mark_value)]
 
 
@@ -71,9 +71,9 @@ def _running(job: jobs.Job, keeper: int) -> jobs.Job:
 
 
 def _fork_keeper(spool: Spool, job: jobs.Job, keep: Keep) -> Tuple[int, int]:
-    """The keeper's pid, and a descriptor: it runs the job when it reads a byte from it, and leaves at end of file."""
+    """Fork a keeper. Returns its pid and a pipe: after a byte from it the keeper runs the job, at its end it exits."""
     waiting, go = os.pipe()
-    # Blocked until the keeper waits for it: a cancel that comes early must not kill the keeper itself.
+    # It is blocked until the keeper waits for it: an early cancel must not kill the keeper itself.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGCHLD})
     try:
         pid = os.fork()
@@ -91,7 +91,7 @@ def _fork_keeper(spool: Spool, job: jobs.Job, keep: Keep) -> Tuple[int, int]:
 
 
 def _may_go(waiting: int) -> bool:
-    """Close everything that the forking process had open, and wait for its byte; True if that is `g`."""
+    """Close all descriptors of the forking process, and wait for its byte. Returns True if the byte is `g`."""
     null = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):
         os.dup2(null, standard)
@@ -103,7 +103,7 @@ def _may_go(waiting: int) -> bool:
 
 
 def _kill_marked(mark_value: str) -> None:
-    """Kill what a dead keeper's job has left, wherever it hangs in the process tree by now; for a second at most."""
+    """Kill the processes of a dead keeper's job, wherever they are in the process tree. Takes a second at most."""
     for _ in range(100):
         pids = marked(mark_value)
         if not pids:
@@ -118,4 +118,4 @@ def _bears(pid: int, mark_value: str) -> bool:
         with open("/proc/%d/environ" % pid, "rb") as file:
             return wanted in file.read().split(b"\0") and descendants.start_of(pid) is not None
     except OSError:
-        return False  # another user's, or gone
+        return False  # it belongs to another user, or has ended

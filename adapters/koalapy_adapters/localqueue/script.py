@@ -1,4 +1,4 @@
-"""A job's script, and what its `#KOALA key=value` lines ask for."""
+"""A job's script, and the requests of its `#KOALA key=value` lines."""
 
 import json
 import os
@@ -25,7 +25,7 @@ def read(words: List[str]) -> str:
 
 
 def directives(text: str) -> Dict[str, Any]:
-    """The `#KOALA key=value` lines over their defaults. Raises RequestError for one that is unknown or no number."""
+    """The values of the `#KOALA key=value` lines, or their defaults. Raises RequestError for a wrong key or value."""
     here = os.getcwd()
     wishes: Dict[str, Any] = {"name": "job", "processors": 1, "walltime": 3600, "directory": here, "output": ""}
     wishes["lowest"] = 0

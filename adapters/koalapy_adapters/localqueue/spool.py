@@ -2,8 +2,8 @@
 
 DIRECTORY/lock        held (flock) while the state is read and changed
           queue.json  the state
-          queue.json.copy  the same once more, written first: what is read if queue.json is damaged
-          queue.json.damaged  what could be read in neither; kept for whoever wants to look
+          queue.json.copy  a copy, which is written first, and is read if queue.json is damaged
+          queue.json.damaged  a state that could not be read in either; kept for an examination
           N.script    a job's script, until it has ended
           ended.jsonl the jobs that ended, one a line, once they have left the state
           queue       starts a command on this queue, for those that know its path only
@@ -29,7 +29,7 @@ class Spool:
     def __init__(self, directory: str) -> None:
         self.directory = os.path.abspath(directory)
         self._lock = -1
-        self._written: Optional[jobs.State] = None  # what the files hold, as far as is known
+        self._written: Optional[jobs.State] = None  # the contents of the files, as far as they are known
 
     def __enter__(self) -> "Spool":
         os.makedirs(self.directory, mode=0o700, exist_ok=True)
@@ -38,17 +38,17 @@ class Spool:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # Unlocked by name, since a keeper that was just forked still holds the descriptor.
+        # An explicit unlock: a keeper that was just forked still has the descriptor.
         fcntl.flock(self._lock, fcntl.LOCK_UN)
         os.close(self._lock)
 
     def read(self) -> Optional[jobs.State]:
-        """The state, of its copy if need be. None if neither is there or can be understood."""
+        """The state, if necessary that of the copy. None if neither file exists or can be read."""
         self._written = self._read(_STATE)
         return self._written or self._read(_COPY)
 
     def write(self, state: jobs.State) -> None:
-        """Replace the state, durably, unless the files hold it. A crash leaves one of the two files whole."""
+        """Replace the state durably, unless the files have it already. A crash leaves one of the two files whole."""
         if state == self._written:
             return
         text = json.dumps(jobs.to_json(state))
@@ -57,7 +57,7 @@ class Spool:
         self._written = state
 
     def set_aside(self) -> bool:
-        """Keep a state that cannot be understood under another name. False if there is none."""
+        """Rename a state that cannot be read. Returns False if there is none."""
         try:
             os.rename(self._path(_STATE), self._path(_DAMAGED))
         except FileNotFoundError:
@@ -65,7 +65,7 @@ class Spool:
         return True
 
     def cores(self) -> int:
-        """The slots of a queue for which nobody has said how many."""
+        """The slots of a queue whose number of slots was never set: the cores of this machine."""
         return os.cpu_count() or 1
 
     def scripts(self) -> List[int]:
@@ -84,7 +84,7 @@ class Spool:
         self._replace("%d.script" % number, text, 0o700)
 
     def write_starter(self, command: List[str]) -> None:
-        """Write `queue`, unless it says so already."""
+        """Write the file `queue`, unless it is up to date."""
         words = " ".join("'%s'" % word.replace("'", "'\\''") for word in command)
         own = "'%s'" % self.directory.replace("'", "'\\''")
         text = '#!/bin/sh\nexec %s local-queue --directory %s "$@"\n' % (words, own)
@@ -167,7 +167,7 @@ class Spool:
 
 
 def boot() -> str:
-    """Names the time since the machine was started: process ids of an earlier one mean nothing."""
+    """Identify the boot of the machine: process ids of an earlier boot are meaningless."""
     with open(_BOOT) as file:
         return file.read().strip()
 
