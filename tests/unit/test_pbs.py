@@ -55,7 +55,7 @@ def test_describe_gives_the_version_and_whether_history_is_kept() -> None:
     assert pbs.parse_describe(printed(off)) == ("23.06.06", [])
 
 
-def test_torque_is_told_apart() -> None:
+def test_torque_is_recognized() -> None:
     with pytest.raises(ClusterError) as caught:
         pbs.parse_describe(printed("", 2, "qstat: invalid option -- 'F'\nusage: qstat [-f [-1]] [-W site_specific]"))
     assert "torque" in caught.value.advice
@@ -116,7 +116,7 @@ def test_how_jobs_ended(told: object, substate: int, ending: str, exit_status: i
     assert (found.state, found.ending, found.exit_status) == ("ended", ending, exit_status)
 
 
-def test_a_job_that_could_not_be_started_says_why() -> None:
+def test_a_job_that_could_not_be_started_has_its_reason() -> None:
     found = status("job-failed-exit3.json", Exit_status=-2, comment=None)
     assert "home directory" in found.reason
     commented = status("job-failed-exit3.json", Exit_status=-2)
@@ -163,7 +163,7 @@ def test_what_cannot_clear(changes: dict[str, Any], code: str) -> None:
 # ---- status, find, history, cancel -----------------------------------------------------------------------------------
 
 
-def test_of_several_jobs_those_that_are_gone_are_left_out() -> None:
+def test_jobs_that_are_no_longer_listed_have_no_status() -> None:
     both = said("err-qstat-two-one-unknown", 153, "qstat: Unknown Job Id 99999.pbs-head\n")
     assert list(pbs.parse_status(both)) == ["28.pbs-head"]
     gone = "qstat: 10.pbs-head Job has finished, use -x or -H to obtain historical job information\n"
@@ -171,7 +171,7 @@ def test_of_several_jobs_those_that_are_gone_are_left_out() -> None:
     assert pbs.parse_status(printed("", 153, "qstat: Unknown Job Id 99999.pbs-head\n")) == {}
 
 
-def test_jobs_that_are_gone_do_not_hide_another_failure() -> None:
+def test_jobs_that_are_no_longer_listed_do_not_hide_another_failure() -> None:
     with pytest.raises(TransientError):
         pbs.parse_status(printed("", 153, "qstat: Unknown Job Id 99999.pbs-head\n" + DOWN))
 
@@ -230,7 +230,7 @@ def test_history_by_tag_never_asks_for_all_of_it() -> None:
         pbs.parse_history(Result(argv, 127, "", "qselect: 1: qselect: not found"), TAG)
 
 
-def test_where_no_history_is_kept_nothing_is_known() -> None:
+def test_a_server_without_history_has_no_accounting() -> None:
     assert pbs.parse_history(printed("", 0, NO_HISTORY), TAG) is None
 
 

@@ -120,7 +120,7 @@ def test_agents_run_on_the_oldest_python_too(world: Any, tmp_path: Path, interpr
     assert attempt.words() == ""
 
 
-def test_what_is_long_passes_both_ways_whole(cluster: Cluster) -> None:
+def test_long_messages_pass_both_ways_complete(cluster: Cluster) -> None:
     program = (
         'value=$SLURMD_NODENAME$(head -c 60000 /dev/zero | tr "\\0" "\\001")\n'
         '$KOALA_RENDEZVOUS put from.$SLURMD_NODENAME "$value"\n'
@@ -221,7 +221,7 @@ def test_a_node_on_which_nothing_can_be_started_is_named(world: Any, tmp_path: P
     assert "no such node" in attempt.words()
 
 
-def test_who_has_not_come_when_the_wrapper_leaves_is_lost(capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_agent_that_has_not_connected_when_the_wrapper_leaves_is_lost(capfd: pytest.CaptureFixture[str]) -> None:
     """Torque's one launcher for all says of no node that it could not be started. Here our input is at its end."""
     with pbs_meeting.listen() as listener:
         bridge = pbs_bridge.Bridge(listener, "token", ["two", "three"], ["three"], Launchers())
@@ -285,7 +285,7 @@ def test_only_who_proves_to_know_the_token_is_let_in(meeting: Meeting, said: byt
 
 
 @pytest.mark.parametrize("answer", ["guessed", "its own words", "nothing"])
-def test_who_listens_instead_learns_no_token_and_is_not_believed(meeting: Meeting, answer: str) -> None:
+def test_a_program_that_listens_instead_learns_no_token_and_is_refused(meeting: Meeting, answer: str) -> None:
     """Other users of the first node may listen there, when the wrapper has left."""
     listener, arranged = meeting
     heard = []
@@ -308,7 +308,7 @@ def test_who_listens_instead_learns_no_token_and_is_not_believed(meeting: Meetin
     assert arranged.token.encode() not in heard[0]
 
 
-def test_what_went_over_the_wire_before_lets_nobody_in(meeting: Meeting) -> None:
+def test_a_recorded_handshake_cannot_be_replayed(meeting: Meeting) -> None:
     listener, arranged = meeting
     first, theirs = b"000007", "a" * 32
     admitted: list[int | None] = []

@@ -136,7 +136,7 @@ def test_a_reservation_is_a_queue_with_nodes_of_its_own() -> None:
     assert cluster.measure().total == 6
 
 
-def test_whole_nodes_only_where_allocation_is_exclusive() -> None:
+def test_exclusive_allocation_counts_whole_nodes_only() -> None:
     cluster = Cluster("pbsnodes-a-busy.json")
     assert cluster.measure().free_nodes == [[2, 3], [1, 1]]
     assert cluster.measure(CLUSTER._replace(exclusive=True)).free_nodes == [[2, 3]]
@@ -288,7 +288,7 @@ def test_a_count_that_is_none() -> None:
         ({"ncpus": 999, "nodect": 500, "place": "scatter"}, 8),
     ],
 )
-def test_what_a_local_job_lacks_is_whole_nodes(asks: Table, lacks: int) -> None:
+def test_a_local_job_lacks_whole_nodes(asks: Table, lacks: int) -> None:
     cluster = Cluster()
     for node in cluster.nodes:
         cluster.take(node, 2)

@@ -168,7 +168,7 @@ def test_hosts_to_avoid_are_refused_in_words() -> None:
     assert caught.value.code == "unsupported"
 
 
-def test_what_a_hook_of_the_site_says_is_its_refusal() -> None:
+def test_the_message_of_a_hook_is_the_refusal() -> None:
     """Any words, but PBSE_HOOKERROR, 15136, as exit status."""
     with pytest.raises(ClusterError) as caught:
         pbs.parse_submit(printed("", 32, "qsub: Bitte Projekt angeben"))

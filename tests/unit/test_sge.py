@@ -130,7 +130,7 @@ def test_submit_without_an_id_is_unreadable(text: str) -> None:
         ("qmaster_down_qsub__b_y_true", TransientError, "batch_system_unreachable"),
     ],
 )
-def test_a_refusal_says_whose_move_it_is(sample: str, error: type[BatchError], code: str) -> None:
+def test_a_refusal_names_whose_move_it_is(sample: str, error: type[BatchError], code: str) -> None:
     with pytest.raises(error) as caught:
         sge.parse_submit(failed(sample))
     assert caught.value.code == code
@@ -169,7 +169,7 @@ def test_describe_gives_the_version() -> None:
         pytest.param(Result(["qstat"], 2, "", "qstat: invalid option -- 'h'\nusage: \nqstat [-f]\n"), id="pbs"),
     ],
 )
-def test_the_qstat_of_another_batch_system_is_told_from_ours(told: Result) -> None:
+def test_the_qstat_of_another_batch_system_is_recognized(told: Result) -> None:
     with pytest.raises(ClusterError) as caught:
         sge.parse_describe(told)
     assert caught.value.code == "batch_system_other"
@@ -356,7 +356,7 @@ def test_how_jobs_ended(sample: str, ending: str, exit_status: int) -> None:
     assert (status.state, status.ending, status.exit_status) == ("ended", ending, exit_status)
 
 
-def test_of_several_records_the_latest_counts() -> None:
+def test_the_latest_of_several_accounting_records_counts() -> None:
     """The same tag was submitted three times."""
     assert remembered("11-qacct").batch_id == "69"
 

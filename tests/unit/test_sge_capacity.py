@@ -64,7 +64,7 @@ def test_local_jobs_that_wait_are_those_that_want_slots_now() -> None:
     assert captured("busy").waiting_local == 1
 
 
-def test_what_a_local_job_lacks_is_whole_hosts() -> None:
+def test_a_local_job_lacks_whole_hosts() -> None:
     """wombat wants 12 slots, which are all three hosts; two slots of one are idle, and no host is."""
     seen = captured("busy")
     assert (seen.idle, seen.wanted_local, seen.whole_nodes, seen.others_hidden) == (2, 2 + 12, [], False)
@@ -131,7 +131,7 @@ def test_interactive_queues_run_no_batch_jobs() -> None:
     assert capacity(printed(interactive), said("busy-qselect")).idle == 0
 
 
-def test_whole_hosts_only_where_allocation_is_exclusive() -> None:
+def test_exclusive_allocation_counts_whole_hosts_only() -> None:
     assert captured("busy", CLUSTER._replace(exclusive=True)).idle == 0
     assert captured("down", CLUSTER._replace(exclusive=True)).idle == 4
 

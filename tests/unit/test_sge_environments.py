@@ -97,7 +97,7 @@ def test_an_environment_that_cannot_be_read(answer: Result, error: type[BatchErr
     assert caught.value.code == code
 
 
-def test_of_several_environments_each_job_gets_one_that_fits() -> None:
+def test_each_job_gets_one_of_several_environments_that_fits() -> None:
     assert len(sge.capacity_argvs(CLUSTER)) == 4
     assert len(sge.capacity_argvs(CLUSTER._replace(parallel_environment="mpi-*"))) == 3
     assert len(sge.capacity_argvs(CLUSTER._replace(parallel_environment=None))) == 3

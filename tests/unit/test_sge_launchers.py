@@ -99,7 +99,7 @@ def test_the_one_for_one_host_that_controls_no_slaves_is_the_best() -> None:
         pytest.param(["mpi"], Chosen("smp", False), id="the job's own is not there"),
     ],
 )
-def test_one_that_will_not_do_is_passed_over(lacks: list[str], best: Chosen | None) -> None:
+def test_an_unsuitable_parallel_environment_is_not_used(lacks: list[str], best: Chosen | None) -> None:
     assert chosen(Qmaster(*lacks)) == best
 
 
@@ -141,7 +141,7 @@ def test_a_site_without_any_has_none_to_offer() -> None:
 
 
 @pytest.mark.parametrize("step", range(6))
-def test_that_nobody_answers_is_no_answer(step: int) -> None:
+def test_a_missing_answer_is_not_taken_for_a_refusal(step: int) -> None:
     qmaster = Qmaster()
     asking = sge.launchers_environment(CLUSTER, JOB)
     argv = next(asking)
@@ -205,13 +205,13 @@ def test_launchers_go_where_they_are_best_and_others_where_the_grid_file_says(tm
     assert qmaster.asked.count("qconf") == 1
 
 
-def test_one_that_is_named_is_taken_and_nothing_asked(tmp_path: Path) -> None:
+def test_a_named_parallel_environment_is_used_without_a_query(tmp_path: Path) -> None:
     qmaster = Qmaster()
     assert Cluster(tmp_path, qmaster, named="mpi").environment(tag(FIRST_LAUNCHER)) == "mpi"
     assert qmaster.asked == []
 
 
-def test_one_that_refuses_a_launcher_after_all_has_no_more_of_them(tmp_path: Path) -> None:
+def test_a_parallel_environment_that_refuses_a_launcher_gets_no_more_of_them(tmp_path: Path) -> None:
     """Of another's refusal nothing follows, nor of a submit that was ended before it began."""
     cluster = Cluster(tmp_path, Qmaster())
     assert cluster.environment(tag(FIRST_LAUNCHER)) == "smp"
@@ -268,7 +268,7 @@ def test_a_qmaster_that_does_not_answer_is_asked_again_later_and_one_that_cannot
         ),
     ],
 )
-def test_the_doctor_says_where_sweeps_are_and_what_would_be_better(
+def test_the_doctor_shows_where_sweeps_run_and_what_would_be_better(
     lacks: list[str], own: str | None, named: str | None, said: str
 ) -> None:
     """A job of the one processor that the doctor asks for when no number is known."""

@@ -71,14 +71,14 @@ def test_walltime_is_rounded_up_to_minutes(walltime_s: int, minutes: int) -> Non
 
 
 @pytest.mark.parametrize("option", ["-x a,b[1-3]", "-xa,b[1-3]", "--exclude=a,b[1-3]", "--exclude a,b[1-3]"])
-def test_hosts_to_avoid_are_left_out_with_those_of_the_user(option: str) -> None:
+def test_hosts_to_avoid_are_added_to_those_that_the_user_excludes(option: str) -> None:
     """sbatch heeds the last --exclude alone."""
     found = directives(job(native=[option], avoid=["c2", "c1", "c2"]))
     assert [line for line in found if "exclude" in line][-1] == "--exclude=a,b[1-3],c1,c2"
 
 
 @pytest.mark.parametrize("host", ["a,b", "-a", "a b", "c[1-2]", "", "a\n#SBATCH --wrap=x"])
-def test_what_is_no_host_cannot_be_avoided(host: str) -> None:
+def test_an_invalid_host_name_cannot_be_avoided(host: str) -> None:
     with pytest.raises(RequestError, match="is not the name of a host"):
         slurm.script(job(avoid=[host]))
 
@@ -156,7 +156,7 @@ def test_submit_without_an_id_is_unreadable(words: str) -> None:
         ("ctld_down_sbatch___wrap_true", TransientError, "batch_system_unreachable"),
     ],
 )
-def test_a_refusal_says_whose_move_it_is(sample: str, error: type[BatchError], code: str) -> None:
+def test_a_refusal_names_whose_move_it_is(sample: str, error: type[BatchError], code: str) -> None:
     with pytest.raises(error) as caught:
         slurm.parse_submit(failed(sample))
     assert caught.value.code == code
@@ -196,7 +196,7 @@ def test_a_missing_command_is_the_sites() -> None:
     assert caught.value.code == "command_missing"
 
 
-def test_what_is_no_list_of_jobs_is_not_taken_for_an_empty_one() -> None:
+def test_an_invalid_list_of_jobs_is_not_taken_for_an_empty_one() -> None:
     for words in ("CLUSTER: other\n", "module loaded\n1|RUNNING|koala|batch|1|0:0|0|None|k\n", '{"jobs": []}\n'):
         with pytest.raises(UnreadableError):
             slurm.parse_status(printed(words))
@@ -250,7 +250,7 @@ def test_later_ones_are_not(version: str) -> None:
     ("private", "hidden"),
     [("none", False), ("jobs", True), ("accounts,jobs,usage", True), ("accounts,usage", False), ("all", True)],
 )
-def test_where_others_jobs_are_hidden_it_is_said(private: str, hidden: bool) -> None:
+def test_hidden_jobs_of_others_are_reported(private: str, hidden: bool) -> None:
     text = (SAMPLES / "24.11-config-scontrol.out").read_text().replace("= none\nProctrack", f"= {private}\nProctrack")
     found = slurm.parse_describe(printed(text))
     assert found.version == "24.11.5"
@@ -441,7 +441,7 @@ def test_cancelling_what_has_ended_is_no_error() -> None:
         slurm.parse_cancel(failed("ctld_down_scancel_1", 8))
 
 
-def test_other_members_of_a_federation_are_left_out_of_every_list() -> None:
+def test_no_list_contains_other_members_of_a_federation() -> None:
     lists = [
         slurm.status_argv(["1"]),
         slurm.find_argv(BatchSettings("me"), "kabcde000000001"),

@@ -79,7 +79,7 @@ def test_a_job_is_described_as_sbatch_would() -> None:
     [{"native": ["--licenses=a"]}, {"gpus": 1}, {"lowest": True}, {"constraint": '"a|b"'}, {"account": "a #b"}],
     ids=lambda wish: next(iter(wish)),
 )
-def test_what_only_sbatch_can_say_is_left_to_it(wish: dict[str, Any]) -> None:
+def test_options_that_only_sbatch_has_are_left_to_sbatch(wish: dict[str, Any]) -> None:
     assert slurm_api.submit_fields(JOB._replace(**wish), "/script") is None
 
 
@@ -300,14 +300,16 @@ def test_jobs_go_by_one_program_and_no_command(begin: Begin, cluster: Cluster) -
     assert shell.batch.submits_by() == "Slurm's API"
 
 
-def test_what_only_sbatch_can_say_goes_by_it(begin: Begin, cluster: Cluster) -> None:
+def test_a_job_with_options_that_only_sbatch_has_is_submitted_by_sbatch(begin: Begin, cluster: Cluster) -> None:
     shell = Shell(begin())
     assert shell.submit("job", job=JOB._replace(native=["--comment=x"])) == "8"
     assert shell.ran == ["sbatch"]
     assert runs(cluster) == 0
 
 
-def test_what_the_controller_refuses_is_refused_by_sbatch_in_its_words(begin: Begin, cluster: Cluster) -> None:
+def test_a_job_that_the_controller_refuses_is_refused_by_sbatch_with_its_message(
+    begin: Begin, cluster: Cluster
+) -> None:
     shell = Shell(begin(), "sbatch: error: Batch job submission failed: Invalid partition name specified")
     with pytest.raises(RequestError) as caught:
         shell.submit("refuse")
@@ -335,7 +337,7 @@ def test_without_a_clear_answer_the_job_may_be_there_and_sbatch_does_the_next(
     assert runs(cluster) == 2
 
 
-def test_one_that_hangs_is_ended(begin: Begin, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_hangs_is_ended(begin: Begin, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     shell = Shell(begin())
     assert shell.submit("job") == "7"
     monkeypatch.setattr(submitter, "TIMEOUT", 0.1)
@@ -345,7 +347,7 @@ def test_one_that_hangs_is_ended(begin: Begin, cluster: Cluster, monkeypatch: py
         os.kill(int((cluster.root / "runs").read_text()), 0)
 
 
-def test_one_that_died_unasked_takes_no_job_along(begin: Begin, cluster: Cluster) -> None:
+def test_a_program_that_dies_while_idle_costs_no_job(begin: Begin, cluster: Cluster) -> None:
     mine = begin()
     shell = Shell(mine)
     assert shell.submit("last") == "7"
@@ -356,7 +358,7 @@ def test_one_that_died_unasked_takes_no_job_along(begin: Begin, cluster: Cluster
 
 
 @pytest.mark.parametrize(("what", "value"), [("AGE", 0.0), ("MEMORY", 0)])
-def test_one_that_is_old_or_grew_is_replaced(
+def test_an_old_or_large_program_is_replaced(
     begin: Begin, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, what: str, value: float
 ) -> None:
     shell = Shell(begin())
@@ -366,7 +368,7 @@ def test_one_that_is_old_or_grew_is_replaced(
     assert runs(cluster) == 2
 
 
-def test_one_that_nobody_uses_is_ended(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unused_program_is_ended(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(submitter, "IDLE", 0.05)
     mine = begin()
     with mine._lock:  # as in `start`; without it, it might have ended already
@@ -400,7 +402,7 @@ def test_a_site_that_changes_is_noticed(begin: Begin, cluster: Cluster, monkeypa
     assert "CliFilterPlugins" in shell.batch.submits_by()
 
 
-def test_where_it_is_required_nothing_else_is_used(begin: Begin, cluster: Cluster) -> None:
+def test_a_required_api_program_is_not_replaced_by_sbatch(begin: Begin, cluster: Cluster) -> None:
     cluster.configure(SLURM_VERSION="24.11.5")
     shell = Shell(begin(REQUIRED))
     with pytest.raises(ClusterError, match=r"24\.11") as caught:
@@ -411,7 +413,7 @@ def test_where_it_is_required_nothing_else_is_used(begin: Begin, cluster: Cluste
         shell.batch.submits_by()
 
 
-def test_it_is_slurms_alone_and_can_be_switched_off() -> None:
+def test_the_api_program_is_for_slurm_only_and_can_be_switched_off() -> None:
     assert find_submitter("off", slurm) is None
     assert find_submitter("auto", torque) is None
     assert find_submitter("auto", slurm) is not None
@@ -444,7 +446,7 @@ sub submit_batch_job {
 NASTY = "/tmp/a b=%41%\té\udcff\\'\"$x"
 
 
-def test_the_program_says_it_byte_for_byte(
+def test_the_program_passes_arguments_on_byte_for_byte(
     begin: Begin, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     cluster.write("lib/Slurm.pm", MODULE)
@@ -507,7 +509,7 @@ class Queue:
 CLUSTER = BatchSettings("me", instance="aaaaa")
 
 
-def test_who_waits_is_told_by_the_program_and_no_command(begin: Begin, cluster: Cluster) -> None:
+def test_the_queue_fingerprint_is_taken_by_the_program_without_a_command(begin: Begin, cluster: Cluster) -> None:
     queue = Queue(begin(), cluster)
     assert queue.fingerprint("ok", "1", "0", OTHERS) == ["90 90 4"]
     seen = queue.fingerprint("ok", "5", "30", TASKS, HELD, OTHERS, LAUNCHER, OURS + "kaaaaa000000001")
@@ -519,7 +521,7 @@ def test_who_waits_is_told_by_the_program_and_no_command(begin: Begin, cluster: 
     assert queue.batch.spent_on["measure"] >= 40_000
 
 
-def test_a_program_that_begins_anew_has_told_nothing_yet(
+def test_a_restarted_program_has_no_earlier_fingerprint(
     begin: Begin, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = Queue(begin(), cluster)
@@ -532,7 +534,7 @@ def test_a_program_that_begins_anew_has_told_nothing_yet(
 @pytest.mark.parametrize(
     "said", [["no", "1800", "0", "Unable"], ["ok", "2", "0", OTHERS], ["ok", "1", "0", "x"], [], ["same"]], ids=str
 )
-def test_what_the_program_does_not_tell_squeue_does(begin: Begin, cluster: Cluster, said: list[str]) -> None:
+def test_squeue_is_used_if_the_program_gives_no_fingerprint(begin: Begin, cluster: Cluster, said: list[str]) -> None:
     queue = Queue(begin(), cluster)
     assert queue.fingerprint(*said) == []
     assert queue.ran == ["squeue"]

@@ -52,7 +52,7 @@ def test_local_jobs_that_wait_are_those_that_want_processors_now() -> None:
     assert captured("busy").waiting_local == 3
 
 
-def test_a_node_is_not_idle_as_long_as_a_job_of_ours_is_said_to_be_there() -> None:
+def test_a_node_is_not_idle_while_one_of_our_jobs_is_listed_on_it() -> None:
     """squeue is asked first: what ends before sinfo is would be counted twice, as a sweep's node and as an idle one."""
     listed = "97|RUNNING|koala|batch|4|0|0|None| kaaaaa000000011\n"
     seen = capacity(IDLE + IDLE.replace("c1", "c2"), listed)
@@ -102,7 +102,7 @@ def test_nodes_that_can(state: str) -> None:
     assert capacity(IDLE.replace("idle", state)).idle == 4
 
 
-def test_whole_nodes_only_where_allocation_is_exclusive() -> None:
+def test_exclusive_allocation_counts_whole_nodes_only() -> None:
     mixed = "c2|batch*|mixed|1/3/0/4|1:4:1|NO|up|100|4000|UNLIMITED\n"
     assert capacity(IDLE + mixed).free_nodes == [[4, 1], [3, 1]]
     assert capacity(IDLE + mixed, cluster=CLUSTER._replace(exclusive=True)).free_nodes == [[4, 1]]
@@ -191,13 +191,13 @@ def waits(shape: str, user: str = "wombat", name: str = "job", reason: str = "Re
         ("2K 512 OK", 12),
     ],
 )
-def test_what_a_local_job_lacks_is_whole_nodes(shape: str, lacks: int) -> None:
+def test_a_local_job_lacks_whole_nodes(shape: str, lacks: int) -> None:
     """Of three that are taken; no more than all of them can be given back."""
     seen = capacity(nodes(FULL, FULL, FULL), waits(shape))
     assert (seen.waiting_local, seen.wanted_local, seen.whole_nodes) == (1, lacks, [])
 
 
-def test_of_an_array_with_a_limit_no_more_start_than_it_leaves() -> None:
+def test_no_more_tasks_of_an_array_start_than_its_limit_allows() -> None:
     running = waits("1 1 OK _3", number=8).replace("PENDING", "RUNNING").replace("|8_3|", "|7_3|")
     taken = nodes(FULL, FULL)
     assert capacity(taken, waits("4 1 OK _[4-9%2]") + running).wanted_local == 4
@@ -227,7 +227,7 @@ def test_of_a_job_that_asks_for_certain_nodes_nobody_knows_whether_those_will_do
 
 
 @pytest.mark.parametrize("reason", ["JobHeldUser", "Dependency", "QOSMaxCpuPerUserLimit", "BeginTime", "Licenses"])
-def test_what_waits_for_something_else_wants_nothing(reason: str) -> None:
+def test_a_job_that_waits_for_something_else_lacks_nothing(reason: str) -> None:
     assert capacity(nodes(FULL), waits("4 1 OK", reason=reason)).wanted_local == 0
 
 
@@ -257,7 +257,7 @@ def test_nodes_that_are_idle_altogether() -> None:
     assert capacity(nodes(IDLE.replace("idle|", "idle+planned|"))).whole_nodes == []
 
 
-def test_of_large_numbers_squeue_says_how_many_thousand() -> None:
+def test_large_numbers_of_squeue_are_in_thousands() -> None:
     running = waits("1K 256 OK", "koala", HERE).replace("PENDING", "RUNNING")
     assert capacity(nodes(FULL), running).ours == 1024
 

@@ -27,7 +27,7 @@ def test_hosts_have_the_processors_asked_for_and_no_more() -> None:
     assert slurm.batch_id(environment()) == "61"
 
 
-def test_restarts_are_zero_unless_said() -> None:
+def test_restarts_are_zero_by_default() -> None:
     assert slurm.restarts(environment()) == 0
     assert slurm.restarts(environment(SLURM_RESTART_COUNT="2")) == 2
 

@@ -81,7 +81,7 @@ def test_hosts_to_avoid_are_refused_in_words() -> None:
         torque.script(job(avoid=["c1"]))
 
 
-def test_the_lowest_priority_is_said_so_that_slurms_qsub_takes_it_too(tmp_path: Path) -> None:
+def test_the_lowest_priority_has_a_form_that_slurms_qsub_accepts_too(tmp_path: Path) -> None:
     """What is -1024 to Torque must be a large number to Slurm, which has an sbatch beside it."""
     argv = torque.submit_argv(job(lowest=True), "/home/koala/t/script")
     for name, priority in (("qsub", "-1024"), ("sbatch", "2147483645")):
@@ -183,7 +183,7 @@ def test_states(form: Any, letter: str, state: str) -> None:
     assert (found.batch_id, found.name, found.state) == ("12.head", TAG, state)
 
 
-def test_what_slurms_qstat_has_no_letter_for_still_holds_its_nodes() -> None:
+def test_a_job_in_a_state_without_a_letter_in_slurms_qstat_still_holds_its_nodes() -> None:
     assert status(listing(job_state="U")).state == "running"
 
 
@@ -224,12 +224,12 @@ def test_xml_with_entities_is_refused() -> None:
 
 
 @pytest.mark.parametrize("text", ["<Data>", "<job_info/>", "<Data><Job/></Data>", "Job Id: x\n", "hello\n", "<"])
-def test_what_is_no_listing_is_unreadable(text: str) -> None:
+def test_an_invalid_listing_is_unreadable(text: str) -> None:
     with pytest.raises(UnreadableError):
         torque.parse_status(printed(text))
 
 
-def test_jobs_that_are_gone_are_left_out() -> None:
+def test_jobs_that_are_no_longer_listed_have_no_status() -> None:
     gone = "qstat: Unknown Job Id Error 99.head\n"
     assert torque.parse_status(printed("", 153, gone)) == {}
     assert list(torque.parse_status(printed(listing(), 153, gone))) == ["12.head"]
@@ -333,7 +333,7 @@ def test_local_jobs_that_wait() -> None:
     ("asked", "lacks"),
     [("2:ppn=4", 8), ("1", 4), ("node1+2:ppn=4:haswell", 12), ("2:ppn=2", 8)],
 )
-def test_what_a_local_job_lacks_is_whole_nodes(asked: str, lacks: int) -> None:
+def test_a_local_job_lacks_whole_nodes(asked: str, lacks: int) -> None:
     """Torque says of a job that waits no more than what it asked for."""
     full = NODE.replace("free", "job-exclusive")
     nodes = "\n".join(full.replace("node1", f"node{number}") for number in range(4))
