@@ -110,7 +110,7 @@ def test_fcfs_on_one_cluster_is_first_come_first_served(seed: int) -> None:
     assert any(starts[each.number] > each.submitted for each in jobs)
 
 
-def test_nobody_passes_anybody_under_fcfs() -> None:
+def test_under_fcfs_no_job_overtakes_another() -> None:
     """On several clusters and with jobs of several components, too."""
     ran = replay(drawn(300, components=3))
     starts = [ran[number].started or 0 for number in sorted(ran)]
@@ -130,12 +130,12 @@ def test_no_cluster_ever_has_more_than_its_processors() -> None:
         assert max(used) == SIZES[name]
 
 
-def test_same_trace_same_starts() -> None:
+def test_the_same_trace_gives_the_same_starts() -> None:
     first, second = (replay(drawn(300, components=3), fpfs) for _ in range(2))
     assert list(first.items()) == list(second.items())
 
 
-def test_another_queueing_policy_changes_who_waits_and_nothing_else() -> None:
+def test_another_queueing_policy_changes_only_which_jobs_wait() -> None:
     jobs = drawn(300)
     strict, passing = replay(jobs), replay(jobs, fpfs, max_overtakes=BARELY)
     assert strict.keys() == passing.keys()
@@ -150,28 +150,28 @@ def test_another_queueing_policy_changes_who_waits_and_nothing_else() -> None:
     assert [each.started for each in strict.values()] != [each.started for each in passing.values()]
 
 
-def test_a_policy_changes_nothing_where_nobody_waits() -> None:
+def test_a_policy_changes_nothing_if_no_job_waits() -> None:
     jobs = [each for each in drawn(100) if each.processors <= 2]
     assert replay(jobs, sizes={"one": 1000}) == replay(jobs, fpfs, sizes={"one": 1000})
 
 
-def test_fpfs_lets_pass_what_fits_as_often_as_the_grid_file_says() -> None:
+def test_fpfs_allows_as_many_overtakes_as_the_grid_file() -> None:
     jobs = [job(1, 0, 8, 100), job(2, 1, 10, 10), *(job(number, 2, 1, 500) for number in (3, 4, 5))]
     ran = replay(jobs, fpfs, sizes={"one": 10}, max_overtakes=1)
     assert {number: seconds(each)[0] for number, each in ran.items()} == {1: 0, 2: 502, 3: 2, 4: 512, 5: 512}
 
 
-def test_a_cluster_of_which_nothing_was_heard_for_a_day_is_as_good_as_any() -> None:
+def test_a_cluster_without_events_for_a_day_is_usable() -> None:
     ran = replay([job(1, 0, 4, 10), job(2, 86_400, 16, 10), job(3, 200_000, 8, 10, components=((8, "c"),))])
     assert [seconds(each)[0] for each in ran.values()] == [0, 86_400, 200_000]
 
 
-def test_what_ends_at_an_instant_makes_room_for_what_is_submitted_then() -> None:
+def test_a_job_that_ends_makes_room_for_one_submitted_at_the_same_instant() -> None:
     ran = replay([job(1, 0, 10, 50), job(2, 10, 10, 50), job(3, 50, 1, 50)], fpfs, sizes={"one": 10})
     assert {number: seconds(each)[0] for number, each in ran.items()} == {1: 0, 2: 50, 3: 100}
 
 
-def test_walltime_kills() -> None:
+def test_a_job_beyond_its_walltime_is_killed() -> None:
     ran = replay([job(1, 0, 10, 1000, walltime=Duration(100 * SECOND)), job(2, 0, 10, 5)], sizes={"one": 10})
     assert seconds(ran[1]) == (0, 100)
     assert ran[1].killed
@@ -194,7 +194,7 @@ def test_components_start_all_at_one_time_each_on_its_cluster() -> None:
     assert ran[3].processors == 24
 
 
-def test_a_component_goes_where_it_says() -> None:
+def test_a_component_runs_on_the_cluster_that_it_names() -> None:
     ran = replay([job(1, 0, 0, 5, components=((4, "c"), (2, None)))])
     assert ran[1].places == (("c", 4), ("a", 2))
 
@@ -209,31 +209,31 @@ def test_whole_nodes_are_taken_where_allocation_is_exclusive() -> None:
 
 
 @pytest.mark.parametrize("components", [((17, None),), ((9, None), (9, None)), ((9, "b"),), ((1, "nowhere"),)])
-def test_a_job_that_fits_nowhere_is_told_at_once(components: tuple[tuple[int, str | None], ...]) -> None:
+def test_a_job_that_fits_nowhere_is_reported_at_once(components: tuple[tuple[int, str | None], ...]) -> None:
     ran = replay([job(1, 0, 16, 50), job(2, 5, 0, 5, components=components), job(3, 6, 1, 5)], fcfs)
     assert list(ran) == [2, 3, 1]
     assert (ran[2].started, ran[2].ended, ran[2].places) == (None, None, ())
     assert "never fits" in ran[2].reason
 
 
-def test_a_job_that_no_policy_lets_go_is_told_in_the_end() -> None:
+def test_a_job_that_never_starts_is_reported_at_the_end() -> None:
     ran = replay([job(1, 0, 1, 5)], lambda blocked, most: False)
     assert (ran[1].started, ran[1].ended, ran[1].places) == (None, None, ())
 
 
-def test_an_empty_trace() -> None:
+def test_an_empty_trace_is_replayed() -> None:
     empty = world([])
     assert list(empty.run()) == [0]
 
 
-def test_jobs_that_would_rather_queue_go_into_batch_queues() -> None:
+def test_jobs_that_may_queue_are_sent_to_batch_queues() -> None:
     """After `queue_after`; there they are served before what comes into the wait queue."""
     jobs = [job(1, 0, 10, 3000), job(2, 1, 10, 10, when_busy=WhenBusy.QUEUE), job(3, 2, 10, 10)]
     ran = replay(jobs, sizes={"one": 10}, queue_after=MINUTE)
     assert {number: seconds(each)[0] for number, each in ran.items()} == {1: 0, 2: 3000, 3: 3010}
 
 
-def test_nothing_is_kept_of_jobs_that_are_over() -> None:
+def test_nothing_is_kept_of_ended_jobs() -> None:
     """The trace is read as time passes, no job before it is submitted."""
     over = 0
     ahead: list[int] = []

@@ -1,4 +1,4 @@
-"""`koala sim`: what it says of a broken promise is enough to see it again, and all it says is words."""
+"""`koala sim`: its report of a broken promise is enough to reproduce it, and its errors are sentences."""
 
 import json
 import re
@@ -40,14 +40,14 @@ def hasty() -> Iterator[None]:
         yield
 
 
-def test_a_seed_that_breaks_nothing_says_so(koala: CliRunner) -> None:
+def test_a_seed_without_a_violation_is_reported(koala: CliRunner) -> None:
     said = koala.invoke(app, ["sim", "chaos", "--seed", "5", "--events", "300"])
     assert said.exit_code == 0, said.output
     assert "no violation" in said.stdout
     assert "seed 5:" in said.stderr
 
 
-def test_a_violation_is_told_with_the_shortest_actions_and_seen_again_by_them(koala: CliRunner, hasty: None) -> None:
+def test_a_violation_is_shown_with_the_shortest_actions_and_reproduced_by_them(koala: CliRunner, hasty: None) -> None:
     command = ["sim", "chaos", "--seed", "1", "--seeds", "3", "--events", EVENTS, "--tries", "40"]
     said = koala.invoke(app, command)
     assert said.exit_code == 1, said.output
@@ -79,20 +79,20 @@ def test_json_has_the_figures(koala: CliRunner) -> None:
         (["--faults", ","], "No fault is named"),
     ],
 )
-def test_bad_actions_are_refused_in_words(koala: CliRunner, options: list[str], words: str) -> None:
+def test_invalid_actions_are_refused_with_a_sentence(koala: CliRunner, options: list[str], words: str) -> None:
     said = koala.invoke(app, ["sim", "chaos", *options])
     assert said.exit_code == 2
     assert words in " ".join(said.stderr.replace("│", " ").split())
 
 
-def test_only_the_faults_that_are_named_befall_a_seed(koala: CliRunner) -> None:
+def test_only_the_named_faults_occur(koala: CliRunner) -> None:
     faults = parse_faults("kcm killed, cluster_lies", FAULTS | LIES)
     kinds = {action.kind for action in schedule_of(1, 5_000, faults)}
     assert kinds & (FAULTS | LIES).keys() == {"kcm_killed", "cluster_lies"}
     assert kinds & JOB_ACTIONS.keys()
 
 
-def test_a_violation_under_named_faults_is_seen_again_by_its_command(koala: CliRunner, hasty: None) -> None:
+def test_a_violation_under_named_faults_is_reproduced_by_its_command(koala: CliRunner, hasty: None) -> None:
     command = ["sim", "chaos", "--faults", "job_killed,node_lost", "--events", EVENTS, "--tries", "20", "--seeds", "3"]
     said = koala.invoke(app, command)
     assert said.exit_code == 1, said.output
@@ -103,7 +103,7 @@ def test_a_violation_under_named_faults_is_seen_again_by_its_command(koala: CliR
     assert document["violation"]["details"] in said.stdout
 
 
-def test_an_interrupt_says_how_far_it_got(koala: CliRunner) -> None:
+def test_an_interrupt_shows_the_finished_seeds(koala: CliRunner) -> None:
     real, seeds = chaos.run, []
 
     def interrupted(seed: int, *arguments: Any, **options: Any) -> Any:

@@ -48,7 +48,7 @@ def test_a_grid_job_gets_the_nodes_of_sweeps_at_once() -> None:
     assert len(broken_off) == 6
 
 
-def test_what_was_broken_off_is_run_again() -> None:
+def test_an_interrupted_parameter_runs_again() -> None:
     played = grid(parameters=9, users=1, runs=60)
     played.play([GridJob(Duration(150 * SECOND), "vu", 4, Duration(MINUTE))], Duration(12 * MINUTE))
     [sweep] = played.sweeps
@@ -57,7 +57,7 @@ def test_what_was_broken_off_is_run_again() -> None:
 
 
 @pytest.mark.parametrize("workload", [wblock, wburst])
-def test_a_workload_follows_from_its_seed_and_brings_what_it_should(workload: object) -> None:
+def test_a_workload_is_reproducible_and_has_the_wanted_load(workload: object) -> None:
     assert workload in (wblock, wburst)
     make = wblock if workload is wblock else wburst
     jobs = make(7, NODES, SHARES, HOUR)
@@ -66,7 +66,7 @@ def test_a_workload_follows_from_its_seed_and_brings_what_it_should(workload: ob
     assert max(job.nodes for job in jobs) <= 3
 
 
-def test_a_block_is_steady() -> None:
+def test_a_block_load_alternates_every_ten_minutes() -> None:
     """Ten minutes on, ten minutes off; while it is on about the wanted nodes are busy."""
     nodes = {"vu": 100}
     jobs = wblock(1, nodes, {"vu": 0.4}, HOUR)

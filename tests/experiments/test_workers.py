@@ -30,18 +30,18 @@ def refuse(number: int) -> int:
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_what_comes_of_it_comes_in_the_order_of_the_tasks(count: int) -> None:
+def test_results_come_in_the_order_of_the_tasks(count: int) -> None:
     assert list(spread(double, MANY, count)) == [double(number) for number in MANY]
 
 
-def test_what_a_task_raises_is_raised_here() -> None:
+def test_an_exception_of_a_task_is_raised() -> None:
     with pytest.raises(ValueError, match="0 is refused"):
         list(spread(refuse, MANY, 2))
     ended()
 
 
-def test_whoever_goes_early_leaves_nothing_running_and_nothing_said(tmp_path: Path) -> None:
-    """With pytest an exception in a thread is one in the test."""
+def test_an_early_end_leaves_no_process_and_no_message(tmp_path: Path) -> None:
+    """pytest reports an exception in a thread as an error of the test."""
     gates: Sequence[Path] = [tmp_path, *(tmp_path / f"never-{number}" for number in MANY)]
     for _ in range(5):
         results = spread(wait_for, gates, 2)

@@ -89,7 +89,7 @@ def test_a_log_may_be_compressed(tmp_path: Path, suffix: str) -> None:
         ("x" * 100_000, "line 1 is longer than any line of a workload"),
     ],
 )
-def test_what_is_no_log_is_refused_with_its_line(tmp_path: Path, text: str, words: str) -> None:
+def test_an_invalid_log_is_refused_with_its_line(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(RequestError) as refused:
         list(read_swf(swf(tmp_path, text)))
     assert words in refused.value.reason.message
@@ -112,7 +112,7 @@ def test_fields_beyond_those_of_the_format_are_ignored_and_counted(tmp_path: Pat
 
 @pytest.mark.parametrize("lenient", [False, True])
 def test_a_log_whose_lines_all_have_too_few_fields_is_in_another_format(tmp_path: Path, lenient: bool) -> None:
-    """To leave out such lines would leave nothing."""
+    """If such lines were skipped, nothing would be left."""
     few = LINE.rpartition(" ")[0]
     with pytest.raises(RequestError) as refused:
         list(read_swf(swf(tmp_path, f"{HEADER}{few}\n\n{few}\n{few}\n"), lenient))
@@ -134,7 +134,7 @@ def test_a_log_whose_lines_all_have_too_few_fields_is_in_another_format(tmp_path
         pytest.param(16, 64, 9, 5, 16, id="cancelled while it ran"),
     ],
 )
-def test_who_ran_no_time_on_no_processors_never_ran(
+def test_a_job_without_run_time_and_processors_never_ran(
     tmp_path: Path, allocated: int, requested: int, runtime: int, status: int, processors: int
 ) -> None:
     line = f"10 14 -1 {runtime} {allocated} -1 -1 {requested} 200 -1 {status} 4 5 -1 2 3 -1 -1\n"
@@ -152,7 +152,7 @@ def test_who_ran_no_time_on_no_processors_never_ran(
 @pytest.mark.parametrize(
     ("suffix", "squeeze"), [(".gz", gzip.compress), (".xz", lzma.compress), (".bz2", bz2.compress)]
 )
-def test_a_truncated_archive_is_said_with_the_last_good_line(
+def test_a_truncated_archive_is_refused_with_its_last_good_line(
     tmp_path: Path, suffix: str, squeeze: Callable[[bytes], bytes]
 ) -> None:
     path = tmp_path / f"log{suffix}"
@@ -163,21 +163,21 @@ def test_a_truncated_archive_is_said_with_the_last_good_line(
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".xz", ".bz2"])
-def test_an_archive_that_is_none_is_said(tmp_path: Path, suffix: str) -> None:
+def test_an_invalid_archive_is_refused(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"log{suffix}"
     path.write_text(LINE)
     with pytest.raises(RequestError, match=f"cannot be decompressed after line 0: .* none of {suffix}"):
         list(read_swf(path))
 
 
-def test_a_mark_before_the_first_line_is_none_of_it(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_ignored(tmp_path: Path) -> None:
     """Some editors write a byte order mark."""
     reader = read_swf(swf(tmp_path, "\ufeff" + HEADER + LINE))
     assert [job.number for job in reader] == [2]
     assert reader.header["Version"] == "2.2"
 
 
-def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="No such file"):
         list(read_swf(tmp_path / "none.swf"))
 
@@ -193,7 +193,7 @@ def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
         ended=st.sampled_from(list(Ended)),
     )
 )
-def test_what_is_written_is_read_back(tmp_path_factory: pytest.TempPathFactory, job: TraceJob) -> None:
+def test_a_written_job_is_read_back(tmp_path_factory: pytest.TempPathFactory, job: TraceJob) -> None:
     path = tmp_path_factory.mktemp("swf") / "log.swf"
     path.write_text("".join(write_swf([job], {"Version": "2.2"})))
     assert list(read_swf(path)) == [job]
