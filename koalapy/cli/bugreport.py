@@ -61,8 +61,8 @@ def bugreport(
 ) -> None:
     """Pack versions, status, grid file, the end of the log and koalad's journal into one file, to go with a bug report.
 
-    Lists first what is in it, and asks. Passwords, tokens, keys and values of environments are hidden. What remains
-    names your hosts, users, jobs and paths: look into it before you hand it on.
+    The command lists the content first, and asks. Passwords, tokens, keys and values of environments are hidden. The
+    rest names your hosts, users, jobs and paths: read it before you pass it on.
     """
     with errors_reported():
         locations = Locations.of(grid)
@@ -76,7 +76,7 @@ def bugreport(
     if json:
         files = [{"name": part.name, "bytes": len(part.data), "what": part.what} for part in parts]
         return print_json({"schema": "koala.bugreport/1", "grid": locations.grid, "path": str(path), "files": files})
-    return out.print(f"{path} is written. Look into it before you hand it on: it names hosts, users, jobs and paths.")
+    return out.print(f"{path} is written. Read it before you pass it on: it names hosts, users, jobs and paths.")
 
 
 def collect(locations: Locations) -> list[Part]:
@@ -86,7 +86,7 @@ def collect(locations: Locations) -> list[Part]:
     secrets = Secrets(answers.environments or ())
     parts = [
         Part("versions.json", "releases of koalapy, of Python and of libraries", _document(_versions())),
-        Part("status.json", "what koalad says of itself and of its clusters", _document(secrets.hidden(answers.said))),
+        Part("status.json", "koalad's own state, and that of its clusters", _document(secrets.hidden(answers.said))),
     ]
     if locations.grid_file is not None:
         text = _end_of(locations.grid_file).decode(errors="replace")
@@ -97,15 +97,15 @@ def collect(locations: Locations) -> list[Part]:
             hidden = "\n".join(_log_line(line, secrets, answers.environments is not None) for line in lines)
             parts.append(Part(name, "the end of koalad's log", (hidden + "\n").encode()))
     if answers.journal is not None:
-        parts.append(Part("journal.json", "what koalad was given and has decided of late", _document(answers.journal)))
+        parts.append(Part("journal.json", "the recent events and decisions of koalad", _document(answers.journal)))
     for path in files_of(locations.journals):
         name = f"{JOURNALS}/{path.name.removesuffix('.gz')}"
-        parts.append(Part(name, "the same, of a time when koalad's engine failed", _decompressed(path)))
+        parts.append(Part(name, "the same, from failures of koalad's engine", _decompressed(path)))
     return parts
 
 
 def _decompressed(path: Path) -> bytes:
-    """Nothing of a file that cannot be read. koalad hides secrets before it writes a journal."""
+    """Empty if the file cannot be read. koalad hides secrets before it writes a journal."""
     try:
         return gzip.decompress(path.read_bytes())
     except (OSError, EOFError, zlib.error):
@@ -152,7 +152,7 @@ def _jobs_in(logs: Iterable[bytes]) -> list[int]:
 
 
 def _event(line: bytes | str) -> dict[str, Any] | None:
-    """A line of a JSON log; None for any other."""
+    """Parse a line of a JSON log; None for any other line."""
     try:
         found = json_module.loads(line)
     except ValueError:
@@ -171,7 +171,7 @@ def _log_line(line: str, secrets: Secrets, all_known: bool) -> str:
 
 
 def _end_of(path: Path) -> bytes:
-    """Nothing of a file that cannot be read."""
+    """Empty if the file cannot be read."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -196,7 +196,7 @@ def _document(data: Any) -> bytes:
 
 
 def _confirm() -> None:
-    """Ends the command unless a person at a terminal says yes."""
+    """End the command unless a person at a terminal confirms."""
     if not sys.stdin.isatty():
         advice = "Look at its content first; then repeat the command with --yes."
         raise RequestError("not_confirmed", "Writing the report needs confirmation on a terminal.", advice)
@@ -206,7 +206,7 @@ def _confirm() -> None:
 
 
 def _write(path: Path, parts: Iterable[Part]) -> None:
-    """For its owner alone. Replaces no file."""
+    """Write a file for its owner alone. An existing file is not replaced."""
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w:gz") as archive:
         for part in parts:

@@ -152,14 +152,14 @@ def _print_checked_job(job: Document, source: str) -> None:
         print_error(error_of(job["reason"]))
     elif job["fits"] == "unknown":
         print_message(
-            f"Whether it can ever fit is not known: {', '.join(job['unknown_clusters'])} cannot be asked now."
+            f"It is not known whether it can ever fit: {', '.join(job['unknown_clusters'])} cannot be asked now."
         )
     else:
         out.print("It fits on its clusters.")
 
 
 def _ends(found: Sequence[Document], several: bool) -> Document:
-    """How jobs stand, in lists if there are several."""
+    """The states of jobs, in lists if there are several."""
     if several:
         return {"states": [job["state"] for job in found]}
     return {"state": found[0]["state"]} | ({"sweep": found[0]["sweep"]} if found[0]["sweep"] else {})
@@ -188,7 +188,7 @@ def cancel(
     grid: options.Grid = None,
     json: options.Json = False,
 ) -> None:
-    """Cancel jobs: those that are named, or all that match. A job that is over already is no error."""
+    """Cancel jobs: those that are named, or all that match. A job that is final is not an error."""
     filtered = bool(state) or name is not None or bool(label)
     if sum((bool(jobs), filtered, everything)) != 1:
         print_message(
@@ -213,14 +213,14 @@ def cancel(
 
 
 def _live_jobs(koalad: Grid, states: Sequence[JobState], name: str | None, labels: Sequence[str]) -> list[int]:
-    """Return the ids of jobs that are not over and match all that is given."""
+    """Return the ids of jobs that are not final and match all criteria."""
     matching = koalad.jobs([str(state) for state in states], labels=labels)
     found = [job for job in matching if job["finished_at"] is None]
     return [job["id"] for job in found if name is None or fnmatchcase(job["name"], name)]
 
 
 def _confirm(count: int) -> None:
-    """Ends the command unless a person at a terminal says yes. Raises RequestError if there is none."""
+    """End the command unless a person at a terminal confirms. Raises RequestError without a terminal."""
     what = f"all {counted_as(count, 'job')}" if count > 1 else "the only job"
     if not sys.stdin.isatty():
         raise RequestError(
@@ -239,7 +239,7 @@ def hold(jobs: options.JobIds, grid: options.Grid = None, json: options.Json = F
 
 @app.command()
 def release(jobs: options.JobIds, grid: options.Grid = None, json: options.Json = False) -> None:
-    """Let held jobs go."""
+    """Let held jobs and sweeps start again."""
     with errors_reported(), Grid(grid) as koalad:
         _print_changed(koalad.release_many(options.ids_of(koalad, jobs)), json, stopping=", and goes on then")
 

@@ -122,19 +122,19 @@ def _koalad(directory: Path) -> Iterator[Grid]:
 
 
 def _end(koalad: Grid, directory: Path) -> None:
-    """Politely, then by force. Raises OurError if force was needed."""
+    """End koalad by its command, then by force. Raises OurError if force was needed."""
     deadline = time.monotonic() + 2 * _END_S
     while left := _processes_of(directory):
         if time.monotonic() > deadline:
             for process in left:
                 os.kill(process, signal.SIGKILL)
-            raise OurError("left_behind", "Something of the demo did not end by itself.", "Run it again with --keep.")
+            raise OurError("left_behind", "A process of the demo did not end by itself.", "Run it again with --keep.")
         _ask_to_end(koalad)
         time.sleep(0.05)
 
 
 def _ask_to_end(koalad: Grid) -> None:
-    """A koalad that was starting when the demo was interrupted hears of it when it is asked again."""
+    """A koalad that was starting when the demo was interrupted is stopped by a second call."""
     try:
         pid = int(koalad.status()["pid"])
         koalad.shutdown(cancel=True)
@@ -146,7 +146,7 @@ def _ask_to_end(koalad: Grid) -> None:
 
 
 def _until_known(koalad: Grid) -> None:
-    """Until all clusters can be used: the jobs are to be spread over all three."""
+    """Wait until all clusters can be used: the jobs are to be spread over all three."""
     deadline = time.monotonic() + _PATIENCE_S
     while any(cluster["reason"] for cluster in koalad.clusters()):
         _check(deadline)

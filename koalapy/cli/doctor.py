@@ -53,7 +53,7 @@ Patience = Annotated[str, typer.Option(metavar="TIME", help="How long each test 
 def doctor(
     clusters: Clusters = None, grid: GridFileOption = None, patience: Patience = "2m", json: Json = False
 ) -> None:
-    """Examine each cluster end to end, and say how to fix each failure. Exit status 0 if all is well."""
+    """Examine each cluster end to end, and show how to correct each failure. Exit status 0 if nothing failed."""
     with errors_reported():
         described = _grid(grid)
         names = _chosen(described, clusters or [])
@@ -72,7 +72,7 @@ def doctor(
 
 
 def _run(examined: Doctor, progress: "_Quiet") -> bool:
-    """Whether it came to its end; interrupted, it still leaves nothing behind."""
+    """Whether the examination was complete. An interrupted one still leaves nothing behind."""
     with terminal_kept(), progress.shown():
         try:
             with interruptible():
@@ -117,7 +117,7 @@ def _chosen(grid: GridFile, wanted: list[str]) -> list[str]:
 
 
 class _Quiet:
-    """Says nothing before the end. `broken`: why nothing more can be said."""
+    """Print nothing before the end. `broken`: why no more can be printed."""
 
     def __init__(self) -> None:
         self.broken: OSError | None = None
@@ -132,12 +132,12 @@ class _Quiet:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Nothing moves on the terminal, where a person types."""
+        """Stop the display while a person types."""
         yield
 
 
 class _Asking(AtTerminal):
-    """Passes on what logins ask to whoever looks on, one after another."""
+    """Passes the questions of logins on to the person at the terminal, one after another."""
 
     def __init__(self, progress: _Quiet) -> None:
         self._progress, self._alone = progress, threading.Lock()
@@ -257,7 +257,7 @@ def _conclude(reports: Sequence[Report], complete: bool) -> None:
     ill = [report.cluster for report in reports if not report.well]
     if not ill and not complete:
         return
-    out.print(f"\n{'All is well.' if not ill else 'Problems on: ' + ', '.join(ill) + '.'}")
+    out.print(f"\n{'Nothing failed.' if not ill else 'Problems on: ' + ', '.join(ill) + '.'}")
 
 
 def _print_failure(cluster: str, finding: Finding, failure: Failure) -> None:
@@ -268,7 +268,7 @@ def _print_failure(cluster: str, finding: Finding, failure: Failure) -> None:
     else:
         out.print(f"  {_MOVES[failure.move]}.")
     if failure.output:
-        out.print(f"  It said: {failure.output}")
+        out.print(f"  Output: {failure.output}")
     if failure.command:
         status = "" if failure.exit_status is None else f" (exit status {failure.exit_status})"
         out.print(f"  Command: {failure.command}{status}")

@@ -96,7 +96,7 @@ def status(
     grid: options.Grid = None,
     json: options.Json = False,
 ) -> None:
-    """Whether koalad runs, what troubles it, what it owes to clusters out of reach, and what it recovered.
+    """Show koalad's state, its problems, its pending cancels, and what it recovered.
 
     With --unknown the clusters are asked for batch jobs and directories of koalapy that this store does not know.
     """
@@ -113,9 +113,7 @@ def status(
     for debt in document["debts"]:
         why = f": {in_text(debt['reason'])}" if debt["reason"] else ""
         where = f"batch job {debt['batch_id']}" if debt["batch_id"] else "its batch job, if there is one,"
-        out.print(
-            f"  owed: {where} of {attempt_in_words(debt['attempt'])} on {debt['cluster']} is still to be cancelled{why}"
-        )
+        out.print(f"  pending cancel: {where} of {attempt_in_words(debt['attempt'])} on {debt['cluster']}{why}")
     _print_runners(document["runners"])
     print_unknown(document["unknown_tags"])
     _print_recovery(document["recovery"], None if recovery else _RECOVERY_LINES)
@@ -143,7 +141,7 @@ def grids(json: options.Json = False) -> None:
 
 
 def _other_release(version: str) -> str:
-    """`koala up` replaces no koalad that runs."""
+    """Advice if the koalad that runs is of another version: `koala up` does not replace it."""
     advice = "`koala down`, then `koala up` replaces it; its jobs run on."
     return f"It is koalapy {version}, and this is koalapy {__version__}. {advice}"
 
@@ -156,7 +154,7 @@ def _print_grid_file(document: Document) -> None:
 
 
 def _print_runners(found: Document) -> None:
-    """Nothing where there are no sweeps."""
+    """Print the sweeps in one line; nothing without sweeps."""
     if found["active"] or found["waiting"]:
         waiting = f", {found['waiting']} wait or are held" if found["waiting"] else ""
         nodes = counted_as(found["nodes"], "node")

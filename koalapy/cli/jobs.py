@@ -169,7 +169,7 @@ def run_time(job: Document, now: datetime) -> str | None:
 
 @app.command()
 def show(jobs: options.JobIds, utc: Utc = False, grid: options.Grid = None, json: options.Json = False) -> None:
-    """All of a job, or of several: components, what they run, and the whole story with every attempt.
+    """Show one job in full, or several: components, programs, and the history with every attempt.
 
     With --json, several jobs are one document koala.shown/1.
     """
@@ -216,7 +216,7 @@ _OF_JOBS_ONLY = ("submission_failures", "completion_failures", "held_processor_s
 
 
 def _show_runner(sweep: Document, runner: Document) -> None:
-    """How far a sweep is, and what it has."""
+    """The progress of a sweep, and its nodes."""
     told = {
         "parameters": counted(sweep),
         "preempted": sweep["preempted"] or None,
@@ -268,7 +268,7 @@ def logs(
     reconnect: options.Reconnect = RECONNECT_S,
     grid: options.Grid = None,
 ) -> None:
-    """The standard output of all processes of the last attempt, or of one parameter of a sweep."""
+    """Print the standard output of all processes of the last attempt, or of one parameter of a sweep."""
     if component is not None and parameter is not None:
         print_message(
             "koala: --component and --parameter exclude each other. Use --parameter for a sweep, --component for a job."
@@ -313,7 +313,7 @@ def fetch(
     grid: options.Grid = None,
     json: options.Json = False,
 ) -> None:
-    """Bring files that a job left on its clusters, once more or for the first time."""
+    """Fetch files that a job left on its clusters."""
     with errors_reported(), Grid(grid) as koalad, TransferLines() as lines:
         while (found := koalad.fetch(job, paths or (), directory=to, timeout=LOOK_S))["state"] == "fetching":
             lines.show(koalad.jobs(ids=[job])[0])
@@ -328,7 +328,7 @@ def fetch(
 
 @app.command()
 def explain(job: options.JobId, utc: Utc = False, grid: options.Grid = None, json: options.Json = False) -> None:
-    """Why a job still waits, or why it failed."""
+    """Explain why a job waits, or why it failed."""
     with errors_reported(), Grid(grid) as koalad:
         document = koalad.explain(job)
     if json:
@@ -356,12 +356,12 @@ def wait(
     grid: options.Grid = None,
     json: options.Json = False,
 ) -> None:
-    """Wait until jobs are over."""
+    """Wait until jobs are final."""
     with errors_reported(), Grid(grid) as koalad:
         try:
             found = wait_with_progress(koalad, options.ids_of(koalad, jobs), timeout, reconnect)
         except TimeoutError as error:
-            advice = f"What is left goes on; wait again, or longer than {timeout:g} s."
+            advice = f"The jobs go on; wait again, or longer than {timeout:g} s."
             raise TransientError("not_over", str(error), advice) from None
         explained = {job["id"]: explained_of(koalad, job) for job in found}
     if json:

@@ -62,7 +62,7 @@ def log_in_where_asked(koalad: Grid, timeout_s: float) -> None:
 
 
 def print_login(found: Document) -> None:
-    """How it stands."""
+    """The state of the login, as a word."""
     if found["state"] == "connected":
         out.print(f"{found['cluster']} is connected")
     elif found["reason"]:
@@ -71,7 +71,7 @@ def print_login(found: Document) -> None:
 
 
 def answers(question: Document) -> Sequence[str]:
-    """One for each prompt, from the terminal; from standard input's lines, if that is none."""
+    """One answer for each prompt, from the terminal, or else from the lines of standard input."""
     for text in (question["title"], question["instructions"]):
         if text.strip():
             errors.print(text.rstrip())

@@ -47,7 +47,7 @@ def run_task(
     grid: options.Grid = None,
     json: options.Json = False,
 ) -> None:
-    """Run a task now, and say how it went. The exit status is 1 if it did not go well."""
+    """Run a task now, and print its result. The exit status is 1 if it failed."""
     with errors_reported(), Grid(grid) as koalad:
         document = koalad.maintain(task, dry_run=dry_run, options=_options(settings or []))
     if json:
@@ -58,7 +58,7 @@ def run_task(
 
 
 def _options(settings: list[str]) -> dict[str, Any]:
-    """Raises RequestError for what is no KEY=VALUE."""
+    """Parse KEY=VALUE options. Raises RequestError for any other text."""
     found: dict[str, Any] = {}
     for each in settings:
         key, separator, value = each.partition("=")

@@ -46,7 +46,7 @@ def repair(
         chosen = [export is not None, corrected is not None, drop].count(True)
         if chosen > 1 or bool(chosen) != bool(record):
             advice = "Write `koala repair`, or `koala repair RECORD` with one of --export, --import and --drop."
-            raise RequestError("bad_usage", "It is not said what to do with which record.", advice)
+            raise RequestError("bad_usage", "The record, or what to do with it, is missing.", advice)
         _repair(record or "", export, corrected, drop, yes, grid, json)
 
 
@@ -91,7 +91,7 @@ def _list(found: "list[unreadable.Unreadable]", json: bool) -> None:  # type: ig
 
 
 def _confirm(record: str, yes: bool) -> None:
-    """Ends the command unless a person at a terminal says yes."""
+    """End the command unless a person at a terminal confirms."""
     if yes:
         return
     if not sys.stdin.isatty():

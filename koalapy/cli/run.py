@@ -111,7 +111,7 @@ def _exit_status(job: Document) -> int:
 
 
 def _warn_of_input() -> None:
-    """The program's standard input is empty: who has given some learns that it is lost."""
+    """Warn that standard input is not passed on: the program's is empty."""
     with contextlib.suppress(OSError, ValueError):
         kind = os.fstat(sys.stdin.fileno()).st_mode
         if stat.S_ISREG(kind) or stat.S_ISFIFO(kind):
@@ -186,7 +186,7 @@ def _detach(koalad: Grid, request: Document, labels: Mapping[str, str], json: bo
 def _run(
     koalad: Grid, request: Document, labels: Mapping[str, str], json: bool, prefix: bool | None, reconnect_s: float
 ) -> Document:
-    """The job and its story, once it is over."""
+    """The job and its history, when it is final."""
     with deferred() as let_in:  # an interrupt must not come between the job and its number
         job = koalad.submit(request, labels=labels)
         try:

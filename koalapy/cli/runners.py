@@ -43,7 +43,7 @@ def runners(
     grid: options.Grid = None,
     json: options.Json = False,
 ) -> None:
-    """Sweeps that are not over: where they run, how far they are, how fast, and what they were charged."""
+    """Show the active sweeps: their nodes, progress, rate and processor time."""
     with errors_reported(), Grid(grid) as koalad:
         document = koalad.admission([str(state) for state in JobState] if everything else ())
     if json:

@@ -170,7 +170,7 @@ def _commands(request: "Request") -> list[tuple[int, list[str]]]:
         compiled = Compiled(asdict(space), [program.executable, *program.arguments], line_reader(request))
         return [(number, _texts(compiled.of(number))) for number in numbers]
     except ValueError as error:
-        raise RequestError("no_value", f"The values cannot be told: {error}.", "Look at the file.") from error
+        raise RequestError("no_value", f"The values cannot be computed: {error}.", "Look at the file.") from error
 
 
 def _texts(words: Sequence[bytes]) -> list[str]:

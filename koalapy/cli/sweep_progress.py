@@ -116,12 +116,12 @@ def _brought(transfers: Sequence[Document]) -> str:
     """The progress of bringing the parameters' output, as far as it is known."""
     known = [each for each in transfers if each["parameters"] is not None]
     if not known:
-        return "bringing what they left"
+        return "fetching output files of parameters"
     done, of, moved, rate = (
         sum(each[what] for each in known)
         for what in ("parameters_done", "parameters", "bytes_moved", "bytes_per_second")
     )
-    return f"bringing what they left: that of {done} of {of} is here, {in_bytes(moved)}, {in_bytes(rate)}/s"
+    return f"fetching output files of parameters: {done} of {of} done, {in_bytes(moved)}, {in_bytes(rate)}/s"
 
 
 def counted(sweep: Document) -> str:

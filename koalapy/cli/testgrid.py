@@ -82,7 +82,7 @@ def status(as_json: Json = False) -> None:
 
 @app.command("reset")
 def reset(as_json: Json = False) -> None:
-    """Mend what is broken, cancel all jobs, remove what they left; the containers stay."""
+    """Repair nodes and daemons, cancel all jobs and remove their files. The containers stay."""
     testgrid = _testgrid()
     with _reporting() as progress:
         progress("Resetting…")

@@ -245,7 +245,7 @@ def _has_blocks() -> bool:
 
 
 def _watch(koalad: Grid) -> None:
-    """Until q, Ctrl-C, or the terminal's end; then the terminal is as it was."""
+    """Show the screen until q, Ctrl-C, or the terminal's end; then restore the terminal."""
     from rich.live import Live
     from rich.text import Text
 

@@ -41,7 +41,7 @@ def clean(
 ) -> None:
     """End and remove what this store does not know: batch jobs and directories of koalapy, by their tags.
 
-    Each is revoked, its batch job is cancelled, and its directory, with all that its program wrote, is removed once
+    Each becomes void, its batch job is cancelled, and its directory, with all that its program wrote, is removed once
     nothing is left. Such a tag may be somebody's live job: of another grid of yours, or of a koalad of yours on
     another machine with a store of its own. Look at WRAPPER in `koala status --unknown` first: if it is alive, its
     program may be running. Tags that this store knows are refused; `koala cancel` ends their jobs.
@@ -89,12 +89,12 @@ def attempt_in_words(attempt: str, *, short: bool = False) -> str:
 
 
 def _confirm(found: Sequence[Document]) -> None:
-    """Ends the command unless a person at a terminal says yes."""
+    """End the command unless a person at a terminal confirms."""
     _list(found, to_errors=True)
     print_message(_WARNING)
     alive = [each["tag"] for each in found if each["wrapper"] == "alive"]
     if alive:
-        print_message(f"These have a wrapper that is alive, so that their programs may be running: {', '.join(alive)}.")
+        print_message(f"These have a living wrapper, and their programs may be running: {', '.join(alive)}.")
     if not sys.stdin.isatty():
         advice = "Check the list, then use --yes."
         raise RequestError("not_confirmed", "Removing these needs confirmation on a terminal.", advice)
@@ -131,10 +131,10 @@ def _clean_all(
 
 
 def _clean(koalad: Grid, tag: str, cluster: str | None, timeout_s: float) -> Document:
-    """With a time, until it is done, however long that takes."""
+    """Wait until the tag is cleaned up, without a time-out."""
     answer = koalad.clean(tag, cluster, timeout=timeout_s)
     while timeout_s and answer["state"] != "cleaned":
-        print_message(f"{tag} on {answer['cluster']} is being ended; Ctrl-C leaves its cluster at it.")
+        print_message(f"{tag} on {answer['cluster']} is being ended. After Ctrl-C its cluster goes on with it.")
         answer = koalad.clean(tag, cluster, timeout=timeout_s)
     return answer
 

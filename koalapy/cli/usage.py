@@ -32,7 +32,7 @@ def usage(
     grid: options.Grid = None,
     json: options.Json = False,
 ) -> None:
-    """Processor time by user, cluster, job or day: run, held at barriers, lost to retries, scavenged.
+    """Sum up processor time by user, cluster, job or day: run, held at barriers, lost to retries, scavenged.
 
     Of each batch job the time from its start to its end counts, times its processors, in seconds.
     """
@@ -49,7 +49,7 @@ def usage(
     total = [["total", *[""] * (len(keys) - 1), *_cells(document["total"])]] if len(found) > 1 else []
     table([name.upper() for name in (*keys, *PARTS)], found + total)
     if document["total"]["estimated"]:
-        out.print("ESTIMATED: by the times of koalapy's own processes, where no batch system's accounting has told.")
+        out.print("ESTIMATED: by the times of koalapy's own processes, without a batch system's accounting.")
     return None
 
 

@@ -43,8 +43,8 @@ def test_the_progress_of_collecting_output_is_shown() -> None:
     known = {"parameters": 600, "parameters_done": 200, "bytes_moved": 2_000_000, "bytes_per_second": 1_500.0}
     unknown = dict.fromkeys(known)
     finished = runner(done=1000, parameters_per_minute=240)
-    assert progress_of(finished, NOW, [unknown]) == "1000 of 1000 done, bringing what they left"
-    expected = "1000 of 1000 done, bringing what they left: that of 400 of 1200 is here, 4 MB, 3 KB/s"
+    assert progress_of(finished, NOW, [unknown]) == "1000 of 1000 done, fetching output files of parameters"
+    expected = "1000 of 1000 done, fetching output files of parameters: 400 of 1200 done, 4 MB, 3 KB/s"
     assert progress_of(finished, NOW, [known, known, unknown]) == expected
 
 

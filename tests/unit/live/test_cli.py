@@ -465,7 +465,7 @@ def test_a_check_without_koalad_or_its_clusters(fresh: Any, shell: Callable[...,
     [found] = answer.document["jobs"]
     assert (answer.status, found["fits"], found["unknown_clusters"]) == (0, "unknown", ["delft"])
     answer = fresh("submit", "--check", file)
-    assert (answer.status, answer.err) == (0, "Whether it can ever fit is not known: delft cannot be asked now.\n")
+    assert (answer.status, answer.err) == (0, "It is not known whether it can ever fit: delft cannot be asked now.\n")
 
 
 def test_logs_follow_until_the_job_is_over(koala: Any, shell: Callable[..., Document]) -> None:

@@ -154,7 +154,7 @@ def test_the_doctor_asks_whoever_sits_at_a_terminal_and_says_so_where_nobody_doe
     assert "on a terminal" in login["failure"]["change"]
     assert {each["status"] for each in rest} == {"not_examined"}
     assert asking.begun == 0
-    answer(grid, Terminal(grid, "doctor"), b"All is well.")
+    answer(grid, Terminal(grid, "doctor"), b"Nothing failed.")
 
 
 def test_whoever_does_not_want_to_answer_the_doctor_is_let_go_at_once(grid: Any, asking: Any) -> None:

@@ -220,7 +220,7 @@ def test_what_could_not_be_ended_before_is_cleaned_up_and_told(fresh: Any, shell
     assert fresh("cancel", "--force", forced).status == 0
     assert fresh.end(forced)["state"] == "cancelled"
     assert fresh.job(patient)["state"] == "stopping"
-    assert f"owed: batch job {fresh.job(forced)['components'][0]['batch_id']}" in fresh("status").out
+    assert f"pending cancel: batch job {fresh.job(forced)['components'][0]['batch_id']}" in fresh("status").out
     kill(fresh)
     fresh.write_grid(grid)
     fresh("up")

@@ -76,7 +76,7 @@ def test_another_stores_live_job_is_told_and_goes_by_command_only(
     answer = mine("clean", live["tag"])  # nobody is there to be asked
     assert (answer.status, answer.out) == (2, "")
     assert "may be a live job of yours" in answer.err
-    assert "These have a wrapper that is alive" in answer.err
+    assert "These have a living wrapper" in answer.err
     assert "koala: Removing these needs confirmation on a terminal." in answer.err
     assert other.job(job)["state"] == "running"
     cleaned = mine("clean", live["tag"], over["tag"], "--yes", "--json").document
