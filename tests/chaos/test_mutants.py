@@ -244,7 +244,7 @@ def _a_job_is_released_without_a_component() -> Any:
     def release(core: Any, now: Any, job: Any) -> None:
         came = any(each.id in core.at_barrier for each in job.present)
         if job.state is JobState.CLAIMING and came:
-            barrier._release(core, now, job)
+            barrier._release(core, now, job, job.present)
 
     return _together(patch.object(barrier, "release_if_whole", release), _every_transition_is_allowed())
 

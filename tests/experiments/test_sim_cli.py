@@ -33,7 +33,7 @@ def hasty() -> Iterator[None]:
     def release(core: Any, now: Any, job: Any) -> None:
         came = any(each.id in core.at_barrier for each in job.present)
         if job.state is JobState.CLAIMING and came:
-            barrier._release(core, now, job)
+            barrier._release(core, now, job, job.present)
 
     every = dict.fromkeys(AttemptState, frozenset(AttemptState))
     with patch.object(barrier, "release_if_whole", release), patch.object(model_records, "ATTEMPT_TRANSITIONS", every):
