@@ -357,8 +357,8 @@ class Driver:
         superseded += self._outbox.left_behind_by(step.removed)
         return Change(
             jobs=step.jobs,
-            debts=step.debts,
-            settled=step.settled,
+            pending_cancels=step.pending_cancels,
+            cleaned_up=step.cleaned_up,
             counters=step.counters,
             history=step.history,
             sent=sent,

@@ -46,7 +46,6 @@ from koalapy.answers.jobs import (
     Transfer,
 )
 from koalapy.answers.koalad import (
-    Debt,
     DiskAnswer,
     DiskPlace,
     DownAnswer,
@@ -59,6 +58,7 @@ from koalapy.answers.koalad import (
     MaintenanceRun,
     MaintenanceRunAnswer,
     MaintenanceTask,
+    PendingCancel,
     Recovery,
     RecoveryKind,
     RecoveryLine,
@@ -94,7 +94,6 @@ __all__ = [
     "Component",
     "ComponentStateName",
     "Counts",
-    "Debt",
     "DiskAnswer",
     "DiskPlace",
     "DownAnswer",
@@ -123,6 +122,7 @@ __all__ = [
     "MaintenanceRunAnswer",
     "MaintenanceTask",
     "NoMoreNodes",
+    "PendingCancel",
     "Prompt",
     "Question",
     "Reason",

@@ -8,15 +8,16 @@ from koalapy.answers.clusters import Login, UnknownTags
 from koalapy.answers.fields import Instant
 
 RecoveryKind = Literal[
-    "nothing_recovered", "queue_recovered", "sweeps_recovered", "outbox_recovered", "debts_recovered", "attempt_found",
+    "nothing_recovered", "queue_recovered", "sweeps_recovered", "outbox_recovered", "pending_cancels_recovered",
+    "attempt_found",
     "attempt_ended",
-    "attempt_lost", "attempt_submitted", "attempt_refused", "attempt_cancelled", "debt_settled", "job_released",
+    "attempt_lost", "attempt_submitted", "attempt_refused", "attempt_cancelled", "cancel_completed", "job_released",
     "job_given_back", "output_collected", "directories_forgotten", "store_restored", "attempt_recalled",
     "host_slept",
 ]  # fmt: skip
 
 
-class Debt(TypedDict):
+class PendingCancel(TypedDict):
     """A batch job that is to be cancelled when its cluster can be reached."""
 
     attempt: str
@@ -65,7 +66,7 @@ class Recovery(TypedDict):
     """Commands in the outbox; they are sent again as their clusters connect."""
     commands_unconfirmed: int
     """Commands among them that no cluster has confirmed."""
-    debts: int
+    pending_cancels: int
     lines: list[RecoveryLine]
     lines_dropped: int
     """Number of dropped lines, which are older than those in `lines`."""
@@ -101,7 +102,7 @@ class StatusAnswer(KoaladFacts):
 
     schema: Literal["koala.status/1"]
     version: str
-    debts: list[Debt]
+    pending_cancels: list[PendingCancel]
     troubles: list[str]
     logins_required: list[Login]
     """Logins that need a person."""
@@ -234,7 +235,7 @@ class UnreadableRecord(TypedDict):
 
     record: str
     """Name of the record for `koala repair`."""
-    kind: Literal["job", "debt", "command", "results", "history", "learned"]
+    kind: Literal["job", "pending_cancel", "command", "results", "history", "learned"]
     job: int | None
     """Job that the record is about, if known."""
     reason: str

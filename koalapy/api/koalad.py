@@ -36,7 +36,7 @@ def add_koalad(
         logins = [documents.login(each) for each in service.logins.views() if each.state == "login_required"]
         return documents.status(
             known,
-            service.debts(),
+            service.pending_cancels(),
             troubles,
             service.recovered(),
             service.unknown.last(),

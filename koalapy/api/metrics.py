@@ -126,13 +126,15 @@ class _Collector:
         age = GaugeMetricFamily(
             "koala_cluster_measurement_age_seconds", "The age of the last measurement.", labels=of_cluster
         )
-        debts = GaugeMetricFamily("koala_pending_cancels", "Batch jobs still to be cancelled.", labels=of_cluster)
-        owed = [debt.cluster for debt in self._service.debts()]
+        pending_cancels = GaugeMetricFamily(
+            "koala_pending_cancels", "Batch jobs still to be cancelled.", labels=of_cluster
+        )
+        cancelled_on = [each.cluster for each in self._service.pending_cancels()]
         for each in self._service.clusters():
             name, state = [each.summary.name], each.known.state  # the view counts what sweeps have as idle too
             connected.add_metric(name, float(each.known.connected))
             usable.add_metric(name, float(each.summary.trouble is None))
-            debts.add_metric(name, owed.count(each.summary.name))
+            pending_cancels.add_metric(name, cancelled_on.count(each.summary.name))
             if state is None:
                 continue
             capacity.add_metric(name, state.total)
@@ -141,7 +143,7 @@ class _Collector:
             shares = {"idle": state.idle, "others": state.others, "ours": state.ours, "scavenged": each.scavenged}
             for what, processors in shares.items():
                 used.add_metric([*name, what], processors)
-        yield from (connected, usable, capacity, used, waiting, age, debts)
+        yield from (connected, usable, capacity, used, waiting, age, pending_cancels)
 
     def _usage(self) -> Iterable[object]:
         from prometheus_client.core import CounterMetricFamily

@@ -9,7 +9,7 @@ from koalapy.model.units import Instant
 
 def cancel(core: Core, attempt: Attempt, force: bool = False) -> None:
     """Void and cancel the attempt, once (again with `force`); AttemptCleanedUp reports that nothing of it is left."""
-    if attempt.cleaned_up or (attempt.cancelling and not force):
+    if attempt.let_go or (attempt.cancelling and not force):
         return
     order_cancel(core, attempt, force)
     if not attempt.cancelling:
@@ -31,20 +31,21 @@ def can_be_cancelled(attempt: Attempt, reachable: frozenset[str]) -> bool:
 def on_cleaned_up(core: Core, now: Instant, event: AttemptCleanedUp) -> None:
     """Record that nothing of the attempt is left on its cluster: processors may have come free."""
     core.mark_dirty()
-    debt = core.records.settle(event.attempt)
-    if debt is not None:
-        core.records.note_attempt(now, event.attempt, debt.cluster, "debt_settled", batch_id=debt.batch_id)
-    if debt is not None and debt.past:
-        core.records.command(ForgetAttempt(cluster=debt.cluster, attempt=debt.attempt))
-    attempt = core.records.attempt(event.attempt)
+    attempt = core.records.attempt_or_pending_cancel(event.attempt)
     if attempt is None or attempt.cleaned_up:
         return
+    where = now, attempt.id, attempt.cluster
+    if attempt.is_pending_cancel:
+        core.records.note_attempt(*where, "cancel_completed", batch_id=attempt.batch_id)
+        if attempt.superseded:
+            core.records.command(ForgetAttempt(cluster=attempt.cluster, attempt=attempt.id))
+        return core.records.clean_up(attempt, now)
     core.records.clean_up(attempt, now)
-    core.records.note_attempt(now, attempt.id, attempt.cluster, "component_gone")
+    core.records.note_attempt(*where, "component_gone")
 
 
 def on_cancel_stuck(core: Core, now: Instant, event: AttemptStuck) -> None:
     """Record that its batch system cannot end it; its owner need not wait for it any more."""
-    attempt = core.records.attempt(event.attempt)
+    attempt = core.records.attempt_or_pending_cancel(event.attempt)
     if attempt is not None and not attempt.cleaned_up:
         core.records.change_attempt(attempt, stuck=event.reason)

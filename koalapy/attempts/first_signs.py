@@ -25,7 +25,7 @@ def note(core: Core, now: Instant, event: Event) -> None:
 def _found(core: Core, now: Instant, event: WrapperReported | BatchStatusSeen, found: str, by: str) -> None:
     del core.silent[event.attempt]
     attempt = core.records.attempt(event.attempt)
-    if attempt is None or attempt.cleaned_up:
+    if attempt is None or attempt.let_go:
         return
     core.records.note_attempt(
         now, attempt.id, attempt.cluster, "component_found",

@@ -11,7 +11,7 @@ from koalapy.model.units import Instant
 def on_submitted(core: Core, now: Instant, event: AttemptSubmitted) -> None:
     """Record that its batch job is in the queue."""
     attempt = core.records.attempt(event.attempt)
-    if attempt is None or attempt.cleaned_up:
+    if attempt is None or attempt.let_go:
         return
     changes: dict[str, object] = {"batch_id": event.batch_id, "queued_at": attempt.queued_at or now}
     if attempt.state is AttemptState.SUBMITTING:

@@ -153,7 +153,7 @@ class _Subjects:
         live = [
             each.id for job in records.jobs.values() for each in job.live if self._own or each.cluster != self._name
         ]
-        live += [each.attempt for each in records.debts.values() if self._own or each.cluster != self._name]
+        live += [each.id for each in records.pending_cancels.values() if self._own or each.cluster != self._name]
         if live and rng.random() < 0.85:
             return tag_of(self._world.instance, rng.choice(live))
         store = rng.choice((self._world.instance, _OTHER_STORE))

@@ -110,10 +110,10 @@ def status(
     for trouble in document["troubles"]:
         out.print(f"  {in_text(trouble)}")
     _print_grid_file(document)
-    for debt in document["debts"]:
-        why = f": {in_text(debt['reason'])}" if debt["reason"] else ""
-        where = f"batch job {debt['batch_id']}" if debt["batch_id"] else "its batch job, if there is one,"
-        out.print(f"  pending cancel: {where} of {attempt_in_words(debt['attempt'])} on {debt['cluster']}{why}")
+    for each in document["pending_cancels"]:
+        why = f": {in_text(each['reason'])}" if each["reason"] else ""
+        where = f"batch job {each['batch_id']}" if each["batch_id"] else "its batch job, if there is one,"
+        out.print(f"  pending cancel: {where} of {attempt_in_words(each['attempt'])} on {each['cluster']}{why}")
     _print_runners(document["runners"])
     print_unknown(document["unknown_tags"])
     _print_recovery(document["recovery"], None if recovery else _RECOVERY_LINES)

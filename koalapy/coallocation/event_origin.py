@@ -63,8 +63,6 @@ def _may(core: Core, cluster: str, attempt: AttemptId, what: str) -> bool:
 
 
 def is_elsewhere(records: Records, cluster: str, attempt: AttemptId) -> bool:
-    """Whether the attempt, or the debt that it left, is known to be on another cluster than this."""
-    if (debt := records.debts.get(attempt)) is not None:
-        return debt.cluster != cluster
-    found = records.attempt(attempt)
+    """Whether the attempt is known to be on another cluster than this."""
+    found = records.attempt_or_pending_cancel(attempt)
     return found is not None and found.cluster != cluster

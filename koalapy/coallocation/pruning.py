@@ -81,12 +81,12 @@ def _finish(core: Core, now: Instant, wanted: PruneWanted) -> None:
 
 def judge(core: Core, event: PruneRequested) -> Judgement:
     """Return what the request would do now; nothing is changed."""
-    owing = {attempt.job for attempt in core.records.debts}
+    with_pending_cancels = {attempt.job for attempt in core.records.pending_cancels}
     ready: list[Job] = []
     waiting: list[tuple[str, Job]] = []
     kept: list[tuple[str, Job]] = []
     for job in {job.id: job for job in event.jobs}.values():
-        why = _why_kept(core, job, event.before, owing)
+        why = _why_kept(core, job, event.before, with_pending_cancels)
         if why:
             kept.append((why, job))
         elif job.id not in core.pruning.wanted:
@@ -98,13 +98,13 @@ def judge(core: Core, event: PruneRequested) -> Judgement:
     return Judgement(tuple(ready), tuple(waiting), tuple(kept))
 
 
-def _why_kept(core: Core, job: Job, before: Instant, owing: set[JobId]) -> str:
+def _why_kept(core: Core, job: Job, before: Instant, with_pending_cancels: set[JobId]) -> str:
     if job.id in core.pruning.pruned:
         return PRUNED
     over = job.state.final and job.id not in core.records.jobs and not job.live
     if not over or job.finished_at is None or job.finished_at > before:
         return NOT_OVER
-    if job.id in owing:
+    if job.id in with_pending_cancels:
         return PENDING_CANCEL
     if job.id in core.pruning.collecting:
         return COLLECTING

@@ -1,7 +1,5 @@
 """Retries: what follows for a job when an attempt ends, and when nothing of it is left (DCS, 3.2 and 3.5)."""
 
-from dataclasses import replace
-
 from koalapy.attempts.attempt_end import reason_details
 from koalapy.attempts.cancel import cancel
 from koalapy.coallocation.stop import code_and_message, stop_job
@@ -133,11 +131,8 @@ def _back(core: Core, now: Instant, job: Job, position: int, state: JobState) ->
 
 
 def _forget(core: Core, attempt: Attempt) -> None:
-    """Remove the directory of a past try's attempt, after its pending cancel if there is one."""
-    debt = core.records.debts.get(attempt.id)
-    if debt is not None:
-        core.records.owe(replace(debt, past=True))
-    else:
+    """Remove the directory of an attempt that will be superseded; that of a pending cancel is removed later."""
+    if not attempt.is_pending_cancel:
         core.records.command(ForgetAttempt(cluster=attempt.cluster, attempt=attempt.id))
 
 

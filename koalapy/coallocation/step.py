@@ -5,7 +5,7 @@ from koalapy.attempts.cancel import can_be_cancelled
 from koalapy.broker.wait_deadlines import wait_deadlines
 from koalapy.coallocation import barrier, completion, deadlock
 from koalapy.coallocation.retries import apply_outcome
-from koalapy.coallocation.stop import owe_what_cannot_be_cancelled, stop_job
+from koalapy.coallocation.stop import detach_what_cannot_be_cancelled, stop_job
 from koalapy.core.core import Core
 from koalapy.model.alarms import Alarms
 from koalapy.model.attempt import Attempt
@@ -85,7 +85,7 @@ def _settle(core: Core, now: Instant, job: Job) -> None:
     if live:
         reachable = core.information.reachable
         if not all(can_be_cancelled(attempt, reachable) for attempt in live):
-            owe_what_cannot_be_cancelled(core, now, job)
+            detach_what_cannot_be_cancelled(core, now, job)
         if job.live:
             return
     settings = core.settings

@@ -4,7 +4,7 @@ from koalapy.attempts.cancel import can_be_cancelled, cancel
 from koalapy.core.core import Core
 from koalapy.model.attempt import Attempt
 from koalapy.model.errors import Reason
-from koalapy.model.job import Debt, Job, Outcome
+from koalapy.model.job import Job, Outcome
 from koalapy.model.states import AttemptState, JobState
 from koalapy.model.units import Instant
 
@@ -25,8 +25,8 @@ def stop_job(core: Core, now: Instant, job: Job, outcome: Outcome | None = None,
         cancel(core, attempt, job.forced)
 
 
-def owe_what_cannot_be_cancelled(core: Core, now: Instant, job: Job) -> None:
-    """Record batch jobs that cannot be ended as debts, so that the job need not wait for their clusters.
+def detach_what_cannot_be_cancelled(core: Core, now: Instant, job: Job) -> None:
+    """Detach attempts that cannot be ended now, so that the job need not wait for their clusters.
 
     Not where a program may run: then the next try waits (promises 1 and 2), unless there is none, or its user said so.
     """
@@ -37,12 +37,10 @@ def owe_what_cannot_be_cancelled(core: Core, now: Instant, job: Job) -> None:
         if _may_run(attempt) and not nobody_waits:
             continue
         why = attempt.stuck if attempt.cluster in core.information.reachable else None
-        batch_id = attempt.batch_id
-        core.records.owe(Debt(attempt=attempt.id, cluster=attempt.cluster, batch_id=batch_id, since=now, stuck=why))
         core.records.note_attempt(
-            now, attempt.id, attempt.cluster, "debt_recorded", batch_id=batch_id, **code_and_message(why)
+            now, attempt.id, attempt.cluster, "cancel_pending", batch_id=attempt.batch_id, **code_and_message(why)
         )
-        core.records.clean_up(attempt, now)
+        core.records.detach(attempt, now)
 
 
 def _may_run(attempt: Attempt) -> bool:

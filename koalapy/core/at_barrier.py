@@ -33,5 +33,5 @@ class AtBarrier:
     def began(self, job: Job, attempt: Attempt) -> None:
         """It is not at its barrier yet."""
 
-    def cleaned_up(self, attempt: Attempt) -> None:
+    def let_go(self, attempt: Attempt) -> None:
         self._clusters.pop(attempt.id, None)

@@ -45,7 +45,7 @@ class Launchers:
                 del self._of[job.pilot.sweep]
 
     def attempt_changed(self, job: Job, attempt: Attempt, names: Collection[str]) -> None:
-        if job.pilot is not None and "state" in names and not job.state.final:
+        if job.pilot is not None and ("state" in names or "detached_at" in names) and not job.state.final:
             self.turned.append(job.id)
 
     def dropped(self, job: Job) -> None:

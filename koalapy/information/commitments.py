@@ -72,7 +72,7 @@ class Commitments:
         cluster.add(attempt.id, (tag_of(self._instance, attempt.id), taken, job.pilot is not None, job.patient))
         self.dirty[attempt.cluster] = None
 
-    def cleaned_up(self, attempt: Attempt) -> None:
+    def let_go(self, attempt: Attempt) -> None:
         cluster = self._clusters.get(attempt.cluster)
         if cluster is not None:
             cluster.remove(attempt.id)

@@ -276,7 +276,7 @@ class Conversation:
 def known_attempts(records: Records, cluster: str) -> list[tuple[AttemptId, str]]:
     """Return every attempt that may have something on the cluster, with its batch id, '' if that is not known."""
     live = [(attempt.id, attempt.batch_id) for attempt in records.live(cluster)]
-    return live + [(debt.attempt, debt.batch_id) for debt in records.debts.values() if debt.cluster == cluster]
+    return live + [(each.id, each.batch_id) for each in records.pending_cancels.values() if each.cluster == cluster]
 
 
 def is_stale(message: wire.Welcome) -> bool:

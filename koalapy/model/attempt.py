@@ -19,7 +19,8 @@ class Attempt:
     `ending`: set once it has ended. `began_at`: when its batch job began, as its wrapper reports; `allocated_at`: when
     koalad learned that. `cancelling`: its cluster was asked to end it. `stuck`: why its batch system does not end it.
     `unknown_since`: since when it is missing. `silent_since`: since when its wrapper has given no sign, though it is
-    not known to have ended. It is also cleaned up if a pending cancel records that something of it may be left.
+    not known to have ended. `detached_at`: since when its owner no longer waits for it. `superseded`: its job is beyond
+    this try, so nobody will ask for its output.
     """
 
     id: AttemptId
@@ -43,6 +44,8 @@ class Attempt:
     cancelling: bool = False
     stuck: Reason | None = None
     silent_since: Instant | None = None
+    detached_at: Instant | None = None
+    superseded: bool = False
 
     @property
     def processors(self) -> int:
@@ -51,6 +54,16 @@ class Attempt:
     @property
     def cleaned_up(self) -> bool:
         return self.state is AttemptState.CLEANED_UP
+
+    @property
+    def let_go(self) -> bool:
+        """Whether its owner waits for nothing of it any more: it is cleaned up or detached."""
+        return self.state is AttemptState.CLEANED_UP or self.detached_at is not None
+
+    @property
+    def is_pending_cancel(self) -> bool:
+        """Whether it is detached, and something of it may be left on its cluster."""
+        return self.detached_at is not None and self.state is not AttemptState.CLEANED_UP
 
     @property
     def is_silent(self) -> bool:

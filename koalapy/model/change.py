@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 
+from koalapy.model.attempt import Attempt
 from koalapy.model.commands import Command
 from koalapy.model.fast_frozen import fast_frozen
 from koalapy.model.identity import AttemptId, InstanceId, JobId
-from koalapy.model.job import Counters, Debt, History, Job
+from koalapy.model.job import Counters, History, Job
 from koalapy.model.learned import NOTHING, Learned
 from koalapy.model.sweep import ResultBatch
 from koalapy.model.usage import BatchSpan, Usage
@@ -40,8 +41,8 @@ class Change:
     """
 
     jobs: tuple[Job, ...] = ()
-    debts: tuple[Debt, ...] = ()
-    settled: tuple[AttemptId, ...] = ()  # pending cancels that are complete
+    pending_cancels: tuple[Attempt, ...] = ()
+    cleaned_up: tuple[AttemptId, ...] = ()  # pending cancels that are complete
     counters: Counters | None = None
     sent: tuple[OutboxEntry, ...] = ()
     confirmed: tuple[int, ...] = ()  # numbers of outbox entries that are no more
@@ -58,8 +59,8 @@ class Change:
     def empty(self) -> bool:
         return not (
             self.jobs
-            or self.debts
-            or self.settled
+            or self.pending_cancels
+            or self.cleaned_up
             or self.sent
             or self.confirmed
             or self.history
@@ -80,6 +81,6 @@ class Snapshot:
     instance: InstanceId
     counters: Counters = Counters()
     jobs: tuple[Job, ...] = ()
-    debts: tuple[Debt, ...] = ()
+    pending_cancels: tuple[Attempt, ...] = ()
     outbox: tuple[OutboxEntry, ...] = ()
     learned: Learned = NOTHING

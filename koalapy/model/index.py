@@ -35,11 +35,11 @@ class Index(Protocol):
 
 
 class AttemptIndex(Protocol):
-    """An index of the attempts of which something may be left on their clusters."""
+    """An index of the attempts that are neither cleaned up nor detached."""
 
     def began(self, job: Job, attempt: Attempt) -> None: ...
 
-    def cleaned_up(self, attempt: Attempt) -> None: ...
+    def let_go(self, attempt: Attempt) -> None: ...
 
 
 class Keys:
@@ -69,7 +69,7 @@ class Keys:
 
 
 class LiveAttempts:
-    """Attempts of which something may be left, by cluster."""
+    """The attempts that are neither cleaned up nor detached, by cluster."""
 
     def __init__(self) -> None:
         self._clusters: dict[str, dict[AttemptId, Attempt]] = {}
@@ -81,5 +81,5 @@ class LiveAttempts:
     def began(self, attempt: Attempt) -> None:
         self._clusters.setdefault(attempt.cluster, {})[attempt.id] = attempt
 
-    def cleaned_up(self, attempt: Attempt) -> None:
+    def let_go(self, attempt: Attempt) -> None:
         del self._clusters[attempt.cluster][attempt.id]

@@ -11,7 +11,7 @@ from koalapy.model.errors import Reason
 from koalapy.model.fast_frozen import caster, fast_frozen, replacer, row_class
 from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, JobId
 from koalapy.model.request import ComponentRequest, Request
-from koalapy.model.states import AttemptState, ComponentState, Ending, JobState
+from koalapy.model.states import ComponentState, Ending, JobState
 from koalapy.model.sweep import Pilot, Runner
 from koalapy.model.units import Instant
 
@@ -47,7 +47,7 @@ class Component:
     cancelling: bool = False
     stuck: Reason | None = None
     silent_since: Instant | None = None
-    cleaned_up: bool = True
+    let_go: bool = True
 
     @property
     def processors(self) -> int:
@@ -61,7 +61,7 @@ class Component:
     @property
     def is_silent(self) -> bool:
         """Whether its wrapper has given no sign for a while, and it is not known to have ended."""
-        return self.silent_since is not None and not self.cleaned_up and not self.state.final
+        return self.silent_since is not None and not self.let_go and not self.state.final
 
 
 class Outcome(StrEnum):
@@ -169,28 +169,12 @@ class Job:
 
     @property
     def live(self) -> Sequence[Attempt]:
-        """The attempts that have not been cleaned up."""
+        """The attempts that are neither cleaned up nor detached."""
         found: list[Attempt] = []
         for each in self.attempts:
-            if each is not None and each.state is not AttemptState.CLEANED_UP:
+            if each is not None and not each.let_go:
                 found.append(each)
         return found
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Debt:
-    """A pending cancel: a batch job that could not be ended yet, and will be when its cluster allows it.
-
-    `past`: its job is beyond this try, so nobody will ask for the attempt's output. `stuck`: set if the cluster is in
-    reach; it says why the batch system does not end the batch job.
-    """
-
-    attempt: AttemptId
-    cluster: str
-    batch_id: str
-    since: Instant
-    past: bool = False
-    stuck: Reason | None = None
 
 
 OUTPUT_PRUNED = "output_pruned"  # the kind of the line that says that a job has no directories any more
@@ -223,7 +207,7 @@ class Counters:
 
 
 _shown = {each.name for each in fields(Component)}
-_COMMON = (*[each.name for each in fields(Attempt) if each.name in _shown - {"state", "request"}], "cleaned_up")
+_COMMON = (*[each.name for each in fields(Attempt) if each.name in _shown - {"state", "request"}], "let_go")
 JobRow = row_class(Job)
 _job_row, _job_value = caster(Job, JobRow), caster(JobRow, Job)
 replace_counters = replacer(Counters)

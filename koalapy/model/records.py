@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from koalapy.model.attempt import Attempt
+from koalapy.model.attempt import Attempt, attempt_row, attempt_value
 from koalapy.model.change import Snapshot
 from koalapy.model.commands import Command, Hint
 from koalapy.model.fast_frozen import fast_frozen
 from koalapy.model.identity import FIRST_LAUNCHER, MAX_JOBS, AttemptId, InstanceId, JobId
 from koalapy.model.index import AttemptIndex, Index, Keys, LiveAttempts
-from koalapy.model.job import Counters, Debt, History, Job, job_row, job_value, replace_counters, rows_of_attempts
+from koalapy.model.job import Counters, History, Job, job_row, job_value, replace_counters, rows_of_attempts
 from koalapy.model.learned import Learned
 from koalapy.model.states import (
     ATTEMPT_TRANSITIONS,
@@ -32,8 +32,8 @@ class Step:
     commands: tuple[Command, ...] = ()
     hints: tuple[Hint, ...] = ()
     jobs: tuple[Job, ...] = ()
-    debts: tuple[Debt, ...] = ()
-    settled: tuple[AttemptId, ...] = ()
+    pending_cancels: tuple[Attempt, ...] = ()
+    cleaned_up: tuple[AttemptId, ...] = ()
     counters: Counters | None = None
     history: tuple[History, ...] = ()
     results: tuple[ResultBatch, ...] = ()
@@ -58,12 +58,14 @@ class Records:
         self.counters = snapshot.counters
         self.jobs: dict[JobId, Job] = {}
         self.attempts: dict[AttemptId, Attempt] = {}
-        self.debts: dict[AttemptId, Debt] = {debt.attempt: debt for debt in snapshot.debts}
+        self.pending_cancels: dict[AttemptId, Attempt] = {}  # also of earlier tries, and of final jobs
         self._keys, self._live = Keys(), LiveAttempts()
         self._indices, self._attempt_indices = tuple(indices), tuple(attempt_indices)
         self._clear()
         for job in snapshot.jobs:
             self._add(job)
+        for each in snapshot.pending_cancels:
+            self.pending_cancels[each.id] = self.attempts.get(each.id) or attempt_row(each)
 
     # ---- jobs
 
@@ -139,18 +141,6 @@ class Records:
     def hint(self, hint: Hint) -> None:
         self._hints.append(hint)
 
-    def owe(self, debt: Debt) -> None:
-        self.debts[debt.attempt] = debt
-        self._debts[debt.attempt] = debt
-
-    def settle(self, attempt: AttemptId) -> Debt | None:
-        """Remove the pending cancel of an attempt and return it; None if there was none."""
-        debt = self.debts.pop(attempt, None)
-        if debt is not None:
-            self._settled.append(attempt)
-            self._debts.pop(attempt, None)
-        return debt
-
     def new_job_id(self) -> JobId | None:
         """Return an id that no job has had; None if all are used up, as the next would be a Launcher's."""
         number = self.counters.next_job
@@ -200,16 +190,22 @@ class Records:
             if attempt is None:
                 continue
             self.attempts[attempt.id] = attempt
-            if not attempt.cleaned_up:
+            if not attempt.let_go:
                 self._live.began(attempt)
                 for index in self._attempt_indices:
                     index.began(job, attempt)
 
     def end_try(self, job: Job, **changes: Any) -> None:
-        """Change the job, which is to be tried again: it has no attempts any more. Raises as `change` does."""
+        """Change the job, which is to be tried again without its attempts; pending cancels of them stay.
+
+        Raises as `change` does.
+        """
         tried = job.attempts
         self.change(job, attempts=(), **changes)
         self._drop_attempts(tried)
+        for attempt in tried:
+            if attempt is not None and attempt.is_pending_cancel:
+                self._set(attempt, {"superseded": True})
 
     def _drop_attempts(self, attempts: Sequence[Attempt | None]) -> None:
         for attempt in attempts:
@@ -234,29 +230,53 @@ class Records:
 
     def clean_up(self, attempt: Attempt, now: Instant) -> None:
         """Change the attempt to cleaned up; one that has not ended ends as cancelled."""
+        self._end_as_cancelled(attempt, now)
+        self.change_attempt(attempt, state=AttemptState.CLEANED_UP)
+
+    def detach(self, attempt: Attempt, now: Instant) -> None:
+        """Make the attempt a pending cancel; one that has not ended ends as cancelled."""
+        self._end_as_cancelled(attempt, now)
+        self.change_attempt(attempt, detached_at=now)
+
+    def _end_as_cancelled(self, attempt: Attempt, now: Instant) -> None:
         if not attempt.state.ended:
             ended_at = attempt.ended_at or now
             self.change_attempt(attempt, state=AttemptState.ENDED, ending=Ending.CANCELLED, ended_at=ended_at)
-        self.change_attempt(attempt, state=AttemptState.CLEANED_UP)
 
     def _set(self, attempt: Attempt, changes: Mapping[str, Any]) -> None:
+        had_been_let_go = attempt.let_go
         for name, value in changes.items():
             setattr(attempt, name, value)
+        if attempt.detached_at is not None:
+            self._enter_pending_cancel(attempt)
+            if attempt.id not in self.attempts:
+                return
         job = self.jobs[attempt.id.job]
         self._changed[job.id] = job
-        if attempt.cleaned_up and "state" in changes:
-            self._live.cleaned_up(attempt)
+        if attempt.let_go and not had_been_let_go:
+            self._live.let_go(attempt)
             for each in self._attempt_indices:
-                each.cleaned_up(attempt)
+                each.let_go(attempt)
         for index in self._indices:
             index.attempt_changed(job, attempt, changes)
+
+    def _enter_pending_cancel(self, attempt: Attempt) -> None:
+        if attempt.is_pending_cancel:
+            self.pending_cancels[attempt.id] = self._pending_cancels[attempt.id] = attempt
+        elif self.pending_cancels.pop(attempt.id, None) is not None:
+            self._pending_cancels.pop(attempt.id, None)
+            self._cleaned_up.append(attempt.id)
 
     def attempt(self, attempt: AttemptId) -> Attempt | None:
         """Return a present attempt; None for an earlier one."""
         return self.attempts.get(attempt)
 
+    def attempt_or_pending_cancel(self, attempt: AttemptId) -> Attempt | None:
+        """Return a present attempt, or the pending cancel of an earlier one or of a final job."""
+        return self.attempts.get(attempt) or self.pending_cancels.get(attempt)
+
     def live(self, cluster: str) -> list[Attempt]:
-        """Return the attempts of which something may be left on the cluster, in order; pending cancels are left out."""
+        """Return the attempts on the cluster that are neither cleaned up nor detached, in order."""
         return self._live.on(cluster)
 
     def take(self) -> Step:
@@ -264,8 +284,8 @@ class Records:
             commands=tuple(self._commands),
             hints=tuple(self._hints),
             jobs=tuple([job_value(row) for row in self._changed.values()]),
-            debts=tuple(self._debts.values()),
-            settled=tuple(self._settled),
+            pending_cancels=tuple([attempt_value(row) for row in self._pending_cancels.values()]),
+            cleaned_up=tuple(self._cleaned_up),
             counters=self.counters if self._counted else None,
             history=tuple(self._history),
             results=tuple(self._results),
@@ -297,8 +317,8 @@ class Records:
         self._learned = None
         self._usage: list[Usage] = []
         self._accounted: list[BatchSpan] = []
-        self._debts: dict[AttemptId, Debt] = {}
-        self._settled: list[AttemptId] = []
+        self._pending_cancels: dict[AttemptId, Attempt] = {}
+        self._cleaned_up: list[AttemptId] = []
         self._counted = False
         self._new: list[JobId] = []
         self._removed: list[JobId] = []

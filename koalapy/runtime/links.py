@@ -91,7 +91,7 @@ class ClusterLinks:
         transfers = self._input_files.transfers
         self._collector = Collector(
             self._instance, self._links, loop.deliver, self._timing.retry_max, transfers, self._collects,
-            self._recorded, self._written, self._owes,
+            self._recorded, self._written, self._has_pending_cancel,
         )  # fmt: skip
         self._hub.start()
         for link in self._links.values():
@@ -226,8 +226,8 @@ class ClusterLinks:
         found = self._loop.ask(lambda engine: engine.job(job))
         return found is not None and found.collecting and found.state is JobState.RUNNING
 
-    def _owes(self, job: JobId) -> bool:
-        return self._loop.ask(lambda engine: any(attempt.job == job for attempt in engine.records.debts))
+    def _has_pending_cancel(self, job: JobId) -> bool:
+        return self._loop.ask(lambda engine: any(attempt.job == job for attempt in engine.records.pending_cancels))
 
     def _peers(self, attempt: AttemptId, cluster: str | None) -> list[tuple[str, AttemptId]]:
         return self._loop.ask(lambda engine: _peers(engine, attempt, cluster))

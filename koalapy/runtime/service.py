@@ -9,13 +9,14 @@ from typing import TypeVar
 
 from koalapy.driver import Delivery
 from koalapy.journal.journal import Taken
+from koalapy.model.attempt import Attempt, attempt_value
 from koalapy.model.change import Change
 from koalapy.model.commands import CollectOutput
 from koalapy.model.errors import KoalaError, OurError, Reason, RequestError, TransientError
 from koalapy.model.events import CancelRequested, Event, HoldRequested, ReleaseRequested
 from koalapy.model.events import JobSubmitted as Submitted
 from koalapy.model.identity import FIRST_LAUNCHER, JobId
-from koalapy.model.job import OUTPUT_PRUNED, Component, Counters, Debt, History, Job
+from koalapy.model.job import OUTPUT_PRUNED, Component, Counters, History, Job
 from koalapy.model.records import Step
 from koalapy.model.request import Request
 from koalapy.model.states import JobState
@@ -209,9 +210,11 @@ class Service:
         going_on = {each.attempt: each for each in unended if each.attempt not in entered}
         return sums([*entered.values(), *going_on.values()], by, since, until, frozenset(going_on), days)
 
-    def debts(self) -> list[Debt]:
+    def pending_cancels(self) -> list[Attempt]:
         """Return the pending cancels of this moment, by attempt, even while the store cannot be read."""
-        return self._loop.ask(lambda engine: [debt for _, debt in sorted(engine.records.debts.items())])
+        return self._loop.ask(
+            lambda engine: [attempt_value(row) for _, row in sorted(engine.records.pending_cancels.items())]
+        )
 
     def counted(self) -> Counted:
         """Return the counts of what was committed since koalad's start."""

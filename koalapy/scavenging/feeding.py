@@ -84,7 +84,7 @@ def attempts_on(core: Core, sweep: Job, cluster: str) -> tuple[AttemptId, ...]:
     return tuple(
         place(each).id
         for each in core.launchers.of(sweep.id)
-        if place(each).cluster == cluster and not place(each).cleaned_up
+        if place(each).cluster == cluster and not place(each).let_go
     )
 
 

@@ -4,9 +4,10 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from koalapy.model.attempt import Attempt
 from koalapy.model.change import Change, Snapshot
 from koalapy.model.identity import InstanceId, JobId
-from koalapy.model.job import Debt, History, Job
+from koalapy.model.job import History, Job
 from koalapy.model.maintenance import MaintenanceRun
 from koalapy.model.states import JobState
 from koalapy.model.sweep import ResultBatch
@@ -53,7 +54,7 @@ class Store(Protocol):
     def commit(self, change: Change) -> None:
         """Keep all of the change, durably, before returning.
 
-        Records are added and replaced before others are settled, confirmed and removed. To remove a record that does
+        Records are added and replaced before others are confirmed and removed. To remove a record that does
         not exist is no error.
 
         Raises RecordInvalid for a value of a wrong type or out of bounds, before the transaction begins, and
@@ -120,7 +121,7 @@ class Store(Protocol):
     def used(self, since: Instant | None = None) -> tuple[list[Usage], list[DayUsage]]:
         """Return the same, and the usage of removed jobs by day, user and cluster. No attempt is in both."""
 
-    def debts(self) -> list[Debt]:
+    def pending_cancels(self) -> list[Attempt]:
         """Return the pending cancels by attempt."""
 
     def maintenance(self) -> list[MaintenanceRun]:

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from koalapy.model.attempt import Attempt
 from koalapy.model.change import Change, OutboxEntry, Snapshot
 from koalapy.model.errors import RequestError
 from koalapy.model.identity import AttemptId, InstanceId, JobId
-from koalapy.model.job import OUTPUT_PRUNED, Counters, Debt, History, Job
+from koalapy.model.job import OUTPUT_PRUNED, Counters, History, Job
 from koalapy.model.learned import NOTHING, Learned
 from koalapy.model.maintenance import MaintenanceRun
 from koalapy.model.states import JobState
@@ -43,7 +44,7 @@ class _Contents:
     counters: Counters = Counters()
     jobs: dict[JobId, Job] = field(default_factory=dict)
     keys: dict[tuple[str, str], JobId] = field(default_factory=dict)
-    debts: dict[AttemptId, Debt] = field(default_factory=dict)
+    pending_cancels: dict[AttemptId, Attempt] = field(default_factory=dict)
     outbox: dict[int, OutboxEntry] = field(default_factory=dict)
     history: dict[JobId, list[_Line]] = field(default_factory=dict)
     results: list[ResultBatch | None] = field(default_factory=list)  # None: of a job that was removed
@@ -86,7 +87,7 @@ class MemoryStore:
                 instance=contents.instance,
                 counters=contents.counters,
                 jobs=tuple(job for _, job in sorted(contents.jobs.items()) if not job.state.final),
-                debts=_sorted_debts(contents),
+                pending_cancels=_sorted_pending_cancels(contents),
                 outbox=tuple(entry for _, entry in sorted(contents.outbox.items())),
                 learned=contents.learned,
             )
@@ -179,9 +180,9 @@ class MemoryStore:
             ]
             return entries, days
 
-    def debts(self) -> list[Debt]:
+    def pending_cancels(self) -> list[Attempt]:
         with self._open() as contents:
-            return list(_sorted_debts(contents))
+            return list(_sorted_pending_cancels(contents))
 
     def maintenance(self) -> list[MaintenanceRun]:
         with self._open() as contents:
@@ -215,8 +216,8 @@ class MemoryStore:
             yield self._contents
 
 
-def _sorted_debts(contents: _Contents) -> tuple[Debt, ...]:
-    return tuple(debt for _, debt in sorted(contents.debts.items()))
+def _sorted_pending_cancels(contents: _Contents) -> tuple[Attempt, ...]:
+    return tuple(each for _, each in sorted(contents.pending_cancels.items()))
 
 
 def _refuse_conflicts(contents: _Contents, change: Change) -> None:
@@ -258,7 +259,7 @@ def _add(contents: _Contents, change: Change, lines: list[tuple[JobId, _Line]]) 
         contents.jobs[job.id] = job
         if job.key:
             contents.keys[job.owner, job.key] = job.id
-    contents.debts |= {debt.attempt: debt for debt in change.debts}
+    contents.pending_cancels |= {each.id: each for each in change.pending_cancels}
     contents.counters = change.counters or contents.counters
     contents.outbox |= {entry.number: entry for entry in change.sent}
     contents.last_number = max(contents.last_number, *(entry.number for entry in change.sent), 0)
@@ -273,8 +274,8 @@ def _add(contents: _Contents, change: Change, lines: list[tuple[JobId, _Line]]) 
 
 
 def _take_away(contents: _Contents, change: Change) -> None:
-    for attempt in change.settled:
-        contents.debts.pop(attempt, None)
+    for attempt in change.cleaned_up:
+        contents.pending_cancels.pop(attempt, None)
     for number in change.confirmed:
         contents.outbox.pop(number, None)
     for job_id in change.removed:

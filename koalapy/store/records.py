@@ -12,8 +12,9 @@ from typing import Any, Generic, TypeVar, get_args
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from koalapy.model.attempt import Attempt
 from koalapy.model.commands import Command
-from koalapy.model.job import Counters, Debt, Job
+from koalapy.model.job import Counters, Job
 from koalapy.model.learned import Learned
 from koalapy.model.sweep import ResultBatch
 from koalapy.store.errors import RecordUnreadable, StoreConflict
@@ -30,12 +31,12 @@ def load_job(text: str) -> Job:
     return _JOB.load(text)
 
 
-def dump_debt(debt: Debt) -> str:
-    return _DEBT.dump(debt)
+def dump_attempt(attempt: Attempt) -> str:
+    return _ATTEMPT.dump(attempt)
 
 
-def load_debt(text: str) -> Debt:
-    return _DEBT.load(text)
+def load_attempt(text: str) -> Attempt:
+    return _ATTEMPT.load(text)
 
 
 def dump_command(command: Command) -> tuple[str, str]:
@@ -138,7 +139,7 @@ def _complaint(error: ValidationError) -> str:
 
 _WRITER = json.JSONEncoder(default=_fields, separators=(",", ":"), allow_nan=False)
 _JOB = _Form(Job)
-_DEBT = _Form(Debt)
+_ATTEMPT = _Form(Attempt)
 _COUNTERS = _Form(Counters)
 _RESULTS = _Form(ResultBatch)
 _LEARNED = _Form(Learned)

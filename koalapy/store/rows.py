@@ -5,14 +5,15 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
+from koalapy.model.attempt import Attempt
 from koalapy.model.change import OutboxEntry
 from koalapy.model.identity import AttemptId, JobId
-from koalapy.model.job import Counters, Debt, History, Job
+from koalapy.model.job import Counters, History, Job
 from koalapy.model.learned import Learned
 from koalapy.model.sweep import ResultBatch
 from koalapy.model.units import Instant
 from koalapy.model.usage import DayUsage, Kind, Sum, Usage
-from koalapy.store.records import dump_command, dump_debt, dump_details, dump_job, dump_learned, dump_results
+from koalapy.store.records import dump_attempt, dump_command, dump_details, dump_job, dump_learned, dump_results
 
 Row = dict[str, Any]
 NODES = "nodes"  # what is learned of them, all in one row
@@ -24,10 +25,10 @@ def job_rows(jobs: Iterable[Job]) -> list[Row]:
     return [_job_row(job) for job in {job.id: job for job in jobs}.values()]
 
 
-def debt_rows(debts: Iterable[Debt]) -> list[Row]:
+def pending_cancel_rows(pending_cancels: Iterable[Attempt]) -> list[Row]:
     return [
-        {**attempt_row(debt.attempt), "cluster": plain(debt.cluster), "record": dump_debt(debt)}
-        for debt in {debt.attempt: debt for debt in debts}.values()
+        {**attempt_row(each.id), "cluster": plain(each.cluster), "record": dump_attempt(each)}
+        for each in {each.id: each for each in pending_cancels}.values()
     ]
 
 

@@ -48,9 +48,9 @@ jobs = Table(
     Index("jobs_finished", "finished_at"),
 )
 
-# A debt outlives its job, and so does a command of the outbox: neither refers to the table of jobs.
-debts = Table(
-    "debts",
+# A pending cancel outlives its job, and so does a command of the outbox: neither refers to the table of jobs.
+pending_cancels = Table(
+    "pending_cancels",
     metadata,
     Column("job", Integer, primary_key=True, autoincrement=False),
     Column("component", Integer, primary_key=True, autoincrement=False),

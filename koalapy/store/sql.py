@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Engine, Executable, Select, Table, bindparam, delete, exists, or_, select
 from sqlalchemy.exc import SQLAlchemyError
 
+from koalapy.model.attempt import Attempt
 from koalapy.model.change import Change, OutboxEntry, Snapshot
 from koalapy.model.identity import InstanceId, JobId
-from koalapy.model.job import OUTPUT_PRUNED, Counters, Debt, History, Job
+from koalapy.model.job import OUTPUT_PRUNED, Counters, History, Job
 from koalapy.model.learned import NOTHING, Learned
 from koalapy.model.maintenance import MaintenanceRun
 from koalapy.model.states import JobState
@@ -74,7 +75,7 @@ class SqlStore:
                 instance=self.instance,
                 counters=_counters(connection),
                 jobs=tuple(job for job in found if job.id not in held),
-                debts=tuple(debt for debt in self._debts(connection) if debt.attempt.job not in held),
+                pending_cancels=tuple(each for each in self._pending_cancels(connection) if each.id.job not in held),
                 outbox=tuple(entry for entry in self._outbox(connection) if job_in(entry) not in held),
                 learned=self._learned(connection),
             )
@@ -215,9 +216,9 @@ class SqlStore:
         with self._transaction() as connection:
             return self._usage(connection, since), [rows.day_in(row) for row in connection.execute(_USAGE_DAYS)]
 
-    def debts(self) -> list[Debt]:
+    def pending_cancels(self) -> list[Attempt]:
         with self._transaction() as connection:
-            return self._debts(connection)
+            return self._pending_cancels(connection)
 
     def maintenance(self) -> list[MaintenanceRun]:
         with self._transaction() as connection:
@@ -261,14 +262,17 @@ class SqlStore:
         query = _USAGE if since is None else _USAGE.where(schema.usage.c.ended_at > since)
         return [rows.usage_in(row) for row in connection.execute(query)]
 
-    def _debts(self, connection: Connection) -> list[Debt]:
+    def _pending_cancels(self, connection: Connection) -> list[Attempt]:
         read = (
             self._aside.read(
-                "debt", f"{row.job}.{row.component}.{row.number}", row.job, partial(records.load_debt, row.record)
+                "pending_cancel",
+                f"{row.job}.{row.component}.{row.number}",
+                row.job,
+                partial(records.load_attempt, row.record),
             )
-            for row in connection.execute(_DEBTS)
+            for row in connection.execute(_PENDING_CANCELS)
         )
-        return [debt for debt in read if debt is not None]
+        return [each for each in read if each is not None]
 
     def _outbox(self, connection: Connection) -> list[OutboxEntry]:
         read = (
@@ -323,7 +327,7 @@ class _Writes:
 
     def __init__(self, backend: Backend) -> None:
         self._put_job = _put(backend, schema.jobs)
-        self._put_debt = _put(backend, schema.debts)
+        self._put_pending_cancel = _put(backend, schema.pending_cancels)
         self._put_counter = _put(backend, schema.counters)
         self._put_learned = _put(backend, schema.learned)
         self.put_usage = _put(backend, schema.usage)
@@ -339,14 +343,14 @@ class _Writes:
         writes: list[tuple[Executable, list[Row]]] = [
             (_NEW_JOB, rows.job_rows(job for job in change.jobs if job.id in new)),
             (self._put_job, rows.job_rows(job for job in change.jobs if job.id not in new)),
-            (self._put_debt, rows.debt_rows(change.debts)),
+            (self._put_pending_cancel, rows.pending_cancel_rows(change.pending_cancels)),
             (self._put_counter, rows.counter_rows(change.counters)),
             (_SEND, rows.outbox_rows(change.sent)),
             (_ADD_HISTORY, rows.history_rows(change.history)),
             (_RESULT, rows.result_rows(change.results)),
             (self._put_learned, rows.learned_rows(change.learned)),
             (self.put_usage, rows.usage_rows(change.usage)),
-            (_SETTLE, [_marked(rows.attempt_row(attempt)) for attempt in change.settled]),
+            (_DROP_PENDING_CANCEL, [_marked(rows.attempt_row(attempt)) for attempt in change.cleaned_up]),
             (_CONFIRM, [{"of_number": number} for number in change.confirmed]),
         ]
         return [(statement, parameters) for statement, parameters in writes if parameters]
@@ -396,7 +400,9 @@ _JOB_OF_KEY = select(schema.jobs.c.id).where(
     schema.jobs.c.owner == bindparam("of_owner"), schema.jobs.c.key == bindparam("of_key")
 )
 _JOBS_OF_KEYS = select(schema.jobs.c.key, schema.jobs.c.id).where(schema.jobs.c.owner == bindparam("of_owner"))
-_DEBTS = select(*schema.debts.primary_key, schema.debts.c.record).order_by(*schema.debts.primary_key)
+_PENDING_CANCELS = select(*schema.pending_cancels.primary_key, schema.pending_cancels.c.record).order_by(
+    *schema.pending_cancels.primary_key
+)
 _OUTBOX = select(schema.outbox.c.number, schema.outbox.c.kind, schema.outbox.c.command).order_by(schema.outbox.c.number)
 _COUNTERS = select(schema.counters.c.name, schema.counters.c.value)
 _USAGE = select(schema.usage).order_by(*schema.usage.primary_key)
@@ -436,6 +442,6 @@ _CONFIRM = delete(schema.outbox).where(schema.outbox.c.number == bindparam("of_n
 _REMOVE = delete(schema.jobs).where(
     or_(schema.jobs.c.id == bindparam("of_id"), schema.jobs.c.sweep == bindparam("of_id"))
 )
-_SETTLE = delete(schema.debts).where(
-    *(schema.debts.c[name] == bindparam(f"of_{name}") for name in ("job", "component", "number"))
+_DROP_PENDING_CANCEL = delete(schema.pending_cancels).where(
+    *(schema.pending_cancels.c[name] == bindparam(f"of_{name}") for name in ("job", "component", "number"))
 )

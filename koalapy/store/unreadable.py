@@ -80,8 +80,10 @@ class _Kind(NamedTuple):
 
 KINDS = {
     "job": _Kind(schema.jobs, schema.jobs.c.record, (schema.jobs.c.id,)),
-    "debt": _Kind(
-        schema.debts, schema.debts.c.record, (schema.debts.c.job, schema.debts.c.component, schema.debts.c.number)
+    "pending_cancel": _Kind(
+        schema.pending_cancels,
+        schema.pending_cancels.c.record,
+        (schema.pending_cancels.c.job, schema.pending_cancels.c.component, schema.pending_cancels.c.number),
     ),
     "command": _Kind(schema.outbox, schema.outbox.c.command, (schema.outbox.c.number,)),
     "results": _Kind(schema.results, schema.results.c.results, (schema.results.c.sequence,)),
@@ -156,11 +158,11 @@ def _load(kind: str, row: Any) -> object:
     match kind:
         case "job":
             return job_of(row["id"], row["state"], row["record"], checked=True)
-        case "debt":
-            debt = records.load_debt(row["record"])
-            if tuple(debt.attempt) != (row["job"], row["component"], row["number"]):
-                raise RecordUnreadable("Debt", f"it is of attempt {debt.attempt}")
-            return debt
+        case "pending_cancel":
+            attempt = records.load_attempt(row["record"])
+            if tuple(attempt.id) != (row["job"], row["component"], row["number"]):
+                raise RecordUnreadable("Attempt", f"it is of attempt {attempt.id}")
+            return attempt
         case "command":
             return records.load_command(row["kind"], row["command"])
         case "results":
@@ -176,7 +178,7 @@ def _same(row: Any, changed: Any, name: str) -> None:
 
 
 def _job_in(kind: str, row: Any) -> int | None:
-    column = {"job": "id", "debt": "job", "results": "sweep", "history": "job"}.get(kind)
+    column = {"job": "id", "pending_cancel": "job", "results": "sweep", "history": "job"}.get(kind)
     return None if column is None else int(row[column])
 
 

@@ -49,7 +49,8 @@ def _job_of(record: Any) -> object:
     record = getattr(record, "command", record)
     for name in ("id", "job", "sweep"):
         if hasattr(record, name):
-            return getattr(record, name)
+            found = getattr(record, name)
+            return getattr(found, "job", found)  # an attempt's id has its job's
     return getattr(getattr(record, "attempt", record), "job", None)
 
 

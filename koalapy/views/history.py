@@ -201,11 +201,11 @@ _INSTANTS = {
 }
 
 
-def _owed(line: History) -> str:
+def _cancel_pending(line: History) -> str:
     """Describe a pending cancel. A line with a reason means that the cluster can be reached."""
     if line.details.get("message"):
-        return _because(f"{_attempt(line)} cannot be ended now, which is owed", line)
-    return _of_attempt("cannot be ended while {on} is out of reach; that is owed")(line)
+        return _because(f"{_attempt(line)} cannot be ended now; its cancel is pending", line)
+    return _of_attempt("cannot be ended while {on} is out of reach; its cancel is pending")(line)
 
 
 def _cluster_excluded(line: History) -> str:
@@ -284,8 +284,8 @@ SENTENCES: dict[str, Callable[[History], str]] = {
     "component_gone": _of_attempt("left nothing in the batch system"),
     "component_left_out": _of_attempt("is optional, and is omitted from this try"),
     "cluster_excluded": _cluster_excluded,
-    "debt_recorded": _owed,
-    "debt_settled": _of_attempt("was owed, and is ended: nothing of it is left"),
+    "cancel_pending": _cancel_pending,
+    "cancel_completed": _of_attempt("was cancelled at last: nothing of it is left"),
 }
 
 

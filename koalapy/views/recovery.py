@@ -43,7 +43,7 @@ class Recovered:
     at_barrier: int
     attempts: int
     commands: int
-    debts: int
+    pending_cancels: int
     unreported: int
     unconfirmed: int
     lines: tuple[Line, ...] = ()
@@ -69,7 +69,7 @@ class Recovery:
             at_barrier=sum(_at_barrier(job) for job in snapshot.jobs),
             attempts=len(self._unreported),
             commands=len(self._outbox),
-            debts=len(snapshot.debts),
+            pending_cancels=len(snapshot.pending_cancels),
             unreported=len(self._unreported),
             unconfirmed=len(self._outbox),
         )
@@ -103,9 +103,9 @@ class Recovery:
 
     def _forgotten(self, now: Instant, change: Change) -> list[Line]:
         """Return a line for each cluster whose directories of past attempts were removed."""
-        settled = set(change.settled)
+        cleaned_up = set(change.cleaned_up)
         for entry in change.sent:
-            if isinstance(entry.command, ForgetAttempt) and entry.command.attempt in settled:
+            if isinstance(entry.command, ForgetAttempt) and entry.command.attempt in cleaned_up:
                 self._outbox[entry.number] = entry.command
         confirmed = [command for number in change.confirmed if (command := self._outbox.pop(number, None))]
         counts = Counter(command.cluster for command in confirmed if isinstance(command, ForgetAttempt))
@@ -157,12 +157,12 @@ class Recovery:
         self._cancelled.discard(_attempt(line))
         return _line(line, "attempt_cancelled", f"{_named(line)} was cleaned up: nothing of it is left.")
 
-    def _on_debt(self, line: History, change: Change) -> Line | None:
+    def _on_cancel_pending(self, line: History, change: Change) -> Line | None:
         self._unreported.discard(_attempt(line))
         return None
 
-    def _on_settled(self, line: History, change: Change) -> Line | None:
-        return _line(line, "debt_settled", f"{_named(line)} was owed, and is ended: nothing of it is left.")
+    def _on_cancel_completed(self, line: History, change: Change) -> Line | None:
+        return _line(line, "cancel_completed", f"{_named(line)} was cancelled at last: nothing of it is left.")
 
     def _on_released(self, line: History, change: Change) -> Line | None:
         if not self._was_at_barrier(line):
@@ -204,8 +204,8 @@ class Recovery:
         "component_submitted": _on_submitted,
         "submission_failed": _on_refused,
         "component_gone": _on_cleaned_up,
-        "debt_recorded": _on_debt,
-        "debt_settled": _on_settled,
+        "cancel_pending": _on_cancel_pending,
+        "cancel_completed": _on_cancel_completed,
         "job_released": _on_released,
         "job_stopping": _on_stopping,
         "output_collected": _on_collected,
@@ -238,7 +238,7 @@ _COMMANDS = {
 
 
 def _beginning(found: Recovered, jobs: Sequence[Job], outbox: Iterable[Command]) -> list[Line]:
-    if not found.jobs and not found.commands and not found.debts:
+    if not found.jobs and not found.commands and not found.pending_cancels:
         return [Line(found.at, "nothing_recovered", "Nothing was under way when koalad started.")]
     states = ", ".join(f"{count} {state}" for state, count in found.jobs.items()) or "none"
     barrier = f" ({counted_as(found.at_barrier, 'job')} with components at a barrier)" if found.at_barrier else ""
@@ -254,9 +254,9 @@ def _beginning(found: Recovered, jobs: Sequence[Job], outbox: Iterable[Command])
         listed = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
         text = f"Outbox: {counted_as(found.commands, 'command')} sent again, in doubt, as clusters connect: {listed}."
         lines.append(Line(found.at, "outbox_recovered", text))
-    if found.debts:
-        text = f"Debts: {counted_as(found.debts, 'attempt')} to be ended as clusters connect."
-        lines.append(Line(found.at, "debts_recovered", text))
+    if found.pending_cancels:
+        text = f"Pending cancels: {counted_as(found.pending_cancels, 'attempt')} to be ended as clusters connect."
+        lines.append(Line(found.at, "pending_cancels_recovered", text))
     return lines
 
 

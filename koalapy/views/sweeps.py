@@ -210,7 +210,7 @@ def _place(runner: Runner, cluster: str, launchers: Sequence[Job], doing: Doing)
         cluster=cluster,
         nodes=len(having),
         processors=sum(job.components[0].processors for job in having),
-        starting=sum(not job.components[0].cleaned_up and job.components[0].allocated_at is None for job in here),
+        starting=sum(not job.components[0].let_go and job.components[0].allocated_at is None for job in here),
         running=sum(running) if len(running) == len(reports) else None,
         stopping=sum(job.pilot is not None and job.pilot.stop_reason != "" for job in having),
         suspended=len(suspended),
@@ -222,7 +222,7 @@ def _place(runner: Runner, cluster: str, launchers: Sequence[Job], doing: Doing)
 
 def _has_nodes(component: Component) -> str | None:
     """Return the cluster on which a Launcher has its node now, if it has one."""
-    has = not component.cleaned_up and component.allocated_at is not None and component.ended_at is None
+    has = not component.let_go and component.allocated_at is not None and component.ended_at is None
     return component.cluster if has else None
 
 

@@ -208,7 +208,7 @@ def year(a_day: int, parameters: int, kept: int, days: int) -> Iterator[Line]:
             if parameters:
                 settle(Delivery((JobSubmitted(request=sweep(parameters), owner=f"user{day % 10}"),)))
                 settle(measured(clusters))
-            if engine.records.jobs or engine.records.debts or clusters.running:
+            if engine.records.jobs or engine.records.pending_cancels or clusters.running:
                 raise SystemExit(f"On day {day} {len(engine.records.jobs)} jobs were not over: nothing was measured.")
             clusters.now = Instant(BEGIN + day * DAY)
             before, night = Instant(clusters.now - kept * DAY), time.perf_counter()

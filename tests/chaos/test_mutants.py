@@ -256,7 +256,7 @@ def _every_transition_is_allowed() -> Any:
 
 def _a_pending_cancel_is_not_kept() -> Any:
     real = MemoryStore.commit
-    return patch.object(MemoryStore, "commit", lambda self, change: real(self, replace(change, debts=())))
+    return patch.object(MemoryStore, "commit", lambda self, change: real(self, replace(change, pending_cancels=())))
 
 
 def _a_sleep_of_the_host_is_not_noticed() -> Any:

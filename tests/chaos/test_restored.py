@@ -82,7 +82,7 @@ def test_after_a_restore_every_job_ends_and_no_program_runs_twice(grid: BackedUp
     grid.run_on()
     before = len(grid.world.koalad.store.jobs())
     grid.lose_and_restore()
-    assert grid.world.settle(Duration(2 * HOUR)), grid.world.koalad.store.debts()
+    assert grid.world.settle(Duration(2 * HOUR)), grid.world.koalad.store.pending_cancels()
     jobs = grid.world.koalad.store.jobs()
     assert len(jobs) <= before
     assert all(job.state.final for job in jobs)

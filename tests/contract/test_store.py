@@ -15,7 +15,7 @@ from koalapy.model.commands import CancelAttempt, CollectOutput, Command, Forget
 from koalapy.model.errors import Reason
 from koalapy.model.identity import INSTANCE_LENGTH, AttemptId, JobId, is_tag, tag_of
 from koalapy.model.intervals import Intervals
-from koalapy.model.job import OUTPUT_PRUNED, Counters, Debt, History, Job, Outcome
+from koalapy.model.job import OUTPUT_PRUNED, Counters, History, Job, Outcome
 from koalapy.model.learned import Check, Hour, Learned, Past
 from koalapy.model.maintenance import MaintenanceRun
 from koalapy.model.request import ComponentRequest, Request
@@ -93,8 +93,16 @@ def tried(job: int, number: int = 1) -> Attempt:
     return Attempt(id=an_attempt(job, number=number), cluster="vu", request=a_job(job).request.components[0])
 
 
-def a_debt(job: int, **fields: Any) -> Debt:
-    return Debt(attempt=an_attempt(job, **fields), cluster="delft", batch_id="77", since=Instant(5))
+def a_pending_cancel(job: int, **fields: Any) -> Attempt:
+    return Attempt(
+        id=an_attempt(job, **fields),
+        cluster="delft",
+        batch_id="77",
+        detached_at=Instant(5),
+        request=ComponentRequest(processors=1, executable="./program"),
+        state=AttemptState.ENDED,
+        ending=Ending.CANCELLED,
+    )
 
 
 def a_line(job: int, kind: str = "job_submitted", **details: Any) -> History:
@@ -136,7 +144,7 @@ def a_batch(sweep: int, first: int, count: int = 3, host: str = "node1") -> Resu
 
 def state_of(store: Store) -> tuple[object, ...]:
     jobs = store.jobs()
-    return store.load(), jobs, [store.history(job.id) for job in jobs], store.debts(), store.next_number
+    return store.load(), jobs, [store.history(job.id) for job in jobs], store.pending_cancels(), store.next_number
 
 
 # ---- an empty store
@@ -147,7 +155,7 @@ def test_a_new_store_is_empty_and_named(store: Store) -> None:
     assert len(store.instance) == INSTANCE_LENGTH
     assert is_tag(tag_of(store.instance, an_attempt(1)))
     assert (store.next_number, store.epoch) == (1, 1)
-    assert (store.jobs(), store.debts(), store.job(JobId(1)), store.history(JobId(1))) == ([], [], None, [])
+    assert (store.jobs(), store.pending_cancels(), store.job(JobId(1)), store.history(JobId(1))) == ([], [], None, [])
 
 
 def test_an_empty_change_is_no_commit(store: Store) -> None:
@@ -166,7 +174,7 @@ def test_everything_survives_reopening(opener: Opener) -> None:
     ]
     change = Change(
         jobs=(a_job(2), a_job(1, JobState.CLAIMING)),
-        debts=(a_debt(3), a_debt(1, component=1)),
+        pending_cancels=(a_pending_cancel(3), a_pending_cancel(1, component=1)),
         counters=Counters(next_job=3, next_position=8),
         sent=(entry(1, commands[0]), entry(2, commands[1])),
         history=(a_line(1), a_line(1, "job_claimed", clusters=["vu"]), a_line(2)),
@@ -182,7 +190,7 @@ def test_everything_survives_reopening(opener: Opener) -> None:
         instance=first.instance,
         counters=Counters(next_job=3, next_position=8),
         jobs=(a_job(1, JobState.CLAIMING), a_job(2)),
-        debts=(a_debt(1, component=1), a_debt(3)),
+        pending_cancels=(a_pending_cancel(1, component=1), a_pending_cancel(3)),
         outbox=(entry(1, commands[0]), entry(2, commands[1])),
         learned=LEARNED,
     )
@@ -216,9 +224,14 @@ def test_a_job_is_replaced_and_keeps_its_history(store: Store) -> None:
 
 
 def test_of_two_versions_in_one_change_the_last_is_kept(store: Store) -> None:
-    store.commit(Change(jobs=(a_job(1), a_job(1, JobState.HELD)), debts=(a_debt(1), replace(a_debt(1), batch_id="8"))))
+    store.commit(
+        Change(
+            jobs=(a_job(1), a_job(1, JobState.HELD)),
+            pending_cancels=(a_pending_cancel(1), replace(a_pending_cancel(1), batch_id="8")),
+        )
+    )
     assert store.jobs() == [a_job(1, JobState.HELD)]
-    assert [debt.batch_id for debt in store.debts()] == ["8"]
+    assert [each.batch_id for each in store.pending_cancels()] == ["8"]
 
 
 def test_finished_jobs_are_listed_but_not_loaded(store: Store) -> None:
@@ -228,10 +241,12 @@ def test_finished_jobs_are_listed_but_not_loaded(store: Store) -> None:
     assert store.load().jobs == tuple(job for job in jobs if not job.state.final)
 
 
-def test_debts_settle_and_outbox_entries_are_confirmed(store: Store) -> None:
-    store.commit(Change(debts=(a_debt(1), a_debt(1, component=1)), sent=(entry(1), entry(2))))
-    store.commit(Change(settled=(an_attempt(1),), confirmed=(1,), sent=(entry(3),)))
-    assert store.debts() == [a_debt(1, component=1)]
+def test_pending_cancels_complete_and_outbox_entries_are_confirmed(store: Store) -> None:
+    store.commit(
+        Change(pending_cancels=(a_pending_cancel(1), a_pending_cancel(1, component=1)), sent=(entry(1), entry(2)))
+    )
+    store.commit(Change(cleaned_up=(an_attempt(1),), confirmed=(1,), sent=(entry(3),)))
+    assert store.pending_cancels() == [a_pending_cancel(1, component=1)]
     assert [kept.number for kept in store.load().outbox] == [2, 3]
 
 
@@ -240,9 +255,9 @@ def test_what_one_change_adds_and_takes_away_is_gone(store: Store) -> None:
         Change(
             jobs=(a_job(1),),
             history=(a_line(1),),
-            debts=(a_debt(1),),
+            pending_cancels=(a_pending_cancel(1),),
             sent=(entry(1),),
-            settled=(an_attempt(1),),
+            cleaned_up=(an_attempt(1),),
             confirmed=(1,),
             removed=(JobId(1),),
         )
@@ -252,16 +267,20 @@ def test_what_one_change_adds_and_takes_away_is_gone(store: Store) -> None:
 
 
 def test_to_take_away_what_is_not_there_is_no_error(store: Store) -> None:
-    store.commit(Change(settled=(an_attempt(5),), confirmed=(99,), removed=(JobId(5),)))
+    store.commit(Change(cleaned_up=(an_attempt(5),), confirmed=(99,), removed=(JobId(5),)))
     assert store.load() == Snapshot(instance=store.instance)
 
 
-def test_a_pruned_job_takes_its_history_along_and_leaves_its_debt(store: Store) -> None:
-    store.commit(Change(jobs=(a_job(1, key="k"), a_job(2)), history=(a_line(1), a_line(2)), debts=(a_debt(1),)))
+def test_a_pruned_job_takes_its_history_along_and_leaves_its_pending_cancel(store: Store) -> None:
+    store.commit(
+        Change(
+            jobs=(a_job(1, key="k"), a_job(2)), history=(a_line(1), a_line(2)), pending_cancels=(a_pending_cancel(1),)
+        )
+    )
     store.commit(Change(removed=(JobId(1),)))
     assert store.jobs() == [a_job(2)]
     assert (store.history(JobId(1)), store.history(JobId(2))) == ([], [a_line(2)])
-    assert store.debts() == [a_debt(1)]
+    assert store.pending_cancels() == [a_pending_cancel(1)]
     assert store.job_of_key("mona", "k") is None
 
 
@@ -458,11 +477,15 @@ def test_a_text_comes_back_whatever_it_holds(store: Store, strange: str) -> None
     wish = replace(job.request.components[0], arguments=(strange,), environment=((strange, strange),), cluster=strange)
     job = replace(job, request=replace(job.request, name=strange, components=(wish,)))
     command = ForgetAttempt(cluster=strange, attempt=an_attempt(1))
-    debt = replace(a_debt(1), cluster=strange)
+    each = replace(a_pending_cancel(1), cluster=strange)
     store.commit(
-        Change(jobs=(job,), debts=(debt,), sent=(entry(1, command),), history=(a_line(1, "odd", words=strange),))
+        Change(
+            jobs=(job,), pending_cancels=(each,), sent=(entry(1, command),), history=(a_line(1, "odd", words=strange),)
+        )
     )
-    assert store.load() == Snapshot(instance=store.instance, jobs=(job,), debts=(debt,), outbox=(entry(1, command),))
+    assert store.load() == Snapshot(
+        instance=store.instance, jobs=(job,), pending_cancels=(each,), outbox=(entry(1, command),)
+    )
     assert store.job_of_key(strange, strange) == 1
     assert store.jobs_of_keys(strange, {strange}) == {strange: 1}
     assert store.history(JobId(1))[0].details == {"words": strange}
@@ -555,8 +578,8 @@ def test_a_million_parameters_are_a_small_record(store: Store) -> None:
 
 GOOD = Change(
     jobs=(a_job(1, JobState.CLAIMING, key="taken"), a_job(5)),
-    debts=(a_debt(4),),
-    settled=(an_attempt(3),),
+    pending_cancels=(a_pending_cancel(4),),
+    cleaned_up=(an_attempt(3),),
     counters=Counters(90, 90),
     sent=(entry(11),),
     confirmed=(10,),
@@ -594,7 +617,10 @@ GOOD = Change(
 def test_a_contradiction_leaves_everything_as_it_was(opener: Opener, contradiction: dict[str, Any]) -> None:
     store = opener()
     start = Change(
-        jobs=(a_job(1, key="taken"), a_job(2), a_job(3)), debts=(a_debt(3),), sent=(entry(10),), history=(a_line(2),)
+        jobs=(a_job(1, key="taken"), a_job(2), a_job(3)),
+        pending_cancels=(a_pending_cancel(3),),
+        sent=(entry(10),),
+        history=(a_line(2),),
     )
     store.commit(start)
     before = state_of(store)
@@ -651,8 +677,13 @@ WRONG: Any = {"a": 1}  # of no field's type
         ("jobs", with_request(name=None), "Job", "request.name"),
         ("jobs", with_request(directory="/tmp\0"), "Job", "request.directory"),
         ("jobs", a_job(7, owner=None), "Job", "owner"),
-        ("debts", replace(a_debt(7), since=-(1 << 60)), "Debt", "since"),
-        ("debts", replace(a_debt(7), attempt=AttemptId(JobId(7), 0, "1")), "Debt", "attempt.number"),  # type: ignore[arg-type]
+        ("pending_cancels", replace(a_pending_cancel(7), detached_at=-(1 << 60)), "Attempt", "detached_at"),
+        (
+            "pending_cancels",
+            replace(a_pending_cancel(7), id=AttemptId(JobId(7), 0, "1")),
+            "Attempt",
+            "id.number",
+        ),  # type: ignore[arg-type]
         ("jobs", replace(a_launcher(7, 1), pilot=Pilot(sweep=WRONG)), "Job", "pilot.sweep"),
         ("sent", a_cancel(batch_id=5), "OutboxEntry", "command.CancelAttempt.batch_id"),
         (
@@ -700,8 +731,8 @@ def test_what_a_program_or_a_batch_system_said_can_always_be_kept(store: Store) 
         {"counters": Counters(next_job=10**30)},
         {"confirmed": (1 << 63,)},
         {"removed": ("7",)},
-        {"settled": ((7, 0, 1),)},
-        {"settled": ((7, 0),)},
+        {"cleaned_up": ((7, 0, 1),)},
+        {"cleaned_up": ((7, 0),)},
         {"sent": (OutboxEntry(1 << 60, entry(1).command),)},
         {"learned": Learned((Past("vu", 10**20),))},
     ],
@@ -756,7 +787,7 @@ def test_a_closed_store_says_so(store: Store) -> None:
     uses: list[Callable[[], object]] = [
         store.load,
         store.jobs,
-        store.debts,
+        store.pending_cancels,
         lambda: store.job(JobId(1)),
         lambda: store.history(JobId(1)),
         lambda: store.job_of_key("mona", "k"),

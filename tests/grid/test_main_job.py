@@ -105,11 +105,11 @@ def test_a_head_paused_while_it_claims_holds_nobody_up_and_loses_nothing(koalad:
         koalad.until(lambda: is_back(koalad.job(job)))
         assert not batch_jobs(koalad.testgrid, "alpha")
         assert not batch_jobs(koalad.testgrid, "beta")
-        assert koalad.grid.status()["debts"]
+        assert koalad.grid.status()["pending_cancels"]
     finally:
         koalad.testgrid.unpause("gamma")
     assert koalad.end(job)["state"] == "done"
-    koalad.until(lambda: not koalad.grid.status()["debts"])
+    koalad.until(lambda: not koalad.grid.status()["pending_cancels"])
     assert not koalad.batch_jobs()
 
 

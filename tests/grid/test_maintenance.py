@@ -62,7 +62,7 @@ def test_pruned_jobs_leave_no_file_of_theirs(koalad: Koalad, testgrid: Any) -> N
     assert sum(row.records for row in report.rows) >= 40  # one an attempt
     rows = {moment: size.rows for moment, size in report.sizes.items()}
     assert rows["with jobs"]["jobs"] == 40
-    for table in ("jobs", "history", "usage", "results", "debts", "outbox"):
+    for table in ("jobs", "history", "usage", "results", "pending_cancels", "outbox"):
         assert rows["pruned"][table] == 0, rows
     assert report.sizes["vacuumed"].bytes < report.sizes["with jobs"].bytes / 2
 
@@ -246,12 +246,12 @@ def _killed_in_other_tasks(victim: Victim) -> None:
 
 
 def _is_tidy(victim: Victim, jobs: list[int]) -> None:
-    """Nothing is left of what was pruned, nothing is owed, nothing was counted twice, and every file is whole."""
+    """Nothing is left of what was pruned, no cancel is pending, nothing was counted twice, and every file is whole."""
     koalad, tags = victim.koalad, victim.tags(jobs)
     assert set().union(*map(victim.directories, CLUSTERS)) == tags
     assert koalad.grid.usage()["total"]["attempts"] == victim.attempts + len(tags)
     status = koalad.grid.status()
-    assert (status["troubles"], status["debts"]) == ([], [])
+    assert (status["troubles"], status["pending_cancels"]) == ([], [])
     koalad.until(lambda: not victim.ask("SELECT 1 FROM outbox"))
     for store in (victim.state / "store.sqlite", *victim.backups()):
         with closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True)) as opened:

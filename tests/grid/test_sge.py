@@ -185,8 +185,8 @@ def mend(testgrid: Any) -> Iterator[Callable[[], None]]:
     testgrid.shell("gamma", "rm -f go over ran-*")
 
 
-def debts(koalad: Koalad) -> list[Document]:
-    return list(koalad.grid.status()["debts"])
+def pending_cancels(koalad: Koalad) -> list[Document]:
+    return list(koalad.grid.status()["pending_cancels"])
 
 
 @pytest.mark.slow
@@ -207,11 +207,11 @@ def test_a_job_that_ends_while_a_daemon_is_dead_is_done_and_owes_what_the_queue_
     ended = running.end(job)
     assert (ended["state"], ended["completion_failures"]) == ("done", 0), ended
     assert testgrid.shell("gamma", f"cat ran-{job}") == "once\n"
-    owed = debts(running)
-    assert all("The batch system lists batch job" in debt["reason"] for debt in owed), owed
-    assert owed or daemon == "sge_qmaster"  # its execds may find the new one
+    pending = pending_cancels(running)
+    assert all("The batch system lists batch job" in each["reason"] for each in pending), pending
+    assert pending or daemon == "sge_qmaster"  # its execds may find the new one
     mend()
-    running.until(lambda: not debts(running) and not running.batch_jobs())
+    running.until(lambda: not pending_cancels(running) and not running.batch_jobs())
 
 
 @pytest.mark.slow
@@ -224,10 +224,10 @@ def test_a_cancel_ends_a_job_whose_execd_is_dead_and_says_what_its_administrator
     testgrid.containers.kill_process(hosts_of(running, job).pop(), "sge_execd")
     running.grid.cancel(job)
     assert running.end(job)["state"] == "cancelled"
-    (debt,) = debts(running)
-    assert "dr: it is to be deleted" in debt["reason"]
-    assert "administrator" in debt["reason"]
-    assert debt["reason"] in str(running.grid.show(job)["events"])
+    (each,) = pending_cancels(running)
+    assert "dr: it is to be deleted" in each["reason"]
+    assert "administrator" in each["reason"]
+    assert each["reason"] in str(running.grid.show(job)["events"])
     mend()
-    running.until(lambda: not debts(running) and not running.batch_jobs())
+    running.until(lambda: not pending_cancels(running) and not running.batch_jobs())
     assert testgrid.shell("gamma", f"cat ran-{job}") == "once\n"

@@ -81,7 +81,7 @@ def test_a_cancelled_sweep_whose_launcher_stands_still_ends_and_leaves_nothing(
         koalad.grid.cancel(sweep)
         assert koalad.end(sweep)["state"] == "cancelled"
         assert not koalad.batch_jobs()
-        assert koalad.grid.status()["debts"] == []
+        assert koalad.grid.status()["pending_cancels"] == []
         koalad.until(lambda: running_on_nodes(testgrid, "gamma") == "")
         assert not evidence.runs()
         assert {"launcher_lost", "sweep_resumed"}.isdisjoint(kinds(koalad, sweep))

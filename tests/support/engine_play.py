@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from koalapy.engine import Engine
+from koalapy.model.attempt import Attempt
 from koalapy.model.change import Snapshot
 from koalapy.model.cluster import ClusterSettings, ClusterState, Node
 from koalapy.model.commands import CancelAttempt, Command, Hint, WatchCluster
@@ -19,7 +20,7 @@ from koalapy.model.events import (
     WrapperReported,
 )
 from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, InstanceId, JobId, tag_of
-from koalapy.model.job import Counters, Debt, History, Job
+from koalapy.model.job import Counters, History, Job
 from koalapy.model.learned import Learned
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.settings import Settings
@@ -45,7 +46,7 @@ class Play:
         policy = {"fcfs": fcfs, "fpfs": fpfs}[queueing]
         self.engine = Engine(self.settings, Policies(worst_fit, policy), Snapshot(instance=INSTANCE))
         self.jobs: dict[JobId, Job] = {}
-        self.debts: dict[AttemptId, Debt] = {}
+        self.pending_cancels: dict[AttemptId, Attempt] = {}
         self.history: list[History] = []
         self.pending: list[Command] = []
         self.hints: list[Hint] = []  # those about polling left out
@@ -64,9 +65,9 @@ class Play:
         step = self.engine.handle(self.now, [from_its_own(self.engine, event) for event in events])
         self.jobs |= {job.id: job for job in step.jobs}
         self.history += step.history
-        self.debts |= {debt.attempt: debt for debt in step.debts}
-        for attempt in step.settled:
-            del self.debts[attempt]
+        self.pending_cancels |= {each.id: each for each in step.pending_cancels}
+        for attempt in step.cleaned_up:
+            del self.pending_cancels[attempt]
         self.hints += [hint for hint in step.hints if not isinstance(hint, WatchCluster)]
         self.results += step.results
         self.counters = step.counters or self.counters
@@ -188,5 +189,5 @@ def from_its_own(engine: Engine, event: Event) -> Event:
     if getattr(event, "cluster", None) != "":
         return event
     attempt: AttemptId = event.attempt  # type: ignore[union-attr]
-    found = engine.records.debts.get(attempt) or engine.records.attempt(attempt)
+    found = engine.records.attempt_or_pending_cancel(attempt)
     return replace(event, cluster=found.cluster if found is not None else "")  # type: ignore[call-arg]

@@ -63,8 +63,10 @@ class SweepPlay(Play):
     def restart(self) -> None:
         """koalad is started anew, of what it had committed."""
         jobs = tuple(job for job in self.jobs.values() if not job.state.final)
-        debts = tuple(self.debts.values())
-        snapshot = Snapshot(instance=INSTANCE, counters=self.counters, jobs=jobs, debts=debts, learned=self.learned)
+        pending_cancels = tuple(self.pending_cancels.values())
+        snapshot = Snapshot(
+            instance=INSTANCE, counters=self.counters, jobs=jobs, pending_cancels=pending_cancels, learned=self.learned
+        )
         self.engine = Engine(self.settings, Policies(worst_fit, fpfs), snapshot, self.policies)
         for cluster in self.sizes:
             if cluster in self.down:

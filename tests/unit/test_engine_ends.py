@@ -160,7 +160,7 @@ def test_the_last_attempts_of_a_final_job_are_kept_for_its_output(play: Any) -> 
     play.lose("alpha")
     play.tell(CancelRequested(job, force=True))
     play.reach("alpha")
-    assert not play.debts
+    assert not play.pending_cancels
     assert not [command for command in play.pending if isinstance(command, ForgetAttempt)]
 
 

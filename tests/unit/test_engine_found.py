@@ -20,7 +20,7 @@ def restart(play: Any) -> None:
         instance=INSTANCE,
         counters=play.engine.records.counters,
         jobs=unfinished,
-        debts=tuple(play.debts.values()),
+        pending_cancels=tuple(play.pending_cancels.values()),
     )
     play.engine = Engine(play.settings, Policies(worst_fit, fpfs), snapshot)
     play.history = []
@@ -114,10 +114,10 @@ def test_a_confirmed_pending_cancel_is_recorded_in_the_history_of_its_job(play: 
     (attempt,) = play.attempts(job)
     play.lose("alpha")
     play.tell(CancelRequested(job, force=True))
-    assert "debt_recorded" in play.kinds
+    assert "cancel_pending" in play.kinds
     restart(play)
     play.tell(AttemptCleanedUp(attempt=attempt))
-    (settled,) = [line for line in play.history if line.kind == "debt_settled"]
+    (settled,) = [line for line in play.history if line.kind == "cancel_completed"]
     assert (settled.job, settled.details["cluster"], settled.details["attempt"]) == (JobId(job), "alpha", 1)
 
 

@@ -49,9 +49,9 @@ def test_a_cancel_on_an_unreachable_cluster_is_pending_until_the_cluster_is_reac
     play.wake()
     play.obey()
     assert play.job(job).state is JobState.WAITING
-    assert list(play.debts) == [lost]
+    assert list(play.pending_cancels) == [lost]
     play.reach("gamma")
-    assert not play.debts
+    assert not play.pending_cancels
     play.measure()
     assert play.job(job).state is JobState.CLAIMING
 
@@ -79,9 +79,9 @@ def test_only_force_ends_a_job_that_runs_on_an_unreachable_cluster(play: Any) ->
     assert play.job(job).state is JobState.STOPPING
     play.tell(CancelRequested(job, force=True))
     assert play.job(job).state is JobState.CANCELLED
-    assert play.debts
+    assert play.pending_cancels
     play.reach("alpha")
-    assert not play.debts
+    assert not play.pending_cancels
 
 
 STUCK = Reason("stuck", "cluster", "The batch system lists batch job 1 still.", "Its administrator can remove it.")
@@ -96,9 +96,9 @@ def test_a_job_whose_program_has_ended_does_not_wait_for_a_stuck_batch_job(play:
     assert play.job(job).state is JobState.STOPPING
     play.tell(AttemptStuck(attempt=attempt, reason=STUCK))
     assert play.job(job).state is JobState.DONE
-    assert [debt.stuck for debt in play.debts.values()] == [STUCK]
+    assert [each.stuck for each in play.pending_cancels.values()] == [STUCK]
     play.tell(AttemptCleanedUp(attempt=attempt))
-    assert not play.debts
+    assert not play.pending_cancels
 
 
 def test_a_stuck_batch_job_does_not_delay_the_next_attempt(play: Any) -> None:
@@ -109,7 +109,7 @@ def test_a_stuck_batch_job_does_not_delay_the_next_attempt(play: Any) -> None:
     play.tell(AttemptStuck(attempt=attempt, reason=STUCK))
     play.measure()
     assert (play.job(job).state, play.job(job).completion_failures) == (JobState.CLAIMING, 1)
-    assert list(play.debts) == [attempt]
+    assert list(play.pending_cancels) == [attempt]
 
 
 def test_only_force_ends_a_job_that_may_run_in_a_stuck_batch_job(play: Any) -> None:
@@ -124,7 +124,7 @@ def test_only_force_ends_a_job_that_may_run_in_a_stuck_batch_job(play: Any) -> N
     assert explained.endswith(f"Its administrator can remove it. `koala cancel --force {job}` does not wait for it.")
     play.tell(CancelRequested(job, force=True))
     assert play.job(job).state is JobState.CANCELLED
-    assert [debt.stuck for debt in play.debts.values()] == [STUCK]
+    assert [each.stuck for each in play.pending_cancels.values()] == [STUCK]
 
 
 def test_a_job_for_an_unreachable_cluster_does_not_delay_other_jobs() -> None:
@@ -214,12 +214,12 @@ def test_the_directory_of_an_attempt_is_forgotten_when_its_pending_cancel_is_con
     (lost,) = play.attempts(job)
     play.lose("gamma")
     assert ForgetAttempt(cluster="gamma", attempt=lost) not in play.wake()
-    assert list(play.debts) == [lost]
+    assert list(play.pending_cancels) == [lost]
     play.down.clear()
     play.tell(CancelRequested(job))
     commands = play.tell(AttemptCleanedUp(attempt=lost))
     assert commands == [ForgetAttempt(cluster="gamma", attempt=lost)]
-    assert not play.debts
+    assert not play.pending_cancels
 
 
 def test_an_attempt_missing_on_an_unreachable_cluster_is_not_lost(play: Any) -> None:
@@ -297,7 +297,7 @@ def test_the_next_attempt_does_not_wait_for_a_cluster_where_the_program_has_ende
     play.end(attempt, 137, "killed")
     play.lose("alpha")
     assert play.job(job).state is JobState.WAITING
-    assert list(play.debts) == [attempt]
+    assert list(play.pending_cancels) == [attempt]
 
 
 def test_all_components_of_a_job_on_an_unreachable_cluster_are_unknown(play: Any) -> None:
@@ -333,7 +333,7 @@ def test_a_job_does_not_wait_for_the_cluster_of_an_attempt_that_never_ran(play: 
     assert play.job(job).components[0].state is ComponentState.FAILED
     play.lose("alpha")
     assert play.job(job).state is JobState.CANCELLED
-    assert list(play.debts) == [first]
+    assert list(play.pending_cancels) == [first]
 
 
 def test_a_job_that_waits_for_a_cluster_is_overtaken_once_the_cluster_s_measurement_is_too_old() -> None:

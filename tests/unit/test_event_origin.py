@@ -94,11 +94,11 @@ def test_a_pending_cancel_is_confirmed_by_its_own_cluster_only() -> None:
     play.down.add("alpha")
     play.tell(ClusterLost(cluster="alpha", reason=UNREACHABLE))
     play.tell(CancelRequested(job.id, force=True))
-    assert list(play.debts) == [attempt]
+    assert list(play.pending_cancels) == [attempt]
     play.tell(AttemptCleanedUp(cluster="beta", attempt=attempt))
-    assert list(play.debts) == [attempt]
+    assert list(play.pending_cancels) == [attempt]
     play.tell(ClusterConnected(cluster="alpha", version="22.05"), AttemptCleanedUp(cluster="alpha", attempt=attempt))
-    assert play.debts == {}
+    assert play.pending_cancels == {}
 
 
 def test_foreign_reports_are_counted_and_shown() -> None:

@@ -27,7 +27,7 @@ def kinds() -> set[str]:
         for call in _NOTED.findall(path.read_text()):
             found |= set(
                 re.findall(
-                    r'(?<!f)"((?:job|component|cluster|debt|submission|output|cancel|attempt|store|sweep|launcher|black_hole)_[a-z_]+)"',
+                    r'(?<!f)"((?:job|component|cluster|submission|output|cancel|attempt|store|sweep|launcher|black_hole)_[a-z_]+)"',
                     call,
                 )
             )
@@ -41,7 +41,7 @@ def shown(kind: str, **details: Any) -> str:
 
 def test_every_kind_that_the_engine_writes_has_its_sentence() -> None:
     assert {"sweep_grown", "sweep_preempted", "black_hole_excluded"} <= kinds()
-    assert {"job_submitted", "component_found", "component_ended", "cluster_excluded", "debt_settled"} <= kinds()
+    assert {"job_submitted", "component_found", "component_ended", "cluster_excluded", "cancel_completed"} <= kinds()
     assert kinds() <= set(SENTENCES)
 
 
@@ -57,9 +57,9 @@ def test_every_sentence_is_one_with_and_without_details(kind: str, details: dict
 
 
 def test_a_pending_cancel_on_a_reachable_cluster_is_shown_with_its_reason() -> None:
-    assert "is out of reach" in shown("debt_recorded", **ATTEMPT)
-    stuck = shown("debt_recorded", **ATTEMPT, message="Grid Engine lists it still.")
-    assert stuck == "Attempt 7.1.2 on delft cannot be ended now, which is owed: Grid Engine lists it still."
+    assert "is out of reach" in shown("cancel_pending", **ATTEMPT)
+    stuck = shown("cancel_pending", **ATTEMPT, message="Grid Engine lists it still.")
+    assert stuck == "Attempt 7.1.2 on delft cannot be ended now; its cancel is pending: Grid Engine lists it still."
 
 
 @pytest.mark.parametrize("outcome", Outcome)

@@ -11,7 +11,7 @@ from koalapy.model.change import Change, EpochJump, OutboxEntry, Snapshot
 from koalapy.model.commands import CancelAttempt, CollectOutput, Command, ForgetAttempt, SubmitAttempt
 from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, InstanceId, JobId
 from koalapy.model.intervals import Intervals
-from koalapy.model.job import Debt, History, Job
+from koalapy.model.job import History, Job
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import AttemptState, Ending, JobState
 from koalapy.model.sweep import Pilot, Runner
@@ -57,12 +57,22 @@ SUBMIT = SubmitAttempt(
 CANCEL = CancelAttempt(cluster="delft", attempt=ATTEMPT, batch_id="41")
 FORGET = ForgetAttempt(cluster="delft", attempt=ATTEMPT)
 COLLECT = CollectOutput(job=JobId(7), sources=(("delft", ATTEMPT),), paths=("x",), directory="/home/me")
-DEBT = Debt(attempt=ATTEMPT, cluster="delft", batch_id="41", since=NOW)
+PENDING_CANCEL = Attempt(
+    id=ATTEMPT,
+    cluster="delft",
+    batch_id="41",
+    detached_at=NOW,
+    request=ComponentRequest(processors=1, executable="./program"),
+    state=AttemptState.ENDED,
+    ending=Ending.CANCELLED,
+)
 
 
-def recovery(*jobs: Job, outbox: tuple[Command, ...] = (), debts: tuple[Debt, ...] = ()) -> Recovery:
+def recovery(*jobs: Job, outbox: tuple[Command, ...] = (), pending_cancels: tuple[Attempt, ...] = ()) -> Recovery:
     entries = tuple(OutboxEntry(number, command) for number, command in enumerate(outbox, 1))
-    return Recovery(NOW, Snapshot(instance=InstanceId("abcde"), jobs=jobs, outbox=entries, debts=debts))
+    return Recovery(
+        NOW, Snapshot(instance=InstanceId("abcde"), jobs=jobs, outbox=entries, pending_cancels=pending_cancels)
+    )
 
 
 def line(kind: str, **details: Any) -> History:
@@ -90,7 +100,7 @@ def test_the_beginning_has_one_line_each_for_queue_outbox_and_pending_cancels() 
         job(4, JobState.RUNNING, AttemptState.RUNNING, AttemptState.CLEANED_UP),
         AT_BARRIER,
         outbox=(SUBMIT, CANCEL, FORGET, COLLECT, FORGET),
-        debts=(DEBT,),
+        pending_cancels=(PENDING_CANCEL,),
     )
     assert [(line.kind, line.text) for line in made.recovered.lines] == [
         (
@@ -101,11 +111,11 @@ def test_the_beginning_has_one_line_each_for_queue_outbox_and_pending_cancels() 
             "outbox_recovered",
             "Outbox: 5 commands sent again, in doubt, as clusters connect: 1 submit, 1 cancel, 2 forget, 1 collect.",
         ),
-        ("debts_recovered", "Debts: 1 attempt to be ended as clusters connect."),
+        ("pending_cancels_recovered", "Pending cancels: 1 attempt to be ended as clusters connect."),
     ]
     found = made.recovered
     assert (found.attempts, found.unreported, found.commands, found.unconfirmed) == (3, 3, 5, 5)
-    assert (found.at, found.at_barrier, found.debts) == (NOW, 1, 1)
+    assert (found.at, found.at_barrier, found.pending_cancels) == (NOW, 1, 1)
 
 
 def test_sweeps_and_their_launchers_have_a_line_of_their_own() -> None:
@@ -196,7 +206,7 @@ def test_the_barrier_of_a_later_job_is_not_reported() -> None:
 
 def test_a_cleaned_up_attempt_is_reported() -> None:
     stopping = replace(RUNNING, state=JobState.STOPPING)
-    made = recovery(stopping, outbox=(CANCEL, FORGET, FORGET), debts=())
+    made = recovery(stopping, outbox=(CANCEL, FORGET, FORGET), pending_cancels=())
     assert lines(made, attempt_line("component_gone"), confirmed=(1,)) == [
         ("attempt_cancelled", "Attempt 7.0.1 on delft was cleaned up: nothing of it is left.")
     ]
@@ -207,10 +217,10 @@ def test_a_cleaned_up_attempt_is_reported() -> None:
 
 
 def test_a_confirmed_pending_cancel_is_reported_with_its_directory() -> None:
-    made = recovery(debts=(DEBT,))
-    settled = attempt_line("debt_settled", batch_id="41")
-    text = "Attempt 7.0.1 on delft (batch job 41) was owed, and is ended: nothing of it is left."
-    assert lines(made, settled, settled=(ATTEMPT,), sent=(OutboxEntry(9, FORGET),)) == [("debt_settled", text)]
+    made = recovery(pending_cancels=(PENDING_CANCEL,))
+    settled = attempt_line("cancel_completed", batch_id="41")
+    text = "Attempt 7.0.1 on delft (batch job 41) was cancelled at last: nothing of it is left."
+    assert lines(made, settled, cleaned_up=(ATTEMPT,), sent=(OutboxEntry(9, FORGET),)) == [("cancel_completed", text)]
     assert lines(made, confirmed=(9,)) == [
         ("directories_forgotten", "The directory of a past attempt on delft was forgotten.")
     ]
@@ -246,12 +256,12 @@ def test_a_sleep_of_the_host_is_reported() -> None:
 
 
 def test_the_lines_are_bounded_and_the_oldest_are_dropped() -> None:
-    made = recovery(debts=(DEBT,))
+    made = recovery(pending_cancels=(PENDING_CANCEL,))
     for _ in range(KEPT):
-        lines(made, attempt_line("debt_settled", batch_id="41"))
+        lines(made, attempt_line("cancel_completed", batch_id="41"))
     assert len(made.recovered.lines) == KEPT
     assert made.recovered.dropped == 2
-    assert {line.kind for line in made.recovered.lines} == {"debt_settled"}
+    assert {line.kind for line in made.recovered.lines} == {"cancel_completed"}
 
 
 def test_a_returned_report_does_not_change() -> None:

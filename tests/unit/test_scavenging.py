@@ -385,7 +385,7 @@ def test_a_forced_cancel_waits_for_no_cluster() -> None:
     play.go()
     play.tell()
     assert play.job(sweep).state is JobState.CANCELLED
-    assert len(play.debts) == 4
+    assert len(play.pending_cancels) == 4
 
 
 # ---- sharing

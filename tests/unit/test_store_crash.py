@@ -21,12 +21,13 @@ JOBS_A_COMMIT = 3
 CHANGES = """
 import sys
 from pathlib import Path
+from koalapy.model.attempt import Attempt
 from koalapy.model.change import Change, OutboxEntry
 from koalapy.model.commands import ForgetAttempt
 from koalapy.model.identity import AttemptId, JobId
-from koalapy.model.job import Counters, Debt, History, Job
+from koalapy.model.job import Counters, History, Job
 from koalapy.model.request import ComponentRequest, Request
-from koalapy.model.states import JobState
+from koalapy.model.states import AttemptState, Ending, JobState
 from koalapy.model.units import Instant
 from koalapy.store.open import open_store
 
@@ -51,8 +52,14 @@ def change(turn):
         history=tuple(History(job=JobId(number), at=Instant(turn), kind="job_submitted") for number in ids),
         sent=(OutboxEntry(turn, ForgetAttempt(cluster="vu", attempt=attempt)),),
         confirmed=(turn - 1,),
-        debts=(Debt(attempt=attempt, cluster="vu", batch_id="1", since=Instant(turn)),),
-        settled=(last,),
+        pending_cancels=(
+            Attempt(
+                id=attempt, cluster="vu", batch_id="1", detached_at=Instant(turn),
+                request=ComponentRequest(processors=1, executable="./program"),
+                state=AttemptState.ENDED, ending=Ending.CANCELLED
+            ),
+        ),
+        cleaned_up=(last,),
     )
 
 
@@ -184,6 +191,6 @@ def assert_whole(store: Store, turns: int) -> None:
     assert snapshot.jobs[0].position == turns
     assert snapshot.counters == Counters(last + 1, turns)
     assert [entry.number for entry in snapshot.outbox] == [turns]
-    assert [debt.attempt.job for debt in snapshot.debts] == [turns]
+    assert [each.id.job for each in snapshot.pending_cancels] == [turns]
     assert [len(store.history(job.id)) for job in snapshot.jobs] == [1] * last
     assert store.job_of_key("mona", str(last)) == JobId(last)

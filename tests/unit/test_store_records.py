@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from koalapy.model.attempt import Attempt
 from koalapy.model.commands import CancelAttempt, Command
 from koalapy.model.identity import AttemptId, JobId
-from koalapy.model.job import Debt, Job
+from koalapy.model.job import Job
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant
@@ -55,9 +55,9 @@ def test_commands_come_back_equal(command: Command) -> None:
     assert type(records.load_command(kind, text)) is type(command)
 
 
-@given(st.from_type(Debt))
-def test_debts_come_back_equal(debt: Debt) -> None:
-    assert records.load_debt(records.dump_debt(debt)) == debt
+@given(st.from_type(Attempt))
+def test_pending_cancels_come_back_equal(attempt: Attempt) -> None:
+    assert records.load_attempt(records.dump_attempt(attempt)) == attempt
 
 
 @given(st.dictionaries(TEXTS, JSON, max_size=4))

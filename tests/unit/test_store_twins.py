@@ -7,13 +7,14 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from koalapy.model.attempt import Attempt
 from koalapy.model.change import Change, OutboxEntry
 from koalapy.model.commands import ForgetAttempt
 from koalapy.model.identity import AttemptId, InstanceId, JobId
-from koalapy.model.job import Counters, Debt, History, Job
+from koalapy.model.job import Counters, History, Job
 from koalapy.model.learned import Learned, Past
 from koalapy.model.request import ComponentRequest, Request
-from koalapy.model.states import JobState
+from koalapy.model.states import AttemptState, Ending, JobState
 from koalapy.model.sweep import ParameterResult, Pilot, ResultBatch
 from koalapy.model.units import Instant
 from koalapy.store.contract import Store
@@ -47,11 +48,20 @@ CHANGES = st.builds(
     Change,
     jobs=st.lists(jobs(), max_size=3).map(tuple),
     new=st.lists(JOB_IDS, max_size=1).map(tuple),
-    debts=st.lists(
-        st.builds(Debt, attempt=ATTEMPTS, cluster=st.sampled_from("ab"), batch_id=st.just("1"), since=st.just(3)),
+    pending_cancels=st.lists(
+        st.builds(
+            Attempt,
+            id=ATTEMPTS,
+            cluster=st.sampled_from("ab"),
+            request=st.just(ComponentRequest(processors=1, executable="./program")),
+            state=st.just(AttemptState.ENDED),
+            ending=st.just(Ending.CANCELLED),
+            batch_id=st.just("1"),
+            detached_at=st.just(3),
+        ),
         max_size=2,
     ).map(tuple),
-    settled=st.lists(ATTEMPTS, max_size=2).map(tuple),
+    cleaned_up=st.lists(ATTEMPTS, max_size=2).map(tuple),
     counters=st.none() | st.builds(Counters, st.integers(1, 9), st.integers(1, 9)),
     sent=st.lists(st.integers(1, 9), max_size=2).map(
         lambda numbers: tuple(
@@ -102,7 +112,7 @@ def _answers(store: Store) -> list[object]:
         snapshot,
         store.jobs(),
         store.jobs(states=[JobState.DONE, JobState.WAITING], ids=ids[:3]),
-        store.debts(),
+        store.pending_cancels(),
         [store.history(job_id) for job_id in ids],
         [[batch for _, batch in store.results(job_id)] for job_id in ids],
         [store.launchers_of(job_id) for job_id in ids],

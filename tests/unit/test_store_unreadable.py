@@ -16,10 +16,10 @@ from koalapy.model.change import Change, OutboxEntry
 from koalapy.model.commands import CancelAttempt, Command, ForgetAttempt
 from koalapy.model.errors import RequestError
 from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, JobId, tag_of
-from koalapy.model.job import Counters, Debt, History, Job
+from koalapy.model.job import Counters, History, Job
 from koalapy.model.learned import NOTHING, Learned, Past
 from koalapy.model.request import ComponentRequest, Request
-from koalapy.model.states import JobState
+from koalapy.model.states import AttemptState, Ending, JobState
 from koalapy.model.sweep import Axis, ParameterResult, Pilot, ResultBatch, Runner, Source, Space
 from koalapy.model.units import Instant
 from koalapy.runtime.unknown import UnknownTags
@@ -50,8 +50,16 @@ def attempt(job: int) -> AttemptId:
     return AttemptId(JobId(job), 0, 1)
 
 
-def a_debt(job: int) -> Debt:
-    return Debt(attempt=attempt(job), cluster="vu", batch_id="7", since=Instant(5))
+def a_pending_cancel(job: int) -> Attempt:
+    return Attempt(
+        id=attempt(job),
+        cluster="vu",
+        batch_id="7",
+        detached_at=Instant(5),
+        request=ComponentRequest(processors=1, executable="./program"),
+        state=AttemptState.ENDED,
+        ending=Ending.CANCELLED,
+    )
 
 
 def a_command(number: int, job: int) -> OutboxEntry:
@@ -77,7 +85,7 @@ def open_it(tmp_path: Path) -> Callable[[], SqlStore]:
                 a_job(FIRST_LAUNCHER, pilot=Pilot(sweep=JobId(4))),
                 a_job(5, JobState.DONE),
             ),
-            debts=(a_debt(1), a_debt(2), a_debt(9)),
+            pending_cancels=(a_pending_cancel(1), a_pending_cancel(2), a_pending_cancel(9)),
             sent=tuple(a_command(number, number) for number in (1, 2, 3)),
             counters=Counters(next_job=6, next_launcher=FIRST_LAUNCHER + 1),
             history=tuple(
@@ -140,7 +148,7 @@ def test_an_unreadable_job_is_set_aside_and_hides_no_other(
     store = open_it()
     found = store.load()
     assert [job.id for job in found.jobs] == [2, 3, 4, FIRST_LAUNCHER]
-    assert [debt.attempt.job for debt in found.debts] == [2, 9]
+    assert [each.id.job for each in found.pending_cancels] == [2, 9]
     assert [entry.number for entry in found.outbox] == [2, 3]
     assert [(each.name, each.job) for each in store.unreadable()] == [("job/1", 1)]
     assert store.unreadable()[0].why
@@ -187,7 +195,7 @@ def test_launchers_are_set_aside_with_their_sweep(open_it: Callable[[], SqlStore
 @pytest.mark.parametrize(
     ("table", "where", "column", "name"),
     [
-        ("debts", "job = 2", "record", "debt/2.0.1"),
+        ("pending_cancels", "job = 2", "record", "pending_cancel/2.0.1"),
         ("outbox", "number = 2", "command", "command/2"),
         ("outbox", "number = 2", "kind", "command/2"),
         ("results", "sequence = 1", "results", "results/1"),
@@ -202,7 +210,7 @@ def test_an_unreadable_record_of_another_table_hides_no_other(
     store = open_it()
     found = store.load()
     assert [job.id for job in found.jobs] == [1, 2, 3, 4, FIRST_LAUNCHER]
-    assert [debt.attempt.job for debt in found.debts] == ([1, 9] if table == "debts" else [1, 2, 9])
+    assert [each.id.job for each in found.pending_cancels] == ([1, 9] if table == "pending_cancels" else [1, 2, 9])
     assert [entry.number for entry in found.outbox] == ([1, 3] if table == "outbox" else [1, 2, 3])
     assert (found.learned == NOTHING) == (table == "learned")
     numbers = [batch.results[0].number for _, batch in store.results(JobId(4))]
@@ -234,12 +242,14 @@ def test_dropping_a_job_drops_its_commands_and_keeps_its_pending_cancel(
     found = store.load()
     assert [job.id for job in found.jobs] == [2, 3, 4, FIRST_LAUNCHER]
     assert [entry.number for entry in found.outbox] == [2, 3]
-    assert [debt.attempt.job for debt in found.debts] == [1, 2, 9]
+    assert [each.id.job for each in found.pending_cancels] == [1, 2, 9]
     assert store.history(JobId(1)) == []
     store.close()
 
 
-@pytest.mark.parametrize("name", ["job/99", "job/", "job/one", "job/1.0", "debt/1", "what/1", "", "job/" + "9" * 40])
+@pytest.mark.parametrize(
+    "name", ["job/99", "job/", "job/one", "job/1.0", "pending_cancel/1", "what/1", "", "job/" + "9" * 40]
+)
 def test_a_name_without_a_record_is_refused(open_it: Callable[[], SqlStore], name: str) -> None:
     store = open_it()
     for act in (unreadable.raw, unreadable.drop, partial(unreadable.replace, text="{}")):

@@ -145,13 +145,14 @@ class Koalad:
         return {"state": "fetched", "files": 1, "bytes": 2, "notes": [self.text], "lack": self.text}
 
     def status(self) -> Document:
-        debt = {"reason": self.text, "batch_id": self.text, "attempt": "7.0.1", "cluster": self.text}
+        each = {"reason": self.text, "batch_id": self.text, "attempt": "7.0.1", "cluster": self.text}
         line = {"kind": "found", "text": self.text, "at": "2026-01-01T00:00:00Z"}
         recovery = {
             "lines": [line], "lines_dropped": 0, "at": "2026-01-01T00:00:00Z", "attempts_unreported": 0, "attempts": 1,
         }  # fmt: skip
         return {
-            "version": "1", "grid": self.text, "state": "ready", "pid": 5, "troubles": [self.text], "debts": [debt],
+            "version": "1", "grid": self.text, "state": "ready", "pid": 5, "troubles": [self.text],
+            "pending_cancels": [each],
             "runners": {"active": 0, "waiting": 0}, "unknown_tags": {"count": 1, "first": [tag(self.text)]},
             "recovery": recovery, "grid_file_changed": True, "grid_file": self.text,
         }  # fmt: skip

@@ -6,7 +6,7 @@ from typing import Literal, cast
 from koalapy import __version__, answers
 from koalapy.api.documents.clusters import unknown_tag
 from koalapy.api.documents.fields import optional_instant
-from koalapy.model.job import Debt
+from koalapy.model.attempt import Attempt
 from koalapy.model.maintenance import MaintenanceRun
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant, format_instant
@@ -20,14 +20,14 @@ from koalapy.views.status import reason_and_advice
 from koalapy.views.sweeps import RunnerReport, sweep_totals
 from koalapy.views.usage import in_seconds, rows_of, total_of
 
-UnreadableKind = Literal["job", "debt", "command", "results", "history", "learned"]
+UnreadableKind = Literal["job", "pending_cancel", "command", "results", "history", "learned"]
 UsageKey = Literal["user", "cluster", "job", "day"]
 _FIRST_TAGS = 5
 
 
 def status(
     facts: answers.KoaladFacts,
-    debts: Iterable[Debt],
+    pending_cancels: Iterable[Attempt],
     trouble: Iterable[str],
     found: Recovered,
     surveys: Iterable[Survey] = (),
@@ -44,7 +44,7 @@ def status(
         "schema": "koala.status/1",
         "version": __version__,
         **facts,
-        "debts": [debt(each) for each in debts],
+        "pending_cancels": [pending_cancel(each) for each in pending_cancels],
         "troubles": list(trouble),
         "logins_required": list(logins_required),
         "runners": runners_at_work(list(runners)),
@@ -70,7 +70,7 @@ def recovery(found: Recovered) -> answers.Recovery:
         "attempts_unreported": found.unreported,
         "commands": found.commands,
         "commands_unconfirmed": found.unconfirmed,
-        "debts": found.debts,
+        "pending_cancels": found.pending_cancels,
         "lines": [recovery_line(each) for each in found.lines],
         "lines_dropped": found.dropped,
     }
@@ -88,14 +88,14 @@ def recovery_line(line: Line) -> answers.RecoveryLine:
     }
 
 
-def debt(debt: Debt) -> answers.Debt:
+def pending_cancel(attempt: Attempt) -> answers.PendingCancel:
     """Describe a pending cancel."""
     return {
-        "attempt": str(debt.attempt),
-        "cluster": debt.cluster,
-        "batch_id": debt.batch_id or None,
-        "since": format_instant(debt.since),
-        "reason": str(debt.stuck) if debt.stuck else None,
+        "attempt": str(attempt.id),
+        "cluster": attempt.cluster,
+        "batch_id": attempt.batch_id or None,
+        "since": format_instant(attempt.detached_at or Instant(0)),
+        "reason": str(attempt.stuck) if attempt.stuck else None,
     }
 
 

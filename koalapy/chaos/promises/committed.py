@@ -1,9 +1,10 @@
 """The store's contents as its commits made them, kept beside it: what recovery must give back, to the letter."""
 
 from koalapy.chaos.violation import Promise, promise
+from koalapy.model.attempt import Attempt, attempt_value
 from koalapy.model.change import Change, OutboxEntry, Snapshot
 from koalapy.model.identity import AttemptId, JobId
-from koalapy.model.job import Counters, Debt, Job, job_value
+from koalapy.model.job import Counters, Job, job_value
 from koalapy.model.records import Records
 from koalapy.store.contract import Store
 
@@ -13,7 +14,7 @@ class Committed:
 
     def __init__(self) -> None:
         self.jobs: dict[JobId, Job] = {}
-        self.debts: dict[AttemptId, Debt] = {}
+        self.pending_cancels: dict[AttemptId, Attempt] = {}
         self.outbox: dict[int, OutboxEntry] = {}
         self.counters = Counters()
         self._last_number = 0
@@ -27,10 +28,10 @@ class Committed:
             promise(entry.number > self._last_number, Promise.AGREE, "outbox number", entry.number, "is used again")
             self._last_number = entry.number
             self.outbox[entry.number] = entry
-        for debt in change.debts:
-            self.debts[debt.attempt] = debt
-        for attempt in change.settled:
-            self.debts.pop(attempt, None)
+        for each in change.pending_cancels:
+            self.pending_cancels[each.id] = each
+        for attempt in change.cleaned_up:
+            self.pending_cancels.pop(attempt, None)
         for number in change.confirmed:
             self.outbox.pop(number, None)
         self.counters = change.counters or self.counters
@@ -39,7 +40,8 @@ class Committed:
         """Check that the engine's records are committed, so that commands may be sent."""
         for job in records.jobs.values():
             promise(self.jobs.get(job.id) == job_value(job), Promise.COMMITTED, "job", job.id, "is", job.state)
-        promise(records.debts == self.debts, Promise.COMMITTED, "debts", *map(str, records.debts))
+        pending = {row.id: attempt_value(row) for row in records.pending_cancels.values()}
+        promise(pending == self.pending_cancels, Promise.COMMITTED, "pending cancels", *map(str, pending))
         promise(records.counters == self.counters, Promise.COMMITTED, records.counters)
 
     def check_sent(self, entry: OutboxEntry) -> None:
@@ -50,7 +52,7 @@ class Committed:
         """Check the snapshot from which the next koalad starts."""
         jobs = {job.id: job for job in self.jobs.values() if not job.state.final}
         self._same("jobs", {job.id: job for job in found.jobs}, jobs)
-        self._same("debts", {debt.attempt: debt for debt in found.debts}, self.debts)
+        self._same("pending cancels", {each.id: each for each in found.pending_cancels}, self.pending_cancels)
         self._same("outbox", {entry.number: entry for entry in found.outbox}, self.outbox)
         promise(found.counters == self.counters, Promise.AGREE, "counters after a restart:", found.counters)
 

@@ -23,7 +23,7 @@ class Pruned:
         for entry in change.sent:
             if isinstance(entry.command, ForgetAttempt):
                 self._check_forget(entry.command.attempt, committed.jobs)
-        owing = {attempt.job for attempt in committed.debts}
+        pending = {attempt.job for attempt in committed.pending_cancels}
         collecting = {
             entry.command.job for entry in committed.outbox.values() if isinstance(entry.command, CollectOutput)
         }
@@ -32,7 +32,7 @@ class Pruned:
             promise(identity not in self.jobs, Promise.PRUNED, "job", identity, "is pruned twice")
             promise(job is not None and job.state.final, Promise.PRUNED, "job", identity, "is not final, but pruned")
             assert job is not None
-            promise(identity not in owing, Promise.PRUNED, "job", identity, "has a pending cancel, but is pruned")
+            promise(identity not in pending, Promise.PRUNED, "job", identity, "has a pending cancel, but is pruned")
             promise(identity not in collecting, Promise.PRUNED, "job", identity, "is collecting, but is pruned")
             left = [path for path in self._paths(job) if self._exists(*path)]
             promise(not left, Promise.PRUNED, "job", identity, "is pruned before its directories:", *left)

@@ -15,7 +15,7 @@ def of_records(committed: Committed) -> None:
     """Check that every job is final, no cancel is pending, and every command was confirmed."""
     for job in committed.jobs.values():
         promise(job.state.final, Promise.ENDS, "job", job.id, "is", job.state)
-    promise(not committed.debts, Promise.NOTHING_LEFT, "cancels are pending:", *committed.debts)
+    promise(not committed.pending_cancels, Promise.NOTHING_LEFT, "cancels are pending:", *committed.pending_cancels)
     left = [f"{number}: {entry.command}" for number, entry in committed.outbox.items()]
     promise(not left, Promise.AGREE, "never confirmed:", *left)
 

@@ -98,7 +98,7 @@ class Watch:
     def unfinished(self) -> str:
         """Describe what keeps the world from becoming quiescent."""
         left = [f"job {job.id} is {job.state}" for job in self._committed.jobs.values() if not job.state.final]
-        left += [f"the cancel of {attempt} is pending" for attempt in self._committed.debts]
+        left += [f"the cancel of {attempt} is pending" for attempt in self._committed.pending_cancels]
         left += [f"command {number} is not confirmed" for number in self._committed.outbox]
         left += [f"{name} is in the queue of {cluster}" for cluster, name in quiescence.left_in_queues(self._world)]
         return ", ".join(left) or "nothing is left, but the world is not quiescent"

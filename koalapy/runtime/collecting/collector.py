@@ -54,7 +54,7 @@ class Collector:
     """Executes CollectOutput commands. A command that waits for a cluster out of reach delays no other.
 
     `wanted`: whether the job still waits for its files. `recorded`: the store of jobs and results of sweeps. `written`:
-    the output of jobs that was collected. `owes`: whether a batch job of a final job may still run.
+    the output of jobs that was collected. `has_pending_cancel`: whether a batch job of a final job may still run.
     """
 
     def __init__(
@@ -67,9 +67,9 @@ class Collector:
         wanted: Callable[[JobId], bool] = lambda job: True,
         recorded: Recorded | None = None,
         written: WrittenStore | None = None,
-        owes: Callable[[JobId], bool] = lambda job: False,
+        has_pending_cancel: Callable[[JobId], bool] = lambda job: False,
     ) -> None:
-        self._recorded, self._written, self._owes = recorded, written, owes
+        self._recorded, self._written, self._has_pending_cancel = recorded, written, has_pending_cancel
         self._instance, self._links, self._deliver, self._wanted = instance, links, deliver, wanted
         self._transfers = transfers or Transfers()
         self._retry_max_s = retry_max_s
@@ -168,7 +168,7 @@ class Collector:
         def collect(_: Transfer, go_on: Callable[[], None]) -> Steps[Collected]:
             if not found:
                 collection = self._stream_collection(command, go_on)
-                if self._owes(command.job):
+                if self._has_pending_cancel(command.job):
                     raise TransientError("not_over", "A batch job of it may still run, and write.", "")
                 found.append(collection)
             return (yield from found[0].steps())

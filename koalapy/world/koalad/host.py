@@ -268,4 +268,4 @@ class SimKoalad:
         if process is None or not self.alive or self.asleep or process.stuck or process.inbox or process.collecting:
             return False
         records = process.engine.records
-        return not records.jobs and not records.debts and not self.store.load().outbox
+        return not records.jobs and not records.pending_cancels and not self.store.load().outbox

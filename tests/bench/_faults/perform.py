@@ -90,9 +90,9 @@ def _result(row: Row, koalad: Koalad, scene: Scene, jobs: list[Document], mended
 
 def _left(koalad: Koalad) -> list[str]:
     """What is still there although all jobs are over."""
-    debts = [f"owed: {debt}" for debt in koalad.grid.status()["debts"]]
+    pending_cancels = [f"pending cancel: {each}" for each in koalad.grid.status()["pending_cancels"]]
     alive = [f"a program runs on {node}" for node in programs.alive(koalad.testgrid)]
-    return [f"queue: {line.strip()}" for line in batch_jobs(koalad.testgrid)] + debts + alive
+    return [f"queue: {line.strip()}" for line in batch_jobs(koalad.testgrid)] + pending_cancels + alive
 
 
 def _started(processes: list[programs.Process], job: Document) -> float:

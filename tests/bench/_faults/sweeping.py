@@ -200,11 +200,11 @@ def _wrong(rows: Sequence[Document], found: Account) -> list[str]:
 
 
 def _left(koalad: Koalad) -> list[str]:
-    debts = [f"owed: {debt}" for debt in koalad.grid.status()["debts"]]
+    pending_cancels = [f"pending cancel: {each}" for each in koalad.grid.status()["pending_cancels"]]
     command = ["pgrep", "--full", "--uid", layout.USER, PLACE]
     alive = repair.on_each(_nodes(), lambda node: koalad.containers.exec(node, command)[0] == 0)
     programs = [f"a program runs on {node}" for node, there in zip(_nodes(), alive, strict=True) if there]
-    return [f"queue: {line.strip()}" for line in batch_jobs(koalad.testgrid)] + debts + programs
+    return [f"queue: {line.strip()}" for line in batch_jobs(koalad.testgrid)] + pending_cancels + programs
 
 
 def after(struck: Struck, rows: Sequence[Document], found: Account, until: float) -> Struck:

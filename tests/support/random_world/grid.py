@@ -135,8 +135,8 @@ class Grid:
         self._epoch += 1
         records = self.engine.records
         known = [attempt.id for attempt in records.live(name)]
-        debts = [attempt for attempt, debt in records.debts.items() if debt.cluster == name]
-        self.kcms[name] = Kcm(self.clusters[name], self._epoch, known + debts)
+        pending_cancels = [attempt for attempt, each in records.pending_cancels.items() if each.cluster == name]
+        self.kcms[name] = Kcm(self.clusters[name], self._epoch, known + pending_cancels)
         self.deliver(ClusterConnected(cluster=name, version="1"))
 
     def cut(self, name: str) -> None:

@@ -144,11 +144,13 @@ class Promises:
 
     def _check_final_jobs(self, change: Change) -> None:
         """Check that final jobs have no batch jobs left, except pending cancels."""
-        debts = {debt.attempt for debt in change.debts} | self._grid.engine.records.debts.keys()
+        pending_cancels = {
+            each.id for each in change.pending_cancels
+        } | self._grid.engine.records.pending_cancels.keys()
         final = {job.id for job in change.jobs if job.state.final}
         for cluster in self._grid.clusters.values():
             for trace in cluster.ours():
-                left = trace.attempt.job in final and trace.attempt not in debts
+                left = trace.attempt.job in final and trace.attempt not in pending_cancels
                 promise(not left, "a final job has no batch job left", trace.attempt)
 
     # ---- about every claim
@@ -230,7 +232,10 @@ class Promises:
         records = self._grid.engine.records
         jobs = tuple(job_value(job) for _, job in sorted(records.jobs.items()))
         promise(kept.jobs == jobs, "the store has the jobs")
-        promise({debt.attempt: debt for debt in kept.debts} == records.debts, "the store has the debts")
+        promise(
+            {each.id: each for each in kept.pending_cancels} == records.pending_cancels,
+            "the store has the pending cancels",
+        )
         promise(kept.counters == records.counters, "the store has the counters")
         indices.check(self._grid.engine, self._grid.settings, self._grid.policies, self._grid.handled_at)
         circle = deadlock.job_to_give_back(self._grid.engine.core)

@@ -251,7 +251,11 @@ class Walk:
             if self._at_rest():
                 break
         promise(not self.grid.engine.records.jobs, "every job becomes final", self.grid.engine.records.jobs)
-        promise(not self.grid.engine.records.debts, "pending cancels are confirmed", self.grid.engine.records.debts)
+        promise(
+            not self.grid.engine.records.pending_cancels,
+            "pending cancels are confirmed",
+            self.grid.engine.records.pending_cancels,
+        )
         promise(not self.grid.store.load().outbox, "the outbox becomes empty", self.grid.store.load().outbox)
         for cluster in self.grid.clusters.values():
             promise(not list(cluster.ours()), "no batch job of ours is left", cluster.traces)
@@ -277,7 +281,7 @@ class Walk:
         grid = self.grid
         quiet = not any(kcm.up or kcm.down for kcm in grid.kcms.values()) and not grid.inbox
         records = grid.engine.records
-        return quiet and not (records.jobs or records.debts or grid.store.load().outbox)
+        return quiet and not (records.jobs or records.pending_cancels or grid.store.load().outbox)
 
     def _check_directories(self, cluster: Cluster) -> None:
         """Check that only directories of last attempts are left, whose output may be fetched."""

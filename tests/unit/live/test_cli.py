@@ -72,11 +72,17 @@ def test_up_says_which_release_runs_where_it_is_another(koala: Any, monkeypatch:
 def test_status_says_that_it_is_ready(koala: Any) -> None:
     document = koala("status", "--json").document
     assert set(document) == fields(
-        "schema pid version grid grid_file grid_file_changed state debts troubles runners recovery unknown_tags "
+        "schema pid version grid grid_file grid_file_changed state pending_cancels troubles runners recovery "
+        "unknown_tags "
         "logins_required"
     )
     assert document["schema"] == "koala.status/1"
-    assert (document["grid"], document["state"], document["debts"], document["troubles"]) == ("live", "ready", [], [])
+    assert (document["grid"], document["state"], document["pending_cancels"], document["troubles"]) == (
+        "live",
+        "ready",
+        [],
+        [],
+    )
     assert os.path.exists(f"/proc/{document['pid']}")
     assert koala("status").out == f"koalad {document['version']} of grid live: ready (pid {document['pid']})\n"
 

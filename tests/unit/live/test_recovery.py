@@ -146,10 +146,9 @@ def test_a_barrier_that_runs_out_after_the_restart_is_told_as_given_back(
     assert line["job"] == job
     told = story(fresh, job)
     assert any(each.startswith("Its claim failed, and is given back; this counts as a sub") for each in told)
-    # Where the barrier runs out before the cluster is in reach again, its end is owed first.
+    # Where the barrier runs out before the cluster is in reach again, its cancel is pending first.
     gone = [
-        f"Attempt {job}.0.1 on amsterdam {how}"
-        for how in ("left nothing in the batch system", "was owed, and is ended")
+        f"Attempt {job}.0.1 on amsterdam {how}" for how in ("left nothing in the batch system", "was cancelled at last")
     ]
     fresh.until(lambda: any(each.startswith(tuple(gone)) for each in story(fresh, job)))
 
@@ -225,13 +224,13 @@ def test_what_could_not_be_ended_before_is_cleaned_up_and_told(fresh: Any, shell
     fresh.write_grid(grid)
     fresh("up")
     assert fresh.end(patient)["state"] == "cancelled"
-    fresh.until(lambda: not fresh("status", "--json").document["debts"])
+    fresh.until(lambda: not fresh("status", "--json").document["pending_cancels"])
     found = recovery(fresh)
-    assert (found["jobs"]["stopping"], found["debts"]) == (1, 1)
+    assert (found["jobs"]["stopping"], found["pending_cancels"]) == (1, 1)
     lines = {(line["kind"], line["attempt"]): line["text"] for line in found["lines"]}
     assert lines["attempt_cancelled", f"{patient}.0.1"].endswith("on delft was cleaned up: nothing of it is left.")
-    assert lines["debt_settled", f"{forced}.0.1"].endswith("was owed, and is ended: nothing of it is left.")
+    assert lines["cancel_completed", f"{forced}.0.1"].endswith("was cancelled at last: nothing of it is left.")
     assert any("Outbox: " in text and "cancel" in text for text in lines.values())
     told = story(fresh, forced)
     assert any(line.startswith(f"Attempt {forced}.0.1 on delft cannot be ended while delft is out") for line in told)
-    assert f"Attempt {forced}.0.1 on delft was owed, and is ended: nothing of it is left." in told
+    assert f"Attempt {forced}.0.1 on delft was cancelled at last: nothing of it is left." in told

@@ -63,7 +63,7 @@ def _create_jobs() -> None:
     op.create_index("jobs_sweep", "jobs", ["sweep"])
     op.create_index("jobs_finished", "jobs", ["finished_at"])
     op.create_table(
-        "debts",
+        "pending_cancels",
         sa.Column("job", sa.Integer, primary_key=True, autoincrement=False),
         sa.Column("component", sa.Integer, primary_key=True, autoincrement=False),
         sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
