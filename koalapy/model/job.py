@@ -11,7 +11,7 @@ from koalapy.model.errors import Reason
 from koalapy.model.fast_frozen import caster, fast_frozen, replacer, row_class
 from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, JobId
 from koalapy.model.request import ComponentRequest, Request
-from koalapy.model.states import ComponentState, Ending, JobState
+from koalapy.model.states import AttemptState, ComponentState, Ending, JobState
 from koalapy.model.sweep import Pilot, Runner
 from koalapy.model.units import Instant
 
@@ -172,7 +172,7 @@ class Job:
         """The attempts that are neither cleaned up nor detached."""
         found: list[Attempt] = []
         for each in self.attempts:
-            if each is not None and not each.let_go:
+            if each is not None and each.state is not AttemptState.CLEANED_UP and each.detached_at is None:
                 found.append(each)
         return found
 

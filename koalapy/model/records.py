@@ -253,7 +253,7 @@ class Records:
                 return
         job = self.jobs[attempt.id.job]
         self._changed[job.id] = job
-        if attempt.let_go and not had_been_let_go:
+        if not had_been_let_go and attempt.let_go:
             self._live.let_go(attempt)
             for each in self._attempt_indices:
                 each.let_go(attempt)

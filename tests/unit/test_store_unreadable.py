@@ -11,18 +11,24 @@ from typing import Any
 
 import pytest
 
+from koalapy.engine import Engine
 from koalapy.model.attempt import Attempt
 from koalapy.model.change import Change, OutboxEntry
 from koalapy.model.commands import CancelAttempt, Command, ForgetAttempt
 from koalapy.model.errors import RequestError
+from koalapy.model.events import AttemptCleanedUp
 from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, JobId, tag_of
 from koalapy.model.job import Counters, History, Job
 from koalapy.model.learned import NOTHING, Learned, Past
 from koalapy.model.request import ComponentRequest, Request
+from koalapy.model.settings import Settings
 from koalapy.model.states import AttemptState, Ending, JobState
 from koalapy.model.sweep import Axis, ParameterResult, Pilot, ResultBatch, Runner, Source, Space
 from koalapy.model.units import Instant
+from koalapy.policies.placement import worst_fit
+from koalapy.policies.queueing import fpfs
 from koalapy.runtime.unknown import UnknownTags
+from koalapy.scheduler.schedule import Policies
 from koalapy.store import unreadable
 from koalapy.store.open import FILE_NAME, open_store
 from koalapy.store.sql import SqlStore
@@ -244,6 +250,11 @@ def test_dropping_a_job_drops_its_commands_and_keeps_its_pending_cancel(
     assert [entry.number for entry in found.outbox] == [2, 3]
     assert [each.id.job for each in found.pending_cancels] == [1, 2, 9]
     assert store.history(JobId(1)) == []
+    engine = Engine(Settings(clusters=()), Policies(worst_fit, fpfs), found)
+    (cancel,) = [each for each in found.pending_cancels if each.id.job == 1]
+    step = engine.handle(Instant(9), [AttemptCleanedUp(attempt=cancel.id, cluster=cancel.cluster)])
+    store.commit(Change(jobs=step.jobs, history=step.history, cleaned_up=step.cleaned_up))
+    assert [each.id.job for each in store.pending_cancels()] == [2, 9], "its end needs no history"
     store.close()
 
 
