@@ -38,11 +38,15 @@ class Availability:
         self._idle_clusters: tuple[IdleCluster, ...] = ()
         self._slots: dict[int, int] = {}
         self._networks: list[Availability] | None = None
+        self._troubled: frozenset[str] | None = None
+        self._size_unknown: dict[bool, frozenset[str]] = {}
 
     @property
     def troubled(self) -> frozenset[str]:
         """The clusters that cannot be used now."""
-        return frozenset(summary.name for summary in self.summaries if summary.trouble is not None)
+        if self._troubled is None:
+            self._troubled = frozenset(summary.name for summary in self.summaries if summary.trouble is not None)
+        return self._troubled
 
     @property
     def smaller(self) -> bool:
@@ -55,8 +59,14 @@ class Availability:
         `anew`: a job that was submitted after koalad's start may rely on the sizes that they show, unless these are
         zero. Its user is there to read the error.
         """
-        size_unknown = (summary for summary in self.usable.values() if not summary.size_known)
-        return frozenset(summary.name for summary in size_unknown if not anew or not (summary.whole or summary.size)[0])
+        found = self._size_unknown.get(anew)
+        if found is None:
+            found = self._size_unknown[anew] = frozenset(
+                summary.name
+                for summary in self.usable.values()
+                if not summary.size_known and (not anew or not (summary.whole or summary.size)[0])
+            )
+        return found
 
     @property
     def idle_clusters(self) -> tuple[IdleCluster, ...]:

@@ -1,5 +1,7 @@
 """The scheduling pass decides exactly as the plain one does, which looks at every job and remembers nothing."""
 
+import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -340,3 +342,23 @@ def job_of(*wanted: ComponentRequest, number: int = 1) -> Job:
         id=JobId(number), owner="me", request=Request(name="job", components=wanted), state=JobState.WAITING,
         position=number, submitted_at=NOW, waiting_since=NOW,
     )  # fmt: skip
+
+
+def work_of_a_pass(clusters: int) -> int:
+    """Return how many calls a first pass over 200 jobs makes on clusters whose sizes are new; generators count."""
+    queue, calls = WaitQueue(), Counter[str]()
+    for number in range(1, 201):
+        queue.added(job_of(ComponentRequest(processors=4, executable="./program"), number=number))
+    shown = (view_of(f"c{number}", total=8, idle=0) for number in range(clusters))
+    summaries = [replace(each, size_known=False) for each in shown]
+    availability = Availability(summaries)
+    sys.setprofile(lambda frame, event, argument: calls.update([event]))
+    try:
+        schedule(NOW, queue, availability, PlacementCache(worst_fit), Settings(clusters=()), fpfs)
+    finally:
+        sys.setprofile(None)
+    return calls["call"]
+
+
+def test_a_first_pass_does_not_examine_every_cluster_for_every_job() -> None:
+    assert work_of_a_pass(80) < 2 * work_of_a_pass(20)
