@@ -134,7 +134,8 @@ def _nodes(words: str) -> Callable[[History], str]:
 def _preempted(line: History) -> str:
     parameters = line.details.get("parameters")
     lost = f", with {counted_as(parameters, 'parameter')} that will run again" if parameters else ""
-    return _because(f"{_nodes('{nodes} are reclaimed for others, at once')(line).rstrip('.')}{lost}", line)
+    nodes = _nodes("Others' jobs reclaim {nodes} at once")(line).rstrip(".")
+    return _because(f"{nodes}{lost}", line)
 
 
 def _black_hole(line: History) -> str:

@@ -46,7 +46,7 @@ def test_pruned_jobs_leave_no_file_and_the_others_all(koala: Any, shell: Callabl
     output = koala("maintenance", "run", "prune-output", "--set", "keep=0s")
     assert output.status == 0, output
     assert len(attempts(koala)) == 1
-    assert "Its directories are pruned" in koala("show", jobs[0]).out
+    assert "Its directories on the clusters are pruned" in koala("show", jobs[0]).out
     for asked in (("logs", jobs[0]), ("logs", jobs[0], "-f"), ("fetch", jobs[0], "output.txt")):
         koala(*asked).refused(2, f"What job {jobs[0]} wrote was pruned on ")
     used = koala("usage", "--json").document["total"]

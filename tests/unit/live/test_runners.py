@@ -50,7 +50,7 @@ def test_a_grid_job_gets_a_sweeps_nodes_and_all_of_it_is_told(koala: Any, shell:
     told = koala("show", sweep).out
     assert "It is admitted; no other sweep is active now." in told
     assert "It grows by 1 node on delft." in told
-    assert "It gives back 1 node on delft to others, at once" in told
+    assert "Others' jobs reclaim 1 node on delft at once" in told
     gate.touch()
     assert koala("wait", sweep).status == 1
     assert sorted(map(int, ran.read_text().split())) == list(range(5, 13))

@@ -25,7 +25,7 @@ def cut(record: Document) -> str:
 
 
 def mistyped(record: Document) -> str:
-    record["components"][0]["batch_id"] = {"a": 1}
+    record["attempts"][0]["batch_id"] = {"a": 1}
     return json.dumps(record)
 
 
@@ -87,7 +87,7 @@ def test_damaged_jobs_are_held_and_all_others_go_on(
     assert exported.stat().st_mode & 0o777 == 0o600
     fresh("repair", "job/2", "--import", exported).refused(2, "is not a job record", "batch_id")
     record = json.loads(exported.read_text())
-    record["components"][0]["batch_id"] = components[2]["batch_id"]
+    record["attempts"][0]["batch_id"] = components[2]["batch_id"]
     exported.write_text(json.dumps(record, indent=4))
     assert fresh("repair", "job/2", "--import", exported).status == 0
     assert fresh("repair", "job/1", "--export", "-").out.strip() == json.dumps(json.loads(texts[1]))[:200]
