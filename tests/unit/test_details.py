@@ -118,7 +118,7 @@ def test_a_lie_about_files_and_room(told: Any) -> None:
 
 
 def test_files_that_it_was_not_asked_of() -> None:
-    with pytest.raises(ClusterError, match="not understood"):
+    with pytest.raises(ClusterError, match="is invalid"):
         _lacking([], [[0, 0]])
 
 

@@ -65,7 +65,7 @@ def test_damaged_jobs_are_held_and_all_others_go_on(
     assert [each["job"] for each in listed["unreadable"]] == [1, 2, 3, 4]
     lines = fresh("jobs").out.splitlines()
     assert [line.split()[0] for line in lines if "unreadable" in line] == ["1", "2", "3", "4"]
-    fresh("show", 2).refused(2, "The record of job 2 cannot be read (components.0.batch_id", "koala repair job/2")
+    fresh("show", 2).refused(2, "The record of job 2 cannot be read (attempts.0.batch_id", "koala repair job/2")
     fresh("cancel", 3).refused(2, "The record of job 3 cannot be read", "owner")
     said = fresh("status")
     assert said.status == 0
