@@ -9,6 +9,7 @@ from koalapy.chaos.promises.jobs import Jobs
 from koalapy.coallocation import barrier, deadlock
 from koalapy.engine import Engine
 from koalapy.information.commitments import processors_taken
+from koalapy.model.attempt import attempt_value
 from koalapy.model.change import Change, Snapshot
 from koalapy.model.commands import CancelAttempt, CollectOutput, Command, ReleaseAttempt, SubmitAttempt
 from koalapy.model.events import BatchStatusSeen, ClusterConnected, Event, WrapperReported
@@ -233,7 +234,7 @@ class Promises:
         jobs = tuple(job_value(job) for _, job in sorted(records.jobs.items()))
         promise(kept.jobs == jobs, "the store has the jobs")
         promise(
-            {each.id: each for each in kept.pending_cancels} == records.pending_cancels,
+            list(kept.pending_cancels) == [attempt_value(row) for _, row in sorted(records.pending_cancels.items())],
             "the store has the pending cancels",
         )
         promise(kept.counters == records.counters, "the store has the counters")
