@@ -1,1 +1,1 @@
-"""Cycle scavenging (CCGrid 2009): sweeps' CS-Runners, their parameters, and their Launchers on idle nodes."""
+"""Cycle scavenging (CCGrid 2009): the CS-Runners of sweeps, their parameters, and their Launchers on idle nodes."""

@@ -1,4 +1,4 @@
-"""Which of the waiting sweeps begin: too many at once would leave each with too little (CCGrid 2009, section 5.3)."""
+"""Admission of waiting sweeps: too many active ones would leave each with too few nodes (CCGrid 2009, section 5.3)."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,7 +25,11 @@ def admit(
     policy: AdmissionPolicy,
     predicted: float,
 ) -> None:
-    """`waiting`: in turn. Where the policy fails nobody begins, unless nobody has begun."""
+    """Admit as many waiting sweeps as the policy allows, and note why the others wait.
+
+    `waiting`: in the order of `in_turn`. `predicted`: the nodes that sweeps can expect to hold grid-wide. If the policy
+    fails, no sweep is admitted, or one if none is active.
+    """
     crowd = AdmissionState(
         active=tuple(nodes_wanted(core, job) for job in active),
         waiting=tuple(nodes_wanted(core, job) for job in waiting),
@@ -48,7 +52,7 @@ def _sweeps_are(count: int) -> str:
 
 
 def note_waiting(core: Core, now: Instant, sweep: Job, message: str) -> None:
-    """Note in its history why the sweep waits: once for each reason in a row."""
+    """Note in the sweep's history why it waits, unless the last such note was the same."""
     if core.sessions.told.get(sweep.id) != message:
         core.sessions.told[sweep.id] = message
         core.records.note(now, sweep.id, "sweep_waits", message=message)

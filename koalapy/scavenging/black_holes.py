@@ -1,4 +1,4 @@
-"""Black holes: a node on which everything fails at once would swallow a whole sweep, faster than any other."""
+"""Black holes: nodes on which every parameter fails at once, so that they would consume a whole sweep."""
 
 from koalapy.core.core import Core
 from koalapy.core.launchers import place, runner_of, staying
@@ -12,13 +12,17 @@ from koalapy.scavenging.pilots import stop_pilot
 
 
 def on_suspected(core: Core, now: Instant, event: LauncherSuspected) -> None:
-    """Everything has failed at once for a Launcher: `judge` says what that means."""
+    """Note that every parameter of a Launcher has failed at once; `judge` decides what follows."""
     if core.records.attempt(event.attempt) is not None:
         core.sessions.suspects[event.attempt] = event.host
 
 
 def judge(core: Core, now: Instant) -> None:
-    """Decide for each suspect whether the node or the program is to blame, or wait until that can be known."""
+    """Decide for each suspected Launcher whether its node or the program is to blame.
+
+    If the program works in another Launcher of the sweep, the node is excluded. If it works in none, the Launcher is
+    trusted. The decision waits while another Launcher has no results yet.
+    """
     for attempt in list(core.sessions.suspects):
         suspect = core.records.jobs[attempt.job] if core.records.attempt(attempt) is not None else None
         if suspect is None or suspect.pilot is None or suspect.pilot.stop_reason:
@@ -30,7 +34,10 @@ def judge(core: Core, now: Instant) -> None:
 
 
 def _works_elsewhere(core: Core, suspect: Job, attempt: AttemptId) -> bool | None:
-    """Whether the program works for other Launchers of the sweep by now; None while it cannot be said."""
+    """Return True if the newest results of another Launcher of the sweep include a success.
+
+    Other suspects do not count. Return None while another Launcher has no results yet, else False.
+    """
     assert suspect.pilot is not None
     others = [place(each).id for each in staying(core.launchers.of(suspect.pilot.sweep))]
     others = [each for each in others if each != attempt and each not in core.sessions.suspects]

@@ -1,4 +1,4 @@
-"""Where a sweep may not go, for now or ever, and why it gets no more nodes; one that can run nowhere is not kept."""
+"""Clusters that are excluded for a sweep, now or for good, and the reasons why it gets no more nodes."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
@@ -15,7 +15,11 @@ from koalapy.scavenging.pilots import MOST_FAILURES, slots_of
 
 
 def barred(core: Core, now: Instant, sweep: Job, idle: Mapping[str, int]) -> list[str]:
-    """`idle`: nodes on each cluster. Where only nodes are idle that may be the sweep's black holes it takes none."""
+    """Return the clusters that are excluded for the sweep now.
+
+    `idle`: the number of idle nodes on each cluster. A cluster with no more idle nodes than black holes of the sweep is
+    excluded too.
+    """
     holed = dict.fromkeys(cluster for cluster, _ in runner_of(sweep).left_out)
     swallowed = [name for name in holed if idle.get(name, 0) <= black_holes(sweep, name)]
     left_out = [name for name, until in sweep.excluded if now < until]
@@ -28,7 +32,10 @@ def black_holes(sweep: Job, cluster: str) -> int:
 
 
 def never(core: Core, template: ComponentRequest, sizes: Mapping[str, int]) -> list[str]:
-    """Clusters that its user did not name, that the grid file keeps sweeps off, or whose nodes are too small for it."""
+    """Return the clusters that are excluded for good.
+
+    These are clusters that the user did not name, that the grid file closes to sweeps, or whose nodes are too small.
+    """
     return [
         each.name
         for each in core.settings.clusters
@@ -37,13 +44,16 @@ def never(core: Core, template: ComponentRequest, sizes: Mapping[str, int]) -> l
 
 
 def too_small(template: ComponentRequest, cluster: str, sizes: Mapping[str, int]) -> bool:
-    """Whether no node of it, as far as they have been seen, takes one parameter."""
+    """Return whether no node seen so far on the cluster can run one parameter; False if none was seen."""
     size = sizes.get(cluster, 0)
     return bool(size) and not slots_of(template, size)
 
 
 def why_hopeless(core: Core, sweep: Job) -> Reason | None:
-    """Why it can run nowhere. A cluster that has not been seen yet may be the one where it can."""
+    """Return the reason why the sweep can run nowhere; None if it may run on some cluster.
+
+    A cluster whose nodes have not been seen yet counts as one where it may run.
+    """
     template, sizes = sweep.request.components[0], core.node_sizes
     barred_for_good = never(core, template, sizes)
     left = [each.name for each in core.settings.clusters if each.name not in barred_for_good]
@@ -54,7 +64,7 @@ def why_hopeless(core: Core, sweep: Job) -> Reason | None:
 
 
 def nowhere(core: Core, template: ComponentRequest, sizes: Mapping[str, int]) -> Reason:
-    """Why a sweep fails that may go to no cluster."""
+    """Return the reason why a sweep fails for which every cluster is excluded."""
     largest = max((sizes.get(name, 0) for name in _may_name(template, core.settings)), default=0)
     if not largest:
         where = template.cluster or "any cluster"
@@ -73,9 +83,9 @@ def _may_name(template: ComponentRequest, settings: Settings) -> Iterable[str]:
 def why_no_more(
     core: Core, now: Instant, sweep: Job, nodes: Mapping[str, Nodes], avoided: Collection[str]
 ) -> dict[str, str]:
-    """By cluster, as the end of a sentence. Where nothing is in its way, none: what is idle there is shared out.
+    """Return for each cluster the reason why the sweep gets no more nodes there, as the end of a sentence.
 
-    `avoided`: clusters that the sweep's own order stays away from.
+    Clusters without a reason are left out. `avoided`: clusters that the sweep's own order excludes.
     """
     left_out = {name: until for name, until in sweep.excluded if now < until}
 
@@ -99,5 +109,5 @@ def why_no_more(
 
 
 def _left(now: Instant, until: Instant) -> str:
-    """In whole seconds, the begun one counted."""
+    """Return the time until the instant, rounded up to whole seconds."""
     return format_duration(Duration(-((now - until) // SECOND) * SECOND))

@@ -1,4 +1,4 @@
-"""From the pool to the clusters, no more than they can use; at a sweep's end nobody keeps what others could run."""
+"""Feeding of parameters from a sweep's pool to its clusters, and their recall near the end of the sweep."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,16 +20,16 @@ from koalapy.scavenging.policy_calls import call_policy
 
 
 def on_parameters_wanted(core: Core, now: Instant, event: ParametersWanted) -> None:
-    """A KCM says how many parameters it could use."""
+    """Note how many parameters a KCM could use."""
     if sweep_of(core, event.sweep) is not None:
         core.sessions.wanted[event.sweep, event.cluster] = event.wanted
 
 
 def begin(core: Core) -> None:
-    """To KCMs that begin: all that is out there, and whose hands it may be in.
+    """Send each new session with a KCM the parameters that are out on its cluster, and the Launchers there.
 
-    Said when all events that came with a KCM's connection are counted: results among them are acknowledged before it
-    is heard, and what it names as out would be run again.
+    It is called after all events that came with the connection are handled. Results among these events are confirmed
+    first: a parameter that is sent as out would be run again.
     """
     clusters, core.sessions.fresh = list(core.sessions.fresh), {}
     for cluster in clusters:
@@ -41,7 +41,7 @@ def begin(core: Core) -> None:
 
 
 def feed(core: Core, now: Instant, sweep: Job, order: SweepOrder) -> None:
-    """Feed the sweep's clusters what they could use now, from its pool."""
+    """Feed the sweep's clusters the parameters that they can use now, from its pool."""
     clusters = [name for name in hungry(core, sweep.id) if name in core.information.reachable]
     if not clusters or sweep.state is not JobState.RUNNING or not (pool := runner_of(sweep).pool):
         return
@@ -64,14 +64,20 @@ def feed(core: Core, now: Instant, sweep: Job, order: SweepOrder) -> None:
 def avoided(
     order: SweepOrder, sweep: Job, held: Mapping[str, int], clusters: Sequence[str]
 ) -> tuple[Sequence[str], str]:
-    """Where the sweep takes no further nodes, and what is wrong with its order's answer, or ''."""
+    """Return the clusters where the sweep's order takes no further nodes, and the error in its answer or ''.
+
+    `held`: the nodes of the sweep on each cluster.
+    """
     pool = Pool(waiting=runner_of(sweep).pool, returned=dict(runner_of(sweep).returned), holds=held)
     nowhere: Sequence[str] = ()
     return call_policy(lambda: order.exclude(pool, clusters), lambda found: exclusion_error(found, clusters), nowhere)
 
 
 def slots_by_cluster(core: Core, sweep: Job) -> dict[str, int]:
-    """Parameters that its Launchers could run at a time, those that have yet to start counted."""
+    """Return how many parameters the sweep's Launchers can run at a time on each cluster.
+
+    Launchers that have not started yet count too.
+    """
     slots: dict[str, int] = {}
     for launcher in staying(core.launchers.of(sweep.id)):
         cluster = place(launcher).cluster
@@ -89,9 +95,10 @@ def attempts_on(core: Core, sweep: Job, cluster: str) -> tuple[AttemptId, ...]:
 
 
 def _room(sweep: Job, cluster: str, slots: dict[str, int]) -> int:
-    """Return how many more may be out there: enough for every slot, no more than its part of all that is left.
+    """Return how many more parameters may be out on the cluster.
 
-    So near the end no cluster keeps a credit that others could run.
+    A cluster may have one for each of its slots, or its share of all parameters left, whichever is more. Near the end
+    of a sweep, no cluster therefore keeps parameters that others could run.
     """
     here, all_slots = slots.get(cluster, 0), sum(slots.values())
     runner = runner_of(sweep)
@@ -102,7 +109,7 @@ def _room(sweep: Job, cluster: str, slots: dict[str, int]) -> int:
 def _chosen(
     sweep: Job, pool: Intervals, slots: dict[str, int], order: SweepOrder, cluster: str, most: int
 ) -> tuple[Intervals, str]:
-    """Return the numbers to feed, and what is wrong with the order's answer or ''."""
+    """Return the numbers to feed, and the error in the order's answer or ''."""
     seen = Pool(waiting=pool, returned=dict(runner_of(sweep).returned), holds=slots)
     return call_policy(
         lambda: order.feed(seen, cluster, most), lambda found: feed_error(found, seen, most), pool.lowest(most)
@@ -110,7 +117,7 @@ def _chosen(
 
 
 def _starved(sweep: Job, cluster: str, numbers: Intervals) -> str:
-    """Return what is wrong if nodes have nothing to run and are fed nothing, else ""; the order is obeyed."""
+    """Return an error if nodes are held for the sweep but get no parameters, else ''. The order is obeyed anyway."""
     if numbers or runner_of(sweep).out_on(cluster):
         return ""
     waiting = len(runner_of(sweep).pool)
@@ -124,7 +131,7 @@ def _hand_out(core: Core, sweep: Job, cluster: str, numbers: Intervals) -> None:
 
 
 def _send_feed(core: Core, sweep: Job, cluster: str, numbers: Intervals, there: tuple[AttemptId, ...]) -> None:
-    """The first that a KCM hears of a sweep is all that is out there."""
+    """Send parameters to a KCM. The first message of a session has all that are out on the cluster."""
     if (sweep.id, cluster) in core.sessions.begun:
         core.records.hint(FeedSweep(cluster=cluster, sweep=sweep.id, numbers=numbers))
         return
@@ -138,9 +145,10 @@ def hungry(core: Core, sweep: JobId) -> Iterable[str]:
 
 
 def recall(core: Core, sweep: Job) -> None:
-    """Once the pool is empty: from clusters that have more than they can run at a time, for those that have less.
+    """Recall parameters from clusters that have more than their slots, for clusters that have fewer.
 
-    Asked once, until what is out there has changed: it may all be begun.
+    It does so once the pool is empty. A cluster is asked again only after the number of its parameters has changed,
+    since all of them may have begun.
     """
     runner = runner_of(sweep)
     if runner.pool or not runner.out:
@@ -162,9 +170,10 @@ def recall(core: Core, sweep: Job) -> None:
 
 
 def idlers(core: Core, sweep: Job, needed: int) -> list[Job]:
-    """Launchers that run nothing, of those beyond the nodes that are needed for all that is left.
+    """Return the Launchers that run nothing, as far as the sweep has more than `needed` nodes.
 
-    Not where more is out than is said to run: one of them may be about to begin it, and would begin it for nothing.
+    A cluster with more parameters out than running has no idle Launchers: one of them may be about to begin a
+    parameter.
     """
     runner = runner_of(sweep)
     if runner.pool:
@@ -179,5 +188,5 @@ def idlers(core: Core, sweep: Job, needed: int) -> list[Job]:
 
 
 def _running(core: Core, launcher: Job, unheard: int) -> int:
-    """Parameters, as it said last; `unheard` for one that has said nothing yet."""
+    """Return the parameters that the Launcher last reported as running; `unheard` before its first report."""
     return core.sessions.doing.get(place(launcher).id, (unheard, None))[0]

@@ -1,4 +1,4 @@
-"""Nodes as sweeps see them: which are wholly free, how many of those the cluster lets them have, what to expect."""
+"""Nodes of clusters for sweeps: those wholly idle, how many of them sweeps may hold, and how many to expect."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,10 +20,11 @@ from koalapy.scavenging.prediction import Prediction
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nodes:
-    """`idle`: processors of each node that could be had now. `allowed`: nodes that sweeps may hold in all.
+    """The nodes of one cluster for sweeps.
 
-    `closed`: why no runner may grow there, not even on what another leaves, as the end of a sentence; ''. `why`: why
-    there are no more nodes for runners now, the same way.
+    `idle`: the processors of each idle node that sweeps may take now. `allowed`: the number of nodes that sweeps may
+    hold in all. `closed`: why no runner may grow there, even on a node that another runner leaves; '' if it may. `why`:
+    why there are no more nodes for runners now. Both are ends of sentences.
     """
 
     idle: tuple[int, ...] = ()
@@ -33,7 +34,10 @@ class Nodes:
 
 
 def on_measured(core: Core, now: Instant, event: ClusterMeasured) -> None:
-    """Survey the nodes; without any sweep only what a forecast can learn from."""
+    """Note the size of the cluster's nodes, and that a survey is due.
+
+    Without sweeps, it does so only for dynamic admission, whose prediction learns from the nodes.
+    """
     if core.launchers.sweeps or core.settings.scavenging.admission == DYNAMIC:
         known = core.information.clusters[event.cluster]
         core.node_sizes[event.cluster] = node_size(known, core.node_sizes.get(event.cluster, 0))
@@ -41,7 +45,10 @@ def on_measured(core: Core, now: Instant, event: ClusterMeasured) -> None:
 
 
 class Ground:
-    """`nodes`: what was found in this step. `learned`: by a former koalad, perhaps of clusters that are no more."""
+    """The nodes of all clusters, as surveyed in this step, and the prediction that learns from them.
+
+    `learned`: what a former koalad learned; clusters that are no longer in the grid are dropped.
+    """
 
     def __init__(self, core: Core, policy: IdlenessPolicy, learned: Learned) -> None:
         self.nodes: dict[str, Nodes] = {}
@@ -51,12 +58,15 @@ class Ground:
         self._policy = policy
 
     def shown(self, core: Core) -> dict[str, int]:
-        """As `core.node_sizes`, with what clusters show now, which is not taken down while there are no sweeps."""
+        """Return the largest node size of each cluster, including nodes in the newest measurement.
+
+        `core.node_sizes` may lack these while there are no sweeps.
+        """
         clusters, sizes = core.information.clusters, core.node_sizes
         return {name: node_size(known, sizes.get(name, 0)) for name, known in clusters.items()}
 
     def survey(self, core: Core, now: Instant) -> None:
-        """Look at every cluster's nodes, and learn from them if something was measured since the last step."""
+        """Survey the nodes of every cluster, and learn from them if one was measured since the last step."""
         summaries = {summary.name: summary for summary in core.information.summaries(now)}
         self.nodes = {name: self._look(core, now, summaries[name]) for name in core.information.clusters}
         if core.nodes_changed:
@@ -66,11 +76,14 @@ class Ground:
 
     @property
     def idle(self) -> Mapping[str, int]:
-        """Nodes that could be had now."""
+        """The number of idle nodes that sweeps may take now, for each cluster."""
         return {name: len(each.idle) for name, each in self.nodes.items()}
 
     def predicted(self, now: Instant) -> float:
-        """Nodes that sweeps may expect to have, grid-wide; before anything was learned those that they may have now."""
+        """Return the nodes that sweeps can expect to hold grid-wide.
+
+        If the forecast is 0, as before the first observation, return the nodes that they may hold now.
+        """
         return self.prediction.forecast(now) or float(sum(each.allowed for each in self.nodes.values()))
 
     def _look(self, core: Core, now: Instant, summary: ClusterSummary) -> Nodes:
@@ -90,7 +103,11 @@ def look(
     size: int,
     policy: IdlenessPolicy,
 ) -> Nodes:
-    """`held`: nodes that sweeps hold or are about to get. `size`: the largest node seen there so far."""
+    """Return the nodes of one cluster for sweeps.
+
+    `held`: the number of nodes that sweeps hold or will soon get. `size`: the processors of the largest node seen there
+    so far.
+    """
     rules, state = known.settings.scavenge, known.state
     if rules.off:
         return _shut("the grid file keeps sweeps off it")
@@ -111,7 +128,7 @@ def look(
         utc_offset=offset_at(now, core.settings.scavenging.offsets),
         rules=rules,
     )
-    if not seen:  # hours end, though nobody knows what is idle
+    if not seen:  # the hours of the rules may end while idle nodes are unknown
         return _shut(str(summary.trouble).rstrip("."), min(held, _ask(policy, sight)[0]))
     return _allowed(sight, idle, policy)
 
@@ -121,7 +138,10 @@ def _shut(why: str, held: int = 0) -> Nodes:
 
 
 def _allowed(sight: ClusterNodes, idle: Sequence[int], policy: IdlenessPolicy) -> Nodes:
-    """A node may change hands where one of them, given back, might be taken again."""
+    """Return the nodes that the policy allows.
+
+    The cluster is closed if the policy would not let a runner take a node that another one gives up.
+    """
     allowed, wrong = _ask(policy, sight)
     left = replace(sight, idle=sight.idle + 1, held=max(0, sight.held - 1))
     may_grow = _ask(policy, left)[0] > left.held
@@ -141,7 +161,10 @@ def _ask(policy: IdlenessPolicy, sight: ClusterNodes) -> tuple[int, str]:
 
 
 def _idle(known: Known, commitments: Commitments) -> list[int]:
-    """Nodes that are wholly idle, the largest first, without those of what is promised or wanted: that comes first."""
+    """Return the processors of each wholly idle node, the largest first.
+
+    Nodes for committed processors and for waiting local jobs are left out, since these come first.
+    """
     state, name = known.state, known.settings.name
     if state is None:
         return []
@@ -154,7 +177,7 @@ def _idle(known: Known, commitments: Commitments) -> list[int]:
 
 
 def _taken(known: Known, state: ClusterState) -> list[tuple[int, int]]:
-    """Return what may be taken of each node, as the grid file has it."""
+    """Return (processors, count) of the wholly idle nodes, within the grid file's `processors_per_node`."""
     most = known.settings.processors_per_node
     return [(min(size, most or size), count) for size, count in state.whole_nodes]
 
@@ -164,6 +187,6 @@ def _each(nodes: Iterable[tuple[int, int]]) -> list[int]:
 
 
 def node_size(known: Known, before: int) -> int:
-    """The most that a Launcher can have there on one node, as far as has been seen."""
+    """Return the largest number of processors on one node seen so far; `before`: the largest until now."""
     shown = _taken(known, known.state) if known.state is not None else []
     return max([before, *(size for size, count in shown if count)])

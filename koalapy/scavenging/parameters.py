@@ -1,4 +1,4 @@
-"""Parameters that were fed: recorded once, or put back into the pool; at last their files are collected."""
+"""Parameters that were fed: their results are recorded once, or they return to the pool; last, files are collected."""
 
 from collections.abc import Iterable
 
@@ -17,18 +17,22 @@ PerCluster = tuple[tuple[str, Intervals], ...]
 
 
 def on_ended(core: Core, now: Instant, event: ParametersEnded) -> None:
-    """Record what is new. What a Launcher has run lately tells of the program what it tells of no suspect."""
+    """Record the new results of a Launcher, and count those of parameters that were not fed there.
+
+    A Launcher with new results is no longer suspected. Whether one of them succeeded counts when other suspects are
+    judged.
+    """
     fresh, foreign = record_results(core, event, core.sessions.fed.get((event.sweep, event.cluster), NONE))
     core.sessions.failures.pop((event.sweep, event.cluster), None)
     if fresh and core.records.attempt(event.attempt) is not None:
         core.sessions.latest[event.attempt] = any(each.succeeded for each in fresh)
-        core.sessions.suspects.pop(event.attempt, None)  # a suspect says nothing of what it runs
+        core.sessions.suspects.pop(event.attempt, None)  # a suspected Launcher reports no results
     if foreign:
         core.foreign.note_parameters(event.cluster, event.sweep, foreign)
 
 
 def on_launchers_seen(core: Core, now: Instant, event: LaunchersSeen) -> None:
-    """How many parameters run in each Launcher, and when it pulled the newest."""
+    """Note how many parameters run in each Launcher, and when its newest one was pulled."""
     for attempt, running, pulled_at in event.launchers:
         if core.records.attempt(attempt) is not None:
             core.sessions.doing[attempt] = running, pulled_at
@@ -37,9 +41,10 @@ def on_launchers_seen(core: Core, now: Instant, event: LaunchersSeen) -> None:
 def record_results(
     core: Core, event: ParametersEnded, fed: Intervals = NONE
 ) -> tuple[tuple[ParameterResult, ...], int]:
-    """Record what is new of it; what was recorded before is not again. And how many results are passed over.
+    """Record the new results. Return them, and the number of new results that are passed over.
 
-    Those of parameters that are not out on the cluster that tells them, nor have come back from there, nor are `fed`.
+    A result is new if its parameter is not done. It is passed over if its parameter is neither out on the cluster, nor
+    returned from there, nor in `fed`.
     """
     sweep = sweep_of(core, event.sweep)
     if sweep is None:
@@ -47,7 +52,7 @@ def record_results(
     runner = runner_of(sweep)
     there = runner.out_on(event.cluster) | dict(runner.returned).get(event.cluster, NONE) | fed
     new = _fresh(runner, event.results)
-    forgotten = sweep.id < core.records.counters.doubtful_below  # a store that was restored knows not all that was fed
+    forgotten = sweep.id < core.records.counters.doubtful_below  # a restored store may lack parameters that were fed
     fresh = tuple(each for each in new if forgotten or each.number in there)
     if not fresh:
         return (), len(new)
@@ -74,9 +79,9 @@ def _fresh(runner: Runner, results: Iterable[ParameterResult]) -> tuple[Paramete
 
 
 def on_returned(core: Core, now: Instant, event: ParametersReturned) -> None:
-    """Back into the pool; what is not out there, or not any more, is passed over.
+    """Put parameters back into the pool; those that are not out on the cluster are passed over.
 
-    Whoever has them in hand all the same may still tell of their end.
+    Their results are still accepted later, since a Launcher may have run them all the same.
     """
     sweep = sweep_of(core, event.sweep)
     if sweep is None:
@@ -100,7 +105,7 @@ def put_runner(core: Core, sweep: Job, **changes: object) -> None:
 
 
 def sweep_of(core: Core, sweep: JobId) -> Job | None:
-    """Return the sweep; None if it is over, or was never one."""
+    """Return the sweep; None if it is final or no sweep has this id."""
     job = core.records.jobs.get(sweep)
     return job if job is not None and job.runner is not None and not job.state.final else None
 
@@ -111,13 +116,16 @@ def joined(numbers: PerCluster, cluster: str, more: Intervals) -> PerCluster:
 
 
 def without(numbers: PerCluster, less: Intervals, cluster: str | None = None) -> PerCluster:
-    """On all clusters, or on one."""
+    """Return `numbers` without `less`, on all clusters or on one; clusters that have none left are dropped."""
     left = ((name, each - less if cluster in (None, name) else each) for name, each in numbers)
     return tuple((name, each) for name, each in left if each)
 
 
 def finish_sweep(core: Core, now: Instant, sweep: Job) -> None:
-    """Its Launchers go meanwhile; the answer is treated as any job's is (coallocation.completion)."""
+    """End a sweep whose parameters are all done; if files are to be staged out, collect them first.
+
+    Its Launchers stop meanwhile. The answer to CollectOutput is handled as for any job (coallocation.completion).
+    """
     request = sweep.request
     if not request.stage_out:
         stop_job(core, now, sweep, Outcome.DONE)

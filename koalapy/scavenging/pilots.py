@@ -1,4 +1,4 @@
-"""A Launcher's life as koalad sees it: claimed on an idle node, suspended, asked to go, and what its end means."""
+"""Pilots of sweeps: their claims, starts, suspensions and stops, and the consequences of their ends."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -20,8 +20,8 @@ from koalapy.model.sweep import Pilot
 from koalapy.model.units import MINUTE, SECOND, Duration, Instant
 from koalapy.scavenging.parameters import put_runner, sweep_of
 
-START_TIMEOUT = Duration(30 * SECOND)  # while it waits it competes with others' jobs
-_BESIDE = Duration(MINUTE)  # of a Launcher's walltime: until its first parameter begins, and after the last has ended
+START_TIMEOUT = Duration(30 * SECOND)  # a waiting pilot competes with others' jobs
+_BESIDE = Duration(MINUTE)  # of a pilot's walltime: before its first parameter begins and after its last ends
 
 STOP_REASONS = {
     "preempted": Reason("preempted", "transient", "Other jobs want its node.", ""),
@@ -34,7 +34,7 @@ STOP_REASONS = {
 
 
 def launch(core: Core, now: Instant, sweep: Job, cluster: ClusterSettings, size: int) -> bool:
-    """Claim one Launcher on one node of so many processors. False if there is no id left for it."""
+    """Claim one pilot on one node of `size` processors. Return False if no id is left for it."""
     identity = core.records.new_launcher_id()
     if identity is None:
         return False
@@ -55,7 +55,10 @@ def launch(core: Core, now: Instant, sweep: Job, cluster: ClusterSettings, size:
 
 
 def request_of(sweep: Job, cluster: ClusterSettings, size: int, settings: Settings) -> Request:
-    """A batch job of one whole node, behind everybody else's. The sweep's program is a template in it."""
+    """Return the request of a pilot: one whole node, at the lowest priority.
+
+    The sweep's component, with its program, is the template.
+    """
     template = sweep.request.components[0]
     node = replace(
         template,
@@ -81,17 +84,24 @@ def request_of(sweep: Job, cluster: ClusterSettings, size: int, settings: Settin
 
 
 def _walltime(template: ComponentRequest, rules: Scavenging) -> Duration:
-    """One parameter can use up its own, and its grace. Else one that never ends would be begun anew for ever."""
+    """Return the walltime of a pilot.
+
+    It is enough for one parameter that uses up its own walltime and grace. Otherwise such a parameter would be begun
+    again without end.
+    """
     return Duration(max(rules.walltime, template.walltime + 2 * rules.grace + _BESIDE))
 
 
 def slots_of(template: ComponentRequest, size: int) -> int:
-    """Parameters that run at a time on a node of so many processors."""
+    """Return how many parameters run at a time on a node of `size` processors."""
     return size // max(1, template.processors)
 
 
 def stop_pilot(core: Core, now: Instant, launcher: Job, stop_reason: str, force: bool = False) -> None:
-    """Ask it to go: what it runs comes back, what it has run is kept. Nothing happens if it goes already."""
+    """Stop a pilot: its running parameters return to the pool, and its results are kept.
+
+    Nothing happens if it is final, or if it is stopping already and `force` is false.
+    """
     if launcher.state.final or (launcher.state is JobState.STOPPING and not force):
         return
     assert launcher.pilot is not None
@@ -101,16 +111,16 @@ def stop_pilot(core: Core, now: Instant, launcher: Job, stop_reason: str, force:
 
 
 def on_store_restored(core: Core, now: Instant, event: StoreRestored) -> None:
-    """After a backup nobody knows what became of Launchers: all make room for new ones."""
+    """Stop all pilots after a restore of the store, since their states are unknown."""
     for launcher in list(core.launchers):
         stop_pilot(core, now, launcher, "over")
 
 
 def starts_until(launcher: Job, settings: Settings) -> Instant | None:
-    """When it is withdrawn; None once its batch job has started.
+    """Return the instant at which the pilot is withdrawn; None once its batch job has started.
 
-    Its time counts from when it began to wait in the batch queue, where it competes. Before that its files come, and
-    their copies are made, for as long as a claim may take.
+    The time-out begins when its batch job is queued and competes with others' jobs. Before that, a pilot with files to
+    stage in may take as long as any claim.
     """
     attempt = place(launcher)
     if launcher.state is not JobState.CLAIMING or attempt.allocated_at is not None or launcher.claimed_at is None:
@@ -123,11 +133,14 @@ def starts_until(launcher: Job, settings: Settings) -> Instant | None:
 
 MOST_FAILURES = 3  # in a row, of one sweep's Launchers on one cluster
 LEFT_OUT = Duration(10 * MINUTE)
-SHORT_LIFE = Duration(20 * SECOND)  # one that ends by itself so soon has not drained
+SHORT_LIFE = Duration(20 * SECOND)  # a Launcher that ends by itself earlier has failed
 
 
 def ended(core: Core, now: Instant, launcher: Job) -> None:
-    """Called once, when nothing of it is left."""
+    """Charge the sweep for a pilot of which nothing is left, and act on a withdrawal or a failure.
+
+    It is called once for each pilot.
+    """
     assert launcher.pilot is not None
     attempt = place(launcher)
     core.sessions.forget_launcher(attempt.id)
@@ -145,7 +158,7 @@ def ended(core: Core, now: Instant, launcher: Job) -> None:
 
 
 def _failure(launcher: Job) -> Reason | None:
-    """Why it is to be replaced; None where it was asked to go, or has drained."""
+    """Return why the pilot failed; None if it was asked to stop, or ended by itself after `SHORT_LIFE`."""
     assert launcher.pilot is not None
     if launcher.pilot.stop_reason or launcher.state is JobState.CANCELLED:
         return None
@@ -159,8 +172,10 @@ def _failure(launcher: Job) -> Reason | None:
 
 
 def _preempted(settings: Settings, launcher: Job, reason: Reason) -> bool:
-    """Whether its batch system took its node for others', as clusters may, or its walltime in that it suspended it:
-    that is no failure."""
+    """Return whether the end was a preemption by the batch system, which is no failure.
+
+    The batch system took the node for others' jobs, or suspended the pilot so that it used up its walltime.
+    """
     if reason.code == "walltime_exceeded" and launcher.pilot is not None and launcher.pilot.suspended:
         return True
     native = [each.name for each in settings.clusters if each.scavenge.native]
@@ -179,26 +194,26 @@ def _failed(core: Core, now: Instant, sweep: Job, launcher: Job, reason: Reason)
     core.sessions.failures[sweep.id, cluster] = failures
     if failures >= MOST_FAILURES:
         core.sessions.failures.pop((sweep.id, cluster))
-        if reason.whose == "request" and reason.code != "walltime_exceeded":  # which says nothing of the next
+        if reason.whose == "request" and reason.code != "walltime_exceeded":  # the next Launcher may end in time
             core.sessions.refused[sweep.id, cluster] = _of_sweep(launcher, reason)
         leave_out(core, now, sweep.id, cluster, reason.code, message)
 
 
 def _of_launcher(launcher: Job, reason: Reason) -> str:
-    """The same in words about a Launcher: nobody knows it as a job with a component, nor has its output."""
+    """Return the reason's message and advice, worded for a Launcher instead of a job with a component."""
     words = reason.message.removeprefix(f"{place(launcher).cluster}: ").replace("component 0", "it", 1)
     advice = f"`koala show {launcher.id}` tells its story." if reason.whose == "transient" else reason.advice
     return f"{words[:1].upper()}{words[1:]} {advice}".strip()
 
 
 def _of_sweep(launcher: Job, reason: Reason) -> Reason:
-    """Why the sweep cannot go there, which has neither this component nor its output."""
+    """Return the reason, worded for the sweep, which does not have this component."""
     message = reason.message.replace("component 0", f"Launcher {launcher.id}", 1)
     return replace(reason, message=message)
 
 
 def leave_out(core: Core, now: Instant, sweep: JobId, cluster: str, code: str, why: str) -> None:
-    """For a while no Launcher of the sweep goes there."""
+    """Exclude the cluster for the sweep, for the duration `LEFT_OUT`."""
     job = core.records.jobs[sweep]
     until = Instant(now + LEFT_OUT)
     kept = {name: each for name, each in job.excluded if each > now}
@@ -211,16 +226,20 @@ NOW, BEFORE = "now", "before"  # see Pilot
 
 
 def has_turned(launcher: Job) -> bool:
-    """Whether it was suspended, or goes on, and its sweep's story does not tell that yet.
+    """Return whether the pilot was suspended or resumed since the sweep's history recorded it.
 
-    One that is out of reach is neither; and one that is ended while it is suspended never ran again.
+    A pilot that is out of reach is neither suspended nor resumed. A pilot that ends while it is suspended is not
+    resumed.
     """
     state, told = place(launcher).state, _glide(launcher).suspended == NOW
     return state is (AttemptState.RUNNING if told else AttemptState.SUSPENDED)
 
 
 def note_suspensions(core: Core, now: Instant, turned: Iterable[JobId]) -> None:
-    """`turned`: Launchers that may have; of several on a cluster one line."""
+    """Note suspended and resumed pilots in the histories of their sweeps, one entry for each cluster.
+
+    `turned`: the pilots that may have been suspended or resumed.
+    """
     counts = Counter[tuple[JobId, str, str]]()
     for identity in turned:
         launcher = core.records.jobs.get(identity)

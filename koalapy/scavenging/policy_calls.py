@@ -1,4 +1,4 @@
-"""How a policy is called: one that raises, or answers nonsense, changes nothing; each sweep concerned says so."""
+"""Calls of policies. If one raises or answers nonsense, nothing changes, and each sweep concerned reports it."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -11,19 +11,23 @@ T = TypeVar("T")
 
 
 def call_policy(ask: Callable[[], T], wrong: Callable[[T], str], fallback: T) -> tuple[T, str]:
-    """The policy's answer and '', or what is done without one, and what is wrong with it."""
+    """Call a policy. Returns (answer, ''), or (`fallback`, error text) if it raises or answers nonsense.
+
+    `wrong` returns the error in an answer, '' if it is valid.
+    """
     try:
         found = ask()
         problem = wrong(found)
-    except (Exception, SystemExit) as error:  # which would end koalad's thread, and nothing else of it
+    except (Exception, SystemExit) as error:  # SystemExit would end koalad's thread but not koalad
         return fallback, f"it raised {type(error).__name__}: {error}"
     return (fallback, problem) if problem else (found, "")
 
 
 def report_policy_error(core: Core, now: Instant, sweep: JobId, asked: str, wrong: str) -> None:
-    """`asked`: what a policy was asked for; `wrong`: what is wrong with its answer, '' if nothing is.
+    """Record the error of a policy for the sweep, or clear it.
 
-    The sweep's story tells it once: policies are asked in every step.
+    `asked`: the task of the policy, for the message. `wrong`: the error in its answer, '' if there is none. The sweep's
+    history has one entry for each task, since policies are called in every step.
     """
     key = sweep, asked
     if not wrong:
@@ -36,5 +40,5 @@ def report_policy_error(core: Core, now: Instant, sweep: JobId, asked: str, wron
 
 
 def policy_errors(core: Core, sweep: JobId) -> tuple[str, ...]:
-    """Return the errors of the last answers, in sentences."""
+    """Return the present errors of policies that concern the sweep, as sentences."""
     return tuple(message for (concerned, _), message in core.sessions.faults.items() if concerned == sweep)

@@ -1,7 +1,7 @@
-"""How many nodes sweeps can expect: learned from each cluster's own recent history, and held against what came true.
+"""Prediction of the nodes that sweeps can expect, from each cluster's recent history, with checks of past forecasts.
 
-What a cluster had for sweeps at this hour of past weeks, drawn towards what it has had in the last hour; the
-nearer the time that is asked about, the more the latter counts.
+A forecast for a cluster is its usual number of nodes at that hour of the week, plus the present deviation from it. The
+deviation counts less the further the forecast looks ahead.
 """
 
 from collections import deque
@@ -14,18 +14,19 @@ from koalapy.model.units import HOUR, MINUTE, Duration, Instant
 
 HORIZON = HOUR
 CHECK_EVERY = Duration(10 * MINUTE)
-SETTLED = Duration(MINUTE)  # after the first observation: by then all clusters that answer have been heard of
-_MEMORY = Duration(2 * HOUR)  # after which a third is left of what was unusual
-_VISITS = 4  # of an hour of the week: older ones fade
+SETTLED = Duration(MINUTE)  # after the first observation: by then all reachable clusters are measured
+_MEMORY = Duration(2 * HOUR)  # after this time about a third of a deviation is left
+_VISITS = 4  # weeks that the mean of an hour of the week covers; older ones fade
 _HOURS_OF_A_WEEK = 7 * 24
-_STEPS = 6  # a forecast is the mean over so many points of its horizon
+_STEPS = 6  # a forecast is the mean over this many points of its horizon
 _MOST_CHECKS = 7 * 24 * 6  # a week's
 
 
 class Prediction:
-    """Forecast of the nodes that sweeps hold or could hold. `checks`: what was predicted, and came true; oldest first.
+    """Forecast of the nodes that sweeps hold or could hold.
 
-    `learned`: by a former one, which saw nothing since. A forecast whose time it did not see whole comes to no check.
+    `checks`: past forecasts and what was then observed, the oldest first. `learned`: what a former koalad learned. A
+    forecast whose time was not observed to its end gives no check.
     """
 
     def __init__(self, horizon: Duration = HORIZON, offsets: Offsets = (), learned: Learned = NOTHING) -> None:
@@ -33,12 +34,15 @@ class Prediction:
         self._horizon, self._offsets = horizon, offsets
         self._pasts = {past.cluster: _Watched(past) for past in learned.pasts}
         self._begun: Instant | None = None
-        self._news = False  # something was learned that was not taken to be kept
+        self._news = False  # whether a forecast was noted since the last `to_keep`
         self._pending: deque[tuple[Instant, float, float]] = deque()  # made at, predicted, node-time until then
         self._area, self._measured_at = 0.0, Instant(0)
 
     def observe(self, now: Instant, cluster: str, nodes: int) -> None:
-        """From now on the cluster has so many nodes for sweeps, those that they hold included; 0 if it is away."""
+        """Note that from now on the cluster has `nodes` nodes for sweeps, including those that they hold.
+
+        An unreachable cluster has 0.
+        """
         self._advance(now)
         past = self._pasts.setdefault(cluster, _Watched(Past(cluster, nodes)))
         past.observe(now, nodes, offset_at(now, self._offsets))
@@ -47,26 +51,26 @@ class Prediction:
             self._news = True
 
     def to_keep(self) -> Learned | None:
-        """Return what a later koalad is to begin with, once for each forecast that is noted; else None."""
+        """Return what a later koalad should begin with, if a forecast was noted since the last call; else None."""
         if not self._news:
             return None
         self._news = False
         return Learned(tuple(past.kept() for past in self._pasts.values()), tuple(self.checks))
 
     def forecast(self, now: Instant) -> float:
-        """Mean nodes, of all clusters together, from now until the horizon."""
+        """Return the expected nodes on all clusters together, averaged from now until the horizon."""
         leads = [Duration((2 * step + 1) * self._horizon // (2 * _STEPS)) for step in range(_STEPS)]
         offset = offset_at(now, self._offsets)
         return sum(past.expected(now, lead, offset) for past in self._pasts.values() for lead in leads) / _STEPS
 
     @property
     def known(self) -> bool:
-        """Whether anything was ever observed."""
+        """Whether a cluster was ever observed."""
         return bool(self._pasts)
 
     @property
     def mean_error(self) -> float | None:
-        """Nodes by which forecasts were off, in the mean; None before the first has come true."""
+        """The mean absolute error of the forecasts, in nodes; None before the first check."""
         if not self.checks:
             return None
         return sum(abs(each.predicted - each.came_true) for each in self.checks) / len(self.checks)
@@ -88,7 +92,7 @@ class Prediction:
 
 
 class _Watched:
-    """One cluster: what it has now (None: nobody has looked yet), and what it has had in each hour of the week."""
+    """One cluster: its present nodes (None before the first observation), and its mean in each hour of the week."""
 
     def __init__(self, past: Past) -> None:
         self.nodes: int | None = None
@@ -130,7 +134,7 @@ class _Watched:
 
 
 def _stretches(since: Instant, until: Instant, offset: Duration) -> Iterator[tuple[int, int]]:
-    """The hours of the week between the two, and how long each was; a week of them at most, the last one."""
+    """Yield each hour of the week between the instants, and its length in microseconds; at most the last week."""
     at = max(since, until - _HOURS_OF_A_WEEK * HOUR)
     while at < until:
         end = min(until, at - (at + offset) % HOUR + HOUR)

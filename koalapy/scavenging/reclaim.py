@@ -1,4 +1,4 @@
-"""Nodes go back as soon as others want them (CCGrid 2009, 2.2): how many, and which of a runner's Launchers go."""
+"""Reclaim: how many nodes others want back, and which Launchers of a runner stop for them (CCGrid 2009, 2.2)."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +17,10 @@ from koalapy.scavenging.policy_calls import call_policy
 
 
 def processors_short(core: Core, known: Known, launchers: Sequence[Job]) -> int:
-    """Processors that others want there, and that neither are idle nor will be once Launchers that go have gone."""
+    """Return the processors that others want on the cluster beyond the idle ones.
+
+    Processors of Launchers that are stopping count as idle.
+    """
     state = known.state
     if state is None or known.settings.scavenge.native:
         return 0
@@ -34,8 +37,10 @@ def processors_short(core: Core, known: Known, launchers: Sequence[Job]) -> int:
 def most_held(
     claimants: Sequence[RunnerShare], cluster: str, nodes: int, policy: FairShare
 ) -> tuple[dict[int, int], str]:
-    """How many each runner gives up; where the policy fails, the youngest runners first. And what is wrong with its
-    answer, or ''."""
+    """Return how many nodes each runner gives up, and the error in the policy's answer or ''.
+
+    If the policy fails, the youngest runners give up nodes first.
+    """
     otherwise: Mapping[int, int] = _youngest_first(claimants, cluster, nodes)
     found, wrong = call_policy(
         lambda: policy.reclaim(claimants, cluster, nodes),
@@ -54,7 +59,7 @@ def _youngest_first(claimants: Sequence[RunnerShare], cluster: str, nodes: int) 
 
 
 def nodes_for(lack: int, launchers: Sequence[Job]) -> int:
-    """How many of them must go, the largest nodes not counted twice."""
+    """Return how many of the Launchers must stop to free `lack` processors, if the largest stop first."""
     count = 0
     for processors in sorted((place(each).processors for each in launchers), reverse=True):
         if lack <= 0:
@@ -68,7 +73,7 @@ _OTHERS = "Other sweeps have a right to them."
 
 
 def first_to_go(core: Core, sweep: JobId, cluster: str, policy: PreemptionPolicy) -> tuple[Sequence[Job], str]:
-    """Its Launchers there, in the order of the preemption policy; and what is wrong with its answer, or ''."""
+    """Return the sweep's Launchers there in the order of the preemption policy, and the error in its answer or ''."""
     there = {each.id: each for each in staying(core.launchers.of(sweep)) if place(each).cluster == cluster}
     candidates: Sequence[Candidate] = [_candidate(core, each) for each in there.values()]
     order, wrong = call_policy(lambda: policy(candidates), lambda found: order_error(found, candidates), candidates)
@@ -82,7 +87,7 @@ def _candidate(core: Core, launcher: Job) -> Candidate:
 
 
 def shrink(core: Core, now: Instant, sweep: JobId, cluster: str, chosen: Iterable[Job], stop_reason: str) -> None:
-    """`stop_reason`: preempted, or shrunk."""
+    """Stop the chosen Launchers, and note it in the sweep's history. `stop_reason`: preempted or shrunk."""
     count = running = 0
     for launcher in chosen:
         count += 1

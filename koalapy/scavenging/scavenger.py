@@ -1,4 +1,4 @@
-"""Sweeps as one machine beside the scheduler: it hears what concerns them, and after every step does what follows."""
+"""The control of sweeps beside the scheduler: after every step of the engine, it admits, grows, shrinks and feeds."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -33,21 +33,24 @@ from koalapy.scavenging.prediction import Prediction
 
 
 class Scavenger:
-    """It remembers what no event changes: the nodes as last surveyed, and the shares. No sweep, no cost."""
+    """The control of all sweeps. Without sweeps, a step costs almost nothing.
+
+    Its own state is only what it derives: the nodes as last surveyed, and the shares.
+    """
 
     def __init__(self, core: Core, policies: ScavengingPolicies, learned: Learned) -> None:
         self._core, self._policies = core, policies
         self._ground = Ground(core, policies.idleness, learned)
         self._shares = shares.Shares(policies.fairshare)
         self._shared_by = self._active_ids()
-        self._unshared: dict[str, None] = {}  # clusters that were closed when all was last shared out anew
+        self._unshared: dict[str, None] = {}  # clusters that were closed at the last full division
         self._wakeup: Instant | None = None
 
-    # ---- what it is asked
+    # ---- queries
 
     @property
     def running_parameters(self) -> Mapping[AttemptId, int]:
-        """Parameters that run in each Launcher, by its last report."""
+        """The parameters that run in each Launcher, by its last report."""
         return {attempt: running for attempt, (running, _) in self._core.sessions.doing.items()}
 
     @property
@@ -60,9 +63,10 @@ class Scavenger:
         return feasibility.why_no_more(self._core, now, sweep, self._ground.nodes, avoided)
 
     def may_go(self, template: ComponentRequest) -> dict[str, int] | Reason:
-        """Clusters that a sweep of such parameters may go to, with the largest node that each has shown, 0 before that.
+        """Return the clusters that a sweep of such parameters may use, and the largest node seen on each.
 
-        If there are none, the reason for which it would fail.
+        Sizes are in processors, 0 if no node was seen. If there is no such cluster, return the reason why the sweep
+        would fail.
         """
         core, sizes = self._core, self._ground.shown(self._core)
         barred = feasibility.never(core, template, sizes)
@@ -70,18 +74,18 @@ class Scavenger:
         return left or feasibility.nowhere(core, template, sizes)
 
     def waits_because(self, sweep: JobId) -> str:
-        """Return why the sweep waits, as its history has it; '' if it does not."""
+        """Return why the sweep waits, as its history has it; '' if it does not wait."""
         return self._core.sessions.told.get(sweep, "")
 
     def faults(self, sweep: JobId) -> tuple[str, ...]:
-        """Return what is wrong with the last answers of policies that concern the sweep, in sentences."""
+        """Return the present errors of policies that concern the sweep, as sentences."""
         return policy_calls.policy_errors(self._core, sweep)
 
     def wakeup(self) -> Instant | None:
-        """When time alone changes something for sweeps; None: never."""
+        """Return the instant from which time alone changes something for sweeps; None: there is none."""
         return self._wakeup if self._core.launchers.sweeps else None
 
-    # ---- what follows
+    # ---- steps
 
     def step(self, now: Instant) -> None:
         if not self._core.launchers.sweeps and not self._core.launchers.ended and not self._core.nodes_changed:
@@ -115,7 +119,11 @@ class Scavenger:
         pilots.note_suspensions(self._core, now, turned)
 
     def _follow_up(self, now: Instant, sweep: Job) -> None:
-        """One whose parameters are all done ends; of one that stops all Launchers do, and then it has stopped."""
+        """End a sweep whose parameters are all done, or that can run nowhere.
+
+        Stop all Launchers of a sweep that stops or collects its files. A stopping sweep without Launchers becomes
+        final.
+        """
         if sweep.state is JobState.RUNNING and not runner_of(sweep).left:
             parameters.finish_sweep(self._core, now, sweep)
         elif sweep.state is JobState.RUNNING:
@@ -212,7 +220,10 @@ class Scavenger:
             shares.cancel_owed(self._core, sweep.id)
 
     def _is_anew(self, clusters: Sequence[ClusterShare]) -> bool:
-        """Whether all is to be shared out anew: the runners are others, or a cluster could not be when they were."""
+        """Return whether all nodes must be divided anew.
+
+        The active runners have changed, or a cluster has opened that was closed at the last full division.
+        """
         closed = {each.cluster: None for each in clusters if each.excluded}
         runners, self._shared_by = self._shared_by, self._active_ids()
         opened = any(name not in closed for name in self._unshared)
@@ -222,7 +233,7 @@ class Scavenger:
         return anew and bool(self._shared_by)
 
     def _usable(self, turn: shares.Turn) -> int:
-        """Return how many idle nodes are usable: not those that may be the sweep's black holes."""
+        """Return how many idle nodes the sweep can use, without those that may be its black holes."""
         holes = feasibility.black_holes(self._core.records.jobs[turn.sweep], turn.cluster)
         return max(0, len(self._ground.nodes[turn.cluster].idle) - holes)
 
@@ -232,7 +243,7 @@ class Scavenger:
         return shares.cluster_share(name, nodes, coming, self._core.pauses.active(now, name))
 
     def _grow(self, now: Instant, turn: shares.Turn, sizes: Sequence[int]) -> None:
-        """On nodes of so many processors each."""
+        """Launch a pilot for each of `sizes`, the processors of the nodes."""
         if not sizes:
             return
         sweep = self._core.records.jobs[turn.sweep]
@@ -242,7 +253,7 @@ class Scavenger:
             self._core.records.note(now, sweep.id, "sweep_grown", cluster=turn.cluster, nodes=grown)
             shares.repay_nodes(self._core, sweep.id, turn.cluster, grown)
 
-    # ---- words
+    # ---- helpers
 
     def _heed(self, now: Instant, sweep: JobId, asked: str, wrong: str) -> None:
         policy_calls.report_policy_error(self._core, now, sweep, asked, wrong)
@@ -254,7 +265,7 @@ class Scavenger:
         return [self._core.records.jobs[identity] for identity in self._core.launchers.sweeps]
 
     def _active(self) -> list[Job]:
-        """The oldest runner first. One whose files are on their way needs no nodes any more."""
+        """Return the active sweeps, the oldest runner first. A sweep that collects its files needs no nodes."""
         running = [job for job in self._sweeps() if job.state is JobState.RUNNING and not job.collecting]
         return sorted(running, key=lambda job: (runner_of(job).admitted_at or 0, job.id))
 

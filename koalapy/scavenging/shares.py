@@ -1,4 +1,4 @@
-"""Who gets how many nodes where: the fair-share policy's answer, and what a runner is owed for what others took."""
+"""The division of nodes among runners by the fair-share policy, and the nodes that a runner is owed."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -20,7 +20,7 @@ MANY = 100_000  # nodes: more than any grid has
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A runner grows (or shrinks, below 0) by so many nodes on a cluster."""
+    """A runner grows by `nodes` nodes on a cluster, or shrinks if they are negative."""
 
     sweep: JobId
     cluster: str
@@ -28,7 +28,7 @@ class Turn:
 
 
 class Shares:
-    """A fair-share policy, which is pure: it is asked again only where what it sees is another."""
+    """The answers of a fair-share policy, which is pure: it is called again only if its input has changed."""
 
     def __init__(self, policy: FairShare) -> None:
         self._policy = policy
@@ -38,7 +38,7 @@ class Shares:
     def turns(
         self, claimants: Sequence[RunnerShare], clusters: Sequence[ClusterShare], anew: bool
     ) -> tuple[list[Turn], str]:
-        """Return what is to change now, as far as nodes are idle, and what is wrong with the policy's answer or ''."""
+        """Return the changes to make now, as far as nodes are idle, and the error in the policy's answer or ''."""
         asked = within(claimants, clusters), list(clusters), anew
         if asked != self._asked:
             self._asked, self._found = asked, _turns(*asked, self._policy)
@@ -46,13 +46,13 @@ class Shares:
 
 
 def within(claimants: Sequence[RunnerShare], clusters: Sequence[ClusterShare]) -> list[RunnerShare]:
-    """Limit what each wants to the nodes that exist, so that a result changes no share."""
+    """Limit what each runner wants to the nodes that exist, so that a result changes no share."""
     there = sum(each.idle + each.coming for each in clusters) + sum(sum(each.holds.values()) for each in claimants)
     return [replace(each, wants=min(each.wants, there)) for each in claimants]
 
 
 def holds(launchers: Iterable[Job]) -> dict[str, int]:
-    """Nodes on each cluster, of Launchers that were not asked to go."""
+    """Return the nodes on each cluster of Launchers that were not asked to stop."""
     held: dict[str, int] = {}
     for launcher in staying(launchers):
         cluster = place(launcher).cluster
@@ -73,7 +73,7 @@ def runner_share(core: Core, sweep: Job, excluded: Sequence[str]) -> RunnerShare
 
 
 def nodes_wanted(core: Core, sweep: Job) -> int:
-    """Return how many nodes the sweep could use; where nodes differ, as if all had the fewest slots."""
+    """Return how many nodes the sweep could use. If node sizes differ, each node counts with the fewest slots."""
     slots = [found for size in core.node_sizes.values() if (found := slots_of(sweep.request.components[0], size))]
     return min(MANY, -(-runner_of(sweep).left // min(slots))) if slots else 0
 
@@ -107,7 +107,7 @@ def _turns(
 
 
 def owe_nodes(core: Core, sweep: JobId, cluster: str, nodes: int) -> None:
-    """Record that so many nodes were taken from the sweep on the cluster."""
+    """Record that `nodes` nodes of the sweep on the cluster were taken."""
     job = core.records.jobs[sweep]
     owed = Counter(dict(runner_of(job).owed))
     owed[cluster] += nodes
@@ -115,7 +115,7 @@ def owe_nodes(core: Core, sweep: JobId, cluster: str, nodes: int) -> None:
 
 
 def repay_nodes(core: Core, sweep: JobId, cluster: str, nodes: int) -> None:
-    """Record that the sweep has so many nodes there again, as far as they were owed."""
+    """Record that the sweep has `nodes` more nodes there, as far as they were owed."""
     job = core.records.jobs[sweep]
     owed = dict(runner_of(job).owed)
     if cluster in owed:
@@ -125,7 +125,7 @@ def repay_nodes(core: Core, sweep: JobId, cluster: str, nodes: int) -> None:
 
 
 def cancel_owed(core: Core, sweep: JobId) -> None:
-    """Nothing is owed any more: all is shared out anew."""
+    """Clear what the sweep is owed, since all nodes are divided anew."""
     job = core.records.jobs[sweep]
     if runner_of(job).owed:
         parameters.put_runner(core, job, owed=())
