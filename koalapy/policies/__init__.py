@@ -1,1 +1,1 @@
-"""Pure functions with registered names that the grid file chooses; third parties add theirs by entry points."""
+"""Policies: pure functions with registered names that the grid file selects. Entry points can add further ones."""

@@ -1,7 +1,7 @@
 """How many sweeps may be active at once, so that each makes progress (CCGrid 2009, section 5.3, and its future work).
 
-An admission policy is `(state) -> how many waiting sweeps to admit now`, the first of them first. An active sweep is
-never sent back.
+An admission policy is `(state) -> how many waiting sweeps to admit now`, the first of them first. An active sweep
+never returns to the waiting ones.
 """
 
 from collections.abc import Callable

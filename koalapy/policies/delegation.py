@@ -42,22 +42,25 @@ def smallest_first(request: WaitingRequest) -> tuple[int, int]:
 
 
 def nearest(processors: int, targets: Sequence[Target], delegations: int) -> Sequence[Target]:
-    """Keep the load local (section 2.1): down, then beside, then up; among equals the one with most free."""
+    """Keep the load local (section 2.1): children come first, then siblings, then the parent.
+
+    Among equals, the neighbour with most free processors comes first.
+    """
     return sorted(_large_enough(processors, targets), key=lambda target: (target.distance, -_free(target)))
 
 
 def most_free(processors: int, targets: Sequence[Target], delegations: int) -> Sequence[Target]:
-    """The neighbour that reported most free processors first; those without a report come last."""
+    """Put the neighbour that reported most free processors first; those without a report come last."""
     return sorted(_large_enough(processors, targets), key=lambda target: -_free(target))
 
 
 def best_fit(processors: int, targets: Sequence[Target], delegations: int) -> Sequence[Target]:
-    """The neighbour that would keep the fewest free processors first; those without a report come last."""
+    """Put the neighbour that would keep the fewest free processors first; those without a report come last."""
     return sorted(_large_enough(processors, targets), key=lambda target: (target.free is None, _free(target)))
 
 
 def round_robin(processors: int, targets: Sequence[Target], delegations: int) -> Sequence[Target]:
-    """Each large enough neighbour in turn."""
+    """Ask the neighbours that are large enough in turn."""
     begin = delegations % len(targets) if targets else 0
     return _large_enough(processors, [*targets[begin:], *targets[:begin]])
 

@@ -11,12 +11,12 @@ from koalapy.policies.shares import ClusterShare, FairShare, Nodes, RunnerShare
 
 
 def _share_all(runners: Sequence[RunnerShare], shares: Sequence[ClusterShare], anew: bool) -> Nodes:
-    """Equal numbers grid-wide. Nodes that others' jobs took go back to their former runners first."""
+    """Give equal numbers grid-wide. Nodes that others' jobs took go back to their former runners first."""
     counts, groups = NodeCounts(runners, shares, anew), users(runners)
     owed = {} if anew else {each.sweep: dict(each.owed) for each in runners}
 
     def rank(group: Group) -> tuple[int, ...]:
-        """Count the nodes that it is owed too: it gets those back, and no others in their place."""
+        """Count also the nodes that the group is owed: it gets those back, and no others in their place."""
         return (counts.grid_wide(group) + sum(sum(owed.get(each.sweep, {}).values()) for each in group),)
 
     def hand_out() -> None:
@@ -33,7 +33,7 @@ def _share_all(runners: Sequence[RunnerShare], shares: Sequence[ClusterShare], a
 
 
 def _share_persite(runners: Sequence[RunnerShare], shares: Sequence[ClusterShare], anew: bool) -> Nodes:
-    """Equal numbers on every cluster. Nodes left over go to the runners with the fewest grid-wide."""
+    """Give equal numbers on every cluster. Nodes left over go to the runners with the fewest grid-wide."""
     counts, groups = NodeCounts(runners, shares, anew), users(runners)
 
     def hand_out() -> None:
@@ -106,7 +106,7 @@ def _owed(owed: Mapping[int, Mapping[str, int]], runner: RunnerShare, cluster: s
 
 
 def _growth(counts: NodeCounts, groups: Sequence[Group], rank: Rank) -> tuple[int, str] | None:
-    """The runner that gets the next node, and its cluster; None: no runner can."""
+    """Return the runner that gets the next node, and its cluster; None if no runner can use one."""
     for group in poorest_first(groups, rank):
         for one in poorest_first(alone(group), rank):
             open_to_it = [cluster for cluster, free in counts.free.items() if free and counts.takers(one, cluster)]
@@ -116,15 +116,16 @@ def _growth(counts: NodeCounts, groups: Sequence[Group], rank: Rank) -> tuple[in
 
 
 def _growth_cost(counts: NodeCounts, one: Group, groups: Sequence[Group], cluster: str) -> tuple[int, bool, int]:
-    """A sort key: a runner grows where it is already, else where no other is, so that its files go to fewer
-    clusters.
+    """Return a sort key: a runner grows where it already has nodes, else where no other runner has any.
+
+    Its files then go to fewer clusters.
     """
     shared = any(counts.on(group, cluster) for group in groups)
     return -counts.on(one, cluster), shared, -counts.free[cluster]
 
 
 def _fill_equally(counts: NodeCounts, groups: Sequence[Group], cluster: str) -> None:
-    """A node to each of those that have fewest here, as long as there are enough for all of them."""
+    """Give one node to each group with the fewest nodes here, while there are enough for all of these."""
     while takers := [group for group in groups if counts.takers(group, cluster)]:
         fewest = min(counts.on(group, cluster) for group in takers)
         poor = [group for group in takers if counts.on(group, cluster) == fewest]
@@ -148,8 +149,9 @@ def _even_out(counts: NodeCounts, groups: Sequence[Group], rank: Rank, places: P
 
 
 def _next_move(counts: NodeCounts, groups: Sequence[Group], rank: Rank, places: Places) -> tuple[int, int, str] | None:
-    """A node from the richest to the poorest that can take one of its nodes. A difference of one is not worth a
-    move.
+    """Return the next move (giver, taker, cluster) of a node from the richest to the poorest group; None if done.
+
+    A difference of one node is not worth a move.
     """
     for giver in richest_first(groups, rank):
         for taker in poorest_first(groups, rank):
@@ -161,7 +163,7 @@ def _next_move(counts: NodeCounts, groups: Sequence[Group], rank: Rank, places: 
 
 
 def _where_it_holds(counts: NodeCounts) -> Places:
-    """Best where the taker is already, then where the giver has most."""
+    """Order clusters by the nodes that the taker has there, then by those of the giver, most first."""
 
     def places(giver: Group, taker: Group) -> list[str]:
         common = [each for each in counts.free if counts.holders(giver, each) and counts.takers(taker, each)]
@@ -175,14 +177,14 @@ def _only_where(counts: NodeCounts, cluster: str) -> Places:
 
 
 def _where_it_has_more(counts: NodeCounts) -> Places:
-    """Clusters where the giver has more nodes, so that a node left over changes hands and the parts stay equal."""
+    """List clusters where the giver has more nodes: only a node left over moves, and the parts stay equal."""
     return lambda giver, taker: [
         each for each in counts.free if counts.on(giver, each) > counts.on(taker, each) and counts.takers(taker, each)
     ]
 
 
 def _taken(counts: NodeCounts, groups: Sequence[Group], cluster: str, nodes: int, rank: Rank) -> Mapping[int, int]:
-    """The nodes that each runner gives up: one by one from the richest, the younger first among equals."""
+    """Return the nodes that each runner gives up: one by one from the richest, the younger first among equals."""
     taken: dict[int, int] = {}
     for _ in range(nodes):
         holders = [group for group in groups if counts.holders(group, cluster)]

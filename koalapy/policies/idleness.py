@@ -1,7 +1,7 @@
 """How many of a cluster's nodes sweeps may hold: the cluster's own notion of idleness (CCGrid 2009, section 2.1).
 
 An idleness policy is `(nodes) -> number`. While the answer is at most what sweeps hold, they do not grow there; nodes
-beyond it are given back. If the answer is an `Allowance`, `koala explain` shows its reason.
+beyond it are reclaimed. If the answer is an `Allowance`, `koala explain` shows its reason.
 """
 
 from collections.abc import Callable
@@ -45,7 +45,7 @@ class Allowance(int):
 
 
 def cluster_rules(sight: ClusterNodes) -> int:
-    """The cluster's rules in the grid file: hours, idle share, and maximum of nodes.
+    """Apply the cluster's rules in the grid file: hours, idle share, and maximum of nodes.
 
     Outside the hours, sweeps may hold no node. A share that is no longer idle, or a waiting local job, stops growth
     only: the nodes that the job lacks are reclaimed separately. Nodes of sweeps count as idle.
@@ -66,7 +66,7 @@ def cluster_rules(sight: ClusterNodes) -> int:
 
 
 def any_idle(sight: ClusterNodes) -> int:
-    """All idle nodes while no local job waits."""
+    """Allow all idle nodes while no local job waits."""
     return Allowance(sight.held, _WAITING) if sight.waiting else sight.held + sight.idle
 
 

@@ -1,4 +1,4 @@
-"""Which cluster each component of a job goes to. A policy sees only the components without a named cluster.
+"""Placement policies choose a cluster for each component of a job that does not name one.
 
 A placement policy is `(demands, idle_clusters) -> {component index: cluster} | None`; None: the job does not fit.
 """
@@ -38,7 +38,7 @@ PlacementPolicy = Callable[[Sequence[Demand], Sequence[IdleCluster]], PlacementC
 
 
 def worst_fit(demands: Sequence[Demand], idle_clusters: Sequence[IdleCluster]) -> PlacementChoice | None:
-    """DCS, section 2.4: balance the load, and avoid reusing clusters as far as possible.
+    """Balance the load, and avoid reusing clusters as far as possible (DCS, section 2.4).
 
     Components are placed by decreasing size. N lists the clusters without a component of this job, and Y those with
     one, both by decreasing idle processors. A component goes to the head of N, else to the head of Y; if it fits on
@@ -50,7 +50,7 @@ def worst_fit(demands: Sequence[Demand], idle_clusters: Sequence[IdleCluster]) -
     def candidates(idle: Mapping[str, int], used: set[str]) -> Iterable[Iterable[str]]:
         yield (
             each.cluster for each in emptiest_first if each.cluster not in used
-        )  # what is unused stays as idle as it was
+        )  # the idle processors of unused clusters do not change
         yield sorted((cluster for cluster in idle if cluster in used), key=lambda cluster: -idle[cluster])
 
     return _greedily(demands, idle_clusters, candidates)

@@ -28,21 +28,26 @@ PreemptionPolicy = Callable[[Sequence[Candidate]], Sequence[Candidate]]
 
 
 def newest_first(launchers: Sequence[Candidate]) -> Sequence[Candidate]:
-    """The paper's order: the Launcher with the newest parameter first, so that less work is lost; idle ones
-    before all.
+    """Put the Launcher with the newest parameter first, so that less work is lost; idle ones come before all.
+
+    This is the order of the paper.
     """
     return sorted(launchers, key=lambda each: (each.running > 0, -(each.pulled_at or 0), -each.launcher))
 
 
 def oldest_first(launchers: Sequence[Candidate]) -> Sequence[Candidate]:
-    """The Launcher with the oldest parameter first: for programs that write checkpoints, and lose no more by long
-    runs.
+    """Put the Launcher with the oldest parameter first; idle ones come before all.
+
+    This suits programs that write checkpoints, which lose no more if they have run for long.
     """
     return sorted(launchers, key=lambda each: (each.running > 0, each.pulled_at or 0, each.launcher))
 
 
 def fewest_running(launchers: Sequence[Candidate]) -> Sequence[Candidate]:
-    """The Launcher with the fewest running parameters first, the newest among equals: for nodes of different sizes."""
+    """Put the Launcher with the fewest running parameters first, the newest among equals.
+
+    This suits nodes of different sizes.
+    """
     return sorted(launchers, key=lambda each: (each.running, -(each.pulled_at or 0), -each.launcher))
 
 

@@ -1,4 +1,4 @@
-"""Which jobs may pass which in the wait queue.
+"""Queueing policies decide which jobs may pass which in the wait queue.
 
 A queueing policy is `(blocked, max_overtakes) -> may the next job be tried?`. `blocked` are the jobs nearer to the head
 that do not fit now, the first waiting one first.

@@ -1,4 +1,4 @@
-"""The policies of sweeps, together."""
+"""The set of policies for sweeps."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,5 +25,8 @@ class ScavengingPolicies:
     orders: Mapping[str, SweepOrder] = field(default_factory=lambda: SHIPPED)
 
     def order_of(self, name: str) -> SweepOrder:
-        """The order with this name; the grid file's if the sweep names none, or one that is no longer registered."""
+        """Return the order with this name.
+
+        If the sweep names none, or one that is no longer registered, return the order in the grid file.
+        """
         return self.orders.get(name, self.order)

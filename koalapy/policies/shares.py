@@ -44,7 +44,7 @@ Nodes = Mapping[int, Mapping[str, int]]  # of each sweep, on each cluster
 # `anew`: the set of runners has changed, and some may have to shrink; else no runner gets fewer than it holds.
 Share = Callable[[Sequence[RunnerShare], Sequence[ClusterShare], bool], Nodes]
 
-# (runners, cluster, nodes) -> how many each runner gives up there, for jobs that are no sweeps.
+# (runners, cluster, nodes) -> how many nodes each runner gives up there, for jobs that are not sweeps.
 Reclaim = Callable[[Sequence[RunnerShare], str, int], Mapping[int, int]]
 
 

@@ -43,7 +43,7 @@ class SweepOrder:
 
 
 def _in_order(pool: Pool, cluster: str, most: int) -> Intervals:
-    """In the order of their numbers; returned ones first, so that none of them is late at the end."""
+    """Feed parameters in the order of their numbers; returned ones come first, so that none is late at the end."""
     returned = NONE
     for numbers in pool.returned.values():
         returned |= numbers
@@ -51,10 +51,10 @@ def _in_order(pool: Pool, cluster: str, most: int) -> Intervals:
 
 
 def _back_home(pool: Pool, cluster: str, most: int) -> Intervals:
-    """Parameters that came back from this cluster first: its input files are there.
+    """Feed parameters that came back from this cluster first: its input files are there.
 
-    Parameters that came back from other clusters go last, since their clusters may want them. They still run here
-    rather than none.
+    Parameters that came back from other clusters go last, since their clusters may want them. They run here rather than
+    leave slots empty.
     """
     elsewhere = NONE
     for other, numbers in pool.returned.items():
