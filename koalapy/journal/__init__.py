@@ -1,1 +1,1 @@
-"""The journal: what the engine was given of late and what it decided, kept so that a bug can be replayed elsewhere."""
+"""The journal: the engine's recent events and its decisions, kept so that a bug can be replayed elsewhere."""

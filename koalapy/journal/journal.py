@@ -1,4 +1,4 @@
-"""The last batches of events of one engine, with a copy of the engine from before the first of them."""
+"""The last batches of events of one engine, with a copy of the engine as it was before the first of them."""
 
 from collections.abc import Callable, Sequence
 from itertools import chain
@@ -23,17 +23,17 @@ from koalapy.policies.scavenging import ScavengingPolicies
 from koalapy.scheduler.schedule import Policies
 
 MOST_BATCHES = 10_000
-MOST_BYTES = 16_000_000  # of events, as they are estimated
+MOST_BYTES = 16_000_000  # of events, by estimate
 _PARTS = 2  # each begins with a copy of the engine; the oldest is dropped as a whole
-_OF_JOB = 8, 2_000  # batches and bytes a part may have more for each job: copying costs what there are jobs
+_OF_JOB = 8, 2_000  # further batches and bytes of a part for each job, since the cost of a copy grows with the jobs
 _COLUMNS = 4  # of Batch
-_LOOK_BATCHES = 16  # between two looks whether a part is full
+_LOOK_BATCHES = 16  # between two checks whether a part is full
 _LOOK = _COLUMNS * _LOOK_BATCHES
-_BATCH, _EVENT, _RECORD = 200, 500, 4_000  # bytes of what is small, estimated
+_BATCH, _EVENT, _RECORD = 200, 500, 4_000  # estimated bytes of a small batch, event and record
 
 
 class Batch(NamedTuple):
-    """Events handled together, and what came of them: None where the engine failed."""
+    """Events handled together, and the resulting commands and hints. `commands` is None if the engine failed."""
 
     now: Instant
     events: Sequence[Event]
@@ -42,7 +42,7 @@ class Batch(NamedTuple):
 
 
 class Journal:
-    """Takes note of one engine after the other. Its methods are called from the driver's thread."""
+    """The recorder of one engine at a time. Its methods are called from the driver's thread."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Journal:
         most_bytes: int = MOST_BYTES,
         failed: Callable[["Taken"], None] = lambda taken: None,
     ) -> None:
-        """`failed` is called with what led to it when a batch fails; it must return at once."""
+        """`failed` is called with the journal when a batch fails; it must return at once."""
         self._policies, self._sweep_policies = policies, sweep_policies
         self._most_batches, self._most_bytes = most_batches // _PARTS, most_bytes // _PARTS
         self._failed = failed
@@ -62,29 +62,29 @@ class Journal:
         self._look_at = self._most_noted = self._bytes_left = 0
 
     def begin(self, engine: Engine) -> None:
-        """The engine whose batches are noted from now on; those of the one before are dropped."""
+        """Record the batches of this engine from now on, and drop those of the previous one."""
         self._engine, self._parts = engine, []
         self._begin_part(engine)
 
     def handling(self, now: Instant, events: Sequence[Event]) -> None:
-        """Note a batch before the engine handles it."""
+        """Record a batch before the engine handles it."""
         if len(self._noted) >= self._look_at:
             self._look()
         self._noted += now, events
 
     def handled(self, step: Step) -> None:
-        """Note what the batch came to."""
+        """Record the result of the batch."""
         self._noted += step.commands, step.hints
 
     def failed(self, error: Exception) -> None:
-        """The batch that was noted last failed, in the engine or after it."""
+        """Record that the last batch failed, in the engine or after it."""
         if len(self._noted) % _COLUMNS:
             self._noted += None, ()
         if self._parts:
             self._failed(self.taken(f"{type(error).__name__}: {str(error)[:200]}"))
 
     def taken(self, error: str = "") -> "Taken":
-        """All that is noted now. It may be kept and read by any thread; to take it costs next to nothing."""
+        """Return the whole journal as it is now, at almost no cost. Any thread may keep and read it."""
         batches = tuple(
             Batch(*part.noted[place : place + _COLUMNS])
             for part in self._parts
@@ -93,7 +93,7 @@ class Journal:
         return Taken(self._parts[0].start, batches, self._policies, self._sweep_policies, error)
 
     def _look(self) -> None:
-        """Estimate what was noted since the last look, and begin a part where this one is full."""
+        """Estimate the size of what was recorded since the last check, and begin a new part if this one is full."""
         size = 0
         for events in self._noted[self._look_at - _LOOK + 1 : self._look_at : _COLUMNS]:
             size += _BATCH + _EVENT * len(events)
@@ -117,12 +117,13 @@ class Journal:
 
 class _Part(NamedTuple):
     start: Engine
-    noted: list[Any]  # of each batch its columns, one batch after the other: so a batch costs no object of its own
+    noted: list[Any]  # the columns of each batch in one flat list, so that a batch needs no object of its own
 
 
 class Taken(NamedTuple):
-    """A journal as it was at one instant. `start` is never given anything to handle. `error`: how its last batch
-    failed, '' where it did not.
+    """A journal as it was at one instant.
+
+    `start` is only copied and never handles an event. `error`: how its last batch failed, '' if it did not.
     """
 
     start: Engine
@@ -133,7 +134,7 @@ class Taken(NamedTuple):
 
 
 def _size_of(request: Request) -> int:
-    """Bytes of what a user may make long."""
+    """Return the estimated bytes of a request, of which a user may make some fields long."""
     size = _RECORD
     for each in request.components:
         size += _EVENT + sum(map(len, each.arguments)) + sum(map(len, each.setup)) + len(each.executable)
@@ -147,7 +148,7 @@ def _size_of(request: Request) -> int:
     return size
 
 
-# What may be long, beyond an event.
+# Estimated bytes of the events that may be long, beyond `_EVENT`.
 _SIZES: dict[type, Callable[[Any], int]] = {
     JobSubmitted: lambda event: _size_of(event.request),
     PruneRequested: lambda event: _RECORD * len(event.jobs),

@@ -1,4 +1,4 @@
-"""A journal replayed: the engine's copy is given the same events, and what it decides is compared."""
+"""The replay of a journal: a copy of the engine handles the same events, and its decisions are compared."""
 
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
@@ -13,7 +13,7 @@ from koalapy.secrets import HIDDEN, Secrets
 
 
 class Difference(NamedTuple):
-    """The first one. `batch` counts from 1; `expected` is what the journal has, and `got` what came out now."""
+    """The first difference. `batch` counts from 1; `expected` is in the journal, and `got` is the replay's."""
 
     batch: int
     now: Instant
@@ -22,8 +22,9 @@ class Difference(NamedTuple):
 
 
 class Replayed(NamedTuple):
-    """`batches` that were replayed, with `events`, `commands` and `words`. `failure`: how the last batch failed here as
-    it did there, '' where none did.
+    """The result of a replay: the numbers of batches, events, commands and hints (`words`) that were replayed.
+
+    `failure`: how the last batch failed in the replay as in the journal, '' if none did.
     """
 
     batches: int
@@ -35,7 +36,7 @@ class Replayed(NamedTuple):
 
 
 def replay(taken: Taken, replaying: Callable[[int], None] = lambda batch: None) -> Replayed:
-    """Stops at the first difference. `replaying` is called before each batch, with its number."""
+    """Replay the journal up to the first difference. `replaying` is called with the number of each batch, before it."""
     engine, batches = copy_of(taken.start), taken.batches
     events = commands = words = 0
     for number, batch in enumerate(batches, start=1):
@@ -79,9 +80,10 @@ _NO_SECRETS = Secrets()
 
 
 def _plain(value: Any, name: str = "") -> str:
-    """`SubmitAttempt(cluster='a', ...)`, with environments and what looks secret hidden.
+    """Return a value as `SubmitAttempt(cluster='a', ...)`, with environments and secrets hidden.
 
-    A journal's texts are hidden already; what an engine makes of them is hidden again, to be compared.
+    The texts of a journal are hidden already. What the engine derives from them is hidden again, so that it compares
+    equal.
     """
     if name == "environment" and isinstance(value, tuple):
         return str({each[0]: HIDDEN for each in value})

@@ -1,7 +1,7 @@
-"""A copy of an engine: containers and objects of the rooms that decide are new, frozen values are shared.
+"""A copy of an engine: its containers and the objects of the deciding packages are new, frozen values are shared.
 
-The values that the engine holds are frozen (model), but for its rows of jobs and attempts. So the copy costs what its
-dictionaries, lists and rows cost.
+All values that the engine holds are frozen, except its rows of jobs and attempts. The cost of a copy therefore grows
+with the dictionaries, lists and rows.
 """
 
 from collections import deque
@@ -26,7 +26,7 @@ _Copy = Callable[[Any, _Memo], Any]
 
 
 def copy_of(engine: Engine) -> Engine:
-    """An engine in the same state, which decides the same from now on. Neither changes the other."""
+    """Return an engine in the same state, which decides the same from now on. Neither changes the other."""
     if Engine not in _NAMES:
         _copy(_some_engine(), {})
     copied: Engine = _copy(engine, {})
@@ -34,18 +34,18 @@ def copy_of(engine: Engine) -> Engine:
 
 
 def in_rooms(kind: type, rooms: tuple[str, ...] = ROOMS) -> bool:
-    """Whether a class or function is defined in one of these rooms."""
+    """Return whether a class or function is defined in one of these packages (`rooms`) of koalapy."""
     parts = kind.__module__.split(".")
     return parts[0] == "koalapy" and len(parts) > 1 and parts[1] in rooms
 
 
 def is_frozen(kind: type) -> bool:
-    """Whether values of a class never change: it is a frozen dataclass, and none whose values are rows."""
+    """Return whether values of a class never change: it is a frozen dataclass, and not a row."""
     return is_dataclass(kind) and kind.__dataclass_params__.frozen and not is_row(kind)  # type: ignore[attr-defined]
 
 
 def attributes(value: Any) -> dict[str, Any]:
-    """All that an object of the deciding rooms has, by name."""
+    """Return all attributes of an object of the deciding packages, by name."""
     if is_dataclass(value):
         return {each.name: getattr(value, each.name) for each in fields(value)}
     found: dict[str, Any] = vars(value)
@@ -64,7 +64,7 @@ _COPYING: dict[type, _Copy | None] = {}
 
 
 def _copying(kind: type) -> _Copy | None:
-    """How values of this class are copied; None: they are shared."""
+    """Return the function that copies values of this class; None: they are shared."""
     try:
         return _COPYING[kind]
     except KeyError:
@@ -82,7 +82,7 @@ def _find_copying(kind: type) -> _Copy | None:
     if issubclass(kind, deque):
         return _copy_deque
     if kind is tuple:
-        return _copy_tuple  # a named tuple is shared: none may hold anything that changes
+        return _copy_tuple  # a named tuple is shared, since none may hold a value that changes
     if in_rooms(kind) and not issubclass(kind, str | int | tuple) and not is_frozen(kind):
         return _copy_object
     return None
@@ -114,7 +114,7 @@ def _copy_deque(value: deque[Any], memo: _Memo) -> deque[Any]:
 
 
 def _copy_tuple(value: tuple[Any, ...], memo: _Memo) -> tuple[Any, ...]:
-    """The tuple itself where nothing in it can change."""
+    """Copy a tuple; return the tuple itself if nothing in it can change."""
     if not any(map(_copying, map(type, value))):
         return value
     made = tuple([_copy(each, memo) for each in value])
@@ -129,8 +129,8 @@ def _copy_object(value: Any, memo: _Memo) -> Any:
     return made
 
 
-# Python 3.11 reads the attributes of an object more slowly once anybody has asked for its `__dict__`: nobody does so of
-# the objects of an engine at work. What attributes a class has is seen on the first of its objects, of another engine.
+# Python 3.11 reads the attributes of an object more slowly after its `__dict__` was read. It is never read for
+# an engine at work: the attributes of each class are taken from the first object of it in another engine.
 _NAMES: dict[type, tuple[str, ...]] = {}
 
 

@@ -1,8 +1,8 @@
-"""A journal as a JSON document, without secrets, and back.
+"""A journal as a JSON document without secrets, and the reverse.
 
-What has fields, and what is shared, stands once, in the table `values`, as {"is": class, field: value, ...}; elsewhere
-it is ["#", place]. What JSON does not have is a list that begins with a word: ["tuple", ...].
-Texts that a user or a program wrote are hidden where they are or look secret; names that decisions depend on stay.
+Objects and shared values are stored once, in the table `values`, as {"is": class, field: value, ...}. Elsewhere they
+are written as ["#", place]. A value without a JSON form is a list that begins with a word: ["tuple", ...]. Texts by a
+user or program are hidden where they are secret or look so. Names that decisions depend on are kept.
 """
 
 import functools
@@ -26,7 +26,7 @@ from koalapy.scheduler.schedule import Policies
 from koalapy.secrets import HIDDEN, Secrets
 
 SCHEMA = "koala.journal/1"
-# Fields with texts that users and programs write. The engine decides nothing by them.
+# Fields with texts by users and programs. No decision of the engine depends on them.
 WRITTEN = frozenset(
     {
         "account", "advice", "arguments", "command", "constraint", "details", "directory", "environment", "executable",
@@ -41,7 +41,7 @@ Load = Callable[[Settings], tuple[Policies, ScavengingPolicies]]
 
 
 def dump(taken: Taken, version: str) -> Document:
-    """The document; `version`: koalapy's release. Takes a while: seconds for the largest journal."""
+    """Return the document; `version`: koalapy's release. The largest journal takes seconds."""
     seen = _Writer(taken, Secrets())
     _document(seen, taken, version)
     return _document(_Writer(taken, Secrets(seen.environments), seen.shared), taken, version)
@@ -66,7 +66,10 @@ def _document(writer: "_Writer", taken: Taken, version: str) -> Document:
 
 
 def load(document: Any, policies: Load) -> Taken:
-    """`policies`: load what the settings name. Raises RequestError for what is no journal of this release."""
+    """Return the journal of a document. `policies` loads the policies that the settings name.
+
+    Raises RequestError if the document is no journal of this release.
+    """
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise _no_journal("it does not begin with the schema " + SCHEMA)
     try:
@@ -99,7 +102,7 @@ def _no_journal(why: str) -> RequestError:
 
 
 def _named(policies: Policies, of_sweeps: ScavengingPolicies) -> dict[str, Any]:
-    """The policies by the names that they have in a journal."""
+    """Return the policies by the names that they have in a journal."""
     named = {"policies": policies, "sweeps": of_sweeps}
     named |= {f"order {name}": order for name, order in of_sweeps.orders.items()}
     named |= {each: getattr(of_sweeps, each) for each in ("fairshare", "idleness", "admission", "preemption", "order")}
@@ -107,9 +110,9 @@ def _named(policies: Policies, of_sweeps: ScavengingPolicies) -> dict[str, Any]:
 
 
 class _Writer:
-    """`environments`: the values of all environments that were written.
+    """The writer of one document. `environments`: the values of all environments that were written.
 
-    `shared`: the ids of tuples that stand in several places. That they are the same means something to the engine.
+    `shared`: the ids of tuples that occur several times. The engine relies on the identity of such tuples.
     """
 
     def __init__(self, taken: Taken, secrets: Secrets, shared: Collection[int] = ()) -> None:
@@ -122,13 +125,13 @@ class _Writer:
         self._tuples: dict[int, Any] = {}
         self._places: dict[int, int] = {}
         self._policies = {id(each): name for name, each in _named(taken.policies, taken.sweep_policies).items()}
-        self._kept: list[Any] = []  # whose ids are places: none of them is another's meanwhile
+        self._kept: list[Any] = []  # keeps these values alive, so that no other value gets the same id
 
     def each(self, values: Iterable[Any], written: bool = False) -> list[Any]:
         return [self.write(value, written) for value in values]
 
     def write(self, value: Any, written: bool = False) -> Any:
-        """`written`: it is part of a field with texts that users and programs write."""
+        """Return the JSON form of a value. `written`: it is part of a field with texts by users and programs."""
         kind = type(value)
         if kind is str:
             return self.hide(value) if written else value
@@ -202,7 +205,7 @@ def _name(kind: Any) -> str:
 
 
 class _Reader:
-    """Makes objects of classes of the deciding rooms only, and calls none of them."""
+    """The reader of one document. It makes objects of the deciding packages only, and calls none of their code."""
 
     def __init__(self, values: list[Any]) -> None:
         self._values = values
@@ -275,7 +278,7 @@ class _Reader:
 
 @functools.lru_cache(1 << 10)
 def _found(name: str, kind: Any) -> Any:
-    """The class or function of this name. Raises ValueError where it is not of a room that decides."""
+    """Return the class or function of this name. Raises ValueError if it is not in a deciding package."""
     module, _, path = name.partition(":")
     if module.split(".")[0] not in _POLICY_ROOMS:
         raise ValueError(f"{name} is not of a room that decides")
