@@ -18,7 +18,7 @@ def on_request_submitted(site: Site, now: Instant, event: RequestSubmitted) -> N
 
 
 def on_request_delegated(site: Site, now: Instant, event: RequestDelegated) -> None:
-    """Take a delegated request, at most once an hour and round, so that none goes round in circles (section 4.3).
+    """Take a delegated request, at most once in each round, so that none circulates (section 4.3).
 
     A site with enough available processors queues it for its next matchmaking cycle; another one delegates or rejects
     it at once.

@@ -28,7 +28,7 @@ def cycle(site: Site, now: Instant) -> None:
 
 
 def is_due(site: Site) -> bool:
-    """Whether a cycle may have an effect."""
+    """Return whether a cycle may have an effect."""
     return bool(site.offered) or (len(site.delegable) > 0 and site.overloaded and _may_have_free(site))
 
 
@@ -58,7 +58,7 @@ def on_request_rejected(site: Site, now: Instant, event: RequestRejected) -> Non
 
 
 def may_be_delegated(site: Site, state: RequestState) -> bool:
-    """Whether the request may pass one more link, and a neighbour besides its sender exists."""
+    """Return whether the request may pass one more link, and a neighbour besides its sender exists."""
     return state.request.dttl > 0 and any(name != state.sender for name in site.settings.neighbours)
 
 
@@ -89,7 +89,10 @@ def _delegate_to_best(site: Site, state: RequestState) -> bool:
 
 
 def _target(site: Site, state: RequestState) -> str | None:
-    """The neighbour to ask; None if there is none. One that is known to have too little would only cost time."""
+    """Return the neighbour to ask; None if there is none.
+
+    Neighbours that are known to have too few processors are left out: asking them would only cost time.
+    """
     processors, refused = state.request.processors, state.rejected_by
     targets = [
         Target(name, _DISTANCE[relation], free)
@@ -106,7 +109,7 @@ def _free(site: Site, name: str) -> int | None:
 
 
 def _may_have_free(site: Site) -> bool:
-    """Whether some neighbour may have a free processor."""
+    """Return whether some neighbour may have a free processor."""
     for name in site.settings.neighbours:
         free = _free(site, name)
         if free is None or free > 0:

@@ -43,7 +43,7 @@ def on_lease_offered(site: Site, now: Instant, event: LeaseOffered) -> None:
 
 
 def accept_offers(site: Site, now: Instant) -> None:
-    """Section 4.3, steps 4 and 5: accept the offered leases, and bind them as if they were this site's own."""
+    """Accept the offered leases, and bind them as if they were this site's own (section 4.3, steps 4 and 5)."""
     offered, site.offered = site.offered, []
     for state in offered:
         if state.phase is Phase.OFFERED:
@@ -55,16 +55,14 @@ def accept_offers(site: Site, now: Instant) -> None:
 
 
 def on_lease_accepted(site: Site, now: Instant, event: LeaseAccepted) -> None:
-    """Note that the borrower has bound the lease. For one that has ended no answer is needed: its return is under
-    way.
-    """
+    """Note that the borrower has bound the lease. A lease that has ended needs no answer: it is being returned."""
     state = site.requests.get(event.id)
     if state is not None and state.sender == event.sender:
         state.accepted = True
 
 
 def on_lease_returned(site: Site, now: Instant, event: LeaseReturned) -> None:
-    """Section 4.3, step 7: return the lease along the chain to the source, where its processors become free."""
+    """Return the lease along the chain to the source, where its processors become free (section 4.3, step 7)."""
     state = site.requests.get(event.id)
     if state is not None and state.sender == event.sender and state.lease is not None:
         _close(site, now, state)
@@ -107,7 +105,7 @@ def _close(site: Site, now: Instant, state: RequestState) -> None:
 
 
 def _end_lease(site: Site, now: Instant, state: RequestState) -> None:
-    """Charge for the lease, and give its processors back to where they came from."""
+    """Charge for the lease, and give its processors back to the site, or to the lender."""
     request, lease = state.request, state.lease
     assert lease is not None
     site.usage.charge(request.user, state.sender, state.target, request.processors, lease.since, now)

@@ -1,5 +1,6 @@
-"""A site manager as one machine: events in, commands out. It never blocks, reads no clock and draws no random
-number.
+"""A site manager as a state machine: events in, commands out.
+
+It never blocks, reads no clock and draws no random number.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +15,10 @@ from koalapy.sites.usage import Usage
 
 
 class SiteManager:
-    """One site of a network of sites (SC'07, section 4). `offset`: how long after full intervals its cycles come."""
+    """One site of a network of sites (SC'07, section 4).
+
+    `offset`: how long after full intervals its cycles begin.
+    """
 
     def __init__(
         self,
@@ -29,7 +33,7 @@ class SiteManager:
         self._match_at: Instant | None = None
 
     def handle(self, now: Instant, events: Sequence[messages.Event]) -> list[messages.Command]:
-        """Take a batch of events, in their order; without events, only the cycles that are due run."""
+        """Handle a batch of events in their order, run the cycles that are due, and return the commands."""
         site = self._site
         for event in events:
             _HANDLERS[type(event)](site, now, event)
@@ -44,7 +48,7 @@ class SiteManager:
         return commands
 
     def next_wakeup(self) -> Instant | None:
-        """The instant of the next cycle; None: not before the next event."""
+        """Return the instant of the next cycle; None: not before the next event."""
         if self._delegate_at is None or self._match_at is None:
             return self._delegate_at if self._match_at is None else self._match_at
         return min(self._delegate_at, self._match_at)
@@ -76,7 +80,7 @@ class SiteManager:
             self._delegate_at = self._next(now, settings.delegation_interval)
 
     def _next(self, now: Instant, interval: Duration) -> Instant:
-        """The next full interval after now."""
+        """Return the next full interval after now."""
         return Instant(((now - self._offset) // interval + 1) * interval + self._offset)
 
 

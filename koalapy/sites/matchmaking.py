@@ -7,7 +7,7 @@ from koalapy.sites.site import Phase, RequestState, Site
 
 
 def cycle(site: Site, now: Instant) -> None:
-    """First come, first served; but others may pass a request that may be delegated while it does not fit.
+    """Serve requests first come, first served; others may pass one that does not fit and may be delegated.
 
     This is the natural backfilling of section 6.2; a bound keeps large requests from starving. A delegated request that
     is not served is delegated further or rejected, so that its sender can ask another site.

@@ -1,4 +1,4 @@
-"""The messages of site managers and job managers: events come in, commands go out.
+"""The messages of site managers and job managers: events in, commands out.
 
 A message to a neighbour leaves as a command and arrives there as the event of the same line of this table:
 
@@ -48,7 +48,7 @@ class Lease(NamedTuple):
 
 
 class RequestSubmitted(NamedTuple):
-    """A job manager of this site submitted a request; `dttl` is the user's wish."""
+    """A job manager of this site submitted a request; `dttl` is what the user asked for."""
 
     request: ResourceRequest
 
@@ -152,7 +152,7 @@ class ReportFree(NamedTuple):
 
 
 class GrantLease(NamedTuple):
-    """To the job manager: the request has these processors until it returns the lease."""
+    """Grant the processors to the job manager: the request has them until it returns the lease."""
 
     lease: Lease
 

@@ -31,7 +31,7 @@ def report_free(site: Site) -> None:
 
 
 def free_through(site: Site, name: str) -> int:
-    """The most processors that one site, this one or one behind it, could give to the neighbour."""
+    """Return the most processors that one site, this one or one behind it, could give to the neighbour."""
     most, reported = site.available, site.reported
     for each in site.reachable_through.get(name, ()):
         free = reported.get(each, 0)

@@ -26,7 +26,10 @@ class Phase(StrEnum):
 
 @dataclass(eq=False, slots=True)
 class RequestState:
-    """The state of a request at this site. `sender`: the neighbour that delegated it here, None if it began here."""
+    """The state of a request at this site.
+
+    `sender`: the neighbour that delegated it here, None if it began here.
+    """
 
     request: ResourceRequest
     sender: str | None
@@ -54,7 +57,7 @@ class RequestOrder:
     def __init__(self, policy: DelegationPolicy) -> None:
         self._policy = policy
         self._entries: list[tuple[Any, int, RequestState]] = []
-        self._entry: dict[int, tuple[Any, int, RequestState]] = {}  # by place, which is unique at a site
+        self._entry: dict[int, tuple[Any, int, RequestState]] = {}  # by `arrival`, which is unique at a site
 
     def add(self, state: RequestState) -> None:
         entry = self._entry[state.arrival] = (self._policy(state.wait), state.arrival, state)
@@ -98,22 +101,23 @@ class Site:
             RequestId, RequestState
         ] = {}  # waiting requests with a reservation for the next matchmaking cycle
         self.reserved = 0  # processors of these
-        self.blocking: RequestState | None = None  # the request that none may pass since the last matchmaking cycle
+        self.blocking: RequestState | None = None  # the request that no other may pass since the last matchmaking cycle
         self.offered: list[RequestState] = []  # in phase OFFERED
         self.known_rounds: dict[tuple[RequestId, int], Instant] = {}  # requests and their rounds, the oldest first
         self.reported: dict[str, int] = {}  # free processors that each neighbour reported
         self.pending: Counter[str] = Counter()  # processors of unanswered requests to each neighbour
         self.last_reported: dict[str, int] = {}  # the last report to each neighbour
         self.usage = Usage()
-        self.delegations = 0  # how many there were
+        self.delegations = 0  # the number of delegations so far
         self.match_needed = True  # whether a matchmaking cycle may have an effect
         self._arrivals = 0
         self.commands: list[Command] = []  # of the present step
 
     @property
     def load(self) -> float:
-        """Processors in use and waited for, by all processors. A site without processors is full as soon as a request
-        waits.
+        """Processors in use and waited for, as a part of all processors.
+
+        A site without processors has infinite load as soon as a request waits.
         """
         wanted = self.total - self.free + self.demand
         return wanted / self.total if self.total > 0 else float("inf") if wanted else 0.0
@@ -126,7 +130,7 @@ class Site:
     def available(self) -> int:
         """Processors that one more request could get: free, within the threshold, and not reserved.
 
-        A request that waits and cannot get them keeps them from no other, unless none may pass it.
+        A waiting request that cannot get them does not keep them from others, unless no other may pass it.
         """
         if self.blocking is not None:
             return 0
@@ -167,9 +171,7 @@ class Site:
         self.delegable.remove(state)
 
     def clear_reservations(self) -> None:
-        """Drop the reservations after matchmaking: requests that were not served need not rely on the remaining
-        processors.
-        """
+        """Drop the reservations after matchmaking, since requests that were not served need them no more."""
         self.reserving.clear()
         self.reserved = 0
 
@@ -188,8 +190,9 @@ class Site:
 
 
 def _reachable_through(settings: SiteSettings, name: str) -> tuple[str, ...]:
-    """The other neighbours whose processors one can have through this site: a child all others, the others its
-    children.
+    """Return the other neighbours whose processors `name` can have through this site.
+
+    A child can have those of all others, other neighbours only those of the children.
     """
     relations = settings.neighbours
     up = relations[name] is Relation.CHILD

@@ -6,9 +6,9 @@ from koalapy.model.units import Instant
 
 
 class Usage:
-    """The processor time of this site's users, and of each neighbour's link.
+    """The processor time of this site's users, and of each neighbour's link, in processor-microseconds.
 
-    `by_user`: of this site's users, wherever their processors were. `lent`, `borrowed`: over each neighbour's link.
+    `by_user`: of this site's users, on any site's processors. `lent`, `borrowed`: over each neighbour's link.
     """
 
     def __init__(self) -> None:
