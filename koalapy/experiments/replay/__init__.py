@@ -1,1 +1,1 @@
-"""Replay: a trace of an operator's own users through the engine as configured, on simulated clusters."""
+"""Replay: the trace of an operator's own users, given to the configured engine on simulated clusters."""

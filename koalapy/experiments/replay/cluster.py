@@ -1,4 +1,4 @@
-"""A cluster that is nothing but processors and a queue: first come, first served."""
+"""A cluster of processors and a queue that is served first come, first served, without nodes or files."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from koalapy.world.agenda import ScheduledCall
 
 @dataclass(eq=False, slots=True)
 class ReplayBatchJob:
-    """One attempt there. `started_at`, `end`: when its program began, and what ends it, once that runs."""
+    """One attempt on a cluster. `started_at`: when its program began; `end`: the scheduled end of its program."""
 
     attempt: AttemptId
     tag: Tag
@@ -31,9 +31,10 @@ class ReplayBatchJob:
 
 
 class ReplayCluster:
-    """`processors` in all. `changed`: what was measured last is no longer so, or something waits.
+    """A cluster with `processors` in all.
 
-    The start of koalapy's job is not reported at once: its processors are committed until a measurement shows them.
+    `changed`: whether the last measurement is out of date, or a batch job waits. The start of koalapy's job is not
+    reported at once: its processors are committed until a measurement shows them.
     """
 
     def __init__(self, settings: ClusterSettings, processors: int, instance: InstanceId) -> None:
@@ -46,14 +47,14 @@ class ReplayCluster:
 
     @property
     def waits(self) -> bool:
-        """Whether a batch job does not fit."""
+        """Whether a batch job waits because it does not fit."""
         return bool(self._queue)
 
     def connected(self) -> Event:
         return ClusterConnected(cluster=self.settings.name, version="simulated")
 
     def submit(self, command: SubmitAttempt) -> ReplayBatchJob:
-        """Put at the end of the queue."""
+        """Put a batch job for the attempt at the end of the queue, and return it."""
         request, name = command.request, self.settings.name
         taken = processors_taken(request, self.settings)
         tag = tag_of(self._instance, command.attempt)
@@ -71,7 +72,7 @@ class ReplayCluster:
         self.changed |= self.waits
 
     def remove(self, job: ReplayBatchJob) -> None:
-        """Whether it runs or waits."""
+        """Remove a batch job that runs or waits."""
         if self._running.pop(job.tag, None) is not None:
             self._idle += job.taken
         else:
@@ -79,7 +80,7 @@ class ReplayCluster:
         self.changed = True
 
     def measured(self, now: Instant) -> Event:
-        """As its batch system shows it."""
+        """Return a measurement, as the batch system would give it."""
         self.changed = False
         used = self._processors - self._idle
         state = ClusterState(

@@ -1,4 +1,4 @@
-"""By what replays are compared: waits, slowdown, utilisation, makespan, backlog."""
+"""The measures by which replays are compared: waits, slowdown, utilisation, makespan, backlog."""
 
 from dataclasses import dataclass
 
@@ -41,7 +41,7 @@ class Figures:
 
 
 def figures(record: Record) -> Figures:
-    """Zeros where no job has run."""
+    """Return the measures of a replay; means are 0 if no job has run."""
     submitted, started, ended = (record.job(name) for name in ("submitted", "started", "ended"))
     processors = record.job("processors")
     ran = (started != NEVER) & (ended != NEVER)
@@ -73,7 +73,7 @@ def figures(record: Record) -> Figures:
 
 
 def backlog(record: Record) -> tuple[Column, Column]:
-    """(times, processors that are waited for from then on). Jobs that never start wait to the end."""
+    """Return (times, processors that are waited for from each time on). Jobs that never start wait to the end."""
     started, processors = record.job("started"), record.job("processors")
     end = record.job("ended").max(initial=0)
     left = numpy.where(started == NEVER, max(end, record.job("submitted").max(initial=0)), started)
@@ -84,7 +84,7 @@ def backlog(record: Record) -> tuple[Column, Column]:
 
 
 def _by_size(waits: Column, processors: Column, largest: int) -> tuple[Column, Column, Column]:
-    """The waits of small, medium and large jobs."""
+    """Return the waits of small, medium and large jobs."""
     small, medium = processors * SMALL <= largest, processors * MEDIUM <= largest
     return waits[small], waits[medium & ~small], waits[~medium]
 

@@ -1,7 +1,7 @@
-"""The picture of a replay: processors over time, each cluster above the next, and below them what is waited for.
+"""The figure of a replay: processors over time, cluster by cluster, and below them the processors waited for.
 
-A few thousand blocks are drawn each; of more every pixel says how much of it is taken, and by whom. The same record
-gives the same bytes.
+Up to a few thousand blocks are drawn one by one. With more, every pixel shows the part of it that is taken, and by
+whom. The same record gives the same bytes.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,17 +25,18 @@ from koalapy.model.units import DAY, HOUR, MINUTE, Duration
 By = Literal["user", "group", "queue"]
 MOST_DRAWN = 3_000  # components; more are painted
 _MOST_LABELLED = 60
-_AT_ONCE = 10_000  # of a million uses
-_ACROSS, _DOWN = 1400, 400  # pixels of what is painted, at most
+_AT_ONCE = 10_000  # uses converted at once, since there may be a million
+_ACROSS, _DOWN = 1400, 400  # largest size of a painted image in pixels
 _COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#ee8866", "#44bb99", "#bbcc33")
 _OTHERS, _LOGGED = "#a0a0a0", "#ee6677"
 _UNITS = ((4 * DAY, DAY, "days"), (4 * HOUR, HOUR, "hours"), (0, MINUTE, "minutes"))
 
 
 def draw(record: Record, title: str, by: By, base: Path, logged: Record | None = None) -> list[Path]:
-    """The files `base`.png and .svg. `by`: what has a colour of its own, if it is among those with most work.
+    """Write the files `base`.png and `base`.svg, and return their paths.
 
-    `logged`: what became of the jobs in the trace, whose backlog is drawn beside that of the replay.
+    `by`: the users, groups or queues with most work have a colour each. `logged`: what became of the jobs in the trace;
+    its backlog is drawn beside that of the replay.
     """
     figure = _figure(record, title, by, logged)
     png, svg = (base.with_name(f"{base.name}.{suffix}") for suffix in ("png", "svg"))
@@ -69,14 +70,16 @@ def _figure(record: Record, title: str, by: By, logged: Record | None) -> Figure
 
 
 def _heights(sizes: Sequence[int]) -> list[float]:
-    """Inches: larger clusters are higher, but not in proportion, so that small ones can still be read."""
+    """Return heights in inches: larger clusters are higher, but less than in proportion, so that small ones are
+    legible.
+    """
     roots = [size**0.5 for size in sizes]
     room = max(3.5, 1.1 * len(sizes))
     return [max(0.7, room * root / sum(roots)) for root in roots]
 
 
 def _uses(record: Record, cluster: int) -> Iterator[Use]:
-    """In order of their start; those that end at once come before others of their instant."""
+    """Yield the uses of a cluster by their start, then by their end."""
     here = record.place("cluster") == cluster
     rows, processors = record.place("row")[here], record.place("processors")[here]
     starts, ends = record.job("started")[rows], record.job("ended")[rows]
@@ -148,7 +151,9 @@ def _label(axes: Axes, found: Iterable[Block], numbers: Sequence[int], unit: Dur
 
 
 def paint(found: Iterable[Block], size: int, colours: Sequence[str], span: float) -> NDArray[numpy.float64]:
-    """Every pixel has the mean colour of what lies in it, white where nothing does: (down, across, red green blue)."""
+    """Return an image (rows, columns, RGB) whose pixels have the mean colour of their blocks, and white for idle
+    processors.
+    """
     down = min(size, _DOWN)
     image = numpy.ones((down, _ACROSS, 3))
     shades = {colour: 1 - numpy.array(to_rgb(colour)) for colour in set(colours)}
@@ -160,7 +165,7 @@ def paint(found: Iterable[Block], size: int, colours: Sequence[str], span: float
 
 
 def _covered(low: float, high: float, scale: float, most: int) -> tuple[slice, NDArray[numpy.float64]]:
-    """The pixels of a stretch, and how much of each it covers."""
+    """Return the pixels of an interval, and the part of each that it covers."""
     low, high = low * scale, high * scale
     first, last = min(int(low), most - 1), min(most, max(int(low) + 1, int(numpy.ceil(high))))
     edges = numpy.arange(first, last + 1, dtype=numpy.float64)
@@ -185,7 +190,7 @@ def _draw_backlog(axes: Axes, record: Record, logged: Record | None, span: int, 
 
 
 def _most_waiting(record: Record, edges: NDArray[numpy.float64]) -> NDArray[numpy.int64]:
-    """The most of each stretch between two edges. What waits after the last edge is left out."""
+    """Return the maximum between each two edges. Values after the last edge are left out."""
     times, waiting = backlog(record)
     before = numpy.concatenate(([0], waiting))[numpy.searchsorted(times, edges[:-1], side="left")]
     seen = times <= edges[-1]

@@ -1,4 +1,4 @@
-"""koalad's own history as a trace: what `koala jobs --json` prints."""
+"""koalad's own history as a trace, from the output of `koala jobs --json`."""
 
 import json
 import re
@@ -18,16 +18,17 @@ from koalapy.model.units import SECOND, Duration, parse_instant
 
 _BEGINNING = re.compile(r'\s*\{\s*"schema"\s*:\s*"koala\.jobs/1"\s*,\s*"jobs"\s*:\s*\[')
 _BETWEEN = re.compile(r"[\s,]*")
-_LARGEST = 10**12  # seconds, processors, jobs: more than there will be
+_LARGEST = 10**12  # seconds, processors or jobs: larger than any real value
 _CUT = "It may be truncated; have `koala jobs --json` print it anew."
 Document = dict[str, Any]
 
 
 class HistoryReader:
-    """Its jobs by submission, the first one's being the beginning; None of them is wrong before it is looked at.
+    """A reader of the jobs by submission. Times count from the submission of the first job.
 
-    As a TraceReader: `line` is that of the last job, `header` and `comments` are what a log of these jobs would begin
-    with. `pinned`: components go where they ran, and not only where their user wanted them.
+    Like a TraceReader, it has `line`, that of the last job, and `header` and `comments`, those of a log of these jobs.
+    `pinned`: components keep the clusters where they ran, not only those that their user named. A wrong job is yielded
+    as an Unfit.
     """
 
     def __init__(self, path: Path, pinned: bool) -> None:
@@ -46,7 +47,7 @@ class HistoryReader:
             yield replace(job, submitted=Duration(job.submitted - begun)) if isinstance(job, ReplayJob) else job
 
     def _found(self) -> Iterator[tuple[int, int, ReplayJob | Unfit]]:
-        """(submitted, line, job)."""
+        """Yield (submitted, line, job) for each job."""
         for line, document in _documents(self._path):
             try:
                 job = _made(document, self._pinned)
@@ -60,7 +61,7 @@ class HistoryReader:
 
 
 def _documents(path: Path) -> Iterator[tuple[int, Document]]:
-    """(line, job) of each. Raises RequestError, with the line, for what is no such file."""
+    """Yield (line, job) for each job. Raises RequestError, with the line, if the file has another format."""
     text = read_whole(path)
     start = _BEGINNING.match(text)
     if start is None:
@@ -84,7 +85,7 @@ def _skip(text: str, position: int) -> int:
 
 
 def _made(job: Document, pinned: bool) -> ReplayJob:
-    """Times since 1970. Raises Unfit."""
+    """Return the job; times count from 1970. Raises Unfit."""
     try:
         return _job(job, pinned)
     except (KeyError, TypeError, AttributeError) as error:
@@ -125,7 +126,7 @@ def _whole(document: Document, key: str, least: int = 0, most: int = _LARGEST) -
 
 def _seconds(document: Document, key: str) -> float:
     value = document[key]
-    if type(value) not in (int, float) or not 0 < value <= _LARGEST:  # not-a-number is refused by it, too
+    if type(value) not in (int, float) or not 0 < value <= _LARGEST:  # also refuses not-a-number
         raise _unfit(document, key)
     return float(value)
 

@@ -1,4 +1,4 @@
-"""A job of a trace, as it is submitted once more."""
+"""A job of a trace, as the replay submits it."""
 
 from dataclasses import dataclass
 
@@ -10,11 +10,11 @@ from koalapy.model.units import Duration
 @fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayJob:
-    """`submitted` counts from the trace's beginning. `components`: (processors, the cluster that it names or None).
+    """One job. `submitted` counts from the trace's beginning. `components`: (processors, named cluster or None).
 
-    `runtime` is how long its program runs on any cluster, if `walltime` lets it. `when_busy`, `priority`: see Request;
-    what waits goes by the grid's queueing policy alone, without the batch systems' queues. `waited`: how long it
-    waited on the system of the trace, None if the trace does not say; for comparison only.
+    `runtime` is how long its program runs on any cluster, if `walltime` allows it. `when_busy`, `priority`: see
+    Request. A waiting job is subject to the grid's queueing policy alone, without the batch systems' queues. `waited`:
+    how long it waited on the system of the trace, for comparison only; None if the trace does not give it.
     """
 
     number: int

@@ -1,4 +1,4 @@
-"""The jobs of a trace that can be replayed, in order of submission: of a log (SWF, GWF), or of koalad's own history."""
+"""The jobs of a trace that can be replayed, in order of submission, from a log (SWF, GWF) or koalad's own history."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -30,7 +30,7 @@ _FIELDS_OF_SWF = 18
 
 
 class Grace(NamedTuple):
-    """How far beyond its request a job may run: a time, and a part of the request (0.1 is 10 per cent)."""
+    """The time for which a job may exceed its request: a constant, and a part of the request (0.1 is 10 per cent)."""
 
     time: Duration = Duration(0)
     part: float = 0.0
@@ -44,10 +44,10 @@ NO_GRACE = Grace()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """The terms that jobs must meet. `sites`: the cluster to which each site's jobs of the trace go; None: any.
+    """The terms that jobs must meet. `sites`: the cluster for the jobs of each site of the trace; None: any.
 
-    `most`: so many jobs, all if None. `lenient`: what cannot be replayed is left out and counted. `grace`: jobs of a
-    log are ended so much later than they requested.
+    `most`: the maximum number of jobs; None: no maximum. `lenient`: jobs that cannot be replayed are left out and
+    counted. `grace`: how long jobs of a log may exceed their requests.
     """
 
     sizes: Mapping[str, int]
@@ -68,11 +68,11 @@ class Share(NamedTuple):
 
 
 class Jobs:
-    """The jobs that can be replayed. Their times count from the first submission, `begun` in the trace's own time.
+    """The jobs that can be replayed. Their times count from the first submission, at `begun` in the trace's own time.
 
-    `left_out`, `changed`, `kept` and `lost` are complete after the last one. `kept` are the jobs that are replayed,
-    `lost` those that ran in the trace and are left out. Raises RequestError, with the line, for what is wrong: with
-    lenient terms only for a file that cannot be read, or that is in another format.
+    `left_out`, `changed`, `kept` and `lost` are complete after the last job. `kept` are the jobs that are replayed,
+    `lost` those that ran in the trace and are left out. The iteration raises RequestError, with the line, for the first
+    error. With lenient terms, it does so only for a file that cannot be read or has another format.
     """
 
     def __init__(self, path: Path, terms: Terms) -> None:
@@ -86,12 +86,12 @@ class Jobs:
 
     @property
     def left_out(self) -> Counter[str]:
-        """How many, by what they are."""
+        """The number of left out lines and jobs of each kind."""
         return self._reader.skipped + self._unfit
 
     @property
     def changed(self) -> Counter[str]:
-        """Lines and jobs that are replayed otherwise than the trace has them: how many, by what was changed."""
+        """The number of lines and jobs that are replayed with changes, by kind of change."""
         return self._reader.ignored + self._moved
 
     @property
@@ -136,10 +136,10 @@ class Jobs:
 
 
 class Survey(NamedTuple):
-    """A trace as it was read through once: its jobs that can be replayed, and what is left out.
+    """The result of a first reading of a trace: its jobs that can be replayed, and what is left out.
 
-    `kept`, `lost`: see `Jobs`. `logged`: what became of the jobs on the system of the trace, of those alone whose wait
-    the trace has.
+    `kept`, `lost`: see `Jobs`. `logged`: the jobs as they ran on the system of the trace, without those whose wait it
+    does not give.
     """
 
     begun: Duration
@@ -156,7 +156,10 @@ class Survey(NamedTuple):
 
 
 def survey(path: Path, terms: Terms) -> Survey:
-    """Raises RequestError for what is wrong with the trace, and if none of its jobs can be replayed."""
+    """Read a trace once, and return its survey.
+
+    Raises RequestError if the trace has an error, or no job that can be replayed.
+    """
     jobs = Jobs(path, terms)
     logged = Record(dict(terms.sizes))
     for job in jobs:
@@ -188,7 +191,7 @@ def _as_logged(job: ReplayJob, waited: Duration) -> Ran:
 
 
 def _advice(left_out: Mapping[str, int]) -> str:
-    """Return advice on a trace of which no job is left, by the most frequent reason."""
+    """Return advice for a trace without any job left, by the most frequent reason."""
     most = max(left_out, key=left_out.__getitem__, default="")
     if most in (_LARGER, _LARGER_THAN_ITS):
         return "Say how large the clusters are: --size CLUSTER=N."
@@ -198,16 +201,17 @@ def _advice(left_out: Mapping[str, int]) -> str:
 
 
 def header(path: Path) -> tuple[dict[str, str], list[str]]:
-    """Return the header of the trace, by name and as text. Raises RequestError."""
+    """Return the header of the trace, by name and as text. Raises RequestError if the file cannot be read."""
     reader, _ = _reader(path, Terms(sizes={}, lenient=True))
     next(iter(reader), None)
     return reader.header, reader.comments
 
 
 def of_log(job: TraceJob, sites: Mapping[str, str] | None, grace: Grace) -> ReplayJob:
-    """One component of all its processors. Without an estimate its walltime is what it took. Raises Unfit.
+    """Return a job of a log, with one component of all its processors. Raises Unfit if it cannot be replayed.
 
-    A job that ran longer than it requested, and within the `grace`, has what it took as its walltime.
+    Its walltime is what it requested, or its run time if it requested nothing. If it ran longer than it requested, its
+    walltime is its run time, but exceeds the request by at most the `grace`.
     """
     if job.runtime is None or job.processors <= 0:
         what = "says of a job that has completed neither how long it ran nor on how many processors"
@@ -272,7 +276,7 @@ def _of_history(job: TraceJob | ReplayJob | Unfit) -> ReplayJob:
 
 
 def _kind(path: Path) -> str:
-    """swf, gwf or history: by its name; where that does not say, by its first line."""
+    """Return swf, gwf or history, by the file's name, else by its first line."""
     suffix = path.with_suffix("").suffix if path.suffix in _SQUEEZED else path.suffix
     known = {".swf": "swf", ".gwf": "gwf", ".json": "history"}.get(suffix)
     return known or _kind_of_line(next((line for _, line in read_lines(path) if line.strip()), ""))

@@ -1,4 +1,4 @@
-"""Which processors of its cluster a job is drawn on. The engine counts processors only; a picture shows each."""
+"""The assignment of jobs to processors of a cluster, for the figure: the engine only counts processors."""
 
 import heapq
 from bisect import bisect
@@ -9,7 +9,7 @@ from koalapy.model.errors import OurError
 
 
 class Block(NamedTuple):
-    """Processors from `low` to below `high`, taken by a job for a while. `row`: the job's in the record."""
+    """Processors from `low` to below `high`, taken by a job from `start` to `end`. `row`: its row in the record."""
 
     row: int
     start: int
@@ -19,7 +19,7 @@ class Block(NamedTuple):
 
 
 class Use(NamedTuple):
-    """Processors in use from `start` to `end`; blocks are ordered by their start."""
+    """Processors in use from `start` to `end`. `row`: the job's row in the record."""
 
     start: int
     end: int
@@ -28,9 +28,10 @@ class Use(NamedTuple):
 
 
 def blocks(uses: Iterable[Use], size: int) -> Iterator[Block]:
-    """The lowest processors that are free, side by side if there are enough of such; else a use has several blocks.
+    """Yield the blocks of the uses, which are ordered by their start. Each gets the lowest adjacent free processors.
 
-    Raises OurError if more is taken at one time than there is.
+    If there are not enough adjacent ones, a use has several blocks. Raises OurError if more processors are used at one
+    time than there are.
     """
     free = [(0, size)]
     ends: list[tuple[int, int, int]] = []
@@ -66,7 +67,7 @@ def _take_apart(free: list[tuple[int, int]], processors: int) -> list[tuple[int,
 
 
 def _give(free: list[tuple[int, int]], low: int, high: int) -> None:
-    """Put back in order, and joined to its neighbours."""
+    """Put processors back in order, and join them with adjacent free ones."""
     index = bisect(free, (low, low))
     if index < len(free) and free[index][0] == high:
         high = free.pop(index)[1]

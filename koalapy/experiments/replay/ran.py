@@ -9,10 +9,10 @@ from koalapy.model.units import Duration
 @fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """Times count from the trace's beginning; None: it never started. `number` is the trace's.
+    """One job of a trace. Times count from the trace's beginning; None: it never started. `number` is the trace's.
 
-    `places`: (cluster, processors) of each component; none of a job that never started, whose `reason` says why.
-    `requested` is its walltime, by which it was `killed` if that is so.
+    `places`: (cluster, processors) of each component, empty if the job never started; `reason` then gives the cause.
+    `requested` is its walltime; `killed`: whether the job was ended at its walltime.
     """
 
     number: int

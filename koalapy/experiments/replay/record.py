@@ -1,4 +1,4 @@
-"""The outcomes of all jobs of a replay, in columns: about a hundred bytes a job."""
+"""The outcomes of all jobs of a replay, in columns of about a hundred bytes per job."""
 
 from array import array
 
@@ -9,13 +9,13 @@ from koalapy.experiments.replay.ran import Ran
 from koalapy.model.units import Duration
 
 Column = NDArray[numpy.int64]
-NEVER = -1  # stands for the time of what did not happen
+NEVER = -1  # the time of an event that did not happen
 _JOB = ("number", "submitted", "started", "ended", "processors", "requested", "user", "group", "queue", "killed")
 _PLACE = ("row", "cluster", "processors")
 
 
 class Names:
-    """Texts, and the numbers that stand for them in columns: from 0, as they come."""
+    """Texts, and the numbers that stand for them in columns, from 0 in the order of their first use."""
 
     def __init__(self, first: tuple[str, ...] = ()) -> None:
         self._numbers = {text: number for number, text in enumerate(first)}
@@ -29,15 +29,16 @@ class Names:
 
 
 class Record:
-    """Told of every job once, in any order. Times are microseconds from the trace's beginning, or NEVER.
+    """The columns of a replay, with one `add` for every job, in any order.
 
-    `sizes`: every cluster's processors. `users`, `groups`, `queues`: the texts of the columns of these names.
+    Times are microseconds from the trace's beginning, or NEVER. `sizes`: every cluster's processors. `users`, `groups`,
+    `queues`: the texts of the columns of these names.
     """
 
     def __init__(self, sizes: dict[str, int]) -> None:
         self.sizes = sizes
         self.users, self.groups, self.queues = Names(), Names(), Names()
-        self.reasons: dict[str, int] = {}  # why jobs never started, and how many
+        self.reasons: dict[str, int] = {}  # the number of jobs that never started, by reason
         self._clusters = Names(tuple(sizes))
         self._jobs, self._places = array("q"), array("q")
 
@@ -69,6 +70,6 @@ def _time(time: Duration | None) -> int:
 
 
 def _column(values: "array[int]", names: tuple[str, ...], column: str) -> Column:
-    """A copy: nothing can be added to an array that numpy looks into."""
+    """Return a copy, since no value can be added to an array that numpy shares."""
     found: Column = numpy.frombuffer(values, dtype=numpy.int64)[names.index(column) :: len(names)].copy()
     return found

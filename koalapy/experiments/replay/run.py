@@ -1,4 +1,4 @@
-"""A trace under one pair of policies, from its first job to its files; and several of them side by side."""
+"""The replay of a trace under one pair of policies, from its first job to its files; several replays in parallel."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +23,10 @@ from koalapy.scheduler.schedule import Policies
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayTask:
-    """`settings` name the `policies`. `base`: its files' path without their suffixes; `by`: the picture's colours."""
+    """One replay. `settings` name the `policies`.
+
+    `base`: the path of its files without their suffixes; `by`: what the figure's colours stand for.
+    """
 
     trace: Path
     terms: Terms
@@ -49,7 +52,10 @@ def label_of(queue: str, max_overtakes: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayOutcome:
-    """`calls` of the engine's `handle`; `reasons` why jobs never started, and of how many; `files` by their names."""
+    """The outcome of a replay. `calls` of the engine's `handle`; `files` by their names.
+
+    `reasons`: the number of jobs that never started, by reason.
+    """
 
     queue: str
     max_overtakes: int
@@ -61,9 +67,9 @@ class ReplayOutcome:
 
 
 def run(task: ReplayTask, report: Callable[[int], None]) -> ReplayOutcome:
-    """`report` is called repeatedly with the number of jobs that have ended.
+    """Replay the trace, and write the files. `report` is called repeatedly with the number of jobs that have ended.
 
-    Raises RequestError for what is wrong with the trace, and OSError where its files cannot be written.
+    Raises RequestError if the trace has an error, and OSError if a file cannot be written.
     """
     settings, record = task.settings, Record(dict(task.terms.sizes))
     replay = Replay(settings, task.policies, task.terms.sizes, Jobs(task.trace, task.terms), record.add)
@@ -109,9 +115,9 @@ class Progress(NamedTuple):
 
 
 def side_by_side(tasks: Sequence[ReplayTask], workers: int) -> Iterator[Progress]:
-    """How all of them go on, so many at a time, each in a process of its own.
+    """Run the replays in a process each, at most `workers` at a time, and yield their progress.
 
-    Whatever ends the iteration early ends the processes. Raises the first error of a course.
+    If the iteration ends early, the processes are ended. Raises the first error of a replay.
     """
     ours, theirs = zip(*(get_context("fork").Pipe() for _ in tasks), strict=True)
     children: list[BaseProcess] = []
@@ -168,7 +174,10 @@ def _child(task: ReplayTask, end: Connection, ours: Sequence[Connection], theirs
 
 
 def _play(task: ReplayTask, end: Connection, inherited: Sequence[Connection]) -> None:
-    """In the child. It holds no end but its own, so that it ends when its parent is no more."""
+    """Run a replay in a child process.
+
+    The child closes the inherited pipe ends of the others, so that it ends when its parent has ended.
+    """
     leave_signals_to_parent()
     for other in inherited:
         if other is not end:

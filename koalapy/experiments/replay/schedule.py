@@ -1,4 +1,4 @@
-"""The schedule of a replay as SWF: our own lines, the header of the trace as it was, then what became of each job."""
+"""The schedule of a replay as SWF: koalapy's header lines, the header of the trace, then a line for each job."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from koalapy.model.units import SECOND, Duration
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where a schedule comes from: the trace's name and header, when its first job was submitted, and the policies."""
+    """The origin of a schedule: the trace's name and header, when its first job was submitted, and the policies."""
 
     trace: str
     comments: Sequence[str]
@@ -23,9 +23,10 @@ class Origin:
 
 
 def schedule(record: Record, origin: Origin) -> Iterator[str]:
-    """Its lines, jobs by submission. Whole seconds; a job on several clusters has no partition.
+    """Yield the lines, with jobs by submission. Times are whole seconds; a job on several clusters has no partition.
 
-    The first of a header's names counts, so that ours come before those of the trace, which says who collected it.
+    A reader uses the first line of each name in a header. The lines of the replay therefore come before those of the
+    trace.
     """
     users, groups, queues = (
         _Numbered("user", record.users),
@@ -53,7 +54,7 @@ def _header(record: Record, origin: Origin) -> Iterator[str]:
 
 
 class _Numbered:
-    """Names in the format: numbers as they are, words numbered from 1 and explained in notes."""
+    """Names as numbers in the format: numbers stay as they are, words are numbered from 1 and explained in notes."""
 
     def __init__(self, what: str, names: Names) -> None:
         self._what, self._texts = what, names.texts
@@ -97,7 +98,7 @@ def _jobs(
 
 
 def _partitions(record: Record) -> Column:
-    """The number of each job's cluster; 0 of a job that ran on several, or on none."""
+    """Return the number of each job's cluster; 0 for a job on several clusters, or on none."""
     rows, clusters = record.place("row"), record.place("cluster") + 1
     lowest = numpy.full(len(record), len(record.sizes) + 1, dtype=numpy.int64)
     highest = numpy.zeros(len(record), dtype=numpy.int64)
@@ -107,5 +108,5 @@ def _partitions(record: Record) -> Column:
 
 
 def _rounded(time: int) -> Duration:
-    """To whole seconds, as the format has them, so that waits and runtimes add up."""
+    """Round to whole seconds, as the format requires, so that waits and run times add up."""
     return Duration(round(time / SECOND) * SECOND)

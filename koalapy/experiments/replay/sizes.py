@@ -1,4 +1,4 @@
-"""How many processors the clusters of a replay have: a grid file does not say, since koalad measures it."""
+"""The sizes of the clusters of a replay in processors. A grid file has none, since koalad measures them."""
 
 import json
 import re
@@ -43,16 +43,16 @@ def measured(path: Path) -> dict[str, int]:
 
 
 def check_known(named: Iterable[str], clusters: Collection[str]) -> None:
-    """Raises RequestError for a name that is no cluster's."""
+    """Check that the grid has these clusters. Raises RequestError for one that it does not have."""
     for name in named:
         if name not in clusters:
             raise RequestError("no_such_cluster", f"The grid has no cluster {name}.", use_known(name, list(clusters)))
 
 
 def sites(clusters: Collection[str], said: Mapping[str, str], comments: Iterable[str]) -> dict[str, str]:
-    """The cluster of each site of a trace: what is `said`, else the one of the site's name.
+    """Return the cluster of each site of a trace: as `said`, else the cluster with the site's name.
 
-    Where the trace's header gives a partition a name, that name will do for its number.
+    A partition's number is a site too, if the trace's header gives the partition's name.
     """
     check_known(said.values(), clusters)
     found = {name: name for name in clusters} | dict(said)

@@ -2,9 +2,10 @@
 
 
 class Unfit(ValueError):
-    """Why, as the end of a sentence that begins with its line. `kind`: as such jobs are counted.
+    """The reason why a job is not replayed, as the end of a sentence that begins with its line.
 
-    `common`: nothing is wrong with the trace, as with jobs that were cancelled before they ran.
+    `kind`: the category in which such jobs are counted. `common`: the job is no error of the trace, for example one
+    that was cancelled before it ran.
     """
 
     def __init__(self, what: str, kind: str, advice: str = "", common: bool = False) -> None:

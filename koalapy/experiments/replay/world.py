@@ -1,4 +1,4 @@
-"""The world of a replay: one engine as configured, a virtual clock, and clusters that are processors and a queue.
+"""The world of a replay: one configured engine, a virtual clock, and clusters of processors with a queue.
 
 At each instant, ends are handled first, so that new jobs find the processors that became free. Only programs take time:
 commands of the engine are carried out and answered at once. Of several reports of a wrapper at one instant only the
@@ -32,7 +32,7 @@ _NEVER_OLD = Duration(10**17)  # the age of measurements: each holds until its c
 
 
 class Replay:
-    """Every job of the trace through one engine; nothing is kept of those that have ended.
+    """The replay of every job of the trace by one engine. Jobs that have ended are not kept.
 
     `sizes`: every cluster's processors. `ended` is called once for each job: at its end, or if it will never start.
     `calls` counts those of the engine's `handle`, `happened` the events in them.
@@ -75,7 +75,7 @@ class Replay:
     # ---- time
 
     def _go_on(self) -> bool:
-        """Go on to the next instant at which anything happens. False: there is none."""
+        """Go on to the next instant with an event. Return False if there is none."""
         due, alarm = self._agenda.next_at(), self.engine.next_wakeup()
         if due is None and (alarm is None or alarm >= BEGINNING + _NEVER_OLD):
             return False
@@ -90,7 +90,7 @@ class Replay:
         return True
 
     def _pass_to(self, moment: Instant) -> None:
-        """Let everything happen until and at that instant."""
+        """Let everything happen that is due up to this instant."""
         self._agenda.now = max(self._agenda.now, moment)
         self._agenda.run(moment)
 
@@ -120,7 +120,7 @@ class Replay:
 
     def _submission(self, job: ReplayJob) -> Event:
         self._submitted += 1
-        self._jobs[JobId(self._submitted)] = job  # the engine counts as they come
+        self._jobs[JobId(self._submitted)] = job  # the engine numbers jobs in the same order
         return JobSubmitted(request=_request(job.components, job.walltime, job.when_busy, job.priority), owner=_OWNER)
 
     def _do(self, command: Command) -> Iterator[Event]:
@@ -186,7 +186,7 @@ class Replay:
         self._ended(_ran(self._jobs.pop(job.id), job))
 
     def _give_up(self) -> None:
-        """End the jobs that still wait: nothing will happen any more."""
+        """End the jobs that still wait, since no further event will come."""
         for identity in list(self._jobs):
             job = self.engine.job(identity)
             assert job is not None

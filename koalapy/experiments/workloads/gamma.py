@@ -6,9 +6,10 @@ _ENOUGH, _MOST_TERMS = 1e-16, 10_000
 
 
 def gamma_cdf(value: float, shape: float, scale: float) -> float:
-    """The probability of at most `value`: the regularised lower incomplete gamma function (Abramowitz & Stegun 6.5).
+    """Return the probability of at most `value`.
 
-    By its series below shape + 1, by Lentz's continued fraction of the complement above.
+    It is the regularised lower incomplete gamma function (Abramowitz & Stegun 6.5). Below shape + 1 its series is used,
+    above it Lentz's continued fraction of the complement.
     """
     x = value / scale
     if x <= 0:

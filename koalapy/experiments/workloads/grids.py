@@ -23,7 +23,7 @@ Counts = NDArray[numpy.int64]
 
 
 class Log(NamedTuple):
-    """All jobs of a log. `names`: of sites, by what the jobs have for them. `left_out`: lines that are no jobs."""
+    """All jobs of a log. `names`: of sites, by their identifiers in jobs. `left_out`: lines that have no valid job."""
 
     jobs: list[TraceJob]
     names: Mapping[str, str]
@@ -31,7 +31,10 @@ class Log(NamedTuple):
 
 
 def read_log(path: Path, lenient: bool) -> Log:
-    """SWF by its name, else GWF. Raises RequestError for what is wrong with it, and if it has no job."""
+    """Return the jobs of a log: SWF by its name, else GWF.
+
+    Raises RequestError if the log has an error, or no job.
+    """
     reader = (read_swf if ".swf" in path.suffixes else read_gwf)(path, lenient)
     jobs = list(reader)
     if not jobs:
@@ -45,7 +48,7 @@ def read_log(path: Path, lenient: bool) -> Log:
 
 
 class SiteLoad(NamedTuple):
-    """`load`: jobs per processor, or jobs where the processors of the sites are not known (0)."""
+    """The load of a site. `load`: jobs per processor, or jobs if the sites' processors are unknown (0)."""
 
     site: str
     jobs: int
@@ -55,7 +58,7 @@ class SiteLoad(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imbalance:
-    """Section 2.2. `overall`: the highest ratio of two sites' loads over the whole log.
+    """The imbalance of a grid (section 2.2). `overall`: the highest ratio of two sites' loads over the whole log.
 
     `temporary`: the highest ratio of two sites' arrivals in one hour, `hour`, in which both had some; 1 and 0 if there
     is no such hour. `daily` and `hourly`: arrivals of each site (rows, as in `sites`: the highest load first) by day
@@ -72,7 +75,10 @@ class Imbalance:
 
 
 def imbalance(log: Log, sizes: Mapping[str, int]) -> Imbalance:
-    """`sizes`: processors by site; without any, loads are jobs. Raises RequestError for a site that the log lacks."""
+    """Return the imbalance of a log. `sizes`: processors by site; without any, loads are numbers of jobs.
+
+    Raises RequestError for a site that the log does not have.
+    """
     found = _arrivals(log)
     for name in sizes:
         if name not in found:
@@ -140,9 +146,9 @@ class BatchClass(NamedTuple):
 
 
 def batches(log: Log, within: Duration) -> list[BatchClass]:
-    """Section 5.2: jobs of one user, each submitted at most `within` after the first. Only jobs that ran are in them.
+    """Return the classes of batches: jobs of one user, submitted at most `within` after the first (section 5.2).
 
-    Raises RequestError if the log does not say whose its jobs are.
+    Only jobs that ran count. Raises RequestError if the log does not give the users of its jobs.
     """
     ran = [job for job in log.jobs if job.ran]
     if not any(job.user for job in ran):

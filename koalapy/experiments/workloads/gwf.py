@@ -1,4 +1,4 @@
-"""The Grid Workloads Format (Iosup et al., The Grid Workloads Archive, FGCS 2008): 29 columns, read only."""
+"""A reader of the Grid Workloads Format (Iosup et al., The Grid Workloads Archive, FGCS 2008), with 29 columns."""
 
 from collections import Counter
 from pathlib import Path
@@ -45,5 +45,5 @@ def _parse(line: str, ignored: Counter[str]) -> TraceJob:
 
 
 def _waited(fields: Fields) -> Duration | None:
-    """Reservations give negative waits (Grid'5000): not known, rather than wrong."""
+    """Return the wait; None if it is negative, as for reservations (Grid'5000)."""
     return None if fields.text("WaitTime").startswith("-") else duration(fields.number("WaitTime"))

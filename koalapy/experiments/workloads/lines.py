@@ -1,4 +1,4 @@
-"""The lines of a workload file, plain or compressed, one after the other however long the file is."""
+"""The lines of a workload file, plain or compressed, read one by one so that the file may be of any length."""
 
 import bz2
 import contextlib
@@ -22,7 +22,10 @@ _BROKEN = (EOFError, lzma.LZMAError, gzip.BadGzipFile, zlib.error)
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """(number, text) of every line, from 1. Raises RequestError for what cannot be read, naming the line before it."""
+    """Yield (number, text) of every line, from 1.
+
+    Raises RequestError if the file cannot be read; it names the last line that was read.
+    """
     number = 0
     with _with_line(path, lambda: number), contextlib.closing(_open(path)) as file:
         while line := file.readline(MAX_LINE + 1):
@@ -33,7 +36,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def read_whole(path: Path) -> str:
-    """The text of all lines together, 1 GiB at most. Raises RequestError as `read_lines` does."""
+    """Return the text of all lines, 1 GiB at most. Raises RequestError as `read_lines` does."""
     parts: list[bytes] = []
     with _with_line(path, lambda: sum(part.count(b"\n") for part in parts)), contextlib.closing(_open(path)) as file:
         while part := file.read(_CHUNK):
@@ -45,13 +48,13 @@ def read_whole(path: Path) -> str:
 
 @contextlib.contextmanager
 def _with_line(path: Path, line: Callable[[], int]) -> Iterator[None]:
-    """Add the number of the last line read to an error of reading. Raises RequestError."""
+    """Convert an error of reading to one with the number of the last line read. Raises RequestError."""
     try:
         yield
     except _BROKEN as error:
         raise _broken(path, line(), error) from error
     except OSError as error:
-        if error.errno is None:  # the words of bz2, not of the system
+        if error.errno is None:  # an error of bz2, not of the operating system
             raise _broken(path, line(), error) from error
         after = f" after line {line()}" if line() else ""
         message = f"{path} cannot be read{after}: {error.strerror}."
@@ -65,7 +68,7 @@ def _broken(path: Path, line: int, error: Exception) -> RequestError:
 
 
 def bad_line(path: Path, number: int, what: str, advice: str) -> RequestError:
-    """For a line that is none of its format: the sentence names file and line."""
+    """Return the error for a line that does not have the file's format; its sentence names file and line."""
     return RequestError("bad_trace_line", f"{path}, line {number} {what}.", advice)
 
 

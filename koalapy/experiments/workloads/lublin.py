@@ -1,6 +1,6 @@
-"""The Lublin-Feitelson model of rigid parallel jobs (JPDC 63(11), 2003): sizes, runtimes and a daily cycle of arrivals.
+"""The Lublin-Feitelson model of rigid parallel jobs (JPDC 63(11), 2003): sizes, run times and a daily arrival cycle.
 
-Two streams, batch and interactive, or one of jobs without a type. All times inside are in seconds.
+It has two streams, batch and interactive, or one of jobs without a type. All times inside are in seconds.
 """
 
 import math
@@ -18,12 +18,12 @@ BUCKET = 1800  # the day is cut into half hours
 BUCKETS = 48
 _CYCLE_FROM = 11  # the first half hour of the daily cycle's curve: at five in the morning
 _BLOCK = 4096  # jobs drawn at once
-_LONGEST_RUNTIME, _LONGEST_GAP = 12.0, 13.0  # logarithms of seconds, beyond which is drawn again
+_LONGEST_RUNTIME, _LONGEST_GAP = 12.0, 13.0  # logarithms of seconds; larger values are drawn again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """One stream's parameters, by the paper's names. Gamma distributions have a shape and a scale.
+    """The parameters of one stream, named as in the paper. Gamma distributions have a shape and a scale.
 
     `serial` and `power_of_two` are shares of all jobs; the rest has any size. The logarithm of a size to base 2 is
     uniform from `least` to `knee` with probability `first_stage`, else from `knee` to `most`.
@@ -43,7 +43,7 @@ class Model:
     cycle: tuple[float, float]
 
     def for_size(self, processors: int) -> "Model":
-        """Sizes for a machine of so many processors, as the model's authors advise."""
+        """Return the model with sizes for a machine of `processors`, as its authors advise."""
         most = math.log2(processors)
         return replace(self, most=most, knee=max(self.least, most - 2.5))
 
@@ -66,8 +66,10 @@ Numbers = NDArray[numpy.float64]
 
 
 def jobs(model: Model, largest: int, seed: int, stretch: float = 1.0) -> Iterator[TraceJob]:
-    """Without end, in order of arrival. No job is larger than `largest`; gaps between arrivals are `stretch` times the
-    model's, which keeps the daily cycle: the time of day is the model's own, before it is stretched.
+    """Yield jobs without end, in order of arrival; none is larger than `largest`.
+
+    Gaps between arrivals are `stretch` times those of the model. The daily cycle is that of the model's own time,
+    before it is stretched.
     """
     rng = numpy.random.default_rng(seed)
     number, points = 0, 0.0
@@ -88,7 +90,7 @@ def jobs(model: Model, largest: int, seed: int, stretch: float = 1.0) -> Iterato
 
 
 def draw_sizes(model: Model, largest: int, count: int, rng: numpy.random.Generator) -> NDArray[numpy.int64]:
-    """Processors of so many jobs, `largest` at most; the model's own may be more than any machine has."""
+    """Draw the processors of `count` jobs; sizes of the model above `largest` become `largest`."""
     kind, stage, share = rng.random((3, count))
     low = numpy.where(stage <= model.first_stage, model.least, model.knee)
     high = numpy.where(stage <= model.first_stage, model.knee, model.most)
@@ -99,7 +101,7 @@ def draw_sizes(model: Model, largest: int, count: int, rng: numpy.random.Generat
 
 
 def draw_runtimes(model: Model, sizes: NDArray[numpy.int64], rng: numpy.random.Generator) -> NDArray[numpy.int64]:
-    """Whole seconds, from 1, of jobs of these sizes."""
+    """Draw the run times of jobs of these sizes, in whole seconds from 1."""
     slope, intercept = model.mix
     chance = numpy.clip(slope * sizes + intercept, 0.0, 1.0)
 
@@ -112,21 +114,21 @@ def draw_runtimes(model: Model, sizes: NDArray[numpy.int64], rng: numpy.random.G
 
 
 def draw_gaps(model: Model, count: int, rng: numpy.random.Generator) -> Numbers:
-    """Points between arrivals: what a half hour of an even day has one of."""
+    """Draw gaps between arrivals in points: a half hour with the average number of arrivals has one point."""
     shape, scale = model.arrival
     logarithms = _redrawn(lambda which: rng.gamma(shape * model.rush, scale, len(which)), count, _LONGEST_GAP)
     return numpy.exp(logarithms) / BUCKET
 
 
 def arrivals(model: Model, points: Numbers) -> NDArray[numpy.int64]:
-    """Whole seconds since midnight at which so many points are spent: each half hour has as many as its weight."""
+    """Return when the points are used up, in whole seconds since midnight. Each half hour has its weight in points."""
     days, rest = numpy.divmod(points, BUCKETS)
     edges = numpy.concatenate(([0.0], numpy.cumsum(daily_weights(model))))
     return ((days * BUCKETS + numpy.interp(rest, edges, numpy.arange(BUCKETS + 1))) * BUCKET).astype(numpy.int64)
 
 
 def daily_weights(model: Model) -> list[float]:
-    """How much of a day's arrivals each half hour gets, from midnight on; 1 on average."""
+    """Return the weight of each half hour in a day's arrivals, from midnight on; the average is 1."""
     weights = [0.0] * BUCKETS
     for half_hour in range(_CYCLE_FROM, _CYCLE_FROM + BUCKETS):
         mass = gamma_cdf(half_hour + 0.5, *model.cycle) - gamma_cdf(half_hour - 0.5, *model.cycle)
@@ -136,7 +138,7 @@ def daily_weights(model: Model) -> list[float]:
 
 
 def mean_gap(model: Model, samples: int = 400_000) -> float:
-    """Seconds between arrivals, in the long run: the mean of e^g over gamma variates up to the longest gap."""
+    """Return the mean seconds between arrivals: the mean of e^g over gamma variates up to the longest gap."""
     return float(draw_gaps(model, samples, numpy.random.default_rng(0)).mean() * BUCKET)
 
 

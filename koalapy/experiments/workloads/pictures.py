@@ -1,4 +1,4 @@
-"""The figures of a grid's log, after figures 2 and 6 of the SC'07 paper. The same log gives the same bytes."""
+"""The figures of a grid's log, similar to figures 2 and 6 of the SC'07 paper. The same log gives the same bytes."""
 
 from collections.abc import Sequence
 
@@ -8,12 +8,12 @@ from matplotlib.figure import Figure
 
 from koalapy.experiments.workloads.grids import BatchClass, Imbalance
 
-_SHOWN = 8  # sites, those with the highest loads
+_SHOWN = 8  # the number of sites with the highest loads that are drawn
 _WEEK = 7 * 24  # hours
 
 
 def draw_imbalance(found: Imbalance, title: str) -> Figure:
-    """The cumulative load by day, and arrivals by hour in the week with most of them."""
+    """Draw the cumulative load by day, and the arrivals by hour in the week with most of them."""
     drawn = Figure(figsize=(11, 4.2), layout="constrained")
     left, right = drawn.subplots(1, 2)
     totals = found.hourly.sum(axis=0)

@@ -1,4 +1,4 @@
-"""Reads the jobs of a log line by line: what its format makes of each, and what becomes of lines that are none."""
+"""A reader for the jobs of a log, line by line, in any format, with the handling of lines that are not valid."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -29,12 +29,14 @@ class TooFewFields(BadField):
 
 
 class TraceReader:
-    """The jobs of one file, in its order. `line` is that of the last one; `skipped` counts, by their kinds, the lines
-    that a lenient reader left out, and `ignored` those of which a part was ignored; `comments` are the header as it
-    stands, 10,000 lines at most. `advice`: what to do about a line that is none of the format.
+    """The jobs of one file, in its order.
 
-    Raises RequestError, with the number of the line, for the first line that is none of the format; also a lenient
-    reader, if all lines have the same too small number of fields.
+    `line` is that of the last job. `skipped` counts the lines that a lenient reader left out, by kind, and `ignored`
+    those of which a part was ignored. `comments`: the header as it stands, 10,000 lines at most. `advice`: what to do
+    about a line that is not valid.
+
+    The iteration raises RequestError, with the number of the line, for the first line that is not valid. A lenient
+    reader raises it only if all lines have the same too small number of fields.
     """
 
     def __init__(self, path: Path, comment: str, parse: Parse, lenient: bool, advice: str) -> None:
@@ -70,7 +72,10 @@ class TraceReader:
             return None
 
     def _refuse_other_format(self, first: int, error: TooFewFields) -> None:
-        """Raises RequestError if all lines, of two at least, have as few fields as the first: it is no bad line."""
+        """Check the other lines if the first one has too few fields.
+
+        Raises RequestError if all lines, at least two, have as few fields: the file then has another format.
+        """
         count = 0
         for number, line in read_lines(self._path):
             if number < first or line.startswith(self._comment) or not line.strip():
@@ -93,7 +98,7 @@ class TraceReader:
         return bad_line(self._path, number, str(error), self._advice)
 
     def _note(self, line: str) -> None:
-        """`; MaxProcs: 128`; the first of a name counts, its continuations are left out."""
+        """Note a header line such as `; MaxProcs: 128`. The first line of a name counts; later ones are left out."""
         if len(self.comments) < _MOST_COMMENTS:
             self.comments.append(line.lstrip(self._comment).rstrip())
         name, colon, value = line.lstrip(self._comment + " \t").partition(":")
@@ -102,7 +107,7 @@ class TraceReader:
 
 
 class Fields:
-    """The fields of one line by their columns; -1 stands for what is not known. Further fields are `ignored`."""
+    """The fields of one line by their columns; -1 stands for an unknown value. `ignored` counts further fields."""
 
     def __init__(self, texts: list[str], names: tuple[str, ...], needed: int, ignored: Counter[str]) -> None:
         if len(texts) < needed:
@@ -128,7 +133,7 @@ class Fields:
             raise BadField(f"has {text[:40]!r} for {name}, which is not a number", "with words for numbers") from None
         if value == -1:
             return None
-        if not 0 <= value < 1e15:  # not-a-number is refused by it, too
+        if not 0 <= value < 1e15:  # also refuses not-a-number
             raise BadField(f"has {text[:40]!r} for {name}, which cannot be", "with negative or too large numbers")
         return value
 
@@ -140,7 +145,7 @@ class Fields:
         return value
 
     def count(self, name: str) -> int | None:
-        """As `number` does. Raises BadField for a part of one, too."""
+        """Return the field as a whole number. Raises BadField as `number` does, and for a fraction."""
         value = self.number(name)
         if value is None or value.is_integer():
             return None if value is None else int(value)
@@ -150,7 +155,7 @@ class Fields:
 
 
 def counts_text(counted: Mapping[str, int]) -> str:
-    """`3 that never ran, 1 larger than any cluster`."""
+    """Return counts as text: `3 that never ran, 1 larger than any cluster`."""
     return ", ".join(f"{count:,} {kind}" for kind, count in sorted(counted.items(), key=lambda each: -each[1]))
 
 

@@ -1,4 +1,4 @@
-"""The Standard Workload Format, version 2.2 (Chapin et al., JSSPP 1999; Parallel Workloads Archive): read, write."""
+"""The Standard Workload Format, version 2.2 (Chapin et al., JSSPP 1999; Parallel Workloads Archive): reader, writer."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -18,12 +18,15 @@ _WRITTEN = {ended: int(status) for status, ended in _STATUS.items()}
 
 
 def read_swf(path: Path, lenient: bool = False, advice: str = LENIENT) -> TraceReader:
-    """`advice`: what to do about a line that is no job. Lines may have more than the 18 fields."""
+    """Return a reader of the file. `advice`: what to do about a line that is not valid.
+
+    Lines may have more than the 18 fields.
+    """
     return TraceReader(path, ";", _parse, lenient, advice)
 
 
 def write_swf(jobs: Iterable[TraceJob], header: dict[str, str]) -> Iterator[str]:
-    """The lines of a file that `read_swf` reads back."""
+    """Yield the lines of a file that `read_swf` can read back."""
     for name, value in header.items():
         yield f"; {name}: {value}\n"
     for job in jobs:

@@ -1,4 +1,4 @@
-"""One job of a workload, as the formats of the archives tell it."""
+"""One job of a workload, in any of the archives' formats."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -19,10 +19,10 @@ class Ended(StrEnum):
 @fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceJob:
-    """`submitted` counts from the log's beginning. None, or an empty text, where the log does not say.
+    """One job of a log. `submitted` counts from the log's beginning. Unknown values are None or an empty text.
 
-    `processors` are those that it took, else those that it wanted; 0 of a job that never ran. `site`: the part of the
-    system where it was submitted (SWF's partition, GWF's OrigSiteID).
+    `processors` are those that it took, else those that it requested; 0 for a job that never ran. `site`: the part of
+    the system where it was submitted (SWF's partition, GWF's OrigSiteID).
     """
 
     number: int
@@ -40,15 +40,15 @@ class TraceJob:
 
     @property
     def ran(self) -> bool:
-        """Whether it can be run again: it took processors for a known while."""
+        """Whether the job can be run again: it took processors for a known time."""
         return self.runtime is not None and self.processors > 0
 
 
 def processors_of(allocated: int | None, requested: int | None, runtime: Duration | None, ended: Ended) -> int:
-    """Processors of a line of a log, as `TraceJob` has them.
+    """Return the processors of a job, as defined in `TraceJob`.
 
     A run time of 0 on no or unknown processors means that the job never ran, whatever it requested. So does a run time
-    of 0 of a cancelled job: some logs write it instead of -1.
+    of 0 of a cancelled job: some logs have it instead of -1.
     """
     if runtime == 0 and (not allocated or ended is Ended.CANCELLED):
         return 0
