@@ -1,4 +1,4 @@
-"""Every experiment that `koala sim run` knows, by its name: those that are code, and those that a file describes."""
+"""The catalogue of the experiments of `koala sim run`, by name: some are code, others are described by a file."""
 
 from koalapy.experiments.dcs.experiment import DCS_BATCH
 from koalapy.experiments.interop import catalogue as files
@@ -13,12 +13,12 @@ _CODE: tuple[Experiment, ...] = (CS_FAIRNESS, CS_MAKESPAN, DCS_BATCH)
 
 
 def experiments() -> list[Experiment]:
-    """All that come with koalapy. Raises RequestError for a file that cannot be read."""
+    """Return all experiments that come with koalapy. Raises RequestError for a file that cannot be read."""
     return [*_CODE, *(Evaluation(files.experiment(name)) for name in files.experiments())]
 
 
 def experiment(name: str) -> Experiment:
-    """By its name, or by the path of its file. Raises RequestError."""
+    """Return an experiment by its name, or by the path of its file. Raises RequestError if there is none."""
     code: dict[str, Experiment] = {each.name: each for each in _CODE}
     if name in code:
         return code[name]

@@ -1,4 +1,4 @@
-"""An experiment's outcome on disk: tables as CSV, the figure as PNG and SVG. The same rows give the same bytes."""
+"""The files of an experiment: tables as CSV, the figure as PNG and SVG. The same rows give the same bytes."""
 
 import csv
 import os
@@ -14,7 +14,7 @@ from koalapy.model.errors import RequestError
 
 
 def check(directory: Path) -> None:
-    """Check, before hours of work, that files can be written there. Raises RequestError if not."""
+    """Check, before hours of work, that files can be written there. Raises RequestError if they cannot."""
     there = next(each for each in (directory, *directory.absolute().parents) if each.exists())
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         what = "no directory" if not there.is_dir() else "not writable"
@@ -24,7 +24,10 @@ def check(directory: Path) -> None:
 def write(
     name: str, rows: Sequence[Row], figure: Figure, directory: Path, more: Mapping[str, Sequence[Row]] | None = None
 ) -> list[Path]:
-    """The files, in a directory that is made if need be; all of them whole, or none. Raises RequestError."""
+    """Write the files, create the directory if necessary, and return their paths.
+
+    They are written elsewhere first and then moved, so that each file is complete. Raises RequestError if this fails.
+    """
     tables = {f"{name}.csv": rows} | {f"{name}-{part}.csv": further for part, further in (more or {}).items()}
     names = [*tables, f"{name}.png", f"{name}.svg"]
     try:

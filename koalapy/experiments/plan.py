@@ -1,4 +1,4 @@
-"""The interface of an experiment: independent tasks, and the rows, table and figure made of their outcomes."""
+"""The interface of an experiment: independent tasks, and the rows, table and figure that their outcomes give."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 from koalapy.experiments.workers import spread
 from koalapy.model.errors import RequestError
 
-if TYPE_CHECKING:  # who only lists experiments needs no matplotlib
+if TYPE_CHECKING:  # listing the experiments needs no matplotlib
     from matplotlib.figure import Figure
 
 Row = dict[str, str | int | float]
@@ -16,15 +16,15 @@ Came = TypeVar("Came", covariant=True)
 
 
 class Task(Protocol[Came]):
-    """One part of an experiment, which goes to another process as it is."""
+    """One part of an experiment. It can be sent to another process."""
 
     def outcome(self) -> Came:
-        """The same for the same seed, in every process."""
+        """Return the outcome; the same seed gives the same one in every process."""
         ...
 
 
 class Table(NamedTuple):
-    """A table for people."""
+    """A table to print."""
 
     headings: Sequence[str]
     lines: Sequence[tuple[str, ...]]
@@ -32,7 +32,7 @@ class Table(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The options of the command line; None: as the experiment has it. `loads` are in percent, `jobs` per set."""
+    """The options of the command line; None: the experiment's own value. `loads` are in percent, `jobs` per set."""
 
     seed: int = 1
     sets: int | None = None
@@ -40,7 +40,7 @@ class Options:
     jobs: int | None = None
 
     def refuse_loads_and_jobs(self, experiment: str) -> None:
-        """For one that has workloads of its own. Raises RequestError."""
+        """Refuse `loads` and `jobs` for an experiment with workloads of its own. Raises RequestError."""
         if self.loads is not None or self.jobs is not None:
             message = f"{experiment} has the paper's own workloads, and knows neither --loads nor --jobs."
             raise RequestError("no_such_option", message, "Leave them out.")
@@ -50,7 +50,7 @@ class Options:
 class Plan(Generic[Outcome]):
     """One run of an experiment. `unit`: the word for its tasks, in the plural.
 
-    `more`: further tables, by what their files' names have after the experiment's. `notes`: sentences for the user.
+    `more`: further tables, by the suffix of their files' names after the experiment's. `notes`: sentences for the user.
     """
 
     tasks: Sequence[Task[Outcome]]
@@ -63,7 +63,7 @@ class Plan(Generic[Outcome]):
 
 
 class Experiment(Protocol):
-    """`name` is what its files are called, too; `about` a sentence."""
+    """An experiment. `name` is also the name of its files; `about` is a sentence."""
 
     @property
     def name(self) -> str: ...
@@ -72,7 +72,7 @@ class Experiment(Protocol):
     def about(self) -> str: ...
 
     def plan(self, options: Options) -> Plan[Any]:
-        """Raises RequestError for options that it does not know."""
+        """Return the plan of a run. Raises RequestError for options that the experiment does not have."""
         ...
 
 

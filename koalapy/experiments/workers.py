@@ -1,4 +1,4 @@
-"""Work spread over processes of this machine; results come in the order of the tasks."""
+"""Work in several processes of this machine, with results in the order of the tasks."""
 
 import signal
 from collections.abc import Callable, Iterator, Sequence
@@ -13,14 +13,17 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def spread(function: Callable[[Task], Found], tasks: Sequence[Task], workers: int) -> Iterator[Found]:
-    """In this process where one is enough. Whatever ends the iteration early ends what is under way at once."""
+    """Yield the results of all tasks; with one worker or one task, they run in this process.
+
+    If the iteration ends early, the worker processes are ended at once.
+    """
     if min(workers, len(tasks)) <= 1:
         yield from map(function, tasks)
         return
     others = active_children()
     pool = ProcessPoolExecutor(min(workers, len(tasks)), initializer=leave_signals_to_parent)
     try:
-        # Not `map`, which cancels what is left as it ends: a broken pool fails on the cancelled tasks.
+        # `map` would cancel the remaining tasks as it ends, and a broken pool fails on cancelled tasks.
         with signals_held():
             futures = [pool.submit(function, task) for task in tasks]
         for future in futures:
@@ -36,7 +39,10 @@ def spread(function: Callable[[Task], Found], tasks: Sequence[Task], workers: in
 
 @contextmanager
 def signals_held() -> Iterator[None]:
-    """While processes are forked that begin by leaving signals to their parent: none comes before they have."""
+    """Block signals while processes are forked that begin with `leave_signals_to_parent`.
+
+    No signal therefore arrives in a child before it has set its own handlers.
+    """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     try:
         yield
@@ -45,8 +51,9 @@ def signals_held() -> Iterator[None]:
 
 
 def leave_signals_to_parent() -> None:
-    """For a process that its parent ends. A Ctrl-C reaches every process of the terminal, and what the parent does
-    about signals is inherited.
+    """Set the signal handlers of a process that its parent ends.
+
+    It ignores Ctrl-C, which reaches every process of the terminal, and resets the handlers that it inherited.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

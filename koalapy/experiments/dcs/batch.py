@@ -1,4 +1,4 @@
-"""The tasks of the DCS experiment: cases and rows of the paper's five experiments, and of those it could not have."""
+"""The tasks of the DCS experiment: the cases of the paper's five experiments, and further ones."""
 
 from collections.abc import Sequence
 from itertools import product
@@ -14,7 +14,7 @@ from koalapy.model.job import Job
 from koalapy.model.units import SECOND
 
 SETS = 3
-OTHERS = 10  # percent of each cluster that other users want; the paper calls their share much smaller than the batch's
+OTHERS = 10  # percent of each cluster that other users want; in the paper it is much less than the batch's part
 KINDS, QUEUES = ("unordered", "ordered", "mixed"), ("fcfs", "fpfs")  # in the order of the paper's figures
 PLACEMENTS = ("worst-fit", "cluster-minimisation")
 
@@ -25,7 +25,7 @@ class BatchOutcome(NamedTuple):
 
 
 class BatchTask(NamedTuple):
-    """One batch. The same for the same seed, in every process. `others`: in percent."""
+    """One batch. The same seed gives the same outcome in every process. `others`: load of other users in percent."""
 
     case: Case
     others: int
@@ -42,7 +42,10 @@ class BatchTask(NamedTuple):
 
 
 def row(jobs: Sequence[Job]) -> Row:
-    """Seconds, as the live experiment counts them: overhead is all from claim to end that is not the program's run."""
+    """Return the measures of one batch, in seconds, as the live experiment has them.
+
+    The overhead is the time from claim to end without the run of the program.
+    """
     ended = [job for job in jobs if job.state.final]
     well = [job for job in ended if job.started_at is not None and job.claimed_at is not None]
     times = [_times(job) for job in well]
@@ -68,7 +71,10 @@ def _times(job: Job) -> tuple[float, float, float]:
 
 
 def cases() -> list[Case]:
-    """The paper's own first; ordered jobs are placed by their users, whatever the placement policy."""
+    """Return the paper's own cases first, then further ones.
+
+    Ordered jobs need one placement policy only, since their users place them.
+    """
     found = [*MEASURED]
     for system, kind, queue, placement in product(("144+64", WHOLE), KINDS, QUEUES, PLACEMENTS):
         if kind != "ordered" or placement == PLACEMENTS[0]:
@@ -77,7 +83,7 @@ def cases() -> list[Case]:
 
 
 def tasks(options: Options) -> list[BatchTask]:
-    """Raises RequestError for loads that no cluster could have."""
+    """Return the tasks of all cases, loads and sets. Raises RequestError for loads that no cluster can have."""
     loads = options.loads if options.loads is not None else [OTHERS]
     if not loads or not all(0 <= load <= 90 for load in loads):
         message = "The load of other users is a whole percentage from 0 to 90 here."

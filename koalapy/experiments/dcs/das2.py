@@ -1,7 +1,8 @@
-"""DAS-2 with a batch of jobs on it, played to its end: the real koalad, KCMs and wrappers over simulated clusters.
+"""DAS-2 with a batch of jobs, simulated to their end: the real koalad, KCMs and wrappers over simulated clusters.
 
-Nothing fails there. Durations are those of the simulated world (`cluster/batch_parameters.py`, `koalad/uplink.py`,
-`cluster/wrapper.py`): OpenPBS as on DAS-2, polled every ten seconds, 1 to 100 ms from koalad to a head node.
+No faults are injected. Durations are those of the simulated world (`cluster/batch_parameters.py`, `koalad/uplink.py`,
+`cluster/wrapper.py`). OpenPBS, as on DAS-2, is polled every ten seconds; messages take 1 to 100 ms between koalad and a
+head node.
 """
 
 from collections.abc import Sequence
@@ -25,21 +26,21 @@ from koalapy.world.world import memory_store
 
 SAMPLE = Duration(10 * SECOND)
 _BATCH = "pbs"  # on every cluster of DAS-2
-_BEFORE = MINUTE  # until then clusters are connected and measured, and other users are there
+_BEFORE = MINUTE  # by then clusters are connected and measured, and other users have jobs
 _PATIENCE = Duration(24 * HOUR)
 _QUEUES: dict[str, QueueingPolicy] = {"fcfs": fcfs, "fpfs": fpfs}
 _PLACEMENTS: dict[str, PlacementPolicy] = {"worst-fit": worst_fit, "cluster-minimisation": cluster_minimisation}
 
 
 class Load(NamedTuple):
-    """Parts of all processors that are taken: by our jobs, and by those of other users."""
+    """The parts of all processors that are taken: by our jobs, and by those of other users."""
 
     ours: float
     others: float
 
 
 class Das2:
-    """Nothing has happened on it yet. `others`: the part of each cluster that its other users want, on average."""
+    """A simulated DAS-2. `others`: the part of each cluster that its other users want, on average."""
 
     def __init__(self, case: Case, others: float, seed: int) -> None:
         self.agenda = Agenda()
@@ -62,7 +63,7 @@ class Das2:
         self._koalad = SimKoalad(self.agenda, seed, installation, self._clusters)
 
     def play(self, batch: Sequence[Request]) -> tuple[list[Job], list[Load]]:
-        """The jobs as they ended, and the load at every sample from their submission until the last one's end."""
+        """Return the jobs as they ended, and the load at every sample from their submission to the last end."""
         self._koalad.start()
         self._go_on(_BEFORE)
         for request in batch:
@@ -94,7 +95,7 @@ class Das2:
 
     def _go_on(self, duration: Duration) -> None:
         until = Instant(self.agenda.now + duration)
-        self.agenda.at(until, lambda: None)  # so that the clock is there, whatever else happens
+        self.agenda.at(until, lambda: None)  # moves the clock to this instant even if nothing else happens
         self.agenda.run(until)
 
     def _cluster(

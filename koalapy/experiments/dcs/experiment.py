@@ -1,4 +1,4 @@
-"""The DCS experiment as `koala sim run` knows it."""
+"""The DCS experiment for `koala sim run`."""
 
 from dataclasses import dataclass
 
@@ -8,13 +8,13 @@ from koalapy.experiments.plan import Options, Plan
 
 @dataclass(frozen=True, slots=True)
 class DcsBatch:
-    """A batch on DAS-2 in every case, several times over."""
+    """A batch on DAS-2 in every case, several times each."""
 
     name: str = "dcs-batch"
     about: str = "A batch of 40 jobs of four components on the clusters of DAS-2, under FCFS and FPFS (DCS, section 4)."
 
     def plan(self, options: Options) -> Plan[BatchOutcome]:
-        from koalapy.experiments.dcs.outcome import figure, table  # and with them matplotlib
+        from koalapy.experiments.dcs.outcome import figure, table  # imports matplotlib
 
         chosen = tasks(options)
         return Plan(

@@ -1,4 +1,4 @@
-"""The outcome of the DCS experiment, as a table and as a figure, with the paper's own numbers beside ours."""
+"""The outcome of the DCS experiment as a table and a figure, beside the paper's own numbers."""
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
@@ -17,7 +17,7 @@ _OURS, _OTHERS, _PAPERS = "#3c6fa5", "#c9a227", "#c05a3c"
 
 
 def means(rows: Sequence[Row]) -> list[Row]:
-    """Over the sets: a row of each case and load of other users."""
+    """Return a row for each case and load of other users, with means over the sets."""
     names = [*Case._fields, "others"]
     keys = dict.fromkeys(tuple(row[name] for name in names) for row in rows)
     return [_mean([row for row in rows if tuple(row[name] for name in names) == key], names) for key in keys]
@@ -29,13 +29,13 @@ def case_of(row: Row) -> Case:
 
 
 def table(rows: Sequence[Row]) -> Table:
-    """Seconds, average and standard deviation; what the paper measured in brackets."""
+    """Return averages and standard deviations in seconds, with the paper's measurements in brackets."""
     headings = ["system", "jobs", "queue", "placement", "others %", *(f"{name} [s]" for name in _TIMES)]
     return Table([*headings, "makespan [s]", "clusters", "failures"], [_line(row) for row in means(rows)])
 
 
 def figure(chosen: Sequence[BatchTask], outcomes: Sequence[BatchOutcome]) -> Figure:
-    """The paper's five experiments over time (the first set), averages beside the paper's, all cases on two systems."""
+    """Draw the paper's five experiments over time (the first set), their averages beside the paper's, and all cases."""
     drawn = Figure(figsize=(14.5, 11.5), layout="constrained")
     panels = drawn.subplot_mosaic([["0", "1", "2"], ["3", "4", "paper"], ["144+64"] * 3, [WHOLE] * 3])
     loads = {each.case: outcome.loads for each, outcome in reversed([*zip(chosen, outcomes, strict=True)])}
@@ -96,7 +96,7 @@ def _draw_beside_paper(axes: Axes, rows: Mapping[Case, Row]) -> None:
 
 
 def _draw_cases(axes: Axes, system: str, rows: Sequence[Row]) -> None:
-    """Response time in its parts: waiting, overhead, run. Every system has its bars in the same order."""
+    """Draw the parts of the response time: waiting, overhead, run. Every system has its bars in the same order."""
     rows = sorted(rows, key=_place)
     labels = [f"{row['kind']}\n{row['queue']}\n{row['placement']}" for row in rows]
     run, overhead, response = ([float(row[f"{name}_s"]) for row in rows] for name in ("run", "overhead", "response"))

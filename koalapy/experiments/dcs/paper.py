@@ -10,7 +10,7 @@ SYSTEMS = {  # nodes; the paper counts processors
     "144+3x64": {"vu": 72, "delft": 32, "leiden": 32, "uva": 32},
     "144+4x64": {"vu": 72, "delft": 32, "leiden": 32, "uva": 32, "utrecht": 32},
 }
-WHOLE = "144+4x64"  # all of DAS-2, which the paper's own experiments could not have
+WHOLE = "144+4x64"  # all of DAS-2, which the paper's own experiments did not have
 
 
 class Case(NamedTuple):
@@ -24,7 +24,7 @@ class Case(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """Seconds, average and standard deviation, as the paper has them under a figure."""
+    """Seconds, as average and standard deviation, as given under a figure of the paper."""
 
     figure: str
     response: tuple[float, float]

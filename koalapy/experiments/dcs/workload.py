@@ -1,15 +1,16 @@
-"""The batch: four components of equal size that run the Poisson program, whose time depends on where they lie.
+"""The batch: jobs of four equal components that run the Poisson program, whose run time depends on their clusters.
 
-The paper has no model of its program, but these figures of it (seconds), from which this one is made:
+The paper has no model of its program. This one is made from these figures of the paper, in seconds:
 
-- Mean run times by system and size: 79.4 on 144+3x64 (figure 2); on 144+64 94.1 for components of 8 (the mean of 102.1,
-  87.8 and 92.4: figure 3, top, and figure 4) and 76.8 for components of 4 (figure 3, bottom). They are taken for those
-  of a job on as many clusters as these very experiments give it here on the average: 2.4, 1.85 and 1.6, since Worst-Fit
-  puts several components on the large cluster once the others are full. All of DAS-2 is as 144+3x64.
-- 1.25, the slowdown by wide-area communication up to which co-allocation pays (section 5), is that of a job on four
-  clusters; each cluster beyond the first is a third of it. Strips of a cluster are adjacent (section 4.2), so that so
-  many of their borders are wide-area ones.
-- 10.0 of 87.8 is how much jobs differ from each other (figure 4, top): there all lie alike.
+- Mean run times by system and size: 79.4 on 144+3x64 (figure 2); on 144+64, 94.1 for components of 8 and 76.8 for
+  components of 4 (figure 3, bottom). The 94.1 is the mean of 102.1, 87.8 and 92.4 (figure 3, top, and figure 4). Each
+  is taken for a job on the average number of clusters that these experiments give it here: 2.4, 1.85 and 1.6. It is
+  less than four, since Worst-Fit puts several components on the large cluster once the others are full. All of DAS-2
+  has the run time of 144+3x64.
+- 1.25 is the slowdown by wide-area communication up to which co-allocation pays (section 5). It is taken for a job on
+  four clusters; each cluster beyond the first adds a third of the slowdown. Strips of a cluster are adjacent (section
+  4.2), so that the number of wide-area borders grows with the clusters.
+- 10.0 of 87.8 is the standard deviation among jobs whose components are all placed alike (figure 4, top).
 """
 
 from collections.abc import Sequence
@@ -21,9 +22,9 @@ from koalapy.model.units import MINUTE, SECOND, Duration
 from koalapy.world.behaviour import EXECUTABLE, Behaviour, arguments_of
 from koalapy.world.random_streams import stream
 
-WIDE = 0.25 / 3  # of the time on one cluster, for each cluster beyond
+WIDE = 0.25 / 3  # part of the time on one cluster, for each further cluster
 VARIATION = 10.0 / 87.8
-_RUNS = {  # seconds on the average, and on how many clusters
+_RUNS = {  # average seconds, and average number of clusters
     ("144+64", 8): (94.1, 1.85),
     ("144+64", 4): (76.8, 1.6),
     ("144+3x64", 8): (79.4, 2.4),
@@ -34,12 +35,15 @@ _WALLTIME = Duration(10 * MINUTE)
 
 
 def batch(case: Case, seed: int, jobs: int) -> list[Request]:
-    """All are submitted at once. Times and places follow from the seed alone: they are alike under all policies."""
+    """Return the jobs, which are submitted at once.
+
+    Run times and named clusters follow from the seed alone, and are the same under all policies.
+    """
     return [_job(case, number, stream(seed, f"dcs/{number}")) for number in range(jobs)]
 
 
 def runs(case: Case) -> float:
-    """Seconds that a job takes on one cluster, on average."""
+    """Return the average seconds that a job takes on one cluster."""
     mean, clusters = _RUNS[case.system, case.size]
     return mean / (1 + WIDE * (clusters - 1))
 
@@ -62,7 +66,10 @@ def _job(case: Case, number: int, rng: Random) -> Request:
 
 
 def _clusters(case: Case, number: int, rng: Random) -> Sequence[str | None]:
-    """Ordered jobs name four clusters of five, all of four, and each of two for two components (section 4.4)."""
+    """Return the cluster that each component names, or None (section 4.4).
+
+    Ordered jobs name four of five clusters, or all of four; of two clusters, they name each for two components.
+    """
     names = rng.sample(list(SYSTEMS[case.system]), min(COMPONENTS, len(SYSTEMS[case.system])))
     ordered = case.kind == "ordered" or (case.kind == "mixed" and number % 2 == 0)
     return [names[index % len(names)] if ordered else None for index in range(COMPONENTS)]

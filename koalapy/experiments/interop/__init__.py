@@ -1,1 +1,1 @@
-"""Grids that inter-operate: the SC'07 experiments, delegated matchmaking against five other architectures."""
+"""Interoperating grids: the SC'07 experiments, with delegated matchmaking and five other architectures."""

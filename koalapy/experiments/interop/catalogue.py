@@ -1,4 +1,4 @@
-"""The experiments and systems that come with koalapy, and those of a path."""
+"""The experiments and systems that come with koalapy, and those in files of the user."""
 
 from pathlib import Path
 
@@ -10,24 +10,24 @@ from koalapy.model.textfile.words import use_known
 
 
 def experiments() -> dict[str, Path]:
-    """By name."""
+    """Return the shipped experiments by name."""
     return {path.stem: path for path in sorted(data_path("configs/experiments").glob("*.yaml"))}
 
 
 def experiment(name: str) -> Experiment:
-    """By its name, or by the path of its file. Raises RequestError."""
+    """Return an experiment by its name, or by the path of its file. Raises RequestError if there is none."""
     path = _found(name, experiments(), "experiment")
     return _rooted(read_experiment(_read(path), str(path)), path.parent)
 
 
 def system(name: str) -> System:
-    """By its name, or by the path of its file. Raises RequestError."""
+    """Return a system by its name, or by the path of its file. Raises RequestError if there is none."""
     path = _found(name, systems(), "system")
     return read_system(_read(path), str(path))
 
 
 def systems() -> dict[str, Path]:
-    """By name."""
+    """Return the shipped systems by name."""
     return {path.stem: path for path in sorted(data_path("configs/systems").glob("*.yaml"))}
 
 
@@ -36,7 +36,7 @@ def is_path(name: str) -> bool:
 
 
 def _rooted(experiment: Experiment, directory: Path) -> Experiment:
-    """Its traces' paths are relative to its file."""
+    """Return the experiment with complete paths of its traces, which are relative to its file."""
     traces = {
         site: trace.model_copy(update={"file": str(directory / trace.file)})
         for site, trace in experiment.traces.items()

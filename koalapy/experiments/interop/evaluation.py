@@ -1,4 +1,4 @@
-"""An experiment of the SC'07 paper, as its file describes it and `koala sim run` knows it."""
+"""An experiment of the SC'07 paper as described by its file, for `koala sim run`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from koalapy.experiments.plan import Options, Plan, Row
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """`file` is what was read of it."""
+    """An experiment that is described by a file. `file`: its contents."""
 
     file: Experiment
 
@@ -27,7 +27,7 @@ class Evaluation:
         return self.file.about
 
     def plan(self, options: Options) -> Plan[Part]:
-        from koalapy.experiments.interop.figure import figure  # and with it matplotlib
+        from koalapy.experiments.interop.figure import figure  # imports matplotlib
         from koalapy.experiments.interop.outcome import table
 
         loads = list(options.loads) if options.loads is not None else None
@@ -54,7 +54,7 @@ def series_of(parts: Sequence[Part]) -> list[Row]:
 
 
 def _cut(parts: Sequence[Part]) -> list[str]:
-    """A warning if not all jobs were run: the first ones come in the small hours, when the model has few jobs."""
+    """Return a warning if not all jobs were run: the first ones arrive at night, when the model has few jobs."""
     cuts = [part.cut for part in parts if part.cut is not None]
     if not cuts:
         return []

@@ -1,4 +1,4 @@
-"""An experiment as its file describes it: systems, architectures, loads, what is varied, and what its figure shows."""
+"""An experiment as described by its file: systems, architectures, loads, variants, and the contents of its figure."""
 
 from typing import Annotated, Self
 
@@ -159,12 +159,12 @@ class Experiment(Section):
 
 
 def read_experiment(text: str, source: str) -> Experiment:
-    """Raises RequestError, which names file, line and key."""
+    """Return the experiment in a file. Raises RequestError, which names file, line and key."""
     return validate(Experiment, read_document(text, source), {})
 
 
 def with_loads(experiment: Experiment, loads: list[int] | None, sets: int | None) -> Experiment:
-    """The same with other loads and fewer or more sets. Raises RequestError for what is out of range."""
+    """Return the experiment with other loads and another number of sets. Raises RequestError if out of range."""
     if experiment.traces and (loads is not None or sets is not None):
         message = f"{experiment.experiment} runs traces, which have one load and are one set."
         raise RequestError("has_traces", message, "Leave out --loads and --sets.")

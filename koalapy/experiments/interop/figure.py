@@ -1,4 +1,4 @@
-"""The figure of an experiment as its file describes it, after the paper's own. The same rows give the same bytes."""
+"""The figure of an experiment as described by its file, similar to the paper's. The same rows give the same bytes."""
 
 import math
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ Points = dict[str | int | float, tuple[float, float]]  # by their place on the a
 
 
 def figure(experiment: Experiment, rows: Sequence[Row], series: Sequence[Row]) -> Figure:
-    """Draw the table with means over the sets. Panels along `hour` show what was sampled over time."""
+    """Draw the table with means over the sets. Panels along `hour` show the samples over time."""
     across = min(3, len(experiment.panels))
     down = math.ceil(len(experiment.panels) / across)
     drawn = Figure(figsize=(4.6 * across, 3.5 * down), layout="constrained")
@@ -61,7 +61,7 @@ def _finish(axes: Axes, panel: Panel) -> None:
 
 
 def _lines(rows: Sequence[Row], panel: Panel, along: str) -> dict[str, Points]:
-    """By their labels: architecture, column, and what else is varied, each where there are several."""
+    """Return the lines by label: architecture, column and variant, each if there are several."""
     second, unit = ("varied", "") if along == "load" else ("load", " %")
     keys = dict.fromkeys((str(row["architecture"]), row[second]) for row in rows)
     several = len({other for _, other in keys}) > 1

@@ -1,4 +1,4 @@
-"""The jobs of logs such as the Grid Workloads Archive's, as they come: GWF or SWF, in the clusters' own words."""
+"""The jobs of logs in GWF or SWF, such as those of the Grid Workloads Archive."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -19,18 +19,21 @@ from koalapy.model.textfile.words import shown
 from koalapy.model.units import DAY, SECOND, Duration, Instant
 
 _LENIENT = "Correct it, or write `lenient: true` beside the trace's file: such lines are left out, and counted."
-_DATED = Instant(10**9 * SECOND)  # times from here on count from 1970: no log has lasted for thirty years
+_DATED = Instant(10**9 * SECOND)  # later times count from 1970, since no log lasted for thirty years
 
 
 class Found(NamedTuple):
-    """`notes`: what was left out, in sentences."""
+    """The jobs of the logs. `notes`: sentences on what was left out."""
 
     jobs: list[GridJob]
     notes: tuple[str, ...]
 
 
 def read_traces(traces: Mapping[str, Trace], system: System, begin: date | None, days: int) -> Found:
-    """The jobs of so many days from midnight (UTC) of `begin`, or of the first job's day. Raises RequestError."""
+    """Return the jobs of `days` days from midnight (UTC) of `begin`, or of the first job's day.
+
+    Raises RequestError if a log is wrong, or has no jobs in that time.
+    """
     logs = {site: _Log(site, trace, system) for site, trace in traces.items()}
     window = None if begin is None else range(_midnight(begin), _midnight(begin) + days * DAY)
     jobs = sorted(job for log in logs.values() for job in log.jobs(window))
@@ -45,12 +48,12 @@ def read_traces(traces: Mapping[str, Trace], system: System, begin: date | None,
 
 
 def load_of(jobs: list[GridJob], system: System, days: int) -> int:
-    """In percent, rounded."""
+    """Return the load of the jobs in percent, rounded."""
     return round(100 * sum(job.processors * job.runtime for job in jobs) / (system.total * days * DAY))
 
 
 class _Log:
-    """One log, and what was found in it so far."""
+    """One log, and the sites and left out jobs found in it so far."""
 
     def __init__(self, site: str, trace: Trace, system: System) -> None:
         self.site, self.path = site, Path(trace.file)
@@ -88,7 +91,7 @@ class _Log:
         return "larger than their cluster" if job.processors > self._system.processors[home] else ""
 
     def _arrived(self, job: TraceJob) -> Instant:
-        """Since 1970 where that is known, else since the log's beginning."""
+        """Return the time since 1970 if it is known, else since the log's beginning."""
         if job.submitted >= _DATED:
             return Instant(job.submitted)
         if self._trace.starts is not None:
@@ -102,7 +105,10 @@ class _Log:
         return self._homes[job.site]
 
     def _found(self, job: TraceJob) -> str:
-        """By the names given, else by the last part of the log's own: DAS2/fs0. Empty for none, if lenient."""
+        """Return the cluster of a job, by the given names, else by the last part of the log's name (DAS2/fs0).
+
+        Return '' if there is none and the trace is lenient.
+        """
         if self._below == (self.site,):
             return self.site
         name = self._trace.names.get(job.site) or job.site.rpartition("/")[2]
@@ -119,7 +125,7 @@ class _Log:
 
 
 def _refuse_undated(logs: list[_Log], begin: date | None) -> None:
-    """Logs of one experiment begin together, or all say when."""
+    """Check that all logs of an experiment give their dates, or that none does and no `begin` is given."""
     undated = [log for log in logs if not log.dated]
     if undated and (begin is not None or len(undated) < len(logs)):
         advice = f"Write it, under traces, {undated[0].site}, starts: 2005-11-01."
@@ -127,7 +133,7 @@ def _refuse_undated(logs: list[_Log], begin: date | None) -> None:
 
 
 def _reader(path: Path, lenient: bool) -> TraceReader:
-    """By its name: the archives' SWF files all have it, their GWF files do not."""
+    """Return the reader for the file, by its name: the archives' SWF files all have `.swf` in theirs."""
     return (read_swf if ".swf" in path.suffixes else read_gwf)(path, lenient, _LENIENT)
 
 

@@ -12,7 +12,7 @@ _T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.2
 
 
 def table(rows: Sequence[Row]) -> Table:
-    """Each architecture at each load, with half of the 95 % confidence interval."""
+    """Return a row for each architecture and load, with half of the 95 % confidence interval."""
     keys = dict.fromkeys((row["load"], row["varied"], row["architecture"]) for row in rows)
     lines = [_line([row for row in rows if (row["load"], row["varied"], row["architecture"]) == key]) for key in keys]
     return Table(["load %", "varied", "architecture", "finished %", "goodput [y]", "wait [s]", "slowdown"], lines)
@@ -30,7 +30,7 @@ def _with_error(found: tuple[float, float]) -> str:
 
 
 def mean(values: Sequence[float]) -> tuple[float, float]:
-    """The mean, and half of its 95 % confidence interval (0 of a single value)."""
+    """Return the mean, and half of its 95 % confidence interval (0 for a single value)."""
     if len(values) < 2:
         return fmean(values), 0.0
     t = _T[len(values) - 2] if len(values) - 2 < len(_T) else 1.96

@@ -1,4 +1,4 @@
-"""The tasks of an experiment: every set of jobs, through every architecture."""
+"""The tasks of an experiment: every set of jobs, under every architecture."""
 
 from collections.abc import Sequence
 from itertools import product
@@ -13,7 +13,7 @@ from koalapy.experiments.interop.system import System
 from koalapy.experiments.plan import Row
 from koalapy.model.units import HOUR
 
-_MANY = 8  # courses from which on their number alone keeps all processors busy
+_MANY = 8  # from this number on, the tasks alone keep all processors busy
 
 
 class Cut(NamedTuple):
@@ -37,7 +37,10 @@ class Part(NamedTuple):
 
 
 class ArchitecturesTask(NamedTuple):
-    """One set of jobs at one load, through some architectures. `most`: of its jobs, all if None."""
+    """One set of jobs at one load, under some architectures.
+
+    `most`: the number of its first jobs that are run; None: all.
+    """
 
     experiment: Experiment
     system: System
@@ -48,7 +51,7 @@ class ArchitecturesTask(NamedTuple):
     runs: Sequence[tuple[Variant, str]]
 
     def outcome(self) -> Part:
-        """The same for the same seed, in every process."""
+        """Return the outcome; the same seed gives the same one in every process."""
         part = self._jobs()
         rows: list[Row] = []
         series: list[Row] = []
@@ -87,7 +90,7 @@ class _Jobs(NamedTuple):
 
 
 def tasks(experiment: Experiment, system: System, seed: int, most: int | None) -> list[ArchitecturesTask]:
-    """One for each load and set; where these are few, one for each run of theirs, in the same order."""
+    """Return one task for each load and set; if there are few, one for each of their runs, in the same order."""
     runs = [
         (variant, architecture)
         for variant in experiment.variants

@@ -13,27 +13,27 @@ COLUMNS = ("hour", "arrived", "started", "finished", "waiting", "running", "good
 
 
 class Series:
-    """Told of every start, and made to look every `interval`; `rows` puts together what had come to pass at each look.
+    """Samples over time of one run, taken every `interval`. It is given every start and every sample of messages.
 
-    `arrived`, `started`, `finished` and `goodput` count from the beginning, messages from the look before.
+    `arrived`, `started`, `finished` and `goodput` count from the beginning, messages from the previous sample.
     """
 
     def __init__(self, interval: Duration) -> None:
         self.interval = interval
         self._looks: list[tuple[Instant, Counter[Kind]]] = []
         self._starts: list[Instant] = []
-        self._ends: list[tuple[Instant, int]] = []  # with the work that is done by then
+        self._ends: list[tuple[Instant, int]] = []  # (end, work of the job)
 
     def start(self, job: GridJob, now: Instant) -> None:
         self._starts.append(now)
         self._ends.append((Instant(now + job.runtime), job.processors * job.runtime))
 
     def look(self, now: Instant, messages: Counter[Kind]) -> None:
-        """`messages`: all that were sent so far."""
+        """Take a sample. `messages`: all that were sent so far."""
         self._looks.append((now, messages.copy()))
 
     def rows(self, jobs: Sequence[GridJob]) -> list[dict[str, int | float]]:
-        """`jobs`: all that came, in order of arrival."""
+        """Return a row for each sample. `jobs`: all jobs, in order of arrival."""
         arrivals = [job.arrived for job in jobs]
         starts, ends = sorted(self._starts), sorted(self._ends)
         work = [0]

@@ -1,4 +1,4 @@
-"""A day's jobs for every cluster, at a given load: the Lublin-Feitelson model as the SC'07 paper uses it."""
+"""A day's jobs for every cluster at a given load, from the Lublin-Feitelson model as the SC'07 paper uses it."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -27,9 +27,10 @@ class GridJob(NamedTuple):
 
 
 def draw_set(system: System, loads: Mapping[str, float], seed: int, number: int, days: int = 1) -> list[GridJob]:
-    """One set of streams, in order of arrival. `loads`: of each grid, 1.0 being all of its processors all the time.
+    """Return one set of streams, in order of arrival.
 
-    The same seed and number give the same jobs at every load, closer together or farther apart.
+    `loads`: for each grid; 1.0 is the use of all its processors all the time. The same seed and number give the same
+    jobs at every load, closer together or farther apart.
     """
     jobs = [
         job
@@ -41,7 +42,7 @@ def draw_set(system: System, loads: Mapping[str, float], seed: int, number: int,
 
 
 def _stream(system: System, cluster: str, load: float, seed: list[int], days: int) -> list[GridJob]:
-    """As many jobs as bring the wanted work nearest; the model's gaps are scaled so that they fill the days."""
+    """Return as many jobs as come nearest to the wanted work; the model's gaps are scaled to fill the days."""
     processors = system.processors[cluster]
     model = replace(UNTYPED.for_size(processors), serial=SERIAL, power_of_two=(1 - SERIAL) / 2)
     rng = numpy.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""The measures of a run: section 5.1 of the SC'07 paper."""
+"""The measures of a run (SC'07, section 5.1)."""
 
 from collections import Counter
 from enum import StrEnum
@@ -13,9 +13,9 @@ KEEP_ALIVE = 5 * MINUTE  # Condor's ALIVE_INTERVAL
 
 
 class Kind(StrEnum):
-    """Messages, as the paper sorts them; `keep_alive` are those of resource use, all others of management.
+    """The kinds of messages in the paper; `keep_alive` are those of resource use, all others of management.
 
-    `report_free` are site managers' as `dmm` is: what they tell each other of free processors, delegation apart.
+    `report_free` and `dmm` are messages of site managers: reports of free processors, and delegation.
     """
 
     NOTIFY = "notify_broker"
@@ -34,7 +34,7 @@ COLUMNS = (
 
 
 class Tally:
-    """Told of every start; `until` is the instant at which it all is looked at, None for the last end.
+    """The measures of one run, which is given every start. `until`: the instant of measurement; None: the last end.
 
     Means are over the jobs that have started. Goodput counts the work of jobs that have finished.
     """
@@ -46,12 +46,12 @@ class Tally:
         self._waited = self._responded = 0
         self._slowed = self._slowed_bounded = 0.0
         self._busy = 0
-        self._work: Counter[str] = Counter()  # of finished jobs, by how far away they ran
+        self._work: Counter[str] = Counter()  # of finished jobs, by the distance of their clusters
         self._delegations = 0
         self.messages: Counter[Kind] = Counter()
 
     def start(self, job: GridJob, now: Instant, cluster: str, busy_since: Instant, links: int) -> None:
-        """The job runs from now on. `busy_since`: when its processors were taken; `links`: its chain's length."""
+        """Count a job that starts now. `busy_since`: when its processors were taken; `links`: its chain's length."""
         waited, end = now - job.arrived, now + job.runtime
         self.started += 1
         self._waited += waited
@@ -69,7 +69,7 @@ class Tally:
         self.messages[Kind.KEEP_ALIVE] += 2 * max(0, (seen - now) // KEEP_ALIVE)
 
     def row(self) -> dict[str, float]:
-        """The figures, by the table's columns."""
+        """Return the measures, by the table's columns."""
         span = self._last if self._until is None else self._until
         started = max(self.started, 1)
         work = {where: self._work[where] / YEAR for where in ("local", "intra_site", "intra_grid", "inter_grid")}

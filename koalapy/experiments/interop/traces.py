@@ -1,4 +1,4 @@
-"""The part of an experiment's file about logs of real grids, which replace the model's streams."""
+"""The part of an experiment's file on logs of real grids, which replace the model's streams."""
 
 from collections.abc import Mapping
 from datetime import date
@@ -28,7 +28,7 @@ Day = Annotated[date, BeforeValidator(_as_day)]
 
 
 class Trace(Section):
-    """The log of what was submitted to one site: to a cluster, or to the clusters below it. A mere path will do."""
+    """The log of one site's jobs: of a cluster, or of the clusters below the site. A path alone is valid too."""
 
     file: Line = Field(description="SWF or GWF, also .gz, .xz or .bz2; relative to the experiment's file")
     names: dict[Word, Word] = Field({}, description="the log's own names of clusters, to the system's")
@@ -40,7 +40,7 @@ Traces = dict[Word, Annotated[Trace, BeforeValidator(_as_trace)]]
 
 
 def check_traces(traces: Mapping[str, Trace], system: System) -> None:
-    """Raises RequestError for sites that the system has not, and for names of none of their clusters."""
+    """Check the sites of the traces. Raises RequestError for an unknown site, and for a name of no cluster."""
     for site, trace in traces.items():
         below = clusters_of(system, site)
         if not below:
@@ -53,7 +53,7 @@ def check_traces(traces: Mapping[str, Trace], system: System) -> None:
 
 
 def clusters_of(system: System, site: str) -> tuple[str, ...]:
-    """Itself, or all that have it somewhere above them; none if the system has no such site."""
+    """Return the site itself if it is a cluster, else all clusters below it; none if the system has no such site."""
     return tuple(cluster for cluster in system.clusters if site in _and_above(system, cluster))
 
 

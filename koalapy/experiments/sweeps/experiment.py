@@ -1,4 +1,4 @@
-"""The fairness experiment as `koala sim run` knows it."""
+"""The fairness experiment for `koala sim run`."""
 
 from dataclasses import dataclass
 
@@ -10,13 +10,13 @@ _SETS = 3
 
 @dataclass(frozen=True, slots=True)
 class Fairness:
-    """An hour under each policy and each workload, several times over."""
+    """An hour under each policy and each workload, several times each."""
 
     name: str = NAME
     about: str = ABOUT
 
     def plan(self, options: Options) -> Plan[FairnessOutcome]:
-        from koalapy.experiments.sweeps.outcome import figure, table  # and with them matplotlib
+        from koalapy.experiments.sweeps.outcome import figure, table  # imports matplotlib
 
         options.refuse_loads_and_jobs(self.name)
         chosen = tasks(options.seed, options.sets or _SETS)

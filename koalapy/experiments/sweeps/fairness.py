@@ -1,7 +1,7 @@
 """Three users' sweeps on DAS-3 for an hour, under both policies and both workloads (CCGrid 2009, section 6.3).
 
-What the paper does not say is chosen: local jobs hold 40 % of every cluster, evenly and all the time, which leaves
-about the nodes that the paper's users had; a parameter takes from 6 to 12 minutes, one of its solver's random walks.
+Values that the paper does not give are chosen here. Local jobs hold 40 % of every cluster all the time, which leaves
+about as many nodes as the paper's users had. A parameter, one of its solver's random walks, takes 6 to 12 minutes.
 """
 
 from collections.abc import Sequence
@@ -20,25 +20,31 @@ NAME = "cs-fairness"
 ABOUT = "Three users' sweeps on the 272 nodes of DAS-3 while grid jobs come and go (CCGrid 2009, figure 5 and table 2)."
 
 DAS3 = {"vu": 85, "uva": 41, "delft": 68, "multimedian": 46, "leiden": 32}  # nodes: the paper's table 1
-SHARES = {"vu": 0.6, "uva": 0.1, "delft": 0.6, "multimedian": 0.1, "leiden": 0.2}  # of them for grid jobs: 40 % in all
+SHARES = {
+    "vu": 0.6,
+    "uva": 0.1,
+    "delft": 0.6,
+    "multimedian": 0.1,
+    "leiden": 0.2,
+}  # the part of them for grid jobs: 40 % in all
 POLICIES = {"equipartition-all": EQUIPARTITION_ALL, "equipartition-persite": EQUIPARTITION_PERSITE}
 USERS = 3
 LENGTH = HOUR
-LASTS = Duration(6 * MINUTE), Duration(12 * MINUTE)  # a parameter
+LASTS = Duration(6 * MINUTE), Duration(12 * MINUTE)  # of a parameter
 _LOCAL = 0.4
 _PARAMETERS = 1_000
 _SAMPLE = Duration(20 * SECOND)
 
 
 class FairnessOutcome(NamedTuple):
-    """A row of each user; and what each user held at every sample, for the figure."""
+    """A row for each user, and the nodes that each user held at every sample, for the figure."""
 
     rows: list[Row]
     held: dict[str, list[int]]
 
 
 class FairnessTask(NamedTuple):
-    """One hour. The same for the same seed, in every process."""
+    """One hour. The same seed gives the same outcome in every process."""
 
     workload: str
     policy: str
@@ -78,7 +84,7 @@ def rows_of(outcomes: Sequence[FairnessOutcome]) -> list[Row]:
 
 
 def stays(grid: SweepGrid, sweep: JobId) -> list[tuple[Instant, Instant]]:
-    """When each Launcher of the sweep began, and when it ended or the curtain fell."""
+    """Return when each Launcher of the sweep began, and when it ended; the end of the simulation if it still runs."""
     tags = dict.fromkeys(each.tag for each in grid.program_log.parameters.of(sweep))
     runs = [run for tag in tags for run in grid.program_log.runs(tag)]
     return [(run.began, end if end is not None else grid.agenda.now) for run in runs for end in run.nodes.values()]
@@ -96,7 +102,7 @@ def _plan(policy: str, seed: int) -> GridPlan:
 
 
 def _held(grid: SweepGrid, sweep: JobId, length: Duration) -> list[int]:
-    """Nodes at every sample."""
+    """Return the number of nodes at every sample."""
     found = stays(grid, sweep)
     samples = range(grid.began + MINUTE, grid.began + MINUTE + length, _SAMPLE)
     return [sum(begin <= at < end for begin, end in found) for at in samples]

@@ -1,5 +1,7 @@
-"""A grid with users' sweeps on it and other jobs around them, played for a while: the real koalad, KCMs, wrappers and
-Launchers over simulated nodes."""
+"""A simulated grid with sweeps of several users, and other jobs.
+
+The real koalad, KCMs, wrappers and Launchers run over simulated nodes.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,12 +28,15 @@ from koalapy.world.random_sweeps import Parameter, sweep_of
 from koalapy.world.world import memory_store
 
 _BATCH = "sge"  # on every cluster of DAS-3
-_SCAVENGING = Scavenging(walltime=Duration(2 * HOUR))  # no Launcher drains within the hour
+_SCAVENGING = Scavenging(walltime=Duration(2 * HOUR))  # no Launcher stops for its walltime within the hour
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridPlan:
-    """`local`: nodes of each cluster that local jobs hold all the time. `durations`: of a sweep's parameters."""
+    """The plan of a grid. `local`: nodes of each cluster that local jobs hold all the time.
+
+    `durations`: of the parameters of a sweep.
+    """
 
     nodes: Mapping[str, int]
     local: Mapping[str, int]
@@ -42,7 +47,7 @@ class GridPlan:
 
 
 class SweepGrid:
-    """Nothing has happened on it yet. Nodes have one processor: a Launcher each, which runs one parameter at a time."""
+    """A simulated grid. Nodes have one processor, so that a Launcher runs one parameter at a time."""
 
     def __init__(self, plan: GridPlan, seed: int) -> None:
         self.agenda, self.program_log, self._plan = Agenda(), ProgramLog(), plan
@@ -87,7 +92,10 @@ class SweepGrid:
         self._run_until(Duration(MINUTE + length))
 
     def play_out(self, requests: Sequence[Request], most: Duration) -> Instant:
-        """Submit them at one instant, which is returned, and run until all have ended. Raises OurError after `most`."""
+        """Submit the requests at one instant, run until all have ended, and return the instant.
+
+        Raises OurError if they have not ended after `most`.
+        """
         self.koalad.start()
         self._run_until(MINUTE)
         submitted = self.agenda.now

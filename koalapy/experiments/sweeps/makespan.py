@@ -1,4 +1,4 @@
-"""The makespan of a parameter sweep on 32 nodes, by Launchers and by one job a parameter (CCGrid 2009, figure 4)."""
+"""The makespan of a sweep on 32 nodes, with Launchers and with one job per parameter (CCGrid 2009, figure 4)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from koalapy.policies.fairshare import EQUIPARTITION_ALL
 from koalapy.world.behaviour import EXECUTABLE, Behaviour, arguments_of
 from koalapy.world.random_sweeps import Parameter, sweep_of
 
-if TYPE_CHECKING:  # who only lists experiments needs no matplotlib
+if TYPE_CHECKING:  # listing the experiments needs no matplotlib
     from matplotlib.figure import Figure
 
 NODES, LASTS = 32, MINUTE
@@ -28,7 +28,7 @@ _MOST = Duration(12 * HOUR)
 
 
 class MakespanTask(NamedTuple):
-    """One sweep of so many parameters. The same for the same seed, in every process."""
+    """One sweep of `parameters` parameters. The same seed gives the same outcome in every process."""
 
     by: str
     parameters: int
@@ -36,7 +36,7 @@ class MakespanTask(NamedTuple):
     seed: int
 
     def outcome(self) -> Row:
-        """Raises OurError if it does not come to an end."""
+        """Return the makespan of the sweep. Raises OurError if it does not end in time."""
         grid = SweepGrid(_PLAN, 1000 * self.seed + self.number)
         requests = [_sweep(self.parameters)] if self.by == "Launchers" else _jobs(self.parameters)
         submitted = grid.play_out(requests, _MOST)
@@ -76,7 +76,9 @@ _PLAN = GridPlan(
     fairshare=EQUIPARTITION_ALL,
     durations=(),
     users=0,
-    scavenging=Scavenging(walltime=Duration(4 * HOUR)),  # no Launcher drains before the largest sweep has ended
+    scavenging=Scavenging(
+        walltime=Duration(4 * HOUR)
+    ),  # no Launcher stops for its walltime before the largest sweep ends
 )
 _PROGRAM = ComponentRequest(
     processors=1, executable=EXECUTABLE, arguments=arguments_of(Behaviour(runs=LASTS)), walltime=_WALLTIME
@@ -92,7 +94,7 @@ def _jobs(count: int) -> list[Request]:
 
 
 def _of_parameters(grid: SweepGrid) -> list[tuple[Instant, Instant]]:
-    """When each began and ended."""
+    """Return when each parameter began and ended."""
     (sweep,) = grid.koalad.accepted
     return [(each.began, each.ended) for each in grid.program_log.parameters.of(sweep) if each.ended is not None]
 
@@ -111,7 +113,7 @@ def _began_and_ended(grid: SweepGrid, identity: JobId) -> tuple[Instant, Instant
 
 
 def _means(rows: Sequence[Row]) -> list[tuple[str, int, float, float]]:
-    """(by, parameters, makespan, of the ideal), over the sets."""
+    """Return rows of means over the sets: by, parameters, makespan, and its ratio to the ideal."""
     keys = dict.fromkeys((str(row["by"]), int(row["parameters"])) for row in rows)
     found = []
     for by, count in keys:
@@ -127,7 +129,7 @@ def _table(rows: Sequence[Row]) -> Table:
 
 
 def _figure(rows: Sequence[Row], about: str) -> "Figure":
-    """As the paper's: makespans over the number of parameters, and the ideal."""
+    """Draw the makespans and the ideal over the number of parameters, as in the paper."""
     from matplotlib.figure import Figure
 
     drawn = Figure(figsize=(7, 4.4), layout="constrained")

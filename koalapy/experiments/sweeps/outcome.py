@@ -15,7 +15,7 @@ _COLOURS = {"equipartition-all": "#c05a3c", "equipartition-persite": "#3c6fa5"}
 
 
 def means(rows: Sequence[Row]) -> list[Row]:
-    """Over the sets: a row of each user under each policy and workload."""
+    """Return a row for each user under each policy and workload, with means over the sets."""
     keys = dict.fromkeys((row["workload"], row["policy"], row["user"]) for row in rows)
     return [_mean([row for row in rows if (row["workload"], row["policy"], row["user"]) == key]) for key in keys]
 
@@ -26,7 +26,7 @@ def _mean(rows: Sequence[Row]) -> Row:
 
 
 def table(rows: Sequence[Row]) -> Table:
-    """Means over the sets."""
+    """Return the means over the sets as a table."""
     return Table(
         ["workload", "policy", "user", "done", "per min", "preempted", "nodes", "lost [h]"],
         [
@@ -42,7 +42,9 @@ def table(rows: Sequence[Row]) -> Table:
 
 
 def figure(chosen: Sequence[FairnessTask], outcomes: Sequence[FairnessOutcome], about: str = ABOUT) -> Figure:
-    """Per workload: parameters done per user, as the paper's figure 5, and the nodes of each in the first set."""
+    """Draw the parameters done per user and workload, as in the paper's figure 5, and each user's nodes in the first
+    set.
+    """
     held = {each: outcome for each, outcome in zip(chosen, outcomes, strict=True) if each.number == 1}
     return _drawn(rows_of(outcomes), held, about)
 

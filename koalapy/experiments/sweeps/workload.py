@@ -1,7 +1,7 @@
 """The jobs of regular grid users while sweeps run: WBlock and WBurst (CCGrid 2009, section 6.3).
 
-Both impose 40 % of the whole system, unevenly over its clusters, of which the paper says no more. What it leaves open
-is chosen here: the clusters' shares, and jobs of a few nodes for a few minutes.
+Both impose 40 % of the whole system, unevenly over its clusters. The paper does not give the clusters' shares or the
+jobs' sizes. Both are chosen here, with jobs of a few nodes for a few minutes.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ _BURST, _BURSTS_APART = 1 * MINUTE, 10 * MINUTE
 
 
 class GridJob(NamedTuple):
-    """`at`: when its user submits it, from the beginning of the experiment."""
+    """A job of a regular user. `at`: when it is submitted, from the beginning of the experiment."""
 
     at: Duration
     cluster: str
@@ -28,7 +28,7 @@ class GridJob(NamedTuple):
 
 
 def wblock(seed: int, nodes: Mapping[str, int], shares: Mapping[str, float], length: Duration) -> list[GridJob]:
-    """For ten minutes a steady load, job after job; then none for ten minutes."""
+    """Return a steady load for ten minutes, job after job, then none for ten minutes, repeatedly."""
     found = []
     for begin in range(_FIRST, length, _BLOCKS_APART):
         for cluster, wanted in _wanted(nodes, shares):
@@ -39,7 +39,7 @@ def wblock(seed: int, nodes: Mapping[str, int], shares: Mapping[str, float], len
 
 
 def wburst(seed: int, nodes: Mapping[str, int], shares: Mapping[str, float], length: Duration) -> list[GridJob]:
-    """Every ten minutes that much within one minute."""
+    """Return the same load, submitted within one minute of every ten minutes."""
     found = []
     for begin in range(_FIRST, length, _BURSTS_APART):
         for cluster, wanted in _wanted(nodes, shares):
@@ -54,7 +54,7 @@ WORKLOADS = {"WBlock": wblock, "WBurst": wburst}
 
 
 def _chain(rng: Random, cluster: str, size: int, begin: int, end: int) -> Iterator[GridJob]:
-    """One job after the other on as many nodes; the last one ends with the block."""
+    """Return jobs that follow each other on the same number of nodes; the last one ends with the block."""
     at = begin + rng.randrange(20 * SECOND)
     while at < end:
         lasts = Duration(min(between(rng, *_LASTS), max(20 * SECOND, end - at)))
