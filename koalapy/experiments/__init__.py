@@ -1,1 +1,1 @@
-"""Experiments: published ones in the simulated world, replays of traces, and what they share."""
+"""Experiments: published ones in the simulated world, replays of traces, and their common code."""

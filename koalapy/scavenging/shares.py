@@ -46,7 +46,7 @@ class Shares:
 
 
 def within(claimants: Sequence[RunnerShare], clusters: Sequence[ClusterShare]) -> list[RunnerShare]:
-    """Limit what each runner wants to the nodes that exist, so that a result changes no share."""
+    """Limit what each runner wants to the nodes that exist, so that a further result does not change the shares."""
     there = sum(each.idle + each.coming for each in clusters) + sum(sum(each.holds.values()) for each in claimants)
     return [replace(each, wants=min(each.wants, there)) for each in claimants]
 

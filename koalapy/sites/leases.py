@@ -105,7 +105,7 @@ def _close(site: Site, now: Instant, state: RequestState) -> None:
 
 
 def _end_lease(site: Site, now: Instant, state: RequestState) -> None:
-    """Charge for the lease, and give its processors back to the site, or to the lender."""
+    """Charge for the lease, and return its processors: to this site, or to the lender."""
     request, lease = state.request, state.lease
     assert lease is not None
     site.usage.charge(request.user, state.sender, state.target, request.processors, lease.since, now)

@@ -1,8 +1,8 @@
 """The reports of free processors between neighbours, which order the targets of delegation (section 4.4).
 
 One site serves a request. A site therefore reports the most that one site can give through it, without the way back. A
-child gets reports of what lies below, beside and above; all others of what lies below. A report may be old by one
-matchmaking cycle a link.
+child gets reports of the sites below, beside and above; all others get reports of the sites below. A report may be out
+of date by one matchmaking cycle per link.
 """
 
 from koalapy.model.units import Instant
@@ -20,7 +20,7 @@ def on_free_reported(site: Site, now: Instant, event: FreeReported) -> None:
 
 
 def report_free(site: Site) -> None:
-    """Report to each neighbour whose last report has become wrong."""
+    """Report to each neighbour whose last report is no longer correct."""
     if not site.settings.reports:
         return
     for name in site.settings.neighbours:

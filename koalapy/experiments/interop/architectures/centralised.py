@@ -1,4 +1,4 @@
-"""One queue for all: `cern`, from which sites pull, and `central`, which pushes by a monitor's last report."""
+"""One queue for all clusters: `cern`, where sites pull jobs, and `central`, which pushes them by a monitor's report."""
 
 from collections import deque
 
@@ -8,7 +8,10 @@ from koalapy.experiments.interop.tally import Kind
 
 
 def cern(simulation: Simulation) -> None:
-    """Sites pull the oldest job whenever they have room for it: the one that has got room, else the emptiest."""
+    """Run with sites that pull the oldest job if they have enough free processors.
+
+    After an end, this is the site of the ended job; after an arrival, the site with most free processors.
+    """
     queue: deque[GridJob] = deque()
 
     def arrived(job: GridJob) -> None:
@@ -41,7 +44,10 @@ def cern(simulation: Simulation) -> None:
 
 
 def central(simulation: Simulation) -> None:
-    """The oldest job goes to the emptiest site that is believed to have room; releases are known with the next look."""
+    """Run with a queue that pushes the oldest job to the site with most free processors by the monitor's last report.
+
+    Released processors are known only from the next report on.
+    """
     queue: deque[GridJob] = deque()
     believed = dict(simulation.free)
 

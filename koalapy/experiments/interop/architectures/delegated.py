@@ -28,7 +28,7 @@ def dmm(simulation: Simulation) -> None:
 
 
 class _Sites:
-    """Job managers, and the links between the site managers."""
+    """The site managers, their job managers, and the links between them."""
 
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
@@ -73,7 +73,7 @@ class _Sites:
         self._deliver(job.home, messages.LeaseReturned(None, identity))
 
     def _deliver(self, site: str, *events: messages.Event) -> None:
-        """Call the site, and then the receivers of its messages."""
+        """Hand the events to the site, then its messages to their receivers, until there are none left."""
         self._handle(site, events)
         while self._messages:
             arrived, self._messages = self._messages, []

@@ -1,4 +1,4 @@
-"""`fcondor`: Condor with flocking. A job manager whose cluster cannot serve all of its jobs goes on to the next one."""
+"""`fcondor`: Condor with flocking. A job manager with jobs left after one cluster's cycle moves to the next cluster."""
 
 from dataclasses import dataclass, field
 
@@ -10,18 +10,25 @@ from koalapy.model.units import Duration, Instant
 
 @dataclass(eq=False, slots=True)
 class _JobManager:
-    """One user's. `usage` in processor-microseconds, as it was at `at`; it halves every half-life (Condor's decay)."""
+    """The job manager of one user, or of one cluster.
+
+    `usage` in processor-microseconds, as it was at `at`; it halves every half-life (Condor's decay).
+    """
 
     user: str
     home: int
     idle: list[GridJob] = field(default_factory=list)
-    visits: int = 0  # clusters gone on to, from home
+    visits: int = 0  # the number of clusters that it moved to, from its home
     running: int = 0  # processors
     usage: float = 0.0
     at: int = 0
 
     def count(self, now: Instant, half_life: Duration) -> None:
-        """Use that goes on adds up while it decays: the integral of `running` times what is left of each moment."""
+        """Update the usage until `now`.
+
+        Use since `at` adds up while it decays: the sum is the integral of `running`, weighted by the decay of each
+        moment.
+        """
         left = 0.5 ** ((now - self.at) / half_life)
         self.usage = self.usage * left + self.running * half_life * (1 - left) * _ONE_BY_LN2
         self.at = now
@@ -31,9 +38,9 @@ _ONE_BY_LN2 = 1.4426950408889634
 
 
 def fcondor(simulation: Simulation) -> None:
-    """At each cycle the users at a cluster are served by increasing past usage, and each gets all that fits.
+    """Run with users served at each cycle of a cluster by increasing past usage; each gets all jobs that fit.
 
-    Jobs that do not fit are passed by those that do. Any job manager may go to any cluster (section 5.4).
+    Jobs that do not fit are passed by those that do. Any job manager may use any cluster (section 5.4).
     """
     clusters, half_life = simulation.system.clusters, simulation.options.half_life
     managers: dict[str, _JobManager] = {}

@@ -1,4 +1,4 @@
-"""Clusters that know nothing of each other: `condor`, with cycles of matchmaking, and `sep-c`, which starts at once."""
+"""Independent clusters: `condor`, with cycles of matchmaking, and `sep-c`, which starts jobs at once."""
 
 from collections import deque
 
@@ -10,7 +10,7 @@ Queues = dict[str, deque[GridJob]]
 
 
 def condor(simulation: Simulation) -> None:
-    """In each matchmaking cycle jobs are tried in the order of arrival; no job overtakes another (assumption 3)."""
+    """Run with matchmaking cycles that try jobs in order of arrival; no job passes another (assumption 3)."""
     queues = _queues(simulation)
     simulation.arrived = lambda job: queues[job.home].append(job)
 
@@ -24,7 +24,7 @@ def condor(simulation: Simulation) -> None:
 
 
 def sep_c(simulation: Simulation) -> None:
-    """Jobs are pushed to their own cluster, which starts them first come, first served, as soon as they fit."""
+    """Run with jobs pushed to their own cluster, which starts them first come, first served, as soon as they fit."""
     queues = _queues(simulation)
 
     def arrived(job: GridJob) -> None:

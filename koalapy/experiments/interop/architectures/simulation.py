@@ -17,10 +17,11 @@ _ARRIVAL, _END, _CALL = 0, 1, 2  # ranks of calls at one instant
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Section 5.4's defaults, and where the paper is silent, ours: the delegation interval, the chain and the order.
+    """The defaults of section 5.4. The paper does not give the delegation interval, the DTTL and the orders.
 
-    `cool_down`: go on until the last job has ended, instead of stopping at the last arrival. `binding`: least and most
-    time that it takes to bind another site's processors (table 4). `series`: between two looks at how far it is.
+    `cool_down`: run until the last job has ended, instead of stopping at the last arrival. `binding`: least and most
+    time that it takes to bind another site's processors (table 4). `series`: the time between two samples; None: no
+    samples.
     """
 
     threshold: float = 1.0
@@ -28,19 +29,19 @@ class Options:
     delegation_interval: Duration = MINUTE
     monitoring_interval: Duration = MINUTE
     dttl: int = 4
-    max_passes: int = 1000  # more than there are cycles in days: natural backfilling as section 6.2 has it
-    reports: bool = True  # of free processors; the paper's sites know of their own alone (section 4.3)
+    max_passes: int = 1000  # more than there are cycles in days, for the natural backfilling of section 6.2
+    reports: bool = True  # of free processors; in the paper, a site knows only its own (section 4.3)
     delegation: str = "fcfs"
     targets: str = "nearest"
     binding: tuple[Duration, Duration] = (Duration(0), Duration(0))
-    job_managers: str = "user"  # fcondor has one for each, or one for each "cluster"
+    job_managers: str = "user"  # fcondor: one for each user, or one for each "cluster"
     half_life: Duration = Duration(24 * 60 * MINUTE)  # of fcondor's past usage: Condor's PRIORITY_HALFLIFE
     cool_down: bool = False
     series: Duration | None = None
 
 
 class Simulation:
-    """An architecture sets `arrived` and `ended`, calls `start` and `at`, and then `run`s.
+    """A simulation, which an architecture runs after it has set `arrived` and `ended`.
 
     At one instant, arrivals come first, then ends, then calls, each in the order of their entry. `free`: idle
     processors by cluster. An architecture takes a job's processors as it starts the job; they return before `ended`.
@@ -77,7 +78,7 @@ class Simulation:
         self._agenda.at(when, call, _CALL)
 
     def each(self, interval: Duration, call: Callable[[], None]) -> None:
-        """Call regularly while jobs arrive or run, first at a random moment of the first interval."""
+        """Call `call` in every interval while jobs arrive or run, first at a random moment of the first interval."""
 
         def again() -> None:
             call()
