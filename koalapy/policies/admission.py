@@ -49,7 +49,7 @@ def dynamic(crowd: AdmissionState) -> int:
 
 
 def admission_error(answer: int, crowd: AdmissionState) -> str:
-    """The error in an answer, as the end of a sentence; '' if it is valid."""
+    """Return the error in an answer, as the end of a sentence; '' if it is valid."""
     if not isinstance(answer, int) or isinstance(answer, bool) or not 0 <= answer <= len(crowd.waiting):
         return f"it admits {answer} of {counted_as(len(crowd.waiting), 'waiting sweep')}"
     return ""

@@ -74,7 +74,7 @@ _WAITING = "others' jobs wait for its nodes"
 
 
 def allowance_error(answer: int, sight: ClusterNodes) -> str:
-    """The error in an answer, as the end of a sentence; '' if it is valid."""
+    """Return the error in an answer, as the end of a sentence; '' if it is valid."""
     if not isinstance(answer, int) or isinstance(answer, bool) or answer < 0:
         return f"it allows {counted_as(answer, 'node')}"
     there = sight.idle + sight.held

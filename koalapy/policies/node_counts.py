@@ -10,7 +10,7 @@ Rank = Callable[[Group], tuple[int, ...]]
 
 
 def users(runners: Sequence[RunnerShare]) -> list[Group]:
-    """The runners of each user; the user of the oldest runner first."""
+    """Return the runners of each user, the user of the oldest runner first."""
     groups: dict[str, list[RunnerShare]] = {}
     for each in runners:
         groups.setdefault(each.user, []).append(each)
@@ -18,30 +18,30 @@ def users(runners: Sequence[RunnerShare]) -> list[Group]:
 
 
 def levels(groups: Sequence[Group]) -> list[list[Group]]:
-    """The groups to even out, one list after the other: the users, then each user's runners."""
+    """Return the groups to even out, one list after the other: the users, then each user's runners."""
     return [list(groups), *(alone(group) for group in groups if len(group) > 1)]
 
 
 def alone(group: Group) -> list[Group]:
-    """Each runner of a group as a group of its own."""
+    """Return each runner of a group as a group of its own."""
     return [(each,) for each in group]
 
 
 def poorest_first(groups: Iterable[Group], rank: Rank) -> list[Group]:
-    """Groups by ascending rank; among equals the oldest first."""
+    """Return the groups by ascending rank; among equals the oldest first."""
     return sorted(groups, key=rank)
 
 
 def richest_first(groups: Sequence[Group], rank: Rank) -> list[Group]:
-    """Groups by descending rank; among equals the youngest first."""
-    youngest_first = groups[::-1]  # a stable sort keeps equals as they are, a reversed one too
+    """Return the groups by descending rank; among equals the youngest first."""
+    youngest_first = groups[::-1]  # a stable sort keeps the order of equals, also with `reverse`
     return sorted(youngest_first, key=rank, reverse=True)
 
 
 class NodeCounts:
     """The nodes of each runner, and `free`: the unassigned nodes on each cluster that is not excluded.
 
-    On an excluded cluster no node changes hands.
+    No node on an excluded cluster is reassigned.
     """
 
     def __init__(self, runners: Iterable[RunnerShare], shares: Sequence[ClusterShare] = (), anew: bool = False) -> None:
@@ -60,7 +60,7 @@ class NodeCounts:
         return sum([self._grid_wide[each.sweep] for each in group])
 
     def takers(self, group: Group, cluster: str) -> Group:
-        """The runners of the group that can use a node there."""
+        """Return the runners of the group that can use a node there."""
         return tuple([each for each in group if cluster in self.free and self._has_use(each, cluster)])
 
     def holders(self, group: Group, cluster: str) -> Group:

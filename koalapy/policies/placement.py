@@ -57,8 +57,9 @@ def worst_fit(demands: Sequence[Demand], idle_clusters: Sequence[IdleCluster]) -
 
 
 def cluster_minimisation(demands: Sequence[Demand], idle_clusters: Sequence[IdleCluster]) -> PlacementChoice | None:
-    """Use as few clusters as possible: a component joins its siblings where it fits, else takes the emptiest
-    cluster.
+    """Use as few clusters as possible.
+
+    A component joins its siblings where it fits; otherwise it takes the cluster with most idle processors.
     """
 
     def candidates(idle: Mapping[str, int], used: set[str]) -> Iterable[Iterable[str]]:
@@ -70,9 +71,7 @@ def cluster_minimisation(demands: Sequence[Demand], idle_clusters: Sequence[Idle
 
 
 def best_fit(demands: Sequence[Demand], idle_clusters: Sequence[IdleCluster]) -> PlacementChoice | None:
-    """Leave as few processors idle as possible where a component goes, so that large gaps remain for large
-    components.
-    """
+    """Leave as few processors idle as possible on a component's cluster, to keep large gaps for large components."""
 
     def candidates(idle: Mapping[str, int], used: set[str]) -> Iterable[Iterable[str]]:
         yield from ([cluster] for cluster in sorted(idle, key=lambda cluster: idle[cluster]))
@@ -86,8 +85,9 @@ Candidates = Callable[[Mapping[str, int], set[str]], Iterable[Iterable[str]]]
 def _greedily(
     demands: Sequence[Demand], idle_clusters: Sequence[IdleCluster], candidates: Candidates
 ) -> PlacementChoice | None:
-    """Place components by decreasing size, each on the first head of a list where it fits; ties in the order of the
-    file.
+    """Place components by decreasing size, each on the first head of a list where it fits.
+
+    Components of equal size are placed in the order of the file.
     """
     idle = {cluster.cluster: cluster.idle for cluster in idle_clusters}
     used = {cluster.cluster for cluster in idle_clusters if cluster.used}

@@ -52,7 +52,7 @@ def fewest_running(launchers: Sequence[Candidate]) -> Sequence[Candidate]:
 
 
 def order_error(answer: Sequence[Candidate], launchers: Sequence[Candidate]) -> str:
-    """The error in an answer, as the end of a sentence; '' if it is valid."""
+    """Return the error in an answer, as the end of a sentence; '' if it is valid."""
     named = [each.launcher for each in answer]
     if sorted(named) != sorted(each.launcher for each in launchers):
         return f"it orders {counted_as(len(named), 'Launcher')}, not each of the {len(launchers)} once"

@@ -13,8 +13,9 @@ from koalapy.policies.sweep_order import IN_ORDER, SHIPPED, SweepOrder
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScavengingPolicies:
-    """The policies of sweeps that the grid file names. `orders`: all registered orders, since a sweep may name
-    its own.
+    """The policies of sweeps that the grid file names.
+
+    `orders`: all registered orders, since a sweep may name its own.
     """
 
     fairshare: FairShare = EQUIPARTITION_PERSITE

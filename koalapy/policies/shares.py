@@ -57,7 +57,7 @@ class FairShare:
 
 
 def share_error(answer: Nodes, runners: Sequence[RunnerShare], shares: Sequence[ClusterShare], anew: bool) -> str:
-    """The error in the answer of a `share`, as the end of a sentence; '' if it is valid."""
+    """Return the error in the answer of a `share`, as the end of a sentence; '' if it is valid."""
     by_sweep = {each.sweep: each for each in runners}
     for sweep, nodes in answer.items():
         if sweep not in by_sweep:
@@ -70,7 +70,7 @@ def share_error(answer: Nodes, runners: Sequence[RunnerShare], shares: Sequence[
 
 
 def reclaim_error(answer: Mapping[int, int], runners: Sequence[RunnerShare], cluster: str, nodes: int) -> str:
-    """The error in the answer of a `reclaim`, as the end of a sentence; '' if it is valid."""
+    """Return the error in the answer of a `reclaim`, as the end of a sentence; '' if it is valid."""
     held = {each.sweep: each.holds.get(cluster, 0) for each in runners}
     for sweep, count in answer.items():
         if not _is_count(count) or count > held.get(sweep, 0):

@@ -70,7 +70,7 @@ SHIPPED: Mapping[str, SweepOrder] = {"in-order": IN_ORDER, "back-home": BACK_HOM
 
 
 def feed_error(answer: Intervals, pool: Pool, most: int) -> str:
-    """The error in the answer of a feed, as the end of a sentence; '' if it is valid."""
+    """Return the error in the answer of a feed, as the end of a sentence; '' if it is valid."""
     if not isinstance(answer, Intervals):
         return f"it feeds {type(answer).__name__}, not Intervals"
     if strangers := answer - pool.waiting:
@@ -79,13 +79,13 @@ def feed_error(answer: Intervals, pool: Pool, most: int) -> str:
 
 
 def exclusion_error(answer: Sequence[str], clusters: Sequence[str]) -> str:
-    """The error in a list of excluded clusters, as the end of a sentence; '' if it is valid."""
+    """Return the error in a list of excluded clusters, as the end of a sentence; '' if it is valid."""
     strangers = [each for each in answer if each not in clusters]
     return f"it avoids {strangers[0]}, which is not a cluster of the grid" if strangers else ""
 
 
 def _first(most: int, *choices: Intervals) -> Intervals:
-    """The first `most` numbers: all of the first choice, then of the next, and so on."""
+    """Return the first `most` numbers: all of the first choice, then of the next, and so on."""
     chosen = NONE
     for numbers in choices:
         if len(chosen) >= most:

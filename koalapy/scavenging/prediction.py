@@ -19,7 +19,7 @@ _MEMORY = Duration(2 * HOUR)  # after this time about a third of a deviation is 
 _VISITS = 4  # weeks that the mean of an hour of the week covers; older ones fade
 _HOURS_OF_A_WEEK = 7 * 24
 _STEPS = 6  # a forecast is the mean over this many points of its horizon
-_MOST_CHECKS = 7 * 24 * 6  # a week's
+_MOST_CHECKS = 7 * 24 * 6  # the checks of a week
 
 
 class Prediction:

@@ -107,7 +107,7 @@ def _write(task: ReplayTask, record: Record) -> list[Path]:
 
 
 class Progress(NamedTuple):
-    """`over`: the number of jobs of this run that have ended; `outcome` once it is complete."""
+    """The progress of one run. `over`: the number of jobs that have ended; `outcome` once the run is complete."""
 
     task: int
     over: int

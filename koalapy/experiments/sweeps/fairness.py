@@ -20,13 +20,7 @@ NAME = "cs-fairness"
 ABOUT = "Three users' sweeps on the 272 nodes of DAS-3 while grid jobs come and go (CCGrid 2009, figure 5 and table 2)."
 
 DAS3 = {"vu": 85, "uva": 41, "delft": 68, "multimedian": 46, "leiden": 32}  # nodes: the paper's table 1
-SHARES = {
-    "vu": 0.6,
-    "uva": 0.1,
-    "delft": 0.6,
-    "multimedian": 0.1,
-    "leiden": 0.2,
-}  # the part of them for grid jobs: 40 % in all
+SHARES = {"vu": 0.6, "uva": 0.1, "delft": 0.6, "multimedian": 0.1, "leiden": 0.2}  # for grid jobs: 40 % of all nodes
 POLICIES = {"equipartition-all": EQUIPARTITION_ALL, "equipartition-persite": EQUIPARTITION_PERSITE}
 USERS = 3
 LENGTH = HOUR

@@ -28,7 +28,7 @@ from koalapy.world.random_sweeps import Parameter, sweep_of
 from koalapy.world.world import memory_store
 
 _BATCH = "sge"  # on every cluster of DAS-3
-_SCAVENGING = Scavenging(walltime=Duration(2 * HOUR))  # no Launcher stops for its walltime within the hour
+_SCAVENGING = Scavenging(walltime=Duration(2 * HOUR))  # no Launcher reaches its walltime within the hour
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

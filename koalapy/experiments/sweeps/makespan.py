@@ -76,9 +76,7 @@ _PLAN = GridPlan(
     fairshare=EQUIPARTITION_ALL,
     durations=(),
     users=0,
-    scavenging=Scavenging(
-        walltime=Duration(4 * HOUR)
-    ),  # no Launcher stops for its walltime before the largest sweep ends
+    scavenging=Scavenging(walltime=Duration(4 * HOUR)),  # no Launcher reaches its walltime before the sweep ends
 )
 _PROGRAM = ComponentRequest(
     processors=1, executable=EXECUTABLE, arguments=arguments_of(Behaviour(runs=LASTS)), walltime=_WALLTIME

@@ -129,10 +129,10 @@ def _temporary(hourly: Counts) -> tuple[int, float]:
 
 
 class BatchClass(NamedTuple):
-    """Batches of `least` jobs or more, up to below the next class; shares are of all jobs and of all work.
+    """Batches of at least `least` jobs, and fewer than those of the next class; shares are of all jobs and of all work.
 
-    `spread`: the longest run time of a batch by its shortest, which counts as 1 s at least; over the batches the mean,
-    the median and the mean of its decimal logarithm (orders of magnitude).
+    `spread`: the longest run time of a batch by its shortest, which counts as 1 s at least. It is given by the mean,
+    the median and the mean of the decimal logarithm (orders of magnitude) over the batches.
     """
 
     least: int
