@@ -71,7 +71,8 @@ def on_lease_returned(site: Site, now: Instant, event: LeaseReturned) -> None:
 def on_request_cancelled(site: Site, now: Instant, event: RequestCancelled) -> None:
     """Cancel a request; a lease is charged until now (section 4.3). An unknown request has ended already.
 
-    A neighbour that cancels gets a rejection. If the lease is on its way to it, it returns that instead.
+    A neighbour that cancels gets a rejection. If a lease is already on its way to the neighbour, the neighbour returns
+    the lease instead.
     """
     state = site.requests.get(event.id)
     if state is None or state.sender != event.sender:

@@ -53,7 +53,7 @@ def load_of(jobs: list[GridJob], system: System, days: int) -> int:
 
 
 class _Log:
-    """One log, and the sites and left out jobs found in it so far."""
+    """One log, with the sites found and the jobs left out so far."""
 
     def __init__(self, site: str, trace: Trace, system: System) -> None:
         self.site, self.path = site, Path(trace.file)
