@@ -1,9 +1,9 @@
 """The loop that koalad and the simulated world run: take events, handle them, commit, act, wake up.
 
-The driver knows clock, store and links as protocols only. Nothing is done before it is committed. A command stays in
-the outbox until its cluster has confirmed it, and is sent again, in doubt, whenever the cluster connects anew. An event
-is acknowledged only after it was committed. After the host has slept, no decision uses what earlier sessions have
-reported.
+The driver knows clock, store and links as protocols only. No command is carried out before its commit. A command stays
+in the outbox until its cluster has confirmed it, and is sent again, in doubt, whenever the cluster connects anew. An
+event is acknowledged only after it was committed. After the host has slept, no decision uses reports of earlier
+sessions.
 """
 
 import functools
@@ -28,7 +28,7 @@ from koalapy.model.records import Step
 from koalapy.model.units import SECOND, Duration, Instant, format_duration
 from koalapy.outbox import Outbox, cluster_of
 
-_KEPT = {ClusterConnected, ClusterLost, ClusterMeasured, MeasurementFailed}  # the last of each cluster
+_KEPT = {ClusterConnected, ClusterLost, ClusterMeasured, MeasurementFailed}  # the newest of each cluster
 _REPORT = "Nothing of it was done. Report this, with koalad's log."
 _QUARANTINED = "Nothing of it was taken up. koalad connects again after a while. Report this, with koalad's log."
 _LINK_FAILED = "koalad connects again after a while, and says it again. Report this, with koalad's log."
@@ -71,7 +71,7 @@ class Store(Protocol):
 
 
 class Links(Protocol):
-    """The links to the clusters. No call blocks; what a link loses is sent again after its next connect.
+    """The links to the clusters. No call blocks. An order that a link loses is sent again after its next connect.
 
     A call that raises ends the session with its cluster.
     """
@@ -91,11 +91,14 @@ class Recorder(Protocol):
     """A recorder of the engine's events and decisions. No call changes anything."""
 
     def begin(self, engine: Engine) -> None:
-        """Record that this engine handles what comes from now on."""
+        """Record that this engine handles the events from now on."""
         ...
 
     def handling(self, now: Instant, events: Sequence[Event]) -> None:
-        """Record the events that the engine is about to handle: koalad's own too, and none of ended sessions."""
+        """Record the events that the engine is about to handle.
+
+        koalad's own are included; those of ended sessions are not.
+        """
         ...
 
     def handled(self, step: Step) -> None: ...
@@ -170,10 +173,10 @@ class Driver:
         self._ended: dict[str, int] = {}  # the epoch of each cluster's newest session that has ended
         self._known: dict[str, tuple[Event, ...]] = {}  # by cluster the events that a new engine needs
         self._sessions: dict[str, int] = {}  # the epoch of each cluster's newest session
-        self._groups: deque[_Group] = deque()  # of a batch that failed, what is yet to be handled again
-        self._acting = False  # what is committed is being done: nothing of it may be handled again
-        self._group: _Group | None = None  # the one that is handled now
-        self._accepted: dict[str, None] = {}  # clusters whose groups were
+        self._groups: deque[_Group] = deque()  # groups of a failed batch that are yet to be handled again
+        self._acting = False  # a committed step is being carried out, and must not be handled again
+        self._group: _Group | None = None  # the group that is handled now
+        self._accepted: dict[str, None] = {}  # clusters whose groups were handled
 
     def start(self) -> None:
         """Send the unconfirmed commands that belong to no single cluster again, in doubt."""
@@ -181,7 +184,7 @@ class Driver:
             self._links.send(entry, True)
 
     def step(self, deliveries: Sequence[Delivery]) -> None:
-        """Handle one batch, commit, act. Raises KoalaError if the commit fails: then call `retry` until it does not."""
+        """Handle one batch, commit and act. Raises KoalaError if the commit fails; call `retry` until it succeeds."""
         now = self._clock.now()
         lost = [Delivery((event,)) for event in self._lost_asleep()]
         current = [*lost, *(each for each in deliveries if not self._is_of_ended(each))]
@@ -193,7 +196,7 @@ class Driver:
         step = self.engine.handle(now, events)
         self._recorder.handled(step)
         if self._group is not None:
-            self.engine.summaries(now)  # finds measurements that make a later decision fail
+            self.engine.summaries(now)  # raises for measurements that would make a later decision fail
         jump = self._epoch_jump([event for event in events if isinstance(event, StoreRestored)])
         confirmed = [number for delivery in deliveries for number in delivery.confirmed if number in self._outbox]
         self._uncommitted = self._change(step, confirmed, jump), deliveries, step
@@ -215,7 +218,7 @@ class Driver:
         self._act(change, deliveries, step)
         self._acting = False
 
-    # ---- what costs one cluster or user
+    # ---- failures, which affect one cluster or user only
 
     def _guarded(self, deliveries: Sequence[Delivery], act: Callable[[], None]) -> None:
         """Act, then handle the remaining groups of a batch that failed.
@@ -255,7 +258,7 @@ class Driver:
         before, self.engine = self.engine, self._renew()
         self.engine.inherit(before)
         self._recorder.begin(self.engine)
-        again = [_Group(None, ())]  # fails only if the engine does without any event
+        again = [_Group(None, ())]  # fails only if the engine fails without any event
         if group is None:
             again += self._apart(deliveries)
         else:
@@ -322,7 +325,7 @@ class Driver:
     def _lost_asleep(self) -> list[Event]:
         """End all sessions if the host has slept. Returns a ClusterLost for each cluster in reach.
 
-        A component may have left its barrier meanwhile, and what old connections bring may be as old as they are.
+        A component may have left its barrier meanwhile, and reports over old connections may be outdated.
         """
         slept = self._clock.slept()
         if not slept:
@@ -398,8 +401,8 @@ class Driver:
     def _over_link(self, cluster: str | None, failed: set[str], call: Callable[..., None], *arguments: object) -> None:
         """Make this call of a link; end the session with its cluster if it raises, and skip further calls there.
 
-        What is committed stays so, and is sent again over the next session. Raises the error if no cluster is to blame,
-        or without `renew`.
+        Committed commands are sent again over the next session. Raises the error if no cluster is to blame, or without
+        `renew`.
         """
         if cluster in failed:
             return
@@ -427,7 +430,7 @@ def host_slept(duration: Duration) -> Reason:
 
 
 def _origin(delivery: Delivery) -> str | None:
-    """Return the cluster that a delivery comes from; None for a user's, and for what koalad found out by itself."""
+    """Return the cluster that a delivery comes from; None for a delivery of a user or of koalad itself."""
     if delivery.session is not None:
         return delivery.session[0]
     if delivery.acknowledge is not None:

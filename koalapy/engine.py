@@ -101,11 +101,11 @@ REACTIONS: Mapping[type, tuple[Reaction, ...]] = MappingProxyType(
         Refused: (retries.on_refused,),
         Ended: (retries.on_ended,),
     }
-)  # what reacts to each event, and to each fact that follows from one, in this order
+)  # the reactions to each event and fact, in this order
 
 
 class Engine:
-    """koalapy's decisions over one store's jobs and one grid's clusters (DESIGN, section 4).
+    """The decisions of koalapy on one store's jobs and one grid's clusters.
 
     The caller of `handle` commits the step's records before it executes any of the step's commands. After a restart, a
     new engine is made of the store's snapshot; the links then report the state of the clusters.
@@ -122,10 +122,10 @@ class Engine:
         newest = JobId(snapshot.counters.next_job - 1)
         self._passes = Passes(core.queue, core.information, settings, policies, newest)
         self._run_list_step = RunListStep(core)
-        self._expiry: Instant | None = None  # of the first measurement that becomes too old while jobs wait
+        self._expiry: Instant | None = None  # when the first measurement becomes too old while jobs wait
         self._scavenger = Scavenger(core, sweep_policies or ScavengingPolicies(), snapshot.learned)
 
-    # ---- what the driver calls
+    # ---- called by the driver
 
     def inherit(self, before: "Engine") -> None:
         """Take over from the engine that this one replaces what no store keeps and no cluster reports again."""
@@ -135,7 +135,7 @@ class Engine:
     def handle(self, now: Instant, events: Sequence[Event]) -> Step:
         """Handle a batch of events and return the step to commit.
 
-        Without events, handle what time has brought about.
+        Without events, handle expired timers only.
         """
         core = self.core
         if self._expiry is not None and now >= self._expiry:
@@ -196,7 +196,7 @@ class Engine:
             case Overtaken(_, times):
                 core.records.change(job, overtaken=job.overtaken + times)
 
-    # ---- what the API asks; answers are of this instant, and nothing is changed
+    # ---- called by the API; nothing is changed
 
     def summaries(self, now: Instant) -> list[ClusterSummary]:
         return self.core.information.summaries(now)

@@ -1,4 +1,4 @@
-"""The locations of koalad's files: one koalad per grid name and user (DESIGN, section 8)."""
+"""The locations of koalad's files: one koalad per grid name and user."""
 
 import os
 import re
@@ -13,7 +13,7 @@ from koalapy_adapters import strict_modes
 from koalapy.model.errors import OurError, RequestError
 from koalapy.model.textfile import MAX_BYTES
 
-GRID_FILE_HEADER = "koala-grid-file"  # of each request: the client's grid file, percent-encoded
+GRID_FILE_HEADER = "koala-grid-file"  # header of each request: the client's grid file, percent-encoded
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}", re.IGNORECASE | re.ASCII)
 _SOCKET = "koalad.sock"
 JOURNALS = "journals"  # in the state directory
@@ -38,7 +38,7 @@ class Locations:
         """Return the locations for a grid file's path, for a grid's name, or for the default grid file.
 
         The default is $KOALA_GRID, else the user's own grid file. Raises RequestError if the grid file is missing or
-        names no grid, OurError for a user without a home directory.
+        names no grid, and OurError for a user without a home directory.
         """
         if isinstance(grid, str) and _NAME.fullmatch(grid) and not Path(grid).exists():
             return _locations(grid, None)
@@ -59,7 +59,7 @@ class Locations:
 
     @property
     def journals(self) -> Path:
-        """The directory in which koalad writes what made it fail."""
+        """The directory of the journals, in which koalad records the events that made it fail."""
         return self.state / JOURNALS
 
     def make(self) -> None:
@@ -112,7 +112,7 @@ def default_grid_file() -> Path:
 def home() -> Path:
     """Return this user's home directory.
 
-    Raises OurError if there is none, as in a container that knows no user of this number.
+    Raises OurError if there is none, as for an unknown user id in a container.
     """
     try:
         return Path.home()
@@ -156,9 +156,9 @@ def _directory(variable: str) -> Path | None:
 
 
 def _name_in(path: Path) -> str:
-    """Return the grid's name, mostly without parsing the rest of the file, which koalad itself checks.
+    """Return the grid's name, in most cases without parsing the rest of the file, which koalad itself checks.
 
-    Raises RequestError.
+    Raises RequestError if the file cannot be read, or has no valid name.
     """
     try:
         text = read_file(path, "grid file")
@@ -169,7 +169,7 @@ def _name_in(path: Path) -> str:
         raise RequestError("no_grid_file", f"There is no grid file {path}.", advice) from error
     if found := _GRID_LINE.search(text):
         return found[1].decode()
-    # Late: a command does not wait for a reader of YAML that it does not need.
+    # Imported here, since most commands do not need the YAML reader, and importing it takes time.
     from koalapy.model.textfile.document import read_document
 
     name = read_document(text, str(path)).data.get("grid")
@@ -184,7 +184,7 @@ def _name_in(path: Path) -> str:
 def _make_ours(directory: Path) -> None:
     """Make the directory of all grids' states, and let no other user write there.
 
-    Another user who may write there could replace a state of ours. Raises OurError for a directory of another user.
+    Another user with write access could replace a grid's state. Raises OurError for a directory of another user.
     """
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     found = directory.stat()
@@ -197,7 +197,7 @@ def _make_ours(directory: Path) -> None:
 def _make_private(directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     found = directory.stat()
-    if {found.st_uid, directory.lstat().st_uid} != {os.getuid()}:  # who made a link there can let it lead elsewhere
+    if {found.st_uid, directory.lstat().st_uid} != {os.getuid()}:  # its owner can redirect a link
         raise _not_ours(directory)
     if stat.S_IMODE(found.st_mode) & 0o077:
         directory.chmod(0o700)

@@ -1,1 +1,1 @@
-"""One attempt: what its wrapper and its batch system report, missing attempts, cancels. It knows no owner."""
+"""Attempts: reactions to wrapper reports, batch statuses, missing attempts and cancels. No owner is known here."""

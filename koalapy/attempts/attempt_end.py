@@ -16,7 +16,7 @@ _ON_REQUEST = ("cancelled", "void", "killed")
 
 
 def update_attempt(core: Core, now: Instant, attempt: Attempt, changes: dict[str, Any]) -> None:
-    """Change what differs, and note a change of state in the history."""
+    """Change the fields whose values differ, and note a change of state in the history."""
     different = {name: value for name, value in changes.items() if getattr(attempt, name) != value}
     if not different:
         return
@@ -32,7 +32,10 @@ def update_attempt(core: Core, now: Instant, attempt: Attempt, changes: dict[str
 
 
 def end_attempt(core: Core, now: Instant, attempt: Attempt, changes: dict[str, Any], reason: Reason | None) -> None:
-    """End the attempt, and cancel what may be left of its batch job. `reason` None: its program ended well."""
+    """End the attempt, and cancel what may be left of its batch job.
+
+    `changes`: further fields with their new values. `reason`: why it failed; None if its program ended well.
+    """
     released, starts = attempt.state.released, attempt.started_at is None
     held_since = attempt.at_barrier_at if attempt.state is AttemptState.AT_BARRIER else None
     ending = Ending.FAILED if reason else Ending.DONE
@@ -57,15 +60,15 @@ def end_attempt(core: Core, now: Instant, attempt: Attempt, changes: dict[str, A
 
 
 def reason_details(reason: Reason) -> dict[str, object]:
-    """Return a reason as history keeps it."""
+    """Return code, message and output of a reason for the history."""
     return {"code": reason.code, "message": str(reason), "output": reason.words}
 
 
 def look_at(attempt: AttemptId) -> str:
-    """Return what to do about a program that ended badly."""
+    """Return the advice for a program that failed."""
     return f"Look at its standard error with `koala logs {attempt.job} -c {attempt.component} -e`."
 
 
 def _known_instants(attempt: Attempt) -> dict[str, Instant]:
-    """Return the instants that are known, as history keeps them."""
+    """Return the known instants of the attempt for the history."""
     return {name: at for name in _INSTANTS if (at := getattr(attempt, name)) is not None}

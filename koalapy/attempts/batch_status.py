@@ -1,4 +1,4 @@
-"""Batch status of an attempt, for what its wrapper cannot report: waiting, refused, suspended, killed, missing."""
+"""Reaction to the batch status of an attempt, which shows what its wrapper cannot report."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ _S = AttemptState
 
 
 def on_seen(core: Core, now: Instant, event: BatchStatusSeen) -> None:
-    """Record what the batch system shows of the attempt, or end the attempt with its batch job."""
+    """Record the attempt's batch status, or end the attempt if its batch job has ended."""
     attempt = core.records.attempt(event.attempt)
     if attempt is None or attempt.state.ended:
         return None
@@ -54,7 +54,7 @@ def _suspended(now: Instant, attempt: Attempt, event: BatchStatusSeen) -> dict[s
 
 
 def _missing(now: Instant, attempt: Attempt, event: BatchStatusSeen) -> dict[str, Any]:
-    """Return the changes for a missing attempt: it is unknown until a record, accounting or time says more."""
+    """Return the changes for a missing attempt, which is unknown if it was released."""
     silent_since = event.silent_since or attempt.silent_since or now
     changes: dict[str, Any] = {"unknown_since": attempt.unknown_since or now, "silent_since": silent_since}
     return changes | ({"state": _S.UNKNOWN} if attempt.state.released else {})
@@ -79,9 +79,9 @@ def _stuck(event: BatchStatusSeen) -> Reason:
 
 
 def _end_without_report(core: Core, now: Instant, attempt: Attempt, event: BatchStatusSeen) -> None:
-    """End an attempt whose batch job ended without an exit record: as the accounting has it, else as lost.
+    """End an attempt whose batch job ended without an exit record: by the accounting, or as lost without one.
 
-    A batch system may have ended by itself one that it could never start, which is then the reason.
+    If the batch system could never start the batch job, that is the reason.
     """
     told = {
         "walltime": Reason(

@@ -1,4 +1,4 @@
-"""Cancelling one attempt: ordered once, confirmed when nothing of it is left, or stuck in its batch system."""
+"""Cancels of one attempt. A cancel is complete when nothing of the attempt is left; an attempt may be stuck."""
 
 from koalapy.core.core import Core
 from koalapy.model.attempt import Attempt
@@ -8,7 +8,10 @@ from koalapy.model.units import Instant
 
 
 def cancel(core: Core, attempt: Attempt, force: bool = False) -> None:
-    """Void and cancel the attempt, once (again with `force`); AttemptCleanedUp reports that nothing of it is left."""
+    """Order the cluster to make the attempt void and end it.
+
+    The order is given once, or again with `force`. AttemptCleanedUp reports that nothing of the attempt is left.
+    """
     if attempt.let_go or (attempt.cancelling and not force):
         return
     order_cancel(core, attempt, force)
@@ -17,19 +20,19 @@ def cancel(core: Core, attempt: Attempt, force: bool = False) -> None:
 
 
 def order_cancel(core: Core, attempt: Attempt, force: bool = False) -> None:
-    """Order the cluster to void and cancel the attempt, which is noted as cancelling with the same change."""
+    """Order the cluster to cancel the attempt. The caller notes with the same change that it is cancelling."""
     core.records.command(
         CancelAttempt(cluster=attempt.cluster, attempt=attempt.id, batch_id=attempt.batch_id, force=force)
     )
 
 
 def can_be_cancelled(attempt: Attempt, reachable: frozenset[str]) -> bool:
-    """Return whether its cluster is in reach, and its batch system is not known to be unable to end it."""
+    """Return whether its cluster is connected and the attempt is not stuck."""
     return attempt.cluster in reachable and attempt.stuck is None
 
 
 def on_cleaned_up(core: Core, now: Instant, event: AttemptCleanedUp) -> None:
-    """Record that nothing of the attempt is left on its cluster: processors may have come free."""
+    """Record that nothing of the attempt is left on its cluster; its processors may be idle now."""
     core.mark_dirty()
     attempt = core.records.attempt_or_pending_cancel(event.attempt)
     if attempt is None or attempt.cleaned_up:
@@ -45,7 +48,7 @@ def on_cleaned_up(core: Core, now: Instant, event: AttemptCleanedUp) -> None:
 
 
 def on_cancel_stuck(core: Core, now: Instant, event: AttemptStuck) -> None:
-    """Record that its batch system cannot end it; its owner need not wait for it any more."""
+    """Record that the attempt is stuck; its owner need not wait for it any longer."""
     attempt = core.records.attempt_or_pending_cancel(event.attempt)
     if attempt is not None and not attempt.cleaned_up:
         core.records.change_attempt(attempt, stuck=event.reason)

@@ -1,4 +1,4 @@
-"""First signs after a start: of each attempt that lived then, the first one goes into the history."""
+"""First signs after koalad's start: the first sign of each attempt that was live then goes into the history."""
 
 from koalapy.core.core import Core
 from koalapy.model.events import AttemptCleanedUp, AttemptSubmitted, BatchStatusSeen, Event, WrapperReported
@@ -8,9 +8,9 @@ MISSING = "missing"  # the batch system does not list it: no sign
 
 
 def note(core: Core, now: Instant, event: Event) -> None:
-    """Note a first sign in the job's story, as what the attempt was and as what it is found.
+    """Note the first sign of an attempt in its job's history, with its former and its present state.
 
-    It is called before the event's reaction.
+    This must be called before the event's reactions.
     """
     if not core.silent or not isinstance(event, _SIGNS) or event.attempt not in core.silent:
         return

@@ -1,4 +1,4 @@
-"""Missing attempts: unknown while their cluster is out of reach, lost after long enough in reach."""
+"""Missing attempts: they are unknown while their cluster is unreachable, and lost after a time-out."""
 
 from koalapy.attempts.attempt_end import end_attempt, update_attempt
 from koalapy.core.core import Core
@@ -10,7 +10,7 @@ from koalapy.model.units import Instant
 
 
 def end_lost(core: Core, now: Instant, attempt: Attempt) -> None:
-    """End an attempt that was missing for so long, on a cluster in reach all the time (DESIGN, promise 1)."""
+    """End the attempt if it is lost and its cluster is connected."""
     at = lost_at(attempt, core.settings)
     if at is not None and now >= at and attempt.cluster in core.information.reachable:
         reason = Reason("lost", "transient", "It was lost: no sign of it was found any more.", "")
@@ -34,7 +34,7 @@ def out_of_reach(core: Core, now: Instant, cluster: str) -> None:
 
 
 def asked_anew(core: Core, now: Instant, cluster: str) -> None:
-    """Count no attempt there as missing until its next KCM reports it so: only a KCM that looks can miss one."""
+    """Count no attempt on the cluster as missing until the KCM of the next session reports it as missing."""
     for attempt in core.records.live(cluster):
         if not attempt.state.ended:
             update_attempt(core, now, attempt, {"unknown_since": None})

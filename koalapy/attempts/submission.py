@@ -1,4 +1,4 @@
-"""Answers of a cluster to the submission of an attempt."""
+"""Reactions to a cluster's answer to the submission of an attempt."""
 
 from koalapy.attempts.attempt_end import reason_details
 from koalapy.core.core import Core
@@ -9,7 +9,7 @@ from koalapy.model.units import Instant
 
 
 def on_submitted(core: Core, now: Instant, event: AttemptSubmitted) -> None:
-    """Record that its batch job is in the queue."""
+    """Record the batch job's id, and that the batch job is in the queue."""
     attempt = core.records.attempt(event.attempt)
     if attempt is None or attempt.let_go:
         return
@@ -21,7 +21,7 @@ def on_submitted(core: Core, now: Instant, event: AttemptSubmitted) -> None:
 
 
 def on_submission_failed(core: Core, now: Instant, event: SubmissionFailed) -> None:
-    """End the attempt: nothing of it is there. One that is being cancelled ends when its cluster confirms that."""
+    """End the attempt as failed and cleaned up. One that is being cancelled ends when its cluster confirms that."""
     core.mark_dirty()
     attempt = core.records.attempt(event.attempt)
     if attempt is None or attempt.state.ended or attempt.cancelling:

@@ -1,4 +1,4 @@
-"""Wrapper reports: how far an attempt is, step by step or long after, and how it ended."""
+"""Reactions to wrapper reports, which give an attempt's phase, and how it ended."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,13 +17,13 @@ from koalapy.model.request import ComponentRequest, Launch
 from koalapy.model.states import AttemptState
 from koalapy.model.units import Instant
 
-_PROCESS_FAILED = "process_failed"  # the wrapper says which, and how: wrapper.reasons
+_PROCESS_FAILED = "process_failed"  # the report names the process and its end: wrapper.reasons
 _S = AttemptState
 _BEFORE_BARRIER = (_S.SUBMITTING, _S.QUEUED, _S.ALLOCATED)
 
 
 def on_reported(core: Core, now: Instant, event: WrapperReported) -> None:
-    """Record how far the attempt is. A report may repeat what is known, and skip steps that nobody reported."""
+    """Record the attempt's phase, nodes and instants. A report may repeat known phases, and skip others."""
     if event.phase == "ended":
         core.mark_dirty()
     attempt = core.records.attempt(event.attempt)
@@ -44,7 +44,10 @@ def on_reported(core: Core, now: Instant, event: WrapperReported) -> None:
 
 
 def _is_division(request: ComponentRequest, nodes: Sequence[Node]) -> bool:
-    """Return whether these are the processes that the component starts; see koalapy_adapters.wrapper.process_layout."""
+    """Return whether the nodes have the processes that the component starts.
+
+    The wrapper divides them in koalapy_adapters.wrapper.process_layout.
+    """
     counts = [node.processes for node in nodes]
     if request.launch is Launch.PER_NODE and set(counts) != {1}:
         return False
@@ -52,7 +55,7 @@ def _is_division(request: ComponentRequest, nodes: Sequence[Node]) -> bool:
 
 
 def _misdivided(core: Core, now: Instant, attempt: Attempt, event: WrapperReported) -> None:
-    """End an attempt whose processes are not those asked for: all ranks and hosts would be wrong by it."""
+    """End an attempt whose processes are not those requested: with them, all ranks and hosts would be wrong."""
     count = sum(node.processes for node in event.nodes)
     found = f"{counted_as(count, 'process', 'processes')} on {counted_as(len(event.nodes), 'node')}"
     message = f"Its wrapper reported {found}, which is not what was asked for."
@@ -79,7 +82,7 @@ def _progress(now: Instant, attempt: Attempt, event: WrapperReported) -> dict[st
 
 
 def _instants(attempt: Attempt, event: WrapperReported) -> dict[str, Instant]:
-    """Return instants by the wrapper's clock, those after the release never before it."""
+    """Return the instants of the report, by the wrapper's clock; none after the release precedes it."""
     told: dict[str, Instant] = {}
     if event.began_at is not None:
         told["began_at"] = event.began_at
@@ -94,7 +97,7 @@ def _instants(attempt: Attempt, event: WrapperReported) -> dict[str, Instant]:
 
 
 def _state_after(state: AttemptState, phase: str) -> AttemptState | None:
-    """Return the state after the report; None if it changes nothing, or precedes what is known already."""
+    """Return the state after the report; None if the report does not change it."""
     if state in _BEFORE_BARRIER:
         return _S.AT_BARRIER if phase == "at_barrier" else None if state is _S.ALLOCATED else _S.ALLOCATED
     if phase == "running":
@@ -130,7 +133,7 @@ def _failure(event: WrapperReported) -> Reason:
 
 
 def _of_program(attempt: AttemptId, event: WrapperReported) -> Reason:
-    """Return why a program failed: with the first process that did and the end of its standard error, if known."""
+    """Return why a program failed, with its first failed process and the end of its standard error if known."""
     how = f"exit status {event.exit_status}."
     speaker = words = ""
     if event.reason is not None:
@@ -147,7 +150,7 @@ _OF_PROGRAM: dict[str, tuple[str, Whose, str]] = {
 
 
 def _as_counted(reason: Reason, ending: str) -> Reason:
-    """Return the wrapper's reason, classified by how the attempt ended: one killed or lost is retried."""
+    """Return the wrapper's reason, as transient if the attempt was killed, left its barrier, was void or restarted."""
     if ending == "killed":
         return replace(reason, code="killed", whose="transient")
     return replace(reason, whose="transient") if ending in ("left_barrier", "void", "restarted") else reason

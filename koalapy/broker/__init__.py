@@ -1,1 +1,1 @@
-"""The resource broker: requests against what is known of the clusters."""
+"""The resource broker, which matches requests with clusters."""

@@ -1,4 +1,4 @@
-"""The clusters at one moment as placing needs them, with the findings about them that are kept."""
+"""The availability: the clusters at one instant as placing needs them, with cached results about them."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -12,15 +12,14 @@ from koalapy.policies.placement import IdleCluster
 
 
 class Availability:
-    """The clusters that can be used, those without trouble. It never changes; `after` returns the remaining
-    availability.
+    """The clusters that can be used, which are those without trouble. It never changes; `after` returns a new one.
 
     `most_backlog`: the largest component, in processors, that some batch queue would still take. `sizes`: the known
     size of every cluster; None for one that cannot be used now.
     """
 
     def __init__(self, summaries: Iterable[ClusterSummary], like: "Availability | None" = None) -> None:
-        """Copy the findings of `like`, an availability of the same clusters, if all sizes are the same."""
+        """Share the cached results of `like`, an availability of the same clusters, if all sizes are the same."""
         self.summaries = tuple(summaries)
         self.usable = {summary.name: summary for summary in self.summaries if summary.trouble is None}
         self.idle = {name: summary.idle for name, summary in self.usable.items()}
@@ -50,14 +49,14 @@ class Availability:
 
     @property
     def smaller(self) -> bool:
-        """Whether some cluster has fewer processors now than while nothing of it is broken."""
+        """Whether some cluster has fewer processors now than with all its nodes up."""
         return any(summary.whole is not None for summary in self.usable.values())
 
     def size_unknown(self, *, anew: bool) -> frozenset[str]:
-        """The clusters whose size is not known yet.
+        """Return the clusters whose size is not known yet.
 
         `anew`: a job that was submitted after koalad's start may rely on the sizes that they show, unless these are
-        zero. Its user is there to read the error.
+        zero. Its user can read the error at once.
         """
         found = self._size_unknown.get(anew)
         if found is None:
@@ -76,19 +75,20 @@ class Availability:
         return self._idle_clusters
 
     def is_as(self, summaries: Sequence[ClusterSummary]) -> bool:
-        """Whether the summaries have this very availability."""
+        """Return whether the summaries agree with this availability in everything that placing depends on."""
         return len(summaries) == len(self.summaries) and all(map(same_availability, summaries, self.summaries))
 
     def may_fit(self, minimum: MinimumDemand) -> bool:
-        """Whether the request may fit. False: it does not, whichever policy is asked."""
+        """Return whether the request may fit; False if it fits under no policy."""
         for cluster, processors in minimum.named:
             if self.idle.get(cluster, -1) < processors:
                 return False
         return all(self._slots_of(size) >= count for size, count in minimum.free)
 
     def demand(self, component: ComponentRequest) -> Mapping[str, int]:
-        """The processors that a component without a named cluster takes on each cluster that is large enough for it
-        now.
+        """Return the processors that a component takes on each cluster that is large enough for it now.
+
+        The component names no cluster.
         """
         key = component.processors, component.processors_per_node, component.exclusive
         found = self._demands.get(key)
@@ -99,8 +99,10 @@ class Availability:
         return found
 
     def networks(self, request: Request) -> list["Availability"]:
-        """The availabilities within which all components must be placed: one for each network, the one with most idle
-        processors first.
+        """Return one availability for each network; all components must be placed within one of them.
+
+        The network with most idle processors comes first. For a request whose components may be placed anywhere, return
+        this availability alone.
         """
         if not request.communication or len(request.components) == 1:
             return [self]
@@ -109,8 +111,9 @@ class Availability:
         return self._networks
 
     def has_clusters_apart(self, request: Request) -> bool:
-        """Whether each component could certainly have a cluster of its own, if the clusters were idle and none is
-        named.
+        """Return whether each component could certainly have a cluster of its own if all clusters were idle.
+
+        No component names a cluster.
         """
         for network in self.networks(request):
             clusters = len(network.usable)
@@ -120,13 +123,13 @@ class Availability:
         return False
 
     def without(self, clusters: Collection[str]) -> "Availability":
-        """The availability without the given clusters."""
+        """Return the availability without the given clusters."""
         return Availability(summary for summary in self.summaries if summary.name not in clusters) if clusters else self
 
     def after(self, placement: Sequence[str | None], request: Request, patient: bool = False) -> "Availability":
-        """The availability after the placement's processors were taken off.
+        """Return the availability less the processors of a placement.
 
-        `patient`: the job entered batch queues, so its processors also count in our backlog.
+        `patient`: the job entered batch queues, so its processors also count in the backlog.
         """
         taken: dict[str, int] = {}
         for cluster, component in zip(placement, request.components, strict=True):
@@ -135,15 +138,15 @@ class Availability:
         return Availability((_less(summary, taken.get(summary.name, 0), patient) for summary in self.summaries), self)
 
     def emptied(self) -> "Availability":
-        """The availability if the clusters were idle."""
+        """Return the availability if the clusters were idle."""
         return Availability(_empty(summary, summary.size) for summary in self.usable.values())
 
     def whole(self) -> "Availability":
-        """The availability if the clusters were idle and nothing of them were broken."""
+        """Return the availability if the clusters were idle and all their nodes were up."""
         return Availability(_empty(summary, summary.whole or summary.size) for summary in self.usable.values())
 
     def _slots_of(self, size: int) -> int:
-        """The number of components of this size that would fit at once."""
+        """Return the number of components of this size that would fit at once."""
         found = self._slots.get(size)
         if found is None:
             found = self._slots[size] = sum(idle // size for idle in self.idle.values())
@@ -160,7 +163,7 @@ class Availability:
 
 
 def backlog_left(summary: ClusterSummary) -> int:
-    """The processors of ours that may still enter the cluster's batch queue."""
+    """Return how many processors of koalapy's jobs may still enter the cluster's batch queue."""
     limit = summary.total if summary.settings.backlog is None else summary.settings.backlog
     return min(limit - summary.backlog, summary.total)
 

@@ -1,4 +1,4 @@
-"""The broker's answer to the scheduler: a placement, or none (DCS, section 3.4)."""
+"""The broker: it finds placements for the scheduler (DCS, section 3.4)."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +27,7 @@ def find_placement(
 ) -> Placement | PolicyFailed | None:
     """Place a request on idle processors, all within one network unless its components do not communicate.
 
-    Optional components are omitted only if the job does not fit with them. None: it does not fit.
+    Optional components are omitted only if the job does not fit with them. Return None if the job does not fit.
     """
     for components in _wanted(request):
         for network in availability.networks(request):
@@ -45,8 +45,8 @@ def shortest_queue(
     """Choose a batch queue for every component: the shortest one that fits and whose backlog allows it.
 
     Components that communicate go to one network. Of the networks that take all of them, the one whose longest chosen
-    queue is shortest is taken. Optional components are omitted only if no network takes them too. None: no network
-    takes the others.
+    queue is shortest is taken. Optional components are omitted only if no network takes them too. Return None if no
+    network takes the others.
     """
     networks = Availability(summaries).without(excluded).networks(request)
     for components in _wanted(request):
@@ -57,7 +57,7 @@ def shortest_queue(
 
 
 def _wanted(request: Request) -> list[dict[int, ComponentRequest]]:
-    """All components by their index; and, if some are optional, the others alone."""
+    """Return all components by their index; and, if some are optional, the others alone."""
     everything = dict(enumerate(request.components))
     needed = {index: component for index, component in everything.items() if not component.optional}
     return [everything] if len(needed) == len(everything) else [everything, needed]
@@ -70,10 +70,10 @@ def _placement_of(request: Request, placed: Mapping[int, str]) -> Placement:
 def _queues_within(
     components: Mapping[int, ComponentRequest], availability: Availability
 ) -> tuple[int, dict[int, str]] | None:
-    """The length of the longest chosen queue, and the cluster of each component.
+    """Return the length of the longest chosen queue, and the cluster of each component.
 
-    Components that name a cluster come first, then the others by decreasing size. Thus no component takes a queue that
-    one with less choice needs.
+    Return None if a component fits into no queue. Components that name a cluster are placed first, then the others by
+    decreasing size. Thus no component takes a queue that one with less choice needs.
     """
     chosen: dict[int, str] = {}
     asked = dict.fromkeys(availability.usable, 0)
@@ -94,8 +94,9 @@ def _queues_within(
 def _place_within(
     components: dict[int, ComponentRequest], availability: Availability, policy: PlacementPolicy
 ) -> dict[int, str] | PolicyFailed | None:
-    """Place the components that name a cluster (DCS: an ordered request fits or not), then let the policy place the
-    others.
+    """Place the components that name a cluster, then let the policy place the others.
+
+    Return None if a component does not fit (DCS: an ordered request fits or not).
     """
     placed: dict[int, str] = {}
     left: dict[str, int] = {}
@@ -144,8 +145,9 @@ def _ask(
 
 
 def _problem(answer: PlacementChoice, demands: Sequence[Demand], idle: dict[str, int]) -> str | None:
-    """The error in a policy's answer, which must place every demand where enough processors are idle; None if it is
-    valid.
+    """Return the error in a policy's answer; None if the answer is valid.
+
+    A valid answer places every demand on a cluster with enough idle processors.
     """
     for each in demands:
         cluster = answer.get(each.index)
@@ -157,7 +159,10 @@ def _problem(answer: PlacementChoice, demands: Sequence[Demand], idle: dict[str,
 
 
 def _may_wait(component: ComponentRequest, summary: ClusterSummary, asked: int) -> bool:
-    """Whether a component fits into the cluster and our backlog there, beside its siblings' `asked` processors."""
+    """Return whether a component fits into the cluster and its backlog.
+
+    `asked`: processors of the same job that go there too.
+    """
     together = asked + processors_taken(component, summary.settings)
     return together <= backlog_left(summary) and misfit(component, summary, now=False) is None
 

@@ -1,4 +1,4 @@
-"""Which cluster can take which component, and why not."""
+"""The fit of components on clusters, and the reasons of misfits."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,15 +20,15 @@ class Misfit:
 
 
 def demand(component: ComponentRequest, summaries: Iterable[ClusterSummary]) -> dict[str, int]:
-    """The processors that the component takes on each usable cluster that is large enough for it."""
+    """Return the processors that the component takes on each usable cluster that is large enough for it."""
     taken = {summary.name: (processors_taken(component, summary.settings), summary.largest) for summary in summaries}
     return {name: needed for name, (needed, largest) in taken.items() if needed <= largest}
 
 
 def misfit(component: ComponentRequest, summary: ClusterSummary, *, now: bool = True) -> Reason | None:
-    """The reason why the component does not go there; None if it fits.
+    """Return the reason why the component does not fit on the cluster; None if it fits.
 
-    `now` False: whether the processors are idle does not count.
+    `now`: whether enough processors must be idle now.
     """
     if component.cluster not in (None, summary.name):
         return Reason("elsewhere", "request", f"its component names {component.cluster}.")
@@ -84,7 +84,7 @@ def _needed(processors: int) -> str:
 
 
 def _shape(component: ComponentRequest, summary: ClusterSummary, needed: int) -> Reason | None:
-    """A `busy` reason if too few nodes have `processors_per_node` processors free; else None."""
+    """Return a `busy` reason if too few nodes have `processors_per_node` processors free; else None."""
     most = summary.state.largest_idle if summary.state is not None else None
     if most is not None and needed > most:
         return Reason("busy", "transient", f"{_of(most)} {_are(most)} idle for one component, but {_needed(needed)}.")
@@ -100,7 +100,7 @@ def _shape(component: ComponentRequest, summary: ClusterSummary, needed: int) ->
 
 
 def misfits(components: Mapping[int, ComponentRequest], summaries: Sequence[ClusterSummary]) -> list[Misfit]:
-    """For `koala explain`: each cluster's misfit for each component that may go there."""
+    """Return, for `koala explain`, the misfit of each component on each cluster that it may use."""
     found = []
     for index, component in components.items():
         for summary in summaries:

@@ -1,4 +1,4 @@
-"""A cache of the broker's answers: nothing is asked again before something that the answer depends on has changed."""
+"""A cache of the broker's answers, each valid until something changes that it depends on."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ from koalapy.information.kis import Size
 from koalapy.model.request import Request
 from koalapy.policies.placement import FIND_CLUSTERS_APART, PlacementPolicy
 
-_MANY = 100_000  # shapes; then they are forgotten
+_MANY = 100_000  # shapes, after which the cache is cleared
 
 
 class PlacementCache:
@@ -25,7 +25,7 @@ class PlacementCache:
     def find_placement(
         self, request: Request, shape: Shape, availability: Availability, excluded: frozenset[str]
     ) -> Placement | PolicyFailed | None:
-        """Return the broker's answer; a refusal is remembered for as long as the availability is the same."""
+        """Return the broker's answer; a refusal is cached while the availability is the same object."""
         if availability is not self._room:
             self._room, self._refused = availability, {}
         if (shape, excluded) in self._refused:
@@ -36,7 +36,7 @@ class PlacementCache:
         return answer
 
     def never_fits(self, request: Request, shape: Shape, availability: Availability, *, anew: bool = True) -> bool:
-        """Whether the job does not fit even if the clusters were idle and nothing of them were broken.
+        """Return whether the job does not fit even if all clusters were idle and all their nodes were up.
 
         False while a cluster that might take it cannot be measured, or its size is not known. `anew`: the job was
         submitted after koalad's start.
@@ -48,7 +48,7 @@ class PlacementCache:
         return not self._whole.takes(request, shape, availability)
 
     def too_small(self, request: Request, shape: Shape, availability: Availability) -> bool:
-        """Whether all clusters that may take the job are known, and are too small for it now even if they were idle."""
+        """Return whether all clusters that may take the job are usable, and too small for it even if they were idle."""
         named = {component.cluster for component in shape.components}
         if availability.troubled and (None in named or not availability.troubled.isdisjoint(named)):
             return False
@@ -80,7 +80,7 @@ class _IdleClusters:
         return find_placement(request, empty, self._policy) is not None
 
     def _idle(self, availability: Availability) -> Availability:
-        """The idle clusters. A cluster of another size makes the remembered answers void."""
+        """Return the idle clusters. A cluster of another size clears the cached answers."""
         if self._empty is None or availability.sizes is not self._known_sizes:
             self._known_sizes, self._empty = availability.sizes, self._made(availability)
             sizes = {name: summary.size for name, summary in self._empty.usable.items()}

@@ -1,4 +1,4 @@
-"""The shape of a request: everything that placing depends on. Requests of one shape get one answer."""
+"""The shape of a request: everything in it that placing depends on. Requests of one shape have one answer."""
 
 from collections.abc import Iterable
 from functools import lru_cache
@@ -37,7 +37,7 @@ class MinimumDemand(NamedTuple):
 
 
 def shape_of(request: Request) -> Shape:
-    """The shape of a request."""
+    """Return the shape of a request."""
     return Shape(tuple(_component(each) for each in request.components), request.communication)
 
 
@@ -53,7 +53,7 @@ def _component(component: ComponentRequest) -> ComponentShape:
 
 @lru_cache(maxsize=1 << 14)
 def minimum_demand(shape: Shape) -> MinimumDemand:
-    """The least demand of a shape, without its optional components."""
+    """Return the least demand of a shape, without its optional components."""
     needed = [each for each in shape.components if not each.optional]
     sizes = sorted((each.processors for each in needed if each.cluster is None), reverse=True)
     named: dict[str, int] = {}
@@ -64,5 +64,5 @@ def minimum_demand(shape: Shape) -> MinimumDemand:
 
 
 def _at_least(sizes: Iterable[int]) -> tuple[tuple[int, int], ...]:
-    """Pairs (size, how many sizes are at least as large), for sizes in descending order."""
+    """Return pairs (size, how many sizes are at least as large), for sizes in descending order."""
     return tuple({size: count for count, size in enumerate(sizes, 1)}.items())

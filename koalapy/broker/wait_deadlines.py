@@ -1,4 +1,4 @@
-"""The instants after which a waiting job may be placed where it may not be placed yet."""
+"""The instants from which a waiting job may use clusters or batch queues that it may not use before."""
 
 from collections.abc import Sequence
 
@@ -9,19 +9,19 @@ from koalapy.model.units import Instant
 
 
 def may_queue_from(job: Job, settings: Settings) -> Instant | None:
-    """The instant from which the job may enter a batch queue; None if it waits for idle processors only."""
+    """Return the instant from which the job may enter a batch queue; None if it waits for idle processors only."""
     if job.request.when_busy is not WhenBusy.QUEUE or job.waiting_since is None:
         return None
     return Instant(job.waiting_since + settings.queue_after)
 
 
 def excluded_clusters(now: Instant, job: Job) -> frozenset[str]:
-    """The clusters that are excluded for this job now."""
+    """Return the clusters that are excluded for this job now."""
     return frozenset() if not job.excluded else frozenset(cluster for cluster, until in job.excluded if now < until)
 
 
 def wait_deadlines(job: Job, settings: Settings) -> Sequence[Instant]:
-    """All instants, past ones too, from which the job may go where it could not go before."""
+    """Return the instants, past ones included, at which the job's exclusions end, or it may enter batch queues."""
     since = may_queue_from(job, settings)
     if since is None and not job.excluded:
         return ()

@@ -1,10 +1,10 @@
-"""The promises by name, and the exception for a broken one."""
+"""The promises by name, and the exception for a broken promise."""
 
 from enum import StrEnum
 
 
 class Promise(StrEnum):
-    """The first nine are the invariants that users rely on; the others are what those rest on (DESIGN, section 5)."""
+    """The promises of koalapy. Users rely on the first nine; the others are invariants on which those depend."""
 
     ONCE = "no program runs twice for one attempt"
     ALONE = "no two attempts of a component run at one time"
@@ -35,7 +35,7 @@ class Promise(StrEnum):
 
 
 class Violation(Exception):
-    """A promise was broken. `details` say by what, in one line that is the same in every run of the seed."""
+    """A promise was broken. `details` describe how, in one line that is the same in every run of the seed."""
 
     def __init__(self, promise: Promise, details: str) -> None:
         super().__init__(f"{promise}: {details}")
@@ -43,6 +43,6 @@ class Violation(Exception):
 
 
 def promise(kept: object, name: Promise, *details: object) -> None:
-    """Raises Violation unless it is kept."""
+    """Check a promise. Raises Violation, with the joined details, if `kept` is false."""
     if not kept:
         raise Violation(name, " ".join(str(each) for each in details))

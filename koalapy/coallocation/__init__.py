@@ -1,1 +1,1 @@
-"""The co-allocator: claim, barrier, release; the run list; retries; what becomes of a job that stops."""
+"""The co-allocator: claims, barriers and releases of jobs, the run list, retries, and stopping jobs."""

@@ -1,4 +1,4 @@
-"""The barrier: nobody starts before everybody has come, and nobody waits for ever (DCS, section 3.5)."""
+"""The barrier: no component starts before all have reached it, and none waits without a limit (DCS, section 3.5)."""
 
 from collections.abc import Sequence
 
@@ -20,7 +20,7 @@ _LEAD = BARRIER_MARGIN - _MOST_JITTER  # between koalad's deadline and the first
 
 
 def on_came_to_barrier(core: Core, now: Instant, event: CameToBarrier) -> None:
-    """Note that the attempt is there in the present session: its job may be waiting for no more than that."""
+    """Note that the attempt is at its barrier in the present session, so that its job is examined for a release."""
     attempt = core.records.attempt(event.attempt)
     if attempt is not None and attempt.state is AttemptState.AT_BARRIER:
         core.at_barrier.add(attempt.id, attempt.cluster)
@@ -28,7 +28,7 @@ def on_came_to_barrier(core: Core, now: Instant, event: CameToBarrier) -> None:
 
 
 def on_started(core: Core, now: Instant, event: Started) -> None:
-    """Note when the job has started: when the last of its components has."""
+    """Note when the job has started, which is when its last component has started."""
     job = core.records.jobs.get(event.attempt.job)
     if job is None or job.started_at is not None or job.state is not JobState.RUNNING:
         return
@@ -45,7 +45,7 @@ def end_session(core: Core, cluster: str) -> None:
 
 
 def release_if_whole(core: Core, now: Instant, job: Job) -> None:
-    """Release the job once every component of this try is known to be at its barrier, and so can be told."""
+    """Release the job if every component of this try is known to be at its barrier in the present session."""
     if job.state is not JobState.CLAIMING:
         return
     present = job.present
@@ -71,7 +71,7 @@ def _release(core: Core, now: Instant, job: Job, present: Sequence[Attempt]) -> 
 
 
 def deadline(job: Job, settings: Settings) -> Instant | None:
-    """When the job's claim or barrier runs out; None where neither is running."""
+    """Return when the job's claim or barrier times out, the earlier of both; None if neither timer runs."""
     if job.state is not JobState.CLAIMING:
         return None
     claim_ends, barrier_ends = _claim_ends(job, settings), _barrier_ends(job, settings)
@@ -81,7 +81,11 @@ def deadline(job: Job, settings: Settings) -> Instant | None:
 
 
 def time_out(core: Core, now: Instant, job: Job) -> None:
-    """The time is up: go without the optional components if only they are late, else give everything back."""
+    """End a claim or barrier that has timed out.
+
+    If only optional components are late, the job goes on without them. Otherwise the job stops with a submission
+    failure.
+    """
     barrier_ends = _barrier_ends(job, core.settings)
     barrier_over = barrier_ends is not None and now >= barrier_ends
     late = _not_come(core, job) if barrier_over else _missing(job)
@@ -102,14 +106,20 @@ def _go_without(core: Core, now: Instant, job: Job, late: list[Attempt]) -> None
 
 
 def _claim_ends(job: Job, settings: Settings) -> Instant | None:
-    """The claim's time counts until the last batch job has started. A Launcher's is its sweep's to count."""
+    """Return when the claim times out; None if its timer does not run.
+
+    The timer runs until the last batch job has started. That of a Launcher belongs to its sweep.
+    """
     if job.claimed_at is None or job.patient or job.pilot is not None or not _missing(job):
         return None
     return Instant(job.claimed_at + settings.claim_timeout + _jitter(job, settings.claim_timeout))
 
 
 def _barrier_ends(job: Job, settings: Settings) -> Instant | None:
-    """The barrier's time counts from the first component at it; before that, from the start of the last batch job."""
+    """Return when the barrier times out; None if its timer does not run.
+
+    The timer starts with the first component at the barrier, or else with the start of the last batch job.
+    """
     present = job.present
     came = [each.at_barrier_at for each in present if each.at_barrier_at is not None]
     if came:
@@ -123,7 +133,7 @@ def _barrier_ends(job: Job, settings: Settings) -> Instant | None:
 
 
 def _missing(job: Job) -> list[Attempt]:
-    """Attempts whose batch job has not started."""
+    """Return the attempts that have not ended, and whose batch job has not started."""
     return [attempt for attempt in job.present if attempt.allocated_at is None and not attempt.state.ended]
 
 
@@ -155,9 +165,9 @@ def _too_late(code: str, late: list[Attempt], limit: Duration) -> Reason:
 
 
 def _jitter(job: Job, limit: Duration) -> int:
-    """Up to a tenth of the limit, another for every job and try, the same whenever it is asked.
+    """Return at most a tenth of the limit: a different duration for every job and try, the same at every call.
 
-    It keeps several koalad from claiming and giving back in step.
+    Without it, several koalads could claim and give back at the same instants again and again.
     """
     most = min(limit // 10, _MOST_JITTER)
     return (job.id * 2_654_435_761 + sum(job.numbers) * 40_503) % 1_000 * most // 1_000

@@ -1,4 +1,4 @@
-"""Claiming: every component of a job goes to its cluster's batch system (DCS, section 3.5)."""
+"""The claim: each component of a job is submitted to the batch system of its cluster (DCS, section 3.5)."""
 
 from collections.abc import Sequence
 
@@ -13,11 +13,15 @@ from koalapy.model.states import AttemptState, JobState
 from koalapy.model.units import MINUTE, Duration, Instant
 
 WALLTIME_MARGIN = MINUTE
-BARRIER_MARGIN = Duration(WALLTIME_MARGIN // 2)  # wrappers leave their barriers so much later than koalad gives up
+BARRIER_MARGIN = Duration(WALLTIME_MARGIN // 2)  # between koalad's time-out and the instant at which wrappers leave
 
 
 def claim(core: Core, now: Instant, job: Job, allocation: Sequence[str | None], patient: bool) -> None:
-    """Submit every placed component. Optional ones without a cluster are left out of this try."""
+    """Submit every placed component; optional components without a cluster do not take part in this try.
+
+    `allocation`: the cluster of each component, None for one without. `patient`: the job enters batch queues, without a
+    claim time-out. A job with a component that was tried too often (MAX_ATTEMPTS) fails instead.
+    """
     numbers = tuple([job.number_of(index) + (cluster is not None) for index, cluster in enumerate(allocation)])
     if max(numbers) >= MAX_ATTEMPTS:
         reason = Reason("too_many_attempts", "ours", f"A component was tried {MAX_ATTEMPTS} times.", "Submit it anew.")
@@ -41,7 +45,7 @@ def claim(core: Core, now: Instant, job: Job, allocation: Sequence[str | None], 
 
 
 def _submission(core: Core, job: Job, attempt: Attempt) -> SubmitAttempt:
-    """Asked of the batch system: the program's walltime, the time at the barrier, and a margin (DESIGN, promise 2)."""
+    """Return the submission of an attempt. Its walltime is that of the program, the barrier and a margin together."""
     return SubmitAttempt(
         cluster=attempt.cluster,
         attempt=attempt.id,
@@ -59,7 +63,7 @@ def _submission(core: Core, job: Job, attempt: Attempt) -> SubmitAttempt:
 
 
 def _work(core: Core, job: Job, attempt: Attempt) -> LauncherWork | None:
-    """Return the work of a Launcher; None for a job of a user."""
+    """Return the work of a Launcher; None for a user's job."""
     if job.pilot is None:
         return None
     request = core.records.jobs[job.pilot.sweep].request
@@ -75,13 +79,13 @@ def _work(core: Core, job: Job, attempt: Attempt) -> LauncherWork | None:
 
 
 def _avoided(core: Core, job: Job, cluster: str) -> tuple[str, ...]:
-    """Return the hosts on which everything that the Launcher's sweep ran has failed."""
+    """Return the hosts of the cluster that count as black holes for the Launcher's sweep."""
     runner = core.records.jobs[job.pilot.sweep].runner if job.pilot is not None else None
     return tuple(host for name, host in runner.left_out if name == cluster) if runner is not None else ()
 
 
 def on_files_moved(core: Core, now: Instant, event: FilesMoved | FilesStaged) -> None:
-    """The claim's time counts from here: a large file that comes on is no cluster that does not answer."""
+    """Restart the claim's timer: staging a large file takes time, though the cluster answers."""
     attempt = core.records.attempt(event.attempt)
     if attempt is None or attempt.state is not AttemptState.SUBMITTING:
         return

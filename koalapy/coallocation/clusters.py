@@ -11,7 +11,7 @@ from koalapy.model.units import Instant
 
 
 def on_connected(core: Core, now: Instant, event: ClusterConnected) -> None:
-    """Begin a session with a cluster, or note that the KCM of a present one can do more by now."""
+    """Begin a session with a cluster, or note another report of the KCM in the present session."""
     again = core.information.is_connected(event.cluster)
     core.information.connected(event.cluster, event.version)
     core.startup_gate.reached(event.cluster)
@@ -37,18 +37,18 @@ def on_lost(core: Core, now: Instant, event: ClusterLost) -> None:
 
 
 def on_measured(core: Core, now: Instant, event: ClusterMeasured) -> None:
-    """Other processors may be idle than before."""
+    """Take over the measurement: idle processors may have changed."""
     core.mark_dirty()
     core.information.measured(event.cluster, event.state)
 
 
 def on_measurement_failed(core: Core, now: Instant, event: MeasurementFailed) -> None:
-    """Forget the last measurement: jobs that wait for this cluster may be passed now."""
+    """Mark the cluster as not usable: other jobs may pass those that wait for it."""
     core.mark_dirty()
     core.information.measurement_failed(event.cluster, event.reason)
 
 
 def on_accounted(core: Core, now: Instant, event: AttemptsAccounted) -> None:
-    """The batch system's accounting replaces what was estimated."""
+    """Replace the estimated usage of attempts by the batch system's accounting."""
     for span in event.spans:
         core.records.account(replace(span, cluster=event.cluster))

@@ -1,4 +1,4 @@
-"""Jobs whose components have all ended well: their output is brought, then they are done."""
+"""Completion: the output of a job whose components have all ended well is collected, then the job is done."""
 
 from koalapy.coallocation.stop import stop_job
 from koalapy.core.core import Core
@@ -10,7 +10,7 @@ from koalapy.model.units import Instant
 
 
 def finish_if_over(core: Core, now: Instant, job: Job) -> None:
-    """All components ended well: bring the output, then the job is done."""
+    """Collect the output of a running job whose components have all ended, or end the job if there is none."""
     if job.state is not JobState.RUNNING or job.collecting:
         return None
     present = job.present
@@ -31,7 +31,7 @@ def finish_if_over(core: Core, now: Instant, job: Job) -> None:
 
 
 def on_output_collected(core: Core, now: Instant, event: OutputCollected) -> None:
-    """The job is done, or has failed where its output could not be brought."""
+    """End the job: as done, or as failed if its output could not be collected."""
     job = core.records.jobs.get(event.job)
     if job is None or not job.collecting or job.state is not JobState.RUNNING:
         return
@@ -43,7 +43,7 @@ def on_output_collected(core: Core, now: Instant, event: OutputCollected) -> Non
 
 
 def on_output_kept(core: Core, now: Instant, event: OutputKept) -> None:
-    """Record that the output of the job's processes is at home, or will never be."""
+    """Record that the output of the job's processes is at home, or that a part of it is lost."""
     job = event.job
     if not job.state.final or job.output_home is not OutputHome.COMING:
         return

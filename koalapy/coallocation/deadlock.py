@@ -1,4 +1,4 @@
-"""The guard against holding in a circle (DESIGN, promise 2): two jobs never each hold what the other waits for."""
+"""Detection of deadlocks: cycles of claiming jobs, each holding processors that the next one waits for."""
 
 from collections.abc import Collection, Iterable, Mapping
 
@@ -20,9 +20,9 @@ GIVEN_BACK = Reason(
 
 
 def job_to_give_back(core: Core, among: Collection[JobId] | None = None) -> Job | None:
-    """The youngest job of a cycle of holding and waiting, None where there is none.
+    """Return the youngest job of a deadlock; None if there is no deadlock.
 
-    `among`: all that may hold and wait at once, if that is known; others are in no circle.
+    `among`: all jobs that may hold and wait at once; None if they are not known. Only such a job can be in a cycle.
     """
     if among is not None and len(among) < 2:
         return None
@@ -42,7 +42,7 @@ def job_to_give_back(core: Core, among: Collection[JobId] | None = None) -> Job 
 
 
 def _waits_on(core: Core, job: Job) -> Iterable[str]:
-    """Clusters whose batch system was seen to have the job wait for processors that it does not have idle."""
+    """Yield the clusters whose newest measurement shows that the job waits there for more processors than are idle."""
     for attempt in job.live:
         known = core.information.clusters.get(attempt.cluster)
         if attempt.allocated_at is None and known is not None and _seen_to_wait(core, attempt, known):
@@ -50,7 +50,10 @@ def _waits_on(core: Core, job: Job) -> Iterable[str]:
 
 
 def _seen_to_wait(core: Core, attempt: Attempt, known: Known) -> bool:
-    """A batch job that was just submitted is also pending for a moment: it only waits if it does not fit."""
+    """Return whether the attempt is pending and does not fit on the idle processors.
+
+    A batch job that fits may be pending too, for a moment after it was submitted.
+    """
     state = known.state
     if state is None or attempt.queued_at is None or state.measured_at <= attempt.queued_at:
         return False
@@ -59,7 +62,7 @@ def _seen_to_wait(core: Core, attempt: Attempt, known: Known) -> bool:
 
 
 def _cycle(follows: Mapping[JobId, list[JobId]]) -> list[JobId]:
-    """Some cycle of the graph, empty if there is none."""
+    """Return one cycle of the graph; empty if there is none."""
     done: set[JobId] = set()
     path: list[JobId] = []
 

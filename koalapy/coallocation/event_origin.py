@@ -1,4 +1,4 @@
-"""A cluster speaks for itself only: what it says of attempts that are elsewhere is passed over, and counted."""
+"""The origin of events: a cluster's reports on attempts of other clusters are dropped and counted."""
 
 from koalapy.core.core import Core
 from koalapy.model.events import (
@@ -28,9 +28,9 @@ OfAttempt = (
 
 
 def own_part(core: Core, event: Event) -> Event | None:
-    """Return the event, or what is left of it without what its cluster has no say in; None if that is nothing.
+    """Return the event without reports on attempts of other clusters; None if nothing is left.
 
-    An attempt of the past, of which nothing is kept, is nobody's.
+    A report on an attempt of which no record is kept is let through.
     """
     if isinstance(event, OfAttempt):
         return event if _may(core, event.cluster, event.attempt, type(event).__name__) else None
@@ -43,7 +43,7 @@ def own_part(core: Core, event: Event) -> Event | None:
 
 
 def _may_end(core: Core, event: ParametersEnded) -> bool:
-    """Only a Launcher of the sweep, on this cluster, can have run its parameters."""
+    """Return whether the results may be accepted: only the sweep's Launchers on this cluster run its parameters."""
     if not _may(core, event.cluster, event.attempt, "ParametersEnded"):
         return False
     if core.records.attempt(event.attempt) is None:
@@ -63,6 +63,6 @@ def _may(core: Core, cluster: str, attempt: AttemptId, what: str) -> bool:
 
 
 def is_elsewhere(records: Records, cluster: str, attempt: AttemptId) -> bool:
-    """Whether the attempt is known to be on another cluster than this."""
+    """Return whether the attempt is known to be on another cluster."""
     found = records.attempt_or_pending_cancel(attempt)
     return found is not None and found.cluster != cluster

@@ -1,4 +1,4 @@
-"""Pruning of jobs that are over: the directories of their attempts first, then their records."""
+"""Pruning of final jobs: the directories of their attempts first, then their records."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import OUTPUT_PRUNED, Job
 from koalapy.model.units import Instant
 
-_REMEMBERED = 10_000  # ids of pruned jobs: far more than are asked for together
+_REMEMBERED = 10_000  # ids of pruned jobs: far more than one request names
 NOT_OVER, PENDING_CANCEL, COLLECTING, OF_A_SWEEP, PRUNED = (
     "not over for long enough", "a pending cancel", "output on its way", "a sweep that is not over", "pruned already"
 )  # fmt: skip
@@ -19,15 +19,19 @@ NOT_OVER, PENDING_CANCEL, COLLECTING, OF_A_SWEEP, PRUNED = (
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Effect of a request: jobs that can go now, jobs that wait for a cluster, and jobs that stay, with why."""
+    """The effect of a request.
+
+    `ready`: jobs whose pruning can begin now. `waiting`: (cluster, job) for jobs with directories on a cluster that is
+    not connected. `kept`: (reason, job) for jobs that are not pruned.
+    """
 
     ready: tuple[Job, ...]
-    waiting: tuple[tuple[str, Job], ...]  # for the cluster that has its directories
+    waiting: tuple[tuple[str, Job], ...]
     kept: tuple[tuple[str, Job], ...]
 
 
 def on_prune_requested(core: Core, now: Instant, event: PruneRequested) -> None:
-    """Begin with those that can go now, and pass over the others."""
+    """Begin to prune the jobs that are ready, and skip the others."""
     pruning = core.pruning
     for job in judge(core, event).ready:
         pruning.wanted[job.id] = wanted = PruneWanted(job, event.records, event.without)
@@ -40,7 +44,7 @@ def on_prune_requested(core: Core, now: Instant, event: PruneRequested) -> None:
 
 
 def on_forgotten(core: Core, now: Instant, event: AttemptForgotten) -> None:
-    """A job whose directory a KCM refuses to remove keeps its record."""
+    """Go on with the job of a removed directory. A job keeps its record if a KCM refuses to remove a directory."""
     job, pruning = event.attempt.job, core.pruning
     attempts = pruning.directories.get(job, {})
     attempts.pop(event.attempt, None)
@@ -53,17 +57,17 @@ def on_forgotten(core: Core, now: Instant, event: AttemptForgotten) -> None:
 
 
 def on_output_collected(core: Core, now: Instant, event: OutputCollected) -> None:
-    """Nothing of the job is on its way home any more."""
+    """Note that the job's output is no longer being collected."""
     core.pruning.collecting.pop(event.job, None)
 
 
 def on_output_kept(core: Core, now: Instant, event: OutputKept) -> None:
-    """Nothing of the job is on its way home any more."""
+    """Note that the job's output is no longer being collected."""
     core.pruning.collecting.pop(event.job.id, None)
 
 
 def _finish(core: Core, now: Instant, wanted: PruneWanted) -> None:
-    """Go on once no directory is left, but for those that stay."""
+    """Finish the pruning if no directory is left except those that stay."""
     job, pruning = wanted.job, core.pruning
     left = [cluster for cluster in pruning.directories.get(job.id, {}).values() if cluster not in wanted.without]
     if left:
@@ -80,7 +84,7 @@ def _finish(core: Core, now: Instant, wanted: PruneWanted) -> None:
 
 
 def judge(core: Core, event: PruneRequested) -> Judgement:
-    """Return what the request would do now; nothing is changed."""
+    """Return the effect that the request would have now; nothing is changed."""
     with_pending_cancels = {attempt.job for attempt in core.records.pending_cancels}
     ready: list[Job] = []
     waiting: list[tuple[str, Job]] = []
@@ -114,7 +118,7 @@ def _why_kept(core: Core, job: Job, before: Instant, with_pending_cancels: set[J
 
 
 def _out_of_reach(core: Core, job: Job, without: tuple[str, ...]) -> Iterator[str]:
-    """Clusters that have directories of any try, and are not connected, or have left the grid file."""
+    """Yield the clusters that have directories of the job and are not connected, or not in the grid file any more."""
     last = (cluster for cluster, _ in _directories_of(job))
     for cluster in (*last, *core.pruning.directories.get(job.id, {}).values()):
         if cluster not in without and cluster not in core.information.reachable:
@@ -122,7 +126,7 @@ def _out_of_reach(core: Core, job: Job, without: tuple[str, ...]) -> Iterator[st
 
 
 def _directories_of(job: Job) -> Iterator[tuple[str, AttemptId]]:
-    """Yield the directories of its last attempts; those of earlier ones are removed when it is tried again."""
+    """Yield (cluster, attempt) of the job's last attempts; directories of earlier ones are removed at each retry."""
     for attempt in job.attempts:
         if attempt is not None:
             yield attempt.cluster, attempt.id

@@ -1,8 +1,8 @@
-"""Jobs of a store that was restored from a backup: where they have got to since, so that nothing of them runs twice.
+"""Jobs of a restored store: their progress since the backup is found out, so that no program runs twice.
 
-What koalad did after the backup it has forgotten, but the clusters have not: each tells the attempts of such jobs that
-left a trace there. A job goes on with the newest of them, where it is; one that may be on a cluster that has not been
-heard yet waits.
+The store does not contain what koalad did after the backup. Each cluster therefore reports the attempts of such jobs
+that have left a trace there. A job goes on with the newest of these attempts, on its cluster. It waits until every
+cluster has reported.
 """
 
 from dataclasses import replace
@@ -16,16 +16,16 @@ from koalapy.model.records import Records
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant
 
-UNTIL_KNOWN = Instant(4_102_444_800_000_000)  # the year 2100: no measure of time, but of what is to be known first
+UNTIL_KNOWN = Instant(4_102_444_800_000_000)  # the year 2100 marks an exclusion until all clusters have reported
 JOBS_AHEAD = (
-    100_000  # ids that one koalad may have given out since its backup: far more than a day's, and of 16 million
+    100_000  # ids that koalad may have given out since the backup: far more than it does in a day, of 16 million
 )
 
 _SHOWS_RELEASE = ("released", "running")
 
 
 def skip_used_ids(counters: Counters) -> Counters:
-    """After a backup was restored: ids that may be in use already are left out, and jobs of before are in doubt."""
+    """Return the counters after a restore: they skip ids that may be in use, and mark all earlier jobs as doubtful."""
     return replace(
         counters,
         next_job=min(counters.next_job + JOBS_AHEAD, FIRST_LAUNCHER),
@@ -35,7 +35,7 @@ def skip_used_ids(counters: Counters) -> Counters:
 
 
 def on_store_restored(core: Core, now: Instant, event: StoreRestored) -> None:
-    """Leave out ids that may be in use, and note in the story of every job of before that it is in doubt."""
+    """Skip ids that may be in use, and note the restore in the history of every doubtful job."""
     core.mark_dirty()
     core.startup_gate.open()
     core.records.count(skip_used_ids(core.records.counters))
@@ -44,7 +44,10 @@ def on_store_restored(core: Core, now: Instant, event: StoreRestored) -> None:
 
 
 def bind_waiting(core: Core, now: Instant) -> None:
-    """Bind every doubtful job of the wait queue to where it was found, or exclude all clusters until that is known."""
+    """Bind each doubtful job of the wait queue to the clusters that remember it.
+
+    All clusters are excluded for these jobs until every cluster has reported.
+    """
     if not core.records.counters.doubtful_below:
         return
     for job in doubtful(core.records):

@@ -1,4 +1,4 @@
-"""Retries: what follows for a job when an attempt ends, and when nothing of it is left (DCS, 3.2 and 3.5)."""
+"""Retries: the effect on a job when an attempt ends, and when nothing of the job is left (DCS, 3.2 and 3.5)."""
 
 from koalapy.attempts.attempt_end import reason_details
 from koalapy.attempts.cancel import cancel
@@ -17,7 +17,10 @@ EXCLUSION = Duration(10 * MINUTE)
 
 
 def on_ended(core: Core, now: Instant, event: Ended) -> None:
-    """Account what the attempt held at its barrier. If it failed, leave it out, try elsewhere, or stop the job."""
+    """Account the time that the attempt held processors at its barrier.
+
+    If the attempt failed, leave it out, try another cluster, or stop the job.
+    """
     attempt = core.records.attempt(event.attempt)
     if attempt is None:
         return None
@@ -41,7 +44,7 @@ def on_refused(core: Core, now: Instant, event: Refused) -> None:
 
 
 def leave_out(core: Core, now: Instant, attempt: Attempt, reason: Reason, **details: object) -> None:
-    """Cancel an optional component's attempt; its job goes on without it."""
+    """Cancel an optional component's attempt; its job goes on without it. `details` go into the history."""
     cancel(core, attempt)
     if attempt.state.ended:
         core.records.change_attempt(attempt, ending=Ending.CANCELLED, reason=reason)
@@ -51,7 +54,7 @@ def leave_out(core: Core, now: Instant, attempt: Attempt, reason: Reason, **deta
 
 
 def _outcome(job: Job, reason: Reason) -> Outcome:
-    """Return a completion failure for what the job's `retry_on` lists; all else is the program's answer and final."""
+    """Return COMPLETION_FAILURE if the job's `retry_on` lists this kind of failure, else FAILED."""
     kind = {"exit_status": RetryOn.EXIT, "killed": RetryOn.KILLED}.get(reason.code)
     if kind is None:
         kind = RetryOn.LOST if reason.whose == "transient" else None
@@ -59,10 +62,10 @@ def _outcome(job: Job, reason: Reason) -> Outcome:
 
 
 def _give_up(core: Core, now: Instant, job: Job, attempt: Attempt, reason: Reason) -> None:
-    """A component cannot be claimed where it was sent: leave it out, try elsewhere, try again, or fail the job.
+    """Give up the claim of a component on its cluster: leave it out, try elsewhere, try again, or fail the job.
 
-    Where only that cluster is at fault it is left out for this job (DESIGN, promise 3); an unordered component then
-    tries its next choice uncounted, which is bounded by the number of clusters.
+    If only that cluster is at fault, it is excluded for this job for ten minutes. A component that names no cluster is
+    then placed on another one, uncounted; the number of clusters bounds these tries.
     """
     if job.state is JobState.STOPPING:
         return None
@@ -88,7 +91,7 @@ def _give_up(core: Core, now: Instant, job: Job, attempt: Attempt, reason: Reaso
 
 
 def apply_outcome(core: Core, now: Instant, job: Job, max_submissions: int, max_completions: int) -> None:
-    """Nothing of the job is left: back into the wait queue, or over (DCS, sections 3.2 and 3.5).
+    """Put a job of which nothing is left back into the wait queue, or end it (DCS, sections 3.2 and 3.5).
 
     A submission failure is counted, and at the maximum the job is removed. A completion failure is counted, sets the
     submission count back to zero, and the job is resubmitted while its count does not exceed the maximum.

@@ -1,4 +1,4 @@
-"""The run list's step: what follows for jobs from changes and from time: releases, time-outs, ends, deadlocks."""
+"""The run list's step: it releases, completes and stops jobs, applies their time-outs, and breaks deadlocks."""
 
 from koalapy.attempts import missing
 from koalapy.attempts.cancel import can_be_cancelled
@@ -18,7 +18,7 @@ _NEVER_AGAIN = 1, 0  # a Launcher is not tried again: its sweep has others
 
 
 class RunListStep:
-    """Examines only jobs that changed, or whose timer expired. The timers are its own: one for each job of `core`."""
+    """The step over the run list. It examines only jobs that changed or whose timer expired; each job has one timer."""
 
     def __init__(self, core: Core) -> None:
         self._timers = Alarms()
@@ -26,11 +26,11 @@ class RunListStep:
             self._set_timer(core, Instant(0), identity)
 
     def wakeup(self) -> Instant | None:
-        """When time alone changes something for a job; None: never."""
+        """Return the instant at which time alone changes something for a job; None if there is no such instant."""
         return self._timers.next()
 
     def fire_due(self, core: Core, now: Instant) -> bool:
-        """Mark the jobs whose time has come. True if one of them waits in the queue."""
+        """Mark the jobs whose timers have expired. Return whether one of them is in the wait queue."""
         waited = False
         for identity in self._timers.ring(now):
             core.run_list.mark_dirty(identity)
@@ -38,7 +38,7 @@ class RunListStep:
         return waited
 
     def end_lost(self, core: Core, now: Instant) -> None:
-        """End the attempts of dirty jobs that are missing for so long that they are lost."""
+        """End the attempts of dirty jobs that have been missing for so long that they count as lost."""
         run_list = core.run_list
         for identity in sorted(run_list.missing.keys() & run_list.dirty.keys()):
             for attempt in core.records.jobs[identity].live:
@@ -54,7 +54,7 @@ class RunListStep:
             if job.state.active and job.runner is None:
                 _examine(core, now, job)
         if core.information.commitments.dirty or not core.run_list.split.keys().isdisjoint(dirty):
-            _break_deadlocks(core, now)  # made by a measurement, or by a change of a job in it
+            _break_deadlocks(core, now)  # a deadlock results from a measurement, or from a change of a job in it
 
     def set_timers(self, core: Core, now: Instant) -> None:
         """Set the timer of every job that changed since the previous call."""
@@ -67,7 +67,7 @@ class RunListStep:
 
 
 def _examine(core: Core, now: Instant, job: Job) -> None:
-    """Do what follows for the job; each part may bring about what the next one looks for."""
+    """Time out, release, complete or settle the job; each part may lead to the next one."""
     if job.state is JobState.CLAIMING:
         deadline = barrier.deadline(job, core.settings)
         if deadline is not None and now >= deadline:
@@ -80,7 +80,7 @@ def _examine(core: Core, now: Instant, job: Job) -> None:
 
 
 def _settle(core: Core, now: Instant, job: Job) -> None:
-    """Once nothing of a stopping job is left, its outcome is applied; then its processors are free."""
+    """Apply the outcome of a stopping job once nothing of the job is left; then its processors are free."""
     live = job.live
     if live:
         reachable = core.information.reachable
@@ -101,7 +101,10 @@ def _break_deadlocks(core: Core, now: Instant) -> None:
 
 
 def _next_moment(core: Core, now: Instant, job: Job) -> Instant | None:
-    """When time alone changes something for the job; None: never. For one of the run list it may have passed."""
+    """Return the instant at which time alone changes something for the job; None if there is no such instant.
+
+    For a job in the run list, the instant may have passed.
+    """
     state = job.state
     if state.queued:
         ends = wait_deadlines(job, core.settings) if job.runner is None else ()

@@ -1,4 +1,4 @@
-"""Stopping a job: everything of it is cancelled first; what cannot be cancelled now need not be waited for."""
+"""Stopping a job: its attempts are cancelled, and those that cannot be cancelled now may be detached."""
 
 from koalapy.attempts.cancel import can_be_cancelled, cancel
 from koalapy.core.core import Core
@@ -10,9 +10,10 @@ from koalapy.model.units import Instant
 
 
 def stop_job(core: Core, now: Instant, job: Job, outcome: Outcome | None = None, reason: Reason | None = None) -> None:
-    """Cancel all that is left of the job.
+    """Cancel all attempts of the job that are left.
 
-    The first outcome counts, but a user's cancel overrides one that is no end.
+    `outcome` and `reason` count only at the first call. A user's cancel later replaces an outcome that does not make
+    the job final.
     """
     if job.state is not JobState.STOPPING:
         account_held(core, now, job)
@@ -28,7 +29,7 @@ def stop_job(core: Core, now: Instant, job: Job, outcome: Outcome | None = None,
 def detach_what_cannot_be_cancelled(core: Core, now: Instant, job: Job) -> None:
     """Detach attempts that cannot be ended now, so that the job need not wait for their clusters.
 
-    Not where a program may run: then the next try waits (promises 1 and 2), unless there is none, or its user said so.
+    An attempt whose program may run is detached only if the outcome is FAILED, or if the user forced the cancel.
     """
     nobody_waits = job.outcome is Outcome.FAILED or job.forced
     for attempt in job.live:
@@ -44,13 +45,13 @@ def detach_what_cannot_be_cancelled(core: Core, now: Instant, job: Job) -> None:
 
 
 def _may_run(attempt: Attempt) -> bool:
-    """Return whether its program may be running: one that is only taken for lost may live on."""
+    """Return whether its program may be running; that of an attempt that counts as lost may run too."""
     taken_for_lost = attempt.released_at is not None and attempt.unknown_since is not None
     return attempt.state.released or taken_for_lost
 
 
 def account_held(core: Core, now: Instant, job: Job) -> None:
-    """Add what its attempts held at their barriers until now.
+    """Add the processor time that the job's attempts held at their barriers until now.
 
     Each is accounted once: when it is released or ends, or when its job stops.
     """
@@ -60,7 +61,7 @@ def account_held(core: Core, now: Instant, job: Job) -> None:
 
 
 def held_at_barriers(job: Job, now: Instant) -> int:
-    """Return what the attempts of a claiming job have held at their barriers until now, in processor-microseconds."""
+    """Return the processor-microseconds that the attempts of a claiming job have held at their barriers until now."""
     if job.state is not JobState.CLAIMING:
         return 0
     since = [(each.processors, each.at_barrier_at) for each in job.present if each.state is AttemptState.AT_BARRIER]
@@ -68,5 +69,5 @@ def held_at_barriers(job: Job, now: Instant) -> int:
 
 
 def code_and_message(reason: Reason | None) -> dict[str, str]:
-    """Return a job's reason as history keeps it; empty without one."""
+    """Return code and message of a reason for the history; empty without a reason."""
     return {"code": reason.code, "message": str(reason)} if reason else {}

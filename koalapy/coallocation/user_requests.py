@@ -1,4 +1,4 @@
-"""Requests of users: to submit, cancel, hold and release jobs."""
+"""Reactions to requests of users: submit, cancel, hold and unhold."""
 
 from koalapy.coallocation.stop import stop_job
 from koalapy.core.core import Core
@@ -11,7 +11,7 @@ from koalapy.model.units import Instant
 
 
 def on_job_submitted(core: Core, now: Instant, event: JobSubmitted) -> None:
-    """Once, for each key of its owner's, and while there are ids."""
+    """Add a new job, unless its owner has used the key before or all ids are used up."""
     if event.key and core.records.has_key(event.owner, event.key):
         return
     identity = core.records.new_job_id()
@@ -37,7 +37,7 @@ def on_job_submitted(core: Core, now: Instant, event: JobSubmitted) -> None:
 
 
 def on_cancel_requested(core: Core, now: Instant, event: CancelRequested) -> None:
-    """Stop a job that has processors; one that has none is cancelled at once."""
+    """Stop a job of the run list; cancel any other job at once."""
     job = core.records.jobs.get(event.job)
     if job is None or job.state.final:
         return None
@@ -52,7 +52,10 @@ def on_cancel_requested(core: Core, now: Instant, event: CancelRequested) -> Non
 
 
 def on_hold_requested(core: Core, now: Instant, event: HoldRequested) -> None:
-    """A job that claims gives back and is held; one that runs is left alone, but for a sweep, whose nodes go."""
+    """Hold a queued job; a claiming job gives back first, and a running sweep its nodes.
+
+    A running job is not held.
+    """
     job = core.records.jobs.get(event.job)
     if job is not None and job.state.queued:
         core.records.change(job, state=JobState.HELD)
@@ -67,15 +70,15 @@ def on_hold_requested(core: Core, now: Instant, event: HoldRequested) -> None:
 
 
 def _may_stop(job: Job) -> bool:
-    """Whether it can be held though it has processors."""
+    """Return whether a job of the run list can be stopped to be held: a claiming job, or a running sweep."""
     if job.pilot is not None:
-        return False  # its sweep can
+        return False  # only its sweep can be held
     runs = job.runner is not None and job.state is JobState.RUNNING and not job.collecting
     return job.state is JobState.CLAIMING or runs
 
 
 def on_release_requested(core: Core, now: Instant, event: ReleaseRequested) -> None:
-    """One that is still giving back, to be held, waits again once it has."""
+    """Unhold the job. One that still gives back, to be held, waits again after that."""
     job = core.records.jobs.get(event.job)
     if job is None or not (job.state is JobState.HELD or job.outcome is Outcome.HOLD):
         return

@@ -6,10 +6,10 @@ from koalapy.model.job import Job
 
 
 class AtBarrier:
-    """The attempts whose wrapper has said that it is at its barrier, in the present session with their cluster.
+    """An index of the attempts whose wrappers have reported from their barriers in the present session.
 
-    One that said so in an earlier session may have left since. It is not stored: after a restart all sessions are new.
-    An index over the attempts, which forgets those that are cleaned up.
+    A report of an earlier session does not count, since the wrapper may have left its barrier meanwhile. The index is
+    not stored: after a restart all sessions are new. Attempts that are cleaned up or detached are removed.
     """
 
     def __init__(self) -> None:
@@ -26,12 +26,12 @@ class AtBarrier:
         return [each for each, where in self._clusters.items() if where == cluster]
 
     def end_session(self, cluster: str) -> None:
-        """Its attempts have to say so again."""
+        """Remove the attempts of the cluster: their wrappers have to report again."""
         for attempt in [each for each, where in self._clusters.items() if where == cluster]:
             del self._clusters[attempt]
 
     def began(self, job: Job, attempt: Attempt) -> None:
-        """It is not at its barrier yet."""
+        """Do nothing: a new attempt is not at its barrier."""
 
     def let_go(self, attempt: Attempt) -> None:
         self._clusters.pop(attempt.id, None)

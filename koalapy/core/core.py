@@ -1,4 +1,4 @@
-"""One object with all that the deciding side knows: the first argument of every reaction `(core, now, event)`."""
+"""The one object with the engine's state: the first argument of every reaction `(core, now, event)`."""
 
 from koalapy.core.at_barrier import AtBarrier
 from koalapy.core.foreign import ForeignStatements
@@ -20,14 +20,14 @@ from koalapy.model.settings import Settings
 
 
 class Core:
-    """Records with their indices, settings, information, and what sessions with clusters have shown.
+    """The engine's records with their indices, its settings, KIS, and the state of the sessions with clusters.
 
-    `queue`, `run_list`, `launchers` and `at_barrier` are indices of `records`. `silent`: attempts of which nothing has
-    been heard since the start. `came_before`: per cluster the attempts that were at their barriers in a session that
-    goes on, of the engine that this one replaced. `node_sizes`: processors of the largest node that each cluster has
-    shown, or that a Launcher has there. `dirty`: something has changed that the scheduling pass reads.
-    `nodes_changed`: something was measured since the nodes were last surveyed for sweeps. `facts`: derived from the
-    present event, for the owners of attempts.
+    `queue`, `run_list`, `launchers` and `at_barrier` are indices of `records`. `silent`: attempts that have given no
+    sign since koalad's start. `came_before`: by cluster, the attempts that were at their barriers in a session that
+    this engine has taken over from the one before. `node_sizes`: by cluster, the processors of the largest node that
+    the cluster has shown, or that a Launcher has there. `dirty`: whether something that the scheduling pass reads has
+    changed. `nodes_changed`: whether a cluster was measured since the nodes were last surveyed for sweeps. `facts`:
+    those derived from the present event, for the owners of attempts.
     """
 
     def __init__(self, settings: Settings, snapshot: Snapshot) -> None:
@@ -53,9 +53,9 @@ class Core:
         self.dirty = True
 
     def inherit(self, before: "Core") -> None:
-        """Take over what no store keeps, and no cluster says again, of the core that this one replaces.
+        """Take over, from the core that this one replaces, what no store keeps and no cluster reports again.
 
-        Its sessions go on: who had come to a barrier in one of them is there, once the cluster counts as connected.
+        The sessions of that core go on. Its attempts at their barriers are known again when their cluster is connected.
         """
         self.foreign = before.foreign
         self.pruning.pruned = before.pruning.pruned

@@ -10,9 +10,10 @@ from koalapy.model.sweep import Runner
 
 
 class Launchers:
-    """An index over the jobs. `sweeps`: those not over.
+    """An index of the sweeps and Launchers that are not final.
 
-    Since they were last cleared, `ended`: Launchers that are over; `turned`: others whose state became another.
+    `sweeps`: ids of those sweeps. `ended`: Launchers that became final since the list was last cleared. `turned`: ids
+    of other Launchers whose attempt changed its state or was detached since the list was last cleared.
     """
 
     def __init__(self) -> None:
@@ -49,14 +50,14 @@ class Launchers:
             self.turned.append(job.id)
 
     def dropped(self, job: Job) -> None:
-        """It was left when it ended."""
+        """Do nothing: the job left the index when it became final."""
 
     def of(self, sweep: JobId) -> list[Job]:
-        """Return the Launchers of the sweep that are not over, by their ids."""
+        """Return the Launchers of the sweep that are not final, in the order of their ids."""
         return sorted(self._of.get(sweep, {}).values(), key=lambda job: job.id)
 
     def on(self, cluster: str) -> list[Job]:
-        """Return the Launchers of all sweeps on the cluster, by their ids."""
+        """Return the Launchers on the cluster that are not final, of all sweeps, in the order of their ids."""
         return sorted(self._on.get(cluster, {}).values(), key=lambda job: job.id)
 
     def __iter__(self) -> Iterator[Job]:
@@ -65,14 +66,14 @@ class Launchers:
 
 
 def place(launcher: Job) -> Attempt:
-    """Return its one attempt: where it is, and since when."""
+    """Return the Launcher's one attempt."""
     attempt = launcher.attempts[0]
     assert attempt is not None
     return attempt
 
 
 def staying(launchers: Iterable[Job]) -> list[Job]:
-    """Return the Launchers that were not asked to stop, and do not stop by themselves."""
+    """Return the Launchers that neither have a reason to stop nor are stopping."""
     return [
         each for each in launchers if each.pilot is not None and not each.pilot.stop_reason and each.outcome is None
     ]

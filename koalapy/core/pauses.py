@@ -1,4 +1,4 @@
-"""Clusters on which no Launcher is started for a while."""
+"""Pauses: clusters on which no Launcher is started for a while."""
 
 from dataclasses import dataclass, field
 
@@ -9,7 +9,10 @@ _FIRST_PAUSE, _LONGEST_PAUSE = Duration(30 * SECOND), Duration(10 * MINUTE)
 
 @dataclass(slots=True)
 class Pauses:
-    """Clusters whose batch systems started no Launcher in time: each next try comes later than the last."""
+    """The pauses of clusters whose batch systems did not start a Launcher in time.
+
+    Each pause of a cluster is twice as long as the one before, up to ten minutes. `until`: by cluster, its end.
+    """
 
     until: dict[str, Instant] = field(default_factory=dict)
     _since: dict[str, Instant] = field(default_factory=dict)
@@ -17,13 +20,13 @@ class Pauses:
 
     def begin(self, now: Instant, cluster: str) -> None:
         if self.active(now, cluster):
-            return  # several that were tried together count as one
+            return  # Launchers that were submitted together count as one
         length = Duration(min(2 * self._length.get(cluster, _FIRST_PAUSE // 2), _LONGEST_PAUSE))
         self._length[cluster], self._since[cluster] = length, now
         self.until[cluster] = Instant(now + length)
 
     def started(self, cluster: str, at: Instant) -> None:
-        """A Launcher has started there: if that was after the last that did not, the next may be tried at once."""
+        """End the pause of a cluster if a Launcher has started there after the pause began."""
         if at > self._since.get(cluster, at):
             for each in (self.until, self._since, self._length):
                 each.pop(cluster, None)

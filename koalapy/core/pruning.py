@@ -1,4 +1,4 @@
-"""Pruning under way. It is in no record, since the next request for the same job begins it anew."""
+"""The pruning that is under way. It is not stored, since the next request for the same job begins it anew."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -10,7 +10,10 @@ from koalapy.model.job import Job
 
 @dataclass(frozen=True, slots=True)
 class PruneWanted:
-    """A job that is being pruned: with its record, or its directories only, `without` those on these clusters."""
+    """A job that is being pruned.
+
+    `records`: whether its record is removed too. `without`: clusters whose directories stay.
+    """
 
     job: Job
     records: bool
@@ -19,9 +22,11 @@ class PruneWanted:
 
 @dataclass(slots=True)
 class PruningState:
-    """`directories`: those that are to go, and their clusters. `collecting`: jobs whose output is on its way home.
+    """The state of the pruning that is under way.
 
-    `wanted`: jobs that wait until their directories are gone. `pruned`: the last jobs that went, in this order.
+    `directories`: by job, the attempts whose directories are being removed, and their clusters. `collecting`: jobs
+    whose output is being collected. `wanted`: jobs that wait until their directories are removed. `pruned`: the jobs
+    that were pruned last, the oldest first.
     """
 
     directories: dict[JobId, dict[AttemptId, str]] = field(default_factory=dict)

@@ -6,12 +6,15 @@ from koalapy.model.identity import AttemptId, JobId
 
 
 class RecalledAttempts:
-    """`clusters`: all of the grid. `unknown`: those that have not yet said which attempts they remember."""
+    """The newest attempt of each component that the clusters have reported.
+
+    `clusters`: all clusters of the grid. `unknown`: those that have not yet reported which attempts they remember.
+    """
 
     def __init__(self, clusters: Iterable[str]) -> None:
         self.clusters = tuple(clusters)
         self._unknown = dict.fromkeys(self.clusters)
-        self._newest: dict[tuple[JobId, int], tuple[int, str]] = {}  # of a component: attempt and cluster
+        self._newest: dict[tuple[JobId, int], tuple[int, str]] = {}  # of each component: number and cluster
 
     @property
     def unknown(self) -> list[str]:
@@ -26,5 +29,5 @@ class RecalledAttempts:
                 self._newest[job, component] = number, cluster
 
     def newest(self, job: JobId, component: int) -> tuple[int, str]:
-        """Number and cluster of a component's newest attempt; (0, "") if no cluster remembers one."""
+        """Return the number and cluster of a component's newest attempt; (0, "") if no cluster remembers one."""
         return self._newest.get((job, component), (0, ""))

@@ -1,4 +1,4 @@
-"""Index of the run list: where jobs are being claimed, and which hold only a part of what they need."""
+"""Index of the run list: the clusters on which jobs claim, and the jobs that hold only a part of their claim."""
 
 from collections.abc import Collection
 
@@ -9,17 +9,20 @@ from koalapy.model.states import JobState
 
 
 class RunList:
-    """An index over the jobs. `dirty`, `timers_dirty`: those changed since each was last cleared, in no order.
+    """An index of the jobs in the run list.
 
-    `split`: claiming jobs with an attempt whose batch job has started and one whose has not.
+    `claimed_on`: by cluster, the attempts of claiming jobs that are not patient; a cluster without any is not in it.
+    `split`: claiming jobs with one attempt whose batch job has started and another whose batch job has not. `dirty`:
+    jobs that the next step examines. `timers_dirty`: jobs whose timers are set anew. `missing`: jobs of which an
+    attempt of this try is missing, or was.
     """
 
     def __init__(self) -> None:
-        self.claimed_on: dict[str, int] = {}  # attempts of claiming jobs, patient ones left out; none: it is not there
+        self.claimed_on: dict[str, int] = {}
         self.split: dict[JobId, None] = {}
-        self.dirty: dict[JobId, None] = {}  # something may follow for them
-        self.timers_dirty: dict[JobId, None] = {}  # their next moments may be others
-        self.missing: dict[JobId, None] = {}  # of this try an attempt is missing, or was
+        self.dirty: dict[JobId, None] = {}
+        self.timers_dirty: dict[JobId, None] = {}
+        self.missing: dict[JobId, None] = {}
         self._claims: dict[JobId, tuple[str, ...]] = {}
 
     def added(self, job: Job) -> None:
@@ -46,10 +49,10 @@ class RunList:
     def dropped(self, job: Job) -> None:
         self.missing.pop(job.id, None)
         self.dirty.pop(job.id, None)
-        self.timers_dirty.pop(job.id, None)  # all else was left when it ended
+        self.timers_dirty.pop(job.id, None)  # it left the others when it became final
 
     def _survey(self, job: Job) -> None:
-        """Count where it claims, and see whether it holds only a part of what it needs."""
+        """Count the clusters on which the job claims, and update `split`."""
         live = job.live if job.state is JobState.CLAIMING else ()
         self._count(job.id, () if job.patient else tuple([attempt.cluster for attempt in live]))
         started = [attempt.allocated_at is not None for attempt in live]
@@ -59,7 +62,7 @@ class RunList:
             self.split.pop(job.id, None)
 
     def mark_dirty(self, job: JobId) -> None:
-        """Something that it depends on has changed."""
+        """Note that something has changed that the job depends on."""
         self.dirty[job] = self.timers_dirty[job] = None
 
     def _count(self, job: JobId, clusters: tuple[str, ...]) -> None:

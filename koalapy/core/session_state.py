@@ -12,16 +12,21 @@ On = tuple[JobId, str]  # a sweep, and a cluster
 
 @dataclass(slots=True)
 class SessionState:
-    """`wanted`: what each KCM could use, less what it was fed since it said so. `begun`: sweeps that a KCM has had its
-    first feed of in this session. `doing`: of each Launcher, how many parameters run, and when the newest was pulled.
+    """State of the present sessions with KCMs, by sweep and cluster, by sweep, or by Launcher.
 
-    `failures`: Launchers of a sweep that failed in a row on a cluster. `latest`: whether something of a Launcher's
-    newest results had ended well. `suspects`: Launchers that may be on black holes, and their hosts. `recalled`: what
-    was out on a cluster when some of it was asked back. `refused`: why a cluster will not have what a sweep asks for.
-    `fed`: what was out on a cluster and came back, so that its end may be told late.
-    `told`: why a sweep waits, as it was last told. `faults`: what is wrong with a policy's last answer for a sweep, by
-    what was asked; `blamed`: what its story tells of that. `fresh`: clusters whose KCM has not been told what is
-    out there.
+    By sweep and cluster: `wanted`: the number of parameters that the KCM can still use, less those fed since its last
+    report. `begun`: whether the KCM was sent the sweep's first feed of this session. `failures`: the number of the
+    sweep's Launchers that failed there in a row. `recalled`: the number of parameters out on the cluster at the last
+    RecallParameters. `refused`: why the cluster refuses the sweep's Launchers. `fed`: parameters that came back from
+    there, of which results may still arrive.
+
+    By Launcher: `doing`: the number of parameters that run, and the instant of the newest pull. `latest`: whether any
+    of its newest results is a success. `suspects`: the host of a Launcher that may be on a black hole.
+
+    By sweep: `told`: why it waits, as last noted in its history. `faults`: by sweep and policy call, the error in the
+    policy's last answer; `blamed`: those calls whose errors are in the history.
+
+    `fresh`: clusters whose KCM is new, and has not been sent the first feed of any sweep.
     """
 
     wanted: dict[On, int] = field(default_factory=dict)
@@ -39,7 +44,7 @@ class SessionState:
     fresh: dict[str, None] = field(default_factory=dict)
 
     def new_session(self, cluster: str) -> None:
-        """The cluster has another KCM now, which has said nothing yet."""
+        """Forget the reports of the cluster's former KCM."""
         self.fresh[cluster] = None
         for of_cluster in (self.wanted, self.begun, self.recalled):
             for key in [key for key in of_cluster if key[1] == cluster]:

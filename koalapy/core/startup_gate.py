@@ -1,4 +1,4 @@
-"""After a start no waiting job is placed until every cluster was reached, or found unreachable, once."""
+"""The startup gate: no waiting job is placed before every cluster was reached, or found unreachable, once."""
 
 from collections.abc import Iterable
 
@@ -9,10 +9,10 @@ LONGEST_LOGIN = Duration(90 * SECOND)
 
 
 class StartupGate:
-    """After a start, whether every cluster has been reached, or was seen to be out of reach, once.
+    """The clusters that have been neither reached nor found unreachable since koalad's start.
 
-    Until then no waiting job goes anywhere: a cluster may still tell that the store is a backup's, and that a job which
-    waits in it has run since. A koalad that began with no waiting job does not wait.
+    Until there are none, no waiting job is placed. A cluster may still report that the store was restored from a
+    backup, and that a job which waits in the store has run since. Without a waiting job at the start, the gate is open.
     """
 
     def __init__(self, clusters: Iterable[str], jobs: Iterable[Job]) -> None:
@@ -27,11 +27,11 @@ class StartupGate:
         self._missing.pop(cluster, None)
 
     def open(self) -> None:
-        """Wait for no cluster any more: it is known that the store was restored."""
+        """Wait for no further cluster: it is known that the store was restored."""
         self._missing.clear()
 
     def awaited(self, now: Instant) -> bool:
-        """Not for ever: a cluster of which nothing is heard for so long is out of reach, too."""
+        """Return whether a cluster is still awaited. After LONGEST_LOGIN, every cluster left counts as unreachable."""
         if self._until is None:
             self._until = Instant(now + LONGEST_LOGIN)
         if now >= self._until:

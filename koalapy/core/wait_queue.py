@@ -27,7 +27,7 @@ class Position(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Waiting:
-    """A waiting job, its position, and what it asks for."""
+    """A waiting job, its position, its shape and its minimum demand."""
 
     job: Job
     position: Position
@@ -36,16 +36,17 @@ class Waiting:
 
 
 def in_order(jobs: Iterable[Job]) -> list[Job]:
-    """The waiting jobs, head first; sweeps wait for other things."""
+    """Return the waiting jobs, head first, without sweeps, which are not in the wait queue."""
     waiting = (job for job in jobs if job.state.queued and job.runner is None)
     return sorted(waiting, key=lambda job: (job.request.priority, job.position))
 
 
 class WaitQueue:
-    """An index over the jobs. It knows which waiting jobs need no examination under any policy.
+    """An index of the waiting jobs. It knows which of them need no examination under any policy.
 
     `order`: all positions. `to_recheck`: positions of jobs that may be too large for the grid's present clusters.
-    `moved`: the first position where a job has come, gone or changed since moves were last forgotten; None if none has.
+    `moved`: the first position where a job was added, removed or changed since the last `forget_moves`; None if there
+    is none.
     """
 
     def __init__(self) -> None:
@@ -61,7 +62,7 @@ class WaitQueue:
         return len(self.order)
 
     def at(self, position: Position) -> Waiting:
-        """The waiting job at this position."""
+        """Return the waiting job at this position."""
         return self._waiting[position.job]
 
     def added(self, job: Job) -> None:
@@ -83,17 +84,17 @@ class WaitQueue:
             self._enter(job)
 
     def attempt_changed(self, job: Job, attempt: Attempt, names: Collection[str]) -> None:
-        """A waiting job has no attempts."""
+        """Do nothing: a waiting job has no attempts."""
 
     def dropped(self, job: Job) -> None:
-        """It has left when it ended."""
+        """Do nothing: a final job has left the queue."""
 
     def forget_moves(self) -> None:
-        """Let `moved` start again."""
+        """Set `moved` to None."""
         self.moved = None
 
     def let_queue(self, since: Instant) -> None:
-        """Let jobs that have waited since then, or longer, enter batch queues if their users want that."""
+        """Let jobs that have waited since this instant or longer enter batch queues, if their users want that."""
         while self._arrivals and self._arrivals[0][0] <= since:
             arrival, job = heapq.heappop(self._arrivals)
             waiting = self._waiting.get(job)
@@ -106,7 +107,7 @@ class WaitQueue:
             self._sizes, self.to_recheck = sizes, list(self.order)
 
     def needs_recheck(self, position: Position) -> bool:
-        """Whether the job at this position may be too large for the grid's present clusters."""
+        """Return whether the job at this position may be too large for the grid's present clusters."""
         return bool(self.to_recheck) and _find(self.to_recheck, position) is not None
 
     def mark_feasible(self, end: Position | None) -> None:
@@ -114,10 +115,10 @@ class WaitQueue:
         del self.to_recheck[: len(self.to_recheck) if end is None else bisect_left(self.to_recheck, end)]
 
     def candidates(self, idle: int, backlog: int, since: Position | None = None) -> Iterator[Waiting]:
-        """The jobs, in order, that may be decided if the largest component that fits now has `idle` processors.
+        """Yield, in order, the jobs that may be decided if the largest component that fits now has `idle` processors.
 
-        `backlog`: the largest component, in processors, that some batch queue would take. `since`: only that position
-        and those behind it. The queue must not change during the iteration.
+        `backlog`: the largest component, in processors, that some batch queue would take. `since`: the position to
+        begin at; None begins at the head. The queue must not change during the iteration.
         """
         last = None
         lists = [*self._by_size.up_to(idle), *self._patient.up_to(backlog), self.to_recheck]
@@ -152,13 +153,13 @@ class WaitQueue:
 
 
 class _BySize:
-    """Places in order, for each size."""
+    """Positions in order, by the largest component of their jobs, in processors."""
 
     def __init__(self) -> None:
         self._positions: dict[int, list[Position]] = {}
 
     def add(self, waiting: Waiting) -> None:
-        """Once, however often it is added."""
+        """Add the position unless it is there already."""
         positions = self._positions.setdefault(waiting.minimum.largest, [])
         if _find(positions, waiting.position) is None:
             insort(positions, waiting.position)

@@ -1,4 +1,4 @@
-"""The processors that attempts are committed to on each cluster, kept up to date with every attempt."""
+"""The commitments: the processors of attempts on each cluster, updated with every change of an attempt."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -33,24 +33,24 @@ class Scavenged:
 
 
 def processors_of(nodes: Iterable[tuple[int, int]]) -> int:
-    """The sum of processors over pairs (processors per node, nodes)."""
+    """Return the sum of processors over pairs (processors per node, nodes)."""
     return sum(size * count for size, count in nodes)
 
 
 class Commitments:
-    """An index over the attempts: each one counts from its claim until it is cleaned up."""
+    """An index of the attempts: each one counts from its claim until it is cleaned up."""
 
     def __init__(self, instance: InstanceId, clusters: Iterable[ClusterSettings]) -> None:
         self._instance = instance
         self._clusters = {settings.name: _ClusterCommitments(settings) for settings in clusters}
-        self.dirty: dict[str, None] = {}  # clusters whose numbers may be others than when this was last cleared
+        self.dirty: dict[str, None] = {}  # clusters whose numbers may have changed since this was last cleared
 
     def on(self, cluster: str) -> tuple[int, int]:
-        """Return the committed processors of a cluster, and our backlog there.
+        """Return the committed processors of a cluster, and the backlog of koalapy's jobs there.
 
-        Committed are the processors that its batch system does not yet show as taken. The backlog waits in its queue:
-        either seen there, or belonging to jobs that went into batch queues and are not seen at all. Sweeps' processors
-        are not committed: others get them as soon as they want them.
+        Processors are committed if the batch system does not show them as taken yet. The backlog is that of batch jobs
+        that the batch system lists as pending. Patient jobs that it does not list yet are included. Processors of
+        sweeps are not committed: a sweep gives them up for any other job.
         """
         found = self._clusters[cluster]
         return found.committed, found.backlog
@@ -67,7 +67,7 @@ class Commitments:
     def began(self, job: Job, attempt: Attempt) -> None:
         cluster = self._clusters.get(attempt.cluster)
         if cluster is None:
-            return  # a cluster that the grid file no longer has
+            return  # the grid file does not contain the cluster any more
         taken = processors_taken(attempt.request, cluster.settings)
         cluster.add(attempt.id, (tag_of(self._instance, attempt.id), taken, job.pilot is not None, job.patient))
         self.dirty[attempt.cluster] = None
@@ -79,7 +79,7 @@ class Commitments:
             self.dirty[attempt.cluster] = None
 
 
-# processors taken; whether a sweep's Launcher takes them; whether it went into a batch queue however busy that was
+# tag; processors taken; whether the attempt is a pilot of a sweep; whether its job entered batch queues (patient)
 _Entry = tuple[Tag, int, bool, bool]
 _NOTHING = Scavenged()
 _NO_TAGS: frozenset[Tag] = frozenset()
@@ -119,7 +119,7 @@ class _ClusterCommitments:
         allocated = frozenset(state.allocated) if state else _NO_TAGS
         pending = frozenset(state.pending) if state else _NO_TAGS
         if allocated == self._shown and pending == self._pending:
-            return  # the sums are as they would be
+            return  # the sums would not change
         self._shown, self._pending = allocated, pending
         self.committed = self.backlog = self._coming = 0
         self._held.clear()
@@ -152,7 +152,7 @@ def _sorted(nodes: Counter[int]) -> tuple[tuple[int, int], ...]:
 
 
 def processors_taken(component: ComponentRequest, cluster: ClusterSettings) -> int:
-    """The processors that a component takes on a cluster: whole nodes if its allocation is exclusive."""
+    """Return the processors that a component takes on a cluster: whole nodes if its allocation is exclusive."""
     size = cluster.processors_per_node
     if not size or not (component.exclusive or cluster.exclusive):
         return component.processors

@@ -22,10 +22,9 @@ NEVER_CONNECTED = Reason("connecting", "transient", "koalad has not reached its 
 class Known:
     """Everything that KIS knows of one cluster.
 
-    `trouble`: why it cannot be used, None while it can. `whole`: its size while nothing of it is broken, as far as is
-    known. `smaller_since`: the first of the consecutive measurements that showed a smaller size, None if the last one
-    did not. `smaller`: the largest size that these showed. `measured_since`: the first measurement of the present
-    connection.
+    `trouble`: why it cannot be used; None while it can. `whole`: its size with all nodes up, as far as is known.
+    `smaller_since`: the first of the consecutive measurements that showed a smaller size, None if the last one did not.
+    `smaller`: the largest size that these showed. `measured_since`: the first measurement of the present connection.
     """
 
     settings: ClusterSettings
@@ -45,11 +44,11 @@ class ClusterSummary:
     """A cluster as the broker sees it now, in processors.
 
     `idle` is less what is committed and not yet shown. A cluster that cannot be used has nothing idle, and `trouble`
-    gives the reason. `backlog`: our processors that wait in its queue. `state` is the last measurement, however old.
-    Sweeps' processors count as idle in it, since a sweep gives them to any job that is placed on them.
+    gives the reason. `backlog`: processors of koalapy's jobs that wait in its queue. `state` is the last measurement,
+    however old. Sweeps' processors count as idle in it, since a sweep gives them to any job that is placed on them.
 
-    `whole`: the size of the cluster while nothing of it is broken; None if that is its present size. `size_known`:
-    whether the cluster was measured for long enough to know its size.
+    `whole`: the size of the cluster with all nodes up; None if that is its present size. `size_known`: whether the
+    cluster was measured for long enough to know its size.
     """
 
     name: str
@@ -95,12 +94,12 @@ class Information:
         self.reachable: frozenset[str] = frozenset()
         self.availability_version = 0
         self._summaries: dict[str, ClusterSummary] = {}
-        self._good_until: dict[str, Instant] = {}  # if nothing happens there
+        self._good_until: dict[str, Instant] = {}  # by cluster, unless an event changes its summary
         self._all_good_until = Instant(0)  # the earliest of these
         self._refreshed_at = Instant(0)
 
     def connected(self, cluster: str, version: str) -> None:
-        """Note that a session with the cluster began; its old measurement counts no more."""
+        """Note that a session with the cluster began; its old measurement is dropped."""
         known = self.clusters[cluster]
         message = "waiting for the first answer of its batch system."
         trouble = Reason("not_measured", "transient", message, "Wait a moment.")
@@ -119,7 +118,7 @@ class Information:
             self._update(known, {"state": state, "trouble": None, **_sizes(known, state, self._settles)})
 
     def measurement_failed(self, cluster: str, reason: Reason) -> None:
-        """Note why the batch system of a cluster could not be read."""
+        """Note that the batch system of a cluster did not answer, and why."""
         self._update(self.clusters[cluster], {"trouble": reason})
 
     def inherit(self, previous: "Information") -> None:
@@ -128,11 +127,11 @@ class Information:
             self._update(self.clusters[name], {"whole": previous.clusters[name].whole})
 
     def is_connected(self, cluster: str | None) -> bool:
-        """Whether the cluster is in the grid and has a session."""
+        """Return whether the cluster is in the grid and has a session."""
         return cluster in self.clusters and self.clusters[cluster].connected
 
     def could_take(self, component: ComponentRequest) -> list[str]:
-        """The connected clusters on which the component would fit if they were idle."""
+        """Return the connected clusters on which the component would fit if they were idle."""
         return [
             name
             for name, known in self.clusters.items()
@@ -140,7 +139,7 @@ class Information:
         ]
 
     def summaries(self, now: Instant) -> list[ClusterSummary]:
-        """The present summaries, in the order of the grid file; only those that may have changed are made again."""
+        """Return the present summaries, in the order of the grid file. Only those that may have changed are rebuilt."""
         still_good = self._summaries and self._refreshed_at <= now <= self._all_good_until
         changed: Iterable[str] = self.commitments.dirty if still_good else self.clusters
         if changed:
@@ -152,7 +151,7 @@ class Information:
         return list(self._summaries.values())
 
     def next_expiry(self, now: Instant) -> Instant | None:
-        """When, after `now`, the first measurement of a usable cluster becomes too old; None: none does."""
+        """Return the first instant after `now` at which a usable cluster's measurement is too old; None without one."""
         earliest = None
         for known in self.clusters.values():
             if known.trouble is None and known.state is not None:
@@ -182,7 +181,7 @@ class Information:
 
 
 def same_availability(one: ClusterSummary, other: ClusterSummary) -> bool:
-    """Whether two summaries agree in everything that placing depends on."""
+    """Return whether two summaries agree in everything that placing depends on."""
     same = one.idle == other.idle and one.total == other.total and one.backlog == other.backlog
     same = same and one.whole == other.whole and one.size_known is other.size_known
     if not same or (one.trouble is None) is not (other.trouble is None):
@@ -195,12 +194,12 @@ def _placing_state(state: ClusterState | None) -> tuple[object, ...] | None:
 
 
 def largest(state: ClusterState) -> int:
-    """The largest component, in processors, that fits on the idle cluster."""
+    """Return the largest component, in processors, that fits on the idle cluster."""
     return state.total if state.largest is None else min(state.total, state.largest)
 
 
 def _sizes(known: Known, state: ClusterState, settles: Duration) -> dict[str, object]:
-    """The changes that a measurement makes to the known sizes of a cluster.
+    """Return the changes that a measurement makes to the known sizes of a cluster.
 
     A batch system whose nodes are down, or have not reported yet, may show a part of them, or none. That size becomes
     the cluster's own only after it has settled.
@@ -249,7 +248,7 @@ def _summary(
 
 
 def _without_sweeps(state: ClusterState, scavenged: Scavenged) -> ClusterState:
-    """The measurement as if the sweeps' Launchers had gone.
+    """Return the measurement as if the sweeps had no Launchers there.
 
     A batch system that suspends Launchers for others may show their processors as idle. It then shows more in use and
     idle than there is, and that excess is idle already.
@@ -257,7 +256,7 @@ def _without_sweeps(state: ClusterState, scavenged: Scavenged) -> ClusterState:
     nodes = _left_after(state.idle + state.ours + state.others - state.total, scavenged.nodes)
     processors = sum(nodes)
     free = Counter(dict(state.free_nodes))
-    if free or not state.idle:  # else it does not tell of nodes
+    if free or not state.idle:  # otherwise the measurement has no numbers of nodes
         free.update(nodes)
     return replace(
         state,
@@ -269,7 +268,7 @@ def _without_sweeps(state: ClusterState, scavenged: Scavenged) -> ClusterState:
 
 
 def _left_after(processors: int, nodes: Iterable[tuple[int, int]]) -> list[int]:
-    """The processors of each of the nodes, after the given number of processors was taken off the first ones."""
+    """Return the processors of each of the nodes, after `processors` were subtracted from the first ones."""
     left: list[int] = []
     for size in (size for size, count in nodes for _ in range(count)):
         if processors < size:
@@ -287,7 +286,7 @@ def _staleness(now: Instant, known: Known) -> Reason | None:
 
 
 def _good_until(now: Instant, known: Known, summary: ClusterSummary) -> Instant:
-    """The last instant for which the summary is true. The text of a stale one changes with every instant."""
+    """Return the last instant for which the summary is true. The text of a stale one changes with every instant."""
     if known.trouble or known.state is None:
         return _FOR_EVER
     return now if summary.trouble else Instant(known.state.measured_at + known.settings.max_age)

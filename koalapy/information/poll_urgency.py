@@ -1,4 +1,4 @@
-"""The urgency of polling that is sent to each KCM: a cluster whose numbers something waits for is polled more often."""
+"""The poll urgency that is sent to each KCM: a cluster is polled more often while something waits for it."""
 
 from collections.abc import Collection, Iterator
 
@@ -19,7 +19,7 @@ class PollUrgency:
         self._sent_for = None
 
     def changes(self, information: Information, waiting: bool, claimed: Collection[str]) -> Iterator[WatchCluster]:
-        """The commands for clusters whose urgency has changed.
+        """Yield the commands for clusters whose urgency has changed.
 
         `waiting`: jobs wait for any cluster; otherwise only clusters in `claimed` are urgent.
         """

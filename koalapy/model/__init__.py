@@ -1,1 +1,1 @@
-"""The vocabulary of all rooms: jobs, requests, clusters, their states, events and commands. No I/O."""
+"""The types that all packages share: jobs, requests, clusters, their states, events and commands. No I/O."""

@@ -38,7 +38,7 @@ class Alarms:
         return heap[0][0] if heap else None
 
     def ring(self, now: Instant) -> list[JobId]:
-        """Return the jobs whose instant has come, the earliest first, and remove their instants."""
+        """Return the jobs whose instant is reached, the earliest first, and remove their instants."""
         due = []
         while (moment := self.next()) is not None and moment <= now:
             job = heapq.heappop(self._heap)[1]

@@ -17,10 +17,10 @@ class Attempt:
     """One attempt. All instants are of koalad's clock.
 
     `ending`: set once it has ended. `began_at`: when its batch job began, as its wrapper reports; `allocated_at`: when
-    koalad learned that. `cancelling`: its cluster was asked to end it. `stuck`: why its batch system does not end it.
+    koalad learned that. `cancelling`: its cluster was ordered to end it. `stuck`: why its batch system does not end it.
     `unknown_since`: since when it is missing. `silent_since`: since when its wrapper has given no sign, though it is
     not known to have ended. `detached_at`: since when its owner no longer waits for it. `superseded`: its job is beyond
-    this try, so nobody will ask for its output.
+    this try, so its output is not needed any more.
     """
 
     id: AttemptId
@@ -72,7 +72,7 @@ class Attempt:
 
     @property
     def is_left_out(self) -> bool:
-        """Whether its job goes on without it: it is of an optional component, and did not come."""
+        """Whether its job goes on without it: its component is optional, and it was cancelled."""
         return self.ending is Ending.CANCELLED and self.request.optional
 
 

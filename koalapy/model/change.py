@@ -42,15 +42,15 @@ class Change:
 
     jobs: tuple[Job, ...] = ()
     pending_cancels: tuple[Attempt, ...] = ()
-    cleaned_up: tuple[AttemptId, ...] = ()  # pending cancels that are complete
+    cleaned_up: tuple[AttemptId, ...] = ()  # pending cancels that are completed
     counters: Counters | None = None
     sent: tuple[OutboxEntry, ...] = ()
-    confirmed: tuple[int, ...] = ()  # numbers of outbox entries that are no more
+    confirmed: tuple[int, ...] = ()  # numbers of outbox entries to remove
     history: tuple[History, ...] = ()
-    removed: tuple[JobId, ...] = ()  # pruned jobs, their history with them; none that has a pending cancel
+    removed: tuple[JobId, ...] = ()  # pruned jobs, whose history is removed too; none has a pending cancel
     epoch_jump: EpochJump | None = None
     results: tuple[ResultBatch, ...] = ()
-    learned: Learned | None = None  # in place of what was learned before
+    learned: Learned | None = None  # replaces what was learned before
     usage: tuple[Usage, ...] = ()  # of attempts whose try ended; summed up by day when their jobs are removed
     accounted: tuple[BatchSpan, ...] = ()  # batch systems' accounting of attempts whose usage is entered
     new: tuple[JobId, ...] = ()  # of `jobs`, those that must not be in the store yet

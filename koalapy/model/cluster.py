@@ -57,10 +57,10 @@ class ClusterSettings:
 class ClusterState:
     """One measurement of a cluster, in processors, each counted once.
 
-    `total` counts every processor of the configured queue, down ones too; `idle` counts those on which this user could
-    start now. `waiting_local` counts others' jobs that wait for resources. `allocated` and `pending` are the tags of
-    our batch jobs that the batch system listed. `free_nodes`: ((free processors, nodes), ...), the number of nodes by
-    their free processors. `largest` and `largest_idle`: the most that one component could get there ever and now, if
+    `total` counts every processor of the configured queue, down ones included; `idle` counts those on which this user
+    could start now. `waiting_local` counts others' jobs that wait for resources. `allocated` and `pending` are the tags
+    of our batch jobs that the batch system listed. `free_nodes`: ((free processors, nodes), ...), the number of nodes
+    by their free processors. `largest` and `largest_idle`: the most that one component could get there ever and now, if
     the batch system limits it.
 
     `wanted_local`: the processors that must be idle for all those waiting jobs to start. It is at most `idle` if they

@@ -48,7 +48,7 @@ class SubmitAttempt:
     directory: str
     files: str = ""  # see Request
     lowest: bool = False  # with the lowest priority that a user may set
-    avoid: tuple[str, ...] = ()  # hosts of the cluster that it must not run on
+    avoid: tuple[str, ...] = ()  # hosts of the cluster on which it must not run
     launcher: LauncherWork | None = None
 
 
@@ -91,9 +91,9 @@ class ForgetAttempt:
 class OutputKind(StrEnum):
     """The kind of output to collect.
 
-    `component_files`: files of the job's components. `standard_streams`: no files, but standard output and error of
-    the components' processes. `successful_parameters`: files of the sweep's parameters that are done.
-    `ended_parameters`: files of all parameters that have ended, the failed ones too.
+    `component_files`: files of the job's components. `standard_streams`: no files, but standard output and error of the
+    components' processes. `successful_parameters`: files of the sweep's parameters that are done. `ended_parameters`:
+    files of all parameters that have ended, the failed ones too.
     """
 
     COMPONENT_FILES = "component_files"
@@ -163,8 +163,8 @@ class TrustLauncher:
     attempt: AttemptId
 
 
-# Committed to the outbox before they are sent, and kept there until they are confirmed.
+# Commands are committed to the outbox before they are sent, and kept there until they are confirmed.
 Command = SubmitAttempt | ReleaseAttempt | CancelAttempt | ForgetAttempt | CollectOutput
 
-# Only sent: what is lost with a connection is derived anew after the next one.
+# Hints are only sent. A hint that is lost with a connection is derived anew after the next connect.
 Hint = WatchCluster | FeedSweep | RecallParameters | TrustLauncher

@@ -47,7 +47,7 @@ class KoalaError(Exception):
     """A refusal or a failure of koalapy. `reason` states what is wrong and what to do."""
 
     whose: Whose = "ours"
-    lasting = False  # to try the same again is in vain
+    lasting = False  # whether the same call would fail again
 
     def __init__(self, code: str, message: str, advice: str = "") -> None:
         super().__init__(f"{message} {advice}".strip())

@@ -19,7 +19,7 @@ from koalapy.model.usage import BatchSpan
 @fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSubmitted:
-    """A user has submitted a job. `key` is the client's own: a job whose key exists already is not made again."""
+    """A user has submitted a job. `key` is the client's own: no second job is made for one key."""
 
     request: Request
     owner: str
@@ -47,7 +47,7 @@ class ReleaseRequested:
     job: JobId
 
 
-# ---- from links to clusters: `cluster` is the origin, and reports of itself only (coallocation.event_origin)
+# ---- from links to clusters: `cluster` is the origin, and reports only on itself (coallocation.event_origin)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +155,7 @@ class BatchStatusSeen:
 @fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrapperReported:
-    """All that the wrapper knows of its attempt. The same report may come again, and phases may be skipped.
+    """All that the wrapper knows of its attempt. The same report may be repeated, and phases may be skipped.
 
     `phase`: started (the batch job runs), at_barrier, released, running, ended. `ending`, once ended: exited, killed,
     walltime, left_barrier, void, restarted, cancelled, or failed (could not start; `reason` says why).
@@ -179,7 +179,7 @@ class WrapperReported:
 @fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptCleanedUp:
-    """After a cancel, no batch job of this attempt is left, and none that comes late can run its program."""
+    """After a cancel, no batch job of this attempt is left, and no late batch job can run its program."""
 
     attempt: AttemptId
     cluster: str = ""
@@ -248,10 +248,10 @@ class AttemptForgotten:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PruneRequested:
-    """Jobs, sweeps and Launchers of the store are to go, as far as they were final before an instant.
+    """Jobs, sweeps and Launchers are to be pruned, as far as they were final before an instant.
 
-    The directories of their attempts go first; then, with `records`, the record, the history and the results. A sweep
-    is named only when the store has none of its Launchers any more. `without`: clusters whose directories stay.
+    The directories of their attempts are removed first; then, with `records`, record, history and results. A sweep is
+    named only when the store has none of its Launchers any more. `without`: clusters whose directories stay.
     """
 
     jobs: tuple[Job, ...]

@@ -1,6 +1,6 @@
 """Frozen dataclasses with slots that are made fast, and copied fast with changes.
 
-A frozen dataclass sets each of its fields through `object.__setattr__`, at ten times the price of an assignment. Here a
+A frozen dataclass sets each of its fields through `object.__setattr__`, at ten times the cost of an assignment. Here a
 value is a draft while it is filled: its class is a subclass without the guard. Such values are used where thousands of
 events a second are handled. Nothing is checked, so their classes must have no `__post_init__` and no subclasses.
 
@@ -106,7 +106,7 @@ def is_row(kind: type) -> bool:
 
 
 def _made(text: str, name: str, known: dict[str, Any], **parts: str) -> Any:
-    """Make a function of text, as `dataclasses` does. The text contains nothing foreign but the names of fields."""
+    """Make a function from source text, as `dataclasses` does. The text contains no input except names of fields."""
     exec(text.format(**parts), known)
     return known[name]
 

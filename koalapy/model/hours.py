@@ -12,7 +12,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class Hours:
     """The minutes that five cron fields name. `weekdays`: 0 is Sunday. `text`: the fields as written.
 
-    As in cron, a day of either kind will do if both kinds are restricted (neither field begins with a star).
+    As in cron, a day of either kind matches if both kinds are restricted (neither field begins with a star).
     """
 
     text: str
@@ -38,7 +38,7 @@ class Hours:
         return any(fits) if self.either_day else all(fits)
 
 
-# From each of these instants on the clock on the wall is so far ahead of UTC; ascending.
+# Pairs (instant, offset), ascending: from the instant on, the local clock is ahead of UTC by the offset.
 Offsets = tuple[tuple[Instant, Duration], ...]
 
 

@@ -11,7 +11,7 @@ InstanceId = NewType("InstanceId", str)
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32: no letter that reads like a digit
 _JOB_BITS, _COMPONENT_BITS, _NUMBER_BITS = 24, 10, 11
 MAX_JOBS, MAX_COMPONENTS, MAX_ATTEMPTS = 1 << _JOB_BITS, 1 << _COMPONENT_BITS, 1 << _NUMBER_BITS
-FIRST_LAUNCHER = MAX_JOBS // 2  # of the ids of jobs the upper half is for those of sweeps
+FIRST_LAUNCHER = MAX_JOBS // 2  # the upper half of the ids of jobs is for Launchers
 INSTANCE_LENGTH, _ATTEMPT_LENGTH = 5, 9
 _TAG = re.compile(f"k[{_ALPHABET}]{{{INSTANCE_LENGTH + _ATTEMPT_LENGTH}}}")
 

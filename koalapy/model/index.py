@@ -1,4 +1,4 @@
-"""Indices of jobs, which every change of a job keeps up to date, so that nothing has to walk over all jobs."""
+"""Indices of jobs, which every change of a job keeps up to date, so that no code has to walk over all jobs."""
 
 from collections.abc import Collection
 from typing import Protocol

@@ -69,7 +69,7 @@ class Outcome(StrEnum):
 
     SUBMISSION_FAILURE = "submission_failure"  # counted, to the tail
     COMPLETION_FAILURE = "completion_failure"  # counted, submission count back to zero, to the tail
-    GIVE_BACK = "give_back"  # uncounted: the guard broke a cycle, or only one cluster is at fault
+    GIVE_BACK = "give_back"  # uncounted: a deadlock was broken, or only one cluster is at fault
     HOLD = "hold"
     DONE = "done"
     FAILED = "failed"
@@ -84,10 +84,10 @@ class Outcome(StrEnum):
 class OutputHome(StrEnum):
     """Whether the output of a job's processes was brought home (see Request.keep_output)."""
 
-    NONE = "none"  # it is not to be, or not yet
-    COMING = "coming"  # the job is over, and its clusters still have what is only there
+    NONE = "none"  # it is not requested, or the job is not final
+    COMING = "coming"  # the job is final, and its output is being collected
     HOME = "home"
-    LOST = "lost"  # not all of it could be brought, for good
+    LOST = "lost"  # a part of it could not be collected
 
 
 @fast_frozen
@@ -155,7 +155,7 @@ class Job:
         return AttemptId(self.id, component.index, component.attempt)
 
     def number_of(self, component: int) -> int:
-        """The number of the component's newest attempt; 0 before the first."""
+        """Return the number of the component's newest attempt; 0 before the first."""
         return self.numbers[component] if self.numbers else 0
 
     @property
@@ -177,7 +177,7 @@ class Job:
         return found
 
 
-OUTPUT_PRUNED = "output_pruned"  # the kind of the line that says that a job has no directories any more
+OUTPUT_PRUNED = "output_pruned"  # the kind of the history line for a job whose directories were pruned
 
 
 @fast_frozen

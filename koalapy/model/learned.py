@@ -15,7 +15,7 @@ class Hour(NamedTuple):
 
 
 class Check(NamedTuple):
-    """A forecast whose time is over: mean nodes over the horizon from `made_at` on, as predicted and as observed."""
+    """A forecast whose horizon has passed: mean nodes from `made_at` to its end, as predicted and as observed."""
 
     made_at: Instant
     predicted: float

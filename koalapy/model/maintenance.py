@@ -9,8 +9,8 @@ from koalapy.model.units import Instant
 class MaintenanceRun:
     """One run of a maintenance task. `name` is the entry's.
 
-    `ended`: None while the task runs, and for a run that koalad's end cut off. `message` is a sentence for a person.
-    `well`: nobody need do anything about it.
+    `ended`: None while the task runs, and for a run that koalad's end interrupted. `message` is a sentence for people.
+    `well`: whether no action is needed.
     """
 
     name: str

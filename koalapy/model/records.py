@@ -58,7 +58,7 @@ class Records:
         self.counters = snapshot.counters
         self.jobs: dict[JobId, Job] = {}
         self.attempts: dict[AttemptId, Attempt] = {}
-        self.pending_cancels: dict[AttemptId, Attempt] = {}  # also of earlier tries, and of final jobs
+        self.pending_cancels: dict[AttemptId, Attempt] = {}  # also those of earlier tries, and of final jobs
         self._keys, self._live = Keys(), LiveAttempts()
         self._indices, self._attempt_indices = tuple(indices), tuple(attempt_indices)
         self._clear()
@@ -142,7 +142,7 @@ class Records:
         self._hints.append(hint)
 
     def new_job_id(self) -> JobId | None:
-        """Return an id that no job has had; None if all are used up, as the next would be a Launcher's."""
+        """Return an id that no job has had; None if all ids below those of Launchers are used up."""
         number = self.counters.next_job
         if number >= FIRST_LAUNCHER:
             return None
@@ -150,7 +150,7 @@ class Records:
         return self._given(number)
 
     def new_launcher_id(self) -> JobId | None:
-        """Return an id that no Launcher has had; None if all are used up, as the next would not fit into a tag."""
+        """Return an id that no Launcher has had; None if all ids that fit into a tag are used up."""
         number = self.counters.next_launcher
         if number >= MAX_JOBS:
             return None
@@ -174,7 +174,7 @@ class Records:
         return position
 
     def has_key(self, owner: str, key: str) -> bool:
-        """Return whether a job of this key exists, or ended so lately that somebody may still ask for it by the key."""
+        """Return whether a job with this key exists, or ended so recently that its client may still repeat the key."""
         return (owner, key) in self._keys
 
     # ---- attempts

@@ -1,4 +1,4 @@
-"""A user's request: a job of one or more components, as every job language expresses it (DESIGN: job files)."""
+"""A user's request: a job of one or more components, as every job language expresses it."""
 
 from dataclasses import dataclass
 from enum import StrEnum

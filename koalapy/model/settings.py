@@ -59,7 +59,7 @@ class Settings:
     clusters: tuple[ClusterSettings, ...]
     queue: str = DEFAULT_QUEUE
     placement: str = DEFAULT_PLACEMENT
-    settles: Duration = DAY  # a smaller size of a cluster that was measured for so long is its own; not in grid files
+    settles: Duration = DAY  # after so long, a smaller measured size counts as a cluster's own; not in grid files
     max_overtakes: int = DEFAULT_MAX_OVERTAKES
     claim_timeout: Duration = CLAIM_TIMEOUT
     barrier_timeout: Duration = BARRIER_TIMEOUT

@@ -33,14 +33,14 @@ JOB_TRANSITIONS: dict[JobState, frozenset[JobState]] = {
     _J.FAILED: frozenset(),
     _J.CANCELLED: frozenset(),
 }
-for _job_state, _next in JOB_TRANSITIONS.items():  # asked with every event: an attribute costs a fifth of a property
+for _job_state, _next in JOB_TRANSITIONS.items():  # read at every event; an attribute costs a fifth of a property
     _job_state.final = not _next
     _job_state.queued = _job_state is _J.WAITING
     _job_state.active = _job_state in _ACTIVE
 
 
 class AttemptState(StrEnum):
-    """The states of an attempt: one batch job on one cluster, from the claim to cleaned up (DESIGN, section 4)."""
+    """The states of an attempt: one batch job on one cluster, from the claim to cleaned up."""
 
     SUBMITTING = "submitting"
     QUEUED = "queued"
@@ -54,7 +54,7 @@ class AttemptState(StrEnum):
     CLEANED_UP = "cleaned_up"  # nothing is left, and no late batch job can run the program
 
     released: bool  # its program may run
-    ended: bool  # its program is known to have ended, or never to start
+    ended: bool  # its program has ended, or will never start
 
     def may_become(self, state: "AttemptState") -> bool:
         """Return whether an attempt in this state may go to the other one."""
@@ -83,7 +83,7 @@ for _attempt_state in AttemptState:
 
 
 class Ending(StrEnum):
-    """How an attempt ended: its program did well, it failed, or it was cancelled."""
+    """How an attempt ended: its program succeeded, it failed, or it was cancelled."""
 
     DONE = "done"
     FAILED = "failed"

@@ -98,11 +98,10 @@ class ResultBatch:
 class Runner:
     """The record of a CS-Runner. A parameter is in its pool unless it is done or out on a cluster.
 
-    `done`: recorded, with any result; `failed`: those of them that did not end with 0. `out`: (cluster, parameters)
-    that its KCM or a Launcher has. `returned`: (cluster, parameters) that came back unfinished. `owed`: (cluster,
-    nodes) that were taken from it for others' jobs, and that -All gives back (CCGrid 2009, 5.3). `charged`:
-    processor-microseconds of its Launchers' allocations so far, without those that run. `left_out`: (cluster, host) of
-    black holes.
+    `done`: recorded, with any result; `failed`: those of them without success. `out`: (cluster, parameters) that its
+    KCM or a Launcher has. `returned`: (cluster, parameters) that came back unfinished. `owed`: (cluster, nodes) that
+    were taken from it for others' jobs, and that -All gives back (CCGrid 2009, 5.3). `charged`: processor-microseconds
+    of its Launchers' allocations so far, without those that run. `left_out`: (cluster, host) of black holes.
     """
 
     count: int
@@ -137,10 +136,10 @@ class Runner:
 class Pilot:
     """The fields that only the job of a Launcher has. `sweep`: the id of its sweep.
 
-    `stop_reason`: why it was asked to stop; '' if it was not. It is preempted (for others' jobs), shrunk (for another
+    `stop_reason`: why it was ordered to stop; '' if it was not. It is preempted (for others' jobs), shrunk (for another
     runner), withdrawn (it had not started in time) or black_hole. Otherwise it is idle (nothing was left for it), or
-    over (its sweep is final). `suspended`: whether its batch system suspends it now, or did before; '' if never. Out of
-    reach, it stays as it was.
+    over (its sweep is final). `suspended`: whether its batch system suspends it now, or did before; '' if never. While
+    its cluster is unreachable, the last value stays.
     """
 
     sweep: JobId

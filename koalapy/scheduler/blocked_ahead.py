@@ -1,4 +1,4 @@
-"""The jobs nearer to the head of the wait queue that do not fit: what a queueing policy sees of them."""
+"""The blocked jobs nearer to the head of the wait queue, as a queueing policy sees them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,8 +22,8 @@ class Overtaken:
 class BlockedAhead(Sequence[Blocked]):
     """The jobs before one position that stay where they are, without stalled ones.
 
-    The queue is searched only as far as the policy asks. If only stalled jobs are ahead, the sequence has one entry
-    that is no job: it stops a policy that lets no job pass, and never exceeds a bound on passing.
+    The queue is searched only as far as the policy reads the sequence. If only stalled jobs are ahead, the sequence has
+    one entry that is not a job. It stops a policy that lets no job pass, and is within any bound on passing.
     """
 
     def __init__(self, queue: WaitQueue, stalled: Callable[[Waiting], bool]) -> None:
@@ -54,7 +54,7 @@ class BlockedAhead(Sequence[Blocked]):
 
     @property
     def overtaken(self) -> list[Overtaken]:
-        """The first blocked job if any job passed it; else nothing."""
+        """The first blocked job with its count, if any job passed it; else an empty list."""
         return [Overtaken(JobId(self._blocked[0].job), self._passed)] if self._passed else []
 
     def __bool__(self) -> bool:

@@ -34,7 +34,7 @@ class Passes:
         self._end: Position | None = None  # the position where the last pass stopped
 
     def mark_stale(self) -> None:
-        """Examine the whole queue in the next pass: an instant that a queued job waited for has come."""
+        """Examine the whole queue in the next pass: a timer of a waiting job has expired."""
         self._settled = False
 
     def decide(self, now: Instant) -> Iterator[Decision]:
@@ -50,10 +50,10 @@ class Passes:
             now, self._queue, self._room, self._answers, self._settings, queueing, since, self.newest
         )  # fmt: skip
         yield from found.decisions
-        self._queue.forget_moves()  # they are the pass's own
+        self._queue.forget_moves()  # these moves are the result of this pass
         self._settled, self._end = found.settled, found.end
         if found.left is not self._room:
-            self._room, self._availability = found.left, None  # expected; the clusters are to be asked
+            self._room, self._availability = found.left, None  # expected only: the summaries are read again
 
     def _look_at_clusters(self, now: Instant) -> None:
         """Take over a changed availability; the object stays the same while no cluster's availability changes."""

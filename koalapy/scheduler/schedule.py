@@ -1,4 +1,4 @@
-"""The scheduling pass (DCS, section 3.2): which queued jobs are claimed now, fail, or were overtaken."""
+"""The scheduling pass (DCS, section 3.2), which decides which waiting jobs are claimed, rejected or overtaken."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """Fail the job: no retry can mend it."""
+    """Fail the job: no retry can succeed."""
 
     job: JobId
     reason: Reason
@@ -58,8 +58,8 @@ class Pass:
     """The result of one pass.
 
     `left`: the availability after all decisions are carried out. `end`: the position where the queueing policy stopped
-    the pass, None if it never did. `settled`: no job has passed another, so all remaining jobs were refused with what
-    is left.
+    the pass, None if it never did. `settled`: no job has passed another, so all remaining jobs were refused with
+    `left`.
     """
 
     decisions: list[Decision]
@@ -78,11 +78,12 @@ def schedule(
     since: Position | None = None,
     newest: JobId | None = None,
 ) -> Pass:
-    """One pass over the wait queue, head first. A job that does not fit keeps its position and counts nothing.
+    """Return the decisions of one pass over the wait queue, head first.
 
-    The pass examines only jobs that it may decide; and, with `since`, only that position and those behind it. Before
-    each job the queueing policy is called with the blocked jobs nearer to the head. Once it has refused one, it would
-    refuse all behind it.
+    A job that does not fit keeps its position, and no failure is counted.
+
+    The pass examines only jobs that it may decide. With `since`, it begins at that position. Before each job the
+    queueing policy is called with the blocked jobs nearer to the head. Once it has refused one, the pass ends.
 
     Some jobs need clusters that are out of reach, or that are too small for them while nodes are down. Under any policy
     that lets jobs pass, others pass them freely: they do not wait for processors that a passing job would take.
@@ -145,16 +146,16 @@ def _decide(
 
 
 def _may_queue(now: Instant, waiting: Waiting, availability: Availability, settings: Settings) -> bool:
-    """Whether the job may enter batch queues by now, and some batch queue would take its largest component."""
+    """Return whether the job may enter batch queues by now, and some batch queue would take its largest component."""
     since = may_queue_from(waiting.job, settings)
     return since is not None and now >= since and waiting.minimum.largest <= availability.most_backlog
 
 
 def _stalled(now: Instant, waiting: Waiting, availability: Availability, cache: PlacementCache) -> bool:
-    """Whether no change of idle processors could start the job now.
+    """Return whether no change of idle processors could start the job now.
 
-    That is so if a named cluster is in trouble or excluded, if no cluster is usable, or if all are usable and too
-    small.
+    There are three cases: every usable cluster is excluded; a required component names a cluster that is excluded or
+    not usable; all clusters that may take the job are usable and too small.
     """
     job = waiting.job
     excluded = excluded_clusters(now, job)
@@ -167,14 +168,14 @@ def _stalled(now: Instant, waiting: Waiting, availability: Availability, cache: 
 
 
 def _smaller(request: Request, summaries: Sequence[ClusterSummary]) -> str:
-    """The advice for a job that is too large. To split a component helps only if the sum fits the grid."""
+    """Return the advice for a job that is too large. Splitting a component helps only if the sum fits the grid."""
     if request.processors > sum((summary.whole or summary.size)[0] for summary in summaries):
         return "Ask for fewer processors: the whole grid has not as many."
     return "Ask for fewer processors, or split it into more components."
 
 
 def too_large(request: Request, summaries: Sequence[ClusterSummary]) -> Reason:
-    """The reason of a job that never fits."""
+    """Return the reason of a job that never fits."""
     sizes = ", ".join(f"{summary.name} has {(summary.whole or summary.size)[0]}" for summary in summaries)
     found = [
         each for each in misfits(dict(enumerate(request.components)), summaries) if each.reason.code == "too_large"
