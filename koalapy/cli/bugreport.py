@@ -1,4 +1,4 @@
-"""`koala bugreport`: what a developer needs to know of a koalad, in one file, without secrets."""
+"""`koala bugreport`: packs the facts that a developer needs about a koalad into one file, without secrets."""
 
 import gzip
 import io
@@ -27,22 +27,22 @@ from koalapy.model.errors import KoalaError, OurError, RequestError
 from koalapy.runtime.journals import files_of
 from koalapy.secrets import HIDDEN, Secrets
 
-_LOG_BYTES = 2_000_000  # of the end of each log
-_MOST_JOBS = 500  # of those that the logs name, the newest: whose environments are looked for
+_LOG_BYTES = 2_000_000  # read from the end of each log
+_MOST_JOBS = 500  # the newest jobs that the logs name; the values of their environments are hidden
 _LIBRARIES = ("SQLAlchemy", "alembic", "fastapi", "paramiko", "pydantic", "structlog", "typer", "uvicorn")
 _PROGRAM_OUTPUT = "output"  # the field of a log's line with the last output of a program
-# Texts of a log's line about a job that are koalapy's own. All others may quote a program, and what it knows.
+# Fields of a log line about a job whose texts are koalapy's own. All other fields may quote a program.
 _OWN_TEXTS = frozenset(
     {"event", "level", "timestamp", "kind", "code", "cluster", "state", "attempt", "whose", "ending"}
 )
-# Lines that Python writes when koalad is ended by a signal. Others of a log that is no JSON tell of jobs unknown here.
+# Lines that Python writes when a signal ends koalad. Other lines that are not JSON may be about any job.
 _OF_PYTHON = re.compile(r'\s+File "|Fatal Python error|Thread 0x|Current thread 0x')
 
 app = typer.Typer()
 
 
 class Part(NamedTuple):
-    """A file of the report."""
+    """A file of the report. `what` describes its content."""
 
     name: str
     what: str
@@ -80,7 +80,7 @@ def bugreport(
 
 
 def collect(locations: Locations) -> list[Part]:
-    """The files of the report, with every secret hidden that is known or looks like one."""
+    """Return the files of the report. Every secret that is known or looks like one is hidden."""
     logs = {path.name: _end_of(path) for path in (locations.log, locations.log.with_name("koalad.log.1"))}
     answers = _asked(Path(locations.grid_file) if locations.grid_file else locations.grid, _jobs_in(logs.values()))
     secrets = Secrets(answers.environments or ())
@@ -105,7 +105,7 @@ def collect(locations: Locations) -> list[Part]:
 
 
 def _decompressed(path: Path) -> bytes:
-    """Empty if the file cannot be read. koalad hides secrets before it writes a journal."""
+    """Return the decompressed content, b"" if it cannot be read. koalad has hidden the secrets in a journal."""
     try:
         return gzip.decompress(path.read_bytes())
     except (OSError, EOFError, zlib.error):
@@ -113,7 +113,10 @@ def _decompressed(path: Path) -> bytes:
 
 
 class _Answers(NamedTuple):
-    """koalad's, or why there are none; the values of its jobs' environments, None where they could not be had."""
+    """The answers of koalad, or the error.
+
+    `environments`: the values of its jobs' environments, None if koalad did not return them.
+    """
 
     said: dict[str, Any]
     environments: set[str] | None
@@ -134,7 +137,7 @@ def _asked(grid: Path | str, jobs: list[int]) -> _Answers:
 
 
 def _environments(document: Any) -> Iterable[str]:
-    """Every value of a mapping `environment`, at any depth."""
+    """Yield every value of a mapping `environment`, at any depth of the document."""
     if isinstance(document, dict):
         for key, value in document.items():
             if key == "environment" and isinstance(value, dict):
@@ -152,7 +155,7 @@ def _jobs_in(logs: Iterable[bytes]) -> list[int]:
 
 
 def _event(line: bytes | str) -> dict[str, Any] | None:
-    """Parse a line of a JSON log; None for any other line."""
+    """Parse a line of a JSON log. Return None for any other line."""
     try:
         found = json_module.loads(line)
     except ValueError:
@@ -171,7 +174,7 @@ def _log_line(line: str, secrets: Secrets, all_known: bool) -> str:
 
 
 def _end_of(path: Path) -> bytes:
-    """Empty if the file cannot be read."""
+    """Return the last `_LOG_BYTES` bytes of the file; b"" if it cannot be read."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -206,7 +209,7 @@ def _confirm() -> None:
 
 
 def _write(path: Path, parts: Iterable[Part]) -> None:
-    """Write a file for its owner alone. An existing file is not replaced."""
+    """Write a file that only its owner can read. An existing file is not replaced."""
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w:gz") as archive:
         for part in parts:

@@ -56,7 +56,7 @@ def submit(
         with errors_reported(), Grid(grid) as koalad:
             overrides, labels = _overrides(override or []), options.labels_of(label or ())
             print_checked(koalad.check(*_read(files), overrides=overrides, labels=labels), [*map(str, files)], json)
-    with errors_reported(), Grid(grid) as koalad, deferred() as let_in:  # no interrupt between a job and its number
+    with errors_reported(), Grid(grid) as koalad, deferred() as let_in:  # no interrupt between submission and id
         accepted = _submitted(koalad, files, _overrides(override or []), options.labels_of(label or ()))
         ids = accepted.get("ids") or [accepted["id"]]
         print_accepted(ids, json and wait)
@@ -81,7 +81,7 @@ def resubmit(
 
 
 def submit_again(koalad: Grid, job: int, wait: bool, json: bool, **wishes: Any) -> NoReturn:
-    """`wishes`: of Grid.accept_again."""
+    """Submit the job again, print the result, and end the command. `wishes`: see Grid.accept_again."""
     with deferred() as let_in:
         accepted = koalad.accept_again(job, **wishes)
         again = accepted["id"]
@@ -93,7 +93,10 @@ def submit_again(koalad: Grid, job: int, wait: bool, json: bool, **wishes: Any) 
 
 
 def _finish(koalad: Grid, accepted: Document, ids: Sequence[int], wait: bool, json: bool) -> NoReturn:
-    """Wait if that is wanted, tell how the jobs ended, also those that failed at once, and end the command."""
+    """Wait if `wait` is true, print how the jobs ended, and end the command.
+
+    Without `wait`, only the jobs that failed at once are printed.
+    """
     found = wait_with_progress(koalad, ids) if wait else koalad.jobs(ids=ids)
     failed_at_once = any(job["state"] == "failed" for job in found)
     if json:
@@ -115,7 +118,7 @@ def _submitted(koalad: Grid, files: list[Path], overrides: dict[str, str], label
 
 
 def _read(files: list[Path]) -> list[JobOrFile]:
-    """The jobs of the files, as Grid takes them. Raises RequestError for a file that is named twice."""
+    """Return the job files as Grid takes them. Raises RequestError if standard input is named twice."""
     if [str(file) for file in files].count("-") > 1:
         raise RequestError("stdin_twice", "Standard input is named twice.", "Name it once.")
     return [sys.stdin.buffer if str(file) == "-" else file for file in files]
@@ -159,14 +162,14 @@ def _print_checked_job(job: Document, source: str) -> None:
 
 
 def _ends(found: Sequence[Document], several: bool) -> Document:
-    """The states of jobs, in lists if there are several."""
+    """Return the states of the jobs; as lists if there are several jobs."""
     if several:
         return {"states": [job["state"] for job in found]}
     return {"state": found[0]["state"]} | ({"sweep": found[0]["sweep"]} if found[0]["sweep"] else {})
 
 
 def print_accepted(jobs: Sequence[int], wanted: bool) -> None:
-    """On standard error, where the document comes only at the end: who is interrupted knows the numbers."""
+    """Print the ids on standard error if `wanted`: with --json, standard output gets the document only at the end."""
     for job in jobs if wanted else ():
         print_message(f"job {job} accepted")
 

@@ -1,4 +1,4 @@
-"""`koala demo`: the main job on three embedded clusters of this machine, in seconds; nothing is left behind."""
+"""`koala demo`: runs co-allocated jobs on three embedded clusters of this machine in seconds, and cleans up."""
 
 import os
 import shutil
@@ -40,10 +40,10 @@ app = typer.Typer()
 Document = Mapping[str, Any]
 
 _CLUSTERS = ("amsterdam", "delft", "leiden")
-_LOOKS = {"poll": "1s", "max_age": "30s"}  # on a busy machine looks are far between
+_LOOKS = {"poll": "1s", "max_age": "30s"}  # measure seldom on a busy machine
 _PATIENCE_S = 180.0
-_END_S = 20.0  # for koalad to end its jobs and itself, then for whatever is left
-_LONGEST_PLACE = 60  # of the temporary directory, so that a Unix socket's path fits
+_END_S = 20.0  # time for koalad to end its jobs and itself, then for the processes that are left
+_LONGEST_PLACE = 60  # length of the temporary directory's path, so that a Unix socket's path fits
 _FINAL = frozenset({"done", "failed", "cancelled"})
 
 
@@ -78,7 +78,7 @@ def demo(
 
 
 def _jobs(directory: Path) -> Iterator[tuple[Document, str]]:
-    """Each job with the state that it must end in."""
+    """Yield each job with the state that it must end in."""
     poisson = {"executable": sys.executable, "arguments": ["poisson.py", "--grid", "32"], "walltime": "2m"}
     staged = {"stage_in": [str(data_path("configs") / "examples" / "poisson" / "poisson.py")]}
     unordered = [{"processors": 2, **poisson} for _ in _CLUSTERS]
@@ -106,7 +106,7 @@ def _directory(keep: bool) -> Iterator[Path]:
 
 @contextmanager
 def _koalad(directory: Path) -> Iterator[Grid]:
-    """A grid of its own, with all its files in the directory; its koalad ends, and all it started, with the block."""
+    """Yield a grid with all its files in the directory. Its koalad and all processes end with the block."""
     os.environ |= {"XDG_STATE_HOME": str(directory / "state"), "XDG_RUNTIME_DIR": str(directory)}
     grid_file = directory / "grid.yaml"
     clusters = {
@@ -134,19 +134,19 @@ def _end(koalad: Grid, directory: Path) -> None:
 
 
 def _ask_to_end(koalad: Grid) -> None:
-    """A koalad that was starting when the demo was interrupted is stopped by a second call."""
+    """Stop koalad. A koalad that was still starting when the demo was interrupted is stopped by a second call."""
     try:
         pid = int(koalad.status()["pid"])
         koalad.shutdown(cancel=True)
         wait_for_end(pid, _END_S)
     except NotReachable:
-        pass  # it has ended, or has not begun
+        pass  # it has ended, or has not started yet
     except KoalaError as error:
         print_message(f"koala: {error}")
 
 
 def _until_known(koalad: Grid) -> None:
-    """Wait until all clusters can be used: the jobs are to be spread over all three."""
+    """Wait until all clusters can be used, because the jobs have to be spread over all three."""
     deadline = time.monotonic() + _PATIENCE_S
     while any(cluster["reason"] for cluster in koalad.clusters()):
         _check(deadline)
@@ -154,7 +154,7 @@ def _until_known(koalad: Grid) -> None:
 
 
 def _watch(koalad: Grid, jobs: list[int], quiet: bool) -> Sequence[Document]:
-    """A live table on a terminal, a line for each change when piped; the jobs once all are over."""
+    """Return the jobs once all are final. Show a live table on a terminal, else print a line for each change."""
     deadline = time.monotonic() + _PATIENCE_S
     if not out.is_terminal or quiet:
         return _follow(koalad, jobs, deadline, quiet)
@@ -226,7 +226,7 @@ def _summary(jobs: Sequence[Document], stories: Mapping[int, Document], seconds:
 
 
 def _processes_of(directory: Path) -> list[int]:
-    """Processes that koalapy started for the demo: their command line or environment says so."""
+    """Return the ids of the processes that koalapy started for the demo, by their command line or environment."""
     return [
         int(entry.name)
         for entry in Path("/proc").iterdir()
@@ -238,7 +238,7 @@ def _is_of(process: Path, directory: bytes) -> bool:
     try:
         words = (process / "cmdline").read_bytes().split(b"\0")
         variables = (process / "environ").read_bytes().split(b"\0")
-    except OSError:  # it has ended, or is another user's
+    except OSError:  # it has ended, or belongs to another user
         return False
     pushed = any(directory in word and word.endswith(b".pyz") for word in words)
     return pushed or any(directory in each and each.startswith((b"KOALA_", b"XDG_STATE_HOME=")) for each in variables)

@@ -72,7 +72,7 @@ def doctor(
 
 
 def _run(examined: Doctor, progress: "_Quiet") -> bool:
-    """Whether the examination was complete. An interrupted one still leaves nothing behind."""
+    """Return whether the examination was complete. An interrupted one also cleans up on the clusters."""
     with terminal_kept(), progress.shown():
         try:
             with interruptible():
@@ -105,7 +105,7 @@ def _grid(name: str | None) -> GridFile:
 
 
 def _chosen(grid: GridFile, wanted: list[str]) -> list[str]:
-    """In the order of the grid file. Raises RequestError for a name that it lacks."""
+    """Return the wanted clusters, in the order of the grid file. Raises RequestError for an unknown cluster."""
     for name in wanted:
         if name not in grid.clusters:
             message = f"The grid {grid.grid} has no cluster {name}."
@@ -117,7 +117,7 @@ def _chosen(grid: GridFile, wanted: list[str]) -> list[str]:
 
 
 class _Quiet:
-    """Print nothing before the end. `broken`: why no more can be printed."""
+    """Prints nothing before the end. `broken`: the error that prevents further output, None without one."""
 
     def __init__(self) -> None:
         self.broken: OSError | None = None
@@ -148,7 +148,7 @@ class _Asking(AtTerminal):
 
 
 class _Lines(_Quiet):
-    """A line for each check that is done, for a pipe or a log. Where nobody reads them any more, the command ends."""
+    """Prints a line for each finished check, for a pipe or a log. If the reader has closed it, the command ends."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -165,7 +165,7 @@ class _Lines(_Quiet):
 
     @contextmanager
     def shown(self) -> Iterator[None]:
-        """Checks that were not examined come last, a line for all with the same reason."""
+        """Print the checks that were not examined at the end, one line for all with the same reason."""
         yield
         for cluster in dict.fromkeys(cluster for cluster, _ in self._unexamined):
             for line in _unexamined(finding for of, finding in self._unexamined if of == cluster):
@@ -181,7 +181,7 @@ class _Lines(_Quiet):
 
 
 class _Live(_Quiet):
-    """All clusters side by side, each check as it stands."""
+    """Shows all clusters side by side, with the present state of each check."""
 
     def __init__(self, clusters: Sequence[str]) -> None:
         super().__init__()
@@ -233,7 +233,7 @@ def _line(finding: Finding) -> Text:
 
 
 def _unexamined(findings: Iterable[Finding]) -> Iterator[str]:
-    """A line for all checks of one cluster that were not examined for the same reason."""
+    """Yield a line for all checks of one cluster that were not examined for the same reason."""
     by_reason: dict[str, list[Finding]] = {}
     for finding in findings:
         by_reason.setdefault(finding.message, []).append(finding)

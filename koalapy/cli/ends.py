@@ -1,4 +1,4 @@
-"""How jobs ended: in words for a person, and as an exit status."""
+"""Prints how jobs ended, and derives the exit status from it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
@@ -38,12 +38,12 @@ def print_end(job: Document, explained: Document | None = None, *, output_shown:
 
 
 def explained_of(koalad: Grid, job: Document) -> Document | None:
-    """The answer of `koala explain` for a final job that may have more to show than its state; else None."""
+    """Return the answer of `koala explain` for a job that is done or failed, else None."""
     return koalad.explain(job["id"]) if job["state"] in ("done", "failed") else None
 
 
 def exit_by(jobs: Sequence[Document]) -> NoReturn:
-    """0 if all are done, every parameter of sweeps well."""
+    """End the command with status 0 if all jobs are done and no parameter of a sweep failed, else with 1."""
     raise typer.Exit(DONE if all(_well(job) for job in jobs) else FAILED)
 
 

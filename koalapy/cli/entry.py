@@ -1,10 +1,10 @@
-"""Where `koala` begins: a Ctrl-C ends it in silence, until a command is loaded that says more."""
+"""The entry point of `koala`. Until a command is loaded, Ctrl-C ends it without a message."""
 
 import signal
 
 
 def main() -> None:
-    """Run the command line. What it imports takes a while, within which an interrupt would leave a traceback."""
+    """Run the command line. An interrupt during its imports, which take a while, would print a traceback."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from koalapy.cli.main import main as command_line

@@ -76,7 +76,7 @@ def _percentages(loads: str | None) -> list[int] | None:
 
 
 def _shown(items: Iterable[Item], total: int, what: str = "sets") -> Iterator[Item]:
-    """The items, with how far the computation is: a bar on a terminal, plain lines when piped."""
+    """Yield the items, and show the progress: a bar on a terminal, else plain lines."""
     if output.errors.is_terminal:
         yield from track(items, description=what.capitalize(), total=total, console=output.errors.console)
         return

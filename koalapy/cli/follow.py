@@ -1,4 +1,4 @@
-"""Passing a job's output through while it runs, try after try."""
+"""Passes a job's output through while it runs, attempt after attempt."""
 
 import contextlib
 import os
@@ -29,10 +29,10 @@ def follow_output(
     prefix: bool | None,
     reconnect_s: float,
 ) -> None:
-    """Write what the job's processes write, as it comes, until the job is over.
+    """Write the output of the job's processes as it arrives, until the job is final.
 
-    `tell` hears how the job is, again and again. `prefix`: see Grid.output. koalad may be away for `reconnect_s`.
-    Raises KoalaError, NotReachable after that time.
+    `tell` is called with the job's document again and again. `prefix`: see Grid.output. `reconnect_s`: the seconds for
+    which koalad may be unreachable. Raises KoalaError, and NotReachable after that time.
     """
     targets = (_Target("output", output), _Target("errors", errors))
     reconnecting = Reconnecting(reconnect_s, print_message)
@@ -62,9 +62,9 @@ def follow_output(
 
 
 class _Target:
-    """One of the job's streams, and where it is written to: piece by piece, each whole, as long as anybody reads.
+    """One of the job's streams, and the file to which its pieces are written, each as a whole.
 
-    `error`: why not all of it came.
+    `error`: why the output is incomplete, None if it is complete.
     """
 
     def __init__(self, name: str, file: BinaryIO) -> None:
@@ -81,7 +81,7 @@ class _Target:
                 self._leave()
 
     def _leave(self) -> None:
-        """Drop the rest: its reader has gone, as with `| head`, or the disk is full; the job goes on."""
+        """Discard the rest, because the reader has closed its end or the disk is full. The job continues."""
         with contextlib.suppress(OSError, ValueError):
             null = os.open(os.devnull, os.O_WRONLY)
             os.dup2(null, self._file.fileno())
@@ -96,10 +96,10 @@ def _look(koalad: Grid, job: int) -> Document:
 
 
 def _pass_on(koalad: Grid, job: int, stream: _Target, prefix: bool | None, reconnecting: Reconnecting) -> None:
-    """koalad takes up what breaks off between it and a cluster, and Grid what breaks off between it and koalad."""
+    """Copy one stream to its target. koalad reconnects to clusters, and Grid reconnects to koalad."""
     try:
         for piece in koalad.output(job, stream=stream.name, follow=True, prefix=prefix, reconnect=reconnecting):
             stream.write(piece)
     except KoalaError as error:
-        if error.reason.code != _NEVER_RAN:  # the job's own reason says why
+        if error.reason.code != _NEVER_RAN:  # otherwise the job's own reason explains it
             stream.error = error

@@ -22,11 +22,11 @@ from koalapy.model.errors import RequestError
 
 Document = Mapping[str, Any]
 
-_FIRST_LOGINS_S = 5.0  # that `koala up` waits for, to say who asks something
-_FIRST_CONTACT_S = 10.0  # that `koala up` gives clusters, to say which are not connected
+_FIRST_LOGINS_S = 5.0  # wait of `koala up` for logins that ask questions
+_FIRST_CONTACT_S = 10.0  # time that `koala up` gives clusters to connect before it lists those that are not
 _LOOK_S = 0.2
-_ANSWER_S = 5.0  # for each koalad of `koala grids`
-_RECOVERY_LINES = 10  # that a person is shown unasked
+_ANSWER_S = 5.0  # wait for each koalad of `koala grids`
+_RECOVERY_LINES = 10  # lines of the recovery that `koala status` shows by default
 
 app = typer.Typer()
 config_app = typer.Typer(help="Check the grid file, or show its schema.", no_args_is_help=True)
@@ -57,7 +57,7 @@ def up(grid: options.Grid = None, json: options.Json = False) -> None:
 
 
 def _print_unconnected(koalad: Grid) -> None:
-    """Clusters have some seconds; those that are not connected then, and why. A login that asks was told before."""
+    """Print the clusters that are not connected after some seconds, and why. Logins that ask are printed earlier."""
     deadline = time.monotonic() + _FIRST_CONTACT_S
     found = koalad.logins()
     while any(each["state"] == "connecting" for each in found) and time.monotonic() < deadline:
@@ -141,20 +141,20 @@ def grids(json: options.Json = False) -> None:
 
 
 def _other_release(version: str) -> str:
-    """Advice if the koalad that runs is of another version: `koala up` does not replace it."""
+    """Return advice for a running koalad of another version, which `koala up` does not replace."""
     advice = "`koala down`, then `koala up` replaces it; its jobs run on."
     return f"It is koalapy {version}, and this is koalapy {__version__}. {advice}"
 
 
 def _print_grid_file(document: Document) -> None:
-    """`koala up` replaces no koalad that runs, and a koalad reads its grid file at its start only."""
+    """Print a notice if the grid file has changed: koalad reads it only when it starts."""
     if document["grid_file_changed"]:
         out.print(f"{document['grid_file']} has changed since this koalad started, which still uses the former text.")
         out.print("`koala down`, then `koala up` uses the new one; jobs run on.")
 
 
 def _print_runners(found: Document) -> None:
-    """Print the sweeps in one line; nothing without sweeps."""
+    """Print the sweeps in one line, or nothing if there are none."""
     if found["active"] or found["waiting"]:
         waiting = f", {found['waiting']} wait or are held" if found["waiting"] else ""
         nodes = counted_as(found["nodes"], "node")
@@ -162,7 +162,10 @@ def _print_runners(found: Document) -> None:
 
 
 def _print_recovery(found: Document, most: int | None) -> None:
-    """The last lines, or all; nothing of a koalad that had nothing to recover, unless all is asked for."""
+    """Print the last `most` lines of the recovery, or all if it is None.
+
+    Nothing is printed if koalad had nothing to recover, unless all lines are requested.
+    """
     lines = found["lines"]
     if most is not None and [line["kind"] for line in lines] == ["nothing_recovered"]:
         return

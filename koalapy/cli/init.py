@@ -1,4 +1,4 @@
-"""`koala init`: writes a grid file by asking, and by looking at what is there."""
+"""`koala init`: writes a grid file from a person's answers and from an examination of the head nodes."""
 
 import functools
 import json
@@ -54,7 +54,7 @@ Force = Annotated[bool, typer.Option("--force", help="Replace an existing file."
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """A cluster that the person named. `given`: keys for the grid file."""
+    """A cluster that the person named. `given`: its keys for the grid file."""
 
     name: str
     connect: str
@@ -107,7 +107,7 @@ def _check_askable(yes: bool, as_json: bool, path: Path, force: bool) -> None:
 
 
 def _config_file(named: str | None) -> str | None:
-    """As the grid file has it, wherever that lies. Raises RequestError where there is no such file."""
+    """Return the path as the grid file needs it: absolute. Raises RequestError if there is no such file."""
     if named in (None, NO_FILE):
         return named
     path = Path(str(named)).expanduser().absolute()
@@ -117,7 +117,7 @@ def _config_file(named: str | None) -> str | None:
 
 
 def _wishes(clusters: Sequence[str], given: dict[str, str]) -> list[Wish]:
-    """Raises RequestError for one that names no connection."""
+    """Return the clusters of the command line. Raises RequestError for one without a valid connection."""
     wishes: list[Wish] = []
     for named in clusters or [f"here={_HERE}"]:
         name, separator, connect = named.partition("=")
@@ -128,7 +128,7 @@ def _wishes(clusters: Sequence[str], given: dict[str, str]) -> list[Wish]:
 
 
 def _wish(name: str, connect: str, given: dict[str, str], others: Sequence[Wish]) -> Wish:
-    """Raises RequestError for a name that is none or taken, too: before anybody is logged in to."""
+    """Return one cluster. Raises RequestError, before any login, also if its name is invalid or taken."""
     kind = _check_connect(connect)
     _check_name("cluster", name)
     if any(name.casefold() == other.name.casefold() for other in others):
@@ -137,7 +137,7 @@ def _wish(name: str, connect: str, given: dict[str, str], others: Sequence[Wish]
 
 
 def _check_connect(connect: str) -> str:
-    """The kind of the connection. Raises RequestError for what is none."""
+    """Return the kind of the connection. Raises RequestError if the connection is invalid."""
     try:
         return parse_connect(connect).kind
     except ConnectError as error:
@@ -145,7 +145,10 @@ def _check_connect(connect: str) -> str:
 
 
 def _grid_name(path: Path, ask: bool) -> str:
-    """A name by the file's, since no two grids of one user may have the same; that of a grid.yaml is `mine`."""
+    """Return the grid's name, by default that of the file, since a user's grids need distinct names.
+
+    The default for grid.yaml is `mine`.
+    """
     stem = re.sub(r"[^A-Za-z0-9_-]+", "-", path.stem).lstrip("-_")[:LONGEST_NAME]
     proposed = stem if stem and stem != "grid" else "mine"
 
@@ -157,7 +160,7 @@ def _grid_name(path: Path, ask: bool) -> str:
 
 
 def _ask(question: str, default: str, read: Callable[[str], Answer]) -> Answer:
-    """Ask until `read` takes the answer; what is wrong with one is said."""
+    """Ask until `read` accepts the answer, and print the error of each answer that it refuses."""
     while True:
         try:
             return read(typer.prompt(question, default=default, err=True))
@@ -172,7 +175,7 @@ def _check_name(what: str, name: str) -> None:
 
 
 def _asked(given: dict[str, str]) -> list[Wish]:
-    """Hosts of the ssh configuration by number, or whatever connection is typed."""
+    """Ask for the head nodes: hosts of the ssh configuration by number, or connections as typed."""
     config = given.get("ssh_config")
     hosts = ssh_hosts(Path(config) if config else None) if config != NO_FILE else []
     for number, host in enumerate(hosts, 1):
@@ -192,7 +195,7 @@ def _asked(given: dict[str, str]) -> list[Wish]:
 
 
 def _connections(said: str, hosts: Sequence[str]) -> list[str]:
-    """The connections that a line names. Raises RequestError for a word that is none."""
+    """Return the connections that a line names. Raises RequestError for an invalid word."""
     words = said.replace(",", " ").split() if not said.startswith("command:") else [said]
     found = [_connect(word, hosts) for word in words]
     for connect in found:
@@ -210,7 +213,7 @@ def _connect(word: str, hosts: Sequence[str]) -> str:
 
 
 def _look(wishes: Sequence[Wish]) -> list[Look]:
-    """Examine the head nodes, several at a time. The messages of their begin are in the order of the wishes."""
+    """Examine the head nodes, several at a time. The messages of their start keep the order of `wishes`."""
     for wish in wishes:
         print_message(f"Looking at {wish.name} ({wish.connect})…")
     with ThreadPoolExecutor(_AT_A_TIME) as threads:
@@ -225,13 +228,13 @@ def _look_at(wish: Wish) -> Look:
 
 
 def _cluster(wish: Wish) -> Cluster:
-    """The cluster, as far as a login needs it."""
+    """Return the cluster with the settings that a login needs."""
     described = {"grid": "looking", "clusters": {wish.name: {"batch": "local", "connect": wish.connect, **wish.given}}}
     return _read(json.dumps(described)).clusters[wish.name]
 
 
 def _content(grid: str, wishes: Sequence[Wish], looks: Sequence[Look]) -> str | None:
-    """The file's text, which koalad is sure to read; None where no cluster could be looked at."""
+    """Return the grid file's text, which was checked; None if no cluster could be examined."""
     pairs = list(zip(wishes, looks, strict=True))
     entries: list[Entry] = [
         entry(wish.name, wish.connect, wish.given, seen) for wish, seen in pairs if seen.reason is None
@@ -249,7 +252,7 @@ def _content(grid: str, wishes: Sequence[Wish], looks: Sequence[Look]) -> str | 
 
 
 def _read(content: str) -> GridFile:
-    """Raises RequestError for names that are none, and the like."""
+    """Parse the text of a grid file. Raises RequestError for invalid names and other errors."""
     return read_grid(content, "the new grid file", list(registered("koalapy.batch_systems")))
 
 

@@ -126,7 +126,7 @@ def _time_of(text: str) -> timedelta:
 
 
 def _job_rows(found: Sequence[Document]) -> list[tuple[object, ...]]:
-    """A line each: on a terminal what is said of a job is cut to what the other cells leave."""
+    """Return a row for each job. On a terminal the reason is cut to the width that the other cells leave."""
     rows = [
         (
             job["id"], job["name"], job["state"], _processors(job), run_time(job, datetime.now(UTC)), _clusters(job),
@@ -143,7 +143,7 @@ def _job_rows(found: Sequence[Document]) -> list[tuple[object, ...]]:
 
 
 def _why(job: Document) -> str:
-    """The reason's first sentence; how far a sweep is; what is on its way."""
+    """Return the first sentence of the reason; without a reason, a sweep's progress and the transfers."""
     told = " ".join(in_text(job["reason"] or "").split())
     sentence, dot, _ = told.partition(". ")
     if told:
@@ -156,7 +156,7 @@ def _processors(job: Document) -> int | None:
 
 
 def run_time(job: Document, now: datetime) -> str | None:
-    """How long a job ran, or has run until now, as in 5s, 3m20s or 2h05m."""
+    """Return the run time of a job until its end or `now`, such as 5s, 3m20s or 2h05m; None before its start."""
     if job["started_at"] is None:
         return None
     end = datetime.fromisoformat(job["finished_at"]) if job["finished_at"] else now
@@ -216,7 +216,7 @@ _OF_JOBS_ONLY = ("submission_failures", "completion_failures", "held_processor_s
 
 
 def _show_runner(sweep: Document, runner: Document) -> None:
-    """The progress of a sweep, and its nodes."""
+    """Print the progress of a sweep, and its nodes."""
     told = {
         "parameters": counted(sweep),
         "preempted": sweep["preempted"] or None,
@@ -295,7 +295,7 @@ def logs(
 
 
 def _print_why_nothing(job: Document, component: int | None) -> None:
-    """That the job's processes, or the component's, do not run yet; koalad refuses one that never ran."""
+    """Print that the job, or the component, has not started yet. koalad refuses one that never ran."""
     began = any(each["started_at"] and component in (None, each["index"]) for each in job["components"])
     if job["finished_at"] is None and not job["sweep"] and not began:
         who = f"job {job['id']}" if component is None else f"component {component} of job {job['id']}"

@@ -1,4 +1,4 @@
-"""`koala login`: answers what the login on a cluster asks, such as a second factor; `koala up` asks at once, too."""
+"""`koala login`: answers the questions of a cluster's login, such as a second factor. `koala up` asks them too."""
 
 import sys
 import termios
@@ -50,7 +50,7 @@ def login(
 
 
 def log_in_where_asked(koalad: Grid, timeout_s: float) -> None:
-    """On a terminal ask; else say how to answer. What cannot be reached within the time is left alone."""
+    """Ask on a terminal, else print how to answer. Clusters that are unreachable within `timeout_s` are skipped."""
     asking = [each for each in koalad.await_logins(timeout_s) if each["state"] == _LOGIN_REQUIRED]
     for each in asking:
         if sys.stdin.isatty() and errors.is_terminal:
@@ -62,7 +62,7 @@ def log_in_where_asked(koalad: Grid, timeout_s: float) -> None:
 
 
 def print_login(found: Document) -> None:
-    """The state of the login, as a word."""
+    """Print the state of the login."""
     if found["state"] == "connected":
         out.print(f"{found['cluster']} is connected")
     elif found["reason"]:
@@ -71,7 +71,7 @@ def print_login(found: Document) -> None:
 
 
 def answers(question: Document) -> Sequence[str]:
-    """One answer for each prompt, from the terminal, or else from the lines of standard input."""
+    """Return one answer for each prompt, from the terminal, or else from the lines of standard input."""
     for text in (question["title"], question["instructions"]):
         if text.strip():
             errors.print(text.rstrip())
@@ -79,7 +79,7 @@ def answers(question: Document) -> Sequence[str]:
 
 
 class AtTerminal:
-    """Asks whoever sits at the terminal, for commands that log in by themselves; one at a time."""
+    """Asks the person at the terminal, one question at a time, for commands that log in themselves."""
 
     _one = threading.Lock()
 
@@ -94,7 +94,7 @@ class AtTerminal:
 
 @contextmanager
 def terminal_kept() -> Iterator[None]:
-    """Afterwards the terminal is as it was, though a thread may still wait for an answer that is not to be seen."""
+    """Restore the terminal's mode afterwards, even if a thread still waits for a hidden answer."""
     before = termios.tcgetattr(sys.stdin) if sys.stdin.isatty() else None
     try:
         yield

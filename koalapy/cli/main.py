@@ -1,4 +1,4 @@
-"""`koala`: the command line of koalapy. A command's module is imported when the command is asked for."""
+"""`koala`: the command line of koalapy. A command's module is imported only when the command is used."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ from koalapy.cli.options import use_json
 from koalapy.cli.signals import ending
 from koalapy.cli.times import use_utc
 
-# As `koala --help` lists them: the module of koalapy.cli that has the command, and what it does in a few words.
+# In the order of `koala --help`: the module of koalapy.cli that has the command, and a short description.
 COMMANDS = {
     "up": ("grid", "Start koalad."),
     "down": ("grid", "Stop koalad; jobs run on, unless --cancel."),
@@ -57,24 +57,24 @@ COMMANDS = {
 
 
 class Commands(TyperGroup):
-    """The commands of COMMANDS. `koala jobs` does not wait for what `koala doctor` imports, nor help for either."""
+    """The group of all COMMANDS, which imports only the module of the command that is used."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, name: str) -> Any:
-        """The command of this name; None if there is none."""
+        """Return the command of this name; None if there is none."""
         if name not in COMMANDS:
             return None
         self.commands.update(commands_of(COMMANDS[name][0]))
-        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # see entry: a command tells that it is interrupted
+        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # see entry.py: a command reports its interrupt
             signal.signal(signal.SIGINT, signal.default_int_handler)
         command = self.commands[name]
         command.short_help = COMMANDS[name][1]
         return command
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Raises UsageError for an unknown name, with the one that may have been meant."""
+        """Return the command. Raises UsageError for an unknown name, and suggests a similar one."""
         if args[0] not in COMMANDS and not args[0].startswith("-"):
             meant = next(iter(get_close_matches(args[0], COMMANDS)), None)
             ctx.fail(f"No such command '{args[0]}'." + (f" Did you mean '{meant}'?" if meant else ""))
@@ -86,7 +86,7 @@ class Commands(TyperGroup):
 
 
 def commands_of(module: str) -> dict[str, Any]:
-    """Commands and groups of commands, by name."""
+    """Return the commands and groups of commands of a module, by name."""
     alone = typer.Typer(rich_markup_mode=None)
     alone.add_typer(import_module(f"koalapy.cli.{module}").app)
     return dict(get_group(alone).commands)
@@ -130,7 +130,7 @@ def koala(
 def main() -> None:
     try:
         _command()
-    except KeyboardInterrupt:  # before the command has begun, or when it has ended
+    except KeyboardInterrupt:  # before the command has started, or after it has ended
         ending()
         os.kill(os.getpid(), signal.SIGINT)
 
@@ -147,7 +147,7 @@ def _command() -> None:
 
 
 def _flush() -> None:
-    """Now, and not when Python ends, where nobody can be told in words."""
+    """Flush standard output now, because an error at Python's end could not be reported in words."""
     try:
         sys.stdout.flush()
     except OSError as error:
@@ -155,7 +155,7 @@ def _flush() -> None:
 
 
 def _leave(error: OSError) -> NoReturn:
-    """The output is not wanted any more, as with `| head`, or there is no room for it."""
+    """End with status 1, because the reader has closed the output or the output cannot be written."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if not isinstance(error, BrokenPipeError):
         print(f"koala: The output cannot be written: {error.strerror}.", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""`koala maintenance`: the tasks that koalad runs by cron, how they went, and one of them now."""
+"""`koala maintenance`: lists the tasks that koalad runs by cron, with their results, and runs one of them now."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 

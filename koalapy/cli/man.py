@@ -1,4 +1,4 @@
-"""`koala man`: writes the manual pages, a page for each command, from what `koala COMMAND --help` shows."""
+"""`koala man`: writes the manual pages, one for each command, from the text of `koala COMMAND --help`."""
 
 import re
 import sys
@@ -16,7 +16,7 @@ from koalapy.model.errors import OurError
 
 app = typer.Typer()
 
-_INSTALLED = Path(sys.prefix) / "share" / "man" / "man1"  # man finds it by the PATH, from bin/ on
+_INSTALLED = Path(sys.prefix) / "share" / "man" / "man1"  # man derives this directory from the bin/ directory in PATH
 _ESCAPED = {"\\": "\\e", "-": "\\-", "'": "\\(aq", "`": "\\(ga", "^": "\\(ha", "~": "\\(ti", "…": "..."}
 
 
@@ -44,7 +44,7 @@ def man(
 
 
 def pages(*commands: tuple[str, Any]) -> dict[str, str]:
-    """Texts in roff's man macros, by file name, such as koala-submit.1. `commands`: with the name of each."""
+    """Return pages in roff's man macros, by file name such as koala-submit.1. `commands`: (name, command) of each."""
     contexts = (command.make_context(name, [], resilient_parsing=True) for name, command in commands)
     return {
         f"{_page_of(each)}.1": "\n".join(_lines(each)) + "\n"
@@ -54,7 +54,7 @@ def pages(*commands: tuple[str, Any]) -> dict[str, str]:
 
 
 def _with_commands(context: Any) -> Iterator[Any]:
-    """A command's context, and those of its own commands."""
+    """Yield a command's context, and those of its subcommands."""
     yield context
     for name, command in _commands(context).items():
         yield from _with_commands(command.make_context(name, [], parent=context, resilient_parsing=True))
@@ -93,7 +93,7 @@ def _lines(context: Any) -> Iterator[str]:
 
 
 def _in_short(command: Any) -> str:
-    """The purpose of a command: as in `koala --help`, or the first sentence of its own help."""
+    """Return a short description of a command: that of `koala --help`, or the first sentence of its own help."""
     return re.split(r"\.\s|\.$", command.short_help or " ".join(command.help.split()))[0]
 
 
@@ -110,7 +110,7 @@ def _term(param: Any, shown: str) -> str:
 
 
 def _value_of(param: Any, shown: str = "") -> str:
-    """The placeholder of an option's value: its choices, as `shown` by its help, or a name. typer has `<str>`."""
+    """Return the placeholder of an option's value: its choices as `shown` by its help, or a name."""
     choices = re.search(r"[\w-]+(\|[\w-]+)+", shown)
     name = choices.group() if choices else param.name.upper()
     return param.metavar or (f"{name}…" if param.nargs == -1 else name)
@@ -134,7 +134,7 @@ def _paragraphs(text: str) -> Iterator[str]:
 
 
 def _escaped(text: str) -> str:
-    """One line of roff that shows this text, and in which no dot begins a request."""
+    """Return a line of roff that shows this text, and in which no dot begins a request."""
     line = "".join(
         _ESCAPED.get(each) or (each if each.isascii() else f"\\[u{ord(each):04X}]") for each in " ".join(text.split())
     )

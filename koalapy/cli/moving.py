@@ -1,4 +1,4 @@
-"""The progress of jobs for a person who waits: their states, the reasons why they wait, and files on their way."""
+"""Shows the progress of waiting jobs to a person: states, reasons and transfers."""
 
 import re
 import time
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from rich.status import Status
 
 LOOK_S = 1.0
-_EXPLAIN_S = 5.0  # of one state, before and between two looks why
-_QUIET_S = 2.0  # a job that starts at once, and ends, needs no words
-_MOST_TOLD = 20  # jobs, each in lines of its own
-_RUNS = "It is running."  # which its state has said already
+_EXPLAIN_S = 5.0  # seconds in one state before the first explanation, and between two
+_QUIET_S = 2.0  # a job that ends within this time is not reported
+_MOST_TOLD = 20  # jobs that are reported one by one
+_RUNS = "It is running."  # an explanation that only repeats the state
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 _PIPED_S = 10.0  # between two plain lines
 Document = Mapping[str, Any]
@@ -32,8 +32,9 @@ Document = Mapping[str, Any]
 def wait_with_progress(
     koalad: Grid, jobs: Sequence[int], timeout_s: float | None = None, reconnect_s: float = RECONNECT_S
 ) -> Sequence[Document]:
-    """Wait until the jobs are final, and print their progress meanwhile: states, reasons, files on their way,
-    sweeps.
+    """Wait until the jobs are final, and print their progress meanwhile: states, reasons, transfers, sweeps.
+
+    Return the jobs. Raises TimeoutError after `timeout_s`, and KoalaError if koalad is unreachable for `reconnect_s`.
     """
     try:
         with interruptible():
@@ -78,9 +79,9 @@ def _when_over(
 
 
 class StateLines:
-    """Says of jobs, whenever it is told of them, what state they are in now, and after a while why they wait.
+    """Prints the changes of jobs' states, and after a while the reasons why they wait.
 
-    Of many jobs it says only how many are over.
+    For more than `_MOST_TOLD` jobs it prints only how many are final.
     """
 
     def __init__(self, koalad: Grid) -> None:
@@ -93,7 +94,7 @@ class StateLines:
         self._counted: tuple[float, int] = (time.monotonic(), 0)
 
     def print_changes(self, *jobs: Document) -> None:
-        """Print the changes since the last call; each call must have all jobs that are waited for."""
+        """Print the changes since the last call. Each call must have all jobs of the wait."""
         if len(jobs) > _MOST_TOLD:
             return self._count(jobs)
         for job in jobs:
@@ -107,7 +108,7 @@ class StateLines:
             print_message(f"{over} of {len(jobs)} jobs are over")
 
     def _print_change(self, job: Document) -> None:
-        """Print the change of a job that is not final; its end is printed after the wait."""
+        """Print the change of a job that is not final. A job's end is printed after the wait."""
         identity, state, now = job["id"], job["state"], time.monotonic()
         if job["finished_at"] is not None:
             return
@@ -131,7 +132,7 @@ class StateLines:
 
 
 def moving(job: Document) -> str | None:
-    """A job's transfers in a few words, for a table; None without transfers."""
+    """Describe a job's transfers in a few words for a table; None without transfers."""
     if not job["transfers"]:
         return None
     parts = [_part(each) for each in job["transfers"]]
@@ -141,7 +142,7 @@ def moving(job: Document) -> str | None:
 
 
 def transfer_line(transfer: Document) -> str:
-    """One transfer in a line."""
+    """Describe one transfer in a line."""
     way = "staging in to" if transfer["direction"] == "in" else "staging out from"
     if transfer["phase"] == "waiting":
         return f"{way} {transfer['cluster']}: waiting"
@@ -157,7 +158,7 @@ def transfer_line(transfer: Document) -> str:
 
 
 class TransferLines:
-    """Prints the transfers of jobs: on a terminal in lines that change."""
+    """Prints the transfers of jobs; on a terminal its lines are updated in place."""
 
     def __init__(self) -> None:
         self._status: Status | None = None
@@ -196,7 +197,7 @@ class TransferLines:
 
 
 def _part(transfer: Document) -> tuple[int, int]:
-    """The moved part and the whole: in bytes, or in parameters for a sweep, whose files are known page by page only."""
+    """Return (moved, total) in bytes, or in parameters for a sweep, whose total size is not known in advance."""
     if transfer["parameters"] is not None:
         return transfer["parameters_done"], transfer["parameters"]
     return transfer["bytes_moved"], transfer["bytes"]

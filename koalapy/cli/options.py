@@ -1,4 +1,4 @@
-"""Options that several commands share, and what a shell completes for them."""
+"""Options that several commands share, and their completion in a shell."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -9,26 +9,26 @@ import typer
 
 GRID_HELP = "Grid file, or the name of a grid whose koalad runs. Default: $KOALA_GRID, else ~/.config/koala/grid.yaml."
 _json = False
-_COMPLETED_S = 2.0  # a person waits
-_COMPLETED = 200  # jobs, the newest
+_COMPLETED_S = 2.0  # a person waits for the completion
+_COMPLETED = 200  # the newest jobs
 _IDS = re.compile(r"(\d+)(?:-(\d+))?", re.ASCII)
 
 
 def complete_jobs(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    """Ids of jobs that begin like this, the newest first, each with name and state."""
+    """Return the ids of jobs that begin with `incomplete`, the newest first, each with name and state."""
     found = _asked(ctx, lambda koalad: koalad.jobs())
     texts = [(str(job["id"]), f"{job['name']}, {job['state']}") for job in reversed(found)]
     return [each for each in texts if each[0].startswith(incomplete)][:_COMPLETED]
 
 
 def complete_clusters(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    """Names of clusters that begin like this."""
+    """Return the names of clusters that begin with `incomplete`, each with its batch system."""
     found = _asked(ctx, lambda koalad: koalad.clusters())
     return [(each["name"], each["batch"]) for each in found if each["name"].startswith(incomplete)]
 
 
 def _asked(ctx: typer.Context, ask: Callable[[Any], Any]) -> Any:
-    """Nothing where koalad does not answer: a shell that completes a word shows no errors."""
+    """Return koalad's answer, or an empty list if it does not answer: a completion shows no errors."""
     from koalapy.client import Grid as Client
     from koalapy.model.errors import KoalaError
 
@@ -38,7 +38,7 @@ def _asked(ctx: typer.Context, ask: Callable[[Any], Any]) -> Any:
 
 
 def use_json(wanted: bool) -> bool:
-    """Note whether this process answers with a document."""
+    """Record whether this process answers with a JSON document. Return `wanted`."""
     global _json
     _json = wanted
     return wanted
@@ -49,9 +49,9 @@ def is_json_wanted() -> bool:
 
 
 def ids_of(koalad: Any, texts: Sequence[str]) -> list[int]:
-    """The ids of jobs that a command line names, each once. A range such as 1-5 names the jobs there are of it.
+    """Return the ids of jobs that a command line names, each once. A range such as 1-5 names its existing jobs.
 
-    Raises RequestError for what is neither a number nor a range, and for a range without a job.
+    Raises RequestError for a text that is neither a number nor a range, and for a range without a job.
     """
     from koalapy.model.errors import RequestError
 
@@ -72,7 +72,7 @@ def ids_of(koalad: Any, texts: Sequence[str]) -> list[int]:
 
 
 def labels_of(pairs: Sequence[str]) -> dict[str, str]:
-    """The labels of a command line. Raises RequestError for one without a value, and for a key that is there twice."""
+    """Return the labels of a command line. Raises RequestError for one without a value, and for a repeated key."""
     from koalapy.model.errors import RequestError
     from koalapy.model.textfile.words import shown
 

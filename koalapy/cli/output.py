@@ -1,7 +1,7 @@
-"""How the commands speak: one JSON document on stdout, or tables for people; messages and errors on stderr.
+"""The output of commands: one JSON document on stdout, or tables for people; messages and errors on stderr.
 
-Whatever is printed comes from programs, batch systems and other hosts. So all of it goes through `visible`: a terminal
-gets no control character but tabs, line feeds and rich's own. Only output of jobs is passed on as it is, as cat does.
+Printed texts come from programs, batch systems and other hosts. Therefore all pass through `visible`: a terminal gets
+no control characters but tabs, line feeds and rich's own. Only output of jobs is passed on unchanged, as by cat.
 """
 
 import codecs
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
     from koalapy.cli.console import SafeConsole
 
-_SHORT = 10  # a cell that nobody wants to see broken
-_PIECE = 4  # of a longer one, on a line
+_SHORT = 10  # width of a cell that is never broken
+_PIECE = 4  # least width of a longer cell in a line
 DONE, FAILED, BAD_INPUT, NOT_REACHABLE = 0, 1, 2, 3
 _ABOUT_THE_STATE = frozenset({"no_such_job", "wrong_state", "known_tag", "no_such_tag", "not_ended", "never_ran"})
 
 
 class Screen:
-    """Standard output or standard error, for people. A pipe gets lines of text, for which rich is not imported."""
+    """Standard output or standard error, for people. For a pipe it writes plain lines, without importing rich."""
 
     def __init__(self, stderr: bool = False) -> None:
         self._stderr = stderr
@@ -58,10 +58,10 @@ class Screen:
         return self.console.status(text)
 
     def print(self, *objects: object) -> None:
-        """A line of texts, or whatever rich can show. No control character of theirs reaches a terminal."""
+        """Print texts in a line, or any object that rich can show. No control character reaches a terminal."""
         if self._is_plain() and all(isinstance(each, str) for each in objects):
             file = self._file()
-            file.write(" ".join(visible(str(each)) for each in objects) + "\n")  # at once: threads write lines too
+            file.write(" ".join(visible(str(each)) for each in objects) + "\n")  # in one write: threads write lines too
             file.flush()
         else:
             self.console.print(*objects)
@@ -70,7 +70,7 @@ class Screen:
         return sys.stderr if self._stderr else sys.stdout
 
     def _is_plain(self) -> bool:
-        """No terminal, and nobody who wants one to be assumed, as rich's documentation has it."""
+        """Return whether to print plain lines: no terminal, and no variable of rich that demands one."""
         asked_for = os.environ.get("FORCE_COLOR") or os.environ.get("TTY_COMPATIBLE")
         return "console" not in self.__dict__ and not asked_for and not self._file().isatty()
 
@@ -80,17 +80,17 @@ out = Screen()
 
 
 def print_json(document: Any) -> None:
-    """A JSON document that holds no control character, also none that JSON would allow in a text."""
+    """Print a JSON document. Control characters are escaped, also those that JSON allows in a text."""
     sys.stdout.write(visible_json(json.dumps(document, indent=2, ensure_ascii=False)) + "\n")
 
 
 def print_line(text: str) -> None:
-    """A plain line on stdout, at once: for a pipe or a log."""
+    """Print a plain line on stdout and flush it, for a pipe or a log."""
     print(visible(text), flush=True)
 
 
 def pass_on(pieces: Iterable[bytes]) -> None:
-    """A document of koalad's in UTF-8 to stdout: byte by byte into a pipe or file, made visible on a terminal."""
+    """Copy a document from koalad in UTF-8 to stdout: unchanged to a pipe or file, made visible on a terminal."""
     decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
     shown = sys.stdout.isatty()
     for piece in pieces:
@@ -104,7 +104,7 @@ def print_message(message: str) -> None:
 
 
 def fail(error: KoalaError) -> NoReturn:
-    """End with the error and its advice on stderr, and its exit status; with --json also as a document on stdout.
+    """Print the error and its advice on stderr, with --json also as a document on stdout, and exit with its status.
 
     Raises typer.Exit.
     """
@@ -147,7 +147,7 @@ def errors_reported() -> Iterator[None]:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A table on a terminal; aligned plain lines when piped, or where the terminal would show only pieces of it."""
+    """Print a table on a terminal; aligned plain lines in a pipe, or if the terminal is too narrow for the table."""
     texts = [["-" if cell is None else " ".join(visible(str(cell)).split()) for cell in row] for row in rows]
     columns = [visible(column) for column in columns]
     if not out.is_terminal or _least_width(columns, texts) > out.width:
@@ -157,9 +157,9 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
 
 
 def rich_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> "Table":
-    """The cells are shown as they are: nothing in them is markup.
+    """Return a table of rich whose cells are plain text without markup.
 
-    Where the terminal is too narrow, words of headings stand below each other, and only long cells are broken.
+    If the terminal is too narrow, the words of headings are stacked, and only long cells are broken.
     """
     from rich.table import Table
     from rich.text import Text
@@ -176,7 +176,7 @@ def rich_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> "Table"
 
 
 def _least_width(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
-    """In which no short cell is broken, nor a word of the headings."""
+    """Return the least width at which no short cell and no word of a heading is broken."""
     cells = [width if width <= _SHORT else _PIECE for width in _widths([""] * len(columns), rows)]
     words = [max(map(len, column.split()), default=0) for column in columns]
     return sum(map(max, cells, words)) + len(columns) - 1
@@ -193,7 +193,7 @@ def _widths(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
 
 
 def ago(instant: str | None) -> str | None:
-    """How long ago an RFC 3339 instant was, as a person says it."""
+    """Return how long ago an RFC 3339 instant was, such as `5m ago`; None for None."""
     if instant is None:
         return None
     seconds = int((datetime.now(UTC) - datetime.fromisoformat(instant)).total_seconds())

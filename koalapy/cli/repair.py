@@ -1,4 +1,4 @@
-"""`koala repair`: records of the store that cannot be read, while no koalad has it open."""
+"""`koala repair`: lists and repairs records of the store that cannot be read, while no koalad has it open."""
 
 import json as json_module
 import sys
@@ -15,7 +15,7 @@ from koalapy.locations import Locations
 from koalapy.model.errors import RequestError
 
 app = typer.Typer()
-_MOST = 1 << 28  # bytes of a record's text
+_MOST = 1 << 28  # bytes of a record's text, at most
 
 
 @app.command()
@@ -71,7 +71,7 @@ def _repair(
             store.repair(partial(unreadable.replace, name=record, text=text))
             out.print(f"{record} is corrected; `koala up` goes on with it.")
         elif drop:
-            store.repair(partial(unreadable.raw, name=record))  # it must be there before anybody is asked
+            store.repair(partial(unreadable.raw, name=record))  # raises for an unknown record, before the question
             _confirm(record, yes)
             store.repair(partial(unreadable.drop, name=record))
             out.print(f"{record} is removed.")
@@ -103,7 +103,7 @@ def _confirm(record: str, yes: bool) -> None:
 
 
 def _read(path: Path) -> str:
-    """A corrected text, in one line. Raises RequestError for what cannot be read or is no JSON."""
+    """Return a corrected text in one line. Raises RequestError if it cannot be read or is not JSON."""
     try:
         with path.open("rb") as file:
             text = file.read(_MOST).decode()
@@ -114,7 +114,7 @@ def _read(path: Path) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    """With its lines broken, if it is JSON. A file is made for its owner alone. Raises RequestError."""
+    """Write the text, indented if it is JSON, to a file for its owner alone. Raises RequestError."""
     try:
         pretty = json_module.dumps(json_module.loads(text), indent=1)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""`koala sim replay`: what if the jobs of a trace came to this grid."""
+"""`koala sim replay`: replays the jobs of a trace on a grid's simulated clusters."""
 
 import os
 import shutil
@@ -22,21 +22,21 @@ from koalapy.extras import need_extra
 from koalapy.model.errors import RequestError
 from koalapy.model.settings import Settings
 
-if TYPE_CHECKING:  # numpy and matplotlib are imported where they are needed: other commands start without them
+if TYPE_CHECKING:  # numpy and matplotlib are imported on use: other commands start without them
     from koalapy.experiments.replay.comparison import Figures
     from koalapy.experiments.replay.jobs import Survey, Terms
     from koalapy.experiments.replay.run import ReplayOutcome, ReplayTask
 
 
 class By(StrEnum):
-    """The property that has a colour of its own in the figure."""
+    """The property of a job that gives it its colour in the figure."""
 
     USER = "user"
     GROUP = "group"
     QUEUE = "queue"
 
 
-_SILENCE_S = 60.0  # the longest time between two lines of a run, where no terminal shows a bar
+_SILENCE_S = 60.0  # the longest time between two lines of a run without a terminal
 _SUFFIXES = (".gz", ".xz", ".bz2", ".swf", ".gwf", ".json")
 
 TracePath = Annotated[
@@ -152,7 +152,7 @@ def replay(
 
 
 def _refuse_beside_journal(context: typer.Context) -> None:
-    """Raises BadParameter for what says nothing to a journal, which has its own clusters and policies."""
+    """Raises BadParameter for options that do not apply to a journal, which has its own clusters and policies."""
     sources = {name: context.get_parameter_source(name) for name in context.params}
     given = [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
     if wrong := [name for name in given if name not in ("journal", "as_json")]:
@@ -163,7 +163,7 @@ def _refuse_beside_journal(context: typer.Context) -> None:
 def _task(
     trace: Path, terms: "Terms", found: "Survey", settings: Settings, directory: Path, colour: By, bounds: bool
 ) -> "ReplayTask":
-    """`bounds`: the files' names have the bound of overtakes."""
+    """Return the task of one run. `bounds`: whether the files' names contain the bound of overtakes."""
     from koalapy.experiments.replay.run import ReplayTask
     from koalapy.runtime.load_policies import policies
 
@@ -200,14 +200,14 @@ def _survey(trace: Path, terms: "Terms") -> "Survey":
 
 
 def _logged(found: "Survey") -> "Figures | None":
-    """The figures of the trace itself; None if it has no waits."""
+    """Return the figures of the trace itself; None if it has no waits."""
     from koalapy.experiments.replay.comparison import figures
 
     return figures(found.logged) if len(found.logged) else None
 
 
 def _outcomes(tasks: "Sequence[ReplayTask]", jobs: int, workers: int) -> "list[ReplayOutcome]":
-    """The outcomes of all runs, in their order; their progress is shown meanwhile."""
+    """Return the outcomes of all runs, in their order. Their progress is shown meanwhile."""
     from koalapy.experiments.replay.run import side_by_side
 
     found: dict[int, ReplayOutcome] = {}
@@ -221,7 +221,7 @@ def _outcomes(tasks: "Sequence[ReplayTask]", jobs: int, workers: int) -> "list[R
 
 @contextmanager
 def _shown(names: Sequence[str], jobs: int) -> Iterator[Any]:
-    """A function that shows the progress of a run, given its index and its number of done jobs.
+    """Yield a function that shows the progress of a run, given its index and its number of finished jobs.
 
     On a terminal each run has a bar; in a pipe it has lines.
     """
@@ -242,8 +242,8 @@ class Lines:
 
     def __init__(self, names: Sequence[str], jobs: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._names, self._jobs, self._clock = names, jobs, clock
-        self._begun: dict[int, tuple[float, int]] = {}  # by run: the time of its first progress, and its jobs then
-        self._printed: dict[int, tuple[float, int]] = {}  # by run: the time of its last line, and the tenth then
+        self._begun: dict[int, tuple[float, int]] = {}  # by run: (time of its first progress, its jobs then)
+        self._printed: dict[int, tuple[float, int]] = {}  # by run: (time of its last line, its tenth then)
 
     def __call__(self, index: int, done: int) -> None:
         now, tenth = self._clock(), 10 * done // self._jobs
@@ -264,7 +264,7 @@ class Lines:
 
 @contextmanager
 def _aside(out: Path) -> Iterator[Path]:
-    """A directory in which files wait until all of them are complete; it is removed in the end.
+    """Yield a directory in which files wait until all of them are complete. It is removed at the end.
 
     Raises RequestError if a file cannot be written.
     """

@@ -1,4 +1,4 @@
-"""`koala sim replay --journal`: what a koalad has decided of late, decided again."""
+"""`koala sim replay --journal`: repeats the recent decisions of a koalad, and compares the results."""
 
 import gzip
 import json
@@ -30,7 +30,7 @@ class _Read:
 
 
 def replay_journal(path: Path, as_json: bool) -> int:
-    """Replay it, and print what came of it. Returns 1 if something else comes out, else 0. Raises RequestError."""
+    """Replay the journal, and print the result. Return 1 if a decision differs, else 0. Raises RequestError."""
     read = _read(path)
     if read.version != __version__:
         output.print_message(f"The journal is of koalapy {read.version}; this is {__version__}.")

@@ -11,18 +11,18 @@ from koalapy.cli import output
 from koalapy.model.counts import counted_as
 from koalapy.model.units import SECOND, Duration, format_duration
 
-if TYPE_CHECKING:  # numpy is imported where it is needed: other commands start without it
+if TYPE_CHECKING:  # numpy is imported on use: other commands start without it
     from koalapy.experiments.replay.comparison import Figures
     from koalapy.experiments.replay.jobs import Survey, Terms
     from koalapy.experiments.replay.run import ReplayOutcome
 
 _AS_LOGGED = "as logged"
-_MUCH = 0.05  # part of the jobs or of their processor time: a replay without it is of another trace
+_MUCH = 0.05  # part of the jobs or of their processor time that matters if it is left out
 _UNIT = re.compile(r"\d+[a-z]")
 
 
 def print_survey(found: "Survey") -> None:
-    """Print the number of jobs to replay, and what the replay leaves out or changes of the trace."""
+    """Print the number of jobs to replay, and the parts of the trace that are left out or changed."""
     from koalapy.experiments.workloads.reading import counts_text
 
     output.print_message(f"{counted_as(f'{found.jobs:,}', 'job')} to replay")
@@ -45,7 +45,7 @@ def print_survey(found: "Survey") -> None:
 
 
 def write_table(outcomes: "Sequence[ReplayOutcome]", logged: "Figures | None", path: Path) -> Path:
-    """Write all figures as CSV, a row for each outcome and one as logged. Returns the path."""
+    """Write all figures as CSV, a row for each outcome and one for the trace itself. Return the path."""
     rows: list[dict[str, Any]] = [
         {"queue": each.queue, "max_overtakes": _bound(each), "placement": each.placement} | asdict(each.figures)
         for each in outcomes
@@ -61,7 +61,7 @@ def write_table(outcomes: "Sequence[ReplayOutcome]", logged: "Figures | None", p
 
 
 def print_outcomes(outcomes: "Sequence[ReplayOutcome]", logged: "Figures | None", sizes: Mapping[str, int]) -> None:
-    """Print the main figures as tables, and the jobs that were ended or never started.
+    """Print the main figures as tables, and the numbers of jobs that were ended or never started.
 
     `logged`: the figures of the trace itself; None if it has no waits. `sizes`: the processors of each cluster.
     """
@@ -115,7 +115,7 @@ def document(
 
 
 def rounded_duration(seconds: float) -> str:
-    """Format a duration with its two largest units, such as `2d7h`."""
+    """Format a duration in seconds with its two largest units, such as `2d7h`."""
     return "".join(_UNIT.findall(format_duration(Duration(round(seconds) * SECOND)))[:2])
 
 

@@ -17,16 +17,16 @@ from koalapy.model.textfile.words import use_known
 from koalapy.model.units import parse_duration
 from koalapy.registry import registered
 
-if TYPE_CHECKING:  # numpy is imported where it is needed: other commands start without it
+if TYPE_CHECKING:  # numpy is imported on use: other commands start without it
     from koalapy.experiments.replay.jobs import Grace, Terms
 
 _SYSTEM_LINE = re.compile(r"^system:", re.MULTILINE)
 _MOST_PROCESSORS, _MOST_OVERTAKES = 10_000_000, 1_000_000
-_MOST_GRACE = 1000  # per cent
+_MOST_GRACE = 1000  # in per cent
 
 
 class WrittenOptions(NamedTuple):
-    """The options as they were written. `sites`: None if jobs may go anywhere."""
+    """The options as they were written. `sites`: None if jobs may run on any cluster."""
 
     sizes: Sequence[str]
     sites: Sequence[str] | None
@@ -36,7 +36,7 @@ class WrittenOptions(NamedTuple):
 
 
 def read_clusters(name: str | None, measured: Path | None) -> tuple[Settings, dict[str, int]]:
-    """The engine's settings of a grid file or a system, and what is known of its clusters' sizes.
+    """Return the engine's settings of a grid file or a system, and the known sizes of its clusters, by name.
 
     `measured`: a file of `koala clusters --json`. Raises RequestError.
     """
@@ -59,9 +59,9 @@ def read_clusters(name: str | None, measured: Path | None) -> tuple[Settings, di
 def rows_of_policies(
     settings: Settings, queue: str | None, placement: str | None, overtakes: str | None
 ) -> list[Settings]:
-    """The settings with every queueing policy, bound of overtakes and placement policy; FCFS has no bound.
+    """Return the settings with every queueing policy, bound of overtakes and placement policy. FCFS has no bound.
 
-    Raises RequestError for a policy that is not registered, and for bounds that are none or that no policy has.
+    Raises RequestError for an unregistered policy, and for bounds that are invalid or that no policy has.
     """
     queues = _chosen(queue, settings.queue, "queueing")
     placements = _chosen(placement, settings.placement, "placement")
@@ -77,14 +77,14 @@ def rows_of_policies(
 
 
 def without_equal_placements(rows: list[Settings], terms: "Terms") -> list[Settings]:
-    """One row of those that differ in their placement policy only, if there is no placement to choose."""
+    """Return the rows, but only one of those that differ only in placement if there is no placement to choose."""
     if len(terms.sizes) > 1 and terms.sites is None:
         return rows
     return list({(each.queue, each.max_overtakes): each for each in reversed(rows)}.values())[::-1]
 
 
 def terms_of(trace: Path, settings: Settings, known: dict[str, int], said: WrittenOptions) -> "Terms":
-    """Raises RequestError for what is said wrongly, and for sizes that nothing says."""
+    """Return the terms of a replay. Raises RequestError for invalid options, and for a cluster of unknown size."""
     from koalapy.experiments.replay.jobs import Terms, header
     from koalapy.experiments.replay.sizes import sites, sizes
 
@@ -101,7 +101,7 @@ def terms_of(trace: Path, settings: Settings, known: dict[str, int], said: Writt
 
 
 def processors_of(written: Sequence[str]) -> dict[str, int]:
-    """The sizes of `--size NAME=N`, by name. Raises RequestError."""
+    """Return the sizes of `--size NAME=N`, by name. Raises RequestError."""
     return {name: _count(name, words) for name, words in _assigned(written, "--size")}
 
 

@@ -1,4 +1,4 @@
-"""The program of a job for a person: as its user wrote it, component by component."""
+"""Prints the program of a job, component by component, as its user wrote it."""
 
 import shlex
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ def show_request(request: Document) -> None:
 
 
 def _words(value: Any) -> str:
-    """A value of a job file in a line."""
+    """Format a value of a job file in a line."""
     if isinstance(value, list):
         return ", ".join(map(_words, value))
     return f"{value['path']} to {value['to']}" if isinstance(value, dict) else str(value)

@@ -1,4 +1,4 @@
-"""`koala run`: a program on components of so many processors, with its output passed through."""
+"""`koala run`: runs a program on components of given sizes, and passes its output through."""
 
 import array
 import contextlib
@@ -25,7 +25,7 @@ from koalapy.client import Grid
 from koalapy.client.following import RECONNECT_S
 from koalapy.model.errors import KoalaError, RequestError
 
-_OWN_FAILURE = 125  # as docker run, timeout and env have it
+_OWN_FAILURE = 125  # the same as of docker run, timeout and env
 _INTERRUPTED = 130
 
 app = typer.Typer()
@@ -103,7 +103,7 @@ def run(
 
 
 def _exit_status(job: Document) -> int:
-    """The program's, where it had an end of its own."""
+    """Return the program's exit status if it ended by itself, else that of a failure of koala."""
     if job["state"] == "done":
         return DONE
     statuses = [each["exit_status"] for each in job["components"] if each["exit_status"]]
@@ -111,7 +111,7 @@ def _exit_status(job: Document) -> int:
 
 
 def _warn_of_input() -> None:
-    """Warn that standard input is not passed on: the program's is empty."""
+    """Warn that standard input is not passed on to the program."""
     with contextlib.suppress(OSError, ValueError):
         kind = os.fstat(sys.stdin.fileno()).st_mode
         if stat.S_ISREG(kind) or stat.S_ISFIFO(kind):
@@ -126,7 +126,7 @@ def _warn_of_input() -> None:
 def _components(
     processors: Sequence[int], clusters: Sequence[str], optional: Sequence[int], shared: Document
 ) -> list[dict[str, Any]]:
-    """Components as a job file has them, without their program. Raises RequestError for options that do not fit."""
+    """Return the components as in a job file, without their program. Raises RequestError for unsuitable options."""
     if len(clusters) > len(processors):
         raise RequestError("bad_option", "There are more --on than -n.", "Name a cluster for each component at most.")
     if wrong := [index for index in optional if not 0 <= index < len(processors)]:
@@ -142,7 +142,7 @@ def _components(
 
 
 def _environment(pairs: Sequence[str]) -> dict[str, str]:
-    """Raises RequestError for the name of a variable that is not set here."""
+    """Return the variables by name. Raises RequestError for a variable without a value that is not set here."""
     found = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
@@ -153,7 +153,7 @@ def _environment(pairs: Sequence[str]) -> dict[str, str]:
 
 
 def _request(program: Sequence[str], components: Sequence[Document], job: Document) -> Document:
-    """The job of the command line. A program that is named by a relative path is staged in.
+    """Return the job of the command line. A program that is named by a relative path is staged in.
 
     Raises RequestError for a program that is not here.
     """
@@ -169,7 +169,7 @@ def _request(program: Sequence[str], components: Sequence[Document], job: Docume
 
 
 def _detach(koalad: Grid, request: Document, labels: Mapping[str, str], json: bool) -> None:
-    """Submit only. A job that fails at once is a failure of koala itself."""
+    """Submit the job and print its id. A job that fails at once is a failure of koala itself."""
     with deferred() as let_in:
         accepted = koalad.accept(request, labels=labels)
         if json:
@@ -186,8 +186,8 @@ def _detach(koalad: Grid, request: Document, labels: Mapping[str, str], json: bo
 def _run(
     koalad: Grid, request: Document, labels: Mapping[str, str], json: bool, prefix: bool | None, reconnect_s: float
 ) -> Document:
-    """The job and its history, when it is final."""
-    with deferred() as let_in:  # an interrupt must not come between the job and its number
+    """Return the job and its history, once it is final."""
+    with deferred() as let_in:  # no interrupt between the submission and its id
         job = koalad.submit(request, labels=labels)
         try:
             let_in()

@@ -24,14 +24,14 @@ app = typer.Typer()
 Document = Mapping[str, Any]
 
 
-_WIDE = 110  # narrower terminals have the nodes on lines of their own
+_WIDE = 110  # columns; narrower terminals show the nodes on lines of their own
 _COLUMNS = (
     "ID", "NAME", "STATE", "DONE", "OF", "RUNNING", "FAILED", "PREEMPTED", "PER MIN", "ENDS IN", "PROC HOURS", "NODES",
 )  # fmt: skip
 
 
 class Form(StrEnum):
-    """The form of results."""
+    """The output format of results."""
 
     CSV = "csv"
     JSONL = "jsonl"
@@ -101,12 +101,12 @@ def _cells(runner: Document, now: datetime) -> dict[str, object]:
 
 
 def runner_of(koalad: Grid, sweep: Document) -> Document:
-    """The runner of a sweep, as `koala show` prints it."""
+    """Return the runner of a sweep, as `koala show` prints it."""
     return next(each for each in koalad.runners([str(state) for state in JobState]) if each["id"] == sweep["id"])
 
 
 def nodes_of(runner: Document) -> str | None:
-    """As alpha:3, gamma:1; with a plus, nodes that are on their way to it."""
+    """Return the nodes by cluster, such as `alpha:3, gamma:1+2`; the number after + is of nodes that are starting."""
     return ", ".join(_nodes(each) for each in runner["clusters"] if each["nodes"] or each["starting"]) or None
 
 
@@ -129,7 +129,7 @@ def rate_of(runner: Document) -> str | None:
 
 
 def _print_more(runner: Document) -> None:
-    """Print why it waits, and its nodes that are excluded or suspended."""
+    """Print why the sweep waits, and its excluded and suspended nodes."""
     if runner["reason"]:
         out.print(f"{runner['id']}: {in_text(runner['reason'])}")
     for each in runner["clusters"]:
@@ -150,7 +150,10 @@ def _print_admission(found: Document) -> None:
 
 
 def _write(path: Path, pieces: Iterable[bytes]) -> None:
-    """Write to a file. An existing pipe or device such as /dev/null is written to, and never replaced."""
+    """Write to a file. An existing pipe or device such as /dev/null is written to, and not replaced.
+
+    Raises OurError if it cannot be written.
+    """
     write = _fill if path.exists() and not path.is_file() else _replace
     try:
         write(Path(os.path.realpath(path)), pieces)
@@ -159,7 +162,7 @@ def _write(path: Path, pieces: Iterable[bytes]) -> None:
 
 
 def _replace(path: Path, pieces: Iterable[bytes]) -> None:
-    """Whole or not at all: it appears under its name when all of it is there."""
+    """Write the file whole or not at all: it gets its name when it is complete."""
     draft = path.with_name(f".koala.{os.getpid()}.results")
     try:
         _fill(draft, pieces)

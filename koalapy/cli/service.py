@@ -1,4 +1,4 @@
-"""`koala service`: koalad as a service of this user's systemd, which starts it at boot and again when it fails."""
+"""`koala service`: makes koalad a service of the user's systemd, which starts it at boot and after a failure."""
 
 import os
 import re
@@ -23,9 +23,9 @@ from koalapy.model.errors import KoalaError, OurError, RequestError
 
 _TEMPLATE = "koalad@.service"
 _DROP_IN = "koala.conf"  # in koalad@GRID.service.d
-_CALL_S = 120.0  # for one answer of systemd
+_CALL_S = 120.0  # for one call of systemctl or loginctl
 _START_S = 660.0  # for koalad to be ready: longer than the unit's TimeoutStartSec
-_KEPT = ("PATH", "XDG_STATE_HOME", "XDG_CONFIG_HOME")  # of the environment of whoever installs
+_KEPT = ("PATH", "XDG_STATE_HOME", "XDG_CONFIG_HOME")  # of this command's environment
 _CRON = "Without systemd, a line of crontab(5) starts koalad: @reboot koala up"
 
 app = typer.Typer()
@@ -37,7 +37,7 @@ NoStart = Annotated[bool, typer.Option("--no-start", help="Install only; the nex
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that was done, or why it was not. A `vital` one that was not done fails the command."""
+    """The result of one step. A `vital` step that was not done makes the command fail."""
 
     step: str
     done: bool
@@ -81,12 +81,12 @@ def remove(grid: options.Grid = None, json: options.Json = False) -> None:
 
 
 def unit_of(grid: str) -> str:
-    """The name of a grid's unit. systemd escapes nothing in it: a grid's name has only letters, digits, - and _."""
+    """Return the name of a grid's unit. Its characters (letters, digits, - and _) need no escape in systemd."""
     return f"koalad@{grid}.service"
 
 
 def drop_in_of(locations: Locations, grid_file: Path, grid: GridFile) -> str:
-    """The part of a unit file (systemd.unit(5)) that depends on the machine and the grid."""
+    """Return the part of a unit file (systemd.unit(5)) that depends on the machine and the grid."""
     command = [sys.executable, "-m", "koalapy.koalad", "--grid", str(grid_file), "--log-file", str(locations.log)]
     environment = {name: os.environ[name] for name in _KEPT if os.environ.get(name)}
     lines = [
@@ -107,7 +107,7 @@ def drop_in_of(locations: Locations, grid_file: Path, grid: GridFile) -> str:
 
 
 def _unhardened() -> list[tuple[str, str]]:
-    """Each hardening of the template undone: in a user's unit, any of them implies NoNewPrivileges."""
+    """Return settings that undo the template's hardening, since in a user unit each implies NoNewPrivileges."""
     names = re.findall(r"^(NoNew\w+|Lock\w+|Restrict\w+|SystemCall\w+)=(\S+)", _template(), re.MULTILINE)
     return [(name, "no" if value == "yes" else "") for name, value in names]
 
@@ -117,7 +117,7 @@ def _template() -> str:
 
 
 def _directory() -> Path:
-    """Where systemd looks for a user's own units."""
+    """Return the directory of the user's own units."""
     configured = Path(os.environ.get("XDG_CONFIG_HOME") or ".")
     return (configured if configured.is_absolute() else home() / ".config") / "systemd" / "user"
 
@@ -139,7 +139,7 @@ def _write(locations: Locations, grid_file: Path, grid: GridFile) -> Step:
 
 
 def _hand_over(locations: Locations, start: bool) -> list[Step]:
-    """Everything after the files. What follows a failure is not tried."""
+    """Perform the steps after the files are written. The steps after a failed one are omitted."""
     unit = unit_of(locations.grid)
     steps = [_call("reloaded", ["daemon-reload"], "systemd has read its units again")]
     if steps[-1].done:
@@ -153,7 +153,7 @@ def _hand_over(locations: Locations, start: bool) -> list[Step]:
 
 
 def _linger() -> Step:
-    """Without it, a user's systemd begins at the first login and ends with the last."""
+    """Enable lingering. Without it, a user's systemd starts at the first login and ends with the last."""
     user = str(os.getuid())
     if _run(["loginctl", "show-user", user, "--property=Linger", "--value"])[1] == "yes":
         return Step("lingering", True, "it runs from boot on, also while you are not logged in", vital=False)
@@ -179,7 +179,7 @@ def _start(locations: Locations, unit: str) -> Step:
 
 
 def _pid_of(locations: Locations) -> int | None:
-    """The process id of the koalad that answers; None if none does."""
+    """Return the process id of the koalad that answers; None if none does."""
     try:
         with Grid(str(locations.grid_file)) as koalad:
             return int(koalad.status()["pid"])
@@ -188,7 +188,7 @@ def _pid_of(locations: Locations) -> int | None:
 
 
 def _delete(drop_in: Path) -> Step:
-    """This grid's part, and the template with the last."""
+    """Remove this grid's part of the unit, and with the last part the template."""
     directory = drop_in.parent
     shutil.rmtree(drop_in, ignore_errors=True)
     if drop_in.exists():
@@ -206,7 +206,7 @@ def _call(name: str, arguments: Sequence[str], done: str, timeout_s: float = _CA
 
 
 def _run(command: list[str], timeout_s: float = _CALL_S) -> tuple[int, str]:
-    """Run a command: its exit status and output."""
+    """Run a command. Return its exit status and output."""
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s)
     except OSError as error:
@@ -226,7 +226,7 @@ def _escaped(text: str) -> str:
 
 
 def _print_steps(grid: str, steps: Sequence[Step], json: bool) -> None:
-    """Ends the command with status 1 if something vital was not done."""
+    """Print the steps. End the command with status 1 if a vital one was not done."""
     if json:
         done = [{"step": each.step, "done": each.done, "text": each.text} for each in steps]
         print_json({"schema": "koala.service/1", "grid": grid, "unit": unit_of(grid), "steps": done})

@@ -1,4 +1,4 @@
-"""Signals that ask a command to end: as an interrupt, later, or not now."""
+"""Context managers for the signals that request a command's end: raise, ignore or defer them."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -10,25 +10,25 @@ _POLITE = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Ctrl-C, SIGTERM and the terminal's end all raise KeyboardInterrupt within."""
+    """Raise KeyboardInterrupt in the block on Ctrl-C, SIGTERM and SIGHUP."""
     yield from _handled(_interrupt)
 
 
 @contextmanager
 def interruptible_once() -> Iterator[None]:
-    """As `interruptible`; what comes after the first counts for nothing within, so that it disturbs no tidying up."""
+    """Like `interruptible`, but later signals are ignored in the block, so that they do not stop a cleanup."""
     yield from _handled(_interrupt_once)
 
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Ignore interrupts while a step runs that must not stay unfinished."""
+    """Ignore these signals during a step that has to be finished."""
     yield from _handled(signal.SIG_IGN)
 
 
 @contextmanager
 def deferred() -> Iterator[Callable[[], None]]:
-    """Such signals wait until the block ends, or until what it is given is called."""
+    """Defer these signals until the block ends, or until the function that it yields is called."""
     signal.pthread_sigmask(signal.SIG_BLOCK, _POLITE)
     try:
         yield _let_in
@@ -37,9 +37,9 @@ def deferred() -> Iterator[Callable[[], None]]:
 
 
 def ending() -> None:
-    """From here on Ctrl-C ends the process at once, in silence: whatever had to be tidied up has been.
+    """Let Ctrl-C end the process at once, without a message. Call it when all cleanup is done.
 
-    Python's own handler would raise where nobody catches it, as while the interpreter waits for its threads.
+    Python's own handler would raise where no code catches it, such as while the interpreter waits for its threads.
     """
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

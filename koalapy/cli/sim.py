@@ -1,4 +1,4 @@
-"""`koala sim`: the simulated world, from the command line."""
+"""`koala sim`: the command line of the simulated world."""
 
 import time
 import traceback
@@ -22,7 +22,7 @@ from koalapy.extras import need_extra
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import RequestError
 
-if TYPE_CHECKING:  # the world is imported where it is needed: other commands start without it
+if TYPE_CHECKING:  # the world is imported on use: other commands start without it
     from koalapy.chaos.run import Proof, Result
 
 app = typer.Typer(
@@ -74,7 +74,7 @@ def list_all(as_json: Json = False) -> None:
 
 
 def _experiments() -> list[tuple[str, str]]:
-    """Return the name of each experiment with a sentence about it; none, with a message, without their extra."""
+    """Return the name and a sentence of each experiment. Without their extra, print a message and return none."""
     try:
         need_extra("experiments", "An experiment")
     except RequestError as error:
@@ -152,7 +152,7 @@ def _chosen(only: str | None, seed: int, events: int, seeds: int, faults: tuple[
 
 
 class _Tally:
-    """Sums over the seeds so far, shown as one line a seed, or as one line that changes on a terminal."""
+    """Sums over the seeds so far, shown as a line for each seed, or as one changing line on a terminal."""
 
     def __init__(self) -> None:
         self.done = self.happened = self.jobs = self.programs = self.parameters = 0

@@ -1,10 +1,10 @@
-"""Sizes as a person says them."""
+"""Sizes in bytes as text."""
 
 _UNITS = ("B", "KB", "MB", "GB", "TB")
 
 
 def in_bytes(size: float) -> str:
-    """Three digits and a decimal unit."""
+    """Format a size with three digits and a decimal unit."""
     power = 0
     while size >= 1000 and power < len(_UNITS) - 1:
         size, power = size / 1000, power + 1

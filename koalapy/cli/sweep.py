@@ -1,4 +1,4 @@
-"""`koala sweep`: a program once for each of many parameters, on processors that nobody else wants."""
+"""`koala sweep`: runs a program once for each of many parameters, on idle processors."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 app = typer.Typer()
 Document = Mapping[str, Any]
 
-_SOURCE = "koala sweep"  # for errors
-_SHOWN = 3  # commands of a dry run, and the last
+_SOURCE = "koala sweep"  # the source that errors name
+_SHOWN = 3  # the first commands that a dry run shows; it shows the last one too
 
 
 @app.command(context_settings={"allow_interspersed_args": False})
@@ -140,7 +140,7 @@ def _submit(koalad: Grid, request: Document, labels: Mapping[str, str], wait: bo
 
 
 def _dry_run(document: Document, json: bool) -> None:
-    """Print the request, read as koalad would read it."""
+    """Print the request as koalad would interpret it."""
     from koalapy.languages import from_mapping
     from koalapy.runtime.open_regular import open_regular
 
@@ -158,7 +158,7 @@ def _dry_run(document: Document, json: bool) -> None:
 
 
 def _commands(request: "Request") -> list[tuple[int, list[str]]]:
-    """The commands of the first parameters, and of the last."""
+    """Return (number, command) of the first parameters and of the last one."""
     from koalapy_adapters.launcher.space import Compiled
 
     from koalapy.runtime.parameters import line_reader

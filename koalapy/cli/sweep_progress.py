@@ -1,4 +1,4 @@
-"""How far sweeps are, for a person who waits: a bar on a terminal, plain lines when piped."""
+"""Shows the progress of sweeps to a person who waits: a bar on a terminal, else plain lines."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ Document = Mapping[str, Any]
 
 
 def wait_for_all(koalad: Grid, jobs: Sequence[int], timeout_s: float | None = None) -> Sequence[Document]:
-    """The jobs once all of them are over; how far the sweeps among them are is told meanwhile.
+    """Return the jobs once all are final. The progress of the sweeps among them is shown meanwhile.
 
     Raises TimeoutError after `timeout_s`.
     """
@@ -41,13 +41,13 @@ def wait_for_all(koalad: Grid, jobs: Sequence[int], timeout_s: float | None = No
 
 
 def _transfers(koalad: Grid, runners: Sequence[Document]) -> Mapping[int, Sequence[Document]]:
-    """The transfers of those sweeps whose parameters are all done."""
+    """Return the transfers of those sweeps whose parameters are all done, by sweep."""
     bringing = [runner["id"] for runner in runners if _brings(runner)]
     return {job["id"]: job["transfers"] for job in koalad.jobs(ids=bringing)} if bringing else {}
 
 
 class SweepBars:
-    """Says of sweeps how far they are, whenever it is told of their runners."""
+    """Shows the progress of sweeps: a bar for each on a terminal, else lines."""
 
     def __init__(self) -> None:
         self._progress: Progress | None = None
@@ -85,7 +85,7 @@ class SweepBars:
         self._progress.update(self._tasks[identity], completed=runner["done"], description=told)
 
     def _print(self, runner: Document, told: str) -> None:
-        """Print the line of a sweep, unless it is the last one again."""
+        """Print the line of a sweep, unless it has not changed or the last one is recent."""
         at, before = self._printed.get(runner["id"], (0.0, ""))
         line = f"sweep {runner['id']}: {told}"
         if line != before and time.monotonic() - at >= _PIPED_S:
@@ -94,7 +94,7 @@ class SweepBars:
 
 
 def progress_of(runner: Document, now: datetime, transfers: Sequence[Document] = ()) -> str:
-    """The progress of one sweep in a line. `transfers`: its files on their way."""
+    """Describe the progress of one sweep in a line. `transfers`: those of its files that are under way."""
     nodes, suspended = (sum(each[what] for each in runner["clusters"]) for what in ("nodes", "suspended"))
     brings = _brings(runner)
     has = _brought(transfers) if brings else f"{nodes} {'node' if nodes == 1 else 'nodes'}"
@@ -113,7 +113,7 @@ def _brings(runner: Document) -> bool:
 
 
 def _brought(transfers: Sequence[Document]) -> str:
-    """The progress of bringing the parameters' output, as far as it is known."""
+    """Describe the transfer of the parameters' output, as far as it is known."""
     known = [each for each in transfers if each["parameters"] is not None]
     if not known:
         return "fetching output files of parameters"
@@ -125,13 +125,13 @@ def _brought(transfers: Sequence[Document]) -> str:
 
 
 def counted(sweep: Document) -> str:
-    """The finished and failed parameters of a runner, or of a job's `sweep`."""
+    """Return the finished and failed parameters of a runner, or of a job's `sweep`, as text."""
     failed = f", {sweep['failed']} failed" if sweep["failed"] else ""
     return f"{sweep['done']} of {sweep['parameters']} done{failed}"
 
 
 def until(instant: str, now: datetime) -> str:
-    """The time until the instant, rounded for a person."""
+    """Return the time until the instant as text, in one rounded unit."""
     seconds = max(0, round((datetime.fromisoformat(instant) - now).total_seconds()))
     for length, unit in ((86_400, "d"), (3_600, "h"), (60, "m")):
         if seconds >= 2 * length:

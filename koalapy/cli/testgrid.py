@@ -1,6 +1,6 @@
-"""`koala testgrid`: the dockerised mini-multicluster, from the command line.
+"""`koala testgrid`: the command line of the test grid, a small multicluster in containers.
 
-What drives containers is imported where it is needed: other commands start without it.
+Modules that control containers are imported on use: other commands start without them.
 """
 
 from collections.abc import Iterator
@@ -94,7 +94,7 @@ def reset(as_json: Json = False) -> None:
 
 
 def _testgrid() -> ModuleType:
-    """Import the test grid. Without its extra, the command ends with one sentence and status 1."""
+    """Import the test grid. Without its extra, the command ends with a message and status 1."""
     with _reporting():
         need_extra("testgrid", "The test grid")
     from koalapy import testgrid
@@ -104,7 +104,10 @@ def _testgrid() -> ModuleType:
 
 @contextmanager
 def _reporting() -> "Iterator[Report]":
-    """Progress on stderr: a spinner on a terminal, else plain lines. An error ends the command in one sentence."""
+    """Yield a function that shows progress on stderr: a spinner on a terminal, else plain lines.
+
+    A KoalaError ends the command with its message and status 1.
+    """
     try:
         if errors.is_terminal:
             with errors.status("…") as spinner:

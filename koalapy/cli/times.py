@@ -1,4 +1,4 @@
-"""How commands show instants to people: local time in whole seconds, or UTC with --utc."""
+"""Formats instants for people: local time in whole seconds, or UTC with --utc."""
 
 import re
 from datetime import UTC, datetime
@@ -11,7 +11,7 @@ _utc = False
 
 
 def use_utc(wanted: bool) -> None:
-    """Decide for all that this process shows from now on."""
+    """Choose UTC or local time for all later output of this process."""
     global _utc
     _utc = wanted
 
@@ -26,9 +26,9 @@ Utc = Annotated[bool, typer.Option("--utc", callback=_also_after_the_command, he
 
 
 def shown(instant: str) -> str:
-    """The RFC 3339 instant 2026-01-31T12:00:00.5Z is 2026-01-31 13:00:00, or 2026-01-31 12:00:00Z with --utc.
+    """Format an RFC 3339 instant: 2026-01-31T12:00:00.5Z as 2026-01-31 13:00:00, or with --utc 2026-01-31 12:00:00Z.
 
-    Raises ValueError for what is no instant.
+    Raises ValueError if it is not an instant.
     """
     moment = datetime.fromisoformat(instant)
     if _utc:
@@ -37,13 +37,13 @@ def shown(instant: str) -> str:
 
 
 def in_text(text: str, *, at: str | None = None) -> str:
-    """A sentence of koalad with its instants as `shown` has them; without the date if `at` is of the same day."""
+    """Return koalad's sentence with its instants formatted by `shown`; without the date if it is that of `at`."""
     day = shown(at)[:11] if at is not None else None
 
     def replaced(found: re.Match[str]) -> str:
         try:
             moment = shown(found[0])
-        except ValueError:  # looks like one, such as 2026-99-99T00:00:00Z in words of others
+        except ValueError:  # no valid instant, such as 2026-99-99T00:00:00Z in a quotation
             return found[0]
         return moment.removeprefix(day) if day else moment
 

@@ -26,8 +26,8 @@ app = typer.Typer()
 Document = dict[str, Any]
 
 _EVERY_S = 1.0
-_EXPLAINED = 20  # waiting jobs whose reasons are asked for
-_PIPED = (100, 40)  # columns and lines where there is no terminal
+_EXPLAINED = 20  # waiting jobs whose reasons are requested
+_PIPED = (100, 40)  # columns and lines without a terminal
 _RUNNING = ("claiming", "running", "stopping")
 _BAR = (("ours", "█", "#"), ("scavenged", "▓", "%"), ("others", "▒", "+"), ("idle", "░", "."))
 _LOAD = {
@@ -39,7 +39,7 @@ _LOAD = {
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of the screen. `style`: of rich."""
+    """A line of the screen. `style`: a style of rich."""
 
     text: str
     style: str = ""
@@ -65,7 +65,7 @@ def top(
 
 
 def looked(koalad: Grid) -> Document:
-    """All that the screen shows, as of now: schema koala.top/1."""
+    """Return all that the screen shows, as of now: schema koala.top/1."""
     about = koalad.status()
     jobs = [job for job in koalad.jobs(("waiting", "held", *_RUNNING)) if not job["sweep"]]
     waiting = sorted((job for job in jobs if job["state"] == "waiting"), key=lambda job: (job["priority"], job["id"]))
@@ -87,7 +87,7 @@ def looked(koalad: Grid) -> Document:
 
 
 def _load(koalad: Grid) -> Document:
-    """koalad's CPU seconds, resident memory and commits since its start; None for what its host does not tell."""
+    """Return koalad's CPU seconds, resident memory and commits since its start; None for unavailable figures."""
     from prometheus_client.parser import text_string_to_metric_families
 
     found: Document = dict.fromkeys(_LOAD.values())
@@ -99,7 +99,7 @@ def _load(koalad: Grid) -> Document:
 
 
 def _queued(koalad: Grid, job: Mapping[str, Any], explained: bool) -> Document:
-    """Describe a queued job. Its `reason` is None if it is far behind, or final by now."""
+    """Describe a queued job. Its `reason` is None if `explained` is false, or if the job was pruned."""
     reason = None
     if explained:
         try:
@@ -124,9 +124,9 @@ def _running(job: Mapping[str, Any]) -> Document:
 
 
 def screen(now: Document, before: Document | None, width: int, height: int, blocks: bool = True) -> list[Line]:
-    """At most `height` lines of at most `width` characters. `before`: what was looked at last, to tell rates by.
+    """Return at most `height` lines of at most `width` characters. `before`: the previous document, to compute rates.
 
-    Sections share the lines that are left by what they have; each says how much of it is not shown.
+    The sections share the remaining lines by their content. Each states how many of its lines are not shown.
     """
     head = [_head(now, before), *(Line(f"! {text}", "bold red") for text in now["troubles"][:2])]
     name = min(16, max((len(each["name"]) for each in now["clusters"]), default=0))
@@ -145,7 +145,7 @@ def screen(now: Document, before: Document | None, width: int, height: int, bloc
 
 
 def _shares(wanted: Sequence[int], lines: int) -> list[int]:
-    """How many lines each section has: what it wants, else an equal share of what is left by those that want less."""
+    """Return the lines of each section: what it needs, or else an equal share of what the smaller ones leave."""
     shares = [0] * len(wanted)
     left = max(0, lines)
     for place, index in enumerate(sorted(range(len(wanted)), key=lambda each: wanted[each])):
@@ -175,12 +175,12 @@ def _head(now: Document, before: Document | None) -> Line:
 
 
 def _cluster(cluster: Document, name_width: int, width: int, blocks: bool) -> Line:
-    """Its bar is as long as the screen allows; each part of it is rounded so that they fill it."""
+    """Return the line of a cluster. Its bar fills the width; the parts are rounded so that they add up to it."""
     name = cluster["name"][:name_width].ljust(name_width)
     if cluster["total"] is None or cluster["connection"] != "up":
         return Line(f"  {name} {cluster['connection']}: {cluster['reason'] or 'not measured yet'}", "red")
     scavenged = min(cluster["scavenged"] or 0, cluster["ours"])
-    left = cluster["total"] - cluster["ours"] - cluster["others"]  # its `idle` counts what sweeps would give, too
+    left = cluster["total"] - cluster["ours"] - cluster["others"]  # its `idle` includes what sweeps would give up
     parts = {"ours": cluster["ours"] - scavenged, "scavenged": scavenged, "others": cluster["others"], "idle": left}
     numbers = f"{cluster['idle']:>5} idle {cluster['ours']:>5} ours {scavenged:>5} sweeps of {cluster['total']:>5}"
     length = max(8, width - name_width - len(numbers) - 6)
@@ -215,7 +215,7 @@ def _sweep(sweep: Document) -> Line:
 
 
 def _since(instant: str, now: str) -> str:
-    """As 4s, 12m, 3h20m or 5d."""
+    """Format the time from `instant` to `now`, such as 4s, 12m5s, 3h20m or 5d2h."""
     seconds = max(0, int((_instant(now) - _instant(instant)).total_seconds()))
     if seconds >= 86_400:
         return f"{seconds // 86_400}d{seconds % 86_400 // 3600}h"
@@ -229,7 +229,7 @@ def _instant(text: str) -> datetime:
 
 
 def _fit(text: str, width: int) -> str:
-    """On one line, cut by the cells that it takes on a terminal."""
+    """Return the text on one line, cut to `width` cells of a terminal."""
     from rich.cells import cell_len, set_cell_size
 
     plain = visible_line(text)
@@ -237,7 +237,7 @@ def _fit(text: str, width: int) -> str:
 
 
 def _has_blocks() -> bool:
-    """Whether the output can show more than ASCII."""
+    """Return whether the output's encoding has block characters."""
     return (sys.stdout.encoding or "").lower().startswith("utf")
 
 
@@ -251,7 +251,7 @@ def _watch(koalad: Grid) -> None:
 
     before: Document | None = None
     lines: list[Line] = []
-    blocks = _has_blocks()  # before Live puts something else, of no encoding, in the place of standard output
+    blocks = _has_blocks()  # before Live replaces standard output by an object without encoding
     try:
         with interruptible(), _keys() as pressed, Live(console=out.console, screen=True, auto_refresh=False) as live:
             while True:
@@ -273,7 +273,7 @@ def _watch(koalad: Grid) -> None:
 
 @contextmanager
 def _keys() -> Iterator[Callable[[float], bool]]:
-    """A function that waits for some seconds, and returns whether q was pressed, or no person can press it."""
+    """Yield a function that waits for at most the given seconds, and returns True on q or the end of input."""
     terminal = sys.stdin.fileno()
     before = termios.tcgetattr(terminal)
 

@@ -1,4 +1,4 @@
-"""Tags on the clusters that the store does not know: `koala status --unknown`, and `koala clean`."""
+"""`koala status --unknown` and `koala clean`: tags on the clusters that the store does not know."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -69,7 +69,7 @@ def show_unknown(grid: str | None, json: bool) -> None:
 
 
 def print_unknown(found: Document) -> None:
-    """A count and the first few, for `koala status`."""
+    """Print the number of unknown tags and the first few, for `koala status`."""
     if not found["count"]:
         return
     what = "1 tag is" if found["count"] == 1 else f"{found['count']} tags are"
@@ -81,7 +81,7 @@ def print_unknown(found: Document) -> None:
 
 
 def attempt_in_words(attempt: str, *, short: bool = False) -> str:
-    """`attempt 7.0.2`, or in short `7.0.2`. A Launcher belongs to a sweep; its own number is not shown."""
+    """Return `attempt 7.0.2`, or in short `7.0.2`. For a Launcher its number is not shown."""
     job = attempt.partition(".")[0]
     if job.isdecimal() and int(job) >= FIRST_LAUNCHER:
         return "Launcher" if short else "a Launcher"
@@ -105,7 +105,7 @@ def _confirm(found: Sequence[Document]) -> None:
 def _clean_all(
     koalad: Grid, tags: list[str], found: Mapping[str, Document], cluster: str | None, json: bool
 ) -> NoReturn:
-    """All are begun before one is waited for; what is wrong with one hinders no other."""
+    """Begin to clean all tags before waiting for any. An error with one tag does not stop the others."""
     status, cleaned = DONE, []
     places = {tag: found[tag]["cluster"] if tag in found else cluster for tag in tags}
     for timeout_s in (0.0, _WAIT_S):
@@ -131,7 +131,7 @@ def _clean_all(
 
 
 def _clean(koalad: Grid, tag: str, cluster: str | None, timeout_s: float) -> Document:
-    """Wait until the tag is cleaned up, without a time-out."""
+    """Clean a tag. Wait until it is cleaned up, without a time-out, unless `timeout_s` is 0."""
     answer = koalad.clean(tag, cluster, timeout=timeout_s)
     while timeout_s and answer["state"] != "cleaned":
         print_message(f"{tag} on {answer['cluster']} is being ended. After Ctrl-C its cluster goes on with it.")
@@ -163,7 +163,7 @@ def _sentence(each: Document) -> str:
 
 
 def _wrapper(each: Document) -> str:
-    """With the time since its last sign of life, where that tells something."""
+    """Return the wrapper's state; if it is alive or silent, with the time since its last sign of life."""
     if each["wrapper"] in ("alive", "silent"):
         return f"{each['wrapper']} ({_ago(each['heartbeat_age_s'])} ago)"
     return str(each["wrapper"])

@@ -1,4 +1,4 @@
-"""The command about processor time: usage."""
+"""`koala usage`: sums of processor time."""
 
 import sys
 from collections.abc import Mapping
@@ -58,7 +58,7 @@ def _cells(row: Document) -> list[object]:
 
 
 def _instant(text: str | None, now: Instant) -> str | None:
-    """As RFC 3339 has it. Raises RequestError for a text that is none of these."""
+    """Return the instant in RFC 3339. Raises RequestError unless it is a date, an instant or a duration before now."""
     if text is None:
         return None
     try:
