@@ -1,4 +1,4 @@
-"""Asks the batch systems' accounting when batch jobs ran, until each entry of usage has its times from there.
+"""Requests the run times of batch jobs from the batch systems' accounting, until each entry of usage has its times.
 
 The open entries are in the store. Therefore none is missed if koalad is killed, and none counts twice.
 """
@@ -26,8 +26,8 @@ from koalapy.runtime.unknown import Ask
 _LOG = structlog.get_logger()
 _AT_ONCE = 500  # batch jobs in one request
 _ANSWER_S = 60.0
-_FIRST_S, _LONGEST_S = 15.0, 3600.0  # between requests: at once for what is new, ever more seldom for what is not found
-_TIME_FACTOR = 100  # as for polling: a request is followed by so many times its own duration without one
+_FIRST_S, _LONGEST_S = 15.0, 3600.0  # seconds between requests; the time doubles while nothing is found
+_TIME_FACTOR = 100  # as for polling: the pause after a request is at least this many times its duration
 
 
 @dataclass(slots=True)

@@ -58,8 +58,8 @@ class DriverThread:
         self._notifier = notifier or Notifier()
         self._checked_at = time.monotonic()
         self._inbox: queue.SimpleQueue[Delivery | _Question[object] | None] = queue.SimpleQueue()
-        self._kept: deque[Delivery] = deque()  # what came while the store was failing
-        self._asked: deque[_Question[object]] = deque()  # to be answered after the step, or while it cannot be done
+        self._kept: deque[Delivery] = deque()  # deliveries that arrived while the store was failing
+        self._asked: deque[_Question[object]] = deque()  # questions, answered after a step, or while it cannot be done
         self._thread = threading.Thread(target=self._run, name="driver", daemon=True)
 
     def start(self) -> None:
@@ -150,7 +150,7 @@ class DriverThread:
             try:
                 act()
             except StoreConflict:
-                raise  # the same again would be refused again
+                raise  # a repeated try would be refused again
             except KoalaError as error:
                 if error.reason.code == TAKEN_OVER:
                     self._give_up(error.reason)
@@ -158,7 +158,7 @@ class DriverThread:
                 if self.trouble is None:
                     _LOG.error("store_failing", reason=str(error))
                 self.trouble = error.reason
-                self._notifier.alive()  # what fails and is tried again does not hang
+                self._notifier.alive()  # a failing step that is tried again does not hang
                 act = retry
                 if not self._answer_for(_RETRY_S):
                     return False

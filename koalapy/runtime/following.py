@@ -18,9 +18,9 @@ from koalapy.model.job import Component, Job
 
 _LOG = structlog.get_logger()
 _LOOK_S = 0.5  # between two looks at the job
-_AGAIN_S = 1.0  # before output that broke off is asked for again
-_LAST_TRIES = 5  # once the attempt is over
-_MOST_WAITING = 8  # pieces of one component that nobody has taken yet
+_AGAIN_S = 1.0  # before interrupted output is requested again
+_LAST_TRIES = 5  # after the attempt has ended
+_MOST_WAITING = 8  # pieces of one component that have not been taken yet
 
 Read = Callable[[str, AttemptId, str, Mapping[int, int], bool], Iterator[bytes]]
 """(cluster, attempt, stream, positions, follow): see Link.read."""

@@ -54,7 +54,7 @@ class Journals:
             partial.replace(path)
             for old in files_of(self._directory)[:-KEPT]:
                 old.unlink(missing_ok=True)
-        except Exception as error:  # it must not cost more than the journal
+        except Exception as error:  # a failure costs no more than the journal
             _LOG.error("journal_not_written", path=str(path), error=f"{type(error).__name__}: {error}")
         else:
             _LOG.error("journal_written", path=str(path), error=taken.error)

@@ -173,7 +173,7 @@ class ClusterLinks:
         """Return the state of each link, in the order of the grid file."""
         return [link.status() for link in self._links.values()]
 
-    # ---- what links and hub ask
+    # ---- callbacks of links and hub
 
     def _link(self, name: str) -> Link:
         login = self._logins.of(name)

@@ -185,7 +185,7 @@ class Logins:
         return login.view()
 
     def close(self) -> None:
-        """Release all who wait. No question is asked any more."""
+        """Release all waiting calls. No question is asked any more."""
         with self._changed:
             self._closed = True
             for login in self._logins.values():

@@ -46,9 +46,9 @@ from koalapy.views.recovery import Line, Recovered, Recovery
 from koalapy.views.status import NEW_STORE, common_waits, ids_used
 
 T = TypeVar("T")
-_COMMIT_S = 30.0  # what is not committed within this is answered as not recorded yet
-_MOST_PATHS = 1 << 17  # bytes of names that are fetched at one time
-_LOOK_S = 0.2  # between looks at whether the store has begun to fail
+_COMMIT_S = 30.0  # an event that is not committed within this time is answered as not recorded yet
+_MOST_PATHS = 1 << 17  # bytes of names that are fetched in one call
+_LOOK_S = 0.2  # between checks whether the store has begun to fail
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class Service:
         self._waiters = JobWaiters()
         self._counting = Counting()
 
-    # ---- what changes something
+    # ---- calls that change something
 
     def submit(self, request: Request, owner: str, key: str) -> JobId:
         """Submit a job. Returns its id once it is committed. The same key again gives the same job.
@@ -179,7 +179,7 @@ class Service:
             raise RequestError("nothing_to_fetch", message, "Name paths of a job that has run.")
         return replace(command, sources=sources)
 
-    # ---- what tells something
+    # ---- calls that return information
 
     def transfers(self, jobs: Sequence[JobId]) -> dict[JobId, list[Progress]]:
         """Return the transfers under way of these jobs, to clusters or back."""
@@ -369,7 +369,7 @@ class Service:
         return self._recovery.committed(self._clock.now(), change)
 
     def close(self) -> None:
-        """Release all who wait."""
+        """Release all waiting calls."""
         self.disk.close()
         self.logins.close()
         self._waiters.close()

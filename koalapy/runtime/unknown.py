@@ -1,6 +1,6 @@
 """Tags on the clusters that this store does not know.
 
-They are found and reported, and cleaned up only by command (promise 5).
+They are found and reported, and cleaned up only by command.
 """
 
 import threading
@@ -20,9 +20,9 @@ from koalapy.model.units import Instant
 from koalapy.runtime.no_such_cluster import no_such_cluster
 from koalapy.runtime.session.exchange import understood
 
-_ANSWER_S = 60.0  # that a cluster may take to list or to examine
+_ANSWER_S = 60.0  # time for a cluster to list or examine tags
 _EXAMINED = 200  # tags in one request
-_PAGES = 100  # of tags, of one cluster: a bound on what a broken KCM could say
+_PAGES = 100  # of tags on one cluster: limits what a faulty KCM can send
 
 Ask = Callable[[str, Callable[[int], Any], float], wire.Done]
 Jobs = Callable[[Sequence[JobId]], Collection[Job]]
@@ -109,7 +109,7 @@ class UnknownTags:
         if wrong := [name for name in clusters if name not in self._named]:
             raise no_such_cluster(wrong[0], self._named)
         wanted = [name for name in self._named if not clusters or name in clusters]
-        with ThreadPoolExecutor(max(1, len(wanted))) as threads:  # none waits behind another
+        with ThreadPoolExecutor(max(1, len(wanted))) as threads:  # one thread each, so that no cluster delays another
             return without_twins(list(threads.map(self._survey, wanted)))
 
     def place_of(self, tag: str, cluster: str | None) -> str:

@@ -1,4 +1,4 @@
-"""Work on several clusters.
+"""Workers for operations on several clusters.
 
 A worker of the cluster that a step waits for does the step, so that no cluster delays another.
 """

@@ -31,7 +31,7 @@ from koalapy.store.errors import StoreError
 _LOG = structlog.get_logger()
 _FIRST_S = 0.2
 FORGOTTEN_S = 60.0
-_LOOK_S = 1.0  # between looks at whether anybody still wants it
+_LOOK_S = 1.0  # between checks whether the files are still wanted
 
 Collect = Callable[[Transfer, Callable[[], None]], Steps[Collected]]
 
@@ -39,7 +39,7 @@ __all__ = ["Collector", "Source"]
 
 
 class _Unwanted(Exception):
-    """The files are not wanted any more: the job was cancelled, or koalad ends."""
+    """The files are not wanted any more: the job was cancelled, or koalad is ending."""
 
 
 class Recorded(Protocol):
@@ -134,7 +134,7 @@ class Collector:
             if self._closing.is_set():
                 return
             self._forget(number)
-            return self._deliver(Delivery(confirmed=(number,)))  # nobody waits for it
+            return self._deliver(Delivery(confirmed=(number,)))  # no job waits for it
         except Exception:
             _LOG.exception("collect_failed", job=command.job)
             reason = Reason("collect_failed", "ours", "The output could not be collected.", "koalad's log says more.")
@@ -257,7 +257,7 @@ class Collector:
 
     def _with_transfer(self, collect: Collect, command: CollectOutput, go_on: Callable[[], None]) -> Steps[Collected]:
         where = ", ".join(dict.fromkeys(cluster for cluster, _ in command.sources)) or "its clusters"
-        final = command.kind is OutputKind.STANDARD_STREAMS  # nobody waits for the output of a final job
+        final = command.kind is OutputKind.STANDARD_STREAMS  # no job waits for the output of a final job
         transfers = Transfers() if final else self._transfers
         with transfers.open(command.job, None, where, "out") as transfer:
             return (yield from collect(transfer, go_on))

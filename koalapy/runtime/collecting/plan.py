@@ -15,13 +15,13 @@ from koalapy.model.identity import AttemptId
 
 MOST_FILES = 100_000
 _MOST_BYTES = 64 << 20  # of one component's list
-_LINE = 1 << 16  # bytes of one entry in it
+_LINE = 1 << 16  # bytes of one entry of a list
 _PATH, _NAME, _DEPTH = (
     4000,
     255,
     200,
 )  # bytes of a path and of a name in it, and how many names: as file systems have it
-_MOST = 1 << 63  # a number on the wire is less
+_MOST = 1 << 63  # bound of numbers in messages
 _SHOWN = 5
 
 

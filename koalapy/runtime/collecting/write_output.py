@@ -27,7 +27,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _MOST_OPEN = 32  # directories
 _MOST_LINKS = 40  # in one path, as in the Linux kernel
-_ROOM_EVERY = 64 << 20  # bytes of one file between looks at the room that is left
+_ROOM_EVERY = 64 << 20  # bytes of one file between two checks of the free space
 
 
 class _Place(NamedTuple):

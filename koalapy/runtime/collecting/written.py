@@ -100,7 +100,7 @@ class WrittenStore:
         return []
 
     def remove_soon(self, jobs: Collection[JobId]) -> None:
-        """Remove the output of these jobs, whose records are gone, in the background. Returns at once."""
+        """Remove the output of these jobs, whose records were removed, in the background. Returns at once."""
         there = [job for job in jobs if (self.directory / str(job)).exists()]
         if there:
             threading.Thread(target=self._remove_all, args=(there,), name="written", daemon=True).start()

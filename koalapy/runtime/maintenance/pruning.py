@@ -14,7 +14,7 @@ from koalapy.model.units import DAY, Duration, Instant, format_duration
 from koalapy.runtime.maintenance.task import Koalad, Outcome
 
 BATCH = 200  # jobs
-PATIENCE = Duration(7 * DAY)  # with a cluster out of reach, before a person is asked
+PATIENCE = Duration(7 * DAY)  # time that a cluster may be unreachable before a person is asked
 _LOOK_S, _STALLED_LOOKS = 0.2, 600  # while directories are removed; two minutes without progress
 
 
@@ -44,7 +44,7 @@ class _Tally:
 def _prune(koalad: Koalad, entry: Maintenance, dry: bool, records: bool) -> Outcome:
     before = Instant(koalad.now() - entry.kept)
     tally = _Tally()
-    for launchers in (True, False):  # a sweep goes once it has no Launchers any more
+    for launchers in (True, False):  # a sweep is removed after its Launchers
         for page in _pages(koalad, before, records, launchers):
             request = PruneRequested(jobs=tuple(page), before=before, records=records, without=entry.without)
             judgement = koalad.ask(lambda engine, request=request: judge(engine.core, request))  # type: ignore[misc]

@@ -25,10 +25,10 @@ from koalapy.runtime.maintenance.cron import WallClock
 from koalapy.runtime.maintenance.task import Koalad, Outcome, Task
 
 _LOG = structlog.get_logger()
-_MADE_UP = Duration(DAY)  # a run that was missed for longer is not made up
-_LEAP = Duration(32 * DAY)  # since the last maintenance: the clock may be wrong
+_MADE_UP = Duration(DAY)  # a run that was missed by more than this is not made up
+_LEAP = Duration(32 * DAY)  # time since the last maintenance that suggests a wrong clock
 _BY_HAND = "0 0 * * *"
-_LOOK_S, _LOOKS = 1.0, 120  # at clusters that a koalad which has just started connects to
+_LOOK_S, _LOOKS = 1.0, 120  # between looks at the clusters, and their number, after koalad's start
 _CUT_OFF = "koalad ended before it was done."
 _S = 86_400
 
@@ -80,7 +80,7 @@ class Runner:
         if self._scheduler.running:
             self._scheduler.shutdown(wait=False)
 
-    # ---- what it is asked
+    # ---- queries
 
     def missed(self) -> list[str]:
         """Return the names of the entries whose last run was missed or cut off less than a day ago.
@@ -112,7 +112,7 @@ class Runner:
             if name in self._entries and not run.well and run.ended is not None
         ]
 
-    # ---- what it does
+    # ---- runs
 
     def run(self, name: str, dry: bool, options: Mapping[str, Any]) -> MaintenanceRun:
         """Run an entry of the grid file, or any registered task, now.
@@ -134,7 +134,7 @@ class Runner:
         if known is not None and not options:
             return known
         task = known.task if known is not None else name
-        # As the file has them: a duration is no longer one as a number.
+        # In the form of the grid file, since a duration would become a number.
         given = {} if known is None else known.model_dump(mode="json", include={*known.options})
         values = {**{key: value for key, value in given.items() if value}, "task": task, "cron": _BY_HAND, **options}
         try:

@@ -14,7 +14,7 @@ from koalapy.model.errors import ClusterError, KoalaError, Reason, TransientErro
 
 T = TypeVar("T")
 
-LOOK_S = 1.0  # between two looks at whether what is waited for is still wanted
+LOOK_S = 1.0  # between checks whether the result is still wanted
 
 
 class RefusedError(KoalaError):

@@ -50,8 +50,8 @@ class Session:
         self._channel, self._receive, self._tick, self._alive = channel, receive, tick, alive
         self._urgent: deque[bytes] = deque()
         self._bulk: deque[bytes] = deque()
-        self._waiting = 0  # bytes in the first of them, and of it on the wire
-        self._taken = 0  # bytes of it that were written
+        self._waiting = 0  # bytes of control messages that are queued or being written
+        self._taken = 0  # bytes of control messages that were written
         self._changed = threading.Condition()
         self._over = threading.Event()
         self._why: Reason | None = None
@@ -170,7 +170,7 @@ class Session:
                 if data:
                     self.grant(exchange, 1)
         except (GeneratorExit, TimeoutError):
-            self.send_chunk(Chunk(exchange.id, 0, b""))  # there is no reader any more
+            self.send_chunk(Chunk(exchange.id, 0, b""))  # nothing reads the stream any more
             raise
 
     def _put_urgent(self, data: bytes) -> None:
@@ -218,12 +218,12 @@ class Session:
             exchange.granted(frame.chunks)
 
     def _write(self) -> None:
-        urgent = 0  # bytes of the last write that were
+        urgent = 0  # bytes of control in the last write
         while (data := self._next(urgent)) is not None:
             try:
                 self._channel.write(data[0])
             except (OSError, EOFError):
-                self._channel.close()  # the reader comes to the end of the stream
+                self._channel.close()  # the reader sees the end of the stream
                 self._drop_all()
                 return
             urgent = data[1]

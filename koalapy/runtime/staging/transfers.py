@@ -31,9 +31,9 @@ class Progress:
     files: int
     size: int
     moved: int
-    file: str  # the one on its way
+    file: str  # the file that is being moved
     rate: float  # bytes a second
-    parameters: tuple[int, int] | None = None  # done, of
+    parameters: tuple[int, int] | None = None  # (done, total)
 
     @property
     def share(self) -> float:

@@ -23,11 +23,11 @@ from koalapy.runtime.session.session import Session
 from koalapy.runtime.staging.gather import Entry, gone, unchanged
 from koalapy.runtime.staging.transfers import Transfer
 
-_AGAIN = ("stage_damaged", "bad_size", "stage_moved", "stage_short")  # what one more try may mend
+_AGAIN = ("stage_damaged", "bad_size", "stage_moved", "stage_short")  # errors after which one more try may succeed
 _TRIES = 3
 _ASKED = 2000  # hashes in one Want
 _BATCH_FILES, _BATCH_BYTES = 1000, 8 << 20  # small files in one StoreMany
-_SENDERS = 2  # streams at one time: what is on the wire delays what is said
+_SENDERS = 2  # streams at one time: file data on the wire delays messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Content:
 @dataclass(frozen=True, slots=True)
 class _Missing:
     content: Content
-    there: int  # bytes that have come of it already
+    there: int  # bytes of it that have arrived
 
 
 class Uploads:
@@ -97,7 +97,7 @@ class Uploads:
             for content in mine:
                 del left[content.digest]
 
-    # ---- who sends what
+    # ---- the division of contents among threads
 
     def _claim(self, left: dict[str, Content]) -> list[Content]:
         """Return the contents that no thread is sending. The caller has to send them."""
@@ -208,7 +208,7 @@ class Uploads:
                 number += 1
         except TimeoutError as error:
             raise stalled(self._name) from error
-        finally:  # given up, it is ended too: what has come is kept there
+        finally:  # a stream that is given up is ended too: the cluster keeps what has arrived
             self._session.send_chunk(Chunk(exchange.id, number, b""))
         self._answer(exchange, limit_s, go_on)
 

@@ -20,7 +20,7 @@ from koalapy.runtime.staging.gather import Entry, gone, unchanged
 _READ = 1 << 20
 _IN_MEMORY = 32
 _LOOK_S = 1.0
-_KEPT_S = 90 * 86400  # after its last use, a list can only be of a job that is long over
+_KEPT_S = 90 * 86400  # a list that was not used for so long can only belong to a final job
 _NAME_LENGTH = 32
 
 

@@ -49,7 +49,7 @@ from koalapy.runtime.uplink.stage_in_worker import Callbacks, StageInWorker
 
 _LOG = structlog.get_logger()
 CLOSE_S = 20.0
-_WALKS = 10  # times longer may be without a byte where the cluster looks through a tree
+_WALKS = 10  # factor of the time-out while the cluster searches a directory tree
 _PROBE_S = 3.0
 _TOO_LARGE = "Shorten its arguments and environment, or stage a file in."
 
@@ -90,7 +90,7 @@ class Link:
         self._lock = threading.Lock()
         self._commands: deque[Command] = deque()
         self._performing = self._to_dial = self._to_probe = False
-        self._changed = threading.Event()  # the link's thread is to look at the machine again
+        self._changed = threading.Event()  # the link's thread has to look at the machine again
         self._logged: LinkStatus | None = None
         self._session: Session | None = None
         self._worker: StageInWorker | None = None
@@ -203,7 +203,7 @@ class Link:
     def list_files(self, attempt: AttemptId, patterns: Sequence[str]) -> Iterator[bytes]:
         """Yield the stream of file entries; see messages.ListFiles. Raises KoalaError."""
         request = lambda id, tag: wire.ListFiles(id, tag, list(patterns))  # noqa: E731
-        walks = any(map(is_pattern, patterns))  # through a tree that may be large, and of which little is named
+        walks = any(map(is_pattern, patterns))  # the search may take long in a large tree, and name few files
         yield from self._stream(attempt, request, self.cluster.timing.stalled * (_WALKS if walks else 1))
 
     def _stream(
@@ -325,7 +325,7 @@ class Link:
             reason = reason_of_error(error)
             self._do(lambda now: self._machine.failed(now, reason))
             return
-        self._stderr.clear()  # what the login wrote: from now on it is the KCM
+        self._stderr.clear()  # drop the login's output: from now on the KCM writes
         services = self._services
         try:
             epoch, known, doubtful = services.next_epoch(), services.known(), services.doubtful()

@@ -62,9 +62,9 @@ class StageInWorker:
         self._retry_max = timing.retry_max
         self._threads = ThreadPoolExecutor(_THREADS, f"stage-{name}")
         self._waiting: dict[int, AttemptId] = {}
-        self._parked: dict[object, deque[_Job]] = {}  # by what they need: those behind one that is being done
+        self._parked: dict[object, deque[_Job]] = {}  # by files: attempts that wait for the first one with these files
         self._moving: dict[int, Transfer] = {}
-        self._carried = 0  # bytes of those that are over
+        self._carried = 0  # bytes of the finished transfers
         self._closed = threading.Event()
         self._reporter: threading.Thread | None = None
         self._lock = threading.Lock()

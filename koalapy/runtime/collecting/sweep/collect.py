@@ -21,8 +21,8 @@ from koalapy.runtime.collecting.write_output import OutputDirectories, file_erro
 from koalapy.runtime.staging.transfers import Transfer
 
 _MOST_NAMES = 1 << 17  # bytes of names in one ListFiles
-_MOST_WILD = 100  # patterns in it, for each of which the whole working directory is looked through
-_OF_SOME = ("no_such_attempt", "too_many_files", "output_damaged")  # errors of what was asked for, not of the rest
+_MOST_WILD = 100  # patterns in one ListFiles: each searches the whole working directory
+_OF_SOME = ("no_such_attempt", "too_many_files", "output_damaged")  # errors of single files, not of the rest
 _OF_ITS_CLUSTER = ("no_such_cluster", "bad_listing")
 _PASSING = ("transient", "cluster")
 
@@ -45,7 +45,7 @@ class SweepCollection:
         assert request.parameters is not None
         self._count = request.parameters.count
         self._settled = Marked(self._count)
-        self._stuck: dict[str, Page] = {}  # where a cluster was lost
+        self._stuck: dict[str, Page] = {}  # by cluster: the page at which the cluster was lost
         self._tally = Tally()
 
     def steps(self, transfer: Transfer, go_on: Callable[[], None]) -> Steps[Collected]:

@@ -43,7 +43,7 @@ class Names:
         """Return the paths of this parameter. `needed`: see Wanted.
 
         Raises ValueError if its values give no valid path; the error's text ends a sentence. Raises RequestError if the
-        values are not known any more, since the file that holds them is gone.
+        values are not known any more, since the file that holds them is missing.
         """
         try:
             texts = [text.decode("utf-8", "surrogateescape") for text in self._templates(cluster).of(number)]

@@ -7,7 +7,7 @@ from koalapy.model.identity import AttemptId
 from koalapy.model.sweep import ParameterResult, ResultBatch
 
 PAGE = 2_000  # parameters of one attempt
-_HELD = 20_000  # of all attempts, until the most of one go
+_HELD = 20_000  # results of all attempts together; beyond this the largest page is yielded
 
 
 class Marked:
