@@ -1,4 +1,4 @@
-"""The grid file: its schema, defaults and errors, and the values that other rooms read from it. No I/O."""
+"""The grid file: its schema, defaults and errors, and the values that other packages read from it. No I/O."""
 
 from koalapy.config.connect import Command, ConnectError, Connection, Docker, Local, Ssh, parse_connect
 from koalapy.config.convert import cluster_config, engine_settings

@@ -15,7 +15,7 @@ _DOCKER = re.compile(rf"docker://{_USER}(?P<container>[A-Za-z0-9][A-Za-z0-9_.-]*
 
 
 class ConnectError(ValueError):
-    """A text that names no connection: what is wrong, and what to do."""
+    """A text that names no connection. `what`: what is wrong; `advice`: what to do."""
 
     def __init__(self, what: str, advice: str = _FORMS) -> None:
         super().__init__(what)
@@ -24,7 +24,7 @@ class ConnectError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Ssh:
-    """koalapy's own SSH. None: what the person's ssh configuration says of the host, else OpenSSH's defaults."""
+    """A connection by koalapy's own SSH. None: the value of the user's ssh configuration, else OpenSSH's default."""
 
     kind: ClassVar[str] = "ssh"
     host: str
@@ -41,7 +41,7 @@ class Local:
 
 @dataclass(frozen=True, slots=True)
 class Docker:
-    """A container of this machine's engine. User None: the image's own."""
+    """A container of this machine's engine. User None: that of the image."""
 
     kind: ClassVar[str] = "docker"
     container: str
@@ -50,7 +50,7 @@ class Docker:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """Any pipe to the head node: a program whose standard input and output are the login's shell."""
+    """A command that connects to the head node: its standard input and output are those of the login's shell."""
 
     kind: ClassVar[str] = "command"
     argv: tuple[str, ...]
@@ -60,7 +60,7 @@ Connection = Ssh | Local | Docker | Command
 
 
 def parse_connect(text: str) -> Connection:
-    """The connection that a text names. Raises ConnectError."""
+    """Return the connection that a text names. Raises ConnectError."""
     scheme = text.partition(":")[0]
     if ":" not in text or scheme not in _PARSERS:
         raise ConnectError("is not a connection")
@@ -103,7 +103,7 @@ def _command(text: str) -> Command:
 
 
 def parse_connects(texts: Sequence[str]) -> tuple[Connection, ...]:
-    """Several ways to one cluster: head nodes that stand in for each other. Raises ConnectError."""
+    """Return the connections to equivalent head nodes of one cluster. Raises ConnectError."""
     found = tuple(parse_connect(text) for text in texts)
     if len(set(found)) < len(found):
         raise ConnectError("names one head node twice", "Name each once.")

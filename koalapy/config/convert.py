@@ -1,4 +1,4 @@
-"""The engine's settings, and the configuration of each KCM, made from the grid file."""
+"""Converts the grid file into the engine's settings, and into the configuration of each KCM."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from koalapy.model.cluster import ClusterSettings
 from koalapy.model.settings import GRACE, Scavenging, Settings
 from koalapy.model.units import SECOND, Duration
 
-# Keys of the grid file's cluster that the cluster side needs as they are.
+# Keys of a cluster in the grid file that its KCM gets unchanged.
 _SAME = (
     "batch",
     "queue",
@@ -29,7 +29,7 @@ _SAME = (
 
 
 def engine_settings(grid: GridFile) -> Settings:
-    """The engine's settings."""
+    """Return the engine's settings."""
     return Settings(
         clusters=tuple(_cluster_settings(name, cluster) for name, cluster in grid.clusters.items()),
         queue=grid.scheduling.queue,
@@ -46,7 +46,7 @@ def engine_settings(grid: GridFile) -> Settings:
 
 
 def cluster_config(grid: GridFile, name: str) -> dict[str, Any]:
-    """The fields of the message that configures a KCM: plain values, durations in seconds.
+    """Return the fields of the message that configures a KCM: plain values, durations in seconds.
 
     Raises KeyError for a name that the grid does not have.
     """

@@ -1,4 +1,4 @@
-"""Cron's five fields: minute, hour, day of the month, month, day of the week."""
+"""Parses cron's five fields: minute, hour, day of the month, month, day of the week."""
 
 import re
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ _WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 
 
 class HoursError(ValueError):
-    """A text that is no five cron fields: what is wrong, and what to do."""
+    """A text that is not five cron fields. `what`: what is wrong; `advice`: what to do."""
 
     def __init__(self, what: str, advice: str) -> None:
         super().__init__(what)
@@ -36,7 +36,7 @@ _FIELDS = (
 
 
 def parse_hours(text: str) -> Hours:
-    """`* 20-23,0-7 * * *`: every minute from 20:00 to 07:59. Raises HoursError."""
+    """Parse cron fields: `* 20-23,0-7 * * *` is every minute from 20:00 to 07:59. Raises HoursError."""
     parts = text.split()
     if len(parts) != len(_FIELDS):
         advice = "Write minute, hour, day of the month, month and day of the week: `* 20-23,0-7 * * *` is every night."

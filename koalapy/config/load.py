@@ -18,15 +18,15 @@ def read_grid(
     placement: Collection[str] | None = None,
     policies: Mapping[str, Collection[str]] | None = None,
 ) -> GridFile:
-    """The grid file's values. Raises RequestError, which names file, line and key.
+    """Return the grid file's values. Raises RequestError, which names file, line and key.
 
-    `source` is the file's name as its owner knows it. The other arguments are the registered names; policies are not
-    checked if None is given. `policies`: those of sweeps, by the name of their group (see SWEEP_POLICIES).
+    `source`: the file's name for messages. The other arguments are the registered names; policies are not checked if
+    theirs is None. `policies`: those of sweeps, by the name of their group (see SWEEP_POLICIES).
     """
     context = {"batch_systems": batch_systems, "queueing": queueing, "placement": placement, "policies": policies}
     return validate(GridFile, read_document(text, source), context)
 
 
 def json_schema() -> dict[str, Any]:
-    """The grid file's JSON Schema, for editors; it lacks the rules that only koalapy can check."""
+    """Return the grid file's JSON Schema, for editors. It lacks the rules that only koalapy can check."""
     return json_schema_of(GridFile)

@@ -12,8 +12,8 @@ from koalapy.model.textfile.fields import Flag, Line, Section, Span, Word, as_du
 from koalapy.model.units import Duration
 from koalapy.model.usage import By
 
-MAINTENANCE = "maintenance"  # its entry points' group, without koalapy's name
-_DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)  # the most that each month has
+MAINTENANCE = "maintenance"  # the group of its entry points, without koalapy's name
+_DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)  # the most days that each month has
 _MOST_KEPT = 10_000
 _NEEDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # the options that tasks need, and may have
     "prune-history": (("keep",), ("without",)),
@@ -28,7 +28,7 @@ _NEEDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # the options th
 
 
 def never(hours: Hours) -> bool:
-    """Whether there is no such day: 30 February."""
+    """Whether no date matches, such as 30 February."""
     if hours.either_day:
         return False
     return all(day > _DAYS[month - 1] for month in hours.months for day in hours.days)
@@ -45,7 +45,7 @@ def _cron(text: str) -> str:
 
 
 def _keep(value: object) -> int | str:
-    """How long, for what is pruned: `90d`; how many, for backups: `7`. Both are checked where the task is known."""
+    """Return a time for prune tasks, such as `90d`, or a number for backups, such as `7`; see the task's check."""
     text = str(value)
     if text.isascii() and text.isdecimal() and len(text) < 10:
         number = int(text)
@@ -109,7 +109,7 @@ class Maintenance(Section):
 
     @property
     def called(self) -> str:
-        """The task's name in the grid file; by default its registered name."""
+        """The task's name in the grid file, by default its registered name."""
         return self.name or self.task
 
     @property
@@ -121,14 +121,14 @@ class Maintenance(Section):
 
     @property
     def kept(self) -> Duration:
-        """How long jobs are kept. Raises ValueError for a task that keeps none."""
+        """The time for which jobs are kept. Raises ValueError for a task that keeps no jobs."""
         if not isinstance(self.keep, str):
             raise ValueError(f"{self.task} keeps no jobs")
         return as_duration(self.keep)
 
 
 def names_differ(entries: Sequence[Maintenance]) -> Sequence[Maintenance]:
-    """Raises an error of the file for two entries of one name."""
+    """Return the entries. Raises an error of the file for two entries of one name."""
     seen: set[str] = set()
     for number, entry in enumerate(entries):
         if entry.called in seen:

@@ -1,4 +1,4 @@
-"""Names of grids, clusters and networks; two names may not differ in capitals only."""
+"""Names of grids, clusters and networks. Two names must differ in more than capitals."""
 
 import re
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ def is_name(text: str) -> bool:
 
 
 def as_name(value: object) -> str:
-    """Check a name that can stand in a path, a host name and a table.
+    """Return a name that can be part of a path, a host name and a table.
 
     Raises an error of the file if it is not valid.
     """

@@ -12,7 +12,7 @@ from koalapy.model.textfile.fields import Count, Flag, Line, Positive, Section, 
 from koalapy.model.textfile.words import shown
 from koalapy.model.units import MILLISECOND, MINUTE, Duration
 
-SWEEP_POLICIES = ("fairshare", "idleness", "admission", "preemption", "sweep_order")  # their entry points' groups
+SWEEP_POLICIES = ("fairshare", "idleness", "admission", "preemption", "sweep_order")  # the groups of their entry points
 
 _NO_TIME = Duration(0)
 _SHORTEST_POLL = Duration(100 * MILLISECOND)
@@ -20,7 +20,7 @@ _NAME = WithJsonSchema({"type": "string"})
 
 
 def _share(value: object) -> float:
-    """A part of a whole: `0.25` or `25%`."""
+    """Return a fraction, written as `0.25` or `25%`. Raises an error of the file for other values."""
     text = str(value).strip() if isinstance(value, str | int | float) and not isinstance(value, bool) else ""
     try:
         share = float(text[:-1]) / 100 if text.endswith("%") else float(text)

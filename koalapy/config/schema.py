@@ -50,13 +50,13 @@ from koalapy.model.textfile.fields import (
 )
 from koalapy.model.units import MILLISECOND, SECOND, Duration
 
-# A poll may be put off by its own cost (100 × its CPU time), and one may fail: six polls outlast both.
+# A poll may be delayed by its own cost (100 × its CPU time), and one may fail: six polls allow for both.
 MAX_AGE_IN_POLLS = 6
 _LEAST_DEFAULT_AGE = Duration(30 * SECOND)
 _POLL = Duration(10 * SECOND)
 _SHORTEST_POLL = Duration(100 * MILLISECOND)
 KEPT_BYTES = 16 << 20
-_MOST_FAILURES = 40  # so that no job has more attempts than a tag can number
+_MOST_FAILURES = 40  # limits the attempts of a job to the numbers that a tag can hold
 _LACKED = {"slots": ("slurm", "sge", "pbs", "torque"), "parallel_environment": ("slurm", "pbs", "torque", "local")}
 
 
@@ -101,7 +101,7 @@ class Cluster(Section):
 
     @property
     def connections(self) -> tuple[Connection, ...]:
-        """`connect`, taken apart: one, or several of ssh://."""
+        """The parsed `connect`: one connection, or several of kind ssh."""
         return parse_connects(self.connect)
 
     @property
@@ -124,7 +124,7 @@ class Cluster(Section):
 
     @model_validator(mode="after")
     def _check_of_use(self) -> Self:
-        """Refuse a key that nothing reads; it would be a mistake without a sign."""
+        """Refuse a key that has no effect, since its author would not notice the mistake."""
         for key, systems in _LACKED.items():
             if getattr(self, key) is not None and self.batch in systems:
                 raise wrong(f"does not apply to batch: {self.batch}", "Remove it.", at=(key,))
@@ -204,7 +204,7 @@ def _clusters(clusters: Mapping[str, Cluster]) -> Mapping[str, Cluster]:
 
 
 def _check_directories_differ(clusters: Mapping[str, Cluster]) -> None:
-    """Two queues of one head node are two clusters: each has an agent of its own, and the agents do not share."""
+    """Raises an error of the file if two clusters have the same connection and shared directory."""
     seen: dict[tuple[str, str | None], str] = {}
     for name, cluster in clusters.items():
         others = {seen.setdefault((each, cluster.shared), name) for each in cluster.connect} - {name}

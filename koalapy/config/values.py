@@ -1,4 +1,4 @@
-"""The grid file's own types of values: names of batch systems and policies, connections, paths, the store."""
+"""Types of the grid file's values: names of batch systems and policies, connections, paths, the store."""
 
 import ipaddress
 from enum import StrEnum
@@ -29,7 +29,7 @@ def _known_word(value: object, known: Any, what: str) -> str:
 
 
 def registered_word(group: str, what: str) -> BeforeValidator:
-    """The name of a policy that is registered under this group (see read_grid)."""
+    """Return a validator for the name of a policy that is registered under this group (see read_grid)."""
 
     def read(value: object, info: ValidationInfo) -> str:
         policies = info.context and info.context.get("policies")
@@ -51,7 +51,7 @@ def _placement(value: object, info: ValidationInfo) -> str:
 
 
 def _connect(value: object) -> tuple[str, ...]:
-    """One, or a list of head nodes that stand in for each other."""
+    """Return one connection or several to equivalent head nodes. Raises an error of the file."""
     texts = tuple(as_line(each) for each in value) if isinstance(value, list | tuple) else (as_line(value),)
     if not texts:
         raise wrong("names no head node", "Write one, or several in brackets.", "bad_connection")
@@ -124,7 +124,7 @@ def _store(text: str) -> str:
 
 
 def _networks(value: object) -> tuple[str, ...]:
-    """One network or address in CIDR notation, or a list of them."""
+    """Return networks or addresses in CIDR notation, from one text or a list. Raises an error of the file."""
     texts = tuple(as_line(each) for each in value) if isinstance(value, list | tuple) else (as_line(value),)
     if not texts:
         raise wrong("names no network", "Write one such as 10.1.0.0/16, several in brackets, or remove the key.")
@@ -167,4 +167,4 @@ ConfigFile = Annotated[Line, AfterValidator(_config_file)]
 File = Annotated[Line, AfterValidator(_path)]
 Directory = Annotated[Line, AfterValidator(_directory)]
 Python = Annotated[Line, AfterValidator(_python)]
-Later = Annotated[None, BeforeValidator(_later), SkipJsonSchema()]  # a key that is refused is not in the schema
+Later = Annotated[None, BeforeValidator(_later), SkipJsonSchema()]  # a refused key is not in the schema

@@ -1,4 +1,4 @@
-"""Job descriptions as text, read into requests: one module a language, found by its registered name. No I/O."""
+"""Job languages: each module reads a text into a request, and is found by its registered name. No I/O."""
 
 from koalapy.languages.endings import language_of
 from koalapy.languages.native import from_mapping

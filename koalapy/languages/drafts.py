@@ -1,4 +1,4 @@
-"""A job of another language on its way to the shape of koalapy's own job file, with the lines of its values."""
+"""An intermediate form between a job in another language and koalapy's job file, with the lines of its values."""
 
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ from koalapy.model.textfile.document import Document, Path
 
 
 class Mark(NamedTuple):
-    """A stretch of a text, for which the values of a parameter come."""
+    """A part of a text that the values of a parameter replace."""
 
     start: int
     end: int
@@ -19,7 +19,7 @@ class Mark(NamedTuple):
 
 @dataclass(slots=True)
 class Blank:
-    """A text of the program, parts of which a sweep may fill in."""
+    """A text of the program. `marks`: the parts that a sweep replaces by values."""
 
     text: str
     element: Element
@@ -34,7 +34,7 @@ class Blank:
 
 
 class Staging(NamedTuple):
-    """A file that goes to the cluster (`stage_in`) or comes from there: its place there, and its path here."""
+    """A file to stage in or out: the key `stage_in` or `stage_out`, its place on the cluster, and its path here."""
 
     key: str
     place: Blank
@@ -43,7 +43,7 @@ class Staging(NamedTuple):
 
 @dataclass(slots=True)
 class Draft:
-    """One component. `blanks` are its texts by their elements; they become templates if the job is a sweep."""
+    """A job of one component. Its texts become templates if the job is a sweep."""
 
     source: str
     job: dict[str, Any] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Draft:
     executable: Blank | None = None
     arguments: list[Blank] = field(default_factory=list)
     environment: dict[str, Blank] = field(default_factory=dict)
-    redirections: dict[str, Blank] = field(default_factory=dict)  # by the shell's operator
+    redirections: dict[str, Blank] = field(default_factory=dict)  # by the shell's operator, such as `2>`
     staging: list[Staging] = field(default_factory=list)
 
     def of_component(self, key: str, value: object, element: Element) -> None:
@@ -60,7 +60,7 @@ class Draft:
         self.lines["components", 0, key] = line_of(element)
 
     def of_job(self, key: str, value: object, element: Element) -> None:
-        """The mapping in the shape of the job file."""
+        """Set a key of the job file, and record its line."""
         self.job[key] = value
         self.lines[key,] = line_of(element)
 
@@ -70,15 +70,15 @@ class Draft:
         return [*first, *self.arguments, *self.environment.values(), *self.redirections.values(), *staged]
 
     def written(self, blank: Blank) -> str:
-        """The text, or the template in its place if the job is a sweep."""
+        """Return the text, or its template if the job is a sweep."""
         return blank.template() if "parameters" in self.job else blank.text
 
     def refusal(self, element: Element, what: str, advice: str, code: str = "not_honoured") -> RequestError:
-        """`what` goes on after the element's name."""
+        """Return an error that names the element and its line. `what`: the rest of the sentence after the name."""
         return RequestError(code, f"{self.source}:{line_of(element)}: {named(element)} {what}.", advice)
 
     def document(self) -> Document:
-        """The document in the shape of the job file."""
+        """Return the document in the form of the job file."""
         words = [self.written(blank) for blank in (self.executable, *self.arguments) if blank]
         names = {operator: self.written(blank) for operator, blank in self.redirections.items()}
         argv = [*_redirecting(names), *words]
@@ -89,7 +89,7 @@ class Draft:
         return Document(self.source, {**self.job, "components": [component]}, self.lines)
 
     def _take_lines(self, before: int) -> None:
-        """`before`: how many words stand before the program's own."""
+        """Record the lines of the program's texts. `before`: number of words that precede the program's own."""
         at = ("components", 0)
         for index, blank in enumerate([*([self.executable] if self.executable else []), *self.arguments], before - 1):
             self.lines[(*at, "executable") if index < 0 else (*at, "arguments", index)] = line_of(blank.element)
@@ -98,7 +98,10 @@ class Draft:
 
 
 def _redirecting(names: dict[str, str]) -> list[str]:
-    """A shell that opens files and becomes the program: what the user wrote are its arguments, not its script."""
+    """Return a shell command that opens the files and executes the program; [] without files.
+
+    The file names and the program are arguments of its script, never a part of it.
+    """
     if not names:
         return []
     files = [f'{operator}"${place}"' for place, operator in enumerate(names, 1)]

@@ -1,4 +1,4 @@
-"""The language of a job file, by the ending of its name or by its first characters."""
+"""Determines the language of a job file by the ending of its name, or by its first characters."""
 
 import re
 
@@ -7,10 +7,10 @@ _LANGUAGES = {"yaml": "yaml", "yml": "yaml", "json": "yaml", "jsdl": "jsdl", "xm
 
 
 def language_of(source: str, text: str | bytes = "") -> str:
-    """The registered name of the language.
+    """Return the registered name of the language.
 
-    The text decides for an unknown ending, and for none: XML begins as YAML cannot. All else is YAML, of which JSON is
-    a part.
+    If the ending is unknown or missing, the text decides: it is JSDL if it begins like XML, else YAML, which includes
+    JSON.
     """
     ending = source.rpartition("/")[2].rpartition(".")[2].casefold()
     return _LANGUAGES.get(ending) or ("jsdl" if _is_xml(text) else DEFAULT_LANGUAGE)
@@ -22,6 +22,6 @@ def _is_xml(text: str | bytes) -> bool:
 
 
 def stem_of(source: str) -> str:
-    """The name of a file without folder and ending: `poisson` of `jobs/poisson.yaml`; "" if nothing is left."""
+    """Return a file's name without directory and ending, such as `poisson` for `jobs/poisson.yaml`."""
     name = source.rpartition("/")[2]
     return name.rpartition(".")[0] or name

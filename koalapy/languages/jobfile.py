@@ -1,4 +1,4 @@
-"""The schema of the job file (docs/job-file.md): its keys, their defaults, and what must hold between them."""
+"""The schema of the job file (docs/job-file.md): its keys, their defaults, and the rules between them."""
 
 import json
 import re
@@ -52,7 +52,7 @@ from koalapy.model.textfile.words import shown, use_known
 from koalapy.model.units import HOUR, SECOND
 
 MOST_FILES = 1_000
-MOST_BYTES = 262_144  # of a component, and of the lists of files: each must fit a message of the cluster's
+MOST_BYTES = 262_144  # of a component, and of the lists of files: each has to fit into a message to a cluster
 _MOST_GPUS = 10_000
 _LONGEST_NAME = 128
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
@@ -67,7 +67,7 @@ class Communication(StrEnum):
 
 
 def _cluster(value: object, info: ValidationInfo) -> str:
-    """The cluster's name as the grid file spells it."""
+    """Return the cluster's name as the grid file spells it. Raises an error of the file for an unknown name."""
     text = as_line(value)
     known = info.context and info.context.get("clusters")
     spelled = {name.casefold(): name for name in known} if known is not None else {text.casefold(): text}
@@ -217,7 +217,7 @@ class StageOut(Section):
 
 
 def _stage_out(value: object) -> object:
-    """A path alone goes beside the job file."""
+    """Return the mapping of an entry. A path without a destination is staged out beside the job file."""
     return value if isinstance(value, dict | StageOut) else {"path": value}
 
 

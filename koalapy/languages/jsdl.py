@@ -1,6 +1,6 @@
 """JSDL 1.0 (OGF GFD.56) with the POSIX or HPC Profile application, and with parameter sweeps (GFD.149).
 
-What a job of koalapy cannot carry is refused, each element by a sentence that names it and its line.
+An element that koalapy cannot honour is refused, with a message that names it and its line.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -46,12 +46,15 @@ def read(
     overrides: Mapping[str, str] | None = None,
     open_file: OpenFile | None = None,
 ) -> Request:
-    """As `native.read`; keys in errors and overrides are those of koalapy's job file."""
+    """Read a JSDL text like `native.read`. Keys in errors and overrides are those of koalapy's job file.
+
+    Raises RequestError.
+    """
     return request_of(document_of(text, source), directory, clusters, overrides, open_file)
 
 
 def document_of(text: str | bytes, source: str) -> Document:
-    """The same job in the shape of koalapy's job file. Raises RequestError."""
+    """Return the job in the form of koalapy's job file. Raises RequestError."""
     root = read_xml(text, source)
     if (namespace_of(root), name_of(root)) != (JSDL, "JobDefinition"):
         message = f"{source}:{line_of(root)}: the file is XML, but {named(root)} begins no JSDL."
@@ -59,7 +62,7 @@ def document_of(text: str | bytes, source: str) -> Document:
     draft = Draft(source, lines={(): line_of(root)})
     sweeps = [child for child in elements(root) if namespace_of(child) == SWEEP]
     for sweep in sweeps:
-        root.remove(sweep)  # what is selected by XPath is the job without them
+        root.remove(sweep)  # an XPath is evaluated on the job without its sweeps
     _each(draft, root, JSDL, {"JobDescription": _description})
     read_sweeps(draft, root, sweeps)
     settle_staging(draft)
@@ -67,7 +70,7 @@ def document_of(text: str | bytes, source: str) -> Document:
     if sweeps:
         draft.component["threads_per_process"] = draft.component["processors"]
     else:
-        draft.component["launch"] = "once"  # a POSIX application is one process, however many processors it has
+        draft.component["launch"] = "once"  # a POSIX application is one process, on any number of processors
     return draft.document()
 
 
@@ -114,7 +117,7 @@ def _application(draft: Draft, element: Element) -> None:
 
 
 def _nothing(draft: Draft, element: Element) -> None:
-    """Said to people, not to a system."""
+    """Ignore an element that describes the job to people."""
 
 
 def _executable(draft: Draft, element: Element) -> None:

@@ -1,4 +1,4 @@
-"""jsdl:Resources (GFD.56, 6.4): how many processors, how much memory, which cluster."""
+"""Reads jsdl:Resources (GFD.56, 6.4): the number of processors, the memory, the cluster."""
 
 import re
 from decimal import Decimal
@@ -35,7 +35,7 @@ def read_resources(draft: Draft, element: Element) -> None:
 
 
 def _processors(draft: Draft, element: Element, numbers: dict[str, int]) -> None:
-    """TotalCPUCount, or as many resources as are asked for with so many processors each."""
+    """Set the number of processors: TotalCPUCount, or the number of resources times the processors of each."""
     each, resources = numbers.get("IndividualCPUCount"), numbers.get("TotalResourceCount")
     total = numbers.get("TotalCPUCount", (each or 1) * (resources or 1))
     if each and resources and each * resources != total:
@@ -59,7 +59,7 @@ def _memory(draft: Draft, numbers: dict[str, int], found: dict[str, Element]) ->
 
 
 def _least(draft: Draft, element: Element) -> int:
-    """The number, or the lower bound of a range: what would do."""
+    """Return the exact number, or the lower bound of a range. Raises RequestError without such a number."""
     for child in elements(element):
         name = name_of(child)
         if name in ("Exact", "LowerBoundedRange"):
@@ -71,7 +71,7 @@ def _least(draft: Draft, element: Element) -> int:
 
 
 def _number(draft: Draft, element: Element) -> int:
-    """An xsd:double that is a count: 4, 4.0 or 4.2e9."""
+    """Return the count that an xsd:double states, such as 4, 4.0 or 4.2e9. Raises RequestError for no count."""
     number = Decimal(word_of(element)) if _NUMBER.fullmatch(word_of(element)) else Decimal(0)
     if number != int(number) or not number:
         raise draft.refusal(element, f"is {shown(word_of(element))}, no count", "Write a whole number above 0.")

@@ -1,4 +1,4 @@
-"""jsdl:DataStaging (GFD.56, 6.5): files of this machine, to where koalapy's staging lays them and back."""
+"""Reads jsdl:DataStaging (GFD.56, 6.5): files of this machine to stage in and out."""
 
 import posixpath
 import re
@@ -27,7 +27,7 @@ def read_staging(draft: Draft, element: Element) -> None:
 
 
 def settle_staging(draft: Draft) -> None:
-    """Once it is known what varies: the keys of the job file."""
+    """Set the keys of the job file for staging, once the sweeps are known. Raises RequestError."""
     for key, place, path in draft.staging:
         if key == "stage_in":
             _stage_in(draft, path.element, draft.written(path), draft.written(place))
@@ -60,7 +60,7 @@ def _add(draft: Draft, key: str, value: object, element: Element) -> None:
 
 
 def _path(draft: Draft, element: Element) -> Blank:
-    """The path of a file: URI, or a relative one as it is."""
+    """Return the path of a URI with scheme file, or a relative path as it is. Raises RequestError for others."""
     uri = next((child for child in elements(element) if name_of(child) == "URI"), None)
     if uri is None:
         raise draft.refusal(element, "has no URI", "Write one, such as file:///home/me/data.txt or data.txt.")

@@ -1,7 +1,7 @@
-"""Parameter sweeps in JSDL (OGF GFD.149): assignments by XPath become names in the program's texts.
+"""Reads parameter sweeps in JSDL (OGF GFD.149): assignments by XPath become names in the program's texts.
 
-Assignments of one Sweep vary together, a Sweep in another one varies faster. Sweeps side by side, which GFD.149 runs
-one after the other, are several sweeps of koalapy's, and refused.
+The assignments of one Sweep vary together. A Sweep inside another one varies faster. GFD.149 runs Sweeps side by side
+one after the other; koalapy refuses them, since they are several sweeps.
 """
 
 import re
@@ -25,12 +25,12 @@ _INTEGER = re.compile(r"[-+]?[0-9]{1,40}", re.ASCII)
 _DOUBLE = re.compile(r"[-+]?([0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})([eE][-+]?[0-9]{1,3})?", re.ASCII)
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,59}", re.ASCII)
 _LONGEST_XPATH = 1_000
-_MOST_ELEMENTS, _MOST_VISITS = 10_000, 200_000  # of a job with sweeps; and by all its XPaths, one visit each
+_MOST_ELEMENTS, _MOST_VISITS = 10_000, 200_000  # elements of a job with sweeps; visits by all its XPaths
 _MAY_VARY = "Executable, Argument, Environment, Input, Output, Error, and the FileName and URI of DataStaging may vary."
 
 
 def read_sweeps(draft: Draft, root: Element, sweeps: list[Element]) -> None:
-    """`root`: the job without its sweeps."""
+    """Add the parameters of the sweeps to the draft. `root`: the job without its sweeps. Raises RequestError."""
     _check_effort(draft, root, sweeps)
     groups: list[list[str]] = []
     parameters: dict[str, Any] = {}
@@ -47,7 +47,7 @@ def read_sweeps(draft: Draft, root: Element, sweeps: list[Element]) -> None:
 
 
 def _check_effort(draft: Draft, root: Element, sweeps: list[Element]) -> None:
-    """Each XPath may visit each element some times."""
+    """Bound the effort of evaluating all XPaths, each of which visits every element. Raises RequestError."""
     nodes = [node for sweep in sweeps for node in sweep.iter(f"{{{SWEEP}}}DocumentNode")]
     if len(nodes) > MOST_NAMES:
         what = f"is number {MOST_NAMES + 1} of {len(nodes)}"
@@ -61,7 +61,7 @@ def _check_effort(draft: Draft, root: Element, sweeps: list[Element]) -> None:
 
 
 def _levels(draft: Draft, sweeps: list[Element]) -> Iterator[list[Element]]:
-    """The assignments of each Sweep, from the outermost in."""
+    """Yield the assignments of each Sweep, from the outermost one inwards. Raises RequestError."""
     while sweeps:
         if len(sweeps) > 1:
             advice = "Put it into the other one, to vary them all with all, or submit it as a job of its own."
@@ -78,7 +78,7 @@ def _levels(draft: Draft, sweeps: list[Element]) -> Iterator[list[Element]]:
 
 
 def _assign(draft: Draft, root: Element, assignment: Element, known: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The parameter's name, which is marked now wherever its values go, and where these come from."""
+    """Return the parameter's name and its values, and mark all texts that they replace. Raises RequestError."""
     nodes = [child for child in elements(assignment) if namespace_of(child) == SWEEP]
     functions = [child for child in elements(assignment) if namespace_of(child) != SWEEP]
     if not nodes or len(functions) != 1:
@@ -97,7 +97,7 @@ def _assign(draft: Draft, root: Element, assignment: Element, known: dict[str, A
 
 
 class _Target(NamedTuple):
-    """A stretch of a text, and the DocumentNode that selects it."""
+    """A part of a text, and the DocumentNode that selects it."""
 
     blank: Blank
     start: int
@@ -127,7 +127,7 @@ def _targets(draft: Draft, root: Element, node: Element) -> Iterator[_Target]:
 
 
 def _parts(expression: str) -> tuple[str, int | None, int | None]:
-    """The XPath of a node, and the first character and how many, where a substring of it is meant."""
+    """Return the XPath of a node, and of a substring the first character (from 1) and the length, else None."""
     found = _SUBSTRING.fullmatch(expression)
     if not found:
         return expression, None, None
@@ -162,14 +162,14 @@ def _selected(draft: Draft, root: Element, match: Element, path: str, namespaces
 
 
 def _element(found: Any) -> Element | None:
-    """The element that an XPath selects, itself or by its text."""
+    """Return the element that an XPath selects directly or by its text; None for other nodes."""
     if getattr(found, "is_text", False):
         found = found.getparent()
     return found if isinstance(found, etree._Element) else None
 
 
 def _name(draft: Draft, blank: Blank, known: dict[str, Any]) -> str:
-    """After the text that varies: argument2, input, a variable's own name."""
+    """Return a new parameter name, taken from the text that varies: argument2, input, or a variable's name."""
     name = name_of(blank.element).lower()
     if blank in draft.arguments:
         name += str(draft.arguments.index(blank) + 1)
@@ -202,12 +202,12 @@ def _loop(draft: Draft, function: Element, whole: bool) -> dict[str, Any]:
 
 
 def _attribute(element: Element, name: str) -> str:
-    """Whether it is written with the functions' prefix or without."""
+    """Return the value of an attribute with or without the functions' prefix, '' without the attribute."""
     return (element.get(name) or element.get(f"{{{FUNCTIONS}}}{name}") or "").strip()
 
 
 def _number(draft: Draft, element: Element, text: str, whole: bool) -> str:
-    """An xsd:integer or xsd:double: zeros in front mean nothing there."""
+    """Return an xsd:integer or xsd:double without leading zeros. Raises RequestError for any other text."""
     if not (_INTEGER if whole else _DOUBLE).fullmatch(text):
         kind = "whole number" if whole else "number"
         what = f"says {shown(text)}, no {kind}" if text else f"lacks a {kind}"

@@ -1,4 +1,4 @@
-"""koalapy's own job language: YAML, or a mapping of the same shape."""
+"""Reads koalapy's own job language: YAML, or a mapping of the same form."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -27,10 +27,10 @@ def read(
     overrides: Mapping[str, str] | None = None,
     open_file: OpenFile | None = None,
 ) -> Request:
-    """The request that a job file's text makes. Raises RequestError, which names file, line and key.
+    """Return the request of a job file's text. Raises RequestError, which names file, line and key.
 
-    `source` is the file's name as its owner knows it, `directory` the absolute one that its paths are relative to.
-    `clusters` are the grid's names; None leaves them unchecked. `overrides` are those of `koala submit -o`.
+    `source`: the file's name for messages. `directory`: the absolute directory to which the file's paths are relative.
+    `clusters`: the grid's names, None to leave them unchecked. `overrides`: those of `koala submit -o`.
     `open_file` opens the files of a sweep's parameters.
     """
     return request_of(read_document(text, source), directory, clusters, overrides, open_file)
@@ -44,12 +44,12 @@ def from_mapping(
     overrides: Mapping[str, str] | None = None,
     open_file: OpenFile | None = None,
 ) -> Request:
-    """The same from a mapping of the file's shape; errors name `source` and key."""
+    """Return the request of a mapping of the same form. Raises RequestError, which names `source` and key."""
     return request_of(Document(source, dict(mapping)), directory, clusters, overrides, open_file)
 
 
 def json_schema() -> dict[str, Any]:
-    """The job file's JSON Schema, for editors and clients; what only koalapy can check is not in it."""
+    """Return the job file's JSON Schema, for editors and clients. It lacks the rules that only koalapy can check."""
     return json_schema_of(JobFile)
 
 
@@ -60,7 +60,7 @@ def request_of(
     overrides: Mapping[str, str] | None,
     open_file: OpenFile | None,
 ) -> Request:
-    """The request of a document of the job file's shape, whatever language it was written in."""
+    """Return the request of a document of the job file's form. Raises RequestError."""
     document = _override(document, overrides or {})
     job = validate(JobFile, document, {"clusters": clusters})
     busy = WhenBusy.QUEUE if len(job.components) == 1 else WhenBusy.WAIT
@@ -83,7 +83,7 @@ def request_of(
 
 
 def _name_of(source: str) -> str:
-    """The file's name, as far as it can be shown; a pipe has none."""
+    """Return the printable part of the file's name; the name for unnamed jobs if it is empty or a pipe's."""
     stem = "".join(character for character in stem_of(source) if character.isprintable())[:_LONGEST_STEM].strip()
     return UNNAMED if stem.startswith(("-", "<")) or not stem else stem
 
@@ -106,7 +106,7 @@ def _override(document: Document, overrides: Mapping[str, str]) -> Document:
 
 
 def _may_be_unset(path: Path) -> bool:
-    """Not a key that is unknown, which is refused as such, nor a whole component."""
+    """Whether the key can be unset: not if it is unknown, or a whole component."""
     if len(path) == 1:
         return path[0] in JobFile.model_fields
     if path[0] != "components":
@@ -115,7 +115,7 @@ def _may_be_unset(path: Path) -> bool:
 
 
 def _path_of(key: str) -> Path:
-    """Raises IndexError for an index beyond any list, and KeyError for an empty step."""
+    """Return the steps of a key. Raises IndexError for an index beyond any list, and KeyError for an empty step."""
     steps = key.split(".")
     if not all(steps):
         raise KeyError(key)

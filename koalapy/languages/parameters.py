@@ -1,4 +1,4 @@
-"""The schema of a sweep's parameters in a job file: ranges, lists, files, and which of them vary together."""
+"""The schema of a sweep's parameters in a job file: ranges, lists and files, and their combination."""
 
 import re
 from enum import StrEnum
@@ -25,7 +25,7 @@ MOST_NAMES = 1_000  # of the parameters of one sweep
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}", re.ASCII)
 _OTHER_RANGE = re.compile(r"([0-9]{1,15})(?:-|\.\.)([0-9]{1,15})", re.ASCII)
-_LIKE_RANGE = re.compile(r"[\w.+-]*(:[\w.+-]*){1,2}")  # but not http://host/ or C:\data
+_LIKE_RANGE = re.compile(r"[\w.+-]*(:[\w.+-]*){1,2}")  # excludes http://host/ and C:\data
 _KINDS = ("range", "values", "file")
 
 
@@ -39,10 +39,10 @@ class Combine(StrEnum):
 TableFile = Annotated[
     str,
     BeforeValidator(as_staged_in),
-    AfterValidator(normpath),  # so that one file is not taken for two
+    AfterValidator(normpath),  # the same file always has the same path
     WithJsonSchema({"type": "string", "minLength": 1}),
 ]
-Together = tuple[tuple[str, ...], ...]  # names that vary together, group by group
+Together = tuple[tuple[str, ...], ...]  # groups of names that vary together
 
 
 class Parameter(Section):
@@ -63,7 +63,7 @@ class Parameter(Section):
 
     @property
     def loop(self) -> Loop | None:
-        """The range of `range`."""
+        """The parsed `range`; None without one."""
         return self._loop
 
     @model_validator(mode="after")
@@ -83,7 +83,9 @@ class Parameter(Section):
 
 
 def as_parameter(value: object) -> object:
-    """A short text is a range, `@FILE` or a list with commas; a list has texts as they are.
+    """Return the mapping of a parameter. A short text is a range, `@FILE` or a list with commas.
+
+    The texts of a list are values as they are.
 
     Raises an error of the file for a text that is none of these.
     """
@@ -102,10 +104,10 @@ def _in_short(text: str) -> dict[str, Any]:
     if "," in text:
         return {"values": _parts(text)}
     if looks_like_range(text):
-        as_loop(text)  # checked here, so that its error names the parameter alone
+        as_loop(text)  # checked here, so that its error names only the parameter
         return {"range": text}
     if text.startswith(":") and looks_like_range(text[1:] + ":"):
-        as_loop(text)  # its error names what is missing
+        as_loop(text)  # raises an error that names the missing part
     meant = _other_range(text)
     if meant or _LIKE_RANGE.fullmatch(text):
         form = meant or "numbers, such as 1:100,"
@@ -117,7 +119,7 @@ def _in_short(text: str) -> dict[str, Any]:
 
 
 def _other_range(text: str) -> str | None:
-    """The range that a text of another program's form means here: 1-100 and 1..100, but not 2024-12."""
+    """Return the range that a text of another notation means, such as 1-100 or 1..100; None for others, as 2024-12."""
     found = _OTHER_RANGE.fullmatch(text)
     return f"{found[1]}:{found[2]}" if found and int(found[1]) < int(found[2]) else None
 
@@ -150,7 +152,7 @@ def _not_none(parameters: dict[str, Parameter]) -> dict[str, Parameter]:
 
 
 def _combine(value: object) -> Combine | Together:
-    """cross, zip, or lists of the names that vary together."""
+    """Return cross, zip, or lists of the names that vary together. Raises an error of the file."""
     if not isinstance(value, list | tuple):
         return _word(as_text(value))
     groups = tuple(tuple(map(_name, as_list(group))) for group in value)

@@ -1,7 +1,7 @@
-"""Paths in a job: what is staged in and out, where it lies in the attempt's directory, and which program is run.
+"""Checks paths of a job: the files to stage in and out, their places on the cluster, and the executable.
 
-What is staged may be a pattern (`*`, `?`, `[...]`, `**`) or a directory. Whether a name with such a character in it is
-a pattern is seen when it is looked for: a file of that very name comes first.
+A staged path may be a pattern (`*`, `?`, `[...]`, `**`) or a directory. A file whose name contains these characters
+takes precedence over the pattern; this is decided when the file is looked up.
 """
 
 import re
@@ -16,14 +16,16 @@ PLACEHOLDERS = ("{job}", "{component}", "{cluster}")
 
 
 def landing(path: str) -> str:
-    """Where a staged-in file lies in the attempt's directory: a path below the job file's directory keeps its
-    folders, any other its last name."""
+    """Return the place of a staged-in file in the attempt's directory.
+
+    A path below the job file's directory keeps its directories. Any other path keeps its last name only.
+    """
     inner = _inner(path)
     return path.rpartition("/")[2] if inner is None else inner
 
 
 def covers(name: str, path: str) -> bool:
-    """Whether what is staged as `name` has the file `path` in it, at the place where it would lie by itself."""
+    """Whether staging `name` includes the file `path`, at the same place as staging it alone."""
     whole, inner = _inner(name), _inner(path)
     if whole is None or inner is None:
         return name == path
@@ -59,7 +61,7 @@ def as_place(value: object) -> str:
 
 
 def unknown_in(place: str) -> str | None:
-    """The first name in such a directory that no job has; only a sweep knows the names of its parameters."""
+    """Return the first placeholder that no job has; None without one. Only a sweep knows its parameters' names."""
     return next((name for name in re.findall(r"\{.*?\}", place) if name not in PLACEHOLDERS), None)
 
 
@@ -77,12 +79,12 @@ def as_executable(value: object) -> str:
 
 
 def twice(paths: Iterable[str]) -> tuple[int, str] | None:
-    """The index of the first path that lies where an earlier one does, or its folder, and that place."""
+    """Return (index, place) of the first path whose place is that of an earlier file or its directory; else None."""
     files: set[str] = set()
     folders: set[str] = set()
     for index, path in enumerate(paths):
         if _wild(path) < len(path):
-            continue  # what it names is not known yet
+            continue  # the matches of a pattern are not known yet
         place = landing(path.rstrip("/"))
         above = set(accumulate(place.split("/")[:-1], "{}/{}".format))
         if place in files | folders or above & files:
@@ -93,7 +95,7 @@ def twice(paths: Iterable[str]) -> tuple[int, str] | None:
 
 
 def _wild(path: str) -> int:
-    """Where the first of the characters that make it a pattern stands; its length if there is none."""
+    """Return the index of the first character of a pattern; the path's length if there is none."""
     return min((at for at in map(path.find, "*?[") if at >= 0), default=len(path))
 
 
@@ -109,6 +111,6 @@ def _path(value: object) -> str:
 
 
 def _inner(path: str) -> str | None:
-    """The path without `.` and doubled slashes; None if it is absolute or holds `..`."""
+    """Return the path without `.` and doubled slashes; None if it is absolute or contains `..`."""
     parts = [part for part in path.split("/") if part not in ("", ".")]
     return None if path.startswith("/") or ".." in parts else "/".join(parts)

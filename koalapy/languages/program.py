@@ -1,4 +1,4 @@
-"""The program of a sweep as its job file has it: which parameters its texts use, and what it may not ask for."""
+"""Checks the program of a sweep: the parameters that its texts use, and its component."""
 
 from collections.abc import Collection, Iterable, Iterator
 
@@ -9,13 +9,13 @@ from koalapy.model.textfile.document import Document, Path
 from koalapy.model.textfile.validation import refusal
 from koalapy.model.textfile.words import listed, nearest, shown
 
-Uses = dict[str, Path]  # a name, and the first text that uses it
+Uses = dict[str, Path]  # by name: the path of the first text that uses it
 
 _COMPONENT = ("components", 0)
 
 
 def check_sweep(request: Request, document: Document) -> None:
-    """Raises RequestError for what is no program of a sweep."""
+    """Raises RequestError for a job whose component cannot be the program of a sweep."""
     component, components = request.components[0], len(request.components)
     if components != 1:
         what, advice = (
@@ -32,12 +32,12 @@ def check_sweep(request: Request, document: Document) -> None:
 
 
 def uses_of(request: Request, document: Document) -> Uses:
-    """The names in executable, arguments and environment. Raises RequestError for a brace that is none of a name's."""
+    """Return the names in executable, arguments and environment. Raises RequestError for a lone brace."""
     return _uses(_texts(request.components[0]), document)
 
 
 def uses_in_paths(request: Request, document: Document) -> Uses:
-    """The names in what is staged in and out; as `uses_of`."""
+    """Return the names in the paths to stage in and out. Raises RequestError for a lone brace."""
     staged_in: Iterable[tuple[Path, str]] = ((("stage_in", index), path) for index, path in enumerate(request.stage_in))
     return _uses(staged_in, document) | _uses(stage_out_texts(request), document)
 
@@ -56,7 +56,7 @@ def _uses(texts: Iterable[tuple[Path, str]], document: Document) -> Uses:
 
 
 def check_known(uses: Uses, known: Collection[str], document: Document) -> None:
-    """Raises RequestError for a name that is used and unknown."""
+    """Raises RequestError for an unknown name that is used."""
     for name, path in uses.items():
         if name != NUMBER and name not in known and not (path[-1] == "to" and name in PLACES):
             raise refusal(

@@ -1,5 +1,7 @@
-"""Ranges of numbers as people write them: `1:1000000`, `1:100:5`, `0.1:1:0.1`. Both ends are included, and nothing is
-counted out: a range is its ends, its step and how many numbers it has."""
+"""Ranges of decimal numbers, such as `1:1000000`, `1:100:5`, `0.1:1:0.1`, with both ends included.
+
+A range is stored as its ends, step and size, never as a list of its numbers.
+"""
 
 import re
 from collections.abc import Iterable
@@ -19,7 +21,7 @@ _FORM = "Write FIRST:LAST or FIRST:LAST:STEP, such as 1:100 or 0:1:0.1."
 
 
 class Loop(NamedTuple):
-    """Decimal numbers without exponent, `without` those that are left out, and how many are left."""
+    """A range: decimal numbers without exponent. `without`: the excluded ones. `size`: the number of those left."""
 
     first: str
     last: str
@@ -29,15 +31,15 @@ class Loop(NamedTuple):
 
 
 def looks_like_range(text: str) -> bool:
-    """Whether a text has two or three parts and begins with a number, so that its writer means a range."""
+    """Whether a text has two or three parts and begins with a number, so that it is meant as a range."""
     parts = text.split(":")
     return len(parts) in (2, 3) and _NUMBER.fullmatch(parts[0].strip()) is not None
 
 
 def as_loop(text: str, without: Iterable[str] = ()) -> Loop:
-    """The range, less the values of `without`; its step is 1 by default.
+    """Return the range without the values of `without`. Its step is 1 by default.
 
-    Raises an error of the file if it is no range, or has too many values.
+    Raises an error of the file if it is not a range, or has too many values.
     """
     parts = [part.strip() for part in text.split(":")]
     if len(parts) not in (2, 3):
@@ -48,9 +50,9 @@ def as_loop(text: str, without: Iterable[str] = ()) -> Loop:
 
 
 def as_decimal(text: str, whole: str) -> str:
-    """The number without exponent and plus; its zeros stay, since they fix how numbers are written.
+    """Return the number without exponent and plus. Its zeros stay, since they determine how numbers are written.
 
-    Raises an error of the file if the text is no number.
+    Raises an error of the file if the text is not a number. `whole`: the text that the error quotes.
     """
     if not _NUMBER.fullmatch(text):
         named = (

@@ -12,7 +12,7 @@ from koalapy.model.textfile.words import listed
 
 
 class Reader(Protocol):
-    """The function that a language registers under `koalapy.languages`; the first of them is `native.read`."""
+    """The function that a language registers under `koalapy.languages`; `native.read` is one."""
 
     def __call__(
         self,

@@ -1,4 +1,4 @@
-"""From the parameters of a job file to the space of a sweep: files are counted, values put side by side."""
+"""Converts the parameters of a job file into the space of a sweep: counts files, and combines values."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,11 +21,11 @@ from koalapy.model.textfile.validation import refusal
 from koalapy.model.textfile.words import shown, use_known
 from koalapy.model.units import MINUTE, Duration
 
-PARAMETER_WALLTIME = Duration(50 * MINUTE)  # if nothing is has_walltime: a Launcher of an hour has room for it
+PARAMETER_WALLTIME = Duration(50 * MINUTE)  # of a job without walltime: it fits into a Launcher of an hour
 
 
 class _Values(NamedTuple):
-    """One name's. `table`: the file of which they are a column."""
+    """The values of one name, and their number. `file`: their file. `table`: the file of which they are a column."""
 
     source: Source
     size: int
@@ -34,7 +34,7 @@ class _Values(NamedTuple):
 
 
 def with_parameters(request: Request, job: JobFile, document: Document, open_file: OpenFile | None) -> Request:
-    """The request of a sweep, if the job is one. Raises RequestError."""
+    """Return the request of a sweep if the job is one, else the same request. Raises RequestError."""
     if job.parameters is None and not job.csv:
         return request
     check_sweep(request, document)
@@ -55,7 +55,10 @@ def _one_parameter(request: Request, job: JobFile) -> ComponentRequest:
 
 
 def _all_values(job: JobFile, uses: Uses, document: Document, files: SweepFiles) -> dict[str, _Values]:
-    """In the order in which they are written. Of a table's columns those that the program uses."""
+    """Return the values by name, in the order of the job file. Of a table, only the columns that the program uses.
+
+    Raises RequestError.
+    """
     values = {}
     for name, parameter in (job.parameters or {}).items():
         values[name] = _values(name, parameter, document, files)
@@ -109,7 +112,7 @@ def _use_one_of(table: Table) -> str:
 
 
 def _groups(job: JobFile, values: Mapping[str, _Values], document: Document) -> list[list[str]]:
-    """The names that vary together, group by group: columns of one table always do."""
+    """Return the groups of names that vary together. Columns of one table always do. Raises RequestError."""
     if job.combine is Combine.ZIP:
         return [list(values)]
     together = [[name for name, each in values.items() if each.table == table] for table in _tables(values)]
@@ -128,7 +131,7 @@ def _tables(values: Mapping[str, _Values]) -> list[str]:
 
 
 def _merged(names: Sequence[str], together: Iterable[Sequence[str]]) -> list[list[str]]:
-    """Each name in one group, with all that share one with it; in the order of `names`."""
+    """Return the groups in the order of `names`. Groups with a common name are merged; each name is in one."""
     group_of = {name: [name] for name in names}
     for each in together:
         members = {other for name in each for other in group_of[name]}
@@ -158,7 +161,7 @@ def _axis(values: Sequence[_Values], names: Sequence[str], document: Document) -
 
 
 def _staged(stage_in: tuple[str, ...], values: Iterable[_Values], document: Document) -> tuple[str, ...]:
-    """With the files of parameters. All are templates, as the program's texts are."""
+    """Return the templates of all files to stage in, those of parameters included. Raises RequestError."""
     files = dict.fromkeys(each.file for each in values if each.file)
     more = [file for file in files if not any(covers(name, file) for name in stage_in)]
     if found := twice([*stage_in, *more]):

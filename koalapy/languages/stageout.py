@@ -1,4 +1,4 @@
-"""The paths that a sweep stages out: one for each parameter, so that none overwrites another's."""
+"""Checks that a sweep stages out a different path for each parameter, so that no file overwrites another."""
 
 from collections.abc import Collection, Iterator, Sequence
 
@@ -10,11 +10,11 @@ from koalapy.model.textfile.document import Document, Path
 from koalapy.model.textfile.validation import refusal
 from koalapy.model.textfile.words import listed, shown
 
-PLACES = ("job", "component", "cluster")  # besides parameters in `to`; a parameter of the same name comes first
+PLACES = ("job", "component", "cluster")  # placeholders of `to`; a parameter of the same name takes precedence
 
 
 def stage_out_texts(request: Request) -> Iterator[tuple[Path, str]]:
-    """The templates of `path`, each with where it stands, then those of `to`."""
+    """Yield (path in the document, template) of every `path`, then of every `to`."""
     places = dict(request.stage_out_to)
     for index, path in enumerate(request.stage_out):
         yield ("stage_out", index), path
@@ -24,7 +24,7 @@ def stage_out_texts(request: Request) -> Iterator[tuple[Path, str]]:
 
 
 def check_apart(request: Request, space: Space, document: Document) -> None:
-    """Raises RequestError for a path that several parameters have."""
+    """Raises RequestError for a path that is the same for several parameters."""
     for index, path in enumerate(request.stage_out):
         if more := lacking(space, names_in(path)):
             what = f"is {shown(path)}, the same path for several of the {space.count:,} parameters"
@@ -32,9 +32,9 @@ def check_apart(request: Request, space: Space, document: Document) -> None:
 
 
 def check_templates(request: Request, paths: Sequence[str]) -> bool:
-    """Whether these paths, asked for later, are parameters' own; False where none of them has a name in it.
+    """Whether these paths of a later request are those of single parameters; False if none contains a name.
 
-    Raises RequestError for what is no template, and for a path that several parameters have.
+    Raises RequestError for an invalid template, and for a path that is the same for several parameters.
     """
     space = request.parameters
     assert space is not None
@@ -64,15 +64,17 @@ def _names_of(path: str, known: Collection[str]) -> list[str]:
 
 
 def advice_of(more: Collection[str]) -> str:
-    """`more`: what is lacking."""
+    """Return advice to write the missing names, `more`, into a path."""
     wanted = listed((f"{{{name}}}" for name in more), "and")
     or_all = f", or {wanted}" if tuple(more) != (NUMBER,) else ""
     return f"Parameters of one Launcher share a directory: write {{{NUMBER}}} into it{or_all}."
 
 
 def lacking(space: Space, used: Collection[str]) -> tuple[str, ...]:
-    """Names that a path needs besides those that it uses, to be another one for each parameter; NUMBER alone where
-    values repeat."""
+    """Return the names that a path lacks to differ for each parameter; only NUMBER if values repeat.
+
+    `used`: the names in the path.
+    """
     if NUMBER in used:
         return ()
     found = [name for axis in space.axes for name in _lacking(axis, used)]
@@ -80,7 +82,7 @@ def lacking(space: Space, used: Collection[str]) -> tuple[str, ...]:
 
 
 def _lacking(axis: Axis, used: Collection[str]) -> tuple[str, ...]:
-    """The names of one axis that are missing: any with distinct values is enough, else all are needed."""
+    """Return the names of one axis that are missing. One name with distinct values suffices, else all are needed."""
     if axis.count == 1 or any(_distinct(each) and set(each.names) & set(used) for each in axis.sources):
         return ()
     if distinct := [each.names[0] for each in axis.sources if _distinct(each)]:
@@ -91,11 +93,11 @@ def _lacking(axis: Axis, used: Collection[str]) -> tuple[str, ...]:
 
 
 def _distinct(source: Source) -> bool:
-    """Whether its values are known to be. Those of a file are in that file."""
+    """Whether its values are known to differ. Those of a file are not known here."""
     return source.loop is not None or (bool(source.values) and len(set(source.values)) == len(source.values))
 
 
 def _repeats(axis: Axis) -> bool:
-    """Whether two of its parameters are known to have the same values."""
+    """Whether two parameters of the axis are known to have the same values."""
     written = [each.values for each in axis.sources if each.values]
     return len(written) == len(axis.sources) and len(set(zip(*written, strict=True))) < axis.count

@@ -1,4 +1,4 @@
-"""`koala sweep`'s own language: `-p NAME=VALUES` and a command line, as a job of the job file's shape."""
+"""Converts `-p NAME=VALUES` and a command line of `koala sweep` into a job of the job file's form."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,10 +19,10 @@ def sweep_request(
     component: Mapping[str, Any] | None = None,
     **job: Any,
 ) -> dict[str, Any]:
-    """The job as POST /v1/jobs and `from_mapping` take it. Raises RequestError for what is no parameter.
+    """Return the job as POST /v1/jobs and `from_mapping` accept it. Raises RequestError for an invalid parameter.
 
-    `program`: executable and arguments, with `{x}` for parameters. `parameters`: texts as behind `-p`. `combine`: cross
-    or zip. `processors`: of each process. `component` and `job` are further keys, as in a job file.
+    `program`: executable and arguments, with `{x}` for parameters. `parameters`: texts as after `-p`. `combine`: cross
+    or zip. `processors`: those of each process. `component` and `job`: further keys, as in a job file.
     """
     if not program:
         raise RequestError("no_program", "The sweep has no program.", "Write it behind --, such as -- ./solve {x}.")

@@ -1,4 +1,4 @@
-"""The files of one sweep's parameters: each opened by whoever may, and read once."""
+"""Reads the files of one sweep's parameters, each once, with a function that may open them."""
 
 import posixpath
 from collections.abc import Callable
@@ -12,20 +12,20 @@ from koalapy.model.textfile.words import shown
 
 
 class OpenFile(Protocol):
-    """Opens a plain file of the submitter's, by its absolute path, to be read from its beginning. Raises OSError."""
+    """Opens a regular file of the submitter by its absolute path, for reading from the start. Raises OSError."""
 
     def __call__(self, path: str) -> IO[bytes]: ...
 
 
 class SweepFiles:
-    """Paths are relative to `directory`. What is wrong with a file is told with its line, as a RequestError."""
+    """The files of a sweep, by paths relative to `directory`. Errors are RequestErrors that name file and line."""
 
     def __init__(self, directory: str, document: Document, open_file: OpenFile | None) -> None:
         self._directory, self._document, self._open = directory, document, open_file
         self._known: dict[tuple[str, bool], Table] = {}
 
     def lines(self, file: str, where: Path) -> Table:
-        """`where`: the place in the document that names the file."""
+        """Return the table of a file of lines. `where`: its place in the document, for errors. Raises RequestError."""
         return self._table(file, where, count_lines)
 
     def rows(self, file: str, where: Path) -> Table:

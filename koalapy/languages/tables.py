@@ -1,5 +1,7 @@
-"""Files of parameters: lines, and comma-separated values below a line of names. Read once, in a stream, when they are
-submitted; koalapy_adapters.launcher reads single lines of them on the nodes, and must find the same."""
+"""Counts the lines of parameter files, and the rows of comma-separated values, in one pass at submission.
+
+koalapy_adapters.launcher reads single lines on the nodes, and must interpret them alike.
+"""
 
 import csv
 from collections.abc import Iterator
@@ -8,13 +10,13 @@ from typing import IO, NamedTuple
 
 from koalapy.model.textfile.words import shown
 
-LONGEST_LINE = 131_071  # bytes: what Linux hands to a program as one argument, its end not counted
+LONGEST_LINE = 131_071  # bytes: the limit of Linux for one argument, without its terminating NUL
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _BLOCK = 1 << 20
 
 
 class BadFile(ValueError):
-    """A file that holds no parameters; `line` is where, from 1, and 0 if it is all of it."""
+    """A file without valid parameters. `line`: the line of the error, from 1; 0 for the whole file."""
 
     def __init__(self, line: int, what: str, advice: str) -> None:
         super().__init__(what)
@@ -22,14 +24,14 @@ class BadFile(ValueError):
 
 
 class Table(NamedTuple):
-    """A file of values: the names in its first line, () of one that is just lines; and how many lines of values."""
+    """A file of values: the names of its heading, () without one, and the number of lines with values."""
 
     names: tuple[str, ...]
     lines: int
 
 
 def count_lines(file: IO[bytes]) -> Table:
-    """The table of a file with one value on each line. Raises BadFile, OSError."""
+    """Return the table of a file with one value on each line. Raises BadFile or OSError."""
     count = sum(len(lines) for _, lines in _blocks(file))
     if not count:
         raise BadFile(0, "holds no line", "Write a value on each line.")
@@ -37,7 +39,7 @@ def count_lines(file: IO[bytes]) -> Table:
 
 
 def count_rows(file: IO[bytes]) -> Table:
-    """The table of a file of comma-separated values with a heading. Raises BadFile, OSError."""
+    """Return the table of comma-separated values with a heading. Raises BadFile or OSError."""
     blocks = _blocks(file)
     _, lines = next(blocks, (1, []))
     names = _heading(lines[0]) if lines else ()
@@ -51,7 +53,10 @@ def count_rows(file: IO[bytes]) -> Table:
 
 
 def _blocks(file: IO[bytes]) -> Iterator[tuple[int, list[bytes]]]:
-    """Some lines at a time without their ends, and the number of the first; empty lines at the file's end are none."""
+    """Yield (number of the first line, lines without their ends). Empty lines at the end are left out.
+
+    Raises BadFile for other empty lines, and for unsuitable lines.
+    """
     number, empty = 1, False
     for lines in _raw_blocks(file):
         filled = _without_last_empty(lines)
@@ -66,8 +71,8 @@ def _blocks(file: IO[bytes]) -> Iterator[tuple[int, list[bytes]]]:
 
 
 def _raw_blocks(file: IO[bytes]) -> Iterator[list[bytes]]:
-    """No more of the file is held at a time than a block and a line; of one that is too long, its beginning."""
-    blocks = iter(lambda: file.read(_BLOCK) or b"", b"")  # None of one that would have to be waited for
+    """Yield lists of lines. In memory are at most a block and a line, and only the start of a line that is too long."""
+    blocks = iter(lambda: file.read(_BLOCK) or b"", b"")  # read returns None if it would block
     rest = next(blocks, b"").removeprefix(_BYTE_ORDER_MARK)
     for block in chain([b""], blocks):
         data = rest + block
@@ -92,7 +97,7 @@ def _without_last_empty(lines: list[bytes]) -> list[bytes]:
 
 
 def _check_lines(lines: list[bytes], number: int) -> None:
-    """All at once, and only if that fails one by one."""
+    """Check all lines together, and only if that fails one by one. Raises BadFile with the line's number."""
     if max(map(len, lines)) > LONGEST_LINE:
         where = next(index for index, line in enumerate(lines, number) if len(line) > LONGEST_LINE)
         raise BadFile(where, f"has more than {LONGEST_LINE:,} bytes", "No program can be given more at once.")
@@ -110,7 +115,7 @@ def _heading(line: bytes) -> tuple[str, ...]:
 
 
 def _check_widths(rows: list[bytes], wanted: int, number: int) -> None:
-    """All at once, and only if that fails one by one."""
+    """Check all rows together, and only if that fails one by one. Raises BadFile with the row's number."""
     if _widths(rows) == [wanted] * len(rows):
         return
     for index, row in enumerate(rows, number):
@@ -121,7 +126,7 @@ def _check_widths(rows: list[bytes], wanted: int, number: int) -> None:
 
 
 def _widths(rows: list[bytes]) -> list[int]:
-    """A quote that is open at the end of a line makes one row of two, or of more."""
+    """Return the number of cells of each row; [] or fewer rows if a quote is open at the end of a line."""
     try:
         return list(map(len, csv.reader(b"\n".join(rows).decode("latin-1").split("\n"), strict=True)))
     except csv.Error:

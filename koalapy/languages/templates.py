@@ -1,6 +1,6 @@
-"""Texts of a sweep's program: `{x}` stands for a parameter's value, `{#}` for its number, `{{` and `}}` for braces.
+"""Templates in a sweep's program: `{x}` is a parameter's value, `{#}` its number, `{{` and `}}` are braces.
 
-koalapy_adapters.launcher.space puts the values in, on the nodes.
+koalapy_adapters.launcher.space inserts the values on the nodes.
 """
 
 import re
@@ -11,11 +11,11 @@ _PIECE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 
 
 class TemplateError(ValueError):
-    """A brace that is neither one of two nor begins a name; its words go on after the text's name."""
+    """A brace that is neither doubled nor part of a name. Its message continues a sentence about the text."""
 
 
 def names_in(text: str) -> list[str]:
-    """The names that the text uses, in their order. Raises TemplateError for a lone brace."""
+    """Return the names in the text, in order, with repetitions. Raises TemplateError for a lone brace."""
     found = []
     for piece in _PIECE.finditer(text):
         if piece[0] in ("{", "}"):
@@ -26,10 +26,10 @@ def names_in(text: str) -> list[str]:
 
 
 def literal(text: str) -> str:
-    """The template whose value is just this text."""
+    """Return the template whose value is this text."""
     return text.replace("{", "{{").replace("}", "}}")
 
 
 def filled(text: str, values: Mapping[str, str]) -> str:
-    """The template with these of its names replaced; the others stay names."""
+    """Return the template with these names replaced by their values; the other names remain."""
     return _PIECE.sub(lambda piece: literal(values[piece[1]]) if piece[1] in values else piece[0], text)

@@ -1,4 +1,4 @@
-"""XML as text, read with nothing in it that could reach beyond the text or grow: no document type, no entities."""
+"""Parses XML without document type and entities, so that it can neither read other files nor expand."""
 
 import re
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ _MOST_ELEMENTS = 250_000
 
 
 def read_xml(text: str | bytes, source: str) -> Element:
-    """The root. Raises RequestError. The text is UTF-8, whatever it says of itself."""
+    """Return the root element. The text is read as UTF-8, whatever encoding it declares. Raises RequestError."""
     data = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
     if len(data) > MAX_BYTES:
         message = f"{source} has {len(data):,} bytes, more than {MAX_BYTES:,}."
@@ -28,17 +28,17 @@ def read_xml(text: str | bytes, source: str) -> Element:
 
 
 def elements(element: Element) -> Iterator[Element]:
-    """The child elements."""
+    """Return the child elements."""
     return (child for child in element if isinstance(child.tag, str))
 
 
 def text_of(element: Element) -> str:
-    """Its own text, with line breaks and tabs as spaces (xsd:normalizedString)."""
+    """Return the element's text, with line breaks and tabs as spaces (xsd:normalizedString)."""
     return re.sub(r"[\t\r\n]", " ", "".join(map(str, element.itertext())))
 
 
 def word_of(element: Element) -> str:
-    """Its text without the spaces around it."""
+    """Return the element's text without surrounding spaces."""
     return text_of(element).strip()
 
 
@@ -47,12 +47,12 @@ def namespace_of(element: Element) -> str:
 
 
 def name_of(element: Element) -> str:
-    """Without its namespace."""
+    """Return the element's name without its namespace."""
     return etree.QName(element).localname
 
 
 def named(element: Element) -> str:
-    """As it is written, with its prefix, for messages."""
+    """Return the element's name with its prefix, for messages."""
     return shown(f"{element.prefix}:{name_of(element)}" if element.prefix else name_of(element), quote="")
 
 
@@ -85,5 +85,5 @@ def _parsed(data: bytes, source: str) -> Element:
 
 
 def _words(error: etree.XMLSyntaxError) -> str:
-    """The parser's, without the place that it repeats."""
+    """Return the parser's message without the position that it repeats."""
     return re.sub(r", line \d+, column \d+.*$", "", error.msg or "it is empty", flags=re.DOTALL)

@@ -1,8 +1,8 @@
-"""The cost of an untrusted XPath: libxml2 evaluates it to its end, and cannot be stopped."""
+"""Estimates the cost of an untrusted XPath, because libxml2 cannot be stopped during an evaluation."""
 
 import re
 
-_MOST_SEARCHES = 2  # through all that is below, or back up
+_MOST_SEARCHES = 2  # of all descendants or ancestors
 _LITERAL = re.compile(r"""'[^']*'|"[^"]*\"""")
 _AXIS = re.compile(r"([\w-]+)\s*::")
 _CALL = re.compile(r"([\w:.-]+)\s*\(")
@@ -12,12 +12,12 @@ _CHEAP = re.compile(
     "and|or|mod|div|not|true|false|boolean|number|string|position|last|count|name|local-name|contains|starts-with|"
     "normalize-space|string-length|text|node"
 )
-# In a predicate: a path that is not the element's own, or any axis. A star may be a product, and what follows a root.
+# Inside a predicate: a path from elsewhere than the element, or any axis. A star may be a product before a root.
 _ELSEWHERE = re.compile(r"//|\.\.|::|\||(?:^|[^\w)\].*])/|[^\[(,/@]\*/|\b(?:and|or|mod|div)/")
 
 
 def is_costly(path: str) -> bool:
-    """Whether the effort may grow with more than a small power of the document's length."""
+    """Whether the effort may grow faster than a small power of the document's length."""
     inside, outside = _parts(_LITERAL.sub("''", path))
     if _ELSEWHERE.search(inside) or not all(map(_CHEAP.fullmatch, _CALL.findall(inside))):
         return True
@@ -26,7 +26,7 @@ def is_costly(path: str) -> bool:
 
 
 def _parts(path: str) -> tuple[str, str]:
-    """The text inside predicates, with their brackets, and the text outside."""
+    """Return the text inside predicates, with their brackets, and the text outside."""
     inside: list[str] = []
     outside: list[str] = []
     depth = 0
