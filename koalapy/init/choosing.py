@@ -11,8 +11,8 @@ from koalapy.model.counts import counted_as
 from koalapy.model.units import SECOND, Duration, format_duration
 
 _NAMES = {"slurm": "Slurm", "sge": "Grid Engine", "pbs": "PBS", "torque": "Torque"}
-_SHOWN = 12  # of a list, beyond which a comment is none any more
-_ONE_NODE = "$pe_slots"  # the allocation rule by which a job never lies on two
+_SHOWN = 12  # items of a list that a comment shows
+_ONE_NODE = "$pe_slots"  # the allocation rule under which a job has one node
 
 Found = dict[str, Any]
 
@@ -27,7 +27,7 @@ class Entry:
 
 
 def entry(name: str, connect: str, given: dict[str, str], seen: Look) -> Entry:
-    """The entry for a survey's result. `given`: further keys that the person named, such as identity."""
+    """Return the entry for a survey's result. `given`: further keys that the person named, such as identity."""
     survey = seen.survey
     systems: list[Found] = survey["systems"]
     settings: dict[str, str | int] = {"batch": "local", "connect": connect, **given}
@@ -63,16 +63,16 @@ def _of_system(system: Found, settings: dict[str, str | int]) -> dict[str, str |
 
 
 def chosen_queue(queues: list[Found]) -> Found | None:
-    """The default queue; without one the largest. Open queues come before closed ones, the first among equals."""
+    """Return the default queue, else the largest; open queues before closed ones. None if there is no queue."""
     if not queues:
         return None
     return max(queues, key=lambda queue: (queue["default"], not queue["closed"], queue["processors"] or 0))
 
 
 def chosen_environment(environments: list[Found], queue: Found | None) -> Found | None:
-    """A parallel environment that the queue offers; one with control_slaves before others.
+    """Return a parallel environment that the queue offers, preferably for several nodes; None if none is usable.
 
-    If its jobs may use several nodes, it must have control_slaves.
+    An environment for several nodes must have control_slaves.
     """
     offered = queue["environments"] if queue is not None else [each["name"] for each in environments]
     serving = [each for each in environments if each["controls"] or each["rule"] == _ONE_NODE]

@@ -1,4 +1,4 @@
-"""Examines one head node: one login, and the output of its survey."""
+"""Examines one head node by a login and a survey there."""
 
 import json
 import secrets

@@ -1,4 +1,4 @@
-"""The hosts that a person's ssh configuration names: aliases that can be logged in to, so none with wildcards."""
+"""The hosts of a person's ssh configuration: aliases without wildcards, to which a login is possible."""
 
 import glob
 import os
@@ -10,21 +10,21 @@ from pathlib import Path
 
 from koalapy.locations import home
 
-_DEPTH = 8  # of files that include each other; OpenSSH has 16
+_DEPTH = 8  # of nested includes; OpenSSH allows 16
 _WORDS = re.compile(r"\s*(\w+)(?:\s*=\s*|\s+)(.*)")
 
 
 def ssh_hosts(config: Path | None = None, own: Path | None = None) -> list[str]:
-    """In the order of the files, each once; none where there is no file.
+    """Return the hosts in the order of the files, each once; [] without a file.
 
-    `config`: instead of the person's, as of `ssh -F`. `own`: instead of the person's ~/.ssh.
+    `config`: used instead of the person's file, as by `ssh -F`. `own`: used instead of the person's ~/.ssh.
     """
     base = own or _of_openssh()
     return list(dict.fromkeys(_hosts(config or base / "config", base, 0)))
 
 
 def _of_openssh() -> Path:
-    """OpenSSH takes no notice of $HOME: its home is that of the password database."""
+    """Return the .ssh directory of the home in the password database, since OpenSSH ignores $HOME."""
     try:
         return Path(pwd.getpwuid(os.getuid()).pw_dir) / ".ssh"
     except KeyError:
@@ -51,7 +51,7 @@ def _hosts(path: Path, base: Path, depth: int) -> Iterator[str]:
 
 
 def _included(base: Path, pattern: str, depth: int) -> Iterator[str]:
-    """ssh_config(5): a relative one lies in ~/.ssh, whichever file includes it."""
+    """Yield the hosts of included files. A relative path is relative to ~/.ssh in every file (ssh_config(5))."""
     for name in sorted(glob.glob(os.path.join(base, os.path.expanduser(pattern)))):
         yield from _hosts(Path(name), base, depth + 1)
 

@@ -1,4 +1,4 @@
-"""The text of a grid file: what was found of each cluster stands above it as a comment."""
+"""Writes a grid file, with the survey's results as comments above each cluster."""
 
 import os
 import tempfile
@@ -17,8 +17,9 @@ _HEAD = """\
 
 
 def text(grid: str, entries: Sequence[Entry], missing: Sequence[tuple[str, dict[str, str], str]]) -> str:
-    """The text of the grid file. `missing`: the name and known keys of each cluster that could not be examined, and
-    why.
+    """Return the text of the grid file.
+
+    `missing`: name, known keys and error of each cluster that could not be examined.
     """
     lines = [_HEAD.rstrip("\n"), f"grid: {_scalar(grid)}", "", "clusters:"]
     for entry in _apart(entries):
@@ -37,7 +38,7 @@ def text(grid: str, entries: Sequence[Entry], missing: Sequence[tuple[str, dict[
 
 
 def write(path: Path, content: str) -> None:
-    """Write the whole file or nothing, readable by its owner alone. Raises OurError."""
+    """Write the file whole or not at all, readable by its owner alone. Raises OurError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
@@ -54,7 +55,7 @@ def write(path: Path, content: str) -> None:
 
 
 def _apart(entries: Sequence[Entry]) -> list[Entry]:
-    """Give two clusters of one head node a shared directory each."""
+    """Return the entries. Clusters of one head node get a shared directory each."""
     seen: set[object] = set()
     apart = []
     for entry in entries:
@@ -67,7 +68,7 @@ def _apart(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def _scalar(value: str | int) -> str:
-    """The value as YAML on one line."""
+    """Return the value as YAML on one line."""
     return yaml.safe_dump(value, width=1 << 20, allow_unicode=True).splitlines()[0]
 
 

@@ -1,4 +1,4 @@
-"""The dockerised mini-multicluster: real Slurm and Grid Engine clusters in containers, to try and to test on."""
+"""The test grid: real Slurm and Grid Engine clusters in containers, for trials and tests."""
 
 from koalapy.testgrid.containers import Containers, Executed
 from koalapy.testgrid.errors import ContainersError

@@ -1,7 +1,7 @@
 """Runs a command in a container without losing any of its output.
 
-Under load the engine may lose either end of the output of a short command. Therefore a shell around it starts the
-command once it is read, and ends once the output has arrived.
+Under load the engine may lose either end of a short command's output. Therefore a shell starts the command once the
+output is being read, and ends once all output has arrived.
 """
 
 import shlex
@@ -27,7 +27,7 @@ exit $status
 def run(
     api: APIClient, container: str, argv: Sequence[str], user: str, environment: Mapping[str, str]
 ) -> tuple[int, bytes]:
-    """The exit status and the whole output, with standard error in between. Raises docker.errors.APIError."""
+    """Return the exit status, and the output including standard error. Raises docker.errors.APIError."""
     end = token_hex(16)
     variables = {**environment, "TESTGRID_ARGV": shlex.join(argv), "TESTGRID_END": end}
     made = api.exec_create(container, ["sh", "-c", _AROUND], stdin=True, user=user, environment=variables)
@@ -40,14 +40,14 @@ def run(
 
 
 def _output(plug: Any, end: bytes) -> tuple[bytes, int | None]:
-    """Return the command's output and exit status, which is None if the shell around the command was ended too."""
+    """Return the command's output and exit status. The status is None if the surrounding shell was killed too."""
     output, looked = bytearray(), 0
     plug.sendall(b"\n")
     for _, data in frames_iter(plug, tty=False):  # type: ignore[no-untyped-call]
         output += data
         at = output.find(end, looked)
         if at >= 0 and b"." in output[at + len(end) :]:
-            plug.sendall(b"\n")  # what is around the command may end now
+            plug.sendall(b"\n")  # lets the surrounding shell end
             return bytes(output[:at]), int(output[at + len(end) :].split(b".")[0])
         looked = max(0, len(output) - len(end)) if at < 0 else at
     return bytes(output), None
@@ -62,4 +62,4 @@ def _streams(api: APIClient, exec_id: str) -> Iterator[Any]:
         yield plug
     finally:
         holder.close()
-        plug.close()  # else it lives on until it is collected
+        plug.close()  # otherwise it stays open until it is garbage-collected

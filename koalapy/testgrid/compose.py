@@ -1,4 +1,4 @@
-"""Runs the compose file: builds the images, creates and removes the containers."""
+"""Runs docker compose: builds the images, creates and removes the containers."""
 
 import hashlib
 import os
@@ -18,7 +18,7 @@ Report = Callable[[str], None]
 
 
 def build(environment: Mapping[str, str], report: Report) -> None:
-    """Makes the base images, if they are missing, and then ours."""
+    """Build the missing base images, then the images of the test grid. Raises ContainersError."""
     report("Looking for the base images…")
     for release in layout.DEBIANS:
         _run(["bash", str(layout.directory() / "base" / "make-base"), release], {}, BUILD_TIMEOUT_S, "base_failed")
@@ -27,17 +27,17 @@ def build(environment: Mapping[str, str], report: Report) -> None:
 
 
 def up(environment: Mapping[str, str]) -> None:
-    """Creates what is missing or out of date, and starts what does not run."""
+    """Create the missing or outdated containers, and start those that do not run. Raises ContainersError."""
     _compose(["up", "--detach", "--no-build", "--remove-orphans"], environment, UP_TIMEOUT_S, "up_failed")
 
 
 def down(environment: Mapping[str, str]) -> None:
-    """Removes containers, networks and volumes; the images stay."""
+    """Remove containers, networks and volumes; the images stay. Raises ContainersError."""
     _compose(["down", "--volumes", "--remove-orphans"], environment, UP_TIMEOUT_S, "down_failed")
 
 
 def environment(tag: str, prefixes: Mapping[str, str]) -> dict[str, str]:
-    """The environment variables that the compose file reads."""
+    """Return the environment variables that the compose file uses."""
     return {
         "KOALA_TESTGRID": layout.NAME,
         "KOALA_TESTGRID_TAG": tag,
@@ -49,7 +49,7 @@ def environment(tag: str, prefixes: Mapping[str, str]) -> dict[str, str]:
 
 
 def tag(directory: Path) -> str:
-    """A name for the content of the build context: other content, another image."""
+    """Return a tag for the images, which differs for each content of the build context."""
     digest = hashlib.sha256(layout.PBS_IMAGE.encode())
     for path in sorted(path for path in directory.rglob("*") if path.is_file()):
         content = path.read_bytes()
@@ -59,8 +59,9 @@ def tag(directory: Path) -> str:
 
 
 def command() -> list[str]:
-    """`docker compose` (version 2), else `docker-compose` (version 1). Raises ContainersError if neither is
-    installed.
+    """Return `docker compose` (version 2) as an argument list, else `docker-compose` (version 1).
+
+    Raises ContainersError if neither is installed.
     """
     if shutil.which("docker") and _succeeds(["docker", "compose", "version"]):
         return ["docker", "compose"]

@@ -16,7 +16,7 @@ from koalapy.testgrid.layout import Network
 
 class Executed(NamedTuple):
     exit_status: int
-    output: str  # standard output and error, as they came
+    output: str  # standard output and error, as they arrived
 
 
 class Containers:
@@ -41,7 +41,7 @@ class Containers:
         return Executed(status, output.decode(errors="replace"))
 
     def check(self, host: str, argv: Sequence[str], user: str = "root", login: bool = False) -> str:
-        """The output of a command that must succeed. Raises ContainersError if it does not."""
+        """Return the output of a command that must succeed. Raises ContainersError if it fails."""
         status, output = self.exec(host, argv, user, login)
         if status != 0:
             raise ContainersError(
@@ -52,45 +52,45 @@ class Containers:
         return output
 
     def pause(self, host: str) -> None:
-        """Freezes every process, as a machine that hangs: connections stay, nothing answers."""
+        """Freeze every process, like a machine that hangs: connections stay, but nothing answers."""
         self._container(host).pause()
 
     def unpause(self, host: str) -> None:
         self._container(host).unpause()
 
     def stop(self, host: str) -> None:
-        """Ends the container within its grace of two seconds, as a machine that is shut down."""
+        """Stop the container within two seconds, like a machine that is shut down."""
         self._container(host).stop()
 
     def kill(self, host: str) -> None:
-        """Ends the container at once, as a machine that loses its power."""
+        """Kill the container at once, like a machine that loses power."""
         self._container(host).kill()
 
     def start(self, host: str) -> None:
         self._container(host).start()
 
     def kill_process(self, host: str, name: str, signum: int = signal.SIGKILL, user: str | None = None) -> None:
-        """Sends a signal to every process of that name, of one user or of all; there must be one."""
+        """Send a signal to all processes of that name, of one user or of all. Raises ContainersError if there is none."""
         by_user = ["--uid", user] if user else []
         self.check(host, ["pkill", f"-{int(signum)}", "--exact", *by_user, name])
 
     def disconnect(self, host: str, network: Network = "cluster") -> None:
-        """Pulls the plug out of a network; what was connected over it is not told."""
+        """Disconnect the host from a network. The other ends of its connections get no notice."""
         self._network(network).disconnect(layout.container_name(host), force=True)
 
     def connect(self, host: str, network: Network = "cluster") -> None:
-        """Puts the plug in again; the address is the one before, and so are the names of the other hosts."""
+        """Connect the host again, with its former address and the names of the other hosts."""
         address = self.expected_address(host, network)
         self._network(network).connect(layout.container_name(host), ipv4_address=address, aliases=[host])
         if self._container(host).status == "running":
             self.check(host, ["/opt/testgrid/name-hosts", *self.names(host)])
 
     def names(self, host: str) -> list[str]:
-        """The hosts that its hosts file is to name, each as NAME:ADDRESS."""
+        """Return the hosts that the host's hosts file names, each as NAME:ADDRESS."""
         return list(self._container(host).attrs["HostConfig"]["ExtraHosts"])
 
     def address(self, host: str, network: Network = "access") -> str:
-        """The address of the host in the network. Raises ContainersError if it is not connected."""
+        """Return the address of the host in the network. Raises ContainersError if it is not connected."""
         addresses = addresses_of(self._container(host))
         if network not in addresses:
             raise ContainersError(
@@ -99,21 +99,21 @@ class Containers:
         return addresses[network]
 
     def expected_address(self, host: str, network: Network) -> str:
-        """The address the compose file gives to the host, connected or not."""
+        """Return the address that the compose file gives to the host, connected or not."""
         return f"{self.prefix(network)}.{layout.networks_of(host)[network]}"
 
     def prefix(self, network: Network) -> str:
-        """The first three numbers of the network's addresses."""
+        """Return the first three numbers of the network's addresses."""
         subnet: str = self._network(network).attrs["IPAM"]["Config"][0]["Subnet"]
         return subnet.rpartition(".")[0]
 
     def gateway(self, network: Network) -> str:
-        """This machine's address in the network, if the engine runs on it."""
+        """Return this machine's address in the network, for an engine on this machine."""
         address: str = self._network(network).attrs["IPAM"]["Config"][0]["Gateway"]
         return address
 
     def all(self) -> dict[str, Container]:
-        """The containers there are, running or not, by host."""
+        """Return the existing containers by host, running or not."""
         label = f"com.docker.compose.project={layout.PROJECT}"
         found = self.client.containers.list(all=True, filters={"label": label}, ignore_removed=True)
         return {each.labels["com.docker.compose.service"]: each for each in found}
@@ -136,8 +136,9 @@ class Containers:
 
 
 def connect() -> docker.DockerClient:
-    """The engine that the environment names (`DOCKER_HOST`), else this machine's. Raises ContainersError without
-    one.
+    """Connect to the engine that `DOCKER_HOST` names, else to this machine's.
+
+    Raises ContainersError if there is none.
     """
     try:
         client = docker.from_env(timeout=300)
@@ -152,14 +153,14 @@ def connect() -> docker.DockerClient:
 
 
 def addresses_of(container: Container) -> dict[Network, str]:
-    """The container's addresses in the networks that it is connected to now."""
+    """Return the container's addresses in the networks that it is connected to now."""
     attached = container.attrs["NetworkSettings"]["Networks"]
     named = {network: attached.get(layout.network_name(network)) for network in layout.NETWORKS}
     return {network: there["IPAddress"] for network, there in named.items() if there and there["IPAddress"]}
 
 
 def _refused(host: str, error: APIError) -> ContainersError:
-    """The engine says why: the container is paused, not running, …"""
+    """Return the error with the engine's reason, such as that the container is paused."""
     words = str(error.explanation or error).replace(layout.container_name(host), host)
     paused = f"{host} is paused." if "paused" in words else f"The engine refuses a command on {host}: {words}."
     return ContainersError("refused", paused, "Run 'koala testgrid reset'.")

@@ -4,4 +4,4 @@ from koalapy.model.errors import ClusterError
 
 
 class ContainersError(ClusterError):
-    """The container engine, compose or a container did not do what was asked."""
+    """A failure of the container engine, of compose, or of a command in a container."""

@@ -1,4 +1,4 @@
-"""A firewall between hosts of the test grid: what passes no longer, and that all passes again.
+"""A firewall between hosts of the test grid.
 
 The rules are set from this machine in the hosts' own network namespaces, by nsenter(1) and iptables(8), as root.
 """
@@ -12,7 +12,7 @@ from koalapy.testgrid import layout
 from koalapy.testgrid.containers import Containers
 from koalapy.testgrid.errors import ContainersError
 
-KOALAD = "koalad"  # this machine, as the heads see it
+KOALAD = "koalad"  # this machine, as the head nodes name it
 How = Literal["DROP", "REJECT"]
 _VERDICTS: dict[How, list[str]] = {
     "DROP": ["-j", "DROP"],
@@ -21,9 +21,9 @@ _VERDICTS: dict[How, list[str]] = {
 
 
 def block(containers: Containers, host: str, peers: Iterable[str], how: How) -> None:
-    """Between the host and these others nothing passes any more, whoever began: in silence, or TCP with a reset.
+    """Block all traffic between the host and its peers in both directions: drop it, or reset TCP.
 
-    Connections that stand are cut in the same way. `reset` of the test grid ends it.
+    Existing connections are affected too. The test grid's `reset` removes the block.
     """
     _note(host)
     for address in _addresses(containers, host, peers):
@@ -32,18 +32,18 @@ def block(containers: Containers, host: str, peers: Iterable[str], how: How) -> 
 
 
 def open_all(containers: Containers) -> bool:
-    """All that `block` stopped passes again, also for one that ended before it could say so. Whether there was any."""
+    """Remove all blocks, also those of a process that has ended. Return whether there were any."""
     blocked = _noted()
     found = containers.all()
     for host in blocked:
-        if host in found and found[host].status == "running":  # one that was started anew has no rules
+        if host in found and found[host].status == "running":  # a restarted container has no rules
             _iptables(containers, host, "-F")
     _noting().unlink(missing_ok=True)
     return bool(blocked)
 
 
 def _addresses(containers: Containers, host: str, peers: Iterable[str]) -> Iterator[str]:
-    """The peers' addresses in the networks that they share with the host."""
+    """Yield the peers' addresses in the networks that they share with the host."""
     for peer in peers:
         if peer == KOALAD:
             yield containers.gateway("access")
@@ -72,11 +72,11 @@ def _noted() -> list[str]:
 
 
 def _note(host: str) -> None:
-    """Note the rules before they are set, so that a later process can remove them."""
+    """Record the host before its rules are set, so that a later process can remove them."""
     with _noting().open("a") as file:
         file.write(f"{host}\n")
 
 
 def _noting() -> Path:
-    """Where it is forgotten with the rules, when the machine starts anew."""
+    """Return the file of blocked hosts. It is lost with the rules when the machine restarts."""
     return Path("/run") / f"{layout.PROJECT}-blocked"

@@ -1,7 +1,7 @@
 """The clusters, hosts and addresses that the compose file defines.
 
-The clusters' settings are here, as koalapy's grid file wants them. Hosts and the last numbers of their addresses are
-read from the compose file.
+The clusters' settings for a grid file are here. The hosts and the last numbers of their addresses are read from the
+compose file.
 """
 
 import os
@@ -15,16 +15,16 @@ import yaml
 
 from koalapy.data import data_path
 
-NAME = os.environ.get("KOALA_TESTGRID") or "testgrid"  # several may stand side by side
+NAME = os.environ.get("KOALA_TESTGRID") or "testgrid"  # several test grids may exist side by side
 PROJECT = f"koala-{NAME}"
 USER = "koala"
 NETWORKS: tuple["Network", ...] = ("cluster", "access")
 PBS_IMAGE = os.environ.get(
     "KOALA_TESTGRID_PBS_IMAGE", ""
-)  # an image with OpenPBS; without one there is no such cluster
+)  # an image with OpenPBS; without one that cluster does not exist
 PROFILES = ("pbs",) if PBS_IMAGE else ()
 DEBIANS = ("bookworm", "trixie")  # the releases that the images are built from
-# Each image with one of the services that are built from it; building it for all would repeat it.
+# Each image with one of its services: building it for every service would repeat the work.
 IMAGES = {
     "koala-testgrid-slurm": "alpha",
     "koala-testgrid-slurm-trixie": "delta",
@@ -37,7 +37,7 @@ Network = Literal["cluster", "access"]
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A cluster and what the grid file says of it beyond `connect`."""
+    """A cluster, and its settings in the grid file except `connect`."""
 
     name: str
     batch: str
@@ -55,14 +55,14 @@ CLUSTERS = (
     Cluster("delta", "slurm", {"queue": "batch"}),
     *([Cluster("epsilon", "pbs", {"queue": "workq"})] if PBS_IMAGE else []),
 )
-MAIN = ("alpha", "beta", "gamma")  # those of the main job, of its tests and benches
-# What makes beta a cluster of Torque's commands in a grid file: Slurm plays Torque there too.
+MAIN = ("alpha", "beta", "gamma")  # the clusters of the main job, its tests and benchmarks
+# Settings with which beta is a Torque cluster in a grid file: Slurm emulates Torque's commands there.
 TORQUE: dict[str, str | int] = {"batch": "torque", "shared": f"/shared/{USER}/torque", "processors_per_node": 4}
 HEADS = tuple(cluster.name for cluster in CLUSTERS)
 
 
 def directory() -> Path:
-    """The build context, with the compose file."""
+    """Return the build context, which contains the compose file."""
     return data_path("containers")
 
 
@@ -71,23 +71,23 @@ def container_name(host: str) -> str:
 
 
 def network_name(network: Network) -> str:
-    """As compose names it, version 1 and version 2 alike."""
+    """Return the network's name, which is the same in compose versions 1 and 2."""
     return f"{PROJECT}_{network}"
 
 
 def hosts() -> tuple[str, ...]:
-    """Every head and node, as the compose file lists them."""
+    """Return all head and compute nodes, in the order of the compose file."""
     return tuple(_services())
 
 
 def networks_of(host: str) -> dict[Network, int]:
-    """The networks the host is in, each with the last number of the host's address there."""
+    """Return the networks of the host, each with the last number of the host's address there."""
     attached = _services()[host]["networks"]
     return {name: int(attached[name]["ipv4_address"].rpartition(".")[2]) for name in NETWORKS if name in attached}
 
 
 def images() -> dict[str, str]:
-    """The images that are needed here."""
+    """Return the images that are needed here, each with one of its services."""
     return {image: service for image, service in IMAGES.items() if service in hosts()}
 
 

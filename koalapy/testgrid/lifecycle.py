@@ -1,4 +1,4 @@
-"""Brings the test grid up and down, resets it, and says how it stands."""
+"""Starts, stops and resets the test grid, and reports its state."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,18 +22,18 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """How the test grid stands; `hosts` says of each container `running`, `paused`, `exited` or `missing`."""
+    """The state of the test grid. `hosts`: each container's state: `running`, `paused`, `exited` or `missing`."""
 
     up: bool
     grid_file: Path | None
-    addresses: dict[str, str]  # of the heads that have one
+    addresses: dict[str, str]  # of the head nodes with an address
     hosts: dict[str, str]
 
 
 def up(report: Report = lambda _: None, timeout_s: float = READY_TIMEOUT_S) -> Running:
-    """Builds what is missing, starts it, and returns when every cluster has run a job over all its nodes.
+    """Build and start what is missing. Return when every cluster has run a job on all its nodes.
 
-    Quick if it is up already. Jobs and files on it stay; `reset` removes them.
+    If the test grid is up, this is quick. Its jobs and files stay; `reset` removes them. Raises ContainersError.
     """
     containers = Containers()
     with state.reserved("up"):
@@ -54,9 +54,9 @@ def up(report: Report = lambda _: None, timeout_s: float = READY_TIMEOUT_S) -> R
 
 
 def down(images: bool = False) -> None:
-    """Removes containers, networks and volumes, and with `images` our images. Nothing to remove is no error.
+    """Remove containers, networks and volumes, and with `images` the images. Anything may be missing already.
 
-    Raises ContainersError after all the rest is gone, if the engine does not let go of a network.
+    Raises ContainersError, after all else is removed, if the engine keeps a network.
     """
     containers = Containers()
     with state.reserved("up"):
@@ -73,7 +73,7 @@ def down(images: bool = False) -> None:
 
 
 def reset(containers: Containers | None = None) -> None:
-    """Mends what tests broke, cancels all jobs, removes what people left, and waits until all nodes are idle."""
+    """Undo faults, cancel all jobs, remove users' files, and wait until all nodes are idle. Raises ContainersError."""
     repair.reset(containers or Containers())
 
 
@@ -107,7 +107,7 @@ def _environment(containers: Containers) -> dict[str, str]:
 
 
 def _as_composed(containers: Containers) -> bool:
-    """Whether every container is there, of the images that the build context makes now."""
+    """Whether every container exists, from the images of the present build context."""
     tag = compose.tag(layout.directory())
     found = containers.all()
     return all(host in found and _image(found[host]).endswith(f":{tag}") for host in layout.hosts())
@@ -141,7 +141,7 @@ def _remove_images(containers: Containers, keep: str | None) -> None:
 
 
 def _remove_image(containers: Containers, name: str) -> None:
-    """Somebody's container made from it by hand keeps it."""
+    """Remove an image, unless another container uses it."""
     try:
         containers.client.images.remove(name)
     except APIError as error:
@@ -149,7 +149,7 @@ def _remove_image(containers: Containers, name: str) -> None:
             raise
 
 
-# That a cluster has run a job is remembered where a new start of its head forgets it.
+# A file marks that a cluster has run a job. A restart of its head node removes the file.
 _MARK = "/run/testgrid-ready"
 
 
@@ -162,14 +162,14 @@ def _mark_ready(containers: Containers) -> None:
 
 
 def _only_networks(client: docker.DockerClient) -> bool:
-    """Whether all containers are gone, so that what remains can be removed by itself."""
+    """Whether all containers are removed, so that the rest can be removed without compose."""
     return not client.containers.list(all=True, filters=_OURS)
 
 
 def _remove_rest(client: docker.DockerClient) -> None:
     """Remove volumes and networks. Raises ContainersError, after all others, for a network that the engine keeps.
 
-    An engine that lost count while containers were unplugged and killed believes that one of them is still there.
+    After disconnects and kills, an engine may wrongly count a removed container as connected.
     """
     for volume in client.volumes.list(filters=_OURS):
         volume.remove()

@@ -1,4 +1,4 @@
-"""Chooses addresses for the test grid's networks that collide with nothing on this machine."""
+"""Chooses addresses for the test grid's networks that are not used on this machine."""
 
 import ipaddress
 from collections.abc import Iterable, Iterator
@@ -14,14 +14,14 @@ Subnet = ipaddress.IPv4Network
 
 
 def prefixes(client: docker.DockerClient) -> dict[str, str]:
-    """The first three numbers of each network's addresses: those it has, if it exists, else free ones."""
+    """Return the first three numbers of each network's addresses: the present ones, else free ones."""
     existing = {network: _subnet(client, layout.network_name(network)) for network in layout.NETWORKS}
     free = choose(_used(client))
     return {name: _prefix(subnet or next(free)) for name, subnet in existing.items()}
 
 
 def choose(used: Iterable[Subnet]) -> Iterator[Subnet]:
-    """Free subnets of 256 addresses, from parts of the private ranges that are seldom used.
+    """Yield free subnets of 256 addresses, from rarely used parts of the private ranges.
 
     Raises ContainersError if there are too few.
     """
@@ -37,7 +37,7 @@ def choose(used: Iterable[Subnet]) -> Iterator[Subnet]:
 
 
 def routes(table: str) -> list[Subnet]:
-    """The destinations in the text of /proc/net/route, but for the default route."""
+    """Return the destinations in the text of /proc/net/route, without the default route."""
     lines = [line.split() for line in table.splitlines()[1:]]
     pairs = [(_address(fields[1]), _address(fields[7])) for fields in lines if len(fields) > 7]
     return [Subnet(f"{address}/{mask}") for address, mask in pairs if int(mask) != 0]

@@ -1,4 +1,4 @@
-"""Waits until the test grid can be used: a job has run on every cluster, and every head lets us in."""
+"""Waits until the test grid can be used: each cluster has run a job, and each head node accepts a login."""
 
 import base64
 import time
@@ -16,23 +16,23 @@ TRY_TIMEOUT_S = 30
 
 
 def run_jobs(containers: Containers, timeout_s: float) -> None:
-    """Each cluster runs a job over all its nodes as the grid's user."""
+    """Run a job on all nodes of each cluster as the grid's user. Raises ContainersError after `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     by_name = {cluster.name: cluster for cluster in layout.CLUSTERS}
     on_each(layout.HEADS, lambda head: _run_job(containers, by_name[head], deadline, timeout_s))
 
 
 def exchange_keys(containers: Containers) -> dict[str, str]:
-    """Lets our key in at every head and fetches the heads' own keys: address → host key.
+    """Install our public key on every head node, and return the host keys by address.
 
-    They come over the engine's API, so that no first connection need be trusted.
+    The keys are transferred by the engine's API, so that no first connection has to be trusted.
     """
     public = state.public_key()
     return dict(on_each(layout.HEADS, lambda head: _exchange_keys(containers, head, public)))
 
 
 def log_in(host_keys: dict[str, str]) -> None:
-    """Logs in at every address as koalapy will, with the key and the known hosts; raises where that fails."""
+    """Log in at every address like koalapy, with the key and the known hosts. Raises if a login fails."""
     for address, host_key in host_keys.items():
         _log_in(address, host_key)
 
@@ -52,19 +52,19 @@ def _run_job(containers: Containers, cluster: Cluster, deadline: float, timeout_
 
 
 def _try_job(containers: Containers, cluster: Cluster) -> Executed:
-    """Over all nodes, also those that the batch system has taken out because of what happened there before."""
+    """Run a job on all nodes, after the nodes that the batch system has excluded are put back into service."""
     containers.exec(cluster.name, ["/opt/testgrid/resume"])
     return containers.exec(cluster.name, ["timeout", str(TRY_TIMEOUT_S), "/opt/testgrid/try-job"], layout.USER)
 
 
 def _exchange_keys(containers: Containers, head: str, public: str) -> tuple[str, str]:
-    # The start script makes the host key, and the container may have begun only now.
+    # The start script makes the host key, and the container may have started only now.
     script = """
         until [ -e /etc/ssh/testgrid_keys ] && [ -e /etc/ssh/ssh_host_ed25519_key.pub ]; do sleep 0.1; done
         grep -qxF "$0" /etc/ssh/testgrid_keys || echo "$0" >>/etc/ssh/testgrid_keys
         cat /etc/ssh/ssh_host_ed25519_key.pub"""
     line = ""
-    while not line:  # under load the engine may lose the output of a command that is over in no time
+    while not line:  # under load the engine may lose the output of a very short command
         line = containers.check(head, ["timeout", "60", "bash", "-c", script, public])
     kind, key = line.split()[:2]
     return containers.address(head), f"{kind} {key}"

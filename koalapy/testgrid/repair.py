@@ -1,4 +1,4 @@
-"""Brings the test grid back to how it was after `up`: everything runs, no jobs, no leftovers."""
+"""Restores the test grid to its state after `up`: everything runs, without jobs and leftover files."""
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -11,22 +11,22 @@ from koalapy.testgrid.containers import Containers
 from koalapy.testgrid.errors import ContainersError
 
 SETTLE_TIMEOUT_S = 180
-# More at once does not end sooner: the engine starts the commands one after the other.
+# More threads are no faster: the engine starts the commands one after the other.
 WORKERS = 6
 
 Answer = TypeVar("Answer")
 
 
 def reset(containers: Containers) -> None:
-    """All of it: everything runs as composed, nothing of anybody's is on it, every node is idle."""
+    """Undo faults, cancel all jobs, remove users' files, and wait until all nodes are idle. Raises ContainersError."""
     mend(containers)
     clean(containers)
 
 
 def mend(containers: Containers) -> bool:
-    """Unpauses, starts and reconnects what is not as it should be, opens its firewalls, and says whether it had to.
+    """Unpause, start and reconnect containers as needed, and open the firewalls. Return whether anything changed.
 
-    Raises if a container is missing.
+    Raises ContainersError if a container is missing.
     """
     found = containers.all()
     mended = False
@@ -40,9 +40,9 @@ def mend(containers: Containers) -> bool:
 
 
 def clean(containers: Containers) -> None:
-    """Cancels everybody's jobs, removes what people left on any host, and waits until all nodes are idle.
+    """Cancel all jobs, remove users' files on every host, and wait until all nodes are idle.
 
-    The jobs go first, so that nothing starts where it has just been tidied.
+    Jobs are cancelled first, so that none starts on a cleaned host. Raises ContainersError.
     """
     on_each(layout.HEADS, lambda head: containers.check(head, ["/opt/testgrid/cancel"]))
     on_each(layout.hosts(), lambda host: containers.check(host, ["/opt/testgrid/tidy", *containers.names(host)]))
@@ -50,7 +50,7 @@ def clean(containers: Containers) -> None:
 
 
 def on_each(hosts: Iterable[str], action: Callable[[str], Answer]) -> list[Answer]:
-    """Does it for several hosts at once; raises the first error after all have ended."""
+    """Call `action` for several hosts at once, and return the results. Raises the first error after all have ended."""
     with ThreadPoolExecutor(max_workers=WORKERS) as pool:
         return list(pool.map(action, hosts))
 
@@ -68,7 +68,7 @@ def _mend(containers: Containers, host: str, container: Container) -> bool:
 
 
 def _attached(container: Container) -> list[str]:
-    """The networks it is in; while it does not run, those have no addresses yet."""
+    """Return the networks of the container, which have no addresses while it does not run."""
     names = container.attrs["NetworkSettings"]["Networks"]
     return [network for network in layout.NETWORKS if layout.network_name(network) in names]
 

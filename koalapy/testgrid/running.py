@@ -1,4 +1,4 @@
-"""The test grid in the hands of tests and benches: commands as a user, faults, and back to the beginning."""
+"""The running test grid for tests and benchmarks: commands as a user, faults, and a reset."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -16,28 +16,28 @@ POLL_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """The test grid as `up` leaves it. Faults are injected on `containers`; `reset` undoes them all."""
+    """The test grid after `up`. Faults are injected through `containers`; `reset` undoes them all."""
 
     grid_file: Path
     clusters: tuple[str, ...]
     containers: Containers
 
     def grid(self, *clusters: str) -> dict[str, Any]:
-        """The content of a grid file of these clusters alone; of all, where none is named."""
+        """Return the content of a grid file of these clusters, or of all if none is named."""
         found: dict[str, Any] = yaml.safe_load(self.grid_file.read_text())
         found["clusters"] = {name: found["clusters"][name] for name in clusters or found["clusters"]}
         return found
 
     def exec(self, host: str, argv: Sequence[str], user: str = layout.USER) -> Executed:
-        """Runs a command on a host in the user's login environment, in the user's home."""
+        """Run a command on a host in the user's login environment and home."""
         return self.containers.exec(host, argv, user, login=True)
 
     def check(self, host: str, argv: Sequence[str], user: str = layout.USER) -> str:
-        """The same for a command that must succeed: its output, standard error included."""
+        """Return the output of a command that must succeed, with standard error. Raises ContainersError if it fails."""
         return self.containers.check(host, argv, user, login=True)
 
     def shell(self, host: str, script: str, user: str = layout.USER) -> str:
-        """The output of a bash script that must succeed."""
+        """Return the output of a bash script that must succeed. Raises ContainersError if it fails."""
         return self.check(host, ["bash", "-euo", "pipefail", "-c", script], user)
 
     def pause(self, *hosts: str) -> None:
@@ -49,7 +49,7 @@ class Running:
             self.containers.unpause(host)
 
     def eventually(self, condition: Callable[[], bool], what: str, timeout_s: float = 180) -> None:
-        """For what nothing announces: asks until it is so, else raises AssertionError with `what` did not come."""
+        """Poll until the condition is true. Raises AssertionError, which quotes `what`, after `timeout_s`."""
         deadline = time.monotonic() + timeout_s
         while not condition():
             if time.monotonic() > deadline:
@@ -57,5 +57,5 @@ class Running:
             time.sleep(POLL_S)
 
     def reset(self) -> None:
-        """Everything runs as composed, nothing of anybody's is on it, every node is idle."""
+        """Undo faults, cancel all jobs, remove users' files, and wait for idle nodes. Raises ContainersError."""
         repair.reset(self.containers)

@@ -15,7 +15,7 @@ from koalapy.testgrid import layout
 
 
 def directory() -> Path:
-    """`$XDG_STATE_HOME/koala/NAME`, made for its owner alone. Raises OurError if another user could replace it."""
+    """Return `$XDG_STATE_HOME/koala/NAME`, made for its owner alone. Raises OurError if it is not safe from others."""
     states = Path(os.environ.get("XDG_STATE_HOME") or home() / ".local" / "state")
     made = states.absolute() / "koala" / layout.NAME
     made.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -36,20 +36,23 @@ def known_hosts_file() -> Path:
 
 
 def public_key() -> str:
-    """The public half of the key pair, which is made the first time, as a line of `authorized_keys`."""
+    """Return the public key as a line of `authorized_keys`. The first call makes the key pair."""
     if not identity_file().exists():
         _make_key_pair()
     return Path(f"{identity_file()}.pub").read_text().strip()
 
 
 def write_known_hosts(host_keys: Mapping[str, str]) -> None:
-    """`host_keys`: address → `ssh-ed25519 AAAA…`."""
+    """Write the known hosts file. `host_keys`: lines such as `ssh-ed25519 AAAA…`, by address."""
     lines = [f"{address} {key}\n" for address, key in host_keys.items()]
     _write(known_hosts_file(), "".join(lines).encode(), 0o600)
 
 
 def write_grid_file(addresses: Mapping[str, str]) -> Path:
-    """`addresses`: cluster → its head's address. The file stands alone: its paths are absolute."""
+    """Write the grid file, and return its path. `addresses`: those of the head nodes, by cluster.
+
+    All paths in the file are absolute.
+    """
     clusters = {cluster.name: _grid_entry(cluster, addresses[cluster.name]) for cluster in layout.CLUSTERS}
     document = {"grid": layout.NAME, "clusters": clusters}
     _write(grid_file(), yaml.safe_dump(document, sort_keys=False).encode(), 0o600)
@@ -57,16 +60,16 @@ def write_grid_file(addresses: Mapping[str, str]) -> Path:
 
 
 def forget() -> None:
-    """Removes what is no longer true when the containers are gone; the key pair stays."""
+    """Remove the grid file and the known hosts, which are invalid without the containers. The key pair stays."""
     for path in (grid_file(), known_hosts_file()):
         path.unlink(missing_ok=True)
 
 
 @contextmanager
 def reserved(purpose: str = "in-use") -> Iterator[None]:
-    """Holds the test grid for one process at a time; waits for the one that has it.
+    """Lock the test grid for one process; wait while another one holds it.
 
-    The kernel gives it back when the holder ends, however that happens.
+    The kernel releases the lock when the process ends, in any way.
     """
     with open(directory() / f"{purpose}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -89,7 +92,7 @@ def _make_key_pair() -> None:
         serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
     )
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-    # The private half last: where it is, the public one is as well.
+    # The private key is written last: if it exists, the public key exists too.
     _write(Path(f"{identity_file()}.pub"), public + f" {layout.PROJECT}\n".encode(), 0o644)
     _write(identity_file(), private, 0o600)
 
