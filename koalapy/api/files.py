@@ -20,7 +20,7 @@ from koalapy.runtime.following import Ended, Written
 from koalapy.runtime.service import Service
 
 T = TypeVar("T")
-_FOLLOWERS = 500  # outputs that are read at one time, each by a thread: apart from those of all other calls
+_FOLLOWERS = 500  # outputs that are read at one time, each by a thread other than those of all other calls
 _BYTES: dict[int | str, dict[str, Any]] = {
     200: {"content": {"application/octet-stream": {}}, "description": "bytes, as they were written"}
 }
@@ -61,7 +61,7 @@ def add_files(app: FastAPI, service: Service) -> None:
             pieces = await run_in_threadpool(service.output, job, stream, component, prefix)
         else:
             pieces = await run_in_threadpool(service.sweeps.output, job, parameter, stream)
-        first = await _next(pieces, followers)  # what cannot be read is refused before the answer begins
+        first = await _next(pieces, followers)  # an error of the first piece is answered as an error
         while first == b"":
             first = await _next(pieces, followers)
         return StreamingResponse(_all(first, pieces, followers), media_type="application/octet-stream")

@@ -130,7 +130,7 @@ def _add_actions(app: FastAPI, service: Service) -> None:
 
 
 def _overridden(job: Job, body: Again, read: Reader) -> Request:
-    """Read the job's request again with other values. Raises RequestError, for a sweep too: only its file has them."""
+    """Read the job's request again with other values. Raises RequestError, also for a sweep."""
     if job.runner is not None:
         message = f"Job {job.id} is a sweep, whose values cannot be changed."
         raise RequestError("is_sweep", message, "Submit its file again with -o, or resubmit it as it is.")

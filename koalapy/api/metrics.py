@@ -41,7 +41,7 @@ def add_metrics(app: FastAPI, service: Service, facts: Facts) -> None:
 
 
 class MetricsOnly:
-    """An app for a TCP port: the metrics of another app, for requests with the token, and nothing else."""
+    """An app for a TCP port. It serves only the metrics of another app, for requests with the token."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self._app, self._token = app, f"Bearer {token}".encode()
@@ -131,7 +131,7 @@ class _Collector:
         )
         cancelled_on = [each.cluster for each in self._service.pending_cancels()]
         for each in self._service.clusters():
-            name, state = [each.summary.name], each.known.state  # the view counts what sweeps have as idle too
+            name, state = [each.summary.name], each.known.state  # the view counts processors of sweeps as idle too
             connected.add_metric(name, float(each.known.connected))
             usable.add_metric(name, float(each.summary.trouble is None))
             pending_cancels.add_metric(name, cancelled_on.count(each.summary.name))

@@ -17,7 +17,7 @@ from koalapy.peers import is_trusted, user_of
 
 _LOG = structlog.get_logger()
 _THREADS = 200  # calls that may wait at one time
-_LONGEST_PATH = 107  # of a Unix socket's address, unix(7)
+_LONGEST_PATH = 107  # bytes of a Unix socket's address, unix(7)
 
 
 class OwnersSocket(socket.socket):

@@ -1,4 +1,4 @@
-"""Followed output as whole lines, each once, over any number of answers that break off."""
+"""Assembles followed output into whole lines, each once, across interrupted answers."""
 
 import json
 import logging
@@ -16,9 +16,9 @@ _TRY_AGAIN_S = 0.5
 
 
 class Reconnecting:
-    """Limits the time for which a koalad that has answered before may be away, as during a restart.
+    """Limits the time for which koalad may be unreachable after an answer, as during a restart.
 
-    `report` receives a line when koalad goes away, and one when it is back. Any number of threads may share it.
+    `report` is called with a line when koalad becomes unreachable, and when it answers again. Threads may share it.
     """
 
     def __init__(self, patience_s: float = RECONNECT_S, report: Callable[[str], None] | None = None) -> None:
@@ -29,7 +29,7 @@ class Reconnecting:
         self._silent_since: float | None = None
 
     def answered(self, asked_at: float) -> None:
-        """Note an answer to a request of `asked_at` (time.monotonic). A koalad that ends may finish older answers."""
+        """Record an answer to a request of `asked_at` (time.monotonic). An ending koalad may finish older answers."""
         with self._lock:
             self._reached = True
             if self._silent_since is not None and asked_at > self._silent_since:
@@ -37,7 +37,7 @@ class Reconnecting:
                 self._silent_since = None
 
     def pause(self, error: NotReachable) -> None:
-        """Wait a moment before the next try. Raises the error once koalad has been away for too long."""
+        """Wait a moment before the next try. Raises the error if koalad has been unreachable for too long."""
         now = time.monotonic()
         with self._lock:
             if self._silent_since is None:
@@ -65,7 +65,7 @@ class FollowedLines:
 
     def _begin(self) -> None:
         self._buffer = bytearray()
-        self._writer, self._left = (0, 0, 0), 0  # of the frame whose bytes arrive
+        self._writer, self._left = (0, 0, 0), 0  # position of the frame whose bytes are arriving, and its missing bytes
         self.is_over = False
 
     def restart(self) -> list[list[int]] | None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # they need typing_extensions, whose import takes 10 ms
 
 _FINAL = frozenset({"done", "failed", "cancelled"})
 _LONGEST_WAIT_S = 30.0
-_IDS_AT_ONCE = 1000  # in one address
+_IDS_AT_ONCE = 1000  # in one URL
 _COUNT_S = 90.0  # to count disk space
 _SURVEY_S = 300.0  # for all clusters, a few at a time
 _MAINTENANCE_S = 86_400.0
@@ -320,7 +320,7 @@ class Grid:
                 with self._calls.frames(f"/v1/jobs/{job}/follow", body, cut) as pieces:
                     for number, piece in enumerate(pieces):
                         shown = lines.feed(piece)
-                        if number:  # a koalad that ends begins its answer too
+                        if number:  # a koalad that is ending also begins an answer
                             reconnecting.answered(asked_at)
                         if shown:
                             yield shown

@@ -11,7 +11,7 @@ from koalapy.model.errors import RequestError
 from koalapy.model.textfile import MAX_BYTES
 
 JobOrFile = Mapping[str, Any] | str | Path | BinaryIO  # a job file's path, its open file, or the same as a mapping
-_STREAM = "stdin"  # name of an open file in errors, and the job's default name
+_STREAM = "stdin"  # the name of an open file in errors, and the job's default name
 
 
 def as_posted(

@@ -5,7 +5,7 @@ from typing import Any
 from koalapy.model.errors import Reason
 
 Figures = dict[str, Any]
-Found = tuple[str, Figures]  # what is said of a check that is well, and its numbers
+Found = tuple[str, Figures]  # the message and figures of a check that passed
 
 
 class Trouble(Exception):

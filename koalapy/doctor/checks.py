@@ -35,4 +35,4 @@ CHECKS = (
 )
 BY_ID = {check.id: check for check in CHECKS}
 TITLES = {check.id: check.title for check in CHECKS}
-QUICK = CHECKS[: CHECKS.index(BY_ID["node"])]  # no batch job is submitted for them
+QUICK = CHECKS[: CHECKS.index(BY_ID["node"])]  # the checks without a batch job

@@ -15,7 +15,7 @@ from koalapy.doctor.findings import Report
 from koalapy.runtime.uplink.connect import connection_of
 
 _CLEANING_S = 240.0
-_AT_MOST = {"poll": 2.0, "orphan_timeout": 30.0, "grace": 5.0}  # an examination is short, whatever the grid file says
+_AT_MOST = {"poll": 2.0, "orphan_timeout": 30.0, "grace": 5.0}  # upper bounds, for a short examination
 
 
 class Doctor:
@@ -63,7 +63,7 @@ class Doctor:
         deadline = time.monotonic() + _CLEANING_S
         for number, thread in enumerate(self._threads):
             if not self._examinations[number].may_leave_something:
-                continue  # its login may wait for a person's answer, who does not want to give one
+                continue  # its login may wait for an answer that the person does not give
             if thread.ident is not None and not self._ended[number].wait(max(0.0, deadline - time.monotonic())):
                 self._reports[number] = self._examinations[number].unended()
 

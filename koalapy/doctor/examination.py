@@ -91,7 +91,7 @@ class Examination:
             return Status.FAILED, error.reason.message, {}, error.reason, ""
         except Interrupted:
             raise
-        except Exception as error:  # the other checks, and the cleaning up, are not to suffer
+        except Exception as error:  # the other checks and the clean-up have to continue
             reason = _broken(error)
             return Status.FAILED, reason.message, {}, reason, ""
 

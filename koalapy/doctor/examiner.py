@@ -25,7 +25,7 @@ from koalapy.model.identity import instance_id
 
 _OF_PYTHON = frozenset({"no_python", "python_too_old"})
 _OF_SHARED = frozenset({"directory_full", "directory_not_writable", "shared_open_to_others"})
-_LITTLE = 16 << 20  # bytes, fewer of which are soon used up by staged files and output
+_LITTLE = 16 << 20  # bytes; less space is soon used up by staged files and output
 _ASKS = "Run `koala doctor` on a terminal, and answer there: it logs in by itself, whether koalad is connected or not."
 
 
@@ -52,8 +52,8 @@ class Examiner:
     def __init__(self, cluster: ExaminedCluster, stop: threading.Event) -> None:
         self._cluster, self._stop = cluster, stop
         self.session: KcmSession | None = None
-        self._refused: Reason | None = None  # why no agent could be started on the head node
-        self._said: deque[str] = deque(maxlen=20)  # by the head node, on its standard error
+        self._refused: Reason | None = None  # why no KCM could be started on the head node
+        self._said: deque[str] = deque(maxlen=20)  # lines of the head node's standard error
         self._python = ""
         self._ahead_s = 0.0
         self._shared = cluster.config["shared"] or "~/.koala"
@@ -99,7 +99,7 @@ class Examiner:
             if error.code in _OF_PYTHON | _OF_SHARED:
                 return f"{connection.where} lets us in.", {"host": connection.where}
             raise Trouble(self._refused) from error
-        self._said.clear()  # what the login said: from now on it is the agent
+        self._said.clear()  # drop the login's output: from now on the KCM writes
         self.session = KcmSession(channel, dict(config), instance_id(secrets.token_bytes(5)), self._said)
         if self._stop.is_set():
             raise Interrupted

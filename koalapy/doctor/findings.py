@@ -10,13 +10,13 @@ Move = Literal["you", "administrator", "nobody", "koalapy"]
 
 class Status(StrEnum):
     OK = "ok"
-    WARNING = "warning"  # it works, but not for sure, or not well
+    WARNING = "warning"  # it works, but not reliably or not well
     FAILED = "failed"
-    NOT_EXAMINED = "not_examined"  # something that it depends on failed, or the answer did not come in time
-    NOT_APPLICABLE = "not_applicable"  # this cluster has nothing of the kind
+    NOT_EXAMINED = "not_examined"  # a check that it depends on failed, or the answer did not arrive in time
+    NOT_APPLICABLE = "not_applicable"  # the cluster has nothing to check
 
 
-FINE = frozenset({Status.OK, Status.WARNING, Status.NOT_APPLICABLE})  # what depends on it can be examined
+FINE = frozenset({Status.OK, Status.WARNING, Status.NOT_APPLICABLE})  # checks that depend on it can be examined
 
 
 @dataclass(frozen=True, slots=True)

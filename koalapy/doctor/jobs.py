@@ -14,7 +14,7 @@ from koalapy.model.errors import Reason
 T = TypeVar("T")
 
 BARRIER_S = 60.0
-_RUNS_S = 60.0  # that a job may run without having done what it is for
+_RUNS_S = 60.0  # time for a running job to do its work
 
 
 def plain_program(

@@ -21,9 +21,9 @@ from koalapy.runtime.session.session import Session
 
 _TICK_S = 5.0
 _ANSWER_S = 60.0
-_GONE_S = 75.0  # from a cancel until nothing of it is left, agents included that notice their wrapper's silence
+_GONE_S = 75.0  # from a cancel until nothing of it is left, node agents included that notice their wrapper's silence
 _EPOCH = 1
-_MOST_READ = 16 << 20  # bytes of what a job of the session's own has written
+_MOST_READ = 16 << 20  # bytes of output of the session's own jobs
 
 T = TypeVar("T")
 Bodies = Sequence[Any]  # the bodies of the KCM's events, in their order
@@ -55,7 +55,7 @@ class KcmSession:
         self._interrupted = self._ending = self._over = False
         self._tags: list[str] = []
 
-    # ---- what is asked
+    # ---- requests
 
     def begin(self) -> wire.Welcome:
         """Send Hello, and return the KCM's Welcome. Its `error` names what cannot be used.
@@ -174,7 +174,7 @@ class KcmSession:
 
     def end(self) -> list[str]:
         """Remove all that the session has brought to the cluster. Returns descriptions of what could not be removed."""
-        if self._thread.ident is None:  # it never began: the agent has brought nothing yet
+        if self._thread.ident is None:  # it was not started: the KCM has brought nothing yet
             self._channel.close()
             return []
         with self._changed:
@@ -201,7 +201,7 @@ class KcmSession:
             return f"the batch job named {tag}, which ends by itself within minutes ({error})"
         return ""
 
-    # ---- below
+    # ---- internals
 
     def _check(self) -> None:
         if self._interrupted:

@@ -20,8 +20,8 @@ from koalapy.runtime.session.exchange import done, understood
 
 _JOB = 1
 _WALLTIME_S = 120
-_LOOK_S = 0.5  # between two looks for the answer, which nothing announces
-_LATE_S = 6.0  # that a file may be late on a network file system
+_LOOK_S = 0.5  # between two looks for the answer, which is not announced
+_LATE_S = 6.0  # delay of a file on a network file system
 _NOT_FOUND = (126, 127)
 
 

@@ -10,7 +10,7 @@ from koalapy.doctor.findings import Finding, Report
 from koalapy.model.errors import TransientError
 
 _LOOK_S = 0.1
-_ASK = frozenset({"asks", "answer_refused"})  # why a login fails that needs a person
+_ASK = frozenset({"asks", "answer_refused"})  # errors of a login that needs a person
 
 
 def examine_quickly(grid: GridFile, ending: threading.Event) -> dict[str, list[str]]:

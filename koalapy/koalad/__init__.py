@@ -1,1 +1,1 @@
-"""The daemon of one grid: how it is put together, starts, stands by, logs and ends."""
+"""The daemon of one grid: its assembly, start, stand-by, log and end."""

@@ -35,7 +35,7 @@ def koalad(
 ) -> None:
     """Run koalad in the foreground; its log goes to standard error."""
     set_up(log_format, log_file)
-    faulthandler.enable()  # systemd ends a koalad that hangs by SIGABRT: its log then has the place
+    faulthandler.enable()  # systemd ends a hanging koalad by SIGABRT: its log then shows the place
     notifier = Notifier.of(os.environ)
     try:
         process = _process(Locations.of(grid), notifier)

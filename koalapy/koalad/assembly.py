@@ -43,7 +43,7 @@ from koalapy.views.recovery import Line, Recovery
 FOREIGN_EVERY = Duration(60 * SECOND)  # between lines of the log about one cluster
 
 _LOG = structlog.get_logger()
-_JOURNAL_S = 10.0  # to finish a journal that is being written when koalad ends
+_JOURNAL_S = 10.0  # to finish the journals that are being written when koalad ends
 
 
 class Koalad:
@@ -193,7 +193,7 @@ class ForeignReportLog:
     """
 
     def __init__(self) -> None:
-        self._logged: dict[str, tuple[Instant, int]] = {}  # when, and up to which count
+        self._logged: dict[str, tuple[Instant, int]] = {}  # (time of the last line, its count)
 
     def log(self, now: Instant, foreign: Mapping[str, Foreign]) -> None:
         """Log for each cluster the reports since its last line, unless that line is less than a minute old."""

@@ -20,7 +20,7 @@ import structlog
 
 from koalapy.model.textfile.words import visible, visible_line
 
-MAX_BYTES = 10_000_000  # of a log file; then it is renamed, and replaces the one older file
+MAX_BYTES = 10_000_000  # bytes of a log file; a full one is renamed, and replaces the one older file
 
 
 class LogFormat(StrEnum):

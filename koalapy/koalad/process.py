@@ -36,7 +36,7 @@ from koalapy.views.recovery import Recovery
 _LOG = structlog.get_logger()
 _CANCEL_S = 600.0
 _STAND_BY_S = 1.0  # between tries to get the store
-_LOCK = "koalad.lock"  # in the state directory; the store is elsewhere
+_LOCK = "koalad.lock"  # in the state directory, even if the store is elsewhere
 
 
 class KoaladProcess:

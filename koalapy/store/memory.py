@@ -47,7 +47,7 @@ class _Contents:
     pending_cancels: dict[AttemptId, Attempt] = field(default_factory=dict)
     outbox: dict[int, OutboxEntry] = field(default_factory=dict)
     history: dict[JobId, list[_Line]] = field(default_factory=dict)
-    results: list[ResultBatch | None] = field(default_factory=list)  # None: of a job that was removed
+    results: list[ResultBatch | None] = field(default_factory=list)  # None for a removed job
     learned: Learned = NOTHING
     usage: dict[AttemptId, Usage] = field(default_factory=dict)
     days: dict[tuple[Instant, str, str], Sum] = field(default_factory=dict)

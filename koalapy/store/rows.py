@@ -16,7 +16,7 @@ from koalapy.model.usage import DayUsage, Kind, Sum, Usage
 from koalapy.store.records import dump_attempt, dump_command, dump_details, dump_job, dump_learned, dump_results
 
 Row = dict[str, Any]
-NODES = "nodes"  # what is learned of them, all in one row
+NODES = "nodes"  # all observations of nodes are in one row
 USED = ("held", "run", "lost", "scavenged", "estimated", "attempts")  # columns that are summed up
 
 
@@ -142,7 +142,7 @@ def _job_row(job: Job) -> Row:
 
 def _outbox_row(entry: OutboxEntry) -> Row:
     kind, text = dump_command(entry.command)
-    cluster: str | None = getattr(entry.command, "cluster", None)  # CollectOutput goes to several
+    cluster: str | None = getattr(entry.command, "cluster", None)  # CollectOutput concerns several clusters
     return {
         "number": entry.number,
         "cluster": None if cluster is None else plain(cluster),

@@ -12,22 +12,22 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-SCHEMA_VERSION = "0001"  # the last migration's; versions are ordered as texts
+SCHEMA_VERSION = "0001"  # that of the last migration; versions are ordered as texts
 FORMAT = "koalapy.store"
 
 metadata = MetaData()
 
-_Count = BigInteger().with_variant(Integer, "sqlite")  # only an INTEGER counts by itself there
+_Count = BigInteger().with_variant(Integer, "sqlite")  # only INTEGER increments by itself in SQLite
 
 meta = Table(
     "meta",
     metadata,
     Column("instance", Text, primary_key=True),
     Column("format", Text, nullable=False),
-    Column("epoch", BigInteger, nullable=False),  # how many times it was opened: the last opener may commit
-    Column("last_number", BigInteger, nullable=False),  # of the outbox, ever
+    Column("epoch", BigInteger, nullable=False),  # number of openings: the last opener may commit
+    Column("last_number", BigInteger, nullable=False),  # the highest number of the outbox so far
     Column("written_by", Text, nullable=False),  # the version of koalapy that opened it last
-    Column("commits", BigInteger, nullable=False, server_default="0"),  # ever
+    Column("commits", BigInteger, nullable=False, server_default="0"),  # number of commits so far
 )
 
 jobs = Table(
@@ -37,11 +37,11 @@ jobs = Table(
     Column("owner", Text, nullable=False),
     Column("name", Text, nullable=False),
     Column("state", Text, nullable=False),
-    Column("key", Text),  # null where the client gave none: nulls are never equal
+    Column("key", Text),  # null without a key of the client: nulls are never equal
     Column("submitted_at", BigInteger, nullable=False),
     Column("finished_at", BigInteger),
     Column("record", Text, nullable=False),
-    Column("sweep", Integer),  # whose Launcher it is
+    Column("sweep", Integer),  # the sweep of a Launcher
     UniqueConstraint("owner", "key", name="jobs_owner_key"),
     Index("jobs_state", "state"),
     Index("jobs_sweep", "sweep"),
@@ -88,8 +88,8 @@ results = Table(
     Column("job", Integer, nullable=False),
     Column("component", Integer, nullable=False),
     Column("number", Integer, nullable=False),
-    Column("results", Text, nullable=False),  # of as many parameters as the attempt told together
-    Column("lowest", BigInteger, nullable=False),  # of those parameters' numbers
+    Column("results", Text, nullable=False),  # of all parameters that the attempt reported together
+    Column("lowest", BigInteger, nullable=False),  # the lowest number of those parameters
     Column("highest", BigInteger, nullable=False),
     Index("results_of_sweep", "sweep", "sequence"),
     Index("results_of_parameter", "sweep", "highest", "lowest"),
@@ -105,11 +105,11 @@ counters = Table(
 learned = Table(
     "learned",
     metadata,
-    Column("name", Text, primary_key=True),  # of what
+    Column("name", Text, primary_key=True),  # of the observation
     Column("record", Text, nullable=False),
 )
 
-# What attempts used is entered before their job's next state: it does not refer to the table of jobs.
+# Usage is inserted before its job's next state. Therefore it does not refer to the table of jobs.
 usage = Table(
     "usage",
     metadata,
@@ -117,7 +117,7 @@ usage = Table(
     Column("component", Integer, primary_key=True, autoincrement=False),
     Column("number", Integer, primary_key=True, autoincrement=False),
     Column("owner", Text, nullable=False),
-    Column("charged", Integer, nullable=False),  # the job, of a Launcher its sweep
+    Column("charged", Integer, nullable=False),  # the job, or the sweep of a Launcher
     Column("name", Text, nullable=False),
     Column("cluster", Text, nullable=False),
     Column("processors", Integer, nullable=False),
@@ -130,7 +130,7 @@ usage = Table(
     Index("usage_ended", "ended_at"),
 )
 
-# What jobs used that were removed. `day`: the instant of its midnight in UTC; the others in processor-microseconds.
+# The usage of removed jobs. `day`: the instant of its midnight in UTC; the others in processor-microseconds.
 usage_days = Table(
     "usage_days",
     metadata,

@@ -30,7 +30,7 @@ from koalapy.store.turn import Turn
 from koalapy.store.unreadable import Aside, job_in, job_of
 from koalapy.store.validation import refuse_invalid
 
-_AT_ONCE = 1000  # databases bound the parameters of a statement
+_AT_ONCE = 1000  # databases limit the parameters of a statement
 T = TypeVar("T")
 
 
@@ -408,7 +408,7 @@ def _chunks(values: list[T]) -> list[list[T]]:
 
 _JOBS: Select[Any] = select(schema.jobs.c.id, schema.jobs.c.state, schema.jobs.c.record).order_by(schema.jobs.c.id)
 _FINAL = [state.value for state in JobState if state.final]
-# By those that are final: a state that nobody knows is one that is not.
+# Selected by final states, so that an unknown state counts as not final.
 _UNFINISHED = _JOBS.where(schema.jobs.c.state.not_in(_FINAL))
 _JOB_OF_KEY = select(schema.jobs.c.id).where(
     schema.jobs.c.owner == bindparam("of_owner"), schema.jobs.c.key == bindparam("of_key")
@@ -442,7 +442,7 @@ _RESULT_OF = (
         schema.results.c.sweep == bindparam("of_sweep"),
         schema.results.c.lowest <= bindparam("of_number"),
         schema.results.c.highest >= bindparam("of_number"),
-        schema.results.c.results.contains(bindparam("written")),  # for orders that mix them all up
+        schema.results.c.results.contains(bindparam("written")),  # for orders that mix the parameters
     )
     .order_by(schema.results.c.highest)
     .limit(1)

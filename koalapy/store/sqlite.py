@@ -20,7 +20,7 @@ from koalapy.store import lockfile
 from koalapy.store.errors import StoreConflict, StoreError, StoreFull, StoreLocked, StoreUnreadable
 from koalapy.store.filesystems import refuse_network
 
-WRITES = "koalapy_writes"  # an execution option: this transaction is going to write
+WRITES = "koalapy_writes"  # an execution option: this transaction will write
 APPLICATION_ID = 0x6B6F616C  # "koal", where SQLite's file header names the program that the file belongs to
 _MAGIC, _MAGIC_LENGTH, _APPLICATION_AT = b"SQLite format 3\0", 16, slice(68, 72)
 _BUSY_TIMEOUT_S = 10.0

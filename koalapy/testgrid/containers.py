@@ -70,7 +70,7 @@ class Containers:
         self._container(host).start()
 
     def kill_process(self, host: str, name: str, signum: int = signal.SIGKILL, user: str | None = None) -> None:
-        """Send a signal to all processes of that name, of one user or of all. Raises ContainersError if there is none."""
+        """Send a signal to all processes of that name, of one user or all. Raises ContainersError if there is none."""
         by_user = ["--uid", user] if user else []
         self.check(host, ["pkill", f"-{int(signum)}", "--exact", *by_user, name])
 

@@ -12,7 +12,7 @@ from koalapy.views.clusters import ClusterReport
 
 LoginStateName = Literal["connected", "connecting", "login_required", "unreachable"]
 WrapperState = Literal["alive", "silent", "ended", "none"]
-_ALIVE_S = 60.0  # since a wrapper's last sign of life: it gives one every 10 s, which NFS may show late
+_ALIVE_S = 60.0  # since a wrapper's last sign of life: it gives one every 10 s, which NFS may delay
 
 
 def clusters(reports: Iterable[ClusterReport]) -> answers.ClustersAnswer:

@@ -33,7 +33,7 @@ _DEFAULTS = ComponentRequest(processors=0, executable="")
 
 
 def job(job: Job, transfers: Iterable[Progress] = ()) -> answers.Job:
-    """Describe a job; `transfers`: its files on their way."""
+    """Describe a job. `transfers`: its transfers that are under way."""
     return {
         "id": job.id,
         "name": job.request.name,
@@ -58,7 +58,7 @@ def job(job: Job, transfers: Iterable[Progress] = ()) -> answers.Job:
 
 
 def component(component: Component, is_final: bool) -> answers.Component:
-    """Describe a component; `is_final`: its job is. A component that still waits then was never started."""
+    """Describe a component. `is_final`: whether its job is final. Then a component that waits was never started."""
     started = not is_final or component.state is not ComponentState.WAITING
     return {
         "index": component.index,

@@ -1,4 +1,4 @@
-"""Sweeps as JSON; results row by row as JSON, lines of JSON or CSV, because there may be a million."""
+"""Sweeps as JSON, and their results row by row as JSON, lines of JSON or CSV, since there may be a million."""
 
 import csv
 import io
@@ -104,7 +104,7 @@ def result(names: Sequence[str], row: Row) -> answers.Result:
     }
 
 
-# ---- results in each of their forms, in pieces
+# ---- results in each form, in pieces
 
 
 def as_json(sweep: int, names: Sequence[str], rows: Rows) -> Iterator[bytes]:
