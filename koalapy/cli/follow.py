@@ -31,7 +31,7 @@ def follow_output(
 ) -> None:
     """Write the output of the job's processes as it arrives, until the job is final.
 
-    `tell` is called with the job's document again and again. `prefix`: see Grid.output. `reconnect_s`: the seconds for
+    `tell` is called with the job's document repeatedly. `prefix`: see Grid.output. `reconnect_s`: the seconds for
     which koalad may be unreachable. Raises KoalaError, and NotReachable after that time.
     """
     targets = (_Target("output", output), _Target("errors", errors))

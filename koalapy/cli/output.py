@@ -124,7 +124,7 @@ def print_error(error: KoalaError) -> None:
 
 
 def exit_status(error: KoalaError) -> int:
-    """The exit status of an error."""
+    """Return the exit status of an error."""
     if isinstance(error, NotReachable):
         return NOT_REACHABLE
     bad_input = error.reason.whose == "request" and error.reason.code not in _ABOUT_THE_STATE

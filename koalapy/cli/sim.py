@@ -74,7 +74,7 @@ def list_all(as_json: Json = False) -> None:
 
 
 def _experiments() -> list[tuple[str, str]]:
-    """Return the name and a sentence of each experiment. Without their extra, print a message and return none."""
+    """Return the name and a description of each experiment. Without their extra, print a message and return none."""
     try:
         need_extra("experiments", "An experiment")
     except RequestError as error:

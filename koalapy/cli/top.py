@@ -1,4 +1,4 @@
-"""The command top: clusters, queue, running jobs, sweeps and koalad itself on one screen, drawn anew every second."""
+"""`koala top`: clusters, queue, running jobs, sweeps and koalad itself on one screen, updated every second."""
 
 import os
 import select

@@ -61,9 +61,9 @@ class Grid:
         return self._calls.answers()
 
     def down(self, *, cancel: bool = False) -> None:
-        """End koalad, and return when its process is gone. Jobs run on, unless `cancel`.
+        """End koalad, and return when its process has ended. Jobs run on, unless `cancel`.
 
-        Raises TransientError if the process is still there after 60 s, or 660 s with `cancel`.
+        Raises TransientError if the process still exists after 60 s, or 660 s with `cancel`.
         """
         pid = int(self.status()["pid"])
         self.shutdown(cancel=cancel)
@@ -207,7 +207,7 @@ class Grid:
     def wait(self, jobs: Sequence[int], timeout: float | None = None) -> list[answers.Job]:
         """Wait until all jobs are final, and return them in this order.
 
-        Raises TimeoutError after `timeout` seconds; the jobs go on.
+        Raises TimeoutError after `timeout` seconds; the jobs continue.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         found: dict[int, answers.Job] = {}
@@ -289,7 +289,7 @@ class Grid:
         With `follow` it yields whole lines of all components as they are written, until the job is final.
         With `prefix` each line begins with `[component.rank] `; None: if several components are followed.
         For a sweep, `parameter` is the number of the parameter whose output is wanted.
-        Following continues after a restart of koalad. The logger `koalapy` reports when koalad goes away and returns.
+        Following continues after a restart of koalad. The logger `koalapy` reports each interruption.
         Raises TransientError, code `cut`, if the output breaks off, or NotReachable after `reconnect` seconds.
         """
         if follow and parameter is None:

@@ -1,4 +1,4 @@
-"""The dialogue of a login: its questions go to a person until it has connected or failed."""
+"""The dialogue of a login: its questions are passed to a person until it has connected or failed."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -17,7 +17,7 @@ class Trouble(Exception):
 
 
 class Undecided(Exception):
-    """The check did not come to an end. Its text names what the check waited for, in one or two sentences."""
+    """The check did not finish. Its text names what the check waited for, in one or two sentences."""
 
 
 class Inapplicable(Exception):

@@ -236,9 +236,9 @@ FUNCTIONS: dict[str, Callable[[Examiner], Found]] = {
 
 
 def lowest_priority(found: Mapping[str, Any] | None) -> Found:
-    """Return a message that Launchers of sweeps come after others' jobs. `found`: the fields of a Lowest, or None.
+    """Return a message that others' jobs precede Launchers of sweeps. `found`: the fields of a Lowest, or None.
 
-    Raises Doubtful if Launchers may come before others' jobs, and Inapplicable if the batch system gives no answer.
+    Raises Doubtful if Launchers may precede others' jobs, and Inapplicable if the batch system gives no answer.
     """
     if found is None:
         raise Inapplicable("The batch system does not tell what becomes of it.")

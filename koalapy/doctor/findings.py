@@ -24,7 +24,7 @@ class Failure:
     """The cause of a failed check, and its remedy.
 
     `key`: the cluster's key in the grid file that has to change. `value`: what to write there, None if that is not
-    known. `move` is "nobody" if the failure may pass by itself. `command`, `exit_status` and `output` are the batch
+    known. `move` is "nobody" if the failure may end by itself. `command`, `exit_status` and `output` are the batch
     system's.
     """
 

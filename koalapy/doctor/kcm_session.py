@@ -1,4 +1,4 @@
-"""A session with a KCM on a head node, for an instance id of its own that exists as long as the session."""
+"""A session with a KCM on a head node, with an instance id that exists as long as the session."""
 
 import threading
 import time
@@ -60,7 +60,7 @@ class KcmSession:
     def begin(self) -> wire.Welcome:
         """Send Hello, and return the KCM's Welcome. Its `error` names what cannot be used.
 
-        Raises TransientError if none comes within 60 s.
+        Raises TransientError if none arrives within 60 s.
         """
         self._thread.start()
         config = wire.ClusterConfig(**self._config)._asdict()

@@ -29,7 +29,7 @@ _NOT_FOUND = (126, 127)
 class Seen:
     """The answer of a compute node to the probe job.
 
-    `wrong`: the mistakes it found, as bits that probe_program names. `answer`: its JSON object, {} if none came. `sent`
+    `wrong`: the mistakes it found, as bits that probe_program names. `answer`: its JSON object, {} without one. `sent`
     and `read`: this machine's clock before and after the node read its own, in microseconds since 1970.
     """
 
@@ -92,7 +92,7 @@ def _ended(session: KcmSession, tag: str, wait_s: float) -> wire.BatchStatus | N
 def _is_over(bodies: Bodies) -> wire.BatchStatus | None:
     """Return the batch status of a job that has ended, else None.
 
-    A probe job has no wrapper. Therefore an end may also come as the KCM's report of a wrapper that never started.
+    A probe job has no wrapper. Therefore an end may also be the KCM's report of a wrapper that never started.
     """
     stuck(bodies)
     for body in reversed(bodies):

@@ -32,7 +32,7 @@ class WatchedFile:
 
 
 def _stat(path: Path) -> tuple[int, ...] | None:
-    """Return values that differ after each change of the file, or None if the file is gone."""
+    """Return values that differ after each change of the file, or None if the file is missing."""
     try:
         found = path.stat()
     except OSError:

@@ -66,7 +66,7 @@ class DriverThread:
         self._thread.start()
 
     def deliver(self, delivery: Delivery) -> None:
-        """Hand over events. Any thread may call it; returns at once."""
+        """Queue events for the driver. Any thread may call it; returns at once."""
         self._inbox.put(delivery)
 
     def ask(self, question: Callable[[Engine], T]) -> T:
@@ -109,7 +109,7 @@ class DriverThread:
             self._notifier.alive()
 
     def _gather(self) -> tuple[list[Delivery], bool]:
-        """Wait for work, then return all deliveries that have come. The flag is False if the loop has to stop."""
+        """Wait for work, then return all deliveries that have arrived. The flag is False if the loop has to stop."""
         deliveries = [self._kept.popleft() for _ in range(min(_BATCH, len(self._kept)))]
         try:
             item = self._inbox.get(timeout=0.0 if deliveries else self._patience())

@@ -31,7 +31,7 @@ Positions = Mapping[tuple[int, int], Mapping[int, int]]
 
 
 class Written(NamedTuple):
-    """Bytes that one process of an attempt wrote. Without bytes: nothing came for a while."""
+    """Bytes that one process of an attempt wrote. Without bytes: nothing was written for a while."""
 
     component: int
     attempt: int
@@ -47,7 +47,7 @@ class Ended(NamedTuple):
 
 
 class Stretchwise:
-    """The output of one attempt, which is read on from its position after an interruption.
+    """The output of one attempt. After an interruption it is read on from its position.
 
     `positions`: bytes of each rank that were read so far.
     """
@@ -59,7 +59,7 @@ class Stretchwise:
         self.positions = dict((positions or {}).get((attempt.component, attempt.number), {}))
 
     def pieces(self, follow: bool) -> Generator[tuple[int, bytes], None, None]:
-        """Yield (rank, bytes), without bytes about every second in which nothing comes. Raises KoalaError."""
+        """Yield (rank, bytes), without bytes about every second in which nothing arrives. Raises KoalaError."""
         stretches = Stretches()
         for piece in self._read(self._cluster, self._attempt, self._stream, dict(self.positions), follow):
             if not piece:
@@ -99,7 +99,7 @@ def read_all(read: Read, job: Job, what: Followed) -> Iterator[Written | Ended]:
 
 
 def as_text(pieces: Iterator[Written | Ended], prefix: bool) -> Iterator[bytes]:
-    """Yield the bytes of the pieces in their order. An empty piece means that nothing came.
+    """Yield the bytes of the pieces in their order. An empty piece means that nothing has arrived.
 
     With `prefix` each line begins with its component and rank, and a process's unfinished line is ended before another
     process's output.
@@ -121,7 +121,7 @@ def as_text(pieces: Iterator[Written | Ended], prefix: bool) -> Iterator[bytes]:
 def follow_all(
     read: Read, look: Callable[[], Job], what: Followed, positions: Positions | None = None
 ) -> Iterator[Sequence[Written | Ended]]:
-    """Yield lists of pieces until the job has ended. An empty list means that nothing came.
+    """Yield lists of pieces until the job has ended. An empty list means that nothing has arrived.
 
     `look` returns the job as it is now; an error that it raises ends this. `positions`: output that is not read again.
     Raises KoalaError at the end if a component's output could not be read to its end.
@@ -207,7 +207,7 @@ class _Reader:
                 self._changed.notify_all()
 
     def _read(self) -> KoalaError | None:
-        """Read until nothing more is to come or the reader is closed.
+        """Read until the stream has ended or the reader is closed.
 
         Returns why the output could not be read to its end.
         """

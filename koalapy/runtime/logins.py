@@ -63,7 +63,7 @@ class Login:
     # ---- for the link and its connection
 
     def record_outcome(self, state: str, reason: Reason | None, number: int) -> None:
-        """Record how the link's try of this number came out, or that its connection was lost."""
+        """Record the result of the link's try of this number, or that its connection was lost."""
         with self._changed:
             waits = reason is not None and reason.code in ("asks", "answer_refused")
             self._state, self._reason = "login_required" if waits else state, reason

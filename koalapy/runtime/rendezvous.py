@@ -35,7 +35,7 @@ class _Forgotten(NamedTuple):
 
 
 class RendezvousHub:
-    """Keeps keys while their job exists, and sends them again to a cluster that has come back.
+    """Keeps keys while their job exists, and sends them again to a cluster that is connected again.
 
     `peers(attempt, cluster)` returns the other components of the same try, as (cluster, attempt). It returns none if
     the attempt is on another cluster than `cluster`, unless that is None. It may block. `send(cluster, attempt, key,

@@ -298,7 +298,7 @@ class Service:
     def output(self, job: JobId, stream: str, component: int | None, prefix: bool = False) -> Iterator[bytes]:
         """Return the output of the last attempt's processes, in the order of components, or that of one component.
 
-        `prefix`: each line begins with its component and rank. An empty piece means that nothing came for a while.
+        `prefix`: each line begins with its component and rank. A piece is empty if nothing has arrived for a while.
         Raises KoalaError, also while it is read.
         """
         found, what = self._readable(job, stream, component)

@@ -106,7 +106,7 @@ class Store(Protocol):
     def results(self, sweep: JobId, after: int = 0) -> Iterator[tuple[int, ResultBatch]]:
         """Yield the batches of results in the order of commits, each with its number, if that is above `after`.
 
-        They are read as they are asked for. A caller that stops early has not read the rest.
+        They are read as they are consumed. A caller that stops early has not read the rest.
         """
 
     def result(self, sweep: JobId, number: int) -> ResultBatch | None:

@@ -27,7 +27,7 @@ from koalapy.store.validation import refuse_invalid
 
 
 class _Line(NamedTuple):
-    """A line of history. Its details are text, as in a database, so that nobody can change them afterwards."""
+    """A line of history. Its details are text, as in a database, so that they cannot be changed afterwards."""
 
     at: Instant
     kind: str

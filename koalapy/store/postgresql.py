@@ -28,11 +28,11 @@ _HOLDER = text(
 )
 _HAS_IDLE_TIMEOUT = 14
 _IDLE_S = 60  # a koalad that is frozen for so long may be replaced; a live one checks its store far more often
-_KEEPALIVES = {"idle": 10, "interval": 5, "count": 3}  # both ends notice within half a minute that the other is gone
+_KEEPALIVES = {"idle": 10, "interval": 5, "count": 3}  # both ends notice within half a minute that the other is lost
 
 
 class PostgresqlServer:
-    """A database of its own on a server. Messages leave its password out.
+    """A separate database on a server. Messages leave its password out.
 
     All writes go through the session that holds the lock. If that session is lost, so is the transaction, and the lock
     must be taken again before the next.
@@ -127,7 +127,7 @@ def _version(engine: Engine) -> int:
 
 
 def _end(session: Connection) -> None:
-    """Close the session, and keep it out of the pool: the lock must go with it."""
+    """Close the session, and keep it out of the pool: the lock must be released with it."""
     session.invalidate()
     session.close()
 

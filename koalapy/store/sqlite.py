@@ -90,7 +90,7 @@ class SqliteFile:
         return _explained(code, self.where, words)
 
     def back_up(self, path: Path) -> None:
-        """Copy one state of the store by SQLite's own backup, while commits go on (https://sqlite.org/backup.html).
+        """Copy one state of the store by SQLite's own backup, while commits continue (https://sqlite.org/backup.html).
 
         Raises OSError if `path` exists or cannot be written, StoreError if SQLite fails or the copy has a fault.
         """
@@ -113,7 +113,7 @@ class SqliteFile:
 
     @contextmanager
     def _alone(self, path: Path, what: str = "") -> Iterator[sqlite3.Connection]:
-        """Yield a connection of its own, whose errors are raised as StoreErrors."""
+        """Yield a separate connection, whose errors are raised as StoreErrors."""
         try:
             with closing(sqlite3.connect(path, timeout=self._busy_timeout_s, isolation_level=None)) as connection:
                 yield connection
@@ -137,7 +137,7 @@ def engine_of(path: Path, busy_timeout_s: float = _BUSY_TIMEOUT_S) -> Engine:
 
 
 def _configure(connection: sqlite3.Connection, _record: object) -> None:
-    connection.isolation_level = None  # or Python would begin transactions by rules of its own
+    connection.isolation_level = None  # or Python would begin transactions by its own rules
     for pragma in _PRAGMAS:
         connection.execute(pragma).close()
 
@@ -186,7 +186,7 @@ def _refuse_open_place(path: Path) -> None:
 
 
 def _make_file(path: Path) -> None:
-    """Make an empty database with our name in its header, which appears under `path` whole or not at all."""
+    """Make an empty database with koalapy's name in its header, which appears under `path` whole or not at all."""
     if path.exists() and path.stat().st_size:
         _refuse_stranger(path)
         path.chmod(0o600)

@@ -11,7 +11,7 @@ from koalapy.store.founding import Facts
 class Turn:
     """The right of one opener to write.
 
-    The row of facts is locked until the transaction ends, so no later opener can come in between.
+    The row of facts is locked until the transaction ends, so no later opener can write in between.
     """
 
     def __init__(self, facts: Facts, where: str) -> None:
@@ -23,8 +23,9 @@ class Turn:
     def take(self, connection: Connection, change: Change) -> bool:
         """Lock the facts, and return whether the change is still to be written.
 
-        It is not if the store has it already, and only the answer to its commit was lost. Raises StoreLocked if a later
-        opener has come.
+        The result is False if the store has it already, and only the answer to its commit was lost.
+
+        Raises StoreLocked if there is a later opener.
         """
         epoch, commits = connection.execute(_FACTS).one()
         goal = change.epoch_jump.epoch if change.epoch_jump else self.epoch
@@ -36,13 +37,13 @@ class Turn:
         return True
 
     def done(self, change: Change) -> None:
-        """Note that the transaction with this change is committed."""
+        """Record that the transaction with this change is committed."""
         self.last_number = self._last_after(change)
         self.epoch = change.epoch_jump.epoch if change.epoch_jump else self.epoch
         self._commits, self._unsure = self._commits + 1, None
 
     def check(self, connection: Connection) -> None:
-        """Check that no later opener has come. Raises StoreLocked if one has.
+        """Check that there is no later opener. Raises StoreLocked if there is one.
 
         It is not for an opener that has a commit in doubt.
         """

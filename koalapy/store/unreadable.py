@@ -127,7 +127,7 @@ def replace(connection: Connection, name: str, text: str) -> None:
 
 
 def drop(connection: Connection, name: str) -> None:
-    """Remove a record. A job's history, results and Launchers go with it, and unconfirmed commands for all of them.
+    """Remove a record. A job's history, results and Launchers are removed too, with unconfirmed commands for all.
 
     The job's pending cancels stay, and are carried out, since they end batch jobs. Raises RequestError
     `no_such_record`.

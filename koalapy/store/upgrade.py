@@ -1,4 +1,4 @@
-"""Recognise a store of ours in a database, and bring it to the newest schema, all in the caller's transaction."""
+"""Recognise a store of koalapy in a database, and bring it to the newest schema, all in the caller's transaction."""
 
 from pathlib import Path
 

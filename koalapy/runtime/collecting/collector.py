@@ -1,4 +1,4 @@
-"""Collects the files that jobs stage out, and those that a person asks for. Each cluster has workers of its own."""
+"""Collects the files that jobs stage out, and those that a person requests. Each cluster has its own workers."""
 
 import functools
 import itertools
@@ -90,7 +90,7 @@ class Collector:
     def fetch(self, command: CollectOutput, timeout_s: float) -> Collected | None:
         """Collect files for a person, whatever the job's state.
 
-        None after `timeout_s`; the same call again waits on. Files that are not asked for again within FORGOTTEN_S
+        None after `timeout_s`; the same call again waits on. Files that are not requested again within FORGOTTEN_S
         seconds are given up. Raises KoalaError, also at once if a cluster is out of reach.
         """
         with self._lock:
@@ -223,7 +223,7 @@ class Collector:
             raise TransientError("not_fetched", "Nobody waits for these files any more.", "Ask again.") from error
 
     def _going_on(self, wanted: Callable[[], bool]) -> Callable[[], None]:
-        """Return a function to call for every piece that comes.
+        """Return a function to call for every piece that arrives.
 
         It raises _Unwanted once the files are not wanted any more.
         """

@@ -1,4 +1,4 @@
-"""Plans where the files of a job's components go, before any is brought. It trusts no cluster."""
+"""Plans the places of the files of a job's components before any is transferred. It trusts no cluster."""
 
 import json
 import os
@@ -55,9 +55,9 @@ Listed = tuple[str, AttemptId, Sequence[Found]]  # by one component
 
 
 def plan(command: CollectOutput, listed: Iterable[Listed]) -> Plan:
-    """Return where the listed files go. If two have the same place, that of the first component counts.
+    """Return the plan for the listed files. If two have the same place, that of the first component counts.
 
-    A place with `{component}` keeps them apart. Raises RequestError if a cluster lists a file that was not asked for.
+    A place with `{component}` keeps them apart. Raises RequestError if a cluster lists a file that was not requested.
     """
     places = dict(command.to)
     making = _Making()

@@ -27,7 +27,7 @@ Ended = Callable[[Fetched], None]
 class Source(Protocol):
     """The part of a Link that collecting needs. Every call raises KoalaError.
 
-    An empty piece means that nothing came.
+    An empty piece means that nothing has arrived.
     """
 
     def list_files(self, attempt: AttemptId, patterns: Sequence[str]) -> Iterator[bytes]: ...

@@ -148,7 +148,7 @@ class OutputDirectories:
 
 
 class _Walk:
-    """A walk from a base to a directory below it. Links are read and followed by hand, so that none leads outside."""
+    """A walk from a base to a directory below it. Links are followed one by one, so that none leads outside."""
 
     def __init__(self, place: _Place, base: int, make: bool) -> None:
         self._place, self._make = place, make

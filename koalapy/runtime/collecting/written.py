@@ -46,8 +46,8 @@ class WrittenStore:
     def first(self, read: Read) -> Read:
         """Return a function that reads like `read`, but takes output from here if it is here.
 
-        If the output here was cut, its cluster is asked for all of it, and the cut one serves if that fails. A reader
-        with positions never gets the cut one, in which they have no meaning.
+        If the output here was cut, it requests all of it from its cluster, and if that fails reads the cut one.
+        A reader with positions never gets the cut one, in which they have no meaning.
         """
 
         def read_here(
@@ -69,7 +69,7 @@ class WrittenStore:
     def write(self, attempt: AttemptId, stream: str, pieces: Iterator[bytes], most: int) -> tuple[int, int]:
         """Keep the pieces, durably: whole or not at all. Returns (bytes that are here, bytes that were left out).
 
-        Raises RequestError if more than `most` bytes come, TransientError if there is no room here, and what `pieces`
+        Raises RequestError if more than `most` bytes arrive, TransientError if there is no room here, and what `pieces`
         raises.
         """
         path = self._path(attempt, stream)

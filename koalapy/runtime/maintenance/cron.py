@@ -16,7 +16,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class WallClock(BaseTrigger):  # type: ignore[misc]
     """The minutes of `hours` in a time zone, as cron has them.
 
-    A time that the change to summer time skips comes an hour later. A time that the change back repeats counts once,
+    A time that the change to summer time skips is an hour later. A time that the change back repeats counts once,
     unless the line names every hour.
     """
 

@@ -105,7 +105,7 @@ class Runner:
         ]
 
     def troubles(self) -> list[str]:
-        """Return a sentence for each entry whose last run did not go well."""
+        """Return a sentence for each entry whose last run did not succeed."""
         return [
             f"Maintenance {name} did not go well: {run.message} `koala maintenance run {name}` tries it again."
             for name, run in sorted(self._last.items())

@@ -36,7 +36,7 @@ class Exchange:
         self.id = id
         self._changed = threading.Condition()
         self._credit = INITIAL_CREDIT  # chunks that may be sent
-        self._open = INITIAL_CREDIT  # chunks that may still come
+        self._open = INITIAL_CREDIT  # chunks that may still arrive
         self._chunks: deque[bytes] = deque()
         self._ended = False
         self._answer: Any = None
@@ -53,7 +53,7 @@ class Exchange:
             self._changed.notify_all()
 
     def arrived(self, data: bytes) -> None:
-        """Add a chunk that has come; an empty one ends the stream. Raises FrameError if there was no credit for it."""
+        """Add a chunk; an empty one ends the stream. Raises FrameError if there was no credit for it."""
         with self._changed:
             self._open -= 1
             if self._open < 0:
@@ -80,7 +80,7 @@ class Exchange:
             self._open += chunks
 
     def may_send(self, limit_s: float | None = None, look: Callable[[], None] = lambda: None) -> bool:
-        """Wait for the credit to send one more chunk, and take it. False if an answer came first, or the link is lost.
+        """Wait for the credit to send one more chunk, and take it. False if an answer is first, or the link is lost.
 
         `look` is called about every LOOK_S seconds, and may raise. Raises TimeoutError after `limit_s` seconds.
         """
@@ -94,7 +94,7 @@ class Exchange:
     def chunks(self, limit_s: float | None = None) -> Iterator[bytes]:
         """Yield the chunks until the stream ends or is refused, and b"" about every LOOK_S seconds without one.
 
-        Raises TransientError if the link is lost before, and TimeoutError if nothing has come for `limit_s` seconds.
+        Raises TransientError if the link is lost before, and TimeoutError if nothing has arrived for `limit_s` seconds.
         """
         since = time.monotonic()
         while True:
@@ -164,6 +164,6 @@ def _garbled(what: str) -> ClusterError:
 
 
 def stalled(cluster: str) -> TransientError:
-    """Return the error for a cluster that sends nothing any more of what it was asked for, though its session is up."""
+    """Return the error for a cluster that has stopped sending requested data, though its session is up."""
     message = f"Nothing has come of {cluster}'s files for too long, though its connection lives."
     return TransientError("stalled", message, "Is its shared directory slow, or does it hang? It is tried again.")

@@ -44,8 +44,8 @@ class Session:
     ) -> None:
         """`receive` is called by `run` with every message that answers no exchange.
 
-        `tick` is called by a thread of its own, each time after the seconds that it returned the last time. `alive` is
-        called when bytes have come. While the other side is not read, `alive` is called when it has taken some.
+        `tick` is called by a separate thread, each time after the seconds that it returned the last time. `alive` is
+        called when bytes have arrived. While the other side is not read, `alive` is called when it has taken some.
         """
         self._channel, self._receive, self._tick, self._alive = channel, receive, tick, alive
         self._urgent: deque[bytes] = deque()
@@ -65,7 +65,7 @@ class Session:
         return self._waiting
 
     def run(self) -> Reason | None:
-        """Read until the session is over, and close the channel. Blocks.
+        """Read until the session has ended, and close the channel. Blocks.
 
         Returns why it was ended; None if the other side ended it.
         """
@@ -94,13 +94,13 @@ class Session:
             exchange.lost(why or _LOST)
 
     def check(self) -> None:
-        """Raises TransientError once the session is over."""
+        """Raises TransientError once the session has ended."""
         if self._over.is_set():
             lost = self._why or _LOST
             raise TransientError(lost.code, lost.message, lost.advice)
 
     def send(self, message: Any) -> None:
-        """Send a message. Returns at once; the message is lost if the session is over.
+        """Send a message. Returns at once; the message is lost if the session has ended.
 
         Raises FrameError if it is too large.
         """
@@ -119,7 +119,7 @@ class Session:
 
     @contextmanager
     def exchange(self) -> Iterator[Exchange]:
-        """Open a request with a number of its own, for as long as the caller waits for it."""
+        """Open a request with a new number, for as long as the caller waits for it."""
         exchange = Exchange(next(self._numbers))
         self._exchanges[exchange.id] = exchange
         if self._over.is_set():
@@ -146,7 +146,7 @@ class Session:
         end_s: float,
         ended: Callable[[Fetched], None],
     ) -> Iterator[bytes]:
-        """Send the request that is made with a number, and yield what comes on its stream.
+        """Send the request that is made with a number, and yield the pieces of its stream.
 
         `ended` is called with the Fetched at its end, which is due within `end_s` seconds. An empty piece comes about
         every second in which nothing else does. Raises KoalaError, and TransientError with code `stalled` if nothing
@@ -229,7 +229,7 @@ class Session:
             urgent = data[1]
 
     def _next(self, written: int) -> tuple[bytes, int] | None:
-        """Wait for bytes to write. Returns them, and how many of them are control; None if the session is over.
+        """Wait for bytes to write. Returns them, and how many of them are control; None if the session has ended.
 
         `written`: bytes of control in the last write.
         """

@@ -12,7 +12,7 @@ from koalapy.model.identity import JobId
 
 Direction = Literal["in", "out"]
 Phase = Literal["waiting", "reading", "sending", "receiving"]
-_WINDOW_S = 10.0  # over which the rate is taken
+_WINDOW_S = 10.0  # the period over which the rate is measured
 
 
 @dataclass(frozen=True, slots=True)

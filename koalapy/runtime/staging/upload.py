@@ -193,7 +193,7 @@ class Uploads:
     def _send_chunks(
         self, exchange: Exchange, pieces: Iterator[bytes], size: int, transfer: Transfer, go_on: Callable[[], None]
     ) -> None:
-        """Send the pieces as the credit allows. An answer that comes first means that the rest is not needed.
+        """Send the pieces as the credit allows. An answer that arrives first means that the rest is not needed.
 
         `size`: bytes that the other side reads or writes at most before it continues or answers.
         """

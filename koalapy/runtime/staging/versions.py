@@ -83,7 +83,7 @@ class Versions:
         """Return the entries with their hashes, computed now if they were not before, and once for concurrent callers.
 
         `going_on` is called with the number of bytes read, and with 0 about every second while another thread reads. It
-        may raise. Raises RequestError for a file that has changed since it was submitted, or is gone.
+        may raise. Raises RequestError for a file that has changed since it was submitted, or is missing.
         """
         if not name:
             return _hashed(entries, going_on)

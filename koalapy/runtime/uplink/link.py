@@ -78,7 +78,7 @@ class LinkServices:
 class Link:
     """The link to one cluster. Any thread may call it at any time.
 
-    Calls return at once, except `close` and those that wait. Commands that come while the cluster is not connected are
+    Calls return at once, except `close` and those that wait. Commands for a cluster that is not connected are
     dropped: the driver sends them again after ClusterConnected. Each event goes to the machine under a lock. The
     machine's commands are performed in its order, by one thread at a time, without the lock.
     """
@@ -169,8 +169,8 @@ class Link:
         """Yield the bytes of a file that the attempt has written: `where` is output, errors or work (then `path`).
 
         `ended` is called with its end. `size`: see messages.Fetch. Raises KoalaError, also if there is no such file.
-        Here and below, an empty piece comes about every second in which nothing else does. TransientError with code
-        `stalled` is raised if nothing comes for too long.
+        Here and below, an empty piece arrives about every second in which nothing else does. TransientError with code
+        `stalled` is raised if nothing arrives for too long.
         """
         request = lambda id, tag: wire.Fetch(id, tag, where, path, offset, False, size)  # noqa: E731
         yield from self._stream(attempt, request, self.cluster.timing.stalled_after(offset), ended)
@@ -179,7 +179,7 @@ class Link:
         """Yield the output of the attempt's processes in stretches: `where` is output or errors; see messages.Fetch.
 
         `positions`: bytes of each rank that were read before. With `follow` it lasts until the attempt has ended,
-        however long nothing comes. Raises KoalaError.
+        however long nothing arrives. Raises KoalaError.
         """
         before = [[rank, position] for rank, position in positions.items()]
         request = lambda id, tag: wire.Fetch(id, tag, where, follow=follow, positions=before)  # noqa: E731

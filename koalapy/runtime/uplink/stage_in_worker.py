@@ -1,4 +1,4 @@
-"""Stages an attempt's files to its cluster before its Submit is sent, on threads of its own."""
+"""Stages an attempt's files to its cluster before its Submit is sent, on separate threads."""
 
 import itertools
 import math
@@ -23,7 +23,7 @@ from koalapy.runtime.staging.upload import Uploads, is_stalled, lost
 
 _LOG = structlog.get_logger()
 _THREADS = 16
-_REPORT_S = 5.0  # between two reports of files on their way
+_REPORT_S = 5.0  # between two reports of transfers
 
 
 @dataclass(frozen=True, slots=True)

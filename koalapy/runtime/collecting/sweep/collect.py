@@ -32,7 +32,7 @@ Batches = Callable[[], Iterable[ResultBatch]]
 class SweepCollection:
     """The execution of one CollectOutput for parameters. `batches`: returns their results.
 
-    However many tries its steps need, files that were brought are asked for once.
+    Files that were transferred are not requested again by later tries of its steps.
     """
 
     def __init__(

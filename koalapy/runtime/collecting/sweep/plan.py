@@ -1,4 +1,4 @@
-"""Plans where the files of one Launcher's parameters go. Like the plan for jobs, it trusts no cluster."""
+"""Plans the places of the files of one Launcher's parameters. Like the plan for jobs, it trusts no cluster."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -30,7 +30,7 @@ class Planned(NamedTuple):
 
 
 def asked(wanted: Wanted) -> str:
-    """Return the path as the cluster is asked for it.
+    """Return the path as it is requested from the cluster.
 
     A `*` from a parameter's value is escaped, since it is no pattern.
     """
@@ -45,7 +45,7 @@ def is_wild(wanted: Wanted) -> bool:
 
 
 def plan(cluster: str, attempt: AttemptId, wanted: Sequence[Wanted], listed: Iterable[Found]) -> Planned:
-    """Return where the listed files go. Raises RequestError if a cluster lists a file that was not asked for."""
+    """Return the plan for the listed files. Raises RequestError if a cluster lists a file that was not requested."""
     index = _Index(wanted)
     items: dict[Path, Item] = {}
     refused: dict[tuple[int, str], tuple[Wanted, Found]] = {}

@@ -7,7 +7,7 @@ from koalapy.model.identity import JobId
 from koalapy.runtime.collecting.collect import Collected
 
 _NAMED = 5  # in a sentence
-_MOST_MISSING = 100  # names in an answer about all of them
+_MOST_MISSING = 100  # names in an answer
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class Tally:
     """The result of collecting parameters' files.
 
     `missing`: paths that were needed. `nothing`: patterns without a match, with their parameters. `left`: entries that
-    are no files to bring. `failed`: parameters that are passed over, since they did not end well.
+    are no files to bring. `failed`: parameters that are skipped, since they did not succeed.
     """
 
     files: int = 0
@@ -56,7 +56,7 @@ class Tally:
         self.failed.take(other.failed)
 
     def home(self, sweep: JobId, count: int) -> Collected:
-        """Return the result for the sweep. `count`: number of parameters whose files were asked for."""
+        """Return the result for the sweep. `count`: number of parameters whose files were requested."""
         return Collected(self.files, self.size, tuple(self.missing.first), tuple(self._notes(sweep)), self._lack(count))
 
     def _lack(self, count: int) -> str:
