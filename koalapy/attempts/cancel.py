@@ -39,8 +39,10 @@ def on_cleaned_up(core: Core, now: Instant, event: AttemptCleanedUp) -> None:
         return
     where = now, attempt.id, attempt.cluster
     if attempt.is_pending_cancel:
-        core.records.note_attempt(*where, "cancel_completed", batch_id=attempt.batch_id)
-        if attempt.superseded:
+        jobless = attempt.id in core.records.jobless
+        if not jobless:
+            core.records.note_attempt(*where, "cancel_completed", batch_id=attempt.batch_id)
+        if attempt.superseded or jobless:
             core.records.command(ForgetAttempt(cluster=attempt.cluster, attempt=attempt.id))
         return core.records.clean_up(attempt, now)
     core.records.clean_up(attempt, now)

@@ -82,5 +82,6 @@ class Snapshot:
     counters: Counters = Counters()
     jobs: tuple[Job, ...] = ()
     pending_cancels: tuple[Attempt, ...] = ()
+    jobless: tuple[AttemptId, ...] = ()  # those of them whose job a repair dropped: it has no history any more
     outbox: tuple[OutboxEntry, ...] = ()
     learned: Learned = NOTHING

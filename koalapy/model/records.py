@@ -59,6 +59,7 @@ class Records:
         self.jobs: dict[JobId, Job] = {}
         self.attempts: dict[AttemptId, Attempt] = {}
         self.pending_cancels: dict[AttemptId, Attempt] = {}  # also those of earlier tries, and of final jobs
+        self.jobless = frozenset(snapshot.jobless)
         self._keys, self._live = Keys(), LiveAttempts()
         self._indices, self._attempt_indices = tuple(indices), tuple(attempt_indices)
         self._clear()

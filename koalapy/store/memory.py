@@ -88,6 +88,7 @@ class MemoryStore:
                 counters=contents.counters,
                 jobs=tuple(job for _, job in sorted(contents.jobs.items()) if not job.state.final),
                 pending_cancels=_sorted_pending_cancels(contents),
+                jobless=tuple(each for each in sorted(contents.pending_cancels) if each.job not in contents.jobs),
                 outbox=tuple(entry for _, entry in sorted(contents.outbox.items())),
                 learned=contents.learned,
             )

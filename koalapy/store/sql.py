@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -45,7 +45,6 @@ class SqlStore:
         self._engine: Engine | None = backend.open()
         self._writes = _Writes(backend)
         self._aside = Aside()
-        self._dropped: frozenset[JobId] = frozenset()  # jobs without a row that have pending cancels, as of the load
         try:
             with self._writing() as connection:
                 facts = found(connection, backend.where)
@@ -73,12 +72,13 @@ class SqlStore:
             held = {each.job for each in self.unreadable() if each.kind == "job"}
             held |= {job.id for job in found if job.pilot is not None and job.pilot.sweep in held}
             pending_cancels = self._pending_cancels(connection)
-            self._dropped = self._without_row(connection, {each.id.job for each in pending_cancels})
+            kept = self._with_row(connection, {each.id.job for each in pending_cancels})
             return Snapshot(
                 instance=self.instance,
                 counters=_counters(connection),
                 jobs=tuple(job for job in found if job.id not in held),
                 pending_cancels=tuple(each for each in pending_cancels if each.id.job not in held),
+                jobless=tuple(each.id for each in pending_cancels if each.id.job not in kept),
                 outbox=tuple(entry for entry in self._outbox(connection) if job_in(entry) not in held),
                 learned=self._learned(connection),
             )
@@ -99,10 +99,7 @@ class SqlStore:
         if change.empty:
             return
         refuse_invalid(change)
-        written = change
-        if self._dropped:
-            written = replace(change, history=tuple(line for line in change.history if line.job not in self._dropped))
-        writes = self._writes.of(written)
+        writes = self._writes.of(change)
         with self._writing() as connection:
             if self._turn.take(connection, change):
                 for statement, parameters in writes:
@@ -112,14 +109,6 @@ class SqlStore:
         self._turn.done(change)
         if change.learned is not None:
             self._aside.forget("learned")
-
-    @staticmethod
-    def _without_row(connection: Connection, jobs: set[JobId]) -> frozenset[JobId]:
-        """Return the jobs that were dropped by a repair; their pending cancels have no history to be noted in."""
-        if not jobs:
-            return frozenset()
-        rows_of = select(schema.jobs.c.id).where(schema.jobs.c.id.in_(sorted(jobs)))
-        return frozenset(jobs.difference(connection.scalars(rows_of)))
 
     def _account(self, connection: Connection, spans: Iterable[BatchSpan]) -> None:
         for span in spans:
@@ -275,6 +264,15 @@ class SqlStore:
     def _usage(self, connection: Connection, since: Instant | None) -> list[Usage]:
         query = _USAGE if since is None else _USAGE.where(schema.usage.c.ended_at > since)
         return [rows.usage_in(row) for row in connection.execute(query)]
+
+    @staticmethod
+    def _with_row(connection: Connection, jobs: set[JobId]) -> set[JobId]:
+        """Return those of the jobs that are in the store."""
+        return (
+            set(connection.scalars(select(schema.jobs.c.id).where(schema.jobs.c.id.in_(sorted(jobs)))))
+            if jobs
+            else jobs
+        )
 
     def _pending_cancels(self, connection: Connection) -> list[Attempt]:
         read = (

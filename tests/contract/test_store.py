@@ -191,6 +191,7 @@ def test_everything_survives_reopening(opener: Opener) -> None:
         counters=Counters(next_job=3, next_position=8),
         jobs=(a_job(1, JobState.CLAIMING), a_job(2)),
         pending_cancels=(a_pending_cancel(1, component=1), a_pending_cancel(3)),
+        jobless=(an_attempt(3),),
         outbox=(entry(1, commands[0]), entry(2, commands[1])),
         learned=LEARNED,
     )
