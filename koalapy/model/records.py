@@ -49,6 +49,7 @@ class Records:
 
     Jobs and attempts are rows, which are changed in place and only here. `take` hands out copies that never change, and
     drops final jobs. `indices` and `attempt_indices` of other rooms learn of every change, the snapshot's jobs first.
+    `jobless`: pending cancels whose job a repair dropped, so that no history can be noted for them.
     """
 
     def __init__(
