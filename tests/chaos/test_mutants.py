@@ -18,7 +18,7 @@ from koalapy_adapters import messages, start_lock
 from koalapy_adapters.batch import waiting_demand
 from koalapy_adapters.kcm.attempts import cancel, submit, wrapper_messages
 from koalapy_adapters.kcm.execution.batch_system import BatchSystem
-from koalapy_adapters.kcm.state.outbox import Outbox
+from koalapy_adapters.kcm.state.event_queue import EventQueue
 from koalapy_adapters.launcher import journal
 from koalapy_adapters.wrapper import events, start
 from koalapy_adapters.wrapper.machine import AT_BARRIER
@@ -175,8 +175,8 @@ def _tags_are_compared_without_their_store() -> Any:
 
 def _an_unacknowledged_event_is_forgotten() -> Any:
     """The KCM forgets one event more than koalad has acknowledged."""
-    real = Outbox.acknowledge
-    return patch.object(Outbox, "acknowledge", lambda self, now, number: real(self, now, number + 1))
+    real = EventQueue.acknowledge
+    return patch.object(EventQueue, "acknowledge", lambda self, now, number: real(self, now, number + 1))
 
 
 # ---- the grid side

@@ -17,10 +17,8 @@ from koalapy_adapters.batch.protocol import BatchJob, BatchSettings
 from koalapy_adapters.errors import BatchError, Result
 from koalapy_adapters.kcm.execution.batch_system import BatchSystem, SubmitDoubt
 from koalapy_adapters.kcm.execution.drmaa import client as drmaa_client
-from koalapy_adapters.kcm.execution.drmaa.client import MAX_CRASHES, DrmaaClient
-from koalapy_adapters.kcm.execution.drmaa.library import Library, find_library
-from koalapy_adapters.kcm.execution.drmaa.process import DrmaaLost, DrmaaRefused
-from koalapy_adapters.kcm.execution.drmaa.sessions import DrmaaSessions
+from koalapy_adapters.kcm.execution.drmaa.client import MAX_CRASHES, DrmaaClient, DrmaaSessions
+from koalapy_adapters.kcm.execution.drmaa.helper import DrmaaLost, DrmaaRefused, Library, find_library
 from koalapy_adapters.kcm.execution.subprocess_runner import Handle, Ran
 from koalapy_adapters.kcm.state.actions import Woken
 

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 from kcm_machine import T0, TAG, listed, measured, queued_machine, to_koalad
 from koalapy_adapters.batch.protocol import ENDED, NOT_STARTED, JobStatus
-from koalapy_adapters.kcm.attempts import failed_start
-from koalapy_adapters.kcm.attempts.monitor import SETTLE
+from koalapy_adapters.kcm.attempts.monitor import SETTLE, why_never_began
 from koalapy_adapters.kcm.state import actions as do
 from koalapy_adapters.messages import BatchStatus, Cancel, Report
 
@@ -91,6 +90,6 @@ def test_a_cancelled_attempt_has_no_failed_start() -> None:
 
 
 def test_only_the_last_line_of_the_output_is_quoted() -> None:
-    error = failed_start.why(DIRECTORY, JobStatus("41", TAG, ENDED, exit_status=127), "first\n  last  \n\n")
+    error = why_never_began(DIRECTORY, JobStatus("41", TAG, ENDED, exit_status=127), "first\n  last  \n\n")
     assert error["words"] == "last"
     assert error["message"].endswith("(exit status 127): last")

@@ -20,7 +20,7 @@ from koalapy_adapters.errors import BatchError
 from koalapy_adapters.kcm.attempts.machine import Machine
 from koalapy_adapters.kcm.relay.authentication import outcome
 from koalapy_adapters.kcm.shared_directory.attempt_dirs import Component, Directories
-from koalapy_adapters.kcm.shared_directory.submit_watermark import SubmitWatermark
+from koalapy_adapters.kcm.shared_directory.cluster_files import SubmitWatermark
 from koalapy_adapters.kcm.state import actions as do
 from koalapy_adapters.launcher import journal
 from koalapy_adapters.messages import details

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from kcm_machine import SECOND, T0, TAG, listed, operations, report, running_machine, to_koalad
 from koalapy_adapters.batch.protocol import RUNNING
-from koalapy_adapters.kcm.attempts import stuck_cancel
+from koalapy_adapters.kcm.attempts.cancel import STUCK_AFTER, STUCK_CANCELS
 from koalapy_adapters.kcm.attempts.machine import Machine
 from koalapy_adapters.kcm.state import actions as do
 from koalapy_adapters.kcm.state.attempt import failure
@@ -45,21 +45,21 @@ def events_of_vain_cancels(
 def test_a_stuck_job_is_reported_once_with_the_batch_systems_words(error: dict[str, Any] | None, words: str) -> None:
     kcm = running_machine()
     kcm.handle(T0, do.WrapperReported(TAG, report("ended", ended_at=T0)))
-    (stuck,) = events_of_vain_cancels(kcm, T0 + 4 * stuck_cancel.PATIENCE, error)
+    (stuck,) = events_of_vain_cancels(kcm, T0 + 4 * STUCK_AFTER, error)
     assert isinstance(stuck, Stuck)
     assert (stuck.tag, stuck.error["code"], stuck.error["words"]) == (TAG, "stuck", words)
     assert "41" in stuck.error["message"]
-    assert stuck.at >= T0 + stuck_cancel.PATIENCE
+    assert stuck.at >= T0 + STUCK_AFTER
 
 
 def test_a_job_is_not_stuck_before_its_time() -> None:
-    assert events_of_vain_cancels(running_machine(), T0 + stuck_cancel.PATIENCE) == []
+    assert events_of_vain_cancels(running_machine(), T0 + STUCK_AFTER) == []
 
 
 def test_a_stuck_job_is_cancelled_on_and_cleaned_up_once_it_is_no_longer_listed() -> None:
     kcm = running_machine()
     kcm.handle(T0, do.WrapperReported(TAG, report("ended", ended_at=T0)))
-    now = T0 + 4 * stuck_cancel.PATIENCE
+    now = T0 + 4 * STUCK_AFTER
     events_of_vain_cancels(kcm, now)
     later = [action for step in range(120) for action in kcm.tick(now + step * SECOND)]
     assert do.CancelJob in operations(later)
@@ -70,6 +70,6 @@ def test_a_stuck_job_is_cancelled_on_and_cleaned_up_once_it_is_no_longer_listed(
 @pytest.mark.parametrize("force", [False, True])
 def test_cancels_of_a_job_that_may_still_run_are_forced_only_if_its_user_asks_for_it(force: bool) -> None:
     forced: list[bool] = []
-    events_of_vain_cancels(running_machine(), T0 + 4 * stuck_cancel.PATIENCE, force=force, forced=forced)
+    events_of_vain_cancels(running_machine(), T0 + 4 * STUCK_AFTER, force=force, forced=forced)
     assert any(forced) is force
-    assert not any(forced[: stuck_cancel.CANCELS])
+    assert not any(forced[:STUCK_CANCELS])

@@ -14,9 +14,8 @@ from koalapy_adapters.frames import MAX_DIGITS, Decoder, FrameError
 from koalapy_adapters.kcm.relay import addresses, file_relay
 from koalapy_adapters.kcm.relay.authentication import Accounts, Authenticator
 from koalapy_adapters.kcm.shared_directory.attempt_dirs import Directories
+from koalapy_adapters.kcm.shared_directory.cluster_files import VERIFIED_EVERY, PushedFile, RelayAddressFile
 from koalapy_adapters.kcm.shared_directory.errors import Stale
-from koalapy_adapters.kcm.shared_directory.pushed_file import VERIFIED_EVERY, PushedFile
-from koalapy_adapters.kcm.shared_directory.relay_address import RelayAddressFile
 from koalapy_adapters.kcm.state.actions import OtherVersion
 from koalapy_adapters.messages import RELAY_PROTOCOL, MessageError, from_json
 from koalapy_adapters.wrapper.relay.address import RelayAddress, read_relay_address

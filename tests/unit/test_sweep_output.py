@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import pytest
 from koalapy_adapters import errors
-from koalapy_adapters.kcm.shared_directory.list_output import FileList, ManyFiles, OneFile
+from koalapy_adapters.kcm.shared_directory.output import FileList, ManyFiles, OneFile
 from koalapy_adapters.messages import Fetched
 
 from koalapy.driver import Delivery

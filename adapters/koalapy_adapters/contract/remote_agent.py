@@ -20,8 +20,8 @@ from koalapy_adapters.contract import calls
 from koalapy_adapters.errors import BatchError, Result
 from koalapy_adapters.kcm.execution import job_spec
 from koalapy_adapters.kcm.execution.batch_system import BatchSystem, failure_of, load
-from koalapy_adapters.kcm.execution.drmaa.library import find_library
-from koalapy_adapters.kcm.execution.drmaa.sessions import DrmaaSessions
+from koalapy_adapters.kcm.execution.drmaa.client import DrmaaSessions
+from koalapy_adapters.kcm.execution.drmaa.helper import find_library
 from koalapy_adapters.kcm.execution.slurm_api.submitter import Submitter, find_submitter
 from koalapy_adapters.kcm.execution.subprocess_runner import Handle, Ran, run
 from koalapy_adapters.messages import ClusterConfig

@@ -10,8 +10,7 @@ from koalapy_adapters.errors import BatchError, RequestError, Result
 from koalapy_adapters.examination import launchers
 from koalapy_adapters.examination.protocol import Misnamed, Queue, chosen, examiner, nearest
 from koalapy_adapters.kcm.execution.batch_system import BatchSystem, failure_of, load
-from koalapy_adapters.kcm.execution.drmaa.library import find_library
-from koalapy_adapters.kcm.execution.drmaa.process import TUNABLES
+from koalapy_adapters.kcm.execution.drmaa.helper import TUNABLES, find_library
 from koalapy_adapters.kcm.execution.subprocess_runner import run
 from koalapy_adapters.kcm.shared_directory.attempt_dirs import Directories
 from koalapy_adapters.kcm.shared_directory.errors import unusable

@@ -13,7 +13,7 @@ from koalapy_adapters.batch.protocol import BatchSettings
 from koalapy_adapters.errors import BatchError, Result
 from koalapy_adapters.examination import pbs, sge, slurm
 from koalapy_adapters.kcm.execution.batch_system import load
-from koalapy_adapters.kcm.execution.drmaa.library import find_library
+from koalapy_adapters.kcm.execution.drmaa.helper import find_library
 from koalapy_adapters.kcm.execution.subprocess_runner import run
 
 Json = Dict[str, Any]

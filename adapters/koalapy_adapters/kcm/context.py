@@ -11,8 +11,8 @@ from koalapy_adapters.files import DISK
 from koalapy_adapters.kcm import startup
 from koalapy_adapters.kcm.execution import job_spec
 from koalapy_adapters.kcm.execution.batch_system import BatchSystem, load
-from koalapy_adapters.kcm.execution.drmaa.library import find_library
-from koalapy_adapters.kcm.execution.drmaa.sessions import DrmaaSessions
+from koalapy_adapters.kcm.execution.drmaa.client import DrmaaSessions
+from koalapy_adapters.kcm.execution.drmaa.helper import find_library
 from koalapy_adapters.kcm.execution.executor import ActionExecutor
 from koalapy_adapters.kcm.execution.operations import Operations
 from koalapy_adapters.kcm.execution.slurm_api.submitter import find_submitter
@@ -23,10 +23,9 @@ from koalapy_adapters.kcm.relay import addresses, file_relay
 from koalapy_adapters.kcm.relay.authentication import Accounts, Authenticator
 from koalapy_adapters.kcm.relay.file_relay import FileRelay, FileRelayServer
 from koalapy_adapters.kcm.relay.tcp import Relay
-from koalapy_adapters.kcm.shared_directory import python_shim
 from koalapy_adapters.kcm.shared_directory.attempt_dirs import Directories
+from koalapy_adapters.kcm.shared_directory.cluster_files import PushedFile, python_shim, write_python_shim
 from koalapy_adapters.kcm.shared_directory.errors import unusable
-from koalapy_adapters.kcm.shared_directory.pushed_file import PushedFile
 from koalapy_adapters.messages import ClusterConfig, Hello, Welcome
 
 FILES = "files"  # a value of `relay`
@@ -48,7 +47,7 @@ class KcmContext:
         asked = startup.configured(hello)
         self._version, self._pushed = hello.version, os.path.abspath(pushed)
         shared = os.path.expanduser(asked.shared or "~/.koala")
-        self._shim = python_shim.wanted(asked, shared)
+        self._shim = python_shim(asked, shared)
         self.config = asked if self._shim is None else asked._replace(python=self._shim.path)
         self._directories = Directories(shared, hello.instance, self.config.name, hello.epoch)
         accounts = Accounts(self._directories.token, self._directories.other_version)
@@ -138,7 +137,7 @@ class KcmContext:
 
     def _push(self) -> str:
         if self._shim is not None:
-            python_shim.write(self._shim)
+            write_python_shim(self._shim)
         path = self._directories.push(self._pushed)
         try:
             self._pushed_file = PushedFile(path)

@@ -13,8 +13,7 @@ from koalapy_adapters.kcm.koalad_streams import Writer
 from koalapy_adapters.kcm.shared_directory import disk_use
 from koalapy_adapters.kcm.shared_directory.attempt_dirs import Directories
 from koalapy_adapters.kcm.shared_directory.errors import unusable
-from koalapy_adapters.kcm.shared_directory.list_output import FileList, FileRange, ManyFiles, OneFile, size_of
-from koalapy_adapters.kcm.shared_directory.output import Outputs
+from koalapy_adapters.kcm.shared_directory.output import FileList, FileRange, ManyFiles, OneFile, Outputs, size_of
 from koalapy_adapters.kcm.shared_directory.stage_cache import Stage
 from koalapy_adapters.messages import (
     DiskUse,

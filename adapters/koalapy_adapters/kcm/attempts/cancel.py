@@ -7,10 +7,10 @@ the start with the start lock has ended: its node may be cut off. It does not kn
 are empty when the first one has ended. Unless a wrapper reported that, their agents get the time to notice its silence.
 """
 
-from typing import Any, List, Optional
+from typing import Any, Dict, List, Optional
 
 from koalapy_adapters.batch.protocol import CANCELLED, ENDED, LOST, NOT_STARTED, WALLTIME, JobStatus
-from koalapy_adapters.kcm.attempts import stuck_cancel, submit_replies
+from koalapy_adapters.kcm.attempts import submit_replies
 from koalapy_adapters.kcm.state.actions import (
     SECOND,
     CancelJob,
@@ -29,13 +29,19 @@ from koalapy_adapters.kcm.state.actions import (
 from koalapy_adapters.kcm.state.attempt import Attempt, Core, Ending, Stage, failure
 from koalapy_adapters.kcm.state.cleanup import forget
 from koalapy_adapters.kcm.sweeps import launcher_end
-from koalapy_adapters.messages import Cancel, Clean, CleanedUp, Done, Refused, Stop
+from koalapy_adapters.messages import Cancel, Clean, CleanedUp, Done, Refused, Stop, Stuck
 from koalapy_adapters.wrapper.liveness import until_ended
 
 _DECIDED = (CANCELLED, WALLTIME)  # endings of which the server does not need the node
 NOT_UNKNOWN = failure("known_tag", "request", "koalad itself has submitted this attempt.", "Cancel its job.")
 CANCELS = 3  # in vain, after which every other one asks the batch system to forget a job that surely has ended
+STUCK_CANCELS = 3  # in vain, after which the attempt is reported as stuck
+STUCK_AFTER = 60 * SECOND  # of cancels: a busy batch system needs half of it to kill what ignores signals
 MARGIN = 3 * SECOND  # beyond the program's grace, until the batch system's cancel
+_STUCK_ADVICE = (
+    "Its administrator can remove it: by force, or by starting the batch system's daemon on its node anew."
+    " koalapy goes on cancelling it, too."
+)
 
 
 def asked(core: Core, now: int, attempt: Attempt, request: Cancel) -> List[Any]:
@@ -247,7 +253,7 @@ def _update_listing(
         never_cancelled = end.cancel_at is None and not end.cancelling
         if never_cancelled or listed.batch_id != attempt.batch_id:  # just found, or a second job after a doubt
             attempt.batch_id, end.cancel_at = listed.batch_id, now
-        return stuck_cancel.report(core, now, attempt, listed) if attempt.cancelled else []
+        return _report_stuck(core, now, attempt, listed) if attempt.cancelled else []
     end.cancel_at = None  # what the queue does not list needs no other cancel, unless it is seen there again
     end.over = any(_ended(attempt, status) for status in (listed, accounted))
     if end.void is None and end.void_at is None:
@@ -304,3 +310,26 @@ def _ended(attempt: Attempt, status: Optional[JobStatus]) -> bool:
 def _grace(core: Core, attempt: Attempt) -> int:
     program = attempt.request.program if attempt.request is not None else {}
     return int(program.get("grace", core.limits.grace / SECOND) * SECOND)
+
+
+def _report_stuck(core: Core, now: int, attempt: Attempt, listed: JobStatus) -> List[Any]:
+    """Report once that the batch system still lists a job after repeated cancels, as after the end of a node's daemon.
+
+    koalad need not wait for it. The batch system is asked to end it all the same, ever more seldom, until it lists it
+    no more.
+    """
+    end = attempt.ending
+    if end is None or end.stuck or end.cancelling or end.cancels <= STUCK_CANCELS or now - end.began_at < STUCK_AFTER:
+        return []
+    end.stuck = True
+    return launcher_end.report(core, now, attempt.tag, Stuck(attempt.tag, now, _stuck_error(end, listed)))
+
+
+def _stuck_error(end: Ending, listed: JobStatus) -> Dict[str, Any]:
+    """The failure, with the words of a cancel that failed, else of the list."""
+    how = "%s, %s" % (listed.state, listed.reason) if listed.reason else listed.state
+    message = "The batch system lists batch job %s still (%s), after %d cancels." % (listed.batch_id, how, end.cancels)
+    error = failure("stuck", "cluster", message, _STUCK_ADVICE)
+    refused = end.refused or {}
+    quoted = {name: refused[name] for name in ("command", "exit_status", "words") if refused.get(name)}
+    return dict(error, **(quoted or {"words": listed.reason}))

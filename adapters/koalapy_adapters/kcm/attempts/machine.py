@@ -59,7 +59,7 @@ class Machine:
     def tick(self, now: int) -> List[Any]:
         """Return the actions that are due by now. The cost depends on the number of due attempts, not of all."""
         core = self._core
-        actions = core.outbox.tick(now)
+        actions = core.event_queue.tick(now)
         due_now = self._timers.ring(now)
         for attempt in [core.attempts[tag] for tag in due_now if tag in core.attempts]:
             actions += submit.tick(core, now, attempt) + cancel.tick(core, now, attempt)
@@ -78,7 +78,14 @@ class Machine:
         """When `tick` has something to do, if nothing happens before."""
         core = self._core
         sweeps, cancels = core.sweeps.timers.next(), core.checks.due()
-        dues = (self._timers.next(), sweeps, cancels, core.bell.due(), core.outbox.wakeup(), core.poll_schedule.due())
+        dues = (
+            self._timers.next(),
+            sweeps,
+            cancels,
+            core.bell.due(),
+            core.event_queue.wakeup(),
+            core.poll_schedule.due(),
+        )
         return min((at for at in dues if at is not None), default=None)
 
     def is_over(self, tag: str) -> bool:
@@ -119,13 +126,13 @@ def _forget(core: Core, now: int, event: Forget) -> List[Any]:
 
 
 def _acknowledge(core: Core, now: int, event: Acknowledge) -> List[Any]:
-    if core.sweeps.acknowledged(event.number, core.outbox.last):
+    if core.sweeps.acknowledged(event.number, core.event_queue.last):
         return _acknowledged(core, now, event) + launcher_end.caught_up(core, now)
     return _acknowledged(core, now, event)
 
 
 def _acknowledged(core: Core, now: int, event: Acknowledge) -> List[Any]:
-    return core.outbox.acknowledge(now, event.number) + results.acknowledged(core, event.number)
+    return core.event_queue.acknowledge(now, event.number) + results.acknowledged(core, event.number)
 
 
 def _watch(core: Core, now: int, event: WatchCluster) -> List[Any]:

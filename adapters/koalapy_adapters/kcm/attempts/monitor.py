@@ -19,7 +19,7 @@ from koalapy_adapters.batch.protocol import (
     JobStatus,
 )
 from koalapy_adapters.batch.text import is_launcher
-from koalapy_adapters.kcm.attempts import cancel, failed_start, wrapper_messages
+from koalapy_adapters.kcm.attempts import cancel, wrapper_messages
 from koalapy_adapters.kcm.state.actions import (
     SECOND,
     CancelJob,
@@ -31,10 +31,14 @@ from koalapy_adapters.kcm.state.actions import (
 )
 from koalapy_adapters.kcm.state.attempt import MISSING, UNANSWERED, Attempt, Core, Stage
 from koalapy_adapters.kcm.sweeps import feed, launcher_end
-from koalapy_adapters.messages import BatchStatus, Measured, MeasureFailed, Report
+from koalapy_adapters.messages import BatchStatus, Failure, Measured, MeasureFailed, Report
 
 SETTLE = (SECOND // 2, 2 * SECOND)  # a record may show late on a network file system
 SILENT = 60 * SECOND  # without a sign of its wrapper; several heartbeats, which may show late too
+_OTHER_CAUSES = ("cancelled", "lost", "walltime", "memory")  # endings that have reasons of their own
+_NOT_SEEN = ("can't open file", "can't find '__main__' module")  # by Python, of the pushed file
+_FULL = ("No space left on device", "Disk quota exceeded")
+_LAST = 300  # characters of a batch job's output that are quoted
 
 
 def measured(core: Core, now: int, outcome: CapacityMeasured) -> List[Any]:
@@ -45,8 +49,8 @@ def measured(core: Core, now: int, outcome: CapacityMeasured) -> List[Any]:
         core.poll_schedule.scavenging = any(is_launcher(tag) and tag in core.attempts for tag in listed)
     core.poll_schedule.measured(outcome.cost, outcome.error is not None)
     if capacity is None:
-        return core.outbox.put_measurement(now, MeasureFailed(outcome.started_at, outcome.error or {}))
-    actions = core.outbox.put_measurement(now, _measured(outcome.started_at, capacity))
+        return core.event_queue.put_measurement(now, MeasureFailed(outcome.started_at, outcome.error or {}))
+    actions = core.event_queue.put_measurement(now, _measured(outcome.started_at, capacity))
     _heed_twins(core, capacity.statuses)
     by_tag = _by_tag(core, capacity.statuses)
     for attempt in list(core.attempts.values()):
@@ -191,9 +195,7 @@ def _settle(core: Core, now: int, attempt: Attempt, sight: DirectoryStatus) -> L
     if status.state == MISSING:
         attempt.unsettled = None
         return [] if attempt.over or attempt.look_at is not None else _look(attempt)
-    began = sight.start_lock == "taken" or failed_start.never_began(
-        attempt, status, sight
-    )  # perhaps; either may show late
+    began = sight.start_lock == "taken" or never_began(attempt, status, sight)  # perhaps; either may show late
     if not attempt.over and began and attempt.settle_tries < len(SETTLE):
         attempt.settle_at = now + SETTLE[attempt.settle_tries]
         attempt.settle_tries += 1
@@ -201,7 +203,7 @@ def _settle(core: Core, now: int, attempt: Attempt, sight: DirectoryStatus) -> L
     if status.ending in (LOST, NOT_STARTED) and sight.start_lock == "taken" and not attempt.over:
         attempt.look_at = attempt.look_backoff.after(now)
         return see(core, now, attempt, status._replace(state=MISSING))
-    if failed_start.never_began(attempt, status, sight):
+    if never_began(attempt, status, sight):
         return _report_failed_start(core, now, attempt, status, sight)
     return see(core, now, attempt, status)
 
@@ -213,7 +215,7 @@ def _report_failed_start(
     attempt.note(status)
     attempt.unsettled = attempt.settle_at = None
     attempt.seen = status
-    error = failed_start.why(sight.directory, status, sight.output)
+    error = why_never_began(sight.directory, status, sight.output)
     ended = Report(
         attempt.tag,
         attempt.batch_id,
@@ -277,3 +279,47 @@ def _measured(started_at: int, capacity: Capacity) -> Measured:
 def _batch_seen(now: int, attempt: Attempt, status: JobStatus) -> BatchStatus:
     fields = {name: value for name, value in status._asdict().items() if name in BatchStatus._fields}
     return BatchStatus(tag=attempt.tag, at=now, silent_since=attempt.silent_since, **fields)
+
+
+def never_began(attempt: Attempt, status: JobStatus, sight: DirectoryStatus) -> bool:
+    """Whether the batch job ended by itself before its wrapper took the start lock in its directory."""
+    if attempt.over or attempt.ending is not None or attempt.connected or status.state != ENDED:
+        return False
+    untouched = bool(sight.directory) and not sight.start_lock and sight.record is None
+    return untouched and status.ending not in _OTHER_CAUSES
+
+
+def why_never_began(directory: str, status: JobStatus, output: Optional[str]) -> Dict[str, Any]:
+    """A Failure as JSON: what the nodes do not see, or cannot start. `output` is None if the batch job left none."""
+    said = _last_line(output or "")
+    if output is None or any(words in output for words in _NOT_SEEN):
+        return _failure(
+            "not_shared",
+            "The compute nodes do not see %s, or cannot write to it: the batch job left nothing there." % directory,
+            "Name a directory that the head node and the compute nodes share with `shared:` in the grid file.",
+            said,
+        )
+    if any(words in output for words in _FULL):
+        return _failure(
+            "shared_full",
+            "The shared directory has no room for the attempt: %s" % said,
+            "Free space or quota there, or name another directory with `shared:` in the grid file.",
+            said,
+        )
+    ended = "" if status.exit_status is None else " (exit status %d)" % status.exit_status
+    return _failure(
+        "wrapper_not_started",
+        "The batch job ended before koalapy's wrapper began%s%s" % (ended, ": " + said if said else "."),
+        "See that the `python` of the grid file, Python 3.6 or later, starts on the compute nodes, and that they can"
+        " write to %s." % directory,
+        said,
+    )
+
+
+def _failure(code: str, message: str, advice: str, words: str) -> Dict[str, Any]:
+    return dict(Failure(code, "cluster", message, advice, words=words)._asdict())
+
+
+def _last_line(output: str) -> str:
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    return lines[-1][-_LAST:] if lines else ""

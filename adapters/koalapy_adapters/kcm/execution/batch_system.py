@@ -9,9 +9,8 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Un
 from koalapy_adapters.batch.classify import unreadable
 from koalapy_adapters.batch.protocol import BatchJob, BatchSettings, Capacity, Chosen, Description, JobSpan, JobStatus
 from koalapy_adapters.errors import BatchError, ClusterError, Result, TransientError, UnreadableError
-from koalapy_adapters.kcm.execution.drmaa.client import DrmaaClient
-from koalapy_adapters.kcm.execution.drmaa.process import DrmaaLost, DrmaaRefused
-from koalapy_adapters.kcm.execution.drmaa.sessions import DrmaaSessions
+from koalapy_adapters.kcm.execution.drmaa.client import DrmaaClient, DrmaaSessions
+from koalapy_adapters.kcm.execution.drmaa.helper import DrmaaLost, DrmaaRefused
 from koalapy_adapters.kcm.execution.query_cache import QueryCache
 from koalapy_adapters.kcm.execution.slurm_api.process import SubmitterLost
 from koalapy_adapters.kcm.execution.slurm_api.submitter import Submitter

@@ -11,10 +11,9 @@ from typing import Any, Container, Dict, List, NamedTuple, Optional, Tuple
 from koalapy_adapters import layout, start_lock
 from koalapy_adapters.errors import ClusterError, RequestError
 from koalapy_adapters.files import DISK, Files
-from koalapy_adapters.kcm.shared_directory import copy_staged, directory_status
+from koalapy_adapters.kcm.shared_directory import stage_cache
+from koalapy_adapters.kcm.shared_directory.cluster_files import RelayAddressFile, SubmitWatermark
 from koalapy_adapters.kcm.shared_directory.errors import FULL, unusable
-from koalapy_adapters.kcm.shared_directory.relay_address import RelayAddressFile
-from koalapy_adapters.kcm.shared_directory.submit_watermark import SubmitWatermark
 from koalapy_adapters.kcm.state.actions import DirectoryStatus, OtherVersion
 from koalapy_adapters.launcher import journal
 from koalapy_adapters.messages import RELAY_PROTOCOL
@@ -23,9 +22,9 @@ _TAG = re.compile(r"k[0-9a-z]{14}")
 _INSTANCE = re.compile(r"[0-9a-z]{1,32}")
 _OF_INSTANCE = slice(1, 6)  # of a tag: the store's name
 _AFTER_TAGS = "~"
-_STAGE_KEPT = 14 * 86400  # seconds that a staged file is kept after its last use
 _ENDED_KEPT = 7 * 86400  # seconds that a record is kept after its attempt was forgotten: for stores that were restored
 _DROP_EVERY = 86400  # seconds from one look for what was kept for long enough to the next
+_LAST_WORDS = 2000  # bytes of a batch job's output
 
 
 class Component(NamedTuple):
@@ -114,7 +113,7 @@ class Directories:
                 raise ClusterError("taken", "The attempt %s is claimed already." % component.tag)
             self._write(directory, "token", self.files.unpredictable(32).encode())
             self._write(directory, "component.json", json.dumps(component.data, sort_keys=True).encode())
-            copy_staged.place(self.files, self._stage(), layout.inside(directory, "work"), component.staged)
+            stage_cache.copy_to(layout.inside(directory, "work"), component.staged, self._stage(), self.files)
             return self._write_script(directory, component.script.encode())
         except (OSError, ValueError) as error:
             raise unusable(directory, error) from error
@@ -232,16 +231,12 @@ class Directories:
         """Return what messages.Examine asks about these directories, of those that exist."""
         now = self.files.clock()
         seen = {tag: self._sight(tag) for tag in tags if _TAG.fullmatch(tag)}
-        return {
-            tag: directory_status.described(sight, self._age(tag, now), now)
-            for tag, sight in seen.items()
-            if sight is not None
-        }
+        return {tag: _described(sight, self._age(tag, now), now) for tag, sight in seen.items() if sight is not None}
 
     def _age(self, tag: str, now: float) -> Optional[float]:
         directory = self.attempt(tag)
         try:
-            return directory_status.age(directory, self.files, now)
+            return _age_s(directory, self.files, now)
         except OSError as error:
             raise unusable(directory, error) from error
 
@@ -261,7 +256,7 @@ class Directories:
     def _sight(self, tag: str) -> Optional[DirectoryStatus]:
         directory = self.attempt(tag)
         try:
-            return directory_status.sight(directory, self.files)
+            return _status(directory, self.files)
         except FileNotFoundError:
             return self._former(tag)
         except OSError as error:
@@ -303,7 +298,7 @@ class Directories:
 
     def _drop_old(self) -> None:
         self._dropped_at = now = self.files.clock()
-        self._drop(self._stage(), now - _STAGE_KEPT)
+        self._drop(self._stage(), now - stage_cache.KEPT)
         self._drop(self._ended(), now - _ENDED_KEPT)
 
     def _drop(self, directory: str, before: float) -> None:
@@ -327,3 +322,42 @@ def _is_in(tag: str, ranges: List[Tuple[str, str]]) -> bool:
     """`ranges` are in order, and none overlaps another."""
     place = bisect.bisect_right(ranges, (tag, _AFTER_TAGS)) - 1
     return place >= 0 and ranges[place][0] <= tag <= ranges[place][1]
+
+
+def _status(directory: str, files: Files) -> DirectoryStatus:
+    """Raises OSError where it cannot be looked into."""
+    # A network file system remembers for a while that a file was not there, but not beyond a look at the list.
+    names = files.names(directory)
+    try:
+        claim = start_lock.held_by(directory, files) if "start-lock" in names else None
+        record = layout.read_json(layout.inside(directory, "record.json"), files) if "record.json" in names else None
+    except ValueError:
+        return DirectoryStatus(start_lock="unreadable")
+    beat = files.modified(layout.inside(directory, "heartbeat")) if "heartbeat" in names else 0
+    output = _output(directory, files) if claim is None and "batch.out" in names else None
+    record = record if isinstance(record, dict) else None
+    return DirectoryStatus(claim.kind if claim else "", record, int(beat * 1e6), directory, output)
+
+
+def _age_s(directory: str, files: Files, now: float) -> Optional[float]:
+    """Seconds since it was prepared, or revoked before that; None if it goes away meanwhile. Raises OSError."""
+    for path in (layout.inside(directory, "component.json"), layout.inside(directory, "start-lock"), directory):
+        try:
+            return max(0.0, now - files.modified(path))
+        except FileNotFoundError:
+            continue
+    return None
+
+
+def _described(seen: DirectoryStatus, age_s: Optional[float], now: float) -> Dict[str, Any]:
+    """As messages.Examine asks for it."""
+    return {
+        "start_lock": seen.start_lock,
+        "ended": seen.record is not None,
+        "age_s": age_s,
+        "heartbeat_age_s": max(0.0, now - seen.heartbeat / 1e6) if seen.heartbeat else None,
+    }
+
+
+def _output(directory: str, files: Files) -> str:
+    return files.read(layout.inside(directory, "batch.out"))[-_LAST_WORDS:].decode("utf-8", "replace")

@@ -1,17 +1,20 @@
-"""The staging cache: files by content hash, kept from their last use on; and those on their way into it. Blocks."""
+"""The staging cache: files by content hash, kept from their last use on, and their ways in and out. Blocks."""
 
 import hashlib
+import json
 import os
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Iterator, List, Optional, Set
 
 from koalapy_adapters.errors import ClusterError, RequestError, TransientError
-from koalapy_adapters.files import is_digest
+from koalapy_adapters.files import Files, is_digest
+from koalapy_adapters.trees import is_inside, native
 
 KEPT = 14 * 86400  # seconds that a file is kept after its last use
 PARTIAL_KEPT = 86400  # seconds that a part of a file is kept after its last byte came
 _PARTIAL = ".part"
 _READ = 1 << 20
+_AGAIN = "It is sent again at the next try."
 
 
 class Stage:
@@ -197,3 +200,65 @@ def _unlink(path: str) -> None:
         os.unlink(path)
     except OSError:
         pass
+
+
+def copy_to(work: str, staged: List[List[Any]], stage: str, files: Files) -> None:
+    """Copy staged files (see messages.Submit) to an attempt's working directory. Raises BatchError, and OSError.
+
+    These are copies, since a program may write to its own.
+    """
+    made = {work}
+    modes = []
+    for path, digest, mode in _all(files, stage, staged):
+        if not is_inside(path) or not (is_digest(digest) or not digest):
+            raise RequestError("bad_stage_in", "The staged file %r has no place in the attempt's directory." % path)
+        target = os.path.join(work, native(path))
+        _make(files, os.path.dirname(target) if digest else target, made)
+        if digest:
+            _copy(files, os.path.join(stage, digest), target, mode & 0o777, digest)
+        else:
+            modes.append((target, mode & 0o777))
+    for target, mode in reversed(modes):  # what is in a directory comes after it, and may not be writable then
+        files.allow(target, mode)
+
+
+def _all(files: Files, stage: str, staged: List[List[Any]]) -> Iterator[List[Any]]:
+    """The entries, with those of lists that are themselves staged files."""
+    for entry in staged:
+        if entry[0]:
+            yield entry
+        else:
+            yield from _listed(files, os.path.join(stage, entry[1]), entry[1])
+
+
+def _listed(files: Files, path: str, digest: str) -> List[List[Any]]:
+    if not is_digest(digest):
+        raise RequestError("bad_stage_in", "%r is not a list of staged files." % digest)
+    try:
+        data = files.read(path)
+        if hashlib.sha256(data).hexdigest() != digest:
+            raise ValueError("damaged")
+        listed: List[List[Any]] = json.loads(data.decode())
+        return listed
+    except FileNotFoundError as error:
+        raise TransientError("stage_lost", "The list of the staged files is no longer there.", _AGAIN) from error
+    except ValueError as error:
+        files.unlink(path)
+        raise TransientError("stage_damaged", "The list of the staged files is damaged.", _AGAIN) from error
+
+
+def _make(files: Files, directory: str, made: Set[str]) -> None:
+    if directory not in made:
+        files.make(directory)
+        made.add(directory)
+
+
+def _copy(files: Files, source: str, target: str, mode: int, digest: str) -> None:
+    name = os.path.basename(target)
+    try:
+        files.copy(source, target, mode, digest)
+    except FileNotFoundError as error:
+        raise TransientError("stage_lost", "The staged file %s is no longer there." % name, _AGAIN) from error
+    except ValueError as error:
+        files.unlink(source)
+        raise TransientError("stage_damaged", "The staged file %s is damaged." % name, _AGAIN) from error

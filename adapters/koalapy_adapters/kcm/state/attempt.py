@@ -6,10 +6,10 @@ from typing import Any, Dict, List, NamedTuple, Optional
 from koalapy_adapters.batch.protocol import JobStatus
 from koalapy_adapters.batch.text import is_launcher
 from koalapy_adapters.kcm.state.actions import SECOND
-from koalapy_adapters.kcm.state.backoff import Backoff
-from koalapy_adapters.kcm.state.outbox import Outbox
+from koalapy_adapters.kcm.state.event_queue import EventQueue
+from koalapy_adapters.kcm.state.inventory import Sweeps
 from koalapy_adapters.kcm.state.poll_schedule import CancelStatusSchedule, Debounce, PollSchedule
-from koalapy_adapters.kcm.state.sweep import Sweeps
+from koalapy_adapters.kcm.state.timers import Backoff
 from koalapy_adapters.messages import Failure, PutKey, Release, Report, Stop, Submit
 
 MISSING = "missing"  # the state of a batch job that neither queue nor accounting know
@@ -56,7 +56,7 @@ class Ending:
         self.cancels = 0  # that were sent so far
         self.refused: Optional[Dict[str, Any]] = None  # what the last of them failed with
         self.began_at = now
-        self.lingers = False  # koalad was told that they are in vain
+        self.stuck = False  # koalad knows that they are in vain
         self.cancel_backoff = Backoff(2 * SECOND, 60 * SECOND)
         self.check_at: Optional[int] = None
         self.check_backoff = Backoff(SECOND // 20, 5 * SECOND, growth=30)
@@ -173,7 +173,7 @@ class Core:
 
     def __init__(self, poll_schedule: PollSchedule, limits: Limits, epoch: int) -> None:
         self.attempts: Dict[str, Attempt] = {}
-        self.outbox = Outbox()
+        self.event_queue = EventQueue()
         self.poll_schedule = poll_schedule
         self.limits = limits
         self.epoch = epoch

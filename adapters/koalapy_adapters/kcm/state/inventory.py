@@ -1,19 +1,22 @@
-"""The parameters of one sweep on this cluster, and their holders: each number in one place only.
+"""All that the KCM knows of sweeps: the parameters of each on this cluster, and their holders.
 
-A number comes with FeedSweep and leaves with ParametersEnded or ParametersReturned. In between it is in the credit,
-which the KCM distributes; or one Launcher holds it. After a feed that began anew it may be unaccounted for: a Launcher
-that has not reported yet may hold it, or may have run it.
+Each number is in one place only. It comes with FeedSweep and leaves with ParametersEnded or ParametersReturned. In
+between it is in the credit, which the KCM distributes; or one Launcher holds it. After a feed that began anew it may be
+unaccounted for: a Launcher that has not reported yet may hold it, or may have run it.
 """
 
 import math
-from collections import OrderedDict
-from typing import Any, Dict, Iterable, List, Optional, Set
+from collections import OrderedDict, deque
+from typing import Any, Deque, Dict, Iterable, List, NamedTuple, Optional, Set, Tuple
 
 from koalapy_adapters.kcm.state.actions import SECOND
-from koalapy_adapters.kcm.state.backoff import Backoff
+from koalapy_adapters.kcm.state.timers import Backoff, Timers
 from koalapy_adapters.ranges import Ranges, numbers_of, ranges_of
 
 UNUSED = SECOND  # after which credit that no Launcher is there for goes back
+_MEMORY = 2.0  # seconds after which what happened counts for a third
+_YOUNG = 0.1  # seconds, below which a rate would be chance
+_FIRST_TRIP = 0.1  # seconds
 
 
 class Launcher:
@@ -183,11 +186,6 @@ class Inventory:
         launcher.unsaid.discard(number)
 
 
-_MEMORY = 2.0  # seconds after which what happened counts for a third
-_YOUNG = 0.1  # seconds, below which a rate would be chance
-_FIRST_TRIP = 0.1  # seconds
-
-
 class Rate:
     """A mean over the last seconds, in which what is older counts less. It begins with the first `begin`."""
 
@@ -244,3 +242,90 @@ class RoundTrip:
     def given_up(self) -> None:
         """koalad had nothing: how long that takes says nothing."""
         self._asked_at = None
+
+
+class UnacknowledgedEvent(NamedTuple):
+    """An event that took numbers away from here. `ended`: the number of the ResultsReported that it completes, or 0."""
+
+    event: int
+    inventory: Inventory
+    numbers: List[int]
+    tag: str = ""
+    ended: int = 0
+
+
+class Sweeps:
+    """All sweeps with something here, by their ids, and their Launchers by tag."""
+
+    def __init__(self) -> None:
+        self.inventories: Dict[int, Inventory] = {}
+        self.launchers: Dict[str, Launcher] = {}
+        self.begun: Set[int] = set()  # sweeps that koalad fed here, and whose inventories were dropped since
+        self.unacknowledged: Deque[UnacknowledgedEvent] = deque()  # not acknowledged yet, in order
+        self.caught_up = False  # koalad has said of every sweep what is out, since this KCM began
+        self._mark: Optional[int] = None
+        self.doing: Dict[str, Tuple[int, int]] = {}  # what LaunchersSeen is to say next
+        self.seen_at: Optional[int] = None  # when it is to be said
+        self.quiet_until = 0  # no other one before
+        self.timers = Timers()  # by tags, sweeps as text, and SEEN
+
+    def inventory(self, sweep: int) -> Inventory:
+        if sweep not in self.inventories:
+            self.inventories[sweep] = Inventory(sweep)
+            self.inventories[sweep].begun = sweep in self.begun
+        return self.inventories[sweep]
+
+    def launcher(self, tag: str) -> Launcher:
+        if tag not in self.launchers:
+            self.launchers[tag] = Launcher(tag)
+        return self.launchers[tag]
+
+    def inventory_of(self, launcher: Launcher) -> Optional[Inventory]:
+        """Return the Launcher's inventory; None while its sweep is unknown or not fed: its messages must wait."""
+        inventory = self.inventories.get(launcher.sweep)
+        return inventory if inventory is not None and inventory.begun else None
+
+    def join(self, tag: str, sweep: int) -> Launcher:
+        """The Launcher, which is this sweep's."""
+        launcher = self.launcher(tag)
+        launcher.sweep = sweep
+        self.inventory(sweep).launchers.setdefault(tag, launcher)
+        return launcher
+
+    def acknowledged(self, number: int, last: int) -> bool:
+        """Whether koalad has just caught up. `last`: the number of the newest event when this one was acknowledged.
+
+        What it says of sweeps follows on its being connected, and on the acknowledgements that it gives in one go with
+        that; so it was said before it could acknowledge what happened after one of these had come.
+        """
+        if self.caught_up:
+            return False
+        if self._mark is None:
+            self._mark = last + 1
+            return False
+        self.caught_up = number >= self._mark
+        return self.caught_up
+
+    def wait_for_launcher(self, launcher: Launcher) -> None:
+        """It may wait for another moment than before."""
+        timers = (launcher.results_at, launcher.read_at)
+        self.timers.set(launcher.tag, min((at for at in timers if at is not None), default=None))
+
+    def wait_for_inventory(self, inventory: Inventory) -> None:
+        timers = (inventory.ask_at, inventory.idle_at)
+        self.timers.set(str(inventory.sweep), min((at for at in timers if at is not None), default=None))
+
+    def drop(self, tag: str) -> None:
+        """Forget a Launcher. The inventory of its sweep goes with its last Launcher, if it is empty."""
+        launcher = self.launchers.pop(tag, None)
+        self.doing.pop(tag, None)
+        self.timers.set(tag, None)
+        inventory = self.inventories.get(launcher.sweep) if launcher is not None else None
+        if inventory is None:
+            return
+        inventory.launchers.pop(tag, None)
+        if inventory.is_empty:
+            del self.inventories[inventory.sweep]
+            self.timers.set(str(inventory.sweep), None)
+            if inventory.begun:
+                self.begun.add(inventory.sweep)

@@ -1,4 +1,4 @@
-"""When time alone changes something of an attempt: the next moment of each, the earliest first."""
+"""Instants: when something is tried again, and when time alone changes an attempt, the earliest first."""
 
 import heapq
 from typing import Dict, List, Optional, Tuple
@@ -40,3 +40,15 @@ class Timers:
             due.append(tag)
             moment = self.next()
         return due
+
+
+class Backoff:
+    """A wait that grows by so many percent each time, from `first` up to `limit` (microseconds)."""
+
+    def __init__(self, first: int, limit: int, growth: int = 100) -> None:
+        self._next, self._limit, self._growth = first, limit, growth
+
+    def after(self, now: int) -> int:
+        """The instant of the next try."""
+        wait, self._next = self._next, min(self._next * (100 + self._growth) // 100, self._limit)
+        return now + wait

@@ -9,8 +9,8 @@ from typing import Any, List
 from koalapy_adapters.batch.text import is_launcher
 from koalapy_adapters.kcm.state.actions import SECOND, DirectoryStatus, Inspect
 from koalapy_adapters.kcm.state.attempt import Attempt, Core
-from koalapy_adapters.kcm.state.backoff import Backoff
 from koalapy_adapters.kcm.state.inventory import Inventory, Launcher
+from koalapy_adapters.kcm.state.timers import Backoff
 from koalapy_adapters.kcm.sweeps import distribute, launcher_end, launcher_messages, results
 from koalapy_adapters.messages import FeedSweep, LauncherTrusted, RecallParameters, Submit, TrustLauncher
 

@@ -20,10 +20,10 @@ from koalapy_adapters.ranges import ranges_of
 def report(core: Core, now: int, tag: str, body: Any) -> List[Any]:
     """Tell koalad something of an attempt: at once, unless it is of a Launcher that has ended."""
     if not is_launcher(tag):
-        return core.outbox.put(now, body)
+        return core.event_queue.put(now, body)
     launcher = core.sweeps.launcher(tag)
     if launcher.over or not (launcher.ends or _is_end(body)):
-        return core.outbox.put(now, body)
+        return core.event_queue.put(now, body)
     launcher.ends.append(body)
     return close(core, now, launcher)
 
@@ -112,7 +112,7 @@ def _finish(core: Core, now: int, launcher: Launcher) -> List[Any]:
     launcher.over, launcher.wanted = True, 0
     core.sweeps.doing.pop(launcher.tag, None)
     _look_at_credit(core, now, launcher)
-    actions = [action for body in ends for action in core.outbox.put(now, body)]
+    actions = [action for body in ends for action in core.event_queue.put(now, body)]
     attempt = core.attempts.get(launcher.tag)
     return actions + (forget(attempt, ids) if ids and attempt is not None else [])
 

@@ -6,7 +6,7 @@ from koalapy_adapters.kcm.state.actions import LauncherReported
 from koalapy_adapters.kcm.state.attempt import Attempt, Core
 from koalapy_adapters.kcm.state.inventory import Inventory, Launcher
 from koalapy_adapters.kcm.sweeps import distribute, results
-from koalapy_adapters.kcm.sweeps.portions import in_store
+from koalapy_adapters.kcm.sweeps.distribute import in_store
 from koalapy_adapters.messages import (
     LauncherSuspected,
     LauncherTrusted,
@@ -137,7 +137,7 @@ def _node_suspected(
     if launcher.suspected:
         return []
     launcher.suspected = True
-    return core.outbox.put(now, LauncherSuspected(launcher.tag, message.host))
+    return core.event_queue.put(now, LauncherSuspected(launcher.tag, message.host))
 
 
 _HEARD: Dict[type, Callable[[Core, int, Inventory, Launcher, Any], List[Any]]] = {

@@ -8,8 +8,7 @@ from typing import Any, Dict, Iterable, List
 
 from koalapy_adapters.kcm.state.actions import SECOND, SendToWrapper
 from koalapy_adapters.kcm.state.attempt import Attempt, Core
-from koalapy_adapters.kcm.state.inventory import Inventory, Launcher
-from koalapy_adapters.kcm.state.sweep import UnacknowledgedEvent
+from koalapy_adapters.kcm.state.inventory import Inventory, Launcher, UnacknowledgedEvent
 from koalapy_adapters.launcher.journal import ENDINGS
 from koalapy_adapters.messages import (
     LaunchersSeen,
@@ -61,11 +60,11 @@ def flush(core: Core, now: int, launcher: Launcher, inventory: Inventory) -> Lis
     rows, launcher.results, launcher.results_at = launcher.results, [], None
     for start in range(0, len(rows), ROWS):
         some = rows[start : start + ROWS]
-        actions += core.outbox.put(now, ParametersEnded(inventory.sweep, launcher.tag, some))
+        actions += core.event_queue.put(now, ParametersEnded(inventory.sweep, launcher.tag, some))
         whole = launcher.heard if start + ROWS >= len(rows) else 0
         numbers = [row[0] for row in some]
         core.sweeps.unacknowledged.append(
-            UnacknowledgedEvent(core.outbox.last, inventory, numbers, launcher.tag, whole)
+            UnacknowledgedEvent(core.event_queue.last, inventory, numbers, launcher.tag, whole)
         )
     return actions
 
@@ -80,8 +79,8 @@ def give_back(core: Core, now: int, inventory: Inventory, numbers: List[int], be
         some = ranges[start : start + MANY]
         theirs = list(numbers_of(some))
         of_these = ranges_of(number for number in theirs if number in started)
-        actions += core.outbox.put(now, ParametersReturned(inventory.sweep, some, of_these))
-        core.sweeps.unacknowledged.append(UnacknowledgedEvent(core.outbox.last, inventory, theirs))
+        actions += core.event_queue.put(now, ParametersReturned(inventory.sweep, some, of_these))
+        core.sweeps.unacknowledged.append(UnacknowledgedEvent(core.event_queue.last, inventory, theirs))
     return actions
 
 
@@ -116,7 +115,7 @@ def report_running(core: Core, now: int) -> List[Any]:
     doing, sweeps.doing, sweeps.seen_at = sweeps.doing, {}, None
     sweeps.quiet_until = now + SEEN_EVERY
     launchers = [[tag, running, newest_at] for tag, (running, newest_at) in doing.items()]
-    return core.outbox.put(now, LaunchersSeen(launchers)) if launchers else []
+    return core.event_queue.put(now, LaunchersSeen(launchers)) if launchers else []
 
 
 def _is_row(row: Any) -> bool:

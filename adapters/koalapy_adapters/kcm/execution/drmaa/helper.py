@@ -1,12 +1,13 @@
-"""One run of the DRMAA helper, as a process: JSON lines to its stdin, answers and ends of jobs from its stdout."""
+"""The DRMAA helper: the library that it loads, and one run of it as a process that reads and writes JSON lines."""
 
+import glob
 import json
 import os
 import subprocess
 import threading
 from collections import deque
 from concurrent import futures
-from typing import IO, TYPE_CHECKING, Any, Callable, Deque, Dict, List, Optional
+from typing import IO, TYPE_CHECKING, Any, Callable, Deque, Dict, List, NamedTuple, Optional, Sequence
 
 from koalapy_adapters.kcm.execution.subprocess_runner import end_at_once
 
@@ -28,7 +29,9 @@ class DrmaaLost(Exception):
 
 
 class HelperProcess:
-    """Starts at once. `ended` is called with the id of a job that ended, `died` when its output ends: in a thread.
+    """Requests go to its stdin; answers and ends of jobs come from its stdout. It starts at once.
+
+    `ended` is called with the id of a job that ended, `died` when its output ends: in a thread.
 
     Several threads may ask at a time. Requests wait in its input, so that it is never idle, and it answers them in
     order.
@@ -111,3 +114,33 @@ class HelperProcess:
 def _pipe(pipe: Optional[IO[bytes]]) -> IO[bytes]:
     assert pipe is not None
     return pipe
+
+
+class Library(NamedTuple):
+    """`family`: what the library must call its batch system, as a regular expression; "" for one that was named.
+
+    `options` go with every submit, and `of_commands`, which the submit command knows, with none.
+    """
+
+    path: str
+    family: str = ""
+    options: Sequence[str] = ()
+    of_commands: Sequence[str] = ()
+
+
+def find_library(wish: str, dialect: Any) -> Optional[Library]:
+    """By the grid file's `drmaa`: off, auto or a path. None: the batch system's commands are used.
+
+    `auto` takes the batch system's own library only, which its dialect describes as `drmaa`.
+    """
+    own = getattr(dialect, "drmaa", None)
+    if wish == "off" or (wish == "auto" and own is None):
+        return None
+    options = (own.OPTIONS, own.OF_COMMANDS) if own is not None else ((), ())
+    if wish != "auto":
+        return Library(wish, "", *options)
+    assert own is not None
+    for pattern in own.libraries(os.environ):
+        for path in sorted(glob.glob(pattern)):
+            return Library(path, own.FAMILY, *options)
+    return None

@@ -16,7 +16,7 @@ _BAD_MEASUREMENT = Failure(
 PATIENCE = 30 * SECOND  # an event that long unacknowledged is sent again
 
 
-class Outbox:
+class EventQueue:
     """Unconfirmed events. Only one measurement is on the way; of those that wait behind it only the newest is kept."""
 
     def __init__(self) -> None:
