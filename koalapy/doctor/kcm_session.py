@@ -1,8 +1,10 @@
 """A session with a KCM on a head node, with an instance id that exists as long as the session."""
 
+import random
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -12,17 +14,20 @@ from koalapy_adapters.errors import BatchError
 from koalapy_adapters.messages.details import diagnosed
 
 import koalapy
+from koalapy.link.cluster import Timing
+from koalapy.link.session import Accepted, Command, ConversationCommand, Lost, Reaction, SessionMachine
 from koalapy.link.translate import reason_of
 from koalapy.model.errors import ClusterError, KoalaError, Reason, TransientError
 from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
+from koalapy.model.units import Instant
 from koalapy.runtime.clock import SystemClock
 from koalapy.runtime.session.exchange import Exchange, done, understood
+from koalapy.runtime.session.link_threads import Callbacks, LinkThreads
 from koalapy.runtime.session.session import Session
 
-_TICK_S = 5.0
 _ANSWER_S = 60.0
+_TIMING = Timing(silence=75.0, welcome=75.0)  # a request that is not answered in time is reported first
 _GONE_S = 75.0  # from a cancel until nothing of it is left, node agents included that notice their wrapper's silence
-_EPOCH = 1
 _MOST_READ = 16 << 20  # bytes of output of the session's own jobs
 
 T = TypeVar("T")
@@ -31,6 +36,37 @@ Bodies = Sequence[Any]  # the bodies of the KCM's events, in their order
 
 class Interrupted(Exception):
     """The user interrupted the examination."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Note(ConversationCommand):
+    """Keep the Welcome, or the body of an event."""
+
+    message: Any
+
+
+class _Conversation:
+    """The messages of the only session: every event is acknowledged at once."""
+
+    epoch = 1
+
+    def __init__(self, config: dict[str, Any], instance: InstanceId) -> None:
+        self._config, self._instance = wire.ClusterConfig(**config)._asdict(), instance
+
+    def hello(self, now: Instant) -> wire.Hello:
+        return wire.Hello(wire.PROTOCOL, koalapy.__version__, self.epoch, self._instance, now, dict(self._config))
+
+    def ping(self, now: Instant) -> wire.Ping:
+        return wire.Ping(0, now)
+
+    def received(self, now: Instant, message: Any) -> Reaction:
+        if isinstance(message, wire.Welcome):
+            accepted = Accepted(message.host, message.batch_version)
+            return Reaction((wire.WatchCluster(urgent=True),), (_Note(message),), accepted)
+        if isinstance(message, wire.Event):
+            body = wire.from_json(message.body, wire.EVENTS)
+            return Reaction((wire.Acknowledge(message.number),), (_Note(body),))
+        return Reaction()
 
 
 class KcmSession:
@@ -44,15 +80,26 @@ class KcmSession:
 
         `said`: the lines of the KCM's standard error, as they arrive.
         """
-        self._channel, self._config, self._instance, self._said = channel, config, instance, said
-        self._session = Session(channel, self._receive, self._tick)
+        self._channel, self._instance, self._said = channel, instance, said
         self._clock = SystemClock()
-        self._thread = threading.Thread(target=self._run, name="kcm-session", daemon=True)
+        self._machine: SessionMachine[_Conversation] = SessionMachine("the head node", _TIMING, random.uniform)
+        callbacks = Callbacks(
+            now=self._clock.now,
+            open=lambda: channel,
+            begin=self._begin,
+            ended=self._ended,
+            perform=self._perform,
+        )
+        self._threads = LinkThreads("examined", self._machine, callbacks)
+        self._conversation = _Conversation(config, instance)
+        self._session: Session
+        self._opened = threading.Event()
         self._changed = threading.Condition()
         self._heard: list[Any] = []
         self._welcome: wire.Welcome | None = None
         self._exchange: Exchange | None = None
-        self._interrupted = self._ending = self._over = False
+        self._lost: Reason | None = None
+        self._interrupted = self._ending = False
         self._tags: list[str] = []
 
     # ---- requests
@@ -62,11 +109,8 @@ class KcmSession:
 
         Raises TransientError if none arrives within 60 s.
         """
-        self._thread.start()
-        config = wire.ClusterConfig(**self._config)._asdict()
-        version, now = koalapy.__version__, self._clock.now()
-        self._session.send(wire.Hello(wire.PROTOCOL, version, _EPOCH, self._instance, now, dict(config)))
-        self._session.send(wire.WatchCluster(urgent=True))
+        self._threads.start()
+        self._opened.wait()
         self._wait(lambda: self._welcome is not None, _ANSWER_S)
         if self._welcome is None:
             raise TransientError("silent", "The agent on the head node does not answer.", "Is the head overloaded?")
@@ -174,20 +218,20 @@ class KcmSession:
 
     def end(self) -> list[str]:
         """Remove all that the session has brought to the cluster. Returns descriptions of what could not be removed."""
-        if self._thread.ident is None:  # it was not started: the KCM has brought nothing yet
+        if self._threads.thread.ident is None:  # it was not started: the KCM has brought nothing yet
             self._channel.close()
             return []
         with self._changed:
             self._interrupted, self._ending = False, True
         left = [words for tag in self._tags if (words := self._remove(tag))]
         try:
-            if not left and not self._over:
+            if not left and self._lost is None:
                 self.ask(lambda id: wire.Dissolve(id))
         except (KoalaError, BatchError) as error:
             left.append(f"the directory {self._instance} in the shared directory ({error})")
         finally:
-            self._session.end(None)
-            self._thread.join()
+            self._threads.do(self._machine.close)
+            self._threads.thread.join()
         return left
 
     def _remove(self, tag: str) -> str:
@@ -206,9 +250,8 @@ class KcmSession:
     def _check(self) -> None:
         if self._interrupted:
             raise Interrupted
-        if self._over:
-            words = f": {self._said[-1].rstrip('.')}." if self._said else "."
-            raise TransientError("lost", f"The connection to the head node was lost{words}", "Examine it again.")
+        if self._lost is not None:
+            raise TransientError(self._lost.code, self._lost.message, "Examine it again.")
 
     def _wait(self, happened: Callable[[], bool], timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
@@ -217,24 +260,26 @@ class KcmSession:
                 self._check()
                 self._changed.wait(left)
 
-    def _run(self) -> None:
-        self._session.run()
-        with self._changed:
-            self._over = True
-            self._changed.notify_all()
+    def _begin(self, session: Session) -> _Conversation:
+        self._session = session
+        self._opened.set()
+        return self._conversation
 
-    def _receive(self, message: Any) -> None:
-        with self._changed:
-            if isinstance(message, wire.Welcome):
-                self._welcome = message
-            elif isinstance(message, wire.Event):
-                self._session.send(wire.Acknowledge(message.number))
-                self._heard.append(wire.from_json(message.body, wire.EVENTS))
-            self._changed.notify_all()
+    def _ended(self) -> Reason:
+        words = f": {self._said[-1].rstrip('.')}." if self._said else "."
+        return Reason("lost", "transient", f"The connection to the head node was lost{words}")
 
-    def _tick(self) -> float:
-        self._session.send(wire.Ping(0, self._clock.now()))
-        return _TICK_S
+    def _perform(self, command: Command) -> None:
+        with self._changed:
+            match command:
+                case Lost(reason):
+                    self._lost = reason
+                    self._threads.do(self._machine.close)  # no further try
+                case _Note(wire.Welcome() as welcome):
+                    self._welcome = welcome
+                case _Note(body):
+                    self._heard.append(body)
+            self._changed.notify_all()
 
 
 def _gone(bodies: Bodies) -> bool | None:

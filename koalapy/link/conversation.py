@@ -1,7 +1,7 @@
-"""The translation of one session with a KCM: commands to messages, and messages to deliveries. Pure."""
+"""The conversation of koalad with a KCM: its commands to messages, and messages to deliveries. Pure."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from koalapy_adapters import messages as wire
@@ -11,6 +11,8 @@ from koalapy.link import sweeps, translate
 from koalapy.link.cluster import Cluster
 from koalapy.link.offset import ClockOffset
 from koalapy.link.outstanding import ComponentCommand, Outstanding
+from koalapy.link.restore_check import REFUSALS, Verdict, trust
+from koalapy.link.session import Accepted, ConversationCommand, Reaction, Refused
 from koalapy.model.commands import CancelAttempt, ForgetAttempt, Hint, ReleaseAttempt, SubmitAttempt
 from koalapy.model.errors import Reason
 from koalapy.model.events import (
@@ -19,6 +21,7 @@ from koalapy.model.events import (
     AttemptStuck,
     AttemptSubmitted,
     ClusterConnected,
+    ClusterLost,
     Event,
     MeasurementFailed,
     SubmissionFailed,
@@ -27,7 +30,6 @@ from koalapy.model.identity import AttemptId, JobId, tag_of, tags_of
 from koalapy.model.records import Records
 from koalapy.model.units import Instant
 
-Messages = tuple[Any, ...]  # those of koalapy_adapters.messages
 _Events = tuple[tuple[Event, ...], tuple[int, ...]]  # events, and the outbox numbers that are confirmed with them
 
 _NO_FILE: list[list[Any]] = [["", "", 0]]  # a list of staged files that no KCM can have
@@ -35,23 +37,54 @@ _PINGS = 10  # remembered; an answer to an older one is ignored
 
 
 @dataclass(frozen=True, slots=True)
-class Reaction:
-    """The result of one message or command: `deliveries` for the driver, and `messages` for the KCM.
+class Deliver(ConversationCommand):
+    """Pass this to koalad's driver."""
 
-    `key`: a key that a component's program has put, for the other components of its job. `welcome`: the KCM takes
-    commands from now on, unless `is_stale` shows that it ends. `refused`: a command that the KCM does not understand,
-    and why. `stage_in`: number, command and doubt of a Submit whose files the cluster needs first.
+    delivery: Delivery
+
+
+@dataclass(frozen=True, slots=True)
+class StageIn(ConversationCommand):
+    """Bring the files of this Submit to the cluster; then send `KcmConversation.submit` or `not_staged`."""
+
+    number: int
+    command: SubmitAttempt
+    doubt: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PutKey(ConversationCommand):
+    """Pass on a key that a program has put, for the other components of its job."""
+
+    attempt: AttemptId
+    key: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogRefusal(ConversationCommand):
+    """Log that the cluster does not understand this command."""
+
+    command: ComponentCommand | None
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """The facts that one session with a cluster begins with. `epoch` is higher than those of all before it.
+
+    `known`: see `known_attempts`. `doubtful`: jobs of which the cluster may know more than the store (see Counters).
+    `check`: returns the verdict on the Welcome of the session of this epoch. `version`: koalapy's.
     """
 
-    deliveries: tuple[Delivery, ...] = ()
-    messages: Messages = ()
-    key: tuple[AttemptId, str, str] | None = None
-    welcome: wire.Welcome | None = None
-    refused: tuple[ComponentCommand | None, Reason] | None = None
-    stage_in: tuple[int, SubmitAttempt, bool] | None = None
+    epoch: int
+    version: str
+    known: Sequence[tuple[AttemptId, str]] = ()
+    doubtful: Sequence[JobId] = ()
+    check: Callable[[int, wire.Welcome], Verdict] = trust
 
 
-class Conversation:
+class KcmConversation:
     """One session. It begins with `hello` and ends with its connection; the next one has a higher epoch.
 
     A KCM's events are numbered. An event that was delivered before is not delivered again, only acknowledged if it may
@@ -59,9 +92,10 @@ class Conversation:
     connection repeats, loses or reorders reaches the driver.
     """
 
-    def __init__(self, cluster: Cluster, epoch: int) -> None:
+    def __init__(self, cluster: Cluster, opening: Opening) -> None:
+        self.epoch = opening.epoch
         self.cost = 0.0  # CPU seconds that the KCM's batch commands have taken
-        self._cluster, self._epoch = cluster, epoch
+        self._cluster, self._opening = cluster, opening
         self._outstanding = Outstanding()
         self._unstaged: dict[int, Reason] = {}  # why a Submit in doubt could not be staged again
         self._offset = ClockOffset()
@@ -73,21 +107,15 @@ class Conversation:
 
     # ---- to the KCM
 
-    def hello(
-        self, now: Instant, version: str, known: Sequence[tuple[AttemptId, str]], doubtful: Sequence[JobId] = ()
-    ) -> Messages:
-        """Return the first messages of the session. `version`: koalapy's.
-
-        `known`: see `known_attempts`. `doubtful`: jobs of which the cluster may know more than the store (see
-        Counters).
-        """
+    def hello(self, now: Instant) -> wire.Hello:
+        """Return the first message of the session."""
         self._hello_at = now
-        instance, config = self._cluster.instance, wire.ClusterConfig(**self._cluster.config)
-        tags: list[list[str]] = [[tag_of(instance, attempt), batch_id] for attempt, batch_id in known]
+        opening, instance = self._opening, self._cluster.instance
+        config = wire.ClusterConfig(**self._cluster.config)
+        tags: list[list[str]] = [[tag_of(instance, attempt), batch_id] for attempt, batch_id in opening.known]
         fields = dict(config._asdict())
-        recall: list[list[str]] = [list(tags_of(instance, job)) for job in doubtful]
-        hello = wire.Hello(wire.PROTOCOL, version, self._epoch, instance, now, fields, tags, recall)
-        return hello, self.ping(now)
+        recall: list[list[str]] = [list(tags_of(instance, job)) for job in opening.doubtful]
+        return wire.Hello(wire.PROTOCOL, opening.version, self.epoch, instance, now, fields, tags, recall)
 
     def send(self, number: int, command: ComponentCommand, doubt: bool) -> Reaction:
         """Send a command once per session. A Submit with files is not sent yet: see `submit` and `not_staged`."""
@@ -103,7 +131,7 @@ class Conversation:
                 return Reaction(messages=(translate.release(instance, number, command),))
             case SubmitAttempt():
                 if command.stage_in:
-                    return Reaction(stage_in=(number, command, doubt))
+                    return Reaction(commands=(StageIn(number, command, doubt),))
                 return self.submit(number, doubt)
 
     def submit(self, number: int, doubt: bool, staged: Sequence[list[Any]] = ()) -> Reaction:
@@ -135,7 +163,7 @@ class Conversation:
             return Reaction()
         self._outstanding.confirm(number)
         event = SubmissionFailed(cluster=self._cluster.name, attempt=command.attempt, reason=reason)
-        return Reaction((self._delivery((event,), (number,)),))
+        return self._deliver((event,), (number,))
 
     def hint(self, hint: Hint) -> Reaction:
         """Send a hint, which is neither stored nor repeated."""
@@ -146,7 +174,7 @@ class Conversation:
 
         Events of another session are gone with its KCM.
         """
-        if epoch != self._epoch:
+        if epoch != self.epoch:
             return Reaction()
         self._acknowledged = max(self._acknowledged, number)
         return Reaction(messages=(wire.Acknowledge(number),))
@@ -179,14 +207,17 @@ class Conversation:
             return answer(self, message)
         if isinstance(message, wire.PutKey):
             attempt = translate.own_attempt(self._cluster.instance, message.space)
-            return Reaction(key=(attempt, message.key, message.value)) if attempt is not None else Reaction()
+            return (
+                Reaction(commands=(PutKey(attempt, message.key, message.value),)) if attempt is not None else Reaction()
+            )
         events, confirmed = self._events_of(message)
-        return Reaction((self._delivery(events, confirmed),)) if events or confirmed else Reaction()
+        return self._deliver(events, confirmed) if events or confirmed else Reaction()
 
-    def _delivery(self, events: tuple[Event, ...], confirmed: tuple[int, ...] = (), number: int = 0) -> Delivery:
+    def _deliver(self, events: tuple[Event, ...], confirmed: tuple[int, ...] = (), number: int = 0) -> Reaction:
         """Return a delivery of this session. `number`: that of the KCM's event, if it is one."""
-        name, epoch = self._cluster.name, self._epoch
-        return Delivery(events, confirmed, (name, epoch, number) if number else None, session=(name, epoch))
+        name, epoch = self._cluster.name, self.epoch
+        acknowledge = (name, epoch, number) if number else None
+        return Reaction(commands=(Deliver(Delivery(events, confirmed, acknowledge, session=(name, epoch))),))
 
     def _event(self, message: wire.Event) -> Reaction:
         if message.number <= self._acknowledged:
@@ -196,7 +227,7 @@ class Conversation:
         body = wire.from_json(message.body, wire.EVENTS)
         events, confirmed = self._events_of(body)
         self._delivered = message.number
-        return Reaction((self._delivery(events, confirmed, message.number),))
+        return self._deliver(events, confirmed, message.number)
 
     def _events_of(self, message: Any) -> _Events:
         name = self._cluster.name
@@ -223,16 +254,19 @@ class Conversation:
         return (), ()
 
     def _on_welcome(self, message: wire.Welcome) -> Reaction:
+        """Take commands from now on, or end the session of a KCM that does not pass the check."""
         self._offset.add(self._hello_at, message.clock, self._now)
-        if is_stale(message):
-            return Reaction(welcome=message)
+        verdict = self._opening.check(self.epoch, message)
+        if verdict is not Verdict.FINE:
+            return Reaction(answer=Refused(REFUSALS[verdict], final=verdict is Verdict.REPLACED))
         name, instance = self._cluster.name, self._cluster.instance
         recalled = [translate.own_attempt(instance, tag) for tag in message.recalled]
         known = None if message.newest_number is None else tuple(each for each in recalled if each is not None)
         events: list[Event] = [ClusterConnected(cluster=name, version=message.batch_version, recalled=known)]
         if message.error is not None:
             events.append(MeasurementFailed(cluster=name, reason=translate.reason_of(message.error)))
-        return Reaction((self._delivery(tuple(events)),), welcome=message)
+        accepted = Accepted(message.host, message.batch_version)
+        return replace(self._deliver(tuple(events)), answer=accepted)
 
     def _on_pong(self, message: wire.Pong) -> Reaction:
         self.cost = message.cost
@@ -254,12 +288,13 @@ class Conversation:
         reason = translate.reason_of(message.error)
         if isinstance(command, SubmitAttempt):
             return self.fail(message.id, self._unstaged.pop(message.id, reason))
+        refusal = LogRefusal(command, reason)
         if command is None or isinstance(command, CancelAttempt):
-            return Reaction(refused=(command, reason))
+            return Reaction(commands=(refusal,))
         events: tuple[Event, ...] = ()
         if isinstance(command, ForgetAttempt):
             events = (AttemptForgotten(cluster=self._cluster.name, attempt=command.attempt, refused=reason),)
-        return Reaction(self._confirmed(message.id, *events).deliveries, refused=(command, reason))
+        return Reaction(commands=(refusal, *self._confirmed(message.id, *events).commands))
 
     def _on_done(self, message: wire.Done) -> Reaction:
         command = self._outstanding.get(message.id)
@@ -270,7 +305,7 @@ class Conversation:
 
     def _confirmed(self, number: int, *events: Event) -> Reaction:
         self._outstanding.confirm(number)
-        return Reaction((self._delivery(events, (number,)),))
+        return self._deliver(events, (number,))
 
 
 def known_attempts(records: Records, cluster: str) -> list[tuple[AttemptId, str]]:
@@ -279,15 +314,15 @@ def known_attempts(records: Records, cluster: str) -> list[tuple[AttemptId, str]
     return live + [(each.id, each.batch_id) for each in records.pending_cancels.values() if each.cluster == cluster]
 
 
-def is_stale(message: wire.Welcome) -> bool:
-    """Return whether the KCM ends at once, since a newer one is at work on the cluster."""
-    return message.error is not None and message.error.get("code") == "stale"
+def lost(cluster: str, reason: Reason) -> Delivery:
+    """Return the delivery of a loss, which belongs to no session."""
+    return Delivery(events=(ClusterLost(cluster=cluster, reason=reason),))
 
 
-_ANSWERS: dict[type, Callable[[Conversation, Any], Reaction]] = {
-    wire.Welcome: Conversation._on_welcome,
-    wire.Pong: Conversation._on_pong,
-    wire.Submitted: Conversation._on_submitted,
-    wire.Refused: Conversation._on_refused,
-    wire.Done: Conversation._on_done,
+_ANSWERS: dict[type, Callable[[KcmConversation, Any], Reaction]] = {
+    wire.Welcome: KcmConversation._on_welcome,
+    wire.Pong: KcmConversation._on_pong,
+    wire.Submitted: KcmConversation._on_submitted,
+    wire.Refused: KcmConversation._on_refused,
+    wire.Done: KcmConversation._on_done,
 }

@@ -9,7 +9,6 @@ from enum import Enum
 
 from koalapy_adapters.messages import Welcome
 
-from koalapy.link.conversation import is_stale
 from koalapy.model.errors import Reason
 from koalapy.model.events import StoreRestored
 
@@ -37,17 +36,35 @@ class CheckResult:
     restored: StoreRestored | None = None
 
 
-def trust(session: int, welcome: Welcome) -> Verdict:
-    """Return FINE, or REPLACED if a newer koalad has replaced this one; nothing else is checked."""
-    return Verdict.REPLACED if is_stale(welcome) else Verdict.FINE
-
-
+REPLACED = Reason(
+    "replaced",
+    "request",
+    "Another koalad with this store, or with a copy of it, has taken this cluster over.",
+    "End one of the two with `koala down`; a koalad that is started takes its clusters.",
+)
 IMPOSSIBLE = Reason(
     "impossible_number",
     "ours",
     "The cluster says that it was sent more commands, or by more koalads, than there can have been.",
     "Nothing it says is believed. Look at heard.* and relay.* in its shared directory, and at who wrote them.",
 )
+_RESTORED = Reason(
+    "store_restored",
+    "transient",
+    "The cluster knows more of this store than the store itself: it was restored from a backup.",
+    "koalad connects again by itself, and looks for what ran since.",
+)
+REFUSALS = {Verdict.REPLACED: REPLACED, Verdict.IMPOSSIBLE: IMPOSSIBLE, Verdict.AGAIN: _RESTORED}
+
+
+def is_stale(message: Welcome) -> bool:
+    """Return whether the KCM ends at once, since a newer one is at work on the cluster."""
+    return message.error is not None and message.error.get("code") == "stale"
+
+
+def trust(session: int, welcome: Welcome) -> Verdict:
+    """Return FINE, or REPLACED if a newer koalad has replaced this one; nothing else is checked."""
+    return Verdict.REPLACED if is_stale(welcome) else Verdict.FINE
 
 
 class RestoreCheck:

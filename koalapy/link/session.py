@@ -1,20 +1,22 @@
-"""The state machine of one link: sessions with one cluster, one after the other, from first try to end. Pure.
+"""The state machine of one link: sessions with the other side, one after the other, from first try to end. Pure.
 
-Each event is a method that takes `now` and returns commands, which the driver performs in their order. Time-outs are
-an event too: the driver calls `wake` at `next_wakeup`. Threads, the simulated world and tests are drivers.
+The machine knows no message: the `Conversation` of a session makes and reads them. It is passed in at each connect.
+Each event is a method that takes `now` and returns commands, which the driver performs in their order.
+Time-outs are an event too: the driver calls `wake` at `next_wakeup`. Threads, the simulated world and tests are
+drivers.
 
     state      event                              next state          commands
     IDLE       start                              DIALING             Dial
     DIALING    connected                          GREETING            Send: hello, ping
-               failed                             WAITING             Deliver: lost; Report
-    GREETING   received: Welcome, accepted        TALKING             Report; Send: the standing one; Deliver
-               received: Welcome, refused         WAITING or ENDED    Close; Deliver: lost; Report
-    GREETING,  received: anything else            the same            Send, Deliver, PutKey, LogRefusal
+               failed                             WAITING             Lost; Report
+    GREETING   received, with an answer: Accepted TALKING             Report; Send: the standing one
+               received, with an answer: Refused  WAITING or ENDED    Close; Lost; Report
+    GREETING,  received                           the same            Send, and those of the conversation
     TALKING    wake: a ping is due                the same            Send: ping
-               wake: the other side is silent     WAITING             Close; Deliver: lost; Report
-               wake, probed: see `Outage`         the same, WAITING   Probe; or Close, Deliver: lost, Report
-               cut, failed, end                   WAITING             Close; Deliver: lost; Report
-    TALKING    send                               the same            Send, StageIn
+               wake: the other side is silent     WAITING             Close; Lost; Report
+               wake, probed: see `Outage`         the same, WAITING   Probe; or Close, Lost, Report
+               cut, failed, end                   WAITING             Close; Lost; Report
+    TALKING    send                               the same            Send, and those of the conversation
     WAITING    wake: the wait is over; retry      DIALING             Dial
     any        close                              ENDED               Close, if there is a session
     ENDED      any                                ENDED               none; connected: Close
@@ -22,41 +24,18 @@ an event too: the driver calls `wake` at `next_wakeup`. Threads, the simulated w
 An event that a state does not name changes nothing there. After a loss, `Reconnect` gives the length of the wait.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Literal
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
-from koalapy_adapters.messages import Welcome
-
-from koalapy.driver import Delivery
-from koalapy.link.cluster import Cluster
-from koalapy.link.conversation import Conversation, Reaction
+from koalapy.link.cluster import Timing
 from koalapy.link.outage import NETWORK_CUT, Next, Outage
-from koalapy.link.outstanding import ComponentCommand
 from koalapy.link.reconnect import Reconnect, is_nonsense
-from koalapy.link.restore_check import IMPOSSIBLE, Verdict
-from koalapy.model.commands import SubmitAttempt
 from koalapy.model.errors import Reason
-from koalapy.model.events import ClusterLost
-from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.units import SECOND, Duration, Instant
 
-REPLACED = Reason(
-    "replaced",
-    "request",
-    "Another koalad with this store, or with a copy of it, has taken this cluster over.",
-    "End one of the two with `koala down`; a koalad that is started takes its clusters.",
-)
-_RESTORED = Reason(
-    "store_restored",
-    "transient",
-    "The cluster knows more of this store than the store itself: it was restored from a backup.",
-    "koalad connects again by itself, and looks for what ran since.",
-)
 _ATTENDED_SILENCE_S = 55.0  # of a session that costs a person an answer; after 60 s the KCM ends by itself
-
-Outgoing = Callable[[Conversation], Reaction]
 
 
 class State(Enum):
@@ -78,7 +57,7 @@ class State(Enum):
 class LinkStatus:
     """The state of a connection for `koala clusters`: why it does not stand, and what is at its other end."""
 
-    cluster: str
+    name: str
     state: Literal["connected", "connecting", "unreachable"]
     reason: Reason | None = None
     host: str = ""
@@ -96,7 +75,7 @@ class Dial:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send this message of koalapy_adapters.messages over the session."""
+    """Send this message over the session."""
 
     message: Any
 
@@ -114,10 +93,10 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True)
-class Deliver:
-    """Pass this to koalad's driver."""
+class Lost:
+    """Note that the other side is out of reach, for a reason that was not the last one before."""
 
-    delivery: Delivery
+    reason: Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,72 +107,90 @@ class Report:
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class StageIn:
-    """Bring the files of this Submit to the cluster; then send `Conversation.submit` or `not_staged`."""
+class ConversationCommand:
+    """A command that only the conversation knows, and its driver: the machine passes it on."""
 
-    number: int
-    command: SubmitAttempt
-    doubt: bool
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PutKey:
-    """Pass on a key that a program has put, for the other components of its job."""
+Command = Dial | Send | Close | Probe | Lost | Report | ConversationCommand
 
-    attempt: AttemptId
-    key: str
-    value: str
+
+# ---- the conversation
 
 
 @dataclass(frozen=True, slots=True)
-class LogRefusal:
-    """Log that the cluster does not understand this command."""
+class Accepted:
+    """The other side takes commands from now on. `host`, `version`: what is there."""
 
-    command: ComponentCommand | None
+    host: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The session is to be ended, since the other side does not fit; `final`: no further try is of use."""
+
     reason: Reason
+    final: bool = False
 
 
-Command = Dial | Send | Close | Probe | Deliver | Report | StageIn | PutKey | LogRefusal
+@dataclass(frozen=True, slots=True)
+class Reaction:
+    """The result of a message that was received, or is to be sent.
+
+    `messages` are sent, before `commands` are performed. `answer`: what the other side's answer to the hello means.
+    """
+
+    messages: tuple[Any, ...] = ()
+    commands: tuple[ConversationCommand, ...] = ()
+    answer: Accepted | Refused | None = None
 
 
-class SessionMachine:
+class Conversation(Protocol):
+    """The messages of one session. It begins with `hello`, and ends with the connection."""
+
+    epoch: int  # higher in each session
+
+    def hello(self, now: Instant) -> Any:
+        """Return the first message of the session."""
+        ...
+
+    def ping(self, now: Instant) -> Any:
+        """Return a message to which the other side sends an answer."""
+        ...
+
+    def received(self, now: Instant, message: Any) -> Reaction:
+        """Return the reaction to a message. Raises MessageError for a message that cannot be understood."""
+        ...
+
+
+T = TypeVar("T", bound=Conversation)
+
+
+class SessionMachine(Generic[T]):
     """The machine of one link. `state`, `status` and `epoch` (of the newest session) may be read at any time."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        check: Callable[[int, Welcome], Verdict],
-        uniform: Callable[[float, float], float],
-        version: str,
-    ) -> None:
-        """Start in IDLE. `check`: returns the verdict on the Welcome of the session of this epoch.
-
-        `uniform`: returns a random number between two. `version`: koalapy's.
-        """
+    def __init__(self, name: str, timing: Timing, uniform: Callable[[float, float], float]) -> None:
+        """Start in IDLE. `name`: the other side's. `uniform`: returns a random number between two."""
         self.state = State.IDLE
-        self.status = LinkStatus(cluster.name, "connecting")
+        self.status = LinkStatus(name, "connecting")
         self.epoch = 0
-        self._cluster, self._check, self._version = cluster, check, version
-        self._reconnect = Reconnect(cluster.timing, uniform)
-        self._standing: Outgoing | None = None
+        self.conversation: T | None = None  # of the session, if there is one
+        self._name, self._timing = name, timing
+        self._reconnect = Reconnect(timing, uniform)
+        self._standing: Callable[[T], Reaction] | None = None
         self._number = self._wanted = 0  # of the newest try, and of the newest that a person has asked for
         self._again_at: Instant | None = None  # in WAITING; None: when a person asks for it
         # of the newest session
-        self._conversation: Conversation | None = None
         self._outage = Outage(Instant(0))
         self._probes = False
         self._silence = Duration(0)
         self._began_at = self._ping_at = Instant(0)
 
-    def conversation_of(self, epoch: int) -> Conversation | None:
+    def conversation_of(self, epoch: int) -> T | None:
         """Return the conversation of the session of this epoch; None unless it takes commands now."""
-        return self._conversation if self.state is State.TALKING and self.epoch == epoch else None
-
-    @property
-    def cost(self) -> float:
-        """CPU seconds that the batch commands of this session have taken; 0 without one."""
-        return self._conversation.cost if self._conversation is not None else 0.0
+        return self.conversation if self.state is State.TALKING and self.epoch == epoch else None
 
     # ---- the way to a session
 
@@ -201,30 +198,21 @@ class SessionMachine:
         """Begin to dial, in IDLE only."""
         return self._dial(now) if self.state is State.IDLE else []
 
-    def connected(
-        self,
-        now: Instant,
-        epoch: int,
-        known: Sequence[tuple[AttemptId, str]],
-        doubtful: Sequence[JobId] = (),
-        probes: bool = False,
-        attended: bool = False,
-    ) -> list[Command]:
-        """Begin a session with the agent, which runs. `known`, `doubtful`: see `Conversation.hello`.
+    def connected(self, now: Instant, conversation: T, probes: bool = False, attended: bool = False) -> list[Command]:
+        """Begin a session with the agent, which runs.
 
         `probes`: whether Probe can be performed. `attended`: a person had to answer something for this login, so its
         session has longer to revive by itself.
         """
         if self.state is not State.DIALING:
             return [Close()]
-        timing = self._cluster.timing
+        timing = self._timing
         silence_s = max(timing.silence, _ATTENDED_SILENCE_S) if attended else timing.silence
         self._silence = _duration(silence_s)
         self._outage, self._probes = Outage(now), probes and not attended
         self._began_at, self._ping_at = now, Instant(now + _duration(timing.ping))
-        self.state, self.epoch = State.GREETING, epoch
-        self._conversation = Conversation(self._cluster, epoch)
-        return [Send(message) for message in self._conversation.hello(now, self._version, known, doubtful)]
+        self.state, self.epoch, self.conversation = State.GREETING, conversation.epoch, conversation
+        return [Send(conversation.hello(now)), Send(conversation.ping(now))]
 
     def failed(self, now: Instant, reason: Reason) -> list[Command]:
         """React to a connection that could not be made, or a command that could not be performed for the session."""
@@ -253,22 +241,24 @@ class SessionMachine:
         self._outage.received_at = now
 
     def received(self, now: Instant, message: Any) -> list[Command]:
-        """React to a message. Raises MessageError for an event whose body is no message."""
-        if self._conversation is None:
+        """React to a message. Raises MessageError for one that cannot be understood."""
+        if self.conversation is None:
             return []
         self.alive(now)
-        return self._react(now, self._conversation.received(now, message))
+        return self._react(now, self.conversation.received(now, message))
 
-    def send(self, now: Instant, outgoing: Outgoing, epoch: int | None = None, standing: bool = False) -> list[Command]:
+    def send(
+        self, now: Instant, outgoing: Callable[[T], Reaction], epoch: int | None = None, standing: bool = False
+    ) -> list[Command]:
         """Send the result of one of the conversation's methods; nothing if no session takes commands.
 
-        `epoch`: for this session only. `standing`: again after each Welcome, until another standing one is sent.
+        `epoch`: for this session only. `standing`: after each answer to a hello, until another standing one is sent.
         """
         if standing:
             self._standing = outgoing
-        if self.state is not State.TALKING or self._conversation is None or epoch not in (None, self.epoch):
+        if self.state is not State.TALKING or self.conversation is None or epoch not in (None, self.epoch):
             return []
-        return self._react(now, outgoing(self._conversation))
+        return self._react(now, outgoing(self.conversation))
 
     def probed(self, now: Instant, reachable: bool | None) -> list[Command]:
         """Note whether the head node was reachable; None: it cannot be known."""
@@ -286,7 +276,7 @@ class SessionMachine:
     def close(self, now: Instant) -> list[Command]:
         """End for good; no loss is reported."""
         had_session = self.state.has_session
-        self.state, self._conversation = State.ENDED, None
+        self.state, self.conversation = State.ENDED, None
         return [Close()] if had_session else []
 
     # ---- time
@@ -304,7 +294,7 @@ class SessionMachine:
         """Do what is due by now; a call that comes too early changes nothing."""
         if self.state is State.WAITING:
             return self._dial(now) if self._again_at is not None and now >= self._again_at else []
-        if not self.state.has_session or self._conversation is None:
+        if not self.state.has_session or self.conversation is None:
             return []
         commands: list[Command] = []
         if self._probes and (asked := self._outage.wake(now)) is not None:
@@ -314,8 +304,8 @@ class SessionMachine:
         if now >= self._ping_at:
             if (reason := self._silent(now)) is not None:
                 return self._lose(now, reason, Close(reason))
-            self._ping_at = Instant(now + _duration(self._cluster.timing.ping))
-            commands.append(Send(self._conversation.ping(now)))
+            self._ping_at = Instant(now + _duration(self._timing.ping))
+            commands.append(Send(self.conversation.ping(now)))
         return commands
 
     # ---- below
@@ -327,26 +317,16 @@ class SessionMachine:
 
     def _react(self, now: Instant, reaction: Reaction) -> list[Command]:
         commands: list[Command] = [Send(message) for message in reaction.messages]
-        if reaction.welcome is not None:
-            commands += self._welcomed(now, reaction.welcome)
-            if self.state is not State.TALKING:
-                return commands
-        if reaction.key is not None:
-            commands.append(PutKey(*reaction.key))
-        if reaction.refused is not None:
-            commands.append(LogRefusal(*reaction.refused))
-        if reaction.stage_in is not None:
-            commands.append(StageIn(*reaction.stage_in))
-        return commands + [Deliver(delivery) for delivery in reaction.deliveries]
+        match reaction.answer:
+            case Refused(reason, final):
+                return commands + self._lose(now, reason, Close(reason), final=final)
+            case Accepted(host, version):
+                commands += self._accepted(now, host, version)
+        return [*commands, *reaction.commands]
 
-    def _welcomed(self, now: Instant, welcome: Welcome) -> list[Command]:
-        """Take commands from now on, or end the session of a KCM that did not pass the check."""
-        verdict = self._check(self.epoch, welcome)
-        if verdict is not Verdict.FINE:
-            reason = {Verdict.REPLACED: REPLACED, Verdict.IMPOSSIBLE: IMPOSSIBLE}.get(verdict, _RESTORED)
-            return self._lose(now, reason, Close(reason))
+    def _accepted(self, now: Instant, host: str, version: str) -> list[Command]:
         self.state = State.TALKING
-        self.status = LinkStatus(self._cluster.name, "connected", None, welcome.host, welcome.batch_version)
+        self.status = LinkStatus(self._name, "connected", None, host, version)
         self._reconnect.allow()
         again = self.send(now, self._standing) if self._standing is not None else []
         return [Report(self.status, self._number), *again]
@@ -356,26 +336,23 @@ class SessionMachine:
 
         Checked at each ping.
         """
-        timing, silent = self._cluster.timing, Duration(now - self._outage.received_at)
+        timing, silent = self._timing, Duration(now - self._outage.received_at)
         longest = self._silence if self.state is State.TALKING else max(self._silence, _duration(timing.welcome))
         if silent + _duration(timing.ping) // 2 < longest:
             return None
-        message = f"The KCM has said nothing for {silent / SECOND:.0f} s."
+        message = f"Nothing has come from {self._name} for {silent / SECOND:.0f} s."
         return Reason("silent", "transient", message, "Is its head node, or the network between, stalled?")
 
-    def _lose(self, now: Instant, reason: Reason, *commands: Command) -> list[Command]:
-        """Wait before the next try. koalad's driver receives the same reason once only."""
-        lasted = self.state.has_session and now - self._began_at >= _duration(self._cluster.timing.settled)
+    def _lose(self, now: Instant, reason: Reason, *commands: Command, final: bool = False) -> list[Command]:
+        """Wait before the next try; `final`: there is none."""
+        lasted = self.state.has_session and now - self._began_at >= _duration(self._timing.settled)
         reason = self._reconnect.failed(reason)
-        self.state, self._conversation = State.WAITING, None
-        before, self.status = self.status, LinkStatus(self._cluster.name, "unreachable", reason)
+        self.state, self.conversation = State.ENDED if final else State.WAITING, None
+        before, self.status = self.status, LinkStatus(self._name, "unreachable", reason)
         found = [*commands]
         if before.state != "unreachable" or before.reason != reason:
-            found.append(Deliver(Delivery(events=(ClusterLost(cluster=self._cluster.name, reason=reason),))))
+            found.append(Lost(reason))
         found.append(Report(self.status, self._number))
-        if reason is REPLACED:
-            self.state = State.ENDED
-            return found
         if lasted and not is_nonsense(reason):
             self._reconnect.reset()
         delay = self._reconnect.delay(now, reason)

@@ -4,7 +4,7 @@ import pytest
 from koalapy_adapters import messages as wire
 
 from koalapy.link.cluster import Cluster
-from koalapy.link.conversation import Conversation
+from koalapy.link.conversation import Deliver, KcmConversation, Opening
 from koalapy.model.commands import FeedSweep, RecallParameters, TrustLauncher
 from koalapy.model.events import (
     Event,
@@ -29,29 +29,33 @@ ROW = [7, 1, "exited", "n1", 2, NOW + AHEAD - 20, NOW + AHEAD - 10, 0, 11, 5, 6]
 
 
 @pytest.fixture
-def talk() -> Conversation:
-    talk = Conversation(Cluster(name="vu", instance=OURS, config={"name": "vu", "batch": "slurm"}), 5)
-    talk.hello(NOW, "0", ())
+def talk() -> KcmConversation:
+    talk = KcmConversation(
+        Cluster(name="vu", instance=OURS, config={"name": "vu", "batch": "slurm"}), Opening(epoch=5, version="0")
+    )
+    talk.hello(NOW)
     talk.received(NOW, wire.Welcome(wire.PROTOCOL, "0", NOW + AHEAD, "3.11", "head"))
     return talk
 
 
-def told(talk: Conversation, *bodies: object) -> list[Event]:
+def told(talk: KcmConversation, *bodies: object) -> list[Event]:
     """The events that come of these, each delivered under its own number."""
     heard = [talk.received(NOW, wire.Event(at, wire.to_json(body))) for at, body in enumerate(bodies, start=1)]
-    acknowledged = [each.acknowledge for one in heard for each in one.deliveries]
+    acknowledged = [each.delivery.acknowledge for one in heard for each in one.commands if isinstance(each, Deliver)]
     assert acknowledged == [("vu", 5, number) for number in range(1, len(bodies) + 1)]
-    return [event for one in heard for each in one.deliveries for event in each.events]
+    return [
+        event for one in heard for each in one.commands if isinstance(each, Deliver) for event in each.delivery.events
+    ]
 
 
-def test_results_are_told_with_instants_of_koalads_clock(talk: Conversation) -> None:
+def test_results_are_told_with_instants_of_koalads_clock(talk: KcmConversation) -> None:
     expected = ParameterResult(7, 1, "exited", "n1", 2, Instant(NOW - 20), Instant(NOW - 10), 0, 11, 5, 6)
     assert told(talk, wire.ParametersEnded(SWEEP, TAG, [ROW])) == [
         ParametersEnded(cluster="vu", sweep=SWEEP, attempt=LAUNCHER, results=(expected,))
     ]
 
 
-def test_numbers_come_back_as_intervals(talk: Conversation) -> None:
+def test_numbers_come_back_as_intervals(talk: KcmConversation) -> None:
     assert told(talk, wire.ParametersReturned(SWEEP, [[5, 9], [1, 2]], [[5, 6]])) == [
         ParametersReturned(
             cluster="vu", sweep=SWEEP, numbers=Intervals.of([(1, 2), (5, 9)]), begun=Intervals.of([(5, 6)])
@@ -59,14 +63,14 @@ def test_numbers_come_back_as_intervals(talk: Conversation) -> None:
     ]
 
 
-def test_wants_and_suspicions_are_passed_on(talk: Conversation) -> None:
+def test_wants_and_suspicions_are_passed_on(talk: KcmConversation) -> None:
     assert told(talk, wire.ParametersWanted(SWEEP, 40), wire.LauncherSuspected(TAG, "n3")) == [
         ParametersWanted(cluster="vu", sweep=SWEEP, wanted=40),
         LauncherSuspected(cluster="vu", attempt=LAUNCHER, host="n3"),
     ]
 
 
-def test_of_launchers_only_our_own_are_seen(talk: Conversation) -> None:
+def test_of_launchers_only_our_own_are_seen(talk: KcmConversation) -> None:
     newest = NOW + AHEAD - 3
     assert told(talk, wire.LaunchersSeen([[TAG, 4, newest], [FOREIGN, 2, newest], ["nonsense", 1, newest]])) == [
         LaunchersSeen(cluster="vu", launchers=((LAUNCHER, 4, Instant(NOW - 3)),))
@@ -78,7 +82,7 @@ def test_of_launchers_only_our_own_are_seen(talk: Conversation) -> None:
     [wire.ParametersEnded(SWEEP, FOREIGN, [ROW]), wire.LauncherSuspected(FOREIGN, "n3")],
     ids=["done", "suspect"],
 )
-def test_another_stores_launcher_is_acknowledged_and_not_heard(talk: Conversation, foreign: object) -> None:
+def test_another_stores_launcher_is_acknowledged_and_not_heard(talk: KcmConversation, foreign: object) -> None:
     assert told(talk, foreign) == []
 
 
@@ -91,12 +95,12 @@ def test_another_stores_launcher_is_acknowledged_and_not_heard(talk: Conversatio
     ],
     ids=["a field too few", "half a range", "half a Launcher"],
 )
-def test_what_is_broken_is_no_message(talk: Conversation, broken: object) -> None:
+def test_what_is_broken_is_no_message(talk: KcmConversation, broken: object) -> None:
     with pytest.raises(wire.MessageError):
         talk.received(NOW, wire.Event(1, wire.to_json(broken)))
 
 
-def test_an_ending_in_the_future_by_its_clock_has_happened_by_now(talk: Conversation) -> None:
+def test_an_ending_in_the_future_by_its_clock_has_happened_by_now(talk: KcmConversation) -> None:
     late = [*ROW[:6], NOW + AHEAD + 90, *ROW[7:]]
     (event,) = told(talk, wire.ParametersEnded(SWEEP, TAG, [late]))
     assert isinstance(event, ParametersEnded)
@@ -104,7 +108,7 @@ def test_an_ending_in_the_future_by_its_clock_has_happened_by_now(talk: Conversa
     assert event.results[0].started_at == NOW - 110, "it took as long as it took"
 
 
-def test_words_name_sweeps_by_number_and_launchers_by_tag(talk: Conversation) -> None:
+def test_words_name_sweeps_by_number_and_launchers_by_tag(talk: KcmConversation) -> None:
     numbers = Intervals.of([(1, 5), (8, 8)])
     feed = FeedSweep(cluster="vu", sweep=SWEEP, numbers=numbers, anew=True, launchers=(LAUNCHER,))
     assert talk.hint(feed).messages == (wire.FeedSweep(SWEEP, [[1, 5], [8, 8]], True, [TAG]),)

@@ -10,8 +10,9 @@ from koalapy_adapters.messages import kcm
 
 from koalapy.driver import Delivery
 from koalapy.link.cluster import Cluster
-from koalapy.link.conversation import Conversation
-from koalapy.link.restore_check import RestoreCheck, Verdict
+from koalapy.link.conversation import Deliver, KcmConversation, Opening
+from koalapy.link.restore_check import IMPOSSIBLE, RestoreCheck
+from koalapy.link.session import Refused
 from koalapy.model.events import AttemptCleanedUp, JobSubmitted, WrapperReported
 from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
 from koalapy.model.request import ComponentRequest, Request
@@ -48,8 +49,9 @@ class Hostile:
         epochs = self.world.epochs
         epochs["evil"] += 1
         cluster = Cluster(name="evil", instance=self.instance, config={"name": "evil", "batch": "slurm"})
-        self.talk = Conversation(cluster, epochs["evil"])
-        self.talk.hello(self.world.now(), "1", ())
+        check = lambda session, welcome: RestoreCheck(0, 100).judge("evil", 1, welcome).verdict  # noqa: E731
+        self.talk = KcmConversation(cluster, Opening(epoch=epochs["evil"], version="1", check=check))
+        self.talk.hello(self.world.now())
         self.number = 0
         self.hear(wire.to_json(self.welcome()))
 
@@ -61,13 +63,10 @@ class Hostile:
         before = len(self.world.quarantined)
         try:
             heard = self.talk.received(self.world.now(), wire.from_json(data, wire.FROM_KCM))
-            impossible = (
-                heard.welcome is not None
-                and RestoreCheck(0, 100).judge("evil", 1, heard.welcome).verdict is Verdict.IMPOSSIBLE
-            )
-            if not impossible:
-                self.world.driver.step(heard.deliveries)
-                self.believed += bool(heard.deliveries)
+            impossible = isinstance(heard.answer, Refused) and heard.answer.reason == IMPOSSIBLE
+            deliveries = [each.delivery for each in heard.commands if isinstance(each, Deliver)]
+            self.world.driver.step(deliveries)
+            self.believed += bool(deliveries)
         except wire.MessageError:
             impossible = True
         if impossible or len(self.world.quarantined) > before:

@@ -313,7 +313,7 @@ def test_closing_leaves_jobs_running(testbed: Any) -> None:
     work = testbed.attempt_directory(command.attempt) / "work"
     wait_until((work / "started").exists)
     testbed.link.close()
-    assert not testbed.link._thread.is_alive()
+    assert not testbed.link._threads.thread.is_alive()
     mark = len(testbed.recorder.deliveries)
     (work / "go").touch()
     wait_until((work / "done").exists)
@@ -325,8 +325,8 @@ def test_a_link_can_be_closed_while_it_connects(tmp_path: Path) -> None:
     testbed = LinkTestbed(tmp_path)
     testbed.link.start()
     testbed.link.close()
-    testbed.link._thread.join(linked.PATIENCE_S)  # a login under way ends by itself
-    assert not testbed.link._thread.is_alive()
+    testbed.link._threads.thread.join(linked.PATIENCE_S)  # a login under way ends by itself
+    assert not testbed.link._threads.thread.is_alive()
     testbed.link.close()
 
 
@@ -425,7 +425,7 @@ def test_the_status_names_host_and_version_of_the_cluster(testbed: Any) -> None:
     assert testbed.link.status().state == "connecting"
     testbed.start()
     status = testbed.link.status()
-    assert (status.cluster, status.state, status.reason) == ("here", "connected", None)
+    assert (status.name, status.state, status.reason) == ("here", "connected", None)
     assert status.host
     assert status.version
     wait_until(lambda: testbed.link.status().cost > 0)

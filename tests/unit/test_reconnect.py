@@ -46,7 +46,7 @@ def test_a_link_that_waits_for_a_person_can_be_closed(testbed: Any) -> None:
     testbed.link.start()
     testbed.recorder.event(ClusterLost)
     testbed.link.close()
-    assert not testbed.link._thread.is_alive()
+    assert not testbed.link._threads.thread.is_alive()
     assert testbed.connection.tries == 1
 
 

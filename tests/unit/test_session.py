@@ -10,26 +10,14 @@ from koalapy_adapters import messages as wire
 
 from koalapy.driver import Delivery
 from koalapy.link.cluster import Cluster, Timing
+from koalapy.link.conversation import Deliver, KcmConversation, Opening, PutKey, StageIn
 from koalapy.link.outage import BETWEEN_PROBES, REVIVAL, SILENCE
 from koalapy.link.reconnect import Reconnect
-from koalapy.link.restore_check import IMPOSSIBLE, Verdict
-from koalapy.link.session import (
-    REPLACED,
-    Close,
-    Command,
-    Deliver,
-    Dial,
-    Probe,
-    PutKey,
-    Report,
-    Send,
-    SessionMachine,
-    StageIn,
-    State,
-)
+from koalapy.link.restore_check import IMPOSSIBLE, REPLACED, Verdict
+from koalapy.link.session import Close, Command, Dial, Lost, Probe, Report, Send, SessionMachine, State
 from koalapy.model.commands import SubmitAttempt, WatchCluster
 from koalapy.model.errors import Reason
-from koalapy.model.events import ClusterConnected, ClusterLost
+from koalapy.model.events import ClusterConnected
 from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
 from koalapy.model.request import ComponentRequest
 from koalapy.model.units import MINUTE, SECOND, Duration, Instant
@@ -51,8 +39,8 @@ class Play:
     def __init__(self, timing: Timing = TIMING) -> None:
         self.now = Instant(1_000 * SECOND)
         self.verdict = Verdict.FINE
-        cluster = Cluster(name="vu", instance=INSTANCE, config={"name": "vu", "batch": "slurm"}, timing=timing)
-        self.machine = SessionMachine(cluster, lambda session, welcome: self.verdict, lambda low, high: high, "1")
+        self.cluster = Cluster(name="vu", instance=INSTANCE, config={"name": "vu", "batch": "slurm"}, timing=timing)
+        self.machine: SessionMachine[KcmConversation] = SessionMachine("vu", timing, lambda low, high: high)
         self.commands: list[Command] = []
 
     def do(self, event: Callable[..., list[Command]], *fields: Any, **named: Any) -> list[Command]:
@@ -69,8 +57,12 @@ class Play:
         assert self.do(self.machine.start) == [Dial()]
         return self
 
+    def conversation(self, epoch: int = 1) -> KcmConversation:
+        check = lambda session, welcome: self.verdict  # noqa: E731
+        return KcmConversation(self.cluster, Opening(epoch=epoch, version="1", check=check))
+
     def connect(self, epoch: int = 1, **named: Any) -> "Play":
-        self.do(self.machine.connected, epoch, (), **named)
+        self.do(self.machine.connected, self.conversation(epoch), **named)
         return self
 
     def welcome(self) -> "Play":
@@ -114,17 +106,17 @@ def test_a_session_begins_with_hello_and_takes_commands_after_welcome() -> None:
 def test_a_loss_is_delivered_once_for_each_reason() -> None:
     play = Play().start()
     play.do(play.machine.failed, OUT_OF_REACH)
-    assert play.events(ClusterLost) == [ClusterLost(cluster="vu", reason=OUT_OF_REACH)]
+    assert play.of(Lost) == [Lost(OUT_OF_REACH)]
     play.wake()
     play.do(play.machine.failed, OUT_OF_REACH)
-    assert (play.events(ClusterLost), len(play.of(Report))) == ([], 1)
+    assert (play.of(Lost), len(play.of(Report))) == ([], 1)
     play.wake()
     play.do(play.machine.failed, NO_PYTHON)
-    assert len(play.events(ClusterLost)) == 1
+    assert len(play.of(Lost)) == 1
     play.wake()
     play.connect().welcome()
     play.do(play.machine.cut, NO_PYTHON)
-    assert len(play.events(ClusterLost)) == 1
+    assert len(play.of(Lost)) == 1
 
 
 def test_a_message_for_one_session_is_not_sent_in_the_next() -> None:
@@ -182,7 +174,7 @@ def test_a_refused_welcome_ends_its_session(verdict: Verdict, reason: str, state
     play.verdict = verdict
     play.welcome()
     assert isinstance(play.commands[0], Close)
-    assert [each.reason.code for each in play.events(ClusterLost)] == [reason]
+    assert [each.reason.code for each in play.of(Lost)] == [reason]
     assert play.events(ClusterConnected) == []
     assert play.machine.state is state
     if state is State.ENDED:
@@ -215,7 +207,7 @@ def test_a_link_can_be_closed_in_every_state(state: State) -> None:
     assert play.do(play.machine.close) == ([Close()] if state.has_session else [])
     assert (play.machine.state, play.machine.next_wakeup()) == (State.ENDED, None)
     assert play.do(play.machine.failed, OUT_OF_REACH) == []
-    assert play.do(play.machine.connected, 9, ()) == [Close()]
+    assert play.do(play.machine.connected, play.conversation(9)) == [Close()]
 
 
 # ---- silence
@@ -225,7 +217,7 @@ def silent_until_lost(play: Play) -> float:
     began = play.now
     while play.machine.state.has_session:
         play.wake()
-    assert [each.reason.code for each in play.events(ClusterLost)] == ["silent"]
+    assert [each.reason.code for each in play.of(Lost)] == ["silent"]
     return (play.now - began) / SECOND
 
 
@@ -272,7 +264,7 @@ def test_a_network_that_is_back_ends_a_session_that_stays_silent() -> None:
     play.do(play.machine.probed, True)
     back = play.now
     play.wake()
-    assert (play.now, [each.reason.code for each in play.events(ClusterLost)]) == (back + REVIVAL, ["network_cut"])
+    assert (play.now, [each.reason.code for each in play.of(Lost)]) == (back + REVIVAL, ["network_cut"])
 
 
 @pytest.mark.parametrize("answer", [True, None], ids=["open", "unknown"])
@@ -283,7 +275,7 @@ def test_a_silence_with_a_working_network_is_probed_once(answer: bool | None) ->
     while play.machine.state.has_session:
         assert not play.of(Probe)
         play.wake()
-    assert [each.reason.code for each in play.events(ClusterLost)] == ["silent"]
+    assert [each.reason.code for each in play.of(Lost)] == ["silent"]
 
 
 @pytest.mark.parametrize("when", ["during the probe", "after it"])

@@ -48,7 +48,7 @@ class Logins:
         """A session was lost, or a try failed."""
         if status.reason is None:
             return
-        now, began = self._world.agenda.now, self._accepted_at.pop(status.cluster, None)
+        now, began = self._world.agenda.now, self._accepted_at.pop(status.name, None)
         ended = is_nonsense(status.reason) or status.reason.code == "replaced"
         if began is not None and not ended and now - began >= self._settled:
-            self._due[status.cluster] = Instant(now + _SOON), self._world.koalad.slept
+            self._due[status.name] = Instant(now + _SOON), self._world.koalad.slept

@@ -1,7 +1,6 @@
-"""The link to one cluster, on threads: logs in, starts the KCM, and performs the commands of the session machine."""
+"""The link to one cluster: starts the KCM there, and performs what its conversation commands; requests for files."""
 
 import random
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,37 +11,22 @@ from koalapy_adapters import messages as wire
 from koalapy_adapters.connections import bootstrap
 from koalapy_adapters.connections.pack import Packed
 from koalapy_adapters.connections.protocol import Channel, Connection, Remembering
-from koalapy_adapters.errors import BatchError
 from koalapy_adapters.frames import FrameError
-from koalapy_adapters.messages.fields import shown
 from koalapy_adapters.trees import is_pattern
 
 import koalapy
 from koalapy.driver import Delivery
 from koalapy.link.cluster import Cluster
+from koalapy.link.conversation import Deliver, KcmConversation, LogRefusal, Opening, PutKey, StageIn, lost
 from koalapy.link.outstanding import ComponentCommand
 from koalapy.link.restore_check import Verdict, trust
-from koalapy.link.session import (
-    Close,
-    Command,
-    Deliver,
-    Dial,
-    LinkStatus,
-    LogRefusal,
-    Outgoing,
-    Probe,
-    PutKey,
-    Report,
-    Send,
-    SessionMachine,
-    StageIn,
-    State,
-)
-from koalapy.link.translate import reason_of_error
+from koalapy.link.session import Command, LinkStatus, Lost, Reaction, Report, SessionMachine
 from koalapy.model.commands import Hint, WatchCluster
-from koalapy.model.errors import KoalaError, Reason, TransientError
+from koalapy.model.errors import Reason, TransientError
 from koalapy.model.identity import AttemptId, JobId, tag_of
-from koalapy.model.units import SECOND, Instant
+from koalapy.model.units import Instant
+from koalapy.runtime.session import link_threads
+from koalapy.runtime.session.link_threads import LinkThreads
 from koalapy.runtime.session.session import Session
 from koalapy.runtime.staging.input_files import InputFiles
 from koalapy.runtime.uplink.stage_in_worker import Callbacks, StageInWorker
@@ -50,7 +34,6 @@ from koalapy.runtime.uplink.stage_in_worker import Callbacks, StageInWorker
 _LOG = structlog.get_logger()
 CLOSE_S = 20.0
 _WALKS = 10  # factor of the time-out while the cluster searches a directory tree
-_PROBE_S = 3.0
 _TOO_LARGE = "Shorten its arguments and environment, or stage a file in."
 
 
@@ -79,56 +62,54 @@ class Link:
     """The link to one cluster. Any thread may call it at any time.
 
     Calls return at once, except `close` and those that wait. Commands for a cluster that is not connected are
-    dropped: the driver sends them again after ClusterConnected. Each event goes to the machine under a lock. The
-    machine's commands are performed in its order, by one thread at a time, without the lock.
+    dropped: the driver sends them again after ClusterConnected.
     """
 
     def __init__(self, cluster: Cluster, connection: Connection, packed: Packed, services: LinkServices) -> None:
         self.cluster = cluster
         self._connection, self._packed, self._services = connection, packed, services
-        self._machine = SessionMachine(cluster, services.check, random.uniform, koalapy.__version__)
-        self._lock = threading.Lock()
-        self._commands: deque[Command] = deque()
-        self._performing = self._to_dial = self._to_probe = False
-        self._changed = threading.Event()  # the link's thread has to look at the machine again
-        self._logged: LinkStatus | None = None
-        self._session: Session | None = None
+        self._machine: SessionMachine[KcmConversation] = SessionMachine(cluster.name, cluster.timing, random.uniform)
+        callbacks = link_threads.Callbacks(
+            now=services.now, open=self._open, begin=self._begin, ended=self._ended, perform=self._perform,
+            too_large=self._too_large,
+        )  # fmt: skip
+        remembering = connection if isinstance(connection, Remembering) else None
+        self._threads = LinkThreads(cluster.name, self._machine, callbacks, remembering)
         self._worker: StageInWorker | None = None
         self._stderr: deque[str] = deque(maxlen=20)  # the last lines of the login's or the KCM's standard error
-        self._thread = threading.Thread(target=self._run, name=f"link-{cluster.name}", daemon=True)
 
     def start(self) -> None:
         """Begin to connect."""
-        self._do(self._machine.start)
-        self._thread.start()
+        self._threads.start()
 
     def end(self) -> None:
         """Begin to end the connection. Jobs continue."""
-        self._do(self._machine.close)
+        self._threads.do(self._machine.close)
 
     def end_session(self, why: Reason) -> int | None:
         """End the present session, to begin a new one.
 
         Returns the ended session's epoch; None if there was no session.
         """
-        with self._lock:
+        with self._threads.lock:
             epoch = self._machine.epoch if self._machine.state.has_session else None
-        self._do(lambda now: self._machine.end(now, why))
+        self._threads.do(lambda now: self._machine.end(now, why))
         return epoch
 
     def close(self, within_s: float = CLOSE_S) -> None:
         """End the connection; jobs continue. Blocks for `within_s` seconds at most: a login that hangs is abandoned."""
         self.end()
-        if self._thread.is_alive():
-            self._thread.join(within_s)
+        if self._threads.thread.is_alive():
+            self._threads.thread.join(within_s)
 
     def retry(self) -> int:
         """Try to connect at once if it is not connected, even if that was given up. Returns the number of that try."""
-        self._do(self._machine.retry)
+        self._threads.do(self._machine.retry)
         return self._machine.wanted
 
     def status(self) -> LinkStatus:
-        return replace(self._machine.status, cost=self._machine.cost)
+        conversation = self._machine.conversation
+        return replace(self._machine.status, cost=0.0 if conversation is None else conversation.cost)
 
     # ---- for the driver
 
@@ -138,7 +119,7 @@ class Link:
     def hint(self, hint: Hint) -> None:
         """Send a hint. The newest WatchCluster is sent to every later KCM too."""
         standing = isinstance(hint, WatchCluster)
-        self._do(lambda now: self._machine.send(now, lambda talk: talk.hint(hint), standing=standing))
+        self._threads.do(lambda now: self._machine.send(now, lambda talk: talk.hint(hint), standing=standing))
 
     def acknowledge(self, epoch: int, number: int) -> None:
         self._send_over(lambda talk: talk.acknowledge(epoch, number))
@@ -217,148 +198,44 @@ class Link:
         yield from self._connected().stream(lambda id: request(id, tag), name, limit_s, end_s, ended)
 
     def _connected(self) -> Session:
-        session = self._session
-        if session is not None and self._machine.state is State.TALKING:
+        session = self._threads.session
+        if session is not None:
             return session
         reason = self._machine.status.reason
         why = f"{self.cluster.name} is not connected" + (f": {reason.message}" if reason else ".")
         raise TransientError("not_connected", why, reason.advice if reason else "Wait a moment.")
 
-    # ---- the machine
+    def _send_over(self, outgoing: Callable[[KcmConversation], Reaction], epoch: int | None = None) -> None:
+        self._threads.do(lambda now: self._machine.send(now, outgoing, epoch))
 
-    def _send_over(self, outgoing: Outgoing, epoch: int | None = None) -> None:
-        self._do(lambda now: self._machine.send(now, outgoing, epoch))
-
-    def _do(self, event: Callable[[Instant], list[Command]]) -> None:
-        """Let the machine handle an event, then perform its commands, unless another thread is performing them."""
-        with self._lock:
-            self._commands += event(self._services.now())
-            if self._performing:
-                return
-            self._performing = True
-        while (command := self._next()) is not None:
-            try:
-                self._perform(command)
-            except Exception as error:
-                _LOG.exception("link_failed", cluster=self.cluster.name)
-                with self._lock:
-                    self._commands += self._machine.failed(self._services.now(), _failure_of(error))
-
-    def _next(self) -> Command | None:
-        with self._lock:
-            if self._commands:
-                return self._commands.popleft()
-            self._performing = False
-        self._changed.set()
-        return None
-
-    def _perform(self, command: Command) -> None:
-        match command:
-            case Dial():
-                self._to_dial = True
-            case Send():
-                self._send(command.message)
-            case Close():
-                session, self._session = self._session, None
-                if session is not None:
-                    session.end(command.reason)
-            case Probe():
-                self._to_probe = True
-            case Deliver():
-                self._services.deliver(command.delivery)
-            case Report():
-                self._report(command.status, command.number)
-            case StageIn():
-                if self._worker is not None:
-                    self._worker.stage(command.number, command.command, command.doubt)
-            case PutKey():
-                self._services.put(command.attempt, command.key, command.value)
-            case LogRefusal():
-                kind, reason = type(command.command).__name__, str(command.reason)
-                _LOG.warning("refused", cluster=self.cluster.name, command=kind, reason=reason)
-
-    def _send(self, message: Any) -> None:
-        if self._session is None:
-            return
-        try:
-            self._session.send(message)
-        except FrameError as error:
-            if isinstance(message, wire.Submit):
-                reason = Reason("too_large", "request", f"The component is {error}.", _TOO_LARGE)
-                self._send_over(lambda talk: talk.fail(message.id, reason))
-            else:
-                kind, why = type(message).__name__, str(error)
-                _LOG.error("message_too_large", cluster=self.cluster.name, message=kind, why=why)
-
-    def _report(self, status: LinkStatus, number: int) -> None:
-        self._services.report(status, number)
-        known, self._logged = self._logged == status, status
-        if status.state == "connected":
-            _LOG.info("cluster_connected", cluster=status.cluster, host=status.host, batch=status.version)
-            self._services.connected()
-        elif status.reason is not None and not known:
-            _LOG.warning("cluster_lost", cluster=status.cluster, code=status.reason.code, reason=str(status.reason))
-
-    # ---- the link's thread
-
-    def _run(self) -> None:
-        while self._machine.state is not State.ENDED:
-            self._changed.clear()
-            if self._to_dial:
-                self._to_dial = False
-                try:
-                    self._live()
-                except Exception as error:
-                    _LOG.exception("link_failed", cluster=self.cluster.name)
-                    reason = _failure_of(error)
-                    self._do(lambda now: self._machine.failed(now, reason))  # noqa: B023
-                continue
-            wakeup = self._machine.next_wakeup()
-            self._changed.wait(None if wakeup is None else self._seconds_until(wakeup))
-            self._do(self._machine.wake)
-
-    def _live(self) -> None:
-        """Make one connection, and serve it until it ends."""
-        try:
-            channel = self._open()
-        except BatchError as error:
-            reason = reason_of_error(error)
-            self._do(lambda now: self._machine.failed(now, reason))
-            return
-        self._stderr.clear()  # drop the login's output: from now on the KCM writes
-        services = self._services
-        try:
-            epoch, known, doubtful = services.next_epoch(), services.known(), services.doubtful()
-        except KoalaError as error:
-            channel.close()
-            reason = error.reason
-            self._do(lambda now: self._machine.failed(now, reason))
-            return
-        session = self._session = Session(channel, self._received, self._tick, self._alive)
-        worker = self._worker = StageInWorker(
-            self.cluster.name, session, services.input_files, self._callbacks(epoch), self.cluster.timing
-        )
-        probes = isinstance(self._connection, Remembering)
-        attended = isinstance(self._connection, Remembering) and self._connection.asked
-        try:
-            self._do(lambda now: self._machine.connected(now, epoch, known, doubtful, probes, attended))
-            why = session.run()
-        finally:
-            worker.close()
-        self._do(lambda now: self._machine.cut(now, why or self._cut()))
+    # ---- a session
 
     def _open(self) -> Channel:
         """Log in, and start the KCM. Raises BatchError."""
         config, timing = self.cluster.config, self.cluster.timing
         shared, python, setup = config.get("shared"), config.get("python"), config.get("setup", ())
         target = bootstrap.Target(shared, python, timeout_s=timing.welcome, setup=setup)
-        return bootstrap.start(self._connection, self._packed, target, self._keep_line)
+        channel = bootstrap.start(self._connection, self._packed, target, self._keep_line)
+        self._stderr.clear()  # drop the login's output: from now on the KCM writes
+        return channel
 
-    def _cut(self) -> Reason:
+    def _begin(self, session: Session) -> KcmConversation:
+        services, name = self._services, self.cluster.name
+        opening = Opening(
+            epoch=services.next_epoch(), version=koalapy.__version__, known=services.known(),
+            doubtful=services.doubtful(), check=services.check,
+        )  # fmt: skip
+        callbacks = self._callbacks(opening.epoch)
+        self._worker = StageInWorker(name, session, services.input_files, callbacks, self.cluster.timing)
+        return KcmConversation(self.cluster, opening)
+
+    def _ended(self) -> Reason:
         """Return the reason after the other side ended the connection.
 
         It quotes the last line of standard error, if there is one.
         """
+        if self._worker is not None:
+            self._worker.close()
         advice = "koalad connects again by itself."
         if not self._stderr:
             return Reason("cut", "transient", f"The connection to {self._connection.where} was lost.", advice)
@@ -370,26 +247,34 @@ class Link:
         self._stderr.append(line)
         _LOG.debug("kcm_stderr", cluster=self.cluster.name, line=line)
 
-    # ---- the session's threads
+    def _perform(self, command: Command) -> None:
+        name = self.cluster.name
+        match command:
+            case Lost(reason):
+                _LOG.warning("cluster_lost", cluster=name, code=reason.code, reason=str(reason))
+                self._services.deliver(lost(name, reason))
+            case Report(status, number):
+                self._services.report(status, number)
+                if status.state == "connected":
+                    _LOG.info("cluster_connected", cluster=name, host=status.host, batch=status.version)
+                    self._services.connected()
+            case Deliver():
+                self._services.deliver(command.delivery)
+            case StageIn():
+                if self._worker is not None:
+                    self._worker.stage(command.number, command.command, command.doubt)
+            case PutKey():
+                self._services.put(command.attempt, command.key, command.value)
+            case LogRefusal():
+                kind, why = type(command.command).__name__, str(command.reason)
+                _LOG.warning("refused", cluster=name, command=kind, reason=why)
 
-    def _received(self, message: Any) -> None:
-        self._do(lambda now: self._machine.received(now, message))
-
-    def _alive(self) -> None:
-        self._machine.alive(self._services.now())
-
-    def _tick(self) -> float:
-        """Do what is due. Returns the seconds until something is due again."""
-        self._do(self._machine.wake)
-        if self._to_probe and isinstance(self._connection, Remembering):
-            self._to_probe = False
-            reachable = self._connection.reachable(_PROBE_S)
-            self._do(lambda now: self._machine.probed(now, reachable))
-        wakeup = self._machine.next_wakeup()
-        return self.cluster.timing.ping if wakeup is None else self._seconds_until(wakeup)
-
-    def _seconds_until(self, instant: Instant) -> float:
-        return max(0.0, (instant - self._services.now()) / SECOND)
+    def _too_large(self, message: Any, error: FrameError) -> None:
+        if isinstance(message, wire.Submit):
+            reason = Reason("too_large", "request", f"The component is {error}.", _TOO_LARGE)
+            self._send_over(lambda talk: talk.fail(message.id, reason))
+        else:
+            _LOG.error("message_too_large", cluster=self.cluster.name, message=type(message).__name__, why=str(error))
 
     # ---- the worker's threads
 
@@ -406,12 +291,6 @@ class Link:
         )
 
     def _is_wanted(self, epoch: int, number: int) -> bool:
-        with self._lock:
+        with self._threads.lock:
             conversation = self._machine.conversation_of(epoch)
             return conversation is not None and conversation.is_wanted(number)
-
-
-def _failure_of(error: Exception) -> Reason:
-    message = f"koalad's link failed over what the KCM sent ({type(error).__name__}: {shown(str(error))})."
-    advice = "koalad connects again after a while. Report this, with koalad's log."
-    return Reason("link_failed", "ours", message, advice)

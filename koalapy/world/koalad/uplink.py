@@ -10,21 +10,10 @@ from koalapy_adapters.messages import FROM_KCM, MessageError, Welcome, from_json
 import koalapy
 from koalapy.driver import Delivery
 from koalapy.link.cluster import Cluster
+from koalapy.link.conversation import Deliver, KcmConversation, Opening, StageIn, lost
 from koalapy.link.outstanding import ComponentCommand
 from koalapy.link.restore_check import Verdict
-from koalapy.link.session import (
-    Close,
-    Command,
-    Deliver,
-    Dial,
-    LinkStatus,
-    Outgoing,
-    Probe,
-    Report,
-    Send,
-    SessionMachine,
-    StageIn,
-)
+from koalapy.link.session import Close, Command, Dial, LinkStatus, Lost, Probe, Reaction, Report, Send, SessionMachine
 from koalapy.model.commands import Hint, WatchCluster
 from koalapy.model.errors import KoalaError, Reason
 from koalapy.model.identity import AttemptId, JobId
@@ -93,7 +82,7 @@ class Uplink:
     def __init__(self, cluster: Cluster, outside: Outside, around: Around, rng: Random) -> None:
         self.pipe: Pipe | None = None
         self._cluster, self._outside, self._around, self._rng = cluster, outside, around, rng
-        self._machine = SessionMachine(cluster, self._check, rng.uniform, koalapy.__version__)
+        self._machine: SessionMachine[KcmConversation] = SessionMachine(cluster.name, cluster.timing, rng.uniform)
         self._requests = count(_FIRST_REQUEST)
         self._asked: dict[int, Answered] = {}
         self._timer: ScheduledCall | None = None
@@ -150,6 +139,8 @@ class Uplink:
                 case Probe():
                     delay = between(self._rng, *_LATENCY)
                     self._around.after(delay, lambda: self._perform(self._probed()))
+                case Lost():
+                    self._around.deliver(lost(self._cluster.name, command.reason))
                 case Deliver():
                     self._around.deliver(command.delivery)
                 case Report():
@@ -177,8 +168,11 @@ class Uplink:
         self.pipe = pipe
         pipe.near.on_message = lambda message: self._around.enter(lambda: self._received(pipe, message))
         pipe.near.on_closed = lambda: self._around.enter(lambda: self._cut(pipe))
-        known, doubtful = self._around.known(self._cluster.name), self._around.doubtful()
-        self._perform(self._machine.connected(self._now, self._around.next_epoch(), known, doubtful, probes=True))
+        opening = Opening(
+            epoch=self._around.next_epoch(), version=koalapy.__version__, known=self._around.known(self._cluster.name),
+            doubtful=self._around.doubtful(), check=self._check,
+        )  # fmt: skip
+        self._perform(self._machine.connected(self._now, KcmConversation(self._cluster, opening), probes=True))
 
     def _received(self, pipe: Pipe, json: Json) -> None:
         if pipe is not self.pipe:
@@ -211,7 +205,7 @@ class Uplink:
             refused=lambda why: self._send(lambda talk: talk.not_staged(command.number, why, command.doubt), epoch),
         ).go_on()
 
-    def _send(self, outgoing: Outgoing, epoch: int | None = None) -> None:
+    def _send(self, outgoing: Callable[[KcmConversation], Reaction], epoch: int | None = None) -> None:
         self._perform(self._machine.send(self._now, outgoing, epoch))
 
     def _cut(self, pipe: Pipe) -> None:
