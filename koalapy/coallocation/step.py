@@ -1,5 +1,7 @@
 """The run list's step: it releases, completes and stops jobs, applies their time-outs, and breaks deadlocks."""
 
+import heapq
+
 from koalapy.attempts import missing
 from koalapy.attempts.cancel import can_be_cancelled
 from koalapy.broker.wait_deadlines import wait_deadlines
@@ -7,7 +9,6 @@ from koalapy.coallocation import barrier, completion, deadlock
 from koalapy.coallocation.retries import apply_outcome
 from koalapy.coallocation.stop import detach_what_cannot_be_cancelled, stop_job
 from koalapy.core.core import Core
-from koalapy.model.alarms import Alarms
 from koalapy.model.attempt import Attempt
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job, Outcome
@@ -15,13 +16,14 @@ from koalapy.model.states import JobState
 from koalapy.model.units import Instant
 
 _NEVER_AGAIN = 1, 0  # a Launcher is not tried again: its sweep has others
+_FEW = 64  # stale entries of the heap that are not worth a new one
 
 
 class RunListStep:
     """The step over the run list. It examines only jobs that changed or whose timer expired; each job has one timer."""
 
     def __init__(self, core: Core) -> None:
-        self._timers = Alarms()
+        self._timers = JobTimers()
         for identity in core.records.jobs:
             self._set_timer(core, Instant(0), identity)
 
@@ -120,3 +122,42 @@ def _next_moment(core: Core, now: Instant, job: Job) -> Instant | None:
 
 def _lost_at(core: Core, attempt: Attempt) -> Instant | None:
     return missing.lost_at(attempt, core.settings) if core.information.is_connected(attempt.cluster) else None
+
+
+class JobTimers:
+    """The next instant of each job at which time alone changes something, the earliest first.
+
+    An entry of the heap counts while it equals its job's instant; others are dropped when they reach the top.
+    """
+
+    def __init__(self) -> None:
+        self._moments: dict[JobId, Instant] = {}
+        self._heap: list[tuple[Instant, JobId]] = []
+
+    def set(self, job: JobId, moment: Instant | None) -> None:
+        """Set the instant of the job; None removes it."""
+        if moment == self._moments.get(job):
+            return
+        if moment is None:
+            del self._moments[job]
+            return
+        self._moments[job] = moment
+        heapq.heappush(self._heap, (moment, job))
+        if len(self._heap) > 2 * len(self._moments) + _FEW:
+            self._heap = sorted((moment, job) for job, moment in self._moments.items())
+
+    def next(self) -> Instant | None:
+        """Return the earliest instant that is set; None if none is."""
+        heap = self._heap
+        while heap and self._moments.get(heap[0][1]) != heap[0][0]:
+            heapq.heappop(heap)
+        return heap[0][0] if heap else None
+
+    def ring(self, now: Instant) -> list[JobId]:
+        """Return the jobs whose instant is reached, the earliest first, and remove their instants."""
+        due = []
+        while (moment := self.next()) is not None and moment <= now:
+            job = heapq.heappop(self._heap)[1]
+            del self._moments[job]
+            due.append(job)
+        return due

@@ -5,10 +5,9 @@ from koalapy.core.foreign import ForeignStatements
 from koalapy.core.launchers import Launchers
 from koalapy.core.pauses import Pauses
 from koalapy.core.pruning import PruningState
-from koalapy.core.recalled import RecalledAttempts
 from koalapy.core.run_list import RunList
 from koalapy.core.session_state import SessionState
-from koalapy.core.startup_gate import StartupGate
+from koalapy.core.startup import RecalledAttempts, StartupGate
 from koalapy.core.wait_queue import WaitQueue
 from koalapy.information.kis import Information
 from koalapy.information.poll_urgency import PollUrgency

@@ -14,8 +14,6 @@ from koalapy_adapters.errors import BatchError
 
 from koalapy.doctor import end_to_end_job, probe_job
 from koalapy.doctor.check_result import Doubtful, Figures, Found, Inapplicable, Trouble
-from koalapy.doctor.clock_skew import judged
-from koalapy.doctor.environments import of_launchers
 from koalapy.doctor.interpreters import suggested
 from koalapy.doctor.kcm_session import Interrupted, KcmSession, refusal
 from koalapy.link.translate import reason_of_error
@@ -27,6 +25,7 @@ _OF_PYTHON = frozenset({"no_python", "python_too_old"})
 _OF_SHARED = frozenset({"directory_full", "directory_not_writable", "shared_open_to_others"})
 _LITTLE = 16 << 20  # bytes; less space is soon used up by staged files and output
 _ASKS = "Run `koala doctor` on a terminal, and answer there: it logs in by itself, whether koalad is connected or not."
+_NOTED_SKEW_S, _BAD_SKEW_S = 5.0, 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +117,7 @@ class Examiner:
 
     def _clock(self) -> Found:
         self._ahead_s = self._agent.skew()
-        return judged("The head node's clock", self._ahead_s, "this machine's")
+        return judge_clock("The head node's clock", self._ahead_s, "this machine's")
 
     def _shared_directory(self) -> Found:
         if self._refused is not None:
@@ -151,7 +150,7 @@ class Examiner:
         if found["words"] is None:
             raise Inapplicable("The batch system has no dry run. The test jobs below will show it.")
         launchers = found["launchers"]
-        more = "" if launchers is None else " " + of_launchers(launchers)
+        more = "" if launchers is None else " " + launcher_environment_message(launchers)
         return f"The batch system would take a job of ours.{more}", found
 
     def _lowest(self) -> Found:
@@ -193,7 +192,7 @@ class Examiner:
         seen = self._looked()
         skew = seen.skew_s(self._ahead_s)
         assert skew is not None, "a node that sees the shared directory has answered"
-        return judged(f"The clock of {seen.node}", skew, "the head node's", bound=True)
+        return judge_clock(f"The clock of {seen.node}", skew, "the head node's", bound=True)
 
     def _looked(self) -> probe_job.Seen:
         assert self._seen is not None, "it is examined after the node"
@@ -261,3 +260,38 @@ def _size(size: int) -> str:
         if size >= unit:
             return f"{size / unit:.1f} {name}"
     return f"{size // 1024} KiB"
+
+
+def judge_clock(whose: str, skew_s: float, than: str, bound: bool = False) -> Found:
+    """Return a message on a clock and its skew.
+
+    `whose` and `than` name the clocks; `skew_s`: seconds that the first is ahead. `bound`: the clocks differ by at
+    least `skew_s`. Raises Trouble if they differ by 60 s or more, and Doubtful if by 5 s or more.
+    """
+    apart = abs(skew_s)
+    at_least = "at least " if bound else ""
+    said = f"{whose} is {at_least}{apart:.1f} s {'ahead of' if skew_s > 0 else 'behind'} {than}."
+    if apart >= _BAD_SKEW_S:
+        advice = "Ask the administrator to have it set by NTP: batch systems refuse what comes from another time."
+        raise Trouble(Reason("clock_skew", "cluster", said, advice))
+    if apart >= _NOTED_SKEW_S:
+        raise Doubtful(f"{said} koalapy maps all times, but file times and credentials may suffer.")
+    return (f"{whose} agrees with {than}." if apart < 1 else said), {"ahead_s": round(skew_s, 3)}
+
+
+def launcher_environment_message(found: Mapping[str, Any]) -> str:
+    """Return sentences on the parallel environment that Launchers use, and on a better one if there is any.
+
+    `found` has three keys. `environment`: the name of that in use, or None. `named`: whether the grid file names it.
+    `loose`: the best environment that does not control slaves, or None.
+    """
+    used, loose = found["environment"], found["loose"]
+    if used is None:
+        return "Sweeps find no parallel environment, and no node of several processors: ask the administrators for one."
+    said = f"Sweeps use {used}" + (", as `scavenge.parallel_environment` says" if found["named"] else "")
+    if used == loose:
+        return f"{said}."
+    if loose is not None:
+        return f"{said}; in {loose} their nodes would be free a second sooner."
+    wanted = "`allocation_rule $pe_slots` and `control_slaves FALSE`"
+    return f"{said}; in one with {wanted} their nodes would be free a second sooner: ask the administrators for it."

@@ -8,7 +8,7 @@ from typing import Any
 
 from koalapy.model.units import Duration, Instant
 from koalapy.policies.delegation import DelegationPolicy, TargetPolicy
-from koalapy.sites import arrivals, delegation, leases, matchmaking, messages, reports
+from koalapy.sites import delegation, leases, matchmaking, messages, reports
 from koalapy.sites.network import SiteSettings
 from koalapy.sites.site import Site
 from koalapy.sites.usage import Usage
@@ -89,8 +89,8 @@ def _on_processors_changed(site: Site, now: Instant, event: messages.ProcessorsC
 
 
 _HANDLERS: Mapping[type, Callable[[Site, Instant, Any], None]] = {
-    messages.RequestSubmitted: arrivals.on_request_submitted,
-    messages.RequestDelegated: arrivals.on_request_delegated,
+    messages.RequestSubmitted: matchmaking.on_request_submitted,
+    messages.RequestDelegated: matchmaking.on_request_delegated,
     messages.RequestRejected: delegation.on_request_rejected,
     messages.LeaseOffered: leases.on_lease_offered,
     messages.LeaseAccepted: leases.on_lease_accepted,

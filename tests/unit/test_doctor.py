@@ -119,13 +119,13 @@ def test_a_nodes_clock_is_off_by_what_the_time_of_the_job_does_not_explain(
 
 
 def test_a_clock_that_is_off_is_noted_and_far_off_a_failure() -> None:
-    from koalapy.doctor.clock_skew import judged
+    from koalapy.doctor.examiner import judge_clock
 
-    assert judged("Its clock", -0.3, "ours")[0] == "Its clock agrees with ours."
+    assert judge_clock("Its clock", -0.3, "ours")[0] == "Its clock agrees with ours."
     with pytest.raises(Doubtful, match=r"is 7\.0 s ahead of ours"):
-        judged("Its clock", 7.0, "ours")
+        judge_clock("Its clock", 7.0, "ours")
     with pytest.raises(Trouble, match=r"is at least 90\.0 s behind ours"):
-        judged("Its clock", -90.0, "ours", bound=True)
+        judge_clock("Its clock", -90.0, "ours", bound=True)
 
 
 @pytest.mark.parametrize(

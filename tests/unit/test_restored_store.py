@@ -6,7 +6,7 @@ import pytest
 from engine_play import from_its_own
 
 from koalapy.coallocation.restored_store import JOBS_AHEAD, UNTIL_KNOWN
-from koalapy.core.startup_gate import StartupGate
+from koalapy.core.startup import StartupGate
 from koalapy.driver import Delivery, Driver
 from koalapy.engine import Engine
 from koalapy.model.change import Change, OutboxEntry

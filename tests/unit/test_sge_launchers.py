@@ -8,7 +8,7 @@ import pytest
 from koalapy_adapters.batch import sge, slurm
 from koalapy_adapters.batch.protocol import BatchJob, BatchSettings, Chosen
 from koalapy_adapters.errors import RequestError, Result, TransientError
-from koalapy_adapters.examination import launchers
+from koalapy_adapters.examination.head import launcher_environment
 from koalapy_adapters.kcm.execution.batch_system import BatchSystem
 from koalapy_adapters.kcm.execution.operations import Operations
 from koalapy_adapters.kcm.execution.parallel_environment import UNANSWERED, ParallelEnvironments
@@ -17,7 +17,7 @@ from koalapy_adapters.kcm.shared_directory.attempt_dirs import Directories
 from koalapy_adapters.kcm.state import actions as do
 from koalapy_adapters.messages import ClusterConfig
 
-from koalapy.doctor.environments import of_launchers
+from koalapy.doctor.examiner import launcher_environment_message
 from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, InstanceId, JobId, tag_of
 
 # `every`, `total`: what was said to the commands of these names; `offered`, `taken`: by environment. All of them are
@@ -274,12 +274,12 @@ def test_the_doctor_shows_where_sweeps_run_and_what_would_be_better(
     """A job of the one processor that the doctor asks for when no number is known."""
     config = ClusterConfig("here", "sge", queue="all.q", parallel_environment=own, launchers_environment=named)
     cluster = CLUSTER._replace(parallel_environment=own)
-    found = launchers.environment(config, BatchSystem(sge, cluster, runner=Qmaster(*lacks).run))
+    found = launcher_environment(config, BatchSystem(sge, cluster, runner=Qmaster(*lacks).run))
     assert found is not None
-    assert said in of_launchers(found)
+    assert said in launcher_environment_message(found)
 
 
 def test_other_batch_systems_have_no_such_thing() -> None:
     assert (
-        launchers.environment(ClusterConfig("here", "slurm"), BatchSystem(slurm, CLUSTER, runner=Qmaster().run)) is None
+        launcher_environment(ClusterConfig("here", "slurm"), BatchSystem(slurm, CLUSTER, runner=Qmaster().run)) is None
     )

@@ -6,8 +6,8 @@ import sys
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 from koalapy_adapters import layout
+from koalapy_adapters.batch.protocol import BatchJob
 from koalapy_adapters.errors import BatchError, RequestError, Result
-from koalapy_adapters.examination import launchers
 from koalapy_adapters.examination.protocol import Misnamed, Queue, chosen, examiner, nearest
 from koalapy_adapters.kcm.execution.batch_system import BatchSystem, failure_of, load
 from koalapy_adapters.kcm.execution.drmaa.helper import TUNABLES, find_library
@@ -126,7 +126,7 @@ def _listed(names: List[str]) -> str:
 def _access(head: Head) -> Json:
     module = examiner(head.config.batch)
     words = None if module is None else module.try_access(_run, head.batch.cluster)
-    return {"words": words, "launchers": launchers.environment(head.config, head.batch)}
+    return {"words": words, "launchers": launcher_environment(head.config, head.batch)}
 
 
 def _span(head: Head) -> Json:
@@ -207,3 +207,27 @@ _CHECKS: Dict[str, Callable[[Head], Json]] = {
     "drmaa": _drmaa,
     "relay": _relay,
 }
+
+
+def launcher_environment(config: ClusterConfig, batch: BatchSystem) -> Optional[Dict[str, Any]]:
+    """The environment of Launchers. Raises BatchError.
+
+    `environment`: theirs, or None. `named`: the grid file names it. `loose`: the best one that controls no slaves, or
+    None.
+    """
+    if not hasattr(load(config.batch), "launchers_environment"):
+        return None
+    own, named = config.parallel_environment, config.launchers_environment
+    chosen = batch.launchers_environment(_job(batch, named or own))
+    best = chosen.environment if chosen else own
+    loose = chosen.environment if chosen and not chosen.controls else None
+    return {"environment": named or best, "named": named is not None, "loose": loose}
+
+
+def _job(batch: BatchSystem, environment: Optional[str]) -> BatchJob:
+    """A batch job like that of a Launcher, as far as it is known in advance."""
+    fields: Dict[str, Any] = {
+        name: value for name, value in batch.cluster._asdict().items() if name in BatchJob._fields
+    }
+    fields.update(tag=_NOBODYS, command=["true"], processors=batch.cluster.processors_per_node or 1, walltime_s=60)
+    return BatchJob(**dict(fields, parallel_environment=environment, lowest=True))

@@ -1,12 +1,14 @@
-"""One batch job of a simulated batch system, of any user."""
+"""One batch job of a simulated batch system, of any user, and the choice of its nodes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from koalapy_adapters.batch.protocol import ENDED, QUEUED, JobStatus
 
 from koalapy.model.units import Duration, Instant
 from koalapy.world.cluster.nodes import JobProcesses, SimNode
+
+Part = tuple[SimNode, int]
 
 
 @dataclass(eq=False, slots=True)
@@ -50,3 +52,30 @@ class SimBatchJob:
             self.id, self.name, self.state, stuck=self.stuck_code if self.state == QUEUED else "",
             exit_status=self.exit_status, ending=self.ending if self.state == ENDED else "", restarts=self.restarts,
         )  # fmt: skip
+
+
+def fit(job: SimBatchJob, nodes: Iterable[SimNode], exclusive: bool) -> list[Part]:
+    """Return the first nodes that do for the job, with the processors of each; none if it does not fit now.
+
+    With `exclusive` only empty nodes are used.
+    """
+    found: list[Part] = []
+    missing = job.processors
+    for node in nodes:
+        usable = node.reachable and node.name not in job.avoid
+        room = node.free if usable and not (exclusive and node.free < node.processors) else 0
+        take = min(missing, room, job.per_node or room)
+        if take and not (job.per_node and take < min(job.per_node, missing)):
+            found.append((node, take))
+            missing -= take
+    return [] if missing else found
+
+
+def take(parts: Iterable[Part], exclusive: bool) -> None:
+    for node, processors in parts:
+        node.free -= node.processors if exclusive else processors
+
+
+def give_back(parts: Iterable[Part], exclusive: bool) -> None:
+    for node, processors in parts:
+        node.free += node.processors if exclusive else processors

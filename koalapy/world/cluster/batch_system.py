@@ -8,8 +8,7 @@ from koalapy_adapters.batch.protocol import CANCELLED, ENDED, EXITED, HELD, KILL
 from koalapy.model.units import SECOND, Duration, Instant
 from koalapy.world.agenda import Agenda
 from koalapy.world.cluster.accounting import Accounting
-from koalapy.world.cluster.allocation import Part, fit, give_back, take
-from koalapy.world.cluster.batch_job import SimBatchJob
+from koalapy.world.cluster.batch_job import Part, SimBatchJob, fit, give_back, take
 from koalapy.world.cluster.batch_parameters import BatchParameters
 from koalapy.world.cluster.nodes import JobProcesses, SimNode
 from koalapy.world.random_streams import between
