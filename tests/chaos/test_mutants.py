@@ -5,6 +5,7 @@
 
 import re
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -27,7 +28,7 @@ from koalapy_adapters.wrapper.machine import Machine as WrapperMachine
 from koalapy import chaos, engine, outbox
 from koalapy.broker import broker
 from koalapy.broker.availability import Availability
-from koalapy.chaos.fault_schedule import FAULTS
+from koalapy.chaos.fault_schedule import FAULTS, LIES, PRUNING, USER_ACTIONS
 from koalapy.chaos.plan import plan
 from koalapy.chaos.run import Result, run
 from koalapy.chaos.violation import Promise as P
@@ -805,16 +806,28 @@ MUTANTS = (
 
 
 def hunt(mutant: Mutant) -> tuple[int, int, Violation | None]:
-    """Run seeds until the mutant is caught. Returns the number of events, the last seed, and the violation or None."""
+    """Run seeds until the mutant is caught. Returns the number of events, the last seed, and the violation or None.
+
+    Raises AssertionError if the mutant's own function fails.
+    """
     spent, seed = 0, mutant.seed
     with mutant.begin():
         while spent < ENOUGH:
             result = _run(mutant, seed)
             spent += result.happened
-            if result.violation is not None and result.violation.promise in mutant.promises:
-                return spent, seed, result.violation
+            if result.violation is not None:
+                if result.violation.promise in mutant.promises:
+                    return spent, seed, result.violation
+                _fail_if_mistyped(result.violation)
             seed += 1
     return spent, seed, None
+
+
+def _fail_if_mistyped(violation: Violation) -> None:
+    """Fail at an error that the mutant's own function raised: it is mistyped, and shows nothing about koalapy."""
+    error = violation.__cause__
+    if error is not None and traceback.extract_tb(error.__traceback__)[-1].filename == __file__:
+        raise AssertionError(f"the mutant is mistyped: {violation.details}") from error
 
 
 def _run(mutant: Mutant, seed: int) -> Result:
@@ -837,6 +850,21 @@ def test_mutant_is_caught(mutant: Mutant) -> None:
     assert violation is not None, "the mutant was not caught"
     assert violation.promise in mutant.promises, str(violation)
     assert spent <= ENOUGH
+
+
+def test_a_mistyped_mutant_fails_at_once() -> None:
+    def mistyped(self: Any, deliveries: Any) -> None:
+        self._no_such_attribute(deliveries)
+
+    mutant = Mutant("a mistyped one", lambda: patch.object(Driver, "step", mistyped), (P.ENDS,))
+    with pytest.raises(AssertionError, match="mistyped"):
+        hunt(mutant)
+
+
+def test_every_fault_and_user_action_of_a_mutant_exists() -> None:
+    for mutant in MUTANTS:
+        assert [name for name in mutant.faults if name not in FAULTS | LIES] == [], mutant.name
+        assert [name for name in mutant.user_actions if name not in USER_ACTIONS | PRUNING] == [], mutant.name
 
 
 def test_every_promise_has_a_mutant_that_breaks_it_alone() -> None:
