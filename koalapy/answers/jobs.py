@@ -13,6 +13,7 @@ ComponentStateName = Literal[
     "waiting", "submitting", "queued", "allocated", "at_barrier", "released", "running", "suspended", "unknown", "done",
     "failed", "cancelled", "not_started",
 ]  # fmt: skip
+KeptOutput = Literal["none", "pending", "kept", "lost"]
 
 
 class Component(TypedDict):
@@ -88,7 +89,7 @@ class Job(TypedDict):
     """Processors times seconds spent waiting at barriers."""
     reason: str | None
     reason_code: str | None
-    kept_output: Literal["none", "pending", "kept", "lost"]
+    kept_output: KeptOutput
     """Whether koalad's state directory has standard output and error (see keep_output). `lost`: a part is missing."""
     components: list[Component]
     """Components; none for a sweep."""

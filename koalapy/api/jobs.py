@@ -13,6 +13,7 @@ from koalapy import answers
 from koalapy.api import documents
 from koalapy.api.bodies import LONGEST_WAIT_S, Again, CancelBody, CancelIds, Ids, JobText, JobTexts, Timeout
 from koalapy.api.koalad import Facts
+from koalapy.languages.mapping import job_mapping
 from koalapy.model.errors import RequestError, TransientError
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job
@@ -134,7 +135,7 @@ def _overridden(job: Job, body: Again, read: Reader) -> Request:
     if job.runner is not None:
         message = f"Job {job.id} is a sweep, whose values cannot be changed."
         raise RequestError("is_sweep", message, "Submit its file again with -o, or resubmit it as it is.")
-    mapping, source = documents.job_mapping(job.request), f"job {job.id}"
+    mapping, source = job_mapping(job.request), f"job {job.id}"
     return read(JobText(job=mapping, source=source, directory=job.request.directory, overrides=body.overrides))
 
 

@@ -46,7 +46,7 @@ def on_cleaned_up(core: Core, now: Instant, event: AttemptCleanedUp) -> None:
             core.records.command(ForgetAttempt(cluster=attempt.cluster, attempt=attempt.id))
         return core.records.clean_up(attempt, now)
     core.records.clean_up(attempt, now)
-    core.records.note_attempt(*where, "component_gone")
+    core.records.note_attempt(*where, "component_cleaned_up")
 
 
 def on_cancel_stuck(core: Core, now: Instant, event: AttemptStuck) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from koalapy.coallocation.claim import BARRIER_MARGIN
-from koalapy.coallocation.retries import leave_out
+from koalapy.coallocation.retries import omit
 from koalapy.coallocation.stop import account_held, stop_job
 from koalapy.core.core import Core
 from koalapy.model.attempt import Attempt
@@ -101,8 +101,8 @@ def time_out(core: Core, now: Instant, job: Job) -> None:
 
 def _go_without(core: Core, now: Instant, job: Job, late: list[Attempt]) -> None:
     for attempt in late:
-        reason = _too_late("left_out", [attempt], Duration(now - (job.claimed_at or now)))
-        leave_out(core, now, attempt, reason, code=reason.code, message=str(reason))
+        reason = _too_late("omitted", [attempt], Duration(now - (job.claimed_at or now)))
+        omit(core, now, attempt, reason, code=reason.code, message=str(reason))
 
 
 def _claim_ends(job: Job, settings: Settings) -> Instant | None:

@@ -4,7 +4,7 @@ from koalapy.coallocation.stop import stop_job
 from koalapy.core.core import Core
 from koalapy.model.commands import CollectOutput
 from koalapy.model.events import OutputCollected, OutputKept
-from koalapy.model.job import Job, Outcome, OutputHome
+from koalapy.model.job import Job, KeptOutput, Outcome
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant
 
@@ -45,9 +45,9 @@ def on_output_collected(core: Core, now: Instant, event: OutputCollected) -> Non
 def on_output_kept(core: Core, now: Instant, event: OutputKept) -> None:
     """Record that the output of the job's processes is at home, or that a part of it is lost."""
     job = event.job
-    if not job.state.final or job.output_home is not OutputHome.COMING:
+    if not job.state.final or job.kept_output is not KeptOutput.PENDING:
         return
-    core.records.change_final(job, output_home=OutputHome.LOST if event.reason else OutputHome.HOME)
-    counts = {"size": event.size, "omitted_bytes": event.left_out, "notes": list(event.notes)}
+    core.records.change_final(job, kept_output=KeptOutput.LOST if event.reason else KeptOutput.KEPT)
+    counts = {"size": event.size, "omitted_bytes": event.omitted_bytes, "notes": list(event.notes)}
     message = {"message": str(event.reason)} if event.reason else {}
     core.records.note(now, job.id, "output_kept", **message, **counts)

@@ -8,7 +8,7 @@ from koalapy.model.attempt import Attempt
 from koalapy.model.commands import CollectOutput, ForgetAttempt, OutputKind
 from koalapy.model.errors import Reason
 from koalapy.model.facts import Ended, Refused
-from koalapy.model.job import Job, Outcome, OutputHome
+from koalapy.model.job import Job, KeptOutput, Outcome
 from koalapy.model.request import KeepOutput, RetryOn
 from koalapy.model.states import AttemptState, Ending, JobState
 from koalapy.model.units import MINUTE, Duration, Instant
@@ -43,14 +43,14 @@ def on_refused(core: Core, now: Instant, event: Refused) -> None:
         _give_up(core, now, job, attempt, event.reason)
 
 
-def leave_out(core: Core, now: Instant, attempt: Attempt, reason: Reason, **details: object) -> None:
+def omit(core: Core, now: Instant, attempt: Attempt, reason: Reason, **details: object) -> None:
     """Cancel an optional component's attempt; its job goes on without it. `details` go into the history."""
     cancel(core, attempt)
     if attempt.state.ended:
         core.records.change_attempt(attempt, ending=Ending.CANCELLED, reason=reason)
     else:
         core.records.change_attempt(attempt, state=AttemptState.ENDED, ending=Ending.CANCELLED, reason=reason)
-    core.records.note_attempt(now, attempt.id, attempt.cluster, "component_left_out", **details)
+    core.records.note_attempt(now, attempt.id, attempt.cluster, "component_omitted", **details)
 
 
 def _outcome(job: Job, reason: Reason) -> Outcome:
@@ -70,7 +70,7 @@ def _give_up(core: Core, now: Instant, job: Job, attempt: Attempt, reason: Reaso
     if job.state is JobState.STOPPING:
         return None
     if attempt.request.optional:
-        return leave_out(core, now, attempt, reason, **reason_details(reason))
+        return omit(core, now, attempt, reason, **reason_details(reason))
     named = attempt.request.cluster is not None
     refused_there = reason.whose == "cluster" or (reason.whose == "request" and bool(reason.command))
     said = reason.on(attempt.cluster)
@@ -143,7 +143,7 @@ def _finish(core: Core, now: Instant, job: Job, state: JobState) -> None:
     core.records.change(job, state=state, finished_at=now)
     sources = tuple([(each.cluster, each.id) for each in job.attempts if each is not None])
     if job.request.keep_output is KeepOutput.HOME and sources:
-        core.records.change(job, output_home=OutputHome.COMING)
+        core.records.change(job, kept_output=KeptOutput.PENDING)
         kind = OutputKind.STANDARD_STREAMS
         core.records.command(CollectOutput(job=job.id, sources=sources, paths=(), directory="", kind=kind))
     core.records.note(now, job.id, f"job_{state}", **code_and_message(job.reason))

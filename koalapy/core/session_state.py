@@ -23,8 +23,8 @@ class SessionState:
     By Launcher: `doing`: the number of parameters that run, and the instant of the newest pull. `latest`: whether any
     of its newest results is a success. `suspects`: the host of a Launcher that may be on a black hole.
 
-    By sweep: `told`: why it waits, as last noted in its history. `faults`: by sweep and policy call, the error in the
-    policy's last answer; `blamed`: those calls whose errors are in the history.
+    By sweep: `noted_waits`: why it waits, as last noted in its history. `policy_errors`: by sweep and policy call, the
+    error in the policy's last answer. `noted_errors`: those calls whose errors are in the history.
 
     `fresh`: clusters whose KCM is new, and has not been sent the first feed of any sweep.
     """
@@ -38,9 +38,9 @@ class SessionState:
     recalled: dict[On, int] = field(default_factory=dict)
     refused: dict[On, Reason] = field(default_factory=dict)
     fed: dict[On, Intervals] = field(default_factory=dict)
-    told: dict[JobId, str] = field(default_factory=dict)
-    faults: dict[tuple[JobId, str], str] = field(default_factory=dict)
-    blamed: dict[tuple[JobId, str], None] = field(default_factory=dict)
+    noted_waits: dict[JobId, str] = field(default_factory=dict)
+    policy_errors: dict[tuple[JobId, str], str] = field(default_factory=dict)
+    noted_errors: dict[tuple[JobId, str], None] = field(default_factory=dict)
     fresh: dict[str, None] = field(default_factory=dict)
 
     def new_session(self, cluster: str) -> None:
@@ -56,8 +56,8 @@ class SessionState:
         self.suspects.pop(attempt, None)
 
     def forget_sweep(self, sweep: JobId) -> None:
-        of_sweeps = self.wanted, self.begun, self.recalled, self.failures, self.refused, self.faults, self.blamed
-        for of_sweep in (*of_sweeps, self.fed):
+        reports = self.wanted, self.begun, self.recalled, self.failures, self.refused, self.fed
+        for of_sweep in (*reports, self.policy_errors, self.noted_errors):
             for key in [key for key in of_sweep if key[0] == sweep]:
                 del of_sweep[key]
-        self.told.pop(sweep, None)
+        self.noted_waits.pop(sweep, None)

@@ -8,20 +8,20 @@ from koalapy.model.errors import ClusterError
 _HEADER = 64  # bytes before a stretch at most
 _STRETCH = 1 << 16  # bytes of one at most
 _MOST_RANKS = 1 << 20
-_MOST_LEFT_OUT = 1 << 53
+_MOST_OMITTED = 1 << 53
 
 
 class Stretches:
     """A parser of an attempt's output as a KCM sends it (see messages.Fetch with positions), piece by piece.
 
-    `bounded`: bytes may have been left out, and a line states that in their place; `left_out` counts them.
+    `bounded`: bytes may have been left out, and a line states that in their place; `omitted_bytes` counts them.
     """
 
     def __init__(self, bounded: bool = False) -> None:
         self._bounded = bounded
         self._buffer = bytearray()
         self._rank, self._left = 0, 0
-        self.left_out = 0
+        self.omitted_bytes = 0
 
     def feed(self, piece: bytes) -> Iterator[tuple[int, bytes]]:
         """Yield (rank, bytes) in order. Raises ClusterError for any other stream.
@@ -36,11 +36,11 @@ class Stretches:
                     if len(self._buffer) >= _HEADER:
                         raise _not_understood(self._buffer)
                     return
-                self._rank, self._left, left_out = _begun(self._buffer[:end], self._bounded)
+                self._rank, self._left, omitted_bytes = _begun(self._buffer[:end], self._bounded)
                 del self._buffer[: end + 1]
-                if left_out:
-                    self.left_out += left_out
-                    yield self._rank, b"\n[koala: %d bytes were left out here]\n" % left_out
+                if omitted_bytes:
+                    self.omitted_bytes += omitted_bytes
+                    yield self._rank, b"\n[koala: %d bytes were left out here]\n" % omitted_bytes
                 continue
             data = bytes(self._buffer[: self._left])
             del self._buffer[: self._left]
@@ -57,12 +57,12 @@ def _begun(line: bytearray, bounded: bool) -> tuple[int, int, int]:
         rank, size, *more = json.loads(line)
     except (ValueError, TypeError, RecursionError) as error:
         raise _not_understood(line) from error
-    left_out = more[0] if more and bounded else 0
-    if not all(type(number) is int for number in (rank, size, left_out)) or len(more) > bounded:
+    omitted_bytes = more[0] if more and bounded else 0
+    if not all(type(number) is int for number in (rank, size, omitted_bytes)) or len(more) > bounded:
         raise _not_understood(line)
-    if not 0 <= rank < _MOST_RANKS or not 0 < size <= _STRETCH or not 0 <= left_out <= _MOST_LEFT_OUT:
+    if not 0 <= rank < _MOST_RANKS or not 0 < size <= _STRETCH or not 0 <= omitted_bytes <= _MOST_OMITTED:
         raise _not_understood(line)
-    return rank, size, left_out
+    return rank, size, omitted_bytes
 
 
 def _not_understood(line: bytearray) -> ClusterError:

@@ -70,11 +70,6 @@ class Attempt:
         """Whether its wrapper has given no sign for a while, and it is not known to have ended."""
         return self.silent_since is not None and not self.state.ended
 
-    @property
-    def is_left_out(self) -> bool:
-        """Whether its job goes on without it: its component is optional, and it was cancelled."""
-        return self.ending is Ending.CANCELLED and self.request.optional
-
 
 AttemptRow = row_class(Attempt)
 attempt_row, attempt_value = caster(Attempt, AttemptRow), caster(AttemptRow, Attempt)

@@ -221,16 +221,16 @@ class OutputCollected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputKept:
-    """Standard output and error of a final job's components are at home; `reason` is set if not all of them are.
+    """koalad keeps the standard output and error of a final job's components; `reason` is set if it has not all.
 
-    `job`: its record, which the engine has dropped. `size`: bytes that are at home. `left_out`: bytes that are not,
+    `job`: its record, which the engine has dropped. `size`: bytes that are kept. `omitted_bytes`: bytes that are not,
     since there were too many. `notes`: sentences on what did not exist.
     """
 
     job: Job
     reason: Reason | None = None
     size: int = 0
-    left_out: int = 0
+    omitted_bytes: int = 0
     notes: tuple[str, ...] = ()
 
 

@@ -15,7 +15,7 @@ from koalapy.model.states import AttemptState, ComponentState, Ending, JobState
 from koalapy.model.sweep import Pilot, Runner
 from koalapy.model.units import Instant
 
-NOT_PLACED = Reason("left_out", "transient", "It is optional and did not fit.", "")
+NOT_PLACED = Reason("omitted", "transient", "It is optional and did not fit.", "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,12 +81,12 @@ class Outcome(StrEnum):
         return self in (Outcome.DONE, Outcome.FAILED, Outcome.CANCELLED)
 
 
-class OutputHome(StrEnum):
-    """Whether the output of a job's processes was brought home (see Request.keep_output)."""
+class KeptOutput(StrEnum):
+    """Whether koalad has the output of a job's processes (see Request.keep_output)."""
 
     NONE = "none"  # it is not requested, or the job is not final
-    COMING = "coming"  # the job is final, and its output is being collected
-    HOME = "home"
+    PENDING = "pending"  # the job is final, and its output is being collected
+    KEPT = "kept"
     LOST = "lost"  # a part of it could not be collected
 
 
@@ -128,7 +128,7 @@ class Job:
     key: str = ""
     runner: Runner | None = None
     pilot: Pilot | None = None
-    output_home: OutputHome = OutputHome.NONE
+    kept_output: KeptOutput = KeptOutput.NONE
 
     @property
     def components(self) -> tuple[Component, ...]:

@@ -21,3 +21,10 @@ class Unreadable:
     def name(self) -> str:
         """The name as `koala repair` takes it."""
         return f"{self.kind}/{self.key}"
+
+    @property
+    def repair_advice(self) -> str:
+        """A sentence: what is not done while the record cannot be read, and how to repair it."""
+        is_job = self.kind == "job"
+        effect = "Nothing is done with the job and its batch jobs until it is repaired" if is_job else "Repair it"
+        return f"{effect}: `koala down`, then `koala repair {self.name}`; see docs/store.md."

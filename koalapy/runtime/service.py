@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from koalapy.coallocation.changeable import CANCEL, HOLD, RELEASE, Changeable, Changed, is_possible, no_such
 from koalapy.driver import Delivery
 from koalapy.journal.journal import Taken
 from koalapy.model.attempt import Attempt, attempt_value
@@ -37,7 +38,6 @@ from koalapy.runtime.staging.transfers import Progress, Transfers
 from koalapy.runtime.sweeps import Sweeps
 from koalapy.runtime.unknown import UnknownTags
 from koalapy.store.contract import Store
-from koalapy.views.changes import CANCEL, HOLD, RELEASE, Changeable, Changed, is_possible, no_such
 from koalapy.views.checking import Checked, check
 from koalapy.views.clusters import ClusterReport, cluster_reports
 from koalapy.views.explanation import Explanation, explain

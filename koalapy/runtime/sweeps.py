@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, replace
 
 from koalapy_adapters.launcher.space import Compiled, names
 
+from koalapy.coallocation.changeable import is_possible, no_such
 from koalapy.languages.stageout import check_templates
 from koalapy.model.change import Change
 from koalapy.model.commands import CollectOutput, OutputKind
@@ -17,7 +18,6 @@ from koalapy.runtime.clock import SystemClock
 from koalapy.runtime.driver_thread import DriverThread
 from koalapy.runtime.parameters import line_reader
 from koalapy.store.contract import Store
-from koalapy.views.changes import is_possible, no_such
 from koalapy.views.sweeps import Forecast, Pace, RunnerReport, forecast, living_runners, past_runner
 
 SLOT_FILES = {"output": "slot-%d.out", "errors": "slot-%d.err"}  # of a Launcher

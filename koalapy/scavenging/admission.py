@@ -53,8 +53,8 @@ def _sweeps_are(count: int) -> str:
 
 def note_waiting(core: Core, now: Instant, sweep: Job, message: str) -> None:
     """Note in the sweep's history why it waits, unless the last such note was the same."""
-    if core.sessions.told.get(sweep.id) != message:
-        core.sessions.told[sweep.id] = message
+    if core.sessions.noted_waits.get(sweep.id) != message:
+        core.sessions.noted_waits[sweep.id] = message
         core.records.note(now, sweep.id, "sweep_waits", message=message)
 
 

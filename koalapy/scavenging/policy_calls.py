@@ -31,14 +31,14 @@ def report_policy_error(core: Core, now: Instant, sweep: JobId, asked: str, wron
     """
     key = sweep, asked
     if not wrong:
-        core.sessions.faults.pop(key, None)
+        core.sessions.policy_errors.pop(key, None)
         return
-    core.sessions.faults[key] = f"{asked[:1].upper()}{asked[1:]} failed: {wrong}."
-    if key not in core.sessions.blamed:
-        core.sessions.blamed[key] = None
-        core.records.note(now, sweep, "policy_failed", message=core.sessions.faults[key])
+    core.sessions.policy_errors[key] = f"{asked[:1].upper()}{asked[1:]} failed: {wrong}."
+    if key not in core.sessions.noted_errors:
+        core.sessions.noted_errors[key] = None
+        core.records.note(now, sweep, "policy_failed", message=core.sessions.policy_errors[key])
 
 
 def policy_errors(core: Core, sweep: JobId) -> tuple[str, ...]:
     """Return the present errors of policies that concern the sweep, as sentences."""
-    return tuple(message for (concerned, _), message in core.sessions.faults.items() if concerned == sweep)
+    return tuple(message for (concerned, _), message in core.sessions.policy_errors.items() if concerned == sweep)

@@ -75,7 +75,7 @@ class Scavenger:
 
     def waits_because(self, sweep: JobId) -> str:
         """Return why the sweep waits, as its history has it; '' if it does not wait."""
-        return self._core.sessions.told.get(sweep, "")
+        return self._core.sessions.noted_waits.get(sweep, "")
 
     def faults(self, sweep: JobId) -> tuple[str, ...]:
         """Return the present errors of policies that concern the sweep, as sentences."""

@@ -21,7 +21,7 @@ from koalapy.model.units import Instant
 from koalapy.model.unreadable import Unreadable
 from koalapy.model.usage import DayUsage, Sum, Usage, accounted, by_days
 from koalapy.store.errors import StoreConflict, StoreError, StoreLocked
-from koalapy.store.founding import new_instance
+from koalapy.store.identity import new_instance
 from koalapy.store.records import dump_details, load_details
 from koalapy.store.validation import refuse_invalid
 

@@ -24,11 +24,11 @@ from koalapy.model.usage import BatchSpan, DayUsage, Usage, accounted, by_days
 from koalapy.store import records, rows, schema
 from koalapy.store.backend import Backend
 from koalapy.store.errors import StoreError
-from koalapy.store.founding import found
+from koalapy.store.identity import open_identity
 from koalapy.store.rows import Row
-from koalapy.store.turn import Turn
 from koalapy.store.unreadable import Aside, job_in, job_of
 from koalapy.store.validation import refuse_invalid
+from koalapy.store.writer_fence import WriterFence
 
 _AT_ONCE = 1000  # databases limit the parameters of a statement
 T = TypeVar("T")
@@ -47,12 +47,12 @@ class SqlStore:
         self._aside = Aside()
         try:
             with self._writing() as connection:
-                facts = found(connection, backend.where)
+                facts = open_identity(connection, backend.where)
         except BaseException:
             self.close()
             raise
         self._instance = facts.instance
-        self._turn = Turn(facts, backend.where)
+        self._fence = WriterFence(facts, backend.where)
 
     @property
     def instance(self) -> InstanceId:
@@ -60,11 +60,11 @@ class SqlStore:
 
     @property
     def epoch(self) -> int:
-        return self._turn.epoch
+        return self._fence.epoch
 
     @property
     def next_number(self) -> int:
-        return self._turn.last_number + 1
+        return self._fence.last_number + 1
 
     def load(self) -> Snapshot:
         with self._transaction() as connection:
@@ -101,12 +101,12 @@ class SqlStore:
         refuse_invalid(change)
         writes = self._writes.of(change)
         with self._writing() as connection:
-            if self._turn.take(connection, change):
+            if self._fence.begin_commit(connection, change):
                 for statement, parameters in writes:
                     connection.execute(statement, parameters)
                 self._account(connection, change.accounted)
                 self._remove(connection, change.removed)
-        self._turn.done(change)
+        self._fence.end_commit(change)
         if change.learned is not None:
             self._aside.forget("learned")
 
@@ -128,7 +128,7 @@ class SqlStore:
 
     def check(self) -> None:
         with self._writing() as connection:
-            self._turn.check(connection)
+            self._fence.check(connection)
 
     def jobs(self, states: Collection[JobState] | None = None, ids: Sequence[JobId] | None = None) -> list[Job]:
         query = _JOBS if states is None else _in_states(states)
@@ -237,7 +237,7 @@ class SqlStore:
     def record_maintenance(self, run: MaintenanceRun) -> None:
         row = {**asdict(run), "well": int(run.well), "message": rows.plain(run.message)}
         with self._writing() as connection:
-            self._turn.check(connection)
+            self._fence.check(connection)
             connection.execute(self._writes.put_maintenance, [row])
 
     def back_up(self, path: Path) -> None:

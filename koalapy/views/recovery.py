@@ -203,7 +203,7 @@ class Recovery:
         "component_ended": _on_ended,
         "component_submitted": _on_submitted,
         "submission_failed": _on_refused,
-        "component_gone": _on_cleaned_up,
+        "component_cleaned_up": _on_cleaned_up,
         "cancel_pending": _on_cancel_pending,
         "cancel_completed": _on_cancel_completed,
         "job_released": _on_released,

@@ -8,7 +8,6 @@ from koalapy.model.counts import counted_as
 from koalapy.model.identity import FIRST_LAUNCHER, MAX_JOBS
 from koalapy.model.job import Counters
 from koalapy.model.unreadable import Unreadable
-from koalapy.views.changes import repair_advice
 
 NEW_STORE = "When nothing runs any more, begin a new store: see docs/store.md, `When the ids are used up`."
 
@@ -44,9 +43,9 @@ def ids_used(counters: Counters) -> list[str]:
 
 def reason_and_advice(record: Unreadable) -> str:
     """Return why a record cannot be read, and how to repair it."""
-    return f"{record.why}. {repair_advice(record)}"
+    return f"{record.why}. {record.repair_advice}"
 
 
 def unreadable_troubles(found: Iterable[Unreadable]) -> list[str]:
     """Return a sentence or two for each record that cannot be read."""
-    return [f"The record {each.name} cannot be read ({each.why}). {repair_advice(each)}" for each in found]
+    return [f"The record {each.name} cannot be read ({each.why}). {each.repair_advice}" for each in found]

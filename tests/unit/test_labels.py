@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from koalapy.api.documents import job_mapping
 from koalapy.cli.options import labels_of
 from koalapy.languages import from_mapping
+from koalapy.languages.mapping import job_mapping
 from koalapy.languages.native import read
 from koalapy.model.errors import RequestError
 from koalapy.model.identity import JobId

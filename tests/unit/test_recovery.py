@@ -207,13 +207,13 @@ def test_the_barrier_of_a_later_job_is_not_reported() -> None:
 def test_a_cleaned_up_attempt_is_reported() -> None:
     stopping = replace(RUNNING, state=JobState.STOPPING)
     made = recovery(stopping, outbox=(CANCEL, FORGET, FORGET), pending_cancels=())
-    assert lines(made, attempt_line("component_gone"), confirmed=(1,)) == [
+    assert lines(made, attempt_line("component_cleaned_up"), confirmed=(1,)) == [
         ("attempt_cancelled", "Attempt 7.0.1 on delft was cleaned up: nothing of it is left.")
     ]
     assert lines(made, confirmed=(2, 3)) == [
         ("directories_forgotten", "2 directories of past attempts on delft were forgotten.")
     ]
-    assert lines(made, attempt_line("component_gone"), confirmed=(99,)) == []
+    assert lines(made, attempt_line("component_cleaned_up"), confirmed=(99,)) == []
 
 
 def test_a_confirmed_pending_cancel_is_reported_with_its_directory() -> None:

@@ -6,6 +6,7 @@ import pytest
 from engine_play import check
 from sweep_play import SweepPlay
 
+from koalapy.coallocation.changeable import HOLD, RELEASE
 from koalapy.model.errors import Reason
 from koalapy.model.events import AttemptStuck, CancelRequested, Event, HoldRequested, ReleaseRequested
 from koalapy.model.identity import JobId
@@ -13,7 +14,6 @@ from koalapy.model.intervals import Intervals
 from koalapy.model.job import Outcome
 from koalapy.model.states import JobState
 from koalapy.policies.placement import worst_fit
-from koalapy.views.changes import HOLD, RELEASE
 from koalapy.views.explanation import explain, summary
 
 SWEEP = JobId(1)

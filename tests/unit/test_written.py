@@ -17,7 +17,7 @@ from koalapy.model.commands import CollectOutput, OutputKind
 from koalapy.model.errors import ClusterError, Reason, RequestError, TransientError
 from koalapy.model.events import CancelRequested, OutputKept, PruneRequested
 from koalapy.model.identity import AttemptId, JobId
-from koalapy.model.job import Job, OutputHome
+from koalapy.model.job import Job, KeptOutput
 from koalapy.model.request import KeepOutput
 from koalapy.model.states import JobState
 from koalapy.runtime.collecting.written import StreamCollection, WrittenStore
@@ -46,7 +46,7 @@ def by_rank(pieces: list[bytes]) -> tuple[dict[int, bytes], int]:
     for piece in pieces:
         for rank, data in stretches.feed(piece):
             found[rank] = found.get(rank, b"") + data
-    return found, stretches.left_out
+    return found, stretches.omitted_bytes
 
 
 # ---- what a KCM sends
@@ -57,7 +57,7 @@ def test_of_a_long_file_its_begin_and_its_end_come(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int], most: int
 ) -> None:
     written = [bytes(index % 251 for index in range(size)) for size in sizes]
-    found, left_out = by_rank(ends(attempt_of(tmp_path_factory.mktemp("a") / "t", *written), most))
+    found, omitted_bytes = by_rank(ends(attempt_of(tmp_path_factory.mktemp("a") / "t", *written), most))
     missing = 0
     for rank, data in enumerate(written):
         if len(data) <= most:
@@ -66,7 +66,7 @@ def test_of_a_long_file_its_begin_and_its_end_come(
             missing += len(data) - most
             note = b"\n[koala: %d bytes were left out here]\n" % (len(data) - most)
             assert found[rank] == data[: most // 2] + note + data[len(data) - (most - most // 2) :]
-    assert left_out == missing
+    assert omitted_bytes == missing
 
 
 @pytest.mark.parametrize("line", [b"[0,5,7]\nabcde", b"[0,5,1,1]\nabcde", b"[0,5,-1]\nabcde", b"[0,5,1e3]\nabcde"])
@@ -218,7 +218,7 @@ def test_another_try_brings_what_is_left(store: WrittenStore, tmp_path: Path) ->
     assert shown[first] == {0: b"first\n", 1: b"first\n"}
     note = b"\n[koala: 4500 bytes were left out here]\n"
     assert shown[second] == dict.fromkeys((0, 1), b"x" * 250 + note + b"x" * 250), "each rank has its share"
-    assert collection.left_out == 9000
+    assert collection.omitted_bytes == 9000
 
 
 def test_a_directory_that_is_not_there_is_said(store: WrittenStore, tmp_path: Path) -> None:
@@ -235,12 +235,12 @@ def test_a_directory_that_is_not_there_is_said(store: WrittenStore, tmp_path: Pa
 def test_a_job_that_keeps_its_output_is_over_at_once_and_says_when_it_is_home() -> None:
     play = Play()
     job, command = over(play, "alpha", "beta")
-    assert (job.state, job.output_home) == (JobState.DONE, OutputHome.COMING)
+    assert (job.state, job.kept_output) == (JobState.DONE, KeptOutput.PENDING)
     assert command.kind is OutputKind.STANDARD_STREAMS
     assert [cluster for cluster, _ in command.sources] == ["alpha", "beta"]
     play.tell(OutputKept(job=job, size=7))
     play.tell(OutputKept(job=play.job(job.id), reason=Reason("x", "request", "Not again.", "")))
-    assert play.job(job.id).output_home is OutputHome.HOME
+    assert play.job(job.id).kept_output is KeptOutput.KEPT
     assert play.kinds.count("output_kept") == 1
     assert play.engine.job(job.id) is None, "it is forgotten as before"
 
@@ -249,7 +249,7 @@ def test_output_that_cannot_come_is_lost() -> None:
     play = Play()
     job, _ = over(play, "alpha")
     play.tell(OutputKept(job=job, reason=Reason("no_such_cluster", "request", "It is gone.", "")))
-    assert play.job(job.id).output_home is OutputHome.LOST
+    assert play.job(job.id).kept_output is KeptOutput.LOST
 
 
 def test_a_cancelled_job_keeps_its_output_too_and_one_that_never_ran_has_none() -> None:
@@ -258,8 +258,8 @@ def test_a_cancelled_job_keeps_its_output_too_and_one_that_never_ran_has_none() 
     play.run(job)
     play.tell(CancelRequested(job), CancelRequested(never))
     play.obey()
-    assert play.job(job).output_home is OutputHome.COMING
-    assert (play.job(never).state.final, play.job(never).output_home) == (True, OutputHome.NONE)
+    assert play.job(job).kept_output is KeptOutput.PENDING
+    assert (play.job(never).state.final, play.job(never).kept_output) == (True, KeptOutput.NONE)
 
 
 @pytest.mark.parametrize("keep", [None, KeepOutput.CLUSTER])
@@ -269,7 +269,7 @@ def test_of_a_job_that_does_not_keep_its_output_none_is_asked_for(keep: KeepOutp
     play.run(job)
     play.end(play.attempts(job)[0])
     play.obey()
-    assert play.job(job).output_home is OutputHome.NONE
+    assert play.job(job).kept_output is KeptOutput.NONE
     assert not [each for each in play.pending if isinstance(each, CollectOutput)]
 
 

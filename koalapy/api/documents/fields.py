@@ -6,8 +6,3 @@ from koalapy.model.units import Instant, format_instant
 def optional_instant(instant: Instant | None) -> str | None:
     """Format an instant as RFC 3339 in UTC; None stays None."""
     return None if instant is None else format_instant(instant)
-
-
-def valid_text(text: str) -> str:
-    """Replace the bytes of a file name or value that are not UTF-8."""
-    return text.encode("utf-8", "replace").decode()

@@ -5,31 +5,25 @@ from typing import Any, Literal, cast
 
 from koalapy import answers
 from koalapy.api.documents.errors import reason
-from koalapy.api.documents.fields import optional_instant, valid_text
+from koalapy.api.documents.fields import optional_instant
 from koalapy.api.documents.sweeps import progress
+from koalapy.coallocation.changeable import Changed
+from koalapy.languages.mapping import job_mapping
 from koalapy.model.identity import JobId
-from koalapy.model.job import Component, History, Job, OutputHome
-from koalapy.model.request import ComponentRequest, Request
+from koalapy.model.job import Component, History, Job
+from koalapy.model.request import Request
 from koalapy.model.states import ComponentState
 from koalapy.model.sweep import Source
-from koalapy.model.units import SECOND, Instant, format_duration, format_instant
+from koalapy.model.textfile.words import valid_text
+from koalapy.model.units import SECOND, Instant, format_instant
 from koalapy.runtime.collecting.collect import Collected
 from koalapy.runtime.staging.transfers import Progress
-from koalapy.views.changes import Changed
 from koalapy.views.checking import Checked
 from koalapy.views.explanation import Explanation, summary
 from koalapy.views.history import notes_of, sentence
 
 JobType = Literal["ordered", "unordered", "mixed"]
-KeptOutput = Literal["none", "pending", "kept", "lost"]
 Fits = Literal["yes", "never", "unknown"]
-_KEPT_OUTPUT: dict[OutputHome, KeptOutput] = {
-    OutputHome.NONE: "none",
-    OutputHome.COMING: "pending",
-    OutputHome.HOME: "kept",
-    OutputHome.LOST: "lost",
-}
-_DEFAULTS = ComponentRequest(processors=0, executable="")
 
 
 def job(job: Job, transfers: Iterable[Progress] = ()) -> answers.Job:
@@ -50,7 +44,7 @@ def job(job: Job, transfers: Iterable[Progress] = ()) -> answers.Job:
         "held_processor_seconds": round(job.held / SECOND, 6),
         "reason": str(job.reason) if job.reason else None,
         "reason_code": job.reason.code if job.reason else None,
-        "kept_output": _KEPT_OUTPUT[job.output_home],
+        "kept_output": cast(answers.KeptOutput, str(job.kept_output)),
         "components": [component(each, job.state.final) for each in job.components],
         "transfers": [transfer(each) for each in transfers],
         "sweep": progress(job.runner) if job.runner else None,
@@ -200,41 +194,6 @@ def request(found: Request) -> answers.JobRequest:
     return {"directory": valid_text(found.directory), "job": job_mapping(found), "parameters": parameters}
 
 
-def job_mapping(found: Request) -> dict[str, Any]:
-    """Write a request as the mapping of a job file, without values that are the default."""
-    destinations = dict(found.stage_out_to)
-    mapping: dict[str, Any] = {
-        "name": found.name,
-        "components": [_component_mapping(each) for each in found.components],
-        "labels": dict(found.labels),
-        "priority": found.priority,
-        "when_busy": str(found.when_busy),
-        "retry_on": [str(each) for each in found.retry_on],
-        "communication": "all" if found.communication else "none",
-        "stage_in": list(found.stage_in),
-        "stage_out": [
-            {"path": path, "to": destinations[path]} if path in destinations else path for path in found.stage_out
-        ],
-        "order": found.order or None,
-        "keep_output": None if found.keep_output is None else str(found.keep_output),
-    }
-    return {name: _plain(value) for name, value in mapping.items() if value not in (None, [], {})}
-
-
-def _component_mapping(found: ComponentRequest) -> dict[str, Any]:
-    mapping = {
-        name: getattr(found, name)
-        for name in ComponentRequest.__slots__
-        if getattr(found, name) != getattr(_DEFAULTS, name) and name != "environment"
-    }
-    mapping["walltime"] = format_duration(found.walltime)
-    if found.memory_per_processor is not None:
-        mapping["memory_per_processor"] = f"{found.memory_per_processor}B"
-    if found.environment:
-        mapping["environment"] = dict(found.environment)
-    return {name: _plain(value) for name, value in mapping.items()}
-
-
 def _source(found: Source) -> answers.SweepParameter:
     return {
         "names": list(found.names),
@@ -244,11 +203,3 @@ def _source(found: Source) -> answers.SweepParameter:
         "file": valid_text(found.file) or None,
         "column": found.column if found.column >= 0 else None,
     }
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, str):
-        return valid_text(str(value))
-    if isinstance(value, tuple | list):
-        return [_plain(each) for each in value]
-    return {valid_text(name): _plain(each) for name, each in value.items()} if isinstance(value, dict) else value

@@ -59,3 +59,8 @@ def use_known(word: str, known: Collection[str]) -> str:
 
 def _escaped(character: str) -> str:
     return character.encode("unicode_escape", "backslashreplace").decode()
+
+
+def valid_text(text: str) -> str:
+    """Replace the bytes of a file name or value that are not UTF-8."""
+    return text.encode("utf-8", "replace").decode()

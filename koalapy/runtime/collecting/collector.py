@@ -180,8 +180,8 @@ class Collector:
             reason = error.reason
         if not found:
             return None
-        size, left_out, notes = found[0].size, found[0].left_out, tuple(found[0].notes)
-        return OutputKept(job=found[0].job, reason=reason, size=size, left_out=left_out, notes=notes)
+        size, omitted_bytes, notes = found[0].size, found[0].omitted_bytes, tuple(found[0].notes)
+        return OutputKept(job=found[0].job, reason=reason, size=size, omitted_bytes=omitted_bytes, notes=notes)
 
     def _stream_collection(self, command: CollectOutput, go_on: Callable[[], None]) -> StreamCollection:
         """Return the execution of a command for what a job wrote.

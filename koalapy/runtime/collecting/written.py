@@ -88,8 +88,8 @@ class WrittenStore:
                         file.write(b"[%d,%d]\n" % (rank, len(data)) + data)
                 file.flush()
                 os.fsync(file.fileno())
-            part.rename(_cut(path) if stretches.left_out else path)
-        return size, stretches.left_out
+            part.rename(_cut(path) if stretches.omitted_bytes else path)
+        return size, stretches.omitted_bytes
 
     def jobs(self) -> list[JobId]:
         """Return the ids of the jobs with output here, sorted."""
@@ -134,7 +134,7 @@ class StreamCollection:
     ) -> None:
         self.job = job
         self._store, self._links, self._command, self._go_on = store, links, command, go_on
-        self.size = self.left_out = 0
+        self.size = self.omitted_bytes = 0
         self.notes: list[str] = []
 
     def steps(self) -> Steps[Collected]:
@@ -160,7 +160,7 @@ class StreamCollection:
     def _keep(self, link: Source, attempt: AttemptId, stream: str, each: int) -> None:
         try:
             pieces = self._watched(link.read_ends(attempt, stream, each))
-            size, left_out = self._store.write(attempt, stream, pieces, max(each, self._store.most))
+            size, omitted_bytes = self._store.write(attempt, stream, pieces, max(each, self._store.most))
         except KoalaError as error:
             if error.reason.code != "no_such_attempt":
                 raise
@@ -169,7 +169,7 @@ class StreamCollection:
                 self.notes.append(f"Component {attempt.component} has no directory on its cluster.")
             return
         self.size += size
-        self.left_out += left_out
+        self.omitted_bytes += omitted_bytes
 
     def _watched(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
         for piece in pieces:

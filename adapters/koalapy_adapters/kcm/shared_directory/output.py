@@ -67,7 +67,7 @@ class Outputs:
                 status = os.fstat(file.fileno())
                 if not stat.S_ISREG(status.st_mode):
                     continue  # put there by the program: of a FIFO it could be waited for ever
-                for begin, end, left_out in self._parts(position, status.st_size):
+                for begin, end, omitted_bytes in self._parts(position, status.st_size):
                     file.seek(begin)
                     position = begin
                     while position < end:
@@ -76,8 +76,8 @@ class Outputs:
                             break
                         position += len(data)
                         self._read[rank] = position
-                        yield self._header(rank, len(data), left_out) + data
-                        left_out = 0
+                        yield self._header(rank, len(data), omitted_bytes) + data
+                        omitted_bytes = 0
 
     def _parts(self, position: int, size: int) -> List[Tuple[int, int, int]]:
         """(begin, end, bytes left out before it) of what is sent of a file of this size."""
@@ -87,10 +87,10 @@ class Outputs:
         begin = size - (self._most - end)
         return [] if position else [(0, end, 0), (begin, size, begin - end)]
 
-    def _header(self, rank: int, size: int, left_out: int) -> bytes:
+    def _header(self, rank: int, size: int, omitted_bytes: int) -> bytes:
         if not self._says_ranks:
             return b""
-        return b"[%d,%d,%d]\n" % (rank, size, left_out) if left_out else b"[%d,%d]\n" % (rank, size)
+        return b"[%d,%d,%d]\n" % (rank, size, omitted_bytes) if omitted_bytes else b"[%d,%d]\n" % (rank, size)
 
     def _files(self) -> List[Tuple[int, str]]:
         if self._where == BATCH:

@@ -1,26 +1,26 @@
-"""Fencing of writers in a database: the newest opener alone may write. Commits of unknown outcome are settled here."""
+"""Fencing of writers in a database: the newest opener alone may write. It decides commits of unknown outcome."""
 
 from sqlalchemy import Connection, bindparam, select, update
 
 from koalapy.model.change import Change
 from koalapy.store import schema
 from koalapy.store.errors import StoreLocked
-from koalapy.store.founding import Facts
+from koalapy.store.identity import StoreIdentity
 
 
-class Turn:
+class WriterFence:
     """The right of one opener to write.
 
     The row of facts is locked until the transaction ends, so no later opener can write in between.
     """
 
-    def __init__(self, facts: Facts, where: str) -> None:
+    def __init__(self, facts: StoreIdentity, where: str) -> None:
         self.epoch, self.last_number = facts.epoch, facts.last_number
         self._commits = facts.commits
         self._where = where
         self._unsure: Change | None = None  # a commit was tried, and its outcome is unknown
 
-    def take(self, connection: Connection, change: Change) -> bool:
+    def begin_commit(self, connection: Connection, change: Change) -> bool:
         """Lock the facts, and return whether the change is still to be written.
 
         The result is False if the store has it already, and only the answer to its commit was lost.
@@ -36,7 +36,7 @@ class Turn:
         connection.execute(_COUNT, {"to_epoch": goal, "commits_now": commits + 1, "last": self._last_after(change)})
         return True
 
-    def done(self, change: Change) -> None:
+    def end_commit(self, change: Change) -> None:
         """Record that the transaction with this change is committed."""
         self.last_number = self._last_after(change)
         self.epoch = change.epoch_jump.epoch if change.epoch_jump else self.epoch

@@ -62,13 +62,6 @@ HOLD = Changeable(
 RELEASE = Changeable((JobState.HELD,), "is not held", "Hold it first with `koala hold`.", stopping=(Outcome.HOLD,))
 
 
-def repair_advice(record: Unreadable) -> str:
-    """State what is not done while a record cannot be read, and how to repair it."""
-    is_job = record.kind == "job"
-    effect = "Nothing is done with the job and its batch jobs until it is repaired" if is_job else "Repair it"
-    return f"{effect}: `koala down`, then `koala repair {record.name}`; see docs/store.md."
-
-
 def is_possible(job: JobId) -> bool:
     """Whether a store can hold a job of this id."""
     return 0 < job <= _LAST_ID
@@ -79,6 +72,6 @@ def no_such(job: JobId, unreadable: Iterable[Unreadable] = ()) -> RequestError:
     for each in unreadable:
         if (each.kind, each.job) == ("job", job):
             return RequestError(
-                "job_unreadable", f"The record of job {job} cannot be read ({each.why}).", repair_advice(each)
+                "job_unreadable", f"The record of job {job} cannot be read ({each.why}).", each.repair_advice
             )
     return RequestError("no_such_job", f"There is no job {job}.", "`koala jobs` lists those there are.")

@@ -1,0 +1,52 @@
+"""Writes a request as the mapping of a job file, from which the same request is read again."""
+
+from typing import Any
+
+from koalapy.model.request import ComponentRequest, Request
+from koalapy.model.textfile.words import valid_text
+from koalapy.model.units import format_duration
+
+_DEFAULTS = ComponentRequest(processors=0, executable="")
+
+
+def job_mapping(found: Request) -> dict[str, Any]:
+    """Return the mapping, without values that are the default."""
+    destinations = dict(found.stage_out_to)
+    mapping: dict[str, Any] = {
+        "name": found.name,
+        "components": [_component_mapping(each) for each in found.components],
+        "labels": dict(found.labels),
+        "priority": found.priority,
+        "when_busy": str(found.when_busy),
+        "retry_on": [str(each) for each in found.retry_on],
+        "communication": "all" if found.communication else "none",
+        "stage_in": list(found.stage_in),
+        "stage_out": [
+            {"path": path, "to": destinations[path]} if path in destinations else path for path in found.stage_out
+        ],
+        "order": found.order or None,
+        "keep_output": None if found.keep_output is None else str(found.keep_output),
+    }
+    return {name: _plain(value) for name, value in mapping.items() if value not in (None, [], {})}
+
+
+def _component_mapping(found: ComponentRequest) -> dict[str, Any]:
+    mapping = {
+        name: getattr(found, name)
+        for name in ComponentRequest.__slots__
+        if getattr(found, name) != getattr(_DEFAULTS, name) and name != "environment"
+    }
+    mapping["walltime"] = format_duration(found.walltime)
+    if found.memory_per_processor is not None:
+        mapping["memory_per_processor"] = f"{found.memory_per_processor}B"
+    if found.environment:
+        mapping["environment"] = dict(found.environment)
+    return {name: _plain(value) for name, value in mapping.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, str):
+        return valid_text(str(value))
+    if isinstance(value, tuple | list):
+        return [_plain(each) for each in value]
+    return {valid_text(name): _plain(each) for name, each in value.items()} if isinstance(value, dict) else value
