@@ -5,7 +5,7 @@ SHARED/                         `shared` of the grid file, else ~/.koala
   INSTANCE/                     one store
     relay.CLUSTER.json          address and secret of the cluster's newest KCM (mode 0600)
     post.CLUSTER.EPOCH.UNIQUE/  a KCM's directory of `relay: files`; see message_files
-    heard.CLUSTER.json          the highest number of a Submit that the cluster has received
+    watermark.CLUSTER.json      the highest number of a Submit that the cluster has received
     ended/TAG.json              the exit record of an attempt whose directory is removed, for some days
     stage/DIGEST                staged files by content
     TAG/                        one attempt
@@ -47,7 +47,7 @@ def relay_file(shared: str, instance: str, cluster: str) -> str:
 
 def watermark_file(shared: str, instance: str, cluster: str) -> str:
     """Path of the file with the highest number of a Submit that the cluster has received."""
-    return os.path.join(shared, instance, "heard.%s.json" % cluster)
+    return os.path.join(shared, instance, "watermark.%s.json" % cluster)
 
 
 def ended_record(shared: str, instance: str, tag: str) -> str:

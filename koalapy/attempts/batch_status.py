@@ -83,7 +83,7 @@ def _end_without_report(core: Core, now: Instant, attempt: Attempt, event: Batch
 
     If the batch system could never start the batch job, that is the reason.
     """
-    told = {
+    reasons = {
         "walltime": Reason(
             "walltime_exceeded", "request", "The batch system ended it at its walltime.", "Ask for more."
         ),
@@ -94,7 +94,7 @@ def _end_without_report(core: Core, now: Instant, attempt: Attempt, event: Batch
         "cancelled": Reason("killed", "transient", "It was cancelled in the batch system by somebody else.", ""),
     }
     lost = Reason("lost", "transient", "It was lost: its batch job ended and left no record.", "")
-    reason = _stuck(event) if event.stuck else told.get(event.ending, lost)
+    reason = _stuck(event) if event.stuck else reasons.get(event.ending, lost)
     changes = {
         "ended_at": now,
         "exit_status": event.exit_status,

@@ -83,17 +83,17 @@ def _progress(now: Instant, attempt: Attempt, event: WrapperReported) -> dict[st
 
 def _instants(attempt: Attempt, event: WrapperReported) -> dict[str, Instant]:
     """Return the instants of the report, by the wrapper's clock; none after the release precedes it."""
-    told: dict[str, Instant] = {}
+    instants: dict[str, Instant] = {}
     if event.began_at is not None:
-        told["began_at"] = event.began_at
+        instants["began_at"] = event.began_at
     released_at = attempt.released_at or Instant(0)
     if event.at_barrier_at is not None:
-        told["at_barrier_at"] = event.at_barrier_at
+        instants["at_barrier_at"] = event.at_barrier_at
     if event.released_at is not None:
-        told["released_at"] = max(event.released_at, released_at)
+        instants["released_at"] = max(event.released_at, released_at)
     if event.started_at is not None:
-        told["started_at"] = max(event.started_at, released_at)
-    return told
+        instants["started_at"] = max(event.started_at, released_at)
+    return instants
 
 
 def _state_after(state: AttemptState, phase: str) -> AttemptState | None:
@@ -123,13 +123,13 @@ def _failure(event: WrapperReported) -> Reason:
         return Reason(
             "walltime_exceeded", "request", f"component {index} ran longer than its walltime.", "Ask for more walltime."
         )
-    told = {
+    texts = {
         "left_barrier": "left its barrier: nobody released it in time.",
         "void": "came too late and was turned away.",
         "restarted": "was restarted by the batch system; its program was not run again.",
         "cancelled": "was cancelled.",
     }
-    return Reason(event.ending or "lost", "transient", f"component {index} {told.get(event.ending, 'was lost.')}", "")
+    return Reason(event.ending or "lost", "transient", f"component {index} {texts.get(event.ending, 'was lost.')}", "")
 
 
 def _of_program(attempt: AttemptId, event: WrapperReported) -> Reason:

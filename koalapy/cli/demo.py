@@ -169,14 +169,14 @@ def _watch(koalad: Grid, jobs: list[int], quiet: bool) -> Sequence[Document]:
 
 
 def _follow(koalad: Grid, jobs: list[int], deadline: float, quiet: bool) -> Sequence[Document]:
-    told: dict[int, str] = {}
+    shown_lines: dict[int, str] = {}
     while True:
         found = koalad.jobs(ids=jobs)
         for job in found:
             line = _line(job)
-            if told.get(job["id"]) != line and not quiet:
+            if shown_lines.get(job["id"]) != line and not quiet:
                 print_line(line)
-            told[job["id"]] = line
+            shown_lines[job["id"]] = line
         if all(job["state"] in _FINAL for job in found):
             return found
         _check(deadline)

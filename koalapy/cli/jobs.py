@@ -144,10 +144,10 @@ def _job_rows(found: Sequence[Document]) -> list[tuple[object, ...]]:
 
 def _why(job: Document) -> str:
     """Return the first sentence of the reason; without a reason, a sweep's progress and the transfers."""
-    told = " ".join(in_text(job["reason"] or "").split())
-    sentence, dot, _ = told.partition(". ")
-    if told:
-        return f"{sentence}." if dot else told
+    text = " ".join(in_text(job["reason"] or "").split())
+    sentence, dot, _ = text.partition(". ")
+    if text:
+        return f"{sentence}." if dot else text
     return ", ".join(filter(None, (job["sweep"] and counted(job["sweep"]), moving(job))))
 
 
@@ -217,7 +217,7 @@ _OF_JOBS_ONLY = ("submission_failures", "completion_failures", "held_processor_s
 
 def _show_runner(sweep: Document, runner: Document) -> None:
     """Print the progress of a sweep, and its nodes."""
-    told = {
+    facts = {
         "parameters": counted(sweep),
         "preempted": sweep["preempted"] or None,
         "running": runner["running"] or None,
@@ -227,7 +227,7 @@ def _show_runner(sweep: Document, runner: Document) -> None:
         "ends in": left_of(runner, datetime.now(UTC)),
         "processor hours": hours_of(runner),
     }
-    for name, value in told.items():
+    for name, value in facts.items():
         if value is not None:
             out.print(f"{name:24}{value}")
 

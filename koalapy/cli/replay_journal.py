@@ -74,9 +74,9 @@ def _print(found: Replayed) -> None:
 
 def _document(path: Path, read: _Read, found: Replayed) -> dict[str, Any]:
     difference = found.difference
-    told = None
+    document = None
     if difference is not None:
-        told = {
+        document = {
             "batch": difference.batch, "at": format_instant(difference.now), "expected": difference.expected,
             "got": difference.got,
         }  # fmt: skip
@@ -89,5 +89,5 @@ def _document(path: Path, read: _Read, found: Replayed) -> dict[str, Any]:
         "commands": found.commands,
         "hints": found.words,
         "failure": found.failure or None,
-        "difference": told,
+        "difference": document,
     }

@@ -149,8 +149,8 @@ def _dry_run(document: Document, json: bool) -> None:
     assert request.parameters is not None
     count, commands = request.parameters.count, _commands(request)
     if json:
-        told_commands = [{"parameter": number, "command": command} for number, command in commands]
-        return print_json({"schema": "koala.dry-run/1", "parameters": count, "commands": told_commands})
+        command_documents = [{"parameter": number, "command": command} for number, command in commands]
+        return print_json({"schema": "koala.dry-run/1", "parameters": count, "commands": command_documents})
     out.print(counted_as(f"{count:,}", "parameter"))
     for number, command in commands:
         out.print(f"{number:>{len(str(count))}}  {shlex.join(command)}")

@@ -66,13 +66,13 @@ class SweepBars:
     def show(self, runners: Sequence[Document], transfers: Mapping[int, Sequence[Document]] | None = None) -> None:
         """Show the progress of the sweeps. `transfers`: the transfers of some of them."""
         for runner in runners:
-            told = progress_of(runner, datetime.now(UTC), (transfers or {}).get(runner["id"], ()))
+            text = progress_of(runner, datetime.now(UTC), (transfers or {}).get(runner["id"], ()))
             if errors.is_terminal:
-                self._draw(runner, told)
+                self._draw(runner, text)
             else:
-                self._print(runner, told)
+                self._print(runner, text)
 
-    def _draw(self, runner: Document, told: str) -> None:
+    def _draw(self, runner: Document, text: str) -> None:
         from rich.progress import BarColumn, Progress, TextColumn
 
         if self._progress is None:
@@ -82,12 +82,12 @@ class SweepBars:
         identity = runner["id"]
         if identity not in self._tasks:
             self._tasks[identity] = self._progress.add_task("", total=runner["parameters"], id=identity)
-        self._progress.update(self._tasks[identity], completed=runner["done"], description=told)
+        self._progress.update(self._tasks[identity], completed=runner["done"], description=text)
 
-    def _print(self, runner: Document, told: str) -> None:
+    def _print(self, runner: Document, text: str) -> None:
         """Print the line of a sweep, unless it has not changed or the last one is recent."""
         at, before = self._printed.get(runner["id"], (0.0, ""))
-        line = f"sweep {runner['id']}: {told}"
+        line = f"sweep {runner['id']}: {text}"
         if line != before and time.monotonic() - at >= _PIPED_S:
             self._printed[runner["id"]] = time.monotonic(), line
             print_message(line)

@@ -261,8 +261,8 @@ def _watch(koalad: Grid) -> None:
                     now = looked(koalad)
                     lines, before = screen(now, before, width, height, blocks), now
                 except NotReachable as error:
-                    told_why = Line(_fit(f"{error.reason.message} {error.reason.advice}", width), "bold red")
-                    lines = [told_why, *lines[1:height]]
+                    failure = Line(_fit(f"{error.reason.message} {error.reason.advice}", width), "bold red")
+                    lines = [failure, *lines[1:height]]
                 drawn = [Text(line.text, style=line.style, no_wrap=True, end="") for line in lines[:height]]
                 live.update(Text("\n").join(drawn), refresh=True)
                 if pressed(max(0.0, began + _EVERY_S - time.monotonic())):

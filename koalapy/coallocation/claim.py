@@ -94,5 +94,5 @@ def on_files_moved(core: Core, now: Instant, event: FilesMoved | FilesStaged) ->
         return
     core.records.change(job, claimed_at=now)
     if isinstance(event, FilesStaged):
-        told = {"files": event.files, "size": event.size, "version": event.version}
-        core.records.note_attempt(now, attempt.id, attempt.cluster, "files_staged", **told)
+        details = {"files": event.files, "size": event.size, "version": event.version}
+        core.records.note_attempt(now, attempt.id, attempt.cluster, "files_staged", **details)

@@ -88,8 +88,8 @@ def _plain(value: Any, name: str = "") -> str:
     if name == "environment" and isinstance(value, tuple):
         return str({each[0]: HIDDEN for each in value})
     if is_dataclass(value) and not isinstance(value, type):
-        told = ", ".join(f"{each.name}={_plain(getattr(value, each.name), each.name)}" for each in fields(value))
-        return f"{type(value).__name__}({told})"
+        shown = ", ".join(f"{each.name}={_plain(getattr(value, each.name), each.name)}" for each in fields(value))
+        return f"{type(value).__name__}({shown})"
     if isinstance(value, Enum):
         return str(value.value)
     if isinstance(value, tuple) and not hasattr(value, "_fields"):

@@ -189,13 +189,13 @@ class _Writer:
             return ["deque", value.maxlen, *self.each(value, written)]
         if not in_rooms(kind, _POLICY_ROOMS):
             raise TypeError(f"a {kind.__module__}.{kind.__qualname__} has no form in a journal")
-        told = attributes(value)
+        shown = attributes(value)
         if kind is ComponentRequest:
             self.environments |= {content for _, content in value.environment}
-            told = told | {"environment": tuple((name, HIDDEN) for name, _ in value.environment)}
+            shown = shown | {"environment": tuple((name, HIDDEN) for name, _ in value.environment)}
             words = {"arguments": value.arguments, "native": value.native, "setup": value.setup}
-            told |= {name: tuple(self._secrets.hide_words(each)) for name, each in words.items()}
-        return {"is": _name(kind)} | {name: self.write(each, name in WRITTEN) for name, each in told.items()}
+            shown |= {name: tuple(self._secrets.hide_words(each)) for name, each in words.items()}
+        return {"is": _name(kind)} | {name: self.write(each, name in WRITTEN) for name, each in shown.items()}
 
 
 def _name(kind: Any) -> str:
@@ -212,12 +212,12 @@ class _Reader:
         self._made: dict[int, Any] = {}
         self.policies: Mapping[str, Any] = {}
 
-    def read(self, told: Any) -> Any:
-        if not isinstance(told, list):
-            if isinstance(told, dict):
+    def read(self, written: Any) -> Any:
+        if not isinstance(written, list):
+            if isinstance(written, dict):
                 raise ValueError("a value stands outside of the table")
-            return told
-        match told:
+            return written
+        match written:
             case ["#", int(place)]:
                 return self._made[place] if place in self._made else self._make(place)
             case ["tuple", *rest]:
@@ -239,14 +239,14 @@ class _Reader:
                 return self.policies[name]
             case ["float", "inf" | "-inf" | "nan" as text]:
                 return float(text)
-        raise ValueError(f"{str(told)[:80]} is no value")
+        raise ValueError(f"{str(written)[:80]} is no value")
 
     def _make(self, place: int) -> Any:
-        told = self._values[place]
-        if isinstance(told, dict):
-            return self._make_object(place, told)
+        written = self._values[place]
+        if isinstance(written, dict):
+            return self._make_object(place, written)
         made: Any
-        match told:
+        match written:
             case ["dict" | "Counter" as kind, *rest]:
                 self._made[place] = made = {} if kind == "dict" else Counter()
                 for key, each in rest:
@@ -259,18 +259,19 @@ class _Reader:
             case ["deque", longest, *rest]:
                 self._made[place] = made = deque([self.read(each) for each in rest], longest)
             case ["tuple" | "named", *_]:
-                self._made[place] = made = self.read(told)
+                self._made[place] = made = self.read(written)
             case _:
                 raise ValueError(f"value {place} is none")
         return made
 
-    def _make_object(self, place: int, told: dict[str, Any]) -> Any:
-        kind = _found(told["is"], object)
+    def _make_object(self, place: int, written: dict[str, Any]) -> Any:
+        kind = _found(written["is"], object)
         self._made[place] = made = object.__new__(kind)
-        names = {each.name for each in fields(kind)} if is_dataclass(kind) else told.keys() - {"is"}
-        if names != told.keys() - {"is"}:
-            raise ValueError(f"a {told['is']} has other fields here: {', '.join(sorted(names ^ told.keys() - {'is'}))}")
-        for name, each in told.items():
+        names = {each.name for each in fields(kind)} if is_dataclass(kind) else written.keys() - {"is"}
+        if names != written.keys() - {"is"}:
+            others = ", ".join(sorted(names ^ written.keys() - {"is"}))
+            raise ValueError(f"a {written['is']} has other fields here: {others}")
+        for name, each in written.items():
             if name != "is":
                 object.__setattr__(made, name, self.read(each))
         return made

@@ -46,7 +46,7 @@ IMPOSSIBLE = Reason(
     "impossible_number",
     "ours",
     "The cluster says that it was sent more commands, or by more koalads, than there can have been.",
-    "Nothing it says is believed. Look at heard.* and relay.* in its shared directory, and at who wrote them.",
+    "Nothing it says is believed. Look at watermark.* and relay.* in its shared directory, and at who wrote them.",
 )
 _RESTORED = Reason(
     "store_restored",

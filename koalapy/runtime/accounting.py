@@ -109,7 +109,7 @@ class Accounting:
         jobs = [[str(tag_of(self._instance, entry.attempt)), entry.batch_id] for entry in entries]
         since = min(entry.started_at for entry in entries) - HOUR
         answer = understood(answers.accounted, self._ask(cluster, partial(_account, jobs, since), _ANSWER_S).details)
-        pace.has_accounting = answer.told
+        pace.has_accounting = answer.has_accounting
         ahead, wanted = self._now() - answer.clock, {entry.attempt for entry in entries}
         found = ((own_attempt(self._instance, tag), *times) for tag, *times in answer.spans)
         return tuple(

@@ -44,7 +44,7 @@ def on_measured(core: Core, now: Instant, event: ClusterMeasured) -> None:
         core.nodes_changed = True
 
 
-class Ground:
+class IdleNodes:
     """The nodes of all clusters, as surveyed in this step, and the prediction that learns from them.
 
     `learned`: what a former koalad learned; clusters that are no longer in the grid are dropped.

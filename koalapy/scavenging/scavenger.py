@@ -27,7 +27,7 @@ from koalapy.scavenging import (
     reclaim,
     shares,
 )
-from koalapy.scavenging.idle_nodes import Ground, Nodes
+from koalapy.scavenging.idle_nodes import IdleNodes, Nodes
 from koalapy.scavenging.pilots import launch, starts_until, stop_pilot
 from koalapy.scavenging.prediction import Prediction
 
@@ -40,7 +40,7 @@ class Scavenger:
 
     def __init__(self, core: Core, policies: ScavengingPolicies, learned: Learned) -> None:
         self._core, self._policies = core, policies
-        self._ground = Ground(core, policies.idleness, learned)
+        self._idle_nodes = IdleNodes(core, policies.idleness, learned)
         self._shares = shares.Shares(policies.fairshare)
         self._shared_by = self._active_ids()
         self._unshared: dict[str, None] = {}  # clusters that were closed at the last full division
@@ -55,12 +55,12 @@ class Scavenger:
 
     @property
     def prediction(self) -> Prediction:
-        return self._ground.prediction
+        return self._idle_nodes.prediction
 
     def why_no_more(self, now: Instant, sweep: Job) -> dict[str, str]:
         """Return why clusters give a running sweep no more nodes, as of the last step, as ends of sentences."""
         avoided, _ = self._avoided(sweep)
-        return feasibility.why_no_more(self._core, now, sweep, self._ground.nodes, avoided)
+        return feasibility.why_no_more(self._core, now, sweep, self._idle_nodes.nodes, avoided)
 
     def may_go(self, template: ComponentRequest) -> dict[str, int] | Reason:
         """Return the clusters that a sweep of such parameters may use, and the largest node seen on each.
@@ -68,7 +68,7 @@ class Scavenger:
         Sizes are in processors, 0 if no node was seen. If there is no such cluster, return the reason why the sweep
         would fail.
         """
-        core, sizes = self._core, self._ground.shown(self._core)
+        core, sizes = self._core, self._idle_nodes.shown(self._core)
         barred = feasibility.never(core, template, sizes)
         left = {each.name: sizes.get(each.name, 0) for each in core.settings.clusters if each.name not in barred}
         return left or feasibility.nowhere(core, template, sizes)
@@ -144,13 +144,13 @@ class Scavenger:
     # ---- nodes
 
     def _survey(self, now: Instant) -> None:
-        self._ground.survey(self._core, now)
-        learned = self._ground.prediction.to_keep()
+        self._idle_nodes.survey(self._core, now)
+        learned = self._idle_nodes.prediction.to_keep()
         if learned is not None:
             self._core.records.learn(learned)
 
     def _reclaim(self, now: Instant) -> None:
-        for name, each in self._ground.nodes.items():
+        for name, each in self._idle_nodes.nodes.items():
             launchers = self._core.launchers.on(name)
             if not launchers or name not in self._core.information.reachable:
                 continue
@@ -181,7 +181,7 @@ class Scavenger:
         waiting = admission.in_turn([job for job in self._sweeps() if job.state is JobState.WAITING])
         if waiting:
             admission.admit(
-                self._core, now, self._active(), waiting, self._policies.admission, self._ground.predicted(now)
+                self._core, now, self._active(), waiting, self._policies.admission, self._idle_nodes.predicted(now)
             )
 
     # ---- shares
@@ -190,7 +190,7 @@ class Scavenger:
         return [self._claimant(now, sweep) for sweep in self._active()]
 
     def _claimant(self, now: Instant, sweep: Job) -> RunnerShare:
-        barred = feasibility.barred(self._core, now, sweep, self._ground.idle)
+        barred = feasibility.barred(self._core, now, sweep, self._idle_nodes.idle)
         avoided, wrong = self._avoided(sweep)
         self._heed(now, sweep.id, "what its order stays away from", wrong)
         barred += avoided
@@ -202,13 +202,13 @@ class Scavenger:
 
     def _share(self, now: Instant) -> None:
         active = self._active()
-        clusters = [self._cluster_share(now, name, each) for name, each in self._ground.nodes.items()]
+        clusters = [self._cluster_share(now, name, each) for name, each in self._idle_nodes.nodes.items()]
         anew = self._is_anew(clusters)
         claimants = self._claimants(now)
         found, wrong = self._shares.turns(claimants, clusters, anew)
         for sweep in active:
             self._heed(now, sweep.id, "the fair-share policy", wrong)
-        idle = {name: list(each.idle) for name, each in self._ground.nodes.items()}
+        idle = {name: list(each.idle) for name, each in self._idle_nodes.nodes.items()}
         for turn in found:
             if turn.nodes > 0:
                 there, count = idle[turn.cluster], min(turn.nodes, self._usable(turn))
@@ -235,7 +235,7 @@ class Scavenger:
     def _usable(self, turn: shares.Turn) -> int:
         """Return how many idle nodes the sweep can use, without those that may be its black holes."""
         holes = feasibility.black_holes(self._core.records.jobs[turn.sweep], turn.cluster)
-        return max(0, len(self._ground.nodes[turn.cluster].idle) - holes)
+        return max(0, len(self._idle_nodes.nodes[turn.cluster].idle) - holes)
 
     def _cluster_share(self, now: Instant, name: str, nodes: Nodes) -> ClusterShare:
         there = self._core.launchers.on(name)

@@ -25,9 +25,9 @@ def cycle(site: Site, now: Instant) -> None:
             site.blocking = state
             break
     site.clear_reservations()
-    for guest in list(site.delegated_here.values()):
-        site.dequeue(guest)
-        delegation.pass_on(site, guest)
+    for state in list(site.delegated_here.values()):
+        site.dequeue(state)
+        delegation.pass_on(site, state)
     reports.report_free(site)
 
 

@@ -120,7 +120,7 @@ class Clusters:
     def __init__(self) -> None:
         self.asked: list[tuple[str, list[str]]] = []
         self.known: set[str] = set()
-        self.told = self.up = True
+        self.has_accounting = self.up = True
 
     def ask(self, cluster: str, request: Callable[[int], Any], timeout_s: float) -> wire.Done:
         message = request(1)
@@ -133,7 +133,7 @@ class Clusters:
             for tag, batch_id in message.jobs
             if batch_id in self.known
         ]
-        return wire.Done(1, details={"told": self.told, "clock": clock, "spans": spans})
+        return wire.Done(1, details={"has_accounting": self.has_accounting, "clock": clock, "spans": spans})
 
 
 @pytest.fixture
@@ -193,7 +193,7 @@ def test_a_cluster_out_of_reach_is_asked_again(clusters: Clusters) -> None:
 
 def test_a_batch_system_that_does_not_tell_is_asked_once(clusters: Clusters) -> None:
     koalad = Koalad(clusters, used(1))
-    clusters.told = False
+    clusters.has_accounting = False
     for _ in range(100):
         koalad.look(600)
     assert len(clusters.asked) == 1
@@ -202,7 +202,7 @@ def test_a_batch_system_that_does_not_tell_is_asked_once(clusters: Clusters) -> 
 def test_spans_of_what_was_not_asked_for_are_left_out(clusters: Clusters) -> None:
     def lie(cluster: str, request: Callable[[int], Any], timeout_s: float) -> wire.Done:
         tag = tag_of(STORE, used(2).attempt)
-        return wire.Done(1, details={"told": True, "clock": NOW, "spans": [[tag, 1, 2, 3]]})
+        return wire.Done(1, details={"has_accounting": True, "clock": NOW, "spans": [[tag, 1, 2, 3]]})
 
     clusters.ask = lie  # type: ignore[method-assign]
     koalad = Koalad(clusters, used(1))

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from kcm_machine import T0, TAG, listed, measured, queued_machine, to_koalad
 from koalapy_adapters.batch.protocol import ENDED, NOT_STARTED, JobStatus
-from koalapy_adapters.kcm.attempts.monitor import SETTLE, why_never_began
+from koalapy_adapters.kcm.attempts.monitor import RECORD_DELAYS, why_never_began
 from koalapy_adapters.kcm.state import actions as do
 from koalapy_adapters.messages import BatchStatus, Cancel, Report
 
@@ -17,7 +17,7 @@ def messages_on(status: do.DirectoryStatus, ending: str = "exited", exit_status:
     kcm, now = queued_machine(), T0
     found = listed(ENDED)._replace(ending=ending, exit_status=exit_status)
     messages = to_koalad(kcm.handle(now, measured(now, found)))
-    for wait in (0, *SETTLE):
+    for wait in (0, *RECORD_DELAYS):
         now += wait
         messages += to_koalad(kcm.tick(now))
         messages += to_koalad(kcm.handle(now, do.Inspected([TAG], {TAG: status})))
@@ -74,10 +74,10 @@ def test_a_start_lock_that_becomes_visible_late_is_waited_for() -> None:
     kcm = queued_machine()
     kcm.handle(T0, measured(T0, listed(ENDED)))
     assert to_koalad(kcm.handle(T0, do.Inspected([TAG], {TAG: do.DirectoryStatus(directory=DIRECTORY)}))) == []
-    kcm.tick(T0 + SETTLE[0])
+    kcm.tick(T0 + RECORD_DELAYS[0])
     record = {"phase": "ended", "tag": TAG, "batch_id": "41", "nodes": [], "ending": "exited", "exit_status": 0}
     status = do.DirectoryStatus("taken", record, directory=DIRECTORY)
-    ended = to_koalad(kcm.handle(T0 + SETTLE[0], do.Inspected([TAG], {TAG: status})))[0]
+    ended = to_koalad(kcm.handle(T0 + RECORD_DELAYS[0], do.Inspected([TAG], {TAG: status})))[0]
     assert (ended.phase, ended.exit_status) == ("ended", 0)
 
 

@@ -22,9 +22,9 @@ def session() -> KcmSession:
     return KcmSession(T0, lambda: 1.5)
 
 
-def opened(session: KcmSession, settled: bool = True) -> list[object]:
+def opened(session: KcmSession, ready: bool = True) -> list[object]:
     assert session.received(T0, HELLO) == [Open(HELLO)]
-    return session.opened(T0, CONFIG, False, WELCOME, settled)
+    return session.opened(T0, CONFIG, False, WELCOME, ready)
 
 
 def test_a_second_hello_opens_nothing(session: KcmSession) -> None:
@@ -49,20 +49,20 @@ def test_early_messages_are_handled_after_the_welcome_and_once(session: KcmSessi
 
 def test_outcomes_before_the_session_is_open_are_ignored(session: KcmSession) -> None:
     assert session.happened(T0, SUBMIT) == []
-    assert session.is_over(TAG)
-    assert not session.stands_still(TAG)
+    assert session.has_ended(TAG)
+    assert not session.is_suspended(TAG)
 
 
 def test_what_cannot_be_used_is_tried_again_at_each_poll_until_it_can(session: KcmSession) -> None:
-    opened(session, settled=False)
+    opened(session, ready=False)
     early = session.tick(T0 + POLL * SECOND - 1)
     assert SeekAgain() not in early
     assert SeekAgain() in session.tick(T0 + POLL * SECOND)
     later = T0 + 2 * POLL * SECOND
     assert SeekAgain() not in session.tick(later)  # the first try is still under way
-    assert session.sought(later, WELCOME, settled=False) == []
+    assert session.sought(later, WELCOME, ready=False) == []
     assert SeekAgain() in session.tick(later + POLL * SECOND)
-    assert session.sought(later + POLL * SECOND, WELCOME, settled=True) == [Send(WELCOME)]
+    assert session.sought(later + POLL * SECOND, WELCOME, ready=True) == [Send(WELCOME)]
     assert SeekAgain() not in session.tick(later + 3 * POLL * SECOND)
 
 
@@ -75,7 +75,7 @@ def test_a_hello_that_cannot_be_used_is_refused_in_a_welcome(session: KcmSession
 
 
 def test_a_kcm_replaced_later_ends_without_a_further_welcome(session: KcmSession) -> None:
-    opened(session, settled=False)
+    opened(session, ready=False)
     assert session.failed(T0, STALE) == [Quit("A newer KCM is here.")]
 
 

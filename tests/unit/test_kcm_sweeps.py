@@ -133,12 +133,12 @@ class TestGiving:
         receive(kcm, PullParameters(4), SECOND_ONE)
         receive(kcm, PullParameters(4, given=4))
         kcm.handle(T0, measured_state(SUSPENDED, FIRST))
-        assert kcm.stands_still(FIRST)
+        assert kcm.is_suspended(FIRST)
         receive(kcm, PullParameters(4, given=4), SECOND_ONE)
         assert to_launchers(kcm.handle(T0, FeedSweep(SWEEP, [[9, 12]]))) == [(SECOND_ONE, FeedParameters([[9, 12]]))]
         assert to_launchers(kcm.handle(T0, FeedSweep(SWEEP, [[13, 16]]))) == []
         assert to_launchers(kcm.handle(T0, measured_state(RUNNING, FIRST))) == [(FIRST, FeedParameters([[13, 16]]))]
-        assert not kcm.stands_still(FIRST)
+        assert not kcm.is_suspended(FIRST)
 
     def test_a_feed_before_the_first_complete_one_is_ignored(self) -> None:
         kcm = with_launchers(FIRST)

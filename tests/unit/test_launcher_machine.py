@@ -239,7 +239,7 @@ def test_a_slow_parameter_that_ends_well_clears_the_node(game: Game) -> None:
     game.hear(FeedParameters([[1, 9]]))
     game.queue.remove(1)  # a slot has it
     assert of(NodeSuspected, game.run(*range(2, 10), status=1))
-    assert of(PullParameters, game.tell(e.Finished([row(1, game.now, MS, 0)], []))), "it goes on untold"
+    assert of(PullParameters, game.tell(e.Finished([row(1, game.now, MS, 0)], []))), "it goes on withheld"
     assert sorted(game.journal) == list(range(2, 10))
 
 

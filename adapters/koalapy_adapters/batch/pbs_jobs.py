@@ -126,21 +126,21 @@ def _ended(status: JobStatus, record: Record, result: Result, family: Family) ->
     name = "Exit_status" if "Exit_status" in record.fields else "exit_status"
     if name not in record.fields:
         return status._replace(ending=CANCELLED if deleted else LOST)
-    told = number(record, name, result)
-    if told < 0:
-        return _failed(status, told, result, family)
-    signal = pbs_codes.signal_of(told)
-    exit_status: Optional[int] = told if signal is None else 128 + signal
+    code = number(record, name, result)
+    if code < 0:
+        return _failed(status, code, result, family)
+    signal = pbs_codes.signal_of(code)
+    exit_status: Optional[int] = code if signal is None else 128 + signal
     if word(record, "array") == "True" and substate == pbs_codes.FAILED:
         exit_status = None  # an array says 0 even if a subjob failed
     ending = EXITED if signal is None else KILLED
     return status._replace(ending=CANCELLED if deleted else ending, exit_status=exit_status)
 
 
-def _failed(status: JobStatus, told: int, result: Result, family: Family) -> JobStatus:
-    if told not in family.failures:
-        raise unreadable(result, "says that job %s ended with %d" % (status.batch_id, told))
-    failure = family.failures[told]
+def _failed(status: JobStatus, code: int, result: Result, family: Family) -> JobStatus:
+    if code not in family.failures:
+        raise unreadable(result, "says that job %s ended with %d" % (status.batch_id, code))
+    failure = family.failures[code]
     said = " (%s)" % status.reason if status.reason else ""  # PBS's comment: that it ran where, and failed
     return status._replace(ending=failure.ending, reason=failure.reason + said)
 

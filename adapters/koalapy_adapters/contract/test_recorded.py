@@ -22,8 +22,8 @@ def test_cut_off_it_is_unreadable_or_read_as_far_as_it_goes(recording: Recording
         for end in cuts(result.stdout):
             cut = result._replace(stdout=result.stdout[:end])
             answer = recording.answer(spoken, [*results[:place], cut, *results[place + 1 :]])
-            told = f"cut after {end} of {len(result.stdout)} characters, the answer {place} is taken for {answer}"
-            assert within(answer, recording.data["answer"]), told
+            message = f"cut after {end} of {len(result.stdout)} characters, the answer {place} is taken for {answer}"
+            assert within(answer, recording.data["answer"]), message
 
 
 def test_a_failure_without_words_is_an_error(recording: Recording) -> None:

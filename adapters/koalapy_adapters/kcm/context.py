@@ -41,8 +41,8 @@ class KcmContext:
         pushed: str,
         writer: Writer,
         tell: Callable[[Any], None],
-        is_over: Callable[[str], bool],
-        stands_still: Callable[[str], bool],
+        has_ended: Callable[[str], bool],
+        is_suspended: Callable[[str], bool],
     ) -> None:
         asked = startup.configured(hello)
         self._version, self._pushed = hello.version, os.path.abspath(pushed)
@@ -60,17 +60,17 @@ class KcmContext:
         operations = Operations(self.config, self.batch, self._directories, now)
         self.executor = ActionExecutor(operations)
         self._server = self._file_relay_server() if self.config.relay == FILES else None
-        self.relay: Union[Relay, FileRelay] = self._relay(tell, stands_still)
-        self.staging = Staging(self._directories, writer, is_over)
+        self.relay: Union[Relay, FileRelay] = self._relay(tell, is_suspended)
+        self.staging = Staging(self._directories, writer, has_ended)
         self._pushed_file: Optional[PushedFile] = None
         self._prerequisites = startup.Prerequisites(
             operations, self._directories, self._push, self._describe, hello.recall, self._open_file_relay
         )
 
     @property
-    def settled(self) -> bool:
+    def ready(self) -> bool:
         """Whether attempts can be prepared and the batch system answered."""
-        return self._prerequisites.settled
+        return self._prerequisites.ready
 
     async def welcome(self) -> Welcome:
         """Try what is not there yet, and report the state. Raises ClusterError `stale` for a KCM that was replaced."""
@@ -105,11 +105,11 @@ class KcmContext:
             file_relay.RelayDirectory(path, directories.attempt, self._authenticator, lambda: directories.is_dissolved)
         )
 
-    def _relay(self, tell: Callable[[Any], None], stands_still: Callable[[str], bool]) -> Union[Relay, FileRelay]:
+    def _relay(self, tell: Callable[[Any], None], is_suspended: Callable[[str], bool]) -> Union[Relay, FileRelay]:
         if self._server is not None:
             return FileRelay(self._server, tell, self._show_life)
         networks = addresses.Networks(self.config.relay_network)
-        return Relay(self._authenticator, tell, self._show_life, stands_still, networks.answers)
+        return Relay(self._authenticator, tell, self._show_life, is_suspended, networks.answers)
 
     def _open_file_relay(self) -> str:
         """Its name. Raises ClusterError where the shared directory cannot be used."""

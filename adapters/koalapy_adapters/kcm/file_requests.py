@@ -34,10 +34,10 @@ CLEAN = 3600.0  # seconds between two looks for what nobody uses any more
 
 
 class Staging:
-    """`is_over` says of a tag whether its attempt writes no more."""
+    """`has_ended` says of a tag whether its attempt writes no more."""
 
-    def __init__(self, directories: Directories, writer: Writer, is_over: Callable[[str], bool]) -> None:
-        self._directories, self._writer, self._is_over = directories, writer, is_over
+    def __init__(self, directories: Directories, writer: Writer, has_ended: Callable[[str], bool]) -> None:
+        self._directories, self._writer, self._has_ended = directories, writer, has_ended
         self._stage = Stage(os.path.join(directories.own, "stage"), directories.cluster)
         self._cleaned_at: Optional[float] = None
         self._incoming: Dict[int, "asyncio.Queue[Chunk]"] = {}
@@ -142,7 +142,7 @@ class Staging:
                 return await self._pass_on(message.id, file)
             finally:
                 await in_thread(file.close)
-        still = (lambda: not self._is_over(message.tag)) if message.follow else None
+        still = (lambda: not self._has_ended(message.tag)) if message.follow else None
         if message.follow and message.positions is None:
             raise RequestError("bad_fetch", "What several processes write cannot be followed without their positions.")
         if message.size >= 0 and (message.follow or message.positions):

@@ -81,7 +81,7 @@ class Kcm:
     async def _open(self, hello: Hello) -> None:
         try:
             context = self._context = KcmContext(
-                hello, self._pushed, self._writer, self._happened, self._session.is_over, self._session.stands_still
+                hello, self._pushed, self._writer, self._happened, self._session.has_ended, self._session.is_suspended
             )
             welcome = await context.welcome()
         except BatchError as error:
@@ -89,7 +89,7 @@ class Kcm:
             return
         fingerprints = context.batch.has_queue_fingerprint
         self._spawn(self._relay(context))
-        self._perform(self._session.opened(now(), context.config, fingerprints, welcome, context.settled))
+        self._perform(self._session.opened(now(), context.config, fingerprints, welcome, context.ready))
 
     async def _seek_again(self, context: KcmContext) -> None:
         try:
@@ -97,7 +97,7 @@ class Kcm:
         except BatchError as error:
             self._perform(self._session.failed(now(), error))
             return
-        self._perform(self._session.sought(now(), welcome, context.settled))
+        self._perform(self._session.sought(now(), welcome, context.ready))
 
     def _cpu_seconds(self) -> float:
         return self._context.batch.spent if self._context is not None else 0.0

@@ -10,7 +10,7 @@ driver performs in their order. Actions of `state.actions` pass through from the
                received: anything else    the same     none: it is an early message
     OPEN       received: a file request   the same     Serve
                received, happened         the same     those of the machine
-               due, not settled           the same     SeekAgain
+               due, not ready           the same     SeekAgain
                sought                     the same     Send: Welcome, once everything can be used
                failed                     the same     Quit
     any        received: Ping             the same     Send: Pong
@@ -83,24 +83,24 @@ class KcmSession:
 
     # ---- the outcome of actions
 
-    def opened(self, now: int, config: ClusterConfig, fingerprints: bool, welcome: Welcome, settled: bool) -> List[Any]:
+    def opened(self, now: int, config: ClusterConfig, fingerprints: bool, welcome: Welcome, ready: bool) -> List[Any]:
         """Begin to take commands. `fingerprints`: whether the dialect has a queue fingerprint.
 
-        `settled`: whether everything can be used; if not, it is tried again every `config.poll` seconds.
+        `ready`: whether everything can be used; if not, it is tried again every `config.poll` seconds.
         """
         assert self._hello is not None
         self._machine, self._poll = Machine(now, self._hello, config, fingerprints), round(config.poll * SECOND)
-        self._seek_at = None if settled else now + self._poll
+        self._seek_at = None if ready else now + self._poll
         actions: List[Any] = [Send(welcome), *self._machine.start(now)]
         early, self._early = self._early, []
         for message in early:
             actions += self.received(now, message)
         return actions
 
-    def sought(self, now: int, welcome: Welcome, settled: bool) -> List[Any]:
+    def sought(self, now: int, welcome: Welcome, ready: bool) -> List[Any]:
         """React to another try."""
-        self._seek_at = None if settled else now + self._poll
-        return [Send(welcome)] if settled else []
+        self._seek_at = None if ready else now + self._poll
+        return [Send(welcome)] if ready else []
 
     def failed(self, now: int, error: BatchError) -> List[Any]:
         """End: the Hello cannot be used, or another KCM has replaced this one."""
@@ -135,10 +135,10 @@ class KcmSession:
 
     # ---- for the relay and the files
 
-    def is_over(self, tag: str) -> bool:
+    def has_ended(self, tag: str) -> bool:
         """Return whether the attempt has ended, or none is known yet."""
-        return self._machine is None or self._machine.is_over(tag)
+        return self._machine is None or self._machine.has_ended(tag)
 
-    def stands_still(self, tag: str) -> bool:
-        """See Machine.stands_still."""
-        return self._machine is not None and self._machine.stands_still(tag)
+    def is_suspended(self, tag: str) -> bool:
+        """See Machine.is_suspended."""
+        return self._machine is not None and self._machine.is_suspended(tag)

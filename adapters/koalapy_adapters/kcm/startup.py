@@ -46,7 +46,7 @@ class Prerequisites:
         self._open_file_relay = open_file_relay
 
     @property
-    def settled(self) -> bool:
+    def ready(self) -> bool:
         """Whether attempts can be prepared and the batch system answered."""
         return self._operations.pushed is not None and self.description is not None
 

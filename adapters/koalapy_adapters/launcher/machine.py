@@ -112,7 +112,7 @@ class Machine:
 
     def _on_connected(self, now: int, event: e.Connected) -> List[Any]:
         self._connected, self._window = True, PullWindow()
-        self._results.unsaid_again()
+        self._results.mark_unsent()
         said: List[Any] = [ParametersHeld(ranges_of(sorted(self._held)), self._settings.slots)]
         said += [NodeSuspected(self._settings.host)] if self._probation.suspected else []
         said += [self._doing] if self._doing.running else []
@@ -297,7 +297,7 @@ class Machine:
     def _wanted(self, ahead: int) -> int:
         if not self._takes_more():
             return 0
-        return max(0, self._settings.slots + ahead - (len(self._held) - self._probation.untold))
+        return max(0, self._settings.slots + ahead - (len(self._held) - self._probation.withheld))
 
     def _takes_more(self) -> bool:
         return self._state == AT_WORK and not self._probation.suspected

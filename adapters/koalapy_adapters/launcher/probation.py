@@ -22,7 +22,7 @@ class Probation:
         self._failures += len(rows)
 
     @property
-    def untold(self) -> int:
+    def withheld(self) -> int:
         """The number of withheld failures."""
         return len(self._loose)
 

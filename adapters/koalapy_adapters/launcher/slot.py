@@ -115,14 +115,14 @@ class Slot:
         self._looked_at, self._pause_s, self._size = time.monotonic(), FIRST_LOOK_S, 0
         self._program_pid = pid
         signal.setitimer(signal.ITIMER_REAL, FIRST_LOOK_S)
-        told = self._stopping  # a signal between start and here found no program to end
-        if told:
+        was_stopping = self._stopping  # a signal between start and here found no program to end
+        if was_stopping:
             self._end()
         while True:
             ended, status = os.waitpid(-1, 0)
             if ended == pid:
                 break
-        stopped = self._stopping and (told or self._program_pid != 0)
+        stopped = self._stopping and (was_stopping or self._program_pid != 0)
         self._program_pid, self._kill_at = 0, None
         self._clear()
         if stopped:

@@ -97,9 +97,9 @@ def _may_go(waiting: int) -> bool:
         os.dup2(null, standard)
     os.dup2(waiting, 3)
     os.closerange(4, 1 + max(map(int, os.listdir("/proc/self/fd"))))
-    told = os.read(3, 1) == b"g"
+    may_start = os.read(3, 1) == b"g"
     os.close(3)
-    return told
+    return may_start
 
 
 def _kill_marked(mark_value: str) -> None:

@@ -62,9 +62,9 @@ class Examined(NamedTuple):
 
 
 class Accounted(NamedTuple):
-    """Answers Account, by the head node's clock. `told`: whether this batch system's accounting is asked at all."""
+    """Answers Account, by the head node's clock. `has_accounting`: whether accounting is asked here at all."""
 
-    told: Flag
+    has_accounting: Flag
     clock: Instant
     spans: Spans = []
 

@@ -154,7 +154,7 @@ def unchanged(entry: Entry, status: os.stat_result) -> None:
         raise RequestError("changed_file", message, "Submit the job again; leave its files alone until they are sent.")
 
 
-def gone(entry: Entry, error: OSError) -> RequestError:
+def missing_file(entry: Entry, error: OSError) -> RequestError:
     """Return the error for a file that cannot be read any more."""
     code = "vanished_file" if isinstance(error, FileNotFoundError) else "unreadable_file"
     message = f"{entry.source} is to be staged in, but cannot be read any more: {error.strerror}."

@@ -20,7 +20,7 @@ from koalapy.link.cluster import Timing
 from koalapy.model.errors import ClusterError, KoalaError, Reason, TransientError
 from koalapy.runtime.session.exchange import LOOK_S, Exchange, RefusedError, done, stalled, understood
 from koalapy.runtime.session.session import Session
-from koalapy.runtime.staging.gather import Entry, gone, unchanged
+from koalapy.runtime.staging.gather import Entry, missing_file, unchanged
 from koalapy.runtime.staging.transfers import Transfer
 
 _AGAIN = ("stage_damaged", "bad_size", "stage_moved", "stage_short")  # errors after which one more try may succeed
@@ -54,7 +54,7 @@ class Content:
                 unchanged(self.entry, os.fstat(file.fileno()))
                 yield file
         except OSError as error:
-            raise gone(self.entry, error) from error
+            raise missing_file(self.entry, error) from error
 
     def check(self) -> None:
         with self.open():

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from koalapy.model.errors import RequestError
-from koalapy.runtime.staging.gather import Entry, gone, unchanged
+from koalapy.runtime.staging.gather import Entry, missing_file, unchanged
 
 _READ = 1 << 20
 _IN_MEMORY = 32
@@ -146,7 +146,7 @@ def _digest(entry: Entry, going_on: Callable[[int], None]) -> str:
                 digest.update(data)
             unchanged(entry, os.fstat(file.fileno()))
     except OSError as error:
-        raise gone(entry, error) from error
+        raise missing_file(entry, error) from error
     return digest.hexdigest()
 
 

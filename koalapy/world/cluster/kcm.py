@@ -95,13 +95,13 @@ class SimKcm(Process):
         self._welcomed(
             context,
             lambda welcome: self._session.opened(
-                self.clock(), context.config, False, welcome, context.prerequisites.settled
+                self.clock(), context.config, False, welcome, context.prerequisites.ready
             ),
         )
 
     def _seek_again(self, context: "_Context") -> None:
         self._welcomed(
-            context, lambda welcome: self._session.sought(self.clock(), welcome, context.prerequisites.settled)
+            context, lambda welcome: self._session.sought(self.clock(), welcome, context.prerequisites.ready)
         )
 
     def _welcomed(self, context: "_Context", react: Callable[[messages.Welcome], list[Any]]) -> None:
@@ -191,7 +191,7 @@ class _Context:
         self.files = FileTransfer(kcm, environment, rng, directories, kcm._send)
         pushed = f"{SHARED}/bin/koala.pyz"
         self.prerequisites = startup.Prerequisites(
-            operations, directories, lambda: pushed, self._batch.describe, hello.recall, self._open_office
+            operations, directories, lambda: pushed, self._batch.describe, hello.recall, self._open_file_relay
         )
 
     def _relay(self, kcm: SimKcm, environment: Environment, directories: Directories) -> SimRelay | SimFileRelay:
@@ -204,7 +204,7 @@ class _Context:
             kcm, environment, rng, file_relay_server_of(directories, believes, kcm.number), kcm.happened, kcm.quit
         )
 
-    def _open_office(self) -> str:
+    def _open_file_relay(self) -> str:
         try:
             return self.relay.open() if isinstance(self.relay, SimFileRelay) else ""
         except OSError as error:

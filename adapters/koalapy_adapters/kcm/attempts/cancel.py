@@ -52,7 +52,7 @@ def asked(core: Core, now: int, attempt: Attempt, request: Cancel) -> List[Any]:
     forced = request.force and not (attempt.stop and attempt.stop.force)
     if attempt.stop is None or forced:
         attempt.stop = Stop(request.force)
-    if attempt.gone:
+    if attempt.cleaned_up:
         return actions + launcher_end.report(core, now, attempt.tag, CleanedUp(attempt.tag, now))
     if attempt.ending is not None:
         return actions + (_hurry(attempt, now) if forced else [])
@@ -65,10 +65,10 @@ def clean(core: Core, now: int, attempt: Attempt, request: Clean) -> List[Any]:
     """koalad, which does not know the attempt, wants it to be gone with its directory."""
     if attempt.request is not None:
         return [Send(Refused(request.id, NOT_UNKNOWN))]
-    attempt.cleaned.append(request.id)
+    attempt.clean_ids.append(request.id)
     attempt.batch_id = attempt.batch_id or request.batch_id
     attempt.stop = attempt.stop or Stop()
-    if attempt.gone:
+    if attempt.cleaned_up:
         return _forget_cleaned(attempt)
     return [] if attempt.ending is not None else begin(core, now, attempt)
 
@@ -81,9 +81,9 @@ def begin(core: Core, now: int, attempt: Attempt) -> List[Any]:
     """
     end = attempt.ending = Ending(now, attempt.looking)
     attempt.retry_at = None
-    end.cancel_at, end.check_at = (now + MARGIN, now) if attempt.surely_over else (now, None)
+    end.cancel_at, end.check_at = (now + MARGIN, now) if attempt.surely_ended else (now, None)
     actions: List[Any] = [TakeStartLock(attempt.tag)]
-    if attempt.connected and attempt.stop is not None and not attempt.surely_over:
+    if attempt.connected and attempt.stop is not None and not attempt.surely_ended:
         actions.append(SendToWrapper(attempt.tag, attempt.stop))
         end.cancel_at = now if attempt.stop.force else now + _grace(core, attempt) + MARGIN
     return actions
@@ -148,13 +148,13 @@ def wake(core: Core, now: int, attempt: Attempt) -> None:
         core.checks.want(now, attempt.tag)
 
 
-def sighted(now: int, attempt: Attempt, claim: str) -> None:
+def inspected(now: int, attempt: Attempt, claim: str) -> None:
     """Take the start lock again if the attempt's own store has removed its directory meanwhile.
 
     Then nothing of it runs, and once it is void nothing can begin.
     """
     end = attempt.ending
-    if end is not None and attempt.cleaned and end.void is False and not claim:
+    if end is not None and attempt.clean_ids and end.void is False and not claim:
         end.void, end.void_at = None, now
 
 
@@ -164,7 +164,7 @@ def wrapper_silent(attempt: Attempt, now: int) -> None:
     if end is None:
         return
     end.check_at = now
-    if not attempt.surely_over and end.cancel_at is not None:
+    if not attempt.surely_ended and end.cancel_at is not None:
         end.cancel_at = now
 
 
@@ -227,7 +227,7 @@ def _cancel(now: int, attempt: Attempt, end: Ending) -> List[Any]:
         return []
     end.cancelling = True
     end.cancels += 1
-    unwaited = attempt.surely_over or (attempt.stop is not None and attempt.stop.force)
+    unwaited = attempt.surely_ended or (attempt.stop is not None and attempt.stop.force)
     in_vain = unwaited and end.cancels > CANCELS and end.cancels % 2 == 0
     return [CancelJob(attempt.tag, attempt.batch_id, forced=in_vain)]
 
@@ -255,7 +255,7 @@ def _update_listing(
             attempt.batch_id, end.cancel_at = listed.batch_id, now
         return _report_stuck(core, now, attempt, listed) if attempt.cancelled else []
     end.cancel_at = None  # what the queue does not list needs no other cancel, unless it is seen there again
-    end.over = any(_ended(attempt, status) for status in (listed, accounted))
+    end.ended = any(_ended(attempt, status) for status in (listed, accounted))
     if end.void is None and end.void_at is None:
         end.check_at = None  # the claim is about to be known, and says more than another look: see `revoked`
     return _conclude(core, now, attempt)
@@ -266,14 +266,14 @@ def _conclude(core: Core, now: int, attempt: Attempt) -> List[Any]:
     assert end is not None
     if end.listed or not _harmless(core, now, attempt, end):
         return []
-    attempt.ending, attempt.gone, attempt.gone_at = None, True, now
+    attempt.ending, attempt.cleaned_up, attempt.cleaned_up_at = None, True, now
     actions = submit_replies.given_up(attempt)
     actions += launcher_end.report(core, now, attempt.tag, CleanedUp(attempt.tag, now)) if attempt.cancelled else []
     return actions + _forget_cleaned(attempt)
 
 
 def _forget_cleaned(attempt: Attempt) -> List[Any]:
-    ids, attempt.cleaned = attempt.cleaned, []
+    ids, attempt.clean_ids = attempt.clean_ids, []
     return forget(attempt, ids) if ids else []
 
 
@@ -284,11 +284,11 @@ def _harmless(core: Core, now: int, attempt: Attempt, end: Ending) -> bool:
     several = attempt.doubtful or not attempt.undoubted
     if end.void is None and (several or end.void_at is None):
         return False  # until the claim is known, a batch job that comes late could win it
-    if attempt.surely_over:
+    if attempt.surely_ended:
         return True
     silent = now - attempt.sign_at
     nowhere_else = not attempt.elsewhere or silent >= until_ended(core.limits.orphan_timeout, _grace(core, attempt))
-    if end.over and nowhere_else:
+    if end.ended and nowhere_else:
         return True
     return not attempt.connected and silent >= core.limits.orphan_timeout + core.limits.grace
 

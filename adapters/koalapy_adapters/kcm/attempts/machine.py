@@ -88,13 +88,13 @@ class Machine:
         )
         return min((at for at in dues if at is not None), default=None)
 
-    def is_over(self, tag: str) -> bool:
+    def has_ended(self, tag: str) -> bool:
         """Whether nothing more is to be expected of this attempt."""
-        return monitor.is_over(self._core.attempts.get(tag))
+        return monitor.has_ended(self._core.attempts.get(tag))
 
-    def stands_still(self, tag: str) -> bool:
+    def is_suspended(self, tag: str) -> bool:
         """Whether the batch system has suspended this attempt, as it was seen last."""
-        return monitor.stands_still(self._core.attempts.get(tag))
+        return monitor.is_suspended(self._core.attempts.get(tag))
 
     def _set_timers(self, tags: Iterable[str]) -> None:
         """Set the timers of attempts that may wait for another instant than before."""
@@ -163,16 +163,18 @@ def _inspected(core: Core, now: int, event: do.Inspected) -> List[Any]:
 
 def _seen_inside(core: Core, now: int, attempt: Attempt, event: do.Inspected) -> List[Any]:
     """React to a directory's status. A submit accepts only its own inspection: another one may be older."""
-    sight = event.sights.get(attempt.tag, do.DirectoryStatus())
+    inspection = event.statuses.get(attempt.tag, do.DirectoryStatus())
     if event.submitting:
-        if not submit.waits_for_sight(attempt):
+        if not submit.waits_for_inspection(attempt):
             return []
         failed = event.error is not None
-        return submit.unsighted(core, now, attempt) if failed else submit.sighted(core, now, attempt, sight)
+        return (
+            submit.inspection_failed(core, now, attempt) if failed else submit.inspected(core, now, attempt, inspection)
+        )
     if event.error is not None:
-        monitor.unsighted(now, attempt)
+        monitor.inspection_failed(now, attempt)
         return []
-    return monitor.sighted(core, now, attempt, sight)
+    return monitor.inspected(core, now, attempt, inspection)
 
 
 def _looked(core: Core, now: int, event: do.Looked) -> List[Any]:

@@ -33,7 +33,7 @@ from koalapy_adapters.kcm.state.attempt import MISSING, UNANSWERED, Attempt, Cor
 from koalapy_adapters.kcm.sweeps import feed, launcher_end
 from koalapy_adapters.messages import BatchStatus, Failure, Measured, MeasureFailed, Report
 
-SETTLE = (SECOND // 2, 2 * SECOND)  # a record may show late on a network file system
+RECORD_DELAYS = (SECOND // 2, 2 * SECOND)  # a record may show late on a network file system
 SILENT = 60 * SECOND  # without a sign of its wrapper; several heartbeats, which may show late too
 _OTHER_CAUSES = ("cancelled", "lost", "walltime", "memory")  # endings that have reasons of their own
 _NOT_SEEN = ("can't open file", "can't find '__main__' module")  # by Python, of the pushed file
@@ -51,7 +51,7 @@ def measured(core: Core, now: int, outcome: CapacityMeasured) -> List[Any]:
     if capacity is None:
         return core.event_queue.put_measurement(now, MeasureFailed(outcome.started_at, outcome.error or {}))
     actions = core.event_queue.put_measurement(now, _measured(outcome.started_at, capacity))
-    _heed_twins(core, capacity.statuses)
+    _note_twins(core, capacity.statuses)
     by_tag = _by_tag(core, capacity.statuses)
     for attempt in list(core.attempts.values()):
         actions += _listed(core, now, attempt, by_tag.get(attempt.tag), outcome.started_at)
@@ -66,29 +66,35 @@ def inspect_all(core: Core) -> List[Any]:
     return [Inspect(tags)]
 
 
-def sighted(core: Core, now: int, attempt: Attempt, sight: DirectoryStatus) -> List[Any]:
+def inspected(core: Core, now: int, attempt: Attempt, inspection: DirectoryStatus) -> List[Any]:
     """React to the status of the attempt's directory."""
     attempt.inspecting = False
     if attempt.outdated:
-        return _unsettle(attempt, attempt.unsettled)
+        return _look_for_record(attempt, attempt.unrecorded_end)
     first_seen = attempt.heartbeat == 0
-    if sight.heartbeat != attempt.heartbeat:
-        attempt.heartbeat, attempt.sign_at = sight.heartbeat, now
+    if inspection.heartbeat != attempt.heartbeat:
+        attempt.heartbeat, attempt.sign_at = inspection.heartbeat, now
         if not first_seen:
-            attempt.heard_at = now
-    cancel.sighted(now, attempt, sight.start_lock)
-    actions: List[Any] = feed.sighted(core, now, attempt, sight)
-    if sight.record is not None and not attempt.connected:
-        actions += wrapper_messages.reported(core, now, attempt, sight.record)
-    return actions + _settle(core, now, attempt, sight) + _heed_silence(core, now, attempt)
+            attempt.wrapper_sign_at = now
+    cancel.inspected(now, attempt, inspection.start_lock)
+    actions: List[Any] = feed.inspected(core, now, attempt, inspection)
+    if inspection.record is not None and not attempt.connected:
+        actions += wrapper_messages.reported(core, now, attempt, inspection.record)
+    return actions + _confirm_end(core, now, attempt, inspection) + _report_silence(core, now, attempt)
 
 
-def _heed_silence(core: Core, now: int, attempt: Attempt) -> List[Any]:
+def _report_silence(core: Core, now: int, attempt: Attempt) -> List[Any]:
     """Tell koalad of a wrapper without a sign of life whose batch job runs, and of the first sign after it."""
     status = attempt.seen
-    if status is None or status.state not in (RUNNING, MISSING) or attempt.connected or attempt.over or attempt.gone:
+    if (
+        status is None
+        or status.state not in (RUNNING, MISSING)
+        or attempt.connected
+        or attempt.ended
+        or attempt.cleaned_up
+    ):
         return []
-    since = _last_sign(attempt) if now - attempt.heard_at >= SILENT else None
+    since = _last_sign(attempt) if now - attempt.wrapper_sign_at >= SILENT else None
     if since == attempt.silent_since:
         return []
     attempt.silent_since = since
@@ -97,13 +103,17 @@ def _heed_silence(core: Core, now: int, attempt: Attempt) -> List[Any]:
 
 def _last_sign(attempt: Attempt) -> int:
     """By its heartbeat where this KCM itself has heard nothing of it."""
-    return min(attempt.heard_at, attempt.heartbeat or attempt.heard_at) if attempt.report is None else attempt.heard_at
+    return (
+        min(attempt.wrapper_sign_at, attempt.heartbeat or attempt.wrapper_sign_at)
+        if attempt.report is None
+        else attempt.wrapper_sign_at
+    )
 
 
-def unsighted(now: int, attempt: Attempt) -> None:
+def inspection_failed(now: int, attempt: Attempt) -> None:
     """The shared directory is out of reach: that there was no sign of the attempt means nothing."""
     attempt.inspecting = attempt.outdated = False
-    attempt.sign_at = attempt.heard_at = now
+    attempt.sign_at = attempt.wrapper_sign_at = now
 
 
 def looked(core: Core, now: int, attempt: Attempt, outcome: Looked) -> List[Any]:
@@ -115,7 +125,7 @@ def looked(core: Core, now: int, attempt: Attempt, outcome: Looked) -> List[Any]
     if status is None and outcome.accounted is not None and outcome.accounted.state == ENDED:
         status = outcome.accounted
     if status is not None and status.state == ENDED:
-        return _unsettle(attempt, status)
+        return _look_for_record(attempt, status)
     if status is not None:
         return see(core, now, attempt, status)
     attempt.look_at = attempt.look_backoff.after(now)
@@ -127,8 +137,8 @@ def looked(core: Core, now: int, attempt: Attempt, outcome: Looked) -> List[Any]
 def see(core: Core, now: int, attempt: Attempt, status: JobStatus) -> List[Any]:
     """Tell koalad, if it is new, how the batch system sees the attempt."""
     attempt.note(status)
-    attempt.unsettled = attempt.settle_at = None
-    attempt.settle_tries = 0
+    attempt.unrecorded_end = attempt.record_due_at = None
+    attempt.record_tries = 0
     if status.state != MISSING:
         attempt.look_at = None
     if status == attempt.seen:
@@ -141,25 +151,25 @@ def see(core: Core, now: int, attempt: Attempt, status: JobStatus) -> List[Any]:
 
 def tick(core: Core, now: int, attempt: Attempt) -> List[Any]:
     actions: List[Any] = []
-    if attempt.settle_at is not None and attempt.settle_at <= now:
-        attempt.settle_at = None
-        actions += _unsettle(attempt, attempt.unsettled)
+    if attempt.record_due_at is not None and attempt.record_due_at <= now:
+        attempt.record_due_at = None
+        actions += _look_for_record(attempt, attempt.unrecorded_end)
     if attempt.look_at is not None and attempt.look_at <= now:
         attempt.look_at = None
-        actions += [] if attempt.over else _look(attempt)
+        actions += [] if attempt.ended else _look(attempt)
     return actions
 
 
-def is_over(attempt: Optional[Attempt]) -> bool:
+def has_ended(attempt: Optional[Attempt]) -> bool:
     """Whether nothing more is to be expected of it, by all that is known."""
-    if attempt is None or attempt.over or attempt.gone or attempt.stage is Stage.OUT:
+    if attempt is None or attempt.ended or attempt.cleaned_up or attempt.stage is Stage.OUT:
         return True
     return attempt.seen is not None and attempt.seen.state in (ENDED, MISSING)
 
 
-def stands_still(attempt: Optional[Attempt]) -> bool:
+def is_suspended(attempt: Optional[Attempt]) -> bool:
     """Whether it is suspended, and nothing says since that it has ended."""
-    if attempt is None or attempt.seen is None or attempt.unsettled is not None:
+    if attempt is None or attempt.seen is None or attempt.unrecorded_end is not None:
         return False
     return attempt.seen.state == SUSPENDED
 
@@ -167,55 +177,57 @@ def stands_still(attempt: Optional[Attempt]) -> bool:
 def _listed(core: Core, now: int, attempt: Attempt, status: Optional[JobStatus], started_at: int) -> List[Any]:
     if status is not None and status.state != ENDED:
         attempt.sign_at = now
-        if attempt.gone:  # it came late, cannot run, and shall not stand in a queue
-            return [CancelJob(attempt.tag, status.batch_id)] if started_at > attempt.gone_at else []
-        return [] if attempt.over else see(core, now, attempt, status)
+        if attempt.cleaned_up:  # it came late, cannot run, and shall not stand in a queue
+            return [CancelJob(attempt.tag, status.batch_id)] if started_at > attempt.cleaned_up_at else []
+        return [] if attempt.ended else see(core, now, attempt, status)
     if status is None and attempt.submitted_at >= started_at:
         return []  # the call was under way before the attempt was in
-    if attempt.stage in (Stage.KNOWN, Stage.IN) and not attempt.gone and not _seen_ended(attempt):
-        attempt.unsettled = status or JobStatus(attempt.batch_id, attempt.tag, MISSING)
+    if attempt.stage in (Stage.KNOWN, Stage.IN) and not attempt.cleaned_up and not _seen_ended(attempt):
+        attempt.unrecorded_end = status or JobStatus(attempt.batch_id, attempt.tag, MISSING)
         attempt.outdated = attempt.inspecting
     return []
 
 
-def _unsettle(attempt: Attempt, status: Optional[JobStatus]) -> List[Any]:
+def _look_for_record(attempt: Attempt, status: Optional[JobStatus]) -> List[Any]:
     """It is over by the batch system: look for a record that was not there before."""
-    attempt.unsettled, attempt.outdated = status, attempt.inspecting
+    attempt.unrecorded_end, attempt.outdated = status, attempt.inspecting
     if attempt.inspecting:
         return []
     attempt.inspecting = True
     return [Inspect([attempt.tag])]
 
 
-def _settle(core: Core, now: int, attempt: Attempt, sight: DirectoryStatus) -> List[Any]:
+def _confirm_end(core: Core, now: int, attempt: Attempt, inspection: DirectoryStatus) -> List[Any]:
     """The batch system says that it is over; a wrapper that is still connected, or the record, knows better."""
-    status = attempt.unsettled
+    status = attempt.unrecorded_end
     if status is None or attempt.connected:
         return []
     if status.state == MISSING:
-        attempt.unsettled = None
-        return [] if attempt.over or attempt.look_at is not None else _look(attempt)
-    began = sight.start_lock == "taken" or never_began(attempt, status, sight)  # perhaps; either may show late
-    if not attempt.over and began and attempt.settle_tries < len(SETTLE):
-        attempt.settle_at = now + SETTLE[attempt.settle_tries]
-        attempt.settle_tries += 1
+        attempt.unrecorded_end = None
+        return [] if attempt.ended or attempt.look_at is not None else _look(attempt)
+    began = inspection.start_lock == "taken" or never_began(
+        attempt, status, inspection
+    )  # perhaps; either may show late
+    if not attempt.ended and began and attempt.record_tries < len(RECORD_DELAYS):
+        attempt.record_due_at = now + RECORD_DELAYS[attempt.record_tries]
+        attempt.record_tries += 1
         return []
-    if status.ending in (LOST, NOT_STARTED) and sight.start_lock == "taken" and not attempt.over:
+    if status.ending in (LOST, NOT_STARTED) and inspection.start_lock == "taken" and not attempt.ended:
         attempt.look_at = attempt.look_backoff.after(now)
         return see(core, now, attempt, status._replace(state=MISSING))
-    if never_began(attempt, status, sight):
-        return _report_failed_start(core, now, attempt, status, sight)
+    if never_began(attempt, status, inspection):
+        return _report_failed_start(core, now, attempt, status, inspection)
     return see(core, now, attempt, status)
 
 
 def _report_failed_start(
-    core: Core, now: int, attempt: Attempt, status: JobStatus, sight: DirectoryStatus
+    core: Core, now: int, attempt: Attempt, status: JobStatus, inspection: DirectoryStatus
 ) -> List[Any]:
     """Its wrapper never began; that is no more than the batch system's word, and one may come late all the same."""
     attempt.note(status)
-    attempt.unsettled = attempt.settle_at = None
+    attempt.unrecorded_end = attempt.record_due_at = None
     attempt.seen = status
-    error = why_never_began(sight.directory, status, sight.output)
+    error = why_never_began(inspection.directory, status, inspection.output)
     ended = Report(
         attempt.tag,
         attempt.batch_id,
@@ -237,19 +249,19 @@ def _look(attempt: Attempt) -> List[Any]:
 
 
 def _may_have_ended(attempt: Attempt) -> bool:
-    if attempt.connected or attempt.over or attempt.gone or attempt.inspecting or _seen_ended(attempt):
+    if attempt.connected or attempt.ended or attempt.cleaned_up or attempt.inspecting or _seen_ended(attempt):
         return False
-    if attempt.settle_at is not None or attempt.stage not in (Stage.KNOWN, Stage.IN):
+    if attempt.record_due_at is not None or attempt.stage not in (Stage.KNOWN, Stage.IN):
         return False
     waits = attempt.seen is not None and attempt.seen.state in (QUEUED, HELD)
-    return attempt.unsettled is not None or not waits
+    return attempt.unrecorded_end is not None or not waits
 
 
 def _seen_ended(attempt: Attempt) -> bool:
     return attempt.seen is not None and attempt.seen.state == ENDED
 
 
-def _heed_twins(core: Core, statuses: Dict[str, JobStatus]) -> None:
+def _note_twins(core: Core, statuses: Dict[str, JobStatus]) -> None:
     """A submit that took effect late has left a second batch job of its tag: from now on the id does not say all."""
     for status in statuses.values():
         attempt = core.attempts.get(status.name)
@@ -281,11 +293,11 @@ def _batch_seen(now: int, attempt: Attempt, status: JobStatus) -> BatchStatus:
     return BatchStatus(tag=attempt.tag, at=now, silent_since=attempt.silent_since, **fields)
 
 
-def never_began(attempt: Attempt, status: JobStatus, sight: DirectoryStatus) -> bool:
+def never_began(attempt: Attempt, status: JobStatus, inspection: DirectoryStatus) -> bool:
     """Whether the batch job ended by itself before its wrapper took the start lock in its directory."""
-    if attempt.over or attempt.ending is not None or attempt.connected or status.state != ENDED:
+    if attempt.ended or attempt.ending is not None or attempt.connected or status.state != ENDED:
         return False
-    untouched = bool(sight.directory) and not sight.start_lock and sight.record is None
+    untouched = bool(inspection.directory) and not inspection.start_lock and inspection.record is None
     return untouched and status.ending not in _OTHER_CAUSES
 
 

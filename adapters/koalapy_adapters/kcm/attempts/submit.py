@@ -54,24 +54,24 @@ def looked(core: Core, now: int, attempt: Attempt, outcome: Looked) -> List[Any]
     return _act(attempt, Inspect([attempt.tag], submitting=True))
 
 
-def sighted(core: Core, now: int, attempt: Attempt, sight: DirectoryStatus) -> List[Any]:
+def inspected(core: Core, now: int, attempt: Attempt, inspection: DirectoryStatus) -> List[Any]:
     """React to the directory of an attempt in doubt that no queue lists: a trace of it means that it was submitted."""
     attempt.busy = False
     if attempt.cancelled:
         return cancel.begin(core, now, attempt)
-    if sight.start_lock == "void":
+    if inspection.start_lock == "void":
         attempt.error = submit_replies.VOID
         return cancel.begin(core, now, attempt)
-    if sight.start_lock or sight.record:
-        return submit_replies.accept(core, now, attempt, str((sight.record or {}).get("batch_id", "")))
+    if inspection.start_lock or inspection.record:
+        return submit_replies.accept(core, now, attempt, str((inspection.record or {}).get("batch_id", "")))
     return _prepare(core, now, attempt)
 
 
-def waits_for_sight(attempt: Attempt) -> bool:
+def waits_for_inspection(attempt: Attempt) -> bool:
     return attempt.busy and attempt.stage is Stage.CHECKING_LOCK
 
 
-def unsighted(core: Core, now: int, attempt: Attempt) -> List[Any]:
+def inspection_failed(core: Core, now: int, attempt: Attempt) -> List[Any]:
     """The directory could not be looked into."""
     attempt.busy = False
     if attempt.cancelled:

@@ -27,7 +27,7 @@ def entered(core: Core, now: int, attempt: Attempt, outcome: WrapperConnected) -
     attempt.connected, attempt.of_first = True, None
     launcher_messages.parted(core, attempt)
     attempt.offset = now - outcome.clock
-    attempt.sign_at = attempt.heard_at = now
+    attempt.sign_at = attempt.wrapper_sign_at = now
     missed: List[Any] = [*attempt.keys.values()]
     missed += [message for message in (attempt.release, attempt.stop) if message is not None]
     return [SendToWrapper(attempt.tag, message) for message in missed]
@@ -39,7 +39,7 @@ def of_other_version(core: Core, now: int, attempt: Attempt, outcome: OtherVersi
     As of a second start, nothing is known of its own end.
     """
     released = outcome.released or (attempt.report is not None and attempt.report.released_at is not None)
-    if released or attempt.over or attempt.connected:
+    if released or attempt.ended or attempt.connected:
         return []
     ended = {"batch_id": attempt.batch_id, "phase": "ended", "nodes": [], "ending": RESTARTED, "error": OTHER_VERSION}
     return reported(core, now, attempt, ended)
@@ -52,16 +52,16 @@ def reported(core: Core, now: int, attempt: Attempt, report: Dict[str, Any]) -> 
         attempt.of_first = not is_restart(mapped)
     if mapped is None or (mapped == attempt.report and not attempt.missed and attempt.silent_since is None):
         return []
-    if attempt.over:
+    if attempt.ended:
         return _improve_end(attempt, mapped)
     attempt.report, attempt.silent_since = mapped, None
     if attempt.missed:
         attempt.seen = None  # should it be missing again, that is news
     _heed_restart(attempt)
     attempt.batch_id = attempt.batch_id or mapped.batch_id
-    attempt.sign_at = attempt.heard_at = now
+    attempt.sign_at = attempt.wrapper_sign_at = now
     actions = launcher_end.report(core, now, attempt.tag, mapped) + _answer_release(attempt)
-    if attempt.over:
+    if attempt.ended:
         core.poll_schedule.soon(now)
         cancel.wrapper_silent(attempt, now)
     if mapped.phase == AT_BARRIER and attempt.release is not None and attempt.connected:
@@ -71,23 +71,23 @@ def reported(core: Core, now: int, attempt: Attempt, report: Dict[str, Any]) -> 
 
 def _improve_end(attempt: Attempt, report: Report) -> List[Any]:
     """koalad was told of an end already; what the start that won the claim says at its own tells whether it is safe."""
-    if not attempt.surely_over and report.phase == "ended":
+    if not attempt.surely_ended and report.phase == "ended":
         attempt.report = report
     return []
 
 
 def _heed_restart(attempt: Attempt) -> None:
     """A second start spoke: there may even be two batch jobs of this tag."""
-    if attempt.over and not attempt.surely_over:
+    if attempt.ended and not attempt.surely_ended:
         attempt.restarted = attempt.doubtful = True
 
 
 def left(core: Core, now: int, attempt: Attempt, closed: bool) -> List[Any]:
     """Its connection is gone; whether it ended, its record says."""
-    attempt.connected, attempt.sign_at, attempt.heard_at = False, now, now
+    attempt.connected, attempt.sign_at, attempt.wrapper_sign_at = False, now, now
     _heed_closing(attempt, closed)
     launcher_messages.parted(core, attempt)
-    if attempt.over:
+    if attempt.ended:
         return []
     core.poll_schedule.soon(now)
     cancel.wrapper_silent(attempt, now)
@@ -128,7 +128,7 @@ def _answer_release(attempt: Attempt) -> List[Any]:
         return []
     if report.released_at is not None:
         answers: List[Any] = [Done(id) for id in attempt.release_ids]
-    elif attempt.over:
+    elif attempt.ended:
         answers = [Refused(id, OVER) for id in attempt.release_ids]
     else:
         return []

@@ -237,8 +237,8 @@ class BatchSystem:
             except BatchError:
                 return statuses  # what is listed says enough to act on
             self._reasons.update({batch_id: found.get(batch_id, "") for batch_id in unknown})
-        told = {batch_id: statuses[batch_id]._replace(reason=why) for batch_id, why in self._reasons.items() if why}
-        return dict(statuses, **told)
+        known = {batch_id: why for batch_id, why in self._reasons.items() if why}
+        return dict(statuses, **{batch_id: statuses[batch_id]._replace(reason=why) for batch_id, why in known.items()})
 
     def _run(self, argv: List[str], handle: Optional[Handle] = None, judged: bool = True, purpose: str = "") -> Result:
         ran = self._run_command(argv, self._timeout, handle)

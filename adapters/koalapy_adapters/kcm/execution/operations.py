@@ -100,8 +100,8 @@ class Operations:
             return self._directories.inspect(action.tags), self._directories.address_file.newest_epoch()
 
         seen, error = _call(look)
-        sights, epoch = seen or ({}, 0)
-        return do.Inspected(action.tags, sights, epoch, error, action.submitting)
+        statuses, epoch = seen or ({}, 0)
+        return do.Inspected(action.tags, statuses, epoch, error, action.submitting)
 
     def _measure(self, action: do.Measure) -> do.CapacityMeasured:
         started_at, spent = self._now(), self._batch.spent_on[MEASURE]
@@ -155,7 +155,7 @@ class Operations:
         def accounted() -> Dict[str, Any]:
             spans = self._batch.account(action.jobs, action.since)
             return {
-                "told": spans is not None,
+                "has_accounting": spans is not None,
                 "clock": self._now(),
                 "spans": [
                     [span.tag, int(span.began_s * SECOND), int(span.ended_s * SECOND), span.processors]

@@ -74,7 +74,7 @@ class Strangers:
 class Relay:
     """Lets in wrappers that prove themselves, and tells the machine what they say.
 
-    `answers`: whether a connection from this address is answered at all. `stands_still`: whether the batch system has
+    `answers`: whether a connection from this address is answered at all. `is_suspended`: whether the batch system has
     suspended the attempt of this tag. Such a silent one is not given up: its node keeps the connection, and closes it
     when the wrapper is ended without having gone on.
     """
@@ -84,12 +84,12 @@ class Relay:
         authenticator: Authenticator,
         tell: Callable[[Any], None],
         show_life: Callable[[], None],
-        stands_still: Callable[[str], bool],
+        is_suspended: Callable[[str], bool],
         answers: Callable[[str], bool] = lambda address: True,
         silence: float = SILENCE,
     ) -> None:
         self._authenticator, self._tell_machine, self._show_life = authenticator, tell, show_life
-        self._stands_still, self._answers, self._silence = stands_still, answers, silence
+        self._is_suspended, self._answers, self._silence = is_suspended, answers, silence
         self._wrappers: Dict[str, _Wrapper] = {}
         self._listener: Optional[socket.socket] = None
         self._server: Any = None
@@ -213,7 +213,7 @@ class Relay:
             try:
                 return from_json(await asyncio.wait_for(messages.next(), self._silence))
             except asyncio.TimeoutError:
-                if not self._stands_still(tag):
+                if not self._is_suspended(tag):
                     raise
 
 

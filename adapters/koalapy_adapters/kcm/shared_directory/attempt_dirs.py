@@ -142,8 +142,8 @@ class Directories:
             self.files.names(self.own)
         except OSError as error:
             raise unusable(self.own, error) from error
-        sights = {tag: self._sight(tag) for tag in tags if _TAG.fullmatch(tag)}
-        return {tag: sight for tag, sight in sights.items() if sight is not None}
+        statuses = {tag: self._status_of(tag) for tag in tags if _TAG.fullmatch(tag)}
+        return {tag: status for tag, status in statuses.items() if status is not None}
 
     def journal(self, tag: str, numbers: Container[int]) -> Optional[List[List[Any]]]:
         """Read a Launcher's journal of these numbers; None if it left no journal. Raises BatchError."""
@@ -230,8 +230,8 @@ class Directories:
     def examine(self, tags: List[str]) -> Dict[str, Dict[str, Any]]:
         """Return what messages.Examine asks about these directories, of those that exist."""
         now = self.files.clock()
-        seen = {tag: self._sight(tag) for tag in tags if _TAG.fullmatch(tag)}
-        return {tag: _described(sight, self._age(tag, now), now) for tag, sight in seen.items() if sight is not None}
+        seen = {tag: self._status_of(tag) for tag in tags if _TAG.fullmatch(tag)}
+        return {tag: _described(status, self._age(tag, now), now) for tag, status in seen.items() if status is not None}
 
     def _age(self, tag: str, now: float) -> Optional[float]:
         directory = self.attempt(tag)
@@ -253,7 +253,7 @@ class Directories:
         except OSError as error:
             raise unusable(directory, error) from error
 
-    def _sight(self, tag: str) -> Optional[DirectoryStatus]:
+    def _status_of(self, tag: str) -> Optional[DirectoryStatus]:
         directory = self.attempt(tag)
         try:
             return _status(directory, self.files)

@@ -220,10 +220,10 @@ class DirectoryStatus(NamedTuple):
 
 
 class Inspected(NamedTuple):
-    """`sights` has an entry for every directory that exists; `epoch` is the newest KCM's."""
+    """`statuses` has an entry for every directory that exists; `epoch` is the newest KCM's."""
 
     tags: List[str]
-    sights: Dict[str, DirectoryStatus]
+    statuses: Dict[str, DirectoryStatus]
     epoch: int = 0
     error: Optional[Json] = None
     submitting: bool = False

@@ -61,7 +61,7 @@ class Ending:
         self.check_at: Optional[int] = None
         self.check_backoff = Backoff(SECOND // 20, 5 * SECOND, growth=30)
         self.listed = True  # until the batch system says that it is not
-        self.over = False  # the batch system says that it has ended
+        self.ended = False  # the batch system says that it has ended
 
 
 class Attempt:
@@ -95,9 +95,9 @@ class Attempt:
         self.stop: Optional[Stop] = None
         # what is seen of it from outside
         self.seen: Optional[JobStatus] = None
-        self.unsettled: Optional[JobStatus] = None  # over by the batch system; has it a record?
-        self.settle_at: Optional[int] = None
-        self.settle_tries = 0
+        self.unrecorded_end: Optional[JobStatus] = None  # over by the batch system; has it a record?
+        self.record_due_at: Optional[int] = None
+        self.record_tries = 0
         self.look_at: Optional[int] = None  # missing: ask the accounting again
         self.look_backoff = Backoff(5 * SECOND, 300 * SECOND)
         self.looking = False
@@ -105,27 +105,27 @@ class Attempt:
         self.outdated = False  # what is being looked at may have changed since
         self.heartbeat = 0
         self.sign_at = now  # when there was a sign of it, or none could be had
-        self.heard_at = now  # when its wrapper gave a sign of life, or none could be seen
+        self.wrapper_sign_at = now  # when its wrapper gave a sign of life, or none could be seen
         self.silent_since: Optional[int] = None  # as koalad was told
         # its end by koalad's wish
         self.cancelled = False  # koalad asked for a Gone
-        self.gone = False
-        self.gone_at = 0
+        self.cleaned_up = False
+        self.cleaned_up_at = 0
         self.ending: Optional[Ending] = None
-        self.cleaned: List[int] = []  # ids of Cleans, until nothing of it is left
-        self.forgotten: List[int] = []  # ids of Forgets, and of Cleans whose directory is being removed
+        self.clean_ids: List[int] = []  # ids of Cleans, until nothing of it is left
+        self.forget_ids: List[int] = []  # ids of Forgets, and of Cleans whose directory is being removed
         self.forget_at: Optional[int] = None
         self.forget_backoff = Backoff(SECOND, 60 * SECOND)
 
     @property
-    def over(self) -> bool:
+    def ended(self) -> bool:
         """Whether its wrapper, by word or record, said that it has ended; or a second start, which knows no better."""
         return self.report is not None and self.report.phase == "ended"
 
     @property
-    def surely_over(self) -> bool:
+    def surely_ended(self) -> bool:
         """Whether the very start that won the claim said that it has ended."""
-        return self.over and self.report is not None and not is_restart(self.report)
+        return self.ended and self.report is not None and not is_restart(self.report)
 
     @property
     def elsewhere(self) -> bool:
@@ -150,9 +150,9 @@ class Attempt:
     def due(self) -> Optional[int]:
         """When it wants to be looked at again. Asked whenever it may have changed; most attempts wait for no moment."""
         end = self.ending
-        if end is None and self.retry_at is self.settle_at is self.look_at is self.forget_at is None:
+        if end is None and self.retry_at is self.record_due_at is self.look_at is self.forget_at is None:
             return None
-        timers = [self.retry_at, self.settle_at, self.look_at, self.forget_at]
+        timers = [self.retry_at, self.record_due_at, self.look_at, self.forget_at]
         if end is not None:
             timers += [end.void_at, end.cancel_at, None if end.asking else end.check_at]
         return min((at for at in timers if at is not None), default=None)

@@ -9,8 +9,8 @@ from koalapy_adapters.messages import Done
 
 def forget(attempt: Attempt, ids: List[int]) -> List[Any]:
     """Its directory may go; those who asked hear when it has."""
-    first = not attempt.forgotten
-    attempt.forgotten += ids
+    first = not attempt.forget_ids
+    attempt.forget_ids += ids
     return [Remove(attempt.tag)] if first else []
 
 
@@ -23,7 +23,7 @@ def removed(core: Core, now: int, event: Removed) -> List[Any]:
         return []
     del core.attempts[event.tag]
     core.sweeps.drop(event.tag)
-    return [Send(Done(id)) for id in attempt.forgotten]
+    return [Send(Done(id)) for id in attempt.forget_ids]
 
 
 def tick(now: int, attempt: Attempt) -> List[Any]:

@@ -31,7 +31,7 @@ class Launcher:
         self.still = False  # suspended: what it pulled others may run meanwhile
         self.placed = False  # all that it holds is in `held`
         self.held: "OrderedDict[int, None]" = OrderedDict()
-        self.unsaid: Set[int] = set()  # in its hands by what we gave; it does not say so, and repeats what it has done
+        self.unreported: Set[int] = set()  # given to it, and not in its report: it repeats what it has done
         self.repeating = False
         self.wanted = 0
         self.given = 0  # over this connection
@@ -50,18 +50,18 @@ class Launcher:
         self.reading = False
         self.read_at: Optional[int] = None
         self.read_backoff = Backoff(SECOND, 30 * SECOND)
-        self.over = False  # koalad has been told all, or will hear nothing of it
+        self.finished = False  # koalad has been told all, or will hear nothing of it
 
     @property
     def ending(self) -> bool:
         """Whether it has ended, and koalad is not told yet."""
-        return not self.over and bool(self.ends or self.forgets)
+        return not self.finished and bool(self.ends or self.forgets)
 
     def part(self) -> None:
         """Its connection is gone: what it said of itself counts no longer, but for what it holds."""
         self.here = self.repeating = False
         self.wanted = self.given = 0
-        self.unsaid.clear()
+        self.unreported.clear()
         self.early.clear()
 
 
@@ -146,8 +146,8 @@ class Inventory:
         launcher.placed = True
         self.awaited.pop(launcher.tag, None)
 
-    def settle(self) -> None:
-        """When of all Launchers is known what they hold, what nobody holds is ours to give."""
+    def add_unclaimed(self) -> None:
+        """Add to the credit what no Launcher holds, once it is known of all Launchers what they hold."""
         if self.begun and not self.awaited and self.unaccounted:
             self.put_first(sorted(self.unaccounted))
             self.unaccounted.clear()
@@ -183,7 +183,7 @@ class Inventory:
     def _drop(self, number: int) -> None:
         launcher = self._holder.pop(number)
         del launcher.held[number]
-        launcher.unsaid.discard(number)
+        launcher.unreported.discard(number)
 
 
 class Rate:

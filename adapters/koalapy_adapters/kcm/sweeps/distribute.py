@@ -19,7 +19,7 @@ LONG = 10.0  # seconds that a parameter may take for there to be one in store fo
 
 def move(core: Core, now: int, inventory: Inventory) -> List[Any]:
     """Give what there is to those who pull, and see that more comes in time."""
-    inventory.settle()
+    inventory.add_unclaimed()
     actions = _serve(now, inventory) + _ask(core, now, inventory) + _watch_idle(core, now, inventory)
     core.sweeps.wait_for_inventory(inventory)
     return actions
@@ -80,7 +80,7 @@ def lives_beside(core: Core, inventory: Inventory, launcher: Optional[Launcher] 
 
 def _lives(core: Core, launcher: Launcher) -> bool:
     attempt = core.attempts.get(launcher.tag)
-    return attempt is not None and not launcher.over and not launcher.ending and attempt.stage is not Stage.OUT
+    return attempt is not None and not launcher.finished and not launcher.ending and attempt.stage is not Stage.OUT
 
 
 def portions(inventory: Inventory) -> List[Tuple[Launcher, int]]:

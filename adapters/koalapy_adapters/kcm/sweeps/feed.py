@@ -92,15 +92,15 @@ def _came(inventory: Inventory, now: int, count: int) -> None:
 
 def fresh(core: Core, now: int, attempt: Attempt) -> List[Any]:
     """It is about to be submitted, and surely never was: it can hold nothing."""
-    return _settled(core, now, attempt.tag) if is_launcher(attempt.tag) else []
+    return _holds_nothing(core, now, attempt.tag) if is_launcher(attempt.tag) else []
 
 
-def sighted(core: Core, now: int, attempt: Attempt, sight: DirectoryStatus) -> List[Any]:
+def inspected(core: Core, now: int, attempt: Attempt, inspection: DirectoryStatus) -> List[Any]:
     """React to a directory. A Launcher whose start lock is free or void holds nothing."""
     if not is_launcher(attempt.tag):
         return []
-    unclaimed = bool(sight.directory) and sight.record is None and sight.start_lock in ("", "void")
-    return _settled(core, now, attempt.tag) if unclaimed else []
+    unclaimed = bool(inspection.directory) and inspection.record is None and inspection.start_lock in ("", "void")
+    return _holds_nothing(core, now, attempt.tag) if unclaimed else []
 
 
 def turned(core: Core, now: int, tag: str, still: bool) -> List[Any]:
@@ -133,10 +133,10 @@ def journal_read(core: Core, now: int, outcome: Any) -> List[Any]:
     return actions + (distribute.move(core, now, inventory) if inventory is not None else [])
 
 
-def _settled(core: Core, now: int, tag: str) -> List[Any]:
-    """It holds nothing."""
+def _holds_nothing(core: Core, now: int, tag: str) -> List[Any]:
+    """Note that the Launcher holds nothing."""
     launcher = core.sweeps.launcher(tag)
-    if launcher.placed or launcher.over or launcher.here:
+    if launcher.placed or launcher.finished or launcher.here:
         return []
     launcher.placed = True
     inventory = core.sweeps.inventories.get(launcher.sweep)

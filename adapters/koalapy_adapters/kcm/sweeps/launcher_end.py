@@ -22,7 +22,7 @@ def report(core: Core, now: int, tag: str, body: Any) -> List[Any]:
     if not is_launcher(tag):
         return core.event_queue.put(now, body)
     launcher = core.sweeps.launcher(tag)
-    if launcher.over or not (launcher.ends or _is_end(body)):
+    if launcher.finished or not (launcher.ends or _is_end(body)):
         return core.event_queue.put(now, body)
     launcher.ends.append(body)
     return close(core, now, launcher)
@@ -31,7 +31,7 @@ def report(core: Core, now: int, tag: str, body: Any) -> List[Any]:
 def asked_to_forget(core: Core, now: int, attempt: Attempt, id: int) -> List[Any]:
     """koalad has recorded its end; its journal may still be wanted."""
     launcher = core.sweeps.launchers.get(attempt.tag)
-    if launcher is None or launcher.over:
+    if launcher is None or launcher.finished:
         return forget(attempt, [id])
     launcher.forgets.append(id)
     return close(core, now, launcher)
@@ -40,8 +40,8 @@ def asked_to_forget(core: Core, now: int, attempt: Attempt, id: int) -> List[Any
 def named(core: Core, now: int, launcher: Launcher) -> List[Any]:
     """koalad has said that it may hold something. If its end was told before, there is still its journal."""
     attempt = core.attempts.get(launcher.tag)
-    if launcher.over and not launcher.placed:
-        launcher.over = False  # so that its directory stays
+    if launcher.finished and not launcher.placed:
+        launcher.finished = False  # so that its directory stays
         return _read(core, launcher)
     return close(core, now, launcher) if attempt is not None and launcher.ending else []
 
@@ -109,7 +109,7 @@ def _finish(core: Core, now: int, launcher: Launcher) -> List[Any]:
     """Now its end may be told."""
     ends, launcher.ends = launcher.ends, []
     ids, launcher.forgets = launcher.forgets, []
-    launcher.over, launcher.wanted = True, 0
+    launcher.finished, launcher.wanted = True, 0
     core.sweeps.doing.pop(launcher.tag, None)
     _look_at_credit(core, now, launcher)
     actions = [action for body in ends for action in core.event_queue.put(now, body)]

@@ -67,7 +67,7 @@ def _parameters_held(
     launcher.slots = message.slots or launcher.slots
     launcher.wanted = launcher.given = 0
     holds = frozenset(numbers_of(message.ranges))
-    launcher.unsaid = {number for number in launcher.held if number not in holds}
+    launcher.unreported = {number for number in launcher.held if number not in holds}
     for number in numbers_of(message.ranges):
         inventory.claim(launcher, number)
     actions: List[Any] = [results.to_launcher(launcher.tag, ResultsCommitted(launcher.kept))] if launcher.kept else []
@@ -87,7 +87,8 @@ def _all_repeated(inventory: Inventory, launcher: Launcher) -> None:
     if not launcher.repeating:
         return
     launcher.repeating = False
-    inventory.put_first(inventory.returned(launcher, [number for number in launcher.held if number in launcher.unsaid]))
+    unreported = [number for number in launcher.held if number in launcher.unreported]
+    inventory.put_first(inventory.returned(launcher, unreported))
     inventory.place(launcher)
 
 

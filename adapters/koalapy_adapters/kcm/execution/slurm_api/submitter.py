@@ -96,9 +96,9 @@ class Submitter:
             if process is None:
                 return None
             try:
-                told = process.waiting(TIMEOUT)
-                self._paid(told.cost)
-                self._waiting = told.jobs if told.jobs is not None else self._waiting
+                answer = process.waiting(TIMEOUT)
+                self._paid(answer.cost)
+                self._waiting = answer.jobs if answer.jobs is not None else self._waiting
             except SubmitterLost as error:
                 self._rest(str(error))
             return None if self._waiting is None else Waiting(self._waiting, self.spent - spent + SERVED)
