@@ -44,7 +44,9 @@ def submit(
     files: Annotated[
         list[Path], typer.Argument(metavar="FILE…", help="Job files, - for standard input: all are accepted, or none.")
     ],
-    wait: Annotated[bool, typer.Option("--wait", help="Wait until the jobs are over.")] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait until the jobs are final: done, failed or cancelled.")
+    ] = False,
     check: options.Check = False,
     override: Override = None,
     label: options.Label = None,
@@ -71,7 +73,9 @@ def submit(
 def resubmit(
     job: options.JobId,
     override: Override = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait until the job is over.")] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait until the job is final: done, failed or cancelled.")
+    ] = False,
     grid: options.Grid = None,
     json: options.Json = False,
 ) -> None:
@@ -182,7 +186,7 @@ def cancel(
         str | None, typer.Option("--name", metavar="PATTERN", help="Jobs with this name; * and ? match.")
     ] = None,
     label: options.WithLabel = None,
-    everything: Annotated[bool, typer.Option("--all", help="All jobs that are not over.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="All jobs that are not final.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before --all.")] = False,
     force: Annotated[
         bool,
@@ -211,7 +215,7 @@ def cancel(
         over = [each["id"] for each in changed["refused"] if each["error"]["code"] == "wrong_state"]
         if over:
             what = f"Job {over[0]} is" if len(over) == 1 else f"{len(over)} jobs are"
-            print_message(f"koala: {what} over already; nothing was left to cancel.")
+            print_message(f"koala: {what} final already; nothing was left to cancel.")
         _print_changed(changed, json, known=over)
 
 

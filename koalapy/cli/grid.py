@@ -187,7 +187,7 @@ def clusters(
     grid: options.Grid = None,
     json: options.Json = False,
 ) -> None:
-    """Show the state of each cluster, in processors, and its age; or koalapy's use of its disks."""
+    """Show the processors of each cluster and how old these figures are; or koalapy's use of disks."""
     if disk:
         return _print_disk(grid, json)
     with errors_reported(), Grid(grid) as koalad:

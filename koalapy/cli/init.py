@@ -73,7 +73,7 @@ def init(
     force: Force = False,
     json: Json = False,
 ) -> None:
-    """Write a grid file by asking, and by looking which batch systems and queues the head nodes have."""
+    """Write a grid file: ask for the clusters, and look for the batch systems and queues of their head nodes."""
     with errors_reported():
         path = grid or default_grid_file()
         _check_askable(yes, json, path, force)

@@ -259,7 +259,7 @@ def logs(
     job: options.JobId,
     component: Annotated[int | None, typer.Option("--component", "-c", help="Only this component.")] = None,
     errors: Annotated[bool, typer.Option("--errors", "-e", help="Show standard error instead.")] = False,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the output until the job is over.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the output until the job is final.")] = False,
     parameter: Annotated[
         int | None,
         typer.Option("--parameter", "-p", metavar="N", help="Only this parameter of a sweep; the first is 1."),

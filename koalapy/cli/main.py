@@ -43,7 +43,7 @@ COMMANDS = {
     "logs": ("jobs", "Print the output of a job's processes."),
     "fetch": ("jobs", "Fetch files that a job left on its clusters."),
     "explain": ("jobs", "Explain why a job waits, or why it failed."),
-    "wait": ("jobs", "Wait until jobs are over."),
+    "wait": ("jobs", "Wait until jobs are final."),
     "cancel": ("changing", "Cancel jobs."),
     "hold": ("changing", "Keep jobs from starting, and sweeps from going on."),
     "release": ("changing", "Let held jobs start again."),
@@ -112,7 +112,13 @@ def _version(wanted: bool) -> None:
 def koala(
     ctx: typer.Context,
     grid: Annotated[
-        str | None, typer.Option("--grid", "-g", metavar="FILE|NAME", help="The same as after the command.")
+        str | None,
+        typer.Option(
+            "--grid",
+            "-g",
+            metavar="FILE|NAME",
+            help="Grid file, or the name of a grid whose koalad runs; also accepted after the command.",
+        ),
     ] = None,
     utc: Annotated[bool, typer.Option("--utc", help="Show times in UTC, not in local time.")] = False,
     version: Annotated[

@@ -105,7 +105,7 @@ class StateLines:
         over, (printed_at, before) = sum(job["finished_at"] is not None for job in jobs), self._counted
         if over != before and time.monotonic() - printed_at >= _PIPED_S:
             self._counted = (time.monotonic(), over)
-            print_message(f"{over} of {len(jobs)} jobs are over")
+            print_message(f"{over} of {len(jobs)} jobs are final")
 
     def _print_change(self, job: Document) -> None:
         """Print the change of a job that is not final. A job's end is printed after the wait."""

@@ -101,9 +101,7 @@ Label = Annotated[
 WithLabel = Annotated[
     list[str] | None, typer.Option("--label", metavar="KEY[=VALUE]", help="Only jobs with this label; repeat it.")
 ]
-Reconnect = Annotated[
-    float, typer.Option("--reconnect", min=0, help="Seconds that koalad may be away, as while it restarts.")
-]
+Reconnect = Annotated[float, typer.Option("--reconnect", min=0, help="Seconds to wait for koalad while it restarts.")]
 Check = Annotated[
     bool, typer.Option("--check", help="Show what would be submitted and whether it can ever fit; submit nothing.")
 ]

@@ -47,7 +47,9 @@ def run(
     ] = None,
     optional: Annotated[
         list[int] | None,
-        typer.Option("--optional", metavar="I", help="The job may start without component I, from 0; repeat it."),
+        typer.Option(
+            "--optional", metavar="I", help="The job may start without component I (the first is 0); repeat it."
+        ),
     ] = None,
     walltime: Annotated[
         str | None, typer.Option("--walltime", "-t", help="Time limit of the program, like 10m or 2h.")
@@ -76,7 +78,7 @@ def run(
     grid: options.Grid = None,
     json: options.Json = False,
 ) -> None:
-    """Run a program on components of so many processors, wait, and pass its output through.
+    """Run a program on one or more components of N processors each, wait, and pass its output through.
 
     The exit status is the program's; 125 is a failure of koala itself. Ctrl-C cancels the job. A relative path such as
     ./prog is staged in.

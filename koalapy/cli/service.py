@@ -47,10 +47,10 @@ class Step:
 
 @service_app.command("install")
 def install(no_start: NoStart = False, grid: options.Grid = None, json: options.Json = False) -> None:
-    """Have systemd start koalad at boot, and again when it fails or hangs. Says what was done.
+    """Have systemd start koalad at boot, and again when it fails or hangs. Reports what was done.
 
     Writes a user unit, enables and starts it, and lets it run while you are not logged in (lingering), where the host
-    permits that. Once more after a change of koalapy's place or of the grid file's clusters.
+    permits that. Run it again after you have moved koalapy, or changed the clusters of the grid file.
     """
     with errors_reported():
         locations = Locations.of(grid)

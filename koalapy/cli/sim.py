@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # the world is imported on use: other commands start without 
 
 app = typer.Typer(
     name="sim",
-    help="The simulated world: koalapy's own code on a virtual clock, over simulated clusters.",
+    help="Run koalapy's own code in a simulated world, with a virtual clock and simulated clusters.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

@@ -32,13 +32,17 @@ _SHOWN = 3  # the first commands that a dry run shows; it shows the last one too
 @app.command(context_settings={"allow_interspersed_args": False})
 def sweep(
     program: Annotated[
-        list[str] | None, typer.Argument(metavar="-- PROGRAM ARG…", help="{x} stands for the value of x.")
+        list[str] | None,
+        typer.Argument(metavar="-- PROGRAM ARG…", help="The program and its arguments; {x} stands for the value of x."),
     ] = None,
     parameters: Annotated[
         list[str] | None,
         typer.Option("--parameter", "-p", metavar="NAME=VALUES", help="1:100, 0:1:0.1, a,b,c or @FILE; repeat it."),
     ] = None,
-    csv: Annotated[list[str] | None, typer.Option("--csv", metavar="FILE", help="Its columns are parameters.")] = None,
+    csv: Annotated[
+        list[str] | None,
+        typer.Option("--csv", metavar="FILE", help="CSV file: each column is a parameter, named in its first line."),
+    ] = None,
     cross: Annotated[bool, typer.Option("--cross", help="Combine every value with every other one (default).")] = False,
     zipped: Annotated[
         bool, typer.Option("--zip", help="Combine the first values, the second values, and so on.")
@@ -65,7 +69,7 @@ def sweep(
         typer.Option("--order", metavar="NAME", help="Order of the parameters. Default: the grid file's."),
     ] = None,
     label: options.Label = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait until the sweep is over, and show its progress.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until the sweep is final, and show its progress.")] = False,
     rerun_failed: Annotated[
         int | None,
         typer.Option("--rerun-failed", metavar="ID", help="Run the failed parameters of a finished sweep again."),

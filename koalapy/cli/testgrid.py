@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="testgrid",
-    help="The dockerised mini-multicluster: Slurm and Grid Engine in containers.",
+    help="Run a small grid of real clusters, with Slurm and Grid Engine, in containers.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

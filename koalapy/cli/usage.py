@@ -34,7 +34,7 @@ def usage(
 ) -> None:
     """Sum up processor time by user, cluster, job or day: run, held at barriers, lost to retries, scavenged.
 
-    Of each batch job the time from its start to its end counts, times its processors, in seconds.
+    The processor time of a batch job is the time from its start to its end, in seconds, times its processors.
     """
     with errors_reported(), Grid(grid) as koalad:
         now = Instant(round(datetime.now(UTC).timestamp() * SECOND))

@@ -225,7 +225,7 @@ class Grid:
             if deadline is not None and time.monotonic() >= deadline:
                 left_over = [str(job["id"]) for job in found if job["state"] not in _FINAL]
                 what = f"Job {left_over[0]} is" if len(left_over) == 1 else f"Jobs {', '.join(left_over)} are"
-                raise TimeoutError(f"{what} not over yet.")
+                raise TimeoutError(f"{what} not final yet.")
 
     def cancel(self, job: int, *, force: bool = False) -> answers.Job:
         """Cancel a job, and return it as it is now: it may still be stopping. Raises RequestError if it is final."""

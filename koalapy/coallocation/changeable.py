@@ -51,7 +51,7 @@ class Changeable:
         return None
 
 
-CANCEL = Changeable([state for state in JobState if not state.final], "is over already", "Nothing is left to cancel.")
+CANCEL = Changeable([state for state in JobState if not state.final], "is final already", "Nothing is left to cancel.")
 HOLD = Changeable(
     (JobState.WAITING, JobState.CLAIMING, JobState.HELD),
     "cannot be held",

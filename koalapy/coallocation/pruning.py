@@ -13,7 +13,7 @@ from koalapy.model.units import Instant
 
 _REMEMBERED = 10_000  # ids of pruned jobs: far more than one request names
 NOT_OVER, PENDING_CANCEL, COLLECTING, OF_A_SWEEP, PRUNED = (
-    "not over for long enough", "a pending cancel", "output on its way", "a sweep that is not over", "pruned already"
+    "not final for long enough", "a pending cancel", "output on its way", "a sweep that is not final", "pruned already"
 )  # fmt: skip
 
 

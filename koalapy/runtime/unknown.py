@@ -156,7 +156,7 @@ class UnknownTags:
             raise RequestError("known_tag", message, f"Repair it: `koala down`, then `koala repair job/{attempt.job}`.")
         if attempt in known(found, [attempt]):
             message = f"{tag} is attempt {attempt} of job {attempt.job}, which this store knows."
-            advice = f"See `koala show {attempt.job}`; `koala cancel {attempt.job}` ends it if it is not over."
+            advice = f"See `koala show {attempt.job}`; `koala cancel {attempt.job}` ends it if it is not final."
             raise RequestError("known_tag", message, advice)
 
     def _survey(self, cluster: str) -> Survey:

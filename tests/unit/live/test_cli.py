@@ -507,7 +507,7 @@ def test_logs_without_output_say_that_nothing_has_run(koala: Any, shell: Callabl
 def test_wait_gives_up_in_words(koala: Any, shell: Callable[..., Document]) -> None:
     job = koala.submit(shell("sleep 1000"))
     answer = koala("wait", job, "--timeout", "0.2")
-    answer.refused(1, f"Job {job} is not over yet.", "0.2 s", "wait again")
+    answer.refused(1, f"Job {job} is not final yet.", "0.2 s", "wait again")
     koala("cancel", job)
     answer = koala("wait", job)
     assert answer.status == 1
@@ -547,7 +547,7 @@ def test_several_are_cancelled_whatever_is_wrong_with_some(koala: Any, shell: Ca
     first, second = koala.submit(shell("sleep 1000")), koala.submit(shell("sleep 1000"))
     answer = koala("cancel", first, over, 10**6, second)
     assert answer.status == 1
-    assert f"koala: Job {over} is over already; nothing was left to cancel." in answer.err
+    assert f"koala: Job {over} is final already; nothing was left to cancel." in answer.err
     assert "koala: There is no job 1000000." in answer.err
     for job in (first, second):
         assert f"job {job} is " in answer.out
@@ -559,7 +559,7 @@ def test_to_cancel_what_is_over_is_no_error(koala: Any, shell: Callable[..., Doc
     koala.end(over)
     answer = koala("cancel", over, "--json")
     assert answer.status == 0
-    assert answer.err == f"koala: Job {over} is over already; nothing was left to cancel.\n"
+    assert answer.err == f"koala: Job {over} is final already; nothing was left to cancel.\n"
     openapi.check(answer.document)
     assert [each["id"] for each in answer.document["refused"]] == [over]
 

@@ -112,14 +112,14 @@ def test_hold_release_cancel(grid: Grid, koala: Any, shell: Callable[..., Docume
     assert grid.cancel(job, force=True)["state"] in ("stopping", "cancelled")
     assert grid.cancel(blocker)["state"] in ("stopping", "cancelled")
     assert [each["state"] for each in grid.wait([job, blocker], live.PATIENCE_S)] == ["cancelled"] * 2
-    with pytest.raises(RequestError, match="is over already"):
+    with pytest.raises(RequestError, match="is final already"):
         grid.cancel(job)
 
 
 def test_wait_for_none_for_many_and_for_too_long(grid: Grid, shell: Callable[..., Document]) -> None:
     assert grid.wait([]) == []
     job = grid.submit({"components": [shell("sleep 1000")]})
-    with pytest.raises(TimeoutError, match=f"Job {job} is not over yet"):
+    with pytest.raises(TimeoutError, match=f"Job {job} is not final yet"):
         grid.wait([job], 0.1)
     with pytest.raises(RequestError, match="There is no job 999999"):
         grid.wait([999999])
