@@ -190,4 +190,4 @@ def from_its_own(engine: Engine, event: Event) -> Event:
         return event
     attempt: AttemptId = event.attempt  # type: ignore[union-attr]
     found = engine.records.attempt_or_pending_cancel(attempt)
-    return replace(event, cluster=found.cluster if found is not None else "")  # type: ignore[call-arg]
+    return replace(event, cluster=found.cluster if found is not None else "")  # type: ignore[arg-type]

@@ -19,7 +19,7 @@ import preloaded
 import pytest
 import yaml
 
-from koalapy import Grid
+from koalapy import Grid, answers
 from koalapy.model.errors import KoalaError
 
 COMMAND = [sys.executable, "-m", preloaded.KOALA]
@@ -112,11 +112,11 @@ class Koala:
         assert answer.status == (1 if answer.out and answer.document.get("state") == "failed" else 0), answer
         return int(answer.document["id"])
 
-    def end(self, job: int) -> Document:
+    def end(self, job: int) -> answers.Job:
         with self.client() as grid:
             return grid.wait([job], PATIENCE_S)[0]
 
-    def job(self, job: int) -> Document:
+    def job(self, job: int) -> answers.Job:
         with self.client() as grid:
             return grid.jobs(ids=[job])[0]
 

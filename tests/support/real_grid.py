@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from koalapy import Grid
+from koalapy import Grid, answers
 from koalapy.testgrid import layout
 
 KOALA = [sys.executable, "-m", "koalapy.cli.main"]
@@ -57,7 +57,7 @@ class Koalad:
     def submit(self, *components: Document, **fields: Any) -> int:
         return self.grid.submit({"name": "test", "components": list(components), **fields}, directory=self.directory)
 
-    def end(self, job: int, patience_s: float = 300) -> Document:
+    def end(self, job: int, patience_s: float = 300) -> answers.Job:
         return self.grid.wait([job], patience_s)[0]
 
     def until(self, found: Callable[[], Any], patience_s: float = PATIENCE_S) -> Any:
@@ -68,7 +68,7 @@ class Koalad:
             time.sleep(0.05)
         return answer
 
-    def job(self, job: int) -> Document:
+    def job(self, job: int) -> answers.Job:
         return self.grid.jobs(ids=[job])[0]
 
     def idle(self) -> None:

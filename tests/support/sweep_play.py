@@ -94,9 +94,14 @@ class SweepPlay(Play):
         walltime: Duration = HOUR,
         **request: Any,
     ) -> JobId:
-        size = {"processors": processors, "threads_per_process": processors}
-        program = {"executable": "./program", "arguments": ("{x}",)}
-        template = ComponentRequest(**program, cluster=cluster, walltime=walltime, **size)
+        template = ComponentRequest(
+            executable="./program",
+            arguments=("{x}",),
+            cluster=cluster,
+            walltime=walltime,
+            processors=processors,
+            threads_per_process=processors,
+        )
         self.tell(JobSubmitted(request=make(template, parameters=space(count), **request), owner=owner))
         return max(job for job in self.jobs if job < FIRST_LAUNCHER)
 

@@ -18,6 +18,7 @@ from koalapy.model.job import History, Job, Outcome, job_value
 from koalapy.model.settings import Settings
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant
+from koalapy.scheduler.schedule import Policies
 
 from . import indices
 from .cluster import Cluster, promise
@@ -27,6 +28,7 @@ class Grid(Protocol):
     """The parts of the random world that the promises read."""
 
     settings: Settings
+    policies: Policies
     clusters: dict[str, Cluster]
     engine: Engine
     decided_at: Instant  # the instant of the decision that is committed
