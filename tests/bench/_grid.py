@@ -1,4 +1,4 @@
-"""What the benches share: a koalad of their own on the test grid, figures, and the last line."""
+"""Common parts of the benches: a koalad of their own on the test grid, figures, and the last line."""
 
 import json
 import os

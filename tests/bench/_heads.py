@@ -18,7 +18,7 @@ _PATIENCE_S = 300
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What a batch system's own commands are told. Each is shell text; `count` prints how many jobs a user has."""
+    """The commands of a batch system. Each is shell text; `count` prints how many jobs a user has."""
 
     fill: str
     submit: str
@@ -57,7 +57,7 @@ class Head:
     containers: Containers
 
     def run(self, text: str, user: str = OURS) -> str:
-        """What the shell text prints, in the user's login environment. A failure ends the bench."""
+        """Run shell text in the user's login environment and return its output. A failure ends the bench."""
         return self.containers.check(self.name, ["bash", "-c", text], user=user, login=True).strip()
 
     @contextmanager
@@ -100,7 +100,7 @@ class Head:
         self._until(self.words.count.format(user=user), "-eq 0")
 
     def until_quiet(self) -> None:
-        """Nobody has a job here."""
+        """Wait until nobody has a job here."""
         for user in (OURS, OTHERS):
             self._until(self.words.count.format(user=user), "-eq 0", user)
 

@@ -80,12 +80,12 @@ def _component(dice: Random, clusters: int, named: float) -> ComponentRequest:
 
 
 def record(jobs: int, seed: int, batch: int = 1) -> Tape:
-    """Everything that an engine is told, `batch` events at a time, until the last of so many jobs is over."""
+    """Yield all events for an engine, `batch` at a time, until the last of so many jobs is final."""
     return _Play(jobs, Random(seed)).tape(batch)
 
 
 def kinds_of(tape: Tape) -> dict[str, int]:
-    """How many events of which kind, most of them first."""
+    """Count the events of each kind, the most frequent first."""
     return dict(Counter(_words(event) for _, events in tape for event in events).most_common())
 
 
@@ -199,7 +199,7 @@ class _Play:
         yield from ()
 
     def _measure(self, now: Instant, cluster: _Cluster) -> Iterator[Event]:
-        """Every 10 s; what the batch system shows of our jobs is told when it is new."""
+        """Measure every 10 s; changes of our jobs in the batch system are events."""
         ours = [job for job in [*cluster.running, *cluster.queue] if job.attempt is not None]
         for job in ours:
             state = "running" if job.running else "queued"

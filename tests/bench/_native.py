@@ -1,4 +1,4 @@
-"""Where the batch systems of the test grid take nodes back by themselves: what benches and tests of sweeps use."""
+"""The places where the test grid's batch systems take nodes back by themselves, for benches and tests of sweeps."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

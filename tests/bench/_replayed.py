@@ -73,7 +73,7 @@ def _jobs(trace: Path) -> Iterator[ReplayJob]:
 
 
 def _peak_mb() -> float:
-    """Of this program: getrusage would count what its parent had when it was forked, too."""
+    """Peak memory of this program. getrusage would count that of its parent at the fork, too."""
     (line,) = [each for each in Path("/proc/self/status").read_text().splitlines() if each.startswith("VmHWM")]
     return int(line.split()[1]) / 1024
 

@@ -36,7 +36,7 @@ LATER = Instant(START + SECOND)
 
 
 def waiting_jobs(count: int, components: int | None = None) -> tuple[Job, ...]:
-    """As the engine makes them, none sharing anything with another, as after a restart."""
+    """Make waiting jobs as the engine does. None shares a value with another, as after a restart."""
     dice, engine = Random(1), engine_of(settings())
     made = engine.handle(START, [submitted(dice, number, components) for number in range(count)]).jobs
     return tuple(load_job(dump_job(job)) for job in made)
@@ -84,13 +84,15 @@ def fill(path: Path, waiting: int, running: int) -> None:
     """A store as a koalad leaves it: jobs that run, jobs that wait because the grid is full, and all their history."""
     dice = Random(1)
     with koalad(path) as driver:
-        tell(driver, [ClusterConnected(cluster=name, version="22.05") for name in names()])
-        tell(driver, [measured(name, START, PROCESSORS) for name in names()])
-        tell(driver, [submitted(dice, number) for number in range(running)])
+        deliver(driver, [ClusterConnected(cluster=name, version="22.05") for name in names()])
+        deliver(driver, [measured(name, START, PROCESSORS) for name in names()])
+        deliver(driver, [submitted(dice, number) for number in range(running)])
         for phase in ("at_barrier", "running"):
-            tell(driver, [event for attempt in _live(driver.engine) for event in _told(driver.engine, attempt, phase)])
-        tell(driver, [measured(name, START, 0) for name in names()])
-        tell(driver, [submitted(dice, running + number) for number in range(waiting)])
+            deliver(
+                driver, [event for attempt in _live(driver.engine) for event in _reports(driver.engine, attempt, phase)]
+            )
+        deliver(driver, [measured(name, START, 0) for name in names()])
+        deliver(driver, [submitted(dice, running + number) for number in range(waiting)])
         states = [job.state for job in driver.engine.records.jobs.values()]
         driver.step([Delivery(confirmed=tuple(range(10 * len(states))))])
     found = states.count("running"), states.count("waiting")
@@ -99,18 +101,18 @@ def fill(path: Path, waiting: int, running: int) -> None:
 
 
 def recover(path: Path) -> None:
-    """From opening the store until the pass over all that waits has claimed what fits on a grid with a little room."""
+    """Recover: open the store, and run the pass over all waiting jobs on a grid with a few idle processors."""
     with koalad(path) as driver:
-        tell(driver, [ClusterConnected(cluster=name, version="22.05") for name in names()])
+        deliver(driver, [ClusterConnected(cluster=name, version="22.05") for name in names()])
         records = driver.engine.records
         shown = {name: [tag_of(records.instance, attempt.id) for attempt in records.live(name)] for name in names()}
         claimed = len(records.jobs) - len(driver.engine.core.queue)
-        tell(driver, [measured(name, LATER, 4, shown[name]) for name in names()])
+        deliver(driver, [measured(name, LATER, 4, shown[name]) for name in names()])
         if len(records.jobs) - len(driver.engine.core.queue) == claimed:
             raise SystemExit("the pass claimed nothing: there was nothing to measure")
 
 
-def tell(driver: Driver, events: Sequence[Event]) -> None:
+def deliver(driver: Driver, events: Sequence[Event]) -> None:
     driver.step([Delivery(events=tuple(events))])
 
 
@@ -118,7 +120,7 @@ def _live(engine: Engine) -> list[AttemptId]:
     return [each.id for job in engine.records.jobs.values() for each in job.live]
 
 
-def _told(engine: Engine, attempt: AttemptId, phase: str) -> list[Event]:
+def _reports(engine: Engine, attempt: AttemptId, phase: str) -> list[Event]:
     processors = engine.records.jobs[attempt.job].components[attempt.component].processors
     nodes = tuple(Node(f"n{n}", f"10.0.0.{n}", min(8, processors - 8 * n)) for n in range(-(-processors // 8)))
     cluster = engine.records.jobs[attempt.job].components[attempt.component].cluster or ""

@@ -1,4 +1,4 @@
-"""What the benches of a year share: what is held of a year's growth, its command line, and its figure."""
+"""Common parts of the benches of a year: the growth that is allowed, the command line, and the figure."""
 
 import argparse
 import os

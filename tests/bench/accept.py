@@ -1,4 +1,4 @@
-"""What a sweep of a million parameters costs koalad: the time until it is accepted, and the memory it takes.
+"""The cost of a sweep of a million parameters for koalad: time until it is accepted, and memory.
 
     tests/bench/run accept [--rounds N]
 

@@ -1,4 +1,4 @@
-"""What koalapy adds to the batch systems' own latency when it starts one job on three clusters at once.
+"""The latency that koalapy adds to the batch systems' own when it starts one job on three clusters at once.
 
 In each round, in random order and after random pauses: a job of three components through koalapy, and sbatch, sbatch
 and qsub of the same size at one instant over open connections. Start is the first instruction of the program.

@@ -1,4 +1,4 @@
-"""What the engine costs: events, the scheduling pass, recovery, memory: medians of several runs, each with its bound.
+"""The engine's cost: events, the scheduling pass, recovery, memory. Medians of several runs, each with its bound.
 
 Time is the process's own processor time: it is the engine's share of a core, whoever else is on the machine. What the
 clock said meanwhile stands beside it. `--json` prints one JSON object and nothing else.

@@ -1,4 +1,4 @@
-"""How fairly three users' sweeps share DAS-3 (272 nodes) while grid jobs come and go: CCGrid 2009, section 6.3.
+"""The fairness among three users' sweeps on DAS-3 (272 nodes) while grid jobs come and go: CCGrid 2009, section 6.3.
 
 In the simulated world, at full size: one hour under each policy and each workload. The figure is the least that a user
 gets done under Equipartition-PerSite, as a part of the most: 1 is perfectly fair. The bound is that of the paper's own
@@ -41,7 +41,7 @@ def main() -> None:
     found = list(played(chosen, arguments.faster) if arguments.live else outcomes(chosen, os.cpu_count() or 1))
     files.write(name, fairness.rows_of(found), figure(chosen, found, about), arguments.out)
     rows = means(fairness.rows_of(found))
-    tell(rows)
+    print_rows(rows)
     judged = WORKLOADS[:1] if arguments.live else WORKLOADS
     least = min(fair(rows, workload, "equipartition-persite") for workload in judged)
     bound = max(fair(rows, workload, "equipartition-all") for workload in judged) if arguments.live else BOUND
@@ -55,12 +55,12 @@ def played(chosen: list[fairness.FairnessTask], faster: float) -> Iterator[fairn
         running = testgrid.up()
         for task in chosen:
             yield (outcome := live.play(running, task, faster))
-            told = [f"{row['done']} done, {row['preemptions']} preempted" for row in outcome.rows]
-            print(f"{task.workload} {task.policy}: {'; '.join(told)}", file=sys.stderr, flush=True)
+            outcomes = [f"{row['done']} done, {row['preemptions']} preempted" for row in outcome.rows]
+            print(f"{task.workload} {task.policy}: {'; '.join(outcomes)}", file=sys.stderr, flush=True)
         running.reset()
 
 
-def tell(rows: list[Row]) -> None:
+def print_rows(rows: list[Row]) -> None:
     fields = [name for name in rows[0] if name not in ("workload", "policy", "user")]
     print(f"{'':29}" + "".join(f"{field:>13}" for field in fields))
     for row in rows:

@@ -1,4 +1,4 @@
-"""How many short programs a second run on two nodes of four slots: by koalapy's Launchers, and by others.
+"""The number of short programs a second on two nodes of four slots: koalapy's Launchers, and others.
 
 Every round runs as many /bin/true each way, in random order, on the same two nodes of a real Slurm: by a sweep of
 koalapy, by HyperQueue, by Parsl's high-throughput executor, by Dask, and by eight processes that only start and wait,
@@ -73,8 +73,8 @@ def measure(rounds: int, tasks: int, chance: random.Random) -> Seconds:
             seconds["load"].append(os.getloadavg()[0])
             for way in chance.sample(sorted(ways), len(ways)):
                 seconds[way].append(ways[way]())
-            told = ", ".join(f"{way} {each[-1]:.2f}" for way, each in seconds.items())
-            print(f"round {number + 1}: {told}", file=sys.stderr, flush=True)
+            rates = ", ".join(f"{way} {each[-1]:.2f}" for way, each in seconds.items())
+            print(f"round {number + 1}: {rates}", file=sys.stderr, flush=True)
         return seconds
 
 
@@ -110,7 +110,7 @@ def main() -> None:
 
 
 def _row(seconds: Seconds, rates: dict[str, float], other: str, bound: float) -> dict[str, Any]:
-    """How many times as many a second, with the interval of the rounds' own."""
+    """The ratio of programs a second, with the interval of the rounds' ratios."""
     ratios = [theirs / ours for ours, theirs in zip(seconds["koalapy"], seconds[other], strict=True)]
     ratio = rates["koalapy"] / rates[other]
     interval = [round(each, 3) for each in bootstrap(ratios)]

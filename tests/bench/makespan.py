@@ -1,4 +1,4 @@
-"""How long a sweep takes on 32 slots, by Launchers and by one batch job per parameter (CCGrid 2009, figure 4).
+"""The makespan of a sweep on 32 slots, with Launchers and with one batch job per parameter (CCGrid 2009, figure 4).
 
 Parameters of one second each, on all of the test grid's alpha. A makespan is from the first parameter's start to the
 last one's end. The ideal is ceil(n / 32) times the median run of one parameter that runs alone. What it takes from the

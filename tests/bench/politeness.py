@@ -1,4 +1,4 @@
-"""What koalapy costs a head node: processor seconds and commands an hour, idle and with many jobs of ours queued.
+"""The cost of koalapy for a head node: processor seconds and commands an hour, idle and with many queued jobs.
 
 Processor time is that of everything on the head, by its container's control group: the batch system's servers, the SSH
 server, all of ours. What the head costs without koalapy is measured in the same run and taken off, with as many jobs
@@ -42,7 +42,7 @@ class Cost(NamedTuple):
 
 
 def look(head: Head, minutes: float) -> Cost:
-    """What the head costs from now on, for so long."""
+    """Measure the cost of the head node from now on, for this time."""
     began, cpu, calls = time.monotonic(), cpu_s(head), _calls(head)
     time.sleep(60 * minutes)
     return Cost(time.monotonic() - began, cpu_s(head) - cpu, _calls(head) - calls)
@@ -71,7 +71,7 @@ def _calls(head: Head) -> int:
 
 
 def cpu_s(head: Head) -> float:
-    """Of all processes of the container so far."""
+    """Processor time of all processes of the container so far."""
     return head.cpu_s()
 
 
@@ -98,7 +98,7 @@ def measure(name: str, jobs: int, minutes: float) -> dict[str, Any]:
 
 
 def _bare(head: Head, jobs: int, minutes: float) -> Cost:
-    """What the head costs while so many jobs are queued by its own command."""
+    """Measure the cost of the head node while this many jobs are queued by its own command."""
     head.run(head.loop(jobs))
     time.sleep(30)  # what their submits cost is over
     try:
@@ -136,7 +136,7 @@ def _cancel(koalad: Grid, head: Head) -> dict[str, float]:
 
 
 def _row(cost: Cost, without: Cost) -> dict[str, float]:
-    """By the hour; `without` is what there is without koalapy."""
+    """Make a row by the hour; `without`: the cost without koalapy."""
     per_hour = 3600 / cost.seconds
     own = cost.cpu_s * per_hour - without.cpu_s * 3600 / without.seconds
     return {

@@ -30,7 +30,7 @@ CANCEL_S = 300.0
 AT_ONCE = 1000  # jobs in one request
 # What a head has beside the store's own files and the tags of attempts, whether jobs are pruned or not.
 OF_THE_STORE = re.compile(
-    r"/(heard|relay)\.\w+\.json$|/stage(/[0-9a-f]{64})?$|/ended$|\.pyz$|^output$|^staged(/[0-9a-f]{32}\.\w+)?$|^koalad\.log"
+    r"/(watermark|relay)\.\w+\.json$|/stage(/[0-9a-f]{64})?$|/ended$|\.pyz$|^output$|^staged(/[0-9a-f]{32}\.\w+)?$|^koalad\.log"
 )
 TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")
 PROGRAM = 'cat input; echo "job $KOALA_JOB_ID" | tee result; echo "errors of $KOALA_JOB_ID" >&2'

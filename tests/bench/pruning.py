@@ -112,8 +112,8 @@ class Clusters:
         elif isinstance(command, CancelAttempt):
             of = self._sweeps.pop(command.attempt, JobId(0))
             self.launchers.pop(of, None)
-            gone = AttemptCleanedUp(cluster=command.cluster, attempt=command.attempt)
-            self.inbox.append(Delivery((gone,), (entry.number,)))
+            cleaned_up = AttemptCleanedUp(cluster=command.cluster, attempt=command.attempt)
+            self.inbox.append(Delivery((cleaned_up,), (entry.number,)))
         elif isinstance(command, ForgetAttempt):
             self.directories.remove(command.attempt)
             forgotten = AttemptForgotten(cluster=command.cluster, attempt=command.attempt)
@@ -124,7 +124,7 @@ class Clusters:
             self.running.append(self._run(hint))
 
     def _run(self, feed: FeedSweep) -> Iterator[Delivery]:
-        """What the cluster's Launchers in turn tell of these parameters, and that more are wanted."""
+        """Yield the reports of the cluster's Launchers on these parameters, and requests for more."""
         numbers = list(feed.numbers)
         for place in range(0, len(numbers), TOLD):
             attempt = self.launchers[feed.sweep][place // TOLD % len(self.launchers[feed.sweep])]
@@ -159,7 +159,7 @@ def measured(clusters: Clusters) -> Delivery:
 
 
 def held(path: Path) -> tuple[int, int]:
-    """How many jobs, sweeps and Launchers the store has, and how many parameters' results: each batch is of a range."""
+    """Count the jobs, sweeps and Launchers of the store, and the results of parameters: each batch is of a range."""
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
         (jobs,) = connection.execute("SELECT count(*) FROM jobs").fetchone()
         (results,) = connection.execute("SELECT coalesce(sum(highest - lowest + 1), 0) FROM results").fetchone()
@@ -193,10 +193,10 @@ def year(a_day: int, parameters: int, kept: int, days: int) -> Iterator[Line]:
         def settle(*deliveries: Delivery) -> None:
             clusters.inbox += deliveries
             while clusters.inbox or clusters.running:
-                told = [delivery for each in clusters.running[:1] if (delivery := next(each, None)) is not None]
-                if not told:
+                reports = [delivery for each in clusters.running[:1] if (delivery := next(each, None)) is not None]
+                if not reports:
                     del clusters.running[:1]
-                batch, clusters.inbox = clusters.inbox + told, []
+                batch, clusters.inbox = clusters.inbox + reports, []
                 driver.step(batch)
 
         settle(Delivery((ClusterConnected(cluster="vu", version="1"),)))

@@ -1,7 +1,7 @@
-"""From a cut connection that is restored to the first event that koalad takes after it, on the test grid.
+"""The time from the restoration of a cut connection to the first event after it, on the test grid.
 
-Two kinds of cuts, in turn: the head's network is unplugged, so that nobody is told; and its SSH server dies with all
-its sessions. Each is mended after ten seconds. Beforehand a job is started that ends meanwhile: the first event is
+Two kinds of cuts, in turn: the network of the head is unplugged, unnoticed by both ends; or its SSH server ends with
+all its sessions. Each is mended after ten seconds. Beforehand a job is started that ends meanwhile: the first event is
 whatever koalad records first after the mending, and the job must come to a good end in its first attempt.
 """
 

@@ -1,4 +1,4 @@
-"""How fast the simulator is, and how much memory it needs.
+"""The speed of the simulator, and the memory that it needs.
 
 Jobs a second of the first 5,000 jobs of KTH-SP2 (Parallel Workloads Archive), first come, first served on one cluster
 of 100 nodes, every job through the engine's own `handle`, against AccaSim: rounds of both in turn, each in a process of

@@ -1,4 +1,4 @@
-"""How long `koala` takes from shell to shell where there is little to do, beside Python with nothing to do.
+"""The time of short `koala` commands from shell to shell, compared with Python that does nothing.
 
 Each round runs every command once, in random order, and `python3 -c pass` with them. Figures are medians. Processor
 time stands beside them, since other load of the machine changes it less. `jobs` asks a koalad that runs.

@@ -1,4 +1,4 @@
-"""How soon many jobs are in a batch system's queue: by koalapy, by a shell loop of its own command, and by PSI/J.
+"""The time until many jobs are in a batch system's queue: koalapy, a shell loop of its own command, and PSI/J.
 
 Every round submits as many one-processor jobs each way, in random order, to a cluster that somebody else has filled, so
 that all of them wait and none takes processor time from those that are still to come. The time is from the first call
@@ -113,7 +113,7 @@ def main() -> None:
 
 
 def _rows(way: str, times: Times) -> list[dict[str, Any]]:
-    """Of this way's time against each other's: the ratio of the medians, and the interval of the rounds' ratios.
+    """Compare this way's time with each other's: the ratio of the medians, and the interval of the rounds' ratios.
 
     `floor` is the ratio of one that costs what the bare commands cost and nothing else, with no processor idle.
     """

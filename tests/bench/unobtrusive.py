@@ -1,4 +1,4 @@
-"""How much later jobs start on nodes that a sweep has, than on idle ones: local jobs, and koalapy's own other jobs.
+"""The delay of jobs on nodes that a sweep has, compared with idle ones: local jobs, and koalapy's own other jobs.
 
 A sweep whose program sleeps until it is told to end has every node of the cluster. Then another user submits a job of
 some of the nodes by the batch system's own command on the head, or we one by koalapy; each says itself when it runs.

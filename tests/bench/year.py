@@ -106,10 +106,10 @@ class Grid:
 
     def day(self, number: int, jobs: int, parameters: int) -> None:
         """Submit the day's jobs and its sweep, and let all of them end. Raises SystemExit if they do not."""
-        self.tell(*(JobSubmitted(request=JOB, owner=f"user{each % 10}") for each in range(jobs)))
+        self._send(*(JobSubmitted(request=JOB, owner=f"user{each % 10}") for each in range(jobs)))
         if parameters:
             sweep = sweep_of([Parameter(Duration(SECOND))] * parameters, Duration(10 * MINUTE))
-            self.tell(JobSubmitted(request=sweep, owner=f"user{number % 10}"))
+            self._send(JobSubmitted(request=sweep, owner=f"user{number % 10}"))
         end = self.began + number * DAY
         while not self.koalad.quiescent:
             if self.agenda.now > end - HOUR:
@@ -121,10 +121,10 @@ class Grid:
         """Remove all that was over by then, as the task `prune-history` does, Launchers first."""
         for launchers in (True, False):
             while page := self.koalad.store.prunable(before, BATCH, JobId(0), True, launchers):
-                self.tell(PruneRequested(jobs=tuple(page), before=before, records=True))
+                self._send(PruneRequested(jobs=tuple(page), before=before, records=True))
                 self.run(MINUTE)
 
-    def tell(self, *events: JobSubmitted | PruneRequested) -> None:
+    def _send(self, *events: JobSubmitted | PruneRequested) -> None:
         if not self.koalad.tell(*events):
             raise SystemExit("koalad takes nothing: its store fails.")
 
@@ -176,7 +176,7 @@ def drawn(lines: list[Line], path: Path) -> None:
 
 
 def grown(lines: list[Line], kept: int) -> float:
-    """By what part the worst of them has grown."""
+    """Return the largest relative growth."""
     first, last = next(line for line in lines if line.day >= kept + SETTLED), lines[-1]
     return max(
         last.store_mb / first.store_mb, last.memory_mb / first.memory_mb, last.files / first.files,

@@ -1,4 +1,4 @@
-"""The DCS experiment in the simulated world: what its program takes where, what is run, the same bytes each time."""
+"""The DCS experiment in the simulated world: its program's run time by clusters, its runs, and reproducible files."""
 
 from pathlib import Path
 
@@ -36,7 +36,7 @@ def test_ordered_jobs_name_as_many_clusters_as_they_can(system: str, clusters: l
         assert sorted(map(names.count, dict.fromkeys(names))) == clusters
 
 
-def test_half_of_a_mix_is_ordered() -> None:
+def test_half_of_the_jobs_of_a_mix_are_ordered() -> None:
     mixed = batch(Case("144+64", 8, "mixed", "fpfs", "worst-fit"), 1, 10)
     assert [request.components[0].cluster is None for request in mixed] == [False, True] * 5
 
@@ -64,7 +64,7 @@ def test_a_whole_batch_is_done_and_its_times_add_up() -> None:
 
 
 def test_the_same_seed_writes_the_same_bytes(tmp_path: Path) -> None:
-    """Whichever process plays it; the paper's own experiments are enough for that."""
+    """The files do not depend on the process. The paper's own experiments suffice to show it."""
     pytest.importorskip("matplotlib")
     from koalapy.experiments.dcs.outcome import figure
     from koalapy.experiments.files import write

@@ -39,7 +39,7 @@ def test_the_system_is_that_of_the_papers_table_1() -> None:
     assert sum(DAS3[name] * share for name, share in SHARES.items()) / 272 == pytest.approx(0.4, abs=0.01)
 
 
-def test_there_is_a_course_for_each_policy_workload_and_set() -> None:
+def test_there_is_a_run_for_each_policy_workload_and_set() -> None:
     chosen = fairness.tasks(1, 2)
     assert len(chosen) == len(set(chosen)) == 8
 
@@ -61,7 +61,7 @@ def test_the_files_are_the_same_every_time(tmp_path: Path) -> None:
         assert len(list(csv.DictReader(file))) == 12
 
 
-def test_it_is_listed_and_knows_its_options() -> None:
+def test_the_experiment_is_listed_and_refuses_options_that_it_does_not_have() -> None:
     koala = CliRunner()
     listed = koala.invoke(app, ["sim", "list", "--json"])
     assert fairness.NAME in [each["name"] for each in json.loads(listed.stdout)["experiments"]]

@@ -1,4 +1,4 @@
-"""The loads of a grid's sites and the run times within batches, worked out by hand; and a real log if it is here."""
+"""The loads of a grid's sites and the run times within batches, against values by hand; and a real log."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ def log(tmp_path: Path, *lines: str) -> Log:
     return read_log(path, lenient=False)
 
 
-def test_the_imbalance_of_two_sites(tmp_path: Path) -> None:
+def test_the_imbalance_of_two_sites_is_computed_by_hour(tmp_path: Path) -> None:
     """Site 1 has four jobs on two processors, site 2 three on six. In the second hour they have three and one."""
     first = [line(0), *[line(HOUR_S + at) for at in (1, 2, 3)]]
     second = [line(HOUR_S + 9, "2"), line(2 * HOUR_S, "2"), line(DAY_S + 5, "2")]
@@ -63,7 +63,7 @@ def test_a_batch_is_what_a_user_submits_within_two_minutes_of_its_first_job(tmp_
     assert batches(log(tmp_path, *mine), Duration(59 * SECOND))[0].batches == 0
 
 
-def test_batches_are_told_by_how_many_jobs_they_have(tmp_path: Path) -> None:
+def test_batches_are_grouped_by_their_numbers_of_jobs(tmp_path: Path) -> None:
     jobs = [line(0, user=str(size)) for size in (9, 10, 49, 50, 500) for _ in range(size)]
     found = batches(log(tmp_path, *jobs), WITHIN)
     assert [(each.least, each.batches) for each in found] == [(2, 1), (10, 2), (50, 1), (100, 0), (500, 1)]
@@ -78,7 +78,7 @@ def test_a_log_without_users_has_no_batches(tmp_path: Path) -> None:
     ("command", "schema", "options"),
     [("imbalance", "koala.imbalance/1", ["--size", "nikhef.nl=4"]), ("batches", "koala.batches/1", ["--within", "1h"])],
 )
-def test_a_command_writes_table_and_figure_the_same_again(
+def test_a_command_writes_the_same_table_and_figure_each_time(
     tmp_path: Path, command: str, schema: str, options: list[str]
 ) -> None:
     log(tmp_path, line(0), line(30), line(60, "2"))
@@ -102,7 +102,7 @@ def test_a_command_writes_table_and_figure_the_same_again(
         (["batches", "--within", "soon"], "Write --within 2m."),
     ],
 )
-def test_what_is_wrong_is_a_sentence(tmp_path: Path, arguments: list[str], words: str) -> None:
+def test_an_error_is_one_sentence(tmp_path: Path, arguments: list[str], words: str) -> None:
     log(tmp_path, line(0))
     command, *options = arguments
     said = CliRunner().invoke(

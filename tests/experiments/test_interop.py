@@ -1,4 +1,4 @@
-"""The SC'07 experiments: systems, streams of jobs, architectures held to what must be true of any of them, files."""
+"""The SC'07 experiments: systems, streams of jobs, properties of every architecture, and files."""
 
 import functools
 import os
@@ -74,7 +74,7 @@ def test_the_paper_s_sites_are_linked_as_its_first_figure_has_them() -> None:
         ("a: {processors: many}", "not a whole number"),
     ],
 )
-def test_a_system_that_is_none_is_refused(sites: str, words: str) -> None:
+def test_an_invalid_system_is_refused(sites: str, words: str) -> None:
     with pytest.raises(RequestError, match=words):
         read_system(f"koala: 1\nsystem: x\nsites: {{{sites}}}\n", "x.yaml")
 
@@ -122,7 +122,7 @@ def test_the_same_seed_gives_the_same_row(architecture: str) -> None:
 
 
 @pytest.mark.parametrize("architecture", ["cern", "central", "sep-c"])
-def test_what_starts_at_once_waits_for_nothing(architecture: str) -> None:
+def test_a_job_that_starts_at_once_has_no_wait(architecture: str) -> None:
     assert row(architecture, [job(1), job(2), job(3)])["wait_s"] == 0
 
 
@@ -134,7 +134,7 @@ def test_matchmaking_waits_for_its_cycle(architecture: str) -> None:
 @pytest.mark.parametrize(
     ("architecture", "shares"), [("sep-c", 0), ("condor", 0), ("cern", 1), ("fcondor", 1), ("dmm", 1)]
 )
-def test_who_shares_uses_the_other_cluster(architecture: str, shares: int) -> None:
+def test_an_architecture_that_shares_uses_the_other_cluster(architecture: str, shares: int) -> None:
     """Eight jobs on a cluster of four, for longer than any cycle."""
     found = row(architecture, [job(number, runtime_s=10_000) for number in range(1, 9)])
     assert (found["wait_s"] < 1000) == bool(shares)
@@ -151,7 +151,7 @@ def test_a_job_that_took_no_time_has_the_slowdown_of_one_that_took_a_second() ->
     assert row("sep-c", [at_once, waiting])["slowdown"] == pytest.approx((1 + 10) / 2)
 
 
-def test_fcondor_serves_who_has_used_less_first() -> None:
+def test_fcondor_serves_first_the_user_who_has_used_less() -> None:
     greedy = [job(number, processors=4, runtime_s=1000) for number in (1, 2)]
     modest = job(3, processors=4, runtime_s=10, at_s=1)._replace(user="a-1")
     one = System("one", {"a": 4}, {"a": None})
@@ -163,8 +163,8 @@ def test_fcondor_serves_who_has_used_less_first() -> None:
     assert started == [1, 3, 2]
 
 
-def test_a_job_manager_of_many_users_is_at_one_cluster_at_a_time() -> None:
-    """What one of them cannot have takes the others' jobs along, away from the processor that is free at home."""
+def test_a_job_manager_of_many_users_submits_to_one_cluster_at_a_time() -> None:
+    """If one user's job does not fit, all jobs of the manager move on, although a processor is free at home."""
     four = System("four", dict.fromkeys("abcd", 4), dict.fromkeys("abcd"))
     full = [job(number, home, 4, 9000) for number, home in enumerate("bcd", 1)]
     in_vain = [job(4, processors=3, runtime_s=9000), job(5, processors=2, at_s=1)]
@@ -176,7 +176,7 @@ def test_a_job_manager_of_many_users_is_at_one_cluster_at_a_time() -> None:
     assert waits["user"] < waits["cluster"]
 
 
-def test_binding_another_site_s_processors_takes_its_time() -> None:
+def test_binding_processors_of_another_site_takes_time() -> None:
     jobs = [job(number, processors=4, runtime_s=10_000) for number in (1, 2)]
     waits = [row("dmm", jobs, binding=(bind, bind))["wait_s"] for bind in (Duration(0), MINUTE)]
     assert waits[1] - waits[0] == pytest.approx(30)
@@ -190,7 +190,7 @@ def test_reports_of_free_processors_are_counted_apart_from_delegation() -> None:
 
 
 def test_without_reports_a_site_asks_neighbours_that_have_nothing() -> None:
-    """Both clusters are full when the third job comes; only who knows that asks nobody, and tries in each cycle."""
+    """Both clusters are full when the third job comes. Only a site that knows this asks no neighbour, and retries."""
     jobs = [job(number, home, processors=4, runtime_s=9000) for number, home in ((1, "a"), (2, "b"))]
     found = {
         reports: row("dmm", [*jobs, job(3, processors=4, at_s=4000)], reports=reports) for reports in (True, False)
@@ -200,7 +200,7 @@ def test_without_reports_a_site_asks_neighbours_that_have_nothing() -> None:
     assert found[False]["finished"] == 3
 
 
-def test_a_bound_of_passes_ends_the_passing_of_a_request_that_does_not_fit() -> None:
+def test_a_request_that_does_not_fit_is_passed_no_more_often_than_the_bound() -> None:
     """A job of all processors of its cluster; small ones come all the time."""
     one = System("two", {"a": 4, "b": 4}, {"a": None, "b": None})
     small = [job(number, home, runtime_s=900, at_s=300 * number) for number in range(2, 60) for home in ("a", "b")]
@@ -228,8 +228,8 @@ TWO_GRIDS = System(
 )  # fmt: skip
 
 
-def test_what_a_run_is_measured_by() -> None:
-    """Looked at after 2,000 seconds: the last job has not ended by then. Section 5.1."""
+def test_the_figures_of_a_run_are_those_of_section_5_1() -> None:
+    """The run is measured after 2,000 seconds, when the last job has not ended. See section 5.1."""
     tally = Tally(TWO_GRIDS, jobs=6, until=Instant(2000 * SECOND))
     for number, (cluster, runtime) in enumerate([("a", 400), ("b", 500), ("c", 600), ("d", 700), ("a", 5000)]):
         started = Instant(100 * SECOND)
@@ -252,8 +252,8 @@ def test_the_bounded_slowdown_of_a_short_job_counts_ten_seconds() -> None:
     assert (tally.row()["slowdown"], tally.row()["bounded_slowdown"]) == (20, 4)
 
 
-def test_past_use_halves_every_half_life() -> None:
-    """Who used much a day ago goes before who used less since: 12 processor-hours are 3 by now, and 4 are 4."""
+def test_past_use_counts_half_after_each_half_life() -> None:
+    """The user of 12 processor-hours a day ago, which count as 3, goes before the user of 4 recent ones."""
     one = System("one", {"a": 4}, {"a": None})
     was_greedy = job(1, processors=4, runtime_s=3 * 3600)._replace(user="a-1")
     is_modest = job(2, processors=4, runtime_s=3600, at_s=47 * 3600)
@@ -267,7 +267,7 @@ def test_past_use_halves_every_half_life() -> None:
     assert started == [1, 2, 3, 4]
 
 
-def test_a_queue_of_all_lets_nobody_pass_its_first() -> None:
+def test_no_job_passes_the_first_one_of_a_common_queue() -> None:
     jobs = [
         job(1, processors=4, runtime_s=1000),
         job(2, "b", runtime_s=1000),
@@ -278,7 +278,7 @@ def test_a_queue_of_all_lets_nobody_pass_its_first() -> None:
         assert row(architecture, jobs)["wait_s"] > (999 + 998) / 4 - 1
 
 
-def test_central_hears_of_what_is_free_again_with_its_monitors_next_look() -> None:
+def test_the_central_scheduler_sees_freed_processors_at_its_monitor_s_next_poll() -> None:
     jobs = [job(1, processors=4), job(2, "b", processors=4), job(3, processors=4, at_s=1)]
     waits = [row(architecture, jobs)["wait_s"] * 3 for architecture in ("cern", "central")]
     assert waits[0] == 99
@@ -288,7 +288,7 @@ def test_central_hears_of_what_is_free_again_with_its_monitors_next_look() -> No
 # ---- experiments
 
 
-def test_every_experiment_that_comes_with_koalapy_can_be_read() -> None:
+def test_every_experiment_of_koalapy_can_be_read() -> None:
     names = list(catalogue.experiments())
     assert "dmm-load" in names
     for name in names:
@@ -304,7 +304,7 @@ def made(plan: Plan[Part], name: str, directory: Path) -> dict[str, bytes]:
 
 
 def test_the_same_seed_writes_the_same_bytes_in_one_process_and_in_two(tmp_path: Path) -> None:
-    """The two of the command line have another seed of hashes, too."""
+    """The two processes of the command line have another hash seed, too."""
     experiment = all_experiments.experiment("dmm-two-days")
     once = made(experiment.plan(PlanOptions(jobs=90)), experiment.name, tmp_path / "once")
     arguments = ["sim", "run", experiment.name, "--jobs", "90", "--workers", "2", "--out", str(tmp_path / "again")]
@@ -335,8 +335,8 @@ def test_the_bound_of_the_shipped_variant_is_that_of_a_site_manager() -> None:
         assert experiment.options(experiment.variants[1]).max_passes == SiteSettings(name="any").max_passes
 
 
-def test_a_day_that_is_cut_short_is_warned_of() -> None:
-    """The first jobs are those of the small hours."""
+def test_a_shortened_day_causes_a_warning() -> None:
+    """The first jobs are those of the early morning."""
     experiment = all_experiments.experiment("dmm-load")
     cut = experiment.plan(PlanOptions(loads=[10], sets=1, jobs=100))
     (warning,) = cut.notes(list(outcomes(cut.tasks, 1)))
@@ -345,7 +345,7 @@ def test_a_day_that_is_cut_short_is_warned_of() -> None:
     assert whole.notes(list(outcomes(whole.tasks, 1))) == []
 
 
-def test_a_figure_says_what_was_varied_at_which_loads() -> None:
+def test_a_figure_names_the_varied_parameter_and_the_loads() -> None:
     plan = all_experiments.experiment("dmm-threshold").plan(PlanOptions(loads=[10, 30], sets=1, jobs=5))
     axes, *_ = plan.figure(list(outcomes(plan.tasks, 1))).axes
     assert axes.get_xlabel() == "threshold"
@@ -353,7 +353,7 @@ def test_a_figure_says_what_was_varied_at_which_loads() -> None:
 
 
 @pytest.mark.parametrize("changed", [{"targets": "best-fit"}, {"delegation": "smallest-first"}, {"dttl": 0}])
-def test_a_policy_of_dmm_changes_nothing_but_dmm(changed: dict[str, object]) -> None:
+def test_a_policy_of_dmm_changes_the_rows_of_dmm_only(changed: dict[str, object]) -> None:
     das, jobs, rows = crowded()
     for architecture, usual in rows.items():
         assert (usual != row(architecture, jobs, das, **changed)) == (architecture == "dmm")
@@ -361,14 +361,14 @@ def test_a_policy_of_dmm_changes_nothing_but_dmm(changed: dict[str, object]) -> 
 
 @functools.cache
 def crowded() -> tuple[System, list[GridJob], dict[str, dict[str, float]]]:
-    """A crowded DAS-2, where much is delegated: itself, its jobs, and the row of each architecture."""
+    """A crowded DAS-2, where much is delegated. Returns it, its jobs, and the row of each architecture."""
     das = catalogue.system("das2")
     drawn = draw_set(das, {"das2": 0.3}, seed=3, number=1)[:700]
     jobs = [each._replace(arrived=Instant(each.arrived // 20)) for each in drawn]
     return das, jobs, {architecture: row(architecture, jobs, das) for architecture in ARCHITECTURES}
 
 
-def test_what_was_seen_from_hour_to_hour_adds_up_to_the_table() -> None:
+def test_the_hourly_figures_add_up_to_the_table() -> None:
     plan = all_experiments.experiment("dmm-two-days").plan(PlanOptions(jobs=90))
     parts = list(outcomes(plan.tasks, 1))
     for row in plan.rows(parts):
@@ -380,8 +380,8 @@ def test_what_was_seen_from_hour_to_hour_adds_up_to_the_table() -> None:
         assert all(int(each["waiting"]) >= 0 for each in seen)
 
 
-def test_a_run_that_is_over_stays_as_it_was_while_others_go_on() -> None:
-    """Else the mean over the sets would fall whenever one of them ends."""
+def test_a_run_that_has_ended_keeps_its_last_value_while_others_go_on() -> None:
+    """Otherwise the mean over the sets would fall whenever one of them ends."""
     row: Row = {"architecture": "dmm", "load": 20, "varied": "-", "dmm": 3, "started": 9}
     seen = [row | {"set": number, "hour": hour} for number, hours in ((1, 2), (2, 4)) for hour in range(hours)]
     first = [each for each in lasting(seen) if each["set"] == 1]
@@ -402,8 +402,8 @@ def test_the_columns_that_a_file_may_name_are_those_of_the_table() -> None:
     assert tuple(seen) == ("architecture", "load", "set", *SERIES_COLUMNS, "varied")
 
 
-def test_a_user_s_traces_take_the_model_s_place(tmp_path: Path) -> None:
-    """Their path is relative to the file; what is wrong with them is told from another process."""
+def test_traces_of_a_user_replace_the_model(tmp_path: Path) -> None:
+    """Their path is relative to the file. Their errors come from another process."""
     text = catalogue.experiments()["dmm-long"].read_text() + "traces: {das2: das.swf}\n"
     (tmp_path / "mine.yaml").write_text(text)
     lines = [f"{number} {number * 60} 0 300 {number} -1 -1 1 -1 -1 1 7 -1 -1 -1 fs1 -1 -1\n" for number in (1, 63, 65)]
@@ -448,7 +448,7 @@ def test_a_mean_has_a_confidence_interval() -> None:
         (lambda: with_loads(catalogue.experiment("dmm-load"), [0], None), "from 1 to 1000"),
     ],
 )
-def test_what_cannot_be_run_is_said(refused: Callable[[], object], words: str) -> None:
+def test_an_experiment_that_cannot_be_run_is_refused_with_a_sentence(refused: Callable[[], object], words: str) -> None:
     with pytest.raises(RequestError) as caught:
         refused()
     assert words in f"{caught.value.reason.message} {caught.value.reason.advice}"

@@ -1,4 +1,4 @@
-"""Logs of real grids in place of the model: whose jobs are whose, which days, what is left out, what is refused."""
+"""Logs of real grids in place of the model: owners of jobs, days, jobs that are left out, and errors."""
 
 from datetime import date
 from pathlib import Path
@@ -59,14 +59,14 @@ def test_days_are_those_of_the_calendar(tmp_path: Path, header: str, zero: int, 
     assert [job.arrived for job in without] == [day * DAY + 60 * SECOND for day in range(3)]
 
 
-def test_what_cannot_run_is_left_out_and_told(tmp_path: Path) -> None:
+def test_jobs_that_cannot_run_are_left_out_and_reported(tmp_path: Path) -> None:
     lines = [gwf(1, 0), gwf(2, 1, processors=5), gwf(3, 2, runtime=-1), gwf(4, 3, "G1/b", processors=5)]
     jobs, notes = found(tmp_path / "log", lines)
     assert [job.home for job in jobs] == ["a", "b"]
     assert notes == ("Left out of log: 1 larger than their cluster, 1 that never ran.",)
 
 
-def test_a_lenient_trace_leaves_out_what_is_wrong_and_counts_it(tmp_path: Path) -> None:
+def test_a_lenient_trace_leaves_out_invalid_lines_and_counts_them(tmp_path: Path) -> None:
     wrong = ["1 2 3\n", gwf(1, -5), gwf(2, 0, "G1/z"), gwf(3, 0, "-1"), gwf(4, 0, runtime=-1)]
     jobs, notes = found(tmp_path / "log", [*wrong, gwf(5, 0)], lenient=True)
     assert [job.home for job in jobs] == ["a"]
@@ -101,7 +101,7 @@ def test_a_log_that_cannot_be_placed_is_refused(
         ("{g: {names: {}}}", "file is missing"),
     ],
 )
-def test_traces_of_no_site_are_refused(traces: str, words: str) -> None:
+def test_traces_without_a_site_are_refused(traces: str, words: str) -> None:
     text = f"""
 koala: 1
 experiment: x

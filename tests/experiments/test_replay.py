@@ -1,4 +1,4 @@
-"""Replays of traces: what is read of them, what is refused, and what is told and drawn of what came of them."""
+"""Replays of traces: reading them, errors, and the figures and pictures of the result."""
 
 import gzip
 import itertools
@@ -69,7 +69,7 @@ def test_a_job_of_a_log_is_one_component_and_time_begins_with_the_first(tmp_path
     assert jobs.comments == [" MaxProcs: 8"]
 
 
-def test_without_an_estimate_the_walltime_is_what_it_took(tmp_path: Path) -> None:
+def test_without_an_estimate_the_walltime_is_the_run_time(tmp_path: Path) -> None:
     text = line().replace(" 100 ", " -1 ") + line(runtime=0).replace(" 100 ", " 0 ")
     assert [job.walltime for job in Jobs(log(tmp_path, text), TERMS)] == [seconds(60), seconds(1)]
 
@@ -90,9 +90,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("wrong", "words", "kind"), WRONG, ids=[kind for _, _, kind in WRONG])
-def test_what_is_wrong_is_said_with_its_line_or_left_out_and_counted(
-    tmp_path: Path, wrong: str, words: str, kind: str
-) -> None:
+def test_an_invalid_line_is_reported_or_left_out_and_counted(tmp_path: Path, wrong: str, words: str, kind: str) -> None:
     path = log(tmp_path, "; Version: 2.2\n", line(1, at=50), wrong, line(3, at=60))
     with pytest.raises(RequestError) as refused:
         list(Jobs(path, TERMS))
@@ -103,10 +101,10 @@ def test_what_is_wrong_is_said_with_its_line_or_left_out_and_counted(
     assert lenient.left_out == {kind: 1}
 
 
-def test_jobs_out_of_order_are_refused_or_come_with_the_one_above(tmp_path: Path) -> None:
+def test_jobs_out_of_order_are_refused_or_submitted_with_the_job_above(tmp_path: Path) -> None:
     path = log(tmp_path, line(1, at=50), line(2, at=40), line(3, at=60))
-    told = r"line 2 has a job submitted at 40 s, before the one above it \(50 s\). Sort the trace"
-    with pytest.raises(RequestError, match=told):
+    message = r"line 2 has a job submitted at 40 s, before the one above it \(50 s\). Sort the trace"
+    with pytest.raises(RequestError, match=message):
         list(Jobs(path, TERMS))
     lenient = Jobs(path, replace(TERMS, lenient=True))
     assert [job.submitted for job in lenient] == [0, 0, seconds(10)]
@@ -128,7 +126,7 @@ def test_jobs_that_ran_no_time_on_unknown_processors_are_left_out_whatever_they_
     assert jobs.left_out == {"that never ran": 4}
 
 
-def test_lines_of_more_fields_are_replayed_and_told(tmp_path: Path) -> None:
+def test_lines_with_more_fields_are_replayed_and_reported(tmp_path: Path) -> None:
     wide = line().rstrip("\n") + " node7 batch -1\n"
     jobs = Jobs(log(tmp_path, wide, wide), TERMS)
     assert len(list(jobs)) == 2
@@ -145,13 +143,13 @@ def test_lines_of_more_fields_are_replayed_and_told(tmp_path: Path) -> None:
         pytest.param(Grace(time=seconds(30), part=0.2), 150, id="both"),
     ],
 )
-def test_a_job_that_ran_beyond_its_request_has_the_grace(tmp_path: Path, grace: Grace, walltime_s: int) -> None:
-    """Its walltime is never more than it ran; that of others is what they requested."""
+def test_a_job_that_ran_beyond_its_request_gets_the_grace(tmp_path: Path, grace: Grace, walltime_s: int) -> None:
+    """Its walltime is at most its run time; that of other jobs is the one that they requested."""
     late, other = Jobs(log(tmp_path, line(1, runtime=150), line(2, runtime=90)), replace(TERMS, grace=grace))
     assert (late.walltime, other.walltime) == (seconds(walltime_s), seconds(100))
 
 
-def test_what_is_left_out_is_told_as_a_share_of_the_jobs_that_ran(tmp_path: Path) -> None:
+def test_the_share_of_left_out_jobs_among_those_that_ran_is_reported(tmp_path: Path) -> None:
     path = log(tmp_path, line(1, runtime=10), line(2, runtime=20, processors=64), line(3, status=5, runtime=-1))
     found = survey(path, replace(TERMS, lenient=True))
     assert (found.kept, found.lost) == (Share(1, 20 * SECOND), Share(1, 1280 * SECOND))
@@ -165,7 +163,7 @@ def test_what_is_left_out_is_told_as_a_share_of_the_jobs_that_ran(tmp_path: Path
         (line(status=5, runtime=-1), TERMS, "Is it the right file"),
     ],
 )
-def test_where_nothing_is_left_the_advice_is_about_what_was_left_out(
+def test_if_all_jobs_are_left_out_the_advice_names_the_most_frequent_cause(
     tmp_path: Path, text: str, terms: Terms, words: str
 ) -> None:
     with pytest.raises(RequestError) as refused:
@@ -173,8 +171,8 @@ def test_where_nothing_is_left_the_advice_is_about_what_was_left_out(
     assert words in refused.value.reason.advice
 
 
-def test_the_trace_s_own_waits_are_a_row_of_their_own(tmp_path: Path) -> None:
-    """Of three jobs two have a wait. The second begins as the first one ends."""
+def test_the_waits_of_the_trace_are_a_row_of_the_table(tmp_path: Path) -> None:
+    """Two of three jobs wait. The second begins when the first one ends."""
     lines = [line(1), line(2, runtime=20, processors=8), line(3)]
     texts = [text.replace(" -1 ", f" {wait} ", 1) for text, wait in zip(lines, (0, 60, -1), strict=True)]
     found = figures(survey(log(tmp_path, *texts), TERMS).logged)
@@ -184,13 +182,13 @@ def test_the_trace_s_own_waits_are_a_row_of_their_own(tmp_path: Path) -> None:
     assert len(survey(log(tmp_path, line()), TERMS).logged) == 0
 
 
-def test_no_more_jobs_are_read_than_wanted(tmp_path: Path) -> None:
+def test_no_more_jobs_are_read_than_asked_for(tmp_path: Path) -> None:
     path = log(tmp_path, line(1), line(2, status=5, runtime=-1), line(3), "what is no job\n")
     assert [job.number for job in Jobs(path, replace(TERMS, most=2))] == [1, 3]
 
 
 @pytest.mark.parametrize("name", ["grid5000_clean_trace.log", "anon_jobs.gwf.gz"])
-def test_a_trace_of_the_grid_workloads_archive_is_taken_as_it_comes(tmp_path: Path, name: str) -> None:
+def test_a_trace_of_the_grid_workloads_archive_is_read_unchanged(tmp_path: Path, name: str) -> None:
     rest = "\t".join(["-1"] * 10)
     text = (
         "# JobID\tSubmitTime\tWaitTime\n"
@@ -263,7 +261,7 @@ def test_a_job_of_koalads_history_has_all_its_components(tmp_path: Path) -> None
     assert survey(path, TERMS).comments == (" UnixStartTime: 1896091200",)
 
 
-def test_what_of_koalads_history_never_ran_or_runs_still_is_left_out(tmp_path: Path) -> None:
+def test_jobs_of_koalads_history_that_never_ran_or_still_run_are_left_out(tmp_path: Path) -> None:
     path = history(
         tmp_path, kept(), kept(sweep={}), kept(finished_at=None), kept(component(started_at=None, ended_at=None))
     )
@@ -301,9 +299,7 @@ def test_what_of_koalads_history_never_ran_or_runs_still_is_left_out(tmp_path: P
         "nothing",
     ],
 )
-def test_a_history_that_is_none_is_refused_with_its_line(
-    tmp_path: Path, spoil: Callable[[str], str], words: str
-) -> None:
+def test_an_invalid_history_is_refused_with_its_line(tmp_path: Path, spoil: Callable[[str], str], words: str) -> None:
     path = history(tmp_path, kept(), kept())
     path.write_text(spoil(path.read_text()))
     with pytest.raises(RequestError, match=words):
@@ -313,13 +309,13 @@ def test_a_history_that_is_none_is_refused_with_its_line(
 # ---- sizes
 
 
-def test_sizes_are_those_said_or_known_or_of_an_only_cluster_the_headers() -> None:
+def test_sizes_are_those_given_or_measured_or_for_an_only_cluster_the_header_s() -> None:
     assert sizes(["vu", "here"], {"vu": 8}, {"here": 4, "vu": 1}, {"MaxProcs": "9"}) == {"vu": 8, "here": 4}
     assert sizes(["vu"], {}, {}, {"MaxNodes": "9"}) == {"vu": 9}
     assert sizes(["vu"], {}, {}, {"MaxProcs": "57", "MaxNodes": "9"}) == {"vu": 57}
 
 
-def test_sizes_are_read_of_what_koalad_measured(tmp_path: Path) -> None:
+def test_sizes_are_read_from_koalad_s_measurements(tmp_path: Path) -> None:
     clusters = [{"name": "vu", "total": 8}, {"name": "delft", "total": None}]
     path = log(tmp_path, json.dumps({"schema": "koala.clusters/1", "clusters": clusters}), name="clusters.json")
     assert measured(path) == {"vu": 8}
@@ -340,7 +336,9 @@ def test_sizes_are_read_of_what_koalad_measured(tmp_path: Path) -> None:
         ({"delf": 2}, {}, "The grid has no cluster delf. Did you mean delft?"),
     ],
 )
-def test_sizes_that_nobody_knows_are_asked_for(said: dict[str, int], header: dict[str, str], words: str) -> None:
+def test_unknown_sizes_are_an_error_that_asks_for_them(
+    said: dict[str, int], header: dict[str, str], words: str
+) -> None:
     with pytest.raises(RequestError) as refused:
         sizes(["vu", "delft"], said, {}, header)
     assert words in str(refused.value.reason)
@@ -375,7 +373,7 @@ def record(*jobs: Ran) -> Record:
     return made
 
 
-def test_the_figures_of_a_schedule_worked_out_by_hand() -> None:
+def test_the_figures_of_a_schedule_equal_those_computed_by_hand() -> None:
     found = figures(
         record(
             ran(1, 0, 0, 20, ("vu", 8)),
@@ -393,8 +391,8 @@ def test_the_figures_of_a_schedule_worked_out_by_hand() -> None:
     assert found.backlog_most == 10
 
 
-def test_waits_are_told_by_the_size_of_jobs() -> None:
-    """Parts of the largest cluster: a small job has up to 1/64 of it, a medium one up to 1/8."""
+def test_waits_are_reported_by_job_size() -> None:
+    """Sizes are parts of the largest cluster: a small job has up to 1/64 of it, a medium one up to 1/8."""
     made = Record({"big": 640, "little": 8})
     waits = {1: 1, 10: 3, 11: 5, 80: 7, 81: 9, 640: 11}
     for number, (processors, wait) in enumerate(waits.items()):
@@ -404,7 +402,7 @@ def test_waits_are_told_by_the_size_of_jobs() -> None:
     assert (found.small_wait_mean_s, found.medium_wait_mean_s, found.large_wait_mean_s) == (2, 6, 10)
 
 
-def test_where_nothing_ran_there_are_figures_too() -> None:
+def test_a_schedule_without_jobs_has_figures() -> None:
     found = figures(record(ran(1, 5, None, None)))
     assert (found.jobs, found.ran, found.utilisation, found.wait_95_s, found.makespan_s) == (1, 0, 0, 0, 5)
 
@@ -480,12 +478,12 @@ def test_blocks_are_side_by_side_and_never_one_above_another(drawn: list[tuple[i
         assert apart
 
 
-def test_more_than_there_is_cannot_be_drawn() -> None:
+def test_more_processors_than_there_are_cannot_be_drawn() -> None:
     with pytest.raises(OurError):
         list(blocks([Use(0, 9, 0, 3), Use(5, 9, 1, 2)], 4))
 
 
-def test_what_is_painted_is_as_dark_as_the_cluster_is_used() -> None:
+def test_the_darkness_of_a_picture_is_the_cluster_s_use() -> None:
     found = [Block(0, 0, 1, 0, 1), Block(1, 17, 1000, 3, 700), Block(2, 1000, 2000, 0, 1000)]
     used = sum((each.end - each.start) * (each.high - each.low) for each in found)
     image = paint(found, 1000, ["#000000"] * 3, 2000.0)
@@ -515,14 +513,14 @@ def a_course(trace: Path, base: Path) -> replay_run.ReplayTask:
     )
 
 
-def test_what_goes_wrong_in_a_process_is_told_in_its_words_and_ends_the_others(tmp_path: Path) -> None:
+def test_an_error_in_a_process_is_raised_with_its_text_and_ends_the_others(tmp_path: Path) -> None:
     good, bad = log(tmp_path, line(), name="good.swf"), log(tmp_path, "1 2 3\n", name="bad.swf")
     with pytest.raises(RequestError, match="line 1 has 3 fields"):
         list(replay_run.side_by_side([a_course(each, tmp_path / "out") for each in (bad, good)], workers=1))
     assert not (tmp_path / "out.swf").exists()
 
 
-def test_a_process_that_is_killed_is_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_process_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def killed(*_: object) -> Iterator[int]:
         os._exit(9)
 
@@ -531,7 +529,7 @@ def test_a_process_that_is_killed_is_missed(tmp_path: Path, monkeypatch: pytest.
         list(replay_run.side_by_side([a_course(tmp_path / "log.swf", tmp_path / "out")], workers=2))
 
 
-def test_an_interrupt_that_reaches_a_process_as_it_begins_is_left_to_its_parent(
+def test_an_interrupt_at_the_start_of_a_process_is_handled_by_its_parent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted() -> None:

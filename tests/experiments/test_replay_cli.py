@@ -1,4 +1,4 @@
-"""`koala sim replay`: from a trace to a table, schedules and pictures, or to a sentence of what is wrong with it."""
+"""`koala sim replay`: from a trace to a table, schedules and pictures, or to an error in one sentence."""
 
 import csv
 import json
@@ -47,7 +47,9 @@ def model(tmp_path: Path, count: int, stretch: float) -> Path:
     return path
 
 
-def test_policies_stand_side_by_side_and_all_is_the_same_again(koala: CliRunner, tmp_path: Path, grid: Path) -> None:
+def test_policies_are_compared_and_repeated_runs_give_the_same_files(
+    koala: CliRunner, tmp_path: Path, grid: Path
+) -> None:
     trace = model(tmp_path, 120, stretch=0.3)
     command = ["sim", "replay", str(trace), "--grid", str(grid), "--size", "vu=64", "--queue", "fcfs,fpfs"]
     said = koala.invoke(app, [*command, "--out", str(tmp_path / "one"), "--json"])
@@ -108,7 +110,7 @@ def assert_replayed_again(koala: CliRunner, schedule: Path, grid: Path) -> None:
         ("", ["--size", "vu=64", "--site", "1=her"], "The grid has no cluster her. Did you mean here?"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_a_sentence_and_nothing_is_left(
+def test_an_error_is_one_sentence_and_leaves_no_file(
     koala: CliRunner, tmp_path: Path, grid: Path, text: str, options: list[str], words: str
 ) -> None:
     trace = tmp_path / "log.swf"
@@ -137,7 +139,7 @@ def replayed(koala: CliRunner, tmp_path: Path, *options: str) -> Result:
     return said
 
 
-def test_the_trace_s_own_waits_stand_below_the_policies(koala: CliRunner, tmp_path: Path) -> None:
+def test_the_waits_of_the_trace_are_below_the_policies(koala: CliRunner, tmp_path: Path) -> None:
     said = replayed(koala, tmp_path, "--size", "vu=64")
     assert [line.split()[:2] for line in said.stdout.splitlines()] == [
         ["QUEUE", "PLACEMENT"], ["fpfs:20", "worst-fit"], ["as", "logged"], [],
@@ -152,7 +154,7 @@ def test_the_trace_s_own_waits_stand_below_the_policies(koala: CliRunner, tmp_pa
     assert sizes == [0, 2, 14]
 
 
-def test_the_bound_of_overtakes_is_varied_by_an_option_and_fcfs_has_none(koala: CliRunner, tmp_path: Path) -> None:
+def test_max_overtakes_is_varied_by_an_option_and_not_for_fcfs(koala: CliRunner, tmp_path: Path) -> None:
     options = ("--size", "vu=64", "--queue", "fcfs,fpfs", "--max-overtakes", "0,5,0", "--json")
     document = json.loads(replayed(koala, tmp_path, *options).stdout)
     found = [(each["queue"], each["max_overtakes"]) for each in document["policies"]]
@@ -162,7 +164,7 @@ def test_the_bound_of_overtakes_is_varied_by_an_option_and_fcfs_has_none(koala: 
     assert len({file for each in document["policies"] for file in each["files"]}) == 9
 
 
-def test_on_one_cluster_one_placement_is_run_and_that_is_said(koala: CliRunner, tmp_path: Path) -> None:
+def test_on_one_cluster_one_placement_policy_is_run_with_a_message(koala: CliRunner, tmp_path: Path) -> None:
     said = replayed(koala, tmp_path, "--size", "vu=64", "--placement", "worst-fit,best-fit", "--json")
     assert "All placement policies give the same schedule, since there is one cluster" in said.stderr
     assert [each["placement"] for each in json.loads(said.stdout)["policies"]] == ["worst-fit"]
@@ -178,13 +180,15 @@ def test_a_grace_lets_jobs_run_beyond_their_walltime(koala: CliRunner, tmp_path:
     assert list(counts.values()) == [16, 0, 0, 16]
 
 
-def test_a_machine_that_is_far_too_small_is_warned_of(koala: CliRunner, tmp_path: Path) -> None:
+def test_a_much_too_small_machine_causes_a_warning(koala: CliRunner, tmp_path: Path) -> None:
     said = replayed(koala, tmp_path, "--size", "vu=8", "--lenient")
     warned = "WARNING: left out are 87.5 % of the jobs that ran, with 97.8 % of their processor time"
     assert warned in " ".join(said.stderr.split())
 
 
-def test_who_sees_no_bar_hears_of_every_tenth_and_at_least_once_a_minute(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_terminal_progress_is_printed_every_tenth_and_every_minute(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     seconds = iter([0.0, 10.0, 59.0, 70.0, 80.0, 150.0])
     lines = Lines(["fpfs", "fcfs"], 1_000, clock=lambda: next(seconds))
     for over in (50, 100, 110, 120, 199, 1_000):

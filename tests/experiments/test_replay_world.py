@@ -25,7 +25,7 @@ BARELY = 1_000_000  # overtakes: no bound
 
 
 def job(number: int, at: int, processors: int | tuple[int, ...], runs: int, **changes: object) -> ReplayJob:
-    """Times in seconds. Components that name no cluster."""
+    """Make a job whose components name no cluster. Times are in seconds."""
     sizes = (processors,) if isinstance(processors, int) else processors
     fields = {
         "components": tuple((size, None) for size in sizes),
@@ -40,18 +40,18 @@ def world(
     jobs: Iterable[ReplayJob],
     queueing: QueueingPolicy = fcfs,
     sizes: dict[str, int] = SIZES,
-    told: Callable[[Ran], None] = lambda ran: None,
+    on_end: Callable[[Ran], None] = lambda ran: None,
     **changes: object,
 ) -> Replay:
     clusters = tuple(ClusterSettings(name=name, batch="slurm") for name in sizes)
     settings = Settings(clusters=clusters, **changes)  # type: ignore[arg-type]
-    return Replay(settings, Policies(worst_fit, queueing), sizes, jobs, told)
+    return Replay(settings, Policies(worst_fit, queueing), sizes, jobs, on_end)
 
 
 def replay(jobs: Iterable[ReplayJob], queueing: QueueingPolicy = fcfs, **changes: object) -> dict[int, Ran]:
-    """What became of each, in the order of their ends."""
+    """Return the outcome of each job, in the order of their ends."""
     ran: dict[int, Ran] = {}
-    for _ in world(jobs, queueing, told=lambda each: ran.update({each.number: each}), **changes).run():  # type: ignore[arg-type]
+    for _ in world(jobs, queueing, on_end=lambda each: ran.update({each.number: each}), **changes).run():  # type: ignore[arg-type]
         pass
     return ran
 
@@ -72,13 +72,13 @@ def drawn(count: int, seed: int = 1, components: int = 1) -> list[ReplayJob]:
 
 
 def kept() -> int:
-    """Jobs in memory, whoever has them."""
+    """Count the jobs in memory, whatever refers to them."""
     gc.collect()
     return sum(isinstance(each, Job | ReplayJob | ReplayBatchJob) for each in gc.get_objects())
 
 
 def reference(jobs: Iterable[ReplayJob], processors: int) -> dict[int, int]:
-    """Starts, first come, first served on one cluster: each as soon as there is room, and not before the one before."""
+    """Return the starts under FCFS on one cluster: each job starts when it fits, and not before the one before it."""
     running: list[tuple[int, int]] = []
     starts: dict[int, int] = {}
     now = 0
@@ -111,7 +111,7 @@ def test_fcfs_on_one_cluster_is_first_come_first_served(seed: int) -> None:
 
 
 def test_under_fcfs_no_job_overtakes_another() -> None:
-    """On several clusters and with jobs of several components, too."""
+    """This holds on several clusters and for jobs of several components, too."""
     ran = replay(drawn(300, components=3))
     starts = [ran[number].started or 0 for number in sorted(ran)]
     assert starts == sorted(starts)
@@ -227,7 +227,7 @@ def test_an_empty_trace_is_replayed() -> None:
 
 
 def test_jobs_that_may_queue_are_sent_to_batch_queues() -> None:
-    """After `queue_after`; there they are served before what comes into the wait queue."""
+    """This happens after `queue_after`. There they are served before the jobs that come into the wait queue."""
     jobs = [job(1, 0, 10, 3000), job(2, 1, 10, 10, when_busy=WhenBusy.QUEUE), job(3, 2, 10, 10)]
     ran = replay(jobs, sizes={"one": 10}, queue_after=MINUTE)
     assert {number: seconds(each)[0] for number, each in ran.items()} == {1: 0, 2: 3000, 3: 3010}
@@ -244,13 +244,13 @@ def test_nothing_is_kept_of_ended_jobs() -> None:
                 ahead.append(each.number)
                 yield each
 
-    def told(_: Ran) -> None:
+    def on_end(_: Ran) -> None:
         nonlocal over
         over += 1
         assert len(ahead) - over < 64
 
     before = kept()
-    replaying = world(trace(), sizes={"one": 100}, told=told)
+    replaying = world(trace(), sizes={"one": 100}, on_end=on_end)
     counts = list(replaying.run())
     assert counts == sorted(counts)
     assert counts[-1] == over == len(ahead)

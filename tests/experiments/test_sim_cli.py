@@ -28,7 +28,7 @@ def koala() -> CliRunner:
 
 @pytest.fixture
 def hasty() -> Iterator[None]:
-    """Jobs are released as soon as the first component has come, whatever the table of transitions says."""
+    """Release jobs as soon as the first component has come, against the table of transitions."""
 
     def release(core: Any, now: Any, job: Any) -> None:
         came = any(each.id in core.at_barrier for each in job.present)

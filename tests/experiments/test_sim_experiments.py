@@ -1,4 +1,4 @@
-"""`koala sim run` as a person meets it: what it prints, what it refuses, and what an interrupt leaves behind."""
+"""`koala sim run` for its user: its output, its errors, and the files after an interrupt."""
 
 import json
 import os
@@ -20,7 +20,7 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(app, ["sim", "run", *arguments])
 
 
-def test_json_is_one_document_and_all_else_goes_to_stderr(tmp_path: Path) -> None:
+def test_json_is_one_document_and_messages_go_to_stderr(tmp_path: Path) -> None:
     said = run("dmm-messages", *QUICK, "--out", str(tmp_path), "--json")
     document = json.loads(said.stdout)
     assert (document["schema"], document["experiment"], document["seed"]) == ("koala.experiment/1", "dmm-messages", 1)
@@ -40,7 +40,7 @@ def test_json_is_one_document_and_all_else_goes_to_stderr(tmp_path: Path) -> Non
         (["dmm-load", "--out", "/dev/null/x"], "is no directory"),
     ],
 )
-def test_what_cannot_be_run_is_refused_in_words(arguments: list[str], words: str) -> None:
+def test_an_invalid_command_is_refused_with_a_sentence(arguments: list[str], words: str) -> None:
     said = run(*arguments)
     assert said.exit_code == 2
     assert words in said.stderr
@@ -73,7 +73,7 @@ def test_a_file_with_a_mistake_is_refused_with_its_line(tmp_path: Path, line: st
 
 
 def test_an_interrupt_ends_all_processes_and_leaves_no_file(tmp_path: Path) -> None:
-    """As a terminal sends it: to every process of the command."""
+    """The interrupt goes to every process of the command, as from a terminal."""
     arguments = ["dmm-load", "--loads", "10", "--sets", "500", "--jobs", "20", "--workers", "2"]
     with subprocess.Popen(
         [sys.executable, "-m", "koalapy.cli.main", "sim", "run", *arguments, "--out", str(tmp_path / "out")],

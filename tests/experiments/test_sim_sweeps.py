@@ -1,4 +1,4 @@
-"""Sweeps in the simulated world, end to end: fair, and nothing lost or done twice."""
+"""Sweeps in the simulated world, end to end: fair shares, and no parameter lost or done twice."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def done(grid: SweepGrid, sweep: int) -> list[int]:
 
 
 @pytest.mark.parametrize("policy", [EQUIPARTITION_ALL, EQUIPARTITION_PERSITE], ids=["all", "persite"])
-def test_sweeps_share_and_every_parameter_is_done_once(policy: FairShare) -> None:
+def test_two_sweeps_share_the_nodes_and_every_parameter_is_done_once(policy: FairShare) -> None:
     played = grid(policy)
     played.play((), Duration(12 * MINUTE))
     assert len(played.sweeps) == 3
@@ -67,7 +67,7 @@ def test_a_workload_is_reproducible_and_has_the_wanted_load(workload: object) ->
 
 
 def test_a_block_load_alternates_every_ten_minutes() -> None:
-    """Ten minutes on, ten minutes off; while it is on about the wanted nodes are busy."""
+    """The load is on for ten minutes and off for ten. While it is on, about the wanted nodes are busy."""
     nodes = {"vu": 100}
     jobs = wblock(1, nodes, {"vu": 0.4}, HOUR)
     for minute, wanted in ((8, 40), (12, 40), (17, 0), (28, 40), (37, 0)):
@@ -75,8 +75,8 @@ def test_a_block_load_alternates_every_ten_minutes() -> None:
         assert sum(job.nodes for job in jobs if job.at <= at < job.at + job.lasts) == wanted
 
 
-def test_a_course_tells_of_each_user_what_was_done_held_and_preempted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The fairness experiment, on few nodes and until its first block has begun."""
+def test_a_run_reports_for_each_user_what_was_done_held_and_preempted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This is the fairness experiment on few nodes, until its first block has begun."""
     monkeypatch.setattr(fairness, "DAS3", {"vu": 15, "delft": 10})
     monkeypatch.setattr(fairness, "SHARES", {"vu": 0.4, "delft": 0.0})
     monkeypatch.setattr(fairness, "LASTS", (Duration(20 * SECOND), Duration(40 * SECOND)))
@@ -92,7 +92,7 @@ def test_a_course_tells_of_each_user_what_was_done_held_and_preempted(monkeypatc
 
 
 @pytest.mark.parametrize("by", ["Launchers", "jobs"])
-def test_a_makespan_is_that_of_all_parameters_and_the_same_again(by: str) -> None:
+def test_a_makespan_is_that_of_all_parameters_and_the_same_in_each_run(by: str) -> None:
     """Seventy parameters of a minute on 32 nodes take three rounds at least."""
     row = makespan.MakespanTask(by, 70, 1, seed=1).outcome()
     assert row == makespan.MakespanTask(by, 70, 1, seed=1).outcome()
@@ -105,7 +105,7 @@ def test_launchers_waste_less_between_parameters_than_jobs_do() -> None:
     assert launchers < jobs
 
 
-def test_the_makespans_have_a_row_for_each_course_and_a_figure_with_the_ideal() -> None:
+def test_the_makespans_have_a_row_for_each_run_and_a_figure_with_the_ideal() -> None:
     plan = makespan.CS_MAKESPAN.plan(Options(sets=2))
     assert len(plan.tasks) == 2 * 2 * 8
     rows: list[Row] = [

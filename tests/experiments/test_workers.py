@@ -50,7 +50,7 @@ def test_an_early_end_leaves_no_process_and_no_message(tmp_path: Path) -> None:
         ended()
 
 
-def test_an_interrupt_that_reaches_a_process_as_it_begins_is_left_to_its_parent(
+def test_an_interrupt_at_the_start_of_a_process_is_handled_by_its_parent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def interrupted() -> None:
@@ -63,6 +63,6 @@ def test_an_interrupt_that_reaches_a_process_as_it_begins_is_left_to_its_parent(
 
 
 def ended() -> None:
-    """The processes, and the thread that has looked after them."""
+    """Wait until the processes and the thread that watches them have ended."""
     while active_children() or any("Executor" in type(thread).__name__ for thread in threading.enumerate()):
         time.sleep(0.01)

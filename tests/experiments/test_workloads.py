@@ -1,4 +1,4 @@
-"""Logs of real systems and the model of Lublin and Feitelson: what is read, what is refused, what is drawn."""
+"""Logs of real systems and the model of Lublin and Feitelson: reading, errors, and random draws."""
 
 import bz2
 import gzip
@@ -200,7 +200,7 @@ def test_a_written_job_is_read_back(tmp_path_factory: pytest.TempPathFactory, jo
 
 
 @pytest.mark.parametrize(("name", "count"), [("KTH-SP2-1996-2.1-cln.swf.xz", 28_476), ("lublin_256.swf.xz", 10_000)])
-def test_real_logs_are_read_whole(name: str, count: int) -> None:
+def test_real_logs_are_read_completely(name: str, count: int) -> None:
     if not (LOGS / name).exists():
         pytest.skip(f"the log {name} is not here")
     assert sum(1 for _ in read_swf(LOGS / name)) == count
@@ -252,7 +252,9 @@ def test_a_stretched_stream_has_the_same_jobs_farther_apart() -> None:
     ("value", "shape", "scale", "probability"),
     [(1.0, 1.0, 1.0, 0.6321205588285577), (2.0, 3.0, 1.0, 0.32332358381693654)],
 )
-def test_the_gamma_distribution(value: float, shape: float, scale: float, probability: float) -> None:
+def test_the_gamma_distribution_has_the_tabulated_values(
+    value: float, shape: float, scale: float, probability: float
+) -> None:
     assert gamma_cdf(value, shape, scale) == pytest.approx(probability, rel=1e-12)
 
 

@@ -1,4 +1,4 @@
-"""How each fault is injected and mended. What injects returns when the fault has done its worst."""
+"""The faults: functions that inject each one, which return when its effect is complete, and that mend it."""
 
 import time
 
@@ -174,7 +174,7 @@ def rerun(scene: Scene) -> None:
 
 
 def delete_by_force(scene: Scene) -> None:
-    """As their administrator must: where the job was given to the node that it had been on, it is never delivered."""
+    """Delete by force, as the administrator must: a job that was given to its former node is never delivered."""
     scene.koalad.testgrid.exec(scene.cluster, ["qdel", "-f", scene.batch_id()], "root")
 
 

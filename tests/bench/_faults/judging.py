@@ -1,4 +1,4 @@
-"""What must be true after a fault, by what the programs wrote and what the batch systems list."""
+"""The promises after a fault, checked against the programs' lines and the lists of the batch systems."""
 
 import itertools
 from collections.abc import Iterable, Sequence

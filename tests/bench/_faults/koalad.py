@@ -28,7 +28,7 @@ POLL = "2s"
 
 
 class Koalad:
-    """As a person has it: a grid file, `koala up`, and a client."""
+    """A koalad as a user runs it: a grid file, `koala up`, and a client."""
 
     def __init__(self, testgrid: Running, directory: Path, **settings: Document) -> None:
         self.testgrid, self.containers = testgrid, testgrid.containers
@@ -43,7 +43,7 @@ class Koalad:
             self.grid.up()
 
     def kill(self) -> None:
-        """`kill -9`; it is gone when this returns."""
+        """Kill koalad with `kill -9`; it has ended when this returns."""
         pid = int(self.grid.status()["pid"])
         os.kill(pid, signal.SIGKILL)
         assert wait_for_end(pid, 10)
@@ -109,7 +109,7 @@ def _grid(testgrid: Running) -> Document:
 
 
 def batch_jobs(testgrid: Running) -> list[str]:
-    """What the batch systems still list of the grid's user."""
+    """Return the batch jobs that the batch systems still list for the grid's user."""
     return [line for cluster in layout.CLUSTERS if cluster.name in layout.MAIN for line in _listed(testgrid, cluster)]
 
 

@@ -1,4 +1,4 @@
-"""Performs one row of the table: work, fault, mending, the end of all jobs, and what is to be said of it."""
+"""Performs one row of the table: work, fault, mending, the end of all jobs, and its judgement."""
 
 import tempfile
 import time
@@ -89,7 +89,7 @@ def _result(row: Row, koalad: Koalad, scene: Scene, jobs: list[Document], mended
 
 
 def _left(koalad: Koalad) -> list[str]:
-    """What is still there although all jobs are over."""
+    """Return what is left on the clusters although all jobs are final."""
     pending_cancels = [f"pending cancel: {each}" for each in koalad.grid.status()["pending_cancels"]]
     alive = [f"a program runs on {node}" for node in programs.alive(koalad.testgrid)]
     return [f"queue: {line.strip()}" for line in batch_jobs(koalad.testgrid)] + pending_cancels + alive

@@ -68,7 +68,7 @@ class Process(NamedTuple):
 
 
 def evidence(testgrid: Running) -> list[Process]:
-    """What all programs have written by now, on all nodes; every node must run."""
+    """Read the lines that all programs have written, on all nodes; every node must run."""
     texts = repair.on_each(_nodes(), lambda node: _written(testgrid, node))
     return _processes([line.split() for text in texts for line in text.splitlines()])
 

@@ -12,7 +12,7 @@ SINGLE = 4
 
 @dataclass(slots=True)
 class Scene:
-    """What is running, where. `job` is the co-allocated one."""
+    """The running jobs and their clusters. `job` is the co-allocated one."""
 
     koalad: Koalad
     cluster: str  # that is struck

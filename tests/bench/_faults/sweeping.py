@@ -54,7 +54,7 @@ class Stroke:
 
 @dataclass(frozen=True, slots=True)
 class Struck:
-    """What came of one: instants in seconds, `done` parameters when it struck, `anew` those that were begun again."""
+    """The effect of one fault. Instants are in seconds. `done`: parameters before it; `anew`: those begun again."""
 
     stroke: Stroke
     at: float
@@ -66,7 +66,7 @@ class Struck:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What every run wrote, by its parameter: when it started, when it ended."""
+    """The starts and ends that every run wrote, by parameter."""
 
     starts: dict[int, list[float]]
     ends: dict[int, list[float]]
@@ -134,7 +134,7 @@ def cut_connection(koalad: Koalad, cluster: str) -> None:
 
 
 def cancel_batch_job(koalad: Koalad, cluster: str) -> None:
-    """As an administrator does: all that the user has there."""
+    """Cancel all batch jobs of the user there, as an administrator does."""
     command = {"gamma": ["qdel", "-u", layout.USER]}.get(cluster, ["scancel", "-u", layout.USER])
     koalad.testgrid.check(cluster, command, "root")
 
@@ -167,7 +167,7 @@ def _launchers_node(koalad: Koalad, cluster: str) -> str:
 
 
 def account(koalad: Koalad) -> Account:
-    """By what is on the nodes' disks; every node must run."""
+    """Read the account from the nodes' disks; every node must run."""
     starts: dict[int, list[float]] = defaultdict(list)
     ends: dict[int, list[float]] = defaultdict(list)
     for text in repair.on_each(_nodes(), lambda node: koalad.containers.check(node, ["cat", f"{PLACE}/sweep"])):
@@ -208,7 +208,7 @@ def _left(koalad: Koalad) -> list[str]:
 
 
 def after(struck: Struck, rows: Sequence[Document], found: Account, until: float) -> Struck:
-    """With what the runs tell of it. `until`: when the next fault struck."""
+    """Add the runs after it. `until`: when the next fault struck."""
     began = [moment(row["started_at"]) for row in rows if row["cluster"] == struck.stroke.cluster]
     later = [at for at in began if at >= struck.mended_at]
     again = sum(any(struck.at <= at < until for at in starts[1:]) for starts in map(sorted, found.starts.values()))
