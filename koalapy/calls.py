@@ -95,6 +95,31 @@ class Calls:
             yield _begun(answer, cut)
 
     @contextmanager
+    def connect(self, path: str, params: Parameters) -> Iterator[tuple[socket.socket, HTTPResponse]]:
+        """Yield a socket for the chunks of a request's body, and its answer, which has begun: both at the same time.
+
+        Raises KoalaError as `call` does.
+        """
+        connection = HTTPConnection("koalad")
+        try:
+            plug = connection.sock = self._connected()
+            try:
+                connection.putrequest("POST", _address(path, params))
+                for name, value in {**self._headers(None), "Transfer-Encoding": "chunked"}.items():
+                    connection.putheader(name, value)
+                connection.endheaders()
+                plug.settimeout(None)
+                answer = connection.getresponse()
+            except (OSError, HTTPException) as error:
+                raise self._silent(error) from error
+            with answer:
+                if answer.status >= _REFUSED:
+                    _document(answer.status, answer.read())
+                yield plug, answer
+        finally:
+            connection.close()
+
+    @contextmanager
     def _asked(
         self, method: str, path: str, read_s: float | None, params: Parameters = (), body: Any = None
     ) -> Iterator[HTTPResponse]:

@@ -1,8 +1,9 @@
 """One end of a relay connection: frames are in the clear until both ends have proven themselves, then sealed.
 
-A sealed frame has the kind `S`. Its payload is one JSON object and a seal of 16 bytes. The seal is an HMAC-SHA256 over
-the frame's number in its direction, the header and the object. Each direction has a key of its own. Therefore a frame
-that was injected, changed, repeated, left out or moved does not verify, and ends the connection.
+A sealed frame has the kind `S` for one JSON object, or `C` for a chunk of a byte stream. Its payload ends with a seal
+of 16 bytes. The seal is an HMAC-SHA256 over the frame's number in its direction, the header and the rest of the
+payload. Each direction has a key of its own. Therefore a frame that was injected, changed, repeated, left out or moved
+does not verify, and ends the connection.
 """
 
 import hashlib
@@ -10,12 +11,21 @@ import hmac
 import struct
 from typing import Any, NamedTuple, Optional
 
-from koalapy_adapters.frames import HEADER, MAX_CONTROL, FrameError, as_payload, from_payload
+from koalapy_adapters.frames import (
+    HEADER,
+    MAX_CONTROL,
+    Chunk,
+    FrameError,
+    as_payload,
+    chunk_of,
+    chunk_payload,
+    from_payload,
+)
 
 MAX_CLEAR = 1024  # bytes of a frame before the proof: anybody may send it
 SEAL_BYTES = 16
 
-_CLEAR, _SEALED = b"J", b"S"
+_CLEAR, _SEALED, _CHUNK = b"J", b"S", b"C"
 _NUMBER = struct.Struct(">Q")
 
 
@@ -51,14 +61,18 @@ class Channel:
         payload = as_payload(data)
         if self._writer is None:
             return HEADER.pack(_CLEAR, len(payload)) + payload
-        header = HEADER.pack(_SEALED, len(payload) + SEAL_BYTES)
-        return header + payload + self._writer.next(header, payload)
+        return self._writer.sealed(_SEALED, payload)
+
+    def encode_chunk(self, chunk: Chunk) -> bytes:
+        """Encode a chunk, which is never in the clear."""
+        assert self._writer is not None
+        return self._writer.sealed(_CHUNK, chunk_payload(chunk))
 
     def feed(self, data: bytes) -> None:
         self._buffer += data
 
     def take(self) -> Optional[Any]:
-        """Take the next JSON value that has arrived whole; None if there is none.
+        """Take the next JSON value or Chunk that has arrived whole; None if there is none.
 
         Raises FrameError if the frame is invalid.
 
@@ -67,15 +81,16 @@ class Channel:
         if len(self._buffer) < HEADER.size:
             return None
         kind, length = HEADER.unpack_from(self._buffer)
-        wanted, limit = (_CLEAR, MAX_CLEAR) if self._reader is None else (_SEALED, MAX_CONTROL + SEAL_BYTES)
-        if kind != wanted or length > limit:
+        wanted, limit = (_CLEAR, MAX_CLEAR) if self._reader is None else (_SEALED + _CHUNK, MAX_CONTROL + SEAL_BYTES)
+        if kind not in wanted or length > limit:
             raise FrameError("no frame of the relay: %r" % bytes(self._buffer[:40]))
         end = HEADER.size + length
         if len(self._buffer) < end:
             return None
         header, payload = bytes(self._buffer[: HEADER.size]), bytes(self._buffer[HEADER.size : end])
         del self._buffer[:end]
-        return from_payload(payload if self._reader is None else self._reader.verified(header, payload))
+        body = payload if self._reader is None else self._reader.verified(header, payload)
+        return chunk_of(body) if kind == _CHUNK else from_payload(body)
 
 
 class _Seal:
@@ -88,6 +103,10 @@ class _Seal:
         said = _NUMBER.pack(self._number) + header + payload
         self._number += 1
         return hmac.new(self._key, said, hashlib.sha256).digest()[:SEAL_BYTES]
+
+    def sealed(self, kind: bytes, payload: bytes) -> bytes:
+        header = HEADER.pack(kind, len(payload) + SEAL_BYTES)
+        return header + payload + self.next(header, payload)
 
     def verified(self, header: bytes, payload: bytes) -> bytes:
         """Return the payload without its seal. Raises FrameError if the seal does not verify."""

@@ -7,7 +7,7 @@ of data. A credit frame permits a number of further chunks of a stream.
 
 import json
 import struct
-from typing import Any, Deque, List, NamedTuple, Union
+from typing import Any, Deque, List, NamedTuple, Tuple, Union
 
 MAX_CONTROL = 1 << 20
 MAX_CHUNK = 1 << 16
@@ -31,7 +31,10 @@ class Control(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """Part `number` (from 0) of the stream `stream`; an empty one ends it."""
+    """Part `number` (from 0) of the stream `stream`; an empty one ends it.
+
+    In a byte stream to a compute node `number` is the offset of the first byte (see streams).
+    """
 
     stream: int
     number: int
@@ -53,11 +56,7 @@ def encode(frame: Frame) -> bytes:
     if isinstance(frame, Control):
         kind, payload, limit = b"J", as_payload(frame.data), MAX_CONTROL
     elif isinstance(frame, Chunk):
-        kind, payload, limit = (
-            b"C",
-            _CHUNK.pack(frame.stream, frame.number) + frame.data,
-            MAX_CHUNK + _CHUNK.size,
-        )
+        kind, payload, limit = b"C", chunk_payload(frame), MAX_CHUNK + _CHUNK.size
     else:
         kind, payload, limit = b"G", _CHUNK.pack(frame.stream, frame.chunks), _CHUNK.size
     if len(payload) > limit:
@@ -82,6 +81,17 @@ def from_payload(payload: bytes) -> Any:
         return json.loads(payload.decode(), parse_int=_integer)
     except (ValueError, RecursionError) as error:
         raise FrameError("a broken frame: %s" % error) from error
+
+
+def chunk_payload(chunk: Chunk) -> bytes:
+    """Encode the payload of a chunk."""
+    return _CHUNK.pack(chunk.stream, chunk.number) + chunk.data
+
+
+def chunk_of(payload: bytes) -> Chunk:
+    """Decode the payload of a chunk. Raises FrameError if it is too short."""
+    stream, number = _numbers(payload)
+    return Chunk(stream, number, payload[_CHUNK.size :])
 
 
 def together(frames: Deque[bytes]) -> bytes:
@@ -122,11 +132,15 @@ class Decoder:
 def _decode(kind: bytes, payload: bytes) -> Frame:
     if kind == b"J":
         return Control(from_payload(payload))
+    return chunk_of(payload) if kind == b"C" else Credit(*_numbers(payload))
+
+
+def _numbers(payload: bytes) -> Tuple[int, int]:
     try:
         first, second = _CHUNK.unpack_from(payload)
     except struct.error as error:
         raise FrameError("a broken frame: %s" % error) from error
-    return Chunk(first, second, payload[_CHUNK.size :]) if kind == b"C" else Credit(first, second)
+    return first, second
 
 
 def _integer(text: str) -> int:

@@ -20,11 +20,13 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 from koalapy_adapters.files import Files
 from koalapy_adapters.layout import write_whole
-from koalapy_adapters.messages import to_json
+from koalapy_adapters.messages import StreamChunk, to_json
+from koalapy_adapters.streams import as_message
 
 ALIVE = "alive"
 MAX_FILE = 1 << 23  # bytes that are read; no message is as long
 _FULL_FILE = 1 << 20  # bytes of messages, after which the next message file begins
+_FULL_OF_CHUNKS = 1 << 22  # bytes that wait, after which chunks are dropped; their ends send them again
 _SLOWER = 20  # what has been quiet for so many times a pause is looked at so seldom
 _SHORTEST = 100000  # microseconds
 
@@ -128,7 +130,10 @@ class Outgoing:
         self.size = 0  # bytes that wait
 
     def put(self, message: Any) -> None:
-        """Append a message to those that the next flush writes."""
+        """Append a message, or a chunk of a byte stream, to those that the next flush writes."""
+        message = as_message(message)
+        if isinstance(message, StreamChunk) and self.size > _FULL_OF_CHUNKS:
+            return
         text = as_text(message)
         self._waiting.append(text)
         self.size += len(text)

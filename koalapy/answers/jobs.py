@@ -206,6 +206,19 @@ class FetchAnswer(TypedDict):
     """Sentences on files that were not fetched."""
 
 
+class PortAnswer(TypedDict):
+    """Where a port of a running job is."""
+
+    schema: Literal["koala.port/1"]
+    id: int
+    component: int
+    cluster: str
+    rank: int
+    """Rank in the component, on whose node the port is."""
+    port: int
+    """Port of 127.0.0.1 there."""
+
+
 class Refusal(TypedDict):
     """A job that could not be changed, and why."""
 

@@ -8,6 +8,7 @@ from koalapy import __version__, answers
 from koalapy.api.clusters import add_clusters
 from koalapy.api.errors import BodyLimit, add_errors
 from koalapy.api.files import add_files
+from koalapy.api.forward import FORWARDED, add_forward
 from koalapy.api.jobs import Reader, add_jobs
 from koalapy.api.koalad import Facts, add_koalad
 from koalapy.api.metrics import add_metrics
@@ -40,9 +41,10 @@ def create_app(
     )
     app.router.route_class = AnswerRoute
     add_errors(app)
-    app.add_middleware(BodyLimit, limit=MAX_BODY)
+    app.add_middleware(BodyLimit, limit=MAX_BODY, unlimited=FORWARDED)
     add_jobs(app, service, read, facts, owner)
     add_files(app, service)
+    add_forward(app, service)
     add_sweeps(app, service.sweeps)
     add_clusters(app, service)
     add_koalad(app, service, facts, shutdown, maintenance)

@@ -1,5 +1,6 @@
 """Errors of the HTTP API: each is an answer koala.error/1 that names the problem and what to do."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,14 +32,17 @@ def add_errors(app: FastAPI) -> None:
 class BodyLimit:
     """ASGI middleware that refuses a request that is too large before it is read into memory.
 
-    At most `limit` bytes of a body are read, whether the request declares its length or not.
+    At most `limit` bytes of a body are read, whether the request declares its length or not, but for paths that match
+    `unlimited`.
     """
 
-    def __init__(self, app: ASGIApp, limit: int) -> None:
-        self._app, self._limit = app, limit
+    def __init__(self, app: ASGIApp, limit: int, unlimited: re.Pattern[str]) -> None:
+        self._app, self._limit, self._unlimited = app, limit, unlimited
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and _length(scope) > self._limit:
+        if scope["type"] == "http" and self._unlimited.fullmatch(scope["path"]):
+            await self._app(scope, receive, send)
+        elif scope["type"] == "http" and _length(scope) > self._limit:
             await _too_large(self._limit)(scope, receive, send)
         elif scope["type"] == "http":
             await self._app(scope, self._counted(receive), send)

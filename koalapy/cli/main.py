@@ -42,6 +42,7 @@ COMMANDS = {
     "show": ("jobs", "Show one job in full, with its history."),
     "logs": ("jobs", "Print the output of a job's processes."),
     "fetch": ("jobs", "Fetch files that a job left on its clusters."),
+    "forward": ("forward", "Bring a port of a running job to this machine."),
     "explain": ("jobs", "Explain why a job waits, or why it failed."),
     "wait": ("jobs", "Wait until jobs are final."),
     "cancel": ("changing", "Cancel jobs."),

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
 from urllib.parse import quote
 
 from koalapy.calls import Calls, NotReachable
 from koalapy.client.following import RECONNECT_S, FollowedLines, Reconnecting
+from koalapy.client.forwarding import LOOPBACK, Forwarding
 from koalapy.client.login import Answer, await_logins, log_in
 from koalapy.client.submission import JobOrFile, as_posted, post
 from koalapy.daemon import start, wait_for_end
 from koalapy.locations import Locations
-from koalapy.model.errors import TransientError
+from koalapy.model.errors import KoalaError, TransientError
 
 if TYPE_CHECKING:  # they need typing_extensions, whose import takes 10 ms
     from koalapy import answers
@@ -330,6 +332,27 @@ class Grid:
                 if error is not cut:
                     raise
 
+    def forward(
+        self,
+        job: int,
+        port: int,
+        *,
+        component: int | None = None,
+        rank: int = 0,
+        listen: tuple[str, int] = (LOOPBACK, 0),
+        failed: Callable[[KoalaError], None] | None = None,
+    ) -> Forwarding:
+        """Bring a port of a running job to this machine, as `ssh -L` does, until the result is closed.
+
+        `port` is of 127.0.0.1 on the node of this `rank` of the component. `listen`: address and port here; port 0 is a
+        free one, and the result has its number. Every connection becomes one of the job's program. `failed` is called
+        with the error of each that was refused or broke; by default the logger `koalapy` reports it.
+        """
+        path = f"/v1/jobs/{job}/forward"
+        params = {"port": port, "rank": rank, **({} if component is None else {"component": component})}
+        document = self._calls.call("GET", path, params=params)
+        return Forwarding(self._calls, path, params, document, listen, failed or _log_failed)
+
     def runners(self, states: Sequence[str] = ()) -> list[answers.Runner]:
         """List the CS-Runners of sweeps that are not final, or that are in these states."""
         return list(self.admission(states)["runners"])
@@ -433,6 +456,10 @@ class Grid:
             "jobs": [job for answer in found for job in answer["jobs"]],
             "refused": [job for answer in found for job in answer["refused"]],
         }
+
+
+def _log_failed(error: KoalaError) -> None:
+    logging.getLogger("koalapy").warning("%s", error)
 
 
 def _lines(chunks: Iterator[bytes]) -> Iterator[bytes]:

@@ -232,6 +232,9 @@ class GridFile(Section):
     orphan_timeout: Annotated[Span, lasting(SECOND)] = Field(
         default=settings.ORPHAN_TIMEOUT, description="after which a wrapper that reaches nobody ends its program"
     )
+    stream_timeout: Annotated[Span, lasting(SECOND)] = Field(
+        default=settings.STREAM_TIMEOUT, description="after which a forwarded connection that was cut off is reset"
+    )
     scavenging: Scavenging = Scavenging()
     keep_output: Annotated[KeepOutput, one_of(KeepOutput)] = Field(
         default=KeepOutput.CLUSTER, description="home: bring jobs' standard output and error home at their end"

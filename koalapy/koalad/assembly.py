@@ -31,7 +31,7 @@ from koalapy.runtime.links import ClusterLinks
 from koalapy.runtime.load_policies import policies, scavenging_policies
 from koalapy.runtime.logins import Logins
 from koalapy.runtime.sdnotify import Notifier
-from koalapy.runtime.service import JobFiles, Service
+from koalapy.runtime.service import JobFiles, JobStreams, Service
 from koalapy.runtime.staging.input_files import InputFiles
 from koalapy.runtime.sweeps import Sweeps
 from koalapy.runtime.unknown import UnknownTags
@@ -137,6 +137,7 @@ class Koalad:
             self._loop,
             self._clock,
             self._links.read,
+            JobStreams(self._links.open_stream, self._links.end_streams),
             self._policies[0].placement,
             Recovery(self._clock.now(), snapshot),
             unknown,

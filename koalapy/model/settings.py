@@ -14,6 +14,7 @@ CLAIM_TIMEOUT = Duration(2 * MINUTE)
 BARRIER_TIMEOUT = Duration(5 * MINUTE)
 QUEUE_AFTER = Duration(5 * MINUTE)
 ORPHAN_TIMEOUT = Duration(10 * MINUTE)
+STREAM_TIMEOUT = Duration(MINUTE)
 GRACE = Duration(5 * SECOND)
 DEFAULT_SHARING = "equipartition-persite"
 DEFAULT_IDLENESS = "cluster-rules"

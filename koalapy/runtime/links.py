@@ -25,6 +25,7 @@ from koalapy.model.commands import CollectOutput, ForgetAttempt, Hint
 from koalapy.model.errors import Reason
 from koalapy.model.events import StoreRestored
 from koalapy.model.identity import AttemptId, InstanceId, JobId
+from koalapy.model.job import Job
 from koalapy.model.states import JobState
 from koalapy.runtime.clock import SystemClock
 from koalapy.runtime.collecting.collect import Collected
@@ -35,6 +36,7 @@ from koalapy.runtime.logins import Logins
 from koalapy.runtime.no_such_cluster import no_such_cluster
 from koalapy.runtime.rendezvous import RendezvousHub
 from koalapy.runtime.staging.input_files import InputFiles
+from koalapy.runtime.streams import Stream
 from koalapy.runtime.uplink.connect import connection_of
 from koalapy.runtime.uplink.link import CLOSE_S, Link, LinkServices
 
@@ -155,6 +157,15 @@ class ClusterLinks:
             if size <= 0:
                 return
 
+    def open_stream(self, cluster: str, attempt: AttemptId, rank: int, port: int) -> Stream:
+        """Open a byte stream to an attempt; see Link.open_stream. Raises KoalaError."""
+        return self._named(cluster).open_stream(attempt, rank, port)
+
+    def end_streams(self, job: Job) -> None:
+        """Reset the streams of this job's attempts that have ended. Returns at once."""
+        for link in list(self._links.values()):
+            link.streams.committed(job)
+
     def fetch(self, command: CollectOutput, timeout_s: float) -> Collected | None:
         """Collect files for a person; see Collector.fetch. Raises KoalaError."""
         return self._collector.fetch(command, timeout_s)
@@ -187,6 +198,7 @@ class ClusterLinks:
             put=functools.partial(self._hub.put, name),
             input_files=self._input_files,
             connected=functools.partial(self._welcomed, name),
+            stream_timeout=self._grid.stream_timeout,
             report=lambda status, number: login.record_outcome(status.state, status.reason, number),
         )
         settings = self._grid.clusters[name]

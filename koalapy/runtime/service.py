@@ -16,11 +16,11 @@ from koalapy.model.commands import CollectOutput
 from koalapy.model.errors import KoalaError, OurError, Reason, RequestError, TransientError
 from koalapy.model.events import CancelRequested, Event, HoldRequested, ReleaseRequested
 from koalapy.model.events import JobSubmitted as Submitted
-from koalapy.model.identity import FIRST_LAUNCHER, JobId
+from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, JobId
 from koalapy.model.job import OUTPUT_PRUNED, Component, Counters, History, Job
 from koalapy.model.records import Step
 from koalapy.model.request import Request
-from koalapy.model.states import JobState
+from koalapy.model.states import ComponentState, JobState
 from koalapy.model.units import Instant, format_instant
 from koalapy.model.unreadable import Unreadable
 from koalapy.model.usage import By, Sum, sums, usage_until
@@ -35,6 +35,7 @@ from koalapy.runtime.job_waiters import JobWaiters
 from koalapy.runtime.logins import Logins
 from koalapy.runtime.staging.input_files import look
 from koalapy.runtime.staging.transfers import Progress, Transfers
+from koalapy.runtime.streams import Stream
 from koalapy.runtime.sweeps import Sweeps
 from koalapy.runtime.unknown import UnknownTags
 from koalapy.store.contract import Store
@@ -48,6 +49,7 @@ from koalapy.views.status import NEW_STORE, common_waits, ids_used
 T = TypeVar("T")
 _COMMIT_S = 30.0  # an event that is not committed within this time is answered as not recorded yet
 _MOST_PATHS = 1 << 17  # bytes of names that are fetched in one call
+_REACHED = (ComponentState.RELEASED, ComponentState.RUNNING)
 _LOOK_S = 0.2  # between checks whether the store has begun to fail
 
 
@@ -64,6 +66,14 @@ class JobFiles:
     written: WrittenStore
 
 
+@dataclass(frozen=True, slots=True)
+class JobStreams:
+    """The functions for byte streams to jobs: see ClusterLinks.open_stream and end_streams."""
+
+    open: Callable[[str, AttemptId, int, int], Stream]
+    ended: Callable[[Job], None]
+
+
 class Service:
     """The API of one koalad. `read` reads a component's output over its link.
 
@@ -78,6 +88,7 @@ class Service:
         loop: DriverThread,
         clock: SystemClock,
         read: Read,
+        streams: JobStreams,
         placement: PlacementPolicy,
         recovery: Recovery,
         unknown: UnknownTags,
@@ -92,6 +103,7 @@ class Service:
         self._loop = loop
         self._clock = clock
         self._read = read
+        self._streams = streams
         self._placement = placement
         self.unknown = unknown
         self.logins = logins
@@ -319,6 +331,36 @@ class Service:
             return what.components(found), self._left(found, ([piece] for piece in read_all(read, found, what)))
         return what.components(found), follow_all(read, lambda: self._looked(job), what, positions)
 
+    def where_forwarded(self, job: JobId, component: int | None, rank: int) -> Component:
+        """Return the running component whose ports can be reached. Raises KoalaError if there is none."""
+        found = self.job(job)
+        if found.runner is not None:
+            raise RequestError("no_component", f"Job {job} is a sweep, which has no ports.", "Name another job.")
+        if component is None and len(found.components) > 1:
+            advice = f"Say which one: {job}:0 to {job}:{len(found.components) - 1}."
+            raise RequestError("no_component", f"Job {job} has {len(found.components)} components.", advice)
+        _refuse_other_components(found, component)
+        chosen = found.components[component or 0]
+        if chosen.state not in _REACHED:
+            advice = f"`koala show {job}` shows its state, `koala explain {job}` why it waits."
+            message = f"Component {chosen.index} of job {job} is {chosen.state}, not running."
+            raise RequestError("wrong_state", message, advice)
+        if rank >= chosen.request.processors:
+            message = f"Component {chosen.index} of job {job} has no rank {rank}."
+            raise RequestError("no_such_rank", message, "Ranks are counted from 0 in each component.")
+        return chosen
+
+    def open_stream(self, job: JobId, component: int | None, rank: int, port: int) -> Stream:
+        """Open a byte stream to a port on the node of a rank. Raises KoalaError.
+
+        The stream is reset when the attempt ends.
+        """
+        chosen, found = self.where_forwarded(job, component, rank), self.job(job)
+        assert chosen.cluster is not None
+        stream = self._streams.open(chosen.cluster, found.attempt_of(chosen), rank, port)
+        self._streams.ended(self.job(job))  # it may have ended before the stream was known
+        return stream
+
     def _readable(self, job: JobId, stream: str, component: int | None) -> tuple[Job, Followed]:
         """Return the job, and what is read of it. Raises RequestError for a sweep, and if there is nothing to read."""
         found = self.job(job)
@@ -326,10 +368,7 @@ class Service:
             advice = f"Say whose: `koala logs {job} --parameter 1`, counted from 1 as in `koala results {job}`."
             message = f"Job {job} is a sweep, and each of its parameters has an output of its own."
             raise RequestError("no_parameter", message, advice)
-        if component is not None and not 0 <= component < len(found.components):
-            last = len(found.components) - 1
-            advice = f"Its components are 0 to {last}." if last else "It has one component, 0."
-            raise RequestError("no_such_component", f"Job {job} has no component {component}.", advice)
+        _refuse_other_components(found, component)
         if found.state.final and not any(each.cluster and each.attempt for each in found.components):
             advice = f"`koala explain {job}` says why."
             raise RequestError("never_ran", f"Job {job} has run nowhere, so it has written nothing.", advice)
@@ -364,6 +403,7 @@ class Service:
         self.sweeps.committed(change)
         self._counting.committed(change)
         for job in change.jobs:
+            self._streams.ended(job)
             if job.state.final:
                 self._waiters.ended(job.id)
         return self._recovery.committed(self._clock.now(), change)
@@ -404,6 +444,14 @@ class Service:
         why = trouble.message if trouble else "koalad is busy."
         advice = "It will be in time: look with `koala jobs` before you ask again."
         raise TransientError("not_committed", f"It is not recorded yet: {why}", advice)
+
+
+def _refuse_other_components(job: Job, component: int | None) -> None:
+    """Raises RequestError for the number of a component that the job does not have."""
+    if component is not None and not 0 <= component < len(job.components):
+        last = len(job.components) - 1
+        advice = f"Its components are 0 to {last}." if last else "It has one component, 0."
+        raise RequestError("no_such_component", f"Job {job.id} has no component {component}.", advice)
 
 
 def _refuse_without_ids(counters: Counters, jobs: int) -> None:

@@ -9,7 +9,8 @@ import json
 import os
 import re
 import selectors
-from typing import Any, Dict, List, NamedTuple
+from collections import deque
+from typing import Any, Deque, Dict, List, NamedTuple
 
 Json = Dict[str, Any]
 
@@ -36,6 +37,7 @@ def read(text: bytes) -> Json:
 
 
 def pieces(node: int, message: Json) -> bytes:
+    """The lines of an agent's message."""
     text = json.dumps(message, separators=(",", ":")).encode()
     parts = [text[start : start + PIECE] for start in range(0, len(text), PIECE)]
     more = [b"@%d+%s\n" % (node, part) for part in parts[:-1]]
@@ -58,7 +60,7 @@ class Assembler:
 
     def __init__(self) -> None:
         self._reader = LineReader()
-        self._parts: Dict[int, bytes] = {}
+        self._parts: Dict[int, List[bytes]] = {}
         self.talk: List[bytes] = []
 
     def feed(self, data: bytes) -> List[Piece]:
@@ -69,11 +71,9 @@ class Assembler:
                 self.talk.append(text)
                 continue
             node = int(match.group(1))
-            whole = self._parts.pop(node, b"") + match.group(3)
-            if match.group(2) == b"+":
-                self._parts[node] = whole
-            else:
-                found += self._message(node, whole)
+            self._parts.setdefault(node, []).append(match.group(3))
+            if match.group(2) == b".":
+                found += self._message(node, b"".join(self._parts.pop(node)))
         return found
 
     def _message(self, node: int, text: bytes) -> List[Piece]:
@@ -95,6 +95,7 @@ class Writer:
         self._descriptor = descriptor
         self._selector = selector
         self._waiting = bytearray()
+        self._bulk: Deque[bytes] = deque()  # whole messages, which wait until all else was written
         self._watching = False
         self._open = True
         os.set_blocking(descriptor, False)
@@ -102,6 +103,12 @@ class Writer:
     def write(self, data: bytes) -> None:
         if self._open:
             self._waiting += data
+            self._flush()
+
+    def write_bulk(self, data: bytes) -> None:
+        """Write whole messages after everything that `write` gets before they are begun."""
+        if self._open:
+            self._bulk.append(data)
             self._flush()
 
     def close(self) -> None:
@@ -112,14 +119,16 @@ class Writer:
 
     def _flush(self) -> None:
         try:
-            while self._waiting:
+            while self._waiting or self._bulk:
+                if not self._waiting:
+                    self._waiting += self._bulk.popleft()
                 written = os.write(self._descriptor, self._next())
                 del self._waiting[:written]
         except BlockingIOError:
             pass
         except OSError:
-            self._waiting = bytearray()
-        self._watch(bool(self._waiting))
+            self._waiting, self._bulk = bytearray(), deque()
+        self._watch(bool(self._waiting or self._bulk))
 
     def _next(self) -> bytearray:
         """The next whole lines that one write takes whole or not at all: other agents may write to the same pipe."""
@@ -135,5 +144,5 @@ class Writer:
 
     def _drop(self) -> None:
         self._open = False
-        self._waiting = bytearray()
+        self._waiting, self._bulk = bytearray(), deque()
         self._watch(False)

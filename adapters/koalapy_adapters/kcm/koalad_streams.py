@@ -10,7 +10,8 @@ from typing import Any, Callable, Deque, List, NamedTuple, Optional
 from koalapy_adapters.frames import Chunk, Control, Credit, Decoder, Frame, FrameError, encode, together
 from koalapy_adapters.messages import to_json
 
-_READ = 1 << 16
+_READ = 1 << 18
+_MOST_OFFERED = 1 << 9  # chunks that wait, after which one of a byte stream is dropped
 
 
 class Streams(NamedTuple):
@@ -97,6 +98,11 @@ class Writer:
     def chunk(self, chunk: Chunk) -> None:
         """Ends of streams go the same way, so that they come last. The caller keeps to its credit."""
         self._put(self._bulk, encode(chunk))
+
+    def offer(self, chunk: Chunk) -> None:
+        """A chunk of a byte stream. It is dropped where too much waits already: its end sends it again."""
+        if len(self._bulk) < _MOST_OFFERED:
+            self.chunk(chunk)
 
     def after_chunks(self, message: Any) -> None:
         """A message that must not pass the chunks before it."""

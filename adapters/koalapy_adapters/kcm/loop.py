@@ -62,6 +62,8 @@ class Kcm:
             self._quit("koalad closed the connection")
         elif isinstance(frame, Control):
             self._control(frame.data)
+        elif isinstance(frame, Chunk) and self._session.streams.has(frame.stream):
+            self._perform(self._session.streams.chunk(frame))
         elif self._context is not None and isinstance(frame, Chunk):
             self._context.staging.chunk(frame)
         elif self._context is not None and isinstance(frame, Credit):
@@ -117,6 +119,9 @@ class Kcm:
     def _act(self, action: Any) -> None:
         if isinstance(action, do.Send):
             self._send(action.message)
+            return
+        if isinstance(action, do.SendChunk):
+            self._writer.offer(action.chunk)
             return
         if isinstance(action, do.Quit):
             self._quit(action.why)

@@ -24,8 +24,18 @@ from koalapy_adapters.errors import BatchError
 from koalapy_adapters.kcm.attempts.machine import Machine
 from koalapy_adapters.kcm.file_requests import SERVED
 from koalapy_adapters.kcm.startup import refusal
-from koalapy_adapters.kcm.state.actions import Quit, Send
-from koalapy_adapters.messages import ClusterConfig, Hello, Ping, Pong, Welcome
+from koalapy_adapters.kcm.state.actions import Quit, Send, StreamFrameReceived
+from koalapy_adapters.kcm.stream_routes import StreamRoutes
+from koalapy_adapters.messages import (
+    ClusterConfig,
+    Hello,
+    OpenStream,
+    Ping,
+    Pong,
+    StreamReset,
+    StreamState,
+    Welcome,
+)
 
 SILENCE = 60  # seconds without a frame, after which koalad is taken for gone
 
@@ -54,6 +64,7 @@ class KcmSession:
         self._cpu_seconds = cpu_seconds
         self._hello: Optional[Hello] = None
         self._machine: Optional[Machine] = None
+        self.streams = StreamRoutes()
         self._early: List[Any] = []  # messages that came before the machine stood
         self._poll = 0
         self._seek_at: Optional[int] = None
@@ -79,6 +90,8 @@ class KcmSession:
         if self._machine is None:
             self._early.append(message)
             return []
+        if isinstance(message, (OpenStream, StreamState, StreamReset)):
+            return self.streams.from_koalad(message)
         return [Serve(message)] if isinstance(message, SERVED) else self._machine.handle(now, message)
 
     # ---- the outcome of actions
@@ -109,6 +122,8 @@ class KcmSession:
 
     def happened(self, now: int, event: Any) -> List[Any]:
         """React to the outcome of another action, or to what came over the relay."""
+        if isinstance(event, StreamFrameReceived):
+            return self.streams.from_wrapper(event)
         return self._machine.handle(now, event) if self._machine is not None else []
 
     # ---- time

@@ -8,7 +8,7 @@ twice, they are done once and answered twice. Batch jobs and attempts are known 
 import re
 from typing import Any, Callable, Dict, Type
 
-from koalapy_adapters.messages import fields, files, kcm, koalad, launcher, relay
+from koalapy_adapters.messages import fields, files, kcm, koalad, launcher, relay, streams
 from koalapy_adapters.messages.fields import Json, MessageError, passes, shown
 from koalapy_adapters.messages.files import DiskUse, Fetch, FetchMany, ListFiles, Stat, Store, StoreMany, Want
 from koalapy_adapters.messages.kcm import (
@@ -77,6 +77,7 @@ from koalapy_adapters.messages.relay import (
     Stop,
     ToLauncher,
 )
+from koalapy_adapters.messages.streams import OpenStream, StreamChunk, StreamReset, StreamState
 
 __all__ = [
     "ALL",
@@ -116,6 +117,7 @@ __all__ = [
     "Measured",
     "MessageError",
     "NodeSuspected",
+    "OpenStream",
     "ParametersEnded",
     "ParametersGivenUp",
     "ParametersHeld",
@@ -142,6 +144,9 @@ __all__ = [
     "Stop",
     "Store",
     "StoreMany",
+    "StreamChunk",
+    "StreamReset",
+    "StreamState",
     "Stuck",
     "Submit",
     "Submitted",
@@ -174,10 +179,10 @@ def readers(*kinds: Type[Any]) -> Messages:
 
 
 MESSAGES: Dict[str, Type[Any]] = _named(
-    *koalad.MESSAGES, *files.MESSAGES, *kcm.MESSAGES, *relay.MESSAGES, *launcher.MESSAGES
+    *koalad.MESSAGES, *files.MESSAGES, *kcm.MESSAGES, *relay.MESSAGES, *launcher.MESSAGES, *streams.MESSAGES
 )
 ALL: Messages = readers(*MESSAGES.values())
-FROM_KCM: Messages = {name: ALL[name] for name in _named(*kcm.MESSAGES)}
+FROM_KCM: Messages = {name: ALL[name] for name in _named(*kcm.MESSAGES, StreamState, StreamReset)}
 EVENTS: Messages = {name: ALL[name] for name in _named(*kcm.EVENTS)}
 _NAMES = {kind: name for name, kind in MESSAGES.items()}
 

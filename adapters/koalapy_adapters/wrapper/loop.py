@@ -8,6 +8,7 @@ from typing import Any, Callable, Dict, List, Optional, Type
 from koalapy_adapters import clock, messages
 from koalapy_adapters.host import descendants, node_identity, signals
 from koalapy_adapters.host.event_loop import EventPump, dispatch_ready
+from koalapy_adapters.streams import FRAMES, frame_of_json
 from koalapy_adapters.wrapper import events, failure_texts
 from koalapy_adapters.wrapper.agent.group import AgentMessage, NodeAgents
 from koalapy_adapters.wrapper.allocation import Allocation
@@ -24,6 +25,7 @@ from koalapy_adapters.wrapper.relay.contact import Contact, shut_out_after
 from koalapy_adapters.wrapper.relay.file_client import FileRelayClient
 from koalapy_adapters.wrapper.relay.handshake import Handshake
 from koalapy_adapters.wrapper.shared_directory import Performed, Shared
+from koalapy_adapters.wrapper.stream_routes import StreamRoutes
 
 Json = Dict[str, Any]
 
@@ -60,6 +62,7 @@ class Loop:
         self._orphan_timeout = attempt.settings(batch_id).orphan_timeout
         self._speak_at = clock.now()
         self._sleep = clock.SleepWatch()
+        self._streams = StreamRoutes(self.relay.send, self.nodes.send_frame)
         self._exit_status: Optional[int] = None
 
     def run(self) -> int:
@@ -168,7 +171,9 @@ class Loop:
             self.handle(events.NodeLost(said.node, said.sure))
             return
         message = said.message
-        if message["said"] == "put":
+        if message["said"] == "stream":
+            self._streams.from_node(said.node, frame_of_json(message["frame"]))
+        elif message["said"] == "put":
             self._put(message["key"], message["value"])
         elif message["said"] == "asking":
             self._asking[said.node] = message["asking"]
@@ -191,6 +196,8 @@ class Loop:
         self.handle(events.RelayEntered())
         for put in self._own_keys:
             self.relay.send(put)
+        if self._streams.has_any:
+            self.nodes.broadcast({"do": "resume"})
         if self._bridge is not None:
             self._bridge.open()
 
@@ -214,7 +221,9 @@ class Loop:
         self.handle(events.RelayLost(heard_at))
 
     def _on_relay(self, message: Any) -> None:
-        if isinstance(message, messages.Release):
+        if isinstance(message, FRAMES):
+            self._streams.from_relay(message, self._allocation.shares if self._allocation is not None else {})
+        elif isinstance(message, messages.Release):
             self.handle(events.ReleaseReceived(message.first_rank, message.hosts))
         elif isinstance(message, messages.Stop):
             self.handle(events.StopReceived(message.force))

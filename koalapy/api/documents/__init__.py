@@ -9,6 +9,7 @@ from koalapy.api.documents.jobs import (
     fetched,
     job_with_history,
     jobs,
+    port,
     submitted,
     submitted_many,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "login",
     "maintenance",
     "maintenance_run",
+    "port",
     "status",
     "submitted",
     "submitted_many",

@@ -148,6 +148,18 @@ def submitted_many(ids: Sequence[int]) -> answers.SubmitsAnswer:
     return {"schema": "koala.submits/1", "ids": list(ids)}
 
 
+def port(job_id: int, component: int, cluster: str, rank: int, number: int) -> answers.PortAnswer:
+    """Answer with the place of a port of a running job."""
+    return {
+        "schema": "koala.port/1",
+        "id": job_id,
+        "component": component,
+        "cluster": cluster,
+        "rank": rank,
+        "port": number,
+    }
+
+
 def fetched(job_id: int, home: Collected | None) -> answers.FetchAnswer:
     """Answer with the fetched files of a job, or that they are being fetched (`home` is None)."""
     return {

@@ -36,7 +36,8 @@ class Callbacks(Generic[T]):
     `open`: logs in and starts the agent there; it may block, and raises BatchError. `begin`: returns the conversation
     of this new session; it may block, and raises KoalaError. `ended`: cleans up after a session, and returns why the
     other side has ended it, if that was so. `perform`: performs a command other than Dial, Send, Close and Probe.
-    `too_large`: reacts to a message that exceeds a frame; without it such a message ends the session.
+    `too_large`: reacts to a message that exceeds a frame; without it such a message ends the session. `stream_frame`:
+    takes a frame of a byte stream.
     """
 
     now: Callable[[], Instant]
@@ -45,6 +46,7 @@ class Callbacks(Generic[T]):
     ended: Callable[[], Reason]
     perform: Callable[[Command], None]
     too_large: Callable[[Any, FrameError], None] = _fail
+    stream_frame: Callable[[Any], None] = lambda frame: None
 
 
 class LinkThreads(Generic[T]):
@@ -146,7 +148,7 @@ class LinkThreads(Generic[T]):
         except BatchError as error:
             self._fail(reason_of_error(error))
             return
-        session = Session(channel, self._received, self._tick, self._alive)
+        session = Session(channel, self._received, self._tick, self._alive, self._callbacks.stream_frame)
         try:
             conversation = self._callbacks.begin(session)
         except KoalaError as error:

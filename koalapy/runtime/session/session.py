@@ -9,7 +9,16 @@ from typing import Any
 
 from koalapy_adapters.connections.protocol import Channel
 from koalapy_adapters.frames import Chunk, Control, Credit, Decoder, Frame, FrameError, encode, together
-from koalapy_adapters.messages import FROM_KCM, Done, Fetched, MessageError, from_json, to_json
+from koalapy_adapters.messages import (
+    FROM_KCM,
+    Done,
+    Fetched,
+    MessageError,
+    StreamReset,
+    StreamState,
+    from_json,
+    to_json,
+)
 
 from koalapy.model.errors import ClusterError, Reason, TransientError
 from koalapy.runtime.session.exchange import Exchange, done, stalled
@@ -18,6 +27,7 @@ _READ = 1 << 18
 _EXIT_STATUS_S = 0.5  # for the exit status, after the output has ended
 _FIRST_REQUEST = 1 << 40  # numbers below are those of the outbox
 _MOST_WAITING = 4 << 20  # bytes of control that may wait to be written while the other side is read
+_MOST_CHUNKS = 1 << 9  # that wait to be written, beyond which those of byte streams are dropped
 _LOST = Reason("lost", "transient", "The connection was lost.", "koalad connects again by itself.")
 
 Receive = Callable[[Any], None]
@@ -41,13 +51,16 @@ class Session:
         receive: Receive,
         tick: Callable[[], float],
         alive: Callable[[], None] = lambda: None,
+        stream_frame: Receive = lambda frame: None,
     ) -> None:
         """`receive` is called by `run` with every message that answers no exchange.
 
         `tick` is called by a separate thread, each time after the seconds that it returned the last time. `alive` is
         called when bytes have arrived. While the other side is not read, `alive` is called when it has taken some.
+        `stream_frame` is called by `run` with every frame of a byte stream to a compute node.
         """
         self._channel, self._receive, self._tick, self._alive = channel, receive, tick, alive
+        self._stream_frame = stream_frame
         self._urgent: deque[bytes] = deque()
         self._bulk: deque[bytes] = deque()
         self._waiting = 0  # bytes of control messages that are queued or being written
@@ -111,6 +124,13 @@ class Session:
         with self._changed:
             self._bulk.append(encode(chunk))
             self._changed.notify_all()
+
+    def send_frame(self, frame: Any) -> None:
+        """Send a frame of a byte stream. A chunk is dropped if too many wait: its end of the stream sends it again."""
+        if not isinstance(frame, Chunk):
+            self.send(frame)
+        elif len(self._bulk) < _MOST_CHUNKS:
+            self.send_chunk(frame)
 
     def grant(self, exchange: Exchange, chunks: int) -> None:
         """Allow this number of further chunks on the exchange's stream."""
@@ -206,7 +226,9 @@ class Session:
         if isinstance(frame, Control):
             message = from_json(frame.data, FROM_KCM)
             exchange = self._exchanges.get(getattr(message, "id", -1))
-            if exchange is None:
+            if isinstance(message, (StreamState, StreamReset)):
+                self._stream_frame(message)
+            elif exchange is None:
                 self._receive(message)
             else:
                 exchange.answered(message)
@@ -216,6 +238,8 @@ class Session:
             exchange.arrived(frame.data)
         elif exchange is not None and isinstance(frame, Credit):
             exchange.granted(frame.chunks)
+        elif isinstance(frame, Chunk):
+            self._stream_frame(frame)
 
     def _write(self) -> None:
         urgent = 0  # bytes of control in the last write

@@ -24,11 +24,13 @@ from koalapy.link.session import Command, LinkStatus, Lost, Reaction, Report, Se
 from koalapy.model.commands import Hint, WatchCluster
 from koalapy.model.errors import Reason, TransientError
 from koalapy.model.identity import AttemptId, JobId, tag_of
-from koalapy.model.units import Instant
+from koalapy.model.settings import STREAM_TIMEOUT
+from koalapy.model.units import Duration, Instant
 from koalapy.runtime.session import link_threads
 from koalapy.runtime.session.link_threads import LinkThreads
 from koalapy.runtime.session.session import Session
 from koalapy.runtime.staging.input_files import InputFiles
+from koalapy.runtime.streams import ClusterStreams, Stream
 from koalapy.runtime.uplink.stage_in_worker import Callbacks, StageInWorker
 
 _LOG = structlog.get_logger()
@@ -55,6 +57,7 @@ class LinkServices:
     doubtful: Callable[[], Sequence[JobId]] = tuple
     check: Callable[[int, wire.Welcome], Verdict] = trust
     input_files: InputFiles = field(default_factory=InputFiles)
+    stream_timeout: Duration = STREAM_TIMEOUT
     report: Callable[[LinkStatus, int], None] = lambda status, number: None
 
 
@@ -71,10 +74,11 @@ class Link:
         self._machine: SessionMachine[KcmConversation] = SessionMachine(cluster.name, cluster.timing, random.uniform)
         callbacks = link_threads.Callbacks(
             now=services.now, open=self._open, begin=self._begin, ended=self._ended, perform=self._perform,
-            too_large=self._too_large,
+            too_large=self._too_large, stream_frame=self._stream_frame,
         )  # fmt: skip
         remembering = connection if isinstance(connection, Remembering) else None
         self._threads = LinkThreads(cluster.name, self._machine, callbacks, remembering)
+        self.streams = ClusterStreams(services.stream_timeout, self._send_frame, services.now)
         self._worker: StageInWorker | None = None
         self._stderr: deque[str] = deque(maxlen=20)  # the last lines of the login's or the KCM's standard error
 
@@ -187,6 +191,19 @@ class Link:
         walks = any(map(is_pattern, patterns))  # the search may take long in a large tree, and name few files
         yield from self._stream(attempt, request, self.cluster.timing.stalled * (_WALKS if walks else 1))
 
+    def open_stream(self, attempt: AttemptId, rank: int, port: int) -> Stream:
+        """Open a stream to this port of the node on which this rank of the attempt runs. Raises TransientError."""
+        self._connected()
+        return self.streams.open(attempt, tag_of(self.cluster.instance, attempt), rank, port)
+
+    def _send_frame(self, frame: Any) -> None:
+        session = self._threads.session
+        if session is not None:
+            session.send_frame(frame)
+
+    def _stream_frame(self, frame: Any) -> None:
+        self.streams.received(frame)
+
     def _stream(
         self,
         attempt: AttemptId,
@@ -258,6 +275,7 @@ class Link:
                 if status.state == "connected":
                     _LOG.info("cluster_connected", cluster=name, host=status.host, batch=status.version)
                     self._services.connected()
+                    self.streams.resume()
             case Deliver():
                 self._services.deliver(command.delivery)
             case StageIn():

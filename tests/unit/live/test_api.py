@@ -160,6 +160,8 @@ def test_it_describes_itself(http_: Connection) -> None:
         ("post", "/v1/jobs/{job}/hold"),
         ("post", "/v1/jobs/{job}/release"),
         ("post", "/v1/jobs/{job}/fetch"),
+        ("get", "/v1/jobs/{job}/forward"),
+        ("post", "/v1/jobs/{job}/forward"),
         ("post", "/v1/jobs/{job}/resubmit"),
         ("get", "/v1/runners"),
         ("get", "/v1/sweeps/{sweep}/results"),
@@ -189,7 +191,8 @@ def test_it_describes_itself(http_: Connection) -> None:
             assert answers["default"]["content"]["application/json"]["schema"] == {
                 "$ref": "#/components/schemas/ErrorAnswer"
             }
-            if not path.endswith(("/output", "/follow")):
+            of_bytes = path.endswith(("/output", "/follow")) or (method == "post" and path.endswith("/forward"))
+            if not of_bytes:
                 assert answers["200"]["content"]["application/json"]["schema"]["$ref"].endswith("Answer")
     assert document["components"]["schemas"]["Job"]["properties"]["held_processor_seconds"]
 

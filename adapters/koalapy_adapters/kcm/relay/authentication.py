@@ -4,6 +4,7 @@ from typing import Any, Callable, List, NamedTuple, Optional
 
 from koalapy_adapters import proofs
 from koalapy_adapters.channel import Keys
+from koalapy_adapters.frames import Chunk
 from koalapy_adapters.handshake import (
     NO_CHALLENGE,
     NONCE_BYTES,
@@ -12,7 +13,13 @@ from koalapy_adapters.handshake import (
     session_keys,
     wrapper_proof,
 )
-from koalapy_adapters.kcm.state.actions import LauncherReported, OtherVersion, WrapperPut, WrapperReported
+from koalapy_adapters.kcm.state.actions import (
+    LauncherReported,
+    OtherVersion,
+    StreamFrameReceived,
+    WrapperPut,
+    WrapperReported,
+)
 from koalapy_adapters.messages import (
     RELAY_PROTOCOL,
     FromLauncher,
@@ -24,8 +31,12 @@ from koalapy_adapters.messages import (
     RelayProof,
     RelayWelcome,
     ReportMessage,
+    StreamChunk,
+    StreamReset,
+    StreamState,
     from_json,
 )
+from koalapy_adapters.streams import as_frame
 
 _LONGEST = 64  # characters of a tag or nonce
 
@@ -115,6 +126,8 @@ def outcome(tag: str, message: Any) -> Any:
         return WrapperPut(tag, str(message.key), str(message.value))
     if isinstance(message, FromLauncher) and isinstance(message.body, dict):
         return LauncherReported(tag, message.body)
+    if isinstance(message, (Chunk, StreamChunk, StreamState, StreamReset)):
+        return StreamFrameReceived(tag, as_frame(message))
     if isinstance(message, Heartbeat):
         return None
     raise MessageError("a wrapper does not say %s" % type(message).__name__)

@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, NamedTuple, Optional
 
 from koalapy_adapters.channel import Channel
 from koalapy_adapters.clock import now
-from koalapy_adapters.frames import FrameError
+from koalapy_adapters.frames import Chunk, FrameError
 from koalapy_adapters.kcm.execution.threads import in_thread
 from koalapy_adapters.kcm.koalad_streams import log
 from koalapy_adapters.kcm.relay import addresses
@@ -21,6 +21,8 @@ MAX_STRANGERS = 256  # connections that have not proven themselves yet
 MAX_STRANGERS_OF_ONE = 32  # by the address that they come from
 MAX_BACKLOG = 8 << 20  # bytes that a wrapper has not read
 COUNTED_IN = 60.0  # seconds, after which strangers are logged as one number
+MOST_CHUNKS = 1 << 9  # of byte streams that wait for a wrapper; more are dropped, and their ends send them again
+_WRITTEN = 1 << 17  # bytes that a wrapper has not read, beyond which chunks wait, so that control passes them
 _ROOM, _MORE_ROOM = 1 << 13, 1 << 18  # bytes that the kernel keeps of a connection, before its proof and after it
 
 
@@ -30,9 +32,22 @@ class _Wrapper(NamedTuple):
     admitted: Admitted
     writer: asyncio.StreamWriter
     channel: Channel
+    chunks: "asyncio.Queue[Chunk]"
 
     def send(self, message: Any) -> None:
-        self.writer.write(self.channel.encode(to_json(message)))
+        if not isinstance(message, Chunk):
+            self.writer.write(self.channel.encode(to_json(message)))
+        elif self.chunks.qsize() < MOST_CHUNKS:
+            self.chunks.put_nowait(message)
+
+    async def send_chunks(self) -> None:
+        """Write the chunks that wait, each when the wrapper has read most of what was written before."""
+        while True:
+            self.writer.write(self.channel.encode_chunk(await self.chunks.get()))
+            try:
+                await self.writer.drain()
+            except OSError:
+                return  # the reader of this connection sees it too
 
 
 class Strangers:
@@ -169,7 +184,8 @@ class Relay:
             return None
         messages.channel.secure(admitted.keys.kcm, admitted.keys.wrapper)
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _MORE_ROOM)
-        return _Wrapper(admitted, writer, messages.channel)
+        writer.transport.set_write_buffer_limits(high=_WRITTEN)
+        return _Wrapper(admitted, writer, messages.channel, asyncio.Queue())
 
     async def _admitted(self, messages: "_Messages", writer: asyncio.StreamWriter) -> Optional[Admitted]:
         hello = await messages.next()
@@ -191,7 +207,7 @@ class Relay:
             before.writer.transport.abort()
         wrapper.send(wrapper.admitted.welcome)
         self._tell_machine(WrapperConnected(tag, wrapper.admitted.clock_at(now())))
-        beat = asyncio.ensure_future(_beat(wrapper))
+        beat, chunks = asyncio.ensure_future(_beat(wrapper)), asyncio.ensure_future(wrapper.send_chunks())
         closed = False
         try:
             while self._wrappers.get(tag) is wrapper:  # one that was replaced has nothing more to say
@@ -203,6 +219,7 @@ class Relay:
             raise
         finally:
             beat.cancel()
+            chunks.cancel()
             if self._wrappers.get(tag) is wrapper:
                 del self._wrappers[tag]
                 self._tell_machine(WrapperDisconnected(tag, closed))
@@ -211,14 +228,15 @@ class Relay:
         """Raises asyncio.TimeoutError for one that is silent without having been suspended, and as `_Messages.next`."""
         while True:
             try:
-                return from_json(await asyncio.wait_for(messages.next(), self._silence))
+                data = await asyncio.wait_for(messages.next(), self._silence)
+                return data if isinstance(data, Chunk) else from_json(data)
             except asyncio.TimeoutError:
                 if not self._is_suspended(tag):
                     raise
 
 
 class _Messages:
-    """The JSON objects of one connection."""
+    """The JSON objects and chunks of one connection."""
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
         self._reader, self.channel = reader, Channel()
@@ -230,7 +248,7 @@ class _Messages:
             data = self.channel.take()
             if data is not None:
                 return data
-            read = await self._reader.read(1 << 16)
+            read = await self._reader.read(1 << 18)
             if not read:
                 self.nothing_came = self.channel.is_empty
                 raise EOFError("closed by the wrapper")

@@ -1,12 +1,14 @@
 """Actions of the KCM's machine, and their outcomes: plain values, no I/O.
 
-Actions are in the imperative, outcomes in the past tense; each action but Send, Tell, EndSubmit and Quit has exactly
-one outcome. Instants are integer microseconds of the KCM's clock, an error is a `messages.Failure` as JSON.
+Actions are in the imperative, outcomes in the past tense; each action but Send, SendToWrapper, SendChunk, EndSubmit and
+Quit has exactly one outcome. Instants are integer microseconds of the KCM's clock, an error is a `messages.Failure` as
+JSON.
 """
 
 from typing import Any, Dict, List, NamedTuple, Optional
 
 from koalapy_adapters.batch.protocol import Capacity, JobStatus
+from koalapy_adapters.frames import Chunk
 
 Json = Dict[str, Any]
 SECOND = 1000000
@@ -25,6 +27,12 @@ class SendToWrapper(NamedTuple):
 
     tag: str
     message: Any
+
+
+class SendChunk(NamedTuple):
+    """A chunk of a byte stream to koalad, behind all that is control. It may be dropped."""
+
+    chunk: Chunk
 
 
 class Prepare(NamedTuple):
@@ -292,6 +300,13 @@ class WrapperPut(NamedTuple):
     tag: str
     key: str
     value: str
+
+
+class StreamFrameReceived(NamedTuple):
+    """A wrapper passed on a frame of a byte stream: see streams.FRAMES."""
+
+    tag: str
+    frame: Any
 
 
 class LauncherReported(NamedTuple):

@@ -7,8 +7,10 @@ import sys
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from koalapy_adapters.batch.protocol import Launch
+from koalapy_adapters.frames import Chunk
 from koalapy_adapters.host import descendants, json_lines
 from koalapy_adapters.host.spawn import spawn
+from koalapy_adapters.streams import frame_to_json
 from koalapy_adapters.wrapper.agent.fork import Forked
 
 Json = Dict[str, Any]
@@ -61,6 +63,17 @@ class NodeAgents:
         """To every agent that listens."""
         for channel in self._channels:
             channel.commands.write(json_lines.line(message))
+
+    def send_frame(self, node: str, frame: Any) -> bool:
+        """Pass a frame of a byte stream to the agent of this node. False if there is none."""
+        for channel in self._channels:
+            if node not in channel.own:
+                continue
+            message = {"do": "stream", "to": channel.names.index(node), "frame": frame_to_json(frame)}
+            write = channel.commands.write_bulk if isinstance(frame, Chunk) else channel.commands.write
+            write(json_lines.line(message))
+            return True
+        return False
 
     def speak(self) -> None:
         """Send a sign of life to the agents of other nodes, which take silence for our end."""

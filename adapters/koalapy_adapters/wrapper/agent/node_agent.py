@@ -1,8 +1,8 @@
 """The node agent: parent of the program's processes on one node, until nothing of them is left.
 
 On the wrapper's own node it is a fork of the wrapper; on the others `main` is started by the batch system's launcher.
-It obeys the messages on its standard input (prepare, release, stop, key); end of file there means that the wrapper is
-gone, and ends the program; so does, on another node, silence.
+It obeys the messages on its standard input (prepare, release, stop, key, stream, resume). End of file there means that
+the wrapper is gone, and ends the program; so does, on another node, silence.
 """
 
 import os
@@ -12,6 +12,7 @@ import sys
 from typing import Any, Dict, List, Optional
 
 from koalapy_adapters import clock
+from koalapy_adapters.frames import Chunk
 from koalapy_adapters.host import descendants, json_lines, private_dir, signals
 from koalapy_adapters.host.event_loop import dispatch_ready
 from koalapy_adapters.wrapper.agent import agent_guard
@@ -59,6 +60,7 @@ class Agent:
             lambda key, value: self._send("put", key=key, value=value),
             lambda asking: self._send("asking", asking=asking),
         )
+        self._streams: Any = None  # from the first one on
         self._prepared: Optional[Prepared] = None
         self._pids: Dict[int, int] = {}  # of processes that run: their rank on this node
         self._started = False
@@ -82,6 +84,10 @@ class Agent:
             dispatch_ready(self._selector, timeout)
             self._forgive(began, timeout)
             self._advance()
+            if self._streams is not None:
+                self._streams.tick(clock.now())
+        if self._streams is not None:
+            self._streams.close()
         self._server.close()
         return 0
 
@@ -111,6 +117,10 @@ class Agent:
             self._stop(message["grace"])
         elif do == "key":
             self._server.learn(message["key"], message["value"])
+        elif do == "stream" and message["to"] == self._index:
+            self._stream(message["frame"])
+        elif do == "resume" and self._streams is not None:
+            self._streams.resume(clock.now())
 
     def _prepare(self, message: Json) -> None:
         from koalapy_adapters.host import node_identity
@@ -224,8 +234,22 @@ class Agent:
         if self._sweeping and not self._over:
             return _AGAIN / clock.SECOND
         times = [self._kill_at if not self._over else None, self._silent_at()]
+        times.append(self._streams.next_wakeup() if self._streams is not None else None)
         due = min((time for time in times if time is not None), default=None)
         return None if due is None else max(0, due - clock.now()) / clock.SECOND
+
+    def _stream(self, message: Json) -> None:
+        """A frame of a byte stream. What streams need is imported for the first one: few jobs have any."""
+        from koalapy_adapters.streams import frame_of_json, frame_to_json
+        from koalapy_adapters.wrapper.agent.node_streams import NodeStreams
+
+        def send(frame: Any) -> None:
+            said = json_lines.pieces(self._index, {"said": "stream", "frame": frame_to_json(frame)})
+            self._out.write_bulk(said) if isinstance(frame, Chunk) else self._out.write(said)
+
+        if self._streams is None:
+            self._streams = NodeStreams(self._selector, send)
+        self._streams.received(frame_of_json(message))
 
     def _send(self, said: str, **details: Any) -> None:
         details["said"] = said

@@ -6,6 +6,8 @@ import threading
 from typing import Any, Callable, List, NamedTuple, Optional, Union
 
 from koalapy_adapters import messages
+from koalapy_adapters.frames import Chunk
+from koalapy_adapters.streams import as_frame
 from koalapy_adapters.wrapper.relay import contact
 from koalapy_adapters.wrapper.relay.address import RelayAddress
 from koalapy_adapters.wrapper.relay.file_client import FileRelayClient
@@ -116,7 +118,7 @@ class RelayClient:
 
     def _receive_all(self, data: Any) -> None:
         try:
-            message = messages.from_json(data)
+            message = data if isinstance(data, Chunk) else as_frame(messages.from_json(data))
         except messages.MessageError:
             return  # of a newer release: what it means is not for this wrapper
         self._do(self._contact.received(self._clock(), message))

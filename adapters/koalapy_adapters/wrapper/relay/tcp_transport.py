@@ -3,7 +3,8 @@
 import errno
 import selectors
 import socket
-from typing import Any, Dict, List, Optional
+from collections import deque
+from typing import Any, Deque, Dict, List, Optional
 
 from koalapy_adapters import frames, messages
 from koalapy_adapters.channel import Channel, Keys
@@ -12,6 +13,7 @@ from koalapy_adapters.wrapper.relay.transport import TransportListener
 
 PATIENCE = 5 * SECOND  # with an answer
 MAX_WAITING = 1 << 25  # bytes that a stuck relay may leave unsent
+MOST_CHUNKS = 1 << 9  # of byte streams that wait; more are dropped, and their ends send them again
 
 
 class TcpTransport:
@@ -23,6 +25,7 @@ class TcpTransport:
         self._socket: Optional[socket.socket] = None
         self._channel = Channel()
         self._waiting = bytearray()
+        self._chunks: Deque[frames.Chunk] = deque()  # they wait until all else was sent
 
     def connect(self, addresses: List[str], port: int) -> None:
         """-> connected for the first that takes it, unreachable if none does"""
@@ -41,10 +44,14 @@ class TcpTransport:
         self._channel.secure(keys.wrapper, keys.kcm)
 
     def write(self, message: Any) -> None:
-        """-> broken if that fails"""
-        if self._socket is not None:
+        """Send a message, or a chunk of a byte stream. -> broken if that fails"""
+        if self._socket is None:
+            return
+        if not isinstance(message, frames.Chunk):
             self._waiting += self._channel.encode(messages.to_json(message))
-            self._flush()
+        elif len(self._chunks) < MOST_CHUNKS:
+            self._chunks.append(message)
+        self._flush()
 
     def drop(self) -> None:
         """Close what is connected or being tried."""
@@ -106,7 +113,7 @@ class TcpTransport:
             self._let_go(other)
         candidate.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket = candidate
-        self._channel, self._waiting = Channel(), bytearray()
+        self._channel, self._waiting, self._chunks = Channel(), bytearray(), deque()
         self._selector.modify(candidate, selectors.EVENT_READ, self._ready)
         self._listener.connected(address, PATIENCE)
 
@@ -116,7 +123,7 @@ class TcpTransport:
         candidate.close()
 
     def _ready(self) -> None:
-        if self._waiting:
+        if self._waiting or self._chunks:
             self._flush()
         if self._socket is not None:
             self._read()
@@ -148,7 +155,9 @@ class TcpTransport:
     def _flush(self) -> None:
         assert self._socket is not None
         try:
-            while self._waiting:
+            while self._waiting or self._chunks:
+                if not self._waiting:
+                    self._waiting += self._channel.encode_chunk(self._chunks.popleft())
                 sent = self._socket.send(self._waiting)
                 del self._waiting[:sent]
         except BlockingIOError:

@@ -1,0 +1,64 @@
+"""Messages of byte streams between koalad and a process of an attempt; koalad and the node's end send the same ones.
+
+The bytes themselves travel in chunks (see frames): `number` is the offset of the first byte, and an empty chunk is the
+end of that direction. A hop passes everything on and keeps nothing, so whatever is lost is sent again end to end.
+"""
+
+from typing import TYPE_CHECKING, Any, NamedTuple, Tuple, Type
+
+from koalapy_adapters.messages.fields import Count, Flag, Line, Name, Tag, sized, whole
+
+if TYPE_CHECKING:
+    Port = int
+    Data = str
+else:
+    Port = whole(1, 65535)
+    Data = sized(1 << 17)
+
+
+class OpenStream(NamedTuple):
+    """koalad to the node of this rank of the attempt: connect the stream to this port of 127.0.0.1 there.
+
+    Answered by StreamState, or by StreamReset. `patience`: microseconds without a sign of the other end, after which
+    an end resets the stream.
+    """
+
+    tag: Tag
+    stream: Count
+    rank: Count
+    port: Port
+    patience: Count
+
+
+class StreamState(NamedTuple):
+    """The bytes that an end has received and consumed, as offsets; the end of the direction counts as one byte.
+
+    `again`: send again what follows `received`. `asks`: answer with the same.
+    """
+
+    tag: Tag
+    stream: Count
+    received: Count
+    consumed: Count
+    again: Flag = False
+    asks: Flag = False
+
+
+class StreamReset(NamedTuple):
+    """The stream has ended in both directions before its end. `code`, `message`: why."""
+
+    tag: Tag
+    stream: Count
+    code: Name
+    message: Line
+
+
+class StreamChunk(NamedTuple):
+    """A chunk, where frames do not reach: in message files, and to node agents. `data`: in base64."""
+
+    stream: Count
+    offset: Count
+    data: Data
+
+
+MESSAGES: Tuple[Type[Any], ...] = (OpenStream, StreamState, StreamReset, StreamChunk)

@@ -1,0 +1,196 @@
+"""The streams that end on this node: each is a connection to a port of the program on the loopback address."""
+
+import errno
+import os
+import selectors
+import socket
+import struct
+from typing import Any, Callable, Dict, List, Optional
+
+from koalapy_adapters import clock
+from koalapy_adapters.frames import MAX_CHUNK
+from koalapy_adapters.messages import OpenStream, StreamReset
+from koalapy_adapters.streams import MOST_STREAMS, StreamEnd, StreamName, unknown_stream
+
+_LOOPBACK = "127.0.0.1"
+_MOST_KEPT = 1 << 12  # streams that are over, and still answer
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER: the program sees a reset, not an end
+
+
+class NodeStreams:
+    """All streams of one node. `send(frame)` passes a frame towards koalad; `tick` at `next_wakeup` or later."""
+
+    def __init__(self, selector: selectors.BaseSelector, send: Callable[[Any], None]) -> None:
+        self._selector, self._send = selector, send
+        self._plugs: Dict[int, _Plug] = {}
+
+    def received(self, frame: Any) -> None:
+        """React to a frame of koalad."""
+        plug = self._plugs.get(frame.stream)
+        if plug is not None:
+            plug.received(frame)
+        elif isinstance(frame, OpenStream):
+            self._open(frame)
+        else:
+            for answer in unknown_stream(frame):
+                self._send(answer)
+
+    def resume(self, now: int) -> None:
+        """Find out what was lost: the wrapper's connection to the relay is a new one."""
+        for plug in self._plugs.values():
+            plug.resume(now)
+
+    def next_wakeup(self) -> Optional[int]:
+        """Return when to call `tick`; None while there is no stream."""
+        return min((plug.end.next_wakeup() for plug in self._plugs.values()), default=None)
+
+    def tick(self, now: int) -> None:
+        """Probe and reset what is due, and forget streams that are long over."""
+        for plug in list(self._plugs.values()):
+            if now >= plug.end.next_wakeup():
+                plug.tick(now)
+        self._forget(now)
+
+    def close(self) -> None:
+        for plug in self._plugs.values():
+            plug.close()
+
+    def _open(self, frame: OpenStream) -> None:
+        if sum(not plug.end.is_over for plug in self._plugs.values()) >= MOST_STREAMS:
+            message = "The node has %d connections of this kind already." % MOST_STREAMS
+            self._send(StreamReset(frame.tag, frame.stream, "too_many_streams", message))
+            return
+        self._plugs[frame.stream] = _Plug(frame, self._selector, self._send)
+
+    def _forget(self, now: int) -> None:
+        over = [stream for stream, plug in self._plugs.items() if plug.end.is_over]
+        for stream in over[: max(0, len(over) - _MOST_KEPT)]:
+            del self._plugs[stream]
+        for stream in over:
+            if stream in self._plugs and self._plugs[stream].end.is_forgotten(now):
+                del self._plugs[stream]
+
+
+class _Plug:
+    """One stream, and its connection to the program."""
+
+    def __init__(self, frame: OpenStream, selector: selectors.BaseSelector, send: Callable[[Any], None]) -> None:
+        self._selector, self._send = selector, send
+        self._port = frame.port
+        self.end = StreamEnd(clock.now(), StreamName(frame.tag, frame.stream, frame.patience))
+        self._events = 0  # that the selector watches
+        self._has_read_all = self._has_told_end = False
+        self._socket: Optional[socket.socket] = None
+        try:
+            self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+            self._socket.setblocking(False)
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            begun = self._socket.connect_ex((_LOOPBACK, frame.port))
+            if begun not in (0, errno.EINPROGRESS):
+                raise OSError(begun, os.strerror(begun))
+        except OSError as error:
+            self._refused(error.strerror or str(error))
+            return
+        self._watch()
+
+    def received(self, frame: Any) -> None:
+        self._pass_on(self.end.received(clock.now(), frame))
+        if self.end.is_open:
+            self._write()
+        self._watch()
+
+    def resume(self, now: int) -> None:
+        if self.end.is_open:
+            self._pass_on(self.end.resume(now))
+
+    def tick(self, now: int) -> None:
+        self._pass_on(self.end.tick(now))
+        self._watch()
+
+    def close(self) -> None:
+        """Close the connection; the program sees a reset unless the stream has ended in order."""
+        plug, self._socket = self._socket, None
+        if plug is None:
+            return
+        if self._events:
+            self._selector.unregister(plug)
+            self._events = 0
+        if not self.end.is_finished:
+            plug.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+        plug.close()
+
+    def _ready(self) -> None:
+        if not self.end.is_open:
+            self._connected()
+        else:
+            self._read()
+            self._write()
+        self._watch()
+
+    def _connected(self) -> None:
+        assert self._socket is not None
+        failed = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if failed:
+            self._refused(os.strerror(failed))
+        else:
+            self._pass_on(self.end.accept(clock.now()))
+
+    def _refused(self, why: str) -> None:
+        message = "Nothing takes connections at port %d of %s (%s)." % (self._port, os.uname().nodename, why)
+        self._pass_on(self.end.reset("refused", message))
+
+    def _read(self) -> None:
+        if self._socket is None or self._has_read_all or not self.end.room:
+            return
+        try:
+            data = self._socket.recv(min(self.end.room, MAX_CHUNK))
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._broke(error)
+            return
+        if data:
+            self._pass_on(self.end.put(data))
+        else:
+            self._has_read_all = True
+            self._pass_on(self.end.end())
+
+    def _write(self) -> None:
+        try:
+            while self._socket is not None and self.end.inbox:
+                self._pass_on(self.end.consume(self._socket.send(self.end.inbox[: 4 * MAX_CHUNK])))
+            if self._socket is not None and self.end.has_ended and not self._has_told_end:
+                self._has_told_end = True
+                self._socket.shutdown(socket.SHUT_WR)
+                self._pass_on(self.end.consume_end())
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            self._broke(error)
+
+    def _broke(self, error: OSError) -> None:
+        self._pass_on(self.end.reset("closed", "The program closed the connection (%s)." % (error.strerror or error)))
+
+    def _pass_on(self, frames: List[Any]) -> None:
+        for frame in frames:
+            self._send(frame)
+
+    def _watch(self) -> None:
+        """Let the selector watch for what can be done with the connection, or close it if that is nothing."""
+        if self._socket is None:
+            return
+        if self.end.is_over:
+            self.close()
+            return
+        reads = self.end.is_open and not self._has_read_all and self.end.room > 0
+        writes = not self.end.is_open or bool(self.end.inbox)
+        wanted = selectors.EVENT_READ * reads | selectors.EVENT_WRITE * writes
+        if wanted == self._events:
+            return
+        if not self._events:
+            self._selector.register(self._socket, wanted, self._ready)
+        elif wanted:
+            self._selector.modify(self._socket, wanted, self._ready)
+        else:
+            self._selector.unregister(self._socket)
+        self._events = wanted

@@ -1,0 +1,173 @@
+"""The byte streams between koalad and its jobs' processes: koalad's ends of them, for any thread."""
+
+import secrets
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from koalapy_adapters.frames import Chunk
+from koalapy_adapters.messages import OpenStream, StreamReset
+from koalapy_adapters.streams import StreamEnd, StreamName, unknown_stream
+
+from koalapy.model.errors import ClusterError, KoalaError, TransientError
+from koalapy.model.identity import AttemptId
+from koalapy.model.job import Job
+from koalapy.model.units import SECOND, Duration, Instant
+
+_STREAM_BITS = 52  # of a number that no stream has had; JSON holds it exactly
+_OWN_NUMBERS = 1 << _STREAM_BITS  # and above: requests and their streams have lower ones
+_ADVICE = {
+    "refused": "Does the program listen on that port of 127.0.0.1 yet? `koala logs` may say.",
+    "timed_out": "Is the cluster out of reach? `koala clusters` says. Connect again.",
+    "no_such_rank": "Ranks are counted from 0 in each component.",
+}
+
+
+class Stream:
+    """koalad's end of one stream. `on_change` is called, by any thread, when there may be something new to do."""
+
+    def __init__(
+        self, attempt: AttemptId, opening: OpenStream, send: Callable[[Any], None], now: Callable[[], Instant]
+    ) -> None:
+        self.attempt = attempt
+        self.on_change: Callable[[], None] = lambda: None
+        self._send, self._now = send, now
+        self._lock = threading.Lock()  # frames are sent under it, so that they are in their order
+        self._end = StreamEnd(now(), StreamName(opening.tag, opening.stream, opening.patience), opening)
+
+    @property
+    def is_over(self) -> bool:
+        return self._end.is_over
+
+    @property
+    def room(self) -> int:
+        """The bytes that `put` takes now."""
+        with self._lock:
+            return self._end.room
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the program has taken the connection. Raises KoalaError once the stream was reset."""
+        with self._lock:
+            self._check()
+            return self._end.is_open
+
+    def open(self) -> None:
+        self._do(lambda end, now: end.open(now))
+
+    def put(self, data: bytes) -> None:
+        """Send these bytes, at most `room`."""
+        self._do(lambda end, now: end.put(data) if end.room >= len(data) else [])
+
+    def end(self) -> None:
+        """Send nothing more."""
+        self._do(lambda end, now: end.end())
+
+    def take(self, most: int) -> bytes | None:
+        """Return bytes that have arrived, none if there are none now, and None at their end.
+
+        Raises KoalaError once the stream was reset.
+        """
+        with self._lock:
+            self._check()
+            if data := bytes(self._end.inbox[:most]):
+                self._pass_on(self._end.consume(len(data)))
+                return data
+            if not self._end.has_ended:
+                return b""
+            self._pass_on(self._end.consume_end())
+            return None
+
+    def reset(self, code: str, message: str) -> None:
+        """End the stream at both ends, whatever is on the way."""
+        self._do(lambda end, now: end.reset(code, message))
+
+    def resume(self) -> None:
+        """Find out what was lost, over a new connection to the cluster."""
+        self._do(lambda end, now: end.resume(now))
+
+    def received(self, frame: Any) -> None:
+        """Take a frame of the other end."""
+        self._do(lambda end, now: end.received(now, frame))
+
+    def tick(self) -> float:
+        """Do what is due. Returns the seconds until something is due again."""
+        self._do(lambda end, now: end.tick(now) if now >= end.next_wakeup() else [])
+        with self._lock:
+            return max(0.0, (self._end.next_wakeup() - self._now()) / SECOND)
+
+    def is_forgotten(self) -> bool:
+        """Return whether the other end cannot need it any more."""
+        with self._lock:
+            return self._end.is_forgotten(self._now())
+
+    def _do(self, event: Callable[[StreamEnd, Instant], list[Any]]) -> None:
+        with self._lock:
+            self._pass_on(event(self._end, self._now()))
+        self.on_change()
+
+    def _pass_on(self, frames: list[Any]) -> None:
+        for frame in frames:
+            self._send(frame)
+
+    def _check(self) -> None:
+        if self._end.reset_by is not None:
+            raise error_of(self._end.reset_by)
+
+
+def error_of(reset: StreamReset) -> KoalaError:
+    """Return the error of a stream that was reset."""
+    kind = TransientError if reset.code in ("timed_out", "unknown_stream") else ClusterError
+    return kind(f"stream_{reset.code}", reset.message, _ADVICE.get(reset.code, "Connect again."))
+
+
+class ClusterStreams:
+    """The streams over the link to one cluster, which may speak for these alone.
+
+    `send`: sends a frame if the cluster is connected, else drops it. `patience`: see messages.OpenStream.
+    """
+
+    def __init__(self, patience: Duration, send: Callable[[Any], None], now: Callable[[], Instant]) -> None:
+        self._patience, self._send, self._now = patience, send, now
+        self._lock = threading.Lock()
+        self._streams: dict[int, tuple[str, Stream]] = {}  # with their tags
+
+    def open(self, attempt: AttemptId, tag: str, rank: int, port: int) -> Stream:
+        """Open a stream to this port of the node on which this rank of the attempt runs."""
+        number = _OWN_NUMBERS | secrets.randbits(_STREAM_BITS)
+        stream = Stream(attempt, OpenStream(tag, number, rank, port, self._patience), self._send, self._now)
+        with self._lock:
+            self._streams = {key: each for key, each in self._streams.items() if not each[1].is_forgotten()}
+            self._streams[number] = tag, stream
+        stream.open()
+        return stream
+
+    def received(self, frame: Any) -> None:
+        """Take a frame of the cluster. One of a stream that is not known, or of another attempt, changes nothing."""
+        with self._lock:
+            tag, stream = self._streams.get(frame.stream, ("", None))
+        if stream is None:
+            for answer in unknown_stream(frame):
+                self._send(answer)
+        elif isinstance(frame, Chunk) or frame.tag == tag:
+            stream.received(frame)
+
+    def resume(self) -> None:
+        """Find out what every stream lost: the cluster is connected again."""
+        for stream in self._all():
+            stream.resume()
+
+    def committed(self, job: Job) -> None:
+        """Reset the streams of the job's attempts that have ended."""
+        for stream in self._all():
+            if stream.attempt.job == job.id and not stream.is_over and not is_living(job, stream.attempt):
+                stream.reset("attempt_ended", f"The program of job {job.id} has ended.")
+
+    def _all(self) -> list[Stream]:
+        with self._lock:
+            return [stream for _, stream in self._streams.values()]
+
+
+def is_living(job: Job, attempt: AttemptId) -> bool:
+    """Return whether the attempt is a present one of the job, and has not ended."""
+    return any(each is not None and each.id == attempt and not each.state.ended for each in job.attempts)
