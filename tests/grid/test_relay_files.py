@@ -220,7 +220,7 @@ def test_a_cancel_is_seen_soon_and_leaves_nothing(cut_off: Any, start: Callable[
 
 
 @pytest.mark.slow
-def test_no_letter_is_left_of_an_attempt_that_is_over(cut_off: Any, start: Callable[..., Any]) -> None:
+def test_no_message_file_is_left_of_an_ended_attempt(cut_off: Any, start: Callable[..., Any]) -> None:
     koalad = start(cut_off, beta=FILES)
     koalad.idle()
     assert koalad.end(koalad.submit(sh(1, "true")))["state"] == "done"

@@ -115,7 +115,7 @@ class Scene:
         return self.clients[tag].exchange(list(messages))
 
     def messages(self, tag: str = TAG) -> list[Any]:
-        return [from_json(each) for each in self.exchange(tag=tag).heard]
+        return [from_json(each) for each in self.exchange(tag=tag).received]
 
     def names(self) -> list[str]:
         return sorted(name for name in os.listdir(self.server.path) if name != message_files.ALIVE)
@@ -232,7 +232,7 @@ def test_on_a_full_disk_heartbeats_go_on_and_messages_wait_for_room(scene: Scene
         assert not scene.exchange(put(number), Heartbeat()).over
         assert scene.round((TAG, Stop()), after=10 * SECOND) == []
     scene.files.full = False
-    assert [from_json(each) for each in scene.exchange().heard] == []
+    assert [from_json(each) for each in scene.exchange().received] == []
     assert scene.round() == [WrapperPut(TAG, str(number), "") for number in range(3)]
     assert scene.messages() == [Stop()] * 3
 
@@ -324,7 +324,7 @@ def _check_all_arrive(scene: Scene, steps: list[str]) -> None:
 
     def exchange(*messages: Any) -> bool:
         done = scene.exchange(*messages)
-        at_client.extend(from_json(each) for each in done.heard)
+        at_client.extend(from_json(each) for each in done.received)
         return done.over
 
     for number, step in enumerate([*steps, "mend", "exchange", "round", "exchange", "round", "exchange"]):

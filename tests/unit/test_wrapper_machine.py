@@ -292,11 +292,11 @@ def test_only_an_attempt_without_relay_and_shared_directory_is_an_orphan() -> No
 
 def test_the_orphan_timeout_counts_from_the_last_message_of_the_relay() -> None:
     world = released()
-    heard_at = world.now + 5 * SECOND
+    contact_at = world.now + 5 * SECOND
     world.now += 40 * SECOND
-    world.handle(e.RelayLost(heard_at))
-    world.pass_time(heard_at + SETTINGS.orphan_timeout)
-    assert world.at(e.StopNodes) == [heard_at + SETTINGS.orphan_timeout]
+    world.handle(e.RelayLost(contact_at))
+    world.pass_time(contact_at + SETTINGS.orphan_timeout)
+    assert world.at(e.StopNodes) == [contact_at + SETTINGS.orphan_timeout]
 
 
 def test_an_orphan_that_was_suspended_has_no_grace_left() -> None:
@@ -309,11 +309,11 @@ def test_an_orphan_that_was_suspended_has_no_grace_left() -> None:
 
 def test_an_attempt_that_was_suspended_for_long_is_no_orphan_while_it_searches_its_relay() -> None:
     world = released()
-    heard_at = world.now
+    contact_at = world.now
     world.now += 2 * SETTINGS.orphan_timeout
     resumed_at = world.now
     world.handle(e.Resumed())
-    world.handle(e.RelayLost(heard_at))
+    world.handle(e.RelayLost(contact_at))
     world.pass_time(resumed_at + SETTINGS.orphan_timeout)
     assert world.at(e.StopNodes) == [resumed_at + SETTINGS.orphan_timeout]
 

@@ -127,9 +127,9 @@ class RelayEntered(NamedTuple):
 
 
 class RelayLost(NamedTuple):
-    """The connection to the relay broke; `heard_at` is when the relay was heard last, which may be well before."""
+    """The connection to the relay broke; `contact_at`: the last message of the relay, perhaps well before."""
 
-    heard_at: int
+    contact_at: int
 
 
 class ReleaseReceived(NamedTuple):

@@ -215,10 +215,10 @@ class Loop:
     def _on_shut_out(self, addresses: List[str], port: int) -> None:
         self.handle(events.PreparationFailed(failure_texts.shut_out(os.uname().nodename, addresses, port)))
 
-    def _on_relay_lost(self, heard_at: int) -> None:
+    def _on_relay_lost(self, contact_at: int) -> None:
         if self._bridge is not None:
             self._bridge.close()
-        self.handle(events.RelayLost(heard_at))
+        self.handle(events.RelayLost(contact_at))
 
     def _on_relay(self, message: Any) -> None:
         if isinstance(message, FRAMES):

@@ -163,7 +163,7 @@ class Machine:
 
     def _on_relay_lost(self, now: int, event: e.RelayLost) -> List[Any]:
         if self._relay:
-            self._relay, self._contact = False, max(self._contact, event.heard_at)
+            self._relay, self._contact = False, max(self._contact, event.contact_at)
         return []
 
     def _on_shared_reached(self, now: int, event: e.SharedReached) -> List[Any]:

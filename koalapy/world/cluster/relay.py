@@ -82,7 +82,7 @@ class SimRelay:
             self._to_machine(do.WrapperDisconnected(session.tag, closed))
 
     def silent(self, session: "_RelaySession") -> bool:
-        return self._environment.agenda.now - session.heard_at >= _SILENCE
+        return self._environment.agenda.now - session.contact_at >= _SILENCE
 
     def now(self) -> int:
         return self._environment.agenda.now
@@ -104,10 +104,10 @@ class _RelaySession:
         self._relay, self.end = relay, end
         self.tag = ""
         self._challenged: Challenged | None = None
-        self.heard_at = relay.now()
+        self.contact_at = relay.now()
 
     def receive(self, data: Json) -> None:
-        self.heard_at = self._relay.now()
+        self.contact_at = self._relay.now()
         if self.tag:
             self._relay.receive(self.tag, messages.from_json(data))
         elif self._challenged is None:

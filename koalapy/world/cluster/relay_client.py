@@ -34,7 +34,7 @@ class Host(Protocol):
 
     def entered(self, offset: int) -> None: ...
 
-    def shut_out(self, heard_at: int) -> None: ...
+    def shut_out(self, contact_at: int) -> None: ...
 
     def to_launcher(self, message: messages.ToLauncher) -> None: ...
 
@@ -120,7 +120,7 @@ class RelayClient:
             elif isinstance(action, contact.Entered):
                 self._host.entered(action.offset)
             elif isinstance(action, contact.Lost):
-                self._host.shut_out(action.heard_at)
+                self._host.shut_out(action.contact_at)
             elif isinstance(action, contact.ShutOut):
                 shut_out = failure_texts.shut_out(self._host.node.name, action.addresses, action.port)
                 self._host.handle(events.PreparationFailed(shut_out))

@@ -177,9 +177,9 @@ class SimWrapper(Process):
         if self._launcher is not None:
             self._launcher.connected()
 
-    def shut_out(self, heard_at: int) -> None:
+    def shut_out(self, contact_at: int) -> None:
         """The connection is lost."""
-        self.handle(events.RelayLost(heard_at))
+        self.handle(events.RelayLost(contact_at))
         if self._launcher is not None:
             self._launcher.disconnected()
 

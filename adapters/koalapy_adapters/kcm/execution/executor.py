@@ -14,7 +14,7 @@ _COMMANDS = (do.Look, do.CancelJob, do.CheckJobs, do.ListTags)
 
 
 class ActionExecutor:
-    """Every deed in a thread of its own, but no more than a few of a kind at a time."""
+    """Performs each action in a thread of its own, but no more than a few of a kind at a time."""
 
     def __init__(self, operations: Operations) -> None:
         self._operations = operations

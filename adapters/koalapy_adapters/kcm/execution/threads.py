@@ -51,7 +51,7 @@ class _Worker:
             _IDLE.append(self)
 
 
-_KEPT = 16  # idle threads, which cost less than to start one for each of a thousand deeds
+_KEPT = 16  # idle threads, which cost less than to start one for each of a thousand calls
 _IDLE: List[_Worker] = []
 
 

@@ -87,7 +87,7 @@ class FileRelayServer:
         if self._blind:
             self._blind = False
             for client in self._clients.values():
-                client.heard_at = now
+                client.contact_at = now
         outcomes = self._receive_all(now, mail)
         outcomes += self._close_stale(now, mail)
         return Round(outcomes, self._flush() or bool(outcomes))
@@ -143,7 +143,7 @@ class FileRelayServer:
 
     def _receive(self, now: int, client: "_Client", sent: SessionFiles) -> List[Any]:
         if sent.hello and sent.hello != client.hello:
-            client.hello, client.heard_at = sent.hello, now
+            client.hello, client.contact_at = sent.hello, now
         client.missed = client.missed + 1 if not sent.hello else 0
         try:
             said = client.incoming.take(sent.numbers)
@@ -151,7 +151,7 @@ class FileRelayServer:
         except (MessageFileError, MessageError):
             return self._disconnect(client)
         if said:
-            client.heard_at = now
+            client.contact_at = now
         return [each for each in found if each is not None]
 
     # ---- who goes
@@ -165,7 +165,7 @@ class FileRelayServer:
                 del self._clients[client.session.tag]
                 self._left[client.session] = None
                 outcomes.append(WrapperDisconnected(client.session.tag, closed=True))
-            elif now - client.heard_at >= SILENCE or client.out.size > MAX_BACKLOG:
+            elif now - client.contact_at >= SILENCE or client.out.size > MAX_BACKLOG:
                 outcomes += self._disconnect(client)
         return outcomes
 
@@ -223,7 +223,7 @@ class _Client:
             lambda number: os.path.join(directory.path, message_files.message_name(session, number)), files
         )
         self.hello = ""
-        self.heard_at = now
+        self.contact_at = now
         self.missed = 0  # lists in which its hello was not
         self.send(admitted.welcome)
 

@@ -72,7 +72,7 @@ class Agent:
         self._passes_on = False  # the program tells those below it itself to stop
         self._wrapper_gone = False
         self._silence: Optional[int] = None  # after which the wrapper counts as gone
-        self._heard_at = clock.now()
+        self._contact_at = clock.now()
 
     def run(self) -> int:
         noticed = signals.pipe()
@@ -103,7 +103,7 @@ class Agent:
         if not data:
             self._lose_wrapper()
             return
-        self._heard_at = clock.now()
+        self._contact_at = clock.now()
         for text in self._reader.feed(data):
             self._obey(json_lines.read(text))
 
@@ -178,13 +178,13 @@ class Agent:
         """While this job itself was suspended nobody could be heard."""
         now = clock.now()
         if timeout is not None and now > began + clock.microseconds(timeout) + clock.SECOND:
-            self._heard_at = now
+            self._contact_at = now
 
     def _silent_at(self) -> Optional[int]:
         """When the wrapper counts as gone, if nothing is heard of it."""
         if self._silence is None or self._wrapper_gone:
             return None
-        return self._heard_at + self._silence
+        return self._contact_at + self._silence
 
     # ---- the processes' end ------------------------------------------------------------------------------------------
 

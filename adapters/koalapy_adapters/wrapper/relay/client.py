@@ -17,13 +17,13 @@ from koalapy_adapters.wrapper.relay.transport import TransportListener
 
 
 class Callbacks(NamedTuple):
-    """`entered(address, relay's clock minus ours)`, `heard(message)`, then `lost(heard last at)`; `seek()` the file.
+    """`entered(address, relay's clock minus ours)`, `received(message)`, then `lost(last contact)`; `seek()` the file.
 
     `shut_out(addresses, port)`: none of these can be reached from here, though the KCM lives.
     """
 
     entered: Callable[[str, int], None]
-    heard: Callable[[Any], None]
+    received: Callable[[Any], None]
     lost: Callable[[int], None]
     seek: Callable[[], None]
     shut_out: Callable[[List[str], int], None]
@@ -94,7 +94,7 @@ class RelayClient:
             elif isinstance(action, contact.Secure):
                 self._line.secure(action.keys)
             elif isinstance(action, contact.Received):
-                self._callbacks.heard(action.message)
+                self._callbacks.received(action.message)
             elif isinstance(action, contact.Try):
                 self._try(action)
             elif isinstance(action, contact.Drop):
@@ -102,7 +102,7 @@ class RelayClient:
             elif isinstance(action, contact.Entered):
                 self._callbacks.entered(action.address, action.offset)
             elif isinstance(action, contact.Lost):
-                self._callbacks.lost(action.heard_at)
+                self._callbacks.lost(action.contact_at)
             elif isinstance(action, contact.ShutOut):
                 self._callbacks.shut_out(action.addresses, action.port)
             else:

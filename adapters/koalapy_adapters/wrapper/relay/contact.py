@@ -71,7 +71,7 @@ class Received(NamedTuple):
 class Lost(NamedTuple):
     """We are no longer in; the relay was heard at this instant last."""
 
-    heard_at: int
+    contact_at: int
 
 
 class ShutOut(NamedTuple):
@@ -111,7 +111,7 @@ class Contact:
         self._address = ""
         self._failed: List[str] = []  # addresses that took a connection, but did not let us in
         self._tries_last = False  # those that are to be tried last have their turn
-        self._heard_at = 0
+        self._contact_at = 0
         self._beat_at = 0
         self._deadline: Optional[int] = None
         self._retry = FIRST_RETRY
@@ -156,10 +156,10 @@ class Contact:
 
     def arrived(self, now: int) -> None:
         """Anything at all came over the connection."""
-        self._heard_at = now
+        self._contact_at = now
 
     def received(self, now: int, message: Any) -> List[Any]:
-        self._heard_at = now
+        self._contact_at = now
         if self._state == OPENING:
             assert self._opening is not None
             return self._opened(now, self._opening.received(now, message))
@@ -175,12 +175,12 @@ class Contact:
         if before == OPENING:
             self._failed.append(self._address)
         self._tries_last = not self._tries_last if before == TRYING else self._tries_last
-        told = [Lost(self._heard_at)] if before == IN else self._tried_in_vain(now)
-        return [Drop(), *self._again(now), *told]
+        lost = [Lost(self._contact_at)] if before == IN else self._tried_in_vain(now)
+        return [Drop(), *self._again(now), *lost]
 
     def next_wakeup(self) -> Optional[int]:
         times = [self._deadline, self._seek_at]
-        times += [self._beat_at, self._heard_at + SILENCE] if self.is_in else []
+        times += [self._beat_at, self._contact_at + SILENCE] if self.is_in else []
         return min((time for time in times if time is not None), default=None)
 
     def tick(self, now: int) -> List[Any]:
@@ -189,7 +189,7 @@ class Contact:
             self._seek_at = None
             return [Seek()]
         late = self._deadline is not None and now >= self._deadline
-        if late or (self.is_in and now >= self._heard_at + SILENCE):
+        if late or (self.is_in and now >= self._contact_at + SILENCE):
             return self.broken(now)
         if self.is_in and now >= self._beat_at:
             self._beat_at = now + BEAT

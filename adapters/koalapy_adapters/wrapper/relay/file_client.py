@@ -12,7 +12,7 @@ MAX_WAITING = 1 << 25  # bytes that a full disk may leave unwritten
 class Exchanged(NamedTuple):
     """The result of one exchange. `sign`: the KCM lives; `sent`: something was written; `over`: so is the visit."""
 
-    heard: List[Any] = []  # as JSON
+    received: List[Any] = []  # as JSON
     sign: bool = False
     sent: bool = False
     over: bool = False
@@ -87,8 +87,8 @@ class FileRelayClient:
         if Heartbeat() in messages:
             self._show_life(self._session)
         sent = self._flush()
-        heard = self._in.take(message_files.reply_numbers(self._files.names(self._box), self._session))
-        return Exchanged(heard, sign or bool(heard), sent, self._out.size > MAX_WAITING)
+        received = self._in.take(message_files.reply_numbers(self._files.names(self._box), self._session))
+        return Exchanged(received, sign or bool(received), sent, self._out.size > MAX_WAITING)
 
     def _flush(self) -> bool:
         try:

@@ -98,14 +98,14 @@ class FileTransport:
         self._looking = False
         if session != self._session or not self._open:
             return
-        if done.heard or done.sent:
+        if done.received or done.sent:
             self._moved_at = self._clock()
         self._look_at = self._clock() if self._waiting else self._next_look()
         if done.sign:
             self._listener.arrived()
-        for message in done.heard:
+        for message in done.received:
             if self._open:
-                self._listener.heard(message)
+                self._listener.received(message)
         if done.over and self._open:
             self._listener.broken()
 

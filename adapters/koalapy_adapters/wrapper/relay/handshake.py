@@ -64,8 +64,8 @@ class Opening:
         )
 
     def _offset(self, now: int, welcome: RelayWelcome) -> int:
-        heard_at = now if self._challenged_at is None else self._challenged_at
-        return welcome.clock - (self._hello.clock + heard_at) // 2
+        contact_at = now if self._challenged_at is None else self._challenged_at
+        return welcome.clock - (self._hello.clock + contact_at) // 2
 
 
 class Handshake:

@@ -144,13 +144,13 @@ class TcpTransport:
         channel.feed(data)
         while self._socket is not None and channel is self._channel:  # what was heard may end the connection
             try:
-                heard = channel.take()
+                received = channel.take()
             except frames.FrameError:
                 self._listener.broken()
                 return
-            if heard is None:
+            if received is None:
                 return
-            self._listener.heard(heard)
+            self._listener.received(received)
 
     def _flush(self) -> None:
         assert self._socket is not None

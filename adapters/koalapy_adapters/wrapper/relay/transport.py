@@ -6,12 +6,12 @@ from typing import Any, Callable, NamedTuple
 class TransportListener(NamedTuple):
     """`connected(address, patience)`: this one listens, and answers within so many microseconds or not at all.
 
-    `unreachable()`: none of those that were tried. `arrived()`: the other side lives. `heard(message as JSON)`.
+    `unreachable()`: none of those that were tried. `arrived()`: the other side lives. `received(message as JSON)`.
     `broken()`: nothing comes or goes any more.
     """
 
     connected: Callable[[str, int], None]
     unreachable: Callable[[], None]
     arrived: Callable[[], None]
-    heard: Callable[[Any], None]
+    received: Callable[[Any], None]
     broken: Callable[[], None]
