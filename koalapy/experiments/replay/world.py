@@ -8,14 +8,14 @@ program is reported at its end.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from koalapy.engine import Engine
 from koalapy.experiments.replay.cluster import ReplayBatchJob, ReplayCluster
 from koalapy.experiments.replay.job import ReplayJob
 from koalapy.experiments.replay.ran import Ran
 from koalapy.model.change import Snapshot
-from koalapy.model.commands import CancelAttempt, Command, ReleaseAttempt, SubmitAttempt
+from koalapy.model.commands import CancelAttempt, ReleaseAttempt, SubmitAttempt
 from koalapy.model.events import AttemptCleanedUp, AttemptSubmitted, Event, JobSubmitted, WrapperReported
 from koalapy.model.identity import AttemptId, JobId, instance_id
 from koalapy.model.job import Job
@@ -79,26 +79,24 @@ class Replay:
         due, alarm = self._agenda.next_at(), self.engine.next_wakeup()
         if due is None and (alarm is None or alarm >= BEGINNING + _NEVER_OLD):
             return False
-        self._pass_to(min(moment for moment in (due, alarm) if moment is not None))
+        moment = min([each for each in (due, alarm) if each is not None])
+        self._agenda.now = max(self._agenda.now, moment)
+        self._agenda.run(moment)
         ends, self._ends = self._ends, []
         rings = alarm is not None and alarm <= self._agenda.now
         answers = self._handle(ends) if ends or rings else []
-        arrivals, self._arriving = self._arriving, []
-        answers += [self._submission(job) for job in arrivals]
+        if self._arriving:
+            answers += [self._submission(job) for job in self._arriving]
+            self._arriving.clear()
         while answers:
             answers = self._handle(answers)
         return True
-
-    def _pass_to(self, moment: Instant) -> None:
-        """Let everything happen that is due up to this instant."""
-        self._agenda.now = max(self._agenda.now, moment)
-        self._agenda.run(moment)
 
     def _read_on(self) -> None:
         """Read the next job of the trace, which is read as time passes."""
         job = next(self._trace, None)
         if job is not None:
-            self._agenda.at(Instant(BEGINNING + job.submitted), lambda: self._arrive(job))
+            self._agenda.at(Instant(BEGINNING + job.submitted), partial(self._arrive, job))
 
     def _arrive(self, job: ReplayJob) -> None:
         self._arriving.append(job)
@@ -109,46 +107,51 @@ class Replay:
     def _handle(self, events: list[Event]) -> list[Event]:
         """Hand events to the engine, and return the events that its commands cause at once."""
         now = self._agenda.now
-        events = events + [cluster.measured(now) for cluster in self._clusters.values() if cluster.changed]
+        for cluster in self._clusters.values():
+            if cluster.changed:
+                events.append(cluster.measured(now))
         self.calls += 1
         self.happened += len(events)
         step = self.engine.handle(now, events)
         for job in step.jobs:
             if job.state.final:
                 self._is_over(job)
-        return [event for command in step.commands for event in self._do(command)]
+        answers: list[Event] = []
+        for command in step.commands:
+            if isinstance(command, SubmitAttempt):
+                self._submit(command, answers)
+            elif isinstance(command, ReleaseAttempt):
+                self._start(command)
+            elif isinstance(command, CancelAttempt):
+                self._end(command, answers)
+        return answers
 
     def _submission(self, job: ReplayJob) -> Event:
         self._submitted += 1
         self._jobs[JobId(self._submitted)] = job  # the engine numbers jobs in the same order
         return JobSubmitted(request=_request(job.components, job.walltime, job.when_busy, job.priority), owner=_OWNER)
 
-    def _do(self, command: Command) -> Iterator[Event]:
-        if isinstance(command, SubmitAttempt):
-            yield from self._submit(command)
-        elif isinstance(command, ReleaseAttempt):
-            self._start(command)
-        elif isinstance(command, CancelAttempt):
-            yield from self._end(command)
-
-    def _submit(self, command: SubmitAttempt) -> Iterator[Event]:
+    def _submit(self, command: SubmitAttempt, answers: list[Event]) -> None:
         cluster = self._clusters[command.cluster]
         job = self._batch[command.attempt] = cluster.submit(command)
-        started = list(self._start_jobs(cluster))
+        started = self._start_jobs(cluster)
         if cluster.waits:
-            yield AttemptSubmitted(cluster=command.cluster, attempt=job.attempt, batch_id=job.batch_id)
-        yield from started
+            answers.append(AttemptSubmitted(cluster=command.cluster, attempt=job.attempt, batch_id=job.batch_id))
+        answers += started
 
-    def _start_jobs(self, cluster: ReplayCluster) -> Iterator[Event]:
-        for job in cluster.start_jobs():
-            yield WrapperReported(
+    def _start_jobs(self, cluster: ReplayCluster) -> list[Event]:
+        now = self._agenda.now
+        return [
+            WrapperReported(
                 cluster=cluster.settings.name,
                 attempt=job.attempt,
                 batch_id=job.batch_id,
                 phase="at_barrier",
                 nodes=(job.node,),
-                at_barrier_at=self._agenda.now,
+                at_barrier_at=now,
             )
+            for job in cluster.start_jobs()
+        ]
 
     def _start(self, command: ReleaseAttempt) -> None:
         job, trace = self._batch[command.attempt], self._jobs[command.attempt.job]
@@ -171,13 +174,13 @@ class Replay:
             ending="walltime" if killed else "exited",
         )
 
-    def _end(self, command: CancelAttempt) -> Iterator[Event]:
+    def _end(self, command: CancelAttempt, answers: list[Event]) -> None:
         job = self._batch.pop(command.attempt, None)
         if job is not None:
             self._agenda.cancel(job.end)
             job.cluster.remove(job)
-            yield from self._start_jobs(job.cluster)
-        yield AttemptCleanedUp(cluster=command.cluster, attempt=command.attempt)
+            answers += self._start_jobs(job.cluster)
+        answers.append(AttemptCleanedUp(cluster=command.cluster, attempt=command.attempt))
 
     # ---- ends
 
@@ -195,7 +198,7 @@ class Replay:
 
 def _ran(trace: ReplayJob, job: Job) -> Ran:
     started = job.started_at
-    places = tuple((each.cluster, each.processors) for each in job.present if each.cluster is not None)
+    places = tuple([(each.cluster, each.processors) for each in job.present])
     return Ran(
         number=trace.number,
         submitted=trace.submitted,

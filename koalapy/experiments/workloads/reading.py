@@ -12,6 +12,7 @@ from koalapy.model.errors import RequestError
 Parse = Callable[[str, Counter[str]], TraceJob]  # of a line; what it ignores is counted by its kind
 LENIENT = "Correct it, or read the file with --lenient, which skips such lines and counts them."
 _MOST_COMMENTS = 10_000
+_UNKNOWN = ("-1", "")
 
 
 class BadField(ValueError):
@@ -114,18 +115,17 @@ class Fields:
             raise TooFewFields(len(texts), needed)
         if len(texts) > len(names):
             ignored[f"of more than {len(names)} fields, the rest of which is ignored"] += 1
-        self._texts, self._places = texts, _places(names)
+        self._texts, self._places = texts + ["-1"] * (len(names) - len(texts)), _places(names)
 
     def text(self, name: str) -> str:
         """Return the text of a field; empty if it is unknown."""
-        column = self._places[name]
-        text = self._texts[column] if column < len(self._texts) else "-1"
+        text = self._texts[self._places[name]]
         return "" if text == "-1" else text
 
     def number(self, name: str) -> float | None:
         """Return the field as a number; None for -1 (unknown). Raises BadField for text and other negative numbers."""
-        text = self.text(name)
-        if not text:
+        text = self._texts[self._places[name]]
+        if text in _UNKNOWN:
             return None
         try:
             value = float(text)

@@ -30,7 +30,7 @@ def write_swf(jobs: Iterable[TraceJob], header: dict[str, str]) -> Iterator[str]
     for name, value in header.items():
         yield f"; {name}: {value}\n"
     for job in jobs:
-        yield " ".join(str(each) for each in _columns(job)) + "\n"
+        yield " ".join(map(str, _columns(job))) + "\n"
 
 
 def _parse(line: str, ignored: Counter[str]) -> TraceJob:
