@@ -21,23 +21,31 @@ class Availability:
     def __init__(self, summaries: Iterable[ClusterSummary], like: "Availability | None" = None) -> None:
         """Share the cached results of `like`, an availability of the same clusters, if all sizes are the same."""
         self.summaries = tuple(summaries)
-        self.usable = {summary.name: summary for summary in self.summaries if summary.trouble is None}
-        self.idle = {name: summary.idle for name, summary in self.usable.items()}
+        self.usable: dict[str, ClusterSummary] = {}
+        self.idle: dict[str, int] = {}
+        self.most_backlog = 0
+        self._most: dict[str, int] = {}
+        sizes: list[tuple[str, object]] = []
+        for summary in self.summaries:  # one walk, since it is made after every claim
+            name, state = summary.name, summary.state
+            if summary.trouble is not None:
+                sizes.append((name, None))
+                continue
+            sizes.append((name, (summary.size, summary.whole, summary.size_known)))
+            self.usable[name], self.idle[name] = summary, summary.idle
+            self.most_backlog = max(self.most_backlog, backlog_left(summary))
+            if state is not None and state.largest_idle is not None:
+                self._most[name] = state.largest_idle
         self.most_idle = max(self.idle.values(), default=0)
-        self.most_backlog = max(map(backlog_left, self.usable.values()), default=0)
-        self.sizes = tuple(
-            [(summary.name, _sizes(summary) if summary.trouble is None else None) for summary in self.summaries]
-        )
+        self.sizes = tuple(sizes)
         self._demands: dict[tuple[int, int | None, bool], Mapping[str, int]] = {}
         if like is not None and like.sizes == self.sizes:
             self.sizes, self._demands = like.sizes, like._demands
-        self._most = {
-            name: most for name, summary in self.usable.items() if (most := _largest_idle(summary)) is not None
-        }
         self._idle_clusters: tuple[IdleCluster, ...] = ()
         self._slots: dict[int, int] = {}
         self._networks: list[Availability] | None = None
         self._troubled: frozenset[str] | None = None
+        self._smaller: bool | None = None
         self._size_unknown: dict[bool, frozenset[str]] = {}
 
     @property
@@ -50,7 +58,9 @@ class Availability:
     @property
     def smaller(self) -> bool:
         """Whether some cluster has fewer processors now than with all its nodes up."""
-        return any(summary.whole is not None for summary in self.usable.values())
+        if self._smaller is None:
+            self._smaller = any(summary.whole is not None for summary in self.usable.values())
+        return self._smaller
 
     def size_unknown(self, *, anew: bool) -> frozenset[str]:
         """Return the clusters whose size is not known yet.
@@ -71,7 +81,7 @@ class Availability:
     def idle_clusters(self) -> tuple[IdleCluster, ...]:
         """The idle processors of each cluster, as a placement policy sees them."""
         if not self._idle_clusters:
-            self._idle_clusters = tuple(IdleCluster(name, idle) for name, idle in self.idle.items())
+            self._idle_clusters = tuple([IdleCluster(name, idle) for name, idle in self.idle.items()])
         return self._idle_clusters
 
     def is_as(self, summaries: Sequence[ClusterSummary]) -> bool:
@@ -135,7 +145,9 @@ class Availability:
         for cluster, component in zip(placement, request.components, strict=True):
             if cluster is not None:
                 taken[cluster] = taken.get(cluster, 0) + processors_taken(component, self.usable[cluster].settings)
-        return Availability((_less(summary, taken.get(summary.name, 0), patient) for summary in self.summaries), self)
+        return Availability(
+            [_less(each, taken[each.name], patient) if each.name in taken else each for each in self.summaries], self
+        )
 
     def emptied(self) -> "Availability":
         """Return the availability if the clusters were idle."""
@@ -149,7 +161,7 @@ class Availability:
         """Return the number of components of this size that would fit at once."""
         found = self._slots.get(size)
         if found is None:
-            found = self._slots[size] = sum(idle // size for idle in self.idle.values())
+            found = self._slots[size] = sum([idle // size for idle in self.idle.values()])
         return found
 
     def _by_network(self) -> list["Availability"]:
@@ -169,10 +181,11 @@ def backlog_left(summary: ClusterSummary) -> int:
 
 
 def _less(summary: ClusterSummary, taken: int, patient: bool) -> ClusterSummary:
-    changes = {"idle": max(0, summary.idle - taken), "committed": summary.committed + taken}
+    idle = summary.idle - taken
+    changes = {"idle": idle if idle > 0 else 0, "committed": summary.committed + taken}
     if patient:
         changes["backlog"] = summary.backlog + taken
-    return evolve_summary(summary, changes) if taken else summary
+    return evolve_summary(summary, changes)
 
 
 def _empty(summary: ClusterSummary, size: Size) -> ClusterSummary:
@@ -181,11 +194,3 @@ def _empty(summary: ClusterSummary, size: Size) -> ClusterSummary:
     if state is not None:
         state = replace(state, total=total, largest=largest, free_nodes=(), largest_idle=None)
     return replace(summary, total=total, idle=total, state=state)
-
-
-def _sizes(summary: ClusterSummary) -> tuple[Size, Size | None, bool]:
-    return summary.size, summary.whole, summary.size_known
-
-
-def _largest_idle(summary: ClusterSummary) -> int | None:
-    return summary.state.largest_idle if summary.state else None

@@ -64,7 +64,7 @@ def _wanted(request: Request) -> list[dict[int, ComponentRequest]]:
 
 
 def _placement_of(request: Request, placed: Mapping[int, str]) -> Placement:
-    return tuple(placed.get(index) for index in range(len(request.components)))
+    return tuple([placed.get(index) for index in range(len(request.components))])
 
 
 def _queues_within(
@@ -132,7 +132,7 @@ def _ask(
     placed: dict[int, str],
 ) -> dict[int, str] | PolicyFailed | None:
     """Let the policy place the components. `left`: idle processors of the clusters that named components use."""
-    demands = tuple(Demand(index, each.processors, availability.demand(each)) for index, each in components.items())
+    demands = tuple([Demand(index, each.processors, availability.demand(each)) for index, each in components.items()])
     try:
         answer = policy(demands, _idle_clusters(availability, left))
         problem = None if answer is None else _problem(answer, demands, availability.idle | left)

@@ -49,9 +49,10 @@ class PlacementCache:
 
     def too_small(self, request: Request, shape: Shape, availability: Availability) -> bool:
         """Return whether all clusters that may take the job are usable, and too small for it even if they were idle."""
-        named = {component.cluster for component in shape.components}
-        if availability.troubled and (None in named or not availability.troubled.isdisjoint(named)):
-            return False
+        if availability.troubled:
+            named = {component.cluster for component in shape.components}
+            if None in named or not availability.troubled.isdisjoint(named):
+                return False
         return not (self._emptied if availability.smaller else self._whole).takes(request, shape, availability)
 
 

@@ -121,10 +121,13 @@ class WaitQueue:
         begin at; None begins at the head. The queue must not change during the iteration.
         """
         last = None
-        lists = [*self._by_size.up_to(idle), *self._patient.up_to(backlog), self.to_recheck]
+        lists, to_recheck = [*self._by_size.up_to(idle), *self._patient.up_to(backlog)], self.to_recheck
         if since is not None:
-            lists = [positions[bisect_left(positions, since) :] for positions in lists]
-        for position in heapq.merge(*lists):
+            lists = [left for positions in lists if (left := positions[bisect_left(positions, since) :])]
+            to_recheck = to_recheck[bisect_left(to_recheck, since) :]
+        if to_recheck and to_recheck not in lists:  # a job that has just come is alone in both
+            lists.append(to_recheck)
+        for position in heapq.merge(*lists) if len(lists) != 1 else lists[0]:
             if position is not last:
                 last = position
                 yield self._waiting[position.job]
@@ -149,7 +152,8 @@ class WaitQueue:
         self._move(waiting.position)
 
     def _move(self, position: Position) -> None:
-        self.moved = position if self.moved is None else min(position, self.moved)
+        if self.moved is None or position < self.moved:
+            self.moved = position
 
 
 class _BySize:
@@ -160,17 +164,19 @@ class _BySize:
 
     def add(self, waiting: Waiting) -> None:
         """Add the position unless it is there already."""
-        positions = self._positions.setdefault(waiting.minimum.largest, [])
-        if _find(positions, waiting.position) is None:
+        positions = self._positions.get(waiting.minimum.largest)
+        if positions is None:
+            self._positions[waiting.minimum.largest] = [waiting.position]
+        elif _find(positions, waiting.position) is None:
             insort(positions, waiting.position)
 
     def remove(self, waiting: Waiting) -> None:
-        positions = self._positions.get(waiting.minimum.largest, [])
-        if _remove(positions, waiting.position) and not positions:
+        positions = self._positions.get(waiting.minimum.largest)
+        if positions and _remove(positions, waiting.position) and not positions:
             del self._positions[waiting.minimum.largest]
 
     def up_to(self, size: int) -> list[list[Position]]:
-        return [positions for each, positions in self._positions.items() if each <= size]
+        return [positions for each, positions in self._positions.items() if each <= size] if self._positions else []
 
 
 def _remove(positions: list[Position], position: Position) -> bool:

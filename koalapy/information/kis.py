@@ -155,10 +155,10 @@ class Information:
         earliest = None
         for known in self.clusters.values():
             if known.trouble is None and known.state is not None:
-                expiry = Instant(known.state.measured_at + known.settings.max_age + 1)
+                expiry = known.state.measured_at + known.settings.max_age + 1
                 if expiry > now and (earliest is None or expiry < earliest):
                     earliest = expiry
-        return earliest
+        return None if earliest is None else Instant(earliest)
 
     def _refresh(self, now: Instant, known: Known) -> None:
         name = known.settings.name
@@ -237,7 +237,7 @@ def _summary(
         name=name,
         settings=known.settings,
         total=state.total if state else 0,
-        idle=max(0, state.idle - committed) if state and not trouble else 0,
+        idle=state.idle - committed if state and not trouble and state.idle > committed else 0,
         committed=committed,
         backlog=backlog,
         trouble=trouble,

@@ -92,7 +92,7 @@ def _greedily(
     idle = {cluster.cluster: cluster.idle for cluster in idle_clusters}
     used = {cluster.cluster for cluster in idle_clusters if cluster.used}
     placement: dict[int, str] = {}
-    for demand in sorted(demands, key=lambda demand: (-demand.processors, demand.index)):
+    for demand in sorted(demands, key=_by_size):
         chosen = _first_head_that_fits(demand, idle, candidates(idle, used))
         if chosen is None:
             return None
@@ -102,11 +102,18 @@ def _greedily(
     return placement
 
 
+def _by_size(demand: Demand) -> tuple[int, int]:
+    return -demand.processors, demand.index
+
+
 def _first_head_that_fits(demand: Demand, idle: Mapping[str, int], lists: Iterable[Iterable[str]]) -> str | None:
+    needed = demand.demand
     for clusters in lists:
-        head = next((cluster for cluster in clusters if cluster in demand.demand), None)
-        if head is not None and demand.demand[head] <= idle[head]:
-            return head
+        for head in clusters:
+            if head in needed:
+                if needed[head] <= idle[head]:
+                    return head
+                break
     return None
 
 

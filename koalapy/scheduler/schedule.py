@@ -159,11 +159,11 @@ def _stalled(now: Instant, waiting: Waiting, availability: Availability, cache: 
     """
     job = waiting.job
     excluded = excluded_clusters(now, job)
-    if all(name in excluded for name in availability.usable):
+    if excluded.issuperset(availability.usable):
         return True
-    named = (component.cluster for component in job.request.components if not component.optional)
-    if any(name is not None and (name not in availability.usable or name in excluded) for name in named):
-        return True
+    for name, _ in waiting.minimum.named:
+        if name not in availability.usable or name in excluded:
+            return True
     return cache.too_small(job.request, waiting.shape, availability)
 
 
