@@ -144,7 +144,8 @@ class Engine:
             event = event_origin.own_part(core, each)
             if event is None:
                 continue
-            first_signs.note(core, now, event)
+            if core.silent:
+                first_signs.note(core, now, event)
             for react in REACTIONS[type(event)]:
                 react(core, now, event)
             if core.facts:
@@ -153,12 +154,13 @@ class Engine:
             self._passes.mark_stale()
             core.mark_dirty()
         self._run_list_step.end_lost(core, now)
-        self._react_to_facts(now)
+        if core.facts:
+            self._react_to_facts(now)
         self._run_list_step.run(core, now)
         restored_store.bind_waiting(core, now)
         if core.dirty and not core.startup_gate.awaited(now):
             core.dirty = False
-            for decision in self._passes.decide(now):
+            for decision in self._passes.decide(now) if core.queue.order else ():
                 self._carry_out(now, decision)
         self._scavenger.step(now)
         self._run_list_step.set_timers(core, now)
@@ -181,8 +183,7 @@ class Engine:
     def next_wakeup(self) -> Instant | None:
         """Return the instant at which time alone changes something; None if there is no such instant."""
         steps = (self._run_list_step.wakeup(), self.core.startup_gate.wakeup(), self._scavenger.wakeup())
-        moments = (*steps, self._expiry)
-        return min((moment for moment in moments if moment is not None), default=None)
+        return min([moment for moment in (*steps, self._expiry) if moment is not None], default=None)
 
     def _carry_out(self, now: Instant, decision: Decision) -> None:
         core = self.core

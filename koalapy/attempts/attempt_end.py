@@ -1,5 +1,6 @@
 """Changes of one attempt, and its end."""
 
+from operator import attrgetter
 from typing import Any
 
 from koalapy.attempts.cancel import order_cancel
@@ -12,6 +13,7 @@ from koalapy.model.states import AttemptState, Ending
 from koalapy.model.units import Instant
 
 _INSTANTS = ("at_barrier_at", "released_at", "started_at", "ended_at")
+_instants_of = attrgetter(*_INSTANTS)
 _ON_REQUEST = ("cancelled", "void", "killed")
 
 
@@ -71,4 +73,4 @@ def look_at(attempt: AttemptId) -> str:
 
 def _known_instants(attempt: Attempt) -> dict[str, Instant]:
     """Return the known instants of the attempt for the history."""
-    return {name: at for name in _INSTANTS if (at := getattr(attempt, name)) is not None}
+    return {name: at for name, at in zip(_INSTANTS, _instants_of(attempt), strict=True) if at is not None}

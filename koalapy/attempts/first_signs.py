@@ -12,7 +12,7 @@ def note(core: Core, now: Instant, event: Event) -> None:
 
     This must be called before the event's reactions.
     """
-    if not core.silent or not isinstance(event, _SIGNS) or event.attempt not in core.silent:
+    if not isinstance(event, _SIGNS) or event.attempt not in core.silent:
         return
     if isinstance(event, WrapperReported):
         _found(core, now, event, event.phase, "wrapper")

@@ -76,24 +76,19 @@ def _progress(now: Instant, attempt: Attempt, event: WrapperReported) -> dict[st
         changes["queued_at"] = now
     if event.nodes:
         changes["nodes"] = event.nodes
-    changes |= _instants(attempt, event)
-    state = _state_after(attempt.state, event.phase)
-    return changes | ({"state": state} if state else {})
-
-
-def _instants(attempt: Attempt, event: WrapperReported) -> dict[str, Instant]:
-    """Return the instants of the report, by the wrapper's clock; none after the release precedes it."""
-    instants: dict[str, Instant] = {}
-    if event.began_at is not None:
-        instants["began_at"] = event.began_at
+    if event.began_at is not None:  # the instants are by the wrapper's clock; none after the release precedes it
+        changes["began_at"] = event.began_at
     released_at = attempt.released_at or Instant(0)
     if event.at_barrier_at is not None:
-        instants["at_barrier_at"] = event.at_barrier_at
+        changes["at_barrier_at"] = event.at_barrier_at
     if event.released_at is not None:
-        instants["released_at"] = max(event.released_at, released_at)
+        changes["released_at"] = max(event.released_at, released_at)
     if event.started_at is not None:
-        instants["started_at"] = max(event.started_at, released_at)
-    return instants
+        changes["started_at"] = max(event.started_at, released_at)
+    state = _state_after(attempt.state, event.phase)
+    if state is not None:
+        changes["state"] = state
+    return changes
 
 
 def _state_after(state: AttemptState, phase: str) -> AttemptState | None:

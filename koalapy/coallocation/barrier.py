@@ -77,7 +77,7 @@ def deadline(job: Job, settings: Settings) -> Instant | None:
     claim_ends, barrier_ends = _claim_ends(job, settings), _barrier_ends(job, settings)
     if claim_ends is None or barrier_ends is None:
         return barrier_ends if claim_ends is None else claim_ends
-    return min(claim_ends, barrier_ends)
+    return claim_ends if claim_ends < barrier_ends else barrier_ends
 
 
 def time_out(core: Core, now: Instant, job: Job) -> None:

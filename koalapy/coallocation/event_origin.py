@@ -1,5 +1,7 @@
 """The origin of events: a cluster's reports on attempts of other clusters are dropped and counted."""
 
+from typing import get_args
+
 from koalapy.core.core import Core
 from koalapy.model.events import (
     AttemptCleanedUp,
@@ -25,6 +27,7 @@ OfAttempt = (
     | AttemptStuck
     | LauncherSuspected
 )
+_OF_ATTEMPT = get_args(OfAttempt)  # a tuple of classes is searched faster than a union
 
 
 def own_part(core: Core, event: Event) -> Event | None:
@@ -32,7 +35,7 @@ def own_part(core: Core, event: Event) -> Event | None:
 
     A report on an attempt of which no record is kept is let through.
     """
-    if isinstance(event, OfAttempt):
+    if isinstance(event, _OF_ATTEMPT):
         return event if _may(core, event.cluster, event.attempt, type(event).__name__) else None
     if isinstance(event, ParametersEnded):
         return event if _may_end(core, event) else None

@@ -24,8 +24,8 @@ class RunListStep:
 
     def __init__(self, core: Core) -> None:
         self._timers = JobTimers()
-        for identity in core.records.jobs:
-            self._set_timer(core, Instant(0), identity)
+        for identity, job in core.records.jobs.items():
+            self._timers.set(identity, _next_moment(core, Instant(0), job))
 
     def wakeup(self) -> Instant | None:
         """Return the instant at which time alone changes something for a job; None if there is no such instant."""
@@ -42,6 +42,8 @@ class RunListStep:
     def end_lost(self, core: Core, now: Instant) -> None:
         """End the attempts of dirty jobs that have been missing for so long that they count as lost."""
         run_list = core.run_list
+        if not run_list.missing:
+            return
         for identity in sorted(run_list.missing.keys() & run_list.dirty.keys()):
             for attempt in core.records.jobs[identity].live:
                 if attempt.unknown_since is not None:
@@ -49,23 +51,24 @@ class RunListStep:
 
     def run(self, core: Core, now: Instant) -> None:
         """Process every job marked dirty since the previous call, also by that call."""
-        dirty = sorted(core.run_list.dirty)
-        core.run_list.dirty.clear()
+        run_list, jobs = core.run_list, core.records.jobs
+        dirty = sorted(run_list.dirty)
+        run_list.dirty.clear()
         for identity in dirty:
-            job = core.records.jobs[identity]
+            job = jobs[identity]
             if job.state.active and job.runner is None:
                 _examine(core, now, job)
-        if core.information.commitments.dirty or not core.run_list.split.keys().isdisjoint(dirty):
+        if len(run_list.split) > 1 and (
+            core.information.commitments.dirty or not run_list.split.keys().isdisjoint(dirty)
+        ):
             _break_deadlocks(core, now)  # a deadlock results from a measurement, or from a change of a job in it
 
     def set_timers(self, core: Core, now: Instant) -> None:
         """Set the timer of every job that changed since the previous call."""
+        jobs = core.records.jobs
         for identity in core.run_list.timers_dirty:
-            self._set_timer(core, now, identity)
+            self._timers.set(identity, _next_moment(core, now, jobs[identity]))
         core.run_list.timers_dirty.clear()
-
-    def _set_timer(self, core: Core, now: Instant, identity: JobId) -> None:
-        self._timers.set(identity, _next_moment(core, now, core.records.jobs[identity]))
 
 
 def _examine(core: Core, now: Instant, job: Job) -> None:
@@ -86,8 +89,9 @@ def _settle(core: Core, now: Instant, job: Job) -> None:
     live = job.live
     if live:
         reachable = core.information.reachable
-        if not all(can_be_cancelled(attempt, reachable) for attempt in live):
-            detach_what_cannot_be_cancelled(core, now, job)
+        if all(can_be_cancelled(attempt, reachable) for attempt in live):
+            return
+        detach_what_cannot_be_cancelled(core, now, job)
         if job.live:
             return
     settings = core.settings
@@ -114,9 +118,10 @@ def _next_moment(core: Core, now: Instant, job: Job) -> Instant | None:
     if not state.active:
         return None
     earliest = barrier.deadline(job, core.settings) if state is JobState.CLAIMING else None
-    for attempt in job.live:
-        if attempt.unknown_since is not None and (lost_at := _lost_at(core, attempt)) is not None:
-            earliest = lost_at if earliest is None else min(earliest, lost_at)
+    if job.id in core.run_list.missing:
+        for attempt in job.live:
+            if attempt.unknown_since is not None and (lost_at := _lost_at(core, attempt)) is not None:
+                earliest = lost_at if earliest is None else min(earliest, lost_at)
     return earliest
 
 

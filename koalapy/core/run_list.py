@@ -27,20 +27,21 @@ class RunList:
 
     def added(self, job: Job) -> None:
         self.mark_dirty(job.id)
-        if any(attempt.unknown_since is not None for attempt in job.live):
-            self.missing[job.id] = None
+        for attempt in job.live:
+            if attempt.unknown_since is not None:
+                self.missing[job.id] = None
         if job.state is JobState.CLAIMING:
             self._survey(job)
 
     def changed(self, job: Job, before: JobState, names: Collection[str]) -> None:
-        self.mark_dirty(job.id)
+        self.dirty[job.id] = self.timers_dirty[job.id] = None
         if "state" in names and JobState.CLAIMING in (before, job.state):
             self._survey(job)
         if not job.attempts:
             self.missing.pop(job.id, None)
 
     def attempt_changed(self, job: Job, attempt: Attempt, names: Collection[str]) -> None:
-        self.mark_dirty(job.id)
+        self.dirty[job.id] = self.timers_dirty[job.id] = None
         if attempt.unknown_since is not None:
             self.missing[job.id] = None
         if job.state is JobState.CLAIMING and ("allocated_at" in names or attempt.cleaned_up):
@@ -54,9 +55,10 @@ class RunList:
     def _survey(self, job: Job) -> None:
         """Count the clusters on which the job claims, and update `split`."""
         live = job.live if job.state is JobState.CLAIMING else ()
-        self._count(job.id, () if job.patient else tuple([attempt.cluster for attempt in live]))
-        started = [attempt.allocated_at is not None for attempt in live]
-        if True in started and False in started:
+        clusters = () if job.patient else tuple([attempt.cluster for attempt in live])
+        if clusters != self._claims.get(job.id, ()):
+            self._count(job.id, clusters)
+        if len({attempt.allocated_at is None for attempt in live}) == 2:
             self.split[job.id] = None
         else:
             self.split.pop(job.id, None)
@@ -66,19 +68,12 @@ class RunList:
         self.dirty[job] = self.timers_dirty[job] = None
 
     def _count(self, job: JobId, clusters: tuple[str, ...]) -> None:
-        before = self._claims.pop(job, ())
+        claimed_on = self.claimed_on
+        for cluster in self._claims.pop(job, ()):
+            claimed_on[cluster] -= 1
+            if not claimed_on[cluster]:
+                del claimed_on[cluster]
+        for cluster in clusters:
+            claimed_on[cluster] = claimed_on.get(cluster, 0) + 1
         if clusters:
             self._claims[job] = clusters
-        if before == clusters:
-            return
-        for cluster in before:
-            self._add(cluster, -1)
-        for cluster in clusters:
-            self._add(cluster, 1)
-
-    def _add(self, cluster: str, count: int) -> None:
-        left = self.claimed_on.get(cluster, 0) + count
-        if left:
-            self.claimed_on[cluster] = left
-        else:
-            del self.claimed_on[cluster]

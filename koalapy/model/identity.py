@@ -69,4 +69,4 @@ def attempt_of(tag: Tag) -> tuple[InstanceId, AttemptId]:
 
 
 def _base32(number: int, length: int) -> str:
-    return "".join(_ALPHABET[number >> 5 * place & 31] for place in reversed(range(length)))
+    return "".join([_ALPHABET[number >> shift & 31] for shift in range(5 * (length - 1), -1, -5)])

@@ -123,8 +123,9 @@ class Records:
 
     def note_attempt(self, now: Instant, attempt: AttemptId, cluster: str | None, kind: str, **details: Any) -> None:
         """Add a line about an attempt to its job's history."""
-        where = {"component": attempt.component, "attempt": attempt.number, "cluster": cluster}
-        self._history.append(History(job=attempt.job, at=now, kind=kind, details=where | details))
+        job, component, number = attempt
+        where = {"component": component, "attempt": number, "cluster": cluster, **details}
+        self._history.append(History(job=job, at=now, kind=kind, details=where))
 
     def result(self, batch: ResultBatch) -> None:
         self._results.append(batch)
@@ -253,8 +254,8 @@ class Records:
             self._enter_pending_cancel(attempt)
             if attempt.id not in self.attempts:
                 return
-        job = self.jobs[attempt.id.job]
-        self._changed[job.id] = job
+        identity = attempt.id.job
+        job = self._changed[identity] = self.jobs[identity]
         if not had_been_let_go and attempt.let_go:
             self._live.let_go(attempt)
             for each in self._attempt_indices:
@@ -297,9 +298,9 @@ class Records:
             new=tuple(self._new),
             removed=tuple(self._removed),
         )
-        for job in step.jobs:
+        for job in self._changed.values():
             if job.state.final and job.id in self.jobs:
-                self._drop(self.jobs[job.id])
+                self._drop(job)
         self._clear()
         return step
 
