@@ -160,15 +160,15 @@ class Engine:
         restored_store.bind_waiting(core, now)
         if core.dirty and not core.startup_gate.awaited(now):
             core.dirty = False
-            for decision in self._passes.decide(now) if core.queue.order else ():
+            for decision in self._passes.decide(now):
                 self._carry_out(now, decision)
         self._scavenger.step(now)
         self._run_list_step.set_timers(core, now)
-        for command in core.poll_urgency.changes(core.information, bool(core.queue), core.run_list.claimed_on):
+        for command in core.poll_urgency.changes(core.information, bool(core.queue.order), core.run_list.claimed_on):
             core.records.hint(command)
         step = core.records.take()
         core.pruning.note_commands(step.commands)
-        self._expiry = core.information.next_expiry(now) if core.queue else None
+        self._expiry = core.information.next_expiry(now) if core.queue.order else None
         return step
 
     def _react_to_facts(self, now: Instant) -> None:

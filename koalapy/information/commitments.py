@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from koalapy.model.attempt import Attempt
 from koalapy.model.cluster import ClusterSettings, ClusterState
-from koalapy.model.identity import AttemptId, InstanceId, Tag, tag_of
+from koalapy.model.identity import InstanceId, Tag, tag_of
 from koalapy.model.job import Job
 from koalapy.model.request import ComponentRequest
 
@@ -69,18 +69,18 @@ class Commitments:
         if cluster is None:
             return  # the grid file does not contain the cluster any more
         taken = processors_taken(attempt.request, cluster.settings)
-        cluster.add(attempt.id, (tag_of(self._instance, attempt.id), taken, job.pilot is not None, job.patient))
+        cluster.add(tag_of(self._instance, attempt.id), (taken, job.pilot is not None, job.patient))
         self.dirty[attempt.cluster] = None
 
     def let_go(self, attempt: Attempt) -> None:
         cluster = self._clusters.get(attempt.cluster)
         if cluster is not None:
-            cluster.remove(attempt.id)
+            cluster.remove(tag_of(self._instance, attempt.id))
             self.dirty[attempt.cluster] = None
 
 
-# tag; processors taken; whether the attempt is a pilot of a sweep; whether its job entered batch queues (patient)
-_Entry = tuple[Tag, int, bool, bool]
+# processors taken; whether the attempt is a pilot of a sweep; whether its job entered batch queues (patient)
+_Entry = tuple[int, bool, bool]
 _NOTHING = Scavenged()
 _NO_TAGS: frozenset[Tag] = frozenset()
 
@@ -94,7 +94,7 @@ class _ClusterCommitments:
         self._coming = 0
         self._held: Counter[int] = Counter()
         self._freed: dict[Tag, int] = {}
-        self._entries: dict[AttemptId, _Entry] = {}
+        self._entries: dict[Tag, _Entry] = {}
         self._shown: frozenset[Tag] = frozenset()
         self._pending: frozenset[Tag] = frozenset()
 
@@ -104,14 +104,14 @@ class _ClusterCommitments:
             return _NOTHING
         return Scavenged(self._coming, _sorted(self._held), _sorted(Counter(self._freed.values())))
 
-    def add(self, attempt: AttemptId, entry: _Entry) -> None:
-        self._entries[attempt] = entry
-        self._count(entry, 1)
+    def add(self, tag: Tag, entry: _Entry) -> None:
+        self._entries[tag] = entry
+        self._count(tag, entry, 1)
 
-    def remove(self, attempt: AttemptId) -> None:
-        entry = self._entries.pop(attempt)
-        self._count(entry, -1)
-        tag, taken, is_pilot, _ = entry
+    def remove(self, tag: Tag) -> None:
+        entry = self._entries.pop(tag)
+        self._count(tag, entry, -1)
+        taken, is_pilot, _ = entry
         if is_pilot and tag in self._shown:
             self._freed[tag] = taken
 
@@ -120,16 +120,17 @@ class _ClusterCommitments:
         pending = frozenset(state.pending) if state else _NO_TAGS
         if allocated == self._shown and pending == self._pending:
             return  # the sums would not change
+        turned = self._entries.keys() & ((allocated ^ self._shown) | (pending ^ self._pending))
+        for tag in turned:
+            self._count(tag, self._entries[tag], -1)
         self._shown, self._pending = allocated, pending
-        self.committed = self.backlog = self._coming = 0
-        self._held.clear()
         if self._freed:
             self._freed = {tag: taken for tag, taken in self._freed.items() if tag in self._shown}
-        for entry in self._entries.values():
-            self._count(entry, 1)
+        for tag in turned:
+            self._count(tag, self._entries[tag], 1)
 
-    def _count(self, entry: _Entry, sign: int) -> None:
-        tag, taken, is_pilot, patient = entry
+    def _count(self, tag: Tag, entry: _Entry, sign: int) -> None:
+        taken, is_pilot, patient = entry
         if is_pilot:
             self._count_launcher(tag, taken, sign)
             return

@@ -58,7 +58,8 @@ class BlockedAhead(Sequence[Blocked]):
         return [Overtaken(JobId(self._blocked[0].job), self._passed)] if self._passed else []
 
     def __bool__(self) -> bool:
-        self._search(1)
+        if not self._blocked:
+            self._search(1)
         return bool(self._blocked) or self._stalled
 
     def __len__(self) -> int:

@@ -39,7 +39,7 @@ class Passes:
 
     def decide(self, now: Instant) -> Iterator[Decision]:
         """Yield the pass's decisions; each must be carried out before the next is taken."""
-        if not self._queue:
+        if not self._queue.order:
             return
         self._look_at_clusters(now)
         since = self._queue.moved if self._settled else None

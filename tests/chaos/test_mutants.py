@@ -352,7 +352,9 @@ def _the_backlog_counts_measured_jobs_only() -> Any:
         Availability, "after", lambda self, placement, request, patient=False: real(self, placement, request)
     )
     unseen = patch.object(
-        commitments._ClusterCommitments, "_count", lambda self, entry, sign: add(self, (*entry[:3], False), sign)
+        commitments._ClusterCommitments,
+        "_count",
+        lambda self, tag, entry, sign: add(self, tag, (*entry[:2], False), sign),
     )
     return _together(after, unseen)
 

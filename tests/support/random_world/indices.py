@@ -1,5 +1,7 @@
 """Every index of the engine equals the result of a search through all its jobs."""
 
+from collections import Counter
+
 from koalapy.attempts import missing
 from koalapy.broker.availability import Availability
 from koalapy.broker.placement_cache import PlacementCache
@@ -54,16 +56,26 @@ def _attempts_on(records: Records, cluster: str) -> list[AttemptId]:
 def _commitments(engine: Engine) -> None:
     records = engine.records
     for name, known in engine.core.information.clusters.items():
-        committed = backlog = 0
+        committed = backlog = coming = 0
+        held: Counter[int] = Counter()
         for attempt in records.live(name):
             tag, job = tag_of(records.instance, attempt.id), records.jobs[attempt.id.job]
             taken = processors_taken(attempt.request, known.settings)
             unseen = known.state is None or tag not in known.state.allocated
+            if job.pilot is not None:
+                coming += taken if unseen else 0
+                held[taken] += 0 if unseen else 1
+                continue
             committed += taken if unseen else 0
             pending = known.state is not None and tag in known.state.pending
             backlog += taken if pending or (unseen and job.patient) else 0
         found = engine.core.information.commitments.on(name)
         promise(found == (committed, backlog), "commitments are those of all live attempts", (name, found))
+        pilots = engine.core.information.commitments.scavenged_on(name)
+        nodes = tuple(sorted((+held).items()))
+        promise(
+            (pilots.coming, pilots.held) == (coming, nodes), "sweeps' nodes are those of all pilots", (name, pilots)
+        )
 
 
 def _summaries(engine: Engine, now: Instant) -> None:
