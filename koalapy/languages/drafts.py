@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from koalapy.languages.redirection import redirecting
 from koalapy.languages.templates import literal
 from koalapy.languages.xmltext import Element, line_of, named
 from koalapy.model.errors import RequestError
@@ -81,7 +82,7 @@ class Draft:
         """Return the document in the form of the job file."""
         words = [self.written(blank) for blank in (self.executable, *self.arguments) if blank]
         names = {operator: self.written(blank) for operator, blank in self.redirections.items()}
-        argv = [*_redirecting(names), *words]
+        argv = [*redirecting(names), *words]
         component = {**self.component, "executable": argv[0], "arguments": argv[1:]} if words else self.component
         if self.environment:
             component["environment"] = {name: self.written(blank) for name, blank in self.environment.items()}
@@ -95,17 +96,3 @@ class Draft:
             self.lines[(*at, "executable") if index < 0 else (*at, "arguments", index)] = line_of(blank.element)
         for name, blank in self.environment.items():
             self.lines[*at, "environment", name] = line_of(blank.element)
-
-
-def _redirecting(names: dict[str, str]) -> list[str]:
-    """Return a shell command that opens the files and executes the program; [] without files.
-
-    The file names and the program are arguments of its script, never a part of it.
-    """
-    if not names:
-        return []
-    files = [f'{operator}"${place}"' for place, operator in enumerate(names, 1)]
-    if names.get("2>") is not None and names.get("2>") == names.get(">"):
-        files = [file for file in files if not file.startswith("2>")] + ["2>&1"]
-    opened = f"exec {' '.join(files)}; shift {len(names)}"
-    return ["sh", "-c", f'{opened}; exec "$@"', "sh", *names.values()]

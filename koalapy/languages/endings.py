@@ -5,20 +5,26 @@ import re
 DEFAULT_LANGUAGE = "yaml"
 _LANGUAGES = {"yaml": "yaml", "yml": "yaml", "json": "yaml", "jsdl": "jsdl", "xml": "jsdl", "rsl": "rsl", "jdl": "jdl"}
 
+_BEGINNINGS = {
+    "jsdl": re.compile(rb"(\xef\xbb\xbf)?\s*<[?!A-Za-z_]"),
+    "rsl": re.compile(rb"(\xef\xbb\xbf)?\s*(\(\*|[&+*|]\s*\()"),
+}
+
 
 def language_of(source: str, text: str | bytes = "") -> str:
     """Return the registered name of the language.
 
-    If the ending is unknown or missing, the text decides: it is JSDL if it begins like XML, else YAML, which includes
-    JSON.
+    If the ending is unknown or missing, the text decides. It is JSDL if it begins like XML. It is RSL if it begins
+    with a comment of RSL, or with an operator and a group. Else it is YAML, which includes JSON.
     """
     ending = source.rpartition("/")[2].rpartition(".")[2].casefold()
-    return _LANGUAGES.get(ending) or ("jsdl" if _is_xml(text) else DEFAULT_LANGUAGE)
+    return _LANGUAGES.get(ending) or _language_of_text(text)
 
 
-def _is_xml(text: str | bytes) -> bool:
+def _language_of_text(text: str | bytes) -> str:
     begin = text[:1000] if isinstance(text, bytes) else text[:1000].encode("utf-8", "replace")
-    return re.match(rb"(\xef\xbb\xbf)?\s*<[?!A-Za-z_]", begin) is not None
+    found = (language for language, pattern in _BEGINNINGS.items() if pattern.match(begin))
+    return next(found, DEFAULT_LANGUAGE)
 
 
 def stem_of(source: str) -> str:

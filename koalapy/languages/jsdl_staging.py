@@ -1,14 +1,12 @@
 """Reads jsdl:DataStaging (GFD.56, 6.5): files of this machine to stage in and out."""
 
 import posixpath
-import re
 
 from koalapy.languages.drafts import Blank, Draft, Staging
-from koalapy.languages.paths import landing
+from koalapy.languages.paths import landing, path_of_uri, staged_out_to
 from koalapy.languages.xmltext import Element, elements, line_of, name_of, word_of
 from koalapy.model.textfile.words import shown
 
-_FILE = re.compile(r"(?:file:(?://(?:localhost)?(?=/))?)?(?![A-Za-z][A-Za-z0-9+.-]*:|//)([^?#]+)")
 _SUPPORTED = ("FileName", "CreationFlag", "DeleteOnTermination", "Source", "Target")
 
 
@@ -43,10 +41,8 @@ def _stage_in(draft: Draft, element: Element, path: str, place: str) -> None:
 
 
 def _stage_out(draft: Draft, element: Element, path: str, place: str) -> None:
-    if path == place:
-        _add(draft, "stage_out", place, element)
-    elif path.endswith(f"/{place}"):
-        _add(draft, "stage_out", {"path": place, "to": path[: -len(place) - 1] or "/"}, element)
+    if (entry := staged_out_to(place, path)) is not None:
+        _add(draft, "stage_out", entry, element)
     else:
         what = f"is {shown(path)}, another name than {shown(place)}"
         raise draft.refusal(element, what, "Let it end with the FileName; files are not renamed on their way.")
@@ -64,9 +60,8 @@ def _path(draft: Draft, element: Element) -> Blank:
     uri = next((child for child in elements(element) if name_of(child) == "URI"), None)
     if uri is None:
         raise draft.refusal(element, "has no URI", "Write one, such as file:///home/me/data.txt or data.txt.")
-    found = _FILE.fullmatch(word_of(uri))
-    if not found:
+    path = path_of_uri(word_of(uri))
+    if path is None:
         what = f"is {shown(word_of(uri))}, no file of this machine"
         raise draft.refusal(uri, what, "Fetch it here first, and write file:///its/path.")
-    escaped = re.sub(rb"%([0-9A-Fa-f]{2})", lambda match: bytes.fromhex(match[1].decode()), found[1].encode())
-    return Blank(posixpath.normpath(escaped.decode("utf-8", "surrogateescape")), uri)
+    return Blank(path, uri)

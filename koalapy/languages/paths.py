@@ -4,6 +4,7 @@ A staged path may be a pattern (`*`, `?`, `[...]`, `**`) or a directory. A file 
 takes precedence over the pattern; this is decided when the file is looked up.
 """
 
+import posixpath
 import re
 from collections.abc import Iterable
 from itertools import accumulate
@@ -13,6 +14,7 @@ from koalapy.model.textfile.words import shown
 
 _LONGEST_PATH = 4_096
 PLACEHOLDERS = ("{job}", "{component}", "{cluster}")
+_FILE_URI = re.compile(r"(?:file:(?://(?:localhost)?(?=/))?)?(?![A-Za-z][A-Za-z0-9+.-]*:|//)([^?#]+)")
 
 
 def landing(path: str) -> str:
@@ -22,6 +24,22 @@ def landing(path: str) -> str:
     """
     inner = _inner(path)
     return path.rpartition("/")[2] if inner is None else inner
+
+
+def path_of_uri(uri: str) -> str | None:
+    """Return the path of a relative URI, or of one with scheme file and no host; None for any other."""
+    found = _FILE_URI.fullmatch(uri)
+    if not found:
+        return None
+    escaped = re.sub(rb"%([0-9A-Fa-f]{2})", lambda match: bytes.fromhex(match[1].decode()), found[1].encode())
+    return posixpath.normpath(escaped.decode("utf-8", "surrogateescape"))
+
+
+def staged_out_to(place: str, path: str) -> str | dict[str, str] | None:
+    """Return the entry of `stage_out` that brings the file `place` to `path`; None if that is another name."""
+    if path == place:
+        return place
+    return {"path": place, "to": path[: -len(place) - 1] or "/"} if path.endswith(f"/{place}") else None
 
 
 def covers(name: str, path: str) -> bool:

@@ -180,7 +180,7 @@ def test_a_command_starts_without_what_only_others_need() -> None:
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     )
     assert "koalapy.cli.jobs" in loaded
-    assert not {"fastapi", "uvicorn", "sqlalchemy", "alembic", "paramiko", "docker", "lxml", "numpy"} & loaded
+    assert not {"fastapi", "uvicorn", "sqlalchemy", "alembic", "paramiko", "docker", "lark", "lxml", "numpy"} & loaded
     assert not {"pydantic", "koalapy.config", "koalapy.doctor", "koalapy.cli.doctor"} & loaded
     assert not {"koalapy.world", "koalapy.chaos", "koalapy.experiments"} & loaded
 
@@ -192,6 +192,7 @@ HEAVY = {
     "pygments",
     "click",
     "numpy",
+    "lark",
     "lxml",
     "cryptography",
     "paramiko",

@@ -78,7 +78,7 @@ def test_a_job_file_that_is_none(koala: Any, before: list[int]) -> None:
 
 
 def test_a_language_without_a_reader_is_said(koala: Any, before: list[int]) -> None:
-    koala("submit", koala.write("job.rsl", b"&(count=4)(executable=/bin/true)")).refused(2, "rsl")
+    koala("submit", koala.write("job.jdl", b'Executable = "/bin/true";')).refused(2, "jdl")
     assert koala.ids() == before
 
 
