@@ -179,7 +179,7 @@ class _Reader:
                 "Quote it if it is text; tags are not read.",
             )
         if len(path) >= MAX_DEPTH:
-            raise self._refusal("too_deep", event, f"more than {MAX_DEPTH} levels are nested", "Write a flatter file.")
+            raise _too_deep(self._source, _line(event))
         if self._values > MAX_VALUES:
             raise self._refusal("too_large", event, f"the file holds over {MAX_VALUES} values", "Write a shorter file.")
 
@@ -199,12 +199,23 @@ def dotted(path: Path) -> str:
 def _events(text: str, source: str) -> Iterator[Any]:
     """Yield the parser's events. Raises RequestError for a syntax error.
 
-    PyYAML's own parser raises ValueError for an impossible escape or version.
+    PyYAML's own parser raises ValueError for an impossible escape or version. Newer releases of libyaml scan ahead of
+    the events, and refuse a depth of their own.
     """
     try:
         yield from yaml.parse(text, Loader=_Loader)
+    except yaml.MarkedYAMLError as error:
+        if error.problem == "exceeded maximum nesting depth" and error.problem_mark is not None:
+            raise _too_deep(source, error.problem_mark.line + 1) from error
+        raise syntax_error(error, text, source) from error
     except (yaml.YAMLError, ValueError, OverflowError) as error:
         raise syntax_error(error, text, source) from error
+
+
+def _too_deep(source: str, line: int) -> RequestError:
+    """Return the error for a file with more than MAX_DEPTH levels."""
+    message = f"{source}:{line}: more than {MAX_DEPTH} levels are nested."
+    return RequestError("too_deep", message, "Write a flatter file.")
 
 
 def _decode(text: str | bytes, source: str) -> str:
