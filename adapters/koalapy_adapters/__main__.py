@@ -9,6 +9,8 @@ _PARTS = {
     "launcher": "koalapy_adapters.launcher",
     "rendezvous": "koalapy_adapters.rendezvous",
     "local-queue": "koalapy_adapters.localqueue",
+    "allocation": "koalapy_adapters.allocation",
+    "allocation-node": "koalapy_adapters.allocation.node",
     "drmaa-helper": "koalapy_adapters.drmaa_helper",
     "pbs-bridge": "koalapy_adapters.batch.pbs_bridge",
     "survey": "koalapy_adapters.examination.survey",

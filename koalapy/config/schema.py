@@ -57,7 +57,10 @@ _POLL = Duration(10 * SECOND)
 _SHORTEST_POLL = Duration(100 * MILLISECOND)
 KEPT_BYTES = 16 << 20
 _MOST_FAILURES = 40  # limits the attempts of a job to the numbers that a tag can hold
-_LACKED = {"slots": ("slurm", "sge", "pbs", "torque"), "parallel_environment": ("slurm", "pbs", "torque", "local")}
+_LACKED = {
+    "slots": ("slurm", "sge", "pbs", "torque", "allocation"),
+    "parallel_environment": ("slurm", "pbs", "torque", "local", "allocation"),
+}
 
 
 class Cluster(Section):

@@ -59,8 +59,8 @@ def parse_describe(result: Result) -> Description:
     return Description(version=str(_field(result, _answer(result), "version")))
 
 
-def script(job: BatchJob) -> str:
-    """The batch script for /bin/sh. `native` holds further `key=value` requests; the later of two applies.
+def script(job: BatchJob, more: Sequence[str] = ()) -> str:
+    """The batch script for /bin/sh. `native` and `more` hold further `key=value` requests; the later of two applies.
 
     The local queue has no queues, constraints, GPUs or hosts to avoid. The script states a request for one all the
     same, so that the local queue refuses the job with its own message. Raises RequestError if a value contains a
@@ -74,6 +74,7 @@ def script(job: BatchJob) -> str:
         "directory=" + one_line("directory", job.directory),
         "output=" + one_line("output", job.output),
         *(one_line(key, "%s=%s" % (key, value)) for key, value in lacked.items() if value),
+        *more,
     ]
     last = ["lowest=1"] if job.lowest else []
     lines = ["#!/bin/sh"] + ["#KOALA " + option for option in options + native_lines(job.native) + last]
@@ -229,9 +230,9 @@ def _answer(result: Result) -> Dict[str, Any]:
             said = result._replace(stdout="")  # the error says it in words
             raise kind(error["code"], error["message"], error["advice"], said)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as broken:
-        raise _unreadable(result) from broken
+        raise unreadable(result) from broken
     if result.exit_status != 0:
-        raise _unreadable(result)
+        raise unreadable(result)
     return dict(answer)
 
 
@@ -239,7 +240,7 @@ def _statuses(result: Result, answer: Dict[str, Any]) -> List[JobStatus]:
     try:
         return [_status(job) for job in answer["jobs"]]
     except (KeyError, TypeError) as error:
-        raise _unreadable(result) from error
+        raise unreadable(result) from error
 
 
 def _status(job: Dict[str, Any]) -> JobStatus:
@@ -256,11 +257,12 @@ def _status(job: Dict[str, Any]) -> JobStatus:
 
 def _field(result: Result, answer: Dict[str, Any], name: str) -> Any:
     if name not in answer:
-        raise _unreadable(result)
+        raise unreadable(result)
     return answer[name]
 
 
-def _unreadable(result: Result) -> errors.BatchError:
+def unreadable(result: Result) -> errors.BatchError:
+    """The error for an answer that cannot be read."""
     return errors.UnreadableError(
         "unreadable",
         "The local queue answered what cannot be read: %s." % (result.words or "nothing"),

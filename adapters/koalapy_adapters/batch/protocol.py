@@ -146,6 +146,13 @@ class Launch(NamedTuple):
     hosts: List[str]
 
 
+class Surrounding(NamedTuple):
+    """A batch job that this process uses as a cluster: the environment of its first process, and its end if known."""
+
+    environment: Dict[str, str]
+    ends_s: Optional[float]  # seconds since 1970, by the batch system's clock
+
+
 class Chosen(NamedTuple):
     """A parallel environment. `controls`: it has `control_slaves`, so that the end of its jobs is reported later."""
 
@@ -171,6 +178,9 @@ class Dialect:
       parallel environment for a Launcher's job (Chosen), or None to keep the job's own.
     - `drmaa`, `api`: modules on other ways to submit. With `api`, `fingerprint_by_api(cluster, jobs, uid)` makes the
       queue fingerprint of the jobs that its program lists, or None if that cannot be read.
+    - `surrounding_argv(environment)`, `parse_surrounding(environment, result)`: of a running batch job with the batch
+      id in `environment`, what `hosts` and `launch` need, and when it ends (Surrounding). It raises ClusterError for a
+      job that has ended.
     - `why_stopped(environment)`: inside a job that was stopped by a signal, the reason (Stopped), or None if unknown.
     """
 

@@ -25,6 +25,8 @@ batch_id = slurm_launch.batch_id
 restarts = slurm_launch.restarts
 hosts = slurm_launch.hosts
 launch = slurm_launch.launch
+surrounding_argv = slurm_launch.surrounding_argv
+parse_surrounding = slurm_launch.parse_surrounding
 
 _MIB = 1024 * 1024
 

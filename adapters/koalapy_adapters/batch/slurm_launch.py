@@ -1,10 +1,18 @@
 """Inside a Slurm job: its batch id, its nodes, and the commands that start the node agents by srun."""
 
-from typing import Callable, Dict, List, Mapping, Sequence
+import re
+import time
+from typing import Callable, Dict, List, Mapping, Optional, Sequence
 
 from koalapy_adapters.batch import hostlist
-from koalapy_adapters.batch.protocol import Argv, Host, Launch
-from koalapy_adapters.errors import UnreadableError
+from koalapy_adapters.batch.protocol import Argv, Host, Launch, Surrounding
+from koalapy_adapters.errors import ClusterError, Result, TransientError, UnreadableError
+
+_FIELD = re.compile(r"(?:^|\s)(JobState|NodeList|EndTime)=(\S+)")
+_SHARE = re.compile(r"(?:^|\s)Nodes=(\S+) CPU_IDs=(\S+)")
+_STEP = re.compile(
+    r"SLURM_(STEP|NTASKS|NPROCS|CPUS_PER_TASK|TASKS_PER|MEM_PER|PROCID|LOCALID|NODEID|GTIDS|DISTRIBUTION)"
+)
 
 
 def batch_id(environment: Mapping[str, str]) -> str:
@@ -45,6 +53,67 @@ def launch(environment: Mapping[str, str], names: Sequence[str], agent: Argv) ->
     for name in names:
         groups.setdefault(owned[name], []).append(name)
     return [Launch(_srun(group, processors) + agent, group) for processors, group in groups.items()]
+
+
+def surrounding_argv(environment: Mapping[str, str]) -> Argv:
+    """Ask for the job with its processors on each node. A step of srun sees only its own nodes in its environment."""
+    return ["scontrol", "--details", "--oneliner", "show", "job", batch_id(environment)]
+
+
+def parse_surrounding(environment: Mapping[str, str], result: Result) -> Surrounding:
+    """The environment of the job's batch script, made of what scontrol shows, and the job's end.
+
+    Raises ClusterError for a job that does not run, TransientError if Slurm does not answer, UnreadableError for an
+    answer without nodes.
+    """
+    if result.exit_status != 0:
+        if "Invalid job id" in result.stderr:
+            raise _over(environment, "is not known to Slurm any more")
+        raise TransientError("no_answer", "Slurm does not describe job %s." % batch_id(environment), "", result)
+    fields = dict(_FIELD.findall(result.stdout))
+    if fields.get("JobState") != "RUNNING":
+        raise _over(environment, "does not run: its state is %s" % fields.get("JobState", "unknown"))
+    try:
+        names = hostlist.expand(fields["NodeList"])
+        counts = {
+            name: sum(map(_count, ids.split(",")))
+            for nodes, ids in _SHARE.findall(result.stdout)
+            for name in hostlist.expand(nodes)
+        }
+        processors = ",".join(str(counts[name]) for name in names)
+    except (KeyError, ValueError) as error:
+        raise _not_a_job("scontrol shows no processors of its nodes (%s)" % error) from error
+    found = {name: value for name, value in environment.items() if not _STEP.match(name)}
+    found.update(
+        SLURM_JOB_NODELIST=fields["NodeList"],
+        SLURM_JOB_NUM_NODES=str(len(names)),
+        SLURM_NNODES=str(len(names)),
+        SLURM_JOB_CPUS_PER_NODE=processors,
+        SLURM_TASKS_PER_NODE=processors,
+    )
+    return Surrounding(found, _instant(fields.get("EndTime", "")))
+
+
+def _over(environment: Mapping[str, str], why: str) -> ClusterError:
+    return ClusterError(
+        "allocation_over",
+        "Slurm job %s, which is to be the allocation, %s." % (batch_id(environment), why),
+        "Start another allocation, and set SLURM_JOB_ID to its number.",
+    )
+
+
+def _count(ids: str) -> int:
+    """The number of processors in `3` or `0-7`. Raises ValueError for anything else."""
+    first, _, last = ids.partition("-")
+    return int(last or first) - int(first) + 1
+
+
+def _instant(text: str) -> Optional[float]:
+    """Seconds since 1970 of scontrol's local time; None for `Unknown`."""
+    try:
+        return time.mktime(time.strptime(text, "%Y-%m-%dT%H:%M:%S"))
+    except ValueError:
+        return None
 
 
 def _srun(names: List[str], processors: int) -> Argv:

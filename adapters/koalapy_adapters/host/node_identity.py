@@ -16,11 +16,12 @@ BATCH_PREFIXES = (
     "OAR_",
     "COBALT_",
     "KOALA_LOCAL_",
-    "CUDA_VISIBLE_",
-    "ROCR_VISIBLE_",
-    "ZE_AFFINITY_",
-    "GPU_DEVICE_",
 )
+GPU_PREFIXES = ("CUDA_VISIBLE_", "ROCR_VISIBLE_", "ZE_AFFINITY_", "GPU_DEVICE_")
+# Inside a job of an allocation the variables of the batch job around it count for nothing.
+ALLOCATION_JOB = "KOALA_ALLOCATION_JOB"
+_ALLOCATION_PREFIXES = ("KOALA_ALLOCATION_", *GPU_PREFIXES)
+_ALLOCATION_NAMES = frozenset(("HOSTNAME", "TMPDIR"))
 BATCH_NAMES = frozenset(
     (
         "ARC",
@@ -46,9 +47,10 @@ BATCH_NAMES = frozenset(
 
 def of_batch(environment: Mapping[str, str]) -> Dict[str, str]:
     """The variables of a batch job's environment that the batch system has set."""
-    return {
-        name: value for name, value in environment.items() if name in BATCH_NAMES or name.startswith(BATCH_PREFIXES)
-    }
+    inside = ALLOCATION_JOB in environment
+    names = _ALLOCATION_NAMES if inside else BATCH_NAMES
+    prefixes = _ALLOCATION_PREFIXES if inside else BATCH_PREFIXES + GPU_PREFIXES
+    return {name: value for name, value in environment.items() if name in names or name.startswith(prefixes)}
 
 
 def localized(captured: Mapping[str, str], own: Mapping[str, str]) -> Dict[str, str]:
@@ -61,7 +63,7 @@ def localized(captured: Mapping[str, str], own: Mapping[str, str]) -> Dict[str, 
 
 def own_names() -> List[str]:
     """The names by which the batch system may know this node. Its own variable is first: nodes may share a machine."""
-    said = [os.environ.get(name, "") for name in ("SLURMD_NODENAME", "KOALA_LOCAL_HOST")]
+    said = [os.environ.get(name, "") for name in ("KOALA_ALLOCATION_NODE", "SLURMD_NODENAME", "KOALA_LOCAL_HOST")]
     return [name for name in [*said, os.uname().nodename, os.environ.get("HOSTNAME", "")] if name]
 
 

@@ -4,17 +4,19 @@ import asyncio
 import os
 from typing import Any, Callable, List, Optional, Union
 
+from koalapy_adapters.batch import allocation
 from koalapy_adapters.batch.protocol import Description
 from koalapy_adapters.clock import now
 from koalapy_adapters.errors import BatchError, ClusterError
 from koalapy_adapters.files import DISK
 from koalapy_adapters.kcm import startup
 from koalapy_adapters.kcm.execution import job_spec
-from koalapy_adapters.kcm.execution.batch_system import BatchSystem, load
+from koalapy_adapters.kcm.execution.batch_system import ALLOCATION, BatchSystem, load
 from koalapy_adapters.kcm.execution.drmaa.client import DrmaaSessions
 from koalapy_adapters.kcm.execution.drmaa.helper import find_library
 from koalapy_adapters.kcm.execution.executor import ActionExecutor
 from koalapy_adapters.kcm.execution.operations import Operations
+from koalapy_adapters.kcm.execution.queue_requests import watch
 from koalapy_adapters.kcm.execution.slurm_api.submitter import find_submitter
 from koalapy_adapters.kcm.execution.threads import in_thread
 from koalapy_adapters.kcm.file_requests import Staging
@@ -26,6 +28,7 @@ from koalapy_adapters.kcm.relay.tcp import Relay
 from koalapy_adapters.kcm.shared_directory.attempt_dirs import Directories
 from koalapy_adapters.kcm.shared_directory.cluster_files import PushedFile, python_shim, write_python_shim
 from koalapy_adapters.kcm.shared_directory.errors import unusable
+from koalapy_adapters.kcm.state.actions import Woken
 from koalapy_adapters.messages import ClusterConfig, Hello, Welcome
 
 FILES = "files"  # a value of `relay`
@@ -57,6 +60,8 @@ class KcmContext:
         self._drmaa = _drmaa(self.config, dialect, cluster.command, tell)
         self._submitter = find_submitter(self.config.slurm_api, dialect)
         self.batch = BatchSystem(dialect, cluster, self._drmaa, keeps=True, submitter=self._submitter)
+        if self.config.batch == ALLOCATION:
+            watch(os.path.join(shared, allocation.DIRECTORY), _posted(lambda: tell(Woken())))
         operations = Operations(self.config, self.batch, self._directories, now)
         self.executor = ActionExecutor(operations)
         self._server = self._file_relay_server() if self.config.relay == FILES else None
@@ -132,7 +137,7 @@ class KcmContext:
         return None
 
     async def _seek(self) -> Optional[BatchError]:
-        found = addresses.addresses(self.config.relay_network, loopback=self.config.batch == LOCAL)
+        found = addresses.addresses(self.config.relay_network, loopback=self.config.batch in (LOCAL, ALLOCATION))
         return await in_thread(lambda: self._prerequisites.seek(found, self.relay.port))  # type: ignore[no-any-return]
 
     def _push(self) -> str:
@@ -166,12 +171,17 @@ def _drmaa(
     library = find_library(config.drmaa, dialect)
     if library is None:
         return None
+    return DrmaaSessions([*command, "drmaa-helper"], library, _posted(tell))
+
+
+def _posted(tell: Callable[..., None]) -> Callable[..., None]:
+    """The same for other threads: it is called in the loop."""
     loop = asyncio.get_event_loop()
 
-    def post_to_loop(event: Any) -> None:
+    def post_to_loop(*arguments: Any) -> None:
         try:
-            loop.call_soon_threadsafe(tell, event)
+            loop.call_soon_threadsafe(tell, *arguments)
         except RuntimeError:
             pass  # the loop is closed
 
-    return DrmaaSessions([*command, "drmaa-helper"], library, post_to_loop)
+    return post_to_loop

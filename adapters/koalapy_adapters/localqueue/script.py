@@ -8,8 +8,14 @@ from koalapy_adapters.errors import RequestError
 
 MAX_SCRIPT = 1 << 20
 _DIRECTIVE = "#KOALA "
-_LACKED = {"queue": "queues", "constraint": "node features", "gpus": "GPUs", "avoid": "hosts to leave out"}
-_NUMBERS = ("processors", "walltime", "lowest")
+_LACKED = {
+    "queue": "queues",
+    "constraint": "node features",
+    "gpus": "GPUs",
+    "avoid": "hosts to leave out",
+    "exclusive": "whole nodes to give away",
+}
+_NUMBERS = ("processors", "walltime", "lowest", "per_node")
 
 
 def read(words: List[str]) -> str:
@@ -24,21 +30,24 @@ def read(words: List[str]) -> str:
     return data.decode("utf-8", "surrogateescape")
 
 
-def directives(text: str) -> Dict[str, Any]:
-    """The values of the `#KOALA key=value` lines, or their defaults. Raises RequestError for a wrong key or value."""
+def directives(text: str, queue: str = "The local queue") -> Dict[str, Any]:
+    """The values of the `#KOALA key=value` lines, or their defaults. `queue` names the queue in messages.
+
+    Raises RequestError for a wrong key or value.
+    """
     here = os.getcwd()
     wishes: Dict[str, Any] = {"name": "job", "processors": 1, "walltime": 3600, "directory": here, "output": ""}
-    wishes["lowest"] = 0
+    wishes.update(lowest=0, per_node=0, command="")
     for line in text.splitlines():
         if line.startswith(_DIRECTIVE):
             key, _, value = line[len(_DIRECTIVE) :].strip().partition("=")
             if key in _LACKED:
-                message = "The local queue has no %s, and this job asks for %s." % (_LACKED[key], json.dumps(value))
+                message = "%s has no %s, and this job asks for %s." % (queue, _LACKED[key], json.dumps(value))
                 raise RequestError("lacked", message, "Leave `%s` out, or name a cluster that has it." % key)
             if key not in wishes or (key in _NUMBERS and not (value.isdigit() and int(value) > 0)):
                 raise RequestError(
                     "bad_directive",
-                    "The line %s is not understood by the local queue." % json.dumps(line),
+                    "%s does not understand the line %s." % (queue, json.dumps(line)),
                     "Use #KOALA with name=, processors=, walltime= (seconds), directory=, output= or lowest=1.",
                 )
             wishes[key] = int(value) if key in _NUMBERS else value

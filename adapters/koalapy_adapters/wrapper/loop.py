@@ -137,13 +137,19 @@ class Loop:
 
     def _captured(self, status: int) -> None:
         try:
-            self._environment = self.capturing.finish(status)
-            self._environment.update(self._attempt.variables())
-            self._executable = self._locate()
+            environment = self.capturing.finish(status)
         except SetupError as error:
             self.handle(
                 events.PreparationFailed(failure_texts.setup_failed(str(error), self._attempt.program["setup"] != []))
             )
+        else:
+            self.captured(environment)
+
+    def captured(self, environment: Dict[str, str]) -> None:
+        """Take the environment of the login shell."""
+        self._environment = dict(environment, **self._attempt.variables())
+        try:
+            self._executable = self._locate()
         except NoExecutable as error:
             self.handle(events.PreparationFailed(error.error))
         else:

@@ -76,6 +76,8 @@ def _supervise(attempt: Attempt, begun: Begun) -> int:
         if error is not None:
             loop.handle(events.PreparationFailed(error))
         loop.handle(events.Claimed(allocation.nodes if allocation else []))
+        if begun.workdir.environment is not None:
+            loop.captured(begun.workdir.environment)
         return loop.run()
     finally:
         _clean_up(loop, attempt.program["grace"] + AGENTS_LEAVE_S)

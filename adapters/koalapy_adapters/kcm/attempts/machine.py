@@ -35,13 +35,16 @@ from koalapy_adapters.messages import (
 )
 from koalapy_adapters.wrapper.relay.contact import SILENCE
 
+ALLOCATION = "allocation"  # a batch system that serves nobody but this user, on nodes that are this user's
+
 
 class Machine:
     """One KCM's mind: `handle` takes koalad's messages, but for Ping and files, and the outcomes of `actions`."""
 
     def __init__(self, now: int, hello: Hello, config: ClusterConfig, fingerprints: bool = False) -> None:
         limits = Limits(int(config.grace * SECOND), max(int(config.orphan_timeout * SECOND), SILENCE))
-        self._core = Core(PollSchedule(config.poll, config.floor, fingerprints), limits, hello.epoch)
+        own = config.batch == ALLOCATION
+        self._core = Core(PollSchedule(config.poll, config.floor, fingerprints, own), limits, hello.epoch, own)
         for tag, batch_id in hello.known:
             self._core.attempts[tag] = Attempt(tag, now, batch_id)
         self._timers = Timers()
@@ -64,7 +67,7 @@ class Machine:
         for attempt in [core.attempts[tag] for tag in due_now if tag in core.attempts]:
             actions += submit.tick(core, now, attempt) + cancel.tick(core, now, attempt)
             actions += monitor.tick(core, now, attempt) + cleanup.tick(now, attempt)
-        rang_at = core.bell.due()
+        rang_at = core.poll_schedule.bell.due()
         if rang_at is not None and rang_at <= now:
             actions += _woken(core, now, do.Woken())
         actions += feed.tick(core, now) + cancel.check(core, now)
@@ -76,16 +79,9 @@ class Machine:
 
     def wakeup(self) -> Optional[int]:
         """When `tick` has something to do, if nothing happens before."""
-        core = self._core
+        core, polls = self._core, self._core.poll_schedule
         sweeps, cancels = core.sweeps.timers.next(), core.checks.due()
-        dues = (
-            self._timers.next(),
-            sweeps,
-            cancels,
-            core.bell.due(),
-            core.event_queue.wakeup(),
-            core.poll_schedule.due(),
-        )
+        dues = (self._timers.next(), sweeps, cancels, polls.bell.due(), core.event_queue.wakeup(), polls.due())
         return min((at for at in dues if at is not None), default=None)
 
     def has_ended(self, tag: str) -> bool:
@@ -199,7 +195,7 @@ def _start_lock_taken(core: Core, now: int, event: do.StartLockTaken) -> List[An
 
 
 def _woken(core: Core, now: int, event: do.Woken) -> List[Any]:
-    if not core.bell.ring(now):
+    if not core.poll_schedule.bell.ring(now):
         return []
     core.poll_schedule.soon(now)
     for attempt in core.attempts.values():

@@ -12,6 +12,7 @@ from koalapy_adapters.errors import BatchError, ClusterError, Result, TransientE
 from koalapy_adapters.kcm.execution.drmaa.client import DrmaaClient, DrmaaSessions
 from koalapy_adapters.kcm.execution.drmaa.helper import DrmaaLost, DrmaaRefused
 from koalapy_adapters.kcm.execution.query_cache import QueryCache
+from koalapy_adapters.kcm.execution.queue_requests import requester
 from koalapy_adapters.kcm.execution.slurm_api.process import SubmitterLost
 from koalapy_adapters.kcm.execution.slurm_api.submitter import Submitter
 from koalapy_adapters.kcm.execution.subprocess_runner import Handle, Ran, run
@@ -19,6 +20,7 @@ from koalapy_adapters.messages import Failure
 
 TIMEOUT = 30.0  # seconds for one command
 MANY = 1000  # jobs in the queue, beyond which a batch system's API is no cheaper than its command
+ALLOCATION = "allocation"  # the dialect whose queue has a server that takes requests
 MEASURE, CHECK = "measure", "check"  # what commands are run for, where their cost decides on the pace of the next
 
 
@@ -40,7 +42,7 @@ class SubmitDoubt(Exception):
 class BatchSystem:
     """One batch system by its dialect. Methods block, may run in several threads, and raise BatchError.
 
-    `runner` is `running.run`, or what runs commands elsewhere. With `keeps` what seldom changes is seldom asked.
+    `runner`: what runs commands elsewhere; by default they run here. With `keeps` what seldom changes is seldom asked.
     """
 
     def __init__(
@@ -49,14 +51,14 @@ class BatchSystem:
         cluster: BatchSettings,
         drmaa: Optional[Union[DrmaaClient, DrmaaSessions]] = None,
         timeout: float = TIMEOUT,
-        runner: Callable[[List[str], float, Optional[Handle]], Ran] = run,
+        runner: Optional[Callable[[List[str], float, Optional[Handle]], Ran]] = None,
         keeps: bool = False,
         submitter: Optional[Submitter] = None,
     ) -> None:
         self.cluster = cluster
         self._dialect, self._drmaa, self._timeout = dialect, drmaa, timeout
         self._submitter = submitter
-        self._run_command = runner
+        self._run_command = runner or _runner(dialect, cluster)
         self._lock = threading.Lock()
         self._spent = 0
         self.spent_on = {MEASURE: 0, CHECK: 0}  # of it, microseconds of CPU time; one of each at a time
@@ -249,6 +251,10 @@ class BatchSystem:
         if judged and ran.result.exit_status is None:
             raise _timed_out(ran.result, self._timeout)
         return _whole(ran.result) if judged else ran.result
+
+
+def _runner(dialect: Any, cluster: BatchSettings) -> Callable[[List[str], float, Optional[Handle]], Ran]:
+    return requester(cluster.command) if dialect.NAME == ALLOCATION else run
 
 
 def _whole(result: Result) -> Result:

@@ -8,7 +8,7 @@ from koalapy_adapters.batch.text import is_launcher
 from koalapy_adapters.kcm.state.actions import SECOND
 from koalapy_adapters.kcm.state.event_queue import EventQueue
 from koalapy_adapters.kcm.state.inventory import Sweeps
-from koalapy_adapters.kcm.state.poll_schedule import CancelStatusSchedule, Debounce, PollSchedule
+from koalapy_adapters.kcm.state.poll_schedule import CancelStatusSchedule, PollSchedule
 from koalapy_adapters.kcm.state.timers import Backoff
 from koalapy_adapters.messages import Failure, PutKey, Release, Report, Stop, Submit
 
@@ -171,15 +171,15 @@ class Limits(NamedTuple):
 class Core:
     """All that the machine's parts share."""
 
-    def __init__(self, poll_schedule: PollSchedule, limits: Limits, epoch: int) -> None:
+    def __init__(self, poll_schedule: PollSchedule, limits: Limits, epoch: int, own: bool = False) -> None:
+        """`own`: see PollSchedule."""
         self.attempts: Dict[str, Attempt] = {}
         self.event_queue = EventQueue()
         self.poll_schedule = poll_schedule
         self.limits = limits
         self.epoch = epoch
         self.sweeps = Sweeps()
-        self.checks = CancelStatusSchedule()
-        self.bell = Debounce()
+        self.checks = CancelStatusSchedule(own)
 
     def attempt(self, now: int, tag: str) -> Attempt:
         """The attempt of this tag, made known if it was not."""

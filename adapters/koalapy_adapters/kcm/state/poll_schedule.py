@@ -14,6 +14,7 @@ from koalapy_adapters.kcm.state.actions import SECOND
 
 URGENT = SECOND
 SOON = SECOND // 5
+SOON_IN_OWN = SECOND // 50  # the same, of a queue that serves this user alone and on the nodes of an allocation
 LAST_CALLS = 5  # of which the dearest tells what the next of its kind may cost
 PARTS = 4  # of what fingerprints could take, one is put by for the next measurement
 
@@ -21,8 +22,11 @@ PARTS = 4  # of what fingerprints could take, one is put by for the next measure
 class PollSchedule:
     """One call at a time; `poll` and `floor` in seconds. A batch system that fails is asked no faster than `poll`."""
 
-    def __init__(self, poll: float, floor: float = 2.0, fingerprints: bool = False) -> None:
+    def __init__(self, poll: float, floor: float = 2.0, fingerprints: bool = False, own: bool = False) -> None:
+        """`own`: the queue is an allocation's, where nobody else is to be spared."""
         self.urgent = False
+        self._own = own
+        self.bell = Debounce(SOON_IN_OWN if own else SOON)  # for what ends in the batch system
         self.scavenging = False  # Launchers hold nodes, or are to: no slower than the floor
         self._poll, self._floor = int(poll * SECOND), int(floor * SECOND)
         self._can_fingerprint = fingerprints  # whether the dialect knows how
@@ -39,7 +43,7 @@ class PollSchedule:
     def soon(self, now: int) -> None:
         """Something changed: measure within SOON; what else changes until then is seen by the same call."""
         if self._soon_at is None:
-            self._soon_at = now + SOON
+            self._soon_at = now + (SOON_IN_OWN if self._own else SOON)
 
     def due(self) -> Optional[int]:
         """When the next call may start; None while one runs."""
@@ -87,6 +91,8 @@ class PollSchedule:
 
     def _waiting(self, cost: int) -> int:
         """Waiting that pays for this cost. The cost of scavenging includes the work of the batch system's servers."""
+        if self._own:
+            return 0
         return round(COST_FACTOR * MARGIN * cost * (SERVERS if self.scavenging else 1))
 
     def _fingerprinting(self) -> bool:
@@ -159,7 +165,8 @@ class PollBudget:
 class Debounce:
     """Heard at once, and once more after SOON however often it rang meanwhile: of a thousand ends few are news."""
 
-    def __init__(self) -> None:
+    def __init__(self, soon: int = SOON) -> None:
+        self._soon = soon
         self._quiet_until = 0
         self._rang = False  # and was not heard
 
@@ -167,7 +174,7 @@ class Debounce:
         """Whether it is heard now."""
         self._rang = now < self._quiet_until
         if not self._rang:
-            self._quiet_until = now + SOON
+            self._quiet_until = now + self._soon
         return not self._rang
 
     def due(self) -> Optional[int]:
@@ -181,9 +188,10 @@ LULL = 2 * SECOND  # with nobody who waits, after which it begins with the first
 
 
 class CancelStatusSchedule:
-    """One check at a time, of all who wait for it by then."""
+    """One check at a time, of all who wait for it by then. `own`: see PollSchedule."""
 
-    def __init__(self) -> None:
+    def __init__(self, own: bool = False) -> None:
+        self._own = own
         self._waiting: Dict[str, None] = {}  # tags, in order
         self._running = False
         self._ended_at = self._gap = 0
@@ -211,4 +219,6 @@ class CancelStatusSchedule:
         """It has ended; `cost` is its CPU time in microseconds, which decides how seldom they become in the end."""
         more, less = GROWTH
         self._gap = min(max(FIRST, self._gap * more // less), max(URGENT, COST_FACTOR * cost))
+        if self._own:
+            self._gap = SOON_IN_OWN
         self._running, self._ended_at = False, now

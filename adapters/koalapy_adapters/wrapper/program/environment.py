@@ -5,6 +5,7 @@ import pwd
 import selectors
 import shlex
 import signal
+import time
 from typing import Dict, List, NamedTuple, Optional
 
 from koalapy_adapters.host import descendants, node_identity
@@ -15,6 +16,8 @@ _C_SHELLS = ("csh", "tcsh")
 _PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 _PASSED_ON = ("HOME", "LANG", "LC_ALL", "TZ")
 _WORDS = 2000  # of a failing setup, bytes
+
+KEPT_S = 60.0  # a login environment serves later wrappers for so long, and then shows a change of the user's profile
 
 
 class SetupError(Exception):
@@ -69,6 +72,35 @@ class Capture:
         if status != 0 or not self._data.endswith(b"\0"):
             raise SetupError(_tail(self._said) or "it ended with status %d and said nothing" % _status(status))
         return _parse(self._data)
+
+
+class LoginEnvironment(NamedTuple):
+    """What a login shell without `setup` lines made, and when, by the monotonic clock."""
+
+    variables: Dict[str, str]
+    captured_at: float
+
+
+# That of this process, for the wrappers that are forked from it. Only the node server of an allocation has one.
+_login: Optional[LoginEnvironment] = None
+
+
+def keep_login(variables: Dict[str, str]) -> None:
+    """Let wrappers that are forked from now on take this environment instead of starting a login shell."""
+    global _login
+    kept = {name: value for name, value in variables.items() if not name.startswith("KOALA_ALLOCATION_")}
+    _login = LoginEnvironment(kept, time.monotonic())
+
+
+def login_is_old() -> bool:
+    return _login is None or time.monotonic() >= _login.captured_at + KEPT_S
+
+
+def kept_login(setup: List[str], work: str) -> Optional[Dict[str, str]]:
+    """The environment that a login shell would make here; None if it must be started: for `setup`, or a change."""
+    if setup or _login is None or login_is_old():
+        return None
+    return dict(_login.variables, PWD=work, **node_identity.of_batch(os.environ))
 
 
 class EnvironmentCapture:

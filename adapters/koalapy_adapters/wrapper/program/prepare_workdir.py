@@ -4,13 +4,14 @@ import os
 from typing import Any, Dict, List, NamedTuple, Optional
 
 from koalapy_adapters import layout
-from koalapy_adapters.wrapper.program.environment import Capture
+from koalapy_adapters.wrapper.program.environment import Capture, kept_login
 
 
 class Workdir(NamedTuple):
-    """The login shell at work, or why there is none."""
+    """The login shell at work, or the environment that it would make, or why there is neither."""
 
     capture: Optional[Capture]
+    environment: Optional[Dict[str, str]]
     error: Optional[OSError]
 
 
@@ -19,12 +20,13 @@ def prepare(directory: str, component: Dict[str, Any], private: str) -> Workdir:
     try:
         for name in ("work", "output"):
             os.makedirs(layout.inside(directory, name), mode=0o700, exist_ok=True)
-        setup = component["program"]["setup"]
-        capture = Capture(setup, layout.inside(directory, "work"), private)
+        setup, work = component["program"]["setup"], layout.inside(directory, "work")
+        environment = kept_login(setup, work)
+        capture = Capture(setup, work, private) if environment is None else None
         _write_rendezvous(layout.inside(directory, "rendezvous"), component["command"])
     except OSError as error:
-        return Workdir(None, error)
-    return Workdir(capture, None)
+        return Workdir(None, None, error)
+    return Workdir(capture, environment, None)
 
 
 def _write_rendezvous(path: str, command: List[str]) -> None:

@@ -1,0 +1,222 @@
+"""Jobs on the nodes of an allocation, as a queue without clock, process or file: which may start, where; their ends.
+
+First come, first served; jobs of the lowest priority wait behind all others. No job passes the first one that waits for
+processors.
+"""
+
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
+
+QUEUED, RUNNING, ENDED = "queued", "running", "ended"
+KILL_WAIT_S = 30.0  # between SIGTERM and SIGKILL, as Slurm's KillWait
+REMEMBERED_S = 600.0  # for which an ended job is listed
+MOST_REMEMBERED = 5000  # ended jobs that are listed; `find` reads the others from the journal
+
+_TERM, _KILL = 15, 9
+
+Instant = float  # seconds since 1970
+
+
+class Job(NamedTuple):
+    """One job. `hosts`: its nodes and the processors on each, the first of which runs its first process."""
+
+    id: int
+    name: str
+    directory: str
+    output: str
+    command: List[str]
+    processors: int
+    walltime_s: int
+    submitted_at: Instant
+    per_node: int = 0  # processors on each node; 0: any
+    lowest: bool = False
+    state: str = QUEUED
+    hosts: List[List[Any]] = []
+    started_at: Optional[Instant] = None
+    ended_at: Optional[Instant] = None
+    exit_status: Optional[int] = None  # 128 + N for signal N
+    ending: str = ""  # exited, killed, lost, walltime, cancelled
+    reason: str = ""
+
+
+class Signal(NamedTuple):
+    """Send this signal to the job's processes on its first node."""
+
+    job: Job
+    number: int
+
+
+class Queue:
+    """All jobs, and the nodes with their processors. `ends_at`: when the allocation ends, if that is known."""
+
+    def __init__(self, nodes: Dict[str, int], ends_at: Optional[Instant], jobs: Iterable[Job] = ()) -> None:
+        self.nodes = dict(nodes)
+        self.up: Dict[str, bool] = {}  # nodes that take jobs
+        self.ends_at = ends_at
+        self.jobs: Dict[int, Job] = {job.id: job for job in jobs}
+        self.changed: List[Job] = []  # since they were written down last
+        self._next_id = max(self.jobs, default=0) + 1
+        self._free = dict(nodes)
+        self._stopping: Dict[int, Tuple[str, Instant]] = {}  # of running jobs: why, and when they are killed
+        for job in self.jobs.values():
+            if job.state == RUNNING:
+                self._take(job.hosts, 1)
+
+    @property
+    def total(self) -> int:
+        return sum(self.nodes[name] for name in self.up)
+
+    def free(self) -> Dict[str, int]:
+        """The free processors of each node that takes jobs."""
+        return {name: self._free[name] for name in self.nodes if name in self.up}
+
+    def waiting(self) -> List[Job]:
+        return sorted((job for job in self.jobs.values() if job.state == QUEUED), key=lambda job: (job.lowest, job.id))
+
+    def running(self) -> List[Job]:
+        return [job for job in self.jobs.values() if job.state == RUNNING]
+
+    def hindrance(self, job: Job, now: Instant) -> Tuple[str, str]:
+        """Code and reason for which the job can never start here; empty if it can."""
+        sizes = list(self.nodes.values())
+        room = sum(size // job.per_node for size in sizes) * job.per_node if job.per_node else sum(sizes)
+        if job.per_node and job.processors % job.per_node:
+            return "too_many_processors", "%d processors are no multiple of %d a node" % (job.processors, job.per_node)
+        if job.per_node:
+            room = sum(1 for size in sizes if size >= job.per_node) * job.per_node
+        if job.processors > room:
+            return "too_many_processors", "larger than the allocation's %d processors" % room
+        if self.ends_at is not None and now + job.walltime_s > self.ends_at:
+            return "allocation_too_short", "the allocation ends in %d s, before the job's walltime of %d s" % (
+                max(0, self.ends_at - now),
+                job.walltime_s,
+            )
+        return "", ""
+
+    def add(self, job: Job) -> Job:
+        """Take a new job, and return it with its number."""
+        job = job._replace(id=self._next_id)
+        self._next_id += 1
+        self._put(job)
+        return job
+
+    def start(self, now: Instant) -> List[Job]:
+        """Start the jobs that fit now. Returns them with their nodes."""
+        started = []
+        for job in self.waiting():
+            if self.hindrance(job, now)[0]:
+                continue  # it is reported as stuck
+            hosts = _placed(job, self.free())
+            if hosts is None:
+                break
+            self._take(hosts, 1)
+            job = job._replace(state=RUNNING, hosts=hosts, started_at=now)
+            self._put(job)
+            started.append(job)
+        return started
+
+    def cancel(self, number: int, now: Instant) -> List[Signal]:
+        """End a job. An unknown or ended one is no error."""
+        job = self.jobs.get(number)
+        if job is None or job.state == ENDED:
+            return []
+        if job.state == QUEUED:
+            self._end(job, now, "cancelled", None, "")
+            return []
+        return self._stop(job, "cancelled", now)
+
+    def due(self, now: Instant) -> List[Signal]:
+        """The signals to jobs whose walltime or whose wait for the end is over. Forgets what ended long ago."""
+        signals: List[Signal] = []
+        for job in self.running():
+            stopping = self._stopping.get(job.id)
+            if stopping is None and now >= (job.started_at or now) + job.walltime_s:
+                signals += self._stop(job, "walltime", now)
+            elif stopping is not None and now >= stopping[1]:
+                self._stopping[job.id] = (stopping[0], now + KILL_WAIT_S)
+                signals.append(Signal(job, _KILL))
+        self._forget(now)
+        return signals
+
+    def next_due(self) -> Optional[Instant]:
+        """When to call `due`."""
+        return min((self._due_of(job) for job in self.running()), default=None)
+
+    def ended(self, number: int, exit_status: int, signalled: bool, now: Instant) -> None:
+        """The first process of a job has ended, and nothing of it is left on that node."""
+        job = self.jobs.get(number)
+        if job is not None and job.state == RUNNING:
+            why = self._stopping.get(number, ("killed" if signalled else "exited", 0))[0]
+            self._end(job, now, why, exit_status, "")
+
+    def node_down(self, name: str) -> List[Job]:
+        """Take no jobs on the node, until it is put back in `up`. Returns the jobs whose first process ran there."""
+        self.up.pop(name, None)
+        return [job for job in self.running() if job.hosts[0][0] == name]
+
+    def lose(self, number: int, now: Instant, reason: str) -> None:
+        """End a job as lost, unless it has ended."""
+        job = self.jobs.get(number)
+        if job is not None and job.state != ENDED:
+            self._end(job, now, "lost", None, reason)
+
+    def all_lost(self, now: Instant, reason: str) -> None:
+        """End every job as lost: the allocation is over."""
+        for job in [*self.running(), *self.waiting()]:
+            self._end(job, now, "lost", None, reason)
+
+    def _stop(self, job: Job, why: str, now: Instant) -> List[Signal]:
+        if job.id in self._stopping:
+            return []
+        self._stopping[job.id] = (why, now + KILL_WAIT_S)
+        return [Signal(job, _TERM)]
+
+    def _due_of(self, job: Job) -> Instant:
+        if job.id in self._stopping:
+            return self._stopping[job.id][1]
+        return (job.started_at or 0) + job.walltime_s
+
+    def _end(self, job: Job, now: Instant, ending: str, exit_status: Optional[int], reason: str) -> None:
+        if job.state == RUNNING:
+            self._take(job.hosts, -1)
+        self._stopping.pop(job.id, None)
+        self._put(job._replace(state=ENDED, ended_at=now, ending=ending, exit_status=exit_status, reason=reason))
+
+    def _forget(self, now: Instant) -> None:
+        over = [job for job in self.jobs.values() if job.state == ENDED]
+        surplus = len(over) - MOST_REMEMBERED
+        for index, job in enumerate(sorted(over, key=lambda job: job.ended_at or 0)):
+            if index < surplus or now >= (job.ended_at or 0) + REMEMBERED_S:
+                del self.jobs[job.id]
+
+    def _take(self, hosts: List[List[Any]], sign: int) -> None:
+        for name, processors in hosts:
+            if name in self._free:
+                self._free[name] -= sign * processors
+
+    def _put(self, job: Job) -> None:
+        self.jobs[job.id] = job
+        self.changed.append(job)
+
+
+def job_of(data: Any) -> Job:
+    """The job of a JSON object. Raises TypeError if it is none."""
+    return Job(**data)
+
+
+def _placed(job: Job, free: Dict[str, int]) -> Optional[List[List[Any]]]:
+    """The nodes for a job: the fullest one that holds it whole, else as few as possible. None while it does not fit."""
+    if job.per_node:
+        fitting = sorted((name for name in free if free[name] >= job.per_node), key=lambda name: free[name])
+        wanted = job.processors // job.per_node
+        return [[name, job.per_node] for name in fitting[:wanted]] if len(fitting) >= wanted else None
+    whole = [name for name in free if free[name] >= job.processors]
+    if whole:
+        return [[min(whole, key=lambda name: free[name]), job.processors]]
+    hosts: List[List[Any]] = []
+    left = job.processors
+    for name in sorted(free, key=lambda name: -free[name]):
+        taken = min(left, free[name])
+        if taken > 0:
+            hosts.append([name, taken])
+            left -= taken
+    return hosts if left == 0 else None

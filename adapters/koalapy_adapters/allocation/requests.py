@@ -1,0 +1,134 @@
+"""The requests to an allocation's queue, and their answers: JSON documents as those of the local queue."""
+
+import json
+from typing import Any, Callable, Dict, List, Tuple
+
+from koalapy_adapters.allocation import jobs
+from koalapy_adapters.allocation.surroundings import Outer
+from koalapy_adapters.errors import BatchError, ClusterError, RequestError
+from koalapy_adapters.host import node_identity
+from koalapy_adapters.localqueue import script
+
+VERSION = "1"
+SHOWN_S = 5.0  # for which `capacity` lists a job that has ended; `status` does so longer
+
+Json = Dict[str, Any]
+Answer = Tuple[Json, List[jobs.Signal]]
+
+
+def handle(queue: jobs.Queue, directory: str, request: Json, now: float) -> Answer:
+    """Answer one request. Raises BatchError for one that is refused."""
+    return _HANDLERS[request["do"]](queue, directory, request, now)
+
+
+def view(directory: str, job: jobs.Job, never: Tuple[str, str] = ("", "")) -> Json:
+    """The job in an answer. `never`: code and reason for which it can never start."""
+    return {
+        "id": "%d@%s" % (job.id, directory),
+        "name": job.name,
+        "state": job.state,
+        "processors": job.processors,
+        "exit_status": job.exit_status,
+        "ending": job.ending,
+        "reason": never[1] or job.reason,
+        "stuck": never[0],
+    }
+
+
+def number_of(batch_id: str) -> int:
+    """The number in `12@DIRECTORY`; 0, which no job has, for any other text."""
+    digits = batch_id.partition("@")[0]
+    return int(digits) if digits.isdigit() else 0
+
+
+def environment_of(job: jobs.Job, directory: str, outer: Outer) -> Dict[str, str]:
+    """The variables of a job: its id, its nodes, and what starts node agents on them."""
+    around = {name: value for name, value in node_identity.of_batch(outer.environment).items() if "JWT" not in name}
+    around.update((name, outer.environment[name]) for name in ("PATH",) if name in outer.environment)
+    return {
+        node_identity.ALLOCATION_JOB: "%d@%s" % (job.id, directory),
+        "KOALA_ALLOCATION_HOSTS": ",".join("%s:%d" % (name, processors) for name, processors in job.hosts),
+        "KOALA_ALLOCATION_BATCH": outer.found.batch,
+        "KOALA_ALLOCATION_AROUND": json.dumps(around) if len(job.hosts) > 1 else "{}",
+    }
+
+
+def refusal(error: BatchError) -> Json:
+    described = {"code": error.code, "whose": error.whose, "message": error.message, "advice": error.advice}
+    return {"error": described}
+
+
+def unusable(directory: str, error: OSError) -> BatchError:
+    return ClusterError(
+        "allocation_unusable",
+        "The queue of the allocation in %s cannot be used: %s." % (directory, error),
+        "Free space there or make it writable, or name another `shared` directory in the grid file.",
+    )
+
+
+def _submit(queue: jobs.Queue, directory: str, request: Json, now: float) -> Answer:
+    wishes = script.directives(request["script"], "The allocation")
+    job = jobs.Job(
+        id=0,
+        name=wishes["name"],
+        directory=wishes["directory"],
+        output=wishes["output"],
+        command=json.loads(wishes["command"]) if wishes["command"] else ["/bin/sh", request["path"]],
+        processors=wishes["processors"],
+        walltime_s=wishes["walltime"],
+        submitted_at=now,
+        per_node=wishes["per_node"],
+        lowest=bool(wishes["lowest"]),
+    )
+    code, why = queue.hindrance(job, now)
+    if code == "allocation_too_short":
+        advice = "Ask for a shorter walltime, or start another allocation."
+        raise ClusterError(code, "The job does not fit into the allocation: %s." % why, advice)
+    if code:
+        raise RequestError(code, "The job is %s." % why, "Ask for fewer processors, or use a larger allocation.")
+    return {"id": view(directory, queue.add(job))["id"]}, []
+
+
+def _status(queue: jobs.Queue, directory: str, request: Json, now: float) -> Answer:
+    wanted = {number_of(batch_id) for batch_id in request["ids"]}
+    return _listed(queue, directory, [queue.jobs[number] for number in wanted if number in queue.jobs], now), []
+
+
+def _find(queue: jobs.Queue, directory: str, request: Json, now: float) -> Answer:
+    named = [job for job in queue.jobs.values() if job.name == request["name"]]
+    return _listed(queue, directory, [max(named)] if named else [], now), []
+
+
+def _cancel(queue: jobs.Queue, directory: str, request: Json, now: float) -> Answer:
+    sent = [each for batch_id in request["ids"] for each in queue.cancel(number_of(batch_id), now)]
+    return {}, sent
+
+
+def _capacity(queue: jobs.Queue, directory: str, request: Json, now: float) -> Answer:
+    """Jobs that ended some time ago are left out: there may be thousands in a minute."""
+    shown = [job for _, job in sorted(queue.jobs.items()) if job.ended_at is None or job.ended_at >= now - SHOWN_S]
+    answer = _listed(queue, directory, shown, now)
+    nodes = [[queue.nodes[name], max(0, free)] for name, free in queue.free().items()]
+    return dict(answer, slots=queue.total, nodes=nodes), []
+
+
+def _describe(queue: jobs.Queue, directory: str, request: Json, now: float) -> Answer:
+    return {"version": VERSION, "slots": queue.total}, []
+
+
+def _listed(queue: jobs.Queue, directory: str, listed: List[jobs.Job], now: float) -> Json:
+    return {"jobs": [view(directory, job, _never(queue, job, now)) for job in listed]}
+
+
+def _never(queue: jobs.Queue, job: jobs.Job, now: float) -> Tuple[str, str]:
+    return queue.hindrance(job, now) if job.state == jobs.QUEUED else ("", "")
+
+
+_HANDLERS: Dict[str, Callable[[jobs.Queue, str, Json, float], Answer]] = {
+    "submit": _submit,
+    "status": _status,
+    "find": _find,
+    "cancel": _cancel,
+    "capacity": _capacity,
+    "describe": _describe,
+}

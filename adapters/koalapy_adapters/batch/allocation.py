@@ -1,0 +1,130 @@
+"""The dialect of an allocation (`koalapy_adapters.allocation`): a batch job of another batch system as a cluster.
+
+A batch id is NUMBER@DIRECTORY, where DIRECTORY is the queue's own in SHARED/allocations. An executable `queue` there
+starts its commands. The KCM asks the queue's server by its socket instead, without a process for each command.
+"""
+
+import importlib
+import json
+import os
+from typing import Callable, List, Mapping, Sequence
+
+from koalapy_adapters import errors
+from koalapy_adapters.batch import local
+from koalapy_adapters.batch.protocol import Argv, BatchJob, BatchSettings, Capacity, Host, Launch
+from koalapy_adapters.errors import Result
+from koalapy_adapters.host.node_identity import ALLOCATION_JOB
+
+NAME = "allocation"
+DIRECTORY = "allocations"
+
+parse_describe = local.parse_describe
+parse_submit = local.parse_submit
+parse_status = local.parse_status
+parse_find = local.parse_find
+parse_history = local.parse_history
+parse_cancel = local.parse_cancel
+hold_argv = local.hold_argv
+release_argv = local.release_argv
+parse_hold = local.parse_hold
+restarts = local.restarts
+
+
+def describe_argv(cluster: BatchSettings) -> Argv:
+    return _command(cluster, "describe")
+
+
+def script(job: BatchJob) -> str:
+    """The batch script for /bin/sh, as that of the local queue, with the command beside it as a JSON list.
+
+    The node servers run the command without a shell. Raises RequestError if a value contains a control character.
+    """
+    wishes = ["command=" + json.dumps(job.command)]
+    if job.processors_per_node:
+        wishes.append("per_node=%d" % min(job.processors_per_node, job.processors))
+    if job.exclusive:
+        wishes.append("exclusive=1")
+    return local.script(job, wishes)
+
+
+def submit_argv(job: BatchJob, path: str) -> Argv:
+    """The submit command. The attempt's directory is SHARED/INSTANCE/TAG, and the queues lie in SHARED/allocations."""
+    shared = os.path.dirname(os.path.dirname(job.directory))
+    return [os.path.join(shared, DIRECTORY, "queue"), "submit", path]
+
+
+def status_argv(batch_ids: Sequence[str]) -> Argv:
+    return [_starter(batch_ids), "status", *batch_ids]
+
+
+def find_argv(cluster: BatchSettings, tag: str) -> Argv:
+    return _command(cluster, "find", tag)
+
+
+def history_argv(cluster: BatchSettings, tag: str, batch_id: str) -> Argv:
+    return find_argv(cluster, tag)
+
+
+def cancel_argv(batch_ids: Sequence[str]) -> Argv:
+    return [_starter(batch_ids), "cancel", *batch_ids]
+
+
+def capacity_argvs(cluster: BatchSettings) -> List[Argv]:
+    return [_command(cluster, "capacity")]
+
+
+def parse_capacity(cluster: BatchSettings, results: List[Result]) -> Capacity:
+    """The capacity of the allocation, node by node. Nothing is idle while a job waits. Raises BatchError if the command
+    failed or its answer cannot be read.
+    """
+    whole = local.parse_capacity(cluster, results)
+    try:
+        nodes = [(int(size), int(free)) for size, free in json.loads(results[0].stdout)["nodes"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise local.unreadable(results[0]) from error
+    if not whole.idle:
+        nodes = []
+    free = [free for _, free in nodes if free]
+    return whole._replace(
+        free_nodes=_counted(free), whole_nodes=_counted([size for size, free in nodes if size == free])
+    )
+
+
+def batch_id(environment: Mapping[str, str]) -> str:
+    return environment.get(ALLOCATION_JOB, "")
+
+
+def hosts(environment: Mapping[str, str], read: Callable[[str], str]) -> List[Host]:
+    """The nodes of the job, from KOALA_ALLOCATION_HOSTS: `node1:4,node2:2`. Raises UnreadableError if it is none."""
+    try:
+        shares = [entry.rpartition(":") for entry in environment["KOALA_ALLOCATION_HOSTS"].split(",")]
+        return [Host(name, int(processors)) for name, _, processors in shares]
+    except (KeyError, ValueError) as error:
+        message = "This is not a job of an allocation (%s)." % error
+        raise errors.UnreadableError("not_in_a_job", message, "Submit it to the allocation's queue.") from error
+
+
+def launch(environment: Mapping[str, str], names: Sequence[str], agent: Argv) -> List[Launch]:
+    """The commands of the batch system around the allocation, with that batch job's variables.
+
+    An agent finds the job's id in its environment: the variables of the batch job around it count for nothing then.
+    """
+    outer = importlib.import_module("koalapy_adapters.batch." + environment["KOALA_ALLOCATION_BATCH"])
+    around = json.loads(environment["KOALA_ALLOCATION_AROUND"])
+    marked = ["/usr/bin/env", "%s=%s" % (ALLOCATION_JOB, environment[ALLOCATION_JOB]), *agent]
+    variables = ["%s=%s" % each for each in sorted(around.items())]
+    launches: List[Launch] = outer.launch(around, names, marked)
+    return [Launch(["/usr/bin/env", *variables, *each.argv], each.hosts) for each in launches]
+
+
+def _command(cluster: BatchSettings, *words: str) -> Argv:
+    return [*cluster.command, "allocation", os.path.join(cluster.directory, DIRECTORY), *words]
+
+
+def _starter(batch_ids: Sequence[str]) -> str:
+    return os.path.join(os.path.dirname(batch_ids[0].partition("@")[2]), "queue")
+
+
+def _counted(sizes: List[int]) -> List[List[int]]:
+    """[size, how many] of each size, the largest first."""
+    return [[size, sizes.count(size)] for size in sorted(set(sizes), reverse=True)]

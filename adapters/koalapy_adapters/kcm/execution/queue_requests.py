@@ -1,0 +1,46 @@
+"""Runs the commands of an allocation's queue as requests to its server, and notices the ends of its jobs."""
+
+import json
+import os
+import threading
+import time
+from typing import Callable, List, Optional
+
+from koalapy_adapters.allocation import client
+from koalapy_adapters.errors import Result
+from koalapy_adapters.kcm.execution.subprocess_runner import Handle, Ran
+from koalapy_adapters.kcm.execution.threads import thread_cpu
+
+
+def requester(command: List[str]) -> Callable[[List[str], float, Optional[Handle]], Ran]:
+    """What runs the commands of the dialect `allocation`. `command` starts the pushed file."""
+
+    def run(argv: List[str], timeout: float, handle: Optional[Handle] = None) -> Ran:
+        if handle is not None and not handle.begin():
+            return Ran(Result(argv, None, "", ""), 0)
+        began = thread_cpu()
+        by_starter = argv[: len(command)] != command
+        place, words = (
+            (os.path.dirname(argv[0]), argv[1:]) if by_starter else (argv[len(command) + 1], argv[len(command) + 2 :])
+        )
+        answer = client.answer(place, command, os.environ, words)
+        text = json.dumps(answer) + "\n"
+        return Ran(Result(argv, 1 if "error" in answer else 0, text, ""), thread_cpu() - began)
+
+    return run
+
+
+def watch(place: str, woken: Callable[[], None]) -> None:
+    """Call `woken` in a thread of its own whenever jobs of the allocation's queue have ended."""
+    threading.Thread(target=_watch, args=(place, woken), name="allocation-watch", daemon=True).start()
+
+
+def _watch(place: str, woken: Callable[[], None]) -> None:
+    while True:
+        connection = client.watch(place, os.environ)
+        if connection is not None:
+            with connection:
+                while connection.recv(1 << 16):
+                    woken()
+            woken()  # the server has ended, and its jobs perhaps with it
+        time.sleep(1.0)
