@@ -67,7 +67,7 @@ class Cluster(Section):
     """One cluster of the grid: its head nodes, its batch system, and the resources that jobs use there."""
 
     batch: BatchSystem = Field(
-        description="its batch system: slurm, sge, pbs, torque, local, or one that was installed"
+        description="its batch system: slurm, sge, pbs, torque, local, allocation, or one that was installed"
     )
     connect: Connect = Field(description="how its head node is reached; several, if they stand in for each other")
     queue: Word | None = Field(default=None, description="queue or partition; by default the batch system's")

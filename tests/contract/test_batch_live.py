@@ -103,7 +103,24 @@ HERE = Target(
     },
     remembers_s=630.0,
 )
-TARGETS = [HERE, *(pytest.param(target, marks=pytest.mark.grid) for target in GRID if target.head in layout.HEADS)]
+ALLOCATION_SHARED = Path(gettempdir()) / f"koala-contract-allocation-{os.getpid()}"
+_AROUND = f"KOALA_LOCAL_JOB=1@{os.getpid()} KOALA_LOCAL_HOST={os.uname().nodename} KOALA_LOCAL_PROCESSORS=4"
+ALLOCATION = Target(
+    name="allocation",
+    head="here-too",
+    settings=lambda: {
+        "batch": "allocation",
+        "connect": f"command:env {_AROUND} sh -c",
+        "shared": str(ALLOCATION_SHARED),
+        "python": sys.executable,
+    },
+    remembers_s=630.0,
+)
+TARGETS = [
+    HERE,
+    ALLOCATION,
+    *(pytest.param(target, marks=pytest.mark.grid) for target in GRID if target.head in layout.HEADS),
+]
 
 # The fixture may build images or wait for another run, and a test for all that its target's lane has to do before it.
 pytestmark = pytest.mark.timeout(900, func_only=True)
@@ -120,6 +137,7 @@ def removed() -> Iterator[None]:
     """Remove the pushed files and the embedded queue once the target has no jobs any more."""
     yield
     shutil.rmtree(HERE_SHARED, ignore_errors=True)
+    shutil.rmtree(ALLOCATION_SHARED, ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)

@@ -57,6 +57,9 @@ class Journal:
             self._file = self._open()
             self._append(list(all_jobs.values()))
 
+    def close(self) -> None:
+        self._file.close()
+
     def _append(self, rows: List[jobs.Job]) -> None:
         self._file.write(b"".join(json.dumps(row._asdict()).encode() + b"\n" for row in rows))
         self._file.flush()
@@ -75,7 +78,7 @@ def read(directory: str) -> Dict[int, jobs.Job]:
 
 
 def read_address(directory: str) -> Optional[Address]:
-    """None if no server has ever run."""
+    """The address of the last server; None if no server has ever run."""
     try:
         with open(_path(directory, "server.json")) as file:
             return Address(**json.load(file))

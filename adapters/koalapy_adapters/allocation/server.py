@@ -161,14 +161,14 @@ class Server:
             self._down_since = time.monotonic()
 
     def _signal(self, each: jobs.Signal) -> None:
-        self._tell(each.job.hosts[0][0], {"do": "signal", "job": each.job.id, "number": each.number})
+        self._send(each.job.hosts[0][0], {"do": "signal", "job": each.job.id, "number": each.number})
 
     def _start(self, job: jobs.Job) -> None:
         environment = requests.environment_of(job, self._directory, self._outer)
         message = {"do": "start", "job": job.id, "command": job.command, "environment": environment}
-        self._tell(job.hosts[0][0], dict(message, directory=job.directory, output=job.output))
+        self._send(job.hosts[0][0], dict(message, directory=job.directory, output=job.output))
 
-    def _tell(self, name: str, message: Json) -> None:
+    def _send(self, name: str, message: Json) -> None:
         self._nodes.broadcast(dict(message, node=self._names.index(name)))
 
     # ---- time
@@ -259,6 +259,7 @@ class Server:
         self._nodes.kill()
         self.queue.all_lost(time.time(), "the allocation has ended")
         self._journal.write(self.queue.changed, self.queue.jobs)
+        self._journal.close()
         for client in self._waiting:
             client.answer(requests.refusal(self._no_nodes()))
 

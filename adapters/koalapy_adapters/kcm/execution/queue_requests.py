@@ -13,7 +13,7 @@ from koalapy_adapters.kcm.execution.threads import thread_cpu
 
 
 def requester(command: List[str]) -> Callable[[List[str], float, Optional[Handle]], Ran]:
-    """What runs the commands of the dialect `allocation`. `command` starts the pushed file."""
+    """Return the function that runs the commands of the dialect `allocation`. `command` starts the pushed file."""
 
     def run(argv: List[str], timeout: float, handle: Optional[Handle] = None) -> Ran:
         if handle is not None and not handle.begin():

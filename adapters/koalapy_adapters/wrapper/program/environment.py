@@ -75,7 +75,7 @@ class Capture:
 
 
 class LoginEnvironment(NamedTuple):
-    """What a login shell without `setup` lines made, and when, by the monotonic clock."""
+    """The environment of a login shell without `setup` lines, and when it was captured, by the monotonic clock."""
 
     variables: Dict[str, str]
     captured_at: float
