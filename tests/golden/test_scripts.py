@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import pytest
-from koalapy_adapters.batch import pbs, sge, slurm, torque
+from koalapy_adapters.batch import allocation, pbs, sge, slurm, torque
 from koalapy_adapters.batch.protocol import BatchJob
 
 HERE = Path(__file__).parent
@@ -65,6 +65,8 @@ GOLDEN = [
     Golden("pbs-multi-node", pbs, MULTI_NODE._replace(processors=9)),
     Golden("pbs-everything", pbs, EVERYTHING._replace(constraint="model=haswell", gpus=2, native=["-l matlab=1"])),
     Golden("pbs-modest", pbs, MODEST),
+    Golden("allocation-multi-node", allocation, MULTI_NODE),
+    Golden("allocation-modest", allocation, MODEST._replace(native=["walltime=60"])),
     Golden("torque-small", torque, SMALL),
     Golden("torque-multi-node", torque, MULTI_NODE._replace(processors=9)),
     Golden("torque-everything", torque, EVERYTHING._replace(reservation=None, gpus=2, native=["-W x=QOS:high"])),

@@ -72,8 +72,7 @@ class NodeServer:
         os.environ.update(self._base)
         self._capture_login()
         gc.collect()
-        if hasattr(gc, "freeze"):
-            gc.freeze()  # a fork that collects these would close descriptors of the same number
+        getattr(gc, "freeze", gc.collect)()  # a fork must not collect these: their descriptors have other uses there
         self._send("here")
         while not (self._gone and not self._jobs and not self._over):
             dispatch_ready(self._selector, self._timeout())

@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, List, Optional
 from koalapy_adapters.allocation import jobs, journal, requests
 from koalapy_adapters.allocation.surroundings import Outer, examine
 from koalapy_adapters.batch.protocol import Launch
-from koalapy_adapters.errors import BatchError, ClusterError, Result
+from koalapy_adapters.errors import BatchError, ClusterError, Result, UnreadableError
 from koalapy_adapters.host import descendants, node_identity, private_dir, signals
 from koalapy_adapters.host.event_loop import dispatch_ready
 from koalapy_adapters.wrapper.agent.group import AgentMessage, NodeAgents
@@ -86,7 +86,7 @@ class Server:
 
     def _on_request(self, client: "_Client") -> None:
         self._used_at = time.monotonic()
-        if client.request["do"] == "watch":
+        if client.request.get("do") == "watch":
             self._watchers.append(client)
             return
         if self._is_ready():
@@ -107,6 +107,8 @@ class Server:
                 self._signal(each)
         except BatchError as error:
             answer = requests.refusal(error)
+        except (KeyError, TypeError, ValueError) as error:
+            answer = requests.refusal(UnreadableError("bad_request", "The request is not understood: %r." % error))
         self._progress()  # written down before it is answered
         client.answer(answer)
 
@@ -283,8 +285,12 @@ class _Client:
         if not data or len(self._data) > _MUCH:
             self._close()
         elif self._data.endswith(b"\n"):
+            try:
+                self.request = dict(json.loads(self._data.decode()))
+            except (ValueError, TypeError):
+                self._close()
+                return
             self._selector.unregister(self._connection)
-            self.request = json.loads(self._data.decode())
             self._asked(self)
 
     def answer(self, answer: Json) -> None:

@@ -37,10 +37,13 @@ def watch(place: str, woken: Callable[[], None]) -> None:
 
 def _watch(place: str, woken: Callable[[], None]) -> None:
     while True:
-        connection = client.watch(place, os.environ)
-        if connection is not None:
-            with connection:
-                while connection.recv(1 << 16):
-                    woken()
-            woken()  # the server has ended, and its jobs perhaps with it
+        try:
+            connection = client.watch(place, os.environ)
+            if connection is not None:
+                with connection:
+                    while connection.recv(1 << 16):
+                        woken()
+                woken()  # the server has ended, and its jobs perhaps with it
+        except OSError:
+            pass  # it is tried again
         time.sleep(1.0)
