@@ -14,10 +14,11 @@ from typing import Protocol
 
 from koalapy.engine import Engine
 from koalapy.model.change import Change, EpochJump, OutboxEntry
-from koalapy.model.commands import Command, Hint, SubmitAttempt
+from koalapy.model.commands import Command, Hint, SubmitAttempt, cluster_of
 from koalapy.model.errors import KoalaError, Reason
 from koalapy.model.events import (
     ClusterConnected,
+    ClusterLeft,
     ClusterLost,
     ClusterMeasured,
     Event,
@@ -26,7 +27,7 @@ from koalapy.model.events import (
 )
 from koalapy.model.records import Step
 from koalapy.model.units import SECOND, Duration, Instant, format_duration
-from koalapy.outbox import Outbox, cluster_of
+from koalapy.outbox import Outbox
 
 _KEPT = {ClusterConnected, ClusterLost, ClusterMeasured, MeasurementFailed}  # the newest of each cluster
 _REPORT = "Nothing of it was done. Report this, with koalad's log."
@@ -40,7 +41,8 @@ class Delivery:
 
     `acknowledge`: (cluster, epoch, number) of the newest KCM event among them. `after` is called with the step once it
     is committed; `refused` is called instead, if the events make the engine fail. `session`: (cluster, epoch) of the
-    session that brought the events; None if no session did.
+    session that brought the events; None if no session did. `renews`: the driver then goes on with a new engine, since
+    settings that hold for the whole grid have changed.
     """
 
     events: tuple[Event, ...] = ()
@@ -49,6 +51,7 @@ class Delivery:
     after: Callable[[Step], None] | None = None
     session: tuple[str, int] | None = None
     refused: Callable[[Reason], None] | None = None
+    renews: bool = False
 
 
 class Clock(Protocol):
@@ -177,6 +180,7 @@ class Driver:
         self._acting = False  # a committed step is being carried out, and must not be handled again
         self._group: _Group | None = None  # the group that is handled now
         self._accepted: dict[str, None] = {}  # clusters whose groups were handled
+        self._renewing = False  # a committed delivery renews the engine
 
     def start(self) -> None:
         """Send the unconfirmed commands that belong to no single cluster again, in doubt."""
@@ -189,6 +193,7 @@ class Driver:
         lost = [Delivery((event,)) for event in self._lost_asleep()]
         current = [*lost, *(each for each in deliveries if not self._is_of_ended(each))]
         self._guarded(current, lambda: self._handle(now, current))
+        self._go_on_anew()
 
     def _handle(self, now: Instant, deliveries: Sequence[Delivery]) -> None:
         events = [event for delivery in deliveries for event in delivery.events]
@@ -199,12 +204,15 @@ class Driver:
             self.engine.summaries(now)  # raises for measurements that would make a later decision fail
         jump = self._epoch_jump([event for event in events if isinstance(event, StoreRestored)])
         confirmed = [number for delivery in deliveries for number in delivery.confirmed if number in self._outbox]
+        left = [event.name for event in events if isinstance(event, ClusterLeft)]
+        confirmed += [entry.number for entry in self._outbox.to_clusters(left)]
         self._uncommitted = self._change(step, confirmed, jump), deliveries, step
         self._commit()
 
     def retry(self) -> None:
         """Commit the change whose commit failed, and act; nothing happens without one. Raises as `step` does."""
         self._guarded(() if self._uncommitted is None else self._uncommitted[1], self._commit)
+        self._go_on_anew()
 
     def _commit(self) -> None:
         if self._uncommitted is None:
@@ -254,16 +262,30 @@ class Driver:
         group, self._uncommitted = self._group, None
         if group is not None:
             self._refuse(group, error)
-        assert self._renew is not None
-        before, self.engine = self.engine, self._renew()
-        self.engine.inherit(before)
-        self._recorder.begin(self.engine)
+        self._replace_engine()
         again = [_Group(None, ())]  # fails only if the engine fails without any event
         if group is None:
             again += self._apart(deliveries)
         else:
             again += [_Group(cluster, (Delivery(self._known[cluster]),)) for cluster in self._accepted]
         self._groups.extendleft(reversed(again))
+
+    def _go_on_anew(self) -> None:
+        """Go on with a new engine if a committed delivery renews it. Raises as `step` does."""
+        if not self._renewing:
+            return
+        self._renewing = False
+        self._replace_engine()
+        self._groups.append(_Group(None, ()))
+        self._groups.extend(_Group(cluster, (Delivery(known),)) for cluster, known in self._known.items())
+        self._guarded((), lambda: None)
+
+    def _replace_engine(self) -> None:
+        """Make a new engine of what is committed. It inherits what no store keeps and no cluster reports again."""
+        assert self._renew is not None
+        before, self.engine = self.engine, self._renew()
+        self.engine.inherit(before)
+        self._recorder.begin(self.engine)
 
     def _apart(self, deliveries: Sequence[Delivery]) -> list[_Group]:
         """Split deliveries into groups: first each delivery of a user by itself, then one group for each cluster.
@@ -301,12 +323,15 @@ class Driver:
         self._quarantine(cluster, reason, error)
 
     def _learn(self, deliveries: Sequence[Delivery]) -> None:
-        """Keep the newest events of each cluster that a new engine needs."""
+        """Keep the newest events of each cluster that a new engine needs; nothing of one that has left."""
         for delivery in deliveries:
+            self._renewing |= delivery.renews
             if delivery.session is not None:
                 self._sessions[delivery.session[0]] = delivery.session[1]
             for event in delivery.events:
-                if type(event) not in _KEPT:
+                if isinstance(event, ClusterLeft):
+                    self._known.pop(event.name, None)
+                if type(event) not in _KEPT or event.cluster in self.engine.core.left:  # type: ignore[union-attr]
                     continue
                 if isinstance(event, ClusterLost):
                     self._known[event.cluster] = (event,)

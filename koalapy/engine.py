@@ -1,6 +1,7 @@
 """The engine: events in, commands out. It never blocks, reads no clock and draws no random number."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -21,6 +22,7 @@ from koalapy.coallocation.step import RunListStep
 from koalapy.core.core import Core
 from koalapy.information.kis import ClusterSummary
 from koalapy.model.change import Snapshot
+from koalapy.model.commands import cluster_of
 from koalapy.model.events import (
     AttemptCleanedUp,
     AttemptForgotten,
@@ -29,7 +31,10 @@ from koalapy.model.events import (
     AttemptSubmitted,
     BatchStatusSeen,
     CancelRequested,
+    ClusterChanged,
     ClusterConnected,
+    ClusterJoined,
+    ClusterLeft,
     ClusterLost,
     ClusterMeasured,
     Event,
@@ -90,6 +95,9 @@ REACTIONS: Mapping[type, tuple[Reaction, ...]] = MappingProxyType(
         ParametersEnded: (parameters.on_ended,),
         ParametersReturned: (parameters.on_returned,),
         ParametersWanted: (feeding.on_parameters_wanted,),
+        ClusterJoined: (clusters.on_joined,),
+        ClusterChanged: (clusters.on_changed,),
+        ClusterLeft: (parameters.on_cluster_left, clusters.on_left, pruning.on_cluster_left),
         StoreRestored: (pilots.on_store_restored, restored_store.on_store_restored),
         ClusterConnected: (clusters.on_connected,),
         ClusterLost: (clusters.on_lost,),
@@ -167,6 +175,9 @@ class Engine:
         for command in core.poll_urgency.changes(core.information, bool(core.queue.order), core.run_list.claimed_on):
             core.records.hint(command)
         step = core.records.take()
+        if core.left:
+            reached = [each for each in step.commands if cluster_of(each) not in core.left]
+            step = replace(step, commands=tuple(reached))
         core.pruning.note_commands(step.commands)
         self._expiry = core.information.next_expiry(now) if core.queue.order else None
         return step

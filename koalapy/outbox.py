@@ -10,6 +10,7 @@ from koalapy.model.commands import (
     ForgetAttempt,
     ReleaseAttempt,
     SubmitAttempt,
+    cluster_of,
 )
 from koalapy.model.identity import JobId
 
@@ -93,11 +94,6 @@ class Outbox:
     def to_no_single_cluster(self) -> list[OutboxEntry]:
         """Return the entries whose commands go to several clusters, oldest first."""
         return [entry for entry in self._entries.values() if cluster_of(entry.command) is None]
-
-
-def cluster_of(command: Command) -> str | None:
-    """Return the cluster that a command goes to; None for one that goes to several."""
-    return None if isinstance(command, CollectOutput) else command.cluster
 
 
 def job_of(command: Command) -> JobId:

@@ -33,6 +33,10 @@ class Cluster(TypedDict):
     """Why no job is placed there."""
     foreign_reports: int
     """Reports about other clusters' attempts since koalad's start; ignored."""
+    draining: bool
+    """Nothing is placed there any more."""
+    added_by_command: bool
+    """The grid file does not have it."""
 
 
 class ClustersAnswer(TypedDict):
@@ -40,6 +44,59 @@ class ClustersAnswer(TypedDict):
 
     schema: Literal["koala.clusters/1"]
     clusters: list[Cluster]
+
+
+class LeftOnCluster(TypedDict):
+    """The jobs, pending cancels and files of koalapy on a cluster."""
+
+    jobs: list[int]
+    """Jobs and sweeps with batch jobs there."""
+    pending_cancels: int
+    collecting: list[int]
+    """Jobs whose output is on its way."""
+    naming: list[int]
+    """Jobs and sweeps that can run nowhere else."""
+    text: str
+    """All of it in words; empty if there is nothing."""
+
+
+class ClusterChangeAnswer(TypedDict):
+    """A cluster that was added, drained, resumed or removed."""
+
+    schema: Literal["koala.cluster/1"]
+    cluster: str
+    state: Literal["added", "draining", "resumed", "removed"]
+    left: LeftOnCluster
+    """What is there now; after a forced removal, what was given up."""
+    added_by_command: bool
+    """If not, the grid file has it, and a removed cluster comes back when koalad reads the file again."""
+
+
+class ChangedKey(TypedDict):
+    """A key of the grid file with its values before and after, as text."""
+
+    cluster: str | None
+    """Null: a key of the whole grid."""
+    key: str
+    before: str
+    after: str
+
+
+class ReloadAnswer(TypedDict):
+    """The changes of a grid file that was read again."""
+
+    schema: Literal["koala.reload/1"]
+    grid: str
+    grid_file: str
+    done: bool
+    """False: it was only checked."""
+    added: list[str]
+    removed: list[str]
+    moved: list[str]
+    """Clusters that leave and join again, since their batch system, connection or shared directory is another."""
+    changed: list[ChangedKey]
+    refused: list[str]
+    """Why it would be refused, as sentences."""
 
 
 class Prompt(TypedDict):

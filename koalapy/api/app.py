@@ -5,7 +5,7 @@ from collections.abc import Callable
 from fastapi import FastAPI
 
 from koalapy import __version__, answers
-from koalapy.api.clusters import add_clusters
+from koalapy.api.clusters import GridCalls, add_clusters
 from koalapy.api.errors import BodyLimit, add_errors
 from koalapy.api.files import add_files
 from koalapy.api.forward import FORWARDED, add_forward
@@ -27,10 +27,12 @@ def create_app(
     shutdown: Callable[[bool], None],
     owner: str,
     maintenance: Runner,
+    grid: GridCalls,
 ) -> FastAPI:
     """Build the app.
 
     `read` turns a job's text into a request. `facts` returns pid, grid and state. `shutdown(cancel)` ends koalad.
+    `grid` changes its grid.
     """
     app = FastAPI(
         title="koalad",
@@ -46,7 +48,7 @@ def create_app(
     add_files(app, service)
     add_forward(app, service)
     add_sweeps(app, service.sweeps)
-    add_clusters(app, service)
+    add_clusters(app, service, grid, facts)
     add_koalad(app, service, facts, shutdown, maintenance)
     add_metrics(app, service, facts)
     return app

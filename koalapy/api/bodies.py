@@ -124,6 +124,23 @@ class CleanBody(BaseModel):
     cluster: Line | None = Field(default=None, max_length=200, description="by default the one where it was seen last")
 
 
+class ClusterBody(BaseModel):
+    """A cluster to add."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: Line = Field(max_length=200)
+    values: dict[Line, Line] = Field(description="its values by key, such as `scavenge.hours`, as a grid file has them")
+
+
+class ReloadBody(BaseModel):
+    """How to read the grid file again."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    check: bool = Field(default=False, description="only report what would change")
+
+
 class ShutdownBody(BaseModel):
     """How to end koalad."""
 

@@ -1,27 +1,77 @@
-"""The clusters of the HTTP API: their state, their logins, and tags on them that the store does not know."""
+"""The clusters of the HTTP API: their changes, their logins, and tags on them that the store does not know."""
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import FastAPI, Query
 
 from koalapy import answers
 from koalapy.api import documents
-from koalapy.api.bodies import LONGEST_WAIT_S, AnswersBody, CleanBody, LoginBody, Timeout
+from koalapy.api.bodies import LONGEST_WAIT_S, AnswersBody, CleanBody, ClusterBody, LoginBody, ReloadBody, Timeout
+from koalapy.runtime.grid_changes import GridChanges, Reloaded
 from koalapy.runtime.logins import Logins, LoginState
 from koalapy.runtime.service import Service
 from koalapy.runtime.unknown import UnknownTags
+from koalapy.views.clusters import LeftOn
+
+Facts = Callable[[], answers.KoaladFacts]
 
 
-def add_clusters(app: FastAPI, service: Service) -> None:
+@dataclass(frozen=True, slots=True)
+class GridCalls:
+    """The calls that change the grid. `reload(check)`: see GridChanges.reload. `batch_systems`: registered names."""
+
+    changes: GridChanges
+    reload: Callable[[bool], Reloaded]
+    batch_systems: Sequence[str]
+
+
+def add_clusters(app: FastAPI, service: Service, calls: GridCalls, facts: Facts) -> None:
     """Add the endpoints of clusters."""
 
     @app.get("/v1/clusters")
     def clusters() -> answers.ClustersAnswer:
         """List what koalad knows of each cluster, in processors."""
-        return documents.clusters(service.clusters())
+        return documents.clusters(service.clusters(), calls.changes.added)
 
+    @app.post("/v1/reload")
+    def reload(body: ReloadBody | None = None) -> answers.ReloadAnswer:
+        """Read the grid file again, and do what it changes, all or nothing. Jobs run on."""
+        check = body is not None and body.check
+        return documents.reloaded(calls.reload(check), facts(), done=not check)
+
+    _add_changes(app, calls)
     _add_logins(app, service.logins)
     _add_unknown_tags(app, service.unknown)
+
+
+def _add_changes(app: FastAPI, calls: GridCalls) -> None:
+    changes = calls.changes
+
+    @app.post("/v1/clusters")
+    def add(body: ClusterBody) -> answers.ClusterChangeAnswer:
+        """Add a cluster, which is kept over restarts. It connects in the background."""
+        changes.add(body.name, body.values, calls.batch_systems)
+        return documents.cluster_change(body.name, "added", LeftOn(), True)
+
+    @app.delete("/v1/clusters/{cluster}")
+    def remove(cluster: str, force: bool = False) -> answers.ClusterChangeAnswer:
+        """Remove a cluster on which koalapy has nothing; with `force`, give up what it has there."""
+        by_command = cluster in changes.added
+        return documents.cluster_change(cluster, "removed", changes.remove(cluster, force), by_command)
+
+    @app.post("/v1/clusters/{cluster}/drain")
+    def drain(cluster: str) -> answers.ClusterChangeAnswer:
+        """Place nothing on the cluster any more; what runs there goes on. It is kept over restarts."""
+        left = changes.drain(cluster, True)
+        return documents.cluster_change(cluster, "draining", left, cluster in changes.added)
+
+    @app.post("/v1/clusters/{cluster}/resume")
+    def resume(cluster: str) -> answers.ClusterChangeAnswer:
+        """Place jobs on the cluster again."""
+        left = changes.drain(cluster, False)
+        return documents.cluster_change(cluster, "resumed", left, cluster in changes.added)
 
 
 def _add_logins(app: FastAPI, logins: Logins) -> None:

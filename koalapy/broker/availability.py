@@ -7,6 +7,7 @@ from koalapy.broker.fit import demand
 from koalapy.broker.shape import MinimumDemand
 from koalapy.information.commitments import processors_taken
 from koalapy.information.kis import ClusterSummary, Size, evolve_summary, same_availability
+from koalapy.model.cluster import ClusterSettings
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.policies.placement import IdleCluster
 
@@ -14,24 +15,24 @@ from koalapy.policies.placement import IdleCluster
 class Availability:
     """The clusters that can be used, which are those without trouble. It never changes; `after` returns a new one.
 
-    `most_backlog`: the largest component, in processors, that some batch queue would still take. `sizes`: the known
-    size of every cluster; None for one that cannot be used now.
+    `most_backlog`: the largest component, in processors, that some batch queue would still take. `sizes`: name,
+    settings and known size of every cluster; the size is None if it cannot be used now.
     """
 
     def __init__(self, summaries: Iterable[ClusterSummary], like: "Availability | None" = None) -> None:
-        """Share the cached results of `like`, an availability of the same clusters, if all sizes are the same."""
+        """Share the cached results of `like`, an availability of the same clusters, if all `sizes` are the same."""
         self.summaries = tuple(summaries)
         self.usable: dict[str, ClusterSummary] = {}
         self.idle: dict[str, int] = {}
         self.most_backlog = 0
         self._most: dict[str, int] = {}
-        sizes: list[tuple[str, object]] = []
+        sizes: list[tuple[str, ClusterSettings, object]] = []
         for summary in self.summaries:  # one walk, since it is made after every claim
             name, state = summary.name, summary.state
             if summary.trouble is not None:
-                sizes.append((name, None))
+                sizes.append((name, summary.settings, None))
                 continue
-            sizes.append((name, (summary.size, summary.whole, summary.size_known)))
+            sizes.append((name, summary.settings, (summary.size, summary.whole, summary.size_known)))
             self.usable[name], self.idle[name] = summary, summary.idle
             self.most_backlog = max(self.most_backlog, backlog_left(summary))
             if state is not None and state.largest_idle is not None:

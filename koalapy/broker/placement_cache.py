@@ -6,6 +6,7 @@ from koalapy.broker.availability import Availability
 from koalapy.broker.broker import Placement, PolicyFailed, find_placement
 from koalapy.broker.shape import Shape
 from koalapy.information.kis import Size
+from koalapy.model.cluster import ClusterSettings
 from koalapy.model.request import Request
 from koalapy.policies.placement import FIND_CLUSTERS_APART, PlacementPolicy
 
@@ -62,7 +63,7 @@ class _IdleClusters:
     def __init__(self, policy: PlacementPolicy, emptied: Callable[[Availability], Availability]) -> None:
         self._policy = policy
         self._made = emptied
-        self._sizes: dict[str, Size] = {}
+        self._sizes: dict[str, tuple[Size, ClusterSettings]] = {}
         self._known_sizes: object = None  # the sizes of the last availability
         self._empty: Availability | None = None
         self._fits: dict[Shape, bool] = {}
@@ -81,11 +82,15 @@ class _IdleClusters:
         return find_placement(request, empty, self._policy) is not None
 
     def _idle(self, availability: Availability) -> Availability:
-        """Return the idle clusters. A cluster of another size clears the cached answers."""
+        """Return the idle clusters.
+
+        A cluster of another size or with other settings clears the cached answers, and one that has left does so too.
+        """
         if self._empty is None or availability.sizes is not self._known_sizes:
             self._known_sizes, self._empty = availability.sizes, self._made(availability)
-            sizes = {name: summary.size for name, summary in self._empty.usable.items()}
-            if len(self._fits) > _MANY or any(self._sizes.get(name) != size for name, size in sizes.items()):
+            sizes = {name: (summary.size, summary.settings) for name, summary in self._empty.usable.items()}
+            left = self._sizes.keys() - {name for name, *_ in availability.sizes}
+            if left or len(self._fits) > _MANY or any(self._sizes.get(name) != size for name, size in sizes.items()):
                 self._fits = {}
-            self._sizes |= sizes
+            self._sizes = {name: size for name, size in self._sizes.items() if name not in left} | sizes
         return self._empty

@@ -1,7 +1,7 @@
 """Commands about koalad and its clusters: up, down, status, clusters, config."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated, Any
 
@@ -52,19 +52,24 @@ def up(grid: options.Grid = None, json: options.Json = False) -> None:
         _print_grid_file(document)
         if document["state"] == "ready":
             log_in_where_asked(koalad, _FIRST_LOGINS_S)
-            _print_unconnected(koalad)
+            print_unconnected(koalad)
     return None
 
 
-def _print_unconnected(koalad: Grid) -> None:
-    """Print the clusters that are not connected after some seconds, and why. Logins that ask are printed earlier."""
+def print_unconnected(koalad: Grid, clusters: Sequence[str] = ()) -> None:
+    """Print those of the clusters (default: all) that are not connected after some seconds, and why.
+
+    A login that asks is printed only for named clusters; `koala up` answers the others earlier.
+    """
     deadline = time.monotonic() + _FIRST_CONTACT_S
-    found = koalad.logins()
-    while any(each["state"] == "connecting" for each in found) and time.monotonic() < deadline:
+    while True:
+        found = [each for each in koalad.logins() if not clusters or each["cluster"] in clusters]
+        if not any(each["state"] == "connecting" for each in found) or time.monotonic() >= deadline:
+            break
         time.sleep(_LOOK_S)
-        found = koalad.logins()
+    shown_states = ("connecting", "unreachable", *(("login_required",) if clusters else ()))
     for each in found:
-        if each["state"] in ("connecting", "unreachable"):
+        if each["state"] in shown_states:
             reason = each["reason"]
             why = f": {reason['message']} {reason['advice']}" if reason else ", and still tries."
             out.print(f"{each['cluster']} is not connected{why}".rstrip())
@@ -147,10 +152,10 @@ def _other_release(version: str) -> str:
 
 
 def _print_grid_file(document: Document) -> None:
-    """Print a notice if the grid file has changed: koalad reads it only when it starts."""
+    """Print a notice if the grid file has changed since koalad read it."""
     if document["grid_file_changed"]:
-        out.print(f"{document['grid_file']} has changed since this koalad started, which still uses the former text.")
-        out.print("`koala down`, then `koala up` uses the new one; jobs run on.")
+        out.print(f"{document['grid_file']} has changed since this koalad read it, which still uses the former text.")
+        out.print("`koala reload` uses the new one; jobs run on. `koala reload --check` shows the difference.")
 
 
 def _print_runners(found: Document) -> None:
@@ -206,6 +211,8 @@ def clusters(
     for each in found:
         if each["reason"]:
             out.print(f"{each['name']}: {in_text(each['reason'])}")
+        if each["added_by_command"]:
+            out.print(f"{each['name']} was added by command, and is not in the grid file.")
     if about is not None:
         _print_grid_file(about)
     return None

@@ -23,6 +23,8 @@ COMMANDS = {
     "status": ("grid", "Show koalad's state, and what it recovered."),
     "grids": ("grid", "List grids whose koalad runs on this machine."),
     "clusters": ("grid", "Show the processors of each cluster."),
+    "cluster": ("cluster", "Add, drain or remove a cluster."),
+    "reload": ("cluster", "Read the grid file again; jobs run on."),
     "config": ("grid", "Check the grid file, or show its schema."),
     "init": ("init", "Examine head nodes, and write a grid file."),
     "service": ("service", "Run koalad as a systemd service."),
@@ -131,7 +133,11 @@ def koala(
     use_json(False)
     if grid is not None:
         of_command = {"grid": grid}
-        ctx.default_map = dict.fromkeys(COMMANDS, of_command) | {"config": {"check": of_command}, "sim": {}}
+        ctx.default_map = dict.fromkeys(COMMANDS, of_command) | {
+            "config": {"check": of_command},
+            "cluster": dict.fromkeys(("add", "remove", "resume"), of_command),
+            "sim": {},
+        }
 
 
 def main() -> None:

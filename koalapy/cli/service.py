@@ -167,7 +167,7 @@ def _linger() -> Step:
 def _start(locations: Locations, unit: str) -> Step:
     running = _pid_of(locations)
     if running is not None and _run(["systemctl", "--user", "is-active", unit])[0] == 0:
-        advice = f"`systemctl --user restart {unit}` has it read its unit and its grid file again; jobs run on"
+        advice = f"`systemctl --user restart {unit}` has it read its unit again; jobs run on"
         return Step("started", True, f"it runs already (pid {running}); {advice}")
     if running is not None:
         advice = f"`koala down`, then `systemctl --user start {unit}` replaces it; jobs run on"

@@ -383,6 +383,41 @@ class Grid:
         """List the clusters of the grid."""
         return list(self._calls.call("GET", "/v1/clusters")["clusters"])
 
+    def add_cluster(self, name: str, values: Mapping[str, str]) -> answers.ClusterChangeAnswer:
+        """Add a cluster with these values by key, written as in a grid file: schema koala.cluster/1.
+
+        It is kept over restarts of koalad, and connects in the background.
+        """
+        body = {"name": name, "values": dict(values)}
+        return cast("answers.ClusterChangeAnswer", self._calls.call("POST", "/v1/clusters", json=body))
+
+    def remove_cluster(self, name: str, *, force: bool = False) -> answers.ClusterChangeAnswer:
+        """Remove a cluster: schema koala.cluster/1. Raises RequestError if koalapy has something there.
+
+        `force` gives that up: attempts there count as lost, and nobody cancels them.
+        """
+        path, parameters = f"/v1/clusters/{quote(name, safe='')}", {"force": force}
+        return cast("answers.ClusterChangeAnswer", self._calls.call("DELETE", path, params=parameters))
+
+    def drain_cluster(self, name: str) -> answers.ClusterChangeAnswer:
+        """Place nothing on a cluster any more; what runs there goes on: schema koala.cluster/1."""
+        return self._change_cluster(name, "drain")
+
+    def resume_cluster(self, name: str) -> answers.ClusterChangeAnswer:
+        """Place jobs on a drained cluster again: schema koala.cluster/1."""
+        return self._change_cluster(name, "resume")
+
+    def _change_cluster(self, name: str, what: str) -> answers.ClusterChangeAnswer:
+        path = f"/v1/clusters/{quote(name, safe='')}/{what}"
+        return cast("answers.ClusterChangeAnswer", self._calls.call("POST", path))
+
+    def reload(self, *, check: bool = False) -> answers.ReloadAnswer:
+        """Make koalad read its grid file again, and return what that changes: schema koala.reload/1.
+
+        `check` changes nothing, and lists in `refused` why it would be refused.
+        """
+        return cast("answers.ReloadAnswer", self._calls.call("POST", "/v1/reload", json={"check": check}))
+
     def disk(self) -> answers.DiskAnswer:
         """Count the disk space that koalapy uses, which may take a minute: schema koala.disk/1."""
         return cast("answers.DiskAnswer", self._calls.call("GET", "/v1/disk", wait_s=_COUNT_S))

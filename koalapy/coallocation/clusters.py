@@ -1,13 +1,72 @@
-"""Reactions to a cluster that is connected, lost, measured or asked for its accounting."""
+"""Reactions to a cluster that joins, leaves, is connected, lost, measured or asked for its accounting."""
 
 from dataclasses import replace
 
 from koalapy.attempts import missing
+from koalapy.attempts.attempt_end import end_attempt
 from koalapy.coallocation import barrier
 from koalapy.core.core import Core
-from koalapy.model.events import AttemptsAccounted, ClusterConnected, ClusterLost, ClusterMeasured, MeasurementFailed
+from koalapy.model.errors import Reason
+from koalapy.model.events import (
+    AttemptsAccounted,
+    ClusterChanged,
+    ClusterConnected,
+    ClusterJoined,
+    ClusterLeft,
+    ClusterLost,
+    ClusterMeasured,
+    MeasurementFailed,
+)
 from koalapy.model.facts import CameToBarrier
 from koalapy.model.units import Instant
+
+
+def on_joined(core: Core, now: Instant, event: ClusterJoined) -> None:
+    """Add the cluster, on which jobs are placed once it is connected and measured.
+
+    Attempts that a former grid file's cluster of this name had are known again.
+    """
+    if event.settings.name in core.information.clusters:
+        return
+    core.mark_dirty()
+    core.left.pop(event.settings.name, None)
+    core.settings = replace(core.settings, clusters=(*core.settings.clusters, event.settings))
+    core.information.join(event.settings)
+    core.recalled.join(event.settings.name)
+    _enter_attempts(core, event.settings.name)
+
+
+def on_changed(core: Core, now: Instant, event: ClusterChanged) -> None:
+    """Replace the settings of the cluster. One that has left meanwhile stays away."""
+    if event.settings.name not in core.information.clusters:
+        return
+    core.mark_dirty()
+    name = event.settings.name
+    kept = (event.settings if each.name == name else each for each in core.settings.clusters)
+    core.settings = replace(core.settings, clusters=tuple(kept))
+    core.information.change(event.settings)
+    _enter_attempts(core, name)
+    core.nodes_changed = True
+
+
+def on_left(core: Core, now: Instant, event: ClusterLeft) -> None:
+    """Drop the cluster. Its attempts are lost at once, and its pending cancels are given up."""
+    name = event.name
+    if name not in core.information.clusters:
+        return
+    core.mark_dirty()
+    barrier.end_session(core, name)
+    reason = Reason("cluster_left", "transient", "It was lost: its cluster has left the grid.", "")
+    for attempt in core.records.live(name):
+        if not attempt.state.ended:
+            end_attempt(core, now, attempt, {"ended_at": now}, reason)
+        core.records.clean_up(attempt, now)
+    for attempt in [each for each in core.records.pending_cancels.values() if each.cluster == name]:
+        if attempt.id not in core.records.jobless:
+            core.records.note_attempt(now, attempt.id, name, "cancel_given_up", batch_id=attempt.batch_id)
+        core.records.clean_up(attempt, now)
+    core.settings = replace(core.settings, clusters=tuple(each for each in core.settings.clusters if each.name != name))
+    core.forget_cluster(name)
 
 
 def on_connected(core: Core, now: Instant, event: ClusterConnected) -> None:
@@ -23,7 +82,7 @@ def on_connected(core: Core, now: Instant, event: ClusterConnected) -> None:
         core.facts += [CameToBarrier(attempt=attempt) for attempt in core.came_before.pop(event.cluster, ())]
         missing.asked_anew(core, now, event.cluster)
     core.sessions.new_session(event.cluster)
-    core.poll_urgency.connected(event.cluster)
+    core.poll_urgency.forget(event.cluster)
 
 
 def on_lost(core: Core, now: Instant, event: ClusterLost) -> None:
@@ -52,3 +111,9 @@ def on_accounted(core: Core, now: Instant, event: AttemptsAccounted) -> None:
     """Replace the estimated usage of attempts by the batch system's accounting."""
     for span in event.spans:
         core.records.account(replace(span, cluster=event.cluster))
+
+
+def _enter_attempts(core: Core, cluster: str) -> None:
+    """Enter the attempts that live on the cluster into its commitments, by its present settings."""
+    for attempt in core.records.live(cluster):
+        core.information.commitments.began(core.records.jobs[attempt.id.job], attempt)

@@ -33,8 +33,12 @@ _OF_ATTEMPT = get_args(OfAttempt)  # a tuple of classes is searched faster than 
 def own_part(core: Core, event: Event) -> Event | None:
     """Return the event without reports on attempts of other clusters; None if nothing is left.
 
-    A report on an attempt of which no record is kept is let through.
+    A report on an attempt of which no record is kept is let through. A cluster that has left the grid, whose link may
+    still deliver, reports nothing.
     """
+    cluster = getattr(event, "cluster", "")
+    if cluster and cluster not in core.information.clusters:
+        return None
     if isinstance(event, _OF_ATTEMPT):
         return event if _may(core, event.cluster, event.attempt, type(event).__name__) else None
     if isinstance(event, ParametersEnded):

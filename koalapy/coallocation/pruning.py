@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from koalapy.core.core import Core
 from koalapy.core.pruning import PruneWanted
 from koalapy.model.commands import ForgetAttempt
-from koalapy.model.events import AttemptForgotten, OutputCollected, OutputKept, PruneRequested
+from koalapy.model.events import AttemptForgotten, ClusterLeft, OutputCollected, OutputKept, PruneRequested
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import OUTPUT_PRUNED, Job
 from koalapy.model.units import Instant
@@ -54,6 +54,17 @@ def on_forgotten(core: Core, now: Instant, event: AttemptForgotten) -> None:
         pruning.wanted.pop(job, None)
     if (wanted := pruning.wanted.get(job)) is not None:
         _finish(core, now, wanted)
+
+
+def on_cluster_left(core: Core, now: Instant, event: ClusterLeft) -> None:
+    """Wait for no directory on the cluster any more: nobody removes it."""
+    for job, directories in list(core.pruning.directories.items()):
+        for attempt in [each for each, cluster in directories.items() if cluster == event.name]:
+            del directories[attempt]
+        if not directories:
+            del core.pruning.directories[job]
+        if (wanted := core.pruning.wanted.get(job)) is not None:
+            _finish(core, now, wanted)
 
 
 def on_output_collected(core: Core, now: Instant, event: OutputCollected) -> None:

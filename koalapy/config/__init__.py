@@ -2,23 +2,30 @@
 
 from koalapy.config.connect import Command, ConnectError, Connection, Docker, Local, Ssh, parse_connect
 from koalapy.config.convert import cluster_config, engine_settings
-from koalapy.config.load import json_schema, read_grid
+from koalapy.config.difference import AT_START, Changed, Difference, difference
+from koalapy.config.load import json_schema, read_cluster, read_grid, with_clusters
 from koalapy.config.scavenging import SWEEP_POLICIES
 from koalapy.config.schema import Cluster, GridFile
 
 __all__ = [
+    "AT_START",
     "SWEEP_POLICIES",
+    "Changed",
     "Cluster",
     "Command",
     "ConnectError",
     "Connection",
+    "Difference",
     "Docker",
     "GridFile",
     "Local",
     "Ssh",
     "cluster_config",
+    "difference",
     "engine_settings",
     "json_schema",
     "parse_connect",
+    "read_cluster",
     "read_grid",
+    "with_clusters",
 ]

@@ -3,10 +3,14 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from koalapy.config.schema import GridFile
-from koalapy.model.textfile.document import read_document
+from pydantic_core import PydanticCustomError
+
+from koalapy.config.schema import Cluster, GridFile, check_clusters
+from koalapy.model.errors import RequestError
+from koalapy.model.textfile.document import Document, Plain, read_document
 from koalapy.model.textfile.schema import json_schema_of
 from koalapy.model.textfile.validation import validate
+from koalapy.model.textfile.words import shown
 
 
 def read_grid(
@@ -25,6 +29,51 @@ def read_grid(
     """
     context = {"batch_systems": batch_systems, "queueing": queueing, "placement": placement, "policies": policies}
     return validate(GridFile, read_document(text, source), context)
+
+
+def read_cluster(name: str, values: Mapping[str, str], batch_systems: Collection[str]) -> Cluster:
+    """Return a cluster that a command describes: its values by key (as `scavenge.hours`), written as in a grid file.
+
+    Raises RequestError, which names the key.
+    """
+    sections: dict[str, Any] = {}
+    origins: dict[tuple[str | int, ...], str] = {}
+    for key, value in values.items():
+        section, dot, below = key.partition(".")
+        place = sections.setdefault(section, {}) if dot else sections
+        if not isinstance(place, dict) or isinstance(place.get(below or section), dict):
+            raise RequestError("bad_key", f"The key {shown(key)} is given twice.", "Give each key once.")
+        place[below or section] = _value(value)
+        origins["clusters", name, *key.split(".", 1)] = f"-o {key}"
+    document = Document("the command", {"grid": "any", "clusters": {name: sections}}, origins=origins)
+    context = {"batch_systems": batch_systems, "queueing": None, "placement": None, "policies": None}
+    return validate(GridFile, document, context).clusters[name]
+
+
+def _value(text: str) -> Any:
+    """Return a value as a file would have it: a list or mapping in brackets, or plain text. Raises RequestError."""
+    if text.startswith(("[", "{")):
+        return read_document(f"value: {text}", "the command").data["value"]
+    return Plain(text)
+
+
+def with_clusters(grid: GridFile, added: Mapping[str, Cluster]) -> GridFile:
+    """Return the grid file with these clusters too.
+
+    Raises RequestError for a name, or a place on a head node, that a cluster of the grid has already.
+    """
+    for name in added:
+        if name in grid.clusters:
+            advice = "Choose another name; `koala clusters` lists those there are."
+            raise RequestError("cluster_exists", f"The grid has a cluster {name} already.", advice)
+    together = {**grid.clusters, **added}
+    try:
+        check_clusters(together)
+    except PydanticCustomError as error:
+        context = error.context or {}
+        where = ".".join(("clusters", *map(str, context["at"])))
+        raise RequestError(str(context["code"]), f"{where} {context['what']}.", str(context["advice"])) from error
+    return grid.model_copy(update={"clusters": together})
 
 
 def json_schema() -> dict[str, Any]:

@@ -198,7 +198,11 @@ class Metrics(Section):
     token: Token = Field(description="which the Prometheus sends; then only you may read this file", repr=False)
 
 
-def _clusters(clusters: Mapping[str, Cluster]) -> Mapping[str, Cluster]:
+def check_clusters(clusters: Mapping[str, Cluster]) -> Mapping[str, Cluster]:
+    """Return the clusters of one grid.
+
+    Raises an error of the file if there are none, or if two have names or shared directories that are too alike.
+    """
     if not clusters:
         raise wrong("names no cluster", "Describe at least one: `NAME: {batch: …, connect: …}`.")
     check_names_differ(clusters)
@@ -221,7 +225,7 @@ class GridFile(Section):
 
     koala: Version = Field(default=1, description="version of this file's format")
     grid: GridName = Field(description="the grid's name")
-    clusters: Annotated[dict[GridName, Cluster], BeforeValidator(as_mapping), AfterValidator(_clusters)] = Field(
+    clusters: Annotated[dict[GridName, Cluster], BeforeValidator(as_mapping), AfterValidator(check_clusters)] = Field(
         description="the clusters, by name", json_schema_extra={"additionalProperties": False}
     )
     scheduling: Scheduling = Scheduling()

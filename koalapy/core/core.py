@@ -25,8 +25,9 @@ class Core:
     sign since koalad's start. `came_before`: by cluster, the attempts that were at their barriers in a session that
     this engine has taken over from the one before. `node_sizes`: by cluster, the processors of the largest node that
     the cluster has shown, or that a Launcher has there. `dirty`: whether something that the scheduling pass reads has
-    changed. `nodes_changed`: whether a cluster was measured since the nodes were last surveyed for sweeps. `facts`:
-    those derived from the present event, for the owners of attempts.
+    changed. `nodes_changed`: whether a cluster was measured since the nodes were last surveyed for sweeps. `left`:
+    clusters that have left the grid since this koalad's start, to which no command goes. `facts`: those derived from
+    the present event, for the owners of attempts.
     """
 
     def __init__(self, settings: Settings, snapshot: Snapshot) -> None:
@@ -48,6 +49,7 @@ class Core:
         self.sessions, self.pauses = SessionState(), Pauses()
         self.node_sizes: dict[str, int] = {}
         self.nodes_changed = False
+        self.left: dict[str, None] = {}
         self.facts: list[Fact] = []
         self.dirty = True
 
@@ -56,10 +58,25 @@ class Core:
 
         The sessions of that core go on. Its attempts at their barriers are known again when their cluster is connected.
         """
-        self.foreign = before.foreign
+        self.foreign, self.pauses, self.left = before.foreign, before.pauses, before.left
+        self.silent = {attempt: None for attempt in before.silent if attempt in self.silent}
+        self.startup_gate.inherit(before.startup_gate)
         self.pruning.pruned = before.pruning.pruned
         self.information.inherit(before.information)
         self.came_before = {each.name: before.at_barrier.on(each.name) for each in self.settings.clusters}
+
+    def forget_cluster(self, cluster: str) -> None:
+        """Drop what is known of a cluster that is no part of the grid any more. It has no live attempts."""
+        self.left[cluster] = None
+        self.information.leave(cluster)
+        self.startup_gate.reached(cluster)
+        self.recalled.leave(cluster)
+        self.poll_urgency.forget(cluster)
+        for each in (self.foreign, self.sessions, self.pauses):
+            each.forget_cluster(cluster)
+        self.came_before.pop(cluster, None)
+        self.node_sizes.pop(cluster, None)
+        self.nodes_changed = True
 
     def mark_dirty(self) -> None:
         """Let the scheduling pass look at the wait queue again."""

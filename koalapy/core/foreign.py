@@ -30,6 +30,9 @@ class ForeignStatements:
         before = self._foreign.get(cluster)
         self._foreign[cluster] = Foreign(before.count + 1 if before is not None else 1, what)
 
+    def forget_cluster(self, cluster: str) -> None:
+        self._foreign.pop(cluster, None)
+
     def note_parameters(self, cluster: str, sweep: JobId, count: int) -> None:
         """Count one report with results of `count` parameters that the cluster was never given."""
         self.note(cluster, f"results of {count} parameters of sweep {sweep}")

@@ -39,11 +39,13 @@ class Launchers:
         if job.runner is not None:
             self.sweeps.pop(job.id, None)
         elif job.pilot is not None:
-            of = self._of[job.pilot.sweep]
-            del of[job.id], self._on[place(job).cluster][job.id]
+            of, on = self._of[job.pilot.sweep], self._on[place(job).cluster]
+            del of[job.id], on[job.id]
             self.ended.append(job)
             if not of:
                 del self._of[job.pilot.sweep]
+            if not on:
+                del self._on[place(job).cluster]
 
     def attempt_changed(self, job: Job, attempt: Attempt, names: Collection[str]) -> None:
         if job.pilot is not None and ("state" in names or "detached_at" in names) and not job.state.final:

@@ -28,8 +28,11 @@ class Pauses:
     def started(self, cluster: str, at: Instant) -> None:
         """End the pause of a cluster if a Launcher has started there after the pause began."""
         if at > self._since.get(cluster, at):
-            for each in (self.until, self._since, self._length):
-                each.pop(cluster, None)
+            self.forget_cluster(cluster)
+
+    def forget_cluster(self, cluster: str) -> None:
+        for each in (self.until, self._since, self._length):
+            each.pop(cluster, None)
 
     def active(self, now: Instant, cluster: str) -> bool:
         return now < self.until.get(cluster, now)

@@ -25,12 +25,13 @@ class PruningState:
     """The state of the pruning that is under way.
 
     `directories`: by job, the attempts whose directories are being removed, and their clusters. `collecting`: jobs
-    whose output is being collected. `wanted`: jobs that wait until their directories are removed. `pruned`: the jobs
-    that were pruned last, the oldest first.
+    whose output is being collected, and the clusters that have it; none for a sweep, whose output may be on any.
+    `wanted`: jobs that wait until their directories are removed. `pruned`: the jobs that were pruned last, the oldest
+    first.
     """
 
     directories: dict[JobId, dict[AttemptId, str]] = field(default_factory=dict)
-    collecting: dict[JobId, None] = field(default_factory=dict)
+    collecting: dict[JobId, tuple[str, ...]] = field(default_factory=dict)
     wanted: dict[JobId, PruneWanted] = field(default_factory=dict)
     pruned: dict[JobId, None] = field(default_factory=dict)
 
@@ -40,7 +41,7 @@ class PruningState:
             if isinstance(each, ForgetAttempt):
                 self.directories.setdefault(each.attempt.job, {})[each.attempt] = each.cluster
             elif isinstance(each, CollectOutput):
-                self.collecting[each.job] = None
+                self.collecting[each.job] = tuple(dict.fromkeys(cluster for cluster, _ in each.sources))
 
     def under_way(self, jobs: Iterable[JobId]) -> list[JobId]:
         """Return those of the jobs that wait for a cluster to remove a directory."""

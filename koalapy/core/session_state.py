@@ -1,6 +1,7 @@
 """Reports of KCMs and Launchers that are kept in memory only, since every session repeats them."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from koalapy.model.errors import Reason
 from koalapy.model.identity import AttemptId, JobId
@@ -50,14 +51,23 @@ class SessionState:
             for key in [key for key in of_cluster if key[1] == cluster]:
                 del of_cluster[key]
 
+    def forget_cluster(self, cluster: str) -> None:
+        """Forget every report of a cluster that is no part of the grid any more."""
+        self.fresh.pop(cluster, None)
+        for of_cluster in self._by_place():
+            for key in [key for key in of_cluster if key[1] == cluster]:
+                del of_cluster[key]
+
     def forget_launcher(self, attempt: AttemptId) -> None:
         self.doing.pop(attempt, None)
         self.latest.pop(attempt, None)
         self.suspects.pop(attempt, None)
 
     def forget_sweep(self, sweep: JobId) -> None:
-        reports = self.wanted, self.begun, self.recalled, self.failures, self.refused, self.fed
-        for of_sweep in (*reports, self.policy_errors, self.noted_errors):
+        for of_sweep in (*self._by_place(), self.policy_errors, self.noted_errors):
             for key in [key for key in of_sweep if key[0] == sweep]:
                 del of_sweep[key]
         self.noted_waits.pop(sweep, None)
+
+    def _by_place(self) -> tuple[dict[On, Any], ...]:
+        return self.wanted, self.begun, self.recalled, self.failures, self.refused, self.fed

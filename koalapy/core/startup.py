@@ -27,6 +27,10 @@ class StartupGate:
     def reached(self, cluster: str) -> None:
         self._missing.pop(cluster, None)
 
+    def inherit(self, before: "StartupGate") -> None:
+        """Wait for the clusters for which this koalad still waits, and not for them anew."""
+        self._missing, self._until = before._missing, before._until
+
     def open(self) -> None:
         """Wait for no further cluster: it is known that the store was restored."""
         self._missing.clear()
@@ -57,6 +61,17 @@ class RecalledAttempts:
     @property
     def unknown(self) -> list[str]:
         return list(self._unknown)
+
+    def join(self, cluster: str) -> None:
+        """Await the report of a cluster that has become a part of the grid."""
+        self.clusters = (*self.clusters, cluster)
+        self._unknown[cluster] = None
+
+    def leave(self, cluster: str) -> None:
+        """Forget a cluster that is no part of the grid any more, with the attempts that it remembers."""
+        self.clusters = tuple(each for each in self.clusters if each != cluster)
+        self._unknown.pop(cluster, None)
+        self._newest = {key: newest for key, newest in self._newest.items() if newest[1] != cluster}
 
     def add(self, cluster: str, recalled: Sequence[AttemptId]) -> None:
         """Note all attempts that a cluster remembers."""

@@ -59,6 +59,19 @@ class Commitments:
         """Return the processors of sweeps' Launchers on the cluster."""
         return self._clusters[cluster].scavenged
 
+    def join(self, settings: ClusterSettings) -> None:
+        """Count the attempts of a cluster by these settings from now on. `began` enters those that are there already.
+
+        The batch system's last measurement is forgotten.
+        """
+        self._clusters[settings.name] = _ClusterCommitments(settings)
+        self.dirty[settings.name] = None
+
+    def leave(self, cluster: str) -> None:
+        """Drop a cluster with all its attempts."""
+        del self._clusters[cluster]
+        self.dirty.pop(cluster, None)
+
     def measured(self, cluster: str, state: ClusterState | None) -> None:
         """Take over the newest measurement of a cluster; None forgets the last one."""
         self._clusters[cluster].measured(state)

@@ -14,6 +14,7 @@ from koalapy.model.units import DAY, Duration, Instant, format_duration
 
 Size = tuple[int, int]  # all processors of a cluster, and the most of them that one component could get
 
+DRAINING = Reason("draining", "transient", "it is being drained, so nothing is placed there.", "")
 NEVER_CONNECTED = Reason("connecting", "transient", "koalad has not reached its head node yet.", "Wait a moment.")
 
 
@@ -98,6 +99,26 @@ class Information:
         self._all_good_until = Instant(0)  # the earliest of these
         self._refreshed_at = Instant(0)
 
+    def join(self, settings: ClusterSettings) -> None:
+        """Add a cluster that was never connected."""
+        self.clusters[settings.name] = Known(settings=settings)
+        self.commitments.join(settings)
+
+    def change(self, settings: ClusterSettings) -> None:
+        """Replace the settings of a cluster. The caller enters its attempts into the commitments again."""
+        known = self.clusters[settings.name] = _evolve_known(self.clusters[settings.name], {"settings": settings})
+        self.commitments.join(settings)
+        self.commitments.measured(settings.name, known.state)
+
+    def leave(self, cluster: str) -> None:
+        """Drop a cluster, and all that is known of it."""
+        del self.clusters[cluster]
+        self.commitments.leave(cluster)
+        self._summaries.pop(cluster, None)
+        self._good_until.pop(cluster, None)
+        self._note_reachable()
+        self.availability_version += 1
+
     def connected(self, cluster: str, version: str) -> None:
         """Note that a session with the cluster began; its old measurement is dropped."""
         known = self.clusters[cluster]
@@ -177,13 +198,16 @@ class Information:
         self.clusters[name] = known
         self.commitments.measured(name, known.state)
         if known.connected is not previous.connected:
-            self.reachable = frozenset(name for name, each in self.clusters.items() if each.connected)
+            self._note_reachable()
+
+    def _note_reachable(self) -> None:
+        self.reachable = frozenset(name for name, each in self.clusters.items() if each.connected)
 
 
 def same_availability(one: ClusterSummary, other: ClusterSummary) -> bool:
-    """Return whether two summaries agree in everything that placing depends on."""
+    """Return whether two summaries of one cluster agree in everything that placing depends on."""
     same = one.idle == other.idle and one.total == other.total and one.backlog == other.backlog
-    same = same and one.whole == other.whole and one.size_known is other.size_known
+    same = same and one.whole == other.whole and one.size_known is other.size_known and one.settings is other.settings
     if not same or (one.trouble is None) is not (other.trouble is None):
         return False
     return one.state is other.state or _placing_state(one.state) == _placing_state(other.state)
@@ -230,7 +254,7 @@ def _summary(
     now: Instant, known: Known, committed: int, backlog: int, scavenged: Scavenged, settles: Duration
 ) -> ClusterSummary:
     name, state = known.settings.name, known.state
-    trouble = known.trouble or _staleness(now, known)
+    trouble = known.trouble or (DRAINING if known.settings.draining else _staleness(now, known))
     if state is not None and scavenged.nodes:
         state = _without_sweeps(state, scavenged)
     return ClusterSummary(
@@ -287,7 +311,7 @@ def _staleness(now: Instant, known: Known) -> Reason | None:
 
 def _good_until(now: Instant, known: Known, summary: ClusterSummary) -> Instant:
     """Return the last instant for which the summary is true. The text of a stale one changes with every instant."""
-    if known.trouble or known.state is None:
+    if known.trouble or known.state is None or known.settings.draining:
         return _FOR_EVER
     return now if summary.trouble else Instant(known.state.measured_at + known.settings.max_age)
 

@@ -13,8 +13,8 @@ class PollUrgency:
         self._sent: dict[str, bool] = {}
         self._sent_for: object = None
 
-    def connected(self, cluster: str) -> None:
-        """Forget what was sent to the cluster: its KCM may be a new one."""
+    def forget(self, cluster: str) -> None:
+        """Forget what was sent to the cluster: its KCM may be a new one, or it has left."""
         self._sent.pop(cluster, None)
         self._sent_for = None
 

@@ -61,6 +61,10 @@ class Journal:
         self._noted: list[Any] = []  # of the last part
         self._look_at = self._most_noted = self._bytes_left = 0
 
+    def use(self, policies: Policies, sweep_policies: ScavengingPolicies) -> None:
+        """Name these policies in journals, from the next engine on."""
+        self._policies, self._sweep_policies = policies, sweep_policies
+
     def begin(self, engine: Engine) -> None:
         """Record the batches of this engine from now on, and drop those of the previous one."""
         self._engine, self._parts = engine, []

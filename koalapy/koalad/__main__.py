@@ -15,6 +15,7 @@ from koalapy.koalad.log import LogFormat, set_up
 from koalapy.locations import Locations
 from koalapy.model.errors import KoalaError, RequestError
 from koalapy.model.textfile.words import visible_line
+from koalapy.runtime.current_grid import CurrentGrid
 from koalapy.runtime.sdnotify import Notifier
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def _process(locations: Locations, notifier: Notifier) -> "KoaladProcess":
         message = f"{locations.grid} is a name, not a grid file."
         raise RequestError("no_grid_file", message, "Give the path of its grid file with --grid.")
     grid_file = WatchedFile(locations.grid_file)
-    grid = read_grid_file(locations.grid_file)
+    grid = CurrentGrid(read_grid_file(locations.grid_file))
     # Imported late, so that a mistake in the grid file is reported before a web framework and a database are loaded.
     from koalapy.koalad.job_reader import reader
     from koalapy.koalad.process import KoaladProcess

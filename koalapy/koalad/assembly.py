@@ -1,13 +1,13 @@
 """koalad without its API: the store, engine, driver and links of one grid, connected to each other."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import structlog
 
 from koalapy.api.jobs import Reader
-from koalapy.config import GridFile, engine_settings
+from koalapy.config import GridFile, engine_settings, read_cluster, with_clusters
 from koalapy.core.foreign import Foreign
 from koalapy.driver import Driver
 from koalapy.engine import Engine
@@ -15,17 +15,24 @@ from koalapy.journal.journal import Journal
 from koalapy.koalad.maintenance import maintenance_of
 from koalapy.locations import JOURNALS
 from koalapy.model.change import Change, Snapshot
+from koalapy.model.errors import OurError
 from koalapy.model.identity import JobId
 from koalapy.model.job import Counters
 from koalapy.model.request import KeepOutput, Request
 from koalapy.model.settings import Settings
 from koalapy.model.states import JobState
 from koalapy.model.units import SECOND, Duration, Instant
+from koalapy.policies.scavenging import ScavengingPolicies
+from koalapy.registry import registered
+from koalapy.runtime import command_clusters
 from koalapy.runtime.accounting import Accounting
 from koalapy.runtime.clock import SystemClock, offsets
 from koalapy.runtime.collecting.written import WrittenStore
+from koalapy.runtime.command_clusters import CommandClusters
+from koalapy.runtime.current_grid import CurrentGrid
 from koalapy.runtime.disk import DiskUse
 from koalapy.runtime.driver_thread import DriverThread
+from koalapy.runtime.grid_changes import GridChanges, GridParts
 from koalapy.runtime.journals import Journals
 from koalapy.runtime.links import ClusterLinks
 from koalapy.runtime.load_policies import policies, scavenging_policies
@@ -36,8 +43,9 @@ from koalapy.runtime.staging.input_files import InputFiles
 from koalapy.runtime.sweeps import Sweeps
 from koalapy.runtime.unknown import UnknownTags
 from koalapy.runtime.uplink.connect import may_ask
+from koalapy.scheduler.schedule import Policies
 from koalapy.store.contract import Store
-from koalapy.store.open import open_store
+from koalapy.store.open import is_shared, open_store
 from koalapy.views.recovery import Line, Recovery
 
 FOREIGN_EVERY = Duration(60 * SECOND)  # between lines of the log about one cluster
@@ -54,23 +62,28 @@ class Koalad:
 
     def __init__(
         self,
-        grid: GridFile,
+        grid: CurrentGrid,
         state_directory: Path,
         read: Reader,
         owner: str,
+        read_grid: Callable[[], GridFile],
         taken_over: Callable[[], None] = lambda: None,
         notifier: Notifier | None = None,
     ) -> None:
         """Open the store and connect the parts.
 
         `taken_over` is called when another koalad has taken the store: this one can only end.
-        `read` reads the job files that maintenance submits for `owner`.
+        `read` reads the job files that maintenance submits for `owner`. `read_grid` reads the grid file again.
         """
-        self.grid = grid.grid
+        self._grid = grid
         self._clock = SystemClock()
-        settings = _with_utc_offsets(engine_settings(grid), self._clock.now())
-        self._policies = policies(settings), scavenging_policies(settings)
-        self._store = open_store(grid.store, state_directory)
+        shared = is_shared(grid.file.store)
+        commanded = CommandClusters() if shared else _with_commanded(grid, state_directory)
+        self._settings = self._settings_of(grid.file, commanded.draining)
+        self._policies = _loaded(self._settings)
+        self._store = open_store(grid.file.store, state_directory)
+        if not shared:
+            _save_commanded(state_directory, commanded)
         snapshot = self._store.load()
         self._journals = Journals(state_directory / JOURNALS)
         self._journal = Journal(*self._policies, failed=self._journals.write_soon)
@@ -78,8 +91,8 @@ class Koalad:
         for each in self._store.unreadable():
             _LOG.error("record_unreadable", record=each.name, job=each.job, why=each.why)
         input_files = InputFiles(state_directory / "staged")
-        logins = Logins((name, may_ask(cluster)) for name, cluster in grid.clusters.items())
-        self._written = WrittenStore(state_directory / "output", grid.disk.output)
+        logins = Logins((name, may_ask(cluster)) for name, cluster in grid.file.clusters.items())
+        self._written = WrittenStore(state_directory / "output", grid.file.disk.output)
         self._pruned = _pruned(self._written.jobs(), self._store, snapshot.counters)
         self._links = ClusterLinks(
             grid,
@@ -92,42 +105,74 @@ class Koalad:
             recorded=self._store,
             written=self._written,
         )
-        self._driver = self._make_driver(settings, snapshot)
+        self._driver = self._make_driver(snapshot)
         self._loop = DriverThread(self._driver, self._clock, self._store.check, taken_over, notifier)
         self._accounting = Accounting(
             snapshot.instance, self._store.usage, self._links.ask, self._loop.deliver, self._clock.now
         )
-        self.service = self._make_service(grid, state_directory, snapshot, input_files, logins)
+        self.service = self._make_service(state_directory, snapshot, input_files, logins)
         self.maintenance = maintenance_of(grid, self._store, self._loop, self._clock, self.service, read, owner)
+        parts = GridParts(
+            commit=self.service.do, loop=self._loop, links=self._links, logins=logins, read=read_grid,
+            settings=self._settings_of, check=self._check, adopt=self._adopt, state_directory=state_directory,
+            shared_store=shared,
+        )  # fmt: skip
+        self.grid_changes = GridChanges(grid, commanded, parts)
 
-    def _make_driver(self, settings: Settings, snapshot: Snapshot) -> Driver:
+    def _settings_of(self, grid: GridFile, draining: Collection[str]) -> Settings:
+        """Return the engine's settings, with the UTC offsets of this host, so that hours are those of local time."""
+        settings = engine_settings(grid)
+        clusters = tuple(replace(each, draining=each.name in draining) for each in settings.clusters)
+        scavenging = replace(settings.scavenging, offsets=offsets(self._clock.now()))
+        return replace(settings, clusters=clusters, scavenging=scavenging)
+
+    def _check(self, grid: GridFile) -> None:
+        """Raises RequestError if a policy or a task of the grid file cannot be loaded."""
+        _loaded(engine_settings(grid))
+        self.maintenance.check(grid.maintenance)
+
+    def _adopt(self, grid: GridFile, settings: Settings) -> None:
+        """Use these settings, which are committed, wherever they are not read anew each time."""
+        before, self._settings = self._settings, settings
+        if replace(before, clusters=()) != replace(settings, clusters=()):
+            self._policies = _loaded(settings)
+            self._journal.use(*self._policies)
+            self.service.placement = self._policies[0].placement
+        self._written.most, self.service.disk.warn = grid.disk.output, grid.disk.warn
+        self.maintenance.replace(grid.maintenance)
+
+    def _renewed(self) -> Engine:
+        chosen, of_sweeps = self._policies
+        return Engine(self._settings, chosen, self._store.load(), of_sweeps)
+
+    def _make_driver(self, snapshot: Snapshot) -> Driver:
         chosen, of_sweeps = self._policies
         return Driver(
-            Engine(settings, chosen, snapshot, of_sweeps),
+            Engine(self._settings, chosen, snapshot, of_sweeps),
             self._store,
             self._links,
             self._clock,
             snapshot.outbox,
             self._store.next_number,
             self._committed,
-            lambda: Engine(settings, chosen, self._store.load(), of_sweeps),
+            self._renewed,
             self._links.quarantine,
             self._journal,
         )
 
     def _make_service(
-        self, grid: GridFile, state_directory: Path, snapshot: Snapshot, input_files: InputFiles, logins: Logins
+        self, state_directory: Path, snapshot: Snapshot, input_files: InputFiles, logins: Logins
     ) -> Service:
         unknown = UnknownTags(
             snapshot.instance,
-            list(grid.clusters),
+            self._links.names,
             self._links.ask,
             lambda ids: self._store.jobs(ids=ids),
             self._clock.now,
             lambda: {each.job for each in self._store.unreadable() if each.kind == "job"},
         )
         files = JobFiles(
-            lambda request: input_files.snapshot(_with_keep_output(grid.keep_output, request)),
+            lambda request: input_files.snapshot(_with_keep_output(self._grid.file.keep_output, request)),
             input_files.transfers,
             self._links.fetch,
             self._written,
@@ -144,7 +189,7 @@ class Koalad:
             logins,
             files,
             Sweeps(self._store, self._loop, self._clock, self._links.read_slot),
-            DiskUse(list(grid.clusters), self._links.ask, state_directory, self._clock.now, grid.disk.warn),
+            DiskUse(self._links.names, self._links.ask, state_directory, self._clock.now, self._grid.file.disk.warn),
             self._journal.taken,
         )
 
@@ -227,6 +272,27 @@ def _with_keep_output(keep: KeepOutput, request: Request) -> Request:
     return replace(request, keep_output=keep)
 
 
-def _with_utc_offsets(settings: Settings, now: Instant) -> Settings:
-    """Return the settings with this host's UTC offsets, so that hours are those of local time."""
-    return replace(settings, scavenging=replace(settings.scavenging, offsets=offsets(now)))
+def _loaded(settings: Settings) -> tuple[Policies, ScavengingPolicies]:
+    return policies(settings), scavenging_policies(settings)
+
+
+def _with_commanded(grid: CurrentGrid, state_directory: Path) -> CommandClusters:
+    """Add the clusters that were added by command, except those that the grid file has by now.
+
+    Raises RequestError if their file cannot be read, or has a cluster that cannot be used with this grid file.
+    """
+    found = command_clusters.load(state_directory)
+    added = {name: values for name, values in found.added.items() if name not in grid.file.clusters}
+    systems = list(registered("koalapy.batch_systems"))
+    clusters = {name: read_cluster(name, values, systems) for name, values in added.items()}
+    grid.file = with_clusters(grid.file, clusters)
+    draining = tuple(name for name in found.draining if name in grid.file.clusters)
+    return CommandClusters(added, draining, found.places | command_clusters.places_of(grid.file))
+
+
+def _save_commanded(state_directory: Path, contents: CommandClusters) -> None:
+    """Record the places of the clusters. A full disk does not keep koalad from its jobs."""
+    try:
+        command_clusters.save(state_directory, contents)
+    except OurError as error:
+        _LOG.warning("places_not_written", reason=str(error))

@@ -5,26 +5,26 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from koalapy.api.bodies import JobText
-from koalapy.config import GridFile
 from koalapy.languages import from_mapping, read_job
 from koalapy.model.errors import RequestError
 from koalapy.model.labels import joined
 from koalapy.model.request import Request
 from koalapy.model.textfile.words import shown, use_known
 from koalapy.registry import load, registered
+from koalapy.runtime.current_grid import CurrentGrid
 from koalapy.runtime.open_regular import open_regular
 from koalapy.runtime.parameters import with_staged
 
 
-def reader(grid: GridFile) -> Callable[[JobText], Request]:
-    """Return a function that reads jobs for this grid's clusters. Plug-ins are looked up once."""
-    clusters = list(grid.clusters)
+def reader(grid: CurrentGrid) -> Callable[[JobText], Request]:
+    """Return a function that reads jobs for the grid's present clusters. Plug-ins are looked up once."""
     readers = {name: load("koalapy.languages", name) for name in registered("koalapy.languages")}
     orders = sorted(registered("koalapy.sweep_order"))
 
     def read(job: JobText) -> Request:
         """Read a submitted text or mapping. Raises RequestError with file, line and key."""
         _check(job)
+        clusters = list(grid.file.clusters)
         if job.job is not None:
             found = from_mapping(job.job, job.source, job.directory, clusters, job.overrides, open_regular)
         else:

@@ -5,11 +5,11 @@ from pathlib import Path
 
 from koalapy.api.bodies import JobText
 from koalapy.api.jobs import Reader
-from koalapy.config import GridFile
 from koalapy.doctor.quick import examine_quickly
 from koalapy.locations import read_file
 from koalapy.model.identity import JobId
 from koalapy.runtime.clock import SystemClock
+from koalapy.runtime.current_grid import CurrentGrid
 from koalapy.runtime.driver_thread import DriverThread
 from koalapy.runtime.maintenance.runner import Runner
 from koalapy.runtime.maintenance.task import Koalad
@@ -18,25 +18,25 @@ from koalapy.store.contract import Store
 
 
 def maintenance_of(
-    grid: GridFile, store: Store, loop: DriverThread, clock: SystemClock, service: Service, read: Reader, owner: str
+    grid: CurrentGrid, store: Store, loop: DriverThread, clock: SystemClock, service: Service, read: Reader, owner: str
 ) -> Runner:
     """Build the runner of the grid file's tasks. Raises RequestError for a task that cannot be loaded.
 
     `read` reads job files, which are submitted for `owner`.
     """
     maintained = Koalad(
-        grid=grid.grid,
+        grid=grid.file.grid,
         store=store,
         now=clock.now,
         ask=loop.ask,
         do=service.do,
         unknown=service.unknown,
         clusters=service.clusters,
-        examine=partial(examine_quickly, grid),
+        examine=lambda ending: examine_quickly(grid.file, ending),
         submit=partial(_submit, service, read, owner),
         usage=service.usage,
     )
-    return Runner(grid.maintenance, maintained)
+    return Runner(grid.file.maintenance, maintained)
 
 
 def _submit(service: Service, read: Reader, owner: str, path: Path, key: str) -> JobId:

@@ -7,6 +7,7 @@ import time
 from _thread import start_new_thread
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +15,23 @@ import structlog
 
 from koalapy import answers
 from koalapy.api.app import create_app
+from koalapy.api.clusters import GridCalls
 from koalapy.api.jobs import Reader
 from koalapy.api.metrics import MetricsOnly
 from koalapy.api.server import Server, bind, bind_port
 from koalapy.api.standby import ExchangeableApp, create_standby_app
 from koalapy.config import GridFile
 from koalapy.koalad.assembly import Koalad
-from koalapy.koalad.gridfile import WatchedFile
+from koalapy.koalad.gridfile import WatchedFile, read_grid_file
 from koalapy.locations import Locations
 from koalapy.model.change import Snapshot
-from koalapy.model.errors import KoalaError, OurError, Reason, RequestError
+from koalapy.model.errors import KoalaError, OurError, Reason, RequestError, TransientError
 from koalapy.model.identity import InstanceId
 from koalapy.model.units import SECOND, Instant
+from koalapy.registry import registered
+from koalapy.runtime.current_grid import CurrentGrid
 from koalapy.runtime.driver_thread import TAKEN_OVER
+from koalapy.runtime.grid_changes import Reloaded
 from koalapy.runtime.sdnotify import Notifier
 from koalapy.store import lockfile
 from koalapy.store.errors import StoreError, StoreLocked, StoreUnreadable
@@ -45,7 +50,7 @@ class KoaladProcess:
     def __init__(
         self,
         locations: Locations,
-        grid: GridFile,
+        grid: CurrentGrid,
         grid_file: WatchedFile,
         read: Reader,
         owner: str,
@@ -53,17 +58,18 @@ class KoaladProcess:
     ) -> None:
         self._locations, self._grid, self._grid_file = locations, grid, grid_file
         self._read, self._owner = read, owner
+        self._read_anew = grid_file  # the grid file as it was when it was last read
         self._notifier = notifier or Notifier()
         self._end = threading.Event()
         self._cancel = self._replaced = False
         self._waiting: Reason | None = None
         self._koalad: Koalad | None = None
         locations.make()
-        if is_shared(grid.store):
+        if is_shared(grid.file.store):
             _hold(locations.state / _LOCK)  # the store's own lock would let a second koalad of this host stand by
         self._koalad = self._open_store()
-        self._api = ExchangeableApp(self._app(self._koalad), grid.grid, grid_file.path)
-        self._metrics = _metrics(self._api, grid, grid_file.path)
+        self._api = ExchangeableApp(self._app(self._koalad), grid.file.grid, grid_file.path)
+        self._metrics = _metrics(self._api, grid.file, grid_file.path)
         self._server = Server(self._api, bind(locations.socket))
         self._link_sockets()
 
@@ -71,8 +77,10 @@ class KoaladProcess:
         """Start serving or standing by. koalad is ready when this returns."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, on_a_thread(self._end.set))
+        # A terminal that is closed sends SIGHUP too, and then ends the koalad in it.
+        signal.signal(signal.SIGHUP, on_a_thread(self._end.set if os.isatty(0) else self._reload))
         if self._koalad is None:
-            _LOG.info("koalad_stands_by", grid=self._grid.grid, pid=os.getpid(), reason=str(self._waiting))
+            _LOG.info("koalad_stands_by", grid=self._grid.file.grid, pid=os.getpid(), reason=str(self._waiting))
         else:
             self._serve(self._koalad)
         self._server.start()
@@ -107,9 +115,17 @@ class KoaladProcess:
     def _open_store(self) -> Koalad | None:
         """Open the store, or return None if a koalad on another host may have it. Raises StoreError."""
         try:
-            return Koalad(self._grid, self._locations.state, self._read, self._owner, self._taken_over, self._notifier)
+            return Koalad(
+                self._grid,
+                self._locations.state,
+                self._read,
+                self._owner,
+                self._read_grid,
+                self._taken_over,
+                self._notifier,
+            )
         except StoreLocked as error:
-            if not is_shared(self._grid.store):
+            if not is_shared(self._grid.file.store):
                 raise
             self._waiting = error.reason
             return None
@@ -133,7 +149,7 @@ class KoaladProcess:
 
     def _take_over(self, koalad: Koalad) -> None:
         """Serve with the store, and then exchange the app of the API."""
-        _LOG.info("koalad_takes_over", grid=self._grid.grid, pid=os.getpid())
+        _LOG.info("koalad_takes_over", grid=self._grid.file.grid, pid=os.getpid())
         self._serve(koalad)
         self._api.app = self._app(koalad)
         self._koalad = koalad
@@ -141,18 +157,50 @@ class KoaladProcess:
 
     def _serve(self, koalad: Koalad) -> None:
         koalad.start()
-        _LOG.info("koalad_started", grid=self._grid.grid, pid=os.getpid())
+        _LOG.info("koalad_started", grid=self._grid.file.grid, pid=os.getpid())
 
     def _taken_over(self) -> None:
         """End, because another koalad has taken the store."""
         self._replaced = True
         self._end.set()
 
+    # ---- grid file
+
+    def _read_grid(self) -> GridFile:
+        """Read the grid file again. Raises RequestError."""
+        grid_file = WatchedFile(self._grid_file.path)
+        found = read_grid_file(grid_file.path)
+        self._read_anew = grid_file
+        return found
+
+    def _reload(self) -> None:
+        """Read the grid file again, as SIGHUP requests. The log says what has changed, or why nothing has."""
+        koalad = self._koalad
+        try:
+            if koalad is None:
+                advice = "Reload on the host that has it; this one reads its own grid file when it starts."
+                raise TransientError("standing_by", "This koalad stands by for another.", advice)
+            self._reload_grid(koalad, check=False)
+        except KoalaError as error:
+            _LOG.error("grid_file_refused", code=error.reason.code, reason=str(error))
+
+    def _reload_grid(self, koalad: Koalad, check: bool) -> Reloaded:
+        """Read the grid file again; see GridChanges.reload. Raises KoalaError."""
+        reloaded = koalad.grid_changes.reload(check)
+        if not check:
+            self._grid_file = self._read_anew
+        return reloaded
+
     # ---- API
 
     def _app(self, koalad: Koalad | None) -> Callable[..., Any]:
         if koalad is not None:
-            return create_app(koalad.service, self._read, self._facts, self._shut_down, self._owner, koalad.maintenance)
+            changes = GridCalls(
+                koalad.grid_changes, partial(self._reload_grid, koalad), list(registered("koalapy.batch_systems"))
+            )
+            return create_app(
+                koalad.service, self._read, self._facts, self._shut_down, self._owner, koalad.maintenance, changes
+            )
         nothing = Recovery(Instant(time.time_ns() * SECOND // 10**9), Snapshot(instance=InstanceId(""))).recovered
         return create_standby_app(self._holder, self._facts, self._shut_down, nothing)
 
@@ -173,7 +221,7 @@ class KoaladProcess:
     def _facts(self) -> answers.KoaladFacts:
         return {
             "pid": os.getpid(),
-            "grid": self._grid.grid,
+            "grid": self._grid.file.grid,
             "grid_file": str(self._grid_file.path),
             "grid_file_changed": self._grid_file.has_changed(),
             "state": self._state(),

@@ -39,7 +39,10 @@ class Scavenge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSettings:
-    """The settings of a cluster that decisions depend on. `backlog`: None stands for the cluster's size."""
+    """The settings of a cluster that decisions depend on. `backlog`: None stands for the cluster's size.
+
+    `draining`: nothing is placed there any more, and sweeps give its nodes back.
+    """
 
     name: str
     batch: str
@@ -50,6 +53,7 @@ class ClusterSettings:
     poll: Duration = Duration(10 * SECOND)
     backlog: int | None = None
     scavenge: Scavenge = Scavenge()
+    draining: bool = False
 
 
 @fast_frozen

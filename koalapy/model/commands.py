@@ -168,3 +168,8 @@ Command = SubmitAttempt | ReleaseAttempt | CancelAttempt | ForgetAttempt | Colle
 
 # Hints are only sent. A hint that is lost with a connection is derived anew after the next connect.
 Hint = WatchCluster | FeedSweep | RecallParameters | TrustLauncher
+
+
+def cluster_of(command: Command) -> str | None:
+    """Return the cluster that a command goes to; None for one that goes to several."""
+    return None if isinstance(command, CollectOutput) else command.cluster

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from koalapy.model.cluster import ClusterState, Node
+from koalapy.model.cluster import ClusterSettings, ClusterState, Node
 from koalapy.model.errors import Reason
 from koalapy.model.fast_frozen import fast_frozen
 from koalapy.model.identity import AttemptId, JobId
@@ -45,6 +45,30 @@ class HoldRequested:
 @dataclass(frozen=True, slots=True)
 class ReleaseRequested:
     job: JobId
+
+
+# ---- about the grid itself
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterJoined:
+    """A cluster has become a part of the grid: of a grid file, by command, or made by koalapy for its own use."""
+
+    settings: ClusterSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterChanged:
+    """The settings of a cluster of the grid have changed; its name and what runs there have not."""
+
+    settings: ClusterSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterLeft:
+    """A cluster is no part of the grid any more, and koalapy never reaches it again. Attempts there are lost."""
+
+    name: str
 
 
 # ---- from links to clusters: `cluster` is the origin, and reports only on itself (coallocation.event_origin)
@@ -324,6 +348,9 @@ Event = (
     | CancelRequested
     | HoldRequested
     | ReleaseRequested
+    | ClusterJoined
+    | ClusterChanged
+    | ClusterLeft
     | StoreRestored
     | ClusterConnected
     | ClusterLost

@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -49,27 +49,27 @@ class Taken:
 class DiskUse:
     """Counts the disk space every hour in the background, and on demand.
 
-    Any thread may call it; `warnings` returns at once.
+    Any thread may call it; `warnings` returns at once. `warn`: the size in bytes of one place above which `warnings`
+    reports it; None: never, and nothing is counted in the background. It may be changed.
     """
 
     def __init__(
         self,
-        clusters: Sequence[str],
+        clusters: Collection[str],
         ask: Ask,
         state_directory: Path,
         now: Callable[[], Instant],
         warn: int | None,
     ) -> None:
-        """`warn`: the size in bytes of one place above which `warnings` reports it; None: never."""
-        self._clusters, self._ask, self._state, self._now, self._warn = tuple(clusters), ask, state_directory, now, warn
+        """`clusters`: the names of those there are, which may change."""
+        self._clusters, self._ask, self._state, self._now, self.warn = clusters, ask, state_directory, now, warn
         self._last: dict[str, Taken] = {}  # of clusters
         self._last_here: Taken | None = None
         self._closed = threading.Event()
 
     def start(self) -> None:
-        """Start to count in the background, if there is a limit to warn of."""
-        if self._warn is not None:
-            threading.Thread(target=self._run, name="disk", daemon=True).start()
+        """Start to count in the background, while there is a limit to warn of."""
+        threading.Thread(target=self._run, name="disk", daemon=True).start()
 
     def close(self) -> None:
         self._closed.set()
@@ -79,15 +79,16 @@ class DiskUse:
 
         Blocks.
         """
-        with ThreadPoolExecutor(max(1, len(self._clusters))) as threads:
-            found = list(threads.map(self._on, self._clusters))
+        clusters = list(self._clusters)
+        with ThreadPoolExecutor(max(1, len(clusters))) as threads:
+            found = list(threads.map(self._on, clusters))
         self._last = {each.place: each for each in found}
         self._last_here = self._here()
         return [*found, self._last_here]
 
     def warnings(self) -> list[str]:
         """Return a sentence for each place whose last count was above the limit."""
-        limit = self._warn
+        limit = self.warn
         if limit is None:
             return []
         counted = [*self._last.values(), *([self._last_here] if self._last_here else [])]
@@ -97,7 +98,8 @@ class DiskUse:
         wait = _FIRST_S
         while not self._closed.wait(wait):
             try:
-                self.count()
+                if self.warn is not None:
+                    self.count()
             except Exception:
                 _LOG.exception("disk_not_counted")
             wait = _EVERY_S

@@ -4,7 +4,7 @@ import functools
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import structlog
@@ -13,7 +13,7 @@ from koalapy_adapters.messages import Done, Welcome
 
 from koalapy.coallocation.event_origin import is_elsewhere
 from koalapy.coallocation.restored_store import doubtful
-from koalapy.config import GridFile, cluster_config
+from koalapy.config import cluster_config
 from koalapy.driver import Delivery
 from koalapy.engine import Engine
 from koalapy.link.cluster import Cluster, Timing
@@ -31,6 +31,7 @@ from koalapy.runtime.clock import SystemClock
 from koalapy.runtime.collecting.collect import Collected
 from koalapy.runtime.collecting.collector import Collector, Recorded
 from koalapy.runtime.collecting.written import WrittenStore
+from koalapy.runtime.current_grid import CurrentGrid
 from koalapy.runtime.driver_thread import DriverThread
 from koalapy.runtime.logins import Logins
 from koalapy.runtime.no_such_cluster import no_such_cluster
@@ -51,7 +52,7 @@ class ClusterLinks:
 
     def __init__(
         self,
-        grid: GridFile,
+        grid: CurrentGrid,
         instance: InstanceId,
         epoch: int,
         clock: SystemClock,
@@ -73,7 +74,7 @@ class ClusterLinks:
         self._restore_check, self._check_lock = RestoreCheck(epoch, last_number), threading.Lock()
         self._packed = packed()
         self._input_files = input_files or InputFiles()
-        self._logins = logins or Logins((name, False) for name in grid.clusters)
+        self._logins = logins or Logins((name, False) for name in grid.file.clusters)
         self._links: dict[str, Link] = {}
 
     def start(
@@ -89,7 +90,7 @@ class ClusterLinks:
         """
         self._loop, self._connected, self._slept = loop, connected, slept
         self._hub = RendezvousHub(self._peers, self._put)
-        self._links |= {name: self._link(name) for name in self._grid.clusters}
+        self._links |= {name: self._link(name) for name in self._grid.file.clusters}
         transfers = self._input_files.transfers
         self._collector = Collector(
             self._instance, self._links, loop.deliver, self._timing.retry_max, transfers, self._collects,
@@ -99,14 +100,25 @@ class ClusterLinks:
         for link in self._links.values():
             link.start()
 
+    def join(self, cluster: str) -> None:
+        """Connect to a cluster of the present grid in the background, once the engine has it."""
+        link = self._links[cluster] = self._link(cluster)
+        link.start()
+
+    def leave(self, cluster: str) -> None:
+        """End the connection to a cluster; jobs there continue. A login that hangs delays it by 20 s at most."""
+        if (link := self._links.pop(cluster, None)) is not None:
+            link.close()
+
     def close(self) -> None:
         """End all connections; jobs continue. All logins that hang together delay it by 20 s at most."""
-        for link in self._links.values():
+        links = list(self._links.values())
+        for link in links:
             link.end()
         deadline = time.monotonic() + CLOSE_S
-        for link in self._links.values():
+        for link in links:
             link.close(max(0.0, deadline - time.monotonic()))
-        if self._links:
+        if links:
             self._collector.close()
             self._hub.close()
 
@@ -116,32 +128,38 @@ class ClusterLinks:
         command = entry.command
         if isinstance(command, CollectOutput):
             self._collector.collect(entry.number, command)
-        elif command.cluster in self._links:
+        elif (link := self._links.get(command.cluster)) is not None:
             if isinstance(command, ForgetAttempt):
                 self._hub.forget(command.attempt)
-            self._links[command.cluster].send(entry.number, command, doubt)
+            link.send(entry.number, command, doubt)
 
     def hint(self, hint: Hint) -> None:
-        if hint.cluster in self._links:
-            self._links[hint.cluster].hint(hint)
+        if (link := self._links.get(hint.cluster)) is not None:
+            link.hint(hint)
 
     def acknowledge(self, cluster: str, epoch: int, number: int) -> None:
-        self._links[cluster].acknowledge(epoch, number)
+        if (link := self._links.get(cluster)) is not None:
+            link.acknowledge(epoch, number)
 
     def end_sessions(self, reason: Reason) -> dict[str, int]:
         """End every session at once, to begin new ones. Returns the epochs of the ended sessions, by cluster."""
         _LOG.warning(reason.code, reason=reason.message)
         self._slept(reason)
-        ended = {name: link.end_session(reason) for name, link in self._links.items()}
+        ended = {name: link.end_session(reason) for name, link in list(self._links.items())}
         return {name: epoch for name, epoch in ended.items() if epoch is not None}
 
     def quarantine(self, cluster: str, reason: Reason, error: Exception) -> None:
         """End the session with a cluster whose events made koalad fail. The link connects again after a while."""
         _LOG.error("cluster_quarantined", cluster=cluster, reason=str(reason), exc_info=error)
-        if cluster in self._links:
-            self._links[cluster].end_session(reason)
+        if (link := self._links.get(cluster)) is not None:
+            link.end_session(reason)
 
     # ---- for the API's threads
+
+    @property
+    def names(self) -> Collection[str]:
+        """The names of the clusters that have a link; the collection changes with them."""
+        return self._links.keys()
 
     def read(
         self, cluster: str, attempt: AttemptId, stream: str, positions: Mapping[int, int], follow: bool
@@ -182,12 +200,12 @@ class ClusterLinks:
 
     def status(self) -> list[LinkStatus]:
         """Return the state of each link, in the order of the grid file."""
-        return [link.status() for link in self._links.values()]
+        return [link.status() for link in list(self._links.values())]
 
     # ---- callbacks of links and hub
 
     def _link(self, name: str) -> Link:
-        login = self._logins.of(name)
+        grid, login = self._grid.file, self._logins.of(name)
         services = LinkServices(
             now=self._clock.now,
             deliver=self._loop.deliver,
@@ -198,12 +216,12 @@ class ClusterLinks:
             put=functools.partial(self._hub.put, name),
             input_files=self._input_files,
             connected=functools.partial(self._welcomed, name),
-            stream_timeout=self._grid.stream_timeout,
+            stream_timeout=grid.stream_timeout,
             report=lambda status, number: login.record_outcome(status.state, status.reason, number),
         )
-        settings = self._grid.clusters[name]
+        settings = grid.clusters[name]
         connection = connection_of(settings, login)
-        config = cluster_config(self._grid, name)
+        config = cluster_config(grid, name)
         if "python" not in settings.model_fields_set:
             config["python"] = connection.python
         cluster = Cluster(name=name, instance=self._instance, config=config, timing=self._timing)
@@ -245,8 +263,8 @@ class ClusterLinks:
         return self._loop.ask(lambda engine: _peers(engine, attempt, cluster))
 
     def _put(self, cluster: str, attempt: AttemptId, key: str, value: str) -> None:
-        if cluster in self._links:
-            self._links[cluster].put(attempt, key, value)
+        if (link := self._links.get(cluster)) is not None:
+            link.put(attempt, key, value)
 
 
 def _peers(engine: Engine, attempt: AttemptId, cluster: str | None) -> list[tuple[str, AttemptId]]:

@@ -159,6 +159,15 @@ class Logins:
         self._closed = False
         self._logins = {name: Login(name, may_ask, self._changed) for name, may_ask in clusters}
 
+    def join(self, cluster: str, may_ask: bool) -> None:
+        """Add the login of a cluster that has become a part of the grid."""
+        self._logins[cluster] = Login(cluster, may_ask, self._changed)
+
+    def leave(self, cluster: str) -> None:
+        """Drop the login of a cluster that leaves. A question of it that waits is given up."""
+        if (login := self._logins.pop(cluster, None)) is not None:
+            login.leave()
+
     def of(self, cluster: str) -> Login:
         """Return the login of a cluster. Raises RequestError if the grid file has no such cluster."""
         found = self._logins.get(cluster)
@@ -167,11 +176,11 @@ class Logins:
         return found
 
     def views(self) -> list[LoginState]:
-        return [login.view() for login in self._logins.values()]
+        return [login.view() for login in list(self._logins.values())]
 
     def begin_all(self) -> None:
         """Try all logins that are not connected, without a person to answer questions."""
-        for login in self._logins.values():
+        for login in list(self._logins.values()):
             login.begin(present=False)
 
     def wait(self, cluster: str, version: int, timeout_s: float) -> LoginState:
@@ -188,6 +197,6 @@ class Logins:
         """Release all waiting calls. No question is asked any more."""
         with self._changed:
             self._closed = True
-            for login in self._logins.values():
+            for login in list(self._logins.values()):
                 login._there_until = 0.0
             self._changed.notify_all()

@@ -104,7 +104,7 @@ class Service:
         self._clock = clock
         self._read = read
         self._streams = streams
-        self._placement = placement
+        self.placement = placement
         self.unknown = unknown
         self.logins = logins
         self.sweeps = sweeps
@@ -152,7 +152,7 @@ class Service:
         for each in requests:
             look(each)
         now = self._clock.now()
-        return self._loop.ask(lambda engine: [check(engine, now, each, self._placement) for each in requests])
+        return self._loop.ask(lambda engine: [check(engine, now, each, self.placement) for each in requests])
 
     def cancel(self, jobs: Sequence[JobId], force: bool = False) -> Changed:
         return self._change(jobs, CANCEL, lambda job: CancelRequested(job, force))
@@ -270,7 +270,7 @@ class Service:
 
     def explain(self, job: JobId) -> Explanation:
         found, now = self.job(job), self._clock.now()
-        return self._loop.ask(lambda engine: explain(engine, now, found, self._placement))
+        return self._loop.ask(lambda engine: explain(engine, now, found, self.placement))
 
     def when_over(self, jobs: Sequence[JobId], call: Callable[[], None]) -> Callable[[], None]:
         """Call `call` once, soon and from any thread, when all of these jobs are final.
@@ -425,16 +425,22 @@ class Service:
         refused = {job: refusal for job, refusal in judged.items() if refusal is not None}
         return Changed(self.jobs(ids=changed) if changed else [], refused)
 
-    def do(self, *events: Event) -> Step:
+    def do(self, *events: Event, committed: Callable[[], None] = lambda: None, renews: bool = False) -> Step:
         """Do what these events request. Returns the step once it is committed.
 
-        Raises TransientError while the store fails, and OurError if the driver refuses the events.
+        `committed`: called on the driver's thread right after the commit. `renews`: see Delivery. Raises TransientError
+        while the store fails, and OurError if the driver refuses the events.
         """
         if (trouble := self.trouble()) is not None:
             raise TransientError("store_failing", f"Nothing new can be recorded: {trouble.message}", trouble.advice)
         done: Future[Step] = Future()
         refused = lambda reason: done.set_exception(OurError(reason.code, reason.message, reason.advice))  # noqa: E731
-        self._loop.deliver(Delivery(events=events, after=done.set_result, refused=refused))
+
+        def after(step: Step) -> None:
+            committed()
+            done.set_result(step)
+
+        self._loop.deliver(Delivery(events=events, after=after, refused=refused, renews=renews))
         for _ in range(round(_COMMIT_S / _LOOK_S)):
             try:
                 return done.result(timeout=_LOOK_S)

@@ -74,12 +74,15 @@ class Survey:
 
 
 class UnknownTags:
-    """Asks the clusters `named`, over `ask`. Any thread may call it. Only `survey_soon` and `last` return at once."""
+    """Asks the clusters `named`, which may change, over `ask`.
+
+    Any thread may call it. Only `survey_soon` and `last` return at once.
+    """
 
     def __init__(
         self,
         instance: InstanceId,
-        named: Sequence[str],
+        named: Collection[str],
         ask: Ask,
         jobs: Jobs,
         now: Callable[[], Instant],
@@ -90,7 +93,7 @@ class UnknownTags:
         `held`: returns the ids of records that the store cannot read.
         """
         self._held = held
-        self._instance, self._named, self._ask, self._jobs, self._now = instance, tuple(named), ask, jobs, now
+        self._instance, self._named, self._ask, self._jobs, self._now = instance, named, ask, jobs, now
         self._seen: dict[str, Survey] = {}
 
     def survey_soon(self, cluster: str) -> None:
@@ -99,7 +102,7 @@ class UnknownTags:
 
     def last(self) -> list[Survey]:
         """Return the last survey of each cluster that was asked, in the order of the grid file."""
-        return without_twins([self._seen[name] for name in self._named if name in self._seen])
+        return without_twins([self._seen[name] for name in list(self._named) if name in self._seen])
 
     def look(self, clusters: Collection[str] = ()) -> list[Survey]:
         """Survey these clusters now, or all of them. Blocks.
@@ -108,7 +111,7 @@ class UnknownTags:
         """
         if wrong := [name for name in clusters if name not in self._named]:
             raise no_such_cluster(wrong[0], self._named)
-        wanted = [name for name in self._named if not clusters or name in clusters]
+        wanted = [name for name in list(self._named) if not clusters or name in clusters]
         with ThreadPoolExecutor(max(1, len(wanted))) as threads:  # one thread each, so that no cluster delays another
             return without_twins(list(threads.map(self._survey, wanted)))
 

@@ -73,6 +73,7 @@ class IdleNodes:
             core.nodes_changed = False
             for name, each in self.nodes.items():
                 self.prediction.observe(now, name, each.allowed if name in core.information.reachable else 0)
+            self.prediction.forget_all_but(self.nodes)
 
     @property
     def idle(self) -> Mapping[str, int]:
@@ -111,6 +112,8 @@ def look(
     rules, state = known.settings.scavenge, known.state
     if rules.off:
         return _shut("the grid file keeps sweeps off it")
+    if known.settings.draining:
+        return _shut("it is being drained")
     if state is None or (summary.trouble is not None and not held):
         return _shut(str(summary.trouble or "it has not been measured").rstrip("."), held)
     seen = summary.trouble is None

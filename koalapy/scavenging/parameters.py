@@ -6,7 +6,7 @@ from koalapy.coallocation.stop import stop_job
 from koalapy.core.core import Core
 from koalapy.core.launchers import runner_of
 from koalapy.model.commands import CollectOutput, OutputKind
-from koalapy.model.events import LaunchersSeen, ParametersEnded, ParametersReturned
+from koalapy.model.events import ClusterLeft, LaunchersSeen, ParametersEnded, ParametersReturned
 from koalapy.model.identity import JobId
 from koalapy.model.intervals import NONE, Intervals
 from koalapy.model.job import Job, Outcome
@@ -98,6 +98,15 @@ def on_returned(core: Core, now: Instant, event: ParametersReturned) -> None:
         returned=joined(runner.returned, event.cluster, numbers),
         preempted=runner.preempted + len(event.begun & numbers),
     )
+
+
+def on_cluster_left(core: Core, now: Instant, event: ClusterLeft) -> None:
+    """Put the parameters that are out on the cluster back into the pool: no result comes from there any more."""
+    for identity in core.launchers.sweeps:
+        sweep = core.records.jobs[identity]
+        runner = runner_of(sweep)
+        if out := runner.out_on(event.name):
+            put_runner(core, sweep, out=without(runner.out, out, event.name))
 
 
 def put_runner(core: Core, sweep: Job, **changes: object) -> None:

@@ -151,7 +151,7 @@ def ended(core: Core, now: Instant, launcher: Job) -> None:
         spent = max(0, (attempt.ended_at or now) - attempt.allocated_at)
         put_runner(core, sweep, charged=runner_of(sweep).charged + spent * attempt.processors)
     cluster = attempt.cluster
-    if launcher.pilot.stop_reason == "withdrawn":
+    if launcher.pilot.stop_reason == "withdrawn" and cluster in core.information.clusters:
         core.pauses.begin(now, cluster)
     elif (reason := _failure(launcher)) is not None and not _preempted(core.settings, launcher, reason):
         _failed(core, now, sweep, launcher, reason)
@@ -190,6 +190,8 @@ def _failed(core: Core, now: Instant, sweep: Job, launcher: Job, reason: Reason)
     where = {"cluster": cluster, "component": 0, "attempt": attempt.id.number, "launcher": launcher.id}
     message = _of_launcher(launcher, reason)
     core.records.note(now, sweep.id, "launcher_lost", **where, code=reason.code, message=message, output=reason.words)
+    if cluster not in core.information.clusters:
+        return  # it has left the grid: nothing is counted there
     failures = core.sessions.failures.get((sweep.id, cluster), 0) + 1
     core.sessions.failures[sweep.id, cluster] = failures
     if failures >= MOST_FAILURES:

@@ -5,7 +5,7 @@ deviation counts less the further the forecast looks ahead.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from math import exp
 
 from koalapy.model.hours import Offsets, offset_at
@@ -49,6 +49,10 @@ class Prediction:
         if now >= self._next_note(now):
             self._pending.append((now, self.forecast(now), self._area))
             self._news = True
+
+    def forget_all_but(self, clusters: Collection[str]) -> None:
+        """Drop what was learned about clusters that have left the grid."""
+        self._pasts = {name: past for name, past in self._pasts.items() if name in clusters}
 
     def to_keep(self) -> Learned | None:
         """Return what a later koalad should begin with, if a forecast was noted since the last call; else None."""

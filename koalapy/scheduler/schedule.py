@@ -176,6 +176,11 @@ def _smaller(request: Request, summaries: Sequence[ClusterSummary]) -> str:
 
 def too_large(request: Request, summaries: Sequence[ClusterSummary]) -> Reason:
     """Return the reason of a job that never fits."""
+    names = [summary.name for summary in summaries]
+    for index, component in enumerate(request.components):
+        if component.cluster is not None and component.cluster not in names:
+            message = f"Component {index} names the cluster {component.cluster}, which is not in the grid any more."
+            return Reason("no_such_cluster", "request", message, "Name another one, or none.")
     sizes = ", ".join(f"{summary.name} has {(summary.whole or summary.size)[0]}" for summary in summaries)
     found = [
         each for each in misfits(dict(enumerate(request.components)), summaries) if each.reason.code == "too_large"

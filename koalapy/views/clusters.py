@@ -1,12 +1,13 @@
 """`koala clusters`: the engine's knowledge of each cluster, and its troubles in sentences."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from koalapy.core.foreign import Foreign
 from koalapy.engine import Engine
 from koalapy.information.kis import ClusterSummary, Known
+from koalapy.model.counts import counted_as
 from koalapy.model.identity import JobId
 from koalapy.model.units import Instant, format_instant
 from koalapy.views.sweeps import scavenged
@@ -60,6 +61,57 @@ def cluster_reports(engine: Engine, now: Instant) -> list[ClusterReport]:
         )
         for summary in engine.summaries(now)
     ]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOn:
+    """The jobs, pending cancels and files of koalapy on a cluster, and the jobs that wait for it.
+
+    `living`: jobs and sweeps with attempts there. `pending_cancels`: their number. `collecting`: jobs whose output is
+    on its way. `naming`: jobs and sweeps that can run nowhere else.
+    """
+
+    living: tuple[JobId, ...] = ()
+    pending_cancels: int = 0
+    collecting: tuple[JobId, ...] = ()
+    naming: tuple[JobId, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.living or self.pending_cancels or self.collecting or self.naming)
+
+    def __str__(self) -> str:
+        parts = [
+            f"{_jobs(self.living)} there" if self.living else "",
+            counted_as(self.pending_cancels, "pending cancel") if self.pending_cancels else "",
+            f"output of {_jobs(self.collecting)} on its way" if self.collecting else "",
+            f"{_jobs(self.naming)} that can run nowhere else" if self.naming else "",
+        ]
+        return ", ".join(part for part in parts if part) or "nothing"
+
+
+def left_on(engine: Engine, cluster: str) -> LeftOn:
+    """Return what koalapy still has on a cluster, or waits for there."""
+    records, core = engine.records, engine.core
+    owners = [records.jobs[attempt.id.job] for attempt in records.live(cluster)]
+    living = {job.pilot.sweep if job.pilot is not None else job.id: None for job in owners}
+    naming = [
+        job.id
+        for job in records.jobs.values()
+        if job.pilot is None
+        and job.id not in living
+        and any(each.cluster == cluster for each in job.request.components)
+    ]
+    return LeftOn(
+        living=tuple(sorted(living)),
+        pending_cancels=sum(each.cluster == cluster for each in records.pending_cancels.values()),
+        collecting=tuple(job for job, on in core.pruning.collecting.items() if not on or cluster in on),
+        naming=tuple(naming),
+    )
+
+
+def _jobs(jobs: Sequence[JobId]) -> str:
+    listed = ", ".join(map(str, jobs[:_JOBS])) + (", …" if len(jobs) > _JOBS else "")
+    return f"{'job' if len(jobs) == 1 else 'jobs'} {listed}"
 
 
 def cluster_troubles(reports: Iterable[ClusterReport]) -> list[str]:

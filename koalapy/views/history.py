@@ -287,6 +287,7 @@ SENTENCES: dict[str, Callable[[History], str]] = {
     "cluster_excluded": _cluster_excluded,
     "cancel_pending": _cancel_pending,
     "cancel_completed": _of_attempt("was cancelled at last: nothing of it is left"),
+    "cancel_given_up": _of_attempt("is given up: its cluster has left the grid, and nobody cancels it there"),
 }
 
 

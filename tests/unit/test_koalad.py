@@ -16,14 +16,15 @@ from koalapy.model.job import Counters, Job, Outcome
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import JobState
 from koalapy.model.units import HOUR, Instant
+from koalapy.runtime.current_grid import CurrentGrid
 from koalapy.store.open import open_store
 
 GRID = b"grid: here\nclusters: {near: {connect: 'local:', batch: local, shared: %s}}\n"
 
 
 def made(shared: Path, state: Path) -> Koalad:
-    grid = read_grid(GRID % str(shared).encode(), "grid.yaml", ["local"])
-    return Koalad(grid, state, reader(grid), "me")
+    grid = CurrentGrid(read_grid(GRID % str(shared).encode(), "grid.yaml", ["local"]))
+    return Koalad(grid, state, reader(grid), "me", lambda: grid.file)
 
 
 def test_the_driver_begins_when_there_is_somebody_to_send_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,11 +10,12 @@ from koalapy.model.commands import (
     ForgetAttempt,
     ReleaseAttempt,
     SubmitAttempt,
+    cluster_of,
 )
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.request import ComponentRequest
 from koalapy.model.units import MINUTE
-from koalapy.outbox import Outbox, cluster_of, job_of
+from koalapy.outbox import Outbox, job_of
 
 REQUEST = ComponentRequest(processors=4, executable="true")
 FIRST, SECOND, OTHER = AttemptId(JobId(1), 0, 1), AttemptId(JobId(1), 0, 2), AttemptId(JobId(2), 0, 1)

@@ -15,6 +15,7 @@ import koalapy
 from koalapy.core.core import Core
 from koalapy.engine import REACTIONS, Engine, Reaction
 from koalapy.model import events
+from koalapy.model.cluster import ClusterSettings
 from koalapy.model.events import Event
 from koalapy.model.facts import Fact
 from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, JobId
@@ -118,6 +119,9 @@ def of_kind(kind: type, play: Play, attempt: AttemptId) -> Any:
         events.BatchStatusSeen: {"state": "running"},
         events.OutputKept: {"job": job},
         events.FilesStaged: {"version": "1"},
+        events.ClusterJoined: {"settings": ClusterSettings(name="delta", batch="slurm")},
+        events.ClusterChanged: {"settings": ClusterSettings(name="alpha", batch="slurm", exclusive=True)},
+        events.ClusterLeft: {"name": "alpha"},
         events.ParametersEnded: {"attempt": AttemptId(JobId(FIRST_LAUNCHER), 0, 1)},  # no Launcher of another sweep
     }
     fields = inspect.signature(kind).parameters

@@ -162,6 +162,7 @@ class Koalad:
             {
                 "name": self.text, "batch": "slurm", "version": self.text, "connection": "up", "total": 1, "idle": 1,
                 "ours": 0, "scavenged": 0, "others": 0, "waiting_local": 0, "age_s": 1, "reason": self.text,
+                "draining": False, "added_by_command": True,
             }
         ]  # fmt: skip
 

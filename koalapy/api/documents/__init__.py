@@ -1,6 +1,6 @@
 """The JSON documents of the API, built from records. koalapy.answers has their types."""
 
-from koalapy.api.documents.clusters import cleaned, clusters, login, unknown
+from koalapy.api.documents.clusters import cleaned, cluster_change, clusters, login, reloaded, unknown
 from koalapy.api.documents.errors import error
 from koalapy.api.documents.jobs import (
     changed,
@@ -19,6 +19,7 @@ __all__ = [
     "changed",
     "checked",
     "cleaned",
+    "cluster_change",
     "clusters",
     "disk",
     "error",
@@ -30,6 +31,7 @@ __all__ = [
     "maintenance",
     "maintenance_run",
     "port",
+    "reloaded",
     "status",
     "submitted",
     "submitted_many",

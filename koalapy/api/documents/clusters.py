@@ -1,26 +1,65 @@
 """Clusters, their logins, and unknown tags on them, as JSON."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Literal, cast
 
 from koalapy import answers
 from koalapy.api.documents.errors import reason
 from koalapy.model.units import SECOND, format_instant
+from koalapy.runtime.grid_changes import Reloaded
 from koalapy.runtime.logins import LoginState
 from koalapy.runtime.unknown import Survey, UnknownTag
-from koalapy.views.clusters import ClusterReport
+from koalapy.views.clusters import ClusterReport, LeftOn
 
 LoginStateName = Literal["connected", "connecting", "login_required", "unreachable"]
 WrapperState = Literal["alive", "silent", "ended", "none"]
 _ALIVE_S = 60.0  # since a wrapper's last sign of life: it gives one every 10 s, which NFS may delay
 
 
-def clusters(reports: Iterable[ClusterReport]) -> answers.ClustersAnswer:
-    """Answer with these clusters."""
-    return {"schema": "koala.clusters/1", "clusters": [cluster(each) for each in reports]}
+def clusters(reports: Iterable[ClusterReport], added: Collection[str] = ()) -> answers.ClustersAnswer:
+    """Answer with these clusters. `added`: those that were added by command."""
+    return {"schema": "koala.clusters/1", "clusters": [cluster(each, added) for each in reports]}
 
 
-def cluster(report: ClusterReport) -> answers.Cluster:
+def cluster_change(
+    name: str, state: Literal["added", "draining", "resumed", "removed"], left: LeftOn, by_command: bool
+) -> answers.ClusterChangeAnswer:
+    """Answer with the change of a cluster, and with what koalapy has there."""
+    return {
+        "schema": "koala.cluster/1",
+        "cluster": name,
+        "state": state,
+        "left": {
+            "jobs": [*left.living],
+            "pending_cancels": left.pending_cancels,
+            "collecting": [*left.collecting],
+            "naming": [*left.naming],
+            "text": str(left) if left else "",
+        },
+        "added_by_command": by_command,
+    }
+
+
+def reloaded(found: Reloaded, facts: answers.KoaladFacts, done: bool) -> answers.ReloadAnswer:
+    """Answer with the changes of a grid file."""
+    changed = [
+        answers.ChangedKey(cluster=each.cluster, key=each.key, before=each.before, after=each.after)
+        for each in found.difference.changed
+    ]
+    return {
+        "schema": "koala.reload/1",
+        "grid": facts["grid"],
+        "grid_file": facts["grid_file"],
+        "done": done,
+        "added": [*found.difference.added],
+        "removed": [*found.difference.removed],
+        "moved": [*found.difference.moved],
+        "changed": changed,
+        "refused": [*found.refused],
+    }
+
+
+def cluster(report: ClusterReport, added: Collection[str]) -> answers.Cluster:
     """Describe a cluster. Its numbers are None until the first measurement."""
     known, summary, state = report.known, report.summary, report.summary.state
     return {
@@ -39,6 +78,8 @@ def cluster(report: ClusterReport) -> answers.Cluster:
         "age_s": None if report.age is None else round(report.age / SECOND, 3),
         "reason": str(summary.trouble) if summary.trouble else None,
         "foreign_reports": report.foreign.count if report.foreign else 0,
+        "draining": known.settings.draining,
+        "added_by_command": summary.name in added,
     }
 
 

@@ -49,16 +49,13 @@ class Runner:
     """
 
     def __init__(self, entries: Sequence[Maintenance], koalad: Koalad, zone: tzinfo | None = None) -> None:
-        self._koalad = koalad
-        self._entries = {each.called: each for each in entries}
-        self._tasks = {each.task: _load(each.task) for each in entries}
-        zone = zone or get_localzone()
-        self._triggers = {each.called: WallClock(parse_hours(each.cron), zone) for each in entries}
+        self._koalad, self._zone = koalad, zone or get_localzone()
+        self._take(entries)
         self._busy = threading.Lock()
         self._left_out: Counter[str] = Counter()
         self._last = {run.name: run for run in koalad.store.maintenance()}
         self._scheduler = BackgroundScheduler(
-            timezone=zone,
+            timezone=self._zone,
             executors={"default": ThreadPoolExecutor(1)},
             job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": _S},
         )
@@ -68,11 +65,37 @@ class Runner:
         """Begin to run by cron. Missed runs are made up at once."""
         if not self._entries:
             return
-        for name, trigger in self._triggers.items():
-            self._scheduler.add_job(self._by_cron, trigger, args=[name], id=name)
+        self._plan()
         for name in self.missed():
             self._scheduler.add_job(self._by_cron, args=[name, True], id=f"{name} made up")
         self._scheduler.start()
+
+    def replace(self, entries: Sequence[Maintenance]) -> None:
+        """Run these entries from now on. A run that goes on is not disturbed, and no missed run is made up.
+
+        Raises RequestError if a task cannot be loaded; then nothing has changed.
+        """
+        if [*entries] == [*self._entries.values()]:
+            return
+        self._take(entries)
+        self._scheduler.remove_all_jobs()
+        self._plan()
+        if entries and not self._scheduler.running:
+            self._scheduler.start()
+
+    def check(self, entries: Sequence[Maintenance]) -> None:
+        """Raises RequestError if a task of these entries cannot be loaded."""
+        for each in entries:
+            _load(each.task)
+
+    def _take(self, entries: Sequence[Maintenance]) -> None:
+        tasks = {each.task: _load(each.task) for each in entries}
+        triggers = {each.called: WallClock(parse_hours(each.cron), self._zone) for each in entries}
+        self._entries, self._tasks, self._triggers = {each.called: each for each in entries}, tasks, triggers
+
+    def _plan(self) -> None:
+        for name, trigger in self._triggers.items():
+            self._scheduler.add_job(self._by_cron, trigger, args=[name], id=name)
 
     def stop(self) -> None:
         """Begin no more runs. A running task sees `ending` set."""
@@ -155,11 +178,20 @@ class Runner:
             self._await_clusters()
             if name not in self.missed():
                 return
-        entry, last = self._entries[name], self._last.get(name)
+        entry, last = self._entries.get(name), self._last.get(name)
+        if entry is None:
+            return  # the grid file does not have it any more
         began = last.began if made_up and last is not None and last.ended is None else None
         with self._busy:
             if not self._koalad.ending.is_set():
-                self._run(entry, self._tasks[entry.task], dry=False, recorded=True, guarded=True, began=began)
+                self._run(
+                    entry,
+                    self._tasks.get(entry.task) or _load(entry.task),
+                    dry=False,
+                    recorded=True,
+                    guarded=True,
+                    began=began,
+                )
 
     def _await_clusters(self) -> None:
         """Return once no cluster has a trouble, after two minutes at most, or when koalad ends."""
