@@ -63,7 +63,7 @@ class Kcm:
         elif isinstance(frame, Control):
             self._control(frame.data)
         elif isinstance(frame, Chunk) and self._session.streams.has(frame.stream):
-            self._perform(self._session.streams.chunk(frame))
+            self._act_all(self._session.streams.chunk(frame))
         elif self._context is not None and isinstance(frame, Chunk):
             self._context.staging.chunk(frame)
         elif self._context is not None and isinstance(frame, Credit):
@@ -108,13 +108,19 @@ class Kcm:
         self._quit(await context.work())
 
     def _happened(self, event: Any) -> None:
-        if self._awake() and not self._done.done():
-            self._perform(self._session.happened(now(), event))
+        if not self._awake() or self._done.done():
+            return
+        self._act_all(self._session.happened(now(), event))
+        if not isinstance(event, do.StreamFrameReceived):  # they come in thousands, and change no timer
+            self._set_timer()
 
     def _perform(self, actions: List[Any]) -> None:
+        self._act_all(actions)
+        self._set_timer()
+
+    def _act_all(self, actions: List[Any]) -> None:
         for action in actions:
             self._act(action)
-        self._set_timer()
 
     def _act(self, action: Any) -> None:
         if isinstance(action, do.Send):

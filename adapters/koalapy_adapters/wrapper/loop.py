@@ -11,6 +11,7 @@ from koalapy_adapters.host.event_loop import EventPump, dispatch_ready
 from koalapy_adapters.streams import FRAMES, frame_of_json
 from koalapy_adapters.wrapper import events, failure_texts
 from koalapy_adapters.wrapper.agent.group import AgentMessage, NodeAgents
+from koalapy_adapters.wrapper.agent.node_streams import NodeStreams
 from koalapy_adapters.wrapper.allocation import Allocation
 from koalapy_adapters.wrapper.attempt import Attempt, write_hosts
 from koalapy_adapters.wrapper.keys.key_space import KeySpace
@@ -62,7 +63,8 @@ class Loop:
         self._orphan_timeout = attempt.settings(batch_id).orphan_timeout
         self._speak_at = clock.now()
         self._sleep = clock.SleepWatch()
-        self._streams = StreamRoutes(self.relay.send, self.nodes.send_frame)
+        self._own_streams = NodeStreams(self._selector, self.relay.send)
+        self._streams = StreamRoutes(self.relay.send, self._send_frame)
         self._exit_status: Optional[int] = None
 
     def run(self) -> int:
@@ -97,12 +99,13 @@ class Loop:
             self.nodes.speak()
         if self.nodes.sweeping:
             self.nodes.sweep(self.capturing.pids)
+        self._own_streams.tick(now)
         self._pump.tick(now)
 
     def _timeout(self) -> Optional[float]:
         now = clock.now()
         times = [self._machine.next_wakeup(), self.relay.next_wakeup(), self._heartbeat_at, self._speak_at]
-        times.append(now + _SOON if self.nodes.sweeping else None)
+        times += [self._own_streams.next_wakeup(), now + _SOON if self.nodes.sweeping else None]
         if self._exit_status is not None:
             return 0
         due = min((time for time in times if time is not None), default=now + self._attempt.heartbeat)
@@ -203,6 +206,7 @@ class Loop:
         for put in self._own_keys:
             self.relay.send(put)
         if self._streams.has_any:
+            self._own_streams.resume(clock.now())
             self.nodes.broadcast({"do": "resume"})
         if self._bridge is not None:
             self._bridge.open()
@@ -238,6 +242,13 @@ class Loop:
                 self._bridge.deliver(message.body)
         elif isinstance(message, messages.PutKey) and self._keys.put(message.key, message.value):
             self.nodes.broadcast({"do": "key", "key": message.key, "value": message.value})
+
+    def _send_frame(self, node: str, frame: Any) -> bool:
+        """Pass a frame of a byte stream to its node: the wrapper serves its own one, for that saves a hop."""
+        if self._allocation is not None and node == self._allocation.names[0]:
+            self._own_streams.received(frame)
+            return True
+        return self.nodes.send_frame(node, frame)
 
     def _put(self, key: str, value: str) -> None:
         """A key from one of our nodes: all of them, and the job's other components, shall know it."""
@@ -302,6 +313,7 @@ class Loop:
         self._shared.write_record(record, command.only_if_none)
 
     def _leave(self, command: events.Leave) -> None:
+        self._own_streams.close()
         self._exit_status = command.exit_status
 
 

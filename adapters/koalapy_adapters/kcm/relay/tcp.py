@@ -37,6 +37,8 @@ class _Wrapper(NamedTuple):
     def send(self, message: Any) -> None:
         if not isinstance(message, Chunk):
             self.writer.write(self.channel.encode(to_json(message)))
+        elif self.chunks.empty() and self.writer.transport.get_write_buffer_size() < _WRITTEN:
+            self.writer.write(self.channel.encode_chunk(message))
         elif self.chunks.qsize() < MOST_CHUNKS:
             self.chunks.put_nowait(message)
 

@@ -20,7 +20,7 @@ _RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER: the program sees a reset
 class NodeStreams:
     """All streams of one node. `send(frame)` passes a frame towards koalad; `tick` at `next_wakeup` or later."""
 
-    def __init__(self, selector: selectors.BaseSelector, send: Callable[[Any], None]) -> None:
+    def __init__(self, selector: selectors.BaseSelector, send: Callable[[Any], Any]) -> None:
         self._selector, self._send = selector, send
         self._plugs: Dict[int, _Plug] = {}
 
@@ -74,7 +74,7 @@ class NodeStreams:
 class _Plug:
     """One stream, and its connection to the program."""
 
-    def __init__(self, frame: OpenStream, selector: selectors.BaseSelector, send: Callable[[Any], None]) -> None:
+    def __init__(self, frame: OpenStream, selector: selectors.BaseSelector, send: Callable[[Any], Any]) -> None:
         self._selector, self._send = selector, send
         self._port = frame.port
         self.end = StreamEnd(clock.now(), StreamName(frame.tag, frame.stream, frame.patience))
