@@ -23,6 +23,7 @@ import pytest
 from engine_play import Play, check
 from koalapy_adapters import layout, messages
 from koalapy_adapters.channel import Channel
+from koalapy_adapters.frames import Chunk
 from koalapy_adapters.kcm.relay.authentication import Accounts, Authenticator
 from koalapy_adapters.messages import Program, PutKey, RelayHello, Release, ReportMessage, Stop
 
@@ -259,6 +260,13 @@ class Relay:
     def send_json(self, tag: str, data: Any) -> None:
         self._send(tag, lambda channel: channel.encode(data))
 
+    def send_frame(self, tag: str, frame: Any) -> None:
+        """Send a frame of a byte stream."""
+        if isinstance(frame, Chunk):
+            self._send(tag, lambda channel: channel.encode_chunk(frame))
+        else:
+            self.send(tag, frame)
+
     def send_bytes(self, tag: str, data: bytes) -> None:
         self._send(tag, lambda channel: data)
 
@@ -330,7 +338,7 @@ class Relay:
         with connection:
             tag = self._admit(connection, channel)
             while tag and (data := _received(connection, channel)) is not None:
-                self._hear(tag, messages.from_json(data))
+                self._hear(tag, data if isinstance(data, Chunk) else messages.from_json(data))
 
     def _admit(self, connection: socket.socket, channel: Channel) -> str:
         """The tag of the wrapper that is in now; "" for one that left."""
