@@ -1,6 +1,8 @@
 """The machine at both ends of a byte stream, over hops that lose frames when a connection is cut."""
 
 from collections import deque
+from collections.abc import Sequence
+from random import Random
 from typing import Any
 
 import pytest
@@ -93,6 +95,7 @@ class Line:
                 self.wait(PATIENCE // 4)
 
 
+Event = tuple[str, bool, int]
 EVENTS = st.lists(
     st.tuples(
         st.sampled_from(["write", "read", "carry", "cut", "wait", "end", "reset"]),
@@ -105,7 +108,11 @@ EVENTS = st.lists(
 
 @settings(max_examples=200, deadline=None)
 @given(EVENTS)
-def test_every_byte_arrives_once_and_in_order_or_both_ends_are_reset(events: list[tuple[str, bool, int]]) -> None:
+def test_every_byte_arrives_once_and_in_order_or_both_ends_are_reset(events: list[Event]) -> None:
+    check(events)
+
+
+def check(events: Sequence[Event]) -> None:
     line = Line()
     for what, is_near, number in events:
         end = line.near if is_near else line.far
@@ -138,6 +145,43 @@ def test_every_byte_arrives_once_and_in_order_or_both_ends_are_reset(events: lis
         assert line.got[one] == line.put[line.other(one)]
         assert line.ended[one]
         assert one.is_finished
+
+
+def take_repeated(end: StreamEnd, chunk: Chunk) -> list[Any]:
+    """Take what was sent again as if it were new."""
+    is_repeated = chunk.data and chunk.number < end._received
+    return _ARRIVED(end, chunk._replace(number=end._received) if is_repeated else chunk)
+
+
+def take_after_a_gap(end: StreamEnd, chunk: Chunk) -> list[Any]:
+    """Take what follows lost bytes in their place."""
+    return _ARRIVED(end, chunk._replace(number=end._received) if chunk.number > end._received else chunk)
+
+
+def send_nothing_again(end: StreamEnd, state: StreamState) -> list[Any]:
+    """Ignore that the other end has missed bytes."""
+    return _ACKNOWLEDGED(end, state._replace(again=False))
+
+
+_ARRIVED, _ACKNOWLEDGED = StreamEnd._arrived, StreamEnd._acknowledged
+MUTANTS = [("_arrived", take_repeated), ("_arrived", take_after_a_gap), ("_acknowledged", send_nothing_again)]
+
+
+@pytest.mark.parametrize(("name", "mutant"), MUTANTS, ids=lambda each: getattr(each, "__name__", ""))
+def test_a_broken_machine_is_caught(name: str, mutant: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StreamEnd, name, mutant)
+    assert any(is_caught(seed) for seed in range(300))
+
+
+def is_caught(seed: int) -> bool:
+    """Return whether random events show that the promise is broken."""
+    dice = Random(seed)
+    kinds = ["write", "read", "carry", "carry", "cut", "wait", "end"]
+    try:
+        check([(dice.choice(kinds), dice.random() < 0.5, dice.randint(1, 3 * MAX_CHUNK)) for _ in range(60)])
+    except AssertionError:
+        return True
+    return False
 
 
 def test_a_reader_that_does_not_read_stops_the_writer() -> None:
