@@ -67,8 +67,9 @@ def _check_operators(rsl: RslText, request: Specification) -> None:
     """Raises RequestError for an operator or a relation that no job can have."""
     if isinstance(request, Relation):
         if request.operator != "=":
-            what = f"{shown(request.attribute, quote='')} is compared by {request.operator}, but takes one exact value"
-            raise rsl.refusal(request.at, what, f"Write {request.attribute}=….", "not_honoured")
+            name = shown(request.attribute, quote="")
+            what = f"{name} is compared by {request.operator}, but takes one exact value"
+            raise rsl.refusal(request.at, what, f"Write {name}=….", "not_honoured")
         return
     if request.operator is Operator.MULTISTAGE:
         what = "* is a multistage request, whose jobs wait for each other, which koalapy cannot run yet"
@@ -82,7 +83,7 @@ def _check_operators(rsl: RslText, request: Specification) -> None:
 
 
 class _Attribute(NamedTuple):
-    """A relation whose values have no variables. `key`: the canonical form of `name`."""
+    """A relation whose values have no variables. `name`: as it is shown to people. `key`: its canonical form."""
 
     name: str
     key: str
@@ -129,7 +130,7 @@ class _Reading:
 
     def refusal(self, attribute: _Attribute, what: str, advice: str, code: str = "not_honoured") -> RequestError:
         """Return an error that names the attribute and its place. `what`: the rest of the sentence after the name."""
-        return self.rsl.refusal(attribute.at, f"{shown(attribute.name, quote='')} {what}", advice, code)
+        return self.rsl.refusal(attribute.at, f"{attribute.name} {what}", advice, code)
 
 
 _Handler = Callable[[_Reading, _Component, _Attribute], None]
@@ -189,7 +190,7 @@ def _own_attributes(reading: _Reading, request: Compound, scope: Scope) -> Itera
     for part in request.parts:
         if isinstance(part, Relation) and canonical(part.attribute) != SUBSTITUTION:
             values = reading.evaluation.values(part.values, scope)
-            yield _Attribute(part.attribute, canonical(part.attribute), values, part.at)
+            yield _Attribute(shown(part.attribute, quote=""), canonical(part.attribute), values, part.at)
 
 
 def _component_attribute(reading: _Reading, component: _Component, attribute: _Attribute) -> None:
@@ -279,7 +280,7 @@ def _pairs(reading: _Reading, attribute: _Attribute, form: str) -> Iterator[tupl
             case Group((Word() as first, Word() as second)):
                 yield first, second
             case _:
-                what = f"{shown(attribute.name, quote='')} has a value here that is no pair in parentheses"
+                what = f"{attribute.name} has a value here that is no pair in parentheses"
                 raise reading.rsl.refusal(value.at, what, f"Write ({attribute.name} = {form}).", "wrong_value")
 
 
@@ -333,7 +334,7 @@ def _environment(reading: _Reading, component: _Component, attribute: _Attribute
     variables: dict[str, str] = {}
     for name, value in _pairs(reading, attribute, "(NAME value)"):
         if name.text in variables:
-            what = f"{shown(attribute.name, quote='')} names {shown(name.text)} a second time"
+            what = f"{attribute.name} names {shown(name.text)} a second time"
             raise reading.rsl.refusal(name.at, what, "Remove one of the two.", "duplicate_key")
         variables[name.text] = value.text
         reading.mark(("components", len(reading.job["components"]), "environment", name.text), name.at)
@@ -454,7 +455,7 @@ def _local_path(reading: _Reading, attribute: _Attribute, word: Word) -> str:
     """Return the path of a file URI, or a path as it is. Raises RequestError for another address."""
     path = path_of_uri(word.text) if _ADDRESS.match(word.text) or word.text.startswith("file:") else word.text
     if not path:
-        what = f"{shown(attribute.name, quote='')} names {shown(word.text)}, no file of this machine"
+        what = f"{attribute.name} names {shown(word.text)}, no file of this machine"
         raise reading.rsl.refusal(word.at, what, "Write file:///its/path.", "not_honoured")
     return posixpath.normpath(path)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import takewhile
 from typing import Any
 
 from lark import Lark, Token, Transformer, UnexpectedToken, v_args
@@ -75,6 +76,10 @@ def _syntax_error(rsl: RslText, error: UnexpectedToken) -> RequestError:
     advice = "Write a request such as &(executable=/bin/date)(count=2)."
     if error.token.type == Kind.PREFIX and Kind.PREFIX not in error.expected:
         advice = f"Quote {error.token} if it is text; a request in a group needs parentheses."
+    before = takewhile(lambda token: token.at < at, tokens(rsl))
+    if stages := [token.at - 1 for token in before if token.kind is Kind.PREFIX and rsl.is_stage(token.at - 1)]:
+        place = rsl.where(stages[-1]).removeprefix(f"{rsl.source}:")
+        advice = f"If the (*( at {place} begins a comment, write a blank behind its *: here it is an operator."
     return rsl.refusal(at, f"{what} where {listed(belongs)} belongs", advice)
 
 

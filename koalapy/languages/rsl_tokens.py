@@ -60,6 +60,10 @@ class RslText:
         """Return an error for this place. `what` is a sentence without its full stop."""
         return RequestError(code, f"{self.where(at)}: {what}.", advice)
 
+    def is_stage(self, at: int) -> bool:
+        """Whether a parenthesis, `*` and a group stand here: a multistage request, where a request may stand."""
+        return self.text.startswith("(*(", at)
+
     @cached_property
     def _line_ends(self) -> list[int]:
         return [found.start() for found in re.finditer("\n", self.text)]
@@ -119,7 +123,7 @@ class _Scanner:
     def _is_multistage(self) -> bool:
         """Whether `(*` opens a multistage request: a group follows at once, and a request may stand here."""
         may_stand = self._values_depth is None and self._before in (Kind.PREFIX, Kind.CLOSE)
-        return may_stand and self._text.startswith("(*(", self._at)
+        return may_stand and self._rsl.is_stage(self._at)
 
     def _skip_comment(self) -> None:
         end = self._text.find("*)", self._at + 2)

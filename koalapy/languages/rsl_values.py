@@ -57,8 +57,6 @@ class Evaluation:
         own: dict[str, str] = {}
         scope = ChainMap(own, outer)
         for relation in relations:
-            if relation.operator != "=":
-                raise self._rsl.refusal(relation.at, f"rsl_substitution is compared by {relation.operator}", _PAIR)
             for pair in relation.values:
                 name, value = self._definition(pair, scope)
                 if name.text in own:

@@ -171,6 +171,14 @@ def test_variables(text: str, argument: str) -> None:
     assert job(text).components[0].arguments == (argument,)
 
 
+@pytest.mark.parametrize("relation", ["=1", ">1", "=(1 2)"])
+def test_a_hostile_name_does_not_reach_a_terminal(relation: str) -> None:
+    reason = refused(f"&(executable=a)('\x1b]0;x\x07{'y' * 1000}'{relation})")
+    assert reason.message.isprintable()
+    assert reason.advice.isprintable()
+    assert len(f"{reason}") < 400
+
+
 def test_a_variable_holds_in_its_request_only() -> None:
     text = "+(&(rsl_substitution=(A x))(executable=$(A)))\n(&(executable=$(A)))"
     assert refused(text).message == "job.rsl:2:15: the variable 'A' is not defined."

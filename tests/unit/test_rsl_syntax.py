@@ -261,6 +261,13 @@ def test_a_wrong_text_is_refused_with_line_and_column(text: str | bytes, words: 
     assert refused(text).message.startswith(f"job.rsl:{words}")
 
 
+def test_a_comment_that_was_read_as_an_operator_is_pointed_out() -> None:
+    advice = refused("&(executable=a)\n (*(was b) before *)").advice
+    assert advice == "If the (*( at 2:2 begins a comment, write a blank behind its *: here it is an operator."
+    assert refused("&(executable=a (*(was b) *))(b)").advice.startswith("Write a request")
+    assert read("&(executable=a)\n (* (was b) before *)", "job.rsl", "/").name == "job"
+
+
 # Sizes
 
 
