@@ -10,6 +10,7 @@ import pytest
 
 from koalapy.languages import language_of, read_job
 from koalapy.languages.rsl import read
+from koalapy.languages.rsl_attributes import COMPONENT_ATTRIBUTES, JOB_ATTRIBUTES, UNSUPPORTED
 from koalapy.model.errors import Reason, RequestError
 from koalapy.model.request import ComponentRequest, Launch, Request, RequestType
 from koalapy.model.units import MINUTE, Duration
@@ -378,10 +379,8 @@ def test_lark_is_imported_only_once_a_request_is_read() -> None:
 
 
 def test_the_page_names_every_attribute() -> None:
-    from koalapy.languages import rsl
-
     named = {each.replace("_", "").casefold() for each in re.findall(r"`(\w+)`", PAGE)}
-    for key in (*rsl._COMPONENT_ATTRIBUTES, *rsl._JOB_ATTRIBUTES, *rsl._REFUSED):
+    for key in (*COMPONENT_ATTRIBUTES, *JOB_ATTRIBUTES, *UNSUPPORTED):
         assert key in named
 
 

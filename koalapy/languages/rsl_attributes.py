@@ -1,0 +1,369 @@
+"""The attributes of RSL: what each becomes in a job, and which are refused (docs/rsl.md)."""
+
+import posixpath
+import re
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from pydantic_core import PydanticCustomError
+
+from koalapy.languages.paths import as_executable, landing, path_of_uri, staged_out_to
+from koalapy.languages.rsl_tokens import RslText
+from koalapy.languages.rsl_values import Evaluated, Evaluation, Group, Word, canonical
+from koalapy.model.errors import RequestError
+from koalapy.model.textfile.document import Path
+from koalapy.model.textfile.words import listed, shown, use_known
+
+_REMOVE = "Remove it."
+ONE_AFTER_ANOTHER = "Submit its jobs one after another: koala submit --wait first.rsl && koala submit second.rsl."
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+class Attribute(NamedTuple):
+    """A relation whose values have no variables. `name`: as it is shown to people. `key`: its canonical form."""
+
+    name: str
+    key: str
+    values: tuple[Evaluated, ...]
+    at: int
+
+
+@dataclass(slots=True)
+class ComponentAttributes:
+    """The attributes of one subrequest, before they become a component."""
+
+    at: int
+    keys: dict[str, tuple[Any, int]] = field(default_factory=dict)  # of the job file: (value, offset)
+    executable: Word | None = None
+    arguments: tuple[Word, ...] = ()
+    files: dict[str, Word] = field(default_factory=dict)  # by stdin, stdout, stderr
+    hosts: tuple[int, int] | None = None  # (number, offset)
+    memory_mb: dict[str, tuple[int, int]] = field(default_factory=dict)  # by minmemory, maxmemory: (number, offset)
+    communicates: bool = True
+
+
+@dataclass(slots=True)
+class Reading:
+    """The job file that comes into being, with the places of its values in the text."""
+
+    rsl: RslText
+    evaluation: Evaluation
+    job: dict[str, Any] = field(default_factory=lambda: {"components": []})
+    lines: dict[Path, int] = field(default_factory=dict)
+    origins: dict[Path, str] = field(default_factory=dict)
+    communicates: bool = False  # whether a component does
+
+    def mark(self, path: Path, at: int) -> None:
+        """Record the place of a value."""
+        self.lines[path], self.origins[path] = self.rsl.line(at), self.rsl.where(at)
+
+    def of_job(self, key: str, value: object, at: int) -> None:
+        """Set a key of the job file. Raises RequestError if it is set already."""
+        if key in self.job:
+            what = f"{key} of the job stands here a second time, after line {self.lines[key,]}"
+            raise self.rsl.refusal(at, what, "Remove one of the two.", "duplicate_key")
+        self.job[key] = value
+        self.mark((key,), at)
+
+    def refusal(self, attribute: Attribute, what: str, advice: str, code: str = "not_honoured") -> RequestError:
+        """Return an error that names the attribute and its place. `what`: the rest of the sentence after the name."""
+        return self.rsl.refusal(attribute.at, f"{attribute.name} {what}", advice, code)
+
+
+Handler = Callable[[Reading, ComponentAttributes, Attribute], None]
+
+
+def read_component_attribute(reading: Reading, component: ComponentAttributes, attribute: Attribute) -> None:
+    """Read an attribute of a component. Raises RequestError for an unknown one, or one that cannot be honoured."""
+    if attribute.key in UNSUPPORTED:
+        what, advice = UNSUPPORTED[attribute.key]
+        raise reading.refusal(attribute, what, advice)
+    if attribute.key not in COMPONENT_ATTRIBUTES:
+        raise reading.refusal(attribute, "is not a known attribute", use_known(attribute.name, _NAMES), "unknown_key")
+    COMPONENT_ATTRIBUTES[attribute.key](reading, component, attribute)
+
+
+def _word(reading: Reading, attribute: Attribute) -> Word:
+    """Return the only value of the attribute. Raises RequestError for a list or several values."""
+    match attribute.values:
+        case (Word() as word,):
+            return word
+    what = f"has {len(attribute.values)} values, but takes one" if len(attribute.values) > 1 else "is a list"
+    raise reading.refusal(attribute, what, "Write one value, in quotes if it has blanks.", "wrong_value")
+
+
+def _words(reading: Reading, attribute: Attribute) -> tuple[Word, ...]:
+    """Return the values of the attribute. Raises RequestError for one in parentheses."""
+    words = tuple(value for value in attribute.values if isinstance(value, Word))
+    if len(words) < len(attribute.values):
+        raise reading.refusal(attribute, "contains a list", "Write values without parentheses.", "wrong_value")
+    return words
+
+
+def _pairs(reading: Reading, attribute: Attribute, form: str) -> Iterator[tuple[Word, Word]]:
+    """Yield the values of the attribute, each a pair in parentheses. Raises RequestError for any other."""
+    for value in attribute.values:
+        match value:
+            case Group((Word() as first, Word() as second)):
+                yield first, second
+            case _:
+                what = f"{attribute.name} has a value here that is no pair in parentheses"
+                raise reading.rsl.refusal(value.at, what, f"Write ({attribute.name} = {form}).", "wrong_value")
+
+
+def _one_of(reading: Reading, attribute: Attribute, known: Collection[str]) -> str:
+    """Return the attribute's value, one of `known`. Raises RequestError for any other."""
+    word = _word(reading, attribute)
+    if word.text.casefold() not in known:
+        advice = f"Write {listed(known)}."
+        raise reading.refusal(attribute, f"is {shown(word.text)}", advice, "wrong_value")
+    return word.text.casefold()
+
+
+def _number(reading: Reading, attribute: Attribute) -> int:
+    word = _word(reading, attribute)
+    if not re.fullmatch(r"[0-9]{1,9}", word.text):
+        raise reading.refusal(
+            attribute, f"is {shown(word.text)}, no whole number", "Write a whole number.", "wrong_value"
+        )
+    return int(word.text)
+
+
+def _path(reading: Reading, attribute: Attribute) -> Word:
+    """Return the attribute's value. Raises RequestError for none, and for an address such as https://…"""
+    word = _word(reading, attribute)
+    if not word.text:
+        raise reading.refusal(attribute, "is empty", "Name a file.", "wrong_value")
+    if _ADDRESS.match(word.text):
+        advice = "Name a file; file_stage_in brings files of this machine, and file_stage_out fetches them."
+        raise reading.refusal(
+            attribute, f"is the address {shown(word.text)}, from or to which koalapy moves nothing", advice
+        )
+    return word
+
+
+def _executable(reading: Reading, component: ComponentAttributes, attribute: Attribute) -> None:
+    """Read the program. As in Globus, a name without a slash is a file in the working directory."""
+    word = _path(reading, attribute)
+    try:
+        as_executable(word.text)
+    except PydanticCustomError as error:
+        found = error.context or {}
+        raise reading.refusal(attribute, str(found["what"]), str(found["advice"]), "wrong_value") from None
+    component.executable = word if "/" in word.text else Word(f"./{word.text}", word.at)
+
+
+def _arguments(reading: Reading, component: ComponentAttributes, attribute: Attribute) -> None:
+    component.arguments = _words(reading, attribute)
+
+
+def _environment(reading: Reading, component: ComponentAttributes, attribute: Attribute) -> None:
+    variables: dict[str, str] = {}
+    for name, value in _pairs(reading, attribute, "(NAME value)"):
+        if name.text in variables:
+            what = f"{attribute.name} names {shown(name.text)} a second time"
+            raise reading.rsl.refusal(name.at, what, "Remove one of the two.", "duplicate_key")
+        variables[name.text] = value.text
+        reading.mark(("components", len(reading.job["components"]), "environment", name.text), name.at)
+    component.keys["environment"] = (variables, attribute.at)
+
+
+def _file(reading: Reading, component: ComponentAttributes, attribute: Attribute) -> None:
+    component.files[attribute.key] = _path(reading, attribute)
+
+
+def _count(reading: Reading, component: ComponentAttributes, attribute: Attribute) -> None:
+    component.keys["processors"] = (_number(reading, attribute), attribute.at)
+
+
+def _host_count(reading: Reading, component: ComponentAttributes, attribute: Attribute) -> None:
+    component.hosts = (_number(reading, attribute), attribute.at)
+
+
+def _walltime(reading: Reading, component: ComponentAttributes, attribute: Attribute) -> None:
+    if "walltime" in component.keys:
+        raise reading.refusal(
+            attribute, "stands beside another limit of the run time", "Remove one of the two.", "contradiction"
+        )
+    component.keys["walltime"] = (f"{_number(reading, attribute)}m", attribute.at)
+
+
+def _memory(reading: Reading, component: ComponentAttributes, attribute: Attribute) -> None:
+    component.memory_mb[attribute.key] = (_number(reading, attribute), attribute.at)
+
+
+def _job_type(reading: Reading, component: ComponentAttributes, attribute: Attribute) -> None:
+    kind = _one_of(reading, attribute, ("multiple", "single", "mpi", "condor"))
+    if kind == "mpi":
+        advice = "Write (jobType=single), and let the executable be mpirun or a script that calls it."
+        raise reading.refusal(attribute, "is mpi, but koalapy calls no mpirun", advice)
+    if kind == "condor":
+        raise reading.refusal(
+            attribute, "is condor, a universe that no batch system here has", "Write multiple or single."
+        )
+    component.keys["launch"] = ("once" if kind == "single" else "per-processor", attribute.at)
+
+
+def _start_type(reading: Reading, component: ComponentAttributes, attribute: Attribute) -> None:
+    kind = _one_of(reading, attribute, ("strict-barrier", "loose-barrier", "no-barrier"))
+    if kind == "no-barrier":
+        advice = "Remove it: the program itself calls no barrier, and starts when all components have come."
+        raise reading.refusal(attribute, "is no-barrier, but the components of a job start together", advice)
+    component.keys["optional"] = (kind == "loose-barrier", attribute.at)
+
+
+def _communication_type(reading: Reading, component: ComponentAttributes, attribute: Attribute) -> None:
+    kind = _one_of(reading, attribute, ("blocking-join", "independent"))
+    component.communicates = kind == "blocking-join"
+
+
+def _key(key: str) -> Handler:
+    """Return the handler of an attribute whose value is that of a key of the job file's component."""
+
+    def handle(reading: Reading, component: ComponentAttributes, attribute: Attribute) -> None:
+        component.keys[key] = (_word(reading, attribute).text, attribute.at)
+
+    return handle
+
+
+def _without_effect(*known: str) -> Handler:
+    """Return the handler of an attribute that, with these values, asks for what koalapy does anyway."""
+
+    def handle(reading: Reading, component: ComponentAttributes, attribute: Attribute) -> None:
+        _one_of(reading, attribute, known)
+
+    return handle
+
+
+def _dry_run(reading: Reading, component: ComponentAttributes, attribute: Attribute) -> None:
+    if _one_of(reading, attribute, ("yes", "no")) == "yes":
+        advice = "Remove it, and submit with --check: koala submit --check job.rsl."
+        raise reading.refusal(attribute, "is yes, which is an option of the command here", advice)
+
+
+def _label(reading: Reading, component: ComponentAttributes, attribute: Attribute) -> None:
+    """Read a label. Labels of subrequests are for people, and for programs that use DUROC's library."""
+    _word(reading, attribute)
+
+
+def _name(reading: Reading, component: ComponentAttributes, attribute: Attribute) -> None:
+    reading.of_job("name", _word(reading, attribute).text, attribute.at)
+
+
+def _communication(reading: Reading, component: ComponentAttributes, attribute: Attribute) -> None:
+    reading.of_job("communication", _one_of(reading, attribute, ("all", "none")), attribute.at)
+
+
+def _stage_in(reading: Reading, component: ComponentAttributes, attribute: Attribute) -> None:
+    staged = reading.job.setdefault("stage_in", [])
+    reading.mark(("stage_in",), attribute.at)
+    for source, place in _pairs(reading, attribute, "(file:///path/name name)"):
+        path = _local_path(reading, attribute, source)
+        if landing(path) != posixpath.normpath(place.text):
+            what = f"{shown(path)} lies at {shown(landing(path))} on the cluster, not at {shown(place.text)}"
+            raise reading.rsl.refusal(place.at, what, "Write that as its place; files are not renamed on their way.")
+        reading.mark(("stage_in", len(staged)), source.at)
+        staged.append(path)
+
+
+def _stage_out(reading: Reading, component: ComponentAttributes, attribute: Attribute) -> None:
+    staged = reading.job.setdefault("stage_out", [])
+    reading.mark(("stage_out",), attribute.at)
+    for place, target in _pairs(reading, attribute, "(name file:///path/name)"):
+        entry = staged_out_to(posixpath.normpath(place.text), _local_path(reading, attribute, target))
+        if entry is None:
+            what = f"{shown(target.text)} is another name than {shown(place.text)}"
+            raise reading.rsl.refusal(target.at, what, "Let it end with that name; files are not renamed on their way.")
+        reading.mark(("stage_out", len(staged)), place.at)
+        staged.append(entry)
+
+
+def _local_path(reading: Reading, attribute: Attribute, word: Word) -> str:
+    """Return the path of a file URI, or a path as it is. Raises RequestError for another address."""
+    path = path_of_uri(word.text) if _ADDRESS.match(word.text) or word.text.startswith("file:") else word.text
+    if not path:
+        what = f"{attribute.name} names {shown(word.text)}, no file of this machine"
+        raise reading.rsl.refusal(word.at, what, "Write file:///its/path.", "not_honoured")
+    return posixpath.normpath(path)
+
+
+# The attributes of a whole job. In a multirequest they stand beside its subrequests.
+_OF_JOB: dict[str, Handler] = {
+    "label": _name,
+    "communication": _communication,
+    "file_stage_in": _stage_in,
+    "file_stage_out": _stage_out,
+}
+_OF_COMPONENT: dict[str, Handler] = {
+    "executable": _executable,
+    "arguments": _arguments,
+    "environment": _environment,
+    "stdin": _file,
+    "stdout": _file,
+    "stderr": _file,
+    "count": _count,
+    "hostCount": _host_count,
+    "maxWallTime": _walltime,
+    "maxTime": _walltime,
+    "minMemory": _memory,
+    "maxMemory": _memory,
+    "jobType": _job_type,
+    "queue": _key("queue"),
+    "project": _key("account"),
+    "account": _key("account"),
+    "resourceManagerContact": _key("cluster"),
+    "label": _label,
+    "subjobStartType": _start_type,
+    "subjobCommsType": _communication_type,
+    "dryRun": _dry_run,
+    "save_state": _without_effect("yes", "no"),
+    "gramMyJob": _without_effect("collective"),
+}
+_NAMES = (*_OF_COMPONENT, *_OF_JOB, "rsl_substitution")
+JOB_ATTRIBUTES = {canonical(name): handler for name, handler in _OF_JOB.items()}
+COMPONENT_ATTRIBUTES = {canonical(name): handler for name, handler in _OF_COMPONENT.items()}
+_SESSION = "belongs to a session with Globus's job manager, which koalapy does not have"
+# By canonical name: what is wrong with an attribute, and what to do.
+UNSUPPORTED: dict[str, tuple[str, str]] = {
+    "directory": (
+        "is not supported",
+        "A program runs in a directory of its own, which holds the staged files: write paths relative to it.",
+    ),
+    "maxcputime": (
+        "limits the processor time, but koalapy limits the run time only",
+        "Write maxWallTime, in minutes.",
+    ),
+    "mincount": ("lets a job have fewer processors, which koalapy cannot do yet", "Write the count that it needs."),
+    "wait": ("makes a job wait for others, which koalapy cannot do yet", ONE_AFTER_ANOTHER),
+    "onerror": (
+        "sets how often one job is tried again, which koalapy cannot do yet",
+        "Remove it; retries.submission of the grid file holds for all jobs.",
+    ),
+    "reservation": ("is not of a job", "Remove it, and name the reservation in the grid file."),
+    "reservationid": ("is not of a job", "Remove it, and name the reservation in the grid file."),
+    "resourcemanagername": (
+        "names a resource of Globus",
+        "Write resourceManagerContact, with a cluster of the grid file.",
+    ),
+    "filestageinshared": (
+        "is not supported",
+        "Write file_stage_in; a cluster keeps staged files for further jobs anyway.",
+    ),
+    "filecleanup": ("is not supported", "Remove it; the job's own directory is removed with all that is in it."),
+    "scratchdir": ("is not supported", "Remove it; each attempt has a directory of its own."),
+    "gasscache": ("is not supported", "Remove it; koalapy has no GASS cache."),
+    "librarypath": ("is not supported", "Write (environment = (LD_LIBRARY_PATH …))."),
+    "username": ("is not supported", "Remove it; jobs run as you, on each cluster by the account of your grid file."),
+    "remoteiourl": ("names a server of files, which koalapy does not use", "Write file_stage_in and file_stage_out."),
+    "twophase": (_SESSION, _REMOVE),
+    "expiration": (_SESSION, _REMOVE),
+    "restart": (_SESSION, _REMOVE),
+    "restartcontacts": (_SESSION, _REMOVE),
+    "stdoutposition": (_SESSION, _REMOVE),
+    "stderrposition": (_SESSION, _REMOVE),
+    "proxytimeout": (_SESSION, _REMOVE),
+    "savejobdescription": (_SESSION, _REMOVE),
+    "loglevel": (_SESSION, _REMOVE),
+    "logpattern": (_SESSION, _REMOVE),
+}
