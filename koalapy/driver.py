@@ -385,8 +385,7 @@ class Driver:
         superseded += self._outbox.left_behind_by(step.removed)
         return Change(
             jobs=step.jobs,
-            pending_cancels=step.pending_cancels,
-            cleaned_up=step.cleaned_up,
+            attempts=step.attempts,
             counters=step.counters,
             history=step.history,
             sent=sent,
@@ -398,6 +397,7 @@ class Driver:
             accounted=step.accounted,
             new=step.new,
             removed=step.removed,
+            as_before=step.as_before,
         )
 
     def _act(self, change: Change, deliveries: Sequence[Delivery], step: Step) -> None:

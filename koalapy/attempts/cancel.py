@@ -39,10 +39,9 @@ def on_cleaned_up(core: Core, now: Instant, event: AttemptCleanedUp) -> None:
         return
     where = now, attempt.id, attempt.cluster
     if attempt.is_pending_cancel:
-        jobless = attempt.id in core.records.jobless
-        if not jobless:
+        if attempt.id not in core.records.jobless:
             core.records.note_attempt(*where, "cancel_completed", batch_id=attempt.batch_id)
-        if attempt.superseded or jobless:
+        if attempt.superseded:
             core.records.command(ForgetAttempt(cluster=attempt.cluster, attempt=attempt.id))
         return core.records.clean_up(attempt, now)
     core.records.clean_up(attempt, now)

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -79,7 +79,7 @@ def jobs(
             return _watch(find, _LAST if last is None else last)
         found = find()
         filtered = state or since is not None or name is not None or cluster is not None or label
-        broken = [] if filtered else [each for each in koalad.unreadable()["records"] if each["kind"] == "job"]
+        broken = [] if filtered else _hidden(koalad.unreadable()["records"], {job["id"] for job in found})
     if json:
         return print_json({"schema": "koala.jobs/1", "jobs": _newest(found, last or 0), "unreadable": broken})
     shown = _newest(found, _LAST if last is None else last)
@@ -123,6 +123,12 @@ def _time_of(text: str) -> timedelta:
         return timedelta(seconds=parse_duration(text) / SECOND)
     except ValueError as error:
         raise RequestError("bad_time", f"{error}.", "Give --since such as 2h or 1d.") from error
+
+
+def _hidden(unreadable: Iterable[Document], found: Collection[int]) -> list[Document]:
+    """Return one unreadable record for each job that was not found, of the job or of an attempt."""
+    hiding = {each["job"]: each for each in unreadable if each["kind"] in ("job", "attempt")}
+    return [each for job, each in hiding.items() if job not in found]
 
 
 def _job_rows(found: Sequence[Document]) -> list[tuple[object, ...]]:

@@ -70,8 +70,9 @@ def is_possible(job: JobId) -> bool:
 def no_such(job: JobId, unreadable: Iterable[Unreadable] = ()) -> RequestError:
     """Build the error for a missing job: there is none, or its record cannot be read."""
     for each in unreadable:
-        if (each.kind, each.job) == ("job", job):
+        if each.may_hide_job and each.job == job:
+            what = "The record" if each.kind == "job" else "A record"
             return RequestError(
-                "job_unreadable", f"The record of job {job} cannot be read ({each.why}).", each.repair_advice
+                "job_unreadable", f"{what} of job {job} cannot be read ({each.why}).", each.repair_advice
             )
     return RequestError("no_such_job", f"There is no job {job}.", "`koala jobs` lists those there are.")

@@ -169,7 +169,7 @@ class Koalad:
             self._links.ask,
             lambda ids: self._store.jobs(ids=ids),
             self._clock.now,
-            lambda: {each.job for each in self._store.unreadable() if each.kind == "job"},
+            lambda: {each.job for each in self._store.unreadable() if each.may_hide_job},
         )
         files = JobFiles(
             lambda request: input_files.snapshot(_with_keep_output(self._grid.file.keep_output, request)),

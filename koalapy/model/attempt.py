@@ -20,7 +20,7 @@ class Attempt:
     koalad learned that. `cancelling`: its cluster was ordered to end it. `stuck`: why its batch system does not end it.
     `unknown_since`: since when it is missing. `silent_since`: since when its wrapper has given no sign, though it is
     not known to have ended. `detached_at`: since when its owner no longer waits for it. `superseded`: its job is beyond
-    this try, so its output is not needed any more.
+    this try, or has no record any more, so its output is not needed.
     """
 
     id: AttemptId
@@ -64,6 +64,11 @@ class Attempt:
     def is_pending_cancel(self) -> bool:
         """Whether it is detached, and something of it may be left on its cluster."""
         return self.detached_at is not None and self.state is not AttemptState.CLEANED_UP
+
+    @property
+    def is_obsolete(self) -> bool:
+        """Whether nothing needs its record any more: it is superseded, and nothing of it is left."""
+        return self.superseded and self.state is AttemptState.CLEANED_UP
 
     @property
     def is_silent(self) -> bool:

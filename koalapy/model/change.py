@@ -37,12 +37,13 @@ class EpochJump:
 class Change:
     """All changes of one batch of events.
 
-    They are committed whole or not at all, and durable before any command is carried out.
+    They are committed whole or not at all, and durable before any command is carried out. `jobs`: those that changed,
+    or an attempt of theirs, each with all its present attempts. A store keeps attempts apart from their jobs: of `jobs`
+    it keeps their own fields, and attempts only as `attempts`.
     """
 
     jobs: tuple[Job, ...] = ()
-    pending_cancels: tuple[Attempt, ...] = ()
-    cleaned_up: tuple[AttemptId, ...] = ()  # pending cancels that are completed
+    attempts: tuple[Attempt, ...] = ()  # all that changed; the record of an obsolete one is removed
     counters: Counters | None = None
     sent: tuple[OutboxEntry, ...] = ()
     confirmed: tuple[int, ...] = ()  # numbers of outbox entries to remove
@@ -54,13 +55,13 @@ class Change:
     usage: tuple[Usage, ...] = ()  # of attempts whose try ended; summed up by day when their jobs are removed
     accounted: tuple[BatchSpan, ...] = ()  # batch systems' accounting of attempts whose usage is entered
     new: tuple[JobId, ...] = ()  # of `jobs`, those that must not be in the store yet
+    as_before: tuple[JobId, ...] = ()  # of `jobs`, those whose own fields are as they were
 
     @property
     def empty(self) -> bool:
         return not (
             self.jobs
-            or self.pending_cancels
-            or self.cleaned_up
+            or self.attempts
             or self.sent
             or self.confirmed
             or self.history

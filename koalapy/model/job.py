@@ -1,8 +1,9 @@
 """A job as koalapy keeps it: the request, its position in the wait queue, and the attempts of its components."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any
 
 from koalapy.model.attempt import Attempt, attempt_row, attempt_value
@@ -210,6 +211,7 @@ _shown = {each.name for each in fields(Component)}
 _COMMON = (*[each.name for each in fields(Attempt) if each.name in _shown - {"state", "request"}], "let_go")
 JobRow = row_class(Job)
 _job_row, _job_value = caster(Job, JobRow), caster(JobRow, Job)
+_replace_job = replacer(Job)
 replace_counters = replacer(Counters)
 
 
@@ -225,10 +227,23 @@ def rows_of_attempts(attempts: Iterable[Attempt | None]) -> tuple[Attempt | None
     return tuple([each if each is None else attempt_row(each) for each in attempts])
 
 
-def job_value(row: Job) -> Job:
-    """Return a job that never changes, of a row and the rows of its attempts."""
+def job_value(row: Job, values: Mapping[AttemptId, Attempt] = MappingProxyType({})) -> Job:
+    """Return a job that never changes, of a row and the rows of its attempts. `values`: those that were made before."""
     job = _job_value(row)
     if job.attempts:
-        attempts = tuple([each if each is None else attempt_value(each) for each in job.attempts])
-        object.__setattr__(job, "attempts", attempts)
+        attempts = [each if each is None else values.get(each.id) or attempt_value(each) for each in job.attempts]
+        object.__setattr__(job, "attempts", tuple(attempts))
     return job
+
+
+def without_attempts(job: Job) -> Job:
+    """Return the job's own fields, which are kept apart from its attempts."""
+    return _replace_job(job, {"attempts": ()}) if job.attempts else job
+
+
+def with_attempts(job: Job, attempts: Iterable[Attempt]) -> Job:
+    """Return the job with those of its attempts that are not superseded."""
+    present = {each.id.component: each for each in attempts if not each.superseded}
+    if not present:
+        return job
+    return _replace_job(job, {"attempts": tuple([present.get(index) for index in range(len(job.request.components))])})

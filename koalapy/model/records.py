@@ -31,9 +31,8 @@ class Step:
 
     commands: tuple[Command, ...] = ()
     hints: tuple[Hint, ...] = ()
-    jobs: tuple[Job, ...] = ()
-    pending_cancels: tuple[Attempt, ...] = ()
-    cleaned_up: tuple[AttemptId, ...] = ()
+    jobs: tuple[Job, ...] = ()  # those that changed, or an attempt of theirs, each with its present attempts
+    attempts: tuple[Attempt, ...] = ()  # all that changed
     counters: Counters | None = None
     history: tuple[History, ...] = ()
     results: tuple[ResultBatch, ...] = ()
@@ -42,6 +41,7 @@ class Step:
     accounted: tuple[BatchSpan, ...] = ()
     new: tuple[JobId, ...] = ()  # ids given out for the first time
     removed: tuple[JobId, ...] = ()  # pruned jobs
+    as_before: tuple[JobId, ...] = ()  # of `jobs`, those of which attempts changed only
 
 
 class Records:
@@ -68,13 +68,15 @@ class Records:
             self._add(job)
         for each in snapshot.pending_cancels:
             self.pending_cancels[each.id] = self.attempts.get(each.id) or attempt_row(each)
+        for attempt in snapshot.jobless:
+            object.__setattr__(self.pending_cancels[attempt], "superseded", True)
 
     # ---- jobs
 
     def add(self, job: Job) -> Job:
         """Add a new job without attempts, and return its row."""
         row = self._add(job)
-        self._changed[job.id] = row
+        self._changed[job.id] = self._itself_changed[job.id] = row
         return row
 
     def _add(self, job: Job) -> Job:
@@ -101,7 +103,7 @@ class Records:
                 changes.setdefault("runner", replace_runner(job.runner, {"out": ()}))
         for name, value in changes.items():
             setattr(job, name, value)
-        self._changed[job.id] = job
+        self._changed[job.id] = self._itself_changed[job.id] = job
         if job.id in self.jobs:
             for index in self._indices:
                 index.changed(job, before, changes)
@@ -111,7 +113,7 @@ class Records:
         row = self._changed.get(job.id) or job_row(job)
         for name, value in changes.items():
             setattr(row, name, value)
-        self._changed[job.id] = row
+        self._changed[job.id] = self._itself_changed[job.id] = row
 
     def remove(self, job: Job) -> None:
         """Remove a final job, which is not in `jobs` any more, from the store; its key may be used again."""
@@ -187,6 +189,7 @@ class Records:
         rows = rows_of_attempts(attempts)
         self.change(job, attempts=rows, **changes)
         self._begin(job)
+        self._changed_attempts |= {each.id: each for each in rows if each is not None}
 
     def _begin(self, job: Job) -> None:
         for attempt in job.attempts:
@@ -207,7 +210,7 @@ class Records:
         self.change(job, attempts=(), **changes)
         self._drop_attempts(tried)
         for attempt in tried:
-            if attempt is not None and attempt.is_pending_cancel:
+            if attempt is not None:
                 self._set(attempt, {"superseded": True})
 
     def _drop_attempts(self, attempts: Sequence[Attempt | None]) -> None:
@@ -250,10 +253,11 @@ class Records:
         had_been_let_go = attempt.let_go
         for name, value in changes.items():
             setattr(attempt, name, value)
+        self._changed_attempts[attempt.id] = attempt
         if attempt.detached_at is not None:
             self._enter_pending_cancel(attempt)
-            if attempt.id not in self.attempts:
-                return
+        if attempt.id not in self.attempts:
+            return
         identity = attempt.id.job
         job = self._changed[identity] = self.jobs[identity]
         if not had_been_let_go and attempt.let_go:
@@ -265,10 +269,9 @@ class Records:
 
     def _enter_pending_cancel(self, attempt: Attempt) -> None:
         if attempt.is_pending_cancel:
-            self.pending_cancels[attempt.id] = self._pending_cancels[attempt.id] = attempt
-        elif self.pending_cancels.pop(attempt.id, None) is not None:
-            self._pending_cancels.pop(attempt.id, None)
-            self._cleaned_up.append(attempt.id)
+            self.pending_cancels[attempt.id] = attempt
+        else:
+            self.pending_cancels.pop(attempt.id, None)
 
     def attempt(self, attempt: AttemptId) -> Attempt | None:
         """Return a present attempt; None for an earlier one."""
@@ -283,12 +286,12 @@ class Records:
         return self._live.on(cluster)
 
     def take(self) -> Step:
+        attempts = {number: attempt_value(row) for number, row in self._changed_attempts.items()}
         step = Step(
             commands=tuple(self._commands),
             hints=tuple(self._hints),
-            jobs=tuple([job_value(row) for row in self._changed.values()]),
-            pending_cancels=tuple([attempt_value(row) for row in self._pending_cancels.values()]),
-            cleaned_up=tuple(self._cleaned_up),
+            jobs=tuple([job_value(row, attempts) for row in self._changed.values()]),
+            attempts=tuple(attempts.values()),
             counters=self.counters if self._counted else None,
             history=tuple(self._history),
             results=tuple(self._results),
@@ -297,6 +300,7 @@ class Records:
             accounted=tuple(self._accounted),
             new=tuple(self._new),
             removed=tuple(self._removed),
+            as_before=tuple([number for number in self._changed if number not in self._itself_changed]),
         )
         for job in self._changed.values():
             if job.state.final and job.id in self.jobs:
@@ -312,7 +316,9 @@ class Records:
             index.dropped(job)
 
     def _clear(self) -> None:
-        self._changed: dict[JobId, Job] = {}
+        self._changed: dict[JobId, Job] = {}  # also those of which an attempt changed only
+        self._itself_changed: dict[JobId, Job] = {}
+        self._changed_attempts: dict[AttemptId, Attempt] = {}
         self._commands: list[Command] = []
         self._hints: list[Hint] = []
         self._history: list[History] = []
@@ -320,8 +326,6 @@ class Records:
         self._learned = None
         self._usage: list[Usage] = []
         self._accounted: list[BatchSpan] = []
-        self._pending_cancels: dict[AttemptId, Attempt] = {}
-        self._cleaned_up: list[AttemptId] = []
         self._counted = False
         self._new: list[JobId] = []
         self._removed: list[JobId] = []

@@ -18,6 +18,11 @@ class Unreadable:
     why: str
 
     @property
+    def may_hide_job(self) -> bool:
+        """Whether its job may be set aside with it."""
+        return self.kind in ("job", "attempt")
+
+    @property
     def name(self) -> str:
         """The name as `koala repair` takes it."""
         return f"{self.kind}/{self.key}"
@@ -25,6 +30,6 @@ class Unreadable:
     @property
     def repair_advice(self) -> str:
         """A sentence: what is not done while the record cannot be read, and how to repair it."""
-        is_job = self.kind == "job"
-        effect = "Nothing is done with the job and its batch jobs until it is repaired" if is_job else "Repair it"
+        held = "Nothing is done with the job and its batch jobs until it is repaired"
+        effect = held if self.may_hide_job else "Repair it"
         return f"{effect}: `koala down`, then `koala repair {self.name}`; see docs/store.md."

@@ -1,1 +1,1 @@
-"""The durable records of koalad: jobs, pending cancels, the outbox of commands, and every job's history."""
+"""The durable records of koalad: jobs, attempts, the outbox of commands, and every job's history."""

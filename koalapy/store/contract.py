@@ -41,8 +41,9 @@ class Store(Protocol):
         """Return what the engine and the driver start from: jobs that are not final, pending cancels, the outbox.
 
         Jobs are ordered by id, pending cancels by attempt. A record that cannot be read is set aside, see `unreadable`,
-        and hides no other. So are the pending cancels and commands of a job that is set aside, and the Launchers of
-        such a sweep. Nothing is done for them until the record is repaired.
+        and hides no other. So is a job with a present attempt that is set aside. The pending cancels and commands of a
+        job that is set aside are too, and the Launchers of such a sweep. Nothing is done for them until the record is
+        repaired.
         """
 
     def unreadable(self) -> list[Unreadable]:

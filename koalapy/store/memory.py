@@ -12,7 +12,7 @@ from koalapy.model.attempt import Attempt
 from koalapy.model.change import Change, OutboxEntry, Snapshot
 from koalapy.model.errors import RequestError
 from koalapy.model.identity import AttemptId, InstanceId, JobId
-from koalapy.model.job import OUTPUT_PRUNED, Counters, History, Job
+from koalapy.model.job import OUTPUT_PRUNED, Counters, History, Job, with_attempts, without_attempts
 from koalapy.model.learned import NOTHING, Learned
 from koalapy.model.maintenance import MaintenanceRun
 from koalapy.model.states import JobState
@@ -44,7 +44,7 @@ class _Contents:
     counters: Counters = Counters()
     jobs: dict[JobId, Job] = field(default_factory=dict)
     keys: dict[tuple[str, str], JobId] = field(default_factory=dict)
-    pending_cancels: dict[AttemptId, Attempt] = field(default_factory=dict)
+    attempts: dict[JobId, dict[AttemptId, Attempt]] = field(default_factory=dict)
     outbox: dict[int, OutboxEntry] = field(default_factory=dict)
     history: dict[JobId, list[_Line]] = field(default_factory=dict)
     results: list[ResultBatch | None] = field(default_factory=list)  # None for a removed job
@@ -53,6 +53,15 @@ class _Contents:
     days: dict[tuple[Instant, str, str], Sum] = field(default_factory=dict)
     maintenance: dict[str, MaintenanceRun] = field(default_factory=dict)
     guard: threading.Lock = field(default_factory=threading.Lock)
+
+    def job(self, job: JobId) -> Job:
+        """Return a job, which exists, with its present attempts."""
+        return with_attempts(self.jobs[job], self.attempts.get(job, {}).values())
+
+    def pending_cancels(self) -> list[Attempt]:
+        """Return the pending cancels by attempt."""
+        attempts = (each for of_job in self.attempts.values() for each in of_job.values())
+        return sorted((each for each in attempts if each.is_pending_cancel), key=lambda each: each.id)
 
 
 class MemoryStore:
@@ -86,9 +95,9 @@ class MemoryStore:
             return Snapshot(
                 instance=contents.instance,
                 counters=contents.counters,
-                jobs=tuple(job for _, job in sorted(contents.jobs.items()) if not job.state.final),
-                pending_cancels=_sorted_pending_cancels(contents),
-                jobless=tuple(each for each in sorted(contents.pending_cancels) if each.job not in contents.jobs),
+                jobs=tuple(contents.job(job.id) for _, job in sorted(contents.jobs.items()) if not job.state.final),
+                pending_cancels=(pending := tuple(contents.pending_cancels())),
+                jobless=tuple(each.id for each in pending if each.id.job not in contents.jobs),
                 outbox=tuple(entry for _, entry in sorted(contents.outbox.items())),
                 learned=contents.learned,
             )
@@ -118,7 +127,7 @@ class MemoryStore:
     def jobs(self, states: Collection[JobState] | None = None, ids: Sequence[JobId] | None = None) -> list[Job]:
         with self._open() as contents:
             wanted = sorted(contents.jobs if ids is None else set(ids) & contents.jobs.keys())
-            found = [contents.jobs[job_id] for job_id in wanted]
+            found = [contents.job(job_id) for job_id in wanted]
         shown = [job for job in found if ids is not None or job.pilot is None]
         return [job for job in shown if states is None or job.state in states]
 
@@ -128,7 +137,7 @@ class MemoryStore:
             sweeps = {job.pilot.sweep for job in found if job.pilot is not None}
             over = {job.id for job in contents.jobs.values() if _was_over(job, before)}
             wanted = [
-                job
+                contents.job(job.id)
                 for job in found
                 if (job.pilot.sweep if job.pilot else job.id) in over and bool(job.pilot) is launchers
                 if job.id not in sweeps
@@ -138,11 +147,11 @@ class MemoryStore:
 
     def launchers_of(self, sweep: JobId) -> list[Job]:
         with self._open() as contents:
-            return [job for _, job in sorted(contents.jobs.items()) if _is_launcher(job, sweep)]
+            return [contents.job(job.id) for _, job in sorted(contents.jobs.items()) if _is_launcher(job, sweep)]
 
     def job(self, job_id: JobId) -> Job | None:
         with self._open() as contents:
-            return contents.jobs.get(job_id)
+            return contents.job(job_id) if job_id in contents.jobs else None
 
     def job_of_key(self, owner: str, key: str) -> JobId | None:
         with self._open() as contents:
@@ -183,7 +192,7 @@ class MemoryStore:
 
     def pending_cancels(self) -> list[Attempt]:
         with self._open() as contents:
-            return list(_sorted_pending_cancels(contents))
+            return contents.pending_cancels()
 
     def maintenance(self) -> list[MaintenanceRun]:
         with self._open() as contents:
@@ -217,19 +226,15 @@ class MemoryStore:
             yield self._contents
 
 
-def _sorted_pending_cancels(contents: _Contents) -> tuple[Attempt, ...]:
-    return tuple(each for _, each in sorted(contents.pending_cancels.items()))
-
-
 def _refuse_conflicts(contents: _Contents, change: Change) -> None:
     """Refuse all that a database's constraints refuse. Raises StoreConflict. After it nothing can fail."""
-    if taken := {job.id for job in change.jobs if job.id in change.new} & contents.jobs.keys():
+    if taken := {job.id for job in _latest(change) if job.id in change.new} & contents.jobs.keys():
         raise _conflict(f"the id of job {min(taken)} is in use")
     _refuse_keys(contents, change)
     numbers = Counter(entry.number for entry in change.sent)
     if any(count > 1 or number in contents.outbox for number, count in numbers.items()):
         raise _conflict("a number of the outbox is in use")
-    known = contents.jobs.keys() | {job.id for job in change.jobs}
+    known = contents.jobs.keys() | {job.id for job in _latest(change)}
     for line in change.history:
         if line.job not in known:
             raise _conflict(f"there is history, but no job {line.job}")
@@ -257,10 +262,14 @@ def _refuse_keys(contents: _Contents, change: Change) -> None:
 def _add(contents: _Contents, change: Change, lines: list[tuple[JobId, _Line]]) -> None:
     for job in _latest(change):
         _forget_key(contents, job.id)
-        contents.jobs[job.id] = job
+        contents.jobs[job.id] = without_attempts(job)
         if job.key:
             contents.keys[job.owner, job.key] = job.id
-    contents.pending_cancels |= {each.id: each for each in change.pending_cancels}
+    for attempt in change.attempts:
+        of_job = contents.attempts.setdefault(attempt.id.job, {})
+        of_job.pop(attempt.id, None)
+        if not attempt.is_obsolete:
+            of_job[attempt.id] = attempt
     contents.counters = change.counters or contents.counters
     contents.outbox |= {entry.number: entry for entry in change.sent}
     contents.last_number = max(contents.last_number, *(entry.number for entry in change.sent), 0)
@@ -275,8 +284,6 @@ def _add(contents: _Contents, change: Change, lines: list[tuple[JobId, _Line]]) 
 
 
 def _take_away(contents: _Contents, change: Change) -> None:
-    for attempt in change.cleaned_up:
-        contents.pending_cancels.pop(attempt, None)
     for number in change.confirmed:
         contents.outbox.pop(number, None)
     for job_id in change.removed:
@@ -284,6 +291,8 @@ def _take_away(contents: _Contents, change: Change) -> None:
         for each in gone:
             _forget_key(contents, each)
             contents.jobs.pop(each, None)
+            pending = {number: one for number, one in contents.attempts.pop(each, {}).items() if one.is_pending_cancel}
+            contents.attempts |= {each: pending} if pending else {}
             contents.history.pop(each, None)
         _sum_up(contents, gone)
         contents.results = [None if batch and batch.sweep in gone else batch for batch in contents.results]
@@ -313,8 +322,8 @@ def _forget_key(contents: _Contents, job_id: JobId) -> None:
 
 
 def _latest(change: Change) -> Iterable[Job]:
-    """Return the last version of each job of the change."""
-    return {job.id: job for job in change.jobs}.values()
+    """Return the last version of each job of the change whose own fields changed."""
+    return {job.id: job for job in change.jobs if job.id not in change.as_before}.values()
 
 
 def _conflict(what: str) -> StoreConflict:

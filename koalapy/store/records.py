@@ -1,4 +1,4 @@
-"""Records as JSON texts, and back: jobs, pending cancels, commands, results, observations and details of history.
+"""Records as JSON texts, and back: jobs, attempts, commands, results, observations and details of history.
 
 The JSON has every field in the order of its declaration, so equal records are equal texts. It is ASCII: an argument
 whose bytes are no UTF-8 (surrogate escapes) comes back as it was. A record that lacks a field gets the field's default,
@@ -14,7 +14,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from koalapy.model.attempt import Attempt
 from koalapy.model.commands import Command
-from koalapy.model.job import Counters, Job
+from koalapy.model.job import Counters, Job, without_attempts
 from koalapy.model.learned import Learned
 from koalapy.model.sweep import ResultBatch
 from koalapy.store.errors import RecordUnreadable, StoreConflict
@@ -23,7 +23,8 @@ T = TypeVar("T")
 
 
 def dump_job(job: Job) -> str:
-    return _JOB.dump(job)
+    """Return the job's own fields as JSON, without its attempts."""
+    return _JOB.dump(without_attempts(job))
 
 
 def load_job(text: str) -> Job:

@@ -25,14 +25,17 @@ def job_rows(jobs: Iterable[Job]) -> list[Row]:
     return [_job_row(job) for job in {job.id: job for job in jobs}.values()]
 
 
-def pending_cancel_rows(pending_cancels: Iterable[Attempt]) -> list[Row]:
-    return [
-        {**attempt_row(each.id), "cluster": plain(each.cluster), "record": dump_attempt(each)}
-        for each in {each.id: each for each in pending_cancels}.values()
-    ]
+def attempt_row(attempt: Attempt) -> Row:
+    return {
+        **attempt_key(attempt.id),
+        "cluster": plain(attempt.cluster),
+        "superseded": int(attempt.superseded),
+        "pending_cancel": int(attempt.is_pending_cancel),
+        "record": dump_attempt(attempt),
+    }
 
 
-def attempt_row(attempt: AttemptId) -> Row:
+def attempt_key(attempt: AttemptId) -> Row:
     return {"job": attempt.job, "component": attempt.component, "number": attempt.number}
 
 
@@ -51,7 +54,7 @@ def result_rows(batches: Iterable[ResultBatch]) -> list[Row]:
         {
             "sweep": batch.sweep,
             "cluster": plain(batch.cluster),
-            **attempt_row(batch.attempt),
+            **attempt_key(batch.attempt),
             "results": dump_results(batch),
             "lowest": min(each.number for each in batch.results),
             "highest": max(each.number for each in batch.results),
@@ -71,7 +74,7 @@ def learned_rows(learned: Learned | None) -> list[Row]:
 def usage_rows(entries: Iterable[Usage]) -> list[Row]:
     return [
         {
-            **attempt_row(entry.attempt),
+            **attempt_key(entry.attempt),
             "owner": plain(entry.owner),
             "charged": entry.charged,
             "name": plain(entry.name),

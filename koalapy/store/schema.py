@@ -49,14 +49,17 @@ jobs = Table(
 )
 
 # A pending cancel outlives its job, and so does a command of the outbox: neither refers to the table of jobs.
-pending_cancels = Table(
-    "pending_cancels",
+attempts = Table(
+    "attempts",
     metadata,
     Column("job", Integer, primary_key=True, autoincrement=False),
     Column("component", Integer, primary_key=True, autoincrement=False),
     Column("number", Integer, primary_key=True, autoincrement=False),
     Column("cluster", Text, nullable=False),
+    Column("superseded", Integer, nullable=False),  # 0 or 1: its job is beyond this try
+    Column("pending_cancel", Integer, nullable=False),  # 0 or 1
     Column("record", Text, nullable=False),
+    Index("attempts_pending_cancel", "pending_cancel"),
 )
 
 outbox = Table(

@@ -13,7 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from koalapy.model.attempt import Attempt
 from koalapy.model.change import Change, OutboxEntry, Snapshot
 from koalapy.model.identity import InstanceId, JobId
-from koalapy.model.job import OUTPUT_PRUNED, Counters, History, Job
+from koalapy.model.job import OUTPUT_PRUNED, Counters, History, Job, with_attempts
 from koalapy.model.learned import NOTHING, Learned
 from koalapy.model.maintenance import MaintenanceRun
 from koalapy.model.states import JobState
@@ -26,7 +26,7 @@ from koalapy.store.backend import Backend
 from koalapy.store.errors import StoreError
 from koalapy.store.identity import open_identity
 from koalapy.store.rows import Row
-from koalapy.store.unreadable import Aside, job_in, job_of
+from koalapy.store.unreadable import Aside, attempt_of, job_in, job_of
 from koalapy.store.validation import refuse_invalid
 from koalapy.store.writer_fence import WriterFence
 
@@ -68,8 +68,9 @@ class SqlStore:
 
     def load(self) -> Snapshot:
         with self._transaction() as connection:
-            found = self._jobs(connection, _UNFINISHED, checked=True)
-            held = {each.job for each in self.unreadable() if each.kind == "job"}
+            unfinished = dict(self._read_jobs(connection, _UNFINISHED, checked=True))
+            found = [job for job in unfinished.values() if job is not None]
+            held = unfinished.keys() - {job.id for job in found}
             held |= {job.id for job in found if job.pilot is not None and job.pilot.sweep in held}
             pending_cancels = self._pending_cancels(connection)
             kept = self._with_row(connection, {each.id.job for each in pending_cancels})
@@ -112,7 +113,7 @@ class SqlStore:
 
     def _account(self, connection: Connection, spans: Iterable[BatchSpan]) -> None:
         for span in spans:
-            row = connection.execute(_USAGE_OF, _marked(rows.attempt_row(span.attempt))).one_or_none()
+            row = connection.execute(_USAGE_OF, _marked(rows.attempt_key(span.attempt))).one_or_none()
             if row is not None:
                 connection.execute(self._writes.put_usage, rows.usage_rows([accounted(rows.usage_in(row), span)]))
 
@@ -124,6 +125,7 @@ class SqlStore:
             if days := by_days(rows.usage_in(row) for row in connection.execute(_USAGE.where(of_jobs))):
                 connection.execute(self._writes.add_days, rows.day_rows(days))
                 connection.execute(delete(schema.usage).where(of_jobs))
+            connection.execute(delete(schema.attempts).where(schema.attempts.c.job.in_(jobs), _NOT_PENDING))
             connection.execute(_REMOVE, [{"of_id": job_id} for job_id in chunk])
 
     def check(self) -> None:
@@ -254,12 +256,26 @@ class SqlStore:
             engine.dispose()
             self._backend.close()
 
-    def _jobs(self, connection: Connection, query: Select[Any], checked: bool = False) -> list[Job]:
-        read = (
-            self._aside.read("job", row.id, row.id, partial(job_of, row.id, row.state, row.record, checked))
-            for row in connection.execute(query)
-        )
-        return [job for job in read if job is not None]
+    def _jobs(self, connection: Connection, query: Select[Any]) -> list[Job]:
+        return [job for _, job in self._read_jobs(connection, query) if job is not None]
+
+    def _read_jobs(
+        self, connection: Connection, query: Select[Any], checked: bool = False
+    ) -> Iterator[tuple[JobId, Job | None]]:
+        """Yield each job with its present attempts; None for one that is set aside, or has an attempt that is."""
+        of_jobs = schema.attempts.c.job.in_(query.with_only_columns(schema.jobs.c.id))
+        attempts: dict[int, list[Attempt | None]] = {}
+        for row in connection.execute(_ATTEMPTS.where(of_jobs, schema.attempts.c.superseded == 0)):
+            attempts.setdefault(row.job, []).append(self._attempt(row, checked))
+        for row in connection.execute(query):
+            job = self._aside.read("job", row.id, row.id, partial(job_of, row.id, row.state, row.record, checked))
+            readable = [each for each in attempts.get(row.id, ()) if each is not None]
+            whole = job is not None and len(readable) == len(attempts.get(row.id, ()))
+            yield JobId(row.id), with_attempts(job, readable) if job is not None and whole else None
+
+    def _attempt(self, row: Any, checked: bool = False) -> Attempt | None:
+        key = f"{row.job}.{row.component}.{row.number}"
+        return self._aside.read("attempt", key, row.job, partial(attempt_of, row._mapping, checked))
 
     def _usage(self, connection: Connection, since: Instant | None) -> list[Usage]:
         query = _USAGE if since is None else _USAGE.where(schema.usage.c.ended_at > since)
@@ -275,15 +291,7 @@ class SqlStore:
         )
 
     def _pending_cancels(self, connection: Connection) -> list[Attempt]:
-        read = (
-            self._aside.read(
-                "pending_cancel",
-                f"{row.job}.{row.component}.{row.number}",
-                row.job,
-                partial(records.load_attempt, row.record),
-            )
-            for row in connection.execute(_PENDING_CANCELS)
-        )
+        read = (self._attempt(row) for row in connection.execute(_PENDING_CANCELS))
         return [each for each in read if each is not None]
 
     def _outbox(self, connection: Connection) -> list[OutboxEntry]:
@@ -339,7 +347,7 @@ class _Writes:
 
     def __init__(self, backend: Backend) -> None:
         self._put_job = _put(backend, schema.jobs)
-        self._put_pending_cancel = _put(backend, schema.pending_cancels)
+        self._put_attempt = _put(backend, schema.attempts)
         self._put_counter = _put(backend, schema.counters)
         self._put_learned = _put(backend, schema.learned)
         self.put_usage = _put(backend, schema.usage)
@@ -351,18 +359,20 @@ class _Writes:
 
         Raises StoreConflict before any has run.
         """
-        new = set(change.new)
+        new, as_before = set(change.new), set(change.as_before)
+        jobs = [job for job in change.jobs if job.id not in as_before]
+        attempts = {attempt.id: attempt for attempt in change.attempts}.values()
         writes: list[tuple[Executable, list[Row]]] = [
-            (_NEW_JOB, rows.job_rows(job for job in change.jobs if job.id in new)),
-            (self._put_job, rows.job_rows(job for job in change.jobs if job.id not in new)),
-            (self._put_pending_cancel, rows.pending_cancel_rows(change.pending_cancels)),
+            (_NEW_JOB, rows.job_rows(job for job in jobs if job.id in new)),
+            (self._put_job, rows.job_rows(job for job in jobs if job.id not in new)),
+            (self._put_attempt, [rows.attempt_row(each) for each in attempts if not each.is_obsolete]),
             (self._put_counter, rows.counter_rows(change.counters)),
             (_SEND, rows.outbox_rows(change.sent)),
             (_ADD_HISTORY, rows.history_rows(change.history)),
             (_RESULT, rows.result_rows(change.results)),
             (self._put_learned, rows.learned_rows(change.learned)),
             (self.put_usage, rows.usage_rows(change.usage)),
-            (_DROP_PENDING_CANCEL, [_marked(rows.attempt_row(attempt)) for attempt in change.cleaned_up]),
+            (_DROP_ATTEMPT, [_marked(rows.attempt_key(each.id)) for each in attempts if each.is_obsolete]),
             (_CONFIRM, [{"of_number": number} for number in change.confirmed]),
         ]
         return [(statement, parameters) for statement, parameters in writes if parameters]
@@ -412,9 +422,9 @@ _JOB_OF_KEY = select(schema.jobs.c.id).where(
     schema.jobs.c.owner == bindparam("of_owner"), schema.jobs.c.key == bindparam("of_key")
 )
 _JOBS_OF_KEYS = select(schema.jobs.c.key, schema.jobs.c.id).where(schema.jobs.c.owner == bindparam("of_owner"))
-_PENDING_CANCELS = select(*schema.pending_cancels.primary_key, schema.pending_cancels.c.record).order_by(
-    *schema.pending_cancels.primary_key
-)
+_ATTEMPTS = select(schema.attempts).order_by(*schema.attempts.primary_key)
+_PENDING_CANCELS = _ATTEMPTS.where(schema.attempts.c.pending_cancel == 1)
+_NOT_PENDING = schema.attempts.c.pending_cancel == 0
 _OUTBOX = select(schema.outbox.c.number, schema.outbox.c.kind, schema.outbox.c.command).order_by(schema.outbox.c.number)
 _COUNTERS = select(schema.counters.c.name, schema.counters.c.value)
 _USAGE = select(schema.usage).order_by(*schema.usage.primary_key)
@@ -454,6 +464,6 @@ _CONFIRM = delete(schema.outbox).where(schema.outbox.c.number == bindparam("of_n
 _REMOVE = delete(schema.jobs).where(
     or_(schema.jobs.c.id == bindparam("of_id"), schema.jobs.c.sweep == bindparam("of_id"))
 )
-_DROP_PENDING_CANCEL = delete(schema.pending_cancels).where(
-    *(schema.pending_cancels.c[name] == bindparam(f"of_{name}") for name in ("job", "component", "number"))
+_DROP_ATTEMPT = delete(schema.attempts).where(
+    *(schema.attempts.c[name] == bindparam(f"of_{name}") for name in ("job", "component", "number"))
 )

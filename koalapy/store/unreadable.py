@@ -1,15 +1,17 @@
 """Records that cannot be read: they are set aside one by one, so that they hide no other, and repaired by command."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import Column, Connection, Table, and_, delete, or_, select, update
 
+from koalapy.model.attempt import Attempt
 from koalapy.model.change import Change, OutboxEntry
 from koalapy.model.errors import RequestError
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job
+from koalapy.model.states import JobState
 from koalapy.model.unreadable import Unreadable
 from koalapy.store import records, rows, schema
 from koalapy.store.errors import RecordInvalid, RecordUnreadable
@@ -64,9 +66,26 @@ def job_of(row_id: int, state: str, text: str, checked: bool = False) -> Job:
         raise RecordUnreadable("Job", f"it is of job {job.id}")
     if job.state != state:
         raise RecordUnreadable("Job", f"it is {job.state}, and its row is {state}")
+    if job.attempts:
+        raise RecordUnreadable("Job", "it has attempts, which have records of their own")
     if checked:
         refuse_invalid(Change(jobs=(job,)))
     return job
+
+
+def attempt_of(row: Mapping[str, Any], checked: bool = False) -> Attempt:
+    """Return the attempt of a row. `checked`: also check the bounds of a commit.
+
+    Raises RecordUnreadable, and RecordInvalid if `checked`.
+    """
+    attempt = records.load_attempt(row["record"])
+    if tuple(attempt.id) != (row["job"], row["component"], row["number"]):
+        raise RecordUnreadable("Attempt", f"it is of attempt {attempt.id}")
+    if (attempt.superseded, attempt.is_pending_cancel) != (row["superseded"], row["pending_cancel"]):
+        raise RecordUnreadable("Attempt", "it does not agree with its row on what is left of it")
+    if checked:
+        refuse_invalid(Change(attempts=(attempt,)))
+    return attempt
 
 
 # ---- repair: for a store that no koalad has open
@@ -80,10 +99,10 @@ class _Kind(NamedTuple):
 
 KINDS = {
     "job": _Kind(schema.jobs, schema.jobs.c.record, (schema.jobs.c.id,)),
-    "pending_cancel": _Kind(
-        schema.pending_cancels,
-        schema.pending_cancels.c.record,
-        (schema.pending_cancels.c.job, schema.pending_cancels.c.component, schema.pending_cancels.c.number),
+    "attempt": _Kind(
+        schema.attempts,
+        schema.attempts.c.record,
+        (schema.attempts.c.job, schema.attempts.c.component, schema.attempts.c.number),
     ),
     "command": _Kind(schema.outbox, schema.outbox.c.command, (schema.outbox.c.number,)),
     "results": _Kind(schema.results, schema.results.c.results, (schema.results.c.sequence,)),
@@ -118,22 +137,27 @@ def replace(connection: Connection, name: str, text: str) -> None:
         if kind == "job":
             job = records.load_job(text)
             changed = rows.job_rows([job])[0] | {"id": job.id}
+        if kind == "attempt":
+            changed = rows.attempt_row(records.load_attempt(text))
         _same(row, changed, name)
         _load(kind, changed)
     except (RecordUnreadable, RecordInvalid) as error:
         why = error.why if isinstance(error, RecordUnreadable) else error.reason.message
-        raise RequestError("bad_record", f"The text is not a {kind} record ({why}).", "Correct it first.") from error
+        message = f"The text is not a record of kind {kind} ({why})."
+        raise RequestError("bad_record", message, "Correct it first.") from error
     connection.execute(update(_kind(name).table).where(_where(name)).values(**changed))
 
 
 def drop(connection: Connection, name: str) -> None:
-    """Remove a record. A job's history, results and Launchers are removed too, with unconfirmed commands for all.
+    """Remove a record. A job's attempts, history, results and Launchers are removed too, with commands for all.
 
     The job's pending cancels stay, and are carried out, since they end batch jobs. Raises RequestError
-    `no_such_record`.
+    `no_such_record`, and `attempt_needed` for a present attempt of a job that is not final.
     """
-    row = _row(connection, name)
-    if name.partition("/")[0] != "job":
+    row, kind = _row(connection, name), name.partition("/")[0]
+    if kind == "attempt" and not row["superseded"]:
+        _refuse_needed(connection, row["job"], name)
+    if kind != "job":
         connection.execute(delete(_kind(name).table).where(_where(name)))
         return
     jobs = schema.jobs.c
@@ -144,7 +168,16 @@ def drop(connection: Connection, name: str) -> None:
         entry = Aside().read("command", number, None, lambda kind=kind, text=text: records.load_command(kind, text))  # type: ignore[misc]
         if entry is not None and job_in(OutboxEntry(number, entry)) in gone:
             connection.execute(delete(schema.outbox).where(schema.outbox.c.number == number))
+    attempts = schema.attempts.c
+    connection.execute(delete(schema.attempts).where(attempts.job.in_(gone), attempts.pending_cancel == 0))
     connection.execute(delete(schema.jobs).where(jobs.id.in_(gone)))
+
+
+def _refuse_needed(connection: Connection, job: int, name: str) -> None:
+    state = connection.scalar(select(schema.jobs.c.state).where(schema.jobs.c.id == job))
+    if state is not None and state not in [each.value for each in JobState if each.final]:
+        message = f"Job {job} is not final, and needs the record of its attempt."
+        raise RequestError("attempt_needed", message, f"Correct {name}, or drop job/{job}.")
 
 
 def job_in(entry: OutboxEntry) -> JobId:
@@ -158,11 +191,8 @@ def _load(kind: str, row: Any) -> object:
     match kind:
         case "job":
             return job_of(row["id"], row["state"], row["record"], checked=True)
-        case "pending_cancel":
-            attempt = records.load_attempt(row["record"])
-            if tuple(attempt.id) != (row["job"], row["component"], row["number"]):
-                raise RecordUnreadable("Attempt", f"it is of attempt {attempt.id}")
-            return attempt
+        case "attempt":
+            return attempt_of(row, checked=True)
         case "command":
             return records.load_command(row["kind"], row["command"])
         case "results":
@@ -178,7 +208,7 @@ def _same(row: Any, changed: Any, name: str) -> None:
 
 
 def _job_in(kind: str, row: Any) -> int | None:
-    column = {"job": "id", "pending_cancel": "job", "results": "sweep", "history": "job"}.get(kind)
+    column = {"job": "id", "attempt": "job", "results": "sweep", "history": "job"}.get(kind)
     return None if column is None else int(row[column])
 
 

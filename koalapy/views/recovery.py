@@ -103,7 +103,7 @@ class Recovery:
 
     def _forgotten(self, now: Instant, change: Change) -> list[Line]:
         """Return a line for each cluster whose directories of past attempts were removed."""
-        cleaned_up = set(change.cleaned_up)
+        cleaned_up = {each.id for each in change.attempts if each.cleaned_up and each.detached_at is not None}
         for entry in change.sent:
             if isinstance(entry.command, ForgetAttempt) and entry.command.attempt in cleaned_up:
                 self._outbox[entry.number] = entry.command

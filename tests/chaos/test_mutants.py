@@ -257,7 +257,11 @@ def _every_transition_is_allowed() -> Any:
 
 def _a_pending_cancel_is_not_kept() -> Any:
     real = MemoryStore.commit
-    return patch.object(MemoryStore, "commit", lambda self, change: real(self, replace(change, pending_cancels=())))
+
+    def commit(self: Any, change: Any) -> None:
+        real(self, replace(change, attempts=tuple(each for each in change.attempts if not each.is_pending_cancel)))
+
+    return patch.object(MemoryStore, "commit", commit)
 
 
 def _a_sleep_of_the_host_is_not_noticed() -> Any:

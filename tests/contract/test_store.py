@@ -99,10 +99,15 @@ def a_pending_cancel(job: int, **fields: Any) -> Attempt:
         cluster="delft",
         batch_id="77",
         detached_at=Instant(5),
+        superseded=True,
         request=ComponentRequest(processors=1, executable="./program"),
         state=AttemptState.ENDED,
         ending=Ending.CANCELLED,
     )
+
+
+def a_completed_cancel(job: int) -> Attempt:
+    return replace(a_pending_cancel(job), state=AttemptState.CLEANED_UP)
 
 
 def a_line(job: int, kind: str = "job_submitted", **details: Any) -> History:
@@ -174,7 +179,7 @@ def test_everything_survives_reopening(opener: Opener) -> None:
     ]
     change = Change(
         jobs=(a_job(2), a_job(1, JobState.CLAIMING)),
-        pending_cancels=(a_pending_cancel(3), a_pending_cancel(1, component=1)),
+        attempts=(a_pending_cancel(3), a_pending_cancel(1, component=1)),
         counters=Counters(next_job=3, next_position=8),
         sent=(entry(1, commands[0]), entry(2, commands[1])),
         history=(a_line(1), a_line(1, "job_claimed", clusters=["vu"]), a_line(2)),
@@ -213,8 +218,60 @@ def test_a_job_in_full_comes_back_equal(store: Store) -> None:
         excluded=(("delft", Instant(7)),),
         finished_at=Instant(9),
     )
-    store.commit(Change(jobs=(job,)))
+    assert used.id == an_attempt(7, number=3)
+    store.commit(Change(jobs=(job,), attempts=(job.attempts[0],)))  # type: ignore[arg-type]
     assert store.job(job.id) == job
+
+
+def running(job: int, number: int = 1, **fields: Any) -> Job:
+    """A job with a present attempt of its first component."""
+    present = replace(tried(job, number), state=AttemptState.RUNNING, **fields)
+    return a_job(job, JobState.RUNNING, attempts=(present, None), numbers=(number, 0))
+
+
+def with_attempts(*jobs: Job, **fields: Any) -> Change:
+    """A change of these jobs and all their present attempts."""
+    attempts = [each for job in jobs for each in job.attempts if each is not None]
+    return Change(jobs=jobs, attempts=(*attempts, *fields.pop("attempts", ())), **fields)
+
+
+def test_a_job_comes_with_its_attempts_which_are_written_without_it(store: Store) -> None:
+    first, second = running(1), running(2)
+    store.commit(with_attempts(first, second))
+    ended = running(1, exit_status=5)
+    store.commit(replace(with_attempts(replace(ended, position=77)), as_before=(first.id,)))
+    for jobs in (store.jobs(), list(store.load().jobs), [store.job(first.id), store.job(second.id)]):
+        assert jobs == [ended, second]
+
+
+def test_a_new_try_takes_the_place_of_the_last_one(store: Store) -> None:
+    """What is left of the last try stays until it is cleaned up, and is not in its job any more."""
+    first = running(1)
+    left = replace(first.attempts[0], detached_at=Instant(5), superseded=True, cancelling=True)  # type: ignore[arg-type]
+    left = replace(left, state=AttemptState.ENDED, ending=Ending.CANCELLED)
+    store.commit(with_attempts(first))
+    waiting = a_job(1, numbers=(1, 0))
+    store.commit(with_attempts(waiting, attempts=(left,)))
+    assert (store.job(first.id), store.pending_cancels()) == (waiting, [left])
+    again = running(1, number=2)
+    store.commit(with_attempts(again))
+    assert (store.job(first.id), store.pending_cancels()) == (again, [left])
+    assert store.load() == Snapshot(instance=store.instance, jobs=(again,), pending_cancels=(left,))
+    store.commit(Change(attempts=(replace(left, state=AttemptState.CLEANED_UP),)))
+    assert (store.job(first.id), store.pending_cancels()) == (again, [])
+
+
+def test_the_attempt_of_a_final_job_is_as_its_pending_cancel_ended(store: Store) -> None:
+    left = replace(a_pending_cancel(1), superseded=False)
+    job = a_job(1, JobState.CANCELLED, attempts=(left, None), numbers=(1, 0), finished_at=Instant(9))
+    store.commit(with_attempts(job))
+    assert (store.jobs(), store.pending_cancels()) == ([job], [left])
+    over = replace(left, state=AttemptState.CLEANED_UP)
+    store.commit(Change(attempts=(over,)))
+    assert (store.jobs(), store.pending_cancels()) == ([replace(job, attempts=(over, None))], [])
+    store.commit(Change(removed=(job.id,)))
+    store.commit(Change(jobs=(a_job(1),)))
+    assert store.jobs() == [a_job(1)]
 
 
 def test_a_job_is_replaced_and_keeps_its_history(store: Store) -> None:
@@ -228,7 +285,7 @@ def test_of_two_versions_in_one_change_the_last_is_kept(store: Store) -> None:
     store.commit(
         Change(
             jobs=(a_job(1), a_job(1, JobState.HELD)),
-            pending_cancels=(a_pending_cancel(1), replace(a_pending_cancel(1), batch_id="8")),
+            attempts=(a_pending_cancel(1), replace(a_pending_cancel(1), batch_id="8")),
         )
     )
     assert store.jobs() == [a_job(1, JobState.HELD)]
@@ -243,10 +300,8 @@ def test_finished_jobs_are_listed_but_not_loaded(store: Store) -> None:
 
 
 def test_pending_cancels_complete_and_outbox_entries_are_confirmed(store: Store) -> None:
-    store.commit(
-        Change(pending_cancels=(a_pending_cancel(1), a_pending_cancel(1, component=1)), sent=(entry(1), entry(2)))
-    )
-    store.commit(Change(cleaned_up=(an_attempt(1),), confirmed=(1,), sent=(entry(3),)))
+    store.commit(Change(attempts=(a_pending_cancel(1), a_pending_cancel(1, component=1)), sent=(entry(1), entry(2))))
+    store.commit(Change(attempts=(a_completed_cancel(1),), confirmed=(1,), sent=(entry(3),)))
     assert store.pending_cancels() == [a_pending_cancel(1, component=1)]
     assert [kept.number for kept in store.load().outbox] == [2, 3]
 
@@ -256,9 +311,8 @@ def test_what_one_change_adds_and_takes_away_is_gone(store: Store) -> None:
         Change(
             jobs=(a_job(1),),
             history=(a_line(1),),
-            pending_cancels=(a_pending_cancel(1),),
+            attempts=(a_pending_cancel(1), a_completed_cancel(1), tried(1)),
             sent=(entry(1),),
-            cleaned_up=(an_attempt(1),),
             confirmed=(1,),
             removed=(JobId(1),),
         )
@@ -268,15 +322,13 @@ def test_what_one_change_adds_and_takes_away_is_gone(store: Store) -> None:
 
 
 def test_to_take_away_what_is_not_there_is_no_error(store: Store) -> None:
-    store.commit(Change(cleaned_up=(an_attempt(5),), confirmed=(99,), removed=(JobId(5),)))
+    store.commit(Change(attempts=(a_completed_cancel(5),), confirmed=(99,), removed=(JobId(5),)))
     assert store.load() == Snapshot(instance=store.instance)
 
 
 def test_a_pruned_job_takes_its_history_along_and_leaves_its_pending_cancel(store: Store) -> None:
     store.commit(
-        Change(
-            jobs=(a_job(1, key="k"), a_job(2)), history=(a_line(1), a_line(2)), pending_cancels=(a_pending_cancel(1),)
-        )
+        Change(jobs=(a_job(1, key="k"), a_job(2)), history=(a_line(1), a_line(2)), attempts=(a_pending_cancel(1),))
     )
     store.commit(Change(removed=(JobId(1),)))
     assert store.jobs() == [a_job(2)]
@@ -480,9 +532,7 @@ def test_a_text_comes_back_whatever_it_holds(store: Store, strange: str) -> None
     command = ForgetAttempt(cluster=strange, attempt=an_attempt(1))
     each = replace(a_pending_cancel(1), cluster=strange)
     store.commit(
-        Change(
-            jobs=(job,), pending_cancels=(each,), sent=(entry(1, command),), history=(a_line(1, "odd", words=strange),)
-        )
+        Change(jobs=(job,), attempts=(each,), sent=(entry(1, command),), history=(a_line(1, "odd", words=strange),))
     )
     assert store.load() == Snapshot(
         instance=store.instance, jobs=(job,), pending_cancels=(each,), outbox=(entry(1, command),)
@@ -579,8 +629,7 @@ def test_a_million_parameters_are_a_small_record(store: Store) -> None:
 
 GOOD = Change(
     jobs=(a_job(1, JobState.CLAIMING, key="taken"), a_job(5)),
-    pending_cancels=(a_pending_cancel(4),),
-    cleaned_up=(an_attempt(3),),
+    attempts=(a_pending_cancel(4), a_completed_cancel(3)),
     counters=Counters(90, 90),
     sent=(entry(11),),
     confirmed=(10,),
@@ -619,7 +668,7 @@ def test_a_contradiction_leaves_everything_as_it_was(opener: Opener, contradicti
     store = opener()
     start = Change(
         jobs=(a_job(1, key="taken"), a_job(2), a_job(3)),
-        pending_cancels=(a_pending_cancel(3),),
+        attempts=(a_pending_cancel(3),),
         sent=(entry(10),),
         history=(a_line(2),),
     )
@@ -678,9 +727,9 @@ WRONG: Any = {"a": 1}  # of no field's type
         ("jobs", with_request(name=None), "Job", "request.name"),
         ("jobs", with_request(directory="/tmp\0"), "Job", "request.directory"),
         ("jobs", a_job(7, owner=None), "Job", "owner"),
-        ("pending_cancels", replace(a_pending_cancel(7), detached_at=-(1 << 60)), "Attempt", "detached_at"),
+        ("attempts", replace(a_pending_cancel(7), detached_at=-(1 << 60)), "Attempt", "detached_at"),
         (
-            "pending_cancels",
+            "attempts",
             replace(a_pending_cancel(7), id=AttemptId(JobId(7), 0, "1")),
             "Attempt",
             "id.number",
@@ -718,7 +767,7 @@ def test_a_value_that_no_record_may_have_is_refused_by_name(
 
 def test_what_a_program_or_a_batch_system_said_can_always_be_kept(store: Store) -> None:
     reason = Reason("failed", "request", "It said \0.", "", command="sbatch", words="binary \0\x1b output")
-    store.commit(Change(jobs=(change_attempt(reason=reason),)))
+    store.commit(with_attempts(change_attempt(reason=reason)))
     (job,) = store.jobs()
     assert job.components[0].reason == reason
     assert reason.words == "binary \\0\x1b output"
@@ -732,8 +781,8 @@ def test_what_a_program_or_a_batch_system_said_can_always_be_kept(store: Store) 
         {"counters": Counters(next_job=10**30)},
         {"confirmed": (1 << 63,)},
         {"removed": ("7",)},
-        {"cleaned_up": ((7, 0, 1),)},
-        {"cleaned_up": ((7, 0),)},
+        {"attempts": (replace(tried(7), id=(7, 0, 1)),)},  # type: ignore[arg-type]
+        {"attempts": (replace(tried(7), id=(7, 0)),)},  # type: ignore[arg-type]
         {"sent": (OutboxEntry(1 << 60, entry(1).command),)},
         {"learned": Learned((Past("vu", 10**20),))},
     ],

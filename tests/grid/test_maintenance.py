@@ -62,7 +62,7 @@ def test_pruned_jobs_leave_no_file_of_theirs(koalad: Koalad, testgrid: Any) -> N
     assert sum(row.records for row in report.rows) >= 40  # one an attempt
     rows = {moment: size.rows for moment, size in report.sizes.items()}
     assert rows["with jobs"]["jobs"] == 40
-    for table in ("jobs", "history", "usage", "results", "pending_cancels", "outbox"):
+    for table in ("jobs", "history", "usage", "results", "attempts", "outbox"):
         assert rows["pruned"][table] == 0, rows
     assert report.sizes["vacuumed"].bytes < report.sizes["with jobs"].bytes / 2
 

@@ -65,9 +65,10 @@ class Play:
         step = self.engine.handle(self.now, [from_its_own(self.engine, event) for event in events])
         self.jobs |= {job.id: job for job in step.jobs}
         self.history += step.history
-        self.pending_cancels |= {each.id: each for each in step.pending_cancels}
-        for attempt in step.cleaned_up:
-            del self.pending_cancels[attempt]
+        for each in step.attempts:
+            self.pending_cancels.pop(each.id, None)
+            if each.is_pending_cancel:
+                self.pending_cancels[each.id] = each
         self.hints += [hint for hint in step.hints if not isinstance(hint, WatchCluster)]
         self.results += step.results
         self.counters = step.counters or self.counters

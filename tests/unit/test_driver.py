@@ -205,7 +205,7 @@ def test_pruning_a_job_removes_its_commands_to_a_cluster_that_left(recorder: Rec
     job, store = final_job("left"), recorder.store
     other = OutboxEntry(2, ForgetAttempt(cluster="left", attempt=AttemptId(JobId(9), 0, 1)))
     entries = (OutboxEntry(1, ForgetAttempt(cluster="left", attempt=AttemptId(job.id, 0, 1))), other)
-    store.commit(Change(jobs=(job,), sent=entries))
+    store.commit(Change(jobs=(job,), attempts=tuple(job.present), sent=entries))
     driver = driven(recorder, store.load())
     prune = PruneRequested(jobs=(job,), before=Instant(9), records=True)
     driver.step([Delivery((prune,))])
@@ -216,7 +216,7 @@ def test_pruning_a_job_removes_its_commands_to_a_cluster_that_left(recorder: Rec
 
 def test_a_prune_on_a_full_disk_is_committed_once_and_loses_nothing(recorder: Recorder) -> None:
     job, store = final_job("alpha"), recorder.store
-    store.commit(Change(jobs=(job,)))
+    store.commit(Change(jobs=(job,), attempts=tuple(job.present)))
     driver = driven(recorder, store.load())
     driver.step([Delivery((ClusterConnected(cluster="alpha", version="1"),))])
     recorder.actions.clear()

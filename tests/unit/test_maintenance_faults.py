@@ -64,7 +64,7 @@ def a_store(place: Path, jobs: int) -> Store:
     store = open_store("sqlite", place)
     made = tuple(over(number) for number in range(1, jobs + 1))
     lines = tuple(History(job=job.id, at=Instant(1), kind="submitted", details={}) for job in made)
-    store.commit(Change(jobs=made, history=lines))
+    store.commit(Change(jobs=made, attempts=tuple(each for job in made for each in job.present), history=lines))
     store.close()
     return open_store("sqlite", place)
 
@@ -301,7 +301,7 @@ def test_a_disk_that_is_full_in_the_middle_of_a_backup_keeps_the_older_one(disk:
         assert refused.value.reason.advice
         assert [path for path in target.iterdir() if path.name != "ballast"] == [before]
         assert jobs_in(before) == JOBS
-        store.commit(Change(jobs=(over(JOBS + 1),)))  # koalad goes on
+        store.commit(Change(jobs=(over(JOBS + 1),), attempts=tuple(over(JOBS + 1).present)))  # koalad goes on
         store.commit(Change(removed=(JobId(JOBS + 1),)))
     assert tasks.back_up(maintained(store, later), told, False).well
     (after,) = target.iterdir()

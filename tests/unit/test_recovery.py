@@ -220,7 +220,12 @@ def test_a_confirmed_pending_cancel_is_reported_with_its_directory() -> None:
     made = recovery(pending_cancels=(PENDING_CANCEL,))
     settled = attempt_line("cancel_completed", batch_id="41")
     text = "Attempt 7.0.1 on delft (batch job 41) was cancelled at last: nothing of it is left."
-    assert lines(made, settled, cleaned_up=(ATTEMPT,), sent=(OutboxEntry(9, FORGET),)) == [("cancel_completed", text)]
+    assert lines(
+        made,
+        settled,
+        attempts=(replace(PENDING_CANCEL, state=AttemptState.CLEANED_UP),),
+        sent=(OutboxEntry(9, FORGET),),
+    ) == [("cancel_completed", text)]
     assert lines(made, confirmed=(9,)) == [
         ("directories_forgotten", "The directory of a past attempt on delft was forgotten.")
     ]

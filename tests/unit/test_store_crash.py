@@ -20,6 +20,7 @@ JOBS_A_COMMIT = 3
 
 CHANGES = """
 import sys
+from dataclasses import replace
 from pathlib import Path
 from koalapy.model.attempt import Attempt
 from koalapy.model.change import Change, OutboxEntry
@@ -43,6 +44,14 @@ def job(number, place):
     )
 
 
+def pending_cancel(attempt, turn):
+    return Attempt(
+        id=attempt, cluster="vu", batch_id="1", detached_at=Instant(turn), superseded=True,
+        request=ComponentRequest(processors=1, executable="./program"),
+        state=AttemptState.ENDED, ending=Ending.CANCELLED
+    )
+
+
 def change(turn):
     ids = range((turn - 1) * jobs_a_commit + 1, turn * jobs_a_commit + 1)
     attempt, last = AttemptId(JobId(turn), 0, 1), AttemptId(JobId(turn - 1), 0, 1)
@@ -52,14 +61,7 @@ def change(turn):
         history=tuple(History(job=JobId(number), at=Instant(turn), kind="job_submitted") for number in ids),
         sent=(OutboxEntry(turn, ForgetAttempt(cluster="vu", attempt=attempt)),),
         confirmed=(turn - 1,),
-        pending_cancels=(
-            Attempt(
-                id=attempt, cluster="vu", batch_id="1", detached_at=Instant(turn),
-                request=ComponentRequest(processors=1, executable="./program"),
-                state=AttemptState.ENDED, ending=Ending.CANCELLED
-            ),
-        ),
-        cleaned_up=(last,),
+        attempts=(pending_cancel(attempt, turn), replace(pending_cancel(last, turn), state=AttemptState.CLEANED_UP)),
     )
 
 

@@ -48,20 +48,21 @@ CHANGES = st.builds(
     Change,
     jobs=st.lists(jobs(), max_size=3).map(tuple),
     new=st.lists(JOB_IDS, max_size=1).map(tuple),
-    pending_cancels=st.lists(
+    as_before=st.lists(JOB_IDS, max_size=1).map(tuple),
+    attempts=st.lists(
         st.builds(
             Attempt,
             id=ATTEMPTS,
             cluster=st.sampled_from("ab"),
             request=st.just(ComponentRequest(processors=1, executable="./program")),
-            state=st.just(AttemptState.ENDED),
+            state=st.sampled_from([AttemptState.ENDED, AttemptState.CLEANED_UP]),
             ending=st.just(Ending.CANCELLED),
             batch_id=st.just("1"),
-            detached_at=st.just(3),
+            detached_at=st.sampled_from([None, 3]),
+            superseded=st.booleans(),
         ),
-        max_size=2,
+        max_size=3,
     ).map(tuple),
-    cleaned_up=st.lists(ATTEMPTS, max_size=2).map(tuple),
     counters=st.none() | st.builds(Counters, st.integers(1, 9), st.integers(1, 9)),
     sent=st.lists(st.integers(1, 9), max_size=2).map(
         lambda numbers: tuple(

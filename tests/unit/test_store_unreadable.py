@@ -45,8 +45,8 @@ def a_job(number: int, state: JobState = JobState.RUNNING, **fields: Any) -> Job
         state=state,
         position=number,
         submitted_at=Instant(number),
-        attempts=(Attempt(id=AttemptId(JobId(number), 0, 1), cluster="vu", request=WISH),),
-        numbers=(1,),
+        attempts=(Attempt(id=AttemptId(JobId(number), 0, 2), cluster="vu", request=WISH),),
+        numbers=(2,),
         key=f"key-{number}",
         **fields,
     )
@@ -62,6 +62,7 @@ def a_pending_cancel(job: int) -> Attempt:
         cluster="vu",
         batch_id="7",
         detached_at=Instant(5),
+        superseded=True,
         request=ComponentRequest(processors=1, executable="./program"),
         state=AttemptState.ENDED,
         ending=Ending.CANCELLED,
@@ -83,15 +84,17 @@ def open_it(tmp_path: Path) -> Callable[[], SqlStore]:
     store = opened()
     sweep = replace(a_job(4), attempts=(), request=Request(name="s", components=(WISH,), parameters=SPACE))
     rows = [ParameterResult(number, 0, "exited", "node1", 0, 5, 6, 0, 0, 0, 0) for number in (1, 2)]
+    jobs = (
+        *(a_job(number) for number in (1, 2, 3)),
+        replace(sweep, runner=Runner(count=9)),
+        a_job(FIRST_LAUNCHER, pilot=Pilot(sweep=JobId(4))),
+        a_job(5, JobState.DONE),
+    )
+    present = [each for job in jobs for each in job.attempts if each is not None]
     store.commit(
         Change(
-            jobs=(
-                *(a_job(number) for number in (1, 2, 3)),
-                replace(sweep, runner=Runner(count=9)),
-                a_job(FIRST_LAUNCHER, pilot=Pilot(sweep=JobId(4))),
-                a_job(5, JobState.DONE),
-            ),
-            pending_cancels=(a_pending_cancel(1), a_pending_cancel(2), a_pending_cancel(9)),
+            jobs=jobs,
+            attempts=(*present, a_pending_cancel(1), a_pending_cancel(2), a_pending_cancel(9)),
             sent=tuple(a_command(number, number) for number in (1, 2, 3)),
             counters=Counters(next_job=6, next_launcher=FIRST_LAUNCHER + 1),
             history=tuple(
@@ -112,16 +115,15 @@ def change(directory: Path, statement: str, *values: object) -> None:
 
 def damaged(text: str, how: str) -> str:
     plain = json.loads(text)
-    attempt = plain["attempts"][0]
     match how:
         case "cut":
             return text[: len(text) // 2]
         case "empty":
             return ""
         case "wrong type":
-            attempt["batch_id"] = {"a": 1}
+            plain["position"] = {"a": 1}
         case "too large":
-            attempt["exit_status"] = 10**30
+            plain["position"] = 10**30
         case "missing field":
             del plain["owner"]
         case "unknown state":
@@ -187,6 +189,43 @@ def test_a_job_in_a_row_of_unknown_state_can_be_repaired(open_it: Callable[[], S
     store.close()
 
 
+ATTEMPT_DAMAGES = {
+    "cut": lambda text: text[:20],
+    "wrong type": lambda text: text.replace('"batch_id":""', '"batch_id":{"a":1}'),
+    "too large": lambda text: text.replace('"exit_status":null', f'"exit_status":{10**30}'),
+    "another's": lambda text: text.replace("[1,0,2]", "[1,0,3]"),
+    "other row": lambda text: text.replace('"superseded":false', '"superseded":true'),
+}
+
+
+@pytest.mark.parametrize("damage", ATTEMPT_DAMAGES.values(), ids=ATTEMPT_DAMAGES)
+def test_a_job_is_set_aside_with_an_unreadable_attempt_until_it_is_repaired(
+    open_it: Callable[[], SqlStore], tmp_path: Path, damage: Callable[[str], str]
+) -> None:
+    store = open_it()
+    text = store.repair(partial(unreadable.raw, name="attempt/1.0.2"))
+    store.close()
+    assert damage(text) != text
+    change(tmp_path, "UPDATE attempts SET record = ? WHERE job = 1 AND number = 2", damage(text))
+    store = open_it()
+    found = store.load()
+    assert [job.id for job in found.jobs] == [2, 3, 4, FIRST_LAUNCHER]
+    assert [each.id.job for each in found.pending_cancels] == [2, 9]
+    assert [entry.number for entry in found.outbox] == [2, 3]
+    assert [(each.name, each.job) for each in store.unreadable()] == [("attempt/1.0.2", 1)]
+    assert store.job_of_key("mona", "key-1") == 1
+    store.close()
+    store = open_it()
+    with pytest.raises(RequestError, match="needs the record of its attempt"):
+        store.repair(partial(unreadable.drop, name="attempt/1.0.2"))
+    with pytest.raises(RequestError, match="is not a record of kind attempt"):
+        store.repair(partial(unreadable.replace, name="attempt/1.0.2", text=text[:20]))
+    store.repair(partial(unreadable.replace, name="attempt/1.0.2", text=text))
+    assert [job.id for job in store.load().jobs] == [1, 2, 3, 4, FIRST_LAUNCHER]
+    assert store.unreadable() == []
+    store.close()
+
+
 def test_launchers_are_set_aside_with_their_sweep(open_it: Callable[[], SqlStore], tmp_path: Path) -> None:
     change(tmp_path, "UPDATE jobs SET record = '{' WHERE id = 4")
     store = open_it()
@@ -201,7 +240,7 @@ def test_launchers_are_set_aside_with_their_sweep(open_it: Callable[[], SqlStore
 @pytest.mark.parametrize(
     ("table", "where", "column", "name"),
     [
-        ("pending_cancels", "job = 2", "record", "pending_cancel/2.0.1"),
+        ("attempts", "job = 2 AND superseded", "record", "attempt/2.0.1"),
         ("outbox", "number = 2", "command", "command/2"),
         ("outbox", "number = 2", "kind", "command/2"),
         ("results", "sequence = 1", "results", "results/1"),
@@ -216,7 +255,7 @@ def test_an_unreadable_record_of_another_table_hides_no_other(
     store = open_it()
     found = store.load()
     assert [job.id for job in found.jobs] == [1, 2, 3, 4, FIRST_LAUNCHER]
-    assert [each.id.job for each in found.pending_cancels] == ([1, 9] if table == "pending_cancels" else [1, 2, 9])
+    assert [each.id.job for each in found.pending_cancels] == ([1, 9] if table == "attempts" else [1, 2, 9])
     assert [entry.number for entry in found.outbox] == ([1, 3] if table == "outbox" else [1, 2, 3])
     assert (found.learned == NOTHING) == (table == "learned")
     numbers = [batch.results[0].number for _, batch in store.results(JobId(4))]
@@ -253,14 +292,12 @@ def test_dropping_a_job_drops_its_commands_and_keeps_its_pending_cancel(
     engine = Engine(Settings(clusters=()), Policies(worst_fit, fpfs), found)
     (cancel,) = [each for each in found.pending_cancels if each.id.job == 1]
     step = engine.handle(Instant(9), [AttemptCleanedUp(attempt=cancel.id, cluster=cancel.cluster)])
-    store.commit(Change(jobs=step.jobs, history=step.history, cleaned_up=step.cleaned_up))
+    store.commit(Change(jobs=step.jobs, history=step.history, attempts=step.attempts))
     assert [each.id.job for each in store.pending_cancels()] == [2, 9], "its end needs no history"
     store.close()
 
 
-@pytest.mark.parametrize(
-    "name", ["job/99", "job/", "job/one", "job/1.0", "pending_cancel/1", "what/1", "", "job/" + "9" * 40]
-)
+@pytest.mark.parametrize("name", ["job/99", "job/", "job/one", "job/1.0", "attempt/1", "what/1", "", "job/" + "9" * 40])
 def test_a_name_without_a_record_is_refused(open_it: Callable[[], SqlStore], name: str) -> None:
     store = open_it()
     for act in (unreadable.raw, unreadable.drop, partial(unreadable.replace, text="{}")):
@@ -273,7 +310,7 @@ def test_a_name_without_a_record_is_refused(open_it: Callable[[], SqlStore], nam
 def test_an_invalid_text_is_not_imported(open_it: Callable[[], SqlStore], how: str) -> None:
     store = open_it()
     before = store.repair(partial(unreadable.raw, name="job/1"))
-    with pytest.raises(RequestError, match="is not a job record"):
+    with pytest.raises(RequestError, match="is not a record of kind job"):
         store.repair(partial(unreadable.replace, name="job/1", text=damaged(before, how)))
     assert store.repair(partial(unreadable.raw, name="job/1")) == before
     store.close()

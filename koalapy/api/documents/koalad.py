@@ -20,7 +20,7 @@ from koalapy.views.status import reason_and_advice
 from koalapy.views.sweeps import RunnerReport, sweep_totals
 from koalapy.views.usage import in_seconds, rows_of, total_of
 
-UnreadableKind = Literal["job", "pending_cancel", "command", "results", "history", "learned"]
+UnreadableKind = Literal["job", "attempt", "command", "results", "history", "learned"]
 UsageKey = Literal["user", "cluster", "job", "day"]
 _FIRST_TAGS = 5
 

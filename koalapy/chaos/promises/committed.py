@@ -1,5 +1,7 @@
 """The store's contents as its commits made them, kept beside it: what recovery must give back, to the letter."""
 
+from dataclasses import replace
+
 from koalapy.chaos.violation import Promise, promise
 from koalapy.model.attempt import Attempt, attempt_value
 from koalapy.model.change import Change, OutboxEntry, Snapshot
@@ -24,17 +26,27 @@ class Committed:
         for job in change.jobs:
             promise(store.job(job.id) == job, Promise.AGREE, "the store does not have job", job.id, "as committed")
             self.jobs[job.id] = job
+        for attempt in change.attempts:
+            self._put_attempt(attempt, store)
         for entry in change.sent:
             promise(entry.number > self._last_number, Promise.AGREE, "outbox number", entry.number, "is used again")
             self._last_number = entry.number
             self.outbox[entry.number] = entry
-        for each in change.pending_cancels:
-            self.pending_cancels[each.id] = each
-        for attempt in change.cleaned_up:
-            self.pending_cancels.pop(attempt, None)
         for number in change.confirmed:
             self.outbox.pop(number, None)
         self.counters = change.counters or self.counters
+
+    def _put_attempt(self, attempt: Attempt, store: Store) -> None:
+        if attempt.is_pending_cancel:
+            self.pending_cancels[attempt.id] = attempt
+        else:
+            self.pending_cancels.pop(attempt.id, None)
+        job = self.jobs.get(attempt.id.job)
+        if job is not None and job.state.final and not attempt.superseded:
+            attempts = [attempt if each is not None and each.id == attempt.id else each for each in job.attempts]
+            self.jobs[job.id] = replace(job, attempts=tuple(attempts))
+            kept = store.job(job.id) == self.jobs[job.id]
+            promise(kept, Promise.AGREE, "the store does not have attempt", attempt.id, "of a final job as committed")
 
     def check_engine(self, records: Records) -> None:
         """Check that the engine's records are committed, so that commands may be sent."""

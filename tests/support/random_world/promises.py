@@ -148,7 +148,7 @@ class Promises:
     def _check_final_jobs(self, change: Change) -> None:
         """Check that final jobs have no batch jobs left, except pending cancels."""
         pending_cancels = {
-            each.id for each in change.pending_cancels
+            each.id for each in change.attempts if each.is_pending_cancel
         } | self._grid.engine.records.pending_cancels.keys()
         final = {job.id for job in change.jobs if job.state.final}
         for cluster in self._grid.clusters.values():

@@ -13,10 +13,12 @@ Document = dict[str, Any]
 
 
 def damage(store: Path, job: int, how: Callable[[Document], str]) -> str:
-    """The record's text as it was."""
+    """The record's text as it was: that of the job, or of its attempt if that is to be mistyped."""
+    where = "attempts WHERE job = ?" if how is mistyped else "jobs WHERE id = ?"
     with closing(sqlite3.connect(store)) as database, database:
-        (text,) = database.execute("SELECT record FROM jobs WHERE id = ?", [job]).fetchone()
-        database.execute("UPDATE jobs SET record = ? WHERE id = ?", [how(json.loads(text)), job])
+        (text,) = database.execute(f"SELECT record FROM {where}", [job]).fetchone()
+        table, _, condition = where.partition(" ")
+        database.execute(f"UPDATE {table} SET record = ? {condition}", [how(json.loads(text)), job])
     return str(text)
 
 
@@ -25,7 +27,7 @@ def cut(record: Document) -> str:
 
 
 def mistyped(record: Document) -> str:
-    record["attempts"][0]["batch_id"] = {"a": 1}
+    record["batch_id"] = {"a": 1}
     return json.dumps(record)
 
 
@@ -40,6 +42,7 @@ def in_no_state(record: Document) -> str:
 
 
 DAMAGES = {1: cut, 2: mistyped, 3: lacking, 4: in_no_state}
+NAMES = {1: "job/1", 2: "attempt/2.0.1", 3: "job/3", 4: "job/4"}
 
 
 def test_damaged_jobs_are_held_and_all_others_go_on(
@@ -62,14 +65,14 @@ def test_damaged_jobs_are_held_and_all_others_go_on(
     fresh.until(lambda: all(each["connection"] == "up" for each in fresh("clusters", "--json").document["clusters"]))
     assert fresh.ids() == [5]
     listed = fresh("jobs", "--json").document
-    assert [each["job"] for each in listed["unreadable"]] == [1, 2, 3, 4]
+    assert [each["job"] for each in listed["unreadable"]] == [1, 3, 4, 2]
     lines = fresh("jobs").out.splitlines()
-    assert [line.split()[0] for line in lines if "unreadable" in line] == ["1", "2", "3", "4"]
-    fresh("show", 2).refused(2, "The record of job 2 cannot be read (attempts.0.batch_id", "koala repair job/2")
+    assert [line.split()[0] for line in lines if "unreadable" in line] == ["1", "3", "4", "2"]
+    fresh("show", 2).refused(2, "A record of job 2 cannot be read (batch_id", "koala repair attempt/2.0.1")
     fresh("cancel", 3).refused(2, "The record of job 3 cannot be read", "owner")
     said = fresh("status")
     assert said.status == 0
-    assert all(f"The record job/{job} cannot be read" in said.out for job in DAMAGES)
+    assert all(f"The record {name} cannot be read" in said.out for name in NAMES.values())
     assert "koala repair job/1" in said.out
     assert fresh("status", "--unknown", "--json").document["tags"] == []
     assert fresh.end(fresh.submit(shell("true")))["state"] == "done"
@@ -80,16 +83,16 @@ def test_damaged_jobs_are_held_and_all_others_go_on(
     fresh("repair").refused(1, "is in use by process", "koala down")
     assert fresh("down").status == 0
     assert [each["record"] for each in fresh("repair", "--json").document["records"]] == [
-        f"job/{job}" for job in DAMAGES
+        NAMES[job] for job in (1, 3, 4, 2)
     ]
     exported = fresh.work / "record.json"
-    assert fresh("repair", "job/2", "--export", exported).status == 0
+    assert fresh("repair", NAMES[2], "--export", exported).status == 0
     assert exported.stat().st_mode & 0o777 == 0o600
-    fresh("repair", "job/2", "--import", exported).refused(2, "is not a job record", "batch_id")
+    fresh("repair", NAMES[2], "--import", exported).refused(2, "is not a record of kind attempt", "batch_id")
     record = json.loads(exported.read_text())
-    record["attempts"][0]["batch_id"] = components[2]["batch_id"]
+    record["batch_id"] = components[2]["batch_id"]
     exported.write_text(json.dumps(record, indent=4))
-    assert fresh("repair", "job/2", "--import", exported).status == 0
+    assert fresh("repair", NAMES[2], "--import", exported).status == 0
     assert fresh("repair", "job/1", "--export", "-").out.strip() == json.dumps(json.loads(texts[1]))[:200]
     for job in (1, 4):
         whole = fresh.write(f"{job}.json", texts[job])

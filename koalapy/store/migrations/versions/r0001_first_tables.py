@@ -63,13 +63,16 @@ def _create_jobs() -> None:
     op.create_index("jobs_sweep", "jobs", ["sweep"])
     op.create_index("jobs_finished", "jobs", ["finished_at"])
     op.create_table(
-        "pending_cancels",
+        "attempts",
         sa.Column("job", sa.Integer, primary_key=True, autoincrement=False),
         sa.Column("component", sa.Integer, primary_key=True, autoincrement=False),
         sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
         sa.Column("cluster", sa.Text, nullable=False),
+        sa.Column("superseded", sa.Integer, nullable=False),
+        sa.Column("pending_cancel", sa.Integer, nullable=False),
         sa.Column("record", sa.Text, nullable=False),
     )
+    op.create_index("attempts_pending_cancel", "attempts", ["pending_cancel"])
     op.create_table(
         "outbox",
         sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
