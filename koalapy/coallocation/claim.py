@@ -81,7 +81,7 @@ def _work(core: Core, job: Job, attempt: Attempt) -> LauncherWork | None:
 def _avoided(core: Core, job: Job, cluster: str) -> tuple[str, ...]:
     """Return the hosts of the cluster that count as black holes for the Launcher's sweep."""
     runner = core.records.jobs[job.pilot.sweep].runner if job.pilot is not None else None
-    return tuple(host for name, host in runner.left_out if name == cluster) if runner is not None else ()
+    return tuple(host for name, host in runner.black_holes if name == cluster) if runner is not None else ()
 
 
 def on_files_moved(core: Core, now: Instant, event: FilesMoved | FilesStaged) -> None:

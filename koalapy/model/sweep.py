@@ -99,9 +99,10 @@ class Runner:
     """The record of a CS-Runner. A parameter is in its pool unless it is done or out on a cluster.
 
     `done`: recorded, with any result; `failed`: those of them without success. `out`: (cluster, parameters) that its
-    KCM or a Launcher has. `returned`: (cluster, parameters) that came back unfinished. `owed`: (cluster, nodes) that
-    were taken from it for others' jobs, and that -All gives back (CCGrid 2009, 5.3). `charged`: processor-microseconds
-    of its Launchers' allocations so far, without those that run. `left_out`: (cluster, host) of black holes.
+    KCM or a Launcher has. `returned`: (cluster, parameters) that came back unfinished. `reclaimed`: (cluster, nodes)
+    that were taken from it for others' jobs, and that -All gives back (CCGrid 2009, 5.3). `black_holes`: (cluster,
+    host), where it gets no node. `charged`: processor-microseconds of its Launchers' allocations so far, without those
+    that run.
     """
 
     count: int
@@ -109,8 +110,8 @@ class Runner:
     failed: Intervals = NONE
     returned: tuple[tuple[str, Intervals], ...] = ()
     out: tuple[tuple[str, Intervals], ...] = ()
-    owed: tuple[tuple[str, int], ...] = ()
-    left_out: tuple[tuple[str, str], ...] = ()
+    reclaimed: tuple[tuple[str, int], ...] = ()
+    black_holes: tuple[tuple[str, str], ...] = ()
     preempted: int = 0
     charged: int = 0
     admitted_at: Instant | None = None

@@ -13,11 +13,11 @@ from koalapy.policies.shares import ClusterShare, FairShare, Nodes, RunnerShare
 def _share_all(runners: Sequence[RunnerShare], shares: Sequence[ClusterShare], anew: bool) -> Nodes:
     """Give equal numbers grid-wide. Nodes that others' jobs took go back to their former runners first."""
     counts, groups = NodeCounts(runners, shares, anew), users(runners)
-    owed = {} if anew else {each.sweep: dict(each.owed) for each in runners}
+    reclaimed = {} if anew else {each.sweep: dict(each.reclaimed) for each in runners}
 
     def rank(group: Group) -> tuple[int, ...]:
-        """Count also the nodes that the group is owed: it gets those back, and no others in their place."""
-        return (counts.grid_wide(group) + sum(sum(owed.get(each.sweep, {}).values()) for each in group),)
+        """Count also the nodes that were taken from the group: it gets those back, and no others in their place."""
+        return (counts.grid_wide(group) + sum(sum(reclaimed.get(each.sweep, {}).values()) for each in group),)
 
     def hand_out() -> None:
         while grown := _growth(counts, groups, rank):
@@ -28,7 +28,7 @@ def _share_all(runners: Sequence[RunnerShare], shares: Sequence[ClusterShare], a
             _even_out(counts, level, rank, _where_it_holds(counts))
 
     for cluster in counts.free:
-        _give_back(counts, groups, cluster, owed)
+        _give_back(counts, groups, cluster, reclaimed)
     return _distribute(counts, hand_out, even_out, anew)
 
 
@@ -88,21 +88,24 @@ def _on(counts: NodeCounts, cluster: str) -> Rank:
     return lambda group: (counts.on(group, cluster), counts.grid_wide(group))
 
 
-def _give_back(counts: NodeCounts, groups: Sequence[Group], cluster: str, owed: dict[int, dict[str, int]]) -> None:
-    """Give each free node to the runner that is owed most of them there."""
+def _give_back(counts: NodeCounts, groups: Sequence[Group], cluster: str, reclaimed: dict[int, dict[str, int]]) -> None:
+    """Give each free node to the runner from which most of them there were taken."""
     while counts.free[cluster]:
-        creditors = [
-            each.sweep for group in groups for each in counts.takers(group, cluster) if _owed(owed, each, cluster)
+        takers = [
+            each.sweep
+            for group in groups
+            for each in counts.takers(group, cluster)
+            if _reclaimed(reclaimed, each, cluster)
         ]
-        if not creditors:
+        if not takers:
             return
-        sweep = max(creditors, key=lambda sweep: owed[sweep][cluster])
-        owed[sweep][cluster] -= 1
+        sweep = max(takers, key=lambda sweep: reclaimed[sweep][cluster])
+        reclaimed[sweep][cluster] -= 1
         counts.give(sweep, cluster)
 
 
-def _owed(owed: Mapping[int, Mapping[str, int]], runner: RunnerShare, cluster: str) -> int:
-    return owed.get(runner.sweep, {}).get(cluster, 0)
+def _reclaimed(reclaimed: Mapping[int, Mapping[str, int]], runner: RunnerShare, cluster: str) -> int:
+    return reclaimed.get(runner.sweep, {}).get(cluster, 0)
 
 
 def _growth(counts: NodeCounts, groups: Sequence[Group], rank: Rank) -> tuple[int, str] | None:

@@ -11,15 +11,15 @@ class RunnerShare:
     """An active runner.
 
     `wants`: the nodes that it can use grid-wide, including those that it holds. `holds`: its Launchers' nodes on each
-    cluster, without those that were asked to stop. `owed`: nodes that others' jobs took from it there since the last
-    full division. It takes no further nodes on `excluded` clusters.
+    cluster, without those that were asked to stop. `reclaimed`: nodes that others' jobs took from it there since the
+    last full division. It takes no further nodes on `excluded` clusters.
     """
 
     sweep: int
     user: str
     wants: int
     holds: Mapping[str, int] = field(default_factory=dict)
-    owed: Mapping[str, int] = field(default_factory=dict)
+    reclaimed: Mapping[str, int] = field(default_factory=dict)
     excluded: tuple[str, ...] = ()
 
 

@@ -30,7 +30,7 @@ def judge(core: Core, now: Instant) -> None:
         elif (good := _works_elsewhere(core, suspect, attempt)) is not None:
             host = core.sessions.suspects.pop(attempt)
             core.sessions.latest[attempt] = False
-            _leave_out(core, now, suspect, host) if good else _trust(core, now, suspect, attempt)
+            _exclude(core, now, suspect, host) if good else _trust(core, now, suspect, attempt)
 
 
 def _works_elsewhere(core: Core, suspect: Job, attempt: AttemptId) -> bool | None:
@@ -47,12 +47,12 @@ def _works_elsewhere(core: Core, suspect: Job, attempt: AttemptId) -> bool | Non
     return None if unsure else False
 
 
-def _leave_out(core: Core, now: Instant, suspect: Job, host: str) -> None:
+def _exclude(core: Core, now: Instant, suspect: Job, host: str) -> None:
     assert suspect.pilot is not None
     sweep, cluster = core.records.jobs[suspect.pilot.sweep], place(suspect).cluster
-    left_out = runner_of(sweep).left_out
-    if (cluster, host) not in left_out:
-        put_runner(core, sweep, left_out=(*left_out, (cluster, host)))
+    known = runner_of(sweep).black_holes
+    if (cluster, host) not in known:
+        put_runner(core, sweep, black_holes=(*known, (cluster, host)))
     core.records.note(now, sweep.id, "black_hole_excluded", cluster=cluster, host=host)
     stop_pilot(core, now, suspect, "black_hole")
 

@@ -20,15 +20,15 @@ def barred(core: Core, now: Instant, sweep: Job, idle: Mapping[str, int]) -> lis
     `idle`: the number of idle nodes on each cluster. A cluster with no more idle nodes than black holes of the sweep is
     excluded too.
     """
-    holed = dict.fromkeys(cluster for cluster, _ in runner_of(sweep).left_out)
+    holed = dict.fromkeys(cluster for cluster, _ in runner_of(sweep).black_holes)
     swallowed = [name for name in holed if idle.get(name, 0) <= black_holes(sweep, name)]
-    left_out = [name for name, until in sweep.excluded if now < until]
+    excluded = [name for name, until in sweep.excluded if now < until]
     for_good = never(core, sweep.request.components[0], core.node_sizes)
-    return list(dict.fromkeys((*for_good, *left_out, *swallowed)))
+    return list(dict.fromkeys((*for_good, *excluded, *swallowed)))
 
 
 def black_holes(sweep: Job, cluster: str) -> int:
-    return sum(name == cluster for name, _ in runner_of(sweep).left_out)
+    return sum(name == cluster for name, _ in runner_of(sweep).black_holes)
 
 
 def never(core: Core, template: ComponentRequest, sizes: Mapping[str, int]) -> list[str]:
@@ -87,14 +87,14 @@ def why_no_more(
 
     Clusters without a reason are left out. `avoided`: clusters that the sweep's own order excludes.
     """
-    left_out = {name: until for name, until in sweep.excluded if now < until}
+    excluded = {name: until for name, until in sweep.excluded if now < until}
 
     def reasons(name: str) -> Iterator[str]:
         if too_small(sweep.request.components[0], name, core.node_sizes):
             needed = counted_as(sweep.request.components[0].processors, "processor")
             yield f"one parameter needs {needed} of one node, and its largest node has {core.node_sizes[name]}"
-        if name in left_out:
-            yield f"{MOST_FAILURES} Launchers failed there in a row; the next comes in {_left(now, left_out[name])}"
+        if name in excluded:
+            yield f"{MOST_FAILURES} Launchers failed there in a row; the next comes in {_left(now, excluded[name])}"
         if name in avoided:
             yield "the sweep's order stays away from it"
         if core.pauses.active(now, name):

@@ -168,7 +168,7 @@ class Scavenger:
         for sweep, nodes in found.items():
             self._heed(now, JobId(sweep), "what the fair-share policy takes", wrong)
             self._shrink(now, JobId(sweep), cluster, nodes, stop_reason)
-            shares.owe_nodes(self._core, JobId(sweep), cluster, nodes)
+            shares.note_reclaimed(self._core, JobId(sweep), cluster, nodes)
 
     def _shrink(self, now: Instant, sweep: JobId, cluster: str, nodes: int, stop_reason: str) -> None:
         order, wrong = reclaim.first_to_go(self._core, sweep, cluster, self._policies.preemption)
@@ -217,7 +217,7 @@ class Scavenger:
             else:
                 self._shrink(now, turn.sweep, turn.cluster, -turn.nodes, "shrunk")
         for sweep in self._active() if anew else ():
-            shares.cancel_owed(self._core, sweep.id)
+            shares.forget_reclaimed(self._core, sweep.id)
 
     def _is_anew(self, clusters: Sequence[ClusterShare]) -> bool:
         """Return whether all nodes must be divided anew.
@@ -251,7 +251,7 @@ class Scavenger:
         grown = sum(launch(self._core, now, sweep, settings, size) for size in sizes)
         if grown:
             self._core.records.note(now, sweep.id, "sweep_grown", cluster=turn.cluster, nodes=grown)
-            shares.repay_nodes(self._core, sweep.id, turn.cluster, grown)
+            shares.note_given_back(self._core, sweep.id, turn.cluster, grown)
 
     # ---- helpers
 

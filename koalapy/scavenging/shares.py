@@ -1,4 +1,4 @@
-"""The division of nodes among runners by the fair-share policy, and the nodes that a runner is owed."""
+"""The division of nodes among runners by the fair-share policy, and the nodes that others' jobs took from a runner."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -67,7 +67,7 @@ def runner_share(core: Core, sweep: Job, excluded: Sequence[str]) -> RunnerShare
         user=str(sweep.id) if core.settings.scavenging.personal else sweep.owner,
         wants=nodes_wanted(core, sweep),
         holds=holds(core.launchers.of(sweep.id)),
-        owed=dict(runner.owed),
+        reclaimed=dict(runner.reclaimed),
         excluded=tuple(excluded),
     )
 
@@ -106,26 +106,26 @@ def _turns(
     return found, wrong
 
 
-def owe_nodes(core: Core, sweep: JobId, cluster: str, nodes: int) -> None:
-    """Record that `nodes` nodes of the sweep on the cluster were taken."""
+def note_reclaimed(core: Core, sweep: JobId, cluster: str, nodes: int) -> None:
+    """Record that `nodes` nodes of the sweep on the cluster were taken for others' jobs."""
     job = core.records.jobs[sweep]
-    owed = Counter(dict(runner_of(job).owed))
-    owed[cluster] += nodes
-    parameters.put_runner(core, job, owed=(*owed.items(),))
+    reclaimed = Counter(dict(runner_of(job).reclaimed))
+    reclaimed[cluster] += nodes
+    parameters.put_runner(core, job, reclaimed=(*reclaimed.items(),))
 
 
-def repay_nodes(core: Core, sweep: JobId, cluster: str, nodes: int) -> None:
-    """Record that the sweep has `nodes` more nodes there, as far as they were owed."""
+def note_given_back(core: Core, sweep: JobId, cluster: str, nodes: int) -> None:
+    """Record that the sweep has `nodes` more nodes there: as many of those that were taken are given back."""
     job = core.records.jobs[sweep]
-    owed = dict(runner_of(job).owed)
-    if cluster in owed:
-        owed[cluster] -= nodes
-        left = tuple((name, count) for name, count in owed.items() if count > 0)
-        parameters.put_runner(core, job, owed=left)
+    reclaimed = dict(runner_of(job).reclaimed)
+    if cluster in reclaimed:
+        reclaimed[cluster] -= nodes
+        left = tuple((name, count) for name, count in reclaimed.items() if count > 0)
+        parameters.put_runner(core, job, reclaimed=left)
 
 
-def cancel_owed(core: Core, sweep: JobId) -> None:
-    """Clear what the sweep is owed, since all nodes are divided anew."""
+def forget_reclaimed(core: Core, sweep: JobId) -> None:
+    """Forget which nodes were taken from the sweep, since all nodes are divided anew."""
     job = core.records.jobs[sweep]
-    if runner_of(job).owed:
-        parameters.put_runner(core, job, owed=())
+    if runner_of(job).reclaimed:
+        parameters.put_runner(core, job, reclaimed=())

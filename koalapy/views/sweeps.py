@@ -22,7 +22,7 @@ class Place:
 
     `nodes` and `processors`: those of its Launchers, with those that are `stopping` or `suspended`.
     `starting`: Launchers whose batch job waits. `running`: parameters that run, None if unknown.
-    `assigned`: parameters there that are not done. `reclaimed`: nodes that others' jobs took from it (`Runner.owed`).
+    `assigned`: parameters there that are not done. `reclaimed`: nodes that others' jobs took from it.
     """
 
     cluster: str
@@ -195,7 +195,7 @@ def scavenged(jobs: Iterable[Job]) -> dict[str, int]:
 
 def places(runner: Runner, launchers: Sequence[Job], doing: Doing) -> tuple[Place, ...]:
     """Describe a CS-Runner's clusters, in order of their names. `doing`: parameters that its Launchers run."""
-    clusters = {name for name, _ in (*runner.out, *runner.owed, *runner.left_out)}
+    clusters = {name for name, _ in (*runner.out, *runner.reclaimed, *runner.black_holes)}
     clusters |= {job.components[0].cluster for job in launchers if job.components[0].cluster}
     return tuple(_place(runner, cluster, launchers, doing) for cluster in sorted(clusters))
 
@@ -215,8 +215,8 @@ def _place(runner: Runner, cluster: str, launchers: Sequence[Job], doing: Doing)
         stopping=sum(job.pilot is not None and job.pilot.stop_reason != "" for job in having),
         suspended=len(suspended),
         assigned=len(runner.out_on(cluster)),
-        reclaimed=dict(runner.owed).get(cluster, 0),
-        black_holes=tuple(host for name, host in runner.left_out if name == cluster),
+        reclaimed=dict(runner.reclaimed).get(cluster, 0),
+        black_holes=tuple(host for name, host in runner.black_holes if name == cluster),
     )
 
 

@@ -128,8 +128,8 @@ def a_sweep(number: int, count: int = 1_000_000) -> Job:
         done=done,
         failed=Intervals.of([(7, 7)]),
         out=(("vu", Intervals.of([(501, 599)])),),
-        owed=(("delft", 2),),
-        left_out=(("vu", "node7"),),
+        reclaimed=(("delft", 2),),
+        black_holes=(("vu", "node7"),),
         charged=5,
         admitted_at=Instant(9),
     )

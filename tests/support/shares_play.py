@@ -16,7 +16,7 @@ class Play:
     policy: FairShare
     free: dict[str, int]
     holds: dict[str, dict[str, int]] = field(default_factory=dict)
-    owed: dict[str, dict[str, int]] = field(default_factory=dict)
+    reclaimed: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def happens(self, event: str) -> None:
         """`A comes`, `3 nodes of vu are taken`, `3 nodes of vu come back` or `A is done`."""
@@ -26,7 +26,7 @@ class Play:
         raise ValueError(f"nobody knows what {event!r} means")
 
     def comes(self, runner: str) -> None:
-        self.holds[runner], self.owed[runner] = {}, {}
+        self.holds[runner], self.reclaimed[runner] = {}, {}
         self._share(anew=True)
 
     def is_done(self, runner: str) -> None:
@@ -44,7 +44,7 @@ class Play:
         for runner, claimant in zip(self.holds, claimants, strict=True):
             taken = answer.get(claimant.sweep, 0)
             self.holds[runner][cluster] = self.holds[runner].get(cluster, 0) - taken
-            self.owed[runner][cluster] = self.owed[runner].get(cluster, 0) + taken
+            self.reclaimed[runner][cluster] = self.reclaimed[runner].get(cluster, 0) + taken
 
     def come_back(self, nodes: str, cluster: str) -> None:
         self.free[cluster] += int(nodes)
@@ -62,13 +62,15 @@ class Play:
         for cluster in self.free:
             grown = nodes.get(cluster, 0) - self.holds[runner].get(cluster, 0)
             self.free[cluster] -= grown
-            self.owed[runner][cluster] = 0 if anew else max(0, self.owed[runner].get(cluster, 0) - max(0, grown))
+            self.reclaimed[runner][cluster] = (
+                0 if anew else max(0, self.reclaimed[runner].get(cluster, 0) - max(0, grown))
+            )
         self.holds[runner] = dict(nodes)
 
     def _claimants(self) -> list[RunnerShare]:
         """In the order in which they came."""
         return [
-            RunnerShare(sweep=number, user=runner, wants=PLENTY, holds=holds, owed=self.owed[runner])
+            RunnerShare(sweep=number, user=runner, wants=PLENTY, holds=holds, reclaimed=self.reclaimed[runner])
             for number, (runner, holds) in enumerate(self.holds.items(), 1)
         ]
 

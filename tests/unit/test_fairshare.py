@@ -15,9 +15,9 @@ PLENTY = 1_000
 
 
 def runner(
-    sweep: int, user: str = "", wants: int = PLENTY, owed: Mapping[str, int] | None = None, **holds: int
+    sweep: int, user: str = "", wants: int = PLENTY, reclaimed: Mapping[str, int] | None = None, **holds: int
 ) -> RunnerShare:
-    return RunnerShare(sweep=sweep, user=user or f"user{sweep}", wants=wants, holds=holds, owed=owed or {})
+    return RunnerShare(sweep=sweep, user=user or f"user{sweep}", wants=wants, holds=holds, reclaimed=reclaimed or {})
 
 
 def sites(**idle: int) -> list[ClusterShare]:
@@ -112,23 +112,23 @@ def test_a_user_who_starts_a_second_sweep_gets_no_more_nodes(policy: FairShare) 
 
 def test_all_gives_back_to_the_same_runners_without_sharing_anew() -> None:
     """Sweep 1 lost 3 nodes on A; as they come back they are its own, though sweep 2 has fewer of A."""
-    claimants = [runner(1, A=5, owed={"A": 3}), runner(2, A=1, B=7)]
+    claimants = [runner(1, A=5, reclaimed={"A": 3}), runner(2, A=1, B=7)]
     assert EQUIPARTITION_ALL.share(claimants, sites(A=3, B=0), False) == {1: {"A": 8}, 2: {"A": 1, "B": 7}}
 
 
 def test_all_gives_back_to_whoever_is_owed_most() -> None:
-    claimants = [runner(1, A=1, owed={"A": 1}), runner(2, A=1, owed={"A": 3})]
+    claimants = [runner(1, A=1, reclaimed={"A": 1}), runner(2, A=1, reclaimed={"A": 3})]
     assert EQUIPARTITION_ALL.share(claimants, sites(A=2), False) == {1: {"A": 1}, 2: {"A": 3}}
 
 
-def test_all_counts_what_is_owed_as_its_owners() -> None:
-    """A node that nobody is owed, while sweep 1 waits for two: both have 4 by right, and the older comes first."""
-    claimants = [runner(1, A=2, owed={"A": 2}), runner(2, B=4)]
+def test_all_counts_reclaimed_nodes_as_their_former_owners() -> None:
+    """A node taken from nobody, while sweep 1 waits for two: both have 4 by right, and the older comes first."""
+    claimants = [runner(1, A=2, reclaimed={"A": 2}), runner(2, B=4)]
     assert EQUIPARTITION_ALL.share(claimants, sites(B=2), False) == {1: {"A": 2, "B": 1}, 2: {"B": 5}}
 
 
 def test_all_forgets_what_is_owed_when_the_runners_change() -> None:
-    claimants = [runner(1, A=1, owed={"A": 9}), runner(2, A=4), runner(3)]
+    claimants = [runner(1, A=1, reclaimed={"A": 9}), runner(2, A=4), runner(3)]
     assert totals(EQUIPARTITION_ALL.share(claimants, sites(A=4), True)) == [3, 3, 3]
 
 
@@ -233,8 +233,8 @@ CLUSTERS = st.tuples(
 
 def claimants_of(drawn: Drawn) -> list[RunnerShare]:
     return [
-        RunnerShare(sweep=number, user=user, wants=wants, holds=holds, owed=owed, excluded=tuple(excluded))
-        for number, (user, wants, holds, owed, excluded) in enumerate(drawn, 1)
+        RunnerShare(sweep=number, user=user, wants=wants, holds=holds, reclaimed=reclaimed, excluded=tuple(excluded))
+        for number, (user, wants, holds, reclaimed, excluded) in enumerate(drawn, 1)
     ]
 
 

@@ -508,13 +508,13 @@ def test_under_equipartition_all_the_runner_that_lost_nodes_gets_them_back() -> 
     lost = [sum(was.values()) - sum(now.values()) for was, now in zip(before, after, strict=True)]
     assert sum(lost) == 2
     play.go()
-    owed = [dict(play.runner(each).owed).get("alpha", 0) for each in (first, second)]
-    assert owed == lost
+    reclaimed = [dict(play.runner(each).reclaimed).get("alpha", 0) for each in (first, second)]
+    assert reclaimed == lost
     play.wanted["alpha"] = 0
     play.measure()
     assert (play.holds(first), play.holds(second)) == before
-    assert not play.runner(first).owed
-    assert not play.runner(second).owed
+    assert not play.runner(first).reclaimed
+    assert not play.runner(second).reclaimed
 
 
 def test_under_equipartition_all_no_runner_is_compensated_after_the_set_of_runners_changes() -> None:
@@ -523,9 +523,9 @@ def test_under_equipartition_all_no_runner_is_compensated_after_the_set_of_runne
     play.start_all(sweep)
     play.wanted["alpha"] = 8
     play.measure()
-    assert dict(play.runner(sweep).owed) == {"alpha": 2}
+    assert dict(play.runner(sweep).reclaimed) == {"alpha": 2}
     other = play.sweep()
-    assert not play.runner(sweep).owed
+    assert not play.runner(sweep).reclaimed
     play.go()
     play.wanted["alpha"] = 0
     play.measure()
@@ -729,7 +729,7 @@ def test_a_node_on_which_everything_fails_is_excluded_if_others_work() -> None:
     assert bad in play.staying(sweep), "there is no success elsewhere yet"
     play.ran(good, [1, 2], host="n1")
     assert bad.id not in [each.id for each in play.staying(sweep)]
-    assert play.runner(sweep).left_out == (("alpha", "n7"),)
+    assert play.runner(sweep).black_holes == (("alpha", "n7"),)
     play.go()
     play.measure()
     assert len(play.staying(sweep)) == 3, "the idle node is the black hole"
@@ -755,7 +755,7 @@ def test_a_suspected_launcher_with_a_later_success_is_kept() -> None:
     play.ran(slow, [1], host="n7")
     play.ran(good, [2], host="n1")
     assert slow in play.staying(sweep)
-    assert play.runner(sweep).left_out == ()
+    assert play.runner(sweep).black_holes == ()
 
 
 def test_launchers_are_trusted_when_the_program_fails_on_every_node() -> None:

@@ -38,7 +38,7 @@ def test_a_policy_is_asked_again_only_where_what_it_sees_is_another() -> None:
     changes = [
         ([ann], CLUSTERS, True),
         ([replace(ann, holds={"A": 2})], CLUSTERS, True),
-        ([replace(ann, owed={"A": 1})], CLUSTERS, True),
+        ([replace(ann, reclaimed={"A": 1})], CLUSTERS, True),
         ([replace(ann, excluded=("A",))], CLUSTERS, True),
         ([replace(ann, wants=1)], CLUSTERS, True),
         ([ann], [replace(CLUSTERS[0], idle=0), CLUSTERS[1]], True),
@@ -80,7 +80,7 @@ def test_what_a_runner_wants_beyond_all_there_is_gets_nobody_more_or_less(
     anew: bool,
 ) -> None:
     claimants = [
-        RunnerShare(sweep=number, user=user, wants=wants, holds=holds, owed=owed)
-        for number, (user, wants, holds, owed) in enumerate(drawn, 1)
+        RunnerShare(sweep=number, user=user, wants=wants, holds=holds, reclaimed=reclaimed)
+        for number, (user, wants, holds, reclaimed) in enumerate(drawn, 1)
     ]
     assert policy.share(within(claimants, there), there, anew) == policy.share(claimants, there, anew)

@@ -166,8 +166,8 @@ def test_a_runner_holds_the_nodes_of_its_launchers() -> None:
     runner = Runner(
         count=100,
         out=(("alpha", Intervals.of([(1, 8)])),),
-        owed=(("beta", 2),),
-        left_out=(("alpha", "alpha-3"), ("beta", "beta-1")),
+        reclaimed=(("beta", 2),),
+        black_holes=(("alpha", "alpha-3"), ("beta", "beta-1")),
     )
     alpha, beta, gamma = places(runner, LAUNCHERS, DOING)
     assert (alpha.nodes, alpha.processors, alpha.starting, alpha.stopping, alpha.assigned) == (2, 8, 1, 1, 8)
