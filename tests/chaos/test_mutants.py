@@ -41,6 +41,7 @@ from koalapy.link import reconnect
 from koalapy.link.reconnect import Reconnect
 from koalapy.link.session import SessionMachine
 from koalapy.model import records as model_records
+from koalapy.model.attempt import Attempt
 from koalapy.model.events import ClusterMeasured
 from koalapy.model.intervals import Intervals
 from koalapy.model.job import Outcome
@@ -256,10 +257,18 @@ def _every_transition_is_allowed() -> Any:
 
 
 def _a_pending_cancel_is_not_kept() -> Any:
+    return _attempts_are_not_kept(lambda attempt: attempt.is_pending_cancel)
+
+
+def _the_end_of_a_final_jobs_attempt_is_not_kept() -> Any:
+    return _attempts_are_not_kept(lambda attempt: attempt.cleaned_up and attempt.detached_at and not attempt.superseded)
+
+
+def _attempts_are_not_kept(lost: Callable[[Attempt], Any]) -> Any:
     real = MemoryStore.commit
 
     def commit(self: Any, change: Any) -> None:
-        real(self, replace(change, attempts=tuple(each for each in change.attempts if not each.is_pending_cancel)))
+        real(self, replace(change, attempts=tuple(each for each in change.attempts if not lost(each))))
 
     return patch.object(MemoryStore, "commit", commit)
 
@@ -639,6 +648,7 @@ MUTANTS = (
     ),
     Mutant("messages are not checked", _values_of_messages_are_not_checked, (P.SOUND,), {"cluster_lies": 1}),
     Mutant("a pending cancel is not kept", _a_pending_cancel_is_not_kept, (P.AGREE,)),
+    Mutant("the end of a final job's attempt is not kept", _the_end_of_a_final_jobs_attempt_is_not_kept, (P.AGREE,)),
     Mutant(
         "a repeated result is recorded again",
         _every_reported_result_is_recorded,
