@@ -14,6 +14,7 @@ import pytest
 from koalapy.engine import Engine
 from koalapy.model.attempt import Attempt
 from koalapy.model.change import Change, OutboxEntry
+from koalapy.model.cluster import ClusterSettings
 from koalapy.model.commands import CancelAttempt, Command, ForgetAttempt
 from koalapy.model.errors import RequestError
 from koalapy.model.events import AttemptCleanedUp
@@ -289,7 +290,8 @@ def test_dropping_a_job_drops_its_commands_and_keeps_its_pending_cancel(
     assert [entry.number for entry in found.outbox] == [2, 3]
     assert [each.id.job for each in found.pending_cancels] == [1, 2, 9]
     assert store.history(JobId(1)) == []
-    engine = Engine(Settings(clusters=()), Policies(worst_fit, fpfs), found)
+    settings = Settings(clusters=(ClusterSettings(name="vu", batch="slurm"),))
+    engine = Engine(settings, Policies(worst_fit, fpfs), found)
     (cancel,) = [each for each in found.pending_cancels if each.id.job == 1]
     step = engine.handle(Instant(9), [AttemptCleanedUp(attempt=cancel.id, cluster=cancel.cluster)])
     store.commit(Change(jobs=step.jobs, history=step.history, attempts=step.attempts))
