@@ -2,11 +2,13 @@
 
 import json
 import os
+import signal
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
-from koalapy_adapters.allocation import client, jobs, journal, surroundings
+from koalapy_adapters.allocation import client, jobs, journal, node, surroundings
 from koalapy_adapters.batch import allocation, slurm_launch
 from koalapy_adapters.batch.protocol import BatchJob, BatchSettings, Host
 from koalapy_adapters.errors import ClusterError, RequestError, Result, TransientError, UnreadableError
@@ -219,7 +221,8 @@ def test_node_agents_are_launched_by_the_batch_system_around() -> None:
         "SLURM_JOB_NODELIST=n[1-2]",
     ]
     assert launch.argv[4] == "srun"
-    assert launch.argv[-6:] == ["/usr/bin/env", "KOALA_ALLOCATION_JOB=3@/q", "python3", "x.pyz", "agent", "n2"]
+    assert launch.argv[-8:-5] == ["/usr/bin/env", "-u", "KOALA_ALLOCATION_NODE"]
+    assert launch.argv[-5:] == ["KOALA_ALLOCATION_JOB=3@/q", "python3", "x.pyz", "agent", "n2"]
 
 
 def test_outside_its_jobs_there_are_no_hosts() -> None:
@@ -239,6 +242,21 @@ def test_a_kept_login_environment_serves_jobs_without_setup(monkeypatch: pytest.
     old = environment.LoginEnvironment({}, time.monotonic() - environment.KEPT_S)
     monkeypatch.setattr(environment, "_login", old)
     assert environment.kept_login([], "/w") is None
+
+
+def test_programs_of_a_killed_node_server_are_ended_and_no_others(tmp_path: Path) -> None:
+    def program(directory: str) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(["sleep", "60"], env={"KOALA_ALLOCATION_JOB": f"3@{directory}"})
+
+    left, other = program(str(tmp_path)), program(f"{tmp_path}-other")
+    try:
+        node.end_programs_of(str(tmp_path))
+        assert left.wait(10) == -signal.SIGKILL
+        assert other.poll() is None
+    finally:
+        for each in (left, other):
+            each.kill()
+            each.wait()
 
 
 # ---- the dialect

@@ -1,8 +1,8 @@
 """The node server of an allocation: parent of the first processes of jobs on one node, for as long as the queue lives.
 
-It obeys messages on its standard input (start, signal, hear). End of file or silence there means that the queue's
-server is gone; it then ends its jobs, as it does when the batch system ends the allocation. It has imported the wrapper
-once, so that a job's wrapper is a fork of it and needs no new interpreter.
+It obeys messages on its standard input (begin, start, signal, hear). End of file or silence there means that the
+queue's server is gone; it then ends its jobs, as it does when the batch system ends the allocation. It has imported the
+wrapper once, so that a job's wrapper is a fork of it and needs no new interpreter.
 """
 
 import gc
@@ -57,7 +57,7 @@ class NodeServer:
         self._over: List[Json] = []  # ended jobs of which something may be left
         self._heard_at = time.monotonic()
         self._kill_at: Optional[float] = None  # once the queue's server or the allocation is gone
-        self._gone = False
+        self._gone = self._begun = False
         self._base = _base(name)
         self._login = environment.EnvironmentCapture(self._selector)
 
@@ -73,7 +73,6 @@ class NodeServer:
         self._capture_login()
         gc.collect()
         getattr(gc, "freeze", gc.collect)()  # a fork must not collect these: their descriptors have other uses there
-        self._send("here")
         while not (self._gone and not self._jobs and not self._over):
             dispatch_ready(self._selector, self._timeout())
             self._advance()
@@ -118,7 +117,11 @@ class NodeServer:
             self._heard_at = time.monotonic()
         for line in self._reader.feed(data):
             message = json_lines.read(line)
-            if message.get("node") == self._index and not self._gone:
+            if message["do"] == "begin" and not self._begun:
+                self._begun = True
+                end_programs_of(message["directory"])
+                self._send("here")
+            elif message.get("node") == self._index and not self._gone:
                 if message["do"] == "start":
                     self._start(message)
                 elif message["do"] == "signal":
@@ -173,6 +176,20 @@ class NodeServer:
     def _send(self, said: str, **details: Any) -> None:
         details["said"] = said
         self._out.write(json_lines.pieces(self._index, details))
+
+
+def end_programs_of(directory: str) -> None:
+    """Kill the programs that a killed node server of this queue has left on this node. Their jobs are lost."""
+    own = ("%s=" % node_identity.ALLOCATION_JOB).encode()
+    end = b"@" + os.fsencode(directory)
+    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+        try:
+            with open("/proc/%d/environ" % pid, "rb") as file:
+                marked = any(each.startswith(own) and each.endswith(end) for each in file.read().split(b"\0"))
+        except OSError:
+            continue  # it belongs to another user, or has ended
+        if marked:
+            descendants.send([pid], signal.SIGKILL)
 
 
 def _base(name: str) -> Dict[str, str]:

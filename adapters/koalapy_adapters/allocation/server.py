@@ -123,14 +123,20 @@ class Server:
     # ---- nodes
 
     def _launch(self, names: List[str]) -> None:
-        """Start the servers of these nodes. Each launch has all names, by which a server knows its index."""
+        """Start the servers of these nodes, each by a launcher of its own, whose end shows that of its server.
+
+        A server knows its index by the names of all nodes.
+        """
         agent = [*self._command, "allocation-node", ",".join(self._names)]
-        launches: List[Launch] = self._outer.dialect.launch(self._outer.environment, names, agent)
+        launches: List[Launch] = []
+        for name in names:
+            launches += self._outer.dialect.launch(self._outer.environment, [name], agent)
         covered = {host for launch in launches for host in launch.hosts}
         own = node_identity.own_index(self._names)
         launches += [Launch(agent, [name]) for name in names if name not in covered and name == self._names[own or 0]]
         try:
             self._nodes.launch(launches, self._names, self._outer.environment)
+            self._nodes.broadcast({"do": "begin", "directory": self._directory})
         except OSError as error:
             for name in names:
                 self._lose(name, "no launcher: %s" % error.strerror, True)

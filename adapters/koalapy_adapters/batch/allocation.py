@@ -111,7 +111,8 @@ def launch(environment: Mapping[str, str], names: Sequence[str], agent: Argv) ->
     """
     outer = importlib.import_module("koalapy_adapters.batch." + environment["KOALA_ALLOCATION_BATCH"])
     around = json.loads(environment["KOALA_ALLOCATION_AROUND"])
-    marked = ["/usr/bin/env", "%s=%s" % (ALLOCATION_JOB, environment[ALLOCATION_JOB]), *agent]
+    job = "%s=%s" % (ALLOCATION_JOB, environment[ALLOCATION_JOB])
+    marked = ["/usr/bin/env", "-u", "KOALA_ALLOCATION_NODE", job, *agent]
     variables = ["%s=%s" % each for each in sorted(around.items())]
     launches: List[Launch] = outer.launch(around, names, marked)
     return [Launch(["/usr/bin/env", *variables, *each.argv], each.hosts) for each in launches]
