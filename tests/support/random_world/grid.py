@@ -1,6 +1,7 @@
 """koalad in the random world: engine, driver and store, kills and restarts, and connections."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 from koalapy.driver import Delivery, Driver
@@ -9,7 +10,15 @@ from koalapy.model.change import Change, OutboxEntry
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.commands import CollectOutput, Hint
 from koalapy.model.errors import Reason, TransientError
-from koalapy.model.events import ClusterConnected, ClusterLost, Event, OutputCollected
+from koalapy.model.events import (
+    ClusterChanged,
+    ClusterConnected,
+    ClusterJoined,
+    ClusterLeft,
+    ClusterLost,
+    Event,
+    OutputCollected,
+)
 from koalapy.model.identity import InstanceId
 from koalapy.model.settings import Settings
 from koalapy.model.units import MINUTE, SECOND, Duration, Instant
@@ -129,6 +138,35 @@ class Grid:
         if self.killed_in == 0:
             raise Killed
 
+    # ---- its clusters, which change only while the store works: the live tests kill koalad in the middle
+
+    def join(self, settings: ClusterSettings, size: int) -> None:
+        if self._changes(ClusterJoined(settings=settings)):
+            self.clusters[settings.name] = Cluster(settings, size, INSTANCE)
+
+    def change(self, settings: ClusterSettings) -> None:
+        if self._changes(ClusterChanged(settings=settings)):
+            self.clusters[settings.name].settings = settings
+
+    def leave(self, name: str) -> None:
+        """Let the cluster leave. All of its batch jobs end with it."""
+        if self._changes(ClusterLeft(name=name)):
+            self.promises.of_leave(name)
+            del self.clusters[name]
+            self.kcms.pop(name, None)
+            for number, command in list(self.collecting.items()):
+                if any(cluster == name for cluster, _ in command.sources):
+                    self.collecting[number] = replace(command, sources=())
+                    self.collect(number, False)
+
+    def _changes(self, event: Event) -> bool:
+        """Handle the event by itself, unless the store fails or koalad is about to be killed. Return whether it was."""
+        if self.stuck or self.full or self.killed_in > 0:
+            return False
+        self.settings = changed_by(self.settings, event)
+        self.drive([Delivery((event,))])
+        return True
+
     # ---- its connections
 
     def connect(self, name: str) -> None:
@@ -164,6 +202,16 @@ class _Clock:
 
     def slept(self) -> Duration:
         return Duration(0)
+
+
+def changed_by(settings: Settings, event: Event) -> Settings:
+    """Return the settings of a grid file that says what the event says."""
+    clusters = {each.name: each for each in settings.clusters}
+    if isinstance(event, ClusterLeft):
+        del clusters[event.name]
+    elif isinstance(event, ClusterJoined | ClusterChanged):
+        clusters[event.settings.name] = event.settings
+    return replace(settings, clusters=tuple(clusters.values()))
 
 
 def _settings(rng: Random) -> Settings:

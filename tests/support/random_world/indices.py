@@ -82,7 +82,8 @@ def _summaries(engine: Engine, now: Instant) -> None:
     for summary, known in zip(engine.summaries(now), engine.core.information.clusters.values(), strict=True):
         state = known.state
         stale = state is not None and now - state.measured_at > known.settings.max_age
-        promise((summary.trouble is None) == (known.trouble is None and not stale), "summaries show trouble", summary)
+        free = known.trouble is None and not stale and not known.settings.draining
+        promise((summary.trouble is None) == free, "summaries show trouble", summary)
         usable = state is not None and summary.trouble is None
         idle = (
             max(0, state.idle - engine.core.information.commitments.on(summary.name)[0])

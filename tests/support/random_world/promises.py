@@ -19,6 +19,7 @@ from koalapy.model.settings import Settings
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant
 from koalapy.scheduler.schedule import Policies
+from koalapy.store.memory import MemoryStore
 
 from . import indices
 from .cluster import Cluster, promise
@@ -31,6 +32,7 @@ class Grid(Protocol):
     policies: Policies
     clusters: dict[str, Cluster]
     engine: Engine
+    store: MemoryStore
     decided_at: Instant  # the instant of the decision that is committed
     handled_at: Instant  # when this engine handled a batch last, 0 for never
 
@@ -229,6 +231,15 @@ class Promises:
                 if trace.running:
                     promise(trace.attempt[:2] not in running, "one attempt runs at a time", trace.attempt)
                     running.add(trace.attempt[:2])
+
+    def of_leave(self, name: str) -> None:
+        """Check that nothing of a cluster that has left is in the engine."""
+        engine = self._grid.engine
+        promise(not engine.records.live(name), "nothing lives on a cluster that has left", name)
+        held = [each for each in engine.records.pending_cancels.values() if each.cluster == name]
+        promise(not held, "nothing is cancelled on a cluster that has left", held)
+        sent = [entry for entry in self._grid.store.load().outbox if getattr(entry.command, "cluster", None) == name]
+        promise(not sent, "nothing is sent to a cluster that has left", sent)
 
     def of_engine(self, kept: Snapshot) -> None:
         """Check that the store holds the engine's records, and that no deadlock and no endless claim remains."""

@@ -1,14 +1,17 @@
 """A walk through the random world: random actions and faults, then healing, in which every job must end."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from random import Random
 
+from koalapy.model.cluster import ClusterSettings
 from koalapy.model.errors import Reason
 from koalapy.model.events import CancelRequested, HoldRequested, JobSubmitted, MeasurementFailed, ReleaseRequested
 from koalapy.model.identity import JobId
 from koalapy.model.request import ComponentRequest, Request, RetryOn, WhenBusy
 from koalapy.model.states import JobState
 from koalapy.model.units import MILLISECOND, MINUTE, SECOND, Duration, Instant
+from koalapy.views.clusters import left_on
 
 from .cluster import Cluster, Trace, promise
 from .grid import Grid
@@ -16,6 +19,8 @@ from .grid import Grid
 SICK = Reason("batch_system", "transient", "The batch system does not answer.", "")
 ROUNDS = 600  # after healing, within which every job must be final
 MOST_JOBS = 8
+NAMES = ("alpha", "beta", "gamma", "delta")
+MOST_CLUSTERS = 3
 ENDS = ("signalled", "restarted", "cancelled", "killed", "walltime", "memory", "", "vanished")  # see Cluster.kill
 
 
@@ -138,6 +143,29 @@ class Walk:
         elif len(cluster.queue) < 8:
             cluster.enqueue(self.rng.randint(1, cluster.size))
 
+    def join(self) -> None:
+        """Let a cluster join, under a new name or one that has left."""
+        if len(self.grid.clusters) < MOST_CLUSTERS:
+            name = self.rng.choice([each for each in NAMES if each not in self.grid.clusters])
+            network = self.rng.choice(("default", "other"))
+            self.grid.join(ClusterSettings(name=name, batch="slurm", network=network), self.rng.choice((4, 6, 8)))
+
+    def drain(self) -> None:
+        """Drain a cluster, or end that; or change what its batch queue may hold."""
+        settings = self._cluster().settings
+        if self.rng.random() < 0.7:
+            self.grid.change(replace(settings, draining=not settings.draining))
+        else:
+            self.grid.change(replace(settings, backlog=self.rng.choice((None, 2, 20))))
+
+    def leave(self) -> None:
+        """Let a cluster leave: one that is drained and empty, or any with all that is on it, which then ends there."""
+        if len(self.grid.clusters) > 1 and (self.rng.random() < 0.3 or not left_on(self.grid.engine, self._last())):
+            self.grid.leave(self._last())
+
+    def _last(self) -> str:
+        return next(reversed(self.grid.clusters))
+
     def collect(self) -> None:
         for number, command in list(self.grid.collecting.items()):
             if all(cluster in self.grid.kcms for cluster, _ in command.sources):
@@ -244,6 +272,10 @@ class Walk:
         A job that is too large, and was there when koalad started, fails when the clusters' sizes have settled.
         """
         self._smooth, self._well, self.grid.full, self.grid.killed_in = True, True, False, 0
+        if self.grid.stuck:
+            self.grid.retry()
+        for cluster in list(self.grid.clusters.values()):
+            self.grid.change(replace(cluster.settings, draining=False))
         for turn in range(2 * ROUNDS):
             if turn == ROUNDS:
                 self.grid.now = Instant(self.grid.now + self.grid.settings.settles)
@@ -314,6 +346,9 @@ ACTIONS: dict[Callable[[Walk], None], int] = {
     Walk.work: 8,
     Walk.local_job: 5,
     Walk.collect: 5,
+    Walk.join: 2,
+    Walk.drain: 1,
+    Walk.leave: 2,
     Walk.cancel: 1,
     Walk.hold: 1,
     Walk.release: 2,
