@@ -217,10 +217,14 @@ class GridChanges:
         except KoalaError:
             self._save(contents)
             raise
-        for name in (*found.leaving, *links):
+        for name in found.leaving:
             self._leave(name)
-        for name in (*joining, *links):
+        for name in joining:
             self._join(name)
+        for name in links:
+            self._parts.logins.leave(name)
+            self._parts.logins.join(name, may_ask(grid.clusters[name]))
+            self._parts.links.renew(name)
         changed = [".".join(filter(None, (each.cluster, each.key))) for each in found.changed]
         _LOG.info("grid_file_read_again", added=[*found.added], removed=[*found.removed], changed=changed)
 
@@ -233,7 +237,8 @@ class GridChanges:
         settings = [self._settings_of(grid, name) for name in undone]
         try:
             if settings:
-                self._commit(grid, *(ClusterChanged(settings=replace(each, draining=True)) for each in settings))
+                drained = [ClusterChanged(settings=replace(each, draining=True)) for each in settings]
+                self._commit(grid, *drained, draining=undone)
             yield self._left(names)
         except BaseException:
             if settings:
@@ -246,9 +251,12 @@ class GridChanges:
         found = self._parts.loop.ask(lambda engine: {name: left_on(engine, name) for name in names})
         return {name: left for name, left in found.items() if left}
 
-    def _commit(self, grid: GridFile, *events: Event, renews: bool = False) -> None:
-        """Commit the events and, with them, bring the grid into force. Raises KoalaError."""
-        settings = self._parts.settings(grid, self._contents.draining)
+    def _commit(self, grid: GridFile, *events: Event, renews: bool = False, draining: Collection[str] = ()) -> None:
+        """Commit the events and, with them, bring the grid into force. Raises KoalaError.
+
+        `draining`: clusters that are drained for the time being.
+        """
+        settings = self._parts.settings(grid, (*self._contents.draining, *draining))
 
         def committed() -> None:
             self._grid.file = grid

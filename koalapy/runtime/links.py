@@ -17,7 +17,7 @@ from koalapy.config import cluster_config
 from koalapy.driver import Delivery
 from koalapy.engine import Engine
 from koalapy.link.cluster import Cluster, Timing
-from koalapy.link.conversation import known_attempts
+from koalapy.link.conversation import known_attempts, lost
 from koalapy.link.restore_check import CONNECTS, RestoreCheck, Verdict
 from koalapy.link.session import LinkStatus
 from koalapy.model.change import OutboxEntry
@@ -76,6 +76,7 @@ class ClusterLinks:
         self._input_files = input_files or InputFiles()
         self._logins = logins or Logins((name, False) for name in grid.file.clusters)
         self._links: dict[str, Link] = {}
+        self._current: dict[str, object] = {}  # by cluster a mark of its present link
 
     def start(
         self,
@@ -109,6 +110,14 @@ class ClusterLinks:
         """End the connection to a cluster; jobs there continue. A login that hangs delays it by 20 s at most."""
         if (link := self._links.pop(cluster, None)) is not None:
             link.close()
+            self._current.pop(cluster, None)
+
+    def renew(self, cluster: str) -> None:
+        """Connect to a cluster anew, by the present grid's values. Its session ends before the next one begins."""
+        self.leave(cluster)
+        reason = Reason("settings_changed", "transient", "Its settings have changed.", "koalad connects anew.")
+        self._loop.deliver(lost(cluster, reason))
+        self.join(cluster)
 
     def close(self) -> None:
         """End all connections; jobs continue. All logins that hang together delay it by 20 s at most."""
@@ -206,9 +215,10 @@ class ClusterLinks:
 
     def _link(self, name: str) -> Link:
         grid, login = self._grid.file, self._logins.of(name)
+        mark = self._current[name] = object()
         services = LinkServices(
             now=self._clock.now,
-            deliver=self._loop.deliver,
+            deliver=functools.partial(self._deliver, name, mark),
             next_epoch=lambda: next(self._epochs),
             known=functools.partial(self._known, name),
             doubtful=self._doubtful,
@@ -228,6 +238,11 @@ class ClusterLinks:
         link = Link(cluster, connection, self._packed, services)
         login.serve(link.retry)
         return link
+
+    def _deliver(self, cluster: str, mark: object, delivery: Delivery) -> None:
+        """Pass on a delivery of the cluster's present link; an abandoned login of an earlier one may still report."""
+        if self._current.get(cluster) is mark:
+            self._loop.deliver(delivery)
 
     def _welcomed(self, cluster: str) -> None:
         self._hub.connected(cluster)
