@@ -21,7 +21,6 @@ from koalapy.cli.output import (
 )
 from koalapy.client import Grid
 from koalapy.model.errors import KoalaError, RequestError
-from koalapy.model.identity import FIRST_LAUNCHER
 
 Document = Mapping[str, Any]
 
@@ -80,12 +79,9 @@ def print_unknown(found: Document) -> None:
         out.print(f"    … and {found['count'] - len(found['first'])} more")
 
 
-def attempt_in_words(attempt: str, *, short: bool = False) -> str:
-    """Return `attempt 7.0.2`, or in short `7.0.2`. For a Launcher its number is not shown."""
-    job = attempt.partition(".")[0]
-    if job.isdecimal() and int(job) >= FIRST_LAUNCHER:
-        return "Launcher" if short else "a Launcher"
-    return attempt if short else f"attempt {attempt}"
+def attempt_in_words(attempt: str) -> str:
+    """Return `attempt 7.0.2` or `pilot p12`."""
+    return f"{'pilot' if attempt.startswith('p') else 'attempt'} {attempt}"
 
 
 def _confirm(found: Sequence[Document]) -> None:
@@ -150,7 +146,7 @@ def _list(tags: Sequence[Document], to_errors: bool = False) -> None:
 def _row(each: Document) -> tuple[Any, ...]:
     store = f"{each['store']} (this one)" if each["own"] else each["store"]
     return (
-        each["cluster"], each["tag"], store, attempt_in_words(each["attempt"], short=True), each["batch_id"],
+        each["cluster"], each["tag"], store, each["attempt"], each["batch_id"],
         each["batch_state"], "yes" if each["directory"] else "no", _wrapper(each), _ago(each["age_s"]),
     )  # fmt: skip
 

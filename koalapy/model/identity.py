@@ -17,13 +17,15 @@ _TAG = re.compile(f"k[{_ALPHABET}]{{{INSTANCE_LENGTH + _ATTEMPT_LENGTH}}}")
 
 
 class AttemptId(NamedTuple):
-    """An attempt of a component: `7.0.2` is the second attempt of component 0 of job 7."""
+    """An attempt: `7.0.2` is the second one of component 0 of job 7, `p12` the twelfth pilot of a store."""
 
     job: JobId
     component: int
     number: int
 
     def __str__(self) -> str:
+        if self.job >= FIRST_LAUNCHER:  # the only attempt of its one component
+            return f"p{self.job - FIRST_LAUNCHER + 1}"
         return f"{self.job}.{self.component}.{self.number}"
 
 

@@ -299,7 +299,7 @@ def _attempt(line: History) -> str:
     component, number, cluster = (line.details.get(name) for name in ("component", "attempt", "cluster"))
     who = f"Attempt {AttemptId(line.job, component or 0, number)}" if number else f"Component {component}"
     if number and line.job >= FIRST_LAUNCHER:
-        who = "A Launcher"
+        who = f"Pilot {AttemptId(line.job, component or 0, number)}"
     return f"{who} on {cluster}" if cluster else who
 
 

@@ -285,7 +285,7 @@ def _same(one: History, other: History) -> bool:
 
 def _named(line: History) -> str:
     batch_id = line.details.get("batch_id")
-    who = "A Launcher" if line.job >= FIRST_LAUNCHER else f"Attempt {_attempt(line)}"
+    who = f"{'Pilot' if line.job >= FIRST_LAUNCHER else 'Attempt'} {_attempt(line)}"
     return f"{who} on {line.details['cluster']}" + (f" (batch job {batch_id})" if batch_id else "")
 
 

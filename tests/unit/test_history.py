@@ -141,10 +141,10 @@ def test_a_kind_of_a_newer_koalapy_is_shown_by_its_name_and_details() -> None:
     assert shown("job_lent") == "Job lent."
 
 
-def test_the_number_of_a_launcher_is_not_shown() -> None:
+def test_a_pilot_is_shown_by_its_own_number() -> None:
     line = History(job=JobId(FIRST_LAUNCHER + 8), at=AT, kind="component_running", details=ATTEMPT)
-    assert sentence(line) == "A Launcher on delft runs."
-    assert attempt_in_words(f"{FIRST_LAUNCHER}.0.1") == "a Launcher"
+    assert sentence(line) == "Pilot p9 on delft runs."
+    assert attempt_in_words("p9") == "pilot p9"
     assert attempt_in_words("7.0.1") == "attempt 7.0.1"
 
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koalapy.model.identity import (
+    FIRST_LAUNCHER,
     MAX_ATTEMPTS,
     MAX_COMPONENTS,
     MAX_JOBS,
@@ -57,6 +58,7 @@ def test_other_names_are_no_tags(name: str) -> None:
 
 def test_an_attempt_is_written_as_people_say_it() -> None:
     assert str(AttemptId(JobId(7), 0, 2)) == "7.0.2"
+    assert str(AttemptId(JobId(FIRST_LAUNCHER + 11), 0, 1)) == "p12"
 
 
 @given(st.integers(0, 4_000_000_000_000_000))
