@@ -90,8 +90,8 @@ def test_a_grid_file_that_was_changed_since_the_start_is_told_of(fresh: Any) -> 
     for command in ("up", "status", "clusters"):
         answer = fresh(command)
         assert answer.status == 0
-        assert f"{fresh.grid_file} has changed since this koalad started" in answer.out
-        assert "`koala down`, then `koala up`" in answer.out
+        assert f"{fresh.grid_file} has changed since this koalad read it" in answer.out
+        assert "`koala reload`" in answer.out
     assert fresh("status", "--json").document["grid_file_changed"] is True
 
 
