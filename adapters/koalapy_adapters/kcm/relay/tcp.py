@@ -230,7 +230,9 @@ class Relay:
         """Raises asyncio.TimeoutError for one that is silent without having been suspended, and as `_Messages.next`."""
         while True:
             try:
-                data = await asyncio.wait_for(messages.next(), self._silence)
+                data = messages.channel.take()  # a time-out for each message would cost more than a chunk does
+                if data is None:
+                    data = await asyncio.wait_for(messages.next(), self._silence)
                 return data if isinstance(data, Chunk) else from_json(data)
             except asyncio.TimeoutError:
                 if not self._is_suspended(tag):
