@@ -2,7 +2,7 @@
 
 import selectors
 from collections import deque
-from typing import Any, Callable, Deque, Optional
+from typing import Any, Callable, Deque, List, Optional
 
 from koalapy_adapters import clock
 
@@ -48,3 +48,24 @@ class EventPump:
         if due is not None and now >= due:
             for command in self._machine.tick(now):
                 self._do(command)
+
+
+class CommandQueue:
+    """Performs commands in their order, by `perform`; those that come meanwhile are performed after them."""
+
+    def __init__(self, perform: Callable[[Any], None]) -> None:
+        self._perform = perform
+        self._waiting: Deque[Any] = deque()
+        self._performing = False
+
+    def add(self, commands: List[Any]) -> None:
+        """Perform these commands, or leave that to a call of `add` that is under way."""
+        self._waiting.extend(commands)
+        if self._performing:
+            return
+        self._performing = True
+        try:
+            while self._waiting:
+                self._perform(self._waiting.popleft())
+        finally:
+            self._performing = False

@@ -1,31 +1,33 @@
-"""The wrapper's loop: tells the machine what happens, and does what it wants."""
+"""The wrapper's loop: feeds the session, and performs what it wants on sockets, files and agents."""
 
 import os
 import selectors
 import sys
+import threading
 from typing import Any, Callable, Dict, List, Optional, Type
 
-from koalapy_adapters import clock, messages
+from koalapy_adapters import clock
 from koalapy_adapters.host import descendants, node_identity, signals
-from koalapy_adapters.host.event_loop import EventPump, dispatch_ready
-from koalapy_adapters.streams import FRAMES, frame_of_json
-from koalapy_adapters.wrapper import events, failure_texts
+from koalapy_adapters.host.event_loop import CommandQueue, dispatch_ready
+from koalapy_adapters.streams import frame_of_json
+from koalapy_adapters.wrapper import events, failure_texts, session
 from koalapy_adapters.wrapper.agent.group import AgentMessage, NodeAgents
 from koalapy_adapters.wrapper.agent.node_streams import NodeStreams
 from koalapy_adapters.wrapper.allocation import Allocation
 from koalapy_adapters.wrapper.attempt import Attempt, write_hosts
-from koalapy_adapters.wrapper.keys.key_space import KeySpace
 from koalapy_adapters.wrapper.launcher_bridge import LauncherBridge
-from koalapy_adapters.wrapper.liveness import between_words, silence
-from koalapy_adapters.wrapper.machine import RUNNING, STARTED, Machine
+from koalapy_adapters.wrapper.liveness import silence
 from koalapy_adapters.wrapper.program.environment import EnvironmentCapture, SetupError
 from koalapy_adapters.wrapper.program.executable import NoExecutable, locate
+from koalapy_adapters.wrapper.relay import contact
 from koalapy_adapters.wrapper.relay.address import RelayAddress
-from koalapy_adapters.wrapper.relay.client import Callbacks, RelayClient, Transports, jitter
-from koalapy_adapters.wrapper.relay.contact import Contact, shut_out_after
 from koalapy_adapters.wrapper.relay.file_client import FileRelayClient
 from koalapy_adapters.wrapper.relay.handshake import Handshake
-from koalapy_adapters.wrapper.shared_directory import Performed, Shared
+from koalapy_adapters.wrapper.relay.tcp_transport import TcpTransport
+from koalapy_adapters.wrapper.relay.transport import TransportListener
+from koalapy_adapters.wrapper.relay_line import RelayLine
+from koalapy_adapters.wrapper.session import WrapperSession
+from koalapy_adapters.wrapper.shared_directory import Performed, Shared, Touched
 from koalapy_adapters.wrapper.stream_routes import StreamRoutes
 
 Json = Dict[str, Any]
@@ -34,38 +36,36 @@ _SOON = clock.SECOND // 50  # while something is swept
 
 
 class Loop:
-    """Runs until the machine leaves."""
+    """Runs until the session leaves."""
 
     def __init__(self, attempt: Attempt, allocation: Optional[Allocation], private: str = "") -> None:
         """`private`: this node's private directory."""
         self._attempt = attempt
         self._allocation = allocation
-        batch_id = allocation.batch_id if allocation else attempt.batch_id
-        self._machine = Machine(attempt.settings(batch_id), clock.now())
-        self._pump = EventPump(self._machine, lambda command: _DOING[type(command)](self, command))
+        settings = attempt.settings(allocation.batch_id if allocation else attempt.batch_id)
         self._selector = selectors.DefaultSelector()
         self.nodes = NodeAgents(self._selector, self._on_agent)
         self._shared = Shared(attempt.directory, attempt.relay_file)
-        self.relay = self._relay(batch_id)
-        carries = private and attempt.program.get("sweep")
-        self._bridge = LauncherBridge(private, self._selector, self.relay.send) if carries else None
-        self._relay_addresses: List[str] = []
-        self._connected_to = ""
-        self._phase = STARTED
-        self._asking: Dict[str, bool] = {}  # the nodes where somebody waits for a key or at a barrier
-        self._offset: Optional[int] = None  # the relay's clock minus ours
-        self._keys = KeySpace()
-        self._own_keys: List[messages.PutKey] = []
+        open_with = Handshake(attempt.tag, attempt.token).open
+        carries = bool(private and attempt.program.get("sweep"))
+        host = os.uname().nodename
+        self._session = WrapperSession(clock.now(), settings, open_with, _jitter, attempt.heartbeat, host, carries)
+        self._queue = CommandQueue(self._perform)
+        box = FileRelayClient(attempt.directory, attempt.tag)
+        self._relay = RelayLine(self._session, self._queue.add, clock.now, self._connect, box, self._shared.perform)
+        self._bridge = LauncherBridge(private, self._selector, self._to_relay) if carries else None
         self.capturing = EnvironmentCapture(self._selector)
         self._environment: Dict[str, str] = {}
         self._executable = ""
-        self._heartbeat_at: Optional[int] = clock.now()
-        self._orphan_timeout = attempt.settings(batch_id).orphan_timeout
-        self._speak_at = clock.now()
+        self._orphan_timeout = settings.orphan_timeout
         self._sleep = clock.SleepWatch()
-        self._own_streams = NodeStreams(self._selector, self.relay.send)
-        self._streams = StreamRoutes(self.relay.send, self._send_frame)
+        self._own_streams = NodeStreams(self._selector, self._to_relay)
+        self._streams = StreamRoutes(self._to_relay, self._send_frame)
         self._exit_status: Optional[int] = None
+
+    def _connect(self, listener: TransportListener) -> TcpTransport:
+        self._sockets = TcpTransport(self._selector, listener)
+        return self._sockets
 
     def run(self) -> int:
         """The wrapper's exit status."""
@@ -80,31 +80,33 @@ class Loop:
         return self._exit_status
 
     def found_relay(self, place: RelayAddress) -> None:
-        self._relay_addresses = place.addresses + place.last or self._relay_addresses
-        self.relay.connect(clock.now(), place)
+        self._queue.add(self._session.found(clock.now(), place))
 
     def handle(self, event: Any) -> None:
-        self._pump.feed(event)
+        self._queue.add(self._session.handle(clock.now(), event))
+
+    def close_relay(self, linger: float) -> None:
+        """Let the relay have what was sent, and see that we leave; wait for it no longer than `linger` seconds."""
+        if not self._relay.by_files:
+            self._sockets.leave(linger)
+            return
+        left = threading.Event()
+        self._relay.files.leave(left.set)
+        left.wait(linger)
 
     # ---- what happens ------------------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
         now = clock.now()
-        self.relay.tick(now)
-        if self._heartbeat_at is not None and now >= self._heartbeat_at:
-            self._heartbeat_at = None  # the next is due after this one's answer
-            self._shared.touch_heartbeat()
-        if now >= self._speak_at:
-            self._speak_at = now + between_words(self._orphan_timeout)
-            self.nodes.speak()
+        self._queue.add(self._session.tick(now))
+        self._relay.tick(now)
         if self.nodes.sweeping:
             self.nodes.sweep(self.capturing.pids)
         self._own_streams.tick(now)
-        self._pump.tick(now)
 
     def _timeout(self) -> Optional[float]:
         now = clock.now()
-        times = [self._machine.next_wakeup(), self.relay.next_wakeup(), self._heartbeat_at, self._speak_at]
+        times = [self._session.next_wakeup(), self._relay.next_wakeup()]
         times += [self._own_streams.next_wakeup(), now + _SOON if self.nodes.sweeping else None]
         if self._exit_status is not None:
             return 0
@@ -170,10 +172,10 @@ class Loop:
                 self.found_relay(result)
             elif isinstance(result, Performed):
                 result.then(result.result)
+            elif isinstance(result, Touched):
+                self._queue.add(self._session.touched(clock.now(), result.reached))
             else:
-                self._heartbeat_at = self._heartbeat_at or clock.now() + self._attempt.heartbeat
-                if result is not None:
-                    self.handle(result)
+                self.handle(result)
 
     def _on_agent(self, said: Any) -> None:
         if not isinstance(said, AgentMessage):
@@ -183,65 +185,54 @@ class Loop:
         if message["said"] == "stream":
             self._streams.from_node(said.node, frame_of_json(message["frame"]))
         elif message["said"] == "put":
-            self._put(message["key"], message["value"])
+            self._queue.add(self._session.put(message["key"], message["value"]))
         elif message["said"] == "asking":
-            self._asking[said.node] = message["asking"]
-            self._expect()
+            self._queue.add(self._session.asking(said.node, message["asking"]))
         else:
             if self._bridge is not None and message["said"] == "ended":
                 self._bridge.drain()
             self.handle(_AGENT_EVENTS[message["said"]](self, said.node, message))
 
     def _ready(self, node: str, message: Json) -> Any:
-        return events.NodeReady(node, node_identity.choose(message["sources"], self._connected_to, node))
+        return events.NodeReady(node, node_identity.choose(message["sources"], self._session.connected_to, node))
 
     def _failed(self, node: str, message: Json) -> Any:
         return events.NodeFailed(
             node, failure_texts.cannot_start(node, message["what"], self._executable, message["why"])
         )
 
-    def _on_entered(self, address: str, offset: int) -> None:
-        self._connected_to, self._offset = address, offset
-        self.handle(events.RelayEntered())
-        for put in self._own_keys:
-            self.relay.send(put)
-        if self._streams.has_any:
-            self._own_streams.resume(clock.now())
-            self.nodes.broadcast({"do": "resume"})
-        if self._bridge is not None:
-            self._bridge.open()
+    def _to_relay(self, message: Any) -> None:
+        self._queue.add(self._session.send(message))
 
-    def _relay(self, batch_id: str) -> RelayClient:
-        callbacks = Callbacks(
-            self._on_entered, self._on_relay, self._on_relay_lost, self._shared.seek_relay, self._on_shut_out
-        )
-        patience = shut_out_after(self._attempt.settings(batch_id).barrier_timeout)
-        ways = Transports(
-            self._selector, FileRelayClient(self._attempt.directory, self._attempt.tag), self._shared.perform
-        )
-        handshake = Handshake(self._attempt.tag, self._attempt.token)
-        return RelayClient(ways, Contact(handshake.open, jitter, patience), callbacks, clock.now)
+    # ---- what is to be done ------------------------------------------------------------------------------------------
 
-    def _on_shut_out(self, addresses: List[str], port: int) -> None:
-        self.handle(events.PreparationFailed(failure_texts.shut_out(os.uname().nodename, addresses, port)))
+    def _perform(self, command: Any) -> None:
+        perform = _PERFORM.get(type(command))
+        if perform is None:
+            self._relay.perform(command)
+        else:
+            perform(self, command)
 
-    def _on_relay_lost(self, contact_at: int) -> None:
-        if self._bridge is not None:
-            self._bridge.close()
-        self.handle(events.RelayLost(contact_at))
+    def _seek(self, command: contact.Seek) -> None:
+        self._shared.seek_relay()
 
-    def _on_relay(self, message: Any) -> None:
-        if isinstance(message, FRAMES):
-            self._streams.from_relay(message, self._allocation.shares if self._allocation is not None else {})
-        elif isinstance(message, messages.Release):
-            self.handle(events.ReleaseReceived(message.first_rank, message.hosts))
-        elif isinstance(message, messages.Stop):
-            self.handle(events.StopReceived(message.force))
-        elif isinstance(message, messages.ToLauncher):
-            if self._bridge is not None:
-                self._bridge.deliver(message.body)
-        elif isinstance(message, messages.PutKey) and self._keys.put(message.key, message.value):
-            self.nodes.broadcast({"do": "key", "key": message.key, "value": message.value})
+    def _expect(self, command: session.Expect) -> None:
+        self._relay.files.expect(command.awaited)
+
+    def _touch(self, command: session.Touch) -> None:
+        self._shared.touch_heartbeat()
+
+    def _speak(self, command: session.Speak) -> None:
+        self.nodes.speak()
+
+    def _keep_record(self, command: session.KeepRecord) -> None:
+        self._shared.write_record(command.record, command.only_if_none)
+
+    def _broadcast_key(self, command: session.BroadcastKey) -> None:
+        self.nodes.broadcast({"do": "key", "key": command.key, "value": command.value})
+
+    def _pass_frame(self, command: session.PassFrame) -> None:
+        self._streams.from_relay(command.frame, self._allocation.shares if self._allocation is not None else {})
 
     def _send_frame(self, node: str, frame: Any) -> bool:
         """Pass a frame of a byte stream to its node: the wrapper serves its own one, for that saves a hop."""
@@ -250,27 +241,21 @@ class Loop:
             return True
         return self.nodes.send_frame(node, frame)
 
-    def _put(self, key: str, value: str) -> None:
-        """A key from one of our nodes: all of them, and the job's other components, shall know it."""
-        if self._keys.put(key, value):
-            put = messages.PutKey(self._attempt.tag, key, value)
-            self._own_keys.append(put)
-            self.nodes.broadcast({"do": "key", "key": key, "value": value})
-            self.relay.send(put)
+    def _resume_streams(self, command: session.ResumeStreams) -> None:
+        self._own_streams.resume(clock.now())
+        self.nodes.broadcast({"do": "resume"})
 
-    # ---- what is to be done ------------------------------------------------------------------------------------------
+    def _open_bridge(self, command: session.OpenBridge) -> None:
+        assert self._bridge is not None
+        self._bridge.open()
 
-    def _send_report(self, command: events.SendReport) -> None:
-        self._phase = command.report.phase
-        self._expect()
-        self.relay.send(messages.ReportMessage(messages.to_json(command.report)))
+    def _close_bridge(self, command: session.CloseBridge) -> None:
+        assert self._bridge is not None
+        self._bridge.close()
 
-    def _expect(self) -> None:
-        """Until its program runs the component waits for its release, and then whoever asks the rendezvous may.
-
-        A Launcher waits for parameters.
-        """
-        self.relay.expect(self._phase != RUNNING or any(self._asking.values()) or self._bridge is not None)
+    def _to_launcher(self, command: session.ToLauncher) -> None:
+        assert self._bridge is not None
+        self._bridge.deliver(command.body)
 
     def _prepare_nodes(self, command: events.PrepareNodes) -> None:
         assert self._allocation is not None
@@ -282,7 +267,7 @@ class Loop:
             "environment": self._environment,
             "grace": clock.microseconds(self._attempt.program["grace"]),
             "silence": silence(self._orphan_timeout),
-            "relay": self._relay_addresses,
+            "relay": self._session.relay_addresses,
         }
         self.nodes.prepare(message, self._allocation.shares)
 
@@ -308,13 +293,14 @@ class Loop:
     def _abandon_nodes(self, command: events.AbandonNodes) -> None:
         self.nodes.kill()
 
-    def _write_record(self, command: events.WriteRecord) -> None:
-        record = dict(messages.to_json(command.report), clock=clock.now(), offset=self._offset)
-        self._shared.write_record(record, command.only_if_none)
-
     def _leave(self, command: events.Leave) -> None:
         self._own_streams.close()
         self._exit_status = command.exit_status
+
+
+def _jitter() -> float:
+    """From 0 to 1."""
+    return int.from_bytes(os.urandom(2), "big") / 65536
 
 
 _AGENT_EVENTS: Dict[str, Callable[[Loop, str, Json], Any]] = {
@@ -327,12 +313,21 @@ _AGENT_EVENTS: Dict[str, Callable[[Loop, str, Json], Any]] = {
     "emptied": lambda loop, node, message: events.NodeEmptied(node),
     "signalled": lambda loop, node, message: loop._signalled(),
 }
-_DOING: Dict[Type[Any], Callable[[Loop, Any], None]] = {
-    events.SendReport: Loop._send_report,
+_PERFORM: Dict[Type[Any], Callable[[Loop, Any], None]] = {
+    contact.Seek: Loop._seek,
+    session.Expect: Loop._expect,
+    session.Touch: Loop._touch,
+    session.Speak: Loop._speak,
+    session.KeepRecord: Loop._keep_record,
+    session.BroadcastKey: Loop._broadcast_key,
+    session.PassFrame: Loop._pass_frame,
+    session.ResumeStreams: Loop._resume_streams,
+    session.OpenBridge: Loop._open_bridge,
+    session.CloseBridge: Loop._close_bridge,
+    session.ToLauncher: Loop._to_launcher,
     events.PrepareNodes: Loop._prepare_nodes,
     events.ReleaseNodes: Loop._release_nodes,
     events.StopNodes: Loop._stop_nodes,
     events.AbandonNodes: Loop._abandon_nodes,
-    events.WriteRecord: Loop._write_record,
     events.Leave: Loop._leave,
 }

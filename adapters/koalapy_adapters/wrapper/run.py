@@ -57,7 +57,7 @@ def again(directory: str, component: Json) -> int:
     try:
         return loop.run()
     finally:
-        loop.relay.close(LINGER_S)
+        loop.close_relay(LINGER_S)
 
 
 def _supervise(attempt: Attempt, begun: Begun) -> int:
@@ -101,7 +101,7 @@ def _launch(loop: Loop, allocation: Allocation, attempt: Attempt) -> Optional[Js
 def _clean_up(loop: Loop, patience_s: float) -> None:
     """The agents leave when nobody speaks to them any more; what does not is killed."""
     loop.nodes.close()
-    loop.relay.close(LINGER_S)
+    loop.close_relay(LINGER_S)
     loop.capturing.end()
     _wait(loop, patience_s, lambda: not loop.nodes.pids())
     _wait(loop, SHELL_LEAVES_S, lambda: not loop.capturing.pids)

@@ -20,6 +20,12 @@ class Performed(NamedTuple):
     then: Callable[[Any], None]
 
 
+class Touched(NamedTuple):
+    """The end of a touch of the heartbeat; `reached` is None if the shared directory is out of reach."""
+
+    reached: Optional[events.SharedReached]
+
+
 class Shared:
     """Does one thing after the other, and puts what came of each where `results` finds it; `readable` tells of some."""
 
@@ -33,8 +39,8 @@ class Shared:
         threading.Thread(target=self._work, name="shared-directory", daemon=True).start()
 
     def touch_heartbeat(self) -> None:
-        """-> SharedReached, or nothing."""
-        self._tasks.put(lambda: touch_heartbeat(self._attempt))
+        """-> Touched"""
+        self._tasks.put(lambda: Touched(touch_heartbeat(self._attempt)))
 
     def seek_relay(self) -> None:
         """-> relay.address.RelayAddress"""

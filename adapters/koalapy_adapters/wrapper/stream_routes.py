@@ -28,11 +28,6 @@ class StreamRoutes:
             for answer in unknown_stream(frame):
                 self._to_relay(answer)
 
-    @property
-    def has_any(self) -> bool:
-        """Whether any stream has passed through."""
-        return bool(self._nodes)
-
     def from_node(self, node: str, frame: Any) -> None:
         """Pass a frame of an agent on, if the stream ends there."""
         if self._nodes.get(frame.stream) == node:

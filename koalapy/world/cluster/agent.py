@@ -40,15 +40,24 @@ class SimAgent:
         self._prepared = self._over = False
         self._end: ScheduledCall | None = None
         self._kill_at: ScheduledCall | None = None
+        self._silence: Duration | None = None
+        self._silent_at: ScheduledCall | None = None
 
-    def prepare(self, tag: str, plan: ProgramPlan, grace: Duration) -> None:
+    def prepare(self, tag: str, plan: ProgramPlan, grace: Duration, silence: Duration | None) -> None:
         """Begin to prepare the program, which takes from 5 ms to 3 s, since an agent may have just been launched."""
-        self._tag, self._plan, self._grace = tag, plan, grace
+        self._tag, self._plan, self._grace, self._silence = tag, plan, grace, silence
+        self.reset_silence()
         if self._environment.agents_to_hang:
             self._environment.agents_to_hang -= 1
             return
         wait = between(self._rng, Duration(5 * MILLISECOND), Duration(3 * SECOND))
         self._environment.agenda.after(wait, self._ready)
+
+    def reset_silence(self) -> None:
+        """Note a sign of life of the wrapper, which counts as gone after too long a silence."""
+        self._environment.agenda.cancel(self._silent_at)
+        if self._silence is not None and self.alive and not self._over:
+            self._silent_at = self._environment.agenda.after(self._silence, self.lose_wrapper)
 
     def release(self, clusters: int) -> None:
         """Start the program, in a job that uses this many clusters."""
@@ -77,13 +86,15 @@ class SimAgent:
                 self._environment.agenda.after(Duration(min(wait, grace)), lambda: self._exit(128 + _TERM))
 
     def lose_wrapper(self) -> None:
-        """React to the end of file on the connection to the wrapper."""
+        """React to the end of file on the connection to the wrapper, or to its silence."""
+        self._silence = None
         self.stop(self._grace)
 
     def kill(self) -> None:
         """Kill the agent and all that it started: by the batch system's SIGKILL, or as the node loses its power."""
         if self.alive:
             self.alive = False
+            self._environment.agenda.cancel(self._silent_at)
             self._stop_running(128 + _KILL)
 
     def _ready(self) -> None:
@@ -128,6 +139,7 @@ class SimAgent:
 
     def _empty(self) -> None:
         self._over = True
+        self._environment.agenda.cancel(self._silent_at)
         self._report(events.NodeEmptied(self.node.name))
 
     def _report(self, event: Any) -> None:

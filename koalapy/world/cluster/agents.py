@@ -26,9 +26,16 @@ class SimAgents:
     def add(self, agent: SimAgent) -> None:
         self._agents[agent.node.name] = agent
 
-    def prepare(self, tag: str, plan: ProgramPlan, grace: Duration) -> None:
+    def prepare(self, tag: str, plan: ProgramPlan, grace: Duration, silence: Duration) -> None:
+        """`silence`: of the wrapper, after which an agent on another node ends its program."""
         for agent in self._agents.values():
-            agent.prepare(tag, plan, grace)
+            agent.prepare(tag, plan, grace, None if agent.node is self._own else silence)
+
+    def speak(self) -> None:
+        """Send a sign of life to the agents of other nodes."""
+        for agent in self._agents.values():
+            if agent.node is not self._own:
+                self._send(agent, agent.reset_silence)
 
     def release(self, clusters: int) -> None:
         """Start the program on every node, in a job that uses this many clusters."""
@@ -39,11 +46,15 @@ class SimAgents:
         for agent in self._agents.values():
             self._send(agent, lambda agent=agent: agent.stop(grace))  # type: ignore[misc]
 
-    def abandon(self, lost: Callable[[str], None]) -> None:
-        """Kill all agents, and report each node as lost, reachable or not."""
+    def abandon(self, lost: Callable[[str, bool], None]) -> None:
+        """Kill the agent on the wrapper's node, and the launchers of the others, which see the end of file.
+
+        Each node is reported as lost, and whether it is sure that nothing of the program lives there.
+        """
         for agent in self._agents.values():
-            self._send(agent, agent.kill)
-            lost(agent.node.name)
+            own = agent.node is self._own
+            self._send(agent, agent.kill if own else agent.lose_wrapper)
+            lost(agent.node.name, own)
 
     def kill_on(self, node: SimNode) -> None:
         agent = self._agents.get(node.name)

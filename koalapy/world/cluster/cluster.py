@@ -177,8 +177,7 @@ class SimCluster:
         """Compute nodes do not reach their head node; the shared directory they do."""
         self.environment.cut_relay(duration)
         for wrapper in self.wrappers:
-            if wrapper.relay_client is not None:
-                wrapper.relay_client.stall(duration)
+            wrapper.stall(duration)
         self._agenda.after(_SHOW_LIFE, self._show_life)
 
     def _show_life(self) -> None:

@@ -1,21 +1,24 @@
-"""A wrapper of the simulated world: the real start lock and machine, over simulated files, nodes and programs."""
+"""A wrapper of the simulated world: the real start lock and session, over simulated files, nodes and programs."""
 
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from koalapy_adapters import messages
 from koalapy_adapters.batch.protocol import Host
 from koalapy_adapters.errors import BatchError
-from koalapy_adapters.wrapper import events, failure_texts, shared_directory, start
+from koalapy_adapters.host.event_loop import CommandQueue
+from koalapy_adapters.wrapper import events, failure_texts, session, shared_directory, start
 from koalapy_adapters.wrapper.allocation import as_failure
 from koalapy_adapters.wrapper.attempt import Attempt, read_attempt
-from koalapy_adapters.wrapper.machine import AT_BARRIER, RUNNING, Machine
+from koalapy_adapters.wrapper.liveness import silence
+from koalapy_adapters.wrapper.machine import AT_BARRIER
 from koalapy_adapters.wrapper.process_layout import divide
+from koalapy_adapters.wrapper.relay import contact
 from koalapy_adapters.wrapper.relay.address import read_relay_address
-from koalapy_adapters.wrapper.relay.contact import shut_out_after
 from koalapy_adapters.wrapper.relay.file_client import FileRelayClient
 from koalapy_adapters.wrapper.relay.handshake import Handshake
+from koalapy_adapters.wrapper.relay.transport import TransportListener
+from koalapy_adapters.wrapper.relay_line import RelayLine
+from koalapy_adapters.wrapper.session import WrapperSession
 
 from koalapy.model.units import MILLISECOND, SECOND, Duration, Instant
 from koalapy.world.agenda import ScheduledCall
@@ -28,7 +31,7 @@ from koalapy.world.cluster.files import Mount
 from koalapy.world.cluster.filework import FileWork
 from koalapy.world.cluster.launcher import SimLauncher
 from koalapy.world.cluster.nodes import SimNode, cluster_of
-from koalapy.world.cluster.relay_client import RelayClient
+from koalapy.world.cluster.sockets import SimSockets
 from koalapy.world.processes import Process
 from koalapy.world.random_streams import between
 
@@ -54,14 +57,14 @@ class SimWrapper(Process):
         self._own = start.own_claim(self.node.name, job.restarts, f"{environment.cluster}-{self.name}")
         self._agents = SimAgents(self, self.node)
         self._attempt: Attempt
-        self._machine: Machine | None = None
-        self.relay_client: RelayClient | None = None
+        self._session: WrapperSession
+        self._begun = False  # the session
+        self._queue = CommandQueue(self._perform)
+        self._relay: RelayLine
+        self._sockets: SimSockets
         self._launcher: SimLauncher | None = None
-        self._pending: deque[Any] = deque()
-        self._handling = False
         self._timer: ScheduledCall | None = None
         self._files = FileWork(self, lambda: environment.file_latency(self._rng))
-        self._offset: int | None = None
         self.exit_status: int | None = None
         self.on_death(self._died)
         self.after(between(self._rng, *_BOOT), lambda: self._patiently(self._read_component, self._claim))
@@ -70,7 +73,7 @@ class SimWrapper(Process):
 
     def terminate(self) -> None:
         """SIGTERM to the batch script, which is the wrapper itself."""
-        if self._machine is None:
+        if not self._begun:
             self.kill()
         else:
             self.run(lambda: self.handle(events.Signalled()))
@@ -109,20 +112,29 @@ class SimWrapper(Process):
             self._exit(0)
             return
         self._attempt = read_attempt(self.directory, component, self._mount)
-        settings = self._attempt.settings(self.job.id)
-        self._barrier_timeout = settings.barrier_timeout
-        self._machine = Machine(settings, self.clock())
-        box = FileRelayClient(self.directory, self.tag, self._mount)
-        patience = shut_out_after(settings.barrier_timeout)
-        handshake = Handshake(self.tag, self._attempt.token, self._mount)
-        self.relay_client = RelayClient(self.environment, self, self, handshake, patience, box)
-        self.relay_client.found(read_relay_address(self._attempt.relay_file, self._mount))
-        self._beat()
+        self._connect(for_launcher=verdict == start.RUN and bool(self._attempt.program.get("sweep")))
+        self._begun = True
+        self._do(self._session.found(self.clock(), read_relay_address(self._attempt.relay_file, self._mount)))
         if verdict == start.SAY_SO:
             self.handle(events.ClaimedBefore(shared_directory.read_record(self.directory, self._mount)))
         else:
             self.environment.observer.took_start_lock(self.tag, self.name)
             self._supervise()
+
+    def _connect(self, for_launcher: bool) -> None:
+        attempt, rng, clock = self._attempt, self.environment.rng(f"guest/{self.name}"), self.clock
+        settings, open_with = attempt.settings(self.job.id), Handshake(self.tag, attempt.token, self._mount).open
+        self._barrier_timeout, self._orphan_timeout = settings.barrier_timeout, settings.orphan_timeout
+        self._session = WrapperSession(
+            clock(), settings, open_with, rng.random, attempt.heartbeat, self.node.name, for_launcher
+        )
+
+        def sockets_of(listener: TransportListener) -> SimSockets:
+            self._sockets = SimSockets(self.environment, self, self.node, rng, listener)
+            return self._sockets
+
+        box = FileRelayClient(self.directory, self.tag, self._mount)
+        self._relay = RelayLine(self._session, self._do, clock, sockets_of, box, self._in_turn)
 
     def _supervise(self) -> None:
         program = self._attempt.program
@@ -150,94 +162,104 @@ class SimWrapper(Process):
         return self._launcher
 
     def _from_launcher(self, message: Any) -> None:
-        if self.alive and self.relay_client is not None:
-            self.run(lambda: self.relay_client.send(message) if self.relay_client is not None else None)
-
-    def to_launcher(self, message: messages.ToLauncher) -> None:
-        if self._launcher is not None:
-            self._launcher.receive(message.body)
+        if self.alive:
+            self.run(lambda: self._do(self._session.send(message)))
 
     def handle(self, event: Any) -> None:
-        """Hand an event to the machine, and perform its commands; events that follow come later."""
-        self._pending.append(event)
-        if self._handling:
-            return
-        self._handling = True
-        try:
-            while self._pending:
-                assert self._machine is not None
-                self._do(self._machine.handle(self.clock(), self._pending.popleft()))
-        finally:
-            self._handling = False
+        self._do(self._session.handle(self.clock(), event))
+
+    def _do(self, commands: list[Any]) -> None:
+        """Perform commands; events that follow come later."""
+        self._observe_barrier()
+        self._queue.add(commands)
         self._set_timer()
 
-    def entered(self, offset: int) -> None:
-        self._offset = offset
-        self.handle(events.RelayEntered())
-        if self._launcher is not None:
-            self._launcher.connected()
-
-    def shut_out(self, contact_at: int) -> None:
-        """The connection is lost."""
-        self.handle(events.RelayLost(contact_at))
-        if self._launcher is not None:
-            self._launcher.disconnected()
+    def _observe_barrier(self) -> None:
+        report = self._session.report
+        came = report.at_barrier_at
+        if report.phase == AT_BARRIER and came is not None and not report.ending:
+            left = came + self._barrier_timeout - self.clock()
+            self.environment.observer.reached_barrier(self.tag, self.name, Instant(self.agenda.now + left))
 
     def _set_timer(self) -> None:
         self.agenda.cancel(self._timer)
-        due = self._machine.next_wakeup() if self._machine is not None else None
-        if due is not None and self.alive:
-            self._timer = self.after(Duration(max(0, due - self.clock())), self._tick)
+        if not self.alive:
+            return
+        dues = [due for due in (self._session.next_wakeup(), self._relay.next_wakeup()) if due is not None]
+        if dues:
+            self._timer = self.after(Duration(max(0, min(dues) - self.clock())), self._tick)
 
     def _tick(self) -> None:
-        assert self._machine is not None
-        self._do(self._machine.tick(self.clock()))
+        self._do(self._session.tick(self.clock()))
+        self._relay.tick(self.clock())
         self._set_timer()
 
     def _receive_from_agent(self, event: Any) -> None:
-        if self._machine is not None:
-            self.after(LINE, lambda: self.handle(event))
+        self.after(LINE, lambda: self.handle(event))
 
-    # ---- the shared directory
+    def stall(self, duration: Duration) -> None:
+        """Let nothing pass to or from the relay's port for a while."""
+        if self._begun:
+            self._sockets.stall(duration)
 
-    def perform(self, act: Callable[[], Any], then: Callable[[Any], None]) -> None:
-        """Perform an operation for the relay client, in turn with the wrapper's own."""
-        self._files.in_turn(act, then)
+    # ---- the session's commands
 
-    def seek_relay(self) -> None:
-        def found(relay: Any) -> None:
-            assert self.relay_client is not None
-            self.relay_client.found(relay)
+    def _perform(self, command: Any) -> None:
+        self.step()
+        perform = _PERFORM.get(type(command))
+        if perform is None:
+            self._relay.perform(command)
+        else:
+            perform(self, command)
 
-        self._files.in_turn(lambda: read_relay_address(self._attempt.relay_file, self._mount), found)
+    def _in_turn(self, act: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        """Work on files, one thing after the other."""
 
-    def _beat(self) -> None:
-        self._files.in_turn(lambda: shared_directory.touch_heartbeat(self.directory, self._mount), self._beaten)
+        def done(result: Any) -> None:
+            then(result)
+            self._set_timer()
 
-    def _beaten(self, event: Any) -> None:
-        self.after(Duration(self._attempt.heartbeat), self._beat)
-        if event is not None:
-            self.handle(event)
+        self._files.in_turn(act, done)
 
-    # ---- the machine's commands
+    def _seek(self, command: contact.Seek) -> None:
+        self._in_turn(
+            lambda: read_relay_address(self._attempt.relay_file, self._mount),
+            lambda place: self._do(self._session.found(self.clock(), place)),
+        )
 
-    def _do(self, commands: list[Any]) -> None:
-        for command in commands:
-            self.step()
-            _DOING[type(command)](self, command)
+    def _expect(self, command: session.Expect) -> None:
+        self._relay.files.expect(command.awaited)
 
-    def _send_report(self, command: events.SendReport) -> None:
-        assert self.relay_client is not None
-        came = command.report.at_barrier_at
-        if command.report.phase == AT_BARRIER and came is not None and not command.report.ending:
-            left = came + self._barrier_timeout - self.clock()
-            self.environment.observer.reached_barrier(self.tag, self.name, Instant(self.agenda.now + left))
-        self.relay_client.expect(command.report.phase != RUNNING)
-        self.relay_client.send(messages.ReportMessage(messages.to_json(command.report)))
+    def _touch(self, command: session.Touch) -> None:
+        self._in_turn(
+            lambda: shared_directory.touch_heartbeat(self.directory, self._mount),
+            lambda reached: self._do(self._session.touched(self.clock(), reached)),
+        )
+
+    def _speak(self, command: session.Speak) -> None:
+        self._agents.speak()
+
+    def _keep_record(self, command: session.KeepRecord) -> None:
+        record, only_if_none = command
+        self._in_turn(
+            lambda: shared_directory.write_record(self.directory, record, only_if_none, self._mount), self.handle
+        )
+
+    def _open_bridge(self, command: session.OpenBridge) -> None:
+        if self._launcher is not None:
+            self._launcher.connected()
+
+    def _close_bridge(self, command: session.CloseBridge) -> None:
+        if self._launcher is not None:
+            self._launcher.disconnected()
+
+    def _to_launcher(self, command: session.ToLauncher) -> None:
+        if self._launcher is not None:
+            self._launcher.receive(command.body)
 
     def _prepare_nodes(self, command: events.PrepareNodes) -> None:
         plan, grace = program_plan_of(self._attempt.program), Duration(round(self._attempt.program["grace"] * SECOND))
-        self._agents.prepare(self.tag, plan, grace)
+        self._agents.prepare(self.tag, plan, grace, Duration(silence(self._orphan_timeout)))
 
     def _release_nodes(self, command: events.ReleaseNodes) -> None:
         self.environment.observer.left_barrier(self.tag, self.name)
@@ -253,20 +275,19 @@ class SimWrapper(Process):
         self._agents.stop(Duration(command.grace))
 
     def _abandon_nodes(self, command: events.AbandonNodes) -> None:
-        self._agents.abandon(lambda node: self.handle(events.NodeLost(node)))
-
-    def _write_record(self, command: events.WriteRecord) -> None:
-        record = dict(messages.to_json(command.report), clock=self.clock(), offset=self._offset)
-        self._files.in_turn(
-            lambda: shared_directory.write_record(self.directory, record, command.only_if_none, self._mount),
-            self.handle,
-        )
+        self._agents.abandon(lambda node, sure: self.handle(events.NodeLost(node, sure)))
 
     def _leave(self, command: events.Leave) -> None:
         """Leave with the agents; the relay has a moment to read the last messages."""
-        assert self.relay_client is not None
-        self.relay_client.leave()
+        if self._relay.by_files:
+            self._relay.files.leave()
+        self._close()
         self.after(between(self._rng, *_CLEAN_UP), lambda: self._exit(command.exit_status))
+
+    def _close(self) -> None:
+        """Close the connection to the relay, which reads all sent messages first."""
+        self._relay.files.drop()
+        self._sockets.drop()
 
     # ---- end
 
@@ -277,20 +298,29 @@ class SimWrapper(Process):
     def _died(self) -> None:
         """Close the process's connections, as the kernel does; agents and batch system notice its end."""
         self.environment.observer.left_barrier(self.tag, self.name)
-        if self.relay_client is not None:
-            self.relay_client.close()
+        if self._begun:
+            self._close()
         self.exit_status = 137 if self.exit_status is None else self.exit_status
         self._agents.lose_wrapper()
         if self.node.reachable:
             self.environment.batch.exited(self.job, self, self.exit_status)
 
 
-_DOING: dict[type[Any], Callable[[SimWrapper, Any], None]] = {
-    events.SendReport: SimWrapper._send_report,
+_PERFORM: dict[type[Any], Callable[[SimWrapper, Any], None]] = {
+    contact.Seek: SimWrapper._seek,
+    session.Expect: SimWrapper._expect,
+    session.Touch: SimWrapper._touch,
+    session.Speak: SimWrapper._speak,
+    session.KeepRecord: SimWrapper._keep_record,
+    session.BroadcastKey: lambda wrapper, command: None,  # no simulated program asks for keys
+    session.PassFrame: lambda wrapper, command: None,  # no simulated program has byte streams
+    session.ResumeStreams: lambda wrapper, command: None,
+    session.OpenBridge: SimWrapper._open_bridge,
+    session.CloseBridge: SimWrapper._close_bridge,
+    session.ToLauncher: SimWrapper._to_launcher,
     events.PrepareNodes: SimWrapper._prepare_nodes,
     events.ReleaseNodes: SimWrapper._release_nodes,
     events.StopNodes: SimWrapper._stop_nodes,
     events.AbandonNodes: SimWrapper._abandon_nodes,
-    events.WriteRecord: SimWrapper._write_record,
     events.Leave: SimWrapper._leave,
 }

@@ -10,7 +10,7 @@ from koalapy_adapters import message_files
 from koalapy_adapters.channel import Keys
 from koalapy_adapters.clock import SECOND
 from koalapy_adapters.wrapper.relay.file_client import Exchanged, FileRelayClient
-from koalapy_adapters.wrapper.relay.transport import TransportListener
+from koalapy_adapters.wrapper.relay.transport import Transport, TransportListener
 
 AWAITED, IDLE = SECOND, 2 * SECOND  # the longest between two looks, while something waits for what comes and else
 PATIENCE = 75 * SECOND  # with an answer: an attribute cache may hide a file for a minute
@@ -18,7 +18,7 @@ PATIENCE = 75 * SECOND  # with an answer: an attribute cache may hide a file for
 Perform = Callable[[Callable[[], Any], Callable[[Any], None]], None]
 
 
-class FileTransport:
+class FileTransport(Transport):
     """At most one visit at a time. `tick` at `next_wakeup` or later."""
 
     def __init__(

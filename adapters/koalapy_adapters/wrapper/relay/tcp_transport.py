@@ -9,14 +9,14 @@ from typing import Any, Deque, Dict, List, Optional
 from koalapy_adapters import frames, messages
 from koalapy_adapters.channel import Channel, Keys
 from koalapy_adapters.clock import SECOND
-from koalapy_adapters.wrapper.relay.transport import TransportListener
+from koalapy_adapters.wrapper.relay.transport import SocketTransport, TransportListener
 
 PATIENCE = 5 * SECOND  # with an answer
 MAX_WAITING = 1 << 25  # bytes that a stuck relay may leave unsent
 MOST_CHUNKS = 1 << 9  # of byte streams that wait; more are dropped, and their ends send them again
 
 
-class TcpTransport:
+class TcpTransport(SocketTransport):
     """At most one connection at a time."""
 
     def __init__(self, selector: selectors.BaseSelector, listener: TransportListener) -> None:
