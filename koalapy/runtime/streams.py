@@ -163,6 +163,11 @@ class ClusterStreams:
             if stream.attempt.job == job.id and not stream.is_over and not is_living(job, stream.attempt):
                 stream.reset("attempt_ended", f"The program of job {job.id} has ended.")
 
+    def close(self) -> None:
+        """Reset all streams: koalad has no link to this cluster any more."""
+        for stream in self._all():
+            stream.reset("link_ended", "koalad has ended its link to the cluster.")
+
     def _all(self) -> list[Stream]:
         with self._lock:
             return [stream for _, stream in self._streams.values()]

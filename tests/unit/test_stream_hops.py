@@ -113,3 +113,14 @@ def test_a_flood_of_the_cluster_resets_the_stream_and_not_the_session(streams: C
     with pytest.raises(KoalaError) as caught:
         stream.take(1)
     assert caught.value.reason.code == "stream_broken"
+
+
+def test_the_end_of_a_link_resets_its_streams(streams: ClusterStreams, sent: list[Any]) -> None:
+    stream = streams.open(ATTEMPT, TAG, 0, 8080)
+    number = sent.pop().stream
+    streams.received(StreamState(TAG, number, 0, 0))
+    streams.close()
+    assert [type(frame) for frame in sent] == [StreamReset]
+    with pytest.raises(KoalaError) as caught:
+        stream.take(1)
+    assert caught.value.reason.code == "stream_link_ended"

@@ -87,7 +87,8 @@ class Link:
         self._threads.start()
 
     def end(self) -> None:
-        """Begin to end the connection. Jobs continue."""
+        """Begin to end the connection. Jobs continue; byte streams to them are reset."""
+        self.streams.close()
         self._threads.do(self._machine.close)
 
     def end_session(self, why: Reason) -> int | None:
