@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from koalapy.languages import language_of, read_job
-from koalapy.languages.rsl import read
+from koalapy.languages.rsl import document_of, read
 from koalapy.languages.rsl_attributes import COMPONENT_ATTRIBUTES, JOB_ATTRIBUTES, UNSUPPORTED
 from koalapy.model.errors import Reason, RequestError
 from koalapy.model.request import ComponentRequest, Launch, Request, RequestType
@@ -140,6 +140,7 @@ def test_an_attribute_becomes_a_key(more: str, expected: dict[str, object]) -> N
         (("(subjobCommsType=independent)",) * 2, False),
         (("(subjobCommsType=independent)", "(subjobCommsType=blocking-join)"), True),
         (("(subjobCommsType=independent)", ""), True),
+        (("", "(subjobCommsType=independent)"), True),
     ],
 )
 def test_components_of_which_none_communicates_may_lie_in_different_networks(
@@ -217,6 +218,13 @@ def test_output_and_error_may_be_one_file(tmp_path: Path, count: int) -> None:
     for _ in range(count):
         subprocess.run([found.executable, *found.arguments], cwd=tmp_path, check=True)
     assert (tmp_path / "all $x").read_text() == "one\ntwo\nthree\n" * count
+
+
+def test_the_words_of_a_program_keep_their_places_behind_the_shell_that_opens_files() -> None:
+    document = document_of("&(executable=/bin/a)\n(stdout=o)\n(arguments=x\n y)", "job.rsl")
+    argv = document.data["components"][0]["arguments"]
+    found = {word: document.where(("components", 0, "arguments", argv.index(word))) for word in ("/bin/a", "x", "y")}
+    assert found == {"/bin/a": "job.rsl:1:14", "x": "job.rsl:3:12", "y": "job.rsl:4:2"}
 
 
 def test_it_is_chosen_by_its_ending_or_its_beginning() -> None:
