@@ -119,9 +119,14 @@ def test_a_node_that_is_down_takes_no_jobs_and_names_those_that_began_there() ->
     made.add(job(2))
     made.start(0.0)
     assert [each.id for each in made.node_down("n2")] == [2]
-    made.lose(2, 1.0, "gone")
-    assert (made.jobs[2].ending, made.total) == ("lost", 4)
-    made.add(job(2))
+    made.lose(2, 1.0, "gone", sure=False)
+    made.lose(1, 1.0, "gone", sure=True)
+    assert [(made.jobs[number].ending, made.jobs[number].exit_status) for number in (1, 2)] == [
+        ("killed", 137),
+        ("lost", None),
+    ]
+    assert made.total == 4
+    made.add(job(5))
     assert made.start(1.0) == []
 
 

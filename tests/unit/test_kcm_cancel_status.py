@@ -16,6 +16,7 @@ from koalapy_adapters.kcm.state.poll_schedule import (
     FIRST,
     LULL,
     SOON,
+    SOON_IN_OWN,
     URGENT,
     CancelStatusSchedule,
     Debounce,
@@ -147,3 +148,15 @@ def test_a_debounced_bell_acts_at_its_first_ring_and_once_more_later() -> None:
     assert bell.due() == T0 + SOON
     assert bell.ring(T0 + SOON)
     assert bell.due() is None
+
+
+def test_checks_in_an_allocation_do_not_become_seldom() -> None:
+    checks, now = CancelStatusSchedule(own=True), T0
+    for _ in range(20):
+        checks.want(now, "a")
+        checks.take()
+        checks.begin()
+        checks.finish(now, SECOND)
+        checks.want(now, "a")
+        now = checks.due() or 0
+    assert now == T0 + 20 * SOON_IN_OWN

@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 from kcm_machine import SECOND, T0, machine, operations
 from koalapy_adapters.batch.protocol import RUNNING, Capacity, JobStatus
 from koalapy_adapters.kcm.state import actions as do
-from koalapy_adapters.kcm.state.poll_schedule import COST_FACTOR, MARGIN, SAVED, SERVERS, SOON, PollBudget, PollSchedule
+from koalapy_adapters.kcm.state.poll_schedule import (
+    COST_FACTOR,
+    MARGIN,
+    SAVED,
+    SERVERS,
+    SOON,
+    SOON_IN_OWN,
+    PollBudget,
+    PollSchedule,
+)
 from koalapy_adapters.messages import Acknowledge, Submit
 
 from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, InstanceId, JobId, tag_of
@@ -224,3 +233,14 @@ def test_polls_count_as_a_sweeps_as_soon_as_its_first_launcher_is_submitted() ->
     assert kcm.wakeup() == T0 + POLL * SECOND
     kcm.handle(T0, Submit(1, LAUNCHER, {"processors": 4}, {"grace": 2.0}, [], False))
     assert operations(kcm.tick(T0 + SECOND)) == [do.FingerprintQueue]
+
+
+def test_the_queue_of_an_allocation_is_asked_at_once_and_pays_nothing() -> None:
+    own = PollSchedule(POLL, own=True)
+    assert own.start(T0)
+    own.measured(SECOND // 10, failed=False)
+    own.soon(T0 + 1)
+    assert own.due() == T0 + 1 + SOON_IN_OWN
+    assert own.bell.ring(T0)
+    assert not own.bell.ring(T0 + 1)
+    assert own.bell.due() == T0 + SOON_IN_OWN

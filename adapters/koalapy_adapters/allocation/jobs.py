@@ -12,6 +12,7 @@ REMEMBERED_S = 600.0  # for which an ended job is listed
 MOST_REMEMBERED = 5000  # ended jobs that are listed; `find` reads the others from the journal
 
 _TERM, _KILL = 15, 9
+_KILLED = 128 + _KILL
 
 Instant = float  # seconds since 1970
 
@@ -153,16 +154,19 @@ class Queue:
         self.up.pop(name, None)
         return [job for job in self.running() if job.hosts[0][0] == name]
 
-    def lose(self, number: int, now: Instant, reason: str) -> None:
-        """End a job as lost, unless it has ended."""
+    def lose(self, number: int, now: Instant, reason: str, sure: bool) -> None:
+        """End a job without its exit status, unless it has ended: as killed if `sure`, when nothing of it can run.
+
+        Else it is lost: something of it may run on.
+        """
         job = self.jobs.get(number)
         if job is not None and job.state != ENDED:
-            self._end(job, now, "lost", None, reason)
+            self._end(job, now, "killed" if sure else "lost", _KILLED if sure else None, reason)
 
-    def all_lost(self, now: Instant, reason: str) -> None:
-        """End every job as lost: the allocation is over."""
+    def lose_all(self, now: Instant, reason: str, sure: bool) -> None:
+        """End every job: the allocation is over. A job that never began has surely nothing left."""
         for job in [*self.running(), *self.waiting()]:
-            self._end(job, now, "lost", None, reason)
+            self.lose(job.id, now, reason, sure or job.state == QUEUED)
 
     def _stop(self, job: Job, why: str, now: Instant) -> List[Signal]:
         if job.id in self._stopping:

@@ -44,8 +44,8 @@ class Server:
             {host.name: host.processors for host in outer.hosts}, outer.ends_s, _known(directory, now)
         )
         reason = "the server of the allocation's queue was killed"
-        # Running jobs whose node server is gone: when they have surely ended, and why they are lost.
-        self._unattended = {job.id: (now + LOST_S, reason) for job in self.queue.running()}
+        # Running jobs whose node server is gone: when they end, why, and whether nothing of them is left for sure.
+        self._unattended = {job.id: (now + LOST_S, reason, False) for job in self.queue.running()}
         self._names = [host.name for host in outer.hosts]
         self._selector = selectors.DefaultSelector()
         self._nodes = NodeAgents(self._selector, self._on_node)
@@ -164,7 +164,7 @@ class Server:
         self._relaunch[name] = time.monotonic() + pause
         reason = "the allocation's processes on node %s have ended (%s)" % (name, self._failed[name])
         for job in self.queue.node_down(name):
-            self._unattended.setdefault(job.id, (now if sure else now + LOST_S, reason))
+            self._unattended.setdefault(job.id, (now if sure else now + LOST_S, reason, sure))
         if not self.queue.up and self._down_since is None:
             self._down_since = time.monotonic()
 
@@ -199,10 +199,13 @@ class Server:
         again = [name for name, at in self._relaunch.items() if now >= at]
         if again:
             self._relaunch_nodes(again)
-        for number, (at, reason) in list(self._unattended.items()):
+        for number, (at, reason, sure) in list(self._unattended.items()):
             if time.time() >= at:
                 del self._unattended[number]
-                self.queue.lose(number, time.time(), reason)
+                job = self.queue.jobs.get(number)
+                # The node server that is there now has ended what the one before it left.
+                swept = job is not None and bool(job.hosts) and job.hosts[0][0] in self.queue.up
+                self.queue.lose(number, time.time(), reason, sure or swept)
         if self._waiting and self._is_ready():
             waiting, self._waiting = self._waiting, []
             for client in waiting:
@@ -264,8 +267,9 @@ class Server:
             dispatch_ready(self._selector, 0.05)
             for pid, _ in descendants.reap():
                 self._nodes.child_ended(pid)
+        sure = not self._nodes.pids()
         self._nodes.kill()
-        self.queue.all_lost(time.time(), "the allocation has ended")
+        self.queue.lose_all(time.time(), "the allocation has ended", sure)
         self._journal.write(self.queue.changed, self.queue.jobs)
         self._journal.close()
         for client in self._waiting:
