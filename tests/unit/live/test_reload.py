@@ -250,6 +250,35 @@ def test_sighup_does_the_same_and_the_log_has_it(one: Any) -> None:
     assert "grid_file_read_again" in log.read_text()
 
 
+def test_a_cluster_whose_attempts_are_known_comes_back_only_to_the_same_place(one: Any) -> None:
+    """It leaves the grid file while koalad is down, so that nobody could refuse that."""
+    rewrite(one, lambda grid: grid["clusters"].update(vu=SHORT | {"slots": 4, "shared": str(one.root / "vu")}))
+    assert one("reload").status == 0
+    job = one.submit(live.sh(f"until test -e {one.root}/go; do sleep 0.1; done", 1, cluster="vu"))
+    running(one, job)
+    one("down")
+    rewrite(one, lambda grid: grid["clusters"].pop("vu"))
+    assert one("up").status == 0
+    place = f"shared={one.root / 'elsewhere'}"
+    moved = one("cluster", "add", "vu", "--batch", "local", "--connect", "local:", "-o", place)
+    moved.refused(2, "The store knows a cluster vu at another place", str(one.root / "vu"), f"job {job}")
+    assert names(one) == ["delft"]
+    assert add(one, "vu").status == 0
+    (one.root / "go").touch()
+    assert one.end(job)["state"] == "done"
+
+
+def test_a_cluster_whose_addition_cannot_be_kept_is_not_added(one: Any) -> None:
+    obstacle = one.root / "state" / "koala" / "live" / "clusters.json.new"
+    obstacle.mkdir()
+    add(one, "vu").refused(1, "clusters.json cannot be written", "Nothing was changed")
+    one("cluster", "remove", "delft").refused(2, "delft is the only cluster of the grid")
+    assert names(one) == ["delft"]
+    obstacle.rmdir()
+    assert add(one, "vu").status == 0
+    assert names(one) == ["delft", "vu"]
+
+
 # ---- killed in the middle
 
 
