@@ -169,3 +169,25 @@ def test_everything_ends_with_the_batch_job(koalad: Koalad, held: Held) -> None:
     koalad.until(lambda: not held.left_on_nodes())
     koalad.until(lambda: not held.pids("alpha", " serve "))
     koalad.until(lambda: not batch_jobs(koalad.testgrid, "alpha"))
+
+
+def test_a_parallel_job_of_grid_engine_lasts_as_long_as_its_connection(
+    testgrid: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    container = layout.container_name("gamma")
+    line = f'exec docker exec -i -u koala {container} bash -lc "exec qrsh -now y -noshell -pe mpi 8 ${{0#exec }}"'
+    shared = f"/home/koala/{tmp_path.name}"
+    held = {"batch": "allocation", "connect": f"command:sh -c '{line}'", "shared": shared}
+    koalad = Koalad(testgrid, tmp_path, {"held": held})
+    try:
+        koalad.until(lambda: idle(koalad) == 8)
+        short = [koalad.submit(TRUE) for _ in range(20)]
+        assert {koalad.end(job)["state"] for job in short} == {"done"}
+        wide = koalad.end(koalad.submit(sh(8, "exec hostname")))
+        assert wide["state"] == "done"
+        assert len(wide["components"][0]["hosts"]) >= 2
+    finally:
+        koalad.stop()
+    koalad.until(lambda: not batch_jobs(testgrid, "gamma"))
