@@ -17,6 +17,7 @@ from koalapy_adapters.host.node_identity import ALLOCATION_JOB
 
 NAME = "allocation"
 DIRECTORY = "allocations"
+HAS_QUEUE_SERVER = True  # see koalapy_adapters.kcm.execution.queue_requests
 
 parse_describe = local.parse_describe
 parse_submit = local.parse_submit

@@ -181,6 +181,7 @@ class Dialect:
     - `surrounding_argv(environment)`, `parse_surrounding(environment, result)`: of a running batch job with the batch
       id in `environment`, what `hosts` and `launch` need, and when it ends (Surrounding). It raises ClusterError for a
       job that has ended.
+    - `HAS_QUEUE_SERVER`: true if its commands are requests to a server of koalapy (`kcm/execution/queue_requests.py`).
     - `why_stopped(environment)`: inside a job that was stopped by a signal, the reason (Stopped), or None if unknown.
     """
 

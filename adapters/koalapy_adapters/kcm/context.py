@@ -10,8 +10,9 @@ from koalapy_adapters.clock import now
 from koalapy_adapters.errors import BatchError, ClusterError
 from koalapy_adapters.files import DISK
 from koalapy_adapters.kcm import startup
+from koalapy_adapters.kcm.attempts.machine import ALLOCATION
 from koalapy_adapters.kcm.execution import job_spec
-from koalapy_adapters.kcm.execution.batch_system import ALLOCATION, BatchSystem, load
+from koalapy_adapters.kcm.execution.batch_system import BatchSystem, load
 from koalapy_adapters.kcm.execution.drmaa.client import DrmaaSessions
 from koalapy_adapters.kcm.execution.drmaa.helper import find_library
 from koalapy_adapters.kcm.execution.executor import ActionExecutor
@@ -60,7 +61,7 @@ class KcmContext:
         self._drmaa = _drmaa(self.config, dialect, cluster.command, tell)
         self._submitter = find_submitter(self.config.slurm_api, dialect)
         self.batch = BatchSystem(dialect, cluster, self._drmaa, keeps=True, submitter=self._submitter)
-        if self.config.batch == ALLOCATION:
+        if getattr(dialect, "HAS_QUEUE_SERVER", False):
             watch(os.path.join(shared, allocation.DIRECTORY), _posted(lambda: tell(Woken())))
         operations = Operations(self.config, self.batch, self._directories, now)
         self.executor = ActionExecutor(operations)

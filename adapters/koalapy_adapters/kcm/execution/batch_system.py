@@ -20,7 +20,6 @@ from koalapy_adapters.messages import Failure
 
 TIMEOUT = 30.0  # seconds for one command
 MANY = 1000  # jobs in the queue, beyond which a batch system's API is no cheaper than its command
-ALLOCATION = "allocation"  # the dialect whose queue has a server that takes requests
 MEASURE, CHECK = "measure", "check"  # what commands are run for, where their cost decides on the pace of the next
 
 
@@ -254,7 +253,7 @@ class BatchSystem:
 
 
 def _runner(dialect: Any, cluster: BatchSettings) -> Callable[[List[str], float, Optional[Handle]], Ran]:
-    return requester(cluster.command) if dialect.NAME == ALLOCATION else run
+    return requester(cluster.command) if getattr(dialect, "HAS_QUEUE_SERVER", False) else run
 
 
 def _whole(result: Result) -> Result:
