@@ -113,7 +113,7 @@ def test_a_grid_that_is_well_is_said_to_be_and_nothing_is_left(
         assert of(found, head, "canary")["figures"]["whole_s"] > 0
         shared = clusters[head].get("shared", "~/.koala")
         names = testgrid.exec(head, ["sh", "-c", f"ls {shared}"]).output.split()
-        assert len([name for name in names if name != "bin"]) == 1  # koalad's own store
+        assert len([name for name in names if name != "bin"]) == 1, names  # koalad's own store
 
 
 def test_a_shared_directory_that_may_not_be_written_stops_doctor_and_koalad_alike(

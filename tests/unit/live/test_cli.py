@@ -30,8 +30,8 @@ COMPONENT = (
 )
 CLUSTER = (
     "name batch version connection total idle ours scavenged others waiting_local age_s "
-    "committed unit reason foreign_reports"
-    # the last four are ours; scripts may rely on the others
+    "committed unit reason foreign_reports added_by_command draining"
+    # the last six are ours; scripts may rely on the others
 )
 
 
