@@ -271,14 +271,16 @@ class Driver:
         self._groups.extendleft(reversed(again))
 
     def _go_on_anew(self) -> None:
-        """Go on with a new engine if a committed delivery renews it. Raises as `step` does."""
+        """Go on with a new engine if a committed delivery renews it. Raises as `step` does.
+
+        Its first decision knows all clusters. With a part of them, jobs would pass others that wait for the rest.
+        """
         if not self._renewing:
             return
         self._renewing = False
         self._replace_engine()
-        self._groups.append(_Group(None, ()))
-        self._groups.extend(_Group(cluster, (Delivery(known),)) for cluster, known in self._known.items())
-        self._guarded((), lambda: None)
+        known = [Delivery(events) for events in self._known.values()]
+        self._guarded(known, lambda: self._handle(self._clock.now(), known))
 
     def _replace_engine(self) -> None:
         """Make a new engine of what is committed. It inherits what no store keeps and no cluster reports again."""

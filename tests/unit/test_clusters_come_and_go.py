@@ -343,3 +343,17 @@ def test_a_new_engine_knows_nothing_of_a_cluster_that_has_left(driven: Any) -> N
     measured = ClusterMeasured(cluster="alpha", state=play.measurement("alpha").state)
     driver.step([Delivery((measured,), session=("alpha", 1))])
     assert list(driver.engine.core.information.clusters) == ["beta", "gamma"]
+
+
+def test_a_new_engine_knows_all_clusters_when_it_first_decides(driven: Any) -> None:
+    driver, _, store, play = driven
+    play.settings = replace(play.settings, max_overtakes=0)
+    driver.step([Delivery((), renews=True)])
+    of_gamma, of_alpha = (play.job(play.submit(component(*each))).request for each in ((16, "gamma"), (4, "alpha")))
+    busy = replace(play.measurement("gamma").state, idle=8, others=8)
+    driver.step([Delivery((ClusterMeasured(cluster="gamma", state=busy),), session=("gamma", 1))])
+    for request in (of_gamma, of_alpha):
+        driver.step([Delivery((JobSubmitted(request=request, owner="me"),))])
+    assert [job.state for job in store.jobs()] == [JobState.WAITING] * 2
+    driver.step([Delivery((), renews=True)])
+    assert [job.state for job in store.jobs()] == [JobState.WAITING] * 2  # the second does not pass the first
