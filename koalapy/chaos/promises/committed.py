@@ -26,8 +26,10 @@ class Committed:
         for job in change.jobs:
             promise(store.job(job.id) == job, Promise.AGREE, "the store does not have job", job.id, "as committed")
             self.jobs[job.id] = job
-        for attempt in change.attempts:
-            self._put_attempt(attempt, store)
+        final = [attempt for attempt in change.attempts if self._put_attempt(attempt)]
+        for attempt in final:  # the store has all of the change by now
+            kept = store.job(attempt.id.job) == self.jobs[attempt.id.job]
+            promise(kept, Promise.AGREE, "the store does not have attempt", attempt.id, "of a final job as committed")
         for entry in change.sent:
             promise(entry.number > self._last_number, Promise.AGREE, "outbox number", entry.number, "is used again")
             self._last_number = entry.number
@@ -36,17 +38,18 @@ class Committed:
             self.outbox.pop(number, None)
         self.counters = change.counters or self.counters
 
-    def _put_attempt(self, attempt: Attempt, store: Store) -> None:
+    def _put_attempt(self, attempt: Attempt) -> bool:
+        """Note an attempt as committed. Return whether it is the last one of a component of a final job."""
         if attempt.is_pending_cancel:
             self.pending_cancels[attempt.id] = attempt
         else:
             self.pending_cancels.pop(attempt.id, None)
         job = self.jobs.get(attempt.id.job)
-        if job is not None and job.state.final and not attempt.superseded:
-            attempts = [attempt if each is not None and each.id == attempt.id else each for each in job.attempts]
-            self.jobs[job.id] = replace(job, attempts=tuple(attempts))
-            kept = store.job(job.id) == self.jobs[job.id]
-            promise(kept, Promise.AGREE, "the store does not have attempt", attempt.id, "of a final job as committed")
+        if job is None or not job.state.final or attempt.superseded:
+            return False
+        attempts = [attempt if each is not None and each.id == attempt.id else each for each in job.attempts]
+        self.jobs[job.id] = replace(job, attempts=tuple(attempts))
+        return True
 
     def check_engine(self, records: Records) -> None:
         """Check that the engine's records are committed, so that commands may be sent."""
