@@ -248,7 +248,8 @@ def _pipe(world: World, rng: Random) -> Pipe | None:
 
 def _pipe_to(world: World, cluster: str) -> Pipe | None:
     process = world.koalad.process
-    return process.links[cluster].pipe if process is not None and process.links else None
+    link = process.links.get(cluster) if process is not None else None
+    return None if link is None else link.pipe
 
 
 def _to_a_job(

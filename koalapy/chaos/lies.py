@@ -95,9 +95,10 @@ class Liar:
         """Send a lie if koalad handles it at once; later the attempt might belong to the lying cluster."""
         koalad = self._world.koalad
         process = koalad.process
-        if process is None or not koalad.alive or koalad.asleep or process.stuck or process.inbox or not process.links:
+        if process is None or not koalad.alive or koalad.asleep or process.stuck or process.inbox:
             return
-        pipe = process.links[self._cluster.name].pipe
+        link = process.links.get(self._cluster.name)
+        pipe = None if link is None else link.pipe
         if pipe is not None:
             make = self._malformed if self._rng.random() < MALFORMED else self._well_formed
             pipe.slip_in(make(process, pipe.next_number))

@@ -209,6 +209,7 @@ class _Run:
             in_time = agenda.happened < last and agenda.now < latest and agenda.next_at() is not None
             promise(in_time, Promise.ENDS, "after healing", self._watch.unfinished())
             self._world.release_held()
+            self._world.resume_clusters()
             self._watch.heal()
             self._step(until=agenda.happened + CHECK_EVERY)
         self._watch.quiescent()

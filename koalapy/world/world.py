@@ -59,6 +59,7 @@ class World:
         self.seed = seed
         self.agenda = Agenda()
         self.program_log = ProgramLog()
+        self._on_built: list[Callable[[SimCluster], None]] = []
         self.habits = Habits()
         scavenging = draw_scavenging(
             stream(seed, "world/sweeps")
@@ -83,8 +84,9 @@ class World:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The size of each cluster, in processors."""
-        return {name: cluster.batch.size for name, cluster in self.clusters.items()}
+        """The size of each cluster of the present grid, in processors."""
+        names = self.koalad.grid.names
+        return {name: cluster.batch.size for name, cluster in self.clusters.items() if name in names}
 
     def run(self, until: Instant) -> None:
         """Run all events until an instant."""
@@ -92,6 +94,23 @@ class World:
 
     def run_for(self, duration: Duration) -> None:
         self.run(Instant(self.agenda.now + duration))
+
+    # ---- clusters that are no part of the grid yet
+
+    def build(self, name: str) -> SimCluster:
+        """Return the cluster of this name. It is built at the first call, with random settings."""
+        if name not in self.clusters:
+            rng = stream(self.seed, f"{name}/settings")
+            self.clusters[name] = cluster = self._cluster(rng, draw_cluster(rng, name))
+            for call in self._on_built:
+                call(cluster)
+        return self.clusters[name]
+
+    def on_built(self, call: Callable[[SimCluster], None]) -> None:
+        """Call with each cluster, also with those that are built later."""
+        self._on_built.append(call)
+        for cluster in self.clusters.values():
+            call(cluster)
 
     # ---- healing and rest
 
@@ -125,6 +144,11 @@ class World:
         for job in list(engine.records.jobs.values()) if engine is not None else []:
             if job.state is JobState.HELD:
                 self.koalad.request(ReleaseRequested(job.id))
+
+    def resume_clusters(self) -> None:
+        """Resume each cluster that is drained."""
+        for name in list(self.koalad.grid.draining):
+            self.koalad.grid.drain(name, False)
 
     def _cluster(self, rng: Random, settings: ClusterSettings) -> SimCluster:
         by_files = (

@@ -11,7 +11,16 @@ import sys
 
 import pytest
 
-from koalapy.chaos.fault_schedule import FAULTS, JOB_ACTIONS, LIES, PRUNING, SWEEP_ACTIONS, USER_ACTIONS, schedule_of
+from koalapy.chaos.fault_schedule import (
+    CLUSTER_ACTIONS,
+    FAULTS,
+    JOB_ACTIONS,
+    LIES,
+    PRUNING,
+    SWEEP_ACTIONS,
+    USER_ACTIONS,
+    schedule_of,
+)
 from koalapy.chaos.plan import plan
 from koalapy.chaos.run import run
 
@@ -42,6 +51,10 @@ def test_a_job_held_while_it_stops_breaks_no_promise() -> None:
     assert run(770018, 5_000, until=4_600).violation is None
 
 
+def test_two_attempts_of_a_final_job_that_end_in_one_commit_break_no_promise() -> None:
+    assert run(11, 3_000, until=1_700).violation is None
+
+
 def test_jobs_and_parameters_run_to_their_ends_under_faults() -> None:
     results = [run(seed, COURSE) for seed in (4, 5, 13)]  # the last seed has sweeps
     assert sum(result.jobs for result in results) >= 50
@@ -51,16 +64,18 @@ def test_jobs_and_parameters_run_to_their_ends_under_faults() -> None:
 
 def test_every_kind_of_action_occurs_within_a_few_seeds() -> None:
     kinds = {action.kind for seed in range(200) for action in schedule_of(seed, COURSE)}
-    assert kinds == USER_ACTIONS.keys() | FAULTS.keys() | LIES.keys() | PRUNING.keys()
+    assert kinds == USER_ACTIONS.keys() | FAULTS.keys() | LIES.keys() | PRUNING.keys() | CLUSTER_ACTIONS.keys()
 
 
-@pytest.mark.parametrize("kinds", [SWEEP_ACTIONS, LIES, PRUNING], ids=["sweeps", "lies", "pruning"])
-def test_sweeps_lies_and_pruning_occur_in_some_seeds_and_change_no_other_action(kinds: dict[str, int]) -> None:
+@pytest.mark.parametrize(
+    "kinds", [SWEEP_ACTIONS, LIES, PRUNING, CLUSTER_ACTIONS], ids=["sweeps", "lies", "pruning", "clusters"]
+)
+def test_actions_of_some_seeds_change_no_other_action(kinds: dict[str, int]) -> None:
     """They are drawn from streams of their own, on which no other action depends."""
     some = []
     for seed in range(1, 60):
         actions = schedule_of(seed, COURSE)
-        usual = [action for action in actions if action.kind not in SWEEP_ACTIONS | LIES | PRUNING]
+        usual = [action for action in actions if action.kind not in SWEEP_ACTIONS | LIES | PRUNING | CLUSTER_ACTIONS]
         assert usual == plan(seed, COURSE, JOB_ACTIONS, FAULTS)
         assert [action.at for action in actions] == sorted(action.at for action in actions)
         some += [seed] if any(action.kind in kinds for action in actions) else []

@@ -29,15 +29,16 @@ from koalapy_adapters.wrapper.machine import Machine as WrapperMachine
 from koalapy import chaos, engine, outbox
 from koalapy.broker import broker
 from koalapy.broker.availability import Availability
-from koalapy.chaos.fault_schedule import FAULTS, LIES, PRUNING, USER_ACTIONS
+from koalapy.chaos.fault_schedule import CLUSTER_ACTIONS, FAULTS, LIES, PRUNING, USER_ACTIONS
 from koalapy.chaos.plan import plan
 from koalapy.chaos.run import Result, run
 from koalapy.chaos.violation import Promise as P
 from koalapy.chaos.violation import Violation
 from koalapy.coallocation import barrier, clusters, completion, event_origin, pruning, step, stop
 from koalapy.core import wait_queue
+from koalapy.core.core import Core
 from koalapy.driver import Driver
-from koalapy.information import commitments
+from koalapy.information import commitments, kis
 from koalapy.link import reconnect
 from koalapy.link.reconnect import Reconnect
 from koalapy.link.session import SessionMachine
@@ -523,6 +524,23 @@ def _records_are_pruned_before_directories() -> Any:
     return patch.object(pruning, "_finish", finish)
 
 
+# ---- clusters that come and go
+
+
+def _drained_clusters_are_offered_to_the_broker() -> Any:
+    return patch.object(kis, "DRAINING", None)
+
+
+def _commands_go_to_clusters_that_have_left() -> Any:
+    real = Core.forget_cluster
+
+    def forget_cluster(self: Any, cluster: str) -> None:
+        real(self, cluster)
+        self.left.clear()
+
+    return patch.object(Core, "forget_cluster", forget_cluster)
+
+
 # ---- links
 
 
@@ -815,6 +833,20 @@ MUTANTS = (
         HARDLY_ANY,
     ),
     Mutant(
+        "a drained cluster is still offered to the broker",
+        _drained_clusters_are_offered_to_the_broker,
+        (P.LEFT,),
+        HARDLY_ANY,
+        {"drain_cluster": 3, "resume_clusters": 3},
+    ),
+    Mutant(
+        "commands still go to a cluster that has left",
+        _commands_go_to_clusters_that_have_left,
+        (P.LEFT,),
+        {"cluster_down": 3, "job_killed": 3},
+        {"add_cluster": 4, "remove_cluster_by_force": 4},
+    ),
+    Mutant(
         "refused logins are tried for ever",
         _refused_logins_are_repeated_without_bound,
         (P.LOGINS,),
@@ -896,7 +928,9 @@ def test_a_mistyped_mutant_fails_at_once() -> None:
 def test_every_fault_and_user_action_of_a_mutant_exists() -> None:
     for mutant in MUTANTS:
         assert [name for name in mutant.faults if name not in FAULTS | LIES] == [], mutant.name
-        assert [name for name in mutant.user_actions if name not in USER_ACTIONS | PRUNING] == [], mutant.name
+        assert [name for name in mutant.user_actions if name not in USER_ACTIONS | PRUNING | CLUSTER_ACTIONS] == [], (
+            mutant.name
+        )
 
 
 def test_every_promise_has_a_mutant_that_breaks_it_alone() -> None:

@@ -23,7 +23,6 @@ class Claims:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._strict = settings.queue == "fcfs"
-        self._networks = {each.name: each.network for each in settings.clusters}
 
     def committed(self, change: Change, before: Mapping[JobId, Job], decided: Decided) -> None:
         jobs = {job.id: job for job in change.jobs}
@@ -38,7 +37,7 @@ class Claims:
         self._check_order(ordinary, jobs, before, usable, decided)
         self._check_idle(ordinary, usable, decided, Launchers(before, decided))
         for position, job in enumerate(ordinary):
-            self._check_network(job)
+            self._check_network(job, decided)
             if job.patient:
                 self._check_backlog(job, {each.id for each in ordinary[position + 1 :]}, decided)
         for job in claimed:
@@ -109,8 +108,8 @@ class Claims:
 
     # ---- networks and batch queues
 
-    def _check_network(self, job: Job) -> None:
-        networks = {self._networks[each.cluster or ""] for each in job.live}
+    def _check_network(self, job: Job, decided: Decided) -> None:
+        networks = {decided.knowledge.clusters[each.cluster].settings.network for each in job.live}
         apart = job.request.communication and len(networks) > 1
         promise(not apart, Promise.NETWORK, "job", job.id, "communicates, but is claimed in", *sorted(networks))
 

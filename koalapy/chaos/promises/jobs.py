@@ -25,7 +25,7 @@ _AFTER = {
     "job_cancelled": JobState.CANCELLED,
 }
 _NEXT = {"job_held": Outcome.HOLD, "job_unheld": Outcome.GIVE_BACK}  # of a sweep that still returns its nodes
-_COUNTED = {"exit_status": RetryOn.EXIT, "killed": RetryOn.KILLED, "lost": RetryOn.LOST}
+_COUNTED = {"exit_status": RetryOn.EXIT, "killed": RetryOn.KILLED, "lost": RetryOn.LOST, "cluster_left": RetryOn.LOST}
 
 
 @dataclass(slots=True)

@@ -4,7 +4,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from koalapy.model.cluster import ClusterSettings, ClusterState
-from koalapy.model.events import ClusterConnected, ClusterLost, ClusterMeasured, Event, MeasurementFailed
+from koalapy.model.events import (
+    ClusterChanged,
+    ClusterConnected,
+    ClusterJoined,
+    ClusterLeft,
+    ClusterLost,
+    ClusterMeasured,
+    Event,
+    MeasurementFailed,
+)
 from koalapy.model.units import Instant
 
 
@@ -22,24 +31,37 @@ class KnownCluster:
     met: bool = False
 
     def usable(self, now: Instant) -> bool:
-        """Whether claims may go there: its measurement is not too old. `now` is koalad's clock."""
-        return self.answers and self.state is not None and now - self.state.measured_at <= self.settings.max_age
+        """Whether claims may go there: it is not drained, its measurement not too old. `now` is koalad's clock."""
+        return (
+            not self.settings.draining
+            and self.answers
+            and self.state is not None
+            and now - self.state.measured_at <= self.settings.max_age
+        )
 
 
 class ClusterKnowledge:
-    """The clusters by the events so far: `take` each batch of koalad's engine, `forget` all at a restart."""
+    """The clusters of the grid by the events so far: `take` each batch of koalad's engine, `begin` at a restart."""
 
     def __init__(self, clusters: Sequence[ClusterSettings]) -> None:
-        self._settings = clusters
         self.clusters: dict[str, KnownCluster] = {}
-        self.forget()
+        self.begin(clusters)
 
-    def forget(self) -> None:
-        self.clusters = {each.name: KnownCluster(each) for each in self._settings}
+    def begin(self, clusters: Sequence[ClusterSettings]) -> None:
+        """Begin with these clusters, of which nothing is known."""
+        self.clusters = {each.name: KnownCluster(each) for each in clusters}
 
     def take(self, events: Iterable[Event]) -> None:
         for event in events:
-            if isinstance(event, ClusterMeasured):
+            if isinstance(event, ClusterJoined):
+                self.clusters.setdefault(event.settings.name, KnownCluster(event.settings))
+            elif isinstance(event, ClusterLeft):
+                self.clusters.pop(event.name, None)
+            elif isinstance(event, ClusterChanged):
+                self._changed(event.settings)
+            elif getattr(event, "cluster", "") not in self.clusters:
+                continue  # a late report of a cluster that has left
+            elif isinstance(event, ClusterMeasured):
                 self._measured(self.clusters[event.cluster], event.state)
             elif isinstance(event, ClusterConnected):
                 seen = self.clusters[event.cluster]
@@ -53,6 +75,10 @@ class ClusterKnowledge:
     def usable(self, now: Instant) -> dict[str, KnownCluster]:
         """Return the clusters where claims may be made."""
         return {name: seen for name, seen in self.clusters.items() if seen.usable(now)}
+
+    def _changed(self, settings: ClusterSettings) -> None:
+        if settings.name in self.clusters:
+            self.clusters[settings.name].settings = settings
 
     @staticmethod
     def _measured(seen: KnownCluster, state: ClusterState) -> None:

@@ -16,6 +16,7 @@ class Launchers:
     def __init__(self, before: Mapping[JobId, Job], decided: Decided) -> None:
         self._before, self._engine = before, decided.engine
         self._seen, self._processors = decided.knowledge.clusters, decided.processors
+        self._given_up = decided.given_up
 
     def shown(self, seen: KnownCluster) -> int:
         """Return the Launchers' processors that the batch system shows, also of those that ended since its query."""
@@ -76,7 +77,7 @@ class Launchers:
         """Return the processors of the Launcher with this tag; 0 for other batch jobs."""
         instance, attempt = attempt_of(tag) if is_tag(tag) else (None, None)
         job = self._before.get(attempt.job) if attempt is not None else None
-        if instance != self._engine.records.instance or job is None or job.pilot is None:
+        if instance != self._engine.records.instance or job is None or job.pilot is None or attempt in self._given_up:
             return 0
         return self._processors.taken(seen.settings.name, job.components[0].request)
 

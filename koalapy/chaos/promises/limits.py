@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from koalapy.chaos.promises.decided import Decided
 from koalapy.chaos.violation import Promise, promise
 from koalapy.model.change import Change
-from koalapy.model.cluster import ClusterState
+from koalapy.model.cluster import ClusterState, Scavenge
 from koalapy.model.identity import tag_of
 from koalapy.model.job import Job
 from koalapy.model.settings import Settings
@@ -19,7 +19,6 @@ class Limits:
     """The checker of limits. `committed` is called after every commit, `passed` before every decision, on the last."""
 
     def __init__(self, settings: Settings) -> None:
-        self._clusters = {each.name: each for each in settings.clusters}
         self._most = settings.scavenging.max_runners
 
     def committed(self, change: Change, decided: Decided) -> None:
@@ -42,14 +41,16 @@ class Limits:
                 continue
             stay = [job for job in _live(decided, name) if job.state is not JobState.STOPPING]
             if stay and seen.state is not None:
-                promise(self._open(name, decided.at), Promise.LIMITS, len(stay), "Launchers stay after hours on", name)
-                self._check_count(name, len(stay))
+                rules = seen.settings.scavenge
+                promise(_open(rules, decided.at), Promise.LIMITS, len(stay), "Launchers stay after hours on", name)
+                _check_count(name, rules, len(stay))
 
     def _check_growth(self, name: str, held: Sequence[Job], after: int, decided: Decided) -> None:
-        seen, rules = decided.knowledge.clusters[name], self._clusters[name].scavenge
+        seen = decided.knowledge.clusters[name]
+        rules = seen.settings.scavenge
         promise(not rules.off, Promise.LIMITS, name, "is closed to sweeps, but a Launcher is claimed there")
-        promise(self._open(name, decided.at), Promise.LIMITS, "a Launcher is claimed after hours on", name)
-        self._check_count(name, after)
+        promise(_open(rules, decided.at), Promise.LIMITS, "a Launcher is claimed after hours on", name)
+        _check_count(name, rules, after)
         assert seen.state is not None
         waiting = seen.state.waiting_local
         promise(not waiting, Promise.LIMITS, "a Launcher is claimed on", name, "where", waiting, "others' jobs wait")
@@ -58,13 +59,14 @@ class Limits:
         enough = there >= rules.idle_share * total
         promise(enough, Promise.LIMITS, "a Launcher is claimed on", name, "where", there, "of", total, "nodes are idle")
 
-    def _open(self, name: str, at: Instant) -> bool:
-        hours = self._clusters[name].scavenge.hours
-        return hours is None or hours.include(at, _UTC)
 
-    def _check_count(self, name: str, count: int) -> None:
-        most = self._clusters[name].scavenge.max_nodes
-        promise(most is None or count <= most, Promise.LIMITS, count, "Launchers are on", name, "allowed are", most)
+def _open(rules: Scavenge, at: Instant) -> bool:
+    return rules.hours is None or rules.hours.include(at, _UTC)
+
+
+def _check_count(name: str, rules: Scavenge, count: int) -> None:
+    most = rules.max_nodes
+    promise(most is None or count <= most, Promise.LIMITS, count, "Launchers are on", name, "allowed are", most)
 
 
 def _live(decided: Decided, cluster: str) -> list[Job]:

@@ -28,6 +28,11 @@ class Logins:
         """A person asks for another try."""
         self._refused.pop(cluster, None)
 
+    def linked(self, cluster: str) -> None:
+        """A new link to the cluster begins, which remembers nothing of an earlier one."""
+        for each in (self._refused, self._accepted_at, self._due):
+            each.pop(cluster, None)
+
     def dialed(self, cluster: str, outcome: str) -> None:
         """Check a login, whose `outcome` ClusterObserver names.
 

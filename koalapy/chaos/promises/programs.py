@@ -1,7 +1,7 @@
 """Promises about programs, checked against their own log: each runs once, alone, and only after its release."""
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from koalapy.chaos.violation import Promise, promise
@@ -26,11 +26,14 @@ class _AtBarrier:
 class Programs:
     """The checker for attempts of one store, called for events of programs, wrappers and KCMs, and for commits.
 
-    `logins` returns the starts of a cluster's KCMs, oldest first.
+    `logins` returns the starts of a cluster's KCMs, oldest first. `given_up`: attempts that may run beside later ones,
+    since a person gave their cluster up.
     """
 
-    def __init__(self, instance: InstanceId, logins: Callable[[str], Sequence[Instant]]) -> None:
-        self._instance, self._logins = instance, logins
+    def __init__(
+        self, instance: InstanceId, logins: Callable[[str], Sequence[Instant]], given_up: Collection[AttemptId]
+    ) -> None:
+        self._instance, self._logins, self._given_up = instance, logins, given_up
         self._starts: dict[AttemptId, dict[Place, str]] = {}  # the start of a batch job that started it there
         self._running: dict[AttemptId, set[Place]] = {}
         self._of_component: dict[tuple[JobId, int], AttemptId] = {}  # the attempt whose programs run
@@ -50,8 +53,11 @@ class Programs:
         promise(attempt in self._released, Promise.WHOLE, attempt, "was never released")
         why = self._cannot_start.get(attempt)
         promise(why is None, Promise.NOTHING_LEFT, attempt, "starts, but was reported as", why)
-        other = self._of_component.setdefault((attempt.job, attempt.component), attempt)
-        promise(other == attempt, Promise.ALONE, attempt, "starts while", other, "runs")
+        if attempt not in self._given_up:
+            other = self._of_component.get((attempt.job, attempt.component))
+            alone = other is None or other == attempt or other in self._given_up
+            promise(alone, Promise.ALONE, attempt, "starts while", other, "runs")
+            self._of_component[attempt.job, attempt.component] = attempt
         self._running.setdefault(attempt, set()).add(place)
 
     def ended(self, tag: Tag, place: Place) -> None:
@@ -61,7 +67,8 @@ class Programs:
         self._running[attempt].discard(place)
         if not self._running[attempt]:
             del self._running[attempt]
-            del self._of_component[attempt.job, attempt.component]
+            if self._of_component.get((attempt.job, attempt.component)) == attempt:
+                del self._of_component[attempt.job, attempt.component]
 
     def runs(self, attempt: AttemptId) -> bool:
         return attempt in self._running

@@ -1,6 +1,6 @@
 """Promises about pruning: only final jobs, each once, directories before records, and nothing of other jobs."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from koalapy.chaos.promises.committed import Committed
 from koalapy.chaos.violation import Promise, promise
@@ -15,8 +15,9 @@ from koalapy.world.world import World
 class Pruned:
     """The checker of pruning. `committed` is called after every commit; `before` are the jobs before it."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, world: World, left: Collection[str]) -> None:
+        """`left`: clusters that have left the grid at some time: their directories may stay."""
+        self._world, self._left = world, left
         self.jobs: dict[JobId, Job] = {}
 
     def committed(self, change: Change, before: Mapping[JobId, Job], committed: Committed) -> None:
@@ -73,7 +74,7 @@ class Pruned:
         return [
             (each.cluster, f"/{self._world.instance}/{tag_of(self._world.instance, job.attempt_of(each))}")
             for each in job.components
-            if each.cluster is not None
+            if each.cluster is not None and each.cluster not in self._left
         ]
 
     def _exists(self, cluster: str, end: str) -> bool:

@@ -1,10 +1,10 @@
 """Promises about a quiescent world: records and world agree, and no batch job or directory of koalapy is left."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from koalapy.chaos.promises.committed import Committed
 from koalapy.chaos.violation import Promise, promise
-from koalapy.model.identity import InstanceId, JobId, is_tag, tag_of
+from koalapy.model.identity import AttemptId, InstanceId, JobId, is_tag, tag_of
 from koalapy.model.job import Component, Job
 from koalapy.model.states import ComponentState, JobState
 from koalapy.world.program_log import ProgramLog, Run
@@ -20,10 +20,12 @@ def of_records(committed: Committed) -> None:
     promise(not left, Promise.AGREE, "never confirmed:", *left)
 
 
-def of_programs(jobs: Iterable[Job], instance: InstanceId, program_log: ProgramLog) -> None:
-    """Check that the records of every last attempt agree with its program's log."""
+def of_programs(
+    jobs: Iterable[Job], instance: InstanceId, program_log: ProgramLog, given_up: Collection[AttemptId]
+) -> None:
+    """Check that the records of every last attempt agree with its program's log, unless it was given up."""
     for job in jobs:
-        for component in job.components:
+        for component in (each for each in job.components if job.attempt_of(each) not in given_up):
             _agree(job, component, program_log.runs(tag_of(instance, job.attempt_of(component))))
 
 
@@ -48,13 +50,16 @@ def of_users(committed: Committed, accepted: Iterable[JobId]) -> None:
         promise(job in committed.jobs, Promise.AGREE, "job", job, "was accepted, and is not there")
 
 
-def of_clusters(jobs: Iterable[Job], world: World) -> None:
-    """Check that only directories of last attempts are left, whose output may be fetched."""
+def of_clusters(jobs: Iterable[Job], world: World, left: Collection[str]) -> None:
+    """Check that only directories of last attempts are left, whose output may be fetched.
+
+    `left`: clusters that have left the grid at some time, where others may be left too.
+    """
     for cluster, name in left_in_queues(world):
         promise(False, Promise.NOTHING_LEFT, name, "is left in the queue of", cluster)
     last = {tag_of(world.instance, job.attempt_of(component)) for job in jobs for component in job.components}
     for cluster, tag in _directories(world):
-        promise(tag in last, Promise.AGREE, "the directory of", tag, "is left on", cluster)
+        promise(tag in last or cluster in left, Promise.AGREE, "the directory of", tag, "is left on", cluster)
 
 
 def left_in_queues(world: World) -> Iterator[tuple[str, str]]:

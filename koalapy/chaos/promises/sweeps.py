@@ -1,6 +1,6 @@
 """Promises about the parameters of sweeps: each has one result, and none that is done runs again."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from koalapy.chaos.violation import Promise, promise
 from koalapy.model.change import Change
@@ -18,15 +18,20 @@ _Key = tuple[int, int]  # sweep, number
 class Sweeps:
     """The checker of parameters, called for every start of one and for every commit."""
 
-    def __init__(self, log: ParameterLog) -> None:
-        self._log = log
+    def __init__(self, log: ParameterLog, given_up: Callable[[str], bool]) -> None:
+        """`given_up`: whether the attempt of this tag may run on, since a person gave its cluster up."""
+        self._log, self._given_up = log, given_up
         self._tries: dict[_Key, list[Try]] = {}
         self._recorded: dict[JobId, set[int]] = {}
 
     def began(self, attempt: Try) -> None:
         """A program has started for a parameter."""
         key = attempt.sweep, attempt.number
-        before = self._tries.setdefault(key, [])
+        tries = self._tries.setdefault(key, [])
+        tries.append(attempt)
+        if self._given_up(attempt.tag):
+            return
+        before = [each for each in tries[:-1] if not self._given_up(each.tag)]
         done = any(each.done for each in before)
         promise(not done, Promise.REPEATED, "parameter", attempt.number, "of", attempt.sweep, "is done, but starts")
         recorded = attempt.number in self._recorded.get(JobId(attempt.sweep), ())
@@ -35,7 +40,6 @@ class Sweeps:
         promise(
             alone, Promise.ALONE, "parameter", attempt.number, "of", attempt.sweep, "starts while it runs elsewhere"
         )
-        before.append(attempt)
 
     def committed(self, change: Change) -> None:
         for batch in change.results:

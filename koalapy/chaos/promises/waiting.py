@@ -24,8 +24,6 @@ class Waiting:
 
     def __init__(self, settings: Settings) -> None:
         self._strict, self._most = settings.queue == "fcfs", settings.max_overtakes
-        self._queue_after = settings.queue_after
-        self._networks = {each.name: each.network for each in settings.clusters}
         self._jobs: dict[JobId, Job] = {}
         self._fits: dict[JobId, Instant] = {}  # since which instant
         self._looked_at: Instant | None = None
@@ -79,7 +77,7 @@ class Waiting:
         """Whether the job has waited long enough for batch queues, and their backlogs have room for all of it."""
         if job.request.when_busy is not WhenBusy.QUEUE or job.waiting_since is None:
             return False
-        patient = decided.at >= job.waiting_since + self._queue_after
+        patient = decided.at >= job.waiting_since + decided.engine.settings.queue_after
         return patient and self._fits_on(job, {name: queues[name] for name in usable}, decided)
 
     def _fits_on(self, job: Job, room: Mapping[str, int], decided: Decided) -> bool:
@@ -91,8 +89,9 @@ class Waiting:
         named = [each for each in needed if each.cluster is not None]
         free = sorted((each for each in needed if each.cluster is None), key=lambda each: -each.processors)
         alone = not job.request.communication or len(job.request.components) == 1
-        for network in [None] if alone else sorted(set(self._networks.values())):
-            there = {name: count for name, count in room.items() if network in (None, self._networks[name])}
+        networks = {name: seen.settings.network for name, seen in decided.knowledge.clusters.items()}
+        for network in [None] if alone else sorted(set(networks.values())):
+            there = {name: count for name, count in room.items() if network in (None, networks[name])}
             if _placeable([*named, *free], there, decided.processors.taken):
                 return True
         return False

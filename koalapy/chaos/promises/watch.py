@@ -1,12 +1,14 @@
 """The observer of a world: it is called with every event, and runs the checkers that it concerns."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from koalapy.chaos.promises import quiescence
 from koalapy.chaos.promises.claims import Claims
 from koalapy.chaos.promises.committed import Committed
 from koalapy.chaos.promises.contents import Contents
 from koalapy.chaos.promises.decided import Decided
+from koalapy.chaos.promises.departures import Departures
 from koalapy.chaos.promises.jobs import Jobs
 from koalapy.chaos.promises.knowledge import ClusterKnowledge
 from koalapy.chaos.promises.launchers import Launchers
@@ -30,6 +32,7 @@ from koalapy.model.events import ClusterLost, Event
 from koalapy.model.identity import AttemptId, Tag, tag_of
 from koalapy.model.units import Instant
 from koalapy.store.contract import Store
+from koalapy.world.cluster.cluster import SimCluster
 from koalapy.world.parameter_log import Try
 from koalapy.world.program_log import LogEntry
 from koalapy.world.world import World
@@ -44,18 +47,21 @@ class Watch:
     def __init__(self, world: World, note: Callable[[str], None]) -> None:
         self._world, self.note = world, note
         self._committed = Committed()
-        self._programs = Programs(world.instance, lambda cluster: world.clusters[cluster].logins)
+        self._knowledge = ClusterKnowledge(world.koalad.grid.settings.clusters)
+        self._departures = departures = Departures(world, self._knowledge)
+        given_up, left = departures.given_up, departures.left
+        self._programs = Programs(world.instance, lambda cluster: world.clusters[cluster].logins, given_up)
         self._jobs = Jobs(world.settings)
         self._claims = Claims(world.settings)
         self._times = Times(world.settings)
         self._waiting, self._limits = Waiting(world.settings), Limits(world.settings)
-        self._knowledge, self._processors = ClusterKnowledge(world.settings.clusters), Processors(world.clusters)
+        self._processors = Processors(world.clusters)
         self._queues = Queues(world.instance)
-        self._pruned = Pruned(world)
+        self._pruned = Pruned(world, left)
         self._contents = Contents(world.instance, world.clusters, world.program_log)
         self._logins = Logins(world)
-        self._sweeps = Sweeps(world.program_log.parameters)
-        self._local_users = LocalUsers(world)
+        self._sweeps = Sweeps(world.program_log.parameters, departures.is_given_up)
+        self._local_users = LocalUsers(world, given_up)
         self._decided: Decided | None = None
         self._handled: Decided | None = None  # the last decision of this koalad
         self._decided_at = world.agenda.now
@@ -66,13 +72,15 @@ class Watch:
         world.program_log.subscribe(self._program_log)
         world.program_log.parameters.subscribe(self._began)
         world.koalad.observer = self
-        for name, cluster in world.clusters.items():
-            cluster.environment.observer = cluster.shell.observer = _ClusterWatch(self, name)
+        world.on_built(self._observe)
 
     @property
     def jobs(self) -> int:
         """Number of jobs and sweeps that users have submitted."""
         return sum(job.pilot is None for job in self._committed.jobs.values())
+
+    def _observe(self, cluster: SimCluster) -> None:
+        cluster.environment.observer = cluster.shell.observer = _ClusterWatch(self, cluster.name)
 
     def check(self) -> None:
         """Raises Violation for the first promise that was broken."""
@@ -88,9 +96,9 @@ class Watch:
         """Raises Violation if something is left, or records and world differ."""
         jobs = self._committed.jobs.values()
         quiescence.of_records(self._committed)
-        quiescence.of_programs(jobs, self._world.instance, self._world.program_log)
+        quiescence.of_programs(jobs, self._world.instance, self._world.program_log, self._departures.given_up)
         quiescence.of_users(self._committed, self._world.koalad.accepted)
-        quiescence.of_clusters(jobs, self._world)
+        quiescence.of_clusters(jobs, self._world, self._departures.left)
         kept = [job for job in jobs if job.runner is not None and job.id not in self._pruned.jobs]
         self._sweeps.quiescent(kept, self._world.koalad.store)
         self._pruned.quiescent(self._world.koalad.store)
@@ -116,16 +124,26 @@ class Watch:
     def started(self, snapshot: Snapshot, engine: Engine) -> None:
         self._engine = engine
         self.note(f"koalad starts with {len(snapshot.jobs)} jobs")
-        self._knowledge.forget()
+        self._knowledge.begin(engine.settings.clusters)
+        self._departures.restarted()
         self._logins.restarted()
         self._times.restarted()
         self._waiting.restarted()
         self._handled = None
         self.ask(lambda: self._committed.recovered(snapshot))
 
+    def goes_on_with(self, engine: Engine) -> None:
+        """Another engine decides from now on. The events of the former one are committed, and may be acknowledged."""
+        self._engine, self._acknowledged = engine, 0
+        if self._decided is not None:
+            self._decided = replace(self._decided, engine=engine)
+
+    def linked(self, cluster: str) -> None:
+        self._logins.linked(cluster)
+
     def deciding(self, now: Instant, deliveries: Sequence[Delivery]) -> None:
         assert self._engine is not None
-        self._decided = Decided(self._engine, now, self._knowledge, self._processors)
+        self._decided = Decided(self._engine, now, self._knowledge, self._processors, self._departures.given_up)
         self._decided_at = self._world.agenda.now
         self._acknowledged = 0
         for event in (each for delivery in deliveries for each in delivery.events):
@@ -137,7 +155,11 @@ class Watch:
         if (handled := self._handled) is not None:
             self.ask(lambda: self._limits.passed(handled))
             self.ask(lambda: self._waiting.passed(handled, self._committed.jobs))
+            self.ask(lambda: self._departures.passed(handled))
         self._handled = self._decided
+        assert self._engine is not None
+        engine = self._engine
+        self.ask(lambda: self._departures.handling(events, engine))
         self._knowledge.take(events)
 
     def _lost(self, event: ClusterLost) -> None:
@@ -156,6 +178,7 @@ class Watch:
         decided, before = self._decided, dict(self._committed.jobs)
         assert decided is not None
         self.ask(lambda: self._committed.take(change, store))
+        self.ask(lambda: self._departures.committed(change, self._committed))
         self.ask(lambda: self._pruned.committed(change, before, self._committed))
         self.ask(lambda: self._jobs.committed(change, before))
         self.ask(lambda: self._contents.committed(change, before))
@@ -172,6 +195,7 @@ class Watch:
     def sent(self, entry: OutboxEntry, doubt: bool) -> None:
         self._before_doing()
         self.ask(lambda: self._committed.check_sent(entry))
+        self.ask(lambda: self._departures.sent(entry.command))
 
     def reported(self, status: LinkStatus) -> None:
         self.ask(lambda: self._logins.reported(status))
@@ -205,6 +229,7 @@ class Watch:
         if entry.what == "started":
             self.programs += 1
             self.ask(lambda: self._programs.started(Tag(run.tag), run.start, place))
+            self.ask(lambda: self._departures.started(Tag(run.tag), run.cluster))
             self.ask(lambda: self._contents.started(Tag(run.tag), run.cluster, self._committed.jobs))
         else:
             self.ask(lambda: self._programs.ended(Tag(run.tag), place))
@@ -240,6 +265,7 @@ class Watch:
     def submitting(self, cluster: str, kcm: object, tag: str) -> None:
         listed = [job.id for job in self._world.clusters[cluster].batch.listed() if job.live and job.name == tag]
         self.ask(lambda: self._queues.submitting(kcm, Tag(tag), listed))
+        self.ask(lambda: self._departures.submitting(Tag(tag), cluster))
 
     def entered(self, cluster: str, name: str, batch_id: str) -> None:
         self.note(f"{name} is {batch_id} of {cluster}")

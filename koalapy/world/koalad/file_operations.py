@@ -23,6 +23,7 @@ _AGAIN = (Duration(2 * SECOND), Duration(30 * SECOND))
 _NO_FILE = Reason(
     "no_such_file", "request", f"{MISSING_FILE} cannot be found.", "Correct `stage_in`, or make the file."
 )
+_NO_CLUSTER = Reason("no_such_cluster", "request", "Its cluster is not in the grid any more.", "")
 _MODE = 0o755
 
 Answered = Callable[[Any], None]  # Done, Refused, or None if the connection was lost before
@@ -131,7 +132,11 @@ class Collecting:
             return
         cluster, attempt = self._sources[0]
         tag, path = tag_of(self._instance, attempt), self._left[0]
-        self._links[cluster].ask(lambda id: wire.Stat(id, tag, [path]), self._answered)
+        link = self._links.get(cluster)
+        if link is None:
+            self._done(_NO_CLUSTER)
+            return
+        link.ask(lambda id: wire.Stat(id, tag, [path]), self._answered)
 
     def _answered(self, answer: Any) -> None:
         if isinstance(answer, wire.Done):

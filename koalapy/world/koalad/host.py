@@ -22,6 +22,7 @@ from koalapy.store.contract import Store
 from koalapy.store.errors import StoreError, StoreFull
 from koalapy.world.agenda import Agenda
 from koalapy.world.koalad.file_operations import Collecting
+from koalapy.world.koalad.grid_changes import SimGrid
 from koalapy.world.koalad.koalad_process import KoaladObserver, KoaladProcess
 from koalapy.world.koalad.uplink import Outside, Uplink
 from koalapy.world.processes import CrashPoint
@@ -38,6 +39,10 @@ class NoKoaladObserver:
     """An observer that ignores every call."""
 
     def started(self, snapshot: Snapshot, engine: Engine) -> None: ...
+
+    def goes_on_with(self, engine: Engine) -> None: ...
+
+    def linked(self, cluster: str) -> None: ...
 
     def deciding(self, now: Instant, deliveries: Sequence[Delivery]) -> None: ...
 
@@ -95,6 +100,7 @@ class SimKoalad:
         self._asleep_since: Instant | None = None
         self._to_start = False  # at the end of its sleep
         self.store = installation.open_store()
+        self.grid = SimGrid(self, installation.settings)
 
     # ---- processes
 
@@ -118,19 +124,19 @@ class SimKoalad:
             self.store = self._installed.open_store()
         self.starts += 1
         self._ahead = self._clock_ahead
+        self.grid.read_files()
         snapshot = self.store.load()
         engine = self._engine_of(snapshot)
-        renew = self._renewed if self.isolates else None
-        process = self.process = KoaladProcess(self, self.store, engine, snapshot, renew)
+        process = self.process = KoaladProcess(self, self.store, engine, snapshot, self._renewed)
         self.observer.started(snapshot, engine)
-        process.start({name: self._link(process, name) for name in self._clusters}, self._collect)
+        process.start({each.name: self.link(each.name) for each in engine.settings.clusters}, self._collect)
 
     def _renewed(self) -> Engine:
         return self._engine_of(self.store.load())
 
     def _engine_of(self, snapshot: Snapshot) -> Engine:
         installed = self._installed
-        return Engine(installed.settings, installed.policies, snapshot, installed.sweep_policies)
+        return Engine(self.grid.settings, installed.policies, snapshot, installed.sweep_policies)
 
     def kill(self) -> None:
         """Kill koalad by SIGKILL. Its store keeps the last commit."""
@@ -191,7 +197,7 @@ class SimKoalad:
 
     def submit(self, request: Request, key: str = "") -> bool:
         """Submit a job. Returns False if it was refused at once. Its number is added to `accepted` later, or never."""
-        if not self.alive or self._stuck or self.asleep:
+        if not self.takes_requests:
             return False
         known = self.store.job_of_key(OWNER, key) if key else None
         if known is not None:
@@ -201,14 +207,15 @@ class SimKoalad:
 
     def request(self, *events: Event, after: Callable[[Step], None] | None = None) -> bool:
         """Hand a user's request to koalad. Returns False if koalad does not take it."""
-        if self.process is None or not self.alive or self._stuck or self.asleep:
+        if self.process is None or not self.takes_requests:
             return False
         self.process.deliver(Delivery(events=events, after=after))
         return True
 
     @property
-    def _stuck(self) -> bool:
-        return self.process is not None and self.process.stuck
+    def takes_requests(self) -> bool:
+        """Whether koalad runs, is awake, and can record something new."""
+        return self.process is not None and self.alive and not self.process.stuck and not self.asleep
 
     def _made(self, request: Request, key: str) -> Callable[[Step], None]:
         def after(step: Step) -> None:
@@ -237,7 +244,10 @@ class SimKoalad:
             self.observer.retry_requested(cluster)
             process.enter(process.links[cluster].retry)
 
-    def _link(self, process: KoaladProcess, name: str) -> Uplink:
+    def link(self, name: str) -> Uplink:
+        """Return a new link of the present process to a cluster."""
+        process = self.process
+        assert process is not None
         outside = self._clusters[name]
         instance = self.store.instance
         cluster = Cluster(

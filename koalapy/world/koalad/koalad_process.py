@@ -10,7 +10,7 @@ from koalapy_adapters.messages import Welcome
 from koalapy.coallocation.restored_store import doubtful
 from koalapy.driver import Delivery, Driver, Recorder
 from koalapy.engine import Engine
-from koalapy.link.conversation import known_attempts
+from koalapy.link.conversation import known_attempts, lost
 from koalapy.link.restore_check import CONNECTS, RestoreCheck, Verdict
 from koalapy.link.session import LinkStatus
 from koalapy.model.change import Change, OutboxEntry, Snapshot
@@ -28,6 +28,7 @@ from koalapy.world.processes import CrashPoint, Process
 
 _BATCH = 500  # deliveries; a larger flood is handled in several commits
 _RETRY = Duration(SECOND)  # between tries to commit while the store is failing
+_CHANGED = Reason("settings_changed", "transient", "Its settings have changed.", "koalad connects anew.")
 _IDLE_TURNS = 50  # wake-ups at one instant that change nothing: time alone makes a busy loop
 
 
@@ -35,6 +36,14 @@ class KoaladObserver(Receiver, Protocol):
     """An observer of koalad, across all its processes. No call changes anything."""
 
     def started(self, snapshot: Snapshot, engine: Engine) -> None: ...
+
+    def goes_on_with(self, engine: Engine) -> None:
+        """This engine decides from now on, in place of the process's former one."""
+        ...
+
+    def linked(self, cluster: str) -> None:
+        """A new link to the cluster begins while koalad runs."""
+        ...
 
     def deciding(self, now: Instant, deliveries: Sequence[Delivery]) -> None:
         """koalad begins to handle a batch; `now` is the time of its clock."""
@@ -71,6 +80,7 @@ class Host(Protocol):
     observer: KoaladObserver
     recorder: Recorder
     lossy: bool  # koalad's last messages are lost with it
+    isolates: bool  # a failure costs its cluster only; else it is raised, since it is a mistake of ours
 
     def now(self) -> Instant: ...
 
@@ -94,6 +104,7 @@ class _ObservedRecorder:
         self._host = host
 
     def begin(self, engine: Engine) -> None:
+        self._host.observer.goes_on_with(engine)
         self._host.recorder.begin(engine)
 
     def handling(self, now: Instant, events: Sequence[Event]) -> None:
@@ -105,6 +116,8 @@ class _ObservedRecorder:
 
     def failed(self, error: Exception) -> None:
         self._host.recorder.failed(error)
+        if not self._host.isolates:
+            raise error
 
 
 class KoaladProcess:
@@ -116,12 +129,9 @@ class KoaladProcess:
         store: Store,
         engine: Engine,
         snapshot: Snapshot,
-        renew: Callable[[], Engine] | None = None,
+        renew: Callable[[], Engine],
     ) -> None:
-        """`renew`: an engine of what the store holds, where what one cluster makes fail is to cost that cluster only.
-
-        Without it whatever fails is raised: in a world of honest clusters each failure is a mistake of ours.
-        """
+        """`renew` makes an engine of what the store holds, by the present settings."""
         self.agenda = host.agenda
         self.os_process = Process(host.agenda, [host.crash_point])
         self.stuck = False  # the store is failing, so no batch is handled
@@ -155,6 +165,25 @@ class KoaladProcess:
         self._go([])
         for link in self.links.values():
             link.start()
+
+    # ---- clusters that join and leave, as in koalapy.runtime.links
+
+    def join(self, cluster: str, link: Uplink) -> None:
+        """Connect to a cluster, once the engine has it."""
+        self.links[cluster] = link
+        self._host.observer.linked(cluster)
+        link.start()
+
+    def leave(self, cluster: str) -> None:
+        """End the connection to a cluster; jobs there continue."""
+        if (link := self.links.pop(cluster, None)) is not None:
+            link.close()
+
+    def renew(self, cluster: str, link: Uplink) -> None:
+        """Connect to a cluster anew. Its session ends before the next one begins."""
+        self.leave(cluster)
+        self.deliver(lost(cluster, _CHANGED))
+        self.join(cluster, link)
 
     # ---- calls
 
@@ -268,13 +297,16 @@ class KoaladProcess:
     def acknowledge(self, cluster: str, epoch: int, number: int) -> None:
         self.os_process.step()
         self._host.observer.acknowledged(cluster, epoch, number)
-        self.links[cluster].acknowledge(epoch, number)
+        if cluster in self.links:
+            self.links[cluster].acknowledge(epoch, number)
 
     def end_sessions(self, reason: Reason) -> dict[str, int]:
         ended = {name: link.end_session(reason) for name, link in self.links.items()}
         return {name: epoch for name, epoch in ended.items() if epoch is not None}
 
     def _quarantine(self, cluster: str, reason: Reason, error: Exception) -> None:
+        if not self._host.isolates:
+            raise error
         self.quarantined.append((cluster, error))
         self.links[cluster].end_session(reason)
 

@@ -13,7 +13,19 @@ from koalapy.link.cluster import Cluster
 from koalapy.link.conversation import Deliver, KcmConversation, Opening, StageIn, lost
 from koalapy.link.outstanding import ComponentCommand
 from koalapy.link.restore_check import Verdict
-from koalapy.link.session import Close, Command, Dial, LinkStatus, Lost, Probe, Reaction, Report, Send, SessionMachine
+from koalapy.link.session import (
+    Close,
+    Command,
+    Dial,
+    LinkStatus,
+    Lost,
+    Probe,
+    Reaction,
+    Report,
+    Send,
+    SessionMachine,
+    State,
+)
 from koalapy.model.commands import Hint, WatchCluster
 from koalapy.model.errors import KoalaError, Reason
 from koalapy.model.identity import AttemptId, JobId
@@ -94,6 +106,10 @@ class Uplink:
         """Try to connect at once, on a person's request."""
         self._perform(self._machine.retry(self._now))
 
+    def close(self) -> None:
+        """End the connection for good. Jobs on the cluster continue, and no loss is reported."""
+        self._perform(self._machine.close(self._now))
+
     # ---- for the driver
 
     def send(self, number: int, command: ComponentCommand, doubt: bool) -> None:
@@ -159,6 +175,8 @@ class Uplink:
             self._timer = self._around.after(delay, lambda: self._perform(self._machine.wake(self._now)))
 
     def _log_in(self) -> None:
+        if self._machine.state is State.ENDED:
+            return
         pipe = Pipe(self._around.agenda, lambda: between(self._rng, *_LATENCY))
         try:
             self._outside.login(pipe.far)

@@ -1,0 +1,121 @@
+"""The promise about clusters that are drained or leave: nothing new goes there, and nothing of them is kept."""
+
+from collections.abc import Sequence
+
+from koalapy.chaos.promises.committed import Committed
+from koalapy.chaos.promises.decided import Decided
+from koalapy.chaos.promises.knowledge import ClusterKnowledge
+from koalapy.chaos.violation import Promise, promise
+from koalapy.engine import Engine
+from koalapy.model.change import Change
+from koalapy.model.commands import Command, SubmitAttempt, cluster_of
+from koalapy.model.events import ClusterLeft, Event
+from koalapy.model.identity import AttemptId, Tag, attempt_of, is_tag
+from koalapy.model.states import JobState
+from koalapy.views.clusters import left_on
+from koalapy.world.world import World
+
+
+class Departures:
+    """The checker of clusters that leave. `left`: those that ever did; `given_up`: the attempts that were there then.
+
+    A person gives attempts up: they may run on, on a cluster that no koalad reaches.
+    """
+
+    def __init__(self, world: World, knowledge: ClusterKnowledge) -> None:
+        self.left: dict[str, None] = {}
+        self.given_up: dict[AttemptId, None] = {}
+        self._world, self._knowledge = world, knowledge
+        self._leaving: dict[str, list[AttemptId]] = {}  # not committed yet, with the attempts there
+
+    def is_given_up(self, tag: str) -> bool:
+        instance, attempt = attempt_of(Tag(tag)) if is_tag(tag) else (None, None)
+        return instance == self._world.instance and attempt in self.given_up
+
+    # ---- koalad
+
+    def restarted(self) -> None:
+        """Begin with a koalad that knows of no change which its predecessor did not commit."""
+        self._leaving = {}
+
+    def handling(self, events: Sequence[Event], engine: Engine) -> None:
+        """Check that koalapy has nothing on clusters that leave now, unless they are given up."""
+        self._note_gone()
+        for event in events:
+            if isinstance(event, ClusterLeft) and event.name in self._knowledge.clusters:
+                records = engine.records
+                there = [each.id for each in records.live(event.name)]
+                there += [each.id for each in records.pending_cancels.values() if each.cluster == event.name]
+                allowed = not there or event.name in self._world.koalad.grid.forced
+                promise(allowed, Promise.LEFT, event.name, "leaves with", *there)
+                self._leaving[event.name] = there
+                self.left[event.name] = None
+
+    def committed(self, change: Change, committed: Committed) -> None:
+        """Check what the change sends, and that no row of a cluster that leaves with it is kept."""
+        for entry in change.sent:
+            self._check_command(entry.command)
+            if isinstance(entry.command, SubmitAttempt):
+                seen = self._knowledge.clusters[entry.command.cluster]
+                drained = seen.settings.draining
+                promise(not drained, Promise.LEFT, entry.command.attempt, "is placed on", seen.settings.name, "drained")
+        for name in self._leaving:
+            kept: list[object] = [
+                number for number, entry in committed.outbox.items() if cluster_of(entry.command) == name
+            ]
+            kept += [each.id for each in committed.pending_cancels.values() if each.cluster == name]
+            promise(not kept, Promise.LEFT, name, "has left, but its rows are kept:", *kept)
+        self._note_gone()
+
+    def _note_gone(self) -> None:
+        """Note the clusters as gone: their leave is committed, or changed nothing that is stored."""
+        for there in self._leaving.values():
+            self.given_up |= dict.fromkeys(there)
+        self._leaving = {}
+
+    def sent(self, command: Command) -> None:
+        """Check that no command goes to a cluster that has left."""
+        self._check_command(command)
+
+    def _check_command(self, command: Command) -> None:
+        name = cluster_of(command)
+        there = name is None or name in self._knowledge.clusters
+        promise(there, Promise.LEFT, type(command).__name__, "goes to", name, "which has left")
+
+    def passed(self, decided: Decided) -> None:
+        """Check that a decision has left nothing on clusters that have left, and no Launcher on drained ones."""
+        core = decided.engine.core
+        for name in self.left:
+            if name in self._knowledge.clusters:
+                continue
+            promise(not left_on(decided.engine, name).living, Promise.LEFT, name, "has left, but jobs are there")
+            directories = [each for on in core.pruning.directories.values() for each in on.values()]
+            known = [
+                name in core.information.clusters,
+                bool(core.at_barrier.on(name)),
+                name in core.recalled.clusters,
+                name in core.startup_gate.missing,
+                name in core.node_sizes,
+                name in core.came_before,
+                name in directories,
+            ]
+            promise(not any(known), Promise.LEFT, name, "has left, but is known:", *known)
+        for name, seen in self._knowledge.clusters.items():
+            if seen.settings.draining and seen.connected and seen.state is not None:
+                owners = (decided.engine.records.jobs[each.id.job] for each in decided.engine.records.live(name))
+                stay = [job.id for job in owners if job.pilot is not None and job.state is not JobState.STOPPING]
+                promise(not stay, Promise.LEFT, name, "is drained, but Launchers stay:", *stay)
+
+    # ---- clusters
+
+    def submitting(self, tag: Tag, cluster: str) -> None:
+        """Check that a KCM submits no attempt on a cluster that has left, except one that was given up."""
+        self._check_there(tag, cluster, "is submitted")
+
+    def started(self, tag: Tag, cluster: str) -> None:
+        """Check that no program starts on a cluster that has left, except one that was given up."""
+        self._check_there(tag, cluster, "starts")
+
+    def _check_there(self, tag: Tag, cluster: str, what: str) -> None:
+        if attempt_of(tag)[0] == self._world.instance and cluster not in self._knowledge.clusters:
+            promise(self.is_given_up(tag), Promise.LEFT, tag, what, "on", cluster, "which has left")
