@@ -89,7 +89,6 @@ class SimKoalad:
         self.disk_full = False
         self.commits_to_fail = 0
         self.lossy = False
-        self.isolates = False  # a failure stays with its cluster, as in koalad
         self.accepted: list[JobId] = []
         self.starts = 0
         self.process: KoaladProcess | None = None

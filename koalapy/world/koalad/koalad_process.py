@@ -80,7 +80,6 @@ class Host(Protocol):
     observer: KoaladObserver
     recorder: Recorder
     lossy: bool  # koalad's last messages are lost with it
-    isolates: bool  # a failure costs its cluster only; else it is raised, since it is a mistake of ours
 
     def now(self) -> Instant: ...
 
@@ -116,8 +115,7 @@ class _ObservedRecorder:
 
     def failed(self, error: Exception) -> None:
         self._host.recorder.failed(error)
-        if not self._host.isolates:
-            raise error
+        raise error  # in a world of honest clusters each failure is a mistake of ours
 
 
 class KoaladProcess:
@@ -138,7 +136,6 @@ class KoaladProcess:
         self.links: dict[str, Uplink] = {}
         self.inbox: list[Delivery] = []
         self.collecting: dict[int, CollectOutput] = {}
-        self.quarantined: list[tuple[str, Exception]] = []
         self._host, self._store = host, store
         self._collect: Callable[[int, CollectOutput], None] = lambda number, command: None
         self._epochs = count(store.epoch * CONNECTS + 1)
@@ -305,10 +302,7 @@ class KoaladProcess:
         return {name: epoch for name, epoch in ended.items() if epoch is not None}
 
     def _quarantine(self, cluster: str, reason: Reason, error: Exception) -> None:
-        if not self._host.isolates:
-            raise error
-        self.quarantined.append((cluster, error))
-        self.links[cluster].end_session(reason)
+        raise error
 
     def report(self, status: LinkStatus) -> None:
         self._host.observer.reported(status)
