@@ -134,8 +134,11 @@ def _back(core: Core, now: Instant, job: Job, position: int, state: JobState) ->
 
 
 def _forget(core: Core, attempt: Attempt) -> None:
-    """Remove the directory of an attempt that will be superseded; that of a pending cancel is removed later."""
-    if not attempt.is_pending_cancel:
+    """Remove the directory of an attempt that will be superseded; that of a pending cancel is removed later.
+
+    On a cluster that is not in the grid any more it stays: nobody would confirm the command.
+    """
+    if not attempt.is_pending_cancel and attempt.cluster in core.information.clusters:
         core.records.command(ForgetAttempt(cluster=attempt.cluster, attempt=attempt.id))
 
 

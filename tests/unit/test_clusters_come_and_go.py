@@ -150,6 +150,18 @@ def test_a_claim_goes_to_another_cluster_and_one_at_its_barrier_gives_the_others
     assert all(each.cluster != "alpha" for each in play.job(pair).live)
 
 
+def test_a_koalad_that_started_since_forgets_no_attempt_on_a_cluster_that_has_left(play: Play) -> None:
+    pair = play.submit(component(4, "alpha"), component(4, "beta"), retry_on=frozenset({RetryOn.LOST}))
+    play.run(pair)
+    leave(play, "alpha")
+    assert play.job(pair).state is JobState.STOPPING
+    play.engine.core.left.clear()  # as in the next koalad
+    play.obey()
+    assert play.job(pair).completion_failures == 1
+    forgotten = [each.cluster for each in play.pending if isinstance(each, ForgetAttempt)]
+    assert forgotten == ["beta"]
+
+
 def test_a_pending_cancel_there_is_given_up_and_the_history_has_it(play: Play) -> None:
     job = play.submit(component(4, "alpha"))
     play.run(job)
