@@ -148,12 +148,14 @@ class Promises:
             promise(self._grid.decided_at < leaves, "no attempt that left its barrier is released", attempt)
 
     def _check_final_jobs(self, change: Change) -> None:
-        """Check that final jobs have no batch jobs left, except pending cancels."""
+        """Check that final jobs have no batch jobs left, except pending cancels, and those given up on a left cluster."""
         pending_cancels = {
             each.id for each in change.attempts if each.is_pending_cancel
         } | self._grid.engine.records.pending_cancels.keys()
         final = {job.id for job in change.jobs if job.state.final}
-        for cluster in self._grid.clusters.values():
+        for name, cluster in self._grid.clusters.items():
+            if name not in self._grid.engine.core.information.clusters:
+                continue
             for trace in cluster.ours():
                 left = trace.attempt.job in final and trace.attempt not in pending_cancels
                 promise(not left, "a final job has no batch job left", trace.attempt)
