@@ -148,7 +148,7 @@ class Promises:
             promise(self._grid.decided_at < leaves, "no attempt that left its barrier is released", attempt)
 
     def _check_final_jobs(self, change: Change) -> None:
-        """Check that final jobs have no batch jobs left, except pending cancels, and those given up on a left cluster."""
+        """Check that final jobs have no batch jobs left, except pending cancels and those on a cluster that left."""
         pending_cancels = {
             each.id for each in change.attempts if each.is_pending_cancel
         } | self._grid.engine.records.pending_cancels.keys()
