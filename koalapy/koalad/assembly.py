@@ -113,7 +113,7 @@ class Koalad:
         self.service = self._make_service(state_directory, snapshot, input_files, logins)
         self.maintenance = maintenance_of(grid, self._store, self._loop, self._clock, self.service, read, owner)
         parts = GridParts(
-            commit=self.service.do, loop=self._loop, links=self._links, logins=logins, read=read_grid,
+            loop=self._loop, links=self._links, logins=logins, read=read_grid,
             settings=self._settings_of, check=self._check, adopt=self._adopt, state_directory=state_directory,
             shared_store=shared,
         )  # fmt: skip

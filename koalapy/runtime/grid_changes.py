@@ -1,15 +1,16 @@
 """Changes of the grid while koalad runs: clusters that are added, drained and removed, and a grid file read again.
 
-One change is made at a time. Each is checked as a whole before anything happens. A cluster leaves only when koalapy has
-nothing there: it is drained first, so that nothing is placed there between the check and its end.
+One change is made at a time. Each is checked as a whole before anything happens, then carried out as
+`koalapy.grid_change` decides. A caller may stop waiting for a store that fails; the change goes on when it works again.
 """
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, cast
 
 import structlog
 
@@ -23,13 +24,28 @@ from koalapy.config import (
     with_clusters,
 )
 from koalapy.config.difference import PLACE
-from koalapy.model.cluster import ClusterSettings
-from koalapy.model.errors import KoalaError, RequestError
-from koalapy.model.events import ClusterChanged, ClusterJoined, ClusterLeft, Event
+from koalapy.driver import Delivery
+from koalapy.grid_change import (
+    Change,
+    Commit,
+    Done,
+    Failed,
+    Grid,
+    GridChange,
+    GridCommand,
+    InUse,
+    Join,
+    Keep,
+    Leave,
+    Look,
+    Renew,
+)
+from koalapy.model.errors import KoalaError, Reason, RequestError, TransientError
 from koalapy.model.settings import Settings
 from koalapy.model.textfile.words import listed
 from koalapy.runtime import command_clusters
 from koalapy.runtime.command_clusters import CommandClusters, place_of, places_of
+from koalapy.runtime.commits import COMMIT_S, committed_in_time, not_committed, refusal, store_failing
 from koalapy.runtime.current_grid import CurrentGrid
 from koalapy.runtime.driver_thread import DriverThread
 from koalapy.runtime.links import ClusterLinks
@@ -44,12 +60,6 @@ _RESTART = "`koala down`, then `koala up` does it; jobs run on."
 _OF_LINK = ("connect", "identity", "known_hosts", "ssh_config")
 
 
-class Commit(Protocol):
-    """Commits events on the driver's thread, and returns then. `renews`: see Delivery. Raises KoalaError."""
-
-    def __call__(self, *events: Event, committed: Callable[[], None], renews: bool) -> object: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridParts:
     """The parts of koalad that follow a change of the grid.
@@ -60,7 +70,6 @@ class GridParts:
     `shared_store`: whether a koalad of another host may take this store over.
     """
 
-    commit: Commit
     loop: DriverThread
     links: ClusterLinks
     logins: Logins
@@ -80,13 +89,27 @@ class Reloaded:
     refused: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The grid, and the contents of the state directory's file."""
+
+    file: GridFile
+    contents: CommandClusters
+
+
 class GridChanges:
-    """Changes the grid of a koalad. Any thread may call it; every call blocks until its change is in force."""
+    """Changes the grid of a koalad. Any thread may call it; every call blocks until its change is in force.
+
+    A call whose change is not recorded in time raises TransientError, code `not_committed`. Its change goes on, and no
+    other one begins before it is in force or refused.
+    """
 
     def __init__(self, grid: CurrentGrid, contents: CommandClusters, parts: GridParts) -> None:
         """`contents`: those of the state directory's file, with clusters that are in `grid` already."""
-        self._grid, self._contents, self._parts = grid, contents, parts
-        self._lock = threading.Lock()
+        self._grid, self._parts = grid, parts
+        self._lock = threading.Lock()  # held by a change from its check until its end
+        kept = Kept(grid.file, contents)
+        self._machine = GridChange(Grid(kept, parts.settings(grid.file, contents.draining)))
 
     # ---- queries
 
@@ -102,22 +125,19 @@ class GridChanges:
 
         Raises KoalaError; then nothing has changed.
         """
-        with self._lock:
-            if self._parts.shared_store:
-                message = "This grid's store is shared, and a koalad of another host would not know the cluster."
-                raise RequestError("shared_store", message, "Write it into the grid file of each host: `koala reload`.")
+
+        def added() -> Change[Kept]:
             cluster = read_cluster(name, values, batch_systems)
-            grid = with_clusters(self._grid.file, {name: cluster})
+            file = with_clusters(self._grid.file, {name: cluster})
             self._refuse_other_place(name, cluster)
-            before = self._contents
-            self._save(replace(before, added=before.added | {name: dict(values)}, places=self._places(grid)))
-            try:
-                self._commit(grid, ClusterJoined(settings=self._settings_of(grid, name)))
-            except KoalaError:
-                self._save(before)
-                raise
-            self._join(name)
-            _LOG.info("cluster_added", cluster=name, batch=cluster.batch)
+            contents = replace(self._contents, added=self._contents.added | {name: dict(values)})
+            return Change(after=self._grid_of(file, contents), joining=(name,))
+
+        if self._parts.shared_store:
+            message = "This grid's store is shared, and a koalad of another host would not know the cluster."
+            raise RequestError("shared_store", message, "Write it into the grid file of each host: `koala reload`.")
+        self._make(added)
+        _LOG.info("cluster_added", cluster=name)
 
     def remove(self, name: str, force: bool = False) -> LeftOn:
         """Remove a cluster, and return what was given up there.
@@ -125,49 +145,44 @@ class GridChanges:
         `force`: give up what koalapy has there: attempts count as lost, and nobody cancels them. Raises KoalaError if
         there is something and `force` is not given, and for the last cluster; then nothing has changed.
         """
-        with self._lock:
+
+        def removed() -> Change[Kept]:
             self._check_name(name)
             if len(self._grid.file.clusters) == 1:
                 message = f"{name} is the only cluster of the grid."
                 raise RequestError("last_cluster", message, "Add another one first, or end koalad with `koala down`.")
-            with self._drained([name]) as left:
-                if left and not force:
-                    raise _in_use(left)
-                rest = {each: cluster for each, cluster in self._grid.file.clusters.items() if each != name}
-                grid = self._grid.file.model_copy(update={"clusters": rest})
-                self._commit(grid, ClusterLeft(name=name))
-            self._leave(name)
+            rest = {each: cluster for each, cluster in self._grid.file.clusters.items() if each != name}
             before = self._contents
-            self._save(
-                CommandClusters(
-                    {each: values for each, values in before.added.items() if each != name},
-                    tuple(each for each in before.draining if each != name),
-                    {each: place for each, place in before.places.items() if each != name},
-                )
+            contents = CommandClusters(
+                {each: values for each, values in before.added.items() if each != name},
+                tuple(each for each in before.draining if each != name),
+                {each: place for each, place in before.places.items() if each != name},
             )
-            given_up = left.get(name, LeftOn())
-            _LOG.info("cluster_removed", cluster=name, given_up=str(given_up))
-            return given_up
+            file = self._grid.file.model_copy(update={"clusters": rest})
+            after = Grid(Kept(file, contents), self._parts.settings(file, contents.draining))
+            return Change(after=after, leaving=(name,), forced=force)
+
+        given_up = self._make(removed).get(name, LeftOn())
+        _LOG.info("cluster_removed", cluster=name, given_up=str(given_up))
+        return given_up
 
     def drain(self, name: str, draining: bool) -> LeftOn:
         """Place nothing on the cluster any more, or place jobs there again. Returns what koalapy has there now.
 
         It is kept over restarts. Raises KoalaError; then nothing has changed.
         """
-        with self._lock:
+
+        def drained() -> Change[Kept] | None:
             self._check_name(name)
-            before = self._contents
-            if draining is (name in before.draining):
-                return self._left([name]).get(name, LeftOn())
-            others = tuple(each for each in before.draining if each != name)
-            self._save(replace(before, draining=(*others, name) if draining else others))
-            try:
-                self._commit(self._grid.file, ClusterChanged(settings=self._settings_of(self._grid.file, name)))
-            except KoalaError:
-                self._save(before)
-                raise
-            _LOG.info("cluster_draining" if draining else "cluster_resumed", cluster=name)
-            return self._left([name]).get(name, LeftOn())
+            if draining is (name in self._contents.draining):
+                return None
+            others = tuple(each for each in self._contents.draining if each != name)
+            contents = replace(self._contents, draining=(*others, name) if draining else others)
+            return Change(after=self._grid_of(self._grid.file, contents))
+
+        self._make(drained)
+        _LOG.info("cluster_draining" if draining else "cluster_resumed", cluster=name)
+        return self._left([name]).get(name, LeftOn())
 
     # ---- the grid file
 
@@ -176,7 +191,9 @@ class GridChanges:
 
         Raises KoalaError for a grid file with a mistake, and for a change that is refused; then nothing has changed.
         """
-        with self._lock:
+        outcome: list[Reloaded] = []
+
+        def reloaded() -> Change[Kept] | None:
             file = self._parts.read()
             self._parts.check(file)
             added = {name: values for name, values in self._contents.added.items() if name not in file.clusters}
@@ -185,103 +202,143 @@ class GridChanges:
             for name in found.added:
                 self._refuse_other_place(name, grid.clusters[name])
             if check:
-                return Reloaded(found, tuple(_refusals(found, self._left(found.leaving))))
+                outcome.append(Reloaded(found, tuple(_refusals(found, self._left(found.leaving)))))
+                return None
+            outcome.append(Reloaded(found))
             if refused := _refusals(found, {}):
                 raise RequestError("needs_restart", refused[0], _RESTART)
-            with self._drained(found.leaving) as left:
-                if left:
-                    raise _in_use(left)
-                self._change(grid, found, added)
-            return Reloaded(found)
+            return self._change(grid, found, added)
 
-    def _change(self, grid: GridFile, found: Difference, added: dict[str, dict[str, str]]) -> None:
-        """Bring the new grid into force. No cluster that leaves has anything of koalapy's. Raises KoalaError."""
-        before, contents = self._grid.file, self._contents
+        self._make(reloaded)
+        (made,) = outcome
+        if not check:
+            changed = [".".join(filter(None, (each.cluster, each.key))) for each in made.difference.changed]
+            of = made.difference
+            _LOG.info("grid_file_read_again", added=[*of.added], removed=[*of.removed], changed=changed)
+        return made
+
+    def _change(self, grid: GridFile, found: Difference, added: dict[str, dict[str, str]]) -> Change[Kept]:
+        """Return the change to a grid file."""
+        before = self._grid.file
         stay = [name for name in grid.clusters if name in before.clusters and name not in found.moved]
-        links = [name for name in stay if _link_of(before, name) != _link_of(grid, name)]
-        old = self._parts.settings(before, contents.draining)
-        draining = tuple(name for name in contents.draining if name not in found.leaving)
-        new = self._parts.settings(grid, draining)
-        old_clusters = {each.name: each for each in old.clusters}
-        joining = [*found.added, *found.moved]
-        events: list[Event] = [ClusterLeft(name=name) for name in found.leaving]
-        events += [ClusterJoined(settings=each) for each in new.clusters if each.name in joining]
-        events += [
-            ClusterChanged(settings=each)
-            for each in new.clusters
-            if each.name not in joining and each != old_clusters[each.name]
-        ]
-        self._save(CommandClusters(added, draining, self._places(grid)))
-        try:
-            self._commit(grid, *events, renews=replace(old, clusters=()) != replace(new, clusters=()))
-        except KoalaError:
-            self._save(contents)
-            raise
-        for name in found.leaving:
-            self._leave(name)
-        for name in joining:
-            self._join(name)
-        for name in links:
-            self._parts.logins.leave(name)
-            self._parts.logins.join(name, may_ask(grid.clusters[name]))
-            self._parts.links.renew(name)
-        changed = [".".join(filter(None, (each.cluster, each.key))) for each in found.changed]
-        _LOG.info("grid_file_read_again", added=[*found.added], removed=[*found.removed], changed=changed)
+        draining = tuple(name for name in self._contents.draining if name not in found.leaving)
+        after = self._grid_of(grid, CommandClusters(added, draining, self._contents.places))
+        old = self._parts.settings(before, draining)
+        return Change(
+            after=after,
+            leaving=found.leaving,
+            joining=(*found.added, *found.moved),
+            renewing=tuple(name for name in stay if _link_of(before, name) != _link_of(grid, name)),
+            renews=replace(old, clusters=()) != replace(after.settings, clusters=()),
+        )
 
-    # ---- steps
+    # ---- a change, step by step
 
-    @contextmanager
-    def _drained(self, names: Sequence[str]) -> Iterator[dict[str, LeftOn]]:
-        """Drain the clusters, and yield what is left on them. If the block raises, they are as they were."""
-        grid, undone = self._grid.file, [name for name in names if name not in self._contents.draining]
-        settings = [self._settings_of(grid, name) for name in undone]
+    def _make(self, change: Callable[[], Change[Kept] | None]) -> Mapping[str, LeftOn]:
+        """Make a change, if there is one. Returns what was given up on clusters that left. Raises KoalaError."""
+        if not self._lock.acquire(timeout=COMMIT_S):
+            raise not_committed(self._trouble())
         try:
-            if settings:
-                drained = [ClusterChanged(settings=replace(each, draining=True)) for each in settings]
-                self._commit(grid, *drained, draining=undone)
-            yield self._left(names)
+            if (made := change()) is None:
+                self._lock.release()
+                return {}
+            commands = self._machine.begin(made)
         except BaseException:
-            if settings:
-                with suppress(KoalaError):  # a store that fails now commits it in time
-                    self._commit(grid, *(ClusterChanged(settings=each) for each in settings))
+            self._lock.release()
             raise
+        outcome: Future[Mapping[str, LeftOn]] = Future()
+        threading.Thread(target=self._carry_out, args=(commands, outcome), name="grid-change", daemon=True).start()
+        try:
+            return committed_in_time(outcome, self._trouble)
+        except TransientError:
+            if (why := self._machine.why_not) is not None:  # it was not done, and what was begun is undone in time
+                raise _error_of(why) from None
+            raise
+
+    def _trouble(self) -> Reason | None:
+        return self._parts.loop.trouble
+
+    def _carry_out(self, commands: Iterable[GridCommand[Kept]], outcome: "Future[Mapping[str, LeftOn]]") -> None:
+        """Carry the machine's commands out until the change is over, and set its outcome."""
+        waiting = deque(commands)
+        try:
+            while waiting:
+                waiting += self._perform(waiting.popleft(), outcome)
+        except BaseException as error:
+            _LOG.exception("grid_change_failed")
+            if not outcome.done():
+                outcome.set_exception(error)
+        finally:
+            self._lock.release()
+
+    def _perform(self, command: GridCommand[Kept], outcome: "Future[Any]") -> Iterable[GridCommand[Kept]]:
+        match command:
+            case Keep():
+                return self._keep(command.kept)
+            case Commit():
+                return self._commit(command)
+            case Look():
+                try:
+                    return self._machine.looked(self._left(command.names))
+                except KoalaError as error:
+                    return self._machine.not_looked(error)
+            case Leave():
+                self._parts.logins.leave(command.name)
+                self._parts.links.leave(command.name)
+            case Join():
+                self._parts.logins.join(command.name, may_ask(self._grid.file.clusters[command.name]))
+                self._parts.links.join(command.name)
+            case Renew():
+                self._parts.logins.leave(command.name)
+                self._parts.logins.join(command.name, may_ask(self._grid.file.clusters[command.name]))
+                self._parts.links.renew(command.name)
+            case Done():
+                outcome.set_result(command.left)
+            case InUse() | Failed():
+                outcome.set_exception(_error_of(command))
+        return ()
+
+    def _keep(self, kept: Kept) -> Iterable[GridCommand[Kept]]:
+        try:
+            command_clusters.save(self._parts.state_directory, kept.contents)
+        except KoalaError as error:
+            return self._machine.not_kept(error)
+        return self._machine.kept()
+
+    def _commit(self, command: Commit[Kept]) -> Iterable[GridCommand[Kept]]:
+        """Commit events and, with them, bring a grid into force. Waits for the outcome as long as that takes."""
+        if (trouble := self._trouble()) is not None and not command.undoes:
+            return self._machine.refused(store_failing(trouble))
+        done: Future[KoalaError | None] = Future()
+
+        def committed(step: object) -> None:
+            self._grid.file = command.grid.kept.file
+            self._parts.adopt(command.grid.kept.file, command.grid.settings)
+            done.set_result(None)
+
+        def refused(reason: Reason) -> None:
+            done.set_result(refusal(reason))
+
+        delivery = Delivery(events=command.events, after=committed, refused=refused, renews=command.renews)
+        self._parts.loop.deliver(delivery)
+        error = done.result()
+        return self._machine.committed() if error is None else self._machine.refused(error)
+
+    # ---- what is there
+
+    @property
+    def _contents(self) -> CommandClusters:
+        return self._machine.present.kept.contents
 
     def _left(self, names: Iterable[str]) -> dict[str, LeftOn]:
-        """Return the clusters that koalapy has something on, or waits for."""
+        """Return the clusters that koalapy has something on, or waits for. Raises TransientError without an answer."""
         found = self._parts.loop.ask(lambda engine: {name: left_on(engine, name) for name in names})
         return {name: left for name, left in found.items() if left}
 
-    def _commit(self, grid: GridFile, *events: Event, renews: bool = False, draining: Collection[str] = ()) -> None:
-        """Commit the events and, with them, bring the grid into force. Raises KoalaError.
-
-        `draining`: clusters that are drained for the time being.
-        """
-        settings = self._parts.settings(grid, (*self._contents.draining, *draining))
-
-        def committed() -> None:
-            self._grid.file = grid
-            self._parts.adopt(grid, settings)
-
-        self._parts.commit(*events, committed=committed, renews=renews)
-
-    def _join(self, name: str) -> None:
-        self._parts.logins.join(name, may_ask(self._grid.file.clusters[name]))
-        self._parts.links.join(name)
-
-    def _leave(self, name: str) -> None:
-        self._parts.logins.leave(name)
-        self._parts.links.leave(name)
-
-    def _save(self, contents: CommandClusters) -> None:
-        command_clusters.save(self._parts.state_directory, contents)
-        self._contents = contents
-
-    def _places(self, grid: GridFile) -> dict[str, list[Any]]:
-        return self._contents.places | places_of(grid)
-
-    def _settings_of(self, grid: GridFile, name: str) -> ClusterSettings:
-        found = self._parts.settings(grid, self._contents.draining)
-        return next(each for each in found.clusters if each.name == name)
+    def _grid_of(self, file: GridFile, contents: CommandClusters) -> Grid[Kept]:
+        """Return the grid of these files, with the places of its clusters."""
+        placed = replace(contents, places=contents.places | places_of(file))
+        return Grid(Kept(file, placed), self._parts.settings(file, contents.draining))
 
     def _check_name(self, name: str) -> None:
         if name not in self._grid.file.clusters:
@@ -298,6 +355,10 @@ class GridChanges:
             message = f"The store knows a cluster {name} at another place ({was}), with {left}."
             advice = "Give the new one another name, or add the former one again until nothing is left there."
             raise RequestError("other_place", message, advice)
+
+
+def _error_of(why: InUse | Failed) -> KoalaError:
+    return why.error if isinstance(why, Failed) else _in_use(cast(Mapping[str, LeftOn], why.left))
 
 
 def _in_use(left: Mapping[str, LeftOn]) -> RequestError:

@@ -13,7 +13,7 @@ from koalapy.journal.journal import Taken
 from koalapy.model.attempt import Attempt, attempt_value
 from koalapy.model.change import Change
 from koalapy.model.commands import CollectOutput
-from koalapy.model.errors import KoalaError, OurError, Reason, RequestError, TransientError
+from koalapy.model.errors import KoalaError, Reason, RequestError, TransientError
 from koalapy.model.events import CancelRequested, Event, HoldRequested, ReleaseRequested
 from koalapy.model.events import JobSubmitted as Submitted
 from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, JobId
@@ -28,6 +28,7 @@ from koalapy.policies.placement import PlacementPolicy
 from koalapy.runtime.clock import SystemClock
 from koalapy.runtime.collecting.collect import Collected
 from koalapy.runtime.collecting.written import WrittenStore
+from koalapy.runtime.commits import committed_in_time, refusal, store_failing
 from koalapy.runtime.disk import DiskUse
 from koalapy.runtime.driver_thread import DriverThread
 from koalapy.runtime.following import Ended, Followed, Positions, Read, Written, as_text, follow_all, read_all
@@ -47,10 +48,8 @@ from koalapy.views.recovery import Line, Recovered, Recovery
 from koalapy.views.status import NEW_STORE, common_waits, ids_used
 
 T = TypeVar("T")
-_COMMIT_S = 30.0  # an event that is not committed within this time is answered as not recorded yet
 _MOST_PATHS = 1 << 17  # bytes of names that are fetched in one call
 _REACHED = (ComponentState.RELEASED, ComponentState.RUNNING)
-_LOOK_S = 0.2  # between checks whether the store has begun to fail
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,31 +424,17 @@ class Service:
         refused = {job: refusal for job, refusal in judged.items() if refusal is not None}
         return Changed(self.jobs(ids=changed) if changed else [], refused)
 
-    def do(self, *events: Event, committed: Callable[[], None] = lambda: None, renews: bool = False) -> Step:
+    def do(self, *events: Event) -> Step:
         """Do what these events request. Returns the step once it is committed.
 
-        `committed`: called on the driver's thread right after the commit. `renews`: see Delivery. Raises TransientError
-        while the store fails, and OurError if the driver refuses the events.
+        Raises TransientError while the store fails, and OurError if the driver refuses the events.
         """
         if (trouble := self.trouble()) is not None:
-            raise TransientError("store_failing", f"Nothing new can be recorded: {trouble.message}", trouble.advice)
+            raise store_failing(trouble)
         done: Future[Step] = Future()
-        refused = lambda reason: done.set_exception(OurError(reason.code, reason.message, reason.advice))  # noqa: E731
-
-        def after(step: Step) -> None:
-            committed()
-            done.set_result(step)
-
-        self._loop.deliver(Delivery(events=events, after=after, refused=refused, renews=renews))
-        for _ in range(round(_COMMIT_S / _LOOK_S)):
-            try:
-                return done.result(timeout=_LOOK_S)
-            except TimeoutError:
-                if (trouble := self.trouble()) is not None:
-                    break
-        why = trouble.message if trouble else "koalad is busy."
-        advice = "It will be in time: look with `koala jobs` before you ask again."
-        raise TransientError("not_committed", f"It is not recorded yet: {why}", advice)
+        refused = lambda reason: done.set_exception(refusal(reason))  # noqa: E731
+        self._loop.deliver(Delivery(events=events, after=done.set_result, refused=refused))
+        return committed_in_time(done, self.trouble)
 
 
 def _refuse_other_components(job: Job, component: int | None) -> None:

@@ -1,4 +1,4 @@
-"""Changes of a running grid whose commit fails: grid, file and links are as before."""
+"""Changes of a running grid whose commit fails or comes late: grid, file and links are as the store decides."""
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
@@ -8,8 +8,10 @@ from typing import Any, cast
 import pytest
 
 from koalapy.config import GridFile, engine_settings, read_grid
-from koalapy.model.errors import KoalaError, OurError
+from koalapy.driver import Delivery
+from koalapy.model.errors import KoalaError, Reason
 from koalapy.model.events import ClusterChanged, ClusterJoined, ClusterLeft, Event
+from koalapy.model.identity import JobId
 from koalapy.model.settings import Settings
 from koalapy.runtime import command_clusters
 from koalapy.runtime.command_clusters import CommandClusters
@@ -33,17 +35,23 @@ clusters:
 
 
 class Play:
-    """A grid that changes, whose commit number `fails_at` fails. Nothing else of koalad may be reached then."""
+    """A grid that changes, whose commit number `fails_at` fails.
 
-    def __init__(self, directory: Path, fails_at: int) -> None:
+    `links`: what was done with links, in order. While `late` is set, commits wait for `store_works`.
+    """
+
+    def __init__(self, directory: Path, fails_at: int = 0, late: bool = False) -> None:
+        self.late, self.links, self._waiting = late, list[tuple[str, str]](), list[Delivery]()
         self.grid, self.fails_at = CurrentGrid(_read(BEFORE)), fails_at
+        self.trouble: Reason | None = None
+        self.left: dict[str, LeftOn] = {}
+        self.fails_after_drain = False
         self.commits: list[tuple[Event, ...]] = []
         self.adopted: list[tuple[GridFile, Settings]] = []
         parts = GridParts(
-            commit=self._commit,
             loop=cast(Any, self),
-            links=cast(Any, None),
-            logins=cast(Any, None),
+            links=cast(Any, _Links(self.links)),
+            logins=cast(Any, _Links([])),
             read=lambda: _read(AFTER),
             settings=_settings,
             check=lambda grid: None,
@@ -54,14 +62,50 @@ class Play:
         self.changes = GridChanges(self.grid, CommandClusters(), parts)
 
     def ask(self, question: Callable[[Any], object]) -> dict[str, LeftOn]:
-        """Answer for the engine that nothing is left on any cluster."""
-        return {}
+        """Answer for the engine what is left on the clusters; the store may fail from then on."""
+        if self.fails_after_drain:
+            self.late, self.fails_after_drain = True, False
+            self.trouble = Reason("store_full", "ours", "The disk is full.", "Make room.")
+        return self.left
 
-    def _commit(self, *events: Event, committed: Callable[[], None], renews: bool) -> None:
-        self.commits.append(events)
+    def deliver(self, delivery: Delivery) -> None:
+        self.commits.append(delivery.events)
+        if self.late:
+            self.trouble = Reason("store_full", "ours", "The disk is full.", "Make room.")
+            self._waiting.append(delivery)
+            return
+        self._commit(delivery)
+
+    def store_works(self) -> None:
+        """Commit what has waited, and let everything follow that does."""
+        self.late, self.trouble = False, None
+        for delivery in self._waiting:
+            self._commit(delivery)
+        self.changes.drain("delft", False)  # it waits for the change under way
+
+    def _commit(self, delivery: Delivery) -> None:
+        assert delivery.refused is not None
+        assert delivery.after is not None
         if len(self.commits) == self.fails_at:
-            raise OurError("not_committed", "The store cannot be written.", "")
-        committed()
+            delivery.refused(Reason("not_committed", "ours", "The store cannot be written.", ""))
+        else:
+            delivery.after(cast(Any, None))
+
+
+class _Links:
+    """Links, or logins, that note what is done with them."""
+
+    def __init__(self, done: list[tuple[str, str]]) -> None:
+        self._done = done
+
+    def join(self, name: str, asks: bool = False) -> None:
+        self._done.append(("join", name))
+
+    def leave(self, name: str) -> None:
+        self._done.append(("leave", name))
+
+    def renew(self, name: str) -> None:
+        self._done.append(("renew", name))
 
 
 def _read(text: str) -> GridFile:
@@ -85,7 +129,7 @@ def _settings(grid: GridFile, draining: Collection[str]) -> Settings:
             id="add",
         ),
         pytest.param(lambda changes: changes.drain("vu", True), 1, [(ClusterChanged,)], id="drain"),
-        pytest.param(lambda changes: changes.remove("vu"), 1, [(ClusterChanged,), (ClusterChanged,)], id="remove"),
+        pytest.param(lambda changes: changes.remove("vu"), 1, [(ClusterChanged,)], id="remove"),
         pytest.param(
             lambda changes: changes.remove("vu"),
             2,
@@ -111,4 +155,53 @@ def test_a_change_that_is_not_committed_changes_nothing(
     assert play.grid.file.clusters["delft"].backlog is None
     assert command_clusters.load(tmp_path).added == {}
     assert command_clusters.load(tmp_path).draining == ()
+    assert not any(each.draining for _, settings in play.adopted[-1:] for each in settings.clusters)
+    assert play.links == []
+
+
+def _add(changes: GridChanges) -> None:
+    changes.add("ut", {"batch": "local", "connect": "local:"}, ["local"])
+
+
+@pytest.mark.parametrize(
+    ("change", "clusters", "added", "links"),
+    [
+        pytest.param(_add, ["delft", "ut", "vu"], ["ut"], [("join", "ut")], id="add"),
+        pytest.param(lambda changes: changes.remove("vu"), ["delft"], [], [("leave", "vu")], id="remove"),
+        pytest.param(
+            lambda changes: changes.reload(),
+            ["delft", "ut"],
+            [],
+            [("leave", "vu"), ("join", "ut")],
+            id="reload",
+        ),
+    ],
+)
+def test_a_change_that_is_committed_late_is_in_force_then(
+    tmp_path: Path,
+    change: Callable[[GridChanges], object],
+    clusters: list[str],
+    added: list[str],
+    links: list[tuple[str, str]],
+) -> None:
+    play = Play(tmp_path, late=True)
+    with pytest.raises(KoalaError, match="not recorded yet: The disk is full"):
+        change(play.changes)
+    assert play.links == []
+    play.store_works()
+    assert sorted(play.grid.file.clusters) == clusters
+    assert sorted(play.changes.added) == sorted(command_clusters.load(tmp_path).added) == added
+    assert play.links == links
+    assert [type(each) for events in play.commits for each in events].count(ClusterLeft) == ("vu" not in clusters)
+
+
+def test_nothing_is_changed_while_the_store_fails_and_no_undoing_is_lost(tmp_path: Path) -> None:
+    play = Play(tmp_path)
+    play.left = {"vu": LeftOn(living=(JobId(1),))}
+    play.fails_after_drain = True
+    with pytest.raises(KoalaError, match="vu cannot leave the grid"):
+        play.changes.remove("vu")
+    play.store_works()
+    assert [tuple(map(type, each)) for each in play.commits] == [(ClusterChanged,), (ClusterChanged,)]
+    assert sorted(play.grid.file.clusters) == ["delft", "vu"]
     assert not any(each.draining for _, settings in play.adopted[-1:] for each in settings.clusters)

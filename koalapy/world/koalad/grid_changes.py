@@ -1,15 +1,30 @@
 """Changes of a simulated koalad's grid: clusters added, drained, resumed and removed, and a grid file read again.
 
-The steps are those of `koalapy.runtime.grid_changes`. Between them other events are handled, and koalad may be killed.
+`koalapy.grid_change` decides their steps, as for koalad itself. Between them other events are handled, and koalad may
+be killed.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from koalapy.driver import Delivery
+from koalapy.grid_change import (
+    Change,
+    Commit,
+    Done,
+    Failed,
+    Grid,
+    GridChange,
+    GridCommand,
+    InUse,
+    Join,
+    Keep,
+    Leave,
+    Look,
+    Renew,
+)
 from koalapy.model.cluster import ClusterSettings
-from koalapy.model.events import ClusterChanged, ClusterJoined, ClusterLeft, Event
 from koalapy.model.settings import Settings
 from koalapy.views.clusters import left_on
 from koalapy.world.koalad.koalad_process import KoaladProcess
@@ -32,24 +47,58 @@ class Host(Protocol):
         ...
 
 
-class SimGrid:
-    """The grid of a koalad, with the two files that outlive its processes: the grid file and `clusters.json`.
+@dataclass(frozen=True, slots=True)
+class Files:
+    """The two files: the grid file with its clusters and its rules for all of them, and `clusters.json`.
 
-    A change that is not allowed, or is requested during another one, changes nothing. `file`: the grid file's clusters;
-    `added`: those added by command. `forced`: clusters that are to leave with all that is there.
+    `added`: the clusters that were added by command.
+    """
+
+    file: Mapping[str, ClusterSettings]
+    rules: Settings
+    added: Mapping[str, ClusterSettings] = field(default_factory=dict)
+    draining: tuple[str, ...] = ()
+
+    @property
+    def grid(self) -> "Grid[Files]":
+        """The grid of these files: of one name, the grid file's cluster."""
+        return self.grid_of({**self.file, **{name: each for name, each in self.added.items() if name not in self.file}})
+
+    def grid_of(self, clusters: Mapping[str, ClusterSettings]) -> "Grid[Files]":
+        """Return the grid of these clusters."""
+        marked = tuple(replace(each, draining=name in self.draining) for name, each in clusters.items())
+        return Grid(self, replace(self.rules, clusters=marked))
+
+
+class SimGrid:
+    """The grid of a koalad, with the files that outlive its processes.
+
+    A change that is not allowed, or is requested during another one, changes nothing. `forced`: clusters that are to
+    leave with all that is there.
     """
 
     def __init__(self, host: Host, settings: Settings) -> None:
-        self.file = {each.name: each for each in settings.clusters}
-        self.added: dict[str, ClusterSettings] = {}
-        self.draining: dict[str, None] = {}
         self.forced: dict[str, None] = {}
-        self.rules = settings  # of the grid file, for all clusters
         self._host = host
-        self._present, self._present_rules = dict(self.file), settings
-        self._changing: KoaladProcess | None = None  # makes a change; dead if it was killed meanwhile
+        self._files = Files({each.name: each for each in settings.clusters}, settings)
+        self.read_files()
 
     # ---- queries
+
+    @property
+    def file(self) -> Mapping[str, ClusterSettings]:
+        """The grid file's clusters."""
+        return self._files.file
+
+    @property
+    def rules(self) -> Settings:
+        """The grid file's rules for all clusters."""
+        return self._files.rules
+
+    @property
+    def draining(self) -> Sequence[str]:
+        """The clusters that are drained by command."""
+        return self._files.draining
 
     @property
     def names(self) -> Sequence[str]:
@@ -58,78 +107,73 @@ class SimGrid:
 
     @property
     def settings(self) -> Settings:
-        """The engine's settings of the present grid."""
-        return replace(self._present_rules, clusters=tuple(map(self._with_mark, self._present.values())))
+        """The engine's settings of the present grid, also of one that is drained for the time of a change."""
+        return self._in_force
 
     def read_files(self) -> None:
         """Take the clusters of the files as the grid, as a starting koalad does."""
-        self._present, self._present_rules = self._of_files(self.file), self.rules
-        self.draining = {name: None for name in self.draining if name in self._present}
-        self._changing, self.forced = None, {}
+        names = {*self._files.file, *self._files.added}
+        self._files = replace(self._files, draining=tuple(name for name in self._files.draining if name in names))
+        self._machine = GridChange(self._files.grid)
+        self._in_force = self._machine.present.settings
+        self.forced = {}
 
     # ---- changes
 
     def add(self, cluster: ClusterSettings) -> None:
         """Add a cluster, as `koala cluster add` does."""
-        if self._may_begin and cluster.name not in self._present:
-            self.added[cluster.name] = cluster
-            self._commit(lambda: self._join(cluster), ClusterJoined(settings=self._with_mark(cluster)))
+        if self._may_begin and cluster.name not in self.names:
+            after = replace(self._files, added={**self._files.added, cluster.name: cluster})
+            self._make(Change(after=after.grid_of(self._present | {cluster.name: cluster}), joining=(cluster.name,)))
 
     def drain(self, name: str, draining: bool) -> None:
         """Drain or resume a cluster, as `koala cluster remove --drain` and `koala cluster resume` do."""
-        if self._may_begin and name in self._present and draining is not (name in self.draining):
-            self.draining.pop(name, None)
-            if draining:
-                self.draining[name] = None
-            self._commit(lambda: None, ClusterChanged(settings=self._with_mark(self._present[name])))
+        if self._may_begin and name in self.names and draining is not (name in self.draining):
+            others = tuple(each for each in self.draining if each != name)
+            after = replace(self._files, draining=(*others, name) if draining else others)
+            self._make(Change(after=after.grid_of(self._present)))
 
     def remove(self, name: str, force: bool = False) -> None:
         """Remove a cluster, as `koala cluster remove` does. Without `force` it stays if koalapy has something there."""
-
-        def committed() -> None:
-            self._leave(name)
-            self.added.pop(name, None)
-            self.draining.pop(name, None)
-
-        if self._may_begin and name in self._present and len(self._present) > 1:
-            self._drained([name], force, lambda: self._commit(committed, ClusterLeft(name=name)))
+        if self._may_begin and name in self.names and len(self.names) > 1:
+            if force:
+                self.forced[name] = None
+            added = {each: cluster for each, cluster in self._files.added.items() if each != name}
+            draining = tuple(each for each in self.draining if each != name)
+            after = replace(self._files, added=added, draining=draining)
+            rest = {each: cluster for each, cluster in self._present.items() if each != name}
+            self._make(Change(after=after.grid_of(rest), leaving=(name,), forced=force))
 
     def reload(self, file: Mapping[str, ClusterSettings], rules: Settings, renewed: str = "") -> None:
         """Read a changed grid file, as `koala reload` does. `renewed`: the cluster of a key that its KCM needs."""
-        grid, present = self._of_files(file), self._present
-        leaving = [name for name in present if name not in grid]
-        joining = [name for name in grid if name not in present]
-        changed = [name for name in grid if name in present and grid[name] != present[name]]
-
-        def change() -> None:
-            self.file, self.rules = dict(file), rules
-            self.added = {name: each for name, each in self.added.items() if name not in file}
-            self.draining = {name: None for name in self.draining if name not in leaving}
-            events: list[Event] = [ClusterLeft(name=name) for name in leaving]
-            events += [ClusterJoined(settings=self._with_mark(grid[name])) for name in joining]
-            events += [ClusterChanged(settings=self._with_mark(grid[name])) for name in changed]
-            renews = replace(rules, clusters=()) != replace(self._present_rules, clusters=())
-            self._commit(committed, *events, renews=renews)
-
-        def committed() -> None:
-            self._present_rules = rules
-            self._present |= {name: grid[name] for name in changed}
-            for name in leaving:
-                self._leave(name)
-            for name in joining:
-                self._join(grid[name])
-            if renewed in grid and renewed not in joining:
-                self._process.renew(renewed, self._host.link(renewed))
-
-        if self._may_begin and grid:
-            self._drained(leaving, False, change)
+        if not self._may_begin:
+            return
+        added = {name: each for name, each in self._files.added.items() if name not in file}
+        grid = Files(file, rules, added).grid
+        new, present = [each.name for each in grid.settings.clusters], self.names
+        leaving = tuple(name for name in present if name not in new)
+        joining = tuple(name for name in new if name not in present)
+        draining = tuple(name for name in self.draining if name not in leaving)
+        if new:
+            change = Change(
+                after=replace(grid.kept, draining=draining).grid,
+                leaving=leaving,
+                joining=joining,
+                renewing=(renewed,) if renewed in new and renewed not in joining else (),
+                renews=replace(rules, clusters=()) != replace(self.settings, clusters=()),
+            )
+            self._make(change)
 
     # ---- steps
 
     @property
     def _may_begin(self) -> bool:
         """Whether koalad takes a request, and makes no other change."""
-        return self._host.takes_requests and self._changing is not self._host.process
+        return self._host.takes_requests and not self._machine.is_changing
+
+    @property
+    def _present(self) -> dict[str, ClusterSettings]:
+        return {each.name: each for each in self._machine.present.settings.clusters}
 
     @property
     def _process(self) -> KoaladProcess:
@@ -137,46 +181,37 @@ class SimGrid:
         assert process is not None
         return process
 
-    def _drained(self, names: Sequence[str], force: bool, then: Callable[[], None]) -> None:
-        """Drain the clusters, and go on if nothing is left on them, or with `force`. Else they are as they were."""
-        undone = [self._present[name] for name in names if name not in self.draining]
-        if force:
-            self.forced |= dict.fromkeys(names)
+    def _make(self, change: Change[Files]) -> None:
+        self._carry_out(self._machine.begin(change))
 
-        def look() -> None:
-            engine = self._process.engine
-            if force or not any(left_on(engine, name) for name in names):
-                then()
-            else:
-                self._commit(lambda: None, *(ClusterChanged(settings=each) for each in undone))
+    def _carry_out(self, commands: Iterable[GridCommand[Files]]) -> None:
+        """Carry the machine's commands out; those that follow a commit come when it is done."""
+        for command in commands:
+            match command:
+                case Keep():
+                    self._files = command.kept
+                    self._carry_out(self._machine.kept())
+                case Commit():
+                    self._commit(command)
+                case Look():
+                    engine = self._process.engine
+                    found = {name: left_on(engine, name) for name in command.names}
+                    self._carry_out(self._machine.looked({name: left for name, left in found.items() if left}))
+                case Leave():
+                    self.forced.pop(command.name, None)
+                    self._process.leave(command.name)
+                case Join():
+                    self._process.join(command.name, self._host.link(command.name))
+                case Renew():
+                    self._process.renew(command.name, self._host.link(command.name))
+                case Done() | InUse() | Failed():
+                    pass
 
-        if undone:
-            self._commit(look, *(ClusterChanged(settings=replace(each, draining=True)) for each in undone))
-        else:
-            look()
-
-    def _commit(self, committed: Callable[[], None], *events: Event, renews: bool = False) -> None:
-        """Hand the events to koalad, and go on when they are committed."""
-        process = self._changing = self._process
+    def _commit(self, command: Commit[Files]) -> None:
+        machine = self._machine
 
         def after(step: object) -> None:
-            self._changing = None
-            committed()
+            self._in_force = command.grid.settings
+            self._carry_out(machine.committed())
 
-        process.deliver(Delivery(events=events, after=after, renews=renews))
-
-    def _join(self, cluster: ClusterSettings) -> None:
-        self._present[cluster.name] = cluster
-        self._process.join(cluster.name, self._host.link(cluster.name))
-
-    def _leave(self, name: str) -> None:
-        del self._present[name]
-        self.forced.pop(name, None)
-        self._process.leave(name)
-
-    def _of_files(self, file: Mapping[str, ClusterSettings]) -> dict[str, ClusterSettings]:
-        """Return the clusters of this grid file with those that were added by command: of one name, the file's."""
-        return {**file, **{name: each for name, each in self.added.items() if name not in file}}
-
-    def _with_mark(self, cluster: ClusterSettings) -> ClusterSettings:
-        return replace(cluster, draining=cluster.name in self.draining)
+        self._process.deliver(Delivery(events=command.events, after=after, renews=command.renews))
