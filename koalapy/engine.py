@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 from koalapy.attempts import batch_status, cancel, first_signs, submission, wrapper_reports
+from koalapy.attempts import pilots as attempts_pilots
 from koalapy.broker.fit import Misfit, misfits
 from koalapy.coallocation import (
     barrier,
@@ -21,6 +22,7 @@ from koalapy.coallocation import (
 from koalapy.coallocation.step import RunListStep
 from koalapy.core.core import Core
 from koalapy.information.kis import ClusterSummary
+from koalapy.model.attempt import OwnerKind
 from koalapy.model.change import Snapshot
 from koalapy.model.commands import cluster_of
 from koalapy.model.events import (
@@ -104,12 +106,18 @@ REACTIONS: Mapping[type, tuple[Reaction, ...]] = MappingProxyType(
         ClusterMeasured: (clusters.on_measured, idle_nodes.on_measured),
         MeasurementFailed: (clusters.on_measurement_failed,),
         AttemptsAccounted: (clusters.on_accounted,),
-        CameToBarrier: (barrier.on_came_to_barrier,),
-        Started: (barrier.on_started,),
-        Refused: (retries.on_refused,),
-        Ended: (retries.on_ended,),
     }
-)  # the reactions to each event and fact, in this order
+)  # the reactions to each event, in this order
+OWNERS: Mapping[tuple[OwnerKind, type], tuple[Reaction, ...]] = MappingProxyType(
+    {
+        (OwnerKind.JOB, CameToBarrier): (barrier.on_came_to_barrier,),
+        (OwnerKind.JOB, Started): (barrier.on_started,),
+        (OwnerKind.JOB, Refused): (retries.on_refused,),
+        (OwnerKind.JOB, Ended): (retries.on_ended,),
+        (OwnerKind.SWEEP, CameToBarrier): (attempts_pilots.on_came_to_barrier,),
+        (OwnerKind.SWEEP, Refused): (attempts_pilots.on_refused,),
+    }
+)  # the reactions of an attempt's owner to each fact that concerns it
 
 
 class Engine:
@@ -162,9 +170,13 @@ class Engine:
             self._passes.mark_stale()
             core.mark_dirty()
         self._run_list_step.end_lost(core, now)
+        attempts_pilots.end_missing(core, now)
         if core.facts:
             self._react_to_facts(now)
         self._run_list_step.run(core, now)
+        attempts_pilots.examine(core, now)
+        if core.facts:
+            self._react_to_facts(now)
         restored_store.bind_waiting(core, now)
         if core.dirty and not core.startup_gate.awaited(now):
             core.dirty = False
@@ -188,13 +200,16 @@ class Engine:
         while core.facts:
             facts, core.facts = core.facts, []
             for fact in facts:
-                for react in REACTIONS[type(fact)]:
+                for react in OWNERS.get((fact.owner.kind, type(fact)), ()):
                     react(core, now, fact)
 
     def next_wakeup(self) -> Instant | None:
         """Return the instant at which time alone changes something; None if there is no such instant."""
-        steps = (self._run_list_step.wakeup(), self.core.startup_gate.wakeup(), self._scavenger.wakeup())
-        return min([moment for moment in (*steps, self._expiry) if moment is not None], default=None)
+        core = self.core
+        steps = self._run_list_step.wakeup(), attempts_pilots.wakeup(core), core.startup_gate.wakeup()
+        return min(
+            [moment for moment in (*steps, self._scavenger.wakeup(), self._expiry) if moment is not None], default=None
+        )
 
     def _carry_out(self, now: Instant, decision: Decision) -> None:
         core = self.core

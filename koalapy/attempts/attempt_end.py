@@ -30,7 +30,7 @@ def update_attempt(core: Core, now: Instant, attempt: Attempt, changes: dict[str
         kind = f"component_{attempt.state}"
         core.records.note_attempt(now, attempt.id, attempt.cluster, kind, **_known_instants(attempt))
     if starts and attempt.started_at is not None:
-        core.facts.append(Started(attempt=attempt.id))
+        core.facts.append(Started(attempt=attempt.id, owner=attempt.owner))
 
 
 def end_attempt(core: Core, now: Instant, attempt: Attempt, changes: dict[str, Any], reason: Reason | None) -> None:
@@ -54,10 +54,17 @@ def end_attempt(core: Core, now: Instant, attempt: Attempt, changes: dict[str, A
         **_known_instants(attempt), **(reason_details(reason) if reason else {}),
     )  # fmt: skip
     if starts and attempt.started_at is not None:
-        core.facts.append(Started(attempt=attempt.id))
+        core.facts.append(Started(attempt=attempt.id, owner=attempt.owner))
     ended_at = attempt.ended_at or now
     core.facts.append(
-        Ended(attempt=attempt.id, reason=reason, released=released, ended_at=ended_at, held_since=held_since)
+        Ended(
+            attempt=attempt.id,
+            owner=attempt.owner,
+            reason=reason,
+            released=released,
+            ended_at=ended_at,
+            held_since=held_since,
+        )
     )
 
 

@@ -1,9 +1,12 @@
 """Cancels of one attempt. A cancel is complete when nothing of the attempt is left; an attempt may be stuck."""
 
+from typing import Any
+
 from koalapy.core.core import Core
 from koalapy.model.attempt import Attempt
 from koalapy.model.commands import CancelAttempt, ForgetAttempt
 from koalapy.model.events import AttemptCleanedUp, AttemptStuck
+from koalapy.model.facts import LetGo
 from koalapy.model.units import Instant
 
 
@@ -26,6 +29,32 @@ def order_cancel(core: Core, attempt: Attempt, force: bool = False) -> None:
     )
 
 
+def clean_up(core: Core, now: Instant, attempt: Attempt) -> None:
+    """Record that nothing of the attempt is left."""
+    core.records.clean_up(attempt, now)
+    _note_let_go(core, attempt)
+
+
+def detach(core: Core, now: Instant, attempt: Attempt) -> None:
+    """Make the attempt a pending cancel, for which its owner does not wait."""
+    why = attempt.stuck if attempt.cluster in core.information.reachable else None
+    details: dict[str, Any] = {"code": why.code, "message": str(why)} if why else {}
+    core.records.note_attempt(now, attempt.id, attempt.cluster, "cancel_pending", batch_id=attempt.batch_id, **details)
+    core.records.detach(attempt, now)
+    _note_let_go(core, attempt)
+
+
+def _note_let_go(core: Core, attempt: Attempt) -> None:
+    if attempt.pilot is not None:
+        core.facts.append(LetGo(attempt=attempt.id, owner=attempt.owner))
+
+
+def may_run(attempt: Attempt) -> bool:
+    """Return whether its program may be running; that of an attempt that counts as lost may run too."""
+    taken_for_lost = attempt.released_at is not None and attempt.unknown_since is not None
+    return attempt.state.released or taken_for_lost
+
+
 def can_be_cancelled(attempt: Attempt, reachable: frozenset[str]) -> bool:
     """Return whether its cluster is connected and the attempt is not stuck."""
     return attempt.cluster in reachable and attempt.stuck is None
@@ -44,7 +73,7 @@ def on_cleaned_up(core: Core, now: Instant, event: AttemptCleanedUp) -> None:
         if attempt.superseded:
             core.records.command(ForgetAttempt(cluster=attempt.cluster, attempt=attempt.id))
         return core.records.clean_up(attempt, now)
-    core.records.clean_up(attempt, now)
+    clean_up(core, now, attempt)
     core.records.note_attempt(*where, "component_cleaned_up")
 
 

@@ -1,11 +1,50 @@
-"""Reactions to a cluster's answer to the submission of an attempt."""
+"""The submission of an attempt, and the reactions to its cluster's answer."""
 
 from koalapy.attempts.attempt_end import reason_details
+from koalapy.attempts.cancel import clean_up
 from koalapy.core.core import Core
+from koalapy.model.attempt import Attempt
+from koalapy.model.commands import LauncherWork, SubmitAttempt
 from koalapy.model.events import AttemptSubmitted, SubmissionFailed
 from koalapy.model.facts import Ended
+from koalapy.model.request import Request
 from koalapy.model.states import AttemptState, Ending
-from koalapy.model.units import Instant
+from koalapy.model.units import MINUTE, Duration, Instant
+
+WALLTIME_MARGIN = MINUTE
+BARRIER_MARGIN = Duration(WALLTIME_MARGIN // 2)  # between koalad's time-out and the instant at which wrappers leave
+
+
+def submit(
+    core: Core,
+    attempt: Attempt,
+    files: Request,
+    *,
+    lowest: bool = False,
+    avoid: tuple[str, ...] = (),
+    launcher: LauncherWork | None = None,
+) -> None:
+    """Order the cluster to submit the attempt. Its walltime is that of the program, the barrier and a margin together.
+
+    `files`: the request whose input files it needs, with as many components as start together. `lowest`: at the lowest
+    priority. `avoid`: hosts that its batch job must not get. `launcher`: the work of a sweep's Launcher.
+    """
+    core.records.command(
+        SubmitAttempt(
+            cluster=attempt.cluster,
+            attempt=attempt.id,
+            components=len(files.components),
+            request=attempt.request,
+            walltime=Duration(attempt.request.walltime + core.settings.barrier_timeout + WALLTIME_MARGIN),
+            barrier_timeout=Duration(core.settings.barrier_timeout + BARRIER_MARGIN),
+            stage_in=files.stage_in,
+            directory=files.directory,
+            files=files.files,
+            lowest=lowest,
+            avoid=avoid,
+            launcher=launcher,
+        )
+    )
 
 
 def on_submitted(core: Core, now: Instant, event: AttemptSubmitted) -> None:
@@ -29,6 +68,6 @@ def on_submission_failed(core: Core, now: Instant, event: SubmissionFailed) -> N
     core.records.change_attempt(
         attempt, state=AttemptState.ENDED, ending=Ending.FAILED, reason=event.reason, ended_at=now
     )
-    core.records.clean_up(attempt, now)
     core.records.note_attempt(now, attempt.id, attempt.cluster, "submission_failed", **reason_details(event.reason))
-    core.facts.append(Ended(attempt=attempt.id, reason=event.reason, released=False, ended_at=now))
+    core.facts.append(Ended(attempt=attempt.id, owner=attempt.owner, reason=event.reason, released=False, ended_at=now))
+    clean_up(core, now, attempt)

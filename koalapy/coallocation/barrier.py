@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from koalapy.coallocation.claim import BARRIER_MARGIN
+from koalapy.attempts.submission import BARRIER_MARGIN
 from koalapy.coallocation.retries import omit
 from koalapy.coallocation.stop import account_held, stop_job
 from koalapy.core.core import Core

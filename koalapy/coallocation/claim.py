@@ -2,18 +2,16 @@
 
 from collections.abc import Sequence
 
+from koalapy.attempts.submission import submit
 from koalapy.core.core import Core
 from koalapy.model.attempt import Attempt
-from koalapy.model.commands import LauncherWork, SubmitAttempt
+from koalapy.model.commands import LauncherWork
 from koalapy.model.errors import Reason
 from koalapy.model.events import FilesMoved, FilesStaged
 from koalapy.model.identity import MAX_ATTEMPTS, AttemptId
 from koalapy.model.job import Job
 from koalapy.model.states import AttemptState, JobState
-from koalapy.model.units import MINUTE, Duration, Instant
-
-WALLTIME_MARGIN = MINUTE
-BARRIER_MARGIN = Duration(WALLTIME_MARGIN // 2)  # between koalad's time-out and the instant at which wrappers leave
+from koalapy.model.units import Instant
 
 
 def claim(core: Core, now: Instant, job: Job, allocation: Sequence[str | None], patient: bool) -> None:
@@ -40,26 +38,15 @@ def claim(core: Core, now: Instant, job: Job, allocation: Sequence[str | None], 
     placed = {str(index): cluster for index, cluster in enumerate(allocation) if cluster}
     core.records.note(now, job.id, "job_claimed", clusters=placed)
     for attempt in job.present:
-        core.records.command(_submission(core, job, attempt))
+        _submit(core, job, attempt)
     return None
 
 
-def _submission(core: Core, job: Job, attempt: Attempt) -> SubmitAttempt:
-    """Return the submission of an attempt. Its walltime is that of the program, the barrier and a margin together."""
-    return SubmitAttempt(
-        cluster=attempt.cluster,
-        attempt=attempt.id,
-        components=len(job.request.components),
-        request=attempt.request,
-        walltime=Duration(attempt.request.walltime + core.settings.barrier_timeout + WALLTIME_MARGIN),
-        barrier_timeout=Duration(core.settings.barrier_timeout + BARRIER_MARGIN),
-        stage_in=job.request.stage_in,
-        directory=job.request.directory,
-        files=job.request.files,
-        lowest=job.pilot is not None,
-        avoid=_avoided(core, job, attempt.cluster),
-        launcher=_work(core, job, attempt),
-    )
+def _submit(core: Core, job: Job, attempt: Attempt) -> None:
+    if job.pilot is None:
+        return submit(core, attempt, job.request)
+    avoided = _avoided(core, job, attempt.cluster)
+    return submit(core, attempt, job.request, lowest=True, avoid=avoided, launcher=_work(core, job, attempt))
 
 
 def _work(core: Core, job: Job, attempt: Attempt) -> LauncherWork | None:
@@ -89,10 +76,12 @@ def on_files_moved(core: Core, now: Instant, event: FilesMoved | FilesStaged) ->
     attempt = core.records.attempt(event.attempt)
     if attempt is None or attempt.state is not AttemptState.SUBMITTING:
         return
-    job = core.records.jobs[attempt.id.job]
-    if job.state is not JobState.CLAIMING:
+    if attempt.pilot is not None:
+        core.records.change_pilot(attempt, claimed_at=now)
+    elif (job := core.records.jobs[attempt.id.job]).state is JobState.CLAIMING:
+        core.records.change(job, claimed_at=now)
+    else:
         return
-    core.records.change(job, claimed_at=now)
     if isinstance(event, FilesStaged):
         details = {"files": event.files, "size": event.size, "version": event.version}
         core.records.note_attempt(now, attempt.id, attempt.cluster, "files_staged", **details)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from koalapy.attempts import missing
 from koalapy.attempts.attempt_end import end_attempt
+from koalapy.attempts.cancel import clean_up
 from koalapy.coallocation import barrier
 from koalapy.core.core import Core
 from koalapy.model.errors import Reason
@@ -60,7 +61,7 @@ def on_left(core: Core, now: Instant, event: ClusterLeft) -> None:
     for attempt in core.records.live(name):
         if not attempt.state.ended:
             end_attempt(core, now, attempt, {"ended_at": now}, reason)
-        core.records.clean_up(attempt, now)
+        clean_up(core, now, attempt)
     for attempt in [each for each in core.records.pending_cancels.values() if each.cluster == name]:
         if attempt.id not in core.records.jobless:
             core.records.note_attempt(now, attempt.id, name, "cancel_given_up", batch_id=attempt.batch_id)
@@ -79,7 +80,8 @@ def on_connected(core: Core, now: Instant, event: ClusterConnected) -> None:
     core.mark_cluster_dirty(event.cluster)
     if not again:
         barrier.end_session(core, event.cluster)
-        core.facts += [CameToBarrier(attempt=attempt) for attempt in core.came_before.pop(event.cluster, ())]
+        came = [core.records.attempt(each) for each in core.came_before.pop(event.cluster, ())]
+        core.facts += [CameToBarrier(attempt=each.id, owner=each.owner) for each in came if each is not None]
         missing.asked_anew(core, now, event.cluster)
     core.sessions.new_session(event.cluster)
     core.poll_urgency.forget(event.cluster)
@@ -116,4 +118,4 @@ def on_accounted(core: Core, now: Instant, event: AttemptsAccounted) -> None:
 def _enter_attempts(core: Core, cluster: str) -> None:
     """Enter the attempts that live on the cluster into its commitments, by its present settings."""
     for attempt in core.records.live(cluster):
-        core.information.commitments.began(core.records.jobs[attempt.id.job], attempt)
+        core.information.commitments.began(core.records.jobs.get(attempt.id.job), attempt)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from koalapy.coallocation.stop import account_held
 from koalapy.core.core import Core
 from koalapy.model.events import StoreRestored, WrapperReported
-from koalapy.model.identity import FIRST_LAUNCHER, MAX_JOBS
+from koalapy.model.identity import FIRST_LAUNCHER, FIRST_NODE_PILOT, MAX_JOBS
 from koalapy.model.job import Counters, Job
 from koalapy.model.records import Records
 from koalapy.model.states import JobState
@@ -30,7 +30,8 @@ def skip_used_ids(counters: Counters) -> Counters:
         counters,
         next_job=min(counters.next_job + JOBS_AHEAD, FIRST_LAUNCHER),
         doubtful_below=counters.next_job,
-        next_launcher=min(counters.next_launcher + JOBS_AHEAD, MAX_JOBS),
+        next_launcher=min(counters.next_launcher + JOBS_AHEAD, FIRST_NODE_PILOT),
+        next_node_pilot=min(counters.next_node_pilot + JOBS_AHEAD, MAX_JOBS),
     )
 
 
@@ -84,7 +85,7 @@ def doubtful(records: Records) -> list[Job]:
 def on_reported(core: Core, now: Instant, event: WrapperReported) -> None:
     """Release the whole job if the report shows a release that this store does not know: it followed the backup."""
     attempt = core.records.attempt(event.attempt)
-    if attempt is None or attempt.state.ended:
+    if attempt is None or attempt.state.ended or attempt.pilot is not None:
         return
     job = core.records.jobs[attempt.id.job]
     shown = event.released_at is not None or event.started_at is not None or event.phase in _SHOWS_RELEASE

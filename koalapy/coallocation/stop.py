@@ -1,8 +1,7 @@
 """Stopping a job: its attempts are cancelled, and those that cannot be cancelled now may be detached."""
 
-from koalapy.attempts.cancel import can_be_cancelled, cancel
+from koalapy.attempts.cancel import can_be_cancelled, cancel, detach, may_run
 from koalapy.core.core import Core
-from koalapy.model.attempt import Attempt
 from koalapy.model.errors import Reason
 from koalapy.model.job import Job, Outcome
 from koalapy.model.states import AttemptState, JobState
@@ -35,19 +34,8 @@ def detach_what_cannot_be_cancelled(core: Core, now: Instant, job: Job) -> None:
     for attempt in job.live:
         if can_be_cancelled(attempt, core.information.reachable):
             continue
-        if _may_run(attempt) and not nobody_waits:
-            continue
-        why = attempt.stuck if attempt.cluster in core.information.reachable else None
-        core.records.note_attempt(
-            now, attempt.id, attempt.cluster, "cancel_pending", batch_id=attempt.batch_id, **code_and_message(why)
-        )
-        core.records.detach(attempt, now)
-
-
-def _may_run(attempt: Attempt) -> bool:
-    """Return whether its program may be running; that of an attempt that counts as lost may run too."""
-    taken_for_lost = attempt.released_at is not None and attempt.unknown_since is not None
-    return attempt.state.released or taken_for_lost
+        if not may_run(attempt) or nobody_waits:
+            detach(core, now, attempt)
 
 
 def account_held(core: Core, now: Instant, job: Job) -> None:

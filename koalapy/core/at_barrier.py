@@ -30,7 +30,7 @@ class AtBarrier:
         for attempt in [each for each, where in self._clusters.items() if where == cluster]:
             del self._clusters[attempt]
 
-    def began(self, job: Job, attempt: Attempt) -> None:
+    def began(self, job: Job | None, attempt: Attempt) -> None:
         """Do nothing: a new attempt is not at its barrier."""
 
     def let_go(self, attempt: Attempt) -> None:

@@ -4,6 +4,7 @@ from koalapy.core.at_barrier import AtBarrier
 from koalapy.core.foreign import ForeignStatements
 from koalapy.core.launchers import Launchers
 from koalapy.core.pauses import Pauses
+from koalapy.core.pilots import Pilots
 from koalapy.core.pruning import PruningState
 from koalapy.core.run_list import RunList
 from koalapy.core.session_state import SessionState
@@ -11,6 +12,7 @@ from koalapy.core.startup import RecalledAttempts, StartupGate
 from koalapy.core.wait_queue import WaitQueue
 from koalapy.information.kis import Information
 from koalapy.information.poll_urgency import PollUrgency
+from koalapy.model.attempt import Attempt
 from koalapy.model.change import Snapshot
 from koalapy.model.facts import Fact
 from koalapy.model.identity import AttemptId
@@ -21,11 +23,11 @@ from koalapy.model.settings import Settings
 class Core:
     """The engine's records with their indices, its settings, KIS, and the state of the sessions with clusters.
 
-    `queue`, `run_list`, `launchers` and `at_barrier` are indices of `records`. `silent`: attempts that have given no
-    sign since koalad's start. `came_before`: by cluster, the attempts that were at their barriers in a session that
-    this engine has taken over from the one before. `node_sizes`: by cluster, the processors of the largest node that
-    the cluster has shown, or that a Launcher has there. `dirty`: whether something that the scheduling pass reads has
-    changed. `nodes_changed`: whether a cluster was measured since the nodes were last surveyed for sweeps. `left`:
+    `queue`, `run_list`, `launchers`, `pilots` and `at_barrier` are indices of `records`. `silent`: attempts that have
+    given no sign since koalad's start. `came_before`: by cluster, the attempts that were at their barriers in a session
+    that this engine has taken over from the one before. `node_sizes`: by cluster, the processors of the largest node
+    that the cluster has shown, or that a Launcher has there. `dirty`: whether something that the scheduling pass reads
+    has changed. `nodes_changed`: whether a cluster was measured since the nodes were last surveyed for sweeps. `left`:
     clusters that have left the grid since this koalad's start, to which no command goes. `facts`: those derived from
     the present event, for the owners of attempts.
     """
@@ -35,10 +37,11 @@ class Core:
         self.settings = settings
         self.information = Information(settings.clusters, snapshot.instance, settings.settles)
         self.run_list, self.queue, self.launchers = RunList(), WaitQueue(), Launchers()
-        self.at_barrier = AtBarrier()
+        self.at_barrier, self.pilots = AtBarrier(), Pilots()
         lives = self.information.commitments, self.at_barrier
-        self.records = Records(snapshot, (self.run_list, self.queue, self.launchers), lives)
+        self.records = Records(snapshot, (self.run_list, self.queue, self.launchers), lives, (self.pilots,))
         self.silent: dict[AttemptId, None] = {each.id: None for job in snapshot.jobs for each in job.live}
+        self.silent |= {each.id: None for each in snapshot.pilots}
         self.recalled = RecalledAttempts(names)
         self.startup_gate = StartupGate(names, snapshot.jobs)
         self.poll_urgency = PollUrgency()
@@ -83,6 +86,13 @@ class Core:
         self.dirty = True
 
     def mark_cluster_dirty(self, cluster: str) -> None:
-        """Let the run list's step examine every job that lives on the cluster."""
+        """Let the next step examine every job and pilot that lives on the cluster."""
         for attempt in self.records.live(cluster):
+            self.mark_owner_dirty(attempt)
+
+    def mark_owner_dirty(self, attempt: Attempt) -> None:
+        """Let the next step examine the job of an attempt, or the attempt itself if it is a pilot."""
+        if attempt.pilot is None:
             self.run_list.mark_dirty(attempt.id.job)
+        else:
+            self.pilots.dirty[attempt.id] = None

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from koalapy.model.attempt import Attempt
+from koalapy.model.attempt import Attempt, OwnerKind
 from koalapy.model.cluster import ClusterSettings, ClusterState
 from koalapy.model.identity import InstanceId, Tag, tag_of
 from koalapy.model.job import Job
@@ -77,12 +77,14 @@ class Commitments:
         self._clusters[cluster].measured(state)
         self.dirty[cluster] = None
 
-    def began(self, job: Job, attempt: Attempt) -> None:
+    def began(self, job: Job | None, attempt: Attempt) -> None:
         cluster = self._clusters.get(attempt.cluster)
         if cluster is None:
             return  # the grid file does not contain the cluster any more
         taken = processors_taken(attempt.request, cluster.settings)
-        cluster.add(tag_of(self._instance, attempt.id), (taken, job.pilot is not None, job.patient))
+        scavenged = attempt.owner.kind is OwnerKind.SWEEP if job is None else job.pilot is not None
+        patient = job is None or job.patient
+        cluster.add(tag_of(self._instance, attempt.id), (taken, scavenged, patient))
         self.dirty[attempt.cluster] = None
 
     def let_go(self, attempt: Attempt) -> None:

@@ -1,14 +1,50 @@
 """An attempt: one try to run a component, which is one batch job on one cluster, from the claim to cleaned up."""
 
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
 
 from koalapy.model.cluster import Node
 from koalapy.model.errors import Reason
-from koalapy.model.fast_frozen import caster, fast_frozen, row_class
+from koalapy.model.fast_frozen import caster, fast_frozen, replacer, row_class
 from koalapy.model.identity import AttemptId
 from koalapy.model.request import ComponentRequest
 from koalapy.model.states import AttemptState, Ending
 from koalapy.model.units import Instant
+
+
+class OwnerKind(StrEnum):
+    """The kinds of owners of attempts."""
+
+    JOB = "job"
+    SWEEP = "sweep"
+
+
+class Owner(NamedTuple):
+    """The owner of an attempt. `id` is unique among the owners of one kind."""
+
+    kind: OwnerKind
+    id: int
+
+
+@fast_frozen
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pilot:
+    """The fields that only a pilot has: an attempt that holds nodes for an owner that is not a job.
+
+    `stop_reason`: why it was ordered to stop; '' if it was not. One of a sweep is preempted (for others' jobs), shrunk
+    (for another runner), withdrawn (it had not started in time) or black_hole. Otherwise it is idle (nothing was left
+    for it), or over (its owner is). `failure`: why it was ordered to stop, if that counts as its failure. `forced`:
+    nobody waits until its program has ended. `suspended`: whether its batch system suspends it now, or did before; ''
+    if never. While its cluster is unreachable, the last value stays.
+    """
+
+    owner: Owner
+    claimed_at: Instant
+    stop_reason: str = ""
+    failure: Reason | None = None
+    forced: bool = False
+    suspended: str = ""
 
 
 @fast_frozen
@@ -20,7 +56,7 @@ class Attempt:
     koalad learned that. `cancelling`: its cluster was ordered to end it. `stuck`: why its batch system does not end it.
     `unknown_since`: since when it is missing. `silent_since`: since when its wrapper has given no sign, though it is
     not known to have ended. `detached_at`: since when its owner no longer waits for it. `superseded`: its job is beyond
-    this try, or has no record any more, so its output is not needed.
+    this try, or has no record any more, so its output is not needed. `pilot`: set if its owner is no job.
     """
 
     id: AttemptId
@@ -46,6 +82,11 @@ class Attempt:
     silent_since: Instant | None = None
     detached_at: Instant | None = None
     superseded: bool = False
+    pilot: Pilot | None = None
+
+    @property
+    def owner(self) -> Owner:
+        return Owner(OwnerKind.JOB, self.id.job) if self.pilot is None else self.pilot.owner
 
     @property
     def processors(self) -> int:
@@ -76,5 +117,6 @@ class Attempt:
         return self.silent_since is not None and not self.state.ended
 
 
+replace_pilot = replacer(Pilot)
 AttemptRow = row_class(Attempt)
 attempt_row, attempt_value = caster(Attempt, AttemptRow), caster(AttemptRow, Attempt)

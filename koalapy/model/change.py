@@ -84,5 +84,6 @@ class Snapshot:
     jobs: tuple[Job, ...] = ()
     pending_cancels: tuple[Attempt, ...] = ()
     jobless: tuple[AttemptId, ...] = ()  # those of them whose job a repair dropped: it has no history any more
+    pilots: tuple[Attempt, ...] = ()  # those that are neither cleaned up nor detached
     outbox: tuple[OutboxEntry, ...] = ()
     learned: Learned = NOTHING

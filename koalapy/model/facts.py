@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from koalapy.model.attempt import Owner
 from koalapy.model.errors import Reason
 from koalapy.model.fast_frozen import fast_frozen
 from koalapy.model.identity import AttemptId
@@ -14,6 +15,7 @@ class CameToBarrier:
     """The attempt's wrapper is at its barrier; it may report that again."""
 
     attempt: AttemptId
+    owner: Owner
 
 
 @fast_frozen
@@ -22,6 +24,7 @@ class Started:
     """The attempt's program has started."""
 
     attempt: AttemptId
+    owner: Owner
 
 
 @fast_frozen
@@ -30,6 +33,7 @@ class Refused:
     """The attempt's batch job will never start, for this reason; nothing has been cancelled yet."""
 
     attempt: AttemptId
+    owner: Owner
     reason: Reason
 
 
@@ -42,10 +46,23 @@ class Ended:
     """
 
     attempt: AttemptId
+    owner: Owner
     reason: Reason | None
     released: bool
     ended_at: Instant
     held_since: Instant | None = None
 
 
-Fact = CameToBarrier | Started | Refused | Ended
+@fast_frozen
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LetGo:
+    """The pilot is cleaned up or detached, so its owner waits for nothing of it any more; this happens once.
+
+    The attempts of jobs have no such fact: the run list's step examines them itself.
+    """
+
+    attempt: AttemptId
+    owner: Owner
+
+
+Fact = CameToBarrier | Started | Refused | Ended | LetGo

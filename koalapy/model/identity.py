@@ -11,22 +11,34 @@ InstanceId = NewType("InstanceId", str)
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32: no letter that reads like a digit
 _JOB_BITS, _COMPONENT_BITS, _NUMBER_BITS = 24, 10, 11
 MAX_JOBS, MAX_COMPONENTS, MAX_ATTEMPTS = 1 << _JOB_BITS, 1 << _COMPONENT_BITS, 1 << _NUMBER_BITS
-FIRST_LAUNCHER = MAX_JOBS // 2  # the upper half of the ids of jobs is for Launchers
+FIRST_LAUNCHER = MAX_JOBS // 2  # the upper half of the ids of jobs is for pilots: this quarter for those of sweeps,
+FIRST_NODE_PILOT = MAX_JOBS // 4 * 3  # and the last for those that hold nodes for any other owner
 INSTANCE_LENGTH, _ATTEMPT_LENGTH = 5, 9
 _TAG = re.compile(f"k[{_ALPHABET}]{{{INSTANCE_LENGTH + _ATTEMPT_LENGTH}}}")
 
 
 class AttemptId(NamedTuple):
-    """An attempt: `7.0.2` is the second one of component 0 of job 7, `p12` the twelfth pilot of a store."""
+    """An attempt: `7.0.2` is the second one of component 0 of job 7.
+
+    A pilot is the only attempt of its number. `p12` is the twelfth pilot of sweeps in a store, `n3` the third that
+    holds nodes for another owner.
+    """
 
     job: JobId
     component: int
     number: int
 
     def __str__(self) -> str:
-        if self.job >= FIRST_LAUNCHER:  # the only attempt of its one component
+        if self.job >= FIRST_NODE_PILOT:
+            return f"n{self.job - FIRST_NODE_PILOT + 1}"
+        if self.job >= FIRST_LAUNCHER:
             return f"p{self.job - FIRST_LAUNCHER + 1}"
         return f"{self.job}.{self.component}.{self.number}"
+
+
+def pilot_id(number: int) -> AttemptId:
+    """Return the id of the pilot of this number, which is at least FIRST_LAUNCHER."""
+    return AttemptId(JobId(number), 0, 1)
 
 
 def instance_id(entropy: bytes) -> InstanceId:

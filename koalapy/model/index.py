@@ -34,10 +34,20 @@ class Index(Protocol):
         ...
 
 
-class AttemptIndex(Protocol):
-    """An index of the attempts that are neither cleaned up nor detached."""
+class PilotIndex(Protocol):
+    """An index of the pilots that are neither cleaned up nor detached."""
 
-    def began(self, job: Job, attempt: Attempt) -> None: ...
+    def added(self, pilot: Attempt) -> None: ...
+
+    def changed(self, pilot: Attempt, names: Collection[str]) -> None:
+        """Note that these fields of the pilot have changed. It may be cleaned up or detached now."""
+        ...
+
+
+class AttemptIndex(Protocol):
+    """An index of the attempts that are neither cleaned up nor detached. `job`: None for a pilot."""
+
+    def began(self, job: Job | None, attempt: Attempt) -> None: ...
 
     def let_go(self, attempt: Attempt) -> None: ...
 

@@ -10,7 +10,7 @@ from koalapy.model.attempt import Attempt, attempt_row, attempt_value
 from koalapy.model.cluster import Node
 from koalapy.model.errors import Reason
 from koalapy.model.fast_frozen import caster, fast_frozen, replacer, row_class
-from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, JobId
+from koalapy.model.identity import FIRST_LAUNCHER, FIRST_NODE_PILOT, AttemptId, JobId
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import AttemptState, ComponentState, Ending, JobState
 from koalapy.model.sweep import Pilot, Runner
@@ -195,9 +195,9 @@ class History:
 @fast_frozen
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """The engine's counters: the next job's id, the next position in the wait queue, the next Launcher's id.
+    """The engine's counters: the next job's id, the next position in the wait queue, the next pilots' numbers.
 
-    Launchers have ids far above those of the jobs that users submit, whose numbers thereby have no gaps. Jobs of ids
+    Pilots have numbers far above the ids of the jobs that users submit, whose numbers thereby have no gaps. Jobs of ids
     below `doubtful_below` are in a store that was restored from a backup, and may have gone on since.
     """
 
@@ -205,6 +205,7 @@ class Counters:
     next_position: int = 1
     doubtful_below: int = 0
     next_launcher: int = FIRST_LAUNCHER
+    next_node_pilot: int = FIRST_NODE_PILOT
 
 
 _shown = {each.name for each in fields(Component)}

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from koalapy.model.attempt import Attempt, attempt_row, attempt_value
+from koalapy.model.attempt import Attempt, attempt_row, attempt_value, replace_pilot
 from koalapy.model.change import Snapshot
 from koalapy.model.commands import Command, Hint
 from koalapy.model.fast_frozen import fast_frozen
-from koalapy.model.identity import FIRST_LAUNCHER, MAX_JOBS, AttemptId, InstanceId, JobId
-from koalapy.model.index import AttemptIndex, Index, Keys, LiveAttempts
+from koalapy.model.identity import FIRST_LAUNCHER, FIRST_NODE_PILOT, MAX_JOBS, AttemptId, InstanceId, JobId, pilot_id
+from koalapy.model.index import AttemptIndex, Index, Keys, LiveAttempts, PilotIndex
 from koalapy.model.job import Counters, History, Job, job_row, job_value, replace_counters, rows_of_attempts
 from koalapy.model.learned import Learned
 from koalapy.model.states import (
@@ -48,24 +48,33 @@ class Records:
     """Jobs with their attempts, pending cancels and counters. `take` returns the changes since its last call.
 
     Jobs and attempts are rows, which are changed in place and only here. `take` hands out copies that never change, and
-    drops final jobs. `indices` and `attempt_indices` of other rooms learn of every change, the snapshot's jobs first.
+    drops final jobs and pilots that were let go. `indices`, `attempt_indices` and `pilot_indices` of other rooms learn
+    of every change, what the snapshot has first. `pilots`: the attempts whose owners are no jobs.
     `jobless`: pending cancels whose job a repair dropped, so that no history can be noted for them.
     """
 
     def __init__(
-        self, snapshot: Snapshot, indices: Sequence[Index] = (), attempt_indices: Sequence[AttemptIndex] = ()
+        self,
+        snapshot: Snapshot,
+        indices: Sequence[Index] = (),
+        attempt_indices: Sequence[AttemptIndex] = (),
+        pilot_indices: Sequence[PilotIndex] = (),
     ) -> None:
         self.instance: InstanceId = snapshot.instance
         self.counters = snapshot.counters
         self.jobs: dict[JobId, Job] = {}
-        self.attempts: dict[AttemptId, Attempt] = {}
+        self.attempts: dict[AttemptId, Attempt] = {}  # of jobs and other owners
+        self.pilots: dict[AttemptId, Attempt] = {}
         self.pending_cancels: dict[AttemptId, Attempt] = {}  # also those of earlier tries, and of final jobs
         self.jobless = frozenset(snapshot.jobless)
         self._keys, self._live = Keys(), LiveAttempts()
         self._indices, self._attempt_indices = tuple(indices), tuple(attempt_indices)
+        self._pilot_indices = tuple(pilot_indices)
         self._clear()
         for job in snapshot.jobs:
             self._add(job)
+        for pilot in snapshot.pilots:
+            self._add_pilot(pilot)
         for each in snapshot.pending_cancels:
             self.pending_cancels[each.id] = self.attempts.get(each.id) or attempt_row(each)
         for attempt in snapshot.jobless:
@@ -157,10 +166,19 @@ class Records:
     def new_launcher_id(self) -> JobId | None:
         """Return an id that no Launcher has had; None if all ids that fit into a tag are used up."""
         number = self.counters.next_launcher
-        if number >= MAX_JOBS:
+        if number >= FIRST_NODE_PILOT:
             return None
         self.counters = replace_counters(self.counters, {"next_launcher": number + 1})
         return self._given(number)
+
+    def new_node_pilot_id(self) -> AttemptId | None:
+        """Return an id for a pilot that holds nodes for another owner than a sweep; None if all are used up."""
+        number = self.counters.next_node_pilot
+        if number >= MAX_JOBS:
+            return None
+        self.counters = replace_counters(self.counters, {"next_node_pilot": number + 1})
+        self._counted = True
+        return pilot_id(number)
 
     def _given(self, number: int) -> JobId:
         self._counted = True
@@ -200,6 +218,27 @@ class Records:
                 self._live.began(attempt)
                 for index in self._attempt_indices:
                     index.began(job, attempt)
+
+    def add_pilot(self, pilot: Attempt) -> Attempt:
+        """Add a new pilot, and return its row. Its id is a new one (`new_node_pilot_id`)."""
+        row = self._add_pilot(pilot)
+        self._changed_attempts[row.id] = row
+        return row
+
+    def _add_pilot(self, pilot: Attempt) -> Attempt:
+        row = self.attempts[pilot.id] = self.pilots[pilot.id] = attempt_row(pilot)
+        self._live.began(row)
+        for index in self._attempt_indices:
+            index.began(None, row)
+        for each in self._pilot_indices:
+            each.added(row)
+        return row
+
+    def change_pilot(self, pilot: Attempt, **changes: Any) -> None:
+        """Change these fields that only a pilot has. Raises ValueError for an attempt of a job."""
+        if pilot.pilot is None:
+            raise ValueError(f"attempt {pilot.id} is of a job")
+        self._set(pilot, {"pilot": replace_pilot(pilot.pilot, changes)})
 
     def end_try(self, job: Job, **changes: Any) -> None:
         """Change the job, which is to be tried again without its attempts; pending cancels of them stay.
@@ -258,12 +297,16 @@ class Records:
             self._enter_pending_cancel(attempt)
         if attempt.id not in self.attempts:
             return
-        identity = attempt.id.job
-        job = self._changed[identity] = self.jobs[identity]
         if not had_been_let_go and attempt.let_go:
             self._live.let_go(attempt)
             for each in self._attempt_indices:
                 each.let_go(attempt)
+        if attempt.pilot is not None:
+            for pilot_index in self._pilot_indices:
+                pilot_index.changed(attempt, changes)
+            return
+        identity = attempt.id.job
+        job = self._changed[identity] = self.jobs[identity]
         for index in self._indices:
             index.attempt_changed(job, attempt, changes)
 
@@ -305,6 +348,9 @@ class Records:
         for job in self._changed.values():
             if job.state.final and job.id in self.jobs:
                 self._drop(job)
+        for attempt in self._changed_attempts.values():
+            if attempt.let_go and attempt.id in self.pilots:
+                del self.pilots[attempt.id], self.attempts[attempt.id]
         self._clear()
         return step
 

@@ -27,8 +27,8 @@ class StoreLocked(StoreError):
 class StoreConflict(StoreError):
     """A contradiction between a change and the store.
 
-    The change has a key of another job of the owner, an outbox number in use, or history of a job that does not exist.
-    To commit the same change again is in vain.
+    The change has a key of another job of the owner, an outbox number in use, or results of a sweep that does not
+    exist. To commit the same change again is in vain.
     """
 
     lasting = True

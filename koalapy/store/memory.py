@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from koalapy.model.attempt import Attempt
+from koalapy.model.attempt import Attempt, Owner, OwnerKind
 from koalapy.model.change import Change, OutboxEntry, Snapshot
 from koalapy.model.errors import RequestError
 from koalapy.model.identity import AttemptId, InstanceId, JobId
@@ -60,8 +60,15 @@ class _Contents:
 
     def pending_cancels(self) -> list[Attempt]:
         """Return the pending cancels by attempt."""
+        return [each for each in self._in_order() if each.is_pending_cancel]
+
+    def pilots(self) -> list[Attempt]:
+        """Return the pilots of all owners by number."""
+        return [each for each in self._in_order() if each.pilot is not None]
+
+    def _in_order(self) -> list[Attempt]:
         attempts = (each for of_job in self.attempts.values() for each in of_job.values())
-        return sorted((each for each in attempts if each.is_pending_cancel), key=lambda each: each.id)
+        return sorted(attempts, key=lambda each: each.id)
 
 
 class MemoryStore:
@@ -97,7 +104,8 @@ class MemoryStore:
                 counters=contents.counters,
                 jobs=tuple(contents.job(job.id) for _, job in sorted(contents.jobs.items()) if not job.state.final),
                 pending_cancels=(pending := tuple(contents.pending_cancels())),
-                jobless=tuple(each.id for each in pending if each.id.job not in contents.jobs),
+                jobless=tuple(each.id for each in pending if _recorded_with(each) not in contents.jobs),
+                pilots=tuple(each for each in contents.pilots() if not each.let_go),
                 outbox=tuple(entry for _, entry in sorted(contents.outbox.items())),
                 learned=contents.learned,
             )
@@ -235,9 +243,6 @@ def _refuse_conflicts(contents: _Contents, change: Change) -> None:
     if any(count > 1 or number in contents.outbox for number, count in numbers.items()):
         raise _conflict("a number of the outbox is in use")
     known = contents.jobs.keys() | {job.id for job in _latest(change)}
-    for line in change.history:
-        if line.job not in known:
-            raise _conflict(f"there is history, but no job {line.job}")
     for batch in change.results:
         if batch.sweep not in known:
             raise _conflict(f"there are results, but no sweep {batch.sweep}")
@@ -288,6 +293,7 @@ def _take_away(contents: _Contents, change: Change) -> None:
         contents.outbox.pop(number, None)
     for job_id in change.removed:
         gone = {job_id, *(job.id for job in contents.jobs.values() if _is_launcher(job, job_id))}
+        gone |= {each.id.job for each in contents.pilots() if each.owner == Owner(OwnerKind.SWEEP, job_id)}
         for each in gone:
             _forget_key(contents, each)
             contents.jobs.pop(each, None)
@@ -314,6 +320,11 @@ def _was_over(job: Job, before: Instant) -> bool:
 
 def _is_launcher(job: Job, sweep: JobId) -> bool:
     return job.pilot is not None and job.pilot.sweep == sweep
+
+
+def _recorded_with(attempt: Attempt) -> JobId:
+    """Return the job or sweep whose record the attempt needs to have a history."""
+    return attempt.id.job if attempt.pilot is None else JobId(attempt.owner.id)
 
 
 def _forget_key(contents: _Contents, job_id: JobId) -> None:

@@ -31,6 +31,9 @@ def attempt_row(attempt: Attempt) -> Row:
         "cluster": plain(attempt.cluster),
         "superseded": int(attempt.superseded),
         "pending_cancel": int(attempt.is_pending_cancel),
+        "owner_kind": None if attempt.pilot is None else attempt.owner.kind.value,
+        "owner": None if attempt.pilot is None else attempt.owner.id,
+        "let_go": int(attempt.let_go),
         "record": dump_attempt(attempt),
     }
 

@@ -58,8 +58,12 @@ attempts = Table(
     Column("cluster", Text, nullable=False),
     Column("superseded", Integer, nullable=False),  # 0 or 1: its job is beyond this try
     Column("pending_cancel", Integer, nullable=False),  # 0 or 1
+    Column("owner_kind", Text),  # null unless it is a pilot
+    Column("owner", Integer),
+    Column("let_go", Integer, nullable=False),  # 0 or 1: it is cleaned up, or its owner does not wait for it any more
     Column("record", Text, nullable=False),
     Index("attempts_pending_cancel", "pending_cancel"),
+    Index("attempts_of_owner", "owner_kind", "owner", "let_go"),
 )
 
 outbox = Table(
@@ -75,7 +79,7 @@ history = Table(
     "history",
     metadata,
     Column("sequence", _Count, primary_key=True),
-    Column("job", Integer, ForeignKey("jobs.id", ondelete="CASCADE", name="history_job"), nullable=False),
+    Column("job", Integer, nullable=False),  # or the number of a pilot, which is in no other table
     Column("at", BigInteger, nullable=False),
     Column("kind", Text, nullable=False),
     Column("details", Text, nullable=False),

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Engine, Executable, Select, Table, bindparam, delete, exists, or_, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from koalapy.model.attempt import Attempt
+from koalapy.model.attempt import Attempt, OwnerKind
 from koalapy.model.change import Change, OutboxEntry, Snapshot
 from koalapy.model.identity import InstanceId, JobId
 from koalapy.model.job import OUTPUT_PRUNED, Counters, History, Job, with_attempts
@@ -73,13 +73,14 @@ class SqlStore:
             held = unfinished.keys() - {job.id for job in found}
             held |= {job.id for job in found if job.pilot is not None and job.pilot.sweep in held}
             pending_cancels = self._pending_cancels(connection)
-            kept = self._with_row(connection, {each.id.job for each in pending_cancels})
+            kept = self._with_row(connection, {_recorded_with(each) for each in pending_cancels})
             return Snapshot(
                 instance=self.instance,
                 counters=_counters(connection),
                 jobs=tuple(job for job in found if job.id not in held),
                 pending_cancels=tuple(each for each in pending_cancels if each.id.job not in held),
-                jobless=tuple(each.id for each in pending_cancels if each.id.job not in kept),
+                jobless=tuple(each.id for each in pending_cancels if _recorded_with(each) not in kept),
+                pilots=tuple(each for each in self._live_pilots(connection) if each.owner.id not in held),
                 outbox=tuple(entry for entry in self._outbox(connection) if job_in(entry) not in held),
                 learned=self._learned(connection),
             )
@@ -118,14 +119,17 @@ class SqlStore:
                 connection.execute(self._writes.put_usage, rows.usage_rows([accounted(rows.usage_in(row), span)]))
 
     def _remove(self, connection: Connection, removed: Sequence[JobId]) -> None:
-        """Remove jobs, and sum up the usage of them and their Launchers."""
+        """Remove jobs with the pilots of sweeps, and sum up the usage of them all."""
         for chunk in _chunks(list(removed)):
             jobs = select(schema.jobs.c.id).where(or_(schema.jobs.c.id.in_(chunk), schema.jobs.c.sweep.in_(chunk)))
-            of_jobs = schema.usage.c.job.in_(jobs)
-            if days := by_days(rows.usage_in(row) for row in connection.execute(_USAGE.where(of_jobs))):
-                connection.execute(self._writes.add_days, rows.day_rows(days))
-                connection.execute(delete(schema.usage).where(of_jobs))
-            connection.execute(delete(schema.attempts).where(schema.attempts.c.job.in_(jobs), _NOT_PENDING))
+            gone = sorted({*chunk, *connection.scalars(jobs), *connection.scalars(_pilots_of(chunk))})
+            for part in _chunks(gone):
+                of_jobs = schema.usage.c.job.in_(part)
+                if days := by_days(rows.usage_in(row) for row in connection.execute(_USAGE.where(of_jobs))):
+                    connection.execute(self._writes.add_days, rows.day_rows(days))
+                    connection.execute(delete(schema.usage).where(of_jobs))
+                connection.execute(delete(schema.attempts).where(schema.attempts.c.job.in_(part), _NOT_PENDING))
+                connection.execute(delete(schema.history).where(schema.history.c.job.in_(part)))
             connection.execute(_REMOVE, [{"of_id": job_id} for job_id in chunk])
 
     def check(self) -> None:
@@ -294,6 +298,10 @@ class SqlStore:
         read = (self._attempt(row) for row in connection.execute(_PENDING_CANCELS))
         return [each for each in read if each is not None]
 
+    def _live_pilots(self, connection: Connection) -> list[Attempt]:
+        read = (self._attempt(row, checked=True) for row in connection.execute(_LIVE_PILOTS))
+        return [each for each in read if each is not None]
+
     def _outbox(self, connection: Connection) -> list[OutboxEntry]:
         read = (
             (number, self._aside.read("command", number, None, partial(records.load_command, kind, text)))
@@ -406,6 +414,17 @@ def _in_states(states: Iterable[JobState]) -> Select[Any]:
     return _JOBS.where(schema.jobs.c.state.in_([state.value for state in states]))
 
 
+def _pilots_of(sweeps: Collection[JobId]) -> Select[Any]:
+    """Select the numbers of the sweeps' pilots."""
+    attempts = schema.attempts.c
+    return select(attempts.job).where(attempts.owner_kind == OwnerKind.SWEEP.value, attempts.owner.in_(sweeps))
+
+
+def _recorded_with(attempt: Attempt) -> JobId:
+    """Return the job or sweep whose record the attempt needs to have a history."""
+    return attempt.id.job if attempt.pilot is None else JobId(attempt.owner.id)
+
+
 def _counters(connection: Connection) -> Counters:
     return records.load_counters({row.name: row.value for row in connection.execute(_COUNTERS)})
 
@@ -424,6 +443,7 @@ _JOB_OF_KEY = select(schema.jobs.c.id).where(
 _JOBS_OF_KEYS = select(schema.jobs.c.key, schema.jobs.c.id).where(schema.jobs.c.owner == bindparam("of_owner"))
 _ATTEMPTS = select(schema.attempts).order_by(*schema.attempts.primary_key)
 _PENDING_CANCELS = _ATTEMPTS.where(schema.attempts.c.pending_cancel == 1)
+_LIVE_PILOTS = _ATTEMPTS.where(schema.attempts.c.owner_kind.is_not(None), schema.attempts.c.let_go == 0)
 _NOT_PENDING = schema.attempts.c.pending_cancel == 0
 _OUTBOX = select(schema.outbox.c.number, schema.outbox.c.kind, schema.outbox.c.command).order_by(schema.outbox.c.number)
 _COUNTERS = select(schema.counters.c.name, schema.counters.c.value)

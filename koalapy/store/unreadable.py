@@ -81,8 +81,12 @@ def attempt_of(row: Mapping[str, Any], checked: bool = False) -> Attempt:
     attempt = records.load_attempt(row["record"])
     if tuple(attempt.id) != (row["job"], row["component"], row["number"]):
         raise RecordUnreadable("Attempt", f"it is of attempt {attempt.id}")
-    if (attempt.superseded, attempt.is_pending_cancel) != (row["superseded"], row["pending_cancel"]):
+    left = attempt.superseded, attempt.is_pending_cancel, attempt.let_go
+    if left != (row["superseded"], row["pending_cancel"], row["let_go"]):
         raise RecordUnreadable("Attempt", "it does not agree with its row on what is left of it")
+    owner = attempt.owner if attempt.pilot is not None else (None, None)
+    if owner != (row["owner_kind"], row["owner"]):
+        raise RecordUnreadable("Attempt", "it does not agree with its row on its owner")
     if checked:
         refuse_invalid(Change(attempts=(attempt,)))
     return attempt
@@ -170,6 +174,7 @@ def drop(connection: Connection, name: str) -> None:
             connection.execute(delete(schema.outbox).where(schema.outbox.c.number == number))
     attempts = schema.attempts.c
     connection.execute(delete(schema.attempts).where(attempts.job.in_(gone), attempts.pending_cancel == 0))
+    connection.execute(delete(schema.history).where(schema.history.c.job.in_(gone)))
     connection.execute(delete(schema.jobs).where(jobs.id.in_(gone)))
 
 

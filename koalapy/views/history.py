@@ -262,6 +262,9 @@ SENTENCES: dict[str, Callable[[History], str]] = {
     "black_hole_trusted": _of_attempt(
         "failed on every parameter; other nodes fail too, so the program is the cause, not the node"
     ),
+    "pilot_claimed": _of_attempt("was claimed"),
+    "pilot_released": _of_attempt("was released from its barrier"),
+    "pilot_stopping": lambda line: _because(f"{_attempt(line)} is being stopped", line),
     "component_submitted": _batch_submitted,
     "submission_failed": _submission_failed,
     "files_staged": _staged,

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from koalapy.coallocation.restored_store import doubtful
 from koalapy.engine import Engine
 from koalapy.model.counts import counted_as
-from koalapy.model.identity import FIRST_LAUNCHER, MAX_JOBS
+from koalapy.model.identity import FIRST_LAUNCHER, FIRST_NODE_PILOT, MAX_JOBS
 from koalapy.model.job import Counters
 from koalapy.model.unreadable import Unreadable
 
@@ -32,7 +32,8 @@ def ids_used(counters: Counters) -> list[str]:
     """Return a sentence for each kind of ids of which 90 % or more are used."""
     kinds = (
         ("jobs", counters.next_job, 1, FIRST_LAUNCHER),
-        ("Launchers", counters.next_launcher, FIRST_LAUNCHER, MAX_JOBS),
+        ("Launchers", counters.next_launcher, FIRST_LAUNCHER, FIRST_NODE_PILOT),
+        ("pilots that hold nodes", counters.next_node_pilot, FIRST_NODE_PILOT, MAX_JOBS),
     )
     return [
         f"The ids of {kind} are nearly used up: {end - following:,} of {end - first:,} are left. {NEW_STORE}"

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from koalapy.model.attempt import Attempt
+from koalapy.model.attempt import Attempt, Owner, OwnerKind
+from koalapy.model.attempt import Pilot as PilotFields
 from koalapy.model.change import Change, EpochJump, OutboxEntry, Snapshot
 from koalapy.model.commands import CancelAttempt, CollectOutput, Command, ForgetAttempt
 from koalapy.model.errors import Reason
-from koalapy.model.identity import INSTANCE_LENGTH, AttemptId, JobId, is_tag, tag_of
+from koalapy.model.identity import FIRST_LAUNCHER, INSTANCE_LENGTH, AttemptId, JobId, is_tag, tag_of
 from koalapy.model.intervals import Intervals
 from koalapy.model.job import OUTPUT_PRUNED, Counters, History, Job, Outcome
 from koalapy.model.learned import Check, Hour, Learned, Past
@@ -620,6 +621,35 @@ def test_a_pruned_sweep_takes_its_results_and_launchers_along(store: Store) -> N
     assert [batch for _, batch in store.results(JobId(2))] == [a_batch(2, 1)]
 
 
+def a_pilot(number: int, sweep: int, **fields: Any) -> Attempt:
+    owner = Owner(OwnerKind.SWEEP, sweep)
+    found = replace(tried(FIRST_LAUNCHER + number), pilot=PilotFields(owner=owner, claimed_at=Instant(4)))
+    return replace(found, **fields)
+
+
+def test_a_pilot_is_kept_without_a_job_and_loaded_until_it_is_let_go(opener: Opener) -> None:
+    store = opener()
+    detached = a_pilot(2, 1, state=AttemptState.ENDED, ending=Ending.CANCELLED, detached_at=Instant(7))
+    store.commit(Change(jobs=(a_sweep(1),), attempts=(a_pilot(3, 1), detached, a_pilot(1, 1))))
+    store.close()
+    store = opener()
+    assert store.load().pilots == (a_pilot(1, 1), a_pilot(3, 1))
+    assert (store.load().pending_cancels, store.load().jobless) == ((detached,), ())
+    over = a_pilot(1, 1, state=AttemptState.CLEANED_UP, ending=Ending.DONE)
+    store.commit(Change(attempts=(over,)))
+    assert store.load().pilots == (a_pilot(3, 1),)
+
+
+def test_pilots_go_with_their_sweep_with_all_that_the_store_has_of_them(store: Store) -> None:
+    over = a_pilot(1, 1, state=AttemptState.CLEANED_UP, ending=Ending.DONE)
+    line = a_line(over.id.job, "pilot_claimed")
+    store.commit(Change(jobs=(a_sweep(1), a_sweep(2)), attempts=(over, a_pilot(2, 2)), history=(line,)))
+    assert store.history(over.id.job) == [line]
+    store.commit(Change(removed=(JobId(1),)))
+    assert store.history(over.id.job) == []
+    assert store.load().pilots == (a_pilot(2, 2),)
+
+
 def test_a_million_parameters_are_a_small_record(store: Store) -> None:
     store.commit(Change(jobs=(a_sweep(1),)))
     assert len(dump_job(a_sweep(1))) < 2500
@@ -647,7 +677,6 @@ GOOD = Change(
         {"jobs": (*GOOD.jobs, a_job(3, JobState.DONE)), "new": (JobId(5), JobId(3))},
         {"sent": (*GOOD.sent, entry(10))},
         {"sent": (*GOOD.sent, entry(11))},
-        {"history": (*GOOD.history, a_line(99))},
         {"results": (a_batch(99, 1),)},
         {"history": (*GOOD.history, a_line(1, "unwritable", words=object()))},
         {"history": (*GOOD.history, a_line(1, "unwritable", number=float("nan")))},
@@ -658,7 +687,6 @@ GOOD = Change(
         "id in use",
         "number in use",
         "number twice",
-        "no such job",
         "no such sweep",
         "no JSON",
         "no number",

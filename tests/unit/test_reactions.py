@@ -13,8 +13,9 @@ from engine_play import UNREACHABLE, Play
 
 import koalapy
 from koalapy.core.core import Core
-from koalapy.engine import REACTIONS, Engine, Reaction
+from koalapy.engine import OWNERS, REACTIONS, Engine, Reaction
 from koalapy.model import events
+from koalapy.model.attempt import OwnerKind
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.events import Event
 from koalapy.model.facts import Fact
@@ -37,12 +38,19 @@ DECIDING = (
 )
 KINDS = get_args(Event)
 NAMES = frozenset(kind.__name__ for kind in KINDS)
-PAIRS = [(kind, reaction) for kind, reactions in REACTIONS.items() for reaction in reactions]
+TABLE = [*REACTIONS.items(), *((fact, reactions) for (_, fact), reactions in OWNERS.items())]
+PAIRS = [(kind, reaction) for kind, reactions in TABLE for reaction in reactions]
 
 
 def test_the_table_has_every_event_and_nothing_else() -> None:
-    assert set(REACTIONS) == {*KINDS, *get_args(Fact)}
+    assert set(REACTIONS) == {*KINDS}
     assert all(REACTIONS.values())
+
+
+def test_the_table_of_owners_has_every_kind_and_facts_alone() -> None:
+    assert {kind for kind, _ in OWNERS} == {*OwnerKind}
+    assert {fact for _, fact in OWNERS} <= {*get_args(Fact)}
+    assert all(OWNERS.values())
 
 
 @pytest.mark.parametrize(("kind", "reaction"), PAIRS, ids=lambda each: each.__name__)

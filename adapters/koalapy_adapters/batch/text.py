@@ -18,12 +18,12 @@ def is_tag(name: str) -> bool:
 
 
 def is_launcher(name: str) -> bool:
-    """Whether a batch job of this name is a pilot, such as a sweep's Launcher, of whichever store.
+    """Whether a batch job of this name is a pilot in which a sweep's Launcher runs, of whichever store.
 
-    Pilots have the upper half of the ids of jobs (see koalapy.model.identity). The first character after the store's
-    shows the half.
+    Such pilots have a quarter of the ids of jobs (see koalapy.model.identity). The first character after the store's
+    shows the quarter; those above are of pilots that hold nodes for other owners.
     """
-    return is_tag(name) and name[6] in "ghjkmnpqrstvwxyz"
+    return is_tag(name) and name[6] in "ghjkmnpq"
 
 
 def exec_line(argv: Sequence[str]) -> str:

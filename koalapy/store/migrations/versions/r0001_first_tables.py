@@ -70,9 +70,13 @@ def _create_jobs() -> None:
         sa.Column("cluster", sa.Text, nullable=False),
         sa.Column("superseded", sa.Integer, nullable=False),
         sa.Column("pending_cancel", sa.Integer, nullable=False),
+        sa.Column("owner_kind", sa.Text),
+        sa.Column("owner", sa.Integer),
+        sa.Column("let_go", sa.Integer, nullable=False),
         sa.Column("record", sa.Text, nullable=False),
     )
     op.create_index("attempts_pending_cancel", "attempts", ["pending_cancel"])
+    op.create_index("attempts_of_owner", "attempts", ["owner_kind", "owner", "let_go"])
     op.create_table(
         "outbox",
         sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
@@ -86,7 +90,7 @@ def _create_what_jobs_leave() -> None:
     op.create_table(
         "history",
         sa.Column("sequence", _count(), primary_key=True),
-        sa.Column("job", sa.Integer, sa.ForeignKey("jobs.id", ondelete="CASCADE", name="history_job"), nullable=False),
+        sa.Column("job", sa.Integer, nullable=False),
         sa.Column("at", sa.BigInteger, nullable=False),
         sa.Column("kind", sa.Text, nullable=False),
         sa.Column("details", sa.Text, nullable=False),

@@ -1,0 +1,189 @@
+"""Attempts whose owner is no job: they are released alone, stopped, lost, let go, and known again after a restart."""
+
+from dataclasses import replace
+
+import pytest
+from engine_play import INSTANCE, SIZES, UNREACHABLE, Play, component, make
+from koalapy_adapters.batch.text import is_launcher
+
+from koalapy.attempts import pilots
+from koalapy.attempts.submission import submit
+from koalapy.engine import Engine
+from koalapy.model.attempt import Attempt, Owner, OwnerKind, Pilot
+from koalapy.model.change import Snapshot
+from koalapy.model.cluster import Node
+from koalapy.model.commands import CancelAttempt, ReleaseAttempt, SubmitAttempt
+from koalapy.model.events import (
+    AttemptCleanedUp,
+    AttemptSubmitted,
+    BatchStatusSeen,
+    ClusterConnected,
+    ClusterLeft,
+    SubmissionFailed,
+    WrapperReported,
+)
+from koalapy.model.identity import FIRST_LAUNCHER, FIRST_NODE_PILOT, AttemptId, attempt_of, pilot_id, tag_of
+from koalapy.model.states import AttemptState
+from koalapy.model.units import Duration
+from koalapy.policies.placement import worst_fit
+from koalapy.policies.queueing import fpfs
+from koalapy.scheduler.schedule import Policies
+
+OWNER = Owner(OwnerKind.SWEEP, 7)
+REQUEST = make(component(4, cluster="alpha"))
+
+
+class Holder:
+    """One pilot of an owner that is not a job, on alpha."""
+
+    def __init__(self) -> None:
+        self.play = Play()
+        self.core = self.play.engine.core
+        found = self.core.records.new_node_pilot_id()
+        assert found is not None
+        self.id: AttemptId = found
+        pilot = Attempt(
+            id=found, cluster="alpha", request=REQUEST.components[0],
+            pilot=Pilot(owner=OWNER, claimed_at=self.play.now),
+        )  # fmt: skip
+        submit(self.core, pilots.claim(self.core, self.play.now, pilot), REQUEST)
+        (self.submitted,) = self.play.tell()
+
+    @property
+    def row(self) -> Attempt:
+        return self.core.records.pilots[self.id]
+
+    def report(self, phase: str, **more: object) -> WrapperReported:
+        nodes = (Node("n1", "10.0.0.1", 4),)
+        return WrapperReported(cluster="alpha", attempt=self.id, batch_id="9", phase=phase, nodes=nodes, **more)  # type: ignore[arg-type]
+
+    def seen(self, state: str, stuck: str = "") -> BatchStatusSeen:
+        now = self.play.now
+        return BatchStatusSeen(cluster="alpha", attempt=self.id, batch_id="9", at=now, state=state, stuck=stuck)
+
+    def come(self) -> list[object]:
+        self.play.tell(AttemptSubmitted(cluster="alpha", attempt=self.id, batch_id="9"))
+        return [*self.play.tell(self.report("at_barrier", at_barrier_at=self.play.now))]
+
+    def run(self) -> None:
+        self.come()
+        self.play.tell(self.report("running", started_at=self.play.now))
+
+    def stop(self, force: bool = False) -> list[object]:
+        pilots.stop(self.core, self.play.now, self.row, "over", UNREACHABLE, force=force)
+        return [*self.play.tell()]
+
+
+def test_it_is_submitted_and_committed_without_a_job() -> None:
+    holder = Holder()
+    assert isinstance(holder.submitted, SubmitAttempt)
+    assert (str(holder.id), holder.row.owner, holder.play.jobs) == ("n1", OWNER, {})
+    assert holder.core.pilots.of(OWNER) == holder.core.pilots.on("alpha") == [holder.row]
+    assert holder.core.information.commitments.scavenged_on("alpha").coming == 4
+
+
+def test_it_is_released_alone_from_its_barrier() -> None:
+    holder = Holder()
+    (release,) = holder.come()
+    assert isinstance(release, ReleaseAttempt)
+    assert (release.attempt, release.hosts) == (holder.id, ((0, "10.0.0.1", 4),))
+    assert holder.row.state is AttemptState.RELEASED
+    assert holder.play.kinds[-1] == "pilot_released"
+
+
+def test_one_that_does_not_come_to_its_barrier_in_time_is_stopped_and_has_failed() -> None:
+    holder = Holder()
+    holder.play.tell(AttemptSubmitted(cluster="alpha", attempt=holder.id, batch_id="9"))
+    holder.play.tell(holder.seen("running"))
+    (cancel,) = holder.play.wake()
+    assert isinstance(cancel, CancelAttempt)
+    failure = pilots.failure_of(holder.row)
+    assert failure is not None
+    assert failure.code == "barrier_timeout"
+
+
+def test_one_that_never_starts_is_refused_and_has_failed() -> None:
+    holder = Holder()
+    holder.play.tell(AttemptSubmitted(cluster="alpha", attempt=holder.id, batch_id="9"))
+    seen = BatchStatusSeen(
+        cluster="alpha", attempt=holder.id, batch_id="9", at=holder.play.now, state="queued", stuck="BadConstraints"
+    )
+    assert [type(each) for each in holder.play.tell(seen)] == [CancelAttempt]
+    failure = pilots.failure_of(holder.row)
+    assert failure is not None
+    assert failure.code == "BadConstraints"
+
+
+def test_a_stopped_one_is_let_go_once_nothing_of_it_is_left() -> None:
+    holder = Holder()
+    holder.run()
+    row = holder.row
+    assert [type(each) for each in holder.stop()] == [CancelAttempt]
+    assert holder.stop() == []  # the first reason counts
+    holder.play.tell(AttemptCleanedUp(cluster="alpha", attempt=holder.id))
+    assert row.let_go
+    assert holder.core.records.attempts == holder.core.records.pilots == {}
+    assert holder.core.pilots.of(OWNER) == holder.core.pilots.on("alpha") == []
+    assert holder.core.information.commitments.scavenged_on("alpha").coming == 0
+
+
+def test_one_out_of_reach_is_detached_only_if_its_program_cannot_run_or_nobody_waits() -> None:
+    queued, running = Holder(), Holder()
+    running.run()
+    for holder in (queued, running):
+        holder.play.lose("alpha")
+        holder.stop()
+        holder.play.tell()
+    assert list(queued.core.records.pending_cancels) == [queued.id]
+    assert not running.row.let_go
+    running.stop(force=True)
+    running.play.tell()
+    assert list(running.core.records.pending_cancels) == [running.id]
+    running.play.reach("alpha")
+    running.play.tell(AttemptCleanedUp(cluster="alpha", attempt=running.id))
+    assert running.core.records.pending_cancels == {}
+
+
+def test_one_that_is_missing_for_long_is_lost() -> None:
+    holder = Holder()
+    holder.run()
+    holder.play.tell(holder.seen("missing"))
+    assert holder.row.state is AttemptState.UNKNOWN
+    holder.play.wake()
+    failure = pilots.failure_of(holder.row)
+    assert failure is not None
+    assert failure.code == "lost"
+
+
+@pytest.mark.parametrize("how", ["refused", "left"])
+def test_it_ends_with_its_submission_or_its_cluster(how: str) -> None:
+    holder = Holder()
+    if how == "refused":
+        holder.play.tell(SubmissionFailed(cluster="alpha", attempt=holder.id, reason=UNREACHABLE))
+    else:
+        holder.play.tell(ClusterLeft(name="alpha"))
+    assert holder.core.records.pilots == {}
+    assert holder.core.pilots.of(OWNER) == []
+
+
+def test_an_engine_made_of_a_snapshot_knows_it_and_goes_on() -> None:
+    holder = Holder()
+    holder.play.tell(AttemptSubmitted(cluster="alpha", attempt=holder.id, batch_id="9"))
+    kept = replace(holder.row)
+    snapshot = Snapshot(instance=INSTANCE, pilots=(kept,), counters=holder.play.counters)
+    play = Play()
+    play.engine = holder.play.engine = Engine(play.settings, Policies(worst_fit, fpfs), snapshot)
+    holder.core = play.engine.core
+    holder.play.tell(*(ClusterConnected(cluster=name, version="22.05") for name in SIZES))
+    assert holder.core.pilots.of(OWNER) == [holder.row]
+    holder.play.tell(holder.report("at_barrier", at_barrier_at=holder.play.now), after=Duration(1))
+    assert holder.row.state is AttemptState.RELEASED
+    assert holder.core.records.new_node_pilot_id() == pilot_id(FIRST_NODE_PILOT + 1)
+
+
+def test_batch_systems_show_by_a_letter_whose_pilot_it_is() -> None:
+    of_sweep, of_other = tag_of(INSTANCE, pilot_id(FIRST_LAUNCHER)), tag_of(INSTANCE, pilot_id(FIRST_NODE_PILOT))
+    last = tag_of(INSTANCE, pilot_id(FIRST_NODE_PILOT - 1))
+    assert (of_sweep[6], last[6], of_other[6]) == ("g", "q", "r")
+    assert [is_launcher(each) for each in (of_sweep, last, of_other)] == [True, True, False]
+    assert attempt_of(of_other) == (INSTANCE, pilot_id(FIRST_NODE_PILOT))
