@@ -169,14 +169,17 @@ class Engine:
         if self._run_list_step.fire_due(core, now):
             self._passes.mark_stale()
             core.mark_dirty()
-        self._run_list_step.end_lost(core, now)
-        attempts_pilots.end_missing(core, now)
+        if core.run_list.missing:
+            self._run_list_step.end_lost(core, now)
+        if core.pilots.timed:
+            attempts_pilots.end_missing(core, now)
         if core.facts:
             self._react_to_facts(now)
         self._run_list_step.run(core, now)
-        attempts_pilots.examine(core, now)
-        if core.facts:
-            self._react_to_facts(now)
+        if core.pilots.timed or core.pilots.dirty:
+            attempts_pilots.examine(core, now)
+            if core.facts:
+                self._react_to_facts(now)
         restored_store.bind_waiting(core, now)
         if core.dirty and not core.startup_gate.awaited(now):
             core.dirty = False
@@ -190,7 +193,8 @@ class Engine:
         if core.left:
             reached = [each for each in step.commands if cluster_of(each) not in core.left]
             step = replace(step, commands=tuple(reached))
-        core.pruning.note_commands(step.commands)
+        if step.commands:
+            core.pruning.note_commands(step.commands)
         self._expiry = core.information.next_expiry(now) if core.queue.order else None
         return step
 
@@ -205,11 +209,12 @@ class Engine:
 
     def next_wakeup(self) -> Instant | None:
         """Return the instant at which time alone changes something; None if there is no such instant."""
-        core = self.core
+        core, earliest = self.core, self._expiry
         steps = self._run_list_step.wakeup(), attempts_pilots.wakeup(core), core.startup_gate.wakeup()
-        return min(
-            [moment for moment in (*steps, self._scavenger.wakeup(), self._expiry) if moment is not None], default=None
-        )
+        for moment in (*steps, self._scavenger.wakeup()):
+            if moment is not None and (earliest is None or moment < earliest):
+                earliest = moment
+        return earliest
 
     def _carry_out(self, now: Instant, decision: Decision) -> None:
         core = self.core

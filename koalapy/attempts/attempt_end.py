@@ -1,6 +1,5 @@
 """Changes of one attempt, and its end."""
 
-from operator import attrgetter
 from typing import Any
 
 from koalapy.attempts.cancel import order_cancel
@@ -12,8 +11,6 @@ from koalapy.model.identity import AttemptId
 from koalapy.model.states import AttemptState, Ending
 from koalapy.model.units import Instant
 
-_INSTANTS = ("at_barrier_at", "released_at", "started_at", "ended_at")
-_instants_of = attrgetter(*_INSTANTS)
 _ON_REQUEST = ("cancelled", "void", "killed")
 
 
@@ -80,4 +77,13 @@ def look_at(attempt: AttemptId) -> str:
 
 def _known_instants(attempt: Attempt) -> dict[str, Instant]:
     """Return the known instants of the attempt for the history."""
-    return {name: at for name, at in zip(_INSTANTS, _instants_of(attempt), strict=True) if at is not None}
+    known: dict[str, Instant] = {}
+    if attempt.at_barrier_at is not None:
+        known["at_barrier_at"] = attempt.at_barrier_at
+    if attempt.released_at is not None:
+        known["released_at"] = attempt.released_at
+    if attempt.started_at is not None:
+        known["started_at"] = attempt.started_at
+    if attempt.ended_at is not None:
+        known["ended_at"] = attempt.ended_at
+    return known

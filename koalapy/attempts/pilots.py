@@ -107,6 +107,8 @@ def _release(core: Core, now: Instant, pilot: Attempt) -> None:
 
 def wakeup(core: Core) -> Instant | None:
     """Return the instant at which time alone changes something for a pilot; None if there is no such instant."""
+    if not core.pilots.timed:
+        return None
     moments = [barrier_ends(pilot, core.settings) for pilot in core.pilots.timed.values()]
     moments += [
         lost_at(pilot, core.settings)

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from koalapy.broker.fit import demand
 from koalapy.broker.shape import MinimumDemand
@@ -18,6 +19,12 @@ class Availability:
     `most_backlog`: the largest component, in processors, that some batch queue would still take. `sizes`: name,
     settings and known size of every cluster; the size is None if it cannot be used now.
     """
+
+    _idle_clusters: tuple[IdleCluster, ...] = ()  # this and the next four are found out when they are asked for
+    _networks: "list[Availability] | None" = None
+    _troubled: frozenset[str] | None = None
+    _smaller: bool | None = None
+    _size_unknown: "Mapping[bool, frozenset[str]]" = MappingProxyType({})
 
     def __init__(self, summaries: Iterable[ClusterSummary], like: "Availability | None" = None) -> None:
         """Share the cached results of `like`, an availability of the same clusters, if all `sizes` are the same."""
@@ -42,12 +49,7 @@ class Availability:
         self._demands: dict[tuple[int, int | None, bool], Mapping[str, int]] = {}
         if like is not None and like.sizes == self.sizes:
             self.sizes, self._demands = like.sizes, like._demands
-        self._idle_clusters: tuple[IdleCluster, ...] = ()
         self._slots: dict[int, int] = {}
-        self._networks: list[Availability] | None = None
-        self._troubled: frozenset[str] | None = None
-        self._smaller: bool | None = None
-        self._size_unknown: dict[bool, frozenset[str]] = {}
 
     @property
     def troubled(self) -> frozenset[str]:
@@ -71,11 +73,12 @@ class Availability:
         """
         found = self._size_unknown.get(anew)
         if found is None:
-            found = self._size_unknown[anew] = frozenset(
+            found = frozenset(
                 summary.name
                 for summary in self.usable.values()
                 if not summary.size_known and (not anew or not (summary.whole or summary.size)[0])
             )
+            self._size_unknown = {**self._size_unknown, anew: found}
         return found
 
     @property
@@ -94,7 +97,7 @@ class Availability:
         for cluster, processors in minimum.named:
             if self.idle.get(cluster, -1) < processors:
                 return False
-        return all(self._slots_of(size) >= count for size, count in minimum.free)
+        return all([self._slots_of(size) >= count for size, count in minimum.free])  # noqa: C419 — faster
 
     def demand(self, component: ComponentRequest) -> Mapping[str, int]:
         """Return the processors that a component takes on each cluster that is large enough for it now.

@@ -100,8 +100,10 @@ def _place_within(
     """
     placed: dict[int, str] = {}
     left: dict[str, int] = {}
+    free: dict[int, ComponentRequest] = {}
     for index, component in components.items():
         if component.cluster is None:
+            free[index] = component
             continue
         summary = availability.usable.get(component.cluster)
         if summary is None:
@@ -111,7 +113,6 @@ def _place_within(
             return None
         left[summary.name] = idle - processors_taken(component, summary.settings)
         placed[index] = summary.name
-    free = {index: component for index, component in components.items() if component.cluster is None}
     return _ask(free, availability, left, policy, placed) if free else placed
 
 

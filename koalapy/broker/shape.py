@@ -38,7 +38,7 @@ class MinimumDemand(NamedTuple):
 
 def shape_of(request: Request) -> Shape:
     """Return the shape of a request."""
-    return Shape(tuple(_component(each) for each in request.components), request.communication)
+    return Shape(tuple([_component(each) for each in request.components]), request.communication)
 
 
 def _component(component: ComponentRequest) -> ComponentShape:

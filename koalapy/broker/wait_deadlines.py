@@ -7,6 +7,8 @@ from koalapy.model.request import WhenBusy
 from koalapy.model.settings import Settings
 from koalapy.model.units import Instant
 
+_NONE: frozenset[str] = frozenset()
+
 
 def may_queue_from(job: Job, settings: Settings) -> Instant | None:
     """Return the instant from which the job may enter a batch queue; None if it waits for idle processors only."""
@@ -17,7 +19,7 @@ def may_queue_from(job: Job, settings: Settings) -> Instant | None:
 
 def excluded_clusters(now: Instant, job: Job) -> frozenset[str]:
     """Return the clusters that are excluded for this job now."""
-    return frozenset() if not job.excluded else frozenset(cluster for cluster, until in job.excluded if now < until)
+    return frozenset([cluster for cluster, until in job.excluded if now < until]) if job.excluded else _NONE
 
 
 def wait_deadlines(job: Job, settings: Settings) -> Sequence[Instant]:

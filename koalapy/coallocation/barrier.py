@@ -33,9 +33,8 @@ def on_started(core: Core, now: Instant, event: Started) -> None:
     if job is None or job.started_at is not None or job.state is not JobState.RUNNING:
         return
     starts = [attempt.started_at for attempt in job.present]
-    known = [start for start in starts if start is not None]
-    if len(known) == len(starts):
-        core.records.change(job, started_at=max(known))
+    if None not in starts:
+        core.records.change(job, started_at=max(start for start in starts if start is not None))
 
 
 def end_session(core: Core, cluster: str) -> None:
@@ -134,7 +133,9 @@ def _barrier_ends(job: Job, settings: Settings) -> Instant | None:
 
 def _missing(job: Job) -> list[Attempt]:
     """Return the attempts that have not ended, and whose batch job has not started."""
-    return [attempt for attempt in job.present if attempt.allocated_at is None and not attempt.state.ended]
+    return [
+        each for each in job.attempts if each is not None and each.allocated_at is None and not each.state.ended
+    ]  # not one that the job goes without, since that has ended
 
 
 def _not_come(core: Core, job: Job) -> list[Attempt]:

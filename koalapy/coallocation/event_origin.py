@@ -27,7 +27,7 @@ OfAttempt = (
     | AttemptStuck
     | LauncherSuspected
 )
-_OF_ATTEMPT = get_args(OfAttempt)  # a tuple of classes is searched faster than a union
+_OF_ATTEMPT = frozenset(get_args(OfAttempt))
 
 
 def own_part(core: Core, event: Event) -> Event | None:
@@ -39,8 +39,9 @@ def own_part(core: Core, event: Event) -> Event | None:
     cluster = getattr(event, "cluster", "")
     if cluster and cluster not in core.information.clusters:
         return None
-    if isinstance(event, _OF_ATTEMPT):
-        return event if _may(core, event.cluster, event.attempt, type(event).__name__) else None
+    kind = type(event)
+    if kind in _OF_ATTEMPT:
+        return event if _may(core, event.cluster, event.attempt, kind.__name__) else None  # type: ignore[union-attr]
     if isinstance(event, ParametersEnded):
         return event if _may_end(core, event) else None
     if isinstance(event, LaunchersSeen):

@@ -85,11 +85,13 @@ def doubtful(records: Records) -> list[Job]:
 def on_reported(core: Core, now: Instant, event: WrapperReported) -> None:
     """Release the whole job if the report shows a release that this store does not know: it followed the backup."""
     attempt = core.records.attempt(event.attempt)
-    if attempt is None or attempt.state.ended or attempt.pilot is not None:
+    if event.attempt.job >= core.records.counters.doubtful_below or attempt is None or attempt.state.ended:
+        return
+    if attempt.pilot is not None:
         return
     job = core.records.jobs[attempt.id.job]
     shown = event.released_at is not None or event.started_at is not None or event.phase in _SHOWS_RELEASE
-    if not shown or job.state is not JobState.CLAIMING or job.id >= core.records.counters.doubtful_below:
+    if not shown or job.state is not JobState.CLAIMING:
         return
     account_held(core, now, job)
     for each in job.present:

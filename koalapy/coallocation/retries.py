@@ -14,6 +14,11 @@ from koalapy.model.states import AttemptState, Ending, JobState
 from koalapy.model.units import MINUTE, Duration, Instant
 
 EXCLUSION = Duration(10 * MINUTE)
+_FINAL = {
+    Outcome.DONE: JobState.DONE,
+    Outcome.FAILED: JobState.FAILED,
+    Outcome.CANCELLED: JobState.CANCELLED,
+}
 
 
 def on_ended(core: Core, now: Instant, event: Ended) -> None:
@@ -107,7 +112,8 @@ def apply_outcome(core: Core, now: Instant, job: Job, max_submissions: int, max_
         return _again(core, now, job) if retried else _finish(core, now, job, JobState.FAILED)
     if outcome in (Outcome.GIVE_BACK, Outcome.HOLD):
         return _back(core, now, job, job.position, JobState.HELD if outcome is Outcome.HOLD else JobState.WAITING)
-    return _finish(core, now, job, JobState(str(outcome)))
+    assert outcome is not None
+    return _finish(core, now, job, _FINAL[outcome])
 
 
 def _again(core: Core, now: Instant, job: Job) -> None:

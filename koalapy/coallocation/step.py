@@ -42,8 +42,6 @@ class RunListStep:
     def end_lost(self, core: Core, now: Instant) -> None:
         """End the attempts of dirty jobs that have been missing for so long that they count as lost."""
         run_list = core.run_list
-        if not run_list.missing:
-            return
         for identity in sorted(run_list.missing.keys() & run_list.dirty.keys()):
             for attempt in core.records.jobs[identity].live:
                 if attempt.unknown_since is not None:
@@ -52,6 +50,8 @@ class RunListStep:
     def run(self, core: Core, now: Instant) -> None:
         """Process every job marked dirty since the previous call, also by that call."""
         run_list, jobs = core.run_list, core.records.jobs
+        if not run_list.dirty and not core.information.commitments.dirty:
+            return
         dirty = sorted(run_list.dirty)
         run_list.dirty.clear()
         for identity in dirty:
@@ -117,7 +117,7 @@ def _next_moment(core: Core, now: Instant, job: Job) -> Instant | None:
         return min([moment for moment in ends if moment > now]) if ends and max(ends) > now else None
     if not state.active:
         return None
-    earliest = barrier.deadline(job, core.settings) if state is JobState.CLAIMING else None
+    earliest = barrier.deadline(job, core.settings)
     if job.id in core.run_list.missing:
         for attempt in job.live:
             if attempt.unknown_since is not None and (lost_at := _lost_at(core, attempt)) is not None:
@@ -160,7 +160,9 @@ class JobTimers:
 
     def ring(self, now: Instant) -> list[JobId]:
         """Return the jobs whose instant is reached, the earliest first, and remove their instants."""
-        due = []
+        due: list[JobId] = []
+        if not self._heap or self._heap[0][0] > now:
+            return due  # whether or not that entry counts
         while (moment := self.next()) is not None and moment <= now:
             job = heapq.heappop(self._heap)[1]
             del self._moments[job]

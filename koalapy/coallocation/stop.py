@@ -52,8 +52,11 @@ def held_at_barriers(job: Job, now: Instant) -> int:
     """Return the processor-microseconds that the attempts of a claiming job have held at their barriers until now."""
     if job.state is not JobState.CLAIMING:
         return 0
-    since = [(each.processors, each.at_barrier_at) for each in job.present if each.state is AttemptState.AT_BARRIER]
-    return sum([processors * max(0, now - at) for processors, at in since if at is not None])
+    held = 0
+    for each in job.attempts:
+        if each is not None and each.state is AttemptState.AT_BARRIER and each.at_barrier_at is not None:
+            held += each.processors * max(0, now - each.at_barrier_at)
+    return held
 
 
 def code_and_message(reason: Reason | None) -> dict[str, str]:

@@ -7,6 +7,8 @@ from koalapy.model.identity import JobId
 from koalapy.model.job import Job
 from koalapy.model.states import JobState
 
+_NOWHERE: list[str] = []
+
 
 class RunList:
     """An index of the jobs in the run list.
@@ -23,7 +25,7 @@ class RunList:
         self.dirty: dict[JobId, None] = {}
         self.timers_dirty: dict[JobId, None] = {}
         self.missing: dict[JobId, None] = {}
-        self._claims: dict[JobId, tuple[str, ...]] = {}
+        self._claims: dict[JobId, list[str]] = {}
 
     def added(self, job: Job) -> None:
         self.mark_dirty(job.id)
@@ -35,9 +37,9 @@ class RunList:
 
     def changed(self, job: Job, before: JobState, names: Collection[str]) -> None:
         self.dirty[job.id] = self.timers_dirty[job.id] = None
-        if "state" in names and JobState.CLAIMING in (before, job.state):
+        if "state" in names and (before is JobState.CLAIMING or job.state is JobState.CLAIMING):
             self._survey(job)
-        if not job.attempts:
+        if self.missing and not job.attempts:
             self.missing.pop(job.id, None)
 
     def attempt_changed(self, job: Job, attempt: Attempt, names: Collection[str]) -> None:
@@ -54,22 +56,27 @@ class RunList:
 
     def _survey(self, job: Job) -> None:
         """Count the clusters on which the job claims, and update `split`."""
-        live = job.live if job.state is JobState.CLAIMING else ()
-        clusters = () if job.patient else tuple([attempt.cluster for attempt in live])
-        if clusters != self._claims.get(job.id, ()):
+        clusters: list[str] = []
+        starts: list[bool] = []
+        if job.state is JobState.CLAIMING:
+            for attempt in job.live:
+                starts.append(attempt.allocated_at is not None)
+                if not job.patient:
+                    clusters.append(attempt.cluster)
+        if clusters != self._claims.get(job.id, _NOWHERE):
             self._count(job.id, clusters)
-        if len({attempt.allocated_at is None for attempt in live}) == 2:
+        if True in starts and False in starts:
             self.split[job.id] = None
-        else:
+        elif self.split:
             self.split.pop(job.id, None)
 
     def mark_dirty(self, job: JobId) -> None:
         """Note that something has changed that the job depends on."""
         self.dirty[job] = self.timers_dirty[job] = None
 
-    def _count(self, job: JobId, clusters: tuple[str, ...]) -> None:
+    def _count(self, job: JobId, clusters: list[str]) -> None:
         claimed_on = self.claimed_on
-        for cluster in self._claims.pop(job, ()):
+        for cluster in self._claims.pop(job, _NOWHERE):
             claimed_on[cluster] -= 1
             if not claimed_on[cluster]:
                 del claimed_on[cluster]

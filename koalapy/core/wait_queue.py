@@ -121,13 +121,21 @@ class WaitQueue:
         begin at; None begins at the head. The queue must not change during the iteration.
         """
         last = None
-        lists, to_recheck = [*self._by_size.up_to(idle), *self._patient.up_to(backlog)], self.to_recheck
-        if since is not None:
-            lists = [left for positions in lists if (left := positions[bisect_left(positions, since) :])]
-            to_recheck = to_recheck[bisect_left(to_recheck, since) :]
-        if to_recheck and to_recheck not in lists:  # a job that has just come is alone in both
-            lists.append(to_recheck)
-        for position in heapq.merge(*lists) if len(lists) != 1 else lists[0]:
+        next_of: list[tuple[Position, int, int, list[Position]]] = []  # a heap: the next position of each list
+        for number, positions in enumerate(
+            (*self._by_size.up_to(idle), *self._patient.up_to(backlog), self.to_recheck)
+        ):
+            index = 0 if since is None else bisect_left(positions, since)
+            if index < len(positions):
+                next_of.append((positions[index], number, index, positions))
+        heapq.heapify(next_of)
+        while next_of:
+            position, number, index, positions = next_of[0]
+            index += 1
+            if index < len(positions):
+                heapq.heapreplace(next_of, (positions[index], number, index, positions))
+            else:
+                heapq.heappop(next_of)
             if position is not last:
                 last = position
                 yield self._waiting[position.job]
@@ -146,9 +154,11 @@ class WaitQueue:
     def _leave(self, waiting: Waiting) -> None:
         del self._waiting[waiting.job.id]
         _remove(self.order, waiting.position)
-        _remove(self.to_recheck, waiting.position)
+        if self.to_recheck:
+            _remove(self.to_recheck, waiting.position)
         self._by_size.remove(waiting)
-        self._patient.remove(waiting)
+        if self._patient:
+            self._patient.remove(waiting)
         self._move(waiting.position)
 
     def _move(self, position: Position) -> None:
@@ -161,6 +171,9 @@ class _BySize:
 
     def __init__(self) -> None:
         self._positions: dict[int, list[Position]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._positions)
 
     def add(self, waiting: Waiting) -> None:
         """Add the position unless it is there already."""

@@ -94,6 +94,7 @@ class Information:
         self.commitments = Commitments(instance, [known.settings for known in self.clusters.values()])
         self.reachable: frozenset[str] = frozenset()
         self.availability_version = 0
+        self._expiry: Instant | None = None  # the last result of next_expiry, until a cluster changes
         self._summaries: dict[str, ClusterSummary] = {}
         self._good_until: dict[str, Instant] = {}  # by cluster, unless an event changes its summary
         self._all_good_until = Instant(0)  # the earliest of these
@@ -107,12 +108,14 @@ class Information:
     def change(self, settings: ClusterSettings) -> None:
         """Replace the settings of a cluster. The caller enters its attempts into the commitments again."""
         known = self.clusters[settings.name] = _evolve_known(self.clusters[settings.name], {"settings": settings})
+        self._expiry = None
         self.commitments.join(settings)
         self.commitments.measured(settings.name, known.state)
 
     def leave(self, cluster: str) -> None:
         """Drop a cluster, and all that is known of it."""
         del self.clusters[cluster]
+        self._expiry = None
         self.commitments.leave(cluster)
         self._summaries.pop(cluster, None)
         self._good_until.pop(cluster, None)
@@ -173,13 +176,16 @@ class Information:
 
     def next_expiry(self, now: Instant) -> Instant | None:
         """Return the first instant after `now` at which a usable cluster's measurement is too old; None without one."""
+        if self._expiry is not None and self._expiry > now:
+            return self._expiry
         earliest = None
         for known in self.clusters.values():
             if known.trouble is None and known.state is not None:
                 expiry = known.state.measured_at + known.settings.max_age + 1
                 if expiry > now and (earliest is None or expiry < earliest):
                     earliest = expiry
-        return None if earliest is None else Instant(earliest)
+        self._expiry = None if earliest is None else Instant(earliest)
+        return self._expiry
 
     def _refresh(self, now: Instant, known: Known) -> None:
         name = known.settings.name
@@ -196,6 +202,7 @@ class Information:
     def _update(self, previous: Known, changes: dict[str, object]) -> None:
         known, name = _evolve_known(previous, changes), previous.settings.name
         self.clusters[name] = known
+        self._expiry = None
         self.commitments.measured(name, known.state)
         if known.connected is not previous.connected:
             self._note_reachable()

@@ -100,6 +100,11 @@ def caster(source: type[T], target: type[T]) -> Callable[[T], T]:
     return _made(_COPY, "copy", known, assignments=assignments)  # type: ignore[no-any-return]
 
 
+def become(value: Any, kind: type[Any]) -> None:
+    """Make a row of a value that nobody else has: `kind` is the class of the rows of its class."""
+    object.__setattr__(value, "__class__", kind)
+
+
 def is_row(kind: type) -> bool:
     """Return whether values of this class are rows: the class is frozen to a type checker only."""
     return kind in _ROWS

@@ -91,5 +91,7 @@ class LiveAttempts:
     def began(self, attempt: Attempt) -> None:
         self._clusters.setdefault(attempt.cluster, {})[attempt.id] = attempt
 
-    def let_go(self, attempt: Attempt) -> None:
-        del self._clusters[attempt.cluster][attempt.id]
+    def let_go(self, attempt: Attempt) -> bool:
+        """Remove the attempt. Return whether it was there."""
+        there = self._clusters.get(attempt.cluster)
+        return there is not None and there.pop(attempt.id, None) is not None

@@ -2,15 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-from koalapy.model.attempt import Attempt, attempt_row, attempt_value, replace_pilot
+from koalapy.model.attempt import Attempt, AttemptRow, attempt_row, attempt_value, replace_pilot
 from koalapy.model.change import Snapshot
 from koalapy.model.commands import Command, Hint
-from koalapy.model.fast_frozen import fast_frozen
+from koalapy.model.fast_frozen import become, fast_frozen
 from koalapy.model.identity import FIRST_LAUNCHER, FIRST_NODE_PILOT, MAX_JOBS, AttemptId, InstanceId, JobId, pilot_id
 from koalapy.model.index import AttemptIndex, Index, Keys, LiveAttempts, PilotIndex
-from koalapy.model.job import Counters, History, Job, job_row, job_value, replace_counters, rows_of_attempts
+from koalapy.model.job import Counters, History, Job, JobRow, job_row, job_value, replace_counters
 from koalapy.model.learned import Learned
 from koalapy.model.states import (
     ATTEMPT_TRANSITIONS,
@@ -31,17 +32,75 @@ class Step:
 
     commands: tuple[Command, ...] = ()
     hints: tuple[Hint, ...] = ()
-    jobs: tuple[Job, ...] = ()  # those that changed, or an attempt of theirs, each with its present attempts
-    attempts: tuple[Attempt, ...] = ()  # all that changed
+    changed: "Changed | None" = None
+    ended: tuple[Job, ...] = ()  # the rows of jobs that became final, which do not change any more
     counters: Counters | None = None
-    history: tuple[History, ...] = ()
     results: tuple[ResultBatch, ...] = ()
     learned: Learned | None = None
     usage: tuple[Usage, ...] = ()
     accounted: tuple[BatchSpan, ...] = ()
     new: tuple[JobId, ...] = ()  # ids given out for the first time
     removed: tuple[JobId, ...] = ()  # pruned jobs
-    as_before: tuple[JobId, ...] = ()  # of `jobs`, those of which attempts changed only
+
+    @property
+    def jobs(self) -> tuple[Job, ...]:
+        """The jobs that changed, or an attempt of theirs, each with its present attempts. See `Changed`."""
+        return self.changed.jobs if self.changed is not None else ()
+
+    @property
+    def attempts(self) -> tuple[Attempt, ...]:
+        """All attempts that changed. See `Changed`."""
+        return tuple(self.changed.attempts.values()) if self.changed is not None else ()
+
+    @property
+    def as_before(self) -> tuple[JobId, ...]:
+        """The ids of jobs of which attempts changed only."""
+        return self.changed.as_before if self.changed is not None else ()
+
+    @property
+    def history(self) -> tuple[History, ...]:
+        return self.changed.history if self.changed is not None else ()
+
+
+class Changed:
+    """The rows that a step has changed, and its lines of history.
+
+    The copies that never change are made when they are first read, since the simulator reads few of them. The rows
+    must not have changed meanwhile: once the next batch is handled, RuntimeError is raised.
+    """
+
+    def __init__(
+        self,
+        records: "Records",
+        jobs: Mapping[JobId, Job],
+        itself: Mapping[JobId, Job],
+        attempts: Mapping[AttemptId, Attempt],
+        history: Sequence[tuple[JobId, Instant, str, dict[str, Any]]],
+    ) -> None:
+        self._records, self._step = records, records.steps
+        self._jobs, self._itself, self._attempts, self._history = jobs, itself, attempts, history
+
+    @cached_property
+    def attempts(self) -> Mapping[AttemptId, Attempt]:
+        self._check()
+        return {number: attempt_value(row) for number, row in self._attempts.items()}
+
+    @cached_property
+    def jobs(self) -> tuple[Job, ...]:
+        self._check()
+        return tuple([job_value(row, self.attempts) for row in self._jobs.values()])
+
+    @cached_property
+    def history(self) -> tuple[History, ...]:
+        return tuple([History(job=job, at=at, kind=kind, details=details) for job, at, kind, details in self._history])
+
+    @property
+    def as_before(self) -> tuple[JobId, ...]:
+        return tuple([number for number in self._jobs if number not in self._itself])
+
+    def _check(self) -> None:
+        if self._records.steps != self._step or self._records.has_changes:
+            raise RuntimeError("a step's jobs must be read before the next batch is handled")
 
 
 class Records:
@@ -70,9 +129,10 @@ class Records:
         self._keys, self._live = Keys(), LiveAttempts()
         self._indices, self._attempt_indices = tuple(indices), tuple(attempt_indices)
         self._pilot_indices = tuple(pilot_indices)
+        self.steps = 0
         self._clear()
         for job in snapshot.jobs:
-            self._add(job)
+            self._add(job_row(job))
         for pilot in snapshot.pilots:
             self._add_pilot(pilot)
         for each in snapshot.pending_cancels:
@@ -83,19 +143,19 @@ class Records:
     # ---- jobs
 
     def add(self, job: Job) -> Job:
-        """Add a new job without attempts, and return its row."""
-        row = self._add(job)
-        self._changed[job.id] = self._itself_changed[job.id] = row
-        return row
+        """Add a new job without attempts, which becomes a row: nobody else may keep it. Return that row."""
+        become(job, JobRow)
+        self._add(job)
+        self._changed[job.id] = self._itself_changed[job.id] = job
+        return job
 
-    def _add(self, job: Job) -> Job:
-        row = self.jobs[job.id] = job_row(job)
-        if job.attempts:
+    def _add(self, row: Job) -> None:
+        self.jobs[row.id] = row
+        if row.attempts:
             self._begin(row)
         self._keys.added(row)
         for index in self._indices:
             index.added(row)
-        return row
 
     def change(self, job: Job, **changes: Any) -> None:
         """Change these fields of a job. In a final state, no parameter of it is out any more.
@@ -130,13 +190,13 @@ class Records:
         self._keys.removed(job)
 
     def note(self, now: Instant, job: JobId, kind: str, **details: Any) -> None:
-        self._history.append(History(job=job, at=now, kind=kind, details=details))
+        self._history.append((job, now, kind, details))
 
     def note_attempt(self, now: Instant, attempt: AttemptId, cluster: str | None, kind: str, **details: Any) -> None:
         """Add a line about an attempt to its job's history."""
         job, component, number = attempt
         where = {"component": component, "attempt": number, "cluster": cluster, **details}
-        self._history.append(History(job=job, at=now, kind=kind, details=where))
+        self._history.append((job, now, kind, where))
 
     def result(self, batch: ResultBatch) -> None:
         self._results.append(batch)
@@ -203,11 +263,17 @@ class Records:
     # ---- attempts
 
     def begin(self, job: Job, attempts: Sequence[Attempt | None], **changes: Any) -> None:
-        """Change the job with these attempts of its components, which begin their lives. Raises as `change` does."""
-        rows = rows_of_attempts(attempts)
-        self.change(job, attempts=rows, **changes)
+        """Change the job with these attempts of its components, which begin their lives. Raises as `change` does.
+
+        The attempts become rows: nobody else may keep them.
+        """
+        rows = [each for each in attempts if each is not None]
+        for each in rows:
+            become(each, AttemptRow)
+        self.change(job, attempts=tuple(attempts), **changes)
         self._begin(job)
-        self._changed_attempts |= {each.id: each for each in rows if each is not None}
+        for each in rows:
+            self._changed_attempts[each.id] = each
 
     def _begin(self, job: Job) -> None:
         for attempt in job.attempts:
@@ -289,24 +355,23 @@ class Records:
             self.change_attempt(attempt, state=AttemptState.ENDED, ending=Ending.CANCELLED, ended_at=ended_at)
 
     def _set(self, attempt: Attempt, changes: Mapping[str, Any]) -> None:
-        had_been_let_go = attempt.let_go
         for name, value in changes.items():
             setattr(attempt, name, value)
-        self._changed_attempts[attempt.id] = attempt
+        identity = attempt.id
+        self._changed_attempts[identity] = attempt
         if attempt.detached_at is not None:
             self._enter_pending_cancel(attempt)
-        if attempt.id not in self.attempts:
+        if identity not in self.attempts:
             return
-        if not had_been_let_go and attempt.let_go:
-            self._live.let_go(attempt)
+        if attempt.let_go and self._live.let_go(attempt):
             for each in self._attempt_indices:
                 each.let_go(attempt)
         if attempt.pilot is not None:
             for pilot_index in self._pilot_indices:
                 pilot_index.changed(attempt, changes)
             return
-        identity = attempt.id.job
-        job = self._changed[identity] = self.jobs[identity]
+        number = identity.job
+        job = self._changed[number] = self.jobs[number]
         for index in self._indices:
             index.attempt_changed(job, attempt, changes)
 
@@ -328,28 +393,31 @@ class Records:
         """Return the attempts on the cluster that are neither cleaned up nor detached, in order."""
         return self._live.on(cluster)
 
+    @property
+    def has_changes(self) -> bool:
+        """Whether a job or an attempt has changed since the last call of `take`."""
+        return bool(self._changed or self._changed_attempts)
+
     def take(self) -> Step:
-        attempts = {number: attempt_value(row) for number, row in self._changed_attempts.items()}
+        self.steps += 1
+        ended = [job for job in self._changed.values() if job.state.final]
         step = Step(
             commands=tuple(self._commands),
             hints=tuple(self._hints),
-            jobs=tuple([job_value(row, attempts) for row in self._changed.values()]),
-            attempts=tuple(attempts.values()),
+            changed=Changed(self, self._changed, self._itself_changed, self._changed_attempts, self._history),
+            ended=tuple([job for job in ended if job.id in self.jobs]),
             counters=self.counters if self._counted else None,
-            history=tuple(self._history),
             results=tuple(self._results),
             learned=self._learned,
             usage=tuple(self._usage),
             accounted=tuple(self._accounted),
             new=tuple(self._new),
             removed=tuple(self._removed),
-            as_before=tuple([number for number in self._changed if number not in self._itself_changed]),
         )
-        for job in self._changed.values():
-            if job.state.final and job.id in self.jobs:
-                self._drop(job)
+        for job in step.ended:
+            self._drop(job)
         for attempt in self._changed_attempts.values():
-            if attempt.let_go and attempt.id in self.pilots:
+            if attempt.pilot is not None and attempt.let_go and attempt.id in self.pilots:
                 del self.pilots[attempt.id], self.attempts[attempt.id]
         self._clear()
         return step
@@ -367,7 +435,7 @@ class Records:
         self._changed_attempts: dict[AttemptId, Attempt] = {}
         self._commands: list[Command] = []
         self._hints: list[Hint] = []
-        self._history: list[History] = []
+        self._history: list[tuple[JobId, Instant, str, dict[str, Any]]] = []
         self._results: list[ResultBatch] = []
         self._learned = None
         self._usage: list[Usage] = []

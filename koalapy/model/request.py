@@ -110,10 +110,10 @@ class Request:
 
     @property
     def type(self) -> RequestType:
-        named = sum(component.cluster is not None for component in self.components)
-        if named == len(self.components):
+        named = [component.cluster is not None for component in self.components]
+        if all(named):
             return RequestType.ORDERED
-        return RequestType.MIXED if named else RequestType.UNORDERED
+        return RequestType.MIXED if any(named) else RequestType.UNORDERED
 
     @property
     def processors(self) -> int:

@@ -45,12 +45,11 @@ def worst_fit(demands: Sequence[Demand], idle_clusters: Sequence[IdleCluster]) -
     neither, the job cannot be placed.
     """
 
-    emptiest_first = sorted(idle_clusters, key=attrgetter("idle"), reverse=True)
+    emptiest_first = [each.cluster for each in sorted(idle_clusters, key=attrgetter("idle"), reverse=True)]
 
     def candidates(idle: Mapping[str, int], used: set[str]) -> Iterable[Iterable[str]]:
-        yield (
-            each.cluster for each in emptiest_first if each.cluster not in used
-        )  # the idle processors of unused clusters do not change
+        # the idle processors of unused clusters do not change
+        yield (cluster for cluster in emptiest_first if cluster not in used) if used else emptiest_first
         yield sorted((cluster for cluster in idle if cluster in used), key=lambda cluster: -idle[cluster])
 
     return _greedily(demands, idle_clusters, candidates)
@@ -92,7 +91,7 @@ def _greedily(
     idle = {cluster.cluster: cluster.idle for cluster in idle_clusters}
     used = {cluster.cluster for cluster in idle_clusters if cluster.used}
     placement: dict[int, str] = {}
-    for demand in sorted(demands, key=_by_size):
+    for demand in sorted(demands, key=_by_size) if len(demands) > 1 else demands:
         chosen = _first_head_that_fits(demand, idle, candidates(idle, used))
         if chosen is None:
             return None

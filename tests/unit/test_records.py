@@ -7,6 +7,7 @@ from engine_play import INSTANCE, component, make
 
 from koalapy.model.attempt import Attempt
 from koalapy.model.change import Snapshot
+from koalapy.model.fast_frozen import is_row
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Job
 from koalapy.model.records import Records
@@ -35,6 +36,32 @@ def test_a_step_hands_out_copies_that_later_changes_leave_alone() -> None:
     assert (handed_out.held, handed_out.present[0].state) == (0, AttemptState.SUBMITTING)
     (after,) = records.take().jobs
     assert (after.held, after.present[0].state) == (5, AttemptState.QUEUED)
+
+
+def test_copies_of_a_step_are_not_made_of_rows_that_have_changed_since() -> None:
+    records, _, attempt = claimed()
+    step = records.take()
+    records.change_attempt(attempt, state=AttemptState.QUEUED)
+    with pytest.raises(RuntimeError, match="before the next batch is handled"):
+        _ = step.jobs
+    with pytest.raises(RuntimeError, match="before the next batch is handled"):
+        _ = step.attempts
+    step = records.take()
+    records.take()
+    with pytest.raises(RuntimeError, match="before the next batch is handled"):
+        _ = step.jobs
+
+
+def test_what_began_becomes_a_row_of_the_records() -> None:
+    records = Records(Snapshot(instance=INSTANCE))
+    job = Job(id=JobId(1), owner="me", request=REQUEST, state=JobState.WAITING, position=1, submitted_at=Instant(1))
+    attempt = Attempt(id=AttemptId(JobId(1), 0, 1), cluster="alpha", request=REQUEST.components[0])
+    records.add(job)
+    records.begin(job, [attempt], state=JobState.CLAIMING, numbers=(1,))
+    assert records.jobs[JobId(1)] is job
+    assert records.attempts[attempt.id] is attempt
+    assert is_row(type(job))
+    assert is_row(type(attempt))
 
 
 def test_a_copy_cannot_be_changed() -> None:

@@ -113,9 +113,8 @@ class Replay:
         self.calls += 1
         self.happened += len(events)
         step = self.engine.handle(now, events)
-        for job in step.jobs:
-            if job.state.final:
-                self._is_over(job)
+        for job in step.ended:
+            self._is_over(job)
         answers: list[Event] = []
         for command in step.commands:
             if isinstance(command, SubmitAttempt):
