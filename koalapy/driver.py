@@ -14,7 +14,7 @@ from typing import Protocol
 
 from koalapy.engine import Engine
 from koalapy.model.change import Change, EpochJump, OutboxEntry
-from koalapy.model.commands import Command, Hint, SubmitAttempt, cluster_of
+from koalapy.model.commands import Command, Hint, SubmitAttempt, destination_of
 from koalapy.model.errors import KoalaError, Reason
 from koalapy.model.events import (
     ClusterConnected,
@@ -23,8 +23,11 @@ from koalapy.model.events import (
     ClusterMeasured,
     Event,
     MeasurementFailed,
+    NeighbourEvent,
+    NeighbourLeft,
     StoreRestored,
 )
+from koalapy.model.identity import is_site, origin_of_site
 from koalapy.model.records import Step
 from koalapy.model.units import SECOND, Duration, Instant, format_duration
 from koalapy.outbox import Outbox
@@ -183,7 +186,7 @@ class Driver:
         self._renewing = False  # a committed delivery renews the engine
 
     def start(self) -> None:
-        """Send the unconfirmed commands that belong to no single cluster again, in doubt."""
+        """Send the unconfirmed commands that belong to no single cluster again, in doubt, those to neighbours too."""
         for entry in self._outbox.to_no_single_cluster():
             self._links.send(entry, True)
 
@@ -206,6 +209,8 @@ class Driver:
         confirmed = [number for delivery in deliveries for number in delivery.confirmed if number in self._outbox]
         left = [event.name for event in events if isinstance(event, ClusterLeft)]
         confirmed += [entry.number for entry in self._outbox.to_clusters(left)]
+        parted = [event.neighbour for event in events if isinstance(event, NeighbourLeft)]
+        confirmed += [entry.number for entry in self._outbox.to_neighbours(parted)]
         self._uncommitted = self._change(step, confirmed, jump), deliveries, step
         self._commit()
 
@@ -267,7 +272,7 @@ class Driver:
         if group is None:
             again += self._apart(deliveries)
         else:
-            again += [_Group(cluster, (Delivery(self._known[cluster]),)) for cluster in self._accepted]
+            again += [_Group(cluster, (Delivery(self._known.get(cluster, ())),)) for cluster in self._accepted]
         self._groups.extendleft(reversed(again))
 
     def _go_on_anew(self) -> None:
@@ -315,12 +320,14 @@ class Driver:
             return
         if self._known.get(cluster) and isinstance(self._known[cluster][0], ClusterLost) and not group.deliveries[1:]:
             raise error
-        reason = Reason("quarantined", "ours", f"What the cluster said made koalad fail ({what}).", _QUARANTINED)
+        who = "neighbour" if is_site(cluster) else "cluster"
+        reason = Reason("quarantined", "ours", f"What the {who} said made koalad fail ({what}).", _QUARANTINED)
         self._ended[cluster] = self._sessions.get(cluster, 0)
         for each in group.deliveries:
             if each.session is not None:
                 self._ended[cluster] = max(self._ended[cluster], each.session[1])
-        self._known[cluster] = (ClusterLost(cluster=cluster, reason=reason),)
+        if not is_site(cluster):
+            self._known[cluster] = (ClusterLost(cluster=cluster, reason=reason),)
         self._accepted[cluster] = None
         self._quarantine(cluster, reason, error)
 
@@ -361,6 +368,7 @@ class Driver:
         ended = self._links.end_sessions(reason)
         self._ended |= ended
         clusters = sorted(self.engine.core.information.reachable | ended.keys())
+        clusters = [cluster for cluster in clusters if not is_site(cluster)]
         return [ClusterLost(cluster=cluster, reason=reason) for cluster in clusters]
 
     def _is_of_ended(self, delivery: Delivery) -> bool:
@@ -400,6 +408,7 @@ class Driver:
             new=step.new,
             removed=step.removed,
             as_before=step.as_before,
+            neighbours=step.neighbours,
         )
 
     def _act(self, change: Change, deliveries: Sequence[Delivery], step: Step) -> None:
@@ -414,10 +423,10 @@ class Driver:
             if (newest := delivery.acknowledge) is not None:
                 self._over_link(newest[0], failed, self._links.acknowledge, *newest)
         for entry in again:
-            self._over_link(cluster_of(entry.command), failed, self._links.send, entry, True)
+            self._over_link(destination_of(entry.command), failed, self._links.send, entry, True)
         for entry in change.sent:
             doubt = self._is_doubtful(entry.command)
-            self._over_link(cluster_of(entry.command), failed, self._links.send, entry, doubt)
+            self._over_link(destination_of(entry.command), failed, self._links.send, entry, doubt)
         for hint in step.hints:
             self._over_link(hint.cluster, failed, self._links.hint, hint)
         for delivery in deliveries:
@@ -457,9 +466,14 @@ def host_slept(duration: Duration) -> Reason:
 
 
 def _origin(delivery: Delivery) -> str | None:
-    """Return the cluster that a delivery comes from; None for a delivery of a user or of koalad itself."""
+    """Return the cluster or site that a delivery comes from; None for a delivery of a user or of koalad itself."""
     if delivery.session is not None:
         return delivery.session[0]
     if delivery.acknowledge is not None:
         return delivery.acknowledge[0]
-    return next((str(event.cluster) for event in delivery.events if hasattr(event, "cluster")), None)
+    for event in delivery.events:
+        if isinstance(event, NeighbourEvent):
+            return origin_of_site(event.neighbour)
+        if hasattr(event, "cluster"):
+            return str(event.cluster)
+    return None

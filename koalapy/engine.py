@@ -42,11 +42,16 @@ from koalapy.model.events import (
     Event,
     FilesMoved,
     FilesStaged,
+    FreeReported,
     HoldRequested,
     JobSubmitted,
     LaunchersSeen,
     LauncherSuspected,
     MeasurementFailed,
+    NeighbourConnected,
+    NeighbourJoined,
+    NeighbourLeft,
+    NeighbourLost,
     OutputCollected,
     OutputKept,
     ParametersEnded,
@@ -71,6 +76,7 @@ from koalapy.scavenging.scavenger import Scavenger
 from koalapy.scheduler.blocked_ahead import Overtaken
 from koalapy.scheduler.passes import Passes
 from koalapy.scheduler.schedule import Claim, Decision, Policies, Reject
+from koalapy.sites import neighbours
 
 Reaction = Callable[[Core, Instant, Any], None]
 
@@ -100,6 +106,11 @@ REACTIONS: Mapping[type, tuple[Reaction, ...]] = MappingProxyType(
         ClusterJoined: (clusters.on_joined,),
         ClusterChanged: (clusters.on_changed,),
         ClusterLeft: (parameters.on_cluster_left, clusters.on_left, pruning.on_cluster_left),
+        NeighbourJoined: (neighbours.on_joined,),
+        NeighbourLeft: (neighbours.on_left,),
+        NeighbourConnected: (neighbours.on_connected,),
+        NeighbourLost: (neighbours.on_lost,),
+        FreeReported: (neighbours.on_free_reported,),
         StoreRestored: (pilots.on_store_restored, restored_store.on_store_restored),
         ClusterConnected: (clusters.on_connected,),
         ClusterLost: (clusters.on_lost,),
@@ -186,6 +197,7 @@ class Engine:
             for decision in self._passes.decide(now):
                 self._carry_out(now, decision)
         self._scavenger.step(now)
+        neighbours.report_free(core, now)
         self._run_list_step.set_timers(core, now)
         for command in core.poll_urgency.changes(core.information, bool(core.queue.order), core.run_list.claimed_on):
             core.records.hint(command)
@@ -211,7 +223,7 @@ class Engine:
         """Return the instant at which time alone changes something; None if there is no such instant."""
         core, earliest = self.core, self._expiry
         steps = self._run_list_step.wakeup(), attempts_pilots.wakeup(core), core.startup_gate.wakeup()
-        for moment in (*steps, self._scavenger.wakeup()):
+        for moment in (*steps, self._scavenger.wakeup(), neighbours.wakeup(core)):
             if moment is not None and (earliest is None or moment < earliest):
                 earliest = moment
         return earliest

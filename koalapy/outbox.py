@@ -8,7 +8,9 @@ from koalapy.model.commands import (
     CollectOutput,
     Command,
     ForgetAttempt,
+    NeighbourCommand,
     ReleaseAttempt,
+    ReportFree,
     SubmitAttempt,
     cluster_of,
 )
@@ -47,7 +49,8 @@ class Outbox:
         """Add committed entries. Their numbers are greater than those of all entries before them."""
         for entry in entries:
             self._entries[entry.number] = entry
-            self._of_jobs.setdefault(job_of(entry.command), {})[entry.number] = entry
+            if (job := job_of(entry.command)) is not None:
+                self._of_jobs.setdefault(job, {})[entry.number] = entry
 
     def drop(self, numbers: Iterable[int]) -> None:
         """Remove confirmed entries. A number that is not in the outbox changes nothing."""
@@ -56,6 +59,8 @@ class Outbox:
             if entry is None:
                 continue
             job = job_of(entry.command)
+            if job is None:
+                continue
             del self._of_jobs[job][number]
             if not self._of_jobs[job]:
                 del self._of_jobs[job]
@@ -67,10 +72,14 @@ class Outbox:
         return tuple(self._of_jobs.get(job, {}).values())
 
     def superseded_by(self, entry: OutboxEntry) -> list[int]:
-        """Return the numbers of the entries that a cancel supersedes: those for its attempt, except ForgetAttempt.
+        """Return the numbers of the entries that a command supersedes.
 
+        A cancel supersedes those for its attempt, except ForgetAttempt, and a report of free processors the former one.
         Other commands supersede nothing.
         """
+        if isinstance(entry.command, ReportFree):
+            to = self.to_neighbours([entry.command.neighbour])
+            return [each.number for each in to if isinstance(each.command, ReportFree)]
         if not isinstance(entry.command, CancelAttempt):
             return []
         attempt = entry.command.attempt
@@ -91,11 +100,23 @@ class Outbox:
             return []
         return [entry for entry in self._entries.values() if cluster_of(entry.command) in clusters]
 
+    def to_neighbours(self, neighbours: Collection[str]) -> list[OutboxEntry]:
+        """Return the entries for these neighbours, oldest first. Without neighbours it searches nothing."""
+        if not neighbours:
+            return []
+        return [
+            entry
+            for entry in self._entries.values()
+            if isinstance(entry.command, NeighbourCommand) and entry.command.neighbour in neighbours
+        ]
+
     def to_no_single_cluster(self) -> list[OutboxEntry]:
-        """Return the entries whose commands go to several clusters, oldest first."""
+        """Return the entries whose commands go to several clusters, or to a neighbour, oldest first."""
         return [entry for entry in self._entries.values() if cluster_of(entry.command) is None]
 
 
-def job_of(command: Command) -> JobId:
-    """Return the job, sweep or lease that a command belongs to."""
+def job_of(command: Command) -> JobId | None:
+    """Return the job, sweep or lease that a command belongs to; None for one to a neighbour."""
+    if isinstance(command, NeighbourCommand):
+        return None
     return command.job if isinstance(command, CollectOutput) else command.attempt.job

@@ -12,7 +12,7 @@ from typing import Any
 from koalapy_adapters import messages as wire
 
 from koalapy.chaos.plan import Action
-from koalapy.model.commands import CollectOutput
+from koalapy.model.commands import ClusterCommand
 from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, InstanceId, JobId, tag_of
 from koalapy.model.intervals import NONE
 from koalapy.model.job import Job
@@ -190,7 +190,7 @@ class _Subjects:
         of_others = [
             each.number
             for each in sent
-            if not isinstance(each.command, CollectOutput) and (self._own or each.command.cluster != self._name)
+            if isinstance(each.command, ClusterCommand) and (self._own or each.command.cluster != self._name)
         ]
         return self.rng.choice([*of_others[-10:], 10**9])
 

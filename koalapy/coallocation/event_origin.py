@@ -11,6 +11,7 @@ from koalapy.model.events import (
     Event,
     LaunchersSeen,
     LauncherSuspected,
+    NeighbourEvent,
     ParametersEnded,
     SubmissionFailed,
     WrapperReported,
@@ -34,8 +35,11 @@ def own_part(core: Core, event: Event) -> Event | None:
     """Return the event without reports on attempts of other clusters; None if nothing is left.
 
     A report on an attempt of which no record is kept is let through. A cluster that has left the grid, whose link may
-    still deliver, reports nothing.
+    still deliver, reports nothing; nor does a site that is no neighbour any more. A neighbour's message that was
+    committed before is dropped.
     """
+    if isinstance(event, NeighbourEvent):
+        return event if core.neighbours.takes(event) else None
     cluster = getattr(event, "cluster", "")
     if cluster and cluster not in core.information.clusters:
         return None

@@ -3,6 +3,7 @@
 from koalapy.core.at_barrier import AtBarrier
 from koalapy.core.foreign import ForeignStatements
 from koalapy.core.launchers import Launchers
+from koalapy.core.neighbours import Neighbours
 from koalapy.core.pauses import Pauses
 from koalapy.core.pilots import Pilots
 from koalapy.core.pruning import PruningState
@@ -50,6 +51,7 @@ class Core:
         self.pruning = PruningState()
         self.pruning.note_commands(entry.command for entry in snapshot.outbox)
         self.sessions, self.pauses = SessionState(), Pauses()
+        self.neighbours = Neighbours(snapshot.neighbours, self.records.note_neighbour)
         self.node_sizes: dict[str, int] = {}
         self.nodes_changed = False
         self.left: dict[str, None] = {}
@@ -64,6 +66,7 @@ class Core:
         self.foreign, self.pauses, self.left = before.foreign, before.pauses, before.left
         self.silent = {attempt: None for attempt in before.silent if attempt in self.silent}
         self.startup_gate.inherit(before.startup_gate)
+        self.neighbours.inherit(before.neighbours)
         self.pruning.pruned = before.pruning.pruned
         self.information.inherit(before.information)
         self.came_before = {each.name: before.at_barrier.on(each.name) for each in self.settings.clusters}

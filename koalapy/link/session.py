@@ -7,6 +7,7 @@ drivers.
 
     state      event                              next state          commands
     IDLE       start                              DIALING             Dial
+               start, of a machine that never dials WAITING           none
     DIALING    connected                          GREETING            Send: hello, ping
                failed                             WAITING             Lost; Report
     GREETING   received, with an answer: Accepted TALKING             Report; Send: the standing one
@@ -18,10 +19,23 @@ drivers.
                cut, failed, end                   WAITING             Close; Lost; Report
     TALKING    send                               the same            Send, and those of the conversation
     WAITING    wake: the wait is over; retry      DIALING             Dial
+    IDLE, WAITING, DIALING
+               offered                            TALKING             Adopt; Send: hello; Report
+    GREETING   offered, by the side that is kept  TALKING             Close; Adopt; Send: hello; Report
+               offered, by the other one          GREETING            Decline
+    TALKING    offered, a later one               TALKING             Close; Lost; Adopt; Send: hello; Report
+               offered, an earlier one            TALKING             Decline
     any        close                              ENDED               Close, if there is a session
-    ENDED      any                                ENDED               none; connected: Close
+    ENDED      any                                ENDED               none; connected: Close; offered: Decline
 
 An event that a state does not name changes nothing there. After a loss, `Reconnect` gives the length of the wait.
+
+**Either side may dial** the link between two sites. A side says hello over a connection that it has made only if it is
+still DIALING then. The other side is *offered* a connection with this hello, and answers with its own if it adopts the
+connection. If both say hello at the same time, both keep the same one of the two: that of the side whose name comes
+first. A side that offers a later connection has lost the session, so the offer replaces it. An earlier offer was
+overtaken by the session, and its side has given it up. Thereby both sides have the same one session in the end.
+(RFC 4271, 6.8, has the same rule for BGP, by numbers of routers.)
 """
 
 from collections.abc import Callable
@@ -35,6 +49,7 @@ from koalapy.link.reconnect import Reconnect, is_nonsense
 from koalapy.model.errors import Reason
 from koalapy.model.units import SECOND, Duration, Instant
 
+REPLACED = Reason("replaced", "transient", "The other side has connected anew.", "The new connection is in use.")
 _ATTENDED_SILENCE_S = 55.0  # of a session that costs a person an answer; after 60 s the KCM ends by itself
 
 
@@ -88,6 +103,20 @@ class Close:
 
 
 @dataclass(frozen=True, slots=True)
+class Adopt:
+    """Make the connection on which this conversation was offered the session's."""
+
+    conversation: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Decline:
+    """Close the connection on which this conversation was offered; nothing was said over it."""
+
+    conversation: Any
+
+
+@dataclass(frozen=True, slots=True)
 class Probe:
     """Find out whether the head node could be reached now, without a login; then call `probed`."""
 
@@ -113,7 +142,7 @@ class ConversationCommand:
     __slots__ = ()
 
 
-Command = Dial | Send | Close | Probe | Lost | Report | ConversationCommand
+Command = Dial | Send | Close | Adopt | Decline | Probe | Lost | Report | ConversationCommand
 
 
 # ---- the conversation
@@ -121,10 +150,14 @@ Command = Dial | Send | Close | Probe | Lost | Report | ConversationCommand
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The other side takes commands from now on. `host`, `version`: what is there."""
+    """The other side takes commands from now on. `host`, `version`: what is there.
+
+    `epoch`: the other side's number of this connection, higher for each that it makes or takes; 0 if it has none.
+    """
 
     host: str
     version: str
+    epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,13 +204,16 @@ T = TypeVar("T", bound=Conversation)
 class SessionMachine(Generic[T]):
     """The machine of one link. `state`, `status` and `epoch` (of the newest session) may be read at any time."""
 
-    def __init__(self, name: str, timing: Timing, uniform: Callable[[float, float], float]) -> None:
-        """Start in IDLE. `name`: the other side's. `uniform`: returns a random number between two."""
+    def __init__(self, name: str, timing: Timing, uniform: Callable[[float, float], float], dials: bool = True) -> None:
+        """Start in IDLE. `name`: the other side's. `uniform`: returns a random number between two.
+
+        `dials`: whether this side can make connections; otherwise it waits for those that it is offered.
+        """
         self.state = State.IDLE
         self.status = LinkStatus(name, "connecting")
         self.epoch = 0
         self.conversation: T | None = None  # of the session, if there is one
-        self._name, self._timing = name, timing
+        self._name, self._timing, self._dials = name, timing, dials
         self._reconnect = Reconnect(timing, uniform)
         self._standing: Callable[[T], Reaction] | None = None
         self._number = self._wanted = 0  # of the newest try, and of the newest that a person has asked for
@@ -187,6 +223,7 @@ class SessionMachine(Generic[T]):
         self._probes = False
         self._silence = Duration(0)
         self._began_at = self._ping_at = Instant(0)
+        self._their_epoch = 0
 
     def conversation_of(self, epoch: int) -> T | None:
         """Return the conversation of the session of this epoch; None unless it takes commands now."""
@@ -195,7 +232,7 @@ class SessionMachine(Generic[T]):
     # ---- the way to a session
 
     def start(self, now: Instant) -> list[Command]:
-        """Begin to dial, in IDLE only."""
+        """Begin to dial, or to wait for an offer, in IDLE only."""
         return self._dial(now) if self.state is State.IDLE else []
 
     def connected(self, now: Instant, conversation: T, probes: bool = False, attended: bool = False) -> list[Command]:
@@ -205,19 +242,46 @@ class SessionMachine(Generic[T]):
         session has longer to revive by itself.
         """
         if self.state is not State.DIALING:
-            return [Close()]
+            return [Decline(conversation)] if self.state.has_session else [Close()]
+        self._begin(now, conversation, probes, attended)
+        return [Send(conversation.hello(now)), Send(conversation.ping(now))]
+
+    def offered(self, now: Instant, conversation: T, hello: Any, epoch: int, kept: bool) -> list[Command]:
+        """React to a connection that the other side has made, and to its hello there.
+
+        `epoch`: the other side's number of it. `kept`: whether it is kept if both sides have made one at the same time.
+        Raises MessageError if the hello cannot be understood.
+        """
+        commands: list[Command] = []
+        if self.state is State.ENDED or (self.state is State.GREETING and not kept):
+            return [Decline(conversation)]
+        if self.state is State.GREETING:
+            commands = [Close()]
+        elif self.state is State.TALKING:
+            if epoch <= self._their_epoch:
+                return [Decline(conversation)]
+            commands = self._lose(now, REPLACED, Close(REPLACED))
+        self._begin(now, conversation)
+        commands += [Adopt(conversation), Send(conversation.hello(now))]
+        return commands + self._react(now, conversation.received(now, hello))
+
+    def _begin(self, now: Instant, conversation: T, probes: bool = False, attended: bool = False) -> None:
         timing = self._timing
         silence_s = max(timing.silence, _ATTENDED_SILENCE_S) if attended else timing.silence
         self._silence = _duration(silence_s)
         self._outage, self._probes = Outage(now), probes and not attended
         self._began_at, self._ping_at = now, Instant(now + _duration(timing.ping))
         self.state, self.epoch, self.conversation = State.GREETING, conversation.epoch, conversation
-        return [Send(conversation.hello(now)), Send(conversation.ping(now))]
+        self._their_epoch = 0
 
     def failed(self, now: Instant, reason: Reason) -> list[Command]:
         """React to a connection that could not be made, or a command that could not be performed for the session."""
         if self.state.has_session:
             return self._lose(now, reason, Close(reason))
+        return self.not_connected(now, reason)
+
+    def not_connected(self, now: Instant, reason: Reason) -> list[Command]:
+        """React to a connection that could not be made. A session that was offered meanwhile goes on."""
         return self._lose(now, reason) if self.state is State.DIALING else []
 
     def retry(self, now: Instant) -> list[Command]:
@@ -311,6 +375,9 @@ class SessionMachine(Generic[T]):
     # ---- below
 
     def _dial(self, now: Instant) -> list[Command]:
+        if not self._dials:
+            self.state, self._again_at = State.WAITING, None
+            return []
         self.state, self._number = State.DIALING, self._wanted
         self._reconnect.tried(now)
         return [Dial()]
@@ -320,7 +387,8 @@ class SessionMachine(Generic[T]):
         match reaction.answer:
             case Refused(reason, final):
                 return commands + self._lose(now, reason, Close(reason), final=final)
-            case Accepted(host, version):
+            case Accepted(host, version, epoch):
+                self._their_epoch = epoch
                 commands += self._accepted(now, host, version)
         return [*commands, *reaction.commands]
 
@@ -357,7 +425,7 @@ class SessionMachine(Generic[T]):
             self._reconnect.reset()
         delay = self._reconnect.delay(now, reason)
         asked = self._wanted > self._number  # by a person, while the try that has just failed was under way
-        self._again_at = now if asked else None if delay is None else Instant(now + delay)
+        self._again_at = now if asked else None if delay is None or not self._dials else Instant(now + delay)
         return found
 
 

@@ -8,6 +8,7 @@ from koalapy.model.fast_frozen import fast_frozen
 from koalapy.model.identity import AttemptId, InstanceId, JobId
 from koalapy.model.job import Counters, History, Job
 from koalapy.model.learned import NOTHING, Learned
+from koalapy.model.neighbour import Neighbour
 from koalapy.model.sweep import ResultBatch
 from koalapy.model.usage import BatchSpan, Usage
 
@@ -56,6 +57,7 @@ class Change:
     accounted: tuple[BatchSpan, ...] = ()  # batch systems' accounting of attempts whose usage is entered
     new: tuple[JobId, ...] = ()  # of `jobs`, those that must not be in the store yet
     as_before: tuple[JobId, ...] = ()  # of `jobs`, those whose own fields are as they were
+    neighbours: tuple[Neighbour, ...] = ()  # that changed; the record of one that is gone is removed
 
     @property
     def empty(self) -> bool:
@@ -72,6 +74,7 @@ class Change:
             or self.learned
             or self.usage
             or self.accounted
+            or self.neighbours
         )
 
 
@@ -87,3 +90,4 @@ class Snapshot:
     pilots: tuple[Attempt, ...] = ()  # those that are neither cleaned up nor detached
     outbox: tuple[OutboxEntry, ...] = ()
     learned: Learned = NOTHING
+    neighbours: tuple[Neighbour, ...] = ()  # by name

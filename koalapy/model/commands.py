@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from koalapy.model.fast_frozen import fast_frozen
-from koalapy.model.identity import AttemptId, JobId
+from koalapy.model.identity import AttemptId, JobId, origin_of_site
 from koalapy.model.intervals import Intervals
 from koalapy.model.request import ComponentRequest
 from koalapy.model.sweep import Space
@@ -163,13 +163,30 @@ class TrustLauncher:
     attempt: AttemptId
 
 
+@fast_frozen
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportFree:
+    """Report to a neighbour how many processors are idle here. A later report supersedes it."""
+
+    neighbour: str
+    processors: int
+
+
+NeighbourCommand = ReportFree
+
 # Commands are committed to the outbox before they are sent, and kept there until they are confirmed.
-Command = SubmitAttempt | ReleaseAttempt | CancelAttempt | ForgetAttempt | CollectOutput
+ClusterCommand = SubmitAttempt | ReleaseAttempt | CancelAttempt | ForgetAttempt
+Command = ClusterCommand | CollectOutput | NeighbourCommand
 
 # Hints are only sent. A hint that is lost with a connection is derived anew after the next connect.
 Hint = WatchCluster | FeedSweep | RecallParameters | TrustLauncher
 
 
 def cluster_of(command: Command) -> str | None:
-    """Return the cluster that a command goes to; None for one that goes to several."""
-    return None if isinstance(command, CollectOutput) else command.cluster
+    """Return the cluster that a command goes to; None for one that goes to several, or to a neighbour."""
+    return None if isinstance(command, CollectOutput | NeighbourCommand) else command.cluster
+
+
+def destination_of(command: Command) -> str | None:
+    """Return the cluster or site that a command goes to, as the origin of its answer; None for several clusters."""
+    return origin_of_site(command.neighbour) if isinstance(command, NeighbourCommand) else cluster_of(command)

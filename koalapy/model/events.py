@@ -8,6 +8,7 @@ from koalapy.model.fast_frozen import fast_frozen
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.intervals import NONE, Intervals
 from koalapy.model.job import Job
+from koalapy.model.neighbour import Relation
 from koalapy.model.request import Request
 from koalapy.model.sweep import ParameterResult
 from koalapy.model.units import Instant
@@ -69,6 +70,49 @@ class ClusterLeft:
     """A cluster is no part of the grid any more, and koalapy never reaches it again. Attempts there are lost."""
 
     name: str
+
+
+# ---- about neighbours, and from links to them: `neighbour` is the origin, and speaks for itself only
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NeighbourJoined:
+    """A site has become a neighbour of this one, or its relation has changed."""
+
+    neighbour: str
+    relation: Relation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NeighbourLeft:
+    """A site is no neighbour any more. What was not sent to it is dropped."""
+
+    neighbour: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NeighbourConnected:
+    """A session with a neighbour has begun. `instance`: that of its store."""
+
+    neighbour: str
+    instance: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NeighbourLost:
+    neighbour: str
+    reason: Reason
+
+
+@fast_frozen
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FreeReported:
+    """A neighbour has reported its idle processors. `instance`, `number`: of its store, and of the message there."""
+
+    neighbour: str
+    instance: str
+    number: int
+    processors: int
 
 
 # ---- from links to clusters: `cluster` is the origin, and reports only on itself (coallocation.event_origin)
@@ -374,4 +418,12 @@ Event = (
     | ParametersWanted
     | LaunchersSeen
     | LauncherSuspected
+    | NeighbourJoined
+    | NeighbourLeft
+    | NeighbourConnected
+    | NeighbourLost
+    | FreeReported
 )
+
+NeighbourEvent = NeighbourJoined | NeighbourLeft | NeighbourConnected | NeighbourLost | FreeReported
+NeighbourMessage = FreeReported  # events that arrive by the outbox of the neighbour, with a number there

@@ -65,6 +65,16 @@ def tags_of(instance: InstanceId, job: JobId) -> tuple[Tag, Tag]:
     return tag_of(instance, AttemptId(job, 0, 0)), tag_of(instance, last)
 
 
+def origin_of_site(neighbour: str) -> str:
+    """Return the name of a neighbour as an origin of events, which no cluster can have."""
+    return f"site:{neighbour}"
+
+
+def is_site(origin: str) -> bool:
+    """Return whether this origin of events is a neighbouring site, and no cluster."""
+    return origin.startswith("site:")
+
+
 def is_tag(name: str) -> bool:
     """Return whether a batch job of this name could be koalapy's, of any store."""
     return _TAG.fullmatch(name) is not None

@@ -13,6 +13,7 @@ from koalapy.model.identity import FIRST_LAUNCHER, FIRST_NODE_PILOT, MAX_JOBS, A
 from koalapy.model.index import AttemptIndex, Index, Keys, LiveAttempts, PilotIndex
 from koalapy.model.job import Counters, History, Job, JobRow, job_row, job_value, replace_counters
 from koalapy.model.learned import Learned
+from koalapy.model.neighbour import Neighbour
 from koalapy.model.states import (
     ATTEMPT_TRANSITIONS,
     JOB_TRANSITIONS,
@@ -41,6 +42,7 @@ class Step:
     accounted: tuple[BatchSpan, ...] = ()
     new: tuple[JobId, ...] = ()  # ids given out for the first time
     removed: tuple[JobId, ...] = ()  # pruned jobs
+    neighbours: tuple[Neighbour, ...] = ()  # that changed
 
     @property
     def jobs(self) -> tuple[Job, ...]:
@@ -208,6 +210,10 @@ class Records:
     def account(self, span: BatchSpan) -> None:
         """Replace the estimated usage of an attempt; without a usage entry of the attempt, nothing happens."""
         self._accounted.append(span)
+
+    def note_neighbour(self, neighbour: Neighbour) -> None:
+        """Replace the record of a neighbour, or remove it if the neighbour is gone."""
+        self._neighbours[neighbour.name] = neighbour
 
     def command(self, command: Command) -> None:
         self._commands.append(command)
@@ -413,6 +419,7 @@ class Records:
             accounted=tuple(self._accounted),
             new=tuple(self._new),
             removed=tuple(self._removed),
+            neighbours=tuple(self._neighbours.values()),
         )
         for job in step.ended:
             self._drop(job)
@@ -443,3 +450,4 @@ class Records:
         self._counted = False
         self._new: list[JobId] = []
         self._removed: list[JobId] = []
+        self._neighbours: dict[str, Neighbour] = {}

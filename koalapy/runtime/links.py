@@ -21,7 +21,7 @@ from koalapy.link.conversation import known_attempts, lost
 from koalapy.link.restore_check import CONNECTS, RestoreCheck, Verdict
 from koalapy.link.session import LinkStatus
 from koalapy.model.change import OutboxEntry
-from koalapy.model.commands import CollectOutput, ForgetAttempt, Hint
+from koalapy.model.commands import ClusterCommand, CollectOutput, ForgetAttempt, Hint
 from koalapy.model.errors import Reason
 from koalapy.model.events import StoreRestored
 from koalapy.model.identity import AttemptId, InstanceId, JobId
@@ -137,7 +137,7 @@ class ClusterLinks:
         command = entry.command
         if isinstance(command, CollectOutput):
             self._collector.collect(entry.number, command)
-        elif (link := self._links.get(command.cluster)) is not None:
+        elif isinstance(command, ClusterCommand) and (link := self._links.get(command.cluster)) is not None:
             if isinstance(command, ForgetAttempt):
                 self._hub.forget(command.attempt)
             link.send(entry.number, command, doubt)

@@ -1,10 +1,10 @@
 """The delegation algorithm (SC'07, section 4.4): which part of the load is delegated, and to which neighbour."""
 
+from koalapy.model.neighbour import Relation
 from koalapy.model.units import Instant
 from koalapy.policies.delegation import Target
 from koalapy.sites import leases, reports
 from koalapy.sites.messages import DelegateRequest, FreeReported, RequestRejected
-from koalapy.sites.network import Relation
 from koalapy.sites.site import Phase, RequestState, Site
 
 _DISTANCE = {Relation.CHILD: 0, Relation.SIBLING: 1, Relation.PARENT: 2}

@@ -2,17 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 
+from koalapy.model.neighbour import Relation
 from koalapy.model.units import HOUR, MINUTE, Duration
-
-
-class Relation(StrEnum):
-    """The relation of a neighbour to a site (section 4.1). Siblings have the same parent, or none has one."""
-
-    PARENT = "parent"
-    CHILD = "child"
-    SIBLING = "sibling"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

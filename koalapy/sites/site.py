@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from koalapy.model.neighbour import Relation
 from koalapy.model.units import Instant
 from koalapy.policies.delegation import DelegationPolicy, TargetPolicy, WaitingRequest
 from koalapy.sites.messages import Command, Lease, RequestId, ResourceRequest
-from koalapy.sites.network import Relation, SiteSettings
+from koalapy.sites.network import SiteSettings
 from koalapy.sites.usage import Usage
 
 

@@ -15,6 +15,7 @@ from koalapy.model.identity import AttemptId, InstanceId, JobId
 from koalapy.model.job import OUTPUT_PRUNED, Counters, History, Job, with_attempts, without_attempts
 from koalapy.model.learned import NOTHING, Learned
 from koalapy.model.maintenance import MaintenanceRun
+from koalapy.model.neighbour import Neighbour
 from koalapy.model.states import JobState
 from koalapy.model.sweep import ResultBatch
 from koalapy.model.units import Instant
@@ -49,6 +50,7 @@ class _Contents:
     history: dict[JobId, list[_Line]] = field(default_factory=dict)
     results: list[ResultBatch | None] = field(default_factory=list)  # None for a removed job
     learned: Learned = NOTHING
+    neighbours: dict[str, Neighbour] = field(default_factory=dict)
     usage: dict[AttemptId, Usage] = field(default_factory=dict)
     days: dict[tuple[Instant, str, str], Sum] = field(default_factory=dict)
     maintenance: dict[str, MaintenanceRun] = field(default_factory=dict)
@@ -108,6 +110,7 @@ class MemoryStore:
                 pilots=tuple(each for each in contents.pilots() if not each.let_go),
                 outbox=tuple(entry for _, entry in sorted(contents.outbox.items())),
                 learned=contents.learned,
+                neighbours=tuple(each for _, each in sorted(contents.neighbours.items())),
             )
 
     def unreadable(self) -> list[Unreadable]:
@@ -282,6 +285,10 @@ def _add(contents: _Contents, change: Change, lines: list[tuple[JobId, _Line]]) 
         contents.history.setdefault(job_id, []).append(line)
     contents.results += change.results
     contents.learned = change.learned or contents.learned
+    for neighbour in change.neighbours:
+        contents.neighbours.pop(neighbour.name, None)
+        if not neighbour.gone:
+            contents.neighbours[neighbour.name] = neighbour
     contents.usage |= {entry.attempt: entry for entry in change.usage}
     for span in change.accounted:
         if span.attempt in contents.usage:

@@ -16,6 +16,7 @@ from koalapy.model.attempt import Attempt
 from koalapy.model.commands import Command
 from koalapy.model.job import Counters, Job, without_attempts
 from koalapy.model.learned import Learned
+from koalapy.model.neighbour import Neighbour
 from koalapy.model.sweep import ResultBatch
 from koalapy.store.errors import RecordUnreadable, StoreConflict
 
@@ -73,6 +74,14 @@ def dump_learned(learned: Learned) -> str:
 
 def load_learned(text: str) -> Learned:
     return _LEARNED.load(text)
+
+
+def dump_neighbour(neighbour: Neighbour) -> str:
+    return _NEIGHBOUR.dump(neighbour)
+
+
+def load_neighbour(text: str) -> Neighbour:
+    return _NEIGHBOUR.load(text)
 
 
 def dump_details(details: Mapping[str, Any]) -> str:
@@ -144,4 +153,5 @@ _ATTEMPT = _Form(Attempt)
 _COUNTERS = _Form(Counters)
 _RESULTS = _Form(ResultBatch)
 _LEARNED = _Form(Learned)
+_NEIGHBOUR = _Form(Neighbour)
 _COMMANDS: dict[str, _Form[Any]] = {kind.__name__: _Form(kind) for kind in get_args(Command)}

@@ -10,10 +10,19 @@ from koalapy.model.change import OutboxEntry
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Counters, History, Job
 from koalapy.model.learned import Learned
+from koalapy.model.neighbour import Neighbour
 from koalapy.model.sweep import ResultBatch
 from koalapy.model.units import Instant
 from koalapy.model.usage import DayUsage, Kind, Sum, Usage
-from koalapy.store.records import dump_attempt, dump_command, dump_details, dump_job, dump_learned, dump_results
+from koalapy.store.records import (
+    dump_attempt,
+    dump_command,
+    dump_details,
+    dump_job,
+    dump_learned,
+    dump_neighbour,
+    dump_results,
+)
 
 Row = dict[str, Any]
 NODES = "nodes"  # all observations of nodes are in one row
@@ -72,6 +81,10 @@ def counter_rows(counters: Counters | None) -> list[Row]:
 
 def learned_rows(learned: Learned | None) -> list[Row]:
     return [{"name": NODES, "record": dump_learned(learned)}] if learned else []
+
+
+def neighbour_rows(neighbours: Iterable[Neighbour]) -> list[Row]:
+    return [{"name": each.name, "record": dump_neighbour(each)} for each in neighbours if not each.gone]
 
 
 def usage_rows(entries: Iterable[Usage]) -> list[Row]:

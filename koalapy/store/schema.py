@@ -116,6 +116,13 @@ learned = Table(
     Column("record", Text, nullable=False),
 )
 
+neighbours = Table(
+    "neighbours",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("record", Text, nullable=False),
+)
+
 # Usage is inserted before its job's next state. Therefore it does not refer to the table of jobs.
 usage = Table(
     "usage",

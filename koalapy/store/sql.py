@@ -16,6 +16,7 @@ from koalapy.model.identity import InstanceId, JobId
 from koalapy.model.job import OUTPUT_PRUNED, Counters, History, Job, with_attempts
 from koalapy.model.learned import NOTHING, Learned
 from koalapy.model.maintenance import MaintenanceRun
+from koalapy.model.neighbour import Neighbour
 from koalapy.model.states import JobState
 from koalapy.model.sweep import ResultBatch
 from koalapy.model.units import Instant
@@ -83,6 +84,7 @@ class SqlStore:
                 pilots=tuple(each for each in self._live_pilots(connection) if each.owner.id not in held),
                 outbox=tuple(entry for entry in self._outbox(connection) if job_in(entry) not in held),
                 learned=self._learned(connection),
+                neighbours=self._neighbours(connection),
             )
 
     def unreadable(self) -> list[Unreadable]:
@@ -315,6 +317,13 @@ class SqlStore:
             return NOTHING
         return self._aside.read("learned", rows.NODES, None, partial(records.load_learned, text)) or NOTHING
 
+    def _neighbours(self, connection: Connection) -> tuple[Neighbour, ...]:
+        read = (
+            self._aside.read("neighbour", name, None, partial(records.load_neighbour, text))
+            for name, text in connection.execute(_NEIGHBOURS)
+        )
+        return tuple(each for each in read if each is not None)
+
     def _line(self, job: JobId, sequence: int, at: int, kind: str, text: str) -> History:
         """Return a line of history; one that cannot be read is replaced by a line that names its record."""
         details = self._aside.read("history", sequence, job, partial(records.load_details, text))
@@ -358,6 +367,7 @@ class _Writes:
         self._put_attempt = _put(backend, schema.attempts)
         self._put_counter = _put(backend, schema.counters)
         self._put_learned = _put(backend, schema.learned)
+        self._put_neighbour = _put(backend, schema.neighbours)
         self.put_usage = _put(backend, schema.usage)
         self.put_maintenance = _put(backend, schema.maintenance)
         self.add_days = _add(backend, schema.usage_days, rows.USED)
@@ -370,6 +380,7 @@ class _Writes:
         new, as_before = set(change.new), set(change.as_before)
         jobs = [job for job in change.jobs if job.id not in as_before]
         attempts = {attempt.id: attempt for attempt in change.attempts}.values()
+        neighbours = {neighbour.name: neighbour for neighbour in change.neighbours}.values()
         writes: list[tuple[Executable, list[Row]]] = [
             (_NEW_JOB, rows.job_rows(job for job in jobs if job.id in new)),
             (self._put_job, rows.job_rows(job for job in jobs if job.id not in new)),
@@ -379,6 +390,8 @@ class _Writes:
             (_ADD_HISTORY, rows.history_rows(change.history)),
             (_RESULT, rows.result_rows(change.results)),
             (self._put_learned, rows.learned_rows(change.learned)),
+            (self._put_neighbour, rows.neighbour_rows(neighbours)),
+            (_DROP_NEIGHBOUR, [{"of_name": each.name} for each in neighbours if each.gone]),
             (self.put_usage, rows.usage_rows(change.usage)),
             (_DROP_ATTEMPT, [_marked(rows.attempt_key(each.id)) for each in attempts if each.is_obsolete]),
             (_CONFIRM, [{"of_number": number} for number in change.confirmed]),
@@ -453,6 +466,8 @@ _USAGE_OF = select(schema.usage).where(
     *(schema.usage.c[name] == bindparam(f"of_{name}") for name in ("job", "component", "number"))
 )
 _LEARNED = select(schema.learned.c.record).where(schema.learned.c.name == rows.NODES)
+_NEIGHBOURS = select(schema.neighbours.c.name, schema.neighbours.c.record).order_by(schema.neighbours.c.name)
+_DROP_NEIGHBOUR = delete(schema.neighbours).where(schema.neighbours.c.name == bindparam("of_name"))
 _HISTORY = (
     select(schema.history.c.sequence, schema.history.c.at, schema.history.c.kind, schema.history.c.details)
     .where(schema.history.c.job == bindparam("of_job"))

@@ -19,6 +19,7 @@ from koalapy.store.validation import refuse_invalid
 
 T = TypeVar("T")
 _LONGEST_WHY = 300
+_NAMED = ("learned", "neighbour")  # kinds whose keys are names
 
 
 class Aside:
@@ -112,6 +113,7 @@ KINDS = {
     "results": _Kind(schema.results, schema.results.c.results, (schema.results.c.sequence,)),
     "history": _Kind(schema.history, schema.history.c.details, (schema.history.c.sequence,)),
     "learned": _Kind(schema.learned, schema.learned.c.record, (schema.learned.c.name,)),
+    "neighbour": _Kind(schema.neighbours, schema.neighbours.c.record, (schema.neighbours.c.name,)),
 }
 
 
@@ -185,10 +187,10 @@ def _refuse_needed(connection: Connection, job: int, name: str) -> None:
         raise RequestError("attempt_needed", message, f"Correct {name}, or drop job/{job}.")
 
 
-def job_in(entry: OutboxEntry) -> JobId:
-    """Return the job that a command is about."""
+def job_in(entry: OutboxEntry) -> JobId | None:
+    """Return the job that a command is about; None for one to a neighbour."""
     attempt = getattr(entry.command, "attempt", None)
-    return entry.command.job if attempt is None else attempt.job  # type: ignore[union-attr]
+    return getattr(entry.command, "job", None) if attempt is None else attempt.job
 
 
 def _load(kind: str, row: Any) -> object:
@@ -204,6 +206,8 @@ def _load(kind: str, row: Any) -> object:
             return records.load_results(row["results"])
         case "history":
             return records.load_details(row["details"])
+        case "neighbour":
+            return records.load_neighbour(row["record"])
     return records.load_learned(row["record"])
 
 
@@ -224,12 +228,12 @@ def _kind(name: str) -> _Kind:
 def _where(name: str) -> Any:
     """Return the condition for the row of this name. Raises RequestError for a name that no record can have."""
     kind, _, key = name.partition("/")
-    parts = [key] if kind == "learned" else key.split(".")
+    parts = [key] if kind in _NAMED else key.split(".")
     if kind not in KINDS or len(parts) != len(KINDS[kind].keys):
         raise _no_such(name)
-    if kind != "learned" and not all(part.isdecimal() and len(part) < 19 for part in parts):
+    if kind not in _NAMED and not all(part.isdecimal() and len(part) < 19 for part in parts):
         raise _no_such(name)
-    wanted = parts if kind == "learned" else [int(part) for part in parts]
+    wanted = parts if kind in _NAMED else [int(part) for part in parts]
     return and_(*(column == value for column, value in zip(KINDS[kind].keys, wanted, strict=True)))
 
 

@@ -12,13 +12,14 @@ import pytest
 from koalapy.model.attempt import Attempt, Owner, OwnerKind
 from koalapy.model.attempt import Pilot as PilotFields
 from koalapy.model.change import Change, EpochJump, OutboxEntry, Snapshot
-from koalapy.model.commands import CancelAttempt, CollectOutput, Command, ForgetAttempt
+from koalapy.model.commands import CancelAttempt, CollectOutput, Command, ForgetAttempt, ReportFree
 from koalapy.model.errors import Reason
 from koalapy.model.identity import FIRST_LAUNCHER, INSTANCE_LENGTH, AttemptId, JobId, is_tag, tag_of
 from koalapy.model.intervals import Intervals
 from koalapy.model.job import OUTPUT_PRUNED, Counters, History, Job, Outcome
 from koalapy.model.learned import Check, Hour, Learned, Past
 from koalapy.model.maintenance import MaintenanceRun
+from koalapy.model.neighbour import Neighbour, Relation
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import AttemptState, Ending, JobState
 from koalapy.model.sweep import Axis, ParameterResult, Pilot, ResultBatch, Runner, Source, Space
@@ -148,6 +149,12 @@ def a_batch(sweep: int, first: int, count: int = 3, host: str = "node1") -> Resu
     return ResultBatch(JobId(sweep), "vu", an_attempt(1 << 23), tuple(results))
 
 
+LYON = Neighbour(
+    name="lyon", relation=Relation.SIBLING, instance="zyxwv", received=7, free=12, reported_at=Instant(5), told=3
+)
+VU = Neighbour(name="vu", relation=Relation.PARENT)
+
+
 def state_of(store: Store) -> tuple[object, ...]:
     jobs = store.jobs()
     return store.load(), jobs, [store.history(job.id) for job in jobs], store.pending_cancels(), store.next_number
@@ -177,12 +184,14 @@ def test_everything_survives_reopening(opener: Opener) -> None:
     commands: list[Command] = [
         CancelAttempt(cluster="vu", attempt=an_attempt(1, number=2), batch_id="9", force=True),
         CollectOutput(job=JobId(1), sources=(("vu", an_attempt(1)),), paths=("result.npy",), directory="/home/mona"),
+        ReportFree(neighbour="lyon", processors=12),
     ]
     change = Change(
         jobs=(a_job(2), a_job(1, JobState.CLAIMING)),
         attempts=(a_pending_cancel(3), a_pending_cancel(1, component=1)),
         counters=Counters(next_job=3, next_position=8),
-        sent=(entry(1, commands[0]), entry(2, commands[1])),
+        sent=(entry(1, commands[0]), entry(2, commands[1]), entry(3, commands[2])),
+        neighbours=(LYON, VU, replace(VU, received=9)),
         history=(a_line(1), a_line(1, "job_claimed", clusters=["vu"]), a_line(2)),
         learned=LEARNED,
     )
@@ -198,11 +207,13 @@ def test_everything_survives_reopening(opener: Opener) -> None:
         jobs=(a_job(1, JobState.CLAIMING), a_job(2)),
         pending_cancels=(a_pending_cancel(1, component=1), a_pending_cancel(3)),
         jobless=(an_attempt(3),),
-        outbox=(entry(1, commands[0]), entry(2, commands[1])),
+        outbox=(entry(1, commands[0]), entry(2, commands[1]), entry(3, commands[2])),
         learned=LEARNED,
+        neighbours=(LYON, replace(VU, received=9)),
     )
-    second.commit(Change(learned=Learned()))
+    second.commit(Change(learned=Learned(), neighbours=(replace(VU, gone=True),)))
     assert second.load().learned == Learned()
+    assert second.load().neighbours == (LYON,)
 
 
 def test_a_job_in_full_comes_back_equal(store: Store) -> None:

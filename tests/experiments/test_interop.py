@@ -27,8 +27,9 @@ from koalapy.experiments.interop.tally import COLUMNS, Tally
 from koalapy.experiments.plan import Options as PlanOptions
 from koalapy.experiments.plan import Plan, Row, outcomes
 from koalapy.model.errors import RequestError
+from koalapy.model.neighbour import Relation
 from koalapy.model.units import DAY, MINUTE, SECOND, Duration, Instant
-from koalapy.sites.network import Relation, SiteSettings
+from koalapy.sites.network import SiteSettings
 
 TWO = System("two", {"a": 4, "b": 4, "x": 0}, {"a": "x", "b": "x", "x": None})
 BOTH = pytest.mark.parametrize("architecture", list(ARCHITECTURES))

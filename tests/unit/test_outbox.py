@@ -9,6 +9,7 @@ from koalapy.model.commands import (
     Command,
     ForgetAttempt,
     ReleaseAttempt,
+    ReportFree,
     SubmitAttempt,
     cluster_of,
 )
@@ -174,3 +175,19 @@ def test_a_collect_goes_to_no_single_cluster() -> None:
 )
 def test_every_command_has_a_job_and_at_most_one_cluster(command: Command, cluster: str | None, job: int) -> None:
     assert (cluster_of(command), job_of(command)) == (cluster, JobId(job))
+
+
+# ---- neighbours
+
+
+def test_a_report_of_free_processors_supersedes_the_former_one_to_the_same_neighbour() -> None:
+    outbox = Outbox()
+    reports = [ReportFree(neighbour=name, processors=number) for number, name in enumerate(["lyon", "vu", "lyon"])]
+    first, other, second = entries = outbox.number(reports)
+    outbox.put(entries[:2])
+    assert outbox.superseded_by(second) == [first.number]
+    assert outbox.to_no_single_cluster() == [first, other]
+    assert outbox.to_neighbours(["vu"]) == [other]
+    assert outbox.to_clusters(["vu", "lyon"]) == []
+    outbox.drop([first.number, other.number])
+    assert outbox.to_no_single_cluster() == []

@@ -21,6 +21,7 @@ from koalapy.model.events import Event
 from koalapy.model.facts import Fact
 from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, JobId
 from koalapy.model.intervals import NONE
+from koalapy.model.neighbour import Relation
 from koalapy.model.request import ComponentRequest
 from koalapy.model.units import Instant
 
@@ -92,6 +93,8 @@ def test_from_an_event_to_its_decision_there_are_two_calls(kind: type) -> None:
     play = Play()
     job = play.job(play.submit(ComponentRequest(processors=1, executable="true")))
     event = of_kind(kind, play, AttemptId(job.id, 0, 1))
+    if kind is not events.NeighbourJoined:
+        play.tell(events.NeighbourJoined(neighbour="lyon", relation=Relation.SIBLING))
     called: list[tuple[CodeType, CodeType | None]] = []
 
     def watch(frame: FrameType, what: str, _: Any) -> None:
@@ -121,7 +124,8 @@ def of_kind(kind: type, play: Play, attempt: AttemptId) -> Any:
         "reason": UNREACHABLE, "state": state, "attempt": attempt, "files": 1, "size": 1, "batch_id": "7",
         "at": play.now, "phase": "running", "spans": (), "jobs": (job,), "before": play.now, "records": True,
         "sweep": JobId(77), "results": (), "numbers": NONE, "wanted": 3, "launchers": (), "host": "node1",
-        "cluster": job.components[0].cluster,
+        "cluster": job.components[0].cluster, "neighbour": "lyon", "instance": "zyxwv", "number": 1, "processors": 7,
+        "relation": Relation.SIBLING,
     }  # fmt: skip
     special: dict[type, dict[str, Any]] = {
         events.BatchStatusSeen: {"state": "running"},

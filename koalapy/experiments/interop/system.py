@@ -8,10 +8,10 @@ from typing import Annotated
 from pydantic import Field
 
 from koalapy.model.errors import RequestError
+from koalapy.model.neighbour import Relation
 from koalapy.model.textfile.document import read_document
 from koalapy.model.textfile.fields import Between, Number, Section, Version, Word
 from koalapy.model.textfile.validation import validate
-from koalapy.sites.network import Relation
 
 
 @dataclass(frozen=True)

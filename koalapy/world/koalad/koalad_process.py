@@ -14,7 +14,7 @@ from koalapy.link.conversation import known_attempts, lost
 from koalapy.link.restore_check import CONNECTS, RestoreCheck, Verdict
 from koalapy.link.session import LinkStatus
 from koalapy.model.change import Change, OutboxEntry, Snapshot
-from koalapy.model.commands import CollectOutput, Hint
+from koalapy.model.commands import ClusterCommand, CollectOutput, Hint
 from koalapy.model.errors import KoalaError, Reason
 from koalapy.model.events import Event, StoreRestored
 from koalapy.model.identity import AttemptId, JobId
@@ -283,7 +283,7 @@ class KoaladProcess:
             if entry.number not in self.collecting:
                 self.collecting[entry.number] = command
                 self._collect(entry.number, command)
-        elif command.cluster in self.links:
+        elif isinstance(command, ClusterCommand) and command.cluster in self.links:
             self.links[command.cluster].send(entry.number, command, doubt)
 
     def hint(self, hint: Hint) -> None:

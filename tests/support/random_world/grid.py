@@ -8,7 +8,7 @@ from koalapy.driver import Delivery, Driver
 from koalapy.engine import Engine
 from koalapy.model.change import Change, OutboxEntry
 from koalapy.model.cluster import ClusterSettings
-from koalapy.model.commands import CollectOutput, Hint
+from koalapy.model.commands import ClusterCommand, CollectOutput, Hint
 from koalapy.model.errors import Reason, TransientError
 from koalapy.model.events import (
     ClusterChanged,
@@ -120,7 +120,7 @@ class Grid:
             self.promises.of_doubt(command)
         if isinstance(command, CollectOutput):
             self.collecting[entry.number] = command
-        elif command.cluster in self.kcms:
+        elif isinstance(command, ClusterCommand) and command.cluster in self.kcms:
             self.kcms[command.cluster].send(entry.number, command)
 
     def hint(self, hint: Hint) -> None: ...

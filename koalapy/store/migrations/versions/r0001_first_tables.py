@@ -35,6 +35,11 @@ def _create_state() -> None:
         sa.Column("record", sa.Text, nullable=False),
     )
     op.create_table(
+        "neighbours",
+        sa.Column("name", sa.Text, primary_key=True),
+        sa.Column("record", sa.Text, nullable=False),
+    )
+    op.create_table(
         "maintenance",
         sa.Column("name", sa.Text, primary_key=True),
         sa.Column("task", sa.Text, nullable=False),

@@ -1,0 +1,190 @@
+"""The conversation of koalad with the koalad of a neighbouring site: messages that arrive once and in order. Pure.
+
+Messages leave by the outbox and keep its numbers. A side keeps what it has sent until the other side has committed it.
+Each hello says what its sender has committed, and everything after that is sent again, in its order. So a cut
+connection loses nothing, and the receiver recognises by the number what it has received before.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from koalapy_adapters.messages import from_json
+
+from koalapy.driver import Delivery
+from koalapy.link.conversation import Deliver
+from koalapy.link.session import Accepted, Reaction, Refused
+from koalapy.link.site_messages import (
+    BODIES,
+    SITE_PROTOCOL,
+    FreeProcessors,
+    SiteAcknowledge,
+    SiteHello,
+    SiteMessage,
+    SitePing,
+    SitePong,
+    site_to_json,
+)
+from koalapy.model.commands import NeighbourCommand, ReportFree
+from koalapy.model.errors import Reason
+from koalapy.model.events import FreeReported, NeighbourConnected, NeighbourEvent, NeighbourLost
+from koalapy.model.identity import origin_of_site
+from koalapy.model.units import Instant
+
+
+class Outgoing:
+    """The messages for one neighbour that it has not committed yet, over all sessions.
+
+    `highest`: the greatest number that this site's store has given to any command so far.
+    """
+
+    def __init__(self, highest: int) -> None:
+        self.highest = highest
+        self._waiting: dict[int, NeighbourCommand] = {}
+
+    def put(self, number: int, command: NeighbourCommand) -> bool:
+        """Keep a message. Returns False if it is kept already. A report replaces an earlier one."""
+        if number in self._waiting:
+            return False
+        if isinstance(command, ReportFree):
+            self._waiting = {key: each for key, each in self._waiting.items() if not isinstance(each, ReportFree)}
+        self._waiting[number] = command
+        self.highest = max(self.highest, number)
+        return True
+
+    def committed(self, number: int) -> tuple[int, ...]:
+        """Drop the messages up to this number. Returns their numbers."""
+        found = tuple(each for each in self._waiting if each <= number)
+        for each in found:
+            del self._waiting[each]
+        return found
+
+    def all(self) -> list[tuple[int, NeighbourCommand]]:
+        """Return the messages in the order of their numbers."""
+        return sorted(self._waiting.items())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteOpening:
+    """The facts that one session with a neighbour begins with.
+
+    `site`, `instance`, `version`: this site's name, its store's and koalapy's. `epoch`: higher than those of all
+    sessions before it. `received_from`, `received`: see SiteHello.
+    """
+
+    site: str
+    instance: str
+    version: str
+    epoch: int
+    received_from: str = ""
+    received: int = 0
+
+
+class NeighbourConversation:
+    """One session. Nothing is sent after the hello before the neighbour's hello has come."""
+
+    def __init__(self, neighbour: str, opening: SiteOpening, outgoing: Outgoing) -> None:
+        self.epoch = opening.epoch
+        self._name, self._opening, self._outgoing = neighbour, opening, outgoing
+        self._origin = origin_of_site(neighbour)
+        self._their_instance = ""
+        self._delivered = 0  # the number of the newest message that was
+        self._acknowledged = 0
+
+    # ---- to the neighbour
+
+    def hello(self, now: Instant) -> SiteHello:
+        """Return the first message of the session."""
+        own = self._opening
+        return SiteHello(SITE_PROTOCOL, own.version, own.site, own.instance, own.epoch, own.received_from, own.received)
+
+    def ping(self, now: Instant) -> SitePing:
+        return SitePing()
+
+    def send(self, number: int, command: NeighbourCommand) -> Reaction:
+        return Reaction((SiteMessage(number, site_to_json(_body(command))),))
+
+    def acknowledge(self, number: int) -> Reaction:
+        """Acknowledge a message that was committed, and all before it."""
+        self._acknowledged = max(self._acknowledged, number)
+        return Reaction((SiteAcknowledge(number),))
+
+    # ---- from the neighbour
+
+    def received(self, now: Instant, message: Any) -> Reaction:
+        """Return the reaction to a message. Raises MessageError if its body cannot be understood."""
+        match message:
+            case SiteHello():
+                return self._greeted(message)
+            case SitePing():
+                return Reaction((SitePong(),))
+            case SiteMessage(number, body) if self._their_instance:
+                return self._arrived(number, body)
+            case SiteAcknowledge(number) if self._their_instance:
+                return self._committed(number)
+        return Reaction()
+
+    def _greeted(self, hello: SiteHello) -> Reaction:
+        if (reason := self._objection(hello)) is not None:
+            return Reaction(answer=Refused(reason))
+        self._their_instance = hello.instance
+        own = self._opening
+        self._delivered = self._acknowledged = own.received if own.received_from == hello.instance else 0
+        confirmed = self._outgoing.committed(hello.received if hello.received_from == own.instance else 0)
+        again = [message for each in self._outgoing.all() for message in self.send(*each).messages]
+        event = NeighbourConnected(neighbour=self._name, instance=hello.instance)
+        return Reaction(
+            tuple(again), (self._deliver(event, confirmed=confirmed),), Accepted(hello.site, hello.version, hello.epoch)
+        )
+
+    def _objection(self, hello: SiteHello) -> Reason | None:
+        """Return why there can be no session with this hello; None if there can."""
+        own = self._opening
+        if self._their_instance:
+            return Reason("garbled", "ours", f"{self._name} said hello twice in one session.", "")
+        if hello.protocol != SITE_PROTOCOL:
+            what = (
+                f"{self._name} speaks protocol {hello.protocol} of koalapy {hello.version}; this site {SITE_PROTOCOL}."
+            )
+            return Reason("other_protocol", "cluster", what, "Use the same release of koalapy at both sites.")
+        if hello.site != self._name:
+            what = f"The site with the key of {self._name} calls itself {hello.site}."
+            advice = "Agree on one name: `koala sites remove`, then `koala sites join` with the right line."
+            return Reason("other_name", "cluster", what, advice)
+        if hello.instance == own.instance:
+            return Reason("own_store", "cluster", f"{self._name} has this site's own store.", "Give it another one.")
+        if hello.received_from == own.instance and hello.received > self._outgoing.highest:
+            what = (
+                f"{self._name} has received message {hello.received}, which this store does not know: it was restored."
+            )
+            advice = "At both sites: `koala sites remove`, then `koala sites join`; then the numbers begin anew."
+            return Reason("store_restored", "cluster", what, advice)
+        return None
+
+    def _arrived(self, number: int, body: Any) -> Reaction:
+        if number <= self._delivered:
+            return Reaction((SiteAcknowledge(self._acknowledged),)) if self._acknowledged else Reaction()
+        event = _event(self._name, self._their_instance, number, from_json(body, BODIES))
+        self._delivered = number
+        return Reaction(commands=(self._deliver(event, number=number),))
+
+    def _committed(self, number: int) -> Reaction:
+        confirmed = self._outgoing.committed(number)
+        return Reaction(commands=(self._deliver(confirmed=confirmed),)) if confirmed else Reaction()
+
+    def _deliver(self, *events: NeighbourEvent, number: int | None = None, confirmed: tuple[int, ...] = ()) -> Deliver:
+        acknowledge = None if number is None else (self._origin, self.epoch, number)
+        session = (self._origin, self.epoch)
+        return Deliver(Delivery(events=events, confirmed=confirmed, acknowledge=acknowledge, session=session))
+
+
+def neighbour_lost(neighbour: str, reason: Reason) -> Delivery:
+    """Return the delivery for the end of a session with the neighbour, or a try that failed."""
+    return Delivery(events=(NeighbourLost(neighbour=neighbour, reason=reason),))
+
+
+def _body(command: NeighbourCommand) -> FreeProcessors:
+    return FreeProcessors(command.processors)
+
+
+def _event(neighbour: str, instance: str, number: int, body: Any) -> NeighbourEvent:
+    return FreeReported(neighbour=neighbour, instance=instance, number=number, processors=body.processors)

@@ -1,0 +1,45 @@
+"""A neighbour: another site, with which this one exchanges messages."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from koalapy.model.units import Instant
+
+
+class Relation(StrEnum):
+    """The relation of a neighbour to a site (SC'07, section 4.1). Siblings have the same parent, or none has one."""
+
+    PARENT = "parent"
+    CHILD = "child"
+    SIBLING = "sibling"
+
+    @property
+    def reverse(self) -> "Relation":
+        """The relation of the site to this neighbour."""
+        return _REVERSE[self]
+
+
+_REVERSE = {
+    Relation.PARENT: Relation.CHILD,
+    Relation.CHILD: Relation.PARENT,
+    Relation.SIBLING: Relation.SIBLING,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Neighbour:
+    """The record of a neighbour: what this site has received from it, and what it has been sent.
+
+    `instance`: that of the neighbour's store. `received`: the number of the newest message of that store. Messages of a
+    lower number were handled already. `free`: the processors that the neighbour reported last, `reported_at` when.
+    `told`: those that it was sent last. `gone`: the neighbour was removed, and so is its record.
+    """
+
+    name: str
+    relation: Relation
+    instance: str = ""
+    received: int = 0
+    free: int | None = None
+    reported_at: Instant | None = None
+    told: int | None = None
+    gone: bool = False

@@ -1,0 +1,86 @@
+"""Neighbours of a site in the engine: messages count once, and idle processors are reported when they change."""
+
+from engine_play import UNREACHABLE, Play
+
+from koalapy.model.commands import Command, ReportFree
+from koalapy.model.events import FreeReported, NeighbourConnected, NeighbourJoined, NeighbourLeft, NeighbourLost
+from koalapy.model.neighbour import Neighbour, Relation
+from koalapy.model.units import Duration
+from koalapy.sites.neighbours import REPORT_EVERY
+
+JOINED = NeighbourJoined(neighbour="lyon", relation=Relation.SIBLING)
+CONNECTED = NeighbourConnected(neighbour="lyon", instance="zyxwv")
+LOST = NeighbourLost(neighbour="lyon", reason=UNREACHABLE)
+ALL = 64  # processors of the grid
+
+
+def report(processors: int, neighbour: str = "lyon") -> Command:
+    return ReportFree(neighbour=neighbour, processors=processors)
+
+
+def reported(number: int, processors: int, instance: str = "zyxwv") -> FreeReported:
+    return FreeReported(neighbour="lyon", instance=instance, number=number, processors=processors)
+
+
+def record(play: Play) -> Neighbour:
+    return play.engine.core.neighbours.records["lyon"]
+
+
+def test_a_neighbour_that_connects_is_told_what_is_idle_and_then_only_changes() -> None:
+    play = Play()
+    assert play.tell(JOINED) == []
+    assert play.tell(CONNECTED) == [report(ALL)]
+    assert play.measure() == []
+    assert play.measure(alpha=8) == []  # too soon after the last report
+    wakeup = play.engine.next_wakeup()
+    assert wakeup is not None
+    assert wakeup <= play.now + REPORT_EVERY
+    assert play.tell(after=REPORT_EVERY) == [report(ALL - 8)]
+    assert play.tell(after=REPORT_EVERY) == []
+
+
+def test_a_neighbour_out_of_reach_is_told_nothing_before_it_is_back() -> None:
+    play = Play()
+    play.tell(JOINED, CONNECTED)
+    play.tell(LOST)
+    assert play.measure(alpha=8) == []
+    assert play.tell(after=Duration(2 * REPORT_EVERY)) == []
+    assert play.tell(CONNECTED) == [report(ALL - 8)]
+
+
+def test_a_message_that_was_committed_before_changes_nothing() -> None:
+    play = Play()
+    play.tell(JOINED, CONNECTED)
+    play.tell(reported(4, 12))
+    play.tell(reported(4, 99))
+    play.tell(reported(3, 98))
+    assert (record(play).free, record(play).received) == (12, 4)
+    play.tell(reported(9, 7))
+    assert (record(play).free, record(play).received) == (7, 9)
+
+
+def test_the_messages_of_a_neighbour_with_a_new_store_begin_anew() -> None:
+    play = Play()
+    play.tell(JOINED, CONNECTED, reported(4, 12))
+    commands = play.tell(NeighbourConnected(neighbour="lyon", instance="new"))
+    assert commands == [report(ALL)]  # it knows nothing of before
+    assert (record(play).free, record(play).received) == (None, 0)
+    play.tell(reported(1, 5, "new"))
+    assert (record(play).free, record(play).received) == (5, 1)
+
+
+def test_a_site_that_is_no_neighbour_says_nothing() -> None:
+    play = Play()
+    assert play.tell(CONNECTED, reported(1, 5), LOST, NeighbourLeft(neighbour="lyon")) == []
+    assert play.engine.core.neighbours.records == {}
+    play.tell(JOINED, CONNECTED)
+    step = play.engine.handle(play.now, [NeighbourLeft(neighbour="lyon")])
+    assert [(each.name, each.gone) for each in step.neighbours] == [("lyon", True)]
+    assert play.tell(reported(1, 5)) == []
+
+
+def test_a_relation_may_change() -> None:
+    play = Play()
+    play.tell(JOINED, CONNECTED, reported(4, 12))
+    play.tell(NeighbourJoined(neighbour="lyon", relation=Relation.PARENT))
+    assert (record(play).relation, record(play).free) == (Relation.PARENT, 12)
