@@ -14,6 +14,7 @@ from koalapy.coallocation import (
     clusters,
     completion,
     event_origin,
+    notifications,
     pruning,
     restored_store,
     retries,
@@ -52,6 +53,8 @@ from koalapy.model.events import (
     NeighbourJoined,
     NeighbourLeft,
     NeighbourLost,
+    NotificationDue,
+    NotificationTried,
     OutputCollected,
     OutputKept,
     ParametersEnded,
@@ -96,6 +99,8 @@ REACTIONS: Mapping[type, tuple[Reaction, ...]] = MappingProxyType(
         AttemptStuck: (cancel.on_cancel_stuck,),
         OutputCollected: (completion.on_output_collected, pruning.on_output_collected),
         OutputKept: (completion.on_output_kept, pruning.on_output_kept),
+        NotificationDue: (notifications.on_notification_due,),
+        NotificationTried: (notifications.on_notification_tried,),
         PruneRequested: (pruning.on_prune_requested,),
         AttemptForgotten: (pruning.on_forgotten,),
         LaunchersSeen: (parameters.on_launchers_seen,),
@@ -201,12 +206,15 @@ class Engine:
         self._run_list_step.set_timers(core, now)
         for command in core.poll_urgency.changes(core.information, bool(core.queue.order), core.run_list.claimed_on):
             core.records.hint(command)
+        if core.notifications.changes:
+            notifications.announce_changes(core, now)
         step = core.records.take()
         if core.left:
             reached = [each for each in step.commands if cluster_of(each) not in core.left]
             step = replace(step, commands=tuple(reached))
         if step.commands:
             core.pruning.note_commands(step.commands)
+            core.notifications.note_commands(step.commands)
         self._expiry = core.information.next_expiry(now) if core.queue.order else None
         return step
 

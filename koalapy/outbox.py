@@ -5,7 +5,6 @@ from collections.abc import Collection, Iterable
 from koalapy.model.change import OutboxEntry
 from koalapy.model.commands import (
     CancelAttempt,
-    CollectOutput,
     Command,
     ForgetAttempt,
     NeighbourCommand,
@@ -13,6 +12,7 @@ from koalapy.model.commands import (
     ReportFree,
     SubmitAttempt,
     cluster_of,
+    job_of_command,
 )
 from koalapy.model.identity import JobId
 
@@ -49,7 +49,7 @@ class Outbox:
         """Add committed entries. Their numbers are greater than those of all entries before them."""
         for entry in entries:
             self._entries[entry.number] = entry
-            if (job := job_of(entry.command)) is not None:
+            if (job := job_of_command(entry.command)) is not None:
                 self._of_jobs.setdefault(job, {})[entry.number] = entry
 
     def drop(self, numbers: Iterable[int]) -> None:
@@ -58,7 +58,7 @@ class Outbox:
             entry = self._entries.pop(number, None)
             if entry is None:
                 continue
-            job = job_of(entry.command)
+            job = job_of_command(entry.command)
             if job is None:
                 continue
             del self._of_jobs[job][number]
@@ -111,12 +111,5 @@ class Outbox:
         ]
 
     def to_no_single_cluster(self) -> list[OutboxEntry]:
-        """Return the entries whose commands go to several clusters, or to a neighbour, oldest first."""
+        """Return the entries whose commands go to a neighbour or to koalad's own host, oldest first."""
         return [entry for entry in self._entries.values() if cluster_of(entry.command) is None]
-
-
-def job_of(command: Command) -> JobId | None:
-    """Return the job, sweep or lease that a command belongs to; None for one to a neighbour."""
-    if isinstance(command, NeighbourCommand):
-        return None
-    return command.job if isinstance(command, CollectOutput) else command.attempt.job

@@ -21,6 +21,8 @@ _PATTERNS = [
     # NAME=value, as `export` and options of batch systems have it
     (re.compile(r"\b([A-Z_][A-Z0-9_]+=)(?:\"[^\"\n]*\"|'[^'\n]*'|[^\s,;]+)"), rf"\1{HIDDEN}"),
     (re.compile(r"(?<![0-9A-Za-z])[0-9a-fA-F]{32,}(?![0-9A-Za-z])"), HIDDEN),
+    # webhook: https://hooks.example/SECRET, as grid and job files have it
+    (re.compile(r"(\bwebhook[\"']?\s*:\s*)(?:\"[^\"\n]*\"|'[^'\n]*'|[^\s,}]+)"), rf"\1{HIDDEN}"),
 ]  # fmt: skip
 
 

@@ -133,12 +133,22 @@ class JobRequest(TypedDict):
     """Parameters of a sweep."""
 
 
+class Notify(TypedDict):
+    """A recipient of notifications."""
+
+    to: str
+    """Recipient, without the secrets that a URL or a command may hold."""
+    on: list[Literal["started", "done", "failed", "cancelled"]]
+    """Changes of which it is notified."""
+
+
 class JobAnswer(TypedDict):
     """A job, its request and its history."""
 
     schema: Literal["koala.job/1"]
     job: Job
     request: JobRequest
+    notify: list[Notify]
     events: list[JobEvent]
 
 

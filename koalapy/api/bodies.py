@@ -41,6 +41,9 @@ class JobText(BaseModel):
     directory: Line = Field(max_length=5000, description="absolute; the job's paths are relative to it")
     overrides: dict[Line, str] = Field(default_factory=dict, description="values to change, by their keys")
     labels: dict[str, str] = Field(default_factory=dict, description="labels to add to those of the job")
+    notify: list[dict[str, Any]] | None = Field(
+        default=None, description="entries that replace `notify` of the job; none: nobody is notified"
+    )
     key: Line = Field(default="", max_length=200, description="the same key again is the same job")
 
 

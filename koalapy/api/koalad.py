@@ -32,7 +32,7 @@ def add_koalad(
         troubles = _troubles(service.trouble()) + service.restored() + service.ids_used()
         troubles += unreadable_troubles(service.unreadable())
         troubles += cluster_troubles(service.clusters()) + service.disk.warnings()
-        troubles += maintenance.troubles()
+        troubles += maintenance.troubles() + service.notification_troubles()
         logins = [documents.login(each) for each in service.logins.views() if each.state == "login_required"]
         return documents.status(
             known,

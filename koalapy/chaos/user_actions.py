@@ -15,9 +15,9 @@ Act = Callable[[World, Random], None]
 OTHER_STORE = InstanceId("0ther")
 USERS = (
     Habits(),
-    Habits(),
+    Habits(notify=0.5),
     Habits(long=0.8),
-    Habits(optional=0.8),
+    Habits(optional=0.8, notify=0.3),
     Habits(long=0.5, deaf=0.8, exit_status=0.3),
 )
 _KEYS = ("", "", "", "", "a", "b", "c")

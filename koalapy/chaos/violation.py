@@ -32,6 +32,7 @@ class Promise(StrEnum):
     LOGINS = "a refused login is tried three times, and then by a person only"
     RECONNECTED = "a cluster is connected again at once after a session that lasted"
     CONTENTS = "staged files arrive byte for byte"
+    NOTIFIED = "nobody is notified twice of one change of a job, and every outcome is recorded"
     LEFT = "a cluster that is drained or has left gets nothing, and keeps no row"
 
 

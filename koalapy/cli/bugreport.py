@@ -137,11 +137,15 @@ def _asked(grid: Path | str, jobs: list[int]) -> _Answers:
 
 
 def _environments(document: Any) -> Iterable[str]:
-    """Yield every value of a mapping `environment`, at any depth of the document."""
+    """Yield each value of `environment`, and URLs and arguments of `notify`, at any depth of the document."""
     if isinstance(document, dict):
         for key, value in document.items():
             if key == "environment" and isinstance(value, dict):
                 yield from map(str, value.values())
+            elif key == "webhook":
+                yield str(value)
+            elif key == "command" and isinstance(value, list):
+                yield from map(str, value[1:])
             else:
                 yield from _environments(value)
     elif isinstance(document, list):

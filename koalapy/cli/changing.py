@@ -50,16 +50,23 @@ def submit(
     check: options.Check = False,
     override: Override = None,
     label: options.Label = None,
+    notify: options.Notify = None,
+    notify_on: options.NotifyOn = None,
     grid: options.Grid = None,
     json: options.Json = False,
 ) -> None:
     """Submit job files. The exit status is 1 if a job fails at once, for example because it can never fit."""
+    with errors_reported():
+        wishes: dict[str, Any] = {
+            "overrides": _overrides(override or []),
+            "labels": options.labels_of(label or ()),
+            "notify": options.notify_of(notify, notify_on),
+        }
     if check:
         with errors_reported(), Grid(grid) as koalad:
-            overrides, labels = _overrides(override or []), options.labels_of(label or ())
-            print_checked(koalad.check(*_read(files), overrides=overrides, labels=labels), [*map(str, files)], json)
+            print_checked(koalad.check(*_read(files), **wishes), [*map(str, files)], json)
     with errors_reported(), Grid(grid) as koalad, deferred() as let_in:  # no interrupt between submission and id
-        accepted = _submitted(koalad, files, _overrides(override or []), options.labels_of(label or ()))
+        accepted = _submitted(koalad, files, wishes)
         ids = accepted.get("ids") or [accepted["id"]]
         print_accepted(ids, json and wait)
         if not json:
@@ -114,11 +121,11 @@ def _finish(koalad: Grid, accepted: Document, ids: Sequence[int], wait: bool, js
     raise typer.Exit(FAILED if failed_at_once else DONE)
 
 
-def _submitted(koalad: Grid, files: list[Path], overrides: dict[str, str], labels: dict[str, str]) -> Document:
+def _submitted(koalad: Grid, files: list[Path], wishes: dict[str, Any]) -> Document:
     jobs = _read(files)
     if len(jobs) == 1:
-        return koalad.accept(jobs[0], overrides=overrides, labels=labels)
-    return {"schema": "koala.submits/1", "ids": koalad.submit_many(jobs, overrides=overrides, labels=labels)}
+        return koalad.accept(jobs[0], **wishes)
+    return {"schema": "koala.submits/1", "ids": koalad.submit_many(jobs, **wishes)}
 
 
 def _read(files: list[Path]) -> list[JobOrFile]:

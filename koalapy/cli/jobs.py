@@ -209,6 +209,8 @@ def _show(document: Document, runner: Document) -> None:
     for transfer in found["transfers"]:
         out.print(f"\n{transfer_line(transfer)}")
     show_request(document["request"])
+    for each in document["notify"]:
+        out.print(f"{'notify':24}{each['to']} ({', '.join(each['on'])})")
     out.print()
     for event in document["events"]:
         out.print(f"{shown(event['at'])}  {in_text(event['text'], at=event['at'])}")

@@ -89,6 +89,38 @@ def labels_of(pairs: Sequence[str]) -> dict[str, str]:
     return found
 
 
+def notify_of(recipients: Sequence[str] | None, changes: Sequence[str] | None) -> list[dict[str, Any]] | None:
+    """Return entries as a job file has them, of --notify and --notify-on; None if neither is given.
+
+    Raises RequestError for --notify-on alone, for `none` beside another recipient, and for an unfinished quotation.
+    """
+    import shlex
+
+    from koalapy.model.errors import RequestError
+
+    if not recipients:
+        if changes:
+            advice = "Write --notify URL, --notify ADDRESS or --notify 'command:PROGRAM ARG…' too."
+            raise RequestError("no_recipient", "--notify-on has no --notify beside it.", advice)
+        return None
+    if "none" in recipients:
+        if len(recipients) > 1 or changes:
+            message = "--notify none stands beside another --notify or --notify-on."
+            raise RequestError("wrong_recipient", message, "Write --notify none alone.")
+        return []
+    entries: list[dict[str, Any]] = []
+    for each in recipients:
+        if each.startswith("command:"):
+            try:
+                entries.append({"command": shlex.split(each.removeprefix("command:"))})
+            except ValueError as error:
+                message = f"The command of --notify cannot be split into words: {error}."
+                raise RequestError("wrong_recipient", message, "Close its quotation.") from error
+        else:
+            entries.append({"webhook" if "://" in each else "mail": each})
+    return [each | ({"on": list(changes)} if changes else {}) for each in entries]
+
+
 Grid = Annotated[str | None, typer.Option("--grid", "-g", metavar="FILE|NAME", help=GRID_HELP)]
 Json = Annotated[bool, typer.Option("--json", callback=use_json, help="One JSON document on stdout, also of errors.")]
 IDS = typer.Argument(metavar="ID…", help="Jobs, such as 3 or 1-5.", autocompletion=complete_jobs)
@@ -97,6 +129,22 @@ JobId = Annotated[int, typer.Argument(metavar="ID", help="A job.", autocompletio
 Label = Annotated[
     list[str] | None,
     typer.Option("--label", metavar="KEY=VALUE", help="A label of the job, to find it again; repeat it."),
+]
+Notify = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--notify",
+        metavar="WHOM",
+        help="Who is notified of the job's end: a URL, a mail address, 'command:PROGRAM ARG…', or none; repeat it.",
+    ),
+]
+NotifyOn = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--notify-on",
+        metavar="CHANGE",
+        help="Notify of this only: started, done, failed or cancelled; repeat it. Default: all but started.",
+    ),
 ]
 WithLabel = Annotated[
     list[str] | None, typer.Option("--label", metavar="KEY[=VALUE]", help="Only jobs with this label; repeat it.")

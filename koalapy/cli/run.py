@@ -73,6 +73,8 @@ def run(
     threads: Annotated[int | None, typer.Option("--threads", help="Processors of each process.")] = None,
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Print the job's number, and do not wait.")] = False,
     label: options.Label = None,
+    notify: options.Notify = None,
+    notify_on: options.NotifyOn = None,
     prefix: options.Prefix = None,
     reconnect: options.Reconnect = RECONNECT_S,
     grid: options.Grid = None,
@@ -93,7 +95,13 @@ def run(
                 "environment": _environment(env or ()) or None,
             }
             components = _components(processors, on or (), optional or (), shared)
-            job = {"name": name, "priority": priority, "stage_in": stage_in or [], "stage_out": stage_out or None}
+            job = {
+                "name": name,
+                "priority": priority,
+                "stage_in": stage_in or [],
+                "stage_out": stage_out or None,
+                "notify": options.notify_of(notify, notify_on),
+            }
             request, labels = _request(program, components, job), options.labels_of(label or ())
             with Grid(grid) as koalad, interruptible():
                 if detach:

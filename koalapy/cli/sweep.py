@@ -69,6 +69,8 @@ def sweep(
         typer.Option("--order", metavar="NAME", help="Order of the parameters. Default: the grid file's."),
     ] = None,
     label: options.Label = None,
+    notify: options.Notify = None,
+    notify_on: options.NotifyOn = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the sweep is final, and show its progress.")] = False,
     rerun_failed: Annotated[
         int | None,
@@ -81,7 +83,7 @@ def sweep(
 ) -> None:
     """Run a program once for each of many parameters, on nodes that are idle."""
     if rerun_failed is not None:
-        others = (program, parameters, csv, stage_in, stage_out, name, on, walltime, order, label)
+        others = (program, parameters, csv, stage_in, stage_out, name, on, walltime, order, label, notify, notify_on)
         _check_alone(*others, check, dry_run, cross, zipped)
         with errors_reported(), Grid(grid) as koalad:
             submit_again(koalad, rerun_failed, wait, json, failed=True)
@@ -110,6 +112,8 @@ def sweep(
             order=order,
         )
         labels = options.labels_of(label or ())
+        if (recipients := options.notify_of(notify, notify_on)) is not None:
+            request["notify"] = recipients
         if dry_run:
             return _dry_run(request, json)
         with Grid(grid) as koalad:

@@ -82,13 +82,16 @@ class Grid:
         overrides: Mapping[str, str] | None = None,
         key: str | None = None,
         labels: Mapping[str, str] | None = None,
+        notify: Sequence[Mapping[str, Any]] | None = None,
     ) -> int:
         """Submit a job, and return its id. `job` is the path of a job file, or its content as a mapping.
 
-        `labels` are added to those of the job, and replace those of the same name.
+        `labels` are added to those of the job, and replace those of the same name. `notify` replaces the job's own, by
+        entries as a job file has them: `[{"mail": "me@example.org"}]`; `[]` notifies nobody.
         A second request with the same `key` returns the same job. By default the key is new in every call.
         """
-        return int(self.accept(job, directory=directory, overrides=overrides, key=key, labels=labels)["id"])
+        wishes: dict[str, Any] = {"overrides": overrides, "key": key, "labels": labels, "notify": notify}
+        return int(self.accept(job, directory=directory, **wishes)["id"])
 
     def accept(
         self,
@@ -99,12 +102,13 @@ class Grid:
         key: str | None = None,
         source: str = "job",
         labels: Mapping[str, str] | None = None,
+        notify: Sequence[Mapping[str, Any]] | None = None,
     ) -> answers.SubmitAnswer:
         """Submit a job as `submit` does, and return the whole answer: schema koala.submit/1.
 
         `source` is the name of a mapping in errors.
         """
-        body = as_posted(job, directory, overrides, key, source, labels)
+        body = as_posted(job, directory, overrides, key, source, labels, notify)
         return cast("answers.SubmitAnswer", post(self._calls, "/v1/jobs", body))
 
     def resubmit(
@@ -141,16 +145,18 @@ class Grid:
         overrides: Mapping[str, str] | None = None,
         keys: Sequence[str] | None = None,
         labels: Mapping[str, str] | None = None,
+        notify: Sequence[Mapping[str, Any]] | None = None,
     ) -> list[int]:
         """Submit many jobs in one request, and return their ids in this order. All are accepted, or none.
 
-        `keys` has one key for each job. `labels` are added to all jobs.
+        `keys` has one key for each job. `labels` are added to all jobs. `notify` replaces that of each job.
         """
         if not jobs:
             return []
         given: Sequence[str | None] = keys or [None] * len(jobs)
         bodies = [
-            as_posted(job, directory, overrides, key, labels=labels) for job, key in zip(jobs, given, strict=True)
+            as_posted(job, directory, overrides, key, labels=labels, notify=notify)
+            for job, key in zip(jobs, given, strict=True)
         ]
         return [int(job) for job in post(self._calls, "/v1/jobs/batch", {"jobs": bodies})["ids"]]
 
@@ -161,12 +167,13 @@ class Grid:
         overrides: Mapping[str, str] | None = None,
         labels: Mapping[str, str] | None = None,
         source: str = "job",
+        notify: Sequence[Mapping[str, Any]] | None = None,
     ) -> answers.CheckAnswer:
         """Check jobs without submitting them: schema koala.check/1.
 
         Raises RequestError for the first job that `submit` would refuse.
         """
-        bodies = [as_posted(job, directory, overrides, None, source, labels) for job in jobs]
+        bodies = [as_posted(job, directory, overrides, None, source, labels, notify) for job in jobs]
         return cast("answers.CheckAnswer", post(self._calls, "/v1/jobs/check", {"jobs": bodies}))
 
     def jobs(

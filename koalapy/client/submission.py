@@ -1,7 +1,7 @@
 """The body of a submission, from a mapping or a job file."""
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -21,11 +21,13 @@ def as_posted(
     key: str | None,
     source: str = "job",
     labels: Mapping[str, str] | None = None,
+    notify: Sequence[Mapping[str, Any]] | None = None,
 ) -> Document:
     """Build the body of a submission. Raises RequestError if the file cannot be read."""
     body: Document = {
         "overrides": dict(overrides or {}),
         "labels": dict(labels or {}),
+        "notify": None if notify is None else [dict(each) for each in notify],
         "key": key or uuid.uuid4().hex,
     }
     if isinstance(job, Mapping):

@@ -48,6 +48,7 @@ from koalapy.model.textfile.fields import (
     one_of,
     wrong,
 )
+from koalapy.model.textfile.notify import NotifyEntries
 from koalapy.model.units import MILLISECOND, SECOND, Duration
 
 # A poll may be delayed by its own cost (100 × its CPU time), and one may fail: six polls allow for both.
@@ -246,6 +247,7 @@ class GridFile(Section):
     keep_output: Annotated[KeepOutput, one_of(KeepOutput)] = Field(
         default=KeepOutput.CLUSTER, description="home: bring jobs' standard output and error home at their end"
     )
+    notify: NotifyEntries = Field(default=(), description="who is notified of jobs' ends, of jobs without `notify`")
     disk: Disk = Disk()
     store: StoreUrl = Field(default="sqlite", description="sqlite, or a database's URL")
     maintenance: Annotated[

@@ -4,6 +4,7 @@ from koalapy.core.at_barrier import AtBarrier
 from koalapy.core.foreign import ForeignStatements
 from koalapy.core.launchers import Launchers
 from koalapy.core.neighbours import Neighbours
+from koalapy.core.notifications import Notifications
 from koalapy.core.pauses import Pauses
 from koalapy.core.pilots import Pilots
 from koalapy.core.pruning import PruningState
@@ -24,13 +25,13 @@ from koalapy.model.settings import Settings
 class Core:
     """The engine's records with their indices, its settings, KIS, and the state of the sessions with clusters.
 
-    `queue`, `run_list`, `launchers`, `pilots` and `at_barrier` are indices of `records`. `silent`: attempts that have
-    given no sign since koalad's start. `came_before`: by cluster, the attempts that were at their barriers in a session
-    that this engine has taken over from the one before. `node_sizes`: by cluster, the processors of the largest node
-    that the cluster has shown, or that a Launcher has there. `dirty`: whether something that the scheduling pass reads
-    has changed. `nodes_changed`: whether a cluster was measured since the nodes were last surveyed for sweeps. `left`:
-    clusters that have left the grid since this koalad's start, to which no command goes. `facts`: those derived from
-    the present event, for the owners of attempts.
+    `queue`, `run_list`, `launchers`, `pilots`, `at_barrier` and `notifications` are indices of `records`. `silent`:
+    attempts that have given no sign since koalad's start. `came_before`: by cluster, the attempts that were at their
+    barriers in a session that this engine has taken over from the one before. `node_sizes`: by cluster, the processors
+    of the largest node that the cluster has shown, or that a Launcher has there. `dirty`: whether something that the
+    scheduling pass reads has changed. `nodes_changed`: whether a cluster was measured since the nodes were last
+    surveyed for sweeps. `left`: clusters that have left the grid since this koalad's start, to which no command goes.
+    `facts`: those derived from the present event, for the owners of attempts.
     """
 
     def __init__(self, settings: Settings, snapshot: Snapshot) -> None:
@@ -38,9 +39,10 @@ class Core:
         self.settings = settings
         self.information = Information(settings.clusters, snapshot.instance, settings.settles)
         self.run_list, self.queue, self.launchers = RunList(), WaitQueue(), Launchers()
-        self.at_barrier, self.pilots = AtBarrier(), Pilots()
+        self.at_barrier, self.pilots, self.notifications = AtBarrier(), Pilots(), Notifications()
         lives = self.information.commitments, self.at_barrier
-        self.records = Records(snapshot, (self.run_list, self.queue, self.launchers), lives, (self.pilots,))
+        indices = self.run_list, self.queue, self.launchers, self.notifications
+        self.records = Records(snapshot, indices, lives, (self.pilots,))
         self.silent: dict[AttemptId, None] = {each.id: None for job in snapshot.jobs for each in job.live}
         self.silent |= {each.id: None for each in snapshot.pilots}
         self.recalled = RecalledAttempts(names)
@@ -50,6 +52,7 @@ class Core:
         self.came_before: dict[str, list[AttemptId]] = {}
         self.pruning = PruningState()
         self.pruning.note_commands(entry.command for entry in snapshot.outbox)
+        self.notifications.note_commands(entry.command for entry in snapshot.outbox)
         self.sessions, self.pauses = SessionState(), Pauses()
         self.neighbours = Neighbours(snapshot.neighbours, self.records.note_neighbour)
         self.node_sizes: dict[str, int] = {}
@@ -68,6 +71,7 @@ class Core:
         self.startup_gate.inherit(before.startup_gate)
         self.neighbours.inherit(before.neighbours)
         self.pruning.pruned = before.pruning.pruned
+        self.notifications.given_up = before.notifications.given_up
         self.information.inherit(before.information)
         self.came_before = {each.name: before.at_barrier.on(each.name) for each in self.settings.clusters}
 

@@ -19,6 +19,7 @@ from koalapy.engine import Engine
 from koalapy.journal.journal import Batch, Taken
 from koalapy.journal.state import ROOMS, attributes, in_rooms
 from koalapy.model.errors import RequestError
+from koalapy.model.notification import Program, Webhook
 from koalapy.model.request import ComponentRequest
 from koalapy.model.settings import Settings
 from koalapy.policies.scavenging import ScavengingPolicies
@@ -195,6 +196,10 @@ class _Writer:
             shown = shown | {"environment": tuple((name, HIDDEN) for name, _ in value.environment)}
             words = {"arguments": value.arguments, "native": value.native, "setup": value.setup}
             shown |= {name: tuple(self._secrets.hide_words(each)) for name, each in words.items()}
+        if kind is Webhook:
+            shown = {"url": HIDDEN}
+        if kind is Program:
+            shown = {"words": (*value.words[:1], *[HIDDEN for _ in value.words[1:]])}
         return {"is": _name(kind)} | {name: self.write(each, name in WRITTEN) for name, each in shown.items()}
 
 

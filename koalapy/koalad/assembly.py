@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import structlog
 
@@ -18,9 +19,10 @@ from koalapy.model.change import Change, Snapshot
 from koalapy.model.errors import OurError
 from koalapy.model.identity import JobId
 from koalapy.model.job import Counters
-from koalapy.model.request import KeepOutput, Request
+from koalapy.model.request import Request
 from koalapy.model.settings import Settings
 from koalapy.model.states import JobState
+from koalapy.model.textfile.notify import notify_of
 from koalapy.model.units import SECOND, Duration, Instant
 from koalapy.policies.scavenging import ScavengingPolicies
 from koalapy.registry import registered
@@ -37,6 +39,8 @@ from koalapy.runtime.journals import Journals
 from koalapy.runtime.links import ClusterLinks
 from koalapy.runtime.load_policies import policies, scavenging_policies
 from koalapy.runtime.logins import Logins
+from koalapy.runtime.notifications.content import Content
+from koalapy.runtime.notifications.sender import NotificationSender
 from koalapy.runtime.sdnotify import Notifier
 from koalapy.runtime.service import JobFiles, JobStreams, Service
 from koalapy.runtime.staging.input_files import InputFiles
@@ -94,6 +98,12 @@ class Koalad:
         logins = Logins((name, may_ask(cluster)) for name, cluster in grid.file.clusters.items())
         self._written = WrittenStore(state_directory / "output", grid.file.disk.output)
         self._pruned = _pruned(self._written.jobs(), self._store, snapshot.counters)
+        self._notifications = NotificationSender(
+            Content(grid.file.grid, snapshot.instance),
+            lambda delivery: self._loop.deliver(delivery),
+            lambda job: self._store.job(job) is not None,
+            self._clock.now,
+        )
         self._links = ClusterLinks(
             grid,
             snapshot.instance,
@@ -104,6 +114,7 @@ class Koalad:
             logins=logins,
             recorded=self._store,
             written=self._written,
+            notifications=self._notifications,
         )
         self._driver = self._make_driver(snapshot)
         self._loop = DriverThread(self._driver, self._clock, self._store.check, taken_over, notifier)
@@ -172,7 +183,7 @@ class Koalad:
             lambda: {each.job for each in self._store.unreadable() if each.may_hide_job},
         )
         files = JobFiles(
-            lambda request: input_files.snapshot(_with_keep_output(self._grid.file.keep_output, request)),
+            lambda request: input_files.snapshot(_with_defaults(self._grid.file, request)),
             input_files.transfers,
             self._links.fetch,
             self._written,
@@ -215,6 +226,7 @@ class Koalad:
         self.maintenance.stop()
         self.service.close()
         self._accounting.close()
+        self._notifications.close()
         self._links.close()
 
     def stop(self) -> None:
@@ -265,11 +277,17 @@ def _log_recovered(lines: Iterable[Line]) -> None:
         _LOG.info("recovered", kind=line.kind, text=line.text, **{k: v for k, v in about.items() if v is not None})
 
 
-def _with_keep_output(keep: KeepOutput, request: Request) -> Request:
-    """Return the request with the grid file's `keep_output` if it has none. A sweep never has one."""
-    if request.keep_output is not None or request.parameters is not None:
-        return request
-    return replace(request, keep_output=keep)
+def _with_defaults(grid: GridFile, request: Request) -> Request:
+    """Return the request with the grid file's `keep_output` and `notify` where it has none.
+
+    A sweep never has a `keep_output`.
+    """
+    changes: dict[str, Any] = {}
+    if request.keep_output is None and request.parameters is None:
+        changes["keep_output"] = grid.keep_output
+    if request.notify is None and grid.notify:
+        changes["notify"] = notify_of(grid.notify)
+    return replace(request, **changes) if changes else request
 
 
 def _loaded(settings: Settings) -> tuple[Policies, ScavengingPolicies]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from koalapy.api.bodies import JobText
-from koalapy.languages import from_mapping, read_job
+from koalapy.languages import from_mapping, read_job, read_notify
 from koalapy.model.errors import RequestError
 from koalapy.model.labels import joined
 from koalapy.model.request import Request
@@ -31,6 +31,8 @@ def reader(grid: CurrentGrid) -> Callable[[JobText], Request]:
             assert job.text is not None
             found = read_job(job.text, job.source, job.directory, clusters, job.overrides, readers, open_regular)
         _check_order(found.order, orders)
+        if job.notify is not None:
+            found = replace(found, notify=read_notify(job.notify, "--notify"))
         return with_staged(replace(found, labels=joined(found.labels, job.labels.items())))
 
     return read

@@ -48,6 +48,7 @@ from koalapy.model.textfile.fields import (
     one_of,
     wrong,
 )
+from koalapy.model.textfile.notify import NotifyEntries
 from koalapy.model.textfile.words import shown, use_known
 from koalapy.model.units import HOUR, SECOND
 
@@ -263,6 +264,9 @@ class JobFile(Section):
     )
     keep_output: Annotated[KeepOutput, one_of(KeepOutput)] | None = Field(
         default=None, description="home: bring standard output and error home at the end; the grid file's"
+    )
+    notify: NotifyEntries | None = Field(
+        default=None, description="who is notified of the job's end; [] for nobody; the grid file's"
     )
     parameters: Parameters | None = Field(default=None, description="a sweep: names, and the values that they take")
     csv: Tables = Field(default=(), description="a sweep: files whose columns are parameters, each row one of them")

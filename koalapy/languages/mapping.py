@@ -3,6 +3,7 @@
 from typing import Any
 
 from koalapy.model.request import ComponentRequest, Request
+from koalapy.model.textfile.notify import notify_mapping
 from koalapy.model.textfile.words import valid_text
 from koalapy.model.units import format_duration
 
@@ -26,8 +27,10 @@ def job_mapping(found: Request) -> dict[str, Any]:
         ],
         "order": found.order or None,
         "keep_output": None if found.keep_output is None else str(found.keep_output),
+        "notify": [notify_mapping(each) for each in found.notify or ()],
     }
-    return {name: _plain(value) for name, value in mapping.items() if value not in (None, [], {})}
+    plain = {name: _plain(value) for name, value in mapping.items() if value not in (None, [], {})}
+    return plain | {"notify": []} if found.notify == () else plain  # nobody, whatever the grid file has
 
 
 def _component_mapping(found: ComponentRequest) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Reads koalapy's own job language: YAML, or a mapping of the same form."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from koalapy.languages.endings import stem_of
@@ -8,8 +8,11 @@ from koalapy.languages.jobfile import Communication, ComponentFile, JobFile
 from koalapy.languages.spaces import with_parameters
 from koalapy.languages.sweepfiles import OpenFile
 from koalapy.model.errors import RequestError
+from koalapy.model.notification import Notify
 from koalapy.model.request import Request, WhenBusy
 from koalapy.model.textfile.document import Document, Path, read_document, read_value
+from koalapy.model.textfile.fields import Section
+from koalapy.model.textfile.notify import NotifyEntries, notify_of
 from koalapy.model.textfile.schema import json_schema_of
 from koalapy.model.textfile.validation import validate
 from koalapy.model.textfile.words import shown
@@ -48,6 +51,18 @@ def from_mapping(
     return request_of(Document(source, dict(mapping)), directory, clusters, overrides, open_file)
 
 
+def read_notify(entries: Sequence[Mapping[str, Any]], source: str) -> tuple[Notify, ...]:
+    """Return `notify` of entries as a job file has them. Raises RequestError, which names `source` and key."""
+    document = Document(source, {"notify": [dict(each) for each in entries]})
+    return notify_of(validate(_NotifyAlone, document, {}).notify)
+
+
+class _NotifyAlone(Section):
+    """`notify` without the rest of a job file."""
+
+    notify: NotifyEntries
+
+
 def json_schema() -> dict[str, Any]:
     """Return the job file's JSON Schema, for editors and clients. It lacks the rules that only koalapy can check."""
     return json_schema_of(JobFile)
@@ -78,6 +93,7 @@ def request_of(
         order=job.order or "",
         keep_output=job.keep_output,
         labels=tuple(job.labels.items()),
+        notify=None if job.notify is None else notify_of(job.notify),
     )
     return with_parameters(request, job, document, open_file)
 

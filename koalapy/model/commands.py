@@ -7,12 +7,14 @@ only sent, after the commit of the step that it belongs to.
 from dataclasses import dataclass
 from enum import StrEnum
 
+from koalapy.model.errors import Reason
 from koalapy.model.fast_frozen import fast_frozen
 from koalapy.model.identity import AttemptId, JobId, origin_of_site
 from koalapy.model.intervals import Intervals
+from koalapy.model.notification import Notification
 from koalapy.model.request import ComponentRequest
 from koalapy.model.sweep import Space
-from koalapy.model.units import Duration
+from koalapy.model.units import Duration, Instant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +122,31 @@ class CollectOutput:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AnnounceNotification:
+    """Report when the notification is to be sent, and that its sender is ready. The answer is NotificationDue.
+
+    Nothing is sent yet, so this command may be repeated. `number`: of the try, from 1. `failure`: why the try before
+    was not taken.
+    """
+
+    notification: Notification
+    number: int = 1
+    due_at: Instant
+    failure: Reason | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendNotification:
+    """Make this try to send the notification. The answer is NotificationTried.
+
+    It is carried out once: a sender that receives it in doubt sends nothing, since the try may have been made.
+    """
+
+    notification: Notification
+    number: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WatchCluster:
     """Set whether this cluster is measured urgently, because something waits for its measurements.
 
@@ -176,17 +203,27 @@ NeighbourCommand = ReportFree
 
 # Commands are committed to the outbox before they are sent, and kept there until they are confirmed.
 ClusterCommand = SubmitAttempt | ReleaseAttempt | CancelAttempt | ForgetAttempt
-Command = ClusterCommand | CollectOutput | NeighbourCommand
+NotificationCommand = AnnounceNotification | SendNotification
+Command = ClusterCommand | CollectOutput | NotificationCommand | NeighbourCommand
 
 # Hints are only sent. A hint that is lost with a connection is derived anew after the next connect.
 Hint = WatchCluster | FeedSweep | RecallParameters | TrustLauncher
 
 
 def cluster_of(command: Command) -> str | None:
-    """Return the cluster that a command goes to; None for one that goes to several, or to a neighbour."""
-    return None if isinstance(command, CollectOutput | NeighbourCommand) else command.cluster
+    """Return the cluster that a command goes to; None for one to a neighbour, or to koalad's own host."""
+    return command.cluster if isinstance(command, ClusterCommand) else None
 
 
 def destination_of(command: Command) -> str | None:
-    """Return the cluster or site that a command goes to, as the origin of its answer; None for several clusters."""
+    """Return the cluster or site that a command goes to, as the origin of its answer; None for koalad's own host."""
     return origin_of_site(command.neighbour) if isinstance(command, NeighbourCommand) else cluster_of(command)
+
+
+def job_of_command(command: Command) -> JobId | None:
+    """Return the job, sweep or lease that a command belongs to; None for one to a neighbour."""
+    if isinstance(command, NeighbourCommand):
+        return None
+    if isinstance(command, CollectOutput):
+        return command.job
+    return command.notification.id.job if isinstance(command, NotificationCommand) else command.attempt.job

@@ -9,6 +9,7 @@ from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.intervals import NONE, Intervals
 from koalapy.model.job import Job
 from koalapy.model.neighbour import Relation
+from koalapy.model.notification import NotificationId, Outcome
 from koalapy.model.request import Request
 from koalapy.model.sweep import ParameterResult
 from koalapy.model.units import Instant
@@ -311,6 +312,27 @@ class AttemptForgotten:
     refused: Reason | None = None
 
 
+# ---- from the sender of notifications
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotificationDue:
+    """The time of a try has come, and its sender is ready. `number`: of the try."""
+
+    notification: NotificationId
+    number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotificationTried:
+    """A try was made, or may have been made. `number`: of the try. `reason`: set unless it was sent."""
+
+    notification: NotificationId
+    number: int
+    outcome: Outcome
+    reason: Reason | None = None
+
+
 # ---- from maintenance
 
 
@@ -413,6 +435,8 @@ Event = (
     | AttemptForgotten
     | PruneRequested
     | OutputKept
+    | NotificationDue
+    | NotificationTried
     | ParametersEnded
     | ParametersReturned
     | ParametersWanted

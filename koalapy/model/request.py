@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from koalapy.model.labels import Labels
+from koalapy.model.notification import Notify
 from koalapy.model.sweep import Space
 from koalapy.model.units import HOUR, Duration
 
@@ -89,7 +90,7 @@ class Request:
     the name of the list of staged-in files, as it was at submission; '' if there is none. `parameters`: set for a sweep
     of its one component; in arguments, environment and paths `{name}` stands for a parameter's value. `order`: the name
     of the policy that chooses the parameters that run next, '' for the grid file's. `keep_output`: None, until the job
-    is submitted, for the grid file's. `labels`: (key, value), each key once.
+    is submitted, for the grid file's; so is `notify`. `labels`: (key, value), each key once.
     """
 
     name: str
@@ -107,6 +108,7 @@ class Request:
     order: str = ""
     keep_output: KeepOutput | None = None
     labels: Labels = ()
+    notify: tuple[Notify, ...] | None = None
 
     @property
     def type(self) -> RequestType:

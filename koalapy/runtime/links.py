@@ -5,7 +5,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 from koalapy_adapters.connections.pack import packed
@@ -21,7 +21,7 @@ from koalapy.link.conversation import known_attempts, lost
 from koalapy.link.restore_check import CONNECTS, RestoreCheck, Verdict
 from koalapy.link.session import LinkStatus
 from koalapy.model.change import OutboxEntry
-from koalapy.model.commands import ClusterCommand, CollectOutput, ForgetAttempt, Hint
+from koalapy.model.commands import ClusterCommand, CollectOutput, ForgetAttempt, Hint, NotificationCommand
 from koalapy.model.errors import Reason
 from koalapy.model.events import StoreRestored
 from koalapy.model.identity import AttemptId, InstanceId, JobId
@@ -44,6 +44,14 @@ from koalapy.runtime.uplink.link import CLOSE_S, Link, LinkServices
 _LOG = structlog.get_logger()
 
 
+class Notifications(Protocol):
+    """The sender of notifications."""
+
+    def send(self, number: int, command: NotificationCommand, doubt: bool) -> None:
+        """Begin to carry out a command; returns at once. `number`: its number in the outbox."""
+        ...
+
+
 class ClusterLinks:
     """One link per cluster of the grid file. Nothing happens before `start`.
 
@@ -62,12 +70,14 @@ class ClusterLinks:
         logins: Logins | None = None,
         recorded: Recorded | None = None,
         written: WrittenStore | None = None,
+        notifications: Notifications | None = None,
     ) -> None:
         """`epoch` and `last_number`: those of the store when it was opened.
 
         `logins` pass on the questions of connections. `recorded`, `written`: see Collector.
+        `notifications` sends notifications; without it none is sent.
         """
-        self._recorded, self._written = recorded, written
+        self._recorded, self._written, self._notifications = recorded, written, notifications
         self._grid, self._instance, self._clock = grid, instance, clock
         self._timing = timing or Timing()
         self._epochs = itertools.count(epoch * CONNECTS + 1)
@@ -137,6 +147,9 @@ class ClusterLinks:
         command = entry.command
         if isinstance(command, CollectOutput):
             self._collector.collect(entry.number, command)
+        elif isinstance(command, NotificationCommand):
+            if self._notifications is not None:
+                self._notifications.send(entry.number, command, doubt)
         elif isinstance(command, ClusterCommand) and (link := self._links.get(command.cluster)) is not None:
             if isinstance(command, ForgetAttempt):
                 self._hub.forget(command.attempt)

@@ -45,7 +45,7 @@ from koalapy.views.clusters import ClusterReport, cluster_reports
 from koalapy.views.explanation import Explanation, explain
 from koalapy.views.metrics import Counted, Counting, Load, load_of
 from koalapy.views.recovery import Line, Recovered, Recovery
-from koalapy.views.status import NEW_STORE, common_waits, ids_used
+from koalapy.views.status import NEW_STORE, common_waits, ids_used, notification_troubles
 
 T = TypeVar("T")
 _MOST_PATHS = 1 << 17  # bytes of names that are fetched in one call
@@ -255,6 +255,10 @@ class Service:
     def ids_used(self) -> list[str]:
         """Return a sentence for each kind of ids that is nearly used up."""
         return self._loop.ask(lambda engine: ids_used(engine.records.counters))
+
+    def notification_troubles(self) -> list[str]:
+        """Return sentences on notifications that were not taken, or were given up."""
+        return self._loop.ask(lambda engine: notification_troubles(engine.core.notifications))
 
     def unreadable(self) -> list[Unreadable]:
         """Return the store's records that could not be read so far."""

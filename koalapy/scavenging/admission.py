@@ -6,6 +6,7 @@ from dataclasses import replace
 from koalapy.core.core import Core
 from koalapy.core.launchers import runner_of
 from koalapy.model.job import Job
+from koalapy.model.notification import NotifyOn
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant
 from koalapy.policies.admission import AdmissionPolicy, AdmissionState, admission_error
@@ -60,4 +61,7 @@ def note_waiting(core: Core, now: Instant, sweep: Job, message: str) -> None:
 
 def _begin(core: Core, now: Instant, sweep: Job) -> None:
     runner = replace(runner_of(sweep), admitted_at=now)
+    is_first = runner_of(sweep).admitted_at is None
     core.records.change(sweep, state=JobState.RUNNING, runner=runner, started_at=sweep.started_at or now)
+    if is_first and sweep.request.notify:
+        core.notifications.note_change(sweep, NotifyOn.STARTED)

@@ -12,6 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from koalapy.model.attempt import Attempt, OwnerKind
 from koalapy.model.change import Change, OutboxEntry, Snapshot
+from koalapy.model.commands import job_of_command
 from koalapy.model.identity import InstanceId, JobId
 from koalapy.model.job import OUTPUT_PRUNED, Counters, History, Job, with_attempts
 from koalapy.model.learned import NOTHING, Learned
@@ -27,7 +28,7 @@ from koalapy.store.backend import Backend
 from koalapy.store.errors import StoreError
 from koalapy.store.identity import open_identity
 from koalapy.store.rows import Row
-from koalapy.store.unreadable import Aside, attempt_of, job_in, job_of
+from koalapy.store.unreadable import Aside, attempt_of, job_of
 from koalapy.store.validation import refuse_invalid
 from koalapy.store.writer_fence import WriterFence
 
@@ -82,7 +83,7 @@ class SqlStore:
                 pending_cancels=tuple(each for each in pending_cancels if each.id.job not in held),
                 jobless=tuple(each.id for each in pending_cancels if _recorded_with(each) not in kept),
                 pilots=tuple(each for each in self._live_pilots(connection) if each.owner.id not in held),
-                outbox=tuple(entry for entry in self._outbox(connection) if job_in(entry) not in held),
+                outbox=tuple(entry for entry in self._outbox(connection) if job_of_command(entry.command) not in held),
                 learned=self._learned(connection),
                 neighbours=self._neighbours(connection),
             )

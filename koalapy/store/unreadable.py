@@ -7,7 +7,8 @@ from typing import Any, NamedTuple, TypeVar
 from sqlalchemy import Column, Connection, Table, and_, delete, or_, select, update
 
 from koalapy.model.attempt import Attempt
-from koalapy.model.change import Change, OutboxEntry
+from koalapy.model.change import Change
+from koalapy.model.commands import job_of_command
 from koalapy.model.errors import RequestError
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job
@@ -172,7 +173,7 @@ def drop(connection: Connection, name: str) -> None:
         select(schema.outbox.c.number, schema.outbox.c.kind, schema.outbox.c.command)
     ):
         entry = Aside().read("command", number, None, lambda kind=kind, text=text: records.load_command(kind, text))  # type: ignore[misc]
-        if entry is not None and job_in(OutboxEntry(number, entry)) in gone:
+        if entry is not None and job_of_command(entry) in gone:
             connection.execute(delete(schema.outbox).where(schema.outbox.c.number == number))
     attempts = schema.attempts.c
     connection.execute(delete(schema.attempts).where(attempts.job.in_(gone), attempts.pending_cancel == 0))
@@ -185,12 +186,6 @@ def _refuse_needed(connection: Connection, job: int, name: str) -> None:
     if state is not None and state not in [each.value for each in JobState if each.final]:
         message = f"Job {job} is not final, and needs the record of its attempt."
         raise RequestError("attempt_needed", message, f"Correct {name}, or drop job/{job}.")
-
-
-def job_in(entry: OutboxEntry) -> JobId | None:
-    """Return the job that a command is about; None for one to a neighbour."""
-    attempt = getattr(entry.command, "attempt", None)
-    return getattr(entry.command, "job", None) if attempt is None else attempt.job
 
 
 def _load(kind: str, row: Any) -> object:

@@ -110,6 +110,21 @@ def _kept(line: History) -> str:
     return f"Its standard output and error were fetched: {size}{cut}. {notes}".rstrip()
 
 
+def _notified(words: str) -> Callable[[History], str]:
+    """Return a function that describes a notification in these words; `{whom}` and `{change}` are replaced."""
+
+    def describe(line: History) -> str:
+        details = line.details
+        text = words.format(whom=details.get("to"), change=details.get("on"))
+        number = details.get("number")
+        tries = f" at try {number}" if isinstance(number, int) and number > 1 else ""
+        due_at = details.get("due_at")
+        again = f" The next try is at {format_instant(Instant(due_at))}." if isinstance(due_at, int) else ""
+        return f"{_because(f'{text}{tries}', line)}{again}"
+
+    return describe
+
+
 # ---- of a sweep
 
 
@@ -248,6 +263,10 @@ SENTENCES: dict[str, Callable[[History], str]] = {
     "output_collected": _collected,
     "output_pruned": _output_pruned,
     "output_kept": _kept,
+    "notification_sent": _notified("The notification that it is {change} was sent ({whom})"),
+    "notification_not_taken": _notified("The notification that it is {change} was not taken ({whom})"),
+    "notification_given_up": _notified("The notification that it is {change} is given up ({whom})"),
+    "notification_unknown": _notified("The notification that it is {change} may not have arrived ({whom})"),
     "sweep_waits": _plain("It waits to be admitted"),
     "policy_failed": _plain("A policy failed or gave an invalid answer"),
     "sweep_admitted": _admitted,

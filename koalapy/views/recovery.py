@@ -234,6 +234,8 @@ _COMMANDS = {
     "CancelAttempt": "cancel",
     "ForgetAttempt": "forget",
     "CollectOutput": "collect",
+    "AnnounceNotification": "announce a notification",
+    "SendNotification": "send a notification",
 }
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from koalapy.coallocation.restored_store import doubtful
+from koalapy.core.notifications import Notifications
 from koalapy.engine import Engine
 from koalapy.model.counts import counted_as
 from koalapy.model.identity import FIRST_LAUNCHER, FIRST_NODE_PILOT, MAX_JOBS
@@ -45,6 +46,23 @@ def ids_used(counters: Counters) -> list[str]:
 def reason_and_advice(record: Unreadable) -> str:
     """Return why a record cannot be read, and how to repair it."""
     return f"{record.why}. {record.repair_advice}"
+
+
+def notification_troubles(notifications: Notifications) -> list[str]:
+    """Return a sentence on notifications that wait for another try, and one on those that were given up."""
+    waiting = [each for each in notifications.unsettled.values() if each.failure is not None]
+    sentences: list[str] = []
+    if waiting:
+        last = max(waiting, key=lambda each: each.notification.at)
+        count = counted_as(len(waiting), "notification waits", "notifications wait")
+        about = f"job {last.notification.id.job}, {last.notification.to}"
+        sentences.append(f"{count} for another try; the newest ({about}): {last.failure}")
+    if notifications.given_up:
+        notification, reason = notifications.given_up[-1]
+        count = counted_as(len(notifications.given_up), "notification was", "notifications were")
+        newest = f"the newest (job {notification.id.job}, {notification.to}): {reason}"
+        sentences.append(f"{count} not sent, or may not have arrived, since koalad started; {newest}")
+    return sentences
 
 
 def unreadable_troubles(found: Iterable[Unreadable]) -> list[str]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
 
+from koalapy.model.notification import ENDS, Mail, Notify, NotifyOn, Webhook
 from koalapy.model.request import ComponentRequest, Request, RetryOn, WhenBusy
 from koalapy.model.units import SECOND, Duration
 from koalapy.world.behaviour import EXECUTABLE, MISSING, Behaviour, arguments_of
@@ -22,6 +23,9 @@ _RETRY_ON = (
 )
 
 
+_RECIPIENTS = Webhook(url="https://hooks.example/a"), Mail(address="me@example.org")
+
+
 @dataclass(frozen=True, slots=True)
 class Habits:
     """Probabilities of users' uncommon requests."""
@@ -34,6 +38,7 @@ class Habits:
     deaf: float = 0.1
     long: float = 0.15  # neither this
     optional: float = 0.35  # nor this is a fault, but both go through what others do not
+    notify: float = 0  # nor this; drawn only if it is greater
 
 
 def draw_request(rng: Random, sizes: Mapping[str, int], habits: Habits | None = None) -> Request:
@@ -50,7 +55,15 @@ def draw_request(rng: Random, sizes: Mapping[str, int], habits: Habits | None = 
         communication=rng.random() < 0.8,
         stage_in=(MISSING_FILE,) if rng.random() < habits.stage_in else rng.choice(((), (), ("data",))),
         stage_out=(*files, "never-written") if files and rng.random() < habits.stage_out else files,
+        notify=_notify(rng, habits),
     )
+
+
+def _notify(rng: Random, habits: Habits) -> tuple[Notify, ...]:
+    if not habits.notify or rng.random() >= habits.notify:
+        return ()
+    changes = rng.choice(((NotifyOn.STARTED, *ENDS), ENDS, (NotifyOn.FAILED,)))
+    return tuple(Notify(to=to, on=changes) for to in _RECIPIENTS[: rng.randint(1, len(_RECIPIENTS))])
 
 
 def _component(

@@ -118,6 +118,7 @@ class World:
         """End all faults: disks are free, networks work, and koalad runs."""
         self.koalad.crash_point.left = None
         self.koalad.disk_full, self.koalad.commits_to_fail = False, 0
+        self.koalad.recipients.healthy = True
         self.koalad.wake()
         for cluster in self.clusters.values():
             cluster.mend()

@@ -40,8 +40,10 @@ from koalapy.core.core import Core
 from koalapy.driver import Driver
 from koalapy.information import commitments, kis
 from koalapy.link import reconnect
+from koalapy.link.notifications import NotificationQueue
 from koalapy.link.reconnect import Reconnect
 from koalapy.link.session import SessionMachine
+from koalapy.model import notification
 from koalapy.model import records as model_records
 from koalapy.model.attempt import Attempt
 from koalapy.model.events import ClusterMeasured
@@ -62,6 +64,7 @@ CHAOS = Path(chaos.__file__).parent
 FAULTS_PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
 ENOUGH = 50_000  # events within which every mutant is caught
 RUN_EVENTS, PATIENCE = 5_000, 20_000
+NOTIFYING = Habits(notify=0.9)
 LONG, OPTIONAL = Habits(long=0.9, walltime=0, exit_status=0), Habits(optional=0.8)
 SWEEPS = {"submit": 1, "submit_many": 0, "cancel": 0, "submit_sweep": 10}
 SWEEPS_AND_OTHERS = {"submit": 0, "submit_many": 0, "submit_sweep": 3, "local_jobs_want_nodes": 3}
@@ -556,6 +559,23 @@ def _a_long_session_does_not_reset_the_back_off() -> Any:
     return patch.object(Reconnect, "reset", lambda self: None)
 
 
+def _a_try_in_doubt_is_made_again() -> Any:
+    real = NotificationQueue.begin
+    return patch.object(
+        NotificationQueue, "begin", lambda self, number, command, doubt: real(self, number, command, False)
+    )
+
+
+def _what_may_have_arrived_is_sent_again() -> Any:
+    real = NotificationQueue.tried
+
+    def tried(self: Any, number: int, command: Any, outcome: Any, reason: Any) -> Any:
+        unknown = outcome is notification.Outcome.UNKNOWN
+        return real(self, number, command, notification.Outcome.NOT_TAKEN if unknown else outcome, reason)
+
+    return patch.object(NotificationQueue, "tried", tried)
+
+
 MUTANTS = (
     Mutant(
         "every wrapper wins the start lock",
@@ -831,6 +851,20 @@ MUTANTS = (
         _the_last_component_s_output_is_collected,
         (P.CONTENTS,),
         HARDLY_ANY,
+    ),
+    Mutant(
+        "a try in doubt is made again",
+        _a_try_in_doubt_is_made_again,
+        (P.NOTIFIED,),
+        {"koalad_killed": 6},
+        habits=NOTIFYING,
+    ),
+    Mutant(
+        "a notification that may have arrived is sent again",
+        _what_may_have_arrived_is_sent_again,
+        (P.NOTIFIED,),
+        HARDLY_ANY,
+        habits=NOTIFYING,
     ),
     Mutant(
         "a drained cluster is still offered to the broker",

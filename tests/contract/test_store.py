@@ -12,7 +12,15 @@ import pytest
 from koalapy.model.attempt import Attempt, Owner, OwnerKind
 from koalapy.model.attempt import Pilot as PilotFields
 from koalapy.model.change import Change, EpochJump, OutboxEntry, Snapshot
-from koalapy.model.commands import CancelAttempt, CollectOutput, Command, ForgetAttempt, ReportFree
+from koalapy.model.commands import (
+    AnnounceNotification,
+    CancelAttempt,
+    CollectOutput,
+    Command,
+    ForgetAttempt,
+    ReportFree,
+    SendNotification,
+)
 from koalapy.model.errors import Reason
 from koalapy.model.identity import FIRST_LAUNCHER, INSTANCE_LENGTH, AttemptId, JobId, is_tag, tag_of
 from koalapy.model.intervals import Intervals
@@ -20,6 +28,7 @@ from koalapy.model.job import OUTPUT_PRUNED, Counters, History, Job, Outcome
 from koalapy.model.learned import Check, Hour, Learned, Past
 from koalapy.model.maintenance import MaintenanceRun
 from koalapy.model.neighbour import Neighbour, Relation
+from koalapy.model.notification import Notification, NotificationId, NotifyOn, Program, Webhook
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import AttemptState, Ending, JobState
 from koalapy.model.sweep import Axis, ParameterResult, Pilot, ResultBatch, Runner, Source, Space
@@ -32,6 +41,17 @@ from koalapy.store.open import open_store
 from koalapy.store.records import dump_job
 
 Opener = Callable[[], Store]
+NOT_TAKEN = Reason("webhook_failed", "transient", "It answered with HTTP 503.", "")
+NOTIFICATION = Notification(
+    id=NotificationId(JobId(1), NotifyOn.DONE, 3),
+    to=Webhook(url="https://hooks.example/x"),
+    name="n",
+    owner="mona",
+    is_sweep=False,
+    at=Instant(8),
+    submitted_at=Instant(7),
+    reason=NOT_TAKEN,
+)
 LEARNED = Learned((Past("vu", 85, (Hour(0, 5.0, 0.25), Hour(167, 6.0, 85.0))),), (Check(Instant(5), 12.5, 0.125),))
 
 
@@ -185,12 +205,14 @@ def test_everything_survives_reopening(opener: Opener) -> None:
         CancelAttempt(cluster="vu", attempt=an_attempt(1, number=2), batch_id="9", force=True),
         CollectOutput(job=JobId(1), sources=(("vu", an_attempt(1)),), paths=("result.npy",), directory="/home/mona"),
         ReportFree(neighbour="lyon", processors=12),
+        AnnounceNotification(notification=NOTIFICATION, number=2, due_at=Instant(9), failure=NOT_TAKEN),
+        SendNotification(notification=replace(NOTIFICATION, to=Program(words=("tell", "\udcff")))),
     ]
     change = Change(
         jobs=(a_job(2), a_job(1, JobState.CLAIMING)),
         attempts=(a_pending_cancel(3), a_pending_cancel(1, component=1)),
         counters=Counters(next_job=3, next_position=8),
-        sent=(entry(1, commands[0]), entry(2, commands[1]), entry(3, commands[2])),
+        sent=tuple(entry(number, command) for number, command in enumerate(commands, 1)),
         neighbours=(LYON, VU, replace(VU, received=9)),
         history=(a_line(1), a_line(1, "job_claimed", clusters=["vu"]), a_line(2)),
         learned=LEARNED,
@@ -207,7 +229,7 @@ def test_everything_survives_reopening(opener: Opener) -> None:
         jobs=(a_job(1, JobState.CLAIMING), a_job(2)),
         pending_cancels=(a_pending_cancel(1, component=1), a_pending_cancel(3)),
         jobless=(an_attempt(3),),
-        outbox=(entry(1, commands[0]), entry(2, commands[1]), entry(3, commands[2])),
+        outbox=tuple(entry(number, command) for number, command in enumerate(commands, 1)),
         learned=LEARNED,
         neighbours=(LYON, replace(VU, received=9)),
     )

@@ -15,6 +15,7 @@ from koalapy.languages.jobfile import JobFile
 from koalapy.languages.native import json_schema, read
 from koalapy.languages.paths import landing
 from koalapy.model.errors import RequestError
+from koalapy.model.notification import Mail, Notify, NotifyOn, Program, Webhook
 from koalapy.model.request import ComponentRequest, KeepOutput, Launch, Request, RequestType, RetryOn, WhenBusy
 from koalapy.model.units import HOUR, MINUTE, Duration
 
@@ -61,6 +62,7 @@ communication: none
 stage_in: [data/./a.txt, /home/me/b.txt, ../c.txt]
 stage_out: [./out//result.npy]
 keep_output: home
+notify: [{webhook: "https://hooks.example/s", on: [failed]}, {mail: me@example.org}, {command: [notify-send, 7, no]}]
 """
 
 
@@ -125,6 +127,11 @@ def test_every_key_arrives() -> None:
         stage_in=("data/./a.txt", "/home/me/b.txt", "../c.txt"),
         stage_out=("out/result.npy",),
         keep_output=KeepOutput.HOME,
+        notify=(
+            Notify(to=Webhook(url="https://hooks.example/s"), on=(NotifyOn.FAILED,)),
+            Notify(to=Mail(address="me@example.org")),
+            Notify(to=Program(words=("notify-send", "7", "no"))),
+        ),
         labels=(("project", "poisson"), ("run/1", "7"), ("my.flag", "no")),
         directory="/home/me/jobs",
     )

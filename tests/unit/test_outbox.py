@@ -4,21 +4,29 @@ import pytest
 
 from koalapy.model.change import OutboxEntry
 from koalapy.model.commands import (
+    AnnounceNotification,
     CancelAttempt,
     CollectOutput,
     Command,
     ForgetAttempt,
     ReleaseAttempt,
     ReportFree,
+    SendNotification,
     SubmitAttempt,
     cluster_of,
+    job_of_command,
 )
 from koalapy.model.identity import AttemptId, JobId
+from koalapy.model.notification import Mail, Notification, NotificationId, NotifyOn
 from koalapy.model.request import ComponentRequest
-from koalapy.model.units import MINUTE
-from koalapy.outbox import Outbox, job_of
+from koalapy.model.units import MINUTE, Instant
+from koalapy.outbox import Outbox
 
 REQUEST = ComponentRequest(processors=4, executable="true")
+NOTIFICATION = Notification(
+    id=NotificationId(JobId(5), NotifyOn.DONE, 0), to=Mail(address="me"), name="n", owner="me", is_sweep=False,
+    at=Instant(0), submitted_at=Instant(0),
+)  # fmt: skip
 FIRST, SECOND, OTHER = AttemptId(JobId(1), 0, 1), AttemptId(JobId(1), 0, 2), AttemptId(JobId(2), 0, 1)
 
 
@@ -170,11 +178,13 @@ def test_a_collect_goes_to_no_single_cluster() -> None:
         (cancel(OTHER), "alpha", 2),
         (forget(FIRST, "gamma"), "gamma", 1),
         (collect(2), None, 2),
+        (AnnounceNotification(notification=NOTIFICATION, due_at=Instant(0)), None, 5),
+        (SendNotification(notification=NOTIFICATION), None, 5),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Command) else "",
 )
 def test_every_command_has_a_job_and_at_most_one_cluster(command: Command, cluster: str | None, job: int) -> None:
-    assert (cluster_of(command), job_of(command)) == (cluster, JobId(job))
+    assert (cluster_of(command), job_of_command(command)) == (cluster, JobId(job))
 
 
 # ---- neighbours

@@ -22,6 +22,8 @@ from koalapy.model.facts import Fact
 from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, JobId
 from koalapy.model.intervals import NONE
 from koalapy.model.neighbour import Relation
+from koalapy.model.notification import NotificationId, NotifyOn
+from koalapy.model.notification import Outcome as NotificationOutcome
 from koalapy.model.request import ComponentRequest
 from koalapy.model.units import Instant
 
@@ -125,7 +127,8 @@ def of_kind(kind: type, play: Play, attempt: AttemptId) -> Any:
         "at": play.now, "phase": "running", "spans": (), "jobs": (job,), "before": play.now, "records": True,
         "sweep": JobId(77), "results": (), "numbers": NONE, "wanted": 3, "launchers": (), "host": "node1",
         "cluster": job.components[0].cluster, "neighbour": "lyon", "instance": "zyxwv", "number": 1, "processors": 7,
-        "relation": Relation.SIBLING,
+        "relation": Relation.SIBLING, "notification": NotificationId(job.id, NotifyOn.DONE, 0),
+        "outcome": NotificationOutcome.SENT,
     }  # fmt: skip
     special: dict[type, dict[str, Any]] = {
         events.BatchStatusSeen: {"state": "running"},

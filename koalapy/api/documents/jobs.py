@@ -23,6 +23,7 @@ from koalapy.views.explanation import Explanation, summary
 from koalapy.views.history import notes_of, sentence
 
 JobType = Literal["ordered", "unordered", "mixed"]
+NotifyOnName = Literal["started", "done", "failed", "cancelled"]
 Fits = Literal["yes", "never", "unknown"]
 
 
@@ -106,6 +107,10 @@ def job_with_history(
         "schema": "koala.job/1",
         "job": job(found, transfers),
         "request": request(found.request),
+        "notify": [
+            {"to": str(each.to), "on": [cast(NotifyOnName, str(change)) for change in each.on]}
+            for each in found.request.notify or ()
+        ],
         "events": [event(each) for each in history],
     }
 

@@ -15,6 +15,7 @@ from koalapy.chaos.promises.launchers import Launchers
 from koalapy.chaos.promises.limits import Limits
 from koalapy.chaos.promises.local_users import LocalUsers
 from koalapy.chaos.promises.logins import Logins
+from koalapy.chaos.promises.notifications import Notifications
 from koalapy.chaos.promises.processors import Processors
 from koalapy.chaos.promises.programs import Programs
 from koalapy.chaos.promises.pruned import Pruned
@@ -30,6 +31,7 @@ from koalapy.model.change import Change, OutboxEntry, Snapshot
 from koalapy.model.commands import CollectOutput
 from koalapy.model.events import ClusterLost, Event
 from koalapy.model.identity import AttemptId, Tag, tag_of
+from koalapy.model.notification import NotificationId
 from koalapy.model.units import Instant
 from koalapy.store.contract import Store
 from koalapy.world.cluster.cluster import SimCluster
@@ -59,7 +61,7 @@ class Watch:
         self._queues = Queues(world.instance)
         self._pruned = Pruned(world, left)
         self._contents = Contents(world.instance, world.clusters, world.program_log)
-        self._logins = Logins(world)
+        self._logins, self._notifications = Logins(world), Notifications()
         self._sweeps = Sweeps(world.program_log.parameters, departures.is_given_up)
         self._local_users = LocalUsers(world, given_up)
         self._decided: Decided | None = None
@@ -102,6 +104,7 @@ class Watch:
         kept = [job for job in jobs if job.runner is not None and job.id not in self._pruned.jobs]
         self._sweeps.quiescent(kept, self._world.koalad.store)
         self._pruned.quiescent(self._world.koalad.store)
+        self._notifications.quiescent(self._committed.jobs)
 
     def unfinished(self) -> str:
         """Describe what keeps the world from becoming quiescent."""
@@ -182,6 +185,7 @@ class Watch:
         self.ask(lambda: self._pruned.committed(change, before, self._committed))
         self.ask(lambda: self._jobs.committed(change, before))
         self.ask(lambda: self._contents.committed(change, before))
+        self.ask(lambda: self._notifications.committed(change, self._committed.jobs))
         self.ask(lambda: self._programs.committed(change, self._decided_at))
         self.ask(lambda: self._claims.committed(change, before, decided))
         self._times.committed(change)
@@ -215,6 +219,10 @@ class Watch:
 
     def missing(self, command: CollectOutput, path: str) -> None:
         self.ask(lambda: self._contents.missing(command, path, self._committed.jobs))
+
+    def notified(self, notification: NotificationId) -> None:
+        self.note(f"notification {notification} arrives")
+        self.ask(lambda: self._notifications.notified(notification))
 
     def _before_doing(self) -> None:
         engine = self._engine

@@ -12,6 +12,7 @@ from koalapy.model.commands import CollectOutput
 from koalapy.model.errors import Reason
 from koalapy.model.events import Event, JobSubmitted, OutputCollected
 from koalapy.model.identity import AttemptId, JobId
+from koalapy.model.notification import NotificationId
 from koalapy.model.records import Step
 from koalapy.model.request import Request
 from koalapy.model.settings import Settings
@@ -24,6 +25,7 @@ from koalapy.world.agenda import Agenda
 from koalapy.world.koalad.file_operations import Collecting
 from koalapy.world.koalad.grid_changes import SimGrid
 from koalapy.world.koalad.koalad_process import KoaladObserver, KoaladProcess
+from koalapy.world.koalad.notifications import Recipients
 from koalapy.world.koalad.uplink import Outside, Uplink
 from koalapy.world.processes import CrashPoint
 from koalapy.world.random_streams import between, stream
@@ -62,6 +64,8 @@ class NoKoaladObserver:
 
     def missing(self, command: CollectOutput, path: str) -> None: ...
 
+    def notified(self, notification: NotificationId) -> None: ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installation:
@@ -94,6 +98,7 @@ class SimKoalad:
         self.process: KoaladProcess | None = None
         self._seed, self._installed, self._clusters = seed, installation, clusters
         self._rng = stream(seed, "koalad")
+        self.recipients = Recipients(agenda, stream(seed, "recipients"))
         self._clock_ahead = self._ahead = Duration(0)
         self._slept = Duration(0)
         self._asleep_since: Instant | None = None

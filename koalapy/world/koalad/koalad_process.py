@@ -14,7 +14,7 @@ from koalapy.link.conversation import known_attempts, lost
 from koalapy.link.restore_check import CONNECTS, RestoreCheck, Verdict
 from koalapy.link.session import LinkStatus
 from koalapy.model.change import Change, OutboxEntry, Snapshot
-from koalapy.model.commands import ClusterCommand, CollectOutput, Hint
+from koalapy.model.commands import ClusterCommand, CollectOutput, Hint, NotificationCommand
 from koalapy.model.errors import KoalaError, Reason
 from koalapy.model.events import Event, StoreRestored
 from koalapy.model.identity import AttemptId, JobId
@@ -23,6 +23,7 @@ from koalapy.model.units import MILLISECOND, SECOND, Duration, Instant
 from koalapy.store.contract import Store
 from koalapy.world.agenda import Agenda, ScheduledCall
 from koalapy.world.koalad.file_operations import Receiver
+from koalapy.world.koalad.notifications import NotificationObserver, Recipients, SimSender
 from koalapy.world.koalad.uplink import Uplink
 from koalapy.world.processes import CrashPoint, Process
 
@@ -32,7 +33,7 @@ _CHANGED = Reason("settings_changed", "transient", "Its settings have changed.",
 _IDLE_TURNS = 50  # wake-ups at one instant that change nothing: time alone makes a busy loop
 
 
-class KoaladObserver(Receiver, Protocol):
+class KoaladObserver(Receiver, NotificationObserver, Protocol):
     """An observer of koalad, across all its processes. No call changes anything."""
 
     def started(self, snapshot: Snapshot, engine: Engine) -> None: ...
@@ -79,6 +80,7 @@ class Host(Protocol):
     crash_point: CrashPoint
     observer: KoaladObserver
     recorder: Recorder
+    recipients: Recipients
     lossy: bool  # koalad's last messages are lost with it
 
     def now(self) -> Instant: ...
@@ -142,6 +144,10 @@ class KoaladProcess:
         self._restore_check = RestoreCheck(store.epoch, store.next_number - 1)
         self._turn: ScheduledCall | None = None  # the next turn of the driver's thread
         self._sleep = SleepWatch(lambda: host.slept)
+        self._sender = SimSender(
+            host.recipients, lambda: host.observer, lambda job: store.job(job) is not None, host.now, self.deliver,
+            self.after,
+        )  # fmt: skip
         self._idle_turns = 0
         self.driver = Driver(
             engine, self, self, self, snapshot.outbox, store.next_number, renew=renew, quarantine=self._quarantine,
@@ -283,6 +289,8 @@ class KoaladProcess:
             if entry.number not in self.collecting:
                 self.collecting[entry.number] = command
                 self._collect(entry.number, command)
+        elif isinstance(command, NotificationCommand):
+            self._sender.send(entry.number, command, doubt)
         elif isinstance(command, ClusterCommand) and command.cluster in self.links:
             self.links[command.cluster].send(entry.number, command, doubt)
 

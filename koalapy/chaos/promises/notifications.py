@@ -1,0 +1,61 @@
+"""Promises about notifications: each arrives once at most, and its recorded outcome is true."""
+
+from collections.abc import Mapping
+
+from koalapy.chaos.violation import Promise, promise
+from koalapy.model.change import Change
+from koalapy.model.commands import SendNotification
+from koalapy.model.identity import JobId
+from koalapy.model.job import Job
+from koalapy.model.notification import NotificationId, NotifyOn
+from koalapy.model.states import JobState
+
+_SETTLED = ("notification_sent", "notification_given_up", "notification_unknown")
+_ENDS = {
+    JobState.DONE: NotifyOn.DONE,
+    JobState.FAILED: NotifyOn.FAILED,
+    JobState.CANCELLED: NotifyOn.CANCELLED,
+}
+
+
+class Notifications:
+    """The checker of notifications. `committed` is called after every commit, `notified` when one arrives."""
+
+    def __init__(self) -> None:
+        self._arrived: set[NotificationId] = set()
+        self._committed: set[NotificationId] = set()  # those of which a try was committed
+        self._settled: dict[NotificationId, str] = {}
+
+    def notified(self, notification: NotificationId) -> None:
+        """A recipient gets a notification: check that it has not got it before, and that the try is committed."""
+        promise(notification not in self._arrived, Promise.NOTIFIED, "notification", notification, "arrives twice")
+        promise(notification in self._committed, Promise.COMMITTED, "notification", notification, "arrives before")
+        self._arrived.add(notification)
+
+    def committed(self, change: Change, jobs: Mapping[JobId, Job]) -> None:
+        """Check the tries and outcomes of a commit. `jobs`: as they are after it."""
+        for line in change.history:
+            if line.kind in _SETTLED:
+                details = line.details
+                settled = NotificationId(line.job, NotifyOn(details["on"]), details["recipient"])
+                promise(settled not in self._settled, Promise.NOTIFIED, "notification", settled, "is settled twice")
+                self._settled[settled] = line.kind
+        for entry in change.sent:
+            if isinstance(entry.command, SendNotification):
+                found = entry.command.notification.id
+                promise(found not in self._settled, Promise.NOTIFIED, "notification", found, "is sent once settled")
+                end, is_end = _ENDS.get(jobs[found.job].state), found.on is not NotifyOn.STARTED
+                promise(not is_end or end is found.on, Promise.NOTIFIED, "notification", found, "is of no such end")
+                self._committed.add(found)
+
+    def quiescent(self, jobs: Mapping[JobId, Job]) -> None:
+        """Check that each wanted notification of a final job has an outcome, and that the outcome is true."""
+        for job in jobs.values():
+            for place, notify in enumerate(job.request.notify or ()):
+                if (end := _ENDS.get(job.state)) in notify.on and end is not None:
+                    wanted = NotificationId(job.id, end, place)
+                    promise(wanted in self._settled, Promise.NOTIFIED, "notification", wanted, "has no outcome")
+        for settled, kind in self._settled.items():
+            arrived = settled in self._arrived
+            lie = (kind == "notification_sent" and not arrived) or (kind == "notification_given_up" and arrived)
+            promise(not lie, Promise.NOTIFIED, settled, "is recorded as", kind, "but arrived" if arrived else "")

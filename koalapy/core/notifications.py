@@ -1,0 +1,106 @@
+"""Index of the notifications that are not settled, and of the changes of jobs that somebody is to be notified of."""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from koalapy.model.attempt import Attempt
+from koalapy.model.commands import AnnounceNotification, Command, SendNotification
+from koalapy.model.errors import Reason
+from koalapy.model.identity import JobId
+from koalapy.model.job import Job
+from koalapy.model.notification import Notification, NotificationId, NotifyOn
+from koalapy.model.states import JobState
+from koalapy.model.units import Instant
+
+_CHANGES = {
+    JobState.RUNNING: NotifyOn.STARTED,
+    JobState.DONE: NotifyOn.DONE,
+    JobState.FAILED: NotifyOn.FAILED,
+    JobState.CANCELLED: NotifyOn.CANCELLED,
+}
+_GIVEN_UP = 20  # of those that were given up, the newest are remembered
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unsettled:
+    """A notification on its way. `number`: of its try; `due_at`: when that is made, None once it may have been made.
+
+    `failure`: why the try before was not taken.
+    """
+
+    notification: Notification
+    number: int
+    due_at: Instant | None
+    failure: Reason | None = None
+
+
+class Notifications:
+    """The notifications that are not settled, by id, and the `changes` of jobs in this step.
+
+    `given_up`: since koalad started, the newest of those that were not sent, or perhaps not, each with the reason.
+    """
+
+    def __init__(self) -> None:
+        self.unsettled: dict[NotificationId, Unsettled] = {}
+        self.changes: list[tuple[Job, NotifyOn]] = []
+        self.given_up: list[tuple[Notification, Reason]] = []
+        self._of_jobs: dict[JobId, int] = {}
+
+    # ---- an index of jobs
+
+    def added(self, job: Job) -> None:
+        """Do nothing: a new job has not changed."""
+
+    def changed(self, job: Job, before: JobState, names: Collection[str]) -> None:
+        """Note the end or first start of a job, or the end of a sweep, whose first start `note_change` notes.
+
+        Only a completion failure sends a job back that has run.
+        """
+        if not job.request.notify or job.state is before:
+            return
+        on = _CHANGES.get(job.state)
+        if on is NotifyOn.STARTED and (job.runner is not None or job.completion_failures):
+            return
+        if on is not None:
+            self.note_change(job, on)
+
+    def attempt_changed(self, job: Job, attempt: Attempt, names: Collection[str]) -> None:
+        """Do nothing: users are notified of jobs."""
+
+    def dropped(self, job: Job) -> None:
+        """Do nothing: a final job's notifications are still on their way."""
+
+    def note_change(self, job: Job, on: NotifyOn) -> None:
+        """Note a change of a job or sweep in this step, of which its recipients are notified."""
+        self.changes.append((job, on))
+
+    # ---- notifications on their way
+
+    def note_commands(self, commands: Iterable[Command]) -> None:
+        """Note the commands that a step is going to commit, or that were not confirmed when koalad started."""
+        for each in commands:
+            if isinstance(each, AnnounceNotification):
+                self._note(Unsettled(
+                    notification=each.notification, number=each.number, due_at=each.due_at, failure=each.failure
+                ))  # fmt: skip
+            elif isinstance(each, SendNotification):
+                self._note(Unsettled(notification=each.notification, number=each.number, due_at=None))
+
+    def _note(self, unsettled: Unsettled) -> None:
+        identity = unsettled.notification.id
+        if identity not in self.unsettled:
+            self._of_jobs[identity.job] = self._of_jobs.get(identity.job, 0) + 1
+        self.unsettled[identity] = unsettled
+
+    def settle(self, notification: NotificationId, reason: Reason | None) -> None:
+        """Forget a notification. `reason`: why it was given up, or may not have arrived; None if it was sent."""
+        settled = self.unsettled.pop(notification)
+        self._of_jobs[notification.job] -= 1
+        if not self._of_jobs[notification.job]:
+            del self._of_jobs[notification.job]
+        if reason is not None:
+            self.given_up = [*self.given_up[1 - _GIVEN_UP :], (settled.notification, reason)]
+
+    def has_unsettled(self, job: JobId) -> bool:
+        """Return whether a notification about the job is on its way."""
+        return job in self._of_jobs

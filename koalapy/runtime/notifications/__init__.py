@@ -1,0 +1,1 @@
+"""Sends notifications: when, by which way, and with what content."""

@@ -1,0 +1,227 @@
+"""Notifications of a real koalad, which is killed by SIGKILL at the moments between: nobody is notified twice."""
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Document = dict[str, Any]
+PATIENCE_S = 120.0
+SECRET = "s3cr3t-part-of-a-url"
+
+
+class Hook:
+    """A webhook on the loopback interface. `before`: called for each request before its answer."""
+
+    def __init__(self, port: int = 0) -> None:
+        self.got: list[Document] = []
+        self.before: Callable[[], None] = lambda: None
+        self.status = 204
+        hook = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                hook.got.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+                hook.before()
+                try:
+                    self.send_response(hook.status)
+                    self.end_headers()
+                except OSError:
+                    pass  # koalad was killed
+
+            def log_message(self, *arguments: Any) -> None: ...
+
+        self._server = HTTPServer(("127.0.0.1", port), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever)
+        self._thread.start()
+        self.port = self._server.server_port
+        self.url = f"http://127.0.0.1:{self.port}/{SECRET}"
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+@pytest.fixture
+def hook() -> Iterator[Hook]:
+    made = Hook()
+    yield made
+    made.close()
+
+
+def pid_of(koala: Any) -> int:
+    return int(koala("status", "--json").document["pid"])
+
+
+def wait_for_death(koala: Any, pid: int) -> None:
+    koala.until(lambda: not Path(f"/proc/{pid}").exists())
+
+
+def kinds(koala: Any, job: int) -> list[str]:
+    events = koala("show", job, "--json").document["events"]
+    return [each["kind"] for each in events if each["kind"].startswith("notification")]
+
+
+def test_a_job_and_a_sweep_notify_by_all_three_ways(
+    fresh: Any, hook: Hook, tmp_path: Path, shell: Callable[..., Document]
+) -> None:
+    mails, told = tmp_path / "mails", tmp_path / "told"
+    sendmail, tell = tmp_path / "sendmail", tmp_path / "tell"
+    sendmail.write_text(f"#!/bin/sh\necho to $2 >> {mails}; cat >> {mails}\n")
+    tell.write_text(f'#!/bin/sh\necho "$KOALA_ON $KOALA_JOB_ID $1" >> {told}\n')
+    sendmail.chmod(0o755)
+    tell.chmod(0o755)
+    fresh.write_grid(
+        {
+            "grid": "live",
+            "clusters": {"here": {"batch": "local", "connect": "local:", "shared": str(fresh.root / "here")}},
+            "notify": [{"command": [str(tell), SECRET], "on": ["started", "done", "failed", "cancelled"]}],
+        }
+    )
+    assert fresh("up", PATH=f"{tmp_path}:{os.environ['PATH']}").status == 0
+    file = fresh.write("fails.yaml", {"components": [shell("exit 3")]})
+    by_grid = fresh("submit", file, "--json").document["id"]
+    own = fresh.submit(
+        shell("true"), notify=[{"webhook": hook.url}, {"mail": "me@example.org", "on": ["started", "done"]}]
+    )
+    silent = fresh("submit", file, "--notify", "none", "--json").document["id"]
+    by_option = fresh(
+        "submit", file, "--notify", hook.url, "--notify", f"command:{tell} 'a  b'", "--notify-on", "failed", "--json"
+    ).document["id"]
+    sweep = fresh("sweep", "-p", "x=1:2", "--notify", hook.url, "--json", "--", "true", "{x}").document["id"]
+    for job in (by_grid, own, silent, by_option, sweep):
+        fresh.end(job)
+    fresh.until(lambda: len(hook.got) >= 3)
+    fresh.until(lambda: mails.exists() and mails.read_text().count("to me@example.org") >= 2)
+    fresh.until(lambda: told.exists() and len(told.read_text().splitlines()) >= 3)
+    assert sorted((each["job"]["id"], each["on"]) for each in hook.got) == sorted(
+        [(own, "done"), (by_option, "failed"), (sweep, "done")]
+    )
+    assert sorted(told.read_text().splitlines()) == sorted(
+        [f"started {by_grid} {SECRET}", f"failed {by_grid} {SECRET}", f"failed {by_option} a  b"]
+    )
+    assert "Job " in mails.read_text()
+    fresh.until(lambda: kinds(fresh, own) == ["notification_sent"] * 3)
+    assert kinds(fresh, silent) == []
+    shown = fresh("show", own, by_grid).out
+    assert "webhook http://127.0.0.1:" in shown
+    assert "mail to me@example.org (started, done)" in shown
+    assert SECRET not in shown + fresh("status").out
+    assert SECRET not in "".join(path.read_text() for path in fresh.root.rglob("koalad.log*"))
+    report = fresh.work / "report.tar.gz"
+    assert fresh("bugreport", "--yes", "--output", report).status == 0
+    assert not [each for each in contents(report) if SECRET in each]
+
+
+def contents(report: Path) -> Iterator[str]:
+    import tarfile
+
+    with tarfile.open(report) as packed:
+        for each in packed.getmembers():
+            if (file := packed.extractfile(each)) is not None:
+                yield file.read().decode(errors="replace")
+
+
+def test_koalad_is_killed_after_the_webhook_got_it_and_before_the_answer(
+    fresh: Any, hook: Hook, shell: Callable[..., Document]
+) -> None:
+    assert fresh("up").status == 0
+    pid = pid_of(fresh)
+    hook.before = lambda: os.kill(pid, signal.SIGKILL)
+    job = fresh.submit(shell("true"), notify=[{"webhook": hook.url}])
+    wait_for_death(fresh, pid)
+    hook.before = lambda: None
+    assert fresh("up").status == 0
+    fresh.until(lambda: kinds(fresh, job) == ["notification_unknown"])
+    later = fresh.submit(shell("true"), notify=[{"webhook": hook.url}])
+    fresh.until(lambda: kinds(fresh, later) == ["notification_sent"])
+    assert [each["job"]["id"] for each in hook.got] == [job, later]
+    assert "may not have arrived" in fresh("status").out
+
+
+def test_koalad_is_killed_by_its_own_command(fresh: Any, tmp_path: Path, shell: Callable[..., Document]) -> None:
+    """The command has done its work; that it has, only the command knows."""
+    tell, told = tmp_path / "tell", tmp_path / "told"
+    tell.write_text(f"#!/bin/sh\necho $KOALA_JOB_ID >> {told}; kill -9 $PPID\n")
+    tell.chmod(0o755)
+    assert fresh("up").status == 0
+    pid = pid_of(fresh)
+    job = fresh.submit(shell("true"), notify=[{"command": [str(tell)]}])
+    wait_for_death(fresh, pid)
+    assert fresh("up").status == 0
+    fresh.until(lambda: kinds(fresh, job) == ["notification_unknown"])
+    assert told.read_text().split() == [str(job)]
+
+
+def test_koalad_is_killed_while_a_webhook_is_down_and_goes_on_afterwards(
+    fresh: Any, hook: Hook, shell: Callable[..., Document]
+) -> None:
+    """No try is under way then, and none is lost."""
+    hook.status = 503
+    assert fresh("up").status == 0
+    job = fresh.submit(shell("true"), notify=[{"webhook": hook.url}])
+    fresh.until(lambda: "notification_not_taken" in kinds(fresh, job))
+    status = fresh("status").out
+    assert "for another try" in status
+    assert "HTTP 503" in status
+    assert SECRET not in status
+    pid = pid_of(fresh)
+    os.kill(pid, signal.SIGKILL)
+    wait_for_death(fresh, pid)
+    refused = len(hook.got)
+    hook.status = 204
+    assert fresh("up").status == 0
+    fresh.until(lambda: kinds(fresh, job)[-1:] in (["notification_sent"], ["notification_unknown"]))
+    if kinds(fresh, job)[-1] == "notification_sent":  # unless the kill met the next try
+        assert len(hook.got) == refused + 1
+    assert len({each["id"] for each in hook.got}) == 1
+
+
+def test_koalad_is_killed_at_any_moment_and_nobody_is_notified_twice(
+    fresh: Any, hook: Hook, shell: Callable[..., Document]
+) -> None:
+    assert fresh("up").status == 0
+    jobs: list[int] = []
+    for round_ in range(4):
+        pid = pid_of(fresh)
+        killer = threading.Timer(0.05 + 0.15 * round_, os.kill, (pid, signal.SIGKILL))
+        file = fresh.write("one.yaml", {"components": [shell("true")], "notify": [{"webhook": hook.url}]})
+        jobs += fresh("submit", *[file] * 6, "--json").document["ids"]
+        fresh.end(jobs[-6])
+        killer.start()
+        wait_for_death(fresh, pid)
+        assert fresh("up").status == 0
+    for job in jobs:
+        fresh.end(job)
+    settled = ("notification_sent", "notification_unknown")
+    fresh.until(lambda: all(kinds(fresh, job)[-1:] and kinds(fresh, job)[-1] in settled for job in jobs))
+    got = [each["job"]["id"] for each in hook.got]
+    assert sorted(set(got)) == sorted(got), "nobody is notified twice"
+    sent = [job for job in jobs if kinds(fresh, job)[-1] == "notification_sent"]
+    assert set(sent) <= set(got), "what is recorded as sent has arrived"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--notify", "ftp://x/y"), ("--notify", "notify.0.webhook", "http:// or https://")),
+        (("--notify", "a b"), ("notify.0.mail", "not a mail address")),
+        (("--notify", "command:tell 'x"), ("No closing quotation",)),
+        (("--notify", "none", "--notify", "me"), ("--notify none",)),
+        (("--notify-on", "done"), ("--notify-on has no --notify",)),
+        (("--notify", "me", "--notify-on", "dne"), ("notify.0.on", "Did you mean done?")),
+    ],
+)
+def test_bad_options_submit_nothing(
+    koala: Any, shell: Callable[..., Document], options: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    before = koala.ids()
+    koala("submit", koala.write("job.yaml", {"components": [shell("true")]}), *options).refused(2, *words)
+    assert koala.ids() == before
