@@ -54,7 +54,7 @@ class Core:
         self.pruning.note_commands(entry.command for entry in snapshot.outbox)
         self.notifications.note_commands(entry.command for entry in snapshot.outbox)
         self.sessions, self.pauses = SessionState(), Pauses()
-        self.neighbours = Neighbours(snapshot.neighbours, self.records.note_neighbour)
+        self.neighbours = Neighbours(snapshot.neighbours, self.records)
         self.node_sizes: dict[str, int] = {}
         self.nodes_changed = False
         self.left: dict[str, None] = {}

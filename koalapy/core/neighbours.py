@@ -1,11 +1,12 @@
 """The neighbours of this site, and which of them are connected."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 from koalapy.model.events import NeighbourEvent, NeighbourJoined, NeighbourMessage
 from koalapy.model.neighbour import Neighbour
+from koalapy.model.records import Records
 from koalapy.model.units import Instant
 
 
@@ -15,12 +16,12 @@ class Neighbours:
     `connected`: those with a session now. `report_at`: when this site may report its idle processors again.
     """
 
-    def __init__(self, records: Iterable[Neighbour], note: Callable[[Neighbour], None]) -> None:
-        """`note` is called with every record that has changed."""
-        self.records = {each.name: each for each in records}
+    def __init__(self, neighbours: Iterable[Neighbour], changes: Records) -> None:
+        """`changes`: where every record that has changed is noted."""
+        self.records = {each.name: each for each in neighbours}
         self.connected: dict[str, None] = {}
         self.report_at: Instant | None = None
-        self._note = note
+        self._changes = changes
 
     def inherit(self, before: "Neighbours") -> None:
         """Take over the sessions of the engine that this one replaces."""
@@ -29,13 +30,13 @@ class Neighbours:
 
     def put(self, neighbour: Neighbour) -> None:
         self.records[neighbour.name] = neighbour
-        self._note(neighbour)
+        self._changes.note_neighbour(neighbour)
 
     def change(self, name: str, **changes: Any) -> None:
         self.put(replace(self.records[name], **changes))
 
     def remove(self, name: str) -> None:
-        self._note(replace(self.records.pop(name), gone=True))
+        self._changes.note_neighbour(replace(self.records.pop(name), gone=True))
         self.connected.pop(name, None)
 
     def takes(self, event: NeighbourEvent) -> bool:
