@@ -182,7 +182,7 @@ class Engine:
                 react(core, now, event)
             if core.facts:
                 self._react_to_facts(now)
-        if self._run_list_step.fire_due(core, now):
+        if (due := self._run_list_step.wakeup()) is not None and due <= now and self._run_list_step.fire_due(core, now):
             self._passes.mark_stale()
             core.mark_dirty()
         if core.run_list.missing:
@@ -196,7 +196,8 @@ class Engine:
             attempts_pilots.examine(core, now)
             if core.facts:
                 self._react_to_facts(now)
-        restored_store.bind_waiting(core, now)
+        if core.records.counters.doubtful_below:
+            restored_store.bind_waiting(core, now)
         if core.dirty and not core.startup_gate.awaited(now):
             core.dirty = False
             for decision in self._passes.decide(now):

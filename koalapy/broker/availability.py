@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 
 from koalapy.broker.fit import demand
 from koalapy.broker.shape import MinimumDemand
@@ -17,14 +16,12 @@ class Availability:
     """The clusters that can be used, which are those without trouble. It never changes; `after` returns a new one.
 
     `most_backlog`: the largest component, in processors, that some batch queue would still take. `sizes`: name,
-    settings and known size of every cluster; the size is None if it cannot be used now.
+    settings and known size of every cluster; the size is None if it cannot be used now. `troubled`: the clusters that
+    cannot be used now. `smaller`: whether some cluster has fewer processors now than with all its nodes up.
     """
 
-    _idle_clusters: tuple[IdleCluster, ...] = ()  # this and the next four are found out when they are asked for
+    _idle_clusters: tuple[IdleCluster, ...] = ()
     _networks: "list[Availability] | None" = None
-    _troubled: frozenset[str] | None = None
-    _smaller: bool | None = None
-    _size_unknown: "Mapping[bool, frozenset[str]]" = MappingProxyType({})
 
     def __init__(self, summaries: Iterable[ClusterSummary], like: "Availability | None" = None) -> None:
         """Share the cached results of `like`, an availability of the same clusters, if all `sizes` are the same."""
@@ -34,7 +31,7 @@ class Availability:
         self.most_backlog = 0
         self._most: dict[str, int] = {}
         sizes: list[tuple[str, ClusterSettings, object]] = []
-        for summary in self.summaries:  # one walk, since it is made after every claim
+        for summary in self.summaries:
             name, state = summary.name, summary.state
             if summary.trouble is not None:
                 sizes.append((name, summary.settings, None))
@@ -45,25 +42,20 @@ class Availability:
             if state is not None and state.largest_idle is not None:
                 self._most[name] = state.largest_idle
         self.most_idle = max(self.idle.values(), default=0)
-        self.sizes = tuple(sizes)
-        self._demands: dict[tuple[int, int | None, bool], Mapping[str, int]] = {}
-        if like is not None and like.sizes == self.sizes:
-            self.sizes, self._demands = like.sizes, like._demands
         self._slots: dict[int, int] = {}
+        self.sizes = tuple(sizes)
+        if like is not None and like.sizes == self.sizes:
+            self._share(like)
+        else:
+            self._demands: dict[tuple[int, int | None, bool], Mapping[str, int]] = {}
+            self._size_unknown: dict[bool, frozenset[str]] = {}
+            self.troubled = frozenset([each.name for each in self.summaries if each.trouble is not None])
+            self.smaller = any([each.whole is not None for each in self.usable.values()])  # noqa: C419 — faster
 
-    @property
-    def troubled(self) -> frozenset[str]:
-        """The clusters that cannot be used now."""
-        if self._troubled is None:
-            self._troubled = frozenset(summary.name for summary in self.summaries if summary.trouble is not None)
-        return self._troubled
-
-    @property
-    def smaller(self) -> bool:
-        """Whether some cluster has fewer processors now than with all its nodes up."""
-        if self._smaller is None:
-            self._smaller = any(summary.whole is not None for summary in self.usable.values())
-        return self._smaller
+    def _share(self, like: "Availability") -> None:
+        """Take over all that depends on the sizes alone."""
+        self.sizes, self.troubled, self.smaller = like.sizes, like.troubled, like.smaller
+        self._demands, self._size_unknown = like._demands, like._size_unknown
 
     def size_unknown(self, *, anew: bool) -> frozenset[str]:
         """Return the clusters whose size is not known yet.
@@ -73,12 +65,11 @@ class Availability:
         """
         found = self._size_unknown.get(anew)
         if found is None:
-            found = frozenset(
+            found = self._size_unknown[anew] = frozenset(
                 summary.name
                 for summary in self.usable.values()
                 if not summary.size_known and (not anew or not (summary.whole or summary.size)[0])
             )
-            self._size_unknown = {**self._size_unknown, anew: found}
         return found
 
     @property
@@ -149,9 +140,18 @@ class Availability:
         for cluster, component in zip(placement, request.components, strict=True):
             if cluster is not None:
                 taken[cluster] = taken.get(cluster, 0) + processors_taken(component, self.usable[cluster].settings)
-        return Availability(
-            [_less(each, taken[each.name], patient) if each.name in taken else each for each in self.summaries], self
-        )
+        less = {name: _less(self.usable[name], count, patient) for name, count in taken.items()}
+        left = Availability.__new__(Availability)  # made after every claim: only what differs is determined anew
+        left.summaries = tuple([less.get(each.name, each) for each in self.summaries])
+        left.usable = self.usable | less
+        left.idle = self.idle.copy()
+        for name, summary in less.items():
+            left.idle[name] = summary.idle
+        left.most_idle = max(left.idle.values(), default=0)
+        left.most_backlog = max([0, *map(backlog_left, left.usable.values())]) if patient else self.most_backlog
+        left._most, left._slots = self._most, {}
+        left._share(self)
+        return left
 
     def emptied(self) -> "Availability":
         """Return the availability if the clusters were idle."""

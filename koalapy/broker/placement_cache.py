@@ -29,7 +29,7 @@ class PlacementCache:
         """Return the broker's answer; a refusal is cached while the availability is the same object."""
         if availability is not self._room:
             self._room, self._refused = availability, {}
-        if (shape, excluded) in self._refused:
+        if self._refused and (shape, excluded) in self._refused:
             return None
         answer = find_placement(request, availability.without(excluded), self._policy)
         if answer is None:

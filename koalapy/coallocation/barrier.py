@@ -32,9 +32,13 @@ def on_started(core: Core, now: Instant, event: Started) -> None:
     job = core.records.jobs.get(event.attempt.job)
     if job is None or job.started_at is not None or job.state is not JobState.RUNNING:
         return
-    starts = [attempt.started_at for attempt in job.present]
-    if None not in starts:
-        core.records.change(job, started_at=max(start for start in starts if start is not None))
+    latest: Instant | None = None
+    for attempt in job.present:
+        if attempt.started_at is None:
+            return
+        if latest is None or attempt.started_at > latest:
+            latest = attempt.started_at
+    core.records.change(job, started_at=latest)
 
 
 def end_session(core: Core, cluster: str) -> None:
@@ -119,15 +123,16 @@ def _barrier_ends(job: Job, settings: Settings) -> Instant | None:
 
     The timer starts with the first component at the barrier, or else with the start of the last batch job.
     """
-    present = job.present
-    came = [each.at_barrier_at for each in present if each.at_barrier_at is not None]
-    if came:
-        since = min(came)
-    else:
-        started = [each.allocated_at for each in present if each.allocated_at is not None]
-        if not started or _missing(job):
-            return None
-        since = max(started)
+    came = started = None
+    for each in job.present:
+        if each.at_barrier_at is not None and (came is None or each.at_barrier_at < came):
+            came = each.at_barrier_at
+        if each.allocated_at is not None and (started is None or each.allocated_at > started):
+            started = each.allocated_at
+    if came is None and (started is None or _missing(job)):
+        return None
+    since = came if came is not None else started
+    assert since is not None
     return Instant(since + settings.barrier_timeout + _jitter(job, settings.barrier_timeout))
 
 

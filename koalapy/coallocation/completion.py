@@ -13,14 +13,13 @@ def finish_if_over(core: Core, now: Instant, job: Job) -> None:
     """Collect the output of a running job whose components have all ended, or end the job if there is none."""
     if job.state is not JobState.RUNNING or job.collecting:
         return None
-    present = job.present
-    for attempt in present:
-        if not attempt.state.ended:
+    for attempt in job.attempts:
+        if attempt is not None and not attempt.state.ended:
             return None
     if not job.request.stage_out:
         return stop_job(core, now, job, Outcome.DONE)
     core.records.change(job, collecting=True)
-    sources = tuple([(each.cluster, each.id) for each in present])
+    sources = tuple([(each.cluster, each.id) for each in job.present])
     request = job.request
     core.records.command(
         CollectOutput(

@@ -49,8 +49,6 @@ def bind_waiting(core: Core, now: Instant) -> None:
 
     All clusters are excluded for these jobs until every cluster has reported.
     """
-    if not core.records.counters.doubtful_below:
-        return
     for job in doubtful(core.records):
         if job.state.queued and job.runner is None:
             _bind(core, now, job)

@@ -27,12 +27,17 @@ class Position(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Waiting:
-    """A waiting job, its position, its shape and its minimum demand."""
+    """A waiting job, its position, its shape and its minimum demand.
+
+    `recheck`: whether it may be too large for the grid's present clusters. `patient`: it may enter batch queues by now.
+    """
 
     job: Job
     position: Position
     shape: Shape
     minimum: MinimumDemand
+    recheck: bool = True
+    patient: bool = False
 
 
 def in_order(jobs: Iterable[Job]) -> list[Job]:
@@ -44,7 +49,7 @@ def in_order(jobs: Iterable[Job]) -> list[Job]:
 class WaitQueue:
     """An index of the waiting jobs. It knows which of them need no examination under any policy.
 
-    `order`: all positions. `to_recheck`: positions of jobs that may be too large for the grid's present clusters.
+    `order`: all positions. `to_recheck`: those of jobs that may be too large for the grid's present clusters.
     `moved`: the first position where a job was added, removed or changed since the last `forget_moves`; None if there
     is none.
     """
@@ -98,21 +103,24 @@ class WaitQueue:
         while self._arrivals and self._arrivals[0][0] <= since:
             arrival, job = heapq.heappop(self._arrivals)
             waiting = self._waiting.get(job)
-            if waiting is not None and waiting.job.waiting_since == arrival:
+            if waiting is not None and not waiting.patient and waiting.job.waiting_since == arrival:
+                waiting.patient = True
                 self._patient.add(waiting)
 
     def recheck(self, sizes: object) -> None:
         """Recheck all jobs if the sizes of the clusters have changed."""
         if sizes != self._sizes:
             self._sizes, self.to_recheck = sizes, list(self.order)
-
-    def needs_recheck(self, position: Position) -> bool:
-        """Return whether the job at this position may be too large for the grid's present clusters."""
-        return bool(self.to_recheck) and _find(self.to_recheck, position) is not None
+            for waiting in self._waiting.values():
+                waiting.recheck = True
 
     def mark_feasible(self, end: Position | None) -> None:
         """Note that all jobs before `end` (None: all jobs) fit on the idle clusters."""
-        del self.to_recheck[: len(self.to_recheck) if end is None else bisect_left(self.to_recheck, end)]
+        known = len(self.to_recheck) if end is None else bisect_left(self.to_recheck, end)
+        if known:
+            for position in self.to_recheck[:known]:
+                self._waiting[position.job].recheck = False
+            del self.to_recheck[:known]
 
     def candidates(self, idle: int, backlog: int, since: Position | None = None) -> Iterator[Waiting]:
         """Yield, in order, the jobs that may be decided if the largest component that fits now has `idle` processors.
@@ -154,10 +162,10 @@ class WaitQueue:
     def _leave(self, waiting: Waiting) -> None:
         del self._waiting[waiting.job.id]
         _remove(self.order, waiting.position)
-        if self.to_recheck:
+        if waiting.recheck:
             _remove(self.to_recheck, waiting.position)
         self._by_size.remove(waiting)
-        if self._patient:
+        if waiting.patient:
             self._patient.remove(waiting)
         self._move(waiting.position)
 
@@ -172,33 +180,24 @@ class _BySize:
     def __init__(self) -> None:
         self._positions: dict[int, list[Position]] = {}
 
-    def __bool__(self) -> bool:
-        return bool(self._positions)
-
     def add(self, waiting: Waiting) -> None:
-        """Add the position unless it is there already."""
+        """Add the position, which is not there yet."""
         positions = self._positions.get(waiting.minimum.largest)
         if positions is None:
             self._positions[waiting.minimum.largest] = [waiting.position]
-        elif _find(positions, waiting.position) is None:
+        else:
             insort(positions, waiting.position)
 
     def remove(self, waiting: Waiting) -> None:
-        positions = self._positions.get(waiting.minimum.largest)
-        if positions and _remove(positions, waiting.position) and not positions:
+        positions = self._positions[waiting.minimum.largest]
+        _remove(positions, waiting.position)
+        if not positions:
             del self._positions[waiting.minimum.largest]
 
     def up_to(self, size: int) -> list[list[Position]]:
         return [positions for each, positions in self._positions.items() if each <= size] if self._positions else []
 
 
-def _remove(positions: list[Position], position: Position) -> bool:
-    found = _find(positions, position)
-    if found is not None:
-        del positions[found]
-    return found is not None
-
-
-def _find(positions: list[Position], position: Position) -> int | None:
-    found = bisect_left(positions, position)
-    return found if found < len(positions) and positions[found] == position else None
+def _remove(positions: list[Position], position: Position) -> None:
+    """Remove the position, which is there."""
+    del positions[bisect_left(positions, position)]

@@ -132,10 +132,11 @@ class _ClusterCommitments:
 
     def measured(self, state: ClusterState | None) -> None:
         allocated = frozenset(state.allocated) if state else _NO_TAGS
-        pending = frozenset(state.pending) if state else _NO_TAGS
-        if allocated == self._shown and pending == self._pending:
-            return  # the sums would not change
-        turned = self._entries.keys() & ((allocated ^ self._shown) | (pending ^ self._pending))
+        pending = frozenset(state.pending) if state and state.pending else _NO_TAGS
+        turned = [tag for tag in (allocated ^ self._shown) | (pending ^ self._pending) if tag in self._entries]
+        if not turned and not self._freed:
+            self._shown, self._pending = allocated, pending
+            return  # the sums do not change
         for tag in turned:
             self._count(tag, self._entries[tag], -1)
         self._shown, self._pending = allocated, pending

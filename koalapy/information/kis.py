@@ -190,10 +190,9 @@ class Information:
     def _refresh(self, now: Instant, known: Known) -> None:
         name = known.settings.name
         commitments = self.commitments
-        previous, summary = (
-            self._summaries.get(name),
-            _summary(now, known, *commitments.on(name), commitments.scavenged_on(name), self._settles),
-        )
+        committed, backlog = commitments.on(name)
+        previous = self._summaries.get(name)
+        summary = _summary(now, known, committed, backlog, commitments.scavenged_on(name), self._settles)
         if previous is None or not same_availability(previous, summary):
             self.availability_version += 1
         self._summaries[name] = summary
@@ -237,7 +236,7 @@ def _sizes(known: Known, state: ClusterState, settles: Duration) -> dict[str, ob
     """
     size, at = (state.total, largest(state)), state.measured_at
     first = at if known.measured_since is None else known.measured_since
-    whole = _larger(known.whole, size)
+    whole = known.whole if known.whole == size else _larger(known.whole, size)
     if whole == size:
         return {"whole": whole, "smaller_since": None, "measured_since": first}
     since = at if known.smaller_since is None else known.smaller_since
@@ -251,30 +250,30 @@ def _larger(one: Size, other: Size) -> Size:
     return max(one[0], other[0]), max(one[1], other[1])
 
 
-def _is_size_known(known: Known, settles: Duration) -> bool:
-    if known.state is None or known.measured_since is None:
-        return False
-    return known.state.measured_at - known.measured_since >= settles
-
-
 def _summary(
     now: Instant, known: Known, committed: int, backlog: int, scavenged: Scavenged, settles: Duration
 ) -> ClusterSummary:
-    name, state = known.settings.name, known.state
-    trouble = known.trouble or (DRAINING if known.settings.draining else _staleness(now, known))
-    if state is not None and scavenged.nodes:
+    settings, state = known.settings, known.state
+    trouble = known.trouble or (DRAINING if settings.draining else _staleness(now, known))
+    if state is None:
+        return ClusterSummary(
+            name=settings.name, settings=settings, total=0, idle=0, committed=committed, backlog=backlog,
+            trouble=trouble, state=None, size_known=False,
+        )  # fmt: skip
+    if scavenged.held or scavenged.freed:
         state = _without_sweeps(state, scavenged)
+    since = known.measured_since
     return ClusterSummary(
-        name=name,
-        settings=known.settings,
-        total=state.total if state else 0,
-        idle=state.idle - committed if state and not trouble and state.idle > committed else 0,
+        name=settings.name,
+        settings=settings,
+        total=state.total,
+        idle=state.idle - committed if not trouble and state.idle > committed else 0,
         committed=committed,
         backlog=backlog,
         trouble=trouble,
         state=state,
-        whole=known.whole if state is not None and known.whole != (state.total, largest(state)) else None,
-        size_known=_is_size_known(known, settles),
+        whole=known.whole if known.whole != (state.total, largest(state)) else None,
+        size_known=since is not None and state.measured_at - since >= settles,
     )
 
 

@@ -9,6 +9,7 @@ Tag = NewType("Tag", str)
 InstanceId = NewType("InstanceId", str)
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32: no letter that reads like a digit
+_PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]  # of ten bits each: a tag is made per attempt
 _JOB_BITS, _COMPONENT_BITS, _NUMBER_BITS = 24, 10, 11
 MAX_JOBS, MAX_COMPONENTS, MAX_ATTEMPTS = 1 << _JOB_BITS, 1 << _COMPONENT_BITS, 1 << _NUMBER_BITS
 FIRST_LAUNCHER = MAX_JOBS // 2  # the upper half of the ids of jobs is for pilots: this quarter for those of sweeps,
@@ -93,4 +94,6 @@ def attempt_of(tag: Tag) -> tuple[InstanceId, AttemptId]:
 
 
 def _base32(number: int, length: int) -> str:
-    return "".join([_ALPHABET[number >> shift & 31] for shift in range(5 * (length - 1), -1, -5)])
+    pairs, rest = divmod(length, 2)
+    text = "".join([_PAIRS[number >> shift & 1023] for shift in range(10 * (pairs - 1), -1, -10)])
+    return _ALPHABET[number >> 10 * pairs & 31] + text if rest else text

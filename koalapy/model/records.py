@@ -169,9 +169,11 @@ class Records:
             if after not in JOB_TRANSITIONS[before]:
                 raise ValueError(f"job {job.id} cannot go from {before} to {after}")
             if before.active and not after.active:
-                self._usage += usage_of_try(job, lost=not after.final)
-            if after.final and job.runner is not None:
-                changes.setdefault("runner", replace_runner(job.runner, {"out": ()}))
+                self._rest.setdefault("usage", []).extend(usage_of_try(job, lost=not after.final))
+            if after.final:
+                self._ended.append(job)
+                if job.runner is not None:
+                    changes.setdefault("runner", replace_runner(job.runner, {"out": ()}))
         for name, value in changes.items():
             setattr(job, name, value)
         self._changed[job.id] = self._itself_changed[job.id] = job
@@ -188,7 +190,7 @@ class Records:
 
     def remove(self, job: Job) -> None:
         """Remove a final job, which is not in `jobs` any more, from the store; its key may be used again."""
-        self._removed.append(job.id)
+        self._rest.setdefault("removed", []).append(job.id)
         self._keys.removed(job)
 
     def note(self, now: Instant, job: JobId, kind: str, **details: Any) -> None:
@@ -201,25 +203,25 @@ class Records:
         self._history.append((job, now, kind, where))
 
     def result(self, batch: ResultBatch) -> None:
-        self._results.append(batch)
+        self._rest.setdefault("results", []).append(batch)
 
     def learn(self, learned: Learned) -> None:
         """Replace what was learned before."""
-        self._learned: Learned | None = learned
+        self._rest["learned"] = learned
 
     def account(self, span: BatchSpan) -> None:
         """Replace the estimated usage of an attempt; without a usage entry of the attempt, nothing happens."""
-        self._accounted.append(span)
+        self._rest.setdefault("accounted", []).append(span)
 
     def note_neighbour(self, neighbour: Neighbour) -> None:
         """Replace the record of a neighbour, or remove it if the neighbour is gone."""
-        self._neighbours[neighbour.name] = neighbour
+        self._rest.setdefault("neighbours", {})[neighbour.name] = neighbour
 
     def command(self, command: Command) -> None:
         self._commands.append(command)
 
     def hint(self, hint: Hint) -> None:
-        self._hints.append(hint)
+        self._rest.setdefault("hints", []).append(hint)
 
     def new_job_id(self) -> JobId | None:
         """Return an id that no job has had; None if all ids below those of Launchers are used up."""
@@ -243,23 +245,19 @@ class Records:
         if number >= MAX_JOBS:
             return None
         self.counters = replace_counters(self.counters, {"next_node_pilot": number + 1})
-        self._counted = True
         return pilot_id(number)
 
     def _given(self, number: int) -> JobId:
-        self._counted = True
-        self._new.append(JobId(number))
+        self._rest.setdefault("new", []).append(number)
         return JobId(number)
 
     def count(self, counters: Counters) -> None:
         self.counters = counters
-        self._counted = True
 
     def new_tail_position(self) -> int:
         """Return the next position at the tail of the wait queue."""
         position = self.counters.next_position
         self.counters = replace_counters(self.counters, {"next_position": position + 1})
-        self._counted = True
         return position
 
     def has_key(self, owner: str, key: str) -> bool:
@@ -406,25 +404,17 @@ class Records:
 
     def take(self) -> Step:
         self.steps += 1
-        ended = [job for job in self._changed.values() if job.state.final]
         step = Step(
             commands=tuple(self._commands),
-            hints=tuple(self._hints),
             changed=Changed(self, self._changed, self._itself_changed, self._changed_attempts, self._history),
-            ended=tuple([job for job in ended if job.id in self.jobs]),
-            counters=self.counters if self._counted else None,
-            results=tuple(self._results),
-            learned=self._learned,
-            usage=tuple(self._usage),
-            accounted=tuple(self._accounted),
-            new=tuple(self._new),
-            removed=tuple(self._removed),
-            neighbours=tuple(self._neighbours.values()),
+            ended=tuple(self._ended),
+            counters=self.counters if self.counters is not self._counters_taken else None,
+            **{name: _as_field(found) for name, found in self._rest.items()},
         )
-        for job in step.ended:
+        for job in self._ended:
             self._drop(job)
-        for attempt in self._changed_attempts.values():
-            if attempt.pilot is not None and attempt.let_go and attempt.id in self.pilots:
+        for attempt in self._changed_attempts.values() if self.pilots else ():
+            if attempt.let_go and attempt.id in self.pilots:
                 del self.pilots[attempt.id], self.attempts[attempt.id]
         self._clear()
         return step
@@ -440,14 +430,15 @@ class Records:
         self._changed: dict[JobId, Job] = {}  # also those of which an attempt changed only
         self._itself_changed: dict[JobId, Job] = {}
         self._changed_attempts: dict[AttemptId, Attempt] = {}
+        self._ended: list[Job] = []
         self._commands: list[Command] = []
-        self._hints: list[Hint] = []
         self._history: list[tuple[JobId, Instant, str, dict[str, Any]]] = []
-        self._results: list[ResultBatch] = []
-        self._learned = None
-        self._usage: list[Usage] = []
-        self._accounted: list[BatchSpan] = []
-        self._counted = False
-        self._new: list[JobId] = []
-        self._removed: list[JobId] = []
-        self._neighbours: dict[str, Neighbour] = {}
+        self._rest: dict[str, Any] = {}  # further fields of the step, which few steps have
+        self._counters_taken = self.counters
+
+
+def _as_field(found: Any) -> Any:
+    """Return a field of a step: what was gathered never changes from now on."""
+    if isinstance(found, dict):
+        return tuple(found.values())
+    return tuple(found) if isinstance(found, list) else found

@@ -97,14 +97,15 @@ def schedule(
     ahead = BlockedAhead(queue, partial(_stalled, now, availability=availability, cache=cache))
     end: Position | None = None
     for waiting in queue.candidates(availability.most_idle, availability.most_backlog, since):
-        recheck = queue.needs_recheck(waiting.position)
-        if not (recheck or availability.may_fit(waiting.minimum) or _may_queue(now, waiting, availability, settings)):
+        if not (
+            waiting.recheck or availability.may_fit(waiting.minimum) or _may_queue(now, waiting, availability, settings)
+        ):
             continue
         ahead.advance(waiting.position)
         if not policy(ahead, settings.max_overtakes):
             end = waiting.position
             break
-        decision = _decide(now, waiting, availability, cache, settings, recheck, newest)
+        decision = _decide(now, waiting, availability, cache, settings, newest)
         if decision is None:
             continue
         if isinstance(decision, Claim):
@@ -123,7 +124,6 @@ def _decide(
     availability: Availability,
     cache: PlacementCache,
     settings: Settings,
-    recheck: bool,
     newest: JobId | None,
 ) -> Decision | None:
     job, shape = waiting.job, waiting.shape
@@ -137,7 +137,7 @@ def _decide(
         return Reject(job.id, placement.reason)
     if placement is not None:
         return Claim(job.id, placement)
-    if recheck and cache.never_fits(job.request, shape, availability, anew=newest is None or job.id > newest):
+    if waiting.recheck and cache.never_fits(job.request, shape, availability, anew=newest is None or job.id > newest):
         return Reject(job.id, too_large(job.request, availability.summaries))
     if not _may_queue(now, waiting, availability, settings):
         return None

@@ -1,7 +1,6 @@
 """A cluster of processors and a queue that is served first come, first served, without nodes or files."""
 
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from koalapy.information.commitments import processors_taken
@@ -24,10 +23,6 @@ class ReplayBatchJob:
     node: Node
     started_at: Instant | None = None
     end: ScheduledCall | None = None
-
-    @property
-    def batch_id(self) -> str:
-        return self.tag
 
 
 class ReplayCluster:
@@ -62,14 +57,17 @@ class ReplayCluster:
         self._queue.append(job)
         return job
 
-    def start_jobs(self) -> Iterator[ReplayBatchJob]:
-        """Start the first jobs of the queue that fit, and yield them; no job passes another."""
+    def start_jobs(self) -> list[ReplayBatchJob]:
+        """Start the first jobs of the queue that fit, and return them; no job passes another."""
+        started: list[ReplayBatchJob] = []
         while self._queue and self._queue[0].taken <= self._idle:
             job = self._queue.popleft()
             self._running[job.tag] = job
             self._idle -= job.taken
-            yield job
-        self.changed |= self.waits
+            started.append(job)
+        if self._queue:
+            self.changed = True
+        return started
 
     def remove(self, job: ReplayBatchJob) -> None:
         """Remove a batch job that runs or waits."""

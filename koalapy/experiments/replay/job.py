@@ -31,4 +31,4 @@ class ReplayJob:
 
     @property
     def processors(self) -> int:
-        return sum(processors for processors, _ in self.components)
+        return sum([processors for processors, _ in self.components])

@@ -76,14 +76,15 @@ class Replay:
 
     def _go_on(self) -> bool:
         """Go on to the next instant with an event. Return False if there is none."""
-        due, alarm = self._agenda.next_at(), self.engine.next_wakeup()
-        if due is None and (alarm is None or alarm >= BEGINNING + _NEVER_OLD):
-            return False
-        moment = min([each for each in (due, alarm) if each is not None])
-        self._agenda.now = max(self._agenda.now, moment)
-        self._agenda.run(moment)
+        agenda = self._agenda
+        due, alarm = agenda.next_at(), self.engine.next_wakeup()
+        if due is None:
+            if alarm is None or alarm >= BEGINNING + _NEVER_OLD:
+                return False
+            due = alarm
+        agenda.run(due if alarm is None or alarm > due else alarm)
         ends, self._ends = self._ends, []
-        rings = alarm is not None and alarm <= self._agenda.now
+        rings = alarm is not None and alarm <= agenda.now
         answers = self._handle(ends) if ends or rings else []
         if self._arriving:
             answers += [self._submission(job) for job in self._arriving]
@@ -135,7 +136,7 @@ class Replay:
         job = self._batch[command.attempt] = cluster.submit(command)
         started = self._start_jobs(cluster)
         if cluster.waits:
-            answers.append(AttemptSubmitted(cluster=command.cluster, attempt=job.attempt, batch_id=job.batch_id))
+            answers.append(AttemptSubmitted(cluster=command.cluster, attempt=job.attempt, batch_id=job.tag))
         answers += started
 
     def _start_jobs(self, cluster: ReplayCluster) -> list[Event]:
@@ -144,7 +145,7 @@ class Replay:
             WrapperReported(
                 cluster=cluster.settings.name,
                 attempt=job.attempt,
-                batch_id=job.batch_id,
+                batch_id=job.tag,
                 phase="at_barrier",
                 nodes=(job.node,),
                 at_barrier_at=now,
@@ -164,7 +165,7 @@ class Replay:
         return WrapperReported(
             cluster=job.cluster.settings.name,
             attempt=job.attempt,
-            batch_id=job.batch_id,
+            batch_id=job.tag,
             phase="ended",
             released_at=job.started_at,
             started_at=job.started_at,
