@@ -64,4 +64,8 @@ def _text(data: bytes, name: str) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise RequestError("not_text", f"{name} is not a text file.", "A job file is YAML in UTF-8.") from error
+        if b"\0" in data:
+            raise RequestError("not_text", f"{name} is not a text file.", "Give a job file, saved as UTF-8.") from error
+        line, column = data.count(b"\n", 0, error.start) + 1, error.start - data.rfind(b"\n", 0, error.start)
+        message = f"{name}:{line}:{column}: the text is not UTF-8 from this byte on."
+        raise RequestError("not_text", message, "Save the file as UTF-8.") from error

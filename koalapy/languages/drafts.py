@@ -3,6 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from pydantic_core import PydanticCustomError
+
+from koalapy.languages.paths import as_executable
 from koalapy.languages.redirection import redirecting
 from koalapy.languages.templates import literal
 from koalapy.languages.xmltext import Element, line_of, named
@@ -79,9 +82,19 @@ class Draft:
         return RequestError(code, f"{self.source}:{line_of(element)}: {named(element)} {what}.", advice)
 
     def document(self) -> Document:
-        """Return the document in the form of the job file."""
+        """Return the document in the form of the job file. Raises RequestError for a bad path of a redirected program.
+
+        The job file's own check sees the shell that redirects it.
+        """
         words = [self.written(blank) for blank in (self.executable, *self.arguments) if blank]
         names = {operator: self.written(blank) for operator, blank in self.redirections.items()}
+        if names and self.executable is not None:
+            try:
+                as_executable(words[0])
+            except PydanticCustomError as error:
+                found = error.context or {}
+                code, element = str(found["code"]), self.executable.element
+                raise self.refusal(element, str(found["what"]), str(found["advice"]), code) from None
         argv = [*redirecting(names), *words]
         component = {**self.component, "executable": argv[0], "arguments": argv[1:]} if words else self.component
         if self.environment:

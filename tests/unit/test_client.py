@@ -3,12 +3,15 @@
 import inspect
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import koalapy
 from koalapy.client import Grid
+from koalapy.client.submission import as_posted
 from koalapy.model import errors
+from koalapy.model.errors import RequestError
 
 
 def test_no_method_of_grid_answers_with_a_bare_dictionary() -> None:
@@ -40,3 +43,14 @@ def test_the_client_imports_no_description_of_answers() -> None:
     loaded = loaded_by("import koalapy.client")
     assert "koalapy.client.grid" in loaded
     assert not {"koalapy.answers", "typing_extensions", "pydantic", "fastapi"} & loaded
+
+
+@pytest.mark.parametrize("name", ["job.rsl", "job.yaml", "job.jsdl"])
+def test_a_file_with_a_byte_that_is_not_utf_8_is_refused_with_its_place(tmp_path: Path, name: str) -> None:
+    """In any language: nothing is said of YAML."""
+    path = tmp_path / name
+    path.write_bytes(b"first\nse\xe9cond\n")
+    with pytest.raises(RequestError) as refused:
+        as_posted(path, None, None, None)
+    assert refused.value.reason.message == f"{path}:2:3: the text is not UTF-8 from this byte on."
+    assert "YAML" not in str(refused.value)

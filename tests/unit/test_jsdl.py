@@ -1,5 +1,6 @@
 """JSDL 1.0 and its parameter sweeps (GFD.149): what is carried, what is refused; and XML that grows or reaches out."""
 
+import re
 import subprocess
 from dataclasses import asdict
 from itertools import product
@@ -188,6 +189,23 @@ def test_files_are_opened_for_the_program(tmp_path: Path, names: list[str], file
     assert (done.stdout == b"") is ("Output" in names)
     assert (tmp_path / "argument").read_text() == "$(touch hacked); `touch hacked` & \" ' {x} *"
     assert not (tmp_path / "hacked").exists()
+
+
+@pytest.mark.parametrize("redirected", ["", "<posix:Output>out</posix:Output>", "<posix:Input>in</posix:Input>"])
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("../solve", "is '../solve', outside the attempt's directory"),
+        ("bin/", "is 'bin/', a directory"),
+        ("~/solve", "is '~/solve', which no shell expands"),
+        ("", "is empty"),
+    ],
+)
+def test_the_path_of_a_program_is_checked_with_and_without_redirection(redirected: str, path: str, words: str) -> None:
+    reason = refused(jsdl(f"\n<posix:Executable>{path}</posix:Executable>{redirected}"))
+    assert words in reason.message
+    assert re.match(r"job\.jsdl:\d+: ", reason.message)
+    assert reason.advice
 
 
 def test_output_and_error_may_be_one_file(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ BAD_JOBS: dict[str, tuple[bytes, tuple[str, ...]]] = {
     "empty": (b"", ("is empty",)),
     "blank": (b"\n\n# nothing\n", ("is empty",)),
     "binary": (b"\x7fELF\x02\x01\x01\x00\xff\xfe", ("is not a text file",)),
+    "not UTF-8": (JOB.encode() + b"labels: {a: caf\xe9}\n", (":4:16:", "not UTF-8", "Save the file as UTF-8.")),
     "a null byte": (JOB.encode() + b"\0", ("is not text",)),
     "huge": (JOB.encode() + b"#" * 10_000_001, ("larger than 10 MB",)),
     "malformed": (job("{processors: 2", "{processors: 2, ["), (":3:",)),
