@@ -116,7 +116,12 @@ class StreamEnd:
     @property
     def is_finished(self) -> bool:
         """Whether every byte of both directions was consumed."""
-        return self._is_sent and self._is_read
+        return self.is_sent and self._is_read
+
+    @property
+    def is_sent(self) -> bool:
+        """Whether the other end has consumed everything, the end too."""
+        return self._total is not None and self._base > self._total
 
     @property
     def is_over(self) -> bool:
@@ -219,11 +224,6 @@ class StreamEnd:
     # ---- inside
 
     @property
-    def _is_sent(self) -> bool:
-        """Whether the other end has consumed everything, the end too."""
-        return self._total is not None and self._base > self._total
-
-    @property
     def _is_read(self) -> bool:
         return self._end_at is not None and self._consumed > self._end_at
 
@@ -249,7 +249,7 @@ class StreamEnd:
 
     def _send(self) -> List[Any]:
         """Return the chunks that were not sent yet."""
-        if not self.is_open or self._is_sent:
+        if not self.is_open or self.is_sent:
             return []
         chunks: List[Any] = []
         end = self._base + len(self._out)

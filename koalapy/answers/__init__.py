@@ -77,6 +77,7 @@ from koalapy.answers.koalad import (
     UsageRow,
     Used,
 )
+from koalapy.answers.pilots import Pilot, PilotAnswer, PilotsAnswer
 from koalapy.answers.sweeps import (
     Admission,
     Counts,
@@ -135,6 +136,9 @@ __all__ = [
     "NoMoreNodes",
     "Notify",
     "PendingCancel",
+    "Pilot",
+    "PilotAnswer",
+    "PilotsAnswer",
     "PortAnswer",
     "Prompt",
     "Question",

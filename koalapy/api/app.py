@@ -13,8 +13,10 @@ from koalapy.api.jobs import Reader, add_jobs
 from koalapy.api.koalad import Facts, add_koalad
 from koalapy.api.metrics import add_metrics
 from koalapy.api.openapi import AnswerRoute
+from koalapy.api.pilots import add_pilots
 from koalapy.api.sweeps import add_sweeps
 from koalapy.runtime.maintenance.runner import Runner
+from koalapy.runtime.pilots import Pilots
 from koalapy.runtime.service import Service
 
 MAX_BODY = 11_000_000  # a job file of 10 MB and its envelope
@@ -28,11 +30,12 @@ def create_app(
     owner: str,
     maintenance: Runner,
     grid: GridCalls,
+    pilots: Pilots,
 ) -> FastAPI:
     """Build the app.
 
     `read` turns a job's text into a request. `facts` returns pid, grid and state. `shutdown(cancel)` ends koalad.
-    `grid` changes its grid.
+    `grid` changes its grid, and `pilots` opens and closes clusters in it.
     """
     app = FastAPI(
         title="koalad",
@@ -49,6 +52,7 @@ def create_app(
     add_forward(app, service)
     add_sweeps(app, service.sweeps)
     add_clusters(app, service, grid, facts)
+    add_pilots(app, pilots)
     add_koalad(app, service, facts, shutdown, maintenance)
     add_metrics(app, service, facts)
     return app

@@ -7,9 +7,12 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 from pydantic_core import PydanticCustomError
 
 from koalapy.model.identity import JobId
+from koalapy.model.request import MAX_PROCESSORS, PILOT_IDLE
 from koalapy.model.textfile.fields import is_one_line
+from koalapy.model.units import SECOND
 
 LONGEST_WAIT_S = 60.0
+_LONGEST_PILOT_S = 366 * 86_400
 _MOST_JOBS = 5000  # in one request
 
 _MOST_PROCESSES = 1 << 18
@@ -134,6 +137,35 @@ class ClusterBody(BaseModel):
 
     name: Line = Field(max_length=200)
     values: dict[Line, Line] = Field(description="its values by key, such as `scavenge.hours`, as a grid file has them")
+
+
+class PilotBody(BaseModel):
+    """A pilot to open."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    cluster: Line = Field(max_length=200)
+    processors: int = Field(ge=1, le=MAX_PROCESSORS)
+    nodes: int | None = Field(default=None, ge=1, description="by default as the batch system divides them")
+    walltime_s: float = Field(default=4 * 3600, gt=0, le=_LONGEST_PILOT_S, allow_inf_nan=False)
+    idle_s: float = Field(
+        default=PILOT_IDLE / SECOND, ge=0, le=_LONGEST_PILOT_S, allow_inf_nan=False, description="after which it ends"
+    )
+    shared: bool = Field(default=False, description="place jobs there that do not name it, and sweeps")
+    queue: Line | None = Field(default=None, max_length=200)
+    account: Line | None = Field(default=None, max_length=200)
+    qos: Line | None = Field(default=None, max_length=200)
+    constraint: Line | None = Field(default=None, max_length=200)
+    key: Line = Field(default="", max_length=200, description="the same key gives the same pilot")
+
+
+class ClosePilotBody(BaseModel):
+    """How to close a pilot."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    drain: bool = Field(default=False, description="when nothing is left there")
+    force: bool = Field(default=False, description="give up what is there")
 
 
 class ReloadBody(BaseModel):

@@ -20,8 +20,12 @@ class Misfit:
 
 
 def demand(component: ComponentRequest, summaries: Iterable[ClusterSummary]) -> dict[str, int]:
-    """Return the processors that the component takes on each usable cluster that is large enough for it."""
-    taken = {summary.name: (processors_taken(component, summary.settings), summary.largest) for summary in summaries}
+    """Return the processors that the component, which names no cluster, takes on each usable one that may have it."""
+    taken = {
+        summary.name: (processors_taken(component, summary.settings), summary.largest)
+        for summary in summaries
+        if not summary.settings.only_named
+    }
     return {name: needed for name, (needed, largest) in taken.items() if needed <= largest}
 
 
@@ -32,6 +36,8 @@ def misfit(component: ComponentRequest, summary: ClusterSummary, *, now: bool = 
     """
     if component.cluster not in (None, summary.name):
         return Reason("elsewhere", "request", f"its component names {component.cluster}.")
+    if component.cluster is None and summary.settings.only_named:
+        return Reason("only_named", "request", "takes only components that name it.", "Name it with `cluster:`.")
     if summary.trouble:
         return summary.trouble
     needed = processors_taken(component, summary.settings)

@@ -24,6 +24,7 @@ COMMANDS = {
     "grids": ("grid", "List grids whose koalad runs on this machine."),
     "clusters": ("grid", "Show the processors of each cluster."),
     "cluster": ("cluster", "Add, drain or remove a cluster."),
+    "pilots": ("pilots", "Hold processors for many jobs, as a cluster of their own."),
     "reload": ("cluster", "Read the grid file again; jobs run on."),
     "config": ("grid", "Check the grid file, or show its schema."),
     "init": ("init", "Examine head nodes, and write a grid file."),
@@ -136,6 +137,7 @@ def koala(
         ctx.default_map = dict.fromkeys(COMMANDS, of_command) | {
             "config": {"check": of_command},
             "cluster": dict.fromkeys(("add", "remove", "resume"), of_command),
+            "pilots": of_command | dict.fromkeys(("open", "close"), of_command),
             "sim": {},
         }
 

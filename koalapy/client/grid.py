@@ -418,6 +418,42 @@ class Grid:
         path = f"/v1/clusters/{quote(name, safe='')}/{what}"
         return cast("answers.ClusterChangeAnswer", self._calls.call("POST", path))
 
+    def pilots(self) -> list[answers.Pilot]:
+        """List the pilots that are not over."""
+        return list(self._calls.call("GET", "/v1/pilots")["pilots"])
+
+    def open_pilot(
+        self,
+        cluster: str,
+        processors: int,
+        *,
+        nodes: int | None = None,
+        walltime_s: float = 4 * 3600,
+        idle_s: float = 600,
+        shared: bool = False,
+        options: Mapping[str, str] | None = None,
+        key: str | None = None,
+    ) -> answers.PilotAnswer:
+        """Hold processors of a cluster, which become a cluster of their own once they are there: schema koala.pilot/1.
+
+        It ends after `walltime_s`, or after `idle_s` without a job. `shared`: jobs that do not name it are placed there
+        too. `options`: queue, account, qos and constraint of its batch job. A second request with the same `key`
+        returns the same pilot. Returns at once.
+        """
+        body = {
+            "cluster": cluster, "processors": processors, "nodes": nodes, "walltime_s": walltime_s, "idle_s": idle_s,
+            "shared": shared, "key": key or uuid.uuid4().hex, **(options or {}),
+        }  # fmt: skip
+        return cast("answers.PilotAnswer", self._calls.call("POST", "/v1/pilots", json=body))
+
+    def close_pilot(self, name: str, *, drain: bool = False, force: bool = False) -> answers.PilotAnswer:
+        """Begin to end a pilot: schema koala.pilot/1. Raises RequestError if jobs are there.
+
+        `drain`: it ends when nothing is left there. `force`: what is there is lost.
+        """
+        path = f"/v1/pilots/{quote(name, safe='')}/close"
+        return cast("answers.PilotAnswer", self._calls.call("POST", path, json={"drain": drain, "force": force}))
+
     def reload(self, *, check: bool = False) -> answers.ReloadAnswer:
         """Make koalad read its grid file again, and return what that changes: schema koala.reload/1.
 

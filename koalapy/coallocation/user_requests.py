@@ -43,12 +43,12 @@ def on_cancel_requested(core: Core, now: Instant, event: CancelRequested) -> Non
         return None
     if not job.state.active:
         core.mark_dirty()
-        core.records.change(job, state=JobState.CANCELLED, finished_at=now, reason=_CANCELLED)
+        core.records.change(job, state=JobState.CANCELLED, finished_at=now, reason=event.reason or _CANCELLED)
         return core.records.note(now, job.id, "job_cancelled")
     core.records.change(job, forced=job.forced or event.force)
     core.records.note(now, job.id, "cancel_requested", force=event.force)
     core.mark_dirty()
-    return stop_job(core, now, job, Outcome.CANCELLED, _CANCELLED)
+    return stop_job(core, now, job, Outcome.CANCELLED, event.reason or _CANCELLED)
 
 
 def on_hold_requested(core: Core, now: Instant, event: HoldRequested) -> None:

@@ -1,9 +1,10 @@
 """The grid file: its schema, defaults and errors, and the values that other packages read from it. No I/O."""
 
-from koalapy.config.connect import Command, ConnectError, Connection, Docker, Local, Ssh, parse_connect
+from koalapy.config.connect import Command, ConnectError, Connection, Docker, Local, Pilot, Ssh, parse_connect
 from koalapy.config.convert import cluster_config, engine_settings
 from koalapy.config.difference import AT_START, Changed, Difference, difference
 from koalapy.config.load import json_schema, read_cluster, read_grid, with_clusters
+from koalapy.config.pilots import inside
 from koalapy.config.scavenging import SWEEP_POLICIES
 from koalapy.config.schema import Cluster, GridFile
 
@@ -19,10 +20,12 @@ __all__ = [
     "Docker",
     "GridFile",
     "Local",
+    "Pilot",
     "Ssh",
     "cluster_config",
     "difference",
     "engine_settings",
+    "inside",
     "json_schema",
     "parse_connect",
     "read_cluster",

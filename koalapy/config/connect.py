@@ -56,7 +56,19 @@ class Command:
     argv: tuple[str, ...]
 
 
-Connection = Ssh | Local | Docker | Command
+@dataclass(frozen=True, slots=True)
+class Pilot:
+    """A command on the first node of a pilot's job. koalad makes such clusters; no file can name one."""
+
+    kind: ClassVar[str] = "pilot"
+    job: int
+
+    @property
+    def text(self) -> str:
+        return f"pilot:{self.job}"
+
+
+Connection = Ssh | Local | Docker | Command | Pilot
 
 
 def parse_connect(text: str) -> Connection:
@@ -110,6 +122,13 @@ def parse_connects(texts: Sequence[str]) -> tuple[Connection, ...]:
     if len(found) > 1 and not all(isinstance(each, Ssh) for each in found):
         raise ConnectError("lists a connection that is not ssh://", "A list may hold ssh:// connections only.")
     return found
+
+
+def connections_of(texts: Sequence[str]) -> tuple[Connection, ...]:
+    """Return the connections of a cluster that koalad has, which may be a pilot. Raises ConnectError."""
+    if len(texts) == 1 and texts[0].startswith("pilot:"):
+        return (Pilot(int(texts[0].removeprefix("pilot:"))),)
+    return parse_connects(texts)
 
 
 _PARSERS: dict[str, Callable[[str], Connection]] = {

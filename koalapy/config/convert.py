@@ -76,6 +76,7 @@ def _cluster_settings(name: str, cluster: Cluster) -> ClusterSettings:
         max_age=cluster.oldest,
         poll=cluster.poll,
         backlog=cluster.backlog,
+        only_named=cluster.only_named,
         scavenge=_scavenge(cluster),
     )
 

@@ -5,7 +5,7 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from koalapy.config.connect import Command, Connection, Ssh, parse_connects
+from koalapy.config.connect import Command, Connection, Ssh, connections_of
 from koalapy.config.maintenance import Maintenance, names_differ
 from koalapy.config.names import GridName, check_names_differ
 from koalapy.config.scavenging import Scavenge, Scavenging
@@ -85,6 +85,7 @@ class Cluster(Section):
     relay_network: Networks | None = Field(
         default=None, description="networks whose wrappers the relay answers, in CIDR notation; private and own ones"
     )
+    only_named: Flag = Field(default=False, description="no component is placed there that does not name the cluster")
     network: GridName = Field(default=DEFAULT_NETWORK, description="components co-allocate within one network")
     poll: Annotated[Span, lasting(_SHORTEST_POLL)] = Field(
         default=_POLL, description="shortest time between two looks at the batch system"
@@ -106,7 +107,7 @@ class Cluster(Section):
     @property
     def connections(self) -> tuple[Connection, ...]:
         """The parsed `connect`: one connection, or several of kind ssh."""
-        return parse_connects(self.connect)
+        return connections_of(self.connect)
 
     @property
     def connection(self) -> Connection:

@@ -8,7 +8,7 @@ from typing import Any
 import structlog
 
 from koalapy.api.jobs import Reader
-from koalapy.config import GridFile, engine_settings, read_cluster, with_clusters
+from koalapy.config import GridFile, engine_settings, inside, read_cluster, with_clusters
 from koalapy.core.foreign import Foreign
 from koalapy.driver import Driver
 from koalapy.engine import Engine
@@ -19,6 +19,7 @@ from koalapy.model.change import Change, Snapshot
 from koalapy.model.errors import OurError
 from koalapy.model.identity import JobId
 from koalapy.model.job import Counters
+from koalapy.model.pilot import job_of_pilot, pilot_cluster
 from koalapy.model.request import Request
 from koalapy.model.settings import Settings
 from koalapy.model.states import JobState
@@ -41,6 +42,7 @@ from koalapy.runtime.load_policies import policies, scavenging_policies
 from koalapy.runtime.logins import Logins
 from koalapy.runtime.notifications.content import Content
 from koalapy.runtime.notifications.sender import NotificationSender
+from koalapy.runtime.pilots import Pilots
 from koalapy.runtime.sdnotify import Notifier
 from koalapy.runtime.service import JobFiles, JobStreams, Service
 from koalapy.runtime.staging.input_files import InputFiles
@@ -50,6 +52,7 @@ from koalapy.runtime.uplink.connect import may_ask
 from koalapy.scheduler.schedule import Policies
 from koalapy.store.contract import Store
 from koalapy.store.open import is_shared, open_store
+from koalapy.views.pilots import clusters_held
 from koalapy.views.recovery import Line, Recovery
 
 FOREIGN_EVERY = Duration(60 * SECOND)  # between lines of the log about one cluster
@@ -89,6 +92,10 @@ class Koalad:
         if not shared:
             _save_commanded(state_directory, commanded)
         snapshot = self._store.load()
+        grid.file = _with_pilots(grid.file, snapshot, self._store)
+        draining = tuple(name for name in commanded.draining if name in grid.file.clusters)
+        commanded = replace(commanded, draining=draining)
+        self._settings = self._settings_of(grid.file, commanded.draining)
         self._journals = Journals(state_directory / JOURNALS)
         self._journal = Journal(*self._policies, failed=self._journals.write_soon)
         self._foreign = ForeignReportLog()
@@ -129,6 +136,7 @@ class Koalad:
             shared_store=shared,
         )  # fmt: skip
         self.grid_changes = GridChanges(grid, commanded, parts)
+        self.pilots = Pilots(self.service, self.grid_changes, self._loop, self._clock, owner)
 
     def _settings_of(self, grid: GridFile, draining: Collection[str]) -> Settings:
         """Return the engine's settings, with the UTC offsets of this host, so that hours are those of local time."""
@@ -213,6 +221,7 @@ class Koalad:
         self.service.disk.start()
         self._loop.start()  # it sends the last koalad's outbox at once
         self.maintenance.start()
+        self.pilots.start()
 
     def cancel_all(self, patience_s: float) -> None:
         """Cancel every job, and wait until all are cleaned up, at most `patience_s` seconds."""
@@ -224,6 +233,7 @@ class Koalad:
     def disconnect(self) -> None:
         """Disconnect from the clusters, and release all threads that wait. Jobs run on."""
         self.maintenance.stop()
+        self.pilots.stop()
         self.service.close()
         self._accounting.close()
         self._notifications.close()
@@ -239,6 +249,7 @@ class Koalad:
         for line in change.history:
             _LOG.info(line.kind, job=line.job, **line.details)
         _log_recovered(self.service.committed(change))
+        self.pilots.committed(change)
         if change.removed:
             self._written.remove_soon(change.removed)
         self._foreign.log(self._clock.now(), self._driver.engine.core.foreign.foreign)
@@ -304,8 +315,20 @@ def _with_commanded(grid: CurrentGrid, state_directory: Path) -> CommandClusters
     systems = list(registered("koalapy.batch_systems"))
     clusters = {name: read_cluster(name, values, systems) for name, values in added.items()}
     grid.file = with_clusters(grid.file, clusters)
-    draining = tuple(name for name in found.draining if name in grid.file.clusters)
+    draining = tuple(name for name in found.draining if name in grid.file.clusters or job_of_pilot(name) is not None)
     return CommandClusters(added, draining, found.places | command_clusters.places_of(grid.file))
+
+
+def _with_pilots(grid: GridFile, snapshot: Snapshot, store: Store) -> GridFile:
+    """Return the grid with the pilots that a former koalad left, and those on which attempts of jobs are known."""
+    attempts = [each for job in snapshot.jobs for each in job.attempts if each is not None and not each.cleaned_up]
+    found = {}
+    for number in clusters_held(snapshot.jobs, (*attempts, *snapshot.pilots, *snapshot.pending_cancels)):
+        job = store.job(number)
+        held = next((each for each in job.attempts if each is not None), None) if job is not None else None
+        if job is not None and held is not None and job.request.pilot is not None and held.cluster in grid.clusters:
+            found[pilot_cluster(number)] = inside(grid.clusters[held.cluster], number, job.request.pilot.shared)
+    return with_clusters(grid, found)
 
 
 def _save_commanded(state_directory: Path, contents: CommandClusters) -> None:

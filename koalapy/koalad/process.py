@@ -199,8 +199,9 @@ class KoaladProcess:
                 koalad.grid_changes, partial(self._reload_grid, koalad), list(registered("koalapy.batch_systems"))
             )
             return create_app(
-                koalad.service, self._read, self._facts, self._shut_down, self._owner, koalad.maintenance, changes
-            )
+                koalad.service, self._read, self._facts, self._shut_down, self._owner, koalad.maintenance, changes,
+                koalad.pilots,
+            )  # fmt: skip
         nothing = Recovery(Instant(time.time_ns() * SECOND // 10**9), Snapshot(instance=InstanceId(""))).recovered
         return create_standby_app(self._holder, self._facts, self._shut_down, nothing)
 

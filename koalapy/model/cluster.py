@@ -41,7 +41,8 @@ class Scavenge:
 class ClusterSettings:
     """The settings of a cluster that decisions depend on. `backlog`: None stands for the cluster's size.
 
-    `draining`: nothing is placed there any more, and sweeps give its nodes back.
+    `draining`: nothing is placed there any more, and sweeps give its nodes back. `only_named`: components that do not
+    name the cluster are not placed there.
     """
 
     name: str
@@ -54,6 +55,7 @@ class ClusterSettings:
     backlog: int | None = None
     scavenge: Scavenge = Scavenge()
     draining: bool = False
+    only_named: bool = False
 
 
 @fast_frozen

@@ -30,13 +30,14 @@ class JobSubmitted:
 
 @dataclass(frozen=True, slots=True)
 class CancelRequested:
-    """A user has cancelled a job.
+    """A user has cancelled a job, or koalapy has, which then gives its `reason`.
 
     `force`: do not wait for a cluster out of reach; what may be left there becomes a pending cancel.
     """
 
     job: JobId
     force: bool = False
+    reason: Reason | None = None
 
 
 @dataclass(frozen=True, slots=True)

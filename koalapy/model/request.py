@@ -6,11 +6,12 @@ from enum import StrEnum
 from koalapy.model.labels import Labels
 from koalapy.model.notification import Notify
 from koalapy.model.sweep import Space
-from koalapy.model.units import HOUR, Duration
+from koalapy.model.units import HOUR, MINUTE, Duration
 
 MAX_PROCESSORS = 1_000_000
 LOWEST_PRIORITY = 20
 DEFAULT_PRIORITY = 10
+PILOT_IDLE = Duration(10 * MINUTE)
 
 
 class Launch(StrEnum):
@@ -83,6 +84,17 @@ class ComponentRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PilotTerms:
+    """The terms of a pilot: a job whose processors are a cluster of their own for as long as it runs.
+
+    `idle`: it ends after so long without anything to run. `shared`: jobs that do not name it are placed there too.
+    """
+
+    idle: Duration = PILOT_IDLE
+    shared: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """A job as its user wrote it. `directory` is absolute: the paths of the job are relative to it.
 
@@ -90,7 +102,8 @@ class Request:
     the name of the list of staged-in files, as it was at submission; '' if there is none. `parameters`: set for a sweep
     of its one component; in arguments, environment and paths `{name}` stands for a parameter's value. `order`: the name
     of the policy that chooses the parameters that run next, '' for the grid file's. `keep_output`: None, until the job
-    is submitted, for the grid file's; so is `notify`. `labels`: (key, value), each key once.
+    is submitted, for the grid file's; so is `notify`. `labels`: (key, value), each key once. `pilot`: set for a
+    pilot, whose program only waits.
     """
 
     name: str
@@ -109,6 +122,7 @@ class Request:
     keep_output: KeepOutput | None = None
     labels: Labels = ()
     notify: tuple[Notify, ...] | None = None
+    pilot: PilotTerms | None = None
 
     @property
     def type(self) -> RequestType:

@@ -13,6 +13,7 @@ from typing import Any
 from koalapy.config import Cluster, GridFile
 from koalapy.config.difference import PLACE
 from koalapy.model.errors import OurError, RequestError
+from koalapy.model.pilot import job_of_pilot
 
 FILE = "clusters.json"
 
@@ -33,7 +34,7 @@ def place_of(cluster: Cluster) -> list[Any]:
 
 
 def places_of(grid: GridFile) -> dict[str, list[Any]]:
-    return {name: place_of(cluster) for name, cluster in grid.clusters.items()}
+    return {name: place_of(cluster) for name, cluster in grid.clusters.items() if job_of_pilot(name) is None}
 
 
 def load(state_directory: Path) -> CommandClusters:

@@ -20,6 +20,7 @@ from koalapy.config import (
     GridFile,
     cluster_config,
     difference,
+    inside,
     read_cluster,
     with_clusters,
 )
@@ -41,6 +42,8 @@ from koalapy.grid_change import (
     Renew,
 )
 from koalapy.model.errors import KoalaError, Reason, RequestError, TransientError
+from koalapy.model.identity import JobId
+from koalapy.model.pilot import job_of_pilot, pilot_cluster
 from koalapy.model.settings import Settings
 from koalapy.model.textfile.words import listed
 from koalapy.runtime import command_clusters
@@ -115,8 +118,45 @@ class GridChanges:
 
     @property
     def added(self) -> frozenset[str]:
-        """The names of the clusters that were added by command."""
-        return frozenset(self._contents.added)
+        """The names of the clusters that the grid file does not have: added by command, or pilots."""
+        return frozenset((*self._contents.added, *self.pilots))
+
+    @property
+    def pilots(self) -> list[str]:
+        """The names of the clusters that are pilots."""
+        return [name for name in self._grid.file.clusters if job_of_pilot(name) is not None]
+
+    # ---- pilots
+
+    def join_pilot(self, job: JobId, on: str, shared: bool) -> None:
+        """Make the processors that a job holds on a cluster a cluster of their own. Nothing happens if it is one.
+
+        It is not kept: the store has the job. Raises KoalaError; then nothing has changed.
+        """
+        name = pilot_cluster(job)
+
+        def joined() -> Change[Kept] | None:
+            around = self._grid.file.clusters.get(on)
+            if name in self._grid.file.clusters or around is None:
+                return None
+            file = with_clusters(self._grid.file, {name: inside(around, job, shared)})
+            return Change(after=self._grid_of(file, self._contents), joining=(name,))
+
+        self._make(joined)
+        _LOG.info("pilot_joined", cluster=name, on=on)
+
+    def leave_pilot(self, name: str) -> None:
+        """Remove the cluster of a pilot whose batch job is over. Attempts there are lost. Raises KoalaError."""
+
+        def left() -> Change[Kept] | None:
+            if name not in self._grid.file.clusters:
+                return None
+            draining = tuple(each for each in self._contents.draining if each != name)
+            after = self._grid_of(_without(self._grid.file, name), replace(self._contents, draining=draining))
+            return Change(after=after, leaving=(name,), forced=True)
+
+        lost = self._make(left).get(name, LeftOn())
+        _LOG.info("pilot_left", cluster=name, lost=str(lost))
 
     # ---- one cluster
 
@@ -148,17 +188,19 @@ class GridChanges:
 
         def removed() -> Change[Kept]:
             self._check_name(name)
+            if job_of_pilot(name) is not None:
+                message = f"{name} is a pilot, which leaves with its job."
+                raise RequestError("pilot", message, f"`koala pilots close {name}` ends it.")
             if len(self._grid.file.clusters) == 1:
                 message = f"{name} is the only cluster of the grid."
                 raise RequestError("last_cluster", message, "Add another one first, or end koalad with `koala down`.")
-            rest = {each: cluster for each, cluster in self._grid.file.clusters.items() if each != name}
             before = self._contents
             contents = CommandClusters(
                 {each: values for each, values in before.added.items() if each != name},
                 tuple(each for each in before.draining if each != name),
                 {each: place for each, place in before.places.items() if each != name},
             )
-            file = self._grid.file.model_copy(update={"clusters": rest})
+            file = _without(self._grid.file, name)
             after = Grid(Kept(file, contents), self._parts.settings(file, contents.draining))
             return Change(after=after, leaving=(name,), forced=force)
 
@@ -197,7 +239,7 @@ class GridChanges:
             file = self._parts.read()
             self._parts.check(file)
             added = {name: values for name, values in self._contents.added.items() if name not in file.clusters}
-            grid = with_clusters(file, {name: self._grid.file.clusters[name] for name in added})
+            grid = with_clusters(file, {name: self._grid.file.clusters[name] for name in (*added, *self.pilots)})
             found = difference(self._grid.file, grid)
             for name in found.added:
                 self._refuse_other_place(name, grid.clusters[name])
@@ -355,6 +397,11 @@ class GridChanges:
             message = f"The store knows a cluster {name} at another place ({was}), with {left}."
             advice = "Give the new one another name, or add the former one again until nothing is left there."
             raise RequestError("other_place", message, advice)
+
+
+def _without(grid: GridFile, name: str) -> GridFile:
+    rest = {each: cluster for each, cluster in grid.clusters.items() if each != name}
+    return grid.model_copy(update={"clusters": rest})
 
 
 def _error_of(why: InUse | Failed) -> KoalaError:

@@ -9,11 +9,12 @@ from typing import Any, Protocol
 
 import structlog
 from koalapy_adapters.connections.pack import packed
+from koalapy_adapters.connections.protocol import Connection
 from koalapy_adapters.messages import Done, Welcome
 
 from koalapy.coallocation.event_origin import is_elsewhere
 from koalapy.coallocation.restored_store import doubtful
-from koalapy.config import cluster_config
+from koalapy.config import Pilot, cluster_config
 from koalapy.driver import Delivery
 from koalapy.engine import Engine
 from koalapy.link.cluster import Cluster, Timing
@@ -22,10 +23,11 @@ from koalapy.link.restore_check import CONNECTS, RestoreCheck, Verdict
 from koalapy.link.session import LinkStatus
 from koalapy.model.change import OutboxEntry
 from koalapy.model.commands import ClusterCommand, CollectOutput, ForgetAttempt, Hint, NotificationCommand
-from koalapy.model.errors import Reason
+from koalapy.model.errors import Reason, TransientError
 from koalapy.model.events import StoreRestored
 from koalapy.model.identity import AttemptId, InstanceId, JobId
 from koalapy.model.job import Job
+from koalapy.model.pilot import is_bound, job_of_pilot
 from koalapy.model.states import JobState
 from koalapy.runtime.clock import SystemClock
 from koalapy.runtime.collecting.collect import Collected
@@ -40,6 +42,7 @@ from koalapy.runtime.staging.input_files import InputFiles
 from koalapy.runtime.streams import Stream
 from koalapy.runtime.uplink.connect import connection_of
 from koalapy.runtime.uplink.link import CLOSE_S, Link, LinkServices
+from koalapy.runtime.uplink.pilot import PilotConnection, until_end
 
 _LOG = structlog.get_logger()
 
@@ -243,7 +246,12 @@ class ClusterLinks:
             report=lambda status, number: login.record_outcome(status.state, status.reason, number),
         )
         settings = grid.clusters[name]
-        connection = connection_of(settings, login)
+        pilot = settings.connection if isinstance(settings.connection, Pilot) else None
+        connection: Connection
+        if pilot is None:
+            connection = connection_of(settings, login)
+        else:
+            connection = PilotConnection(name, functools.partial(self._run_in_pilot, JobId(pilot.job)))
         config = cluster_config(grid, name)
         if "python" not in settings.model_fields_set:
             config["python"] = connection.python
@@ -251,6 +259,16 @@ class ClusterLinks:
         link = Link(cluster, connection, self._packed, services)
         login.serve(link.retry)
         return link
+
+    def _run_in_pilot(self, pilot: JobId, command: str) -> Stream:
+        """Start a shell command on the first node of a pilot. Raises KoalaError."""
+        job = self._loop.ask(lambda engine: engine.job(pilot))
+        if job is None or not is_bound(job):
+            raise TransientError(
+                "not_bound", f"The pilot's job {pilot} does not run.", "`koala pilots` shows its state."
+            )
+        (attempt,) = job.present
+        return self._named(attempt.cluster).open_command(attempt.id, until_end(attempt, self._clock.now()) + command)
 
     def _deliver(self, cluster: str, mark: object, delivery: Delivery) -> None:
         """Pass on a delivery of the cluster's present link; an abandoned login of an earlier one may still report."""
@@ -260,6 +278,9 @@ class ClusterLinks:
     def _welcomed(self, cluster: str) -> None:
         self._hub.connected(cluster)
         self._connected(cluster)
+        for name, link in list(self._links.items()):
+            if job_of_pilot(name) is not None:
+                link.retry()  # the cluster may be the one that its job runs on
 
     def _check(self, cluster: str, session: int, welcome: Welcome) -> Verdict:
         with self._check_lock:

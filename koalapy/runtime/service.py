@@ -153,8 +153,8 @@ class Service:
         now = self._clock.now()
         return self._loop.ask(lambda engine: [check(engine, now, each, self.placement) for each in requests])
 
-    def cancel(self, jobs: Sequence[JobId], force: bool = False) -> Changed:
-        return self._change(jobs, CANCEL, lambda job: CancelRequested(job, force))
+    def cancel(self, jobs: Sequence[JobId], force: bool = False, reason: Reason | None = None) -> Changed:
+        return self._change(jobs, CANCEL, lambda job: CancelRequested(job, force, reason))
 
     def hold(self, jobs: Sequence[JobId]) -> Changed:
         return self._change(jobs, HOLD, HoldRequested)

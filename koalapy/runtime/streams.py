@@ -92,7 +92,8 @@ class Stream:
 
     def tick(self) -> float:
         """Do what is due. Returns the seconds until something is due again."""
-        self._do(lambda end, now: end.tick(now) if now >= end.next_wakeup() else [])
+        if self._now() >= self._end.next_wakeup():
+            self._do(lambda end, now: end.tick(now))
         with self._lock:
             return max(0.0, (self._end.next_wakeup() - self._now()) / SECOND)
 
@@ -132,10 +133,11 @@ class ClusterStreams:
         self._lock = threading.Lock()
         self._streams: dict[int, tuple[str, Stream]] = {}  # with their tags
 
-    def open(self, attempt: AttemptId, tag: str, rank: int, port: int) -> Stream:
-        """Open a stream to this port of the node on which this rank of the attempt runs."""
+    def open(self, attempt: AttemptId, tag: str, rank: int, port: int, command: str = "") -> Stream:
+        """Open a stream to this port of the node on which this rank of the attempt runs, or to a command there."""
         number = _OWN_NUMBERS | secrets.randbits(_STREAM_BITS)
-        stream = Stream(attempt, OpenStream(tag, number, rank, port, self._patience), self._send, self._now)
+        opening = OpenStream(tag, number, rank, port, self._patience, command)
+        stream = Stream(attempt, opening, self._send, self._now)
         with self._lock:
             self._streams = {key: each for key, each in self._streams.items() if not each[1].is_forgotten()}
             self._streams[number] = tag, stream

@@ -66,6 +66,7 @@ clusters:
     reservation: r1
     constraint: "[rack1|rack2]&gpu"
     parallel_environment: mpi
+    only_named: yes
     processors_per_node: 16
     exclusive: yes
     setup: [module load python, 'echo "a: b"']
@@ -158,6 +159,7 @@ def test_every_key_of_a_cluster_arrives() -> None:
         name="a",
         batch="sge",
         network="blue",
+        only_named=True,
         processors_per_node=16,
         exclusive=True,
         max_age=Duration(5 * MINUTE),

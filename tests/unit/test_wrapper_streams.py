@@ -19,8 +19,8 @@ PATIENCE_US = 60_000_000
 class Near:
     """koalad's end of one stream, over a relay of the test."""
 
-    def __init__(self, relay: Any, tag: str, rank: int, port: int, number: int = 7) -> None:
-        opening = OpenStream(tag, number, rank, port, PATIENCE_US)
+    def __init__(self, relay: Any, tag: str, rank: int, port: int, number: int = 7, command: str = "") -> None:
+        opening = OpenStream(tag, number, rank, port, PATIENCE_US, command)
         self._relay, self._tag, self._number = relay, tag, number
         self.end = StreamEnd(self._now(), StreamName(tag, number, PATIENCE_US), opening)
         self._taken = 0  # of what the relay has heard
@@ -124,3 +124,29 @@ def test_a_rank_that_the_component_does_not_have_is_refused(running: tuple[Any, 
     near.until(lambda: near.end.reset_by is not None)
     assert isinstance(near.end.reset_by, StreamReset)
     assert near.end.reset_by.code == "no_such_rank"
+
+
+@pytest.mark.parametrize("rank", [0, 1], ids=["the wrapper's node", "another node"])
+def test_a_command_reads_and_writes_the_stream_and_its_end_is_reported(running: tuple[Any, Any], rank: int) -> None:
+    relay, attempt = running
+    near = Near(relay, attempt.tag, rank, 0, command="cat; echo why >&2; exit 7")
+    near.until(lambda: near.end.is_open)
+    data = os.urandom(700_000)
+    near.put(data)
+    near.finish()
+    near.until(lambda: near.end.reset_by is not None)
+    assert near.got == data
+    assert near.end.reset_by is not None
+    assert (near.end.reset_by.code, near.end.reset_by.message) == ("exit_7", "why")
+
+
+def test_a_command_ends_with_its_stream(running: tuple[Any, Any], tmp_path: Path) -> None:
+    relay, attempt = running
+    over = tmp_path / "over"
+    near = Near(relay, attempt.tag, 0, 0, command=f"echo began; cat >/dev/null; touch {over}")
+    near.until(lambda: near.got == b"began\n")
+    relay.send_frame(attempt.tag, near.end.reset("closed", "The client closed the connection.")[0])
+    deadline = time.monotonic() + PATIENCE_S
+    while not over.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

@@ -66,9 +66,18 @@ def examine(environment: Mapping[str, str], read: Callable[[str], str], run: Cal
     except (LookupError, OSError, TypeError, ValueError) as error:
         message = "The nodes of %s job %s cannot be read (%s: %s)." % (*found, type(error).__name__, error)
         raise UnreadableError("unreadable_allocation", message, "Look at the batch system's variables.") from error
+    ends_s = min((each for each in (ends_s, _ends_s(environment)) if each is not None), default=None)
     if not hosts:
         raise UnreadableError("no_hosts", "%s names no node of job %s." % found, "Look at the job's variables.")
     return Outer(found, dialect, own, hosts, ends_s)
+
+
+def _ends_s(environment: Mapping[str, str]) -> Optional[float]:
+    """The end that koalad gives a pilot, in seconds since 1970; None outside of pilots."""
+    try:
+        return float(environment["KOALA_ALLOCATION_ENDS"])
+    except (KeyError, ValueError):
+        return None
 
 
 def _dialect(batch: str) -> Any:

@@ -10,9 +10,11 @@ from koalapy_adapters.messages.fields import Count, Flag, Line, Name, Tag, sized
 
 if TYPE_CHECKING:
     Port = int
+    ShellCommand = str
     Data = str
 else:
-    Port = whole(1, 65535)
+    Port = whole(0, 65535)
+    ShellCommand = sized(1 << 16)
     Data = sized(1 << 17)
 
 
@@ -20,7 +22,9 @@ class OpenStream(NamedTuple):
     """koalad to the node of this rank of the attempt: connect the stream to this port of 127.0.0.1 there.
 
     Answered by StreamState, or by StreamReset. `patience`: microseconds without a sign of the other end, after which
-    an end resets the stream.
+    an end resets the stream. `command`: one of koalad's own for /bin/sh, in place of a port (then 0). The stream is its
+    standard input and output; its end resets the stream with the code `exit_STATUS`, and its last lines of standard
+    error as the message.
     """
 
     tag: Tag
@@ -28,6 +32,7 @@ class OpenStream(NamedTuple):
     rank: Count
     port: Port
     patience: Count
+    command: ShellCommand = ""
 
 
 class StreamState(NamedTuple):

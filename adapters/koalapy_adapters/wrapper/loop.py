@@ -9,6 +9,7 @@ from typing import Any, Callable, Dict, List, Optional, Type
 from koalapy_adapters import clock
 from koalapy_adapters.host import descendants, node_identity, signals
 from koalapy_adapters.host.event_loop import CommandQueue, dispatch_ready
+from koalapy_adapters.messages import OpenStream
 from koalapy_adapters.streams import frame_of_json
 from koalapy_adapters.wrapper import events, failure_texts, session
 from koalapy_adapters.wrapper.agent.group import AgentMessage, NodeAgents
@@ -235,10 +236,16 @@ class Loop:
         self._streams.from_relay(command.frame, self._allocation.shares if self._allocation is not None else {})
 
     def _send_frame(self, node: str, frame: Any) -> bool:
-        """Pass a frame of a byte stream to its node: the wrapper serves its own one, for that saves a hop."""
+        """Pass a frame of a byte stream to its node.
+
+        The wrapper serves the ports of its own node, for that saves a hop. Its agent runs commands there, since the
+        agent ends all that is below it.
+        """
         if self._allocation is not None and node == self._allocation.names[0]:
-            self._own_streams.received(frame)
-            return True
+            opens = isinstance(frame, OpenStream) and not frame.command
+            if opens or self._own_streams.has(frame.stream):
+                self._own_streams.received(frame)
+                return True
         return self.nodes.send_frame(node, frame)
 
     def _resume_streams(self, command: session.ResumeStreams) -> None:

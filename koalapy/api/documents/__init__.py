@@ -14,6 +14,7 @@ from koalapy.api.documents.jobs import (
     submitted_many,
 )
 from koalapy.api.documents.koalad import disk, maintenance, maintenance_run, status, unreadable, usage
+from koalapy.api.documents.pilots import pilot
 
 __all__ = [
     "changed",
@@ -30,6 +31,7 @@ __all__ = [
     "login",
     "maintenance",
     "maintenance_run",
+    "pilot",
     "port",
     "reloaded",
     "status",

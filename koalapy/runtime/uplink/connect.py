@@ -11,9 +11,10 @@ from koalapy_adapters.connections.local import LocalConnection
 from koalapy_adapters.connections.protocol import Connection
 from koalapy_adapters.connections.several import SeveralConnections
 
-from koalapy.config.connect import Command, Docker, Ssh
+from koalapy.config.connect import Command, Docker, Pilot, Ssh
 from koalapy.config.schema import Cluster
 from koalapy.extras import need_extra
+from koalapy.model.errors import RequestError
 
 if TYPE_CHECKING:
     from koalapy_adapters.connections.ssh import SshConnection
@@ -23,7 +24,7 @@ def connection_of(cluster: Cluster, asker: Asker | None = None) -> Connection:
     """Return the connection of a cluster, not yet open.
 
     `asker` passes on a login's questions; without one, no question is answered. Raises RequestError for docker://
-    without koalapy's extra `docker`.
+    without koalapy's extra `docker`, and for a pilot, which only its koalad reaches.
     """
     named = cluster.connection
     if isinstance(named, Ssh):
@@ -36,6 +37,9 @@ def connection_of(cluster: Cluster, asker: Asker | None = None) -> Connection:
         return DockerConnection(named.container, named.user)
     if isinstance(named, Command):
         return CommandConnection(named.argv)
+    if isinstance(named, Pilot):
+        message = f"Job {named.job} is a pilot, which only its koalad reaches."
+        raise RequestError("pilot", message, "`koala pilots` lists it.")
     return LocalConnection()
 
 

@@ -197,6 +197,11 @@ class Link:
         self._connected()
         return self.streams.open(attempt, tag_of(self.cluster.instance, attempt), rank, port)
 
+    def open_command(self, attempt: AttemptId, command: str) -> Stream:
+        """Start a shell command on the attempt's first node, and open a stream to it. Raises TransientError."""
+        self._connected()
+        return self.streams.open(attempt, tag_of(self.cluster.instance, attempt), 0, 0, command)
+
     def _send_frame(self, frame: Any) -> None:
         session = self._threads.session
         if session is not None:

@@ -201,6 +201,8 @@ class Agent:
         for pid, status in descendants.reap():
             if pid in self._pids:
                 self._report_end(self._pids.pop(pid), status)
+            elif self._streams is not None:
+                self._streams.child_ended(pid, status)
         if self._kill_at is not None and clock.now() >= self._kill_at:
             self._sweeping = True
         if self._started and not self._pids:

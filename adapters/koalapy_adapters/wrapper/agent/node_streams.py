@@ -1,4 +1,4 @@
-"""The streams that end on this node: each is a connection to a port of the program on the loopback address."""
+"""The streams that end on this node: each leads to a port of the program on the loopback address, or to a command."""
 
 import errno
 import os
@@ -9,11 +9,13 @@ from typing import Any, Callable, Dict, List, Optional
 
 from koalapy_adapters import clock
 from koalapy_adapters.frames import MAX_CHUNK
+from koalapy_adapters.host.spawn import spawn
 from koalapy_adapters.messages import OpenStream, StreamReset
 from koalapy_adapters.streams import MOST_STREAMS, StreamEnd, StreamName, unknown_stream
 
 _LOOPBACK = "127.0.0.1"
 _MOST_KEPT = 1 << 12  # streams that are over, and still answer
+_LAST_WORDS = 4096  # bytes of a command's standard error that are kept
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER: the program sees a reset, not an end
 
 
@@ -23,6 +25,10 @@ class NodeStreams:
     def __init__(self, selector: selectors.BaseSelector, send: Callable[[Any], Any]) -> None:
         self._selector, self._send = selector, send
         self._plugs: Dict[int, _Plug] = {}
+
+    def has(self, stream: int) -> bool:
+        """Return whether the stream ends here."""
+        return stream in self._plugs
 
     def received(self, frame: Any) -> None:
         """React to a frame of koalad."""
@@ -39,6 +45,11 @@ class NodeStreams:
         """Find out what was lost: the wrapper's connection to the relay is a new one."""
         for plug in self._plugs.values():
             plug.resume(now)
+
+    def child_ended(self, pid: int, status: int) -> None:
+        """Note the end of a child of this process, which may be a stream's command. `status`: of waitpid(2)."""
+        for plug in self._plugs.values():
+            plug.child_ended(pid, status)
 
     def next_wakeup(self) -> Optional[int]:
         """Return when to call `tick`; None while there is no stream."""
@@ -81,22 +92,49 @@ class _Plug:
         self._events = 0  # that the selector watches
         self._has_read_all = self._has_told_end = False
         self._socket: Optional[socket.socket] = None
+        self._command: Optional[_Command] = None
         try:
-            self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-            self._socket.setblocking(False)
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            begun = self._socket.connect_ex((_LOOPBACK, frame.port))
-            if begun not in (0, errno.EINPROGRESS):
-                raise OSError(begun, os.strerror(begun))
+            if frame.command:
+                self._run(frame.command)
+            else:
+                self._connect()
         except OSError as error:
             self._refused(error.strerror or str(error))
             return
         self._watch()
 
+    def _connect(self) -> None:
+        """Begin to connect to the port. Raises OSError."""
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        self._socket.setblocking(False)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        begun = self._socket.connect_ex((_LOOPBACK, self._port))
+        if begun not in (0, errno.EINPROGRESS):
+            raise OSError(begun, os.strerror(begun))
+
+    def _run(self, command: str) -> None:
+        """Start the command. Raises OSError."""
+        self._command = _Command(command, self._selector)
+        self._socket = self._command.socket
+        self._pass_on(self.end.accept(clock.now()))
+
+    def child_ended(self, pid: int, status: int) -> None:
+        if self._command is not None and self._command.pid == pid:
+            self._command.ended(status)
+            self._read()
+            self._report_end()
+            self._watch()
+
+    def _report_end(self) -> None:
+        """Send how the command ended, once koalad has all that it wrote."""
+        if self._command is not None and self._command.status is not None and self.end.is_sent:
+            self._pass_on(self.end.reset("exit_%d" % self._command.status, self._command.last_words))
+
     def received(self, frame: Any) -> None:
         self._pass_on(self.end.received(clock.now(), frame))
         if self.end.is_open:
             self._write()
+        self._report_end()
         self._watch()
 
     def resume(self, now: int) -> None:
@@ -110,12 +148,14 @@ class _Plug:
     def close(self) -> None:
         """Close the connection; the program sees a reset unless the stream has ended in order."""
         plug, self._socket = self._socket, None
+        if self._command is not None:
+            self._command.close()
         if plug is None:
             return
         if self._events:
             self._selector.unregister(plug)
             self._events = 0
-        if not self.end.is_finished:
+        if self._command is None and not self.end.is_finished:
             plug.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
         plug.close()
 
@@ -145,7 +185,9 @@ class _Plug:
         try:
             data = self._socket.recv(min(self.end.room, MAX_CHUNK))
         except BlockingIOError:
-            return
+            if self._command is None or self._command.status is None:
+                return
+            data = b""  # it has ended, though a process that it left may hold its output
         except OSError as error:
             self._broke(error)
             return
@@ -162,7 +204,8 @@ class _Plug:
             if self._socket is not None and self.end.has_ended and not self._has_told_end:
                 self._has_told_end = True
                 self._socket.shutdown(socket.SHUT_WR)
-                self._pass_on(self.end.consume_end())
+                if self._command is None:  # a command's stream ends by the reset that carries its status
+                    self._pass_on(self.end.consume_end())
         except BlockingIOError:
             pass
         except OSError as error:
@@ -194,3 +237,53 @@ class _Plug:
         else:
             self._selector.unregister(self._socket)
         self._events = wanted
+
+
+class _Command:
+    """A command of koalad on this node. One socket is its standard input and output.
+
+    Raises OSError if no process can be started.
+    """
+
+    def __init__(self, command: str, selector: selectors.BaseSelector) -> None:
+        self._selector = selector
+        self._said = b""
+        self.status: Optional[int] = None  # as a shell has it, once it has ended
+        self.socket, theirs = socket.socketpair()
+        self.socket.setblocking(False)
+        self._errors, writing = os.pipe()
+        os.set_blocking(self._errors, False)
+        try:
+            standard = [theirs.fileno(), theirs.fileno(), writing]
+            self.pid = spawn(["/bin/sh", "-c", command], os.environ, standard, "/")
+        finally:
+            theirs.close()
+            os.close(writing)
+        selector.register(self._errors, selectors.EVENT_READ, self._read)
+
+    @property
+    def last_words(self) -> str:
+        """The last line that it wrote to standard error."""
+        lines = [line.strip() for line in self._said.decode("utf-8", "replace").splitlines() if line.strip()]
+        return lines[-1] if lines else ""
+
+    def ended(self, status: int) -> None:
+        self._read()
+        self.status = 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+
+    def close(self) -> None:
+        """Read nothing more. The command sees the end of its input as soon as the socket is closed."""
+        if self._errors >= 0:
+            self._selector.unregister(self._errors)
+            os.close(self._errors)
+            self._errors = -1
+
+    def _read(self) -> None:
+        try:
+            while self._errors >= 0:
+                data = os.read(self._errors, 1 << 16)
+                if not data:
+                    self.close()
+                self._said = (self._said + data)[-_LAST_WORDS:]
+        except BlockingIOError:
+            pass

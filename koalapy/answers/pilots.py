@@ -1,0 +1,49 @@
+"""Pilots: jobs that hold processors, and are clusters of their own."""
+
+from typing import Literal
+
+from typing_extensions import TypedDict
+
+from koalapy.answers.fields import Instant
+
+
+class Pilot(TypedDict):
+    """A pilot."""
+
+    name: str
+    """Of its cluster: a component that names it is placed there."""
+    job: int
+    state: Literal["binding", "bound", "draining", "closing", "over", "failed"]
+    """`binding`: its job waits, or is in a batch queue; `bound`: it is a cluster."""
+    on: str
+    """The cluster whose processors it holds."""
+    processors: int
+    nodes: int | None
+    """The number of nodes that was asked for."""
+    hosts: list[str]
+    walltime_s: float
+    idle_s: float
+    """It ends after so long without a job."""
+    shared: bool
+    """Jobs that do not name it are placed there too."""
+    opened_at: Instant
+    ends_at: Instant | None
+    """When its walltime ends; null before it is bound."""
+    jobs: list[int]
+    """Jobs and sweeps that are there, or can run nowhere else."""
+    reason: str | None
+    """Why its job waits, or how it ended."""
+
+
+class PilotAnswer(TypedDict):
+    """A pilot that was opened, or is being closed."""
+
+    schema: Literal["koala.pilot/1"]
+    pilot: Pilot
+
+
+class PilotsAnswer(TypedDict):
+    """All pilots that are not over."""
+
+    schema: Literal["koala.pilots/1"]
+    pilots: list[Pilot]

@@ -1,0 +1,167 @@
+"""Pilots: opened and closed by a person, and kept: each joins the grid while it runs, and ends when it is idle."""
+
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+
+import structlog
+
+from koalapy.broker.fit import misfit
+from koalapy.engine import Engine
+from koalapy.model.change import Change
+from koalapy.model.errors import KoalaError, Reason, RequestError
+from koalapy.model.identity import JobId
+from koalapy.model.pilot import SHORTEST_WALLTIME, is_bound, job_of_pilot, pilot_request
+from koalapy.model.request import ComponentRequest, PilotTerms
+from koalapy.model.units import Instant, format_duration
+from koalapy.runtime.clock import SystemClock
+from koalapy.runtime.driver_thread import DriverThread
+from koalapy.runtime.grid_changes import GridChanges
+from koalapy.runtime.no_such_cluster import no_such_cluster
+from koalapy.runtime.service import Service
+from koalapy.views.clusters import LeftOn
+from koalapy.views.pilots import Idle, PilotView, pilots, upkeep
+
+_LOG = structlog.get_logger()
+_LOOK_S = 1.0  # between looks while there are pilots
+_AGAIN_S = 5.0  # after a failure
+_CLOSED = Reason("pilot_closed", "request", "It was closed by its user.", "")
+
+
+class Pilots:
+    """The pilots of one koalad. Any thread may call it."""
+
+    def __init__(
+        self, service: Service, changes: GridChanges, loop: DriverThread, clock: SystemClock, owner: str
+    ) -> None:
+        """`owner`: to whom the pilots' jobs belong."""
+        self._service, self._changes, self._loop, self._clock, self._owner = service, changes, loop, clock, owner
+        self._idle: Mapping[JobId, Idle] = {}
+        self._look = threading.Event()
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="pilots", daemon=True)
+
+    # ---- for the API
+
+    def all(self) -> list[PilotView]:
+        """Return the pilots whose jobs are not final."""
+        return self._loop.ask(pilots)
+
+    def named(self, name: str) -> PilotView:
+        """Return one of them. Raises RequestError if there is none of that name."""
+        found = next((each for each in self.all() if each.name == name), None)
+        if found is None:
+            raise RequestError("no_such_pilot", f"There is no pilot {name}.", "`koala pilots` lists them.")
+        return found
+
+    def open(self, component: ComponentRequest, terms: PilotTerms, key: str) -> PilotView:
+        """Submit a pilot with the processors, cluster, walltime and options of this component. Returns at once.
+
+        The same key again gives the same pilot. Raises KoalaError; then there is no new one.
+        """
+        name = component.cluster or ""
+        if job_of_pilot(name) is not None:
+            raise RequestError("pilot", f"{name} is a pilot itself.", "Name a cluster of the grid file.")
+        if component.walltime < SHORTEST_WALLTIME:
+            message = f"A pilot lasts {format_duration(SHORTEST_WALLTIME)} at least."
+            raise RequestError("bad_walltime", message, "Give a longer --walltime.")
+        now = self._clock.now()
+        self._loop.ask(lambda engine: _refuse_never_fitting(engine, now, name, component))
+        job = self._service.submit(pilot_request(component, terms), self._owner, key)
+        self._look.set()
+        return PilotView(self._service.job(job), LeftOn(), False)
+
+    def close(self, name: str, drain: bool, force: bool) -> PilotView:
+        """Begin to end a pilot. `drain`: place nothing there any more, and end it when nothing is left there.
+
+        `force`: end it although jobs are there; they are lost, so that each job's `retry_on` decides. Raises KoalaError
+        if jobs are there and neither is given; then nothing has changed.
+        """
+        found = self.named(name)
+        if not is_bound(found.job) or name not in self._changes.pilots:
+            self._service.cancel([found.job.id], reason=_CLOSED)
+            return self._now(found)
+        was_draining = found.draining
+        left = self._changes.drain(name, True)
+        if drain:
+            self._look.set()
+            return replace(found, draining=True, left=left)
+        if left and not force:
+            if not was_draining:
+                self._changes.drain(name, False)
+            message = f"{name} cannot be closed: there is {left}. Nothing was changed."
+            raise RequestError("pilot_in_use", message, "`--drain` waits until nothing is left, `--force` gives it up.")
+        self._service.cancel([found.job.id], reason=_CLOSED)
+        return self._now(found)
+
+    # ---- their upkeep
+
+    def start(self) -> None:
+        """Begin to keep the pilots."""
+        self._thread.start()
+
+    def committed(self, change: Change) -> None:
+        """Look after the pilots soon if one has changed."""
+        if any(job.request.pilot is not None for job in change.jobs):
+            self._look.set()
+
+    def stop(self) -> None:
+        """Stop keeping them; they run on."""
+        self._closed = True
+        self._look.set()
+        if self._thread.is_alive():
+            self._thread.join(_AGAIN_S)
+
+    def _run(self) -> None:
+        self._look.set()  # a former koalad may have left pilots
+        wait_s: float | None = None
+        while True:
+            self._look.wait(wait_s)
+            if self._closed:
+                return
+            self._look.clear()
+            try:
+                wait_s = _LOOK_S if self._keep() else None
+            except KoalaError as error:
+                _LOG.warning("pilots_not_kept", reason=str(error))
+                wait_s = _AGAIN_S
+            except Exception:
+                _LOG.exception("pilots_failed")
+                wait_s = _AGAIN_S
+
+    def _keep(self) -> bool:
+        """Let pilots join, leave and end. Returns whether there is any. Raises KoalaError."""
+        now, joined, idle = self._clock.now(), self._changes.pilots, self._idle
+        due, found = self._loop.ask(lambda engine: (upkeep(engine, now, joined, idle), pilots(engine)))
+        self._idle = due.idle
+        views = {each.job.id: each for each in found}
+        for name in due.leave:
+            self._changes.leave_pilot(name)
+        for job in due.join:
+            view = views[job]
+            if view.attempt is not None:
+                self._changes.join_pilot(job, view.attempt.cluster, view.terms.shared)
+        for job, why in due.end.items():
+            self._end_idle(views[job], why)
+        return bool(found) or bool(self._changes.pilots)
+
+    def _end_idle(self, view: PilotView, why: str) -> None:
+        """End a pilot on which there is nothing, unless a job was placed there meanwhile."""
+        if self._changes.drain(view.name, True):
+            if not view.draining:
+                self._changes.drain(view.name, False)
+            return
+        self._service.cancel([view.job.id], reason=Reason("pilot_ended", "request", why, ""))
+
+    def _now(self, found: PilotView) -> PilotView:
+        return replace(found, job=self._service.job(found.job.id))
+
+
+def _refuse_never_fitting(engine: Engine, now: Instant, name: str, component: ComponentRequest) -> None:
+    """Raises RequestError if the cluster does not exist, or is too small for the pilot even when it is idle."""
+    summaries = {each.name: each for each in engine.summaries(now)}
+    if name not in summaries:
+        raise no_such_cluster(name, summaries)
+    reason = misfit(component, summaries[name], now=False)
+    if reason is not None and reason.whose == "request":
+        raise RequestError(reason.code, f"{name} {reason.message}", reason.advice)

@@ -1,0 +1,150 @@
+"""The connection to a pilot: each command runs on the first node of the pilot's job, over a byte stream to it."""
+
+import threading
+import time
+from collections.abc import Callable
+
+from koalapy_adapters.connections.protocol import Channel, Lines
+from koalapy_adapters.errors import TransientError
+
+from koalapy.model.attempt import Attempt
+from koalapy.model.errors import KoalaError
+from koalapy.model.units import SECOND, Instant
+from koalapy.runtime.streams import Stream
+
+_OPEN_S = 30.0
+_LAST_WORDS_S = 2.0  # that a command has to say how it ended, after its output
+_LOOK_S = 1.0
+_EXIT = "stream_exit_"  # the code of the reset that carries a command's status
+
+OpenCommand = Callable[[str], Stream]
+
+
+def until_end(attempt: Attempt, now: Instant) -> str:
+    """Return a shell prefix that tells an allocation when the pilot's program ends, by the node's own clock.
+
+    Its batch system may not know, or grants the batch job more.
+    """
+    began = attempt.started_at or attempt.released_at or now
+    seconds = max(0, began + attempt.request.walltime - now) // SECOND
+    return f"export KOALA_ALLOCATION_ENDS=$(($(date +%s) + {seconds})); "
+
+
+class PilotConnection:
+    """A connection to the pilot `name`. `run` starts a shell command there, and raises KoalaError."""
+
+    python = "python3"
+
+    def __init__(self, name: str, run: OpenCommand) -> None:
+        self._name, self._run = name, run
+
+    @property
+    def where(self) -> str:
+        return self._name
+
+    def open(self, shell_command: str, stderr: Lines) -> Channel:
+        """Start the command; see Connection.open. Raises TransientError if the pilot cannot be reached."""
+        channel: _StreamChannel | None = None
+        try:
+            channel = _StreamChannel(self._run(shell_command), stderr)
+            channel.wait_until_open(_OPEN_S)
+            return channel
+        except KoalaError as error:
+            if channel is not None:
+                channel.close()
+            reason = error.reason
+            raise TransientError(
+                reason.code, f"{self._name} cannot be reached: {reason.message}", reason.advice
+            ) from error
+
+
+class _StreamChannel:
+    """The standard streams of a command as one byte stream."""
+
+    def __init__(self, stream: Stream, stderr: Lines) -> None:
+        self._stream, self._stderr = stream, stderr
+        self._changed = threading.Condition()
+        self._changes = 0
+        self._closed = False
+        self._status: int | None = None
+        self._has_ended = False
+        stream.on_change = self._wake
+
+    def wait_until_open(self, timeout_s: float) -> None:
+        """Raises KoalaError if the command does not start in time."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            seen = self._changes
+            if self._stream.is_open:
+                return
+            if time.monotonic() >= deadline:
+                self._stream.reset("timed_out", "The node did not answer in time.")
+            self._wait(seen)
+
+    def read(self, size: int) -> bytes:
+        while not self._closed:
+            seen = self._changes
+            try:
+                data = self._stream.take(size)
+            except KoalaError as error:
+                self._note_end(error)
+                return b""
+            if data:
+                return data
+            if data is None:
+                self.exit_status(_LAST_WORDS_S)
+                return b""
+            self._wait(seen)
+        return b""
+
+    def write(self, data: bytes) -> None:
+        while data:
+            seen = self._changes
+            if self._closed or self._stream.is_over:
+                raise BrokenPipeError("The command takes no more.")
+            if room := self._stream.room:
+                self._stream.put(data[:room])
+                data = data[room:]
+            else:
+                self._wait(seen)
+
+    def exit_status(self, timeout_s: float) -> int | None:
+        deadline = time.monotonic() + timeout_s
+        while not self._has_ended and not self._closed and time.monotonic() < deadline:
+            seen = self._changes
+            try:
+                self._stream.take(1)
+            except KoalaError as error:
+                self._note_end(error)
+            else:
+                self._wait(seen, deadline - time.monotonic())
+        return self._status
+
+    def close(self) -> None:
+        self._closed = True
+        self._stream.reset("closed", "koalad has closed the connection.")
+        self._wake()
+
+    def _note_end(self, error: KoalaError) -> None:
+        """Note how the stream was reset, and pass the command's last line of standard error on."""
+        if self._has_ended:
+            return
+        self._has_ended = True
+        code, message = error.reason.code, error.reason.message
+        if code.startswith(_EXIT):
+            self._status = int(code.removeprefix(_EXIT))
+        elif self._closed:
+            return
+        if message.strip():
+            self._stderr(message)
+
+    def _wake(self) -> None:
+        with self._changed:
+            self._changes += 1
+            self._changed.notify_all()
+
+    def _wait(self, seen: int, most_s: float = _LOOK_S) -> None:
+        """Wait for a change since `seen`, and keep the stream alive meanwhile."""
+        due = self._stream.tick()
+        with self._changed:
+            self._changed.wait_for(lambda: self._changes != seen, max(0.0, min(due, most_s, _LOOK_S)))

@@ -1,0 +1,139 @@
+"""The pilots of a grid: what `koala pilots` shows of them, and which of them join, leave or end now."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from koalapy.engine import Engine
+from koalapy.model.attempt import Attempt
+from koalapy.model.errors import Reason
+from koalapy.model.identity import JobId
+from koalapy.model.job import Job, job_value
+from koalapy.model.pilot import PilotState, is_bound, job_of_pilot, pilot_cluster, pilot_state
+from koalapy.model.request import PilotTerms
+from koalapy.model.units import MINUTE, Duration, Instant, format_duration
+from koalapy.views.clusters import LeftOn, left_on
+
+UNUSABLE = Duration(5 * MINUTE)  # after which a pilot that jobs cannot be placed on ends, if its idle time is shorter
+
+
+@dataclass(frozen=True, slots=True)
+class PilotView:
+    """One pilot whose job is not final. `left`: what koalapy has on it, or waits for there."""
+
+    job: Job
+    left: LeftOn
+    draining: bool
+
+    @property
+    def name(self) -> str:
+        return pilot_cluster(self.job.id)
+
+    @property
+    def state(self) -> PilotState:
+        return pilot_state(self.job)
+
+    @property
+    def terms(self) -> PilotTerms:
+        assert self.job.request.pilot is not None
+        return self.job.request.pilot
+
+    @property
+    def attempt(self) -> Attempt | None:
+        """The attempt that holds the processors; None before the claim."""
+        return next(iter(self.job.present), None)
+
+    @property
+    def ends_at(self) -> Instant | None:
+        """The instant at which its walltime ends; None before its program runs."""
+        attempt = self.attempt
+        began = None if attempt is None else attempt.started_at or attempt.released_at
+        return None if attempt is None or began is None else Instant(began + attempt.request.walltime)
+
+
+def pilots(engine: Engine) -> list[PilotView]:
+    """Return the pilots whose jobs are not final, by job."""
+    clusters = engine.core.information.clusters
+    found = []
+    for number, row in sorted(engine.records.jobs.items()):
+        if row.request.pilot is not None:
+            name = pilot_cluster(number)
+            draining = name in clusters and clusters[name].settings.draining
+            found.append(PilotView(job_value(row), left_on(engine, name), draining))
+    return found
+
+
+class Idle(NamedTuple):
+    """A pilot on which there is nothing, since an instant. `usable`: whether jobs could be placed there since then."""
+
+    since: Instant
+    usable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Upkeep:
+    """The next steps of all pilots. Each may be repeated, and is found again after a restart.
+
+    `join`: jobs whose processors become a cluster. `leave`: clusters of which nothing can run any more. `end`: jobs to
+    cancel, since nothing is on their clusters, each with the reason. `idle`: what the next call needs.
+    """
+
+    join: tuple[JobId, ...] = ()
+    leave: tuple[str, ...] = ()
+    end: Mapping[JobId, str] = field(default_factory=dict)
+    idle: Mapping[JobId, Idle] = field(default_factory=dict)
+
+
+def upkeep(engine: Engine, now: Instant, joined: Collection[str], idle: Mapping[JobId, Idle]) -> Upkeep:
+    """Return what is to be done about pilots. `joined`: the grid's clusters. `idle`: of the answer before.
+
+    A cluster leaves only after its job's batch job is over: then no process of an attempt there can live. One that
+    never becomes usable is ended too, later.
+    """
+    views = pilots(engine)
+    bound = [each for each in views if is_bound(each.job)]
+    known = engine.core.information.clusters
+    empty = [each for each in bound if each.name in joined and each.name in known and not each.left]
+    next_idle: dict[JobId, Idle] = {}
+    end: dict[JobId, str] = {}
+    for each in empty:
+        trouble = known[each.name].trouble
+        before = idle.get(each.job.id)
+        same = before is not None and (before.usable or trouble is not None)
+        state = next_idle[each.job.id] = before if before is not None and same else Idle(now, trouble is None)
+        why = _why_ended(each, now - state.since, None if state.usable else trouble)
+        if why:
+            end[each.job.id] = why
+    return Upkeep(
+        join=tuple(each.job.id for each in bound if each.name not in joined),
+        leave=tuple(name for name in joined if (job := job_of_pilot(name)) is not None and not _holds(engine, job)),
+        end=end,
+        idle=next_idle,
+    )
+
+
+def _why_ended(view: PilotView, idle: int, trouble: Reason | None) -> str:
+    """Return why a pilot on which there is nothing for so many microseconds ends now; "" if it does not."""
+    if view.draining:
+        return "It was drained."
+    if trouble is not None:
+        return f"It could not be used: {trouble.message}" if idle >= max(view.terms.idle, UNUSABLE) else ""
+    return f"Nothing ran on it for {format_duration(view.terms.idle)}." if idle >= view.terms.idle else ""
+
+
+def clusters_held(jobs: Iterable[Job], attempts: Iterable[Attempt]) -> list[JobId]:
+    """Return the pilots of a store that must be clusters from koalad's start on.
+
+    They run, or attempts on them are known. `attempts`: all that are not cleaned up.
+    """
+    bound = [job.id for job in jobs if job.request.pilot is not None and is_bound(job)]
+    used = [job for each in attempts if (job := job_of_pilot(each.cluster)) is not None]
+    return sorted({*bound, *used})
+
+
+def _holds(engine: Engine, pilot: JobId) -> bool:
+    """Return whether a batch job of the pilot may still be there."""
+    records = engine.records
+    job = records.jobs.get(pilot)
+    held = job is not None and any(each is not None and not each.cleaned_up for each in job.attempts)
+    return held or any(each.id.job == pilot for each in records.pending_cancels.values())

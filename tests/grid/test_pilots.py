@@ -1,0 +1,68 @@
+"""Pilots on real batch systems: many short jobs by one batch job, and what the deaths of their parts leave behind."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from real_grid import Koalad, batch_jobs, sh
+
+SLURM, GRID_ENGINE = "alpha", "gamma"
+NODES = {
+    SLURM: tuple(f"alpha-c{number}" for number in range(1, 9)),
+    GRID_ENGINE: tuple(f"gamma-c{number}" for number in range(1, 5)),
+}
+TRUE = {"processors": 1, "executable": "/bin/true", "walltime": "1m"}
+SLEEP = {"processors": 1, "executable": "/bin/sleep", "arguments": ["240"], "walltime": "5m"}
+
+
+@pytest.fixture
+def koalad(testgrid: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Koalad]:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    made = Koalad(testgrid, tmp_path, {SLURM: {}, GRID_ENGINE: {}})
+    yield made
+    made.stop()
+
+
+def opened(koalad: Koalad, cluster: str, **terms: Any) -> str:
+    """Open a pilot of two nodes with four processors each, and return its name once jobs can be placed there."""
+    koalad.idle()
+    name = koalad.grid.open_pilot(cluster, 8, nodes=2, **{"walltime_s": 1200.0, **terms})["pilot"]["name"]
+    koalad.until(lambda: idle(koalad, name) == 8)
+    return str(name)
+
+
+def idle(koalad: Koalad, name: str) -> int | None:
+    return next((each["idle"] for each in koalad.grid.clusters() if each["name"] == name), None)
+
+
+def closed(koalad: Koalad, cluster: str, name: str) -> None:
+    """Close the pilot, and see that nothing of it is left."""
+    koalad.grid.close_pilot(name, force=True)
+    koalad.until(lambda: not koalad.grid.pilots())
+    koalad.until(lambda: name not in [each["name"] for each in koalad.grid.clusters()])
+    koalad.until(lambda: not batch_jobs(koalad.testgrid, cluster))
+    koalad.until(lambda: not left_on_nodes(koalad, cluster))
+
+
+def pids(koalad: Koalad, host: str, words: str) -> list[int]:
+    """The processes of the user with these words in their command line."""
+    _, output = koalad.testgrid.exec(host, ["ps", "-u", "koala", "-o", "pid=,args="])
+    return [int(line.split()[0]) for line in output.splitlines() if words in line and "ps -u" not in line]
+
+
+def left_on_nodes(koalad: Koalad, cluster: str) -> list[int]:
+    return [pid for host in NODES[cluster] for words in (".pyz", "/bin/sleep 240") for pid in pids(koalad, host, words)]
+
+
+@pytest.mark.parametrize("cluster", [SLURM, GRID_ENGINE])
+def test_short_and_co_allocated_jobs_run_on_a_pilot_of_two_nodes(koalad: Koalad, cluster: str) -> None:
+    other = GRID_ENGINE if cluster == SLURM else SLURM
+    pilot = opened(koalad, cluster)
+    short = [koalad.submit({**TRUE, "cluster": pilot}) for _ in range(20)]
+    wide = koalad.submit(sh(8, "exec hostname", cluster=pilot))
+    both = [koalad.submit(sh(2, "exit 0", cluster=pilot), sh(1, "exit 0", cluster=other)) for _ in range(2)]
+    assert {koalad.end(job)["state"] for job in (*short, wide, *both)} == {"done"}
+    assert len(koalad.job(wide)["components"][0]["hosts"]) == 2
+    closed(koalad, cluster, pilot)

@@ -1,0 +1,130 @@
+"""`koala pilots`: an allocation of an embedded cluster that is a cluster itself."""
+
+import os
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import live
+import pytest
+
+Document = dict[str, Any]
+SHORT = {"batch": "local", "connect": "local:", "poll": "200ms", "max_age": "1m"}
+
+
+@pytest.fixture(scope="module")
+def grid() -> Iterator[Any]:
+    """A grid of two clusters, with four processors each, whose koalad runs."""
+    with tempfile.TemporaryDirectory(prefix="kl", dir="/tmp") as root:
+        place = Path(root)
+        clusters = {name: SHORT | {"slots": 4, "shared": str(place / name)} for name in ("delft", "leiden")}
+        koala = live.Koala(place, clusters, queue_after="1h")
+        assert koala("up").status == 0
+        koala.until(lambda: all(each["idle"] == 4 for each in koala("clusters", "--json").document["clusters"]))
+        yield koala
+        koala.stop()
+
+
+def opened(koala: Any, *terms: str) -> str:
+    answer = koala("pilots", "open", "delft", "-n", "3", "--walltime", "30m", *terms, "--json")
+    assert answer.status == 0, answer
+    pilot = answer.document["pilot"]
+    assert (pilot["state"], pilot["on"], pilot["processors"]) == ("bound", "delft", 3)
+    return str(pilot["name"])
+
+
+def listed(koala: Any) -> list[Document]:
+    return list(koala("pilots", "--json").document["pilots"])
+
+
+def cluster_names(koala: Any) -> list[str]:
+    return [each["name"] for each in koala("clusters", "--json").document["clusters"]]
+
+
+def sh(script: str, cluster: str, processors: int = 1, **fields: Any) -> Document:
+    return live.sh(script, processors, cluster=cluster, walltime="1m", **fields)
+
+
+def test_jobs_run_there_also_with_components_elsewhere_and_over_a_killed_koalad(grid: Any) -> None:
+    pilot = opened(grid)
+    grid.until(lambda: cluster_names(grid) == ["delft", "leiden", pilot])
+    assert {grid.end(job)["state"] for job in [grid.submit(sh("exit 0", pilot)) for _ in range(3)]} == {"done"}
+    both = grid.end(grid.submit(sh("exit 0", pilot, 2), sh("exit 0", "leiden", 2)))
+    assert [each["cluster"] for each in both["components"]] == [pilot, "leiden"]
+
+    job = grid.submit(sh("sleep 6", pilot))
+    grid.until(lambda: grid.job(job)["state"] == "running")
+    grid("pilots", "close", pilot).refused(2, f"there is job {job}", "--drain")
+    grid("cluster", "remove", pilot).refused(2, "koala pilots close")
+    pid = grid("status", "--json").document["pid"]
+    os.kill(pid, signal.SIGKILL)
+    grid.until(lambda: not Path(f"/proc/{pid}").exists())
+    assert grid("up").status == 0
+    assert [each["name"] for each in listed(grid)] == [pilot]
+    assert grid("reload").status == 0
+    assert pilot in cluster_names(grid)
+
+    assert grid("pilots", "close", pilot, "--drain").status == 0
+    assert grid.job(job)["state"] == "done"
+    assert listed(grid) == []
+    grid.until(lambda: cluster_names(grid) == ["delft", "leiden"])
+    refused = grid("submit", grid.write("late.yaml", {"components": [sh("exit 0", pilot)]}))
+    refused.refused(2, pilot)
+    grid.until(lambda: not [each for each in grid.processes() if b"allocation" in cmdline(each)])
+
+
+def cmdline(process: int) -> bytes:
+    try:
+        return Path(f"/proc/{process}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def test_a_shared_one_takes_any_job_and_what_is_there_runs_elsewhere_after_a_forced_close(grid: Any) -> None:
+    pilot = opened(grid, "--shared")
+    with grid.client() as client:
+        client.drain_cluster("delft")
+        client.drain_cluster("leiden")
+        job = grid.submit(
+            live.sh(f"test -e {grid.root}/again && exit 0; touch {grid.root}/again; sleep 50", walltime="1m")
+        )
+        grid.until(lambda: grid.job(job)["state"] == "running")
+        assert grid.job(job)["components"][0]["cluster"] == pilot
+        client.resume_cluster("leiden")
+    assert grid("pilots", "close", pilot, "--force").status == 0
+    assert grid.end(job)["state"] == "done"
+    assert grid.job(job)["components"][0]["cluster"] == "leiden"
+    grid("cluster", "resume", "delft")
+
+
+def test_one_that_is_idle_ends_by_itself(grid: Any) -> None:
+    pilot = opened(grid, "--idle", "4s")
+    grid.until(lambda: not listed(grid))
+    job = grid.job(int(pilot.removeprefix("pilot~")))
+    assert "Nothing ran on it" in job["reason"]
+
+
+@pytest.mark.parametrize(
+    ("terms", "words"),
+    [
+        (("leiden", "-n", "5"), ("leiden has 4 processors in all", "5 are needed")),
+        (("nowhere", "-n", "1"), ("nowhere",)),
+        (("delft", "-n", "3", "--nodes", "2"), ("3 processors", "2 nodes")),
+        (("delft", "-n", "1", "--walltime", "soon"), ("'soon'", "10m")),
+        (("delft", "-n", "1", "--walltime", "5s"), ("30s at least",)),
+        (("delft",), ("-n",)),
+    ],
+    ids=["too large", "no such cluster", "nodes", "no duration", "too short", "no size"],
+)
+def test_one_that_cannot_be_is_refused(grid: Any, terms: tuple[str, ...], words: tuple[str, ...]) -> None:
+    answer = grid("pilots", "open", *terms)
+    assert answer.status == 2
+    for word in words:
+        assert word in answer.err, answer
+    assert not listed(grid)
+
+
+def test_a_name_of_none_is_refused(grid: Any) -> None:
+    grid("pilots", "close", "pilot~99").refused(2, "There is no pilot pilot~99", "koala pilots")
