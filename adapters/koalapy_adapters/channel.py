@@ -9,7 +9,7 @@ does not verify, and ends the connection.
 import hashlib
 import hmac
 import struct
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple, Optional, Union
 
 from koalapy_adapters.frames import (
     HEADER,
@@ -17,8 +17,8 @@ from koalapy_adapters.frames import (
     Chunk,
     FrameError,
     as_payload,
+    chunk_numbers,
     chunk_of,
-    chunk_payload,
     from_payload,
 )
 
@@ -61,12 +61,12 @@ class Channel:
         payload = as_payload(data)
         if self._writer is None:
             return HEADER.pack(_CLEAR, len(payload)) + payload
-        return self._writer.sealed(_SEALED, payload)
+        return self._writer.sealed(_SEALED, b"", payload)
 
     def encode_chunk(self, chunk: Chunk) -> bytes:
         """Encode a chunk, which is never in the clear."""
         assert self._writer is not None
-        return self._writer.sealed(_CHUNK, chunk_payload(chunk))
+        return self._writer.sealed(_CHUNK, chunk_numbers(chunk), chunk.data)
 
     def feed(self, data: bytes) -> None:
         self._buffer += data
@@ -87,30 +87,40 @@ class Channel:
         end = HEADER.size + length
         if len(self._buffer) < end:
             return None
-        header, payload = bytes(self._buffer[: HEADER.size]), bytes(self._buffer[HEADER.size : end])
+        with memoryview(self._buffer) as view:  # a slice of it is no copy
+            body = view[:end] if self._reader is None else self._reader.verified(view[:end])
+            payload = body[HEADER.size :]
+            taken = chunk_of(payload) if kind == _CHUNK else from_payload(bytes(payload))
+            body.release()
+            payload.release()
         del self._buffer[:end]
-        body = payload if self._reader is None else self._reader.verified(header, payload)
-        return chunk_of(body) if kind == _CHUNK else from_payload(body)
+        return taken
 
 
 class _Seal:
     """The seals of one direction's frames, in order."""
 
     def __init__(self, key: bytes) -> None:
-        self._key, self._number = key, 0
+        self._keyed, self._number = hmac.new(key, digestmod=hashlib.sha256), 0
 
-    def next(self, header: bytes, payload: bytes) -> bytes:
-        said = _NUMBER.pack(self._number) + header + payload
+    def next(self, *parts: Union[bytes, memoryview]) -> bytes:
+        """Return the seal of the next frame, whose header and payload are these parts joined."""
+        seal = self._keyed.copy()
+        seal.update(_NUMBER.pack(self._number))
+        for part in parts:
+            seal.update(part)
         self._number += 1
-        return hmac.new(self._key, said, hashlib.sha256).digest()[:SEAL_BYTES]
+        return seal.digest()[:SEAL_BYTES]
 
-    def sealed(self, kind: bytes, payload: bytes) -> bytes:
-        header = HEADER.pack(kind, len(payload) + SEAL_BYTES)
-        return header + payload + self.next(header, payload)
+    def sealed(self, kind: bytes, numbers: bytes, data: bytes) -> bytes:
+        """Return a frame, whose payload is that of `numbers` and `data` joined, and its seal."""
+        before = HEADER.pack(kind, len(numbers) + len(data) + SEAL_BYTES) + numbers
+        return b"".join((before, data, self.next(before, data)))
 
-    def verified(self, header: bytes, payload: bytes) -> bytes:
-        """Return the payload without its seal. Raises FrameError if the seal does not verify."""
-        body, seal = payload[:-SEAL_BYTES], payload[-SEAL_BYTES:]
-        if not hmac.compare_digest(self.next(header, body), seal):
+    def verified(self, frame: memoryview) -> memoryview:
+        """Return a frame, as far as its seal. Raises FrameError if the seal does not verify."""
+        if len(frame) < HEADER.size + SEAL_BYTES or not hmac.compare_digest(
+            self.next(frame[:-SEAL_BYTES]), frame[-SEAL_BYTES:]
+        ):
             raise FrameError("a frame of the relay is not authentic")
-        return body
+        return frame[:-SEAL_BYTES]

@@ -53,15 +53,15 @@ Frame = Union[Control, Chunk, Credit]
 
 def encode(frame: Frame) -> bytes:
     """Encode a frame. Raises FrameError if it is too large."""
-    if isinstance(frame, Control):
-        kind, payload, limit = b"J", as_payload(frame.data), MAX_CONTROL
-    elif isinstance(frame, Chunk):
-        kind, payload, limit = b"C", chunk_payload(frame), MAX_CHUNK + _CHUNK.size
-    else:
-        kind, payload, limit = b"G", _CHUNK.pack(frame.stream, frame.chunks), _CHUNK.size
-    if len(payload) > limit:
-        raise FrameError("a frame of %d bytes is larger than the limit of %d" % (len(payload), limit))
-    return HEADER.pack(kind, len(payload)) + payload
+    if isinstance(frame, Chunk):
+        if len(frame.data) > MAX_CHUNK:
+            raise FrameError("a chunk of %d bytes is larger than the limit of %d" % (len(frame.data), MAX_CHUNK))
+        header = HEADER.pack(b"C", _CHUNK.size + len(frame.data))
+        return b"".join((header, _CHUNK.pack(frame.stream, frame.number), frame.data))
+    if isinstance(frame, Credit):
+        return HEADER.pack(b"G", _CHUNK.size) + _CHUNK.pack(frame.stream, frame.chunks)
+    payload = as_payload(frame.data)
+    return HEADER.pack(b"J", len(payload)) + payload
 
 
 def as_payload(data: Any) -> bytes:
@@ -83,15 +83,15 @@ def from_payload(payload: bytes) -> Any:
         raise FrameError("a broken frame: %s" % error) from error
 
 
-def chunk_payload(chunk: Chunk) -> bytes:
-    """Encode the payload of a chunk."""
-    return _CHUNK.pack(chunk.stream, chunk.number) + chunk.data
+def chunk_numbers(chunk: Chunk) -> bytes:
+    """Encode what is before the data in the payload of a chunk."""
+    return _CHUNK.pack(chunk.stream, chunk.number)
 
 
-def chunk_of(payload: bytes) -> Chunk:
+def chunk_of(payload: memoryview) -> Chunk:
     """Decode the payload of a chunk. Raises FrameError if it is too short."""
     stream, number = _numbers(payload)
-    return Chunk(stream, number, payload[_CHUNK.size :])
+    return Chunk(stream, number, bytes(payload[_CHUNK.size :]))
 
 
 def together(frames: Deque[bytes]) -> bytes:
@@ -117,25 +117,28 @@ class Decoder:
         """Return the frames that these bytes complete. Raises FrameError for bytes that are no frame."""
         self._buffer += data
         frames: List[Frame] = []
-        while len(self._buffer) >= HEADER.size:
-            kind, length = HEADER.unpack_from(self._buffer)
-            if kind not in b"JCG" or length > MAX_CONTROL:
-                raise FrameError("not a frame: %r" % bytes(self._buffer[:40]))
-            end = HEADER.size + length
-            if len(self._buffer) < end:
-                break
-            frames.append(_decode(kind, bytes(self._buffer[HEADER.size : end])))
-            del self._buffer[:end]
+        begin = 0
+        with memoryview(self._buffer) as view:  # a slice of it is no copy
+            while len(view) - begin >= HEADER.size:
+                kind, length = HEADER.unpack_from(view, begin)
+                if kind not in b"JCG" or length > MAX_CONTROL:
+                    raise FrameError("not a frame: %r" % bytes(view[begin : begin + 40]))
+                end = begin + HEADER.size + length
+                if len(view) < end:
+                    break
+                frames.append(_decode(kind, view[begin + HEADER.size : end]))
+                begin = end
+        del self._buffer[:begin]
         return frames
 
 
-def _decode(kind: bytes, payload: bytes) -> Frame:
+def _decode(kind: bytes, payload: memoryview) -> Frame:
     if kind == b"J":
-        return Control(from_payload(payload))
+        return Control(from_payload(bytes(payload)))
     return chunk_of(payload) if kind == b"C" else Credit(*_numbers(payload))
 
 
-def _numbers(payload: bytes) -> Tuple[int, int]:
+def _numbers(payload: Union[bytes, memoryview]) -> Tuple[int, int]:
     try:
         first, second = _CHUNK.unpack_from(payload)
     except struct.error as error:

@@ -25,7 +25,7 @@ from koalapy_adapters.messages import (
 
 FRAMES = (OpenStream, StreamState, StreamReset, Chunk)
 
-WINDOW = 1 << 20  # bytes of one direction that may be on the way
+WINDOW = 2 << 20  # bytes of one direction that may be on the way
 MOST_STREAMS = 256  # of one attempt at a time
 _REPORT = WINDOW // 8  # consumed bytes, after which the sender is told
 _BEATS = 4  # probes in the patience of an end that hears nothing
@@ -255,7 +255,7 @@ class StreamEnd:
         end = self._base + len(self._out)
         while self._next < end:
             start = self._next - self._base
-            data = bytes(self._out[start : start + MAX_CHUNK])
+            data = bytes(memoryview(self._out)[start : start + MAX_CHUNK])
             chunks.append(Chunk(self.name.stream, self._next, data))
             self._next += len(data)
         if self._next == self._total:

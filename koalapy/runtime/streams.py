@@ -70,7 +70,7 @@ class Stream:
         """
         with self._lock:
             self._check()
-            if data := bytes(self._end.inbox[:most]):
+            if data := bytes(memoryview(self._end.inbox)[:most]):
                 self._pass_on(self._end.consume(len(data)))
                 return data
             if not self._end.has_ended:

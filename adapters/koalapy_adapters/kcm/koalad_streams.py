@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import select
 import sys
 import threading
 from collections import deque
@@ -42,47 +43,52 @@ def log(sentence: str) -> None:
 
 
 class Reader:
-    """Hands each frame to the loop, and None at the end, whether koalad closed the connection or broke its rules."""
+    """Hands each frame to the caller, and None at the end, whether koalad closed the connection or broke its rules.
+
+    The loop itself reads, for a thread that wakes it costs more time than most frames do.
+    """
 
     def __init__(self, source: int, receive: Callable[[Optional[Frame]], None]) -> None:
         self._source, self._receive = source, receive
         self._loop = asyncio.get_event_loop()
+        self._decoder = Decoder()
 
     def start(self) -> None:
-        threading.Thread(target=self._read, daemon=True).start()
+        self._loop.add_reader(self._source, self._read)
+
+    def stop(self) -> None:
+        self._loop.remove_reader(self._source)
 
     def _read(self) -> None:
-        decoder = Decoder()
+        frames: List[Optional[Frame]] = []
         try:
-            while True:
-                data = os.read(self._source, _READ)
-                if not data:
-                    break
-                self._loop.call_soon_threadsafe(self._receive_all, decoder.feed(data))
+            data = os.read(self._source, _READ)
+            frames += self._decoder.feed(data) if data else [None]
+        except BlockingIOError:
+            return
         except (OSError, FrameError) as error:
             log("The connection to koalad broke: %s" % error)
-        except RuntimeError:
-            return  # the loop is closed
-        try:
-            self._loop.call_soon_threadsafe(self._receive, None)
-        except RuntimeError:
-            pass
-
-    def _receive_all(self, frames: List[Frame]) -> None:
-        """Take all frames of one read in one turn of the loop: to wake it costs more than most frames do."""
+            frames.append(None)
+        if frames and frames[-1] is None:
+            self.stop()
         for frame in frames:
             self._receive(frame)
 
 
 class Writer:
-    """Writes frames in a thread of its own; what is control passes the chunks that wait."""
+    """Writes frames in a thread of its own; what is control passes the chunks that wait.
+
+    A small frame is written at once where nothing waits, for to wake a thread takes longer.
+    """
 
     def __init__(self, sink: int) -> None:
         self._sink = sink
         self._control: Deque[bytes] = deque()
         self._bulk: Deque[bytes] = deque()
         self._changed = threading.Condition()
-        self._closed = False
+        self._closed = self._writing = False
+        self._takes_more = select.poll()
+        self._takes_more.register(sink, select.POLLOUT)
         self._thread = threading.Thread(target=self._write, daemon=True)
 
     def start(self) -> None:
@@ -117,13 +123,31 @@ class Writer:
 
     def _put(self, queue: Deque[bytes], data: bytes) -> None:
         with self._changed:
-            queue.append(data)
+            if not self._written_at_once(data):
+                queue.append(data)
+                self._changed.notify()
+
+    def _written_at_once(self, data: bytes) -> bool:
+        """Write a frame if nothing is before it and it cannot block: a sink that is ready takes PIPE_BUF bytes."""
+        if len(data) > select.PIPE_BUF or self._writing or self._control or self._bulk or self._closed:
+            return False
+        if self._takes_more.poll(0) != [(self._sink, select.POLLOUT)]:
+            return False
+        try:
+            written = os.write(self._sink, data)
+        except OSError:
+            return False  # the thread says so
+        if written < len(data):
+            self._control.append(data[written:])
             self._changed.notify()
+        return True
 
     def _next(self) -> Optional[bytes]:
         with self._changed:
+            self._writing = False
             while not self._control and not self._bulk and not self._closed:
                 self._changed.wait()
+            self._writing = True
             if self._control:
                 return together(self._control)
             return self._bulk.popleft() if self._bulk else None

@@ -50,6 +50,7 @@ class Kcm:
             self._context.close()
         for task in self._tasks:
             task.cancel()
+        self._reader.stop()
         self._writer.close(_FAREWELL)
 
     # ---- from koalad

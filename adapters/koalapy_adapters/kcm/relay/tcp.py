@@ -209,34 +209,34 @@ class Relay:
             before.writer.transport.abort()
         wrapper.send(wrapper.admitted.welcome)
         self._tell_machine(WrapperConnected(tag, wrapper.admitted.clock_at(now())))
-        beat, chunks = asyncio.ensure_future(_beat(wrapper)), asyncio.ensure_future(wrapper.send_chunks())
+        works = [_beat(wrapper), wrapper.send_chunks(), self._watch_silence(tag, messages)]
+        tasks = [asyncio.ensure_future(work) for work in works]
         closed = False
         try:
             while self._wrappers.get(tag) is wrapper:  # one that was replaced has nothing more to say
-                said = outcome(tag, await self._next(tag, messages))
+                data = await messages.next()
+                said = outcome(tag, data if isinstance(data, Chunk) else from_json(data))
                 if said is not None:
                     self._tell_machine(said)
         except (EOFError, ConnectionResetError):
             closed = True
             raise
         finally:
-            beat.cancel()
-            chunks.cancel()
+            for task in tasks:
+                task.cancel()
             if self._wrappers.get(tag) is wrapper:
                 del self._wrappers[tag]
                 self._tell_machine(WrapperDisconnected(tag, closed))
 
-    async def _next(self, tag: str, messages: "_Messages") -> Any:
-        """Raises asyncio.TimeoutError for one that is silent without having been suspended, and as `_Messages.next`."""
-        while True:
-            try:
-                data = messages.channel.take()  # a time-out for each message would cost more than a chunk does
-                if data is None:
-                    data = await asyncio.wait_for(messages.next(), self._silence)
-                return data if isinstance(data, Chunk) else from_json(data)
-            except asyncio.TimeoutError:
-                if not self._is_suspended(tag):
-                    raise
+    async def _watch_silence(self, tag: str, messages: "_Messages") -> None:
+        """End the connection of a wrapper that is silent without having been suspended.
+
+        One timer serves all its messages: one for each would cost more than a chunk of a byte stream does.
+        """
+        while messages.silent_s < self._silence or self._is_suspended(tag):
+            left = self._silence - messages.silent_s
+            await asyncio.sleep(left if left > 0 else self._silence)
+        messages.end(asyncio.TimeoutError())
 
 
 class _Messages:
@@ -244,7 +244,18 @@ class _Messages:
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
         self._reader, self.channel = reader, Channel()
+        self._loop = asyncio.get_event_loop()
+        self._heard_at = self._loop.time()
         self.nothing_came = False
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds since bytes came."""
+        return self._loop.time() - self._heard_at
+
+    def end(self, error: Exception) -> None:
+        """Let `next` raise this."""
+        self._reader.set_exception(error)
 
     async def next(self) -> Any:
         """Raises EOFError at the end, FrameError for what is none."""
@@ -256,6 +267,7 @@ class _Messages:
             if not read:
                 self.nothing_came = self.channel.is_empty
                 raise EOFError("closed by the wrapper")
+            self._heard_at = self._loop.time()
             self.channel.feed(read)
 
 

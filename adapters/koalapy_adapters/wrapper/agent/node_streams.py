@@ -14,6 +14,7 @@ from koalapy_adapters.messages import OpenStream, StreamReset
 from koalapy_adapters.streams import MOST_STREAMS, StreamEnd, StreamName, unknown_stream
 
 _LOOPBACK = "127.0.0.1"
+_MOST_READ = 4 * MAX_CHUNK  # of one stream, before others have their turn
 _MOST_KEPT = 1 << 12  # streams that are over, and still answer
 _LAST_WORDS = 4096  # bytes of a command's standard error that are kept
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER: the program sees a reset, not an end
@@ -183,7 +184,7 @@ class _Plug:
         if self._socket is None or self._has_read_all or not self.end.room:
             return
         try:
-            data = self._socket.recv(min(self.end.room, MAX_CHUNK))
+            data = self._socket.recv(min(self.end.room, _MOST_READ))
         except BlockingIOError:
             if self._command is None or self._command.status is None:
                 return

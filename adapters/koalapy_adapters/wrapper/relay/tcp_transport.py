@@ -26,6 +26,7 @@ class TcpTransport(SocketTransport):
         self._channel = Channel()
         self._waiting = bytearray()
         self._chunks: Deque[frames.Chunk] = deque()  # they wait until all else was sent
+        self._events = 0  # that the selector watches
 
     def connect(self, addresses: List[str], port: int) -> None:
         """-> connected for the first that takes it, unreachable if none does"""
@@ -114,7 +115,8 @@ class TcpTransport(SocketTransport):
         candidate.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket = candidate
         self._channel, self._waiting, self._chunks = Channel(), bytearray(), deque()
-        self._selector.modify(candidate, selectors.EVENT_READ, self._ready)
+        self._events = selectors.EVENT_READ
+        self._selector.modify(candidate, self._events, self._ready)
         self._listener.connected(address, PATIENCE)
 
     def _let_go(self, candidate: socket.socket) -> None:
@@ -169,4 +171,6 @@ class TcpTransport(SocketTransport):
             self._listener.broken()
             return
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._waiting else 0)
-        self._selector.modify(self._socket, events, self._ready)
+        if events != self._events:
+            self._events = events
+            self._selector.modify(self._socket, events, self._ready)
