@@ -20,6 +20,7 @@ from koalapy.coallocation import (
     retries,
     user_requests,
 )
+from koalapy.coallocation.flows import turns
 from koalapy.coallocation.step import RunListStep
 from koalapy.core.core import Core
 from koalapy.information.kis import ClusterSummary
@@ -196,13 +197,16 @@ class Engine:
             attempts_pilots.examine(core, now)
             if core.facts:
                 self._react_to_facts(now)
+        if core.prerequisites.ended:
+            turns.settle(core, now)
         if core.records.counters.doubtful_below:
             restored_store.bind_waiting(core, now)
         if core.dirty and not core.startup_gate.awaited(now):
-            core.dirty = False
-            for decision in self._passes.decide(now):
-                self._carry_out(now, decision)
+            self._schedule(now)
         self._scavenger.step(now)
+        if core.prerequisites.ended and turns.settle(core, now) and not core.startup_gate.awaited(now):
+            self._schedule(now)  # a sweep has ended, for which jobs waited
+            turns.settle(core, now)
         neighbours.report_free(core, now)
         self._run_list_step.set_timers(core, now)
         for command in core.poll_urgency.changes(core.information, bool(core.queue.order), core.run_list.claimed_on):
@@ -218,6 +222,12 @@ class Engine:
             core.notifications.note_commands(step.commands)
         self._expiry = core.information.next_expiry(now) if core.queue.order else None
         return step
+
+    def _schedule(self, now: Instant) -> None:
+        """Make a pass over the wait queue."""
+        self.core.dirty = False
+        for decision in self._passes.decide(now):
+            self._carry_out(now, decision)
 
     def _react_to_facts(self, now: Instant) -> None:
         """Let the owners of attempts react to the facts that were derived for them, in their order."""
@@ -257,7 +267,7 @@ class Engine:
     def explain(self, now: Instant, job: JobId) -> list[Misfit]:
         """Return what each cluster lacks for each component of a waiting job; empty for a sweep or an unknown job."""
         found = self.core.records.jobs.get(job)
-        if found is None or found.runner is not None:
+        if found is None or found.runner is not None or found.flow is not None:
             return []
         return misfits(dict(enumerate(found.request.components)), self.summaries(now))
 

@@ -70,6 +70,16 @@ class Transfer(TypedDict):
     """Number of parameters of the sweep; null: not a sweep."""
 
 
+class FlowProgress(TypedDict):
+    """How many jobs of a flow have ended; the others wait, are held or run. Their ids follow that of the flow."""
+
+    jobs: int
+    """Jobs in all."""
+    done: int
+    failed: int
+    cancelled: int
+
+
 class Job(TypedDict):
     """A job and its components."""
 
@@ -79,7 +89,7 @@ class Job(TypedDict):
     state: JobStateName
     priority: int
     labels: dict[str, str]
-    type: Literal["ordered", "unordered", "mixed", "sweep"]
+    type: Literal["ordered", "unordered", "mixed", "sweep", "flow"]
     submitted_at: Instant
     started_at: Instant | None
     finished_at: Instant | None
@@ -92,10 +102,16 @@ class Job(TypedDict):
     kept_output: KeptOutput
     """Whether koalad's state directory has standard output and error (see keep_output). `lost`: a part is missing."""
     components: list[Component]
-    """Components; none for a sweep."""
+    """Components; none for a sweep or a flow."""
     transfers: list[Transfer]
     sweep: SweepProgress | None
     """Null: not a sweep."""
+    flow: FlowProgress | None
+    """Null: not a flow."""
+    part_of: int | None
+    """Flow whose job it is; null: it was submitted by itself."""
+    after: list[int]
+    """Jobs that must be done before it may begin."""
 
 
 class JobEvent(TypedDict):
@@ -150,6 +166,8 @@ class JobAnswer(TypedDict):
     request: JobRequest
     notify: list[Notify]
     events: list[JobEvent]
+    jobs: NotRequired[list[Job]]
+    """Jobs of a flow; present in `koala show --json` only."""
 
 
 class JobsAnswer(TypedDict):

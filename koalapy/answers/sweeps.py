@@ -6,7 +6,9 @@ from typing_extensions import TypedDict
 
 from koalapy.answers.fields import Instant
 
-JobStateName = Literal["waiting", "held", "claiming", "running", "stopping", "done", "failed", "cancelled"]
+JobStateName = Literal[
+    "blocked", "waiting", "held", "claiming", "running", "stopping", "done", "failed", "cancelled",
+]  # fmt: skip
 
 
 Ending = Literal["exited", "killed", "walltime", "output", "failed"]

@@ -63,7 +63,10 @@ class Again(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    failed: bool = Field(default=False, description="only the parameters of a finished sweep that did not end with 0")
+    failed: bool = Field(
+        default=False,
+        description="only what failed of a finished sweep or flow",
+    )
     overrides: dict[str, str] = Field(default_factory=dict, description="values to change, by their keys")
     key: str = Field(default="", max_length=200, description="the same key again is the same job")
 

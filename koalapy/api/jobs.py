@@ -20,7 +20,7 @@ from koalapy.model.job import Job
 from koalapy.model.labels import has_labels, wanted_label
 from koalapy.model.request import Request
 from koalapy.model.states import JobState
-from koalapy.runtime.resubmission import request_again, request_of_failed
+from koalapy.runtime.resubmission import request_again, request_of_failed, request_of_flow
 from koalapy.runtime.service import Service
 
 Reader = Callable[[JobText], Request]
@@ -36,7 +36,7 @@ def add_jobs(app: FastAPI, service: Service, read: Reader, facts: Facts, owner: 
 def _add_submission(app: FastAPI, service: Service, read: Reader, facts: Facts, owner: str) -> None:
     @app.post("/v1/jobs")
     def submit(body: JobText) -> answers.SubmitAnswer:
-        """Accept a job. A repeated request with the same key returns the same job."""
+        """Accept a job or a flow. A repeated request with the same key returns the same job."""
         _must_accept_jobs(facts)
         begun = time.perf_counter()
         job = service.submit(read(body), owner, body.key)
@@ -44,11 +44,14 @@ def _add_submission(app: FastAPI, service: Service, read: Reader, facts: Facts, 
 
     @app.post("/v1/jobs/{job}/resubmit")
     def resubmit(job: JobId, body: Again) -> answers.SubmitAnswer:
-        """Accept the same job again, or a sweep of the parameters that failed. The key works as in a submission."""
+        """Accept the same job again, or what failed of a sweep or a flow. The key works as in a submission."""
         _must_accept_jobs(facts)
         begun = time.perf_counter()
         found = service.job(job)
-        request = request_of_failed(found) if body.failed else request_again(found)
+        if found.flow is not None:
+            request = request_of_flow(found, service.jobs_of_flow(job), body.failed)
+        else:
+            request = request_of_failed(found) if body.failed else request_again(found)
         if body.overrides:
             request = _overridden(found, body, read)
         return documents.submitted(service.submit(request, owner, body.key), time.perf_counter() - begun)
@@ -71,10 +74,15 @@ def _add_queries(app: FastAPI, service: Service) -> None:
         state: Annotated[list[JobState] | None, Query()] = None,
         id: Annotated[list[int] | None, Query()] = None,
         label: Annotated[list[str] | None, Query(description="KEY, or KEY=VALUE; a job has all of them")] = None,
+        flow: Annotated[int | None, Query(description="id of a flow, whose jobs are wanted")] = None,
     ) -> answers.JobsAnswer:
-        """List jobs by id, final ones included; `state`, `id` and `label` select among them."""
+        """List jobs by id, final ones included; `state`, `id`, `label` and `flow` select among them."""
         wanted = [wanted_label(each) for each in label or ()]
-        stored = service.jobs(state, None if id is None else [JobId(each) for each in id])
+        if flow is not None:
+            ids = None if id is None else set(id)
+            stored = [each for each in service.jobs_of_flow(JobId(flow), state) if ids is None or each.id in ids]
+        else:
+            stored = service.jobs(state, None if id is None else [JobId(each) for each in id])
         found = [each for each in stored if has_labels(each.request.labels, wanted)]
         return documents.jobs(found, service.transfers([each.id for each in found]))
 
@@ -101,7 +109,7 @@ def _add_queries(app: FastAPI, service: Service) -> None:
 def _add_actions(app: FastAPI, service: Service) -> None:
     @app.post("/v1/jobs/{job}/cancel")
     def cancel(job: JobId, body: CancelBody | None = None) -> answers.JobAnswer:
-        """Cancel a job: stop its programs, or remove it from the wait queue."""
+        """Cancel a job: stop its programs, or remove it from the wait queue. Of a flow, all jobs are cancelled."""
         return documents.job_with_history(service.cancel([job], body is not None and body.force).only())
 
     @app.post("/v1/jobs/{job}/hold")
@@ -131,7 +139,10 @@ def _add_actions(app: FastAPI, service: Service) -> None:
 
 
 def _overridden(job: Job, body: Again, read: Reader) -> Request:
-    """Read the job's request again with other values. Raises RequestError, also for a sweep."""
+    """Read the job's request again with other values. Raises RequestError, also for a sweep or a flow."""
+    if job.flow is not None:
+        message = f"Job {job.id} is a flow, whose values cannot be changed."
+        raise RequestError("is_flow", message, "Submit its file again with -o, or resubmit it as it is.")
     if job.runner is not None:
         message = f"Job {job.id} is a sweep, whose values cannot be changed."
         raise RequestError("is_sweep", message, "Submit its file again with -o, or resubmit it as it is.")

@@ -49,6 +49,15 @@ def submit(
     ] = False,
     check: options.Check = False,
     override: Override = None,
+    after: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--after",
+            metavar="ID",
+            help="Begin only once this job, sweep or flow is done; repeat it.",
+            autocompletion=options.complete_jobs,
+        ),
+    ] = None,
     label: options.Label = None,
     notify: options.Notify = None,
     notify_on: options.NotifyOn = None,
@@ -58,7 +67,7 @@ def submit(
     """Submit job files. The exit status is 1 if a job fails at once, for example because it can never fit."""
     with errors_reported():
         wishes: dict[str, Any] = {
-            "overrides": _overrides(override or []),
+            "overrides": _overrides(override or []) | ({"after": str(after)} if after else {}),
             "labels": options.labels_of(label or ()),
             "notify": options.notify_of(notify, notify_on),
         }
@@ -80,15 +89,18 @@ def submit(
 def resubmit(
     job: options.JobId,
     override: Override = None,
+    failed: Annotated[
+        bool, typer.Option("--failed", help="Only what failed: jobs of a flow, or parameters of a sweep.")
+    ] = False,
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait until the job is final: done, failed or cancelled.")
     ] = False,
     grid: options.Grid = None,
     json: options.Json = False,
 ) -> None:
-    """Submit a job once more, as it was or with other values."""
+    """Submit a job once more, as it was or with other values, or only what failed of a flow or sweep."""
     with errors_reported(), Grid(grid) as koalad:
-        submit_again(koalad, job, wait, json, overrides=_overrides(override or []))
+        submit_again(koalad, job, wait, json, failed=failed, overrides=_overrides(override or []))
 
 
 def submit_again(koalad: Grid, job: int, wait: bool, json: bool, **wishes: Any) -> NoReturn:
@@ -154,11 +166,14 @@ def print_checked(checked: Document, sources: Sequence[str], json: bool) -> NoRe
 def _print_checked_job(job: Document, source: str) -> None:
     asked = job["request"]["job"]
     out.print(f"{source}: {asked['name']}, not submitted")
-    components = asked["components"]
-    table(
-        ("COMPONENT", "CLUSTER", "PROCESSORS"),
-        [(index, each.get("cluster", "any"), each["processors"]) for index, each in enumerate(components)],
-    )
+    if "jobs" in asked:
+        _print_checked_flow(asked["jobs"])
+    else:
+        components = asked["components"]
+        table(
+            ("COMPONENT", "CLUSTER", "PROCESSORS"),
+            [(index, each.get("cluster", "any"), each["processors"]) for index, each in enumerate(components)],
+        )
     show_request(job["request"])
     if job["parameters"] is not None:
         out.print(counted_as(f"{job['parameters']:,}", "parameter"))
@@ -170,6 +185,14 @@ def _print_checked_job(job: Document, source: str) -> None:
         )
     else:
         out.print("It fits on its clusters.")
+
+
+def _print_checked_flow(jobs: Sequence[Document]) -> None:
+    rows = [
+        (job["name"], sum(each["processors"] for each in job["components"]), ", ".join(job.get("after", ())) or None)
+        for job in jobs
+    ]
+    table(("JOB", "PROCESSORS", "AFTER"), rows)
 
 
 def _ends(found: Sequence[Document], several: bool) -> Document:

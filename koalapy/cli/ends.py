@@ -5,6 +5,7 @@ from typing import Any, NoReturn
 
 import typer
 
+from koalapy.cli.flows import progress_of
 from koalapy.cli.output import DONE, FAILED, print_message
 from koalapy.cli.sweep_progress import counted
 from koalapy.cli.times import in_text
@@ -30,6 +31,8 @@ def print_end(job: Document, explained: Document | None = None, *, output_shown:
         reason, why = why["message"], None
     ends = {"done": "is done", "failed": f"failed: {in_text(reason or '')}", "cancelled": "was cancelled"}
     parameters = f": {counted(job['sweep'])}" if job["sweep"] and job["state"] != "failed" else ""
+    if job["flow"]:
+        parameters = f": {progress_of(job['flow'])}" if job["state"] != "failed" else ""
     print_message(f"job {job['id']} {ends.get(job['state'], 'is ' + job['state'])}{parameters}")
     for line in [*(output_lines(why) if why else ()), *(explained["notes"] if explained else ())]:
         print_message(f"  {line}")

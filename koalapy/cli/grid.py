@@ -221,9 +221,12 @@ def clusters(
 @config_app.command("schema")
 def schema(
     job: Annotated[bool, typer.Option("--job", help="Show the schema of the job file.")] = False,
+    flow: Annotated[bool, typer.Option("--flow", help="Show the schema of a job file with `jobs`.")] = False,
 ) -> None:
-    """The JSON Schema of the grid file, or of the job file."""
-    if job:
+    """The JSON Schema of the grid file, of the job file, or of a flow's."""
+    if flow:
+        from koalapy.languages.flow import json_schema
+    elif job:
         from koalapy.languages.native import json_schema
     else:
         from koalapy.config import json_schema

@@ -12,6 +12,7 @@ import typer
 
 from koalapy.cli import options
 from koalapy.cli.ends import exit_by, explained_of, output_lines, print_end
+from koalapy.cli.flows import jobs_of, progress_of, show_tree
 from koalapy.cli.moving import LOOK_S, TransferLines, moving, transfer_line, wait_with_progress
 from koalapy.cli.output import (
     BAD_INPUT,
@@ -57,11 +58,14 @@ def jobs(
         typer.Option("--cluster", "-c", help="Only jobs on this cluster.", autocompletion=options.complete_clusters),
     ] = None,
     label: options.WithLabel = None,
+    flow: Annotated[
+        int | None, typer.Option("--flow", metavar="ID", help="The jobs of this flow, which are not listed else.")
+    ] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Refresh the list until Ctrl-C.")] = False,
     grid: options.Grid = None,
     json: options.Json = False,
 ) -> None:
-    """List jobs, finished ones too, the newest last.
+    """List jobs, finished ones too, the newest last. A flow is one line, unless its jobs are asked for.
 
     With --json all of them are listed, unless --last says how many.
     """
@@ -72,13 +76,15 @@ def jobs(
         after = datetime.now(UTC) - _time_of(since) if since is not None else None
 
         def find() -> list[Document]:
-            found = koalad.jobs([str(each) for each in state or ()], labels=label or ())
-            return [job for job in found if _is_wanted(job, after, name, cluster)]
+            states = [str(each) for each in state or ()]
+            found = koalad.flow(flow, states) if flow is not None else koalad.jobs(states, labels=label or ())
+            hidden = flow is None and not (json or state or label or name is not None or cluster is not None)
+            return [job for job in found if _is_wanted(job, after, name, cluster) and not (hidden and job["part_of"])]
 
         if watch:
             return _watch(find, _LAST if last is None else last)
         found = find()
-        filtered = state or since is not None or name is not None or cluster is not None or label
+        filtered = flow is not None or state or since is not None or name is not None or cluster is not None or label
         broken = [] if filtered else _hidden(koalad.unreadable()["records"], {job["id"] for job in found})
     if json:
         return print_json({"schema": "koala.jobs/1", "jobs": _newest(found, last or 0), "unreadable": broken})
@@ -93,6 +99,7 @@ def jobs(
 _LAST = 20
 _WATCH_S = 2.0
 _LEAST_WHY = 16  # characters
+_AFTER = 3  # ids that a line names
 _JOB_COLUMNS = ("ID", "NAME", "STATE", "PROCS", "RUN", "CLUSTERS", "SUBMITTED", "WHY")
 
 
@@ -149,12 +156,24 @@ def _job_rows(found: Sequence[Document]) -> list[tuple[object, ...]]:
 
 
 def _why(job: Document) -> str:
-    """Return the first sentence of the reason; without a reason, a sweep's progress and the transfers."""
+    """Return the first sentence of the reason; without a reason, the progress of a sweep or flow, and the transfers."""
+    if job["flow"] and job["state"] not in ("failed", "cancelled"):
+        return progress_of(job["flow"])
     text = " ".join(in_text(job["reason"] or "").split())
     sentence, dot, _ = text.partition(". ")
     if text:
         return f"{sentence}." if dot else text
-    return ", ".join(filter(None, (job["sweep"] and counted(job["sweep"]), moving(job))))
+    return ", ".join(filter(None, (job["sweep"] and counted(job["sweep"]), _flow_or_wait(job), moving(job))))
+
+
+def _flow_or_wait(job: Document) -> str:
+    """Return the progress of a flow, or the jobs for which a blocked job waits."""
+    if job["flow"]:
+        return progress_of(job["flow"])
+    if job["state"] != "blocked":
+        return ""
+    more = len(job["after"]) - _AFTER
+    return f"after {', '.join(map(str, job['after'][:_AFTER]))}{f' and {more} others' if more > 0 else ''}"
 
 
 def _processors(job: Document) -> int | None:
@@ -182,28 +201,34 @@ def show(jobs: options.JobIds, utc: Utc = False, grid: options.Grid = None, json
     with errors_reported(), Grid(grid) as koalad:
         ids = options.ids_of(koalad, jobs)
         documents = [koalad.show(job) for job in ids]
+        flows: dict[int, Any] = {each["job"]["id"]: jobs_of(koalad, each["job"]) for each in documents}
         sweeps = [each["job"] for each in documents if each["job"]["sweep"] and not json]
         runners = {each["id"]: runner_of(koalad, each) for each in sweeps}
     if json:
+        documents = [{**each, "jobs": flows[each["job"]["id"]]} if each["job"]["flow"] else each for each in documents]
         several = {"schema": "koala.shown/1", "jobs": documents}
         return print_json(several if len(documents) > 1 else documents[0])
     for place, document in enumerate(documents):
         if place:
             out.print()
-        _show(document, runners.get(document["job"]["id"], {}))
+        _show(document, runners.get(document["job"]["id"], {}), flows[document["job"]["id"]])
     return None
 
 
-def _show(document: Document, runner: Document) -> None:
+def _show(document: Document, runner: Document, jobs: Sequence[Document]) -> None:
     found = document["job"]
-    hidden = ["components", "labels", "reason_code", "transfers", "sweep", *(_OF_JOBS_ONLY if found["sweep"] else ())]
+    of_jobs_only = _OF_JOBS_ONLY if found["sweep"] or found["flow"] else ()
+    hidden = ["components", "labels", "reason_code", "transfers", "sweep", "flow", *of_jobs_only]
     for name, value in found.items():
-        if name not in hidden and value not in (None, ""):
+        if name not in hidden and value not in (None, "", []):
             out.print(f"{name.replace('_', ' '):24}{_value(name, value)}")
     for key, value in found["labels"].items():
         out.print(f"{'label':24}{key}={value}")
     if found["sweep"]:
         _show_runner(found["sweep"], runner)
+    elif found["flow"]:
+        out.print(f"{'jobs':24}{progress_of(found['flow'])}\n")
+        show_tree(jobs)
     else:
         _show_components(found["components"])
     for transfer in found["transfers"]:
@@ -217,6 +242,8 @@ def _show(document: Document, runner: Document) -> None:
 
 
 def _value(name: str, value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
     return shown(value) if name.endswith("_at") else in_text(str(value))
 
 

@@ -13,7 +13,7 @@ def show_request(request: Document) -> None:
     """Print the program, component by component, as its user wrote it, without values that are defaults."""
     job = request["job"]
     out.print()
-    for index, component in enumerate(job["components"]):
+    for index, component in enumerate(job.get("components", ())):
         command = shlex.join([component["executable"], *component.get("arguments", ())])
         out.print(f"component {index} runs          "[:24] + command)
         for name, value in component.items():
@@ -22,7 +22,7 @@ def show_request(request: Document) -> None:
         for name, value in component.get("environment", {}).items():
             out.print(f"  {'environment':22}{name}={shlex.quote(value)}")
     out.print(f"{'directory':24}{request['directory']}")
-    for name in ("when_busy", "retry_on", "communication", "stage_in", "stage_out", "order"):
+    for name in ("when_busy", "retry_on", "communication", "on_error", "stage_in", "stage_out", "order", "on_failure"):
         if name in job:
             out.print(f"{name.replace('_', ' '):24}{_words(job[name])}")
     for each in request["parameters"]:

@@ -67,7 +67,7 @@ def top(
 def looked(koalad: Grid) -> Document:
     """Return all that the screen shows, as of now: schema koala.top/1."""
     about = koalad.status()
-    jobs = [job for job in koalad.jobs(("waiting", "held", *_RUNNING)) if not job["sweep"]]
+    jobs = [job for job in koalad.jobs(("waiting", "held", *_RUNNING)) if not job["sweep"] and not job["flow"]]
     waiting = sorted((job for job in jobs if job["state"] == "waiting"), key=lambda job: (job["priority"], job["id"]))
     queue = waiting + [job for job in jobs if job["state"] == "held"]
     return {

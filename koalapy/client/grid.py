@@ -83,14 +83,17 @@ class Grid:
         key: str | None = None,
         labels: Mapping[str, str] | None = None,
         notify: Sequence[Mapping[str, Any]] | None = None,
+        after: Sequence[int] = (),
     ) -> int:
-        """Submit a job, and return its id. `job` is the path of a job file, or its content as a mapping.
+        """Submit a job or a flow, and return its id. `job` is the path of a job file, or its content as a mapping.
 
         `labels` are added to those of the job, and replace those of the same name. `notify` replaces the job's own, by
         entries as a job file has them: `[{"mail": "me@example.org"}]`; `[]` notifies nobody.
         A second request with the same `key` returns the same job. By default the key is new in every call.
+        `after`: ids of jobs that must be done before this one may begin.
         """
-        wishes: dict[str, Any] = {"overrides": overrides, "key": key, "labels": labels, "notify": notify}
+        changed = {**(overrides or {}), **({"after": str(list(after))} if after else {})}
+        wishes: dict[str, Any] = {"overrides": changed, "key": key, "labels": labels, "notify": notify}
         return int(self.accept(job, directory=directory, **wishes)["id"])
 
     def accept(
@@ -121,7 +124,8 @@ class Grid:
     ) -> int:
         """Submit the same job again, with its files as they are now, and return the new job's id.
 
-        `failed` selects the parameters of a final sweep that did not end with 0. A sweep takes no `overrides`.
+        `failed` selects the parameters of a final sweep that did not end with 0, or the jobs of a final flow that are
+        not done. A sweep and a flow take no `overrides`.
         """
         return int(self.accept_again(job, failed=failed, overrides=overrides, key=key)["id"])
 
@@ -189,6 +193,11 @@ class Grid:
             parameters = wanted + [("id", str(job)) for job in some]
             found += self._calls.call("GET", "/v1/jobs", params=parameters)["jobs"]
         return found
+
+    def flow(self, flow: int, states: Sequence[str] = ()) -> list[answers.Job]:
+        """List the jobs of a flow by id, all or those in these states. Raises RequestError if it is not a flow."""
+        wanted = [("flow", str(flow)), *[("state", state) for state in states]]
+        return list(self._calls.call("GET", "/v1/jobs", params=wanted)["jobs"])
 
     def unreadable(self) -> answers.UnreadableAnswer:
         """List records of the store that koalad failed to read: schema koala.unreadable/1."""

@@ -30,7 +30,8 @@ class Changed:
 class Changeable:
     """The states in which a job or sweep can be changed in one way, and the error in all others.
 
-    `of_sweeps`: further states for sweeps. `stopping`: outcomes with which a stopping job can be changed too.
+    A flow can be changed while it runs: each of its jobs is that can be. `of_sweeps`: further states for sweeps.
+    `stopping`: outcomes with which a stopping job can be changed too.
     A Launcher can only be changed through its sweep.
     """
 
@@ -44,6 +45,8 @@ class Changeable:
         """Return the error of such a change, or None if the job can be changed. `found`: the job, if there is one."""
         if found is None or found.pilot is not None:
             return no_such(job, unreadable)
+        if found.flow is not None and found.state is JobState.RUNNING:
+            return None
         of_sweeps = self.of_sweeps if found.runner and not found.collecting else ()
         stopping = found.state is JobState.STOPPING and found.outcome in self.stopping
         if found.state not in self.states and found.state not in of_sweeps and not stopping:
@@ -53,7 +56,7 @@ class Changeable:
 
 CANCEL = Changeable([state for state in JobState if not state.final], "is final already", "Nothing is left to cancel.")
 HOLD = Changeable(
-    (JobState.WAITING, JobState.CLAIMING, JobState.HELD),
+    (JobState.BLOCKED, JobState.WAITING, JobState.CLAIMING, JobState.HELD),
     "cannot be held",
     "Only jobs that have not started, and sweeps that have not finished, can be held.",
     of_sweeps=(JobState.RUNNING,),

@@ -12,9 +12,9 @@ from koalapy.model.job import OUTPUT_PRUNED, Job
 from koalapy.model.units import Instant
 
 _REMEMBERED = 10_000  # ids of pruned jobs: far more than one request names
-NOT_OVER, PENDING_CANCEL, COLLECTING, OF_A_SWEEP, PRUNED, NOTIFYING = (
-    "not final for long enough", "a pending cancel", "output on its way", "a sweep that is not final", "pruned already",
-    "a notification on its way",
+NOT_OVER, PENDING_CANCEL, COLLECTING, OF_A_SWEEP, OF_A_FLOW, PRUNED, NOTIFYING = (
+    "not final for long enough", "a pending cancel", "output on its way", "a sweep that is not final",
+    "a flow that is not final", "pruned already", "a notification on its way",
 )  # fmt: skip
 
 
@@ -128,6 +128,8 @@ def _why_kept(core: Core, job: Job, before: Instant, with_pending_cancels: set[J
         return NOTIFYING
     if job.pilot is not None and job.pilot.sweep in core.records.jobs:
         return OF_A_SWEEP
+    if job.part_of is not None and job.part_of in core.records.jobs:
+        return OF_A_FLOW
     return ""
 
 

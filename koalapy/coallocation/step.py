@@ -56,7 +56,7 @@ class RunListStep:
         run_list.dirty.clear()
         for identity in dirty:
             job = jobs[identity]
-            if job.state.active and job.runner is None:
+            if job.state.active and job.runner is None and job.flow is None:
                 _examine(core, now, job)
         if len(run_list.split) > 1 and (
             core.information.commitments.dirty or not run_list.split.keys().isdisjoint(dirty)
@@ -96,6 +96,8 @@ def _settle(core: Core, now: Instant, job: Job) -> None:
             return
     settings = core.settings
     limits = (settings.max_submission_failures, settings.max_completion_failures) if job.pilot is None else _NEVER_AGAIN
+    if (retrials := job.request.retrials) is not None:
+        limits = retrials + 1, limits[1]
     apply_outcome(core, now, job, *limits)
     core.mark_dirty()
 

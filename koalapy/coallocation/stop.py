@@ -25,6 +25,17 @@ def stop_job(core: Core, now: Instant, job: Job, outcome: Outcome | None = None,
         cancel(core, attempt, job.forced)
 
 
+def cancel_job(core: Core, now: Instant, job: Job, reason: Reason, force: bool = False) -> None:
+    """Stop a job of the run list; cancel any other job at once. `force`: do not wait for clusters out of reach."""
+    core.mark_dirty()
+    if not job.state.active:
+        core.records.change(job, state=JobState.CANCELLED, finished_at=now, reason=reason)
+        return core.records.note(now, job.id, "job_cancelled")
+    core.records.change(job, forced=job.forced or force)
+    core.records.note(now, job.id, "cancel_requested", force=force)
+    return stop_job(core, now, job, Outcome.CANCELLED, reason)
+
+
 def detach_what_cannot_be_cancelled(core: Core, now: Instant, job: Job) -> None:
     """Detach attempts that cannot be ended now, so that the job need not wait for their clusters.
 

@@ -1,71 +1,120 @@
 """Reactions to requests of users: submit, cancel, hold and unhold."""
 
-from koalapy.coallocation.stop import stop_job
+from collections.abc import Collection
+from dataclasses import replace
+
+from koalapy.coallocation.flows.progress import jobs_of, stop_flow
+from koalapy.coallocation.stop import cancel_job, stop_job
 from koalapy.core.core import Core
 from koalapy.model.errors import Reason
 from koalapy.model.events import CancelRequested, HoldRequested, JobSubmitted, ReleaseRequested
+from koalapy.model.flow import Flow
+from koalapy.model.identity import FIRST_LAUNCHER, JobId
 from koalapy.model.job import Job, Outcome
+from koalapy.model.request import Request
 from koalapy.model.states import JobState
 from koalapy.model.sweep import Runner
 from koalapy.model.units import Instant
 
+MOST_NAMED = 20  # prerequisites in a line of history
+
 
 def on_job_submitted(core: Core, now: Instant, event: JobSubmitted) -> None:
-    """Add a new job, unless its owner has used the key before or all ids are used up."""
+    """Add a new job, or a flow with all its jobs.
+
+    Nothing is added if its owner has used the key before, or if ids are used up. Nor is it if a prerequisite is final,
+    and not known to be done.
+    """
     if event.key and core.records.has_key(event.owner, event.key):
         return
-    identity = core.records.new_job_id()
-    if identity is None:
+    request = event.request
+    unmet = [each for each in request.after if each not in event.done]
+    if not all(each in core.records.jobs and not core.records.jobs[each].state.final for each in unmet):
         return
-    space = event.request.parameters
+    if core.records.counters.next_job + len(request.jobs) >= FIRST_LAUNCHER:
+        return
+    core.mark_dirty()
+    if not request.jobs:
+        _add(core, now, event, request, unmet)
+        return
+    flow = Flow(count=len(request.jobs), on_failure=request.on_failure)
+    whole = _add(core, now, event, replace(request, jobs=()), (), flow=flow)
+    ids = flow.jobs_of(whole)
+    for each in request.jobs:
+        within = tuple([JobId(ids[place]) for place in each.after])
+        job = replace(each.request, after=within or request.after)
+        _add(core, now, event, job, within or unmet, part_of=whole)
+
+
+def _add(
+    core: Core,
+    now: Instant,
+    event: JobSubmitted,
+    request: Request,
+    unmet: Collection[JobId],
+    flow: Flow | None = None,
+    part_of: JobId | None = None,
+) -> JobId:
+    """Add a job, which is blocked if it waits for others. `unmet`: those that are not final. Returns its id."""
+    identity = core.records.new_job_id()
+    assert identity is not None, "ids were counted before"
+    space = request.parameters
     job = Job(
         id=identity,
         owner=event.owner,
-        request=event.request,
-        state=JobState.WAITING,
+        request=request,
+        state=JobState.RUNNING if flow is not None else JobState.BLOCKED if unmet else JobState.WAITING,
         position=core.records.new_tail_position(),
         submitted_at=now,
+        started_at=now if flow is not None else None,
         waiting_since=now,
-        key=event.key,
+        key=event.key if part_of is None else "",
         runner=Runner(count=space.count) if space is not None else None,
+        flow=flow,
+        part_of=part_of,
     )
     core.records.add(job)
-    core.records.note(
-        now, job.id, "job_submitted", owner=job.owner, type="sweep" if job.runner else str(job.request.type)
-    )
-    core.mark_dirty()
+    core.prerequisites.enter(job.id, unmet)
+    details: dict[str, object] = {"type": str(request.type)}
+    if job.runner is not None:
+        details = {"type": "sweep"}
+    elif flow is not None:
+        details = {"type": "flow", "jobs": flow.count}
+    if part_of is not None:
+        details["flow"] = part_of
+    if request.after:
+        details["after"] = list(request.after[:MOST_NAMED])
+    core.records.note(now, job.id, "job_submitted", owner=job.owner, **details)
+    return identity
 
 
 def on_cancel_requested(core: Core, now: Instant, event: CancelRequested) -> None:
-    """Stop a job of the run list; cancel any other job at once."""
+    """Stop a job of the run list, or all jobs of a flow; cancel any other job at once."""
     job = core.records.jobs.get(event.job)
     if job is None or job.state.final:
-        return None
-    if not job.state.active:
-        core.mark_dirty()
-        core.records.change(job, state=JobState.CANCELLED, finished_at=now, reason=event.reason or _CANCELLED)
-        return core.records.note(now, job.id, "job_cancelled")
-    core.records.change(job, forced=job.forced or event.force)
-    core.records.note(now, job.id, "cancel_requested", force=event.force)
-    core.mark_dirty()
-    return stop_job(core, now, job, Outcome.CANCELLED, event.reason or _CANCELLED)
+        return
+    if job.flow is None:
+        cancel_job(core, now, job, event.reason or _CANCELLED, event.force)
+    else:
+        core.records.note(now, job.id, "cancel_requested", force=event.force)
+        stop_flow(core, now, job, Outcome.CANCELLED, event.reason or _CANCELLED, event.force)
 
 
 def on_hold_requested(core: Core, now: Instant, event: HoldRequested) -> None:
-    """Hold a queued job; a claiming job gives back first, and a running sweep its nodes.
+    """Hold a job that is queued or blocked; a claiming job gives back first, and a running sweep its nodes.
 
-    A running job is not held.
+    A running job is not held. Of a flow, all jobs are held that can be.
     """
     job = core.records.jobs.get(event.job)
-    if job is not None and job.state.queued:
-        core.records.change(job, state=JobState.HELD)
-        core.records.note(now, job.id, "job_held")
-    elif job is not None and _may_stop(job):
-        stop_job(core, now, job, Outcome.HOLD)
-    elif job is not None and job.outcome is Outcome.GIVE_BACK:
-        core.records.change(job, outcome=Outcome.HOLD)
-        core.records.note(now, job.id, "job_held")
-    if job is not None:
+    for each in jobs_of(core, job) if job is not None else ():
+        if each.state.queued or each.state is JobState.BLOCKED:
+            core.records.change(each, state=JobState.HELD)
+            core.records.note(now, each.id, "job_held")
+        elif _may_stop(each):
+            stop_job(core, now, each, Outcome.HOLD)
+        elif each.outcome is Outcome.GIVE_BACK:
+            core.records.change(each, outcome=Outcome.HOLD)
+            core.records.note(now, each.id, "job_held")
         core.mark_dirty()
 
 
@@ -78,16 +127,18 @@ def _may_stop(job: Job) -> bool:
 
 
 def on_release_requested(core: Core, now: Instant, event: ReleaseRequested) -> None:
-    """Unhold the job. One that still gives back, to be held, waits again after that."""
+    """Unhold the job, or all held jobs of a flow. One that still gives back, to be held, waits again after that."""
     job = core.records.jobs.get(event.job)
-    if job is None or not (job.state is JobState.HELD or job.outcome is Outcome.HOLD):
-        return
-    if job.state is JobState.HELD:
-        core.records.change(job, state=JobState.WAITING, waiting_since=now)
-    else:
-        core.records.change(job, outcome=Outcome.GIVE_BACK)
-    core.records.note(now, job.id, "job_unheld")
-    core.mark_dirty()
+    for each in jobs_of(core, job) if job is not None else ():
+        if each.state is JobState.HELD:
+            state = JobState.BLOCKED if core.prerequisites.awaited(each.id) else JobState.WAITING
+            core.records.change(each, state=state, waiting_since=now)
+        elif each.outcome is Outcome.HOLD:
+            core.records.change(each, outcome=Outcome.GIVE_BACK)
+        else:
+            continue
+        core.records.note(now, each.id, "job_unheld")
+        core.mark_dirty()
 
 
 _CANCELLED = Reason("cancelled", "request", "It was cancelled by its user.", "")

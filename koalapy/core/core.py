@@ -7,6 +7,7 @@ from koalapy.core.neighbours import Neighbours
 from koalapy.core.notifications import Notifications
 from koalapy.core.pauses import Pauses
 from koalapy.core.pilots import Pilots
+from koalapy.core.prerequisites import Prerequisites
 from koalapy.core.pruning import PruningState
 from koalapy.core.run_list import RunList
 from koalapy.core.session_state import SessionState
@@ -25,13 +26,14 @@ from koalapy.model.settings import Settings
 class Core:
     """The engine's records with their indices, its settings, KIS, and the state of the sessions with clusters.
 
-    `queue`, `run_list`, `launchers`, `pilots`, `at_barrier` and `notifications` are indices of `records`. `silent`:
-    attempts that have given no sign since koalad's start. `came_before`: by cluster, the attempts that were at their
-    barriers in a session that this engine has taken over from the one before. `node_sizes`: by cluster, the processors
-    of the largest node that the cluster has shown, or that a Launcher has there. `dirty`: whether something that the
-    scheduling pass reads has changed. `nodes_changed`: whether a cluster was measured since the nodes were last
-    surveyed for sweeps. `left`: clusters that have left the grid since this koalad's start, to which no command goes.
-    `facts`: those derived from the present event, for the owners of attempts.
+    `queue`, `run_list`, `launchers`, `pilots`, `at_barrier`, `notifications` and `prerequisites` are indices of
+    `records`. `silent`: attempts that have given no sign since koalad's start. `came_before`: by cluster, the
+    attempts that were at their barriers in a session that this engine has taken over from the one before.
+    `node_sizes`: by cluster, the processors of the largest node that the cluster has shown, or that a Launcher has
+    there. `dirty`: whether something that the scheduling pass reads has changed. `nodes_changed`: whether a cluster
+    was measured since the nodes were last surveyed for sweeps. `left`: clusters that have left the grid since this
+    koalad's start, to which no command goes. `facts`: those derived from the present event, for the owners of
+    attempts.
     """
 
     def __init__(self, settings: Settings, snapshot: Snapshot) -> None:
@@ -40,9 +42,11 @@ class Core:
         self.information = Information(settings.clusters, snapshot.instance, settings.settles)
         self.run_list, self.queue, self.launchers = RunList(), WaitQueue(), Launchers()
         self.at_barrier, self.pilots, self.notifications = AtBarrier(), Pilots(), Notifications()
+        self.prerequisites = Prerequisites()
         lives = self.information.commitments, self.at_barrier
-        indices = self.run_list, self.queue, self.launchers, self.notifications
+        indices = self.run_list, self.queue, self.launchers, self.notifications, self.prerequisites
         self.records = Records(snapshot, indices, lives, (self.pilots,))
+        self.prerequisites.survey(self.records.jobs, snapshot.unreadable)
         self.silent: dict[AttemptId, None] = {each.id: None for job in snapshot.jobs for each in job.live}
         self.silent |= {each.id: None for each in snapshot.pilots}
         self.recalled = RecalledAttempts(names)

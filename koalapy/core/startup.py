@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Job
+from koalapy.model.states import JobState
 from koalapy.model.units import SECOND, Duration, Instant
 
 LONGEST_LOGIN = Duration(90 * SECOND)
@@ -17,7 +18,9 @@ class StartupGate:
     """
 
     def __init__(self, clusters: Iterable[str], jobs: Iterable[Job]) -> None:
-        self._missing = dict.fromkeys(clusters) if any(job.state.queued for job in jobs) else {}
+        self._missing = (
+            dict.fromkeys(clusters) if any(job.state.queued or job.state is JobState.BLOCKED for job in jobs) else {}
+        )
         self._until: Instant | None = None
 
     @property

@@ -291,10 +291,14 @@ def _log_recovered(lines: Iterable[Line]) -> None:
 def _with_defaults(grid: GridFile, request: Request) -> Request:
     """Return the request with the grid file's `keep_output` and `notify` where it has none.
 
-    A sweep never has a `keep_output`.
+    A sweep never has a `keep_output`. Of a flow, the grid file's `notify` is for its own end, not for those of its jobs.
     """
     changes: dict[str, Any] = {}
-    if request.keep_output is None and request.parameters is None:
+    if request.jobs:
+        quiet = [replace(each.request, notify=each.request.notify or ()) for each in request.jobs]
+        jobs = zip(request.jobs, quiet, strict=True)
+        changes["jobs"] = tuple([replace(job, request=_with_defaults(grid, inner)) for job, inner in jobs])
+    elif request.keep_output is None and request.parameters is None:
         changes["keep_output"] = grid.keep_output
     if request.notify is None and grid.notify:
         changes["notify"] = notify_of(grid.notify)

@@ -30,6 +30,8 @@ def reader(grid: CurrentGrid) -> Callable[[JobText], Request]:
         else:
             assert job.text is not None
             found = read_job(job.text, job.source, job.directory, clusters, job.overrides, readers, open_regular)
+        for each in found.jobs:
+            _check_order(each.request.order, orders)
         _check_order(found.order, orders)
         if job.notify is not None:
             found = replace(found, notify=read_notify(job.notify, "--notify"))

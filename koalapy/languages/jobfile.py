@@ -17,10 +17,11 @@ from koalapy.languages.paths import (
     twice,
     unknown_in,
 )
-from koalapy.model.identity import MAX_COMPONENTS
+from koalapy.model.identity import FIRST_LAUNCHER, MAX_COMPONENTS
 from koalapy.model.labels import KEY, LONGEST_KEY, LONGEST_VALUE, MOST_LABELS, InvalidLabel, check_key, check_value
 from koalapy.model.request import (
     DEFAULT_PRIORITY,
+    FOREVER,
     LOWEST_PRIORITY,
     ComponentRequest,
     KeepOutput,
@@ -43,6 +44,7 @@ from koalapy.model.textfile.fields import (
     as_line,
     as_list,
     as_mapping,
+    as_number,
     as_text,
     lasting,
     one_of,
@@ -53,6 +55,8 @@ from koalapy.model.textfile.words import shown, use_known
 from koalapy.model.units import HOUR, SECOND
 
 MOST_FILES = 1_000
+MOST_RETRIALS = 1_000_000
+UNBOUNDED = ["n", "forever"]  # as `on_error`: the first is the word of the multistage co-allocation service
 MOST_BYTES = 262_144  # of a component, and of the lists of files: each has to fit into a message to a cluster
 _MOST_GPUS = 10_000
 _LONGEST_NAME = 128
@@ -119,6 +123,15 @@ def _name(text: str) -> str:
     return text
 
 
+def _retrials(value: object) -> int:
+    if isinstance(value, str) and value in UNBOUNDED:
+        return FOREVER
+    number = as_number(value)
+    if not 0 <= number <= MOST_RETRIALS:
+        raise wrong(f"is {number}", f"Write 0 to {MOST_RETRIALS:,}, or n to try it again for ever.")
+    return number
+
+
 def _no_more_files(files: list[Any]) -> list[Any]:
     if len(files) > MOST_FILES:
         raise wrong(f"names {len(files)} files, more than {MOST_FILES}", "Pack them into an archive.")
@@ -155,6 +168,22 @@ StagedOut = Annotated[str, BeforeValidator(as_staged_out), WithJsonSchema({"type
 Place = Annotated[str, BeforeValidator(as_place), WithJsonSchema({"type": "string", "minLength": 1})]
 Listed = Annotated[tuple[Line, ...], Field(strict=False), BeforeValidator(as_list)]
 Files = BeforeValidator(lambda value: _no_more_files(as_list(value)))
+
+
+Name = Annotated[Line, AfterValidator(_name)]
+JobLabels = Annotated[
+    dict[LabelKey, LabelValue],
+    Field(json_schema_extra={"maxProperties": MOST_LABELS, "additionalProperties": False}),
+    BeforeValidator(_labels),
+]
+JobIds = Annotated[
+    tuple[Annotated[Number, Between(1, FIRST_LAUNCHER - 1)], ...], Field(strict=False), BeforeValidator(as_list)
+]
+Retrials = Annotated[
+    int,
+    BeforeValidator(_retrials),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0, "maximum": MOST_RETRIALS}, {"enum": UNBOUNDED}]}),
+]
 
 
 class ComponentFile(Section):
@@ -229,21 +258,16 @@ StagesOut = Annotated[
 ]
 
 
-class JobFile(Section):
-    """A job of one or more components that start together."""
+class JobKeys(Section):
+    """The keys of a job of one or more components that start together, by itself or in a flow."""
 
-    koala: Version = Field(default=1, description="version of this file's format")
-    name: Annotated[Line, AfterValidator(_name)] | None = Field(default=None, description="the file's name")
+    name: Name | None = Field(default=None, description="the file's name")
     components: Annotated[
         tuple[ComponentFile, ...],
         Field(strict=False, json_schema_extra={"minItems": 1, "maxItems": MAX_COMPONENTS}),
         BeforeValidator(lambda value: _components(as_list(value))),
     ] = Field(description="what runs, in order of rank")
-    labels: Annotated[
-        dict[LabelKey, LabelValue],
-        Field(json_schema_extra={"maxProperties": MOST_LABELS, "additionalProperties": False}),
-        BeforeValidator(_labels),
-    ] = Field(default={}, description="texts by which `koala jobs --label` finds the job")
+    labels: JobLabels = Field(default={}, description="texts by which `koala jobs --label` finds the job")
     priority: Annotated[Number, Between(0, LOWEST_PRIORITY)] = Field(
         default=DEFAULT_PRIORITY, description="lower goes first"
     )
@@ -253,6 +277,10 @@ class JobFile(Section):
     retry_on: Annotated[
         tuple[Annotated[RetryOn, one_of(RetryOn)], ...], Field(strict=False), BeforeValidator(as_list)
     ] = Field(default=(RetryOn.LOST, RetryOn.KILLED), description="what is tried again")
+    on_error: Retrials | None = Field(
+        default=None,
+        description="how often a claim that failed is tried again: a number, or n for ever; the grid file's",
+    )
     communication: Annotated[Communication, one_of(Communication)] = Field(
         default=Communication.ALL, description="none: components may lie in different networks"
     )
@@ -309,3 +337,10 @@ class JobFile(Section):
             if len(json.dumps(paths)) > MOST_BYTES:
                 raise wrong(f"has paths of more than {MOST_BYTES} bytes", "Pack the files into an archive.", at=(key,))
         return self
+
+
+class JobFile(JobKeys):
+    """A job that is submitted by itself."""
+
+    koala: Version = Field(default=1, description="version of this file's format")
+    after: JobIds = Field(default=(), description="ids of jobs that must be done before this one may begin")

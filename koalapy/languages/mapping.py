@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from koalapy.model.request import ComponentRequest, Request
+from koalapy.model.request import FOREVER, ComponentRequest, FlowJob, Request
 from koalapy.model.textfile.notify import notify_mapping
 from koalapy.model.textfile.words import valid_text
 from koalapy.model.units import format_duration
@@ -26,11 +26,23 @@ def job_mapping(found: Request) -> dict[str, Any]:
             {"path": path, "to": destinations[path]} if path in destinations else path for path in found.stage_out
         ],
         "order": found.order or None,
+        "after": list(found.after),
+        "on_error": "n" if found.retrials == FOREVER else found.retrials,
         "keep_output": None if found.keep_output is None else str(found.keep_output),
         "notify": [notify_mapping(each) for each in found.notify or ()],
     }
+    if found.jobs or not found.components:
+        for key in ("when_busy", "retry_on", "communication", "priority"):  # they are of its jobs
+            del mapping[key]
+        mapping["on_failure"] = str(found.on_failure)
+        mapping["jobs"] = [_flow_job_mapping(found, each) for each in found.jobs]
     plain = {name: _plain(value) for name, value in mapping.items() if value not in (None, [], {})}
     return plain | {"notify": []} if found.notify == () else plain  # nobody, whatever the grid file has
+
+
+def _flow_job_mapping(flow: Request, job: FlowJob) -> dict[str, Any]:
+    names = [flow.jobs[place].request.name for place in job.after]
+    return {**job_mapping(job.request), **({"after": names} if names else {})}
 
 
 def _component_mapping(found: ComponentRequest) -> dict[str, Any]:

@@ -1,15 +1,17 @@
 """Reads koalapy's own job language: YAML, or a mapping of the same form."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from koalapy.languages.endings import stem_of
-from koalapy.languages.jobfile import Communication, ComponentFile, JobFile
+from koalapy.languages.flow import FlowFile, flow_request, job_request, unique
+from koalapy.languages.jobfile import ComponentFile, JobFile
 from koalapy.languages.spaces import with_parameters
 from koalapy.languages.sweepfiles import OpenFile
 from koalapy.model.errors import RequestError
 from koalapy.model.notification import Notify
-from koalapy.model.request import Request, WhenBusy
+from koalapy.model.request import Request
 from koalapy.model.textfile.document import Document, Path, read_document, read_value
 from koalapy.model.textfile.fields import Section
 from koalapy.model.textfile.notify import NotifyEntries, notify_of
@@ -77,24 +79,10 @@ def request_of(
 ) -> Request:
     """Return the request of a document of the job file's form. Raises RequestError."""
     document = _override(document, overrides or {})
+    if "jobs" in document.data:
+        return flow_request(document, directory, clusters, _name_of(document.source))
     job = validate(JobFile, document, {"clusters": clusters})
-    busy = WhenBusy.QUEUE if len(job.components) == 1 else WhenBusy.WAIT
-    request = Request(
-        name=job.name or _name_of(document.source),
-        components=tuple(component.request() for component in job.components),
-        priority=job.priority,
-        when_busy=job.when_busy or busy,
-        retry_on=tuple(dict.fromkeys(job.retry_on)),
-        communication=job.communication is Communication.ALL,
-        stage_in=job.stage_in,
-        stage_out=tuple(each.path for each in job.stage_out),
-        stage_out_to=tuple((each.path, each.to) for each in job.stage_out if each.to is not None),
-        directory=directory,
-        order=job.order or "",
-        keep_output=job.keep_output,
-        labels=tuple(job.labels.items()),
-        notify=None if job.notify is None else notify_of(job.notify),
-    )
+    request = replace(job_request(job, job.name or _name_of(document.source), directory), after=unique(job.after))
     return with_parameters(request, job, document, open_file)
 
 
@@ -124,7 +112,7 @@ def _override(document: Document, overrides: Mapping[str, str]) -> Document:
 def _may_be_unset(path: Path) -> bool:
     """Whether the key can be unset: not if it is unknown, or a whole component."""
     if len(path) == 1:
-        return path[0] in JobFile.model_fields
+        return path[0] in JobFile.model_fields or path[0] in FlowFile.model_fields
     if path[0] != "components":
         return True
     return len(path) > 3 or (len(path) == 3 and path[2] in ComponentFile.model_fields)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import NamedTuple
 
-from koalapy.languages.jobfile import MOST_BYTES, JobFile
+from koalapy.languages.jobfile import MOST_BYTES, JobKeys
 from koalapy.languages.parameters import Combine, Parameter
 from koalapy.languages.paths import covers, landing, twice
 from koalapy.languages.program import Uses, check_known, check_sweep, check_used, uses_in_paths, uses_of
@@ -33,7 +33,7 @@ class _Values(NamedTuple):
     table: str = ""
 
 
-def with_parameters(request: Request, job: JobFile, document: Document, open_file: OpenFile | None) -> Request:
+def with_parameters(request: Request, job: JobKeys, document: Document, open_file: OpenFile | None) -> Request:
     """Return the request of a sweep if the job is one, else the same request. Raises RequestError."""
     if job.parameters is None and not job.csv:
         return request
@@ -48,13 +48,13 @@ def with_parameters(request: Request, job: JobFile, document: Document, open_fil
     return replace(request, parameters=space, stage_in=staged, components=(_one_parameter(request, job),))
 
 
-def _one_parameter(request: Request, job: JobFile) -> ComponentRequest:
+def _one_parameter(request: Request, job: JobKeys) -> ComponentRequest:
     (component,), (written,) = request.components, job.components
     has_walltime = "walltime" in written.model_fields_set
     return component if has_walltime else replace(component, walltime=PARAMETER_WALLTIME)
 
 
-def _all_values(job: JobFile, uses: Uses, document: Document, files: SweepFiles) -> dict[str, _Values]:
+def _all_values(job: JobKeys, uses: Uses, document: Document, files: SweepFiles) -> dict[str, _Values]:
     """Return the values by name, in the order of the job file. Of a table, only the columns that the program uses.
 
     Raises RequestError.
@@ -111,7 +111,7 @@ def _use_one_of(table: Table) -> str:
     return f"Write {{{name}}} into an argument."
 
 
-def _groups(job: JobFile, values: Mapping[str, _Values], document: Document) -> list[list[str]]:
+def _groups(job: JobKeys, values: Mapping[str, _Values], document: Document) -> list[list[str]]:
     """Return the groups of names that vary together. Columns of one table always do. Raises RequestError."""
     if job.combine is Combine.ZIP:
         return [list(values)]

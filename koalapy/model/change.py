@@ -91,3 +91,4 @@ class Snapshot:
     outbox: tuple[OutboxEntry, ...] = ()
     learned: Learned = NOTHING
     neighbours: tuple[Neighbour, ...] = ()  # by name
+    unreadable: tuple[JobId, ...] = ()  # jobs that are not final, but whose records cannot be read

@@ -21,11 +21,15 @@ from koalapy.model.usage import BatchSpan
 @fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSubmitted:
-    """A user has submitted a job. `key` is the client's own: no second job is made for one key."""
+    """A user has submitted a job, or a flow. `key` is the client's own: no second job is made for one key.
+
+    `done`: those of the request's prerequisites that are known to be done; the engine may know nothing of them.
+    """
 
     request: Request
     owner: str
     key: str = ""
+    done: tuple[JobId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

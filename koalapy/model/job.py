@@ -10,6 +10,7 @@ from koalapy.model.attempt import Attempt, attempt_row, attempt_value
 from koalapy.model.cluster import Node
 from koalapy.model.errors import Reason
 from koalapy.model.fast_frozen import caster, fast_frozen, replacer, row_class
+from koalapy.model.flow import Flow
 from koalapy.model.identity import FIRST_LAUNCHER, FIRST_NODE_PILOT, AttemptId, JobId
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import AttemptState, ComponentState, Ending, JobState
@@ -101,7 +102,8 @@ class Job:
     but waited at a barrier. `excluded`: (cluster, instant) until which the cluster is excluded for this job.
     `collecting`: its attempts have ended, and staged-out files are on their way. `patient`: it went into batch queues
     and has no claim time-out. `forced`: its user does not want to wait for clusters out of reach. `runner`: set for a
-    sweep, which has no attempts of its own. `pilot`: set for a Launcher of a sweep.
+    sweep, which has no attempts of its own. `pilot`: set for a Launcher of a sweep. `flow`: set for a flow, which has
+    no attempts of its own. `part_of`: the flow whose job it is.
     """
 
     id: JobId
@@ -130,10 +132,12 @@ class Job:
     runner: Runner | None = None
     pilot: Pilot | None = None
     kept_output: KeptOutput = KeptOutput.NONE
+    flow: Flow | None = None
+    part_of: JobId | None = None
 
     @property
     def components(self) -> tuple[Component, ...]:
-        """Its components as users see them; a sweep has none."""
+        """Its components as users see them; a sweep and a flow have none."""
         if self.runner is not None:
             return ()
         return tuple([self._component(index, request) for index, request in enumerate(self.request.components)])

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from koalapy.model.identity import JobId
 from koalapy.model.labels import Labels
 from koalapy.model.notification import Notify
 from koalapy.model.sweep import Space
@@ -12,6 +13,8 @@ MAX_PROCESSORS = 1_000_000
 LOWEST_PRIORITY = 20
 DEFAULT_PRIORITY = 10
 PILOT_IDLE = Duration(10 * MINUTE)
+FOREVER = 1 << 30
+"""Retrials of a job that is tried again without bound."""
 
 
 class Launch(StrEnum):
@@ -42,6 +45,13 @@ class KeepOutput(StrEnum):
 
     CLUSTER = "cluster"
     HOME = "home"
+
+
+class OnFailure(StrEnum):
+    """The conduct of a flow once a job of it has failed for good: jobs that do not depend on it go on, or all stop."""
+
+    CONTINUE = "continue"
+    STOP = "stop"
 
 
 class RequestType(StrEnum):
@@ -99,11 +109,13 @@ class Request:
     """A job as its user wrote it. `directory` is absolute: the paths of the job are relative to it.
 
     `stage_out_to`: (pattern, place) of files that are staged out to another place than the job's directory. `files`:
-    the name of the list of staged-in files, as it was at submission; '' if there is none. `parameters`: set for a sweep
-    of its one component; in arguments, environment and paths `{name}` stands for a parameter's value. `order`: the name
-    of the policy that chooses the parameters that run next, '' for the grid file's. `keep_output`: None, until the job
-    is submitted, for the grid file's; so is `notify`. `labels`: (key, value), each key once. `pilot`: set for a
-    pilot, whose program only waits.
+    the name of the list of staged-in files, as it was at submission; '' if there is none. `parameters`: set for a
+    sweep of its one component; in arguments, environment and paths `{name}` stands for a parameter's value. `order`:
+    the name of the policy that chooses the parameters that run next, '' for the grid file's. `keep_output`: None,
+    until the job is submitted, for the grid file's; so is `notify`. `labels`: (key, value), each key once. `after`:
+    the jobs that must be done before it may begin, each once. `retrials`: how often a claim that failed is tried
+    again, None for the grid file's maximum. `jobs`: set for a flow, which has no components of its own. `pilot`: set
+    for a pilot, whose program only waits.
     """
 
     name: str
@@ -123,6 +135,10 @@ class Request:
     labels: Labels = ()
     notify: tuple[Notify, ...] | None = None
     pilot: PilotTerms | None = None
+    after: tuple[JobId, ...] = ()
+    retrials: int | None = None
+    jobs: tuple["FlowJob", ...] = ()
+    on_failure: OnFailure = OnFailure.CONTINUE
 
     @property
     def type(self) -> RequestType:
@@ -134,3 +150,11 @@ class Request:
     @property
     def processors(self) -> int:
         return sum(component.processors for component in self.components)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowJob:
+    """A job of a flow. `after`: the places in the flow, from 0, of jobs that must be done before it may begin."""
+
+    request: Request
+    after: tuple[int, ...] = ()

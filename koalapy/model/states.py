@@ -7,6 +7,7 @@ from enum import StrEnum
 
 
 class JobState(StrEnum):
+    BLOCKED = "blocked"
     WAITING = "waiting"
     HELD = "held"
     CLAIMING = "claiming"
@@ -24,8 +25,9 @@ class JobState(StrEnum):
 _J = JobState
 _ACTIVE = frozenset({_J.CLAIMING, _J.RUNNING, _J.STOPPING})
 JOB_TRANSITIONS: dict[JobState, frozenset[JobState]] = {
+    _J.BLOCKED: frozenset({_J.WAITING, _J.HELD, _J.FAILED, _J.CANCELLED}),  # it waits for other jobs
     _J.WAITING: frozenset({_J.HELD, _J.CLAIMING, _J.RUNNING, _J.FAILED, _J.CANCELLED}),  # a sweep claims nothing
-    _J.HELD: frozenset({_J.WAITING, _J.FAILED, _J.CANCELLED}),
+    _J.HELD: frozenset({_J.WAITING, _J.BLOCKED, _J.FAILED, _J.CANCELLED}),
     _J.CLAIMING: frozenset({_J.RUNNING, _J.STOPPING}),
     _J.RUNNING: frozenset({_J.STOPPING, _J.DONE}),
     _J.STOPPING: frozenset({_J.WAITING, _J.HELD, _J.DONE, _J.FAILED, _J.CANCELLED}),

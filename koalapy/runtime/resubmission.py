@@ -1,6 +1,7 @@
 """The request to submit a job once more, or to submit a sweep once more for some of its parameters."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 
 from koalapy_adapters.launcher.space import Compiled
@@ -9,7 +10,8 @@ from koalapy.languages.jobfile import MOST_BYTES
 from koalapy.model.errors import RequestError
 from koalapy.model.intervals import Intervals
 from koalapy.model.job import Job
-from koalapy.model.request import Request
+from koalapy.model.request import FlowJob, Request
+from koalapy.model.states import JobState
 from koalapy.model.sweep import Axis, Source, Space
 from koalapy.runtime.parameters import line_reader
 
@@ -17,6 +19,32 @@ from koalapy.runtime.parameters import line_reader
 def request_again(job: Job) -> Request:
     """Return the request as it was submitted. Its files are looked up anew."""
     return replace(job.request, files="")
+
+
+def request_of_flow(flow: Job, jobs: Sequence[Job], failed: bool = False) -> Request:
+    """Return the request of a flow again. `jobs`: all its jobs. `failed`: only those that are not done.
+
+    Raises RequestError if some are pruned, and with `failed`, if the flow is not final, or all its jobs are done.
+    """
+    assert flow.flow is not None
+    if len(jobs) < flow.flow.count:
+        message = f"{flow.flow.count - len(jobs):,} of the {flow.flow.count:,} jobs of flow {flow.id} were pruned."
+        raise RequestError("pruned", message, "Submit its file again.")
+    if failed and not flow.state.final:
+        advice = f"Wait with `koala wait {flow.id}`, or cancel it."
+        raise RequestError("wrong_state", f"Flow {flow.id} is {flow.state}: some of its jobs may go on.", advice)
+    again = [job for job in jobs if not failed or job.state is not JobState.DONE]
+    if not again:
+        raise RequestError("none_failed", f"All jobs of flow {flow.id} are done.", "There is nothing to do.")
+    places = {job.id: place for place, job in enumerate(again)}
+    parts = [
+        FlowJob(
+            request=replace(job.request, files="", after=()),
+            after=tuple([places[each] for each in job.request.after if each in places]),
+        )
+        for job in again
+    ]
+    return replace(flow.request, jobs=tuple(parts), after=() if failed else flow.request.after)
 
 
 def request_of_failed(job: Job) -> Request:

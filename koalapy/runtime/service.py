@@ -50,6 +50,7 @@ from koalapy.views.status import NEW_STORE, common_waits, ids_used, notification
 T = TypeVar("T")
 _MOST_PATHS = 1 << 17  # bytes of names that are fetched in one call
 _REACHED = (ComponentState.RELEASED, ComponentState.RUNNING)
+_TRIES = 5  # of a submission whose prerequisites end meanwhile
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,17 +132,44 @@ class Service:
         found = self._store.jobs_of_keys(owner, {key for key, _ in keyed})
         fresh = {key: request for key, request in keyed if key not in found}
         fresh = {key: self._files.snapshot(request) for key, request in fresh.items()}
-        if len(fresh) > 1:  # all or none of them
-            self._loop.ask(lambda engine: _refuse_without_ids(engine.records.counters, len(fresh)))
-        if fresh:
-            step = self.do(*(Submitted(request=request, owner=owner, key=key) for key, request in fresh.items()))
+        needed = sum(1 + len(request.jobs) for request in fresh.values())
+        if needed > 1:  # all or none of them
+            self._loop.ask(lambda engine: _refuse_without_ids(engine.records.counters, needed))
+        for _ in range(_TRIES):
+            events = [
+                Submitted(request=request, owner=owner, key=key, done=self._prerequisites_done(request))
+                for key, request in fresh.items()
+                if key not in found
+            ]
+            if not events:
+                break
+            step = self.do(*events)
             found |= {job.key: job.id for job in step.jobs if job.owner == owner and job.key in fresh}
-        if missing := fresh.keys() - found.keys():  # another request submitted them at the same time
-            found |= self._store.jobs_of_keys(owner, missing)
+            if missing := fresh.keys() - found.keys():  # another request submitted them, or a prerequisite has ended
+                found |= self._store.jobs_of_keys(owner, missing)
         if fresh.keys() - found.keys():
             self._loop.ask(lambda engine: _refuse_without_ids(engine.records.counters, 1))
             raise TransientError("not_accepted", "The job was not accepted.", "Submit it again.")
         return [found[key] for key, _ in keyed]
+
+    def _prerequisites_done(self, request: Request) -> tuple[JobId, ...]:
+        """Return those of the request's prerequisites that are done.
+
+        Raises RequestError if one does not exist, or did not end well: the job would wait for ever.
+        """
+        if not request.after:
+            return ()
+        known = {job.id: job for job in self.jobs(ids=request.after)}
+        for each in request.after:
+            found = known.get(each)
+            if found is None or found.pilot is not None:
+                raise no_such(each, self._store.unreadable())
+            if found.state.final and found.state is not JobState.DONE:
+                ended = "failed" if found.state is JobState.FAILED else "was cancelled"
+                message = f"Job {each}, for which this one is to wait, {ended}."
+                advice = f"`koala explain {each}` says why; wait for another job, or for none."
+                raise RequestError("prerequisite_failed", message, advice)
+        return tuple([each for each in request.after if known[each].state is JobState.DONE])
 
     def check(self, requests: Sequence[Request]) -> list[Checked]:
         """Return what would become of these requests if they were submitted in this order. Nothing is submitted.
@@ -149,6 +177,7 @@ class Service:
         Raises RequestError for files that cannot be staged in.
         """
         for each in requests:
+            self._prerequisites_done(each)
             look(each)
         now = self._clock.now()
         return self._loop.ask(lambda engine: [check(engine, now, each, self.placement) for each in requests])
@@ -169,6 +198,7 @@ class Service:
         Sweeps.fetching. None after `timeout_s`; the same call again waits for the same files. Raises KoalaError.
         """
         found = self.job(job)
+        _refuse_flow(found, "no files of its own")
         wanted = tuple(paths) or found.request.stage_out
         if not wanted:
             message = f"Job {job} stages nothing out."
@@ -195,6 +225,13 @@ class Service:
     def transfers(self, jobs: Sequence[JobId]) -> dict[JobId, list[Progress]]:
         """Return the transfers under way of these jobs, to clusters or back."""
         return self._files.transfers.of(jobs)
+
+    def jobs_of_flow(self, flow: JobId, states: Collection[JobState] | None = None) -> list[Job]:
+        """Return the jobs of a flow that are not pruned. Raises RequestError if there is no such flow."""
+        found = self.job(flow)
+        if found.flow is None:
+            raise RequestError("no_flow", f"Job {flow} is not a flow.", f"`koala show {flow}` says more of it.")
+        return self._store.jobs(states, [JobId(each) for each in found.flow.jobs_of(flow)])
 
     def jobs(self, states: Collection[JobState] | None = None, ids: Sequence[JobId] | None = None) -> list[Job]:
         possible = None if ids is None else [job for job in ids if is_possible(job)]
@@ -337,6 +374,7 @@ class Service:
     def where_forwarded(self, job: JobId, component: int | None, rank: int) -> Component:
         """Return the running component whose ports can be reached. Raises KoalaError if there is none."""
         found = self.job(job)
+        _refuse_flow(found, "no ports")
         if found.runner is not None:
             raise RequestError("no_component", f"Job {job} is a sweep, which has no ports.", "Name another job.")
         if component is None and len(found.components) > 1:
@@ -371,6 +409,7 @@ class Service:
             advice = f"Say whose: `koala logs {job} --parameter 1`, counted from 1 as in `koala results {job}`."
             message = f"Job {job} is a sweep, and each of its parameters has an output of its own."
             raise RequestError("no_parameter", message, advice)
+        _refuse_flow(found, "no output of its own")
         _refuse_other_components(found, component)
         if found.state.final and not any(each.cluster and each.attempt for each in found.components):
             advice = f"`koala explain {job}` says why."
@@ -439,6 +478,13 @@ class Service:
         refused = lambda reason: done.set_exception(refusal(reason))  # noqa: E731
         self._loop.deliver(Delivery(events=events, after=done.set_result, refused=refused))
         return committed_in_time(done, self.trouble)
+
+
+def _refuse_flow(found: Job, what: str) -> None:
+    """Raises RequestError for a flow. `what` it has not, or has."""
+    if found.flow is not None:
+        message = f"Job {found.id} is a flow, which has {what}."
+        raise RequestError("is_flow", message, f"Name one of its jobs: `koala show {found.id}` lists them.")
 
 
 def _refuse_other_components(job: Job, component: int | None) -> None:

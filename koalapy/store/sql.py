@@ -86,6 +86,7 @@ class SqlStore:
                 outbox=tuple(entry for entry in self._outbox(connection) if job_of_command(entry.command) not in held),
                 learned=self._learned(connection),
                 neighbours=self._neighbours(connection),
+                unreadable=tuple(sorted(held)),
             )
 
     def unreadable(self) -> list[Unreadable]:

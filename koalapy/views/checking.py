@@ -1,6 +1,7 @@
 """`--check`: whether the clusters, as far as they are known, could ever run a job that is not submitted."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from koalapy.broker.availability import Availability
@@ -40,6 +41,8 @@ def check(engine: Engine, now: Instant, request: Request, policy: PlacementPolic
     """Check a request against the clusters as the engine knows them, without their load."""
     if request.parameters is not None:
         return _check_sweep(engine, request)
+    if request.jobs:
+        return _check_flow(request, [check(engine, now, each.request, policy) for each in request.jobs])
     availability = Availability(engine.summaries(now))
     answer = find_placement(request, availability.whole(), policy)
     if isinstance(answer, PolicyFailed):
@@ -56,6 +59,16 @@ def check(engine: Engine, now: Instant, request: Request, policy: PlacementPolic
         if summary.name in doubtful and (None in named or summary.name in named)
     )
     return Checked(request, Fits.UNKNOWN, unknown_clusters=unknown_clusters)
+
+
+def _check_flow(request: Request, found: Sequence[Checked]) -> Checked:
+    """Check a flow: it fits if each of its jobs does."""
+    for each in found:
+        if each.reason is not None:
+            what = replace(each.reason, message=f"Job {each.request.name} of the flow: {each.reason.message}")
+            return Checked(request, Fits.NEVER, what)
+    unknown_clusters = tuple(dict.fromkeys(name for each in found for name in each.unknown_clusters))
+    return Checked(request, Fits.UNKNOWN if unknown_clusters else Fits.YES, unknown_clusters=unknown_clusters)
 
 
 def _check_sweep(engine: Engine, request: Request) -> Checked:

@@ -16,6 +16,7 @@ from koalapy.engine import Engine
 from koalapy.model.attempt import Attempt
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import Reason
+from koalapy.model.flow import Flow
 from koalapy.model.identity import JobId
 from koalapy.model.job import Component, Job, Outcome
 from koalapy.model.states import AttemptState, JobState
@@ -23,6 +24,7 @@ from koalapy.model.sweep import Runner
 from koalapy.model.units import SECOND, Duration, Instant, format_duration, format_instant
 from koalapy.policies.placement import PlacementPolicy
 
+_MOST_NAMED = 10  # jobs in a sentence
 _WELL = frozenset({"busy", "too_large"})  # reasons of clusters that can be used
 
 
@@ -39,6 +41,8 @@ class Explanation:
     For a sweep, `no_more_nodes` has the reason of each cluster that gives it no more nodes now.
     `not_admitted`: why it was not admitted yet. `faults`: policies that failed for it.
     `launchers`: those that are not cleaned up.
+
+    For a blocked job, `waits_for` are the jobs that must be done before it may begin, and are not final.
     """
 
     job: Job
@@ -55,6 +59,7 @@ class Explanation:
     not_admitted: str = ""
     faults: tuple[str, ...] = ()
     launchers: tuple[Attempt, ...] = ()
+    waits_for: tuple[Job, ...] = ()
 
 
 def explain(engine: Engine, now: Instant, job: Job, placement: PlacementPolicy) -> Explanation:
@@ -75,6 +80,11 @@ def explain(engine: Engine, now: Instant, job: Job, placement: PlacementPolicy) 
             not_admitted=reason,
             faults=faults,
             launchers=launchers,
+        )
+    if job.state is JobState.BLOCKED:
+        live = engine.records.jobs
+        return Explanation(
+            job, clusters, troubles, waits_for=tuple([live[each] for each in job.request.after if each in live])
         )
     if job.state is JobState.CLAIMING:
         waits = [each for each in job.present if each.state is AttemptState.AT_BARRIER]
@@ -106,6 +116,8 @@ def summary(found: Explanation) -> str:
     """Summarise an explanation in a sentence or two."""
     if found.job.runner is not None and (text := _sweep_summary(found, found.job.runner)):
         return text
+    if found.job.flow is not None and not found.job.state.final:
+        return _flow_summary(found.job, found.job.flow)
     summarise = _SUMMARIES.get(found.job.state)
     return summarise(found) if summarise else f"It is {found.job.state}."
 
@@ -170,6 +182,21 @@ _GIVES_BACK = {
     Outcome.HOLD: "It gives its nodes back, to be held",
     Outcome.GIVE_BACK: "It gives its nodes back before it goes on",
 }
+
+
+def _flow_summary(job: Job, flow: Flow) -> str:
+    ended = flow.failed + flow.cancelled
+    more = f", and {ended} have failed or were cancelled" if ended else ""
+    stops = " It is stopping: the rest is cancelled." if job.state is JobState.STOPPING else ""
+    why = f" {job.reason.message}" if job.reason else ""
+    return f"{flow.done} of its {counted_as(flow.count, 'job')} are done{more}.{stops}{why}"
+
+
+def _why_not_begun(found: Explanation) -> str:
+    jobs = [f"job {each.id} ({each.request.name}, {each.state})" for each in found.waits_for[:_MOST_NAMED]]
+    more = len(found.waits_for) - len(jobs)
+    named = ", ".join(jobs) + (f" and {more} others" if more else "")
+    return f"It waits until {named} {'is' if len(found.waits_for) == 1 else 'are'} done."
 
 
 def _waiting(found: Explanation) -> str:
@@ -250,6 +277,7 @@ def _cancelled(found: Explanation) -> str:
 
 
 _SUMMARIES: dict[JobState, Callable[[Explanation], str]] = {
+    JobState.BLOCKED: _why_not_begun,
     JobState.WAITING: _waiting,
     JobState.HELD: lambda found: f"It is held; `koala release {found.job.id}` releases it.",
     JobState.CLAIMING: _claiming,

@@ -1,7 +1,8 @@
 """The history of a job in sentences: one for each kind of line."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
+from koalapy.coallocation.user_requests import MOST_NAMED
 from koalapy.model.counts import counted_as
 from koalapy.model.identity import FIRST_LAUNCHER, AttemptId
 from koalapy.model.job import History
@@ -26,7 +27,19 @@ def notes_of(history: Iterable[History]) -> list[str]:
 def _submitted(line: History) -> str:
     kind = line.details.get("type")
     what = "it is a sweep" if kind == "sweep" else f"its request is {kind}"
+    if kind == "flow":
+        what = f"it is a flow of {counted_as(line.details.get('jobs'), 'job')}"
+    if flow := line.details.get("flow"):
+        what += f", and it is a part of flow {flow}"
+    if after := line.details.get("after"):
+        what += f"; it waits for {_jobs(after)}"
     return f"Submitted by {line.details.get('owner') or 'its user'}; {what}."
+
+
+def _jobs(ids: Sequence[object]) -> str:
+    """Name jobs, of which a line lists a few only."""
+    more = " and others" if len(ids) >= MOST_NAMED else ""
+    return f"{'job' if len(ids) == 1 else 'jobs'} {', '.join(map(str, ids))}{more}"
 
 
 def _line_unreadable(line: History) -> str:
@@ -52,7 +65,7 @@ def _released(line: History) -> str:
 
 def _stopping(line: History) -> str:
     outcome = str(line.details.get("outcome"))
-    texts = _SWEEP_OUTCOMES if line.details.get("sweep") else _OUTCOMES
+    texts = _SWEEP_OUTCOMES if line.details.get("sweep") else _FLOW_OUTCOMES if line.details.get("flow") else _OUTCOMES
     return _because(f"{texts.get(outcome, f'It is stopped ({_words(outcome)})')}", line)
 
 
@@ -64,6 +77,10 @@ _OUTCOMES = {
     "done": "All its components have ended well",
     "failed": "It has failed, and its remaining attempts are cancelled",
     "cancelled": "It is cancelled, with its remaining attempts",
+}
+_FLOW_OUTCOMES = {
+    "failed": "A job of it has failed, and the rest of it is cancelled",
+    "cancelled": "It is cancelled, with all its jobs that are left",
 }
 _SWEEP_OUTCOMES = _OUTCOMES | {
     "hold": "It gives its nodes back, to be held",
@@ -246,6 +263,7 @@ def _plain(words: str) -> Callable[[History], str]:
 SENTENCES: dict[str, Callable[[History], str]] = {
     "line_unreadable": _line_unreadable,
     "job_submitted": _submitted,
+    "prerequisites_done": _plain("All jobs for which it waited are done, and it waits in the queue"),
     "job_held": _plain("It is held by its user"),
     "job_unheld": _plain("Its user released it: it waits in the queue again"),
     "cancel_requested": _cancel_requested,

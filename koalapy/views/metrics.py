@@ -37,6 +37,8 @@ def load_of(jobs: Iterable[Job], now: Instant) -> Load:
     for job in jobs:
         if job.pilot is not None:
             continue
+        if job.flow is not None:
+            continue  # its jobs count
         is_sweep = job.runner is not None
         states[is_sweep][job.state] += 1
         if job.state.queued and not is_sweep:
@@ -58,7 +60,7 @@ class Counting:
         """Add a commit."""
         self._commits += 1
         for job in change.jobs:
-            if job.state.final and job.pilot is None:
+            if job.state.final and job.pilot is None and job.flow is None:
                 self._jobs[job.state.value] += 1
         for batch in change.results:
             for result in batch.results:

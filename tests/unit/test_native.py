@@ -16,6 +16,7 @@ from koalapy.languages.native import json_schema, read
 from koalapy.languages.paths import landing
 from koalapy.model.errors import RequestError
 from koalapy.model.notification import Mail, Notify, NotifyOn, Program, Webhook
+from koalapy.model.identity import JobId
 from koalapy.model.request import ComponentRequest, KeepOutput, Launch, Request, RequestType, RetryOn, WhenBusy
 from koalapy.model.units import HOUR, MINUTE, Duration
 
@@ -33,6 +34,8 @@ SMALL = "components:\n  - processors: 4\n    executable: hostname\n"
 ALL_KEYS = """\
 koala: 1
 name: all
+after: [7, 9, 7]
+on_error: 3
 components:
   - processors: 16
     executable: /opt/solve
@@ -133,6 +136,8 @@ def test_every_key_arrives() -> None:
             Notify(to=Program(words=("notify-send", "7", "no"))),
         ),
         labels=(("project", "poisson"), ("run/1", "7"), ("my.flag", "no")),
+        after=(JobId(7), JobId(9)),
+        retrials=3,
         directory="/home/me/jobs",
     )
 
@@ -194,7 +199,16 @@ def test_examples_are_read(path: Path) -> None:
 def test_dumped_and_read_again_it_is_the_same() -> None:
     for text in (SMALL, DESIGN, ALL_KEYS):
         plain = yaml.load(text, yaml.BaseLoader)
-        numbers = {"koala", "priority", "processors", "processors_per_node", "threads_per_process", "gpus"}
+        numbers = {
+            "koala",
+            "after",
+            "on_error",
+            "priority",
+            "processors",
+            "processors_per_node",
+            "threads_per_process",
+            "gpus",
+        }
         dumped = JobFile.model_validate(typed(plain, numbers)).model_dump(mode="json", exclude_none=True)
         again = from_mapping(json.loads(json.dumps(dumped)), "job.yaml", "/home/me/jobs", CLUSTERS)
         assert again == job(text)

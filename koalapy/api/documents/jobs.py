@@ -9,6 +9,7 @@ from koalapy.api.documents.fields import optional_instant
 from koalapy.api.documents.sweeps import progress
 from koalapy.coallocation.changeable import Changed
 from koalapy.languages.mapping import job_mapping
+from koalapy.model.flow import Flow
 from koalapy.model.identity import JobId
 from koalapy.model.job import Component, History, Job
 from koalapy.model.request import Request
@@ -36,7 +37,7 @@ def job(job: Job, transfers: Iterable[Progress] = ()) -> answers.Job:
         "state": cast(answers.JobStateName, str(job.state)),
         "priority": job.request.priority,
         "labels": dict(job.request.labels),
-        "type": "sweep" if job.runner else cast(JobType, str(job.request.type)),
+        "type": "sweep" if job.runner else "flow" if job.flow else cast(JobType, str(job.request.type)),
         "submitted_at": format_instant(job.submitted_at),
         "started_at": optional_instant(job.started_at),
         "finished_at": optional_instant(job.finished_at),
@@ -49,6 +50,19 @@ def job(job: Job, transfers: Iterable[Progress] = ()) -> answers.Job:
         "components": [component(each, job.state.final) for each in job.components],
         "transfers": [transfer(each) for each in transfers],
         "sweep": progress(job.runner) if job.runner else None,
+        "flow": flow(job.flow) if job.flow else None,
+        "part_of": job.part_of,
+        "after": list(job.request.after),
+    }
+
+
+def flow(progress: Flow) -> answers.FlowProgress:
+    """Describe the progress of a flow."""
+    return {
+        "jobs": progress.count,
+        "done": progress.done,
+        "failed": progress.failed,
+        "cancelled": progress.cancelled,
     }
 
 

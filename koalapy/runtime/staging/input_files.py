@@ -26,10 +26,14 @@ class InputFiles:
         self._versions = Versions(directory)
 
     def snapshot(self, request: Request) -> Request:
-        """Return the request bound to the present versions of its files.
+        """Return the request bound to the present versions of its files; of a flow, each of its jobs.
 
+        A job that waits for others gets its files as they are when its turn comes: those others may make them.
         Raises RequestError for what cannot be staged.
         """
+        if request.jobs and not request.after:
+            jobs = [each if each.after else replace(each, request=self.snapshot(each.request)) for each in request.jobs]
+            return replace(request, jobs=tuple(jobs))
         return replace(request, files=self._versions.keep(found)) if (found := look(request)) else request
 
     def upload(
@@ -70,8 +74,12 @@ class InputFiles:
 
 
 def look(request: Request) -> tuple[Entry, ...]:
-    """Return the entries that the request stages in. Raises RequestError for what cannot be staged."""
-    if not request.stage_in:
+    """Return the entries that the request stages in at once. Raises RequestError for what cannot be staged."""
+    if not request.after:
+        for each in request.jobs:
+            if not each.after:
+                look(each.request)
+    if not request.stage_in or request.after:
         return ()
     return gather(request.directory, request.stage_in, [component.executable for component in request.components])
 

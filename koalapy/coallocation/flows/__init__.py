@@ -1,0 +1,1 @@
+"""Flows (multistage co-allocation): jobs that wait for others, and the flows that they are part of."""

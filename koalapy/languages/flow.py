@@ -1,0 +1,188 @@
+"""A job file with `jobs`: a flow of jobs that wait for each other by name (docs/flows.md)."""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Annotated, Any, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from koalapy.languages.jobfile import Communication, JobIds, JobKeys, JobLabels, Name
+from koalapy.model.request import FlowJob, OnFailure, Request, WhenBusy
+from koalapy.model.textfile.document import Document, Path
+from koalapy.model.textfile.fields import Line, Section, Version, as_list, one_of, wrong
+from koalapy.model.textfile.notify import NotifyEntries, notify_of
+from koalapy.model.textfile.schema import json_schema_of
+from koalapy.model.textfile.validation import refusal, validate
+from koalapy.model.textfile.words import shown, use_known
+
+MOST_JOBS = 10_000
+MOST_WAITS = 1_000_000  # of all jobs together
+_MOST_NAMED = 6  # jobs of a circle in an error
+
+
+class FlowJobFile(JobKeys):
+    """A job of a flow."""
+
+    name: Name = Field(description="its name in the flow")
+    after: Annotated[tuple[Line, ...], Field(strict=False), BeforeValidator(as_list)] = Field(
+        default=(), description="names of jobs of the flow that must be done before this one may begin"
+    )
+
+    @model_validator(mode="after")
+    def _check_no_sweep(self) -> Self:
+        for key in ("parameters", "csv"):
+            if getattr(self, key):
+                advice = "Submit the sweep by itself; other jobs may wait for its id."
+                raise wrong("makes a sweep of a job in a flow, which cannot have one", advice, "not_in_flow", (key,))
+        return self
+
+
+def _jobs(jobs: list[Any]) -> list[Any]:
+    if not jobs:
+        raise wrong("is empty", "Write at least one job, such as `- {name: a, components: [...]}`.")
+    if len(jobs) > MOST_JOBS:
+        raise wrong(f"lists {len(jobs):,} jobs, more than {MOST_JOBS:,}", "Divide the flow.", "too_many")
+    return jobs
+
+
+class FlowFile(Section):
+    """Jobs that are submitted together, some of which wait for others."""
+
+    koala: Version = Field(default=1, description="version of this file's format")
+    name: Name | None = Field(default=None, description="the flow's name; by default the file's")
+    jobs: Annotated[
+        tuple[FlowJobFile, ...],
+        Field(strict=False, json_schema_extra={"minItems": 1, "maxItems": MOST_JOBS}),
+        BeforeValidator(lambda value: _jobs(as_list(value))),
+    ] = Field(description="its jobs, each with a name of its own")
+    stages: Annotated[
+        tuple[Annotated[tuple[Line, ...], Field(strict=False), BeforeValidator(as_list)], ...],
+        Field(strict=False),
+        BeforeValidator(as_list),
+    ] = Field(default=(), description="lists of names: the jobs of each stage wait for all jobs of the stage before")
+    after: JobIds = Field(default=(), description="ids of jobs that must be done before any job of the flow may begin")
+    on_failure: Annotated[OnFailure, one_of(OnFailure)] = Field(
+        default=OnFailure.CONTINUE, description="stop: the first failure cancels the rest of the flow"
+    )
+    labels: JobLabels = Field(default={}, description="texts by which `koala jobs --label` finds the flow")
+    notify: NotifyEntries | None = Field(default=None, description="who is notified of the flow's end; the grid file's")
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a flow's file. It lacks the rules that only koalapy can check."""
+    return json_schema_of(FlowFile)
+
+
+def flow_request(document: Document, directory: str, clusters: Collection[str] | None, name: str) -> Request:
+    """Return the request of a flow. `name`: for a flow without one. Raises RequestError, also for circles."""
+    flow = validate(FlowFile, document, {"clusters": clusters})
+    after = _prerequisites(flow, document)
+    _refuse_circles(flow, after, document)
+    jobs = zip(flow.jobs, after, strict=True)
+    return Request(
+        name=flow.name or name,
+        components=(),
+        directory=directory,
+        labels=tuple(flow.labels.items()),
+        notify=None if flow.notify is None else notify_of(flow.notify),
+        after=unique(flow.after),
+        on_failure=flow.on_failure,
+        jobs=tuple([FlowJob(request=job_request(job, job.name, directory), after=waits) for job, waits in jobs]),
+    )
+
+
+def job_request(job: JobKeys, name: str, directory: str) -> Request:
+    """Return the request of a job that is no sweep."""
+    busy = WhenBusy.QUEUE if len(job.components) == 1 else WhenBusy.WAIT
+    return Request(
+        name=name,
+        components=tuple(component.request() for component in job.components),
+        priority=job.priority,
+        when_busy=job.when_busy or busy,
+        retry_on=tuple(dict.fromkeys(job.retry_on)),
+        communication=job.communication is Communication.ALL,
+        stage_in=job.stage_in,
+        stage_out=tuple(each.path for each in job.stage_out),
+        stage_out_to=tuple((each.path, each.to) for each in job.stage_out if each.to is not None),
+        directory=directory,
+        order=job.order or "",
+        keep_output=job.keep_output,
+        labels=tuple(job.labels.items()),
+        retrials=job.on_error,
+        notify=None if job.notify is None else notify_of(job.notify),
+    )
+
+
+def unique(values: Iterable[Any]) -> tuple[Any, ...]:
+    """Return the values, each once, in their order."""
+    return tuple(dict.fromkeys(values))
+
+
+def _prerequisites(flow: FlowFile, document: Document) -> list[tuple[int, ...]]:
+    """Return the places of the jobs for which each job waits. Raises RequestError for names that are not known."""
+    places: dict[str, int] = {}
+    for place, job in enumerate(flow.jobs):
+        if job.name in places:
+            what = f"is {shown(job.name)}, which jobs.{places[job.name]} is named already"
+            raise refusal(document, ("jobs", place, "name"), "duplicate_name", what, "Rename one of them.")
+        places[job.name] = place
+
+    def place_of(name: str, path: Path) -> int:
+        if name not in places:
+            what = f"is {shown(name)}, which no job of the flow is named"
+            raise refusal(document, path, "unknown_name", what, use_known(name, list(places)))
+        return places[name]
+
+    after = [
+        [place_of(name, ("jobs", place, "after", index)) for index, name in enumerate(job.after)]
+        for place, job in enumerate(flow.jobs)
+    ]
+    seen: dict[int, int] = {}
+    before: list[int] = []
+    for number, stage in enumerate(flow.stages):
+        here = [place_of(name, ("stages", number, index)) for index, name in enumerate(stage)]
+        for index, place in enumerate(here):
+            if place in seen:
+                what = f"is {shown(stage[index])}, which stands in stages.{seen[place]} already"
+                raise refusal(document, ("stages", number, index), "duplicate_name", what, "Remove one of the two.")
+            seen[place] = number
+            after[place] += before
+        before = here
+    if (count := sum(map(len, after))) > MOST_WAITS:
+        what = f"wait for {count:,} others together, more than {MOST_WAITS:,}"
+        raise refusal(document, ("jobs",), "too_many", what, "Put a job between two large stages, or divide the flow.")
+    return [unique(waits) for waits in after]
+
+
+def _refuse_circles(flow: FlowFile, after: Sequence[Sequence[int]], document: Document) -> None:
+    """Raises RequestError, which names the jobs of a circle, if any job waits for itself."""
+    unmet = [len(waits) for waits in after]
+    dependants: list[list[int]] = [[] for _ in after]
+    for place, waits in enumerate(after):
+        for each in waits:
+            dependants[each].append(place)
+    free = [place for place, count in enumerate(unmet) if not count]
+    for place in free:  # it grows
+        for each in dependants[place]:
+            unmet[each] -= 1
+            if not unmet[each]:
+                free.append(each)
+    if len(free) == len(after):
+        return
+    circle = list(_circle(after, set(range(len(after))) - set(free)))
+    names = [shown(flow.jobs[place].name) for place in circle]
+    if len(names) > _MOST_NAMED:
+        names = [*names[: _MOST_NAMED - 1], f"and, over {len(names) - _MOST_NAMED} others, {names[-1]}"]
+    what = f"closes a circle: {' waits for '.join([*names, names[0]])}"
+    path: Path = ("jobs", circle[0], "after")
+    raise refusal(document, path, "circle", what, "Take one of these out of another's `after`, or out of `stages`.")
+
+
+def _circle(after: Sequence[Sequence[int]], caught: Collection[int]) -> Iterator[int]:
+    """Yield the jobs of a circle, each before one that it waits for. `caught`: those that wait for a circle."""
+    path: dict[int, None] = {}
+    place = min(caught)
+    while place not in path:
+        path[place] = None
+        place = next(each for each in after[place] if each in caught)
+    order = list(path)
+    yield from order[order.index(place) :]
