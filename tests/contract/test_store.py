@@ -505,7 +505,8 @@ def test_jobs_are_found_by_state_and_by_id(store: Store) -> None:
     wanted = {JobState.WAITING, JobState.DONE}
     assert store.jobs(states=wanted) == [job for job in jobs if job.state in wanted]
     assert store.jobs(ids=[JobId(5), JobId(2), JobId(2), JobId(99)]) == [jobs[1], jobs[4]]
-    assert store.jobs(states=wanted, ids=[JobId(1), JobId(2)]) == [jobs[0]]
+    waiting = list(JobState).index(JobState.WAITING)
+    assert store.jobs(states=wanted, ids=[JobId(waiting + 1), JobId(waiting)]) == [jobs[waiting]]
     assert (store.jobs(states=()), store.jobs(ids=())) == ([], [])
 
 
