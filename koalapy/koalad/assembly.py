@@ -291,7 +291,7 @@ def _log_recovered(lines: Iterable[Line]) -> None:
 def _with_defaults(grid: GridFile, request: Request) -> Request:
     """Return the request with the grid file's `keep_output` and `notify` where it has none.
 
-    A sweep never has a `keep_output`. Of a flow, the grid file's `notify` is for its own end, not for those of its jobs.
+    A sweep never has a `keep_output`. The grid file's `notify` is for the end of a flow, not for those of its jobs.
     """
     changes: dict[str, Any] = {}
     if request.jobs:

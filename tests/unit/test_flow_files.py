@@ -114,4 +114,13 @@ def test_too_many_prerequisites_are_refused() -> None:
 
 
 def test_the_schema_has_all_keys() -> None:
-    assert set(json_schema()["properties"]) == {"koala", "name", "jobs", "stages", "after", "on_failure", "labels", "notify"}
+    assert set(json_schema()["properties"]) == {
+        "koala",
+        "name",
+        "jobs",
+        "stages",
+        "after",
+        "on_failure",
+        "labels",
+        "notify",
+    }

@@ -15,8 +15,8 @@ from koalapy.languages.jobfile import JobFile
 from koalapy.languages.native import json_schema, read
 from koalapy.languages.paths import landing
 from koalapy.model.errors import RequestError
-from koalapy.model.notification import Mail, Notify, NotifyOn, Program, Webhook
 from koalapy.model.identity import JobId
+from koalapy.model.notification import Mail, Notify, NotifyOn, Program, Webhook
 from koalapy.model.request import ComponentRequest, KeepOutput, Launch, Request, RequestType, RetryOn, WhenBusy
 from koalapy.model.units import HOUR, MINUTE, Duration
 
