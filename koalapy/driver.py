@@ -14,7 +14,7 @@ from typing import Protocol
 
 from koalapy.engine import Engine
 from koalapy.model.change import Change, EpochJump, OutboxEntry
-from koalapy.model.commands import Command, Hint, SubmitAttempt, destination_of
+from koalapy.model.commands import Command, CompareAds, Hint, SubmitAttempt, destination_of
 from koalapy.model.errors import KoalaError, Reason
 from koalapy.model.events import (
     ClusterConnected,
@@ -428,7 +428,7 @@ class Driver:
             doubt = self._is_doubtful(entry.command)
             self._over_link(destination_of(entry.command), failed, self._links.send, entry, doubt)
         for hint in step.hints:
-            self._over_link(hint.cluster, failed, self._links.hint, hint)
+            self._over_link(None if isinstance(hint, CompareAds) else hint.cluster, failed, self._links.hint, hint)
         for delivery in deliveries:
             if delivery.after is not None:
                 delivery.after(step)

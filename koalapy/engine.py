@@ -26,8 +26,9 @@ from koalapy.core.core import Core
 from koalapy.information.kis import ClusterSummary
 from koalapy.model.attempt import OwnerKind
 from koalapy.model.change import Snapshot
-from koalapy.model.commands import cluster_of
+from koalapy.model.commands import CompareAds, cluster_of
 from koalapy.model.events import (
+    AdsCompared,
     AttemptCleanedUp,
     AttemptForgotten,
     AttemptsAccounted,
@@ -79,7 +80,7 @@ from koalapy.scavenging import black_holes, feeding, idle_nodes, parameters, pil
 from koalapy.scavenging.scavenger import Scavenger
 from koalapy.scheduler.blocked_ahead import Overtaken
 from koalapy.scheduler.passes import Passes
-from koalapy.scheduler.schedule import Claim, Decision, Policies, Reject
+from koalapy.scheduler.schedule import Claim, ClaimChoice, Decision, EndChoices, Policies, Reject
 from koalapy.sites import neighbours
 
 Reaction = Callable[[Core, Instant, Any], None]
@@ -122,6 +123,7 @@ REACTIONS: Mapping[type, tuple[Reaction, ...]] = MappingProxyType(
         ClusterLost: (clusters.on_lost,),
         ClusterMeasured: (clusters.on_measured, idle_nodes.on_measured),
         MeasurementFailed: (clusters.on_measurement_failed,),
+        AdsCompared: (clusters.on_ads_compared,),
         AttemptsAccounted: (clusters.on_accounted,),
     }
 )  # the reactions to each event, in this order
@@ -153,7 +155,7 @@ class Engine:
     ) -> None:
         self.core = core = Core(settings, snapshot)
         newest = JobId(snapshot.counters.next_job - 1)
-        self._passes = Passes(core.queue, core.information, settings, policies, newest)
+        self._passes = Passes(core.queue, core.information, settings, policies, newest, core.matching)
         self._run_list_step = RunListStep(core)
         self._expiry: Instant | None = None  # when the first measurement becomes too old while jobs wait
         self._scavenger = Scavenger(core, sweep_policies or ScavengingPolicies(), snapshot.learned)
@@ -207,6 +209,7 @@ class Engine:
         if core.prerequisites.ended and turns.settle(core, now) and not core.startup_gate.awaited(now):
             self._schedule(now)  # a sweep has ended, for which jobs waited
             turns.settle(core, now)
+        self._compare_ads(now)
         neighbours.report_free(core, now)
         self._run_list_step.set_timers(core, now)
         for command in core.poll_urgency.changes(core.information, bool(core.queue.order), core.run_list.claimed_on):
@@ -224,10 +227,22 @@ class Engine:
         return step
 
     def _schedule(self, now: Instant) -> None:
-        """Make a pass over the wait queue."""
-        self.core.dirty = False
-        for decision in self._passes.decide(now):
-            self._carry_out(now, decision)
+        """Make a pass over the wait queue, and another one while a list of choices has ended."""
+        while True:
+            self.core.dirty = False
+            for decision in self._passes.decide(now):
+                self._carry_out(now, decision)
+            if not self.core.dirty:
+                return
+
+    def _compare_ads(self, now: Instant) -> None:
+        """Ask how the ads of waiting jobs compare with those of clusters, where that is not known yet."""
+        core = self.core
+        if not core.queue.ads:
+            return
+        core.matching.look(core.information.clusters, core.information.summaries(now))
+        if questions := core.matching.questions(core.queue.ads):
+            core.records.hint(CompareAds(questions))
 
     def _react_to_facts(self, now: Instant) -> None:
         """Let the owners of attempts react to the facts that were derived for them, in their order."""
@@ -253,6 +268,11 @@ class Engine:
         match decision:
             case Claim(_, allocation, patient):
                 claim.claim(core, now, job, allocation, patient)
+            case ClaimChoice(_, found, choice):
+                claim.claim_choice(core, now, job, found, choice)
+            case EndChoices():
+                retries.end_choices(core, now, job)
+                core.mark_dirty()  # its next list may be made at once
             case Reject(_, reason):
                 core.records.change(job, state=JobState.FAILED, reason=reason, finished_at=now)
                 core.records.note(now, job.id, "job_failed", code=reason.code, message=str(reason))
@@ -269,7 +289,8 @@ class Engine:
         found = self.core.records.jobs.get(job)
         if found is None or found.runner is not None or found.flow is not None:
             return []
-        return misfits(dict(enumerate(found.request.components)), self.summaries(now))
+        components = dict(enumerate(found.request.components))
+        return misfits(components, self.summaries(now), self.core.matching.at(now))
 
     def gives_back_at(self, job: Job) -> Instant | None:
         """Return the instant at which a claiming job gives its processors back unless it is released.

@@ -8,6 +8,7 @@ LIBRARIES = {
     "demo": ("numpy",),
     "docker": ("docker",),
     "experiments": ("matplotlib", "numpy"),
+    "jdl": ("classad2",),
     "testgrid": ("cryptography", "docker"),
 }
 

@@ -5,15 +5,21 @@ A docstring below a field is its description. No module here imports anything of
 """
 
 from koalapy.answers.clusters import (
+    AdsAnswer,
     ChangedKey,
+    Choice,
+    ChosenCluster,
     CleanAnswer,
     Cluster,
+    ClusterAd,
     ClusterChangeAnswer,
     ClustersAnswer,
     LeftOnCluster,
     Login,
     LoginAnswer,
     LoginsAnswer,
+    MatchAnswer,
+    MatchedComponent,
     Prompt,
     Question,
     ReloadAnswer,
@@ -21,6 +27,7 @@ from koalapy.answers.clusters import (
     UnknownAnswer,
     UnknownTag,
     UnknownTags,
+    UnsuitedCluster,
 )
 from koalapy.answers.errors import (
     ErrorAnswer,
@@ -94,12 +101,16 @@ from koalapy.answers.sweeps import (
 
 __all__ = [
     "Admission",
+    "AdsAnswer",
     "ChangedAnswer",
     "ChangedKey",
     "CheckAnswer",
     "CheckedJob",
+    "Choice",
+    "ChosenCluster",
     "CleanAnswer",
     "Cluster",
+    "ClusterAd",
     "ClusterChangeAnswer",
     "ClustersAnswer",
     "Component",
@@ -135,6 +146,8 @@ __all__ = [
     "MaintenanceRun",
     "MaintenanceRunAnswer",
     "MaintenanceTask",
+    "MatchAnswer",
+    "MatchedComponent",
     "NoMoreNodes",
     "Notify",
     "PendingCancel",
@@ -168,6 +181,7 @@ __all__ = [
     "UnknownTags",
     "UnreadableAnswer",
     "UnreadableRecord",
+    "UnsuitedCluster",
     "UsageAnswer",
     "UsageRow",
     "Used",

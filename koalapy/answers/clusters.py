@@ -46,6 +46,72 @@ class ClustersAnswer(TypedDict):
     clusters: list[Cluster]
 
 
+class ClusterAd(TypedDict):
+    """The attributes of a cluster that requirements and ranks may read."""
+
+    cluster: str
+    attributes: dict[str, bool | int | float | str | list[bool | int | float | str]]
+    """By name. An attribute that is not known is missing."""
+
+
+class AdsAnswer(TypedDict):
+    """The ads of all clusters."""
+
+    schema: Literal["koala.ads/1"]
+    ads: list[ClusterAd]
+
+
+class ChosenCluster(TypedDict):
+    """A cluster of a choice."""
+
+    cluster: str
+    processors: int
+    """Processors that the job gets there."""
+    free: int | None
+    """Processors that it could have there now; null: that was not looked at."""
+
+
+class Choice(TypedDict):
+    """A cluster, or a group of clusters, on which a job can run."""
+
+    clusters: list[ChosenCluster]
+    """In the order of their ranks."""
+    rank: float | None
+    """That of its lowest cluster; null: the job has no rank, or it is not a number there."""
+    refused: Reason | None
+    """Why the job could not start there."""
+
+
+class UnsuitedCluster(TypedDict):
+    """A cluster in none of the choices."""
+
+    cluster: str
+    reason: Reason
+    missing: list[str]
+    """Attributes that the requirements read, and that the cluster does not say."""
+
+
+class MatchedComponent(TypedDict):
+    """A component, and where it fits now."""
+
+    index: int
+    processors: int
+    requirements: str | None
+    """Null: any cluster suits."""
+    rank: str | None
+    choices: list[Choice]
+    """The first choice first: fewer clusters, then the higher rank."""
+    others: list[UnsuitedCluster]
+
+
+class MatchAnswer(TypedDict):
+    """Where a job would fit; it was not submitted."""
+
+    schema: Literal["koala.match/1"]
+    name: str
+    components: list[MatchedComponent]
+
+
 class LeftOnCluster(TypedDict):
     """The jobs, pending cancels and files of koalapy on a cluster."""
 

@@ -4,6 +4,7 @@ from typing import Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
+from koalapy.answers.clusters import Choice
 from koalapy.answers.errors import Reason
 from koalapy.answers.fields import Instant
 from koalapy.answers.koalad import UnreadableRecord
@@ -112,6 +113,10 @@ class Job(TypedDict):
     """Flow whose job it is; null: it was submitted by itself."""
     after: list[int]
     """Jobs that must be done before it may begin."""
+    choices: list[Choice]
+    """Clusters or groups of clusters on which it can run, in the order in which they are tried; none without a list."""
+    choice: int | None
+    """Place of the choice that it has now, from 0; null without a list."""
 
 
 class JobEvent(TypedDict):

@@ -35,6 +35,11 @@ def add_clusters(app: FastAPI, service: Service, calls: GridCalls, facts: Facts)
         """List what koalad knows of each cluster, in processors."""
         return documents.clusters(service.clusters(), calls.changes.added)
 
+    @app.get("/v1/clusters/ads")
+    def ads() -> answers.AdsAnswer:
+        """List what each cluster says of itself to requirements and ranks."""
+        return documents.ads(service.ads())
+
     @app.post("/v1/reload")
     def reload(body: ReloadBody | None = None) -> answers.ReloadAnswer:
         """Read the grid file again, and do what it changes, all or nothing. Jobs run on."""

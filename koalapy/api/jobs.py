@@ -67,6 +67,12 @@ def _add_submission(app: FastAPI, service: Service, read: Reader, facts: Facts, 
         """Show the jobs as koalad understands them, and whether they can ever fit. Nothing is submitted."""
         return documents.checked(service.check([request for request, _ in _read_all(body.jobs, read)]))
 
+    @app.post("/v1/match")
+    def match(body: JobText) -> answers.MatchAnswer:
+        """List the clusters and groups of clusters that the job fits on now. Nothing is submitted."""
+        request = read(body)
+        return documents.matched(request, *service.match(request))
+
 
 def _add_queries(app: FastAPI, service: Service) -> None:
     @app.get("/v1/jobs")
@@ -146,7 +152,7 @@ def _overridden(job: Job, body: Again, read: Reader) -> Request:
     if job.runner is not None:
         message = f"Job {job.id} is a sweep, whose values cannot be changed."
         raise RequestError("is_sweep", message, "Submit its file again with -o, or resubmit it as it is.")
-    mapping, source = job_mapping(job.request), f"job {job.id}"
+    mapping, source = job_mapping(job.written or job.request), f"job {job.id}"
     return read(JobText(job=mapping, source=source, directory=job.request.directory, overrides=body.overrides))
 
 

@@ -1,10 +1,12 @@
 """The broker: it finds placements for the scheduler (DCS, section 3.4)."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from koalapy.broker.availability import Availability, backlog_left
 from koalapy.broker.fit import misfit
+from koalapy.broker.groups import choices, is_spread
+from koalapy.broker.suitability import EVERY_CLUSTER, Ranks, Suitability
 from koalapy.information.commitments import processors_taken
 from koalapy.information.kis import ClusterSummary
 from koalapy.model.errors import Reason
@@ -23,15 +25,23 @@ class PolicyFailed:
 
 
 def find_placement(
-    request: Request, availability: Availability, policy: PlacementPolicy
+    request: Request,
+    availability: Availability,
+    policy: PlacementPolicy,
+    suitability: Suitability = EVERY_CLUSTER,
 ) -> Placement | PolicyFailed | None:
     """Place a request on idle processors, all within one network unless its components do not communicate.
 
-    Optional components are omitted only if the job does not fit with them. Return None if the job does not fit.
+    Optional components are omitted only if the job does not fit with them. A component with a rank gets the suitable
+    cluster of the best rank. Return None if the job does not fit. For a component that may be spread, the placement has
+    the clusters of the first choice.
     """
+    if is_spread(request):
+        found = choices(request, availability, suitability)
+        return tuple([cluster for cluster, _ in found[0].clusters]) if found else None
     for components in _wanted(request):
         for network in availability.networks(request):
-            answer = _place_within(components, network, policy)
+            answer = _place_within(components, network, policy, suitability)
             if isinstance(answer, PolicyFailed):
                 return answer
             if answer is not None:
@@ -40,9 +50,12 @@ def find_placement(
 
 
 def shortest_queue(
-    request: Request, summaries: Sequence[ClusterSummary], excluded: Collection[str] = ()
+    request: Request,
+    summaries: Sequence[ClusterSummary],
+    excluded: Collection[str] = (),
+    suitability: Suitability = EVERY_CLUSTER,
 ) -> Placement | None:
-    """Choose a batch queue for every component: the shortest one that fits and whose backlog allows it.
+    """Choose a batch queue for every component: the shortest suitable one that fits and whose backlog allows it.
 
     Components that communicate go to one network. Of the networks that take all of them, the one whose longest chosen
     queue is shortest is taken. Optional components are omitted only if no network takes them too. Return None if no
@@ -50,7 +63,8 @@ def shortest_queue(
     """
     networks = Availability(summaries).without(excluded).networks(request)
     for components in _wanted(request):
-        found = [queues for network in networks if (queues := _queues_within(components, network)) is not None]
+        chosen = [_queues_within(components, network, suitability) for network in networks]
+        found = [queues for queues in chosen if queues is not None]
         if found:
             return _placement_of(request, min(found, key=lambda queues: queues[0])[1])
     return None
@@ -68,7 +82,7 @@ def _placement_of(request: Request, placed: Mapping[int, str]) -> Placement:
 
 
 def _queues_within(
-    components: Mapping[int, ComponentRequest], availability: Availability
+    components: Mapping[int, ComponentRequest], availability: Availability, suitability: Suitability
 ) -> tuple[int, dict[int, str]] | None:
     """Return the length of the longest chosen queue, and the cluster of each component.
 
@@ -78,8 +92,11 @@ def _queues_within(
     chosen: dict[int, str] = {}
     asked = dict.fromkeys(availability.usable, 0)
     for index, component in sorted(components.items(), key=lambda each: (not each[1].cluster, -each[1].processors)):
+        ranks = suitability.ranks(component)
         fitting = [
-            summary for name, summary in availability.usable.items() if _may_wait(component, summary, asked[name])
+            summary
+            for name, summary in availability.usable.items()
+            if (ranks is None or name in ranks) and _may_wait(component, summary, asked[name])
         ]
         if not fitting:
             return None
@@ -92,28 +109,49 @@ def _queues_within(
 
 
 def _place_within(
-    components: dict[int, ComponentRequest], availability: Availability, policy: PlacementPolicy
+    components: dict[int, ComponentRequest],
+    availability: Availability,
+    policy: PlacementPolicy,
+    suitability: Suitability,
 ) -> dict[int, str] | PolicyFailed | None:
-    """Place the components that name a cluster, then let the policy place the others.
+    """Place the components that name a cluster, then those with a rank, then let the policy place the others.
 
     Return None if a component does not fit (DCS: an ordered request fits or not).
     """
     placed: dict[int, str] = {}
     left: dict[str, int] = {}
     free: dict[int, ComponentRequest] = {}
-    for index, component in components.items():
-        if component.cluster is None:
+    suitable: dict[int, Ranks] = {}
+    in_order: Iterable[tuple[int, ComponentRequest]] = components.items()
+    if suitability is not EVERY_CLUSTER:
+        found = ((index, suitability.ranks(component)) for index, component in in_order)
+        suitable = {index: ranks for index, ranks in found if ranks is not None}
+        in_order = sorted(in_order, key=lambda each: each[1].cluster is None)
+    for index, component in in_order:
+        ranks = suitable.get(index)
+        if component.cluster is not None:
+            names = [component.cluster] if ranks is None or component.cluster in ranks else []
+        elif component.rank and ranks is not None:
+            names = list(ranks)
+        else:
             free[index] = component
             continue
-        summary = availability.usable.get(component.cluster)
-        if summary is None:
+        name = next((each for each in names if _fits_on(component, each, availability, left)), None)
+        if name is None:
             return None
-        idle = left.get(summary.name, summary.idle)
-        if misfit(component, summary if idle == summary.idle else replace(summary, idle=idle)) is not None:
-            return None
-        left[summary.name] = idle - processors_taken(component, summary.settings)
-        placed[index] = summary.name
-    return _ask(free, availability, left, policy, placed) if free else placed
+        summary = availability.usable[name]
+        left[name] = left.get(name, summary.idle) - processors_taken(component, summary.settings)
+        placed[index] = name
+    return _ask(free, availability, left, policy, placed, suitable) if free else placed
+
+
+def _fits_on(component: ComponentRequest, name: str, availability: Availability, left: Mapping[str, int]) -> bool:
+    """Return whether a component fits on the cluster. `left`: idle processors where others of the job are placed."""
+    summary = availability.usable.get(name)
+    if summary is None:
+        return False
+    idle = left.get(name, summary.idle)
+    return misfit(component, summary if idle == summary.idle else replace(summary, idle=idle)) is None
 
 
 def _idle_clusters(availability: Availability, left: dict[str, int]) -> tuple[IdleCluster, ...]:
@@ -131,9 +169,15 @@ def _ask(
     left: dict[str, int],
     policy: PlacementPolicy,
     placed: dict[int, str],
+    suitable: Mapping[int, Ranks],
 ) -> dict[int, str] | PolicyFailed | None:
-    """Let the policy place the components. `left`: idle processors of the clusters that named components use."""
-    demands = tuple([Demand(index, each.processors, availability.demand(each)) for index, each in components.items()])
+    """Let the policy place the components. `left`: idle processors of the clusters that other components use."""
+    demands = tuple(
+        [
+            Demand(index, each.processors, _suitable_demand(availability.demand(each), suitable.get(index)))
+            for index, each in components.items()
+        ]
+    )
     try:
         answer = policy(demands, _idle_clusters(availability, left))
         problem = None if answer is None else _problem(answer, demands, availability.idle | left)
@@ -143,6 +187,10 @@ def _ask(
         message = f"The placement policy {getattr(policy, '__name__', policy)} failed: {problem}."
         return PolicyFailed(Reason("policy_failed", "ours", message, "Choose another `placement` in the grid file."))
     return None if answer is None else placed | dict(answer)
+
+
+def _suitable_demand(demand: Mapping[str, int], ranks: Ranks | None) -> Mapping[str, int]:
+    return demand if ranks is None else {name: taken for name, taken in demand.items() if name in ranks}
 
 
 def _problem(answer: PlacementChoice, demands: Sequence[Demand], idle: dict[str, int]) -> str | None:

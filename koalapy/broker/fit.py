@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from koalapy.broker.suitability import EVERY_CLUSTER, Suitability
 from koalapy.information.commitments import processors_taken
 from koalapy.information.kis import ClusterSummary
 from koalapy.model.counts import counted_as
@@ -105,12 +106,18 @@ def _shape(component: ComponentRequest, summary: ClusterSummary, needed: int) ->
     return Reason("busy", "transient", f"{free}, but {counted_as(wanted, 'such node is', 'such nodes are')} needed.")
 
 
-def misfits(components: Mapping[int, ComponentRequest], summaries: Sequence[ClusterSummary]) -> list[Misfit]:
+def misfits(
+    components: Mapping[int, ComponentRequest],
+    summaries: Sequence[ClusterSummary],
+    suitability: Suitability = EVERY_CLUSTER,
+) -> list[Misfit]:
     """Return, for `koala explain`, the misfit of each component on each cluster that it may use."""
     found = []
     for index, component in components.items():
         for summary in summaries:
             reason = misfit(component, summary)
+            if reason is None or reason.code in ("busy", "too_large", "smaller"):
+                reason = suitability.why_not(component, summary.name) or reason
             if reason is not None and reason.code != "elsewhere":
                 found.append(Misfit(summary.name, index, reason))
     return found

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from koalapy.broker.availability import Availability
 from koalapy.broker.broker import Placement, PolicyFailed, find_placement
 from koalapy.broker.shape import Shape
+from koalapy.broker.suitability import EVERY_CLUSTER, Suitability
 from koalapy.information.kis import Size
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.request import Request
@@ -19,19 +20,25 @@ class PlacementCache:
     def __init__(self, policy: PlacementPolicy) -> None:
         self._policy = policy
         self._room: Availability | None = None
+        self._suitability: Suitability = EVERY_CLUSTER
         self._refused: dict[tuple[Shape, frozenset[str]], None] = {}
         self._whole = _IdleClusters(policy, Availability.whole)
         self._emptied = _IdleClusters(policy, Availability.emptied)
 
     def find_placement(
-        self, request: Request, shape: Shape, availability: Availability, excluded: frozenset[str]
+        self,
+        request: Request,
+        shape: Shape,
+        availability: Availability,
+        excluded: frozenset[str],
+        suitability: Suitability = EVERY_CLUSTER,
     ) -> Placement | PolicyFailed | None:
-        """Return the broker's answer; a refusal is cached while the availability is the same object."""
-        if availability is not self._room:
-            self._room, self._refused = availability, {}
+        """Return the broker's answer; a refusal is cached while availability and suitability are the same objects."""
+        if availability is not self._room or suitability is not self._suitability:
+            self._room, self._suitability, self._refused = availability, suitability, {}
         if self._refused and (shape, excluded) in self._refused:
             return None
-        answer = find_placement(request, availability.without(excluded), self._policy)
+        answer = find_placement(request, availability.without(excluded), self._policy, suitability)
         if answer is None:
             self._refused[shape, excluded] = None
         return answer

@@ -15,6 +15,9 @@ class ComponentShape(NamedTuple):
     processors_per_node: int | None
     exclusive: bool
     optional: bool
+    requirements: str = ""
+    rank: str = ""
+    spread: bool = False
 
 
 class Shape(NamedTuple):
@@ -48,12 +51,17 @@ def _component(component: ComponentRequest) -> ComponentShape:
         component.processors_per_node,
         component.exclusive,
         component.optional,
+        component.requirements,
+        component.rank,
+        component.spread,
     )
 
 
 @lru_cache(maxsize=1 << 14)
 def minimum_demand(shape: Shape) -> MinimumDemand:
     """Return the least demand of a shape, without its optional components."""
+    if shape.components and shape.components[0].spread:
+        return MinimumDemand(1, (), ((1, shape.components[0].processors),))
     needed = [each for each in shape.components if not each.optional]
     sizes = sorted((each.processors for each in needed if each.cluster is None), reverse=True)
     named: dict[str, int] = {}

@@ -24,6 +24,7 @@ from koalapy.cli.output import (
     print_message,
     table,
 )
+from koalapy.cli.overrides import Override, overrides_of
 from koalapy.cli.requests import show_request
 from koalapy.cli.signals import deferred
 from koalapy.client import Grid
@@ -34,9 +35,6 @@ from koalapy.model.states import JobState
 
 app = typer.Typer()
 Document = Mapping[str, Any]
-Override = Annotated[
-    list[str] | None, typer.Option("-o", metavar="KEY=VALUE", help="Change a key of the job; KEY= unsets it.")
-]
 
 
 @app.command()
@@ -67,7 +65,7 @@ def submit(
     """Submit job files. The exit status is 1 if a job fails at once, for example because it can never fit."""
     with errors_reported():
         wishes: dict[str, Any] = {
-            "overrides": _overrides(override or []) | ({"after": str(after)} if after else {}),
+            "overrides": overrides_of(override or []) | ({"after": str(after)} if after else {}),
             "labels": options.labels_of(label or ()),
             "notify": options.notify_of(notify, notify_on),
         }
@@ -100,7 +98,7 @@ def resubmit(
 ) -> None:
     """Submit a job once more, as it was or with other values, or only what failed of a flow or sweep."""
     with errors_reported(), Grid(grid) as koalad:
-        submit_again(koalad, job, wait, json, failed=failed, overrides=_overrides(override or []))
+        submit_again(koalad, job, wait, json, failed=failed, overrides=overrides_of(override or []))
 
 
 def submit_again(koalad: Grid, job: int, wait: bool, json: bool, **wishes: Any) -> NoReturn:
@@ -295,11 +293,3 @@ def _print_changed(changed: Document, json: bool, stopping: str = "", known: Seq
         for job in changed["jobs"]:
             out.print(f"job {job['id']} is {job['state']}{stopping if job['state'] == 'stopping' else ''}")
     raise typer.Exit(status)
-
-
-def _overrides(pairs: list[str]) -> dict[str, str]:
-    wrong = [pair for pair in pairs if "=" not in pair]
-    if wrong:
-        print_message(f"koala: {wrong[0]!r} is not KEY=VALUE. Write it like -o priority=5.")
-        raise typer.Exit(BAD_INPUT)
-    return dict(pair.split("=", 1) for pair in pairs)

@@ -1,5 +1,6 @@
 """Commands about koalad and its clusters: up, down, status, clusters, config."""
 
+import json as json_module
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -189,12 +190,17 @@ def clusters(
     disk: Annotated[
         bool, typer.Option("--disk", help="Show the disk space that koalapy uses on the clusters and here.")
     ] = False,
+    ads: Annotated[
+        bool, typer.Option("--ads", help="Show what each cluster says of itself to requirements and ranks.")
+    ] = False,
     grid: options.Grid = None,
     json: options.Json = False,
 ) -> None:
-    """Show the processors of each cluster and how old these figures are; or koalapy's use of disks."""
+    """Show the processors of each cluster and how old these figures are; or its ad, or koalapy's use of disks."""
     if disk:
         return _print_disk(grid, json)
+    if ads:
+        return _print_ads(grid, json)
     with errors_reported(), Grid(grid) as koalad:
         found: list[Document] = [*koalad.clusters()]
         about = None if json else koalad.status()
@@ -260,6 +266,21 @@ def _print_disk(grid: options.Grid, json: bool) -> None:
         if each["reason"]:
             out.print(f"{each['place']}: {each['reason']}")
     return None
+
+
+def _print_ads(grid: options.Grid, json: bool) -> None:
+    with errors_reported(), Grid(grid) as koalad:
+        found = koalad.ads()
+    if json:
+        return print_json(found)
+    return table(
+        ("CLUSTER", "ATTRIBUTE", "VALUE"),
+        [
+            (each["cluster"] if place == 0 else "", name, json_module.dumps(value, ensure_ascii=False))
+            for each in found["ads"]
+            for place, (name, value) in enumerate(each["attributes"].items())
+        ],
+    )
 
 
 def _bytes(place: Document) -> str | None:

@@ -13,6 +13,7 @@ import typer
 from koalapy.cli import options
 from koalapy.cli.ends import exit_by, explained_of, output_lines, print_end
 from koalapy.cli.flows import jobs_of, progress_of, show_tree
+from koalapy.cli.match import print_choices
 from koalapy.cli.moving import LOOK_S, TransferLines, moving, transfer_line, wait_with_progress
 from koalapy.cli.output import (
     BAD_INPUT,
@@ -218,7 +219,7 @@ def show(jobs: options.JobIds, utc: Utc = False, grid: options.Grid = None, json
 def _show(document: Document, runner: Document, jobs: Sequence[Document]) -> None:
     found = document["job"]
     of_jobs_only = _OF_JOBS_ONLY if found["sweep"] or found["flow"] else ()
-    hidden = ["components", "labels", "reason_code", "transfers", "sweep", "flow", *of_jobs_only]
+    hidden = [*_SHOWN_BELOW, *of_jobs_only]
     for name, value in found.items():
         if name not in hidden and value not in (None, "", []):
             out.print(f"{name.replace('_', ' '):24}{_value(name, value)}")
@@ -231,6 +232,9 @@ def _show(document: Document, runner: Document, jobs: Sequence[Document]) -> Non
         show_tree(jobs)
     else:
         _show_components(found["components"])
+    if found["choices"]:
+        out.print(f"\nchoices of clusters, of which number {found['choice'] + 1} was tried last")
+        print_choices(found["choices"])
     for transfer in found["transfers"]:
         out.print(f"\n{transfer_line(transfer)}")
     show_request(document["request"])
@@ -247,6 +251,7 @@ def _value(name: str, value: Any) -> str:
     return shown(value) if name.endswith("_at") else in_text(str(value))
 
 
+_SHOWN_BELOW = ("components", "labels", "reason_code", "transfers", "sweep", "flow", "choices", "choice")
 _OF_JOBS_ONLY = ("submission_failures", "completion_failures", "held_processor_seconds")
 
 

@@ -40,6 +40,7 @@ COMMANDS = {
     "run": ("run", "Run a program now, and pass its output through."),
     "sweep": ("sweep", "Run a program for each of many parameters."),
     "submit": ("changing", "Submit job files."),
+    "match": ("match", "Show on which clusters a job would fit now."),
     "resubmit": ("changing", "Submit a job once more."),
     "jobs": ("jobs", "List jobs, the newest last."),
     "show": ("jobs", "Show one job in full, with its history."),

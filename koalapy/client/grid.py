@@ -399,6 +399,25 @@ class Grid:
         """List the clusters of the grid."""
         return list(self._calls.call("GET", "/v1/clusters")["clusters"])
 
+    def ads(self) -> answers.AdsAnswer:
+        """List what each cluster says of itself to requirements and ranks: schema koala.ads/1."""
+        return cast("answers.AdsAnswer", self._calls.call("GET", "/v1/clusters/ads"))
+
+    def match(
+        self,
+        job: JobOrFile,
+        *,
+        directory: str | Path | None = None,
+        overrides: Mapping[str, str] | None = None,
+        source: str = "job",
+    ) -> answers.MatchAnswer:
+        """List the clusters and groups of clusters that a job fits on now: schema koala.match/1.
+
+        Nothing is submitted.
+        """
+        body = as_posted(job, directory, overrides, None, source)
+        return cast("answers.MatchAnswer", post(self._calls, "/v1/match", body))
+
     def add_cluster(self, name: str, values: Mapping[str, str]) -> answers.ClusterChangeAnswer:
         """Add a cluster with these values by key, written as in a grid file: schema koala.cluster/1.
 

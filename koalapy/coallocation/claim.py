@@ -3,13 +3,15 @@
 from collections.abc import Sequence
 
 from koalapy.attempts.submission import submit
+from koalapy.broker.groups import of_choice
+from koalapy.coallocation import choices
 from koalapy.core.core import Core
 from koalapy.model.attempt import Attempt
 from koalapy.model.commands import LauncherWork
 from koalapy.model.errors import Reason
 from koalapy.model.events import FilesMoved, FilesStaged
 from koalapy.model.identity import MAX_ATTEMPTS, AttemptId
-from koalapy.model.job import Job
+from koalapy.model.job import Choice, Job
 from koalapy.model.states import AttemptState, JobState
 from koalapy.model.units import Instant
 
@@ -21,6 +23,7 @@ def claim(core: Core, now: Instant, job: Job, allocation: Sequence[str | None], 
     claim time-out. A job with a component that was tried too often (MAX_ATTEMPTS) fails instead.
     """
     numbers = tuple([job.number_of(index) + (cluster is not None) for index, cluster in enumerate(allocation)])
+    numbers += job.numbers[len(numbers) :]  # of components that other choices of the job have
     if max(numbers) >= MAX_ATTEMPTS:
         reason = Reason("too_many_attempts", "ours", f"A component was tried {MAX_ATTEMPTS} times.", "Submit it anew.")
         core.records.change(job, state=JobState.FAILED, reason=reason, finished_at=now)
@@ -28,18 +31,32 @@ def claim(core: Core, now: Instant, job: Job, allocation: Sequence[str | None], 
     attempts = [
         None if cluster is None else Attempt(id=AttemptId(job.id, index, number), cluster=cluster, request=request)
         for index, (request, number, cluster) in enumerate(
-            zip(job.request.components, numbers, allocation, strict=True)
+            zip(job.request.components, numbers[: len(allocation)], allocation, strict=True)
         )
     ]
     core.records.begin(
         job, attempts, state=JobState.CLAIMING, numbers=numbers, claimed_at=now, reason=None, outcome=None,
-        patient=patient,
+        patient=patient, **({"choices": (), "choice": 0} if patient else {}),
     )  # fmt: skip
     placed = {str(index): cluster for index, cluster in enumerate(allocation) if cluster}
     core.records.note(now, job.id, "job_claimed", clusters=placed)
     for attempt in job.present:
         _submit(core, job, attempt)
     return None
+
+
+def claim_choice(core: Core, now: Instant, job: Job, found: Sequence[Choice], choice: int) -> None:
+    """Claim one of the choices, each of whose clusters gets a component. `found`: the job's own, or a new list."""
+    if not job.choices:
+        listed = [choices.described(each) for each in found]
+        core.records.note(now, job.id, "choices_made", choice=choice + 1, choices=listed)
+    request = job.written or job.request
+    divided = of_choice(request, found[choice])
+    written = None if divided is request else request
+    core.records.change(
+        job, choices=choices.with_busy(found, choice), choice=choice, request=divided, written=written
+    )  # fmt: skip
+    claim(core, now, job, [cluster for cluster, _ in found[choice].clusters], False)
 
 
 def _submit(core: Core, job: Job, attempt: Attempt) -> None:

@@ -9,6 +9,7 @@ from koalapy.coallocation import barrier
 from koalapy.core.core import Core
 from koalapy.model.errors import Reason
 from koalapy.model.events import (
+    AdsCompared,
     AttemptsAccounted,
     ClusterChanged,
     ClusterConnected,
@@ -73,7 +74,7 @@ def on_left(core: Core, now: Instant, event: ClusterLeft) -> None:
 def on_connected(core: Core, now: Instant, event: ClusterConnected) -> None:
     """Begin a session with a cluster, or note another report of the KCM in the present session."""
     again = core.information.is_connected(event.cluster)
-    core.information.connected(event.cluster, event.version)
+    core.information.connected(event.cluster, event.version, event.machine)
     core.startup_gate.reached(event.cluster)
     if event.recalled is not None:
         core.recalled.add(event.cluster, event.recalled)
@@ -107,6 +108,12 @@ def on_measurement_failed(core: Core, now: Instant, event: MeasurementFailed) ->
     """Mark the cluster as not usable: other jobs may pass those that wait for it."""
     core.mark_dirty()
     core.information.measurement_failed(event.cluster, event.reason)
+
+
+def on_ads_compared(core: Core, now: Instant, event: AdsCompared) -> None:
+    """Enter the answers: other clusters may suit the waiting jobs."""
+    core.matching.take(now, event.answers)
+    core.mark_dirty()
 
 
 def on_accounted(core: Core, now: Instant, event: AttemptsAccounted) -> None:

@@ -2,6 +2,7 @@
 
 from koalapy.attempts.attempt_end import reason_details
 from koalapy.attempts.cancel import cancel
+from koalapy.coallocation import choices
 from koalapy.coallocation.stop import code_and_message, stop_job
 from koalapy.core.core import Core
 from koalapy.model.attempt import Attempt
@@ -82,6 +83,8 @@ def _give_up(core: Core, now: Instant, job: Job, attempt: Attempt, reason: Reaso
     if not refused_there:
         outcome = Outcome.FAILED if reason.whose == "request" else Outcome.SUBMISSION_FAILURE
         return stop_job(core, now, job, outcome, said)
+    if job.choices:
+        return stop_job(core, now, job, Outcome.SUBMISSION_FAILURE, said)
     if named and reason.whose == "request":
         return stop_job(core, now, job, Outcome.FAILED, said)
     kept = {cluster: until for cluster, until in job.excluded if until > now}
@@ -99,9 +102,15 @@ def apply_outcome(core: Core, now: Instant, job: Job, max_submissions: int, max_
     """Put a job of which nothing is left back into the wait queue, or end it (DCS, sections 3.2 and 3.5).
 
     A submission failure is counted, and at the maximum the job is removed. A completion failure is counted, sets the
-    submission count back to zero, and the job is resubmitted while its count does not exceed the maximum.
+    submission count back to zero, and the job is resubmitted while its count does not exceed the maximum. A job that
+    has a choice left tries that one at once, and nothing is counted.
     """
     outcome = job.outcome
+    if job.choices and outcome in (Outcome.NEXT_CHOICE, Outcome.SUBMISSION_FAILURE):
+        choices.refuse(core, now, job, job.reason or choices.BUSY)
+        if outcome is Outcome.NEXT_CHOICE:
+            return _back(core, now, job, job.position, JobState.WAITING)
+        core.records.change(job, reason=choices.none_left(job))
     if outcome is Outcome.SUBMISSION_FAILURE:
         core.records.change(job, submission_failures=job.submission_failures + 1)
         retried = job.submission_failures < max_submissions
@@ -114,6 +123,18 @@ def apply_outcome(core: Core, now: Instant, job: Job, max_submissions: int, max_
         return _back(core, now, job, job.position, JobState.HELD if outcome is Outcome.HOLD else JobState.WAITING)
     assert outcome is not None
     return _finish(core, now, job, _FINAL[outcome])
+
+
+def end_choices(core: Core, now: Instant, job: Job) -> None:
+    """Count a submission failure of a waiting job, of whose choices none is left that fits."""
+    reason = choices.none_left(job)
+    core.records.change(job, submission_failures=job.submission_failures + 1, reason=reason)
+    if job.submission_failures >= core.settings.max_submission_failures:
+        core.records.change(job, state=JobState.FAILED, finished_at=now)
+        return core.records.note(now, job.id, "job_failed", **code_and_message(reason))
+    tail = core.records.new_tail_position()
+    core.records.change(job, position=tail, overtaken=0, waiting_since=now, choices=(), choice=0)
+    return _note_requeued(core, now, job, JobState.WAITING)
 
 
 def _again(core: Core, now: Instant, job: Job) -> None:
@@ -134,7 +155,14 @@ def _back(core: Core, now: Instant, job: Job, position: int, state: JobState) ->
         started_at=None,
         outcome=None,
         collecting=False,
+        request=job.written or job.request,
+        written=None,
+        **({} if position == job.position and state is JobState.WAITING else {"choices": (), "choice": 0}),
     )
+    _note_requeued(core, now, job, state)
+
+
+def _note_requeued(core: Core, now: Instant, job: Job, state: JobState) -> None:
     counted = {"submission_failures": job.submission_failures, "completion_failures": job.completion_failures}
     core.records.note(now, job.id, "job_requeued", state=str(state), **counted, **code_and_message(job.reason))
 

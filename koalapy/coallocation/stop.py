@@ -1,6 +1,7 @@
 """Stopping a job: its attempts are cancelled, and those that cannot be cancelled now may be detached."""
 
 from koalapy.attempts.cancel import can_be_cancelled, cancel, detach, may_run
+from koalapy.coallocation import choices
 from koalapy.core.core import Core
 from koalapy.model.errors import Reason
 from koalapy.model.job import Job, Outcome
@@ -11,10 +12,12 @@ from koalapy.model.units import Instant
 def stop_job(core: Core, now: Instant, job: Job, outcome: Outcome | None = None, reason: Reason | None = None) -> None:
     """Cancel all attempts of the job that are left.
 
-    `outcome` and `reason` count only at the first call. A user's cancel later replaces an outcome that does not make
-    the job final.
+    `outcome` and `reason` count only at the first call. A submission failure is none if the job has another choice. A
+    user's cancel later replaces an outcome that does not make the job final.
     """
     if job.state is not JobState.STOPPING:
+        if outcome is Outcome.SUBMISSION_FAILURE and choices.has_another(job):
+            outcome = Outcome.NEXT_CHOICE
         account_held(core, now, job)
         core.records.change(job, state=JobState.STOPPING, outcome=outcome, reason=reason)
         of_what = {"sweep": True} if job.runner is not None else {}

@@ -78,6 +78,7 @@ def _cluster_settings(name: str, cluster: Cluster) -> ClusterSettings:
         backlog=cluster.backlog,
         only_named=cluster.only_named,
         scavenge=_scavenge(cluster),
+        attributes=tuple(cluster.attributes.items()),
     )
 
 

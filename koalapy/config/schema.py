@@ -5,6 +5,7 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from koalapy.config.attributes import Attributes
 from koalapy.config.connect import Command, Connection, Ssh, connections_of
 from koalapy.config.maintenance import Maintenance, names_differ
 from koalapy.config.names import GridName, check_names_differ
@@ -103,6 +104,9 @@ class Cluster(Section):
     shared: Directory | None = Field(default=None, description="directory that head and nodes share; ~/.koala")
     python: Python = Field(default="python3", description="Python of head and nodes, 3.6 or later")
     scavenge: Scavenge = Scavenge()
+    attributes: Attributes = Field(
+        default={}, description="what else requirements and ranks may read of it: names and values"
+    )
 
     @property
     def connections(self) -> tuple[Connection, ...]:

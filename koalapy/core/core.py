@@ -3,6 +3,7 @@
 from koalapy.core.at_barrier import AtBarrier
 from koalapy.core.foreign import ForeignStatements
 from koalapy.core.launchers import Launchers
+from koalapy.core.matching import Matching
 from koalapy.core.neighbours import Neighbours
 from koalapy.core.notifications import Notifications
 from koalapy.core.pauses import Pauses
@@ -59,6 +60,7 @@ class Core:
         self.notifications.note_commands(entry.command for entry in snapshot.outbox)
         self.sessions, self.pauses = SessionState(), Pauses()
         self.neighbours = Neighbours(snapshot.neighbours, self.records)
+        self.matching = Matching()
         self.node_sizes: dict[str, int] = {}
         self.nodes_changed = False
         self.left: dict[str, None] = {}

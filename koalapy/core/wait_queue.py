@@ -10,6 +10,7 @@ from koalapy.broker.shape import MinimumDemand, Shape, minimum_demand, shape_of
 from koalapy.model.attempt import Attempt
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job
+from koalapy.model.matching import JobAd, ad_of
 from koalapy.model.request import WhenBusy
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant
@@ -62,6 +63,7 @@ class WaitQueue:
         self._by_size, self._patient = _BySize(), _BySize()
         self._arrivals: list[tuple[Instant, JobId]] = []  # a heap of jobs that may enter batch queues later
         self._sizes: object = None
+        self.ads: dict[JobAd, int] = {}  # those of waiting jobs' components, and how many have each
 
     def __len__(self) -> int:
         return len(self.order)
@@ -152,6 +154,7 @@ class WaitQueue:
         shape = shape_of(job.request)
         position = Position(job.request.priority, job.position, job.id)
         waiting = self._waiting[job.id] = Waiting(job, position, shape, minimum_demand(shape))
+        self._count_ads(shape, 1)
         insort(self.order, position)
         insort(self.to_recheck, position)
         self._by_size.add(waiting)
@@ -161,6 +164,7 @@ class WaitQueue:
 
     def _leave(self, waiting: Waiting) -> None:
         del self._waiting[waiting.job.id]
+        self._count_ads(waiting.shape, -1)
         _remove(self.order, waiting.position)
         if waiting.recheck:
             _remove(self.to_recheck, waiting.position)
@@ -168,6 +172,13 @@ class WaitQueue:
         if waiting.patient:
             self._patient.remove(waiting)
         self._move(waiting.position)
+
+    def _count_ads(self, shape: Shape, change: int) -> None:
+        for each in shape.components:
+            if (ad := ad_of(each.requirements, each.rank, each.processors)) is not None:
+                count = self.ads.pop(ad, 0) + change
+                if count:
+                    self.ads[ad] = count
 
     def _move(self, position: Position) -> None:
         if self.moved is None or position < self.moved:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from koalapy.information.commitments import Commitments, Scavenged, processors_of, processors_taken
-from koalapy.model.cluster import ClusterSettings, ClusterState
+from koalapy.model.cluster import UNKNOWN_MACHINE, ClusterSettings, ClusterState, Machine
 from koalapy.model.errors import Reason
 from koalapy.model.fast_frozen import fast_frozen, replacer
 from koalapy.model.identity import InstanceId
@@ -31,6 +31,7 @@ class Known:
     settings: ClusterSettings
     connected: bool = False
     version: str = ""
+    machine: Machine = UNKNOWN_MACHINE
     state: ClusterState | None = None
     trouble: Reason | None = NEVER_CONNECTED
     whole: Size = (0, 0)
@@ -122,13 +123,14 @@ class Information:
         self._note_reachable()
         self.availability_version += 1
 
-    def connected(self, cluster: str, version: str) -> None:
+    def connected(self, cluster: str, version: str, machine: Machine = UNKNOWN_MACHINE) -> None:
         """Note that a session with the cluster began; its old measurement is dropped."""
         known = self.clusters[cluster]
         message = "waiting for the first answer of its batch system."
         trouble = Reason("not_measured", "transient", message, "Wait a moment.")
         version = version or known.version
-        again = {"smaller_since": None, "measured_since": None}
+        again: dict[str, object] = {"smaller_since": None, "measured_since": None}
+        again |= {"machine": known.machine if machine == UNKNOWN_MACHINE else machine}
         self._update(known, {"connected": True, "version": version, "state": None, "trouble": trouble, **again})
 
     def lost(self, cluster: str, reason: Reason) -> None:

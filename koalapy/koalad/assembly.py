@@ -40,6 +40,7 @@ from koalapy.runtime.journals import Journals
 from koalapy.runtime.links import ClusterLinks
 from koalapy.runtime.load_policies import policies, scavenging_policies
 from koalapy.runtime.logins import Logins
+from koalapy.runtime.matchmaking.matchmaker import Matchmaker
 from koalapy.runtime.notifications.content import Content
 from koalapy.runtime.notifications.sender import NotificationSender
 from koalapy.runtime.pilots import Pilots
@@ -111,6 +112,7 @@ class Koalad:
             lambda job: self._store.job(job) is not None,
             self._clock.now,
         )
+        self._matchmaker = Matchmaker()
         self._links = ClusterLinks(
             grid,
             snapshot.instance,
@@ -122,6 +124,7 @@ class Koalad:
             recorded=self._store,
             written=self._written,
             notifications=self._notifications,
+            matchmaker=self._matchmaker,
         )
         self._driver = self._make_driver(snapshot)
         self._loop = DriverThread(self._driver, self._clock, self._store.check, taken_over, notifier)
@@ -210,6 +213,7 @@ class Koalad:
             Sweeps(self._store, self._loop, self._clock, self._links.read_slot),
             DiskUse(self._links.names, self._links.ask, state_directory, self._clock.now, self._grid.file.disk.warn),
             self._journal.taken,
+            self._matchmaker,
         )
 
     def start(self) -> None:

@@ -92,7 +92,8 @@ def flow_request(document: Document, directory: str, clusters: Collection[str] |
 
 def job_request(job: JobKeys, name: str, directory: str) -> Request:
     """Return the request of a job that is no sweep."""
-    busy = WhenBusy.QUEUE if len(job.components) == 1 else WhenBusy.WAIT
+    may_queue = len(job.components) == 1 and not job.components[0].spread
+    busy = WhenBusy.QUEUE if may_queue else WhenBusy.WAIT
     return Request(
         name=name,
         components=tuple(component.request() for component in job.components),

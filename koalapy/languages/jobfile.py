@@ -7,6 +7,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, WithJsonSchema, model_validator
 
+from koalapy.languages.expressions import as_rank, as_requirements
 from koalapy.languages.parameters import Combination, Parameters, Tables
 from koalapy.languages.paths import (
     PLACEHOLDERS,
@@ -29,6 +30,7 @@ from koalapy.model.request import (
     RetryOn,
     WhenBusy,
 )
+from koalapy.model.textfile.classad import MAX_TEXT
 from koalapy.model.textfile.fields import (
     Between,
     Flag,
@@ -166,6 +168,10 @@ Executable = Annotated[str, BeforeValidator(as_executable), WithJsonSchema({"typ
 StagedIn = Annotated[str, BeforeValidator(as_staged_in), WithJsonSchema({"type": "string", "minLength": 1})]
 StagedOut = Annotated[str, BeforeValidator(as_staged_out), WithJsonSchema({"type": "string", "minLength": 1})]
 Place = Annotated[str, BeforeValidator(as_place), WithJsonSchema({"type": "string", "minLength": 1})]
+Requirements = Annotated[
+    str, BeforeValidator(as_requirements), WithJsonSchema({"type": ["string", "boolean"], "maxLength": MAX_TEXT})
+]
+Rank = Annotated[str, BeforeValidator(as_rank), WithJsonSchema({"type": ["string", "number"], "maxLength": MAX_TEXT})]
 Listed = Annotated[tuple[Line, ...], Field(strict=False), BeforeValidator(as_list)]
 Files = BeforeValidator(lambda value: _no_more_files(as_list(value)))
 
@@ -212,6 +218,11 @@ class ComponentFile(Section):
     constraint: Word | None = Field(default=None, description="features of the nodes, instead of the grid file's")
     native: Listed = Field(default=(), description="further options of the batch system's submit command")
     optional: Flag = Field(default=False, description="the job may start without it")
+    requirements: Requirements = Field(
+        default="", description="a ClassAd expression that is true of the clusters on which it may run"
+    )
+    rank: Rank = Field(default="", description="a ClassAd expression; clusters where it is larger go first")
+    spread: Flag = Field(default=False, description="its processors may be those of a group of clusters")
 
     @model_validator(mode="after")
     def _check_nodes(self) -> Self:
@@ -223,6 +234,15 @@ class ComponentFile(Section):
             if whole is not None and whole % self.threads_per_process:
                 what = f"is {self.threads_per_process}, which does not divide {of} ({whole})"
                 raise wrong(what, f"Write a divisor of {whole}.", at=("threads_per_process",))
+        return self
+
+    @model_validator(mode="after")
+    def _check_spread(self) -> Self:
+        """Refuse what has no meaning for the parts of a component that is divided."""
+        for key in ("cluster", "processors_per_node", "exclusive", "optional") if self.spread else ():
+            if getattr(self, key):
+                what = "is for one cluster, but the component has spread: true"
+                raise wrong(what, "Remove one of the two.", at=(key,))
         return self
 
     @model_validator(mode="after")
@@ -310,6 +330,22 @@ class JobKeys(Section):
         if all(component.optional for component in self.components):
             advice = "Leave `optional` out of one at least."
             raise wrong("are all optional, so that nothing need run", advice, at=("components",))
+        return self
+
+    @model_validator(mode="after")
+    def _check_matching(self) -> Self:
+        is_sweep = self.parameters is not None or bool(self.csv)
+        for index, component in enumerate(self.components):
+            for key in ("requirements", "rank", "spread"):
+                if is_sweep and getattr(component, key):
+                    what = "is not for a sweep, which takes any idle nodes"
+                    raise wrong(what, "Remove it.", at=("components", index, key))
+            if component.spread and len(self.components) > 1:
+                what = "is for a job of one component only"
+                raise wrong(what, "Remove it, or write the job as one component.", at=("components", index, "spread"))
+            if component.spread and self.when_busy is WhenBusy.QUEUE:
+                what = "is queue, but a component with spread: true waits for idle processors"
+                raise wrong(what, "Remove it.", at=("when_busy",))
         return self
 
     @model_validator(mode="after")

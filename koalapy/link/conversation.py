@@ -13,7 +13,8 @@ from koalapy.link.offset import ClockOffset
 from koalapy.link.outstanding import ComponentCommand, Outstanding
 from koalapy.link.restore_check import REFUSALS, Verdict, trust
 from koalapy.link.session import Accepted, ConversationCommand, Reaction, Refused
-from koalapy.model.commands import CancelAttempt, ForgetAttempt, Hint, ReleaseAttempt, SubmitAttempt
+from koalapy.model.cluster import Machine
+from koalapy.model.commands import CancelAttempt, ClusterHint, ForgetAttempt, ReleaseAttempt, SubmitAttempt
 from koalapy.model.errors import Reason
 from koalapy.model.events import (
     AttemptCleanedUp,
@@ -165,7 +166,7 @@ class KcmConversation:
         event = SubmissionFailed(cluster=self._cluster.name, attempt=command.attempt, reason=reason)
         return self._deliver((event,), (number,))
 
-    def hint(self, hint: Hint) -> Reaction:
+    def hint(self, hint: ClusterHint) -> Reaction:
         """Send a hint, which is neither stored nor repeated."""
         return Reaction(messages=(translate.hint_message(self._cluster.instance, hint),))
 
@@ -262,7 +263,9 @@ class KcmConversation:
         name, instance = self._cluster.name, self._cluster.instance
         recalled = [translate.own_attempt(instance, tag) for tag in message.recalled]
         known = None if message.newest_number is None else tuple(each for each in recalled if each is not None)
-        events: list[Event] = [ClusterConnected(cluster=name, version=message.batch_version, recalled=known)]
+        machine = Machine(message.system, message.release, message.architecture)
+        connected = ClusterConnected(cluster=name, version=message.batch_version, recalled=known, machine=machine)
+        events: list[Event] = [connected]
         if message.error is not None:
             events.append(MeasurementFailed(cluster=name, reason=translate.reason_of(message.error)))
         accepted = Accepted(message.host, message.batch_version)

@@ -10,9 +10,9 @@ from koalapy_adapters.errors import BatchError
 from koalapy.model.cluster import ClusterState, Node
 from koalapy.model.commands import (
     CancelAttempt,
+    ClusterHint,
     FeedSweep,
     ForgetAttempt,
-    Hint,
     LauncherWork,
     RecallParameters,
     ReleaseAttempt,
@@ -95,7 +95,7 @@ def cancel(instance: InstanceId, number: int, command: CancelAttempt) -> wire.Ca
 
 
 def hint_message(
-    instance: InstanceId, hint: Hint
+    instance: InstanceId, hint: ClusterHint
 ) -> wire.WatchCluster | wire.FeedSweep | wire.RecallParameters | wire.TrustLauncher:
     match hint:
         case WatchCluster():

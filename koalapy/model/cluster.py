@@ -37,12 +37,30 @@ class Scavenge:
         return self.queue is not None or self.qos is not None
 
 
+Scalar = bool | int | float | str
+Value = Scalar | tuple[Scalar, ...]
+Attributes = tuple[tuple[str, Value], ...]  # (name, value), each name once, whatever its case
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The machine of a head node, by uname(2), such as Linux, 6.1.0 and x86_64; each '' if it is unknown."""
+
+    system: str = ""
+    release: str = ""
+    architecture: str = ""
+
+
+UNKNOWN_MACHINE = Machine()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSettings:
     """The settings of a cluster that decisions depend on. `backlog`: None stands for the cluster's size.
 
     `draining`: nothing is placed there any more, and sweeps give its nodes back. `only_named`: components that do not
-    name the cluster are not placed there.
+    name the cluster are not placed there. `attributes`: what the grid file says of the cluster to requirements and
+    ranks.
     """
 
     name: str
@@ -56,6 +74,7 @@ class ClusterSettings:
     scavenge: Scavenge = Scavenge()
     draining: bool = False
     only_named: bool = False
+    attributes: Attributes = ()
 
 
 @fast_frozen

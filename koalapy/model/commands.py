@@ -11,6 +11,7 @@ from koalapy.model.errors import Reason
 from koalapy.model.fast_frozen import fast_frozen
 from koalapy.model.identity import AttemptId, JobId, origin_of_site
 from koalapy.model.intervals import Intervals
+from koalapy.model.matching import Question
 from koalapy.model.notification import Notification
 from koalapy.model.request import ComponentRequest
 from koalapy.model.sweep import Space
@@ -201,13 +202,22 @@ class ReportFree:
 
 NeighbourCommand = ReportFree
 
+
+@dataclass(frozen=True, slots=True)
+class CompareAds:
+    """Compare the ads of jobs with those of clusters. The answer is AdsCompared; without one nothing more is asked."""
+
+    questions: tuple[Question, ...]
+
+
 # Commands are committed to the outbox before they are sent, and kept there until they are confirmed.
 ClusterCommand = SubmitAttempt | ReleaseAttempt | CancelAttempt | ForgetAttempt
 NotificationCommand = AnnounceNotification | SendNotification
 Command = ClusterCommand | CollectOutput | NotificationCommand | NeighbourCommand
 
 # Hints are only sent. A hint that is lost with a connection is derived anew after the next connect.
-Hint = WatchCluster | FeedSweep | RecallParameters | TrustLauncher
+ClusterHint = WatchCluster | FeedSweep | RecallParameters | TrustLauncher
+Hint = ClusterHint | CompareAds
 
 
 def cluster_of(command: Command) -> str | None:

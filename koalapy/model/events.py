@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass
 
-from koalapy.model.cluster import ClusterSettings, ClusterState, Node
+from koalapy.model.cluster import UNKNOWN_MACHINE, ClusterSettings, ClusterState, Machine, Node
 from koalapy.model.errors import Reason
 from koalapy.model.fast_frozen import fast_frozen
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.intervals import NONE, Intervals
 from koalapy.model.job import Job
+from koalapy.model.matching import Answer
 from koalapy.model.neighbour import Relation
 from koalapy.model.notification import NotificationId, Outcome
 from koalapy.model.request import Request
@@ -140,11 +141,13 @@ class ClusterConnected:
     """A session has begun.
 
     `recalled`: attempts of doubtful jobs (see Counters) that have left a trace on the cluster; None if that is unknown.
+    `machine`: the head node's.
     """
 
     cluster: str
     version: str
     recalled: tuple[AttemptId, ...] | None = None
+    machine: Machine = UNKNOWN_MACHINE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -317,6 +320,16 @@ class AttemptForgotten:
     refused: Reason | None = None
 
 
+# ---- from matchmaking
+
+
+@dataclass(frozen=True, slots=True)
+class AdsCompared:
+    """The answers to the questions of one CompareAds."""
+
+    answers: tuple[Answer, ...]
+
+
 # ---- from the sender of notifications
 
 
@@ -438,6 +451,7 @@ Event = (
     | AttemptsAccounted
     | OutputCollected
     | AttemptForgotten
+    | AdsCompared
     | PruneRequested
     | OutputKept
     | NotificationDue

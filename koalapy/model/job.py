@@ -71,6 +71,7 @@ class Outcome(StrEnum):
 
     SUBMISSION_FAILURE = "submission_failure"  # counted, to the tail
     COMPLETION_FAILURE = "completion_failure"  # counted, submission count back to zero, to the tail
+    NEXT_CHOICE = "next_choice"  # uncounted: the job could not start on its choice, and has another
     GIVE_BACK = "give_back"  # uncounted: a deadlock was broken, or only one cluster is at fault
     HOLD = "hold"
     DONE = "done"
@@ -81,6 +82,21 @@ class Outcome(StrEnum):
     def ends(self) -> bool:
         """Whether this outcome alone makes the job final; a bound can do so for any other."""
         return self in (Outcome.DONE, Outcome.FAILED, Outcome.CANCELLED)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A group of clusters on which a job could run: (cluster, processors) in the order of their ranks.
+
+    `rank`: the group's, None without one. `refused`: why the job did not start there.
+    """
+
+    clusters: tuple[tuple[str, int], ...]
+    rank: float | None = None
+    refused: Reason | None = None
+
+    def __str__(self) -> str:
+        return " + ".join(cluster for cluster, _ in self.clusters)
 
 
 class KeptOutput(StrEnum):
@@ -98,12 +114,14 @@ class Job:
     """One job. `position` orders the wait queue within a priority; a job sent to the tail gets a new one.
 
     `attempts`: the present attempt of each component, None for one that has none; empty before a claim. `numbers`: how
-    many attempts each component has had; empty before the first. `held`: processor-microseconds that were allocated,
-    but waited at a barrier. `excluded`: (cluster, instant) until which the cluster is excluded for this job.
-    `collecting`: its attempts have ended, and staged-out files are on their way. `patient`: it went into batch queues
-    and has no claim time-out. `forced`: its user does not want to wait for clusters out of reach. `runner`: set for a
-    sweep, which has no attempts of its own. `pilot`: set for a Launcher of a sweep. `flow`: set for a flow, which has
-    no attempts of its own. `part_of`: the flow whose job it is.
+    many attempts each component has had, also those beyond the present ones; empty before the first. `held`:
+    processor-microseconds that were allocated, but waited at a barrier. `excluded`: (cluster, instant) until which the
+    cluster is excluded for this job. `collecting`: its attempts have ended, and staged-out files are on their way.
+    `patient`: it went into batch queues and has no claim time-out. `forced`: its user does not want to wait for
+    clusters out of reach. `runner`: set for a sweep, which has no attempts of its own. `pilot`: set for a Launcher of a
+    sweep. `flow`: set for a flow, which has no attempts of its own. `part_of`: the flow whose job it is. `choices`: the
+    clusters or groups of clusters on which it can run, in order; `choice`: the place of the one that is tried.
+    `written`: the request as its user wrote it, if `request` has a component for each cluster of that choice.
     """
 
     id: JobId
@@ -134,6 +152,9 @@ class Job:
     kept_output: KeptOutput = KeptOutput.NONE
     flow: Flow | None = None
     part_of: JobId | None = None
+    choices: tuple[Choice, ...] = ()
+    choice: int = 0
+    written: Request | None = None
 
     @property
     def components(self) -> tuple[Component, ...]:
@@ -149,7 +170,7 @@ class Job:
             common = {name: getattr(attempt, name) for name in _COMMON}
             number, state = attempt.id.number, ComponentState(shown.value)
             return Component(index=index, request=request, attempt=number, state=state, **common)
-        number = self.numbers[index] if self.numbers else 0
+        number = self.number_of(index)
         if self.claimed_at is None:
             return Component(index=index, request=request, attempt=number)
         return Component(
@@ -161,7 +182,7 @@ class Job:
 
     def number_of(self, component: int) -> int:
         """Return the number of the component's newest attempt; 0 before the first."""
-        return self.numbers[component] if self.numbers else 0
+        return self.numbers[component] if component < len(self.numbers) else 0
 
     @property
     def present(self) -> Sequence[Attempt]:

@@ -64,7 +64,11 @@ class RequestType(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComponentRequest:
-    """Processors of one cluster and the program on them."""
+    """Processors of one cluster and the program on them.
+
+    `requirements`: a checked ClassAd expression that its cluster's ad must make true. `rank`: one whose value orders
+    the clusters, the largest first. `spread`: its processors may be those of a group of clusters.
+    """
 
     processors: int
     executable: str
@@ -85,6 +89,9 @@ class ComponentRequest:
     constraint: str | None = None
     native: tuple[str, ...] = ()
     optional: bool = False
+    requirements: str = ""
+    rank: str = ""
+    spread: bool = False
 
     def processes(self, nodes: int) -> int:
         """Return the number of processes that the component starts on so many nodes."""

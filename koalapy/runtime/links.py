@@ -22,7 +22,7 @@ from koalapy.link.conversation import known_attempts, lost
 from koalapy.link.restore_check import CONNECTS, RestoreCheck, Verdict
 from koalapy.link.session import LinkStatus
 from koalapy.model.change import OutboxEntry
-from koalapy.model.commands import ClusterCommand, CollectOutput, ForgetAttempt, Hint, NotificationCommand
+from koalapy.model.commands import ClusterCommand, CollectOutput, CompareAds, ForgetAttempt, Hint, NotificationCommand
 from koalapy.model.errors import Reason, TransientError
 from koalapy.model.events import StoreRestored
 from koalapy.model.identity import AttemptId, InstanceId, JobId
@@ -36,6 +36,7 @@ from koalapy.runtime.collecting.written import WrittenStore
 from koalapy.runtime.current_grid import CurrentGrid
 from koalapy.runtime.driver_thread import DriverThread
 from koalapy.runtime.logins import Logins
+from koalapy.runtime.matchmaking.matchmaker import Matchmaker
 from koalapy.runtime.no_such_cluster import no_such_cluster
 from koalapy.runtime.rendezvous import RendezvousHub
 from koalapy.runtime.staging.input_files import InputFiles
@@ -74,12 +75,14 @@ class ClusterLinks:
         recorded: Recorded | None = None,
         written: WrittenStore | None = None,
         notifications: Notifications | None = None,
+        matchmaker: Matchmaker | None = None,
     ) -> None:
         """`epoch` and `last_number`: those of the store when it was opened.
 
         `logins` pass on the questions of connections. `recorded`, `written`: see Collector.
-        `notifications` sends notifications; without it none is sent.
+        `notifications` sends notifications; without it none is sent. `matchmaker` compares ads.
         """
+        self._matchmaker = matchmaker or Matchmaker()
         self._recorded, self._written, self._notifications = recorded, written, notifications
         self._grid, self._instance, self._clock = grid, instance, clock
         self._timing = timing or Timing()
@@ -111,6 +114,7 @@ class ClusterLinks:
             self._recorded, self._written, self._has_pending_cancel,
         )  # fmt: skip
         self._hub.start()
+        self._matchmaker.start(loop.deliver)
         for link in self._links.values():
             link.start()
 
@@ -143,6 +147,7 @@ class ClusterLinks:
         if links:
             self._collector.close()
             self._hub.close()
+            self._matchmaker.close()
 
     # ---- for the driver; no call blocks
 
@@ -159,7 +164,9 @@ class ClusterLinks:
             link.send(entry.number, command, doubt)
 
     def hint(self, hint: Hint) -> None:
-        if (link := self._links.get(hint.cluster)) is not None:
+        if isinstance(hint, CompareAds):
+            self._matchmaker.compare_soon(hint)
+        elif (link := self._links.get(hint.cluster)) is not None:
             link.hint(hint)
 
     def acknowledge(self, cluster: str, epoch: int, number: int) -> None:

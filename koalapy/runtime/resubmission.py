@@ -18,7 +18,7 @@ from koalapy.runtime.parameters import line_reader
 
 def request_again(job: Job) -> Request:
     """Return the request as it was submitted. Its files are looked up anew."""
-    return replace(job.request, files="")
+    return replace(job.written or job.request, files="")
 
 
 def request_of_flow(flow: Job, jobs: Sequence[Job], failed: bool = False) -> Request:

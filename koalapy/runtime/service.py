@@ -9,15 +9,17 @@ from typing import TypeVar
 
 from koalapy.coallocation.changeable import CANCEL, HOLD, RELEASE, Changeable, Changed, is_possible, no_such
 from koalapy.driver import Delivery
+from koalapy.extras import need_extra
 from koalapy.journal.journal import Taken
 from koalapy.model.attempt import Attempt, attempt_value
 from koalapy.model.change import Change
 from koalapy.model.commands import CollectOutput
-from koalapy.model.errors import KoalaError, Reason, RequestError, TransientError
+from koalapy.model.errors import KoalaError, OurError, Reason, RequestError, TransientError
 from koalapy.model.events import CancelRequested, Event, HoldRequested, ReleaseRequested
 from koalapy.model.events import JobSubmitted as Submitted
 from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, JobId
 from koalapy.model.job import OUTPUT_PRUNED, Component, Counters, History, Job
+from koalapy.model.matching import ClusterAd
 from koalapy.model.records import Step
 from koalapy.model.request import Request
 from koalapy.model.states import ComponentState, JobState
@@ -34,15 +36,18 @@ from koalapy.runtime.driver_thread import DriverThread
 from koalapy.runtime.following import Ended, Followed, Positions, Read, Written, as_text, follow_all, read_all
 from koalapy.runtime.job_waiters import JobWaiters
 from koalapy.runtime.logins import Logins
+from koalapy.runtime.matchmaking.matchmaker import Matchmaker
 from koalapy.runtime.staging.input_files import look
 from koalapy.runtime.staging.transfers import Progress, Transfers
 from koalapy.runtime.streams import Stream
 from koalapy.runtime.sweeps import Sweeps
 from koalapy.runtime.unknown import UnknownTags
 from koalapy.store.contract import Store
+from koalapy.views import matching
 from koalapy.views.checking import Checked, check
 from koalapy.views.clusters import ClusterReport, cluster_reports
 from koalapy.views.explanation import Explanation, explain
+from koalapy.views.matching import MatchedComponent
 from koalapy.views.metrics import Counted, Counting, Load, load_of
 from koalapy.views.recovery import Line, Recovered, Recovery
 from koalapy.views.status import NEW_STORE, common_waits, ids_used, notification_troubles
@@ -79,7 +84,7 @@ class Service:
 
     `unknown`: tags on the clusters that the store does not know. `logins`: their questions and answers. `files`: the
     files that jobs stage. `sweeps`: the calls for sweeps. `disk`: the disk space that koalapy uses. `journal`: returns
-    the journal of this moment; called on the driver's thread.
+    the journal of this moment; called on the driver's thread. `matchmaker` compares jobs with clusters.
     """
 
     def __init__(
@@ -97,8 +102,10 @@ class Service:
         sweeps: Sweeps,
         disk: DiskUse,
         journal: Callable[[], Taken],
+        matchmaker: Matchmaker,
     ) -> None:
         self._store = store
+        self._matchmaker = matchmaker
         self._files = files
         self._loop = loop
         self._clock = clock
@@ -128,6 +135,7 @@ class Service:
 
         Raises KoalaError. Then none of them was accepted; only after `not_committed` all of them may be.
         """
+        _need_matchmaker([request for request, _ in requests])
         keyed = [(key or uuid.uuid4().hex, request) for request, key in requests]
         found = self._store.jobs_of_keys(owner, {key for key, _ in keyed})
         fresh = {key: request for key, request in keyed if key not in found}
@@ -176,11 +184,35 @@ class Service:
 
         Raises RequestError for files that cannot be staged in.
         """
+        _need_matchmaker(requests)
         for each in requests:
             self._prerequisites_done(each)
             look(each)
         now = self._clock.now()
         return self._loop.ask(lambda engine: [check(engine, now, each, self.placement) for each in requests])
+
+    def match(self, request: Request) -> tuple[list[MatchedComponent], tuple[ClusterAd, ...]]:
+        """Return where each component of a request fits now, and the ads that it was compared with.
+
+        Nothing is submitted. Raises KoalaError if they cannot be compared, and for a sweep.
+        """
+        if request.parameters is not None:
+            message = "The job is a sweep, which takes any idle nodes."
+            raise RequestError("is_sweep", message, "Match a job without parameters.")
+        now = self._clock.now()
+        ads = self.ads()
+        answers = self._matchmaker.compare(matching.questions(request, ads))
+        failure = next((each.failure for each in answers if each.failure is not None), None)
+        if failure is not None:
+            raise (RequestError if failure.whose == "request" else OurError)(
+                failure.code, failure.message, failure.advice
+            )
+        return self._loop.ask(lambda engine: matching.match(engine, now, request, answers)), ads
+
+    def ads(self) -> tuple[ClusterAd, ...]:
+        """Return what each cluster says of itself."""
+        now = self._clock.now()
+        return self._loop.ask(lambda engine: matching.ads(engine, now))
 
     def cancel(self, jobs: Sequence[JobId], force: bool = False, reason: Reason | None = None) -> Changed:
         return self._change(jobs, CANCEL, lambda job: CancelRequested(job, force, reason))
@@ -485,6 +517,13 @@ def _refuse_flow(found: Job, what: str) -> None:
     if found.flow is not None:
         message = f"Job {found.id} is a flow, which has {what}."
         raise RequestError("is_flow", message, f"Name one of its jobs: `koala show {found.id}` lists them.")
+
+
+def _need_matchmaker(requests: Sequence[Request]) -> None:
+    """Raises RequestError for a job with requirements or a rank if nothing here can evaluate them."""
+    flat = [each for request in requests for each in (request, *(job.request for job in request.jobs))]
+    if any(each.requirements or each.rank for request in flat for each in request.components):
+        need_extra("jdl", "A job with requirements or a rank")
 
 
 def _refuse_other_components(job: Job, component: int | None) -> None:

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 from koalapy.broker.availability import Availability
 from koalapy.broker.placement_cache import PlacementCache
+from koalapy.broker.suitability import EVERY_CLUSTER
+from koalapy.core.matching import Matching
 from koalapy.core.wait_queue import Position, WaitQueue
 from koalapy.information.kis import Information
 from koalapy.model.identity import JobId
@@ -22,11 +24,14 @@ class Passes:
         settings: Settings,
         policies: Policies,
         newest: JobId | None = None,
+        matching: Matching | None = None,
     ) -> None:
         """Start with an unknown availability. `newest`: the last job that was submitted before koalad's start."""
         self.newest = newest
         self._queue, self._information = queue, information
         self._settings, self._policies = settings, policies
+        self._matching = matching or Matching()
+        self._matched = 0  # the version of it at which all positions were decided
         self._answers = PlacementCache(policies.placement)
         self._room = Availability(())
         self._availability: int | None = None  # the version at which the availability was read
@@ -42,12 +47,15 @@ class Passes:
         if not self._queue.order:
             return
         self._look_at_clusters(now)
+        if self._matched != self._matching.version:
+            self._matched, self._settled = self._matching.version, False
         since = self._queue.moved if self._settled else None
         if self._settled and (since is None or (self._end is not None and since > self._end)):
             return
         queueing = self._policies.queueing
         found = schedule(
-            now, self._queue, self._room, self._answers, self._settings, queueing, since, self.newest
+            now, self._queue, self._room, self._answers, self._settings, queueing, since, self.newest,
+            self._matching.at(now) if self._queue.ads else EVERY_CLUSTER,
         )  # fmt: skip
         yield from found.decisions
         self._queue.forget_moves()  # these moves are the result of this pass

@@ -7,7 +7,10 @@ from functools import partial
 from koalapy.broker.availability import Availability
 from koalapy.broker.broker import Placement, PolicyFailed, shortest_queue
 from koalapy.broker.fit import misfits
+from koalapy.broker.groups import choices, fits, has_choices, of_choice
 from koalapy.broker.placement_cache import PlacementCache
+from koalapy.broker.shape import Shape
+from koalapy.broker.suitability import EVERY_CLUSTER, Suitability
 from koalapy.broker.wait_deadlines import excluded_clusters, may_queue_from
 from koalapy.core.wait_queue import Position, Waiting, WaitQueue
 from koalapy.information.kis import ClusterSummary
@@ -15,6 +18,7 @@ from koalapy.model.counts import counted_as
 from koalapy.model.errors import Reason
 from koalapy.model.fast_frozen import fast_frozen
 from koalapy.model.identity import JobId
+from koalapy.model.job import Choice, Job
 from koalapy.model.request import Request
 from koalapy.model.settings import Settings
 from koalapy.model.units import Instant
@@ -41,6 +45,23 @@ class Claim:
     patient: bool = False
 
 
+@fast_frozen
+@dataclass(frozen=True, slots=True)
+class ClaimChoice:
+    """Claim one of these choices for the job."""
+
+    job: JobId
+    choices: tuple[Choice, ...]
+    choice: int
+
+
+@dataclass(frozen=True, slots=True)
+class EndChoices:
+    """Count a submission failure: after others were refused, no choice of the job is left that fits."""
+
+    job: JobId
+
+
 @dataclass(frozen=True, slots=True)
 class Reject:
     """Fail the job: no retry can succeed."""
@@ -49,7 +70,7 @@ class Reject:
     reason: Reason
 
 
-Decision = Claim | Reject | Overtaken
+Decision = Claim | ClaimChoice | EndChoices | Reject | Overtaken
 
 
 @fast_frozen
@@ -58,8 +79,8 @@ class Pass:
     """The result of one pass.
 
     `left`: the availability after all decisions are carried out. `end`: the position where the queueing policy stopped
-    the pass, None if it never did. `settled`: no job has passed another, so all remaining jobs were refused with
-    `left`.
+    the pass, None if it never did. `settled`: no job has passed another, and none has a new list of choices to be made,
+    so all remaining jobs were refused with `left`.
     """
 
     decisions: list[Decision]
@@ -77,6 +98,7 @@ def schedule(
     policy: QueueingPolicy,
     since: Position | None = None,
     newest: JobId | None = None,
+    suitability: Suitability = EVERY_CLUSTER,
 ) -> Pass:
     """Return the decisions of one pass over the wait queue, head first.
 
@@ -105,17 +127,23 @@ def schedule(
         if not policy(ahead, settings.max_overtakes):
             end = waiting.position
             break
-        decision = _decide(now, waiting, availability, cache, settings, newest)
+        decision = _decide(now, waiting, availability, cache, settings, newest, suitability)
         if decision is None:
             continue
         if isinstance(decision, Claim):
             availability = availability.after(decision.placement, waiting.job.request, decision.patient)
             ahead.overtake()
+        elif isinstance(decision, ClaimChoice):
+            chosen = decision.choices[decision.choice]
+            placement = tuple([cluster for cluster, _ in chosen.clusters])
+            availability = availability.after(placement, of_choice(waiting.job.request, chosen))
+            ahead.overtake()
         ahead.skip(waiting.position)
         decisions.append(decision)
     queue.mark_feasible(end)
     overtaken = ahead.overtaken
-    return Pass([*decisions, *overtaken], availability, end, settled=not overtaken)
+    ended = any(isinstance(each, EndChoices) for each in decisions)
+    return Pass([*decisions, *overtaken], availability, end, settled=not overtaken and not ended)
 
 
 def _decide(
@@ -125,24 +153,53 @@ def _decide(
     cache: PlacementCache,
     settings: Settings,
     newest: JobId | None,
+    suitability: Suitability,
 ) -> Decision | None:
     job, shape = waiting.job, waiting.shape
+    if suitability is not EVERY_CLUSTER:
+        failures = [why for each in job.request.components if (why := suitability.failure(each)) is not None]
+        if failures:
+            return Reject(job.id, failures[0])
     excluded = excluded_clusters(now, job)
-    placement = (
-        cache.find_placement(job.request, shape, availability, excluded)
-        if availability.may_fit(waiting.minimum)
-        else None
-    )
-    if isinstance(placement, PolicyFailed):
-        return Reject(job.id, placement.reason)
-    if placement is not None:
-        return Claim(job.id, placement)
+    if availability.may_fit(waiting.minimum):
+        decision = (
+            _choose(job, availability, suitability)
+            if has_choices(job.request)
+            else _place(job, shape, availability, cache, excluded, suitability)
+        )
+        if decision is not None:
+            return decision
     if waiting.recheck and cache.never_fits(job.request, shape, availability, anew=newest is None or job.id > newest):
         return Reject(job.id, too_large(job.request, availability.summaries))
     if not _may_queue(now, waiting, availability, settings):
         return None
-    placement = shortest_queue(job.request, availability.summaries, excluded)
+    placement = shortest_queue(job.request, availability.summaries, excluded, suitability)
     return Claim(job.id, placement, patient=True) if placement is not None else None
+
+
+def _place(
+    job: Job,
+    shape: Shape,
+    availability: Availability,
+    cache: PlacementCache,
+    excluded: frozenset[str],
+    suitability: Suitability,
+) -> Decision | None:
+    placement = cache.find_placement(job.request, shape, availability, excluded, suitability)
+    if isinstance(placement, PolicyFailed):
+        return Reject(job.id, placement.reason)
+    return None if placement is None else Claim(job.id, placement)
+
+
+def _choose(job: Job, availability: Availability, suitability: Suitability) -> Decision | None:
+    """Choose the first of the job's choices that fits; make a list of them if it has none."""
+    if not job.choices:
+        found = choices(job.request, availability, suitability)
+        return ClaimChoice(job.id, found, 0) if found else None
+    for place, each in enumerate(job.choices):
+        if each.refused is None and fits(job.request, each, availability):
+            return ClaimChoice(job.id, job.choices, place)
+    return EndChoices(job.id)
 
 
 def _may_queue(now: Instant, waiting: Waiting, availability: Availability, settings: Settings) -> bool:

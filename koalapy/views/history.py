@@ -9,6 +9,8 @@ from koalapy.model.job import History
 from koalapy.model.units import Instant, format_instant
 from koalapy.views.recovery import found_as
 
+_MOST_CHOICES = 5  # listed in a sentence
+
 
 def sentence(line: History) -> str:
     """Describe a line in a sentence. A kind that is not in the table is described by its own words."""
@@ -72,6 +74,7 @@ def _stopping(line: History) -> str:
 _OUTCOMES = {
     "submission_failure": "Its claim failed, and is given back; this counts as a submission failure",
     "completion_failure": "It did not complete, and its attempts are cancelled; this counts as a completion failure",
+    "next_choice": "It could not start on its choice, and is given back; it has another one, so nothing is counted",
     "give_back": "It is given back, and nothing is counted",
     "hold": "It is given back, to be held",
     "done": "All its components have ended well",
@@ -97,6 +100,21 @@ def _requeued(line: History) -> str:
         f"after {counted_as(submissions, 'submission failure')} and {counted_as(completions, 'completion failure')}"
     )
     return _because(f"{place}, {counted}", line)
+
+
+def _choices_made(line: History) -> str:
+    choices = line.details.get("choices") or ()
+    listed = "; ".join(
+        f"{number}: {' + '.join(f'{cluster} ({processors})' for cluster, processors in each['clusters'])}"
+        for number, each in enumerate(choices[:_MOST_CHOICES], 1)
+    )
+    more = f"; and {len(choices) - _MOST_CHOICES} more" if len(choices) > _MOST_CHOICES else ""
+    return f"It can run on {counted_as(len(choices), 'choice')} of clusters, in this order: {listed}{more}."
+
+
+def _choice_refused(line: History) -> str:
+    which = f"choice {line.details.get('choice')} of {line.details.get('choices')}, {line.details.get('clusters')}"
+    return _because(f"It did not start on {which}", line)
 
 
 def _collected(line: History) -> str:
@@ -268,6 +286,8 @@ SENTENCES: dict[str, Callable[[History], str]] = {
     "job_unheld": _plain("Its user released it: it waits in the queue again"),
     "cancel_requested": _cancel_requested,
     "job_claimed": _claimed,
+    "choices_made": _choices_made,
+    "choice_refused": _choice_refused,
     "job_released": _released,
     "job_stopping": _stopping,
     "job_requeued": _requeued,

@@ -25,6 +25,7 @@ from koalapy.config import (
 )
 from koalapy.config.hours import parse_hours
 from koalapy.model.cluster import ClusterSettings, Scavenge
+from koalapy.model.errors import RequestError
 from koalapy.model.settings import Scavenging, Settings
 from koalapy.model.units import HOUR, MILLISECOND, MINUTE, SECOND, Duration
 
@@ -83,6 +84,7 @@ clusters:
     ssh_config: ~/.ssh/config-of-the-grid
     shared: ~/koala/
     python: python3.9
+    attributes: {OpSys: Linux, AverageSI: 1500, Load: 0.5, PublicIP: true, Serial: "007", RTE: [MPICH-G2, "1"]}
     scavenge:
       off: no
       idle_share: 25%
@@ -173,6 +175,14 @@ def test_every_key_of_a_cluster_arrives() -> None:
             queue="scavenge.q",
             qos="standby",
             parallel_environment="loose",
+        ),
+        attributes=(
+            ("OpSys", "Linux"),
+            ("AverageSI", 1500),
+            ("Load", 0.5),
+            ("PublicIP", True),
+            ("Serial", "007"),
+            ("RTE", ("MPICH-G2", "1")),
         ),
     )
     assert second.max_age == 60 * SECOND
@@ -310,3 +320,25 @@ def test_no_connections(text: str) -> None:
 def test_every_default_of_the_wire_is_one_of_the_file() -> None:
     parameters = inspect.signature(ClusterConfig).parameters
     assert set(cluster_config(read(SMALL), "here")) == set(parameters)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "words"),
+    [
+        ("{FreeCPUs: 5}", "attributes.FreeCPUs is an attribute that koalapy measures"),
+        ("{glueCEinfoTOTALcpus: 5}", "is an attribute that koalapy measures"),
+        ("{a: 1, A: 2}", "attributes.A differs from a only by upper and lower case"),
+        ("{1a: 1}", "attributes.1a is not the name of an attribute"),
+        ("{other: 1}", "attributes.other is not the name of an attribute"),
+        ("{a: {b: 1}}", "attributes.a is a mapping where a number, a text or a list of such belongs"),
+        ("{a: [[1]]}", "attributes.a is a list where a number, a text or a list of such belongs"),
+        ('{a: "x\\ty"}', "which is no printable text of at most 1000 characters"),
+        ("[a]", "attributes is a list where keys and values belong"),
+        (f"{{{', '.join(f'a{number}: 1' for number in range(101))}}}", "has 101 names, more than 100"),
+    ],
+)
+def test_an_attribute_that_no_ad_can_have_is_refused(attributes: str, words: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        read(in_cluster(f"attributes: {attributes}"))
+    assert words in str(caught.value)
+    assert "grid.yaml:" in str(caught.value)

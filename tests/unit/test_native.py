@@ -56,6 +56,9 @@ components:
     constraint: "gpu&a100"
     native: [--mail-type=END]
     optional: false
+    requirements: OpSys == "Linux"
+    rank: -WaitingJobs
+    spread: false
   - {processors: 1, executable: sh, optional: true}
 labels: {project: poisson, run/1: 7, my.flag: no}
 priority: 0
@@ -120,6 +123,8 @@ def test_every_key_arrives() -> None:
                 qos="high",
                 constraint="gpu&a100",
                 native=("--mail-type=END",),
+                requirements='other.OpSys == "Linux"',
+                rank="- other.WaitingJobs",
             ),
             ComponentRequest(processors=1, executable="sh", optional=True),
         ),
@@ -223,7 +228,7 @@ def typed(value: Any, numbers: set[str], key: str = "") -> Any:
         return [typed(inner, numbers, key) for inner in value]
     if key in numbers:
         return int(value)
-    return value in ("on", "true") if key in ("exclusive", "optional") else value
+    return value in ("on", "true") if key in ("exclusive", "optional", "spread") else value
 
 
 def test_numbers_of_a_mapping_are_written_as_in_a_file() -> None:

@@ -128,7 +128,7 @@ def of_kind(kind: type, play: Play, attempt: AttemptId) -> Any:
         "sweep": JobId(77), "results": (), "numbers": NONE, "wanted": 3, "launchers": (), "host": "node1",
         "cluster": job.components[0].cluster, "neighbour": "lyon", "instance": "zyxwv", "number": 1, "processors": 7,
         "relation": Relation.SIBLING, "notification": NotificationId(job.id, NotifyOn.DONE, 0),
-        "outcome": NotificationOutcome.SENT,
+        "outcome": NotificationOutcome.SENT, "answers": (),
     }  # fmt: skip
     special: dict[type, dict[str, Any]] = {
         events.BatchStatusSeen: {"state": "running"},

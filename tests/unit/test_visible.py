@@ -79,6 +79,8 @@ def job(text: str) -> Document:
         "id": 7, "name": text, "state": "failed", "type": "ordered", "submitted_at": None, "reason": text,
         "started_at": None, "finished_at": None,
         "components": [component], "transfers": [transfer(text)], "sweep": None, "directory": text,
+        "choice": 0, "choices": [{"clusters": [{"cluster": text, "processors": 1, "free": None}], "rank": None,
+                                  "refused": {"message": text}}],
         "completion_failures": 0, "submission_failures": 0, "labels": {text: text},
     }  # fmt: skip
 

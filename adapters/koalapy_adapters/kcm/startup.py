@@ -1,5 +1,6 @@
 """Prerequisites for preparing attempts: the shared directory, and a batch system that answers."""
 
+import os
 import platform
 import socket
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
@@ -115,4 +116,17 @@ def _welcome(
 ) -> Welcome:
     python, host = platform.python_version(), socket.gethostname()
     said = description.features + features
-    return Welcome(PROTOCOL, version, clock, python, host, description.version, said, error)
+    machine = os.uname()
+    return Welcome(
+        PROTOCOL,
+        version,
+        clock,
+        python,
+        host,
+        description.version,
+        said,
+        error,
+        system=machine.sysname,
+        release=machine.release,
+        architecture=machine.machine,
+    )

@@ -66,7 +66,7 @@ class Welcome(NamedTuple):
 
     `newest_epoch`: where the error is `stale`, that of the KCM at work. `newest_number`: the highest id of a Submit of
     this store that the cluster has ever received; None while the shared directory cannot be used. `recalled`: tags, see
-    Hello.
+    Hello. `system`, `release`, `architecture`: those of the head node, by uname(2).
     """
 
     protocol: Count
@@ -80,6 +80,9 @@ class Welcome(NamedTuple):
     newest_epoch: Epoch = 0
     newest_number: Optional[Count] = None
     recalled: List[Tag] = []
+    system: Line = ""
+    release: Line = ""
+    architecture: Line = ""
 
 
 class Submitted(NamedTuple):

@@ -14,9 +14,11 @@ from koalapy.api.documents.jobs import (
     submitted_many,
 )
 from koalapy.api.documents.koalad import disk, maintenance, maintenance_run, status, unreadable, usage
+from koalapy.api.documents.matching import ads, matched
 from koalapy.api.documents.pilots import pilot
 
 __all__ = [
+    "ads",
     "changed",
     "checked",
     "cleaned",
@@ -31,6 +33,7 @@ __all__ = [
     "login",
     "maintenance",
     "maintenance_run",
+    "matched",
     "pilot",
     "port",
     "reloaded",

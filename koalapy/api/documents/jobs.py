@@ -6,6 +6,7 @@ from typing import Any, Literal, cast
 from koalapy import answers
 from koalapy.api.documents.errors import reason
 from koalapy.api.documents.fields import optional_instant
+from koalapy.api.documents.matching import choice
 from koalapy.api.documents.sweeps import progress
 from koalapy.coallocation.changeable import Changed
 from koalapy.languages.mapping import job_mapping
@@ -53,6 +54,8 @@ def job(job: Job, transfers: Iterable[Progress] = ()) -> answers.Job:
         "flow": flow(job.flow) if job.flow else None,
         "part_of": job.part_of,
         "after": list(job.request.after),
+        "choices": [choice(each) for each in job.choices],
+        "choice": job.choice if job.choices else None,
     }
 
 
@@ -120,7 +123,7 @@ def job_with_history(
     return {
         "schema": "koala.job/1",
         "job": job(found, transfers),
-        "request": request(found.request),
+        "request": request(found.written or found.request),
         "notify": [
             {"to": str(each.to), "on": [cast(NotifyOnName, str(change)) for change in each.on]}
             for each in found.request.notify or ()

@@ -21,7 +21,7 @@ from koalapy.link.conversation import Deliver, KcmConversation, LogRefusal, Open
 from koalapy.link.outstanding import ComponentCommand
 from koalapy.link.restore_check import Verdict, trust
 from koalapy.link.session import Command, LinkStatus, Lost, Reaction, Report, SessionMachine
-from koalapy.model.commands import Hint, WatchCluster
+from koalapy.model.commands import ClusterHint, WatchCluster
 from koalapy.model.errors import Reason, TransientError
 from koalapy.model.identity import AttemptId, JobId, tag_of
 from koalapy.model.settings import STREAM_TIMEOUT
@@ -121,7 +121,7 @@ class Link:
     def send(self, number: int, command: ComponentCommand, doubt: bool) -> None:
         self._send_over(lambda talk: talk.send(number, command, doubt))
 
-    def hint(self, hint: Hint) -> None:
+    def hint(self, hint: ClusterHint) -> None:
         """Send a hint. The newest WatchCluster is sent to every later KCM too."""
         standing = isinstance(hint, WatchCluster)
         self._threads.do(lambda now: self._machine.send(now, lambda talk: talk.hint(hint), standing=standing))

@@ -14,7 +14,7 @@ from koalapy.link.conversation import known_attempts, lost
 from koalapy.link.restore_check import CONNECTS, RestoreCheck, Verdict
 from koalapy.link.session import LinkStatus
 from koalapy.model.change import Change, OutboxEntry, Snapshot
-from koalapy.model.commands import ClusterCommand, CollectOutput, Hint, NotificationCommand
+from koalapy.model.commands import ClusterCommand, CollectOutput, CompareAds, Hint, NotificationCommand
 from koalapy.model.errors import KoalaError, Reason
 from koalapy.model.events import Event, StoreRestored
 from koalapy.model.identity import AttemptId, JobId
@@ -23,13 +23,16 @@ from koalapy.model.units import MILLISECOND, SECOND, Duration, Instant
 from koalapy.store.contract import Store
 from koalapy.world.agenda import Agenda, ScheduledCall
 from koalapy.world.koalad.file_operations import Receiver
+from koalapy.world.koalad.matchmaker import compared
 from koalapy.world.koalad.notifications import NotificationObserver, Recipients, SimSender
 from koalapy.world.koalad.uplink import Uplink
 from koalapy.world.processes import CrashPoint, Process
+from koalapy.world.random_streams import between, stream
 
 _BATCH = 500  # deliveries; a larger flood is handled in several commits
 _RETRY = Duration(SECOND)  # between tries to commit while the store is failing
 _CHANGED = Reason("settings_changed", "transient", "Its settings have changed.", "koalad connects anew.")
+_COMPARING = Duration(MILLISECOND), Duration(SECOND)  # from a comparison's question to its answer
 _IDLE_TURNS = 50  # wake-ups at one instant that change nothing: time alone makes a busy loop
 
 
@@ -81,6 +84,7 @@ class Host(Protocol):
     observer: KoaladObserver
     recorder: Recorder
     recipients: Recipients
+    starts: int  # how often koalad was started
     lossy: bool  # koalad's last messages are lost with it
 
     def now(self) -> Instant: ...
@@ -149,6 +153,7 @@ class KoaladProcess:
             self.after,
         )  # fmt: skip
         self._idle_turns = 0
+        self._matchmaker_rng = stream(host.starts, "matchmaker")
         self.driver = Driver(
             engine, self, self, self, snapshot.outbox, store.next_number, renew=renew, quarantine=self._quarantine,
             recorder=_ObservedRecorder(host),
@@ -296,7 +301,9 @@ class KoaladProcess:
 
     def hint(self, hint: Hint) -> None:
         self.os_process.step()
-        if hint.cluster in self.links:
+        if isinstance(hint, CompareAds):
+            self.after(between(self._matchmaker_rng, *_COMPARING), lambda: self.deliver(compared(hint)))
+        elif hint.cluster in self.links:
             self.links[hint.cluster].hint(hint)
 
     def acknowledge(self, cluster: str, epoch: int, number: int) -> None:

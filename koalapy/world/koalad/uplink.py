@@ -26,7 +26,7 @@ from koalapy.link.session import (
     SessionMachine,
     State,
 )
-from koalapy.model.commands import Hint, WatchCluster
+from koalapy.model.commands import ClusterHint, WatchCluster
 from koalapy.model.errors import KoalaError, Reason
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.units import MILLISECOND, SECOND, Duration, Instant
@@ -115,7 +115,7 @@ class Uplink:
     def send(self, number: int, command: ComponentCommand, doubt: bool) -> None:
         self._send(lambda talk: talk.send(number, command, doubt))
 
-    def hint(self, hint: Hint) -> None:
+    def hint(self, hint: ClusterHint) -> None:
         self._perform(
             self._machine.send(self._now, lambda talk: talk.hint(hint), standing=isinstance(hint, WatchCluster))
         )

@@ -1,0 +1,67 @@
+"""`koala match`: the clusters and groups of clusters that a job fits on now, without its submission."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from koalapy.cli import options
+from koalapy.cli.output import errors_reported, out, print_json
+from koalapy.cli.overrides import Override, overrides_of
+from koalapy.client import Grid
+from koalapy.model.counts import counted_as
+
+Document = Mapping[str, Any]
+
+app = typer.Typer()
+
+
+@app.command()
+def match(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A job file, - for standard input.")],
+    override: Override = None,
+    grid: options.Grid = None,
+    json: options.Json = False,
+) -> None:
+    """Show the clusters and groups of clusters that a job fits on now, the first choice first. Nothing is submitted.
+
+    Below them are the other clusters, each with the reason: requirements that it does not meet, an attribute that it
+    does not say, or processors that are not idle.
+    """
+    with errors_reported(), Grid(grid) as koalad:
+        job = sys.stdin.buffer if str(file) == "-" else file
+        found = koalad.match(job, overrides=overrides_of(override or []))
+    if json:
+        return print_json(found)
+    for place, component in enumerate(found["components"]):
+        if place:
+            out.print()
+        if len(found["components"]) > 1:
+            out.print(f"component {component['index']}")
+        _print_component(component)
+    return None
+
+
+def _print_component(component: Document) -> None:
+    if not component["choices"]:
+        out.print(f"No cluster or group of clusters has {counted_as(component['processors'], 'processor')} for it now.")
+    print_choices(component["choices"])
+    for each in component["others"]:
+        out.print(f"{each['cluster']}: {each['reason']['message']} {each['reason']['advice']}".rstrip())
+
+
+def print_choices(choices: Sequence[Document]) -> None:
+    """Print choices by the number of their clusters, in the form of figure 2b of the EU-CrossGrid paper."""
+    for size, group in groupby(choices, key=lambda choice: len(choice["clusters"])):
+        out.print(f"[Groups with {counted_as(size, 'cluster')}]")
+        for choice in group:
+            rank = "none" if choice["rank"] is None else f"{choice['rank']:g}"
+            out.print(f"[Rank={rank}]")
+            for each in choice["clusters"]:
+                free = "" if each["free"] is None else f", freeCPUs = {each['free']}"
+                out.print(f"  {each['cluster']}: {counted_as(each['processors'], 'processor')}{free}")
+            if choice["refused"]:
+                out.print(f"  refused: {choice['refused']['message']}")

@@ -1,0 +1,39 @@
+"""A cluster's ad: what the grid file says of the cluster and what is measured, with the names of the GLUE schema.
+
+GLUE 1.x is the schema by which the European grids published their computing elements; JDL files use its names.
+"""
+
+from collections.abc import Iterator
+
+from koalapy.information.kis import ClusterSummary, Known
+from koalapy.model.cluster import Value
+from koalapy.model.matching import OTHER_NAMES, ClusterAd
+
+
+def cluster_ad(known: Known, summary: ClusterSummary) -> ClusterAd:
+    """Return the ad of a cluster. What is not known of it is not there, and so undefined."""
+    said = {name.casefold(): (name, value) for name, value in summary.settings.attributes}
+    for name, value in _measured(known, summary):
+        said.setdefault(name.casefold(), (name, value))
+    for key, (_, value) in [*said.items()]:
+        if key in OTHER_NAMES:
+            said.setdefault(OTHER_NAMES[key].casefold(), (OTHER_NAMES[key], value))
+    return ClusterAd(summary.name, tuple(said.values()))
+
+
+def _measured(known: Known, summary: ClusterSummary) -> Iterator[tuple[str, Value]]:
+    settings, state, machine = summary.settings, summary.state, known.machine
+    yield "Name", summary.name
+    yield "Network", settings.network
+    yield "LRMSType", settings.batch
+    texts = {
+        "LRMSVersion": known.version,
+        "OpSys": machine.system,
+        "OpSysRelease": machine.release,
+        "Architecture": machine.architecture,
+    }
+    yield from ((name, text) for name, text in texts.items() if text)
+    if state is not None:
+        yield "TotalCPUs", summary.total
+        yield "FreeCPUs", summary.idle
+        yield "WaitingJobs", state.waiting_local

@@ -1,0 +1,111 @@
+"""The helper process that evaluates expressions: it answers, it may die, and it is bounded in time and memory."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from koalapy import extras
+from koalapy.model.matching import ClusterAd, JobAd, Question, Verdict
+from koalapy.model.textfile.classad import check_expression
+from koalapy.runtime.matchmaking.helper import Helper
+
+pytest.importorskip("classad2")
+
+LINUX = ClusterAd("linux", (("OpSys", "Linux"), ("FreeCPUs", 3), ("RTE", ("MPI", "x")), ("Odd", 'a"b\\\n')))
+BSD = ClusterAd("bsd", (("OpSys", "BSD"), ("FreeCPUs", 8)))
+
+
+@pytest.fixture
+def helper() -> Iterator[Helper]:
+    made = Helper(question_s=0.5)
+    yield made
+    made.close()
+
+
+def question(requirements: str, rank: str = "", *ads: ClusterAd, checked: bool = True) -> Question:
+    texts = [check_expression(text).text if text and checked else text for text in (requirements, rank)]
+    return Question(JobAd(*texts, 4, 8), ads or (LINUX, BSD))
+
+
+def test_it_answers_questions_in_their_order(helper: Helper) -> None:
+    found = helper.ask(
+        [
+            question("FreeCPUs >= MinNumCPU", "-FreeCPUs"),
+            question('OpSys == "linux" && member("MPI", RTE)'),
+            question("", "FreeCPUs * 1.5"),
+            question('Odd == "a\\"b\\\\\\n"'),
+            question("FreeCPUs / 0 > 1"),
+            question("FreeCPUs"),
+            question("true", "OpSys"),
+        ]
+    )
+    verdicts = [[each.verdict for each in answer.matches] for answer in found]
+    match, no, undefined, error = Verdict
+    assert verdicts == [
+        [no, match], [match, no], [match, match], [match, undefined], [error, error], [error, error], [match, match],
+    ]  # fmt: skip
+    assert [each.rank for each in found[0].matches] == [None, -8]
+    assert [each.rank for each in found[2].matches] == [4.5, 12.0]
+    assert [each.rank for each in found[6].matches] == [None, None]
+
+
+def test_a_question_that_takes_too_long_is_the_jobs_mistake_and_harms_no_other(helper: Helper) -> None:
+    slow = " || ".join(f'regexp("(a|aa)+(b|bb)*$", "{"a" * 60}{number}")' for number in range(100))
+    assert len(slow) < 16_384
+    ads = tuple(ClusterAd(f"c{number}", ()) for number in range(50))
+    found = helper.ask([question('OpSys == "BSD"'), question(slow, "", *ads), question("FreeCPUs > 3")])
+    assert [each.verdict for each in found[0].matches] == [Verdict.NO_MATCH, Verdict.MATCH]
+    assert found[1].failure is not None
+    assert (found[1].failure.code, found[1].failure.whose) == ("too_costly", "request")
+    assert "0.5 s of processor time" in found[1].failure.message
+    assert [each.verdict for each in found[2].matches] == [Verdict.NO_MATCH, Verdict.MATCH]
+
+
+def test_a_question_that_crashes_the_process_is_the_jobs_mistake(helper: Helper) -> None:
+    """No checked text does this; it is what 200,000 terms do to the library."""
+    crash = question("+".join(["1"] * 2_000_000), checked=False)
+    found = helper.ask([question("FreeCPUs > 3"), crash, question("FreeCPUs > 3")])
+    assert found[1].failure is not None
+    assert found[1].failure.code == "too_costly"
+    assert found[0].matches == found[2].matches != ()
+
+
+def test_memory_is_bounded(helper: Helper) -> None:
+    grown = '[a="0123456789abcdef";' + "".join(
+        f"{chr(97 + n + 1)}=strcat({chr(97 + n)},{chr(97 + n)},{chr(97 + n)},{chr(97 + n)});" for n in range(15)
+    )
+    crash = question(f"size({grown}].p) > 1", checked=False)
+    found = helper.ask([crash, question("FreeCPUs > 3")])
+    assert found[0].failure is not None or found[0].matches[0].verdict is Verdict.ERROR
+    assert found[1].matches
+
+
+def test_a_killed_process_is_replaced_and_the_question_answered(helper: Helper) -> None:
+    helper.ask([question("FreeCPUs > 3")])
+    process = helper._process
+    assert process is not None
+    os.kill(process.pid, 9)
+    process.wait()
+    assert helper.ask([question("FreeCPUs > 3")])[0].matches[1].verdict is Verdict.MATCH
+
+
+def test_nothing_of_the_host_is_in_its_reach(helper: Helper) -> None:
+    """A process without environment, that can open no file and start no other."""
+    helper.ask([question("true")])
+    assert helper._process is not None
+    process = Path(f"/proc/{helper._process.pid}")
+    lines = (process / "limits").read_text().splitlines()[1:]
+    limits = {line[:26].strip(): line[26:].split()[0] for line in lines}
+    assert (limits["Max open files"], limits["Max processes"], limits["Max file size"]) == ("3", "0", "0")
+    assert (process / "environ").read_bytes() == b""
+
+
+def test_without_the_library_one_sentence_says_what_to_install(helper: Helper) -> None:
+    with patch.object(extras, "find_spec", lambda name: None):
+        found = helper.ask([question("true"), question("true")])
+    assert [each.failure.code for each in found if each.failure] == ["missing_extra"] * 2
+    assert found[0].failure is not None
+    assert found[0].failure.advice == "Install it: pip install 'koalapy[jdl]'."
