@@ -9,6 +9,7 @@ LIBRARIES = {
     "docker": ("docker",),
     "experiments": ("matplotlib", "numpy"),
     "jdl": ("classad2",),
+    "sites": ("cryptography", "OpenSSL"),
     "testgrid": ("cryptography", "docker"),
 }
 

@@ -218,3 +218,8 @@ def _directory_errors(directory: Path) -> Iterator[None]:
             "Make room or change permissions there, or name another place with $XDG_STATE_HOME or $XDG_RUNTIME_DIR."
         )
         raise OurError("no_directory", message, advice) from error
+
+
+def certificate_of(certificate: str | None, state_directory: Path) -> Path:
+    """Return the file with the key of a site: that of the grid file, or the one in koalad's state directory."""
+    return Path(certificate).expanduser() if certificate else state_directory / "site.pem"

@@ -86,6 +86,15 @@ from koalapy.answers.koalad import (
     Used,
 )
 from koalapy.answers.pilots import Pilot, PilotAnswer, PilotsAnswer
+from koalapy.answers.sites import (
+    LineAnswer,
+    LinesAnswer,
+    NeighbourSite,
+    OwnSite,
+    RefusedConnections,
+    SiteLine,
+    SitesAnswer,
+)
 from koalapy.answers.sweeps import (
     Admission,
     Counts,
@@ -139,6 +148,8 @@ __all__ = [
     "KoaladState",
     "Lack",
     "LeftOnCluster",
+    "LineAnswer",
+    "LinesAnswer",
     "Login",
     "LoginAnswer",
     "LoginsAnswer",
@@ -148,8 +159,10 @@ __all__ = [
     "MaintenanceTask",
     "MatchAnswer",
     "MatchedComponent",
+    "NeighbourSite",
     "NoMoreNodes",
     "Notify",
+    "OwnSite",
     "PendingCancel",
     "Pilot",
     "PilotAnswer",
@@ -162,6 +175,7 @@ __all__ = [
     "RecoveryKind",
     "RecoveryLine",
     "Refusal",
+    "RefusedConnections",
     "ReloadAnswer",
     "Result",
     "ResultsAnswer",
@@ -169,6 +183,8 @@ __all__ = [
     "RunnerCluster",
     "RunnersAnswer",
     "RunnersAtWork",
+    "SiteLine",
+    "SitesAnswer",
     "StatusAnswer",
     "SubmitAnswer",
     "SubmitsAnswer",

@@ -1,6 +1,7 @@
 """The app of the HTTP API, composed of the endpoints of each resource."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 
@@ -14,10 +15,14 @@ from koalapy.api.koalad import Facts, add_koalad
 from koalapy.api.metrics import add_metrics
 from koalapy.api.openapi import AnswerRoute
 from koalapy.api.pilots import add_pilots
+from koalapy.api.sites import add_sites
 from koalapy.api.sweeps import add_sweeps
 from koalapy.runtime.maintenance.runner import Runner
 from koalapy.runtime.pilots import Pilots
 from koalapy.runtime.service import Service
+
+if TYPE_CHECKING:
+    from koalapy.runtime.sites.changes import SiteChanges
 
 MAX_BODY = 11_000_000  # a job file of 10 MB and its envelope
 
@@ -31,11 +36,12 @@ def create_app(
     maintenance: Runner,
     grid: GridCalls,
     pilots: Pilots,
+    sites: "SiteChanges | None" = None,
 ) -> FastAPI:
     """Build the app.
 
     `read` turns a job's text into a request. `facts` returns pid, grid and state. `shutdown(cancel)` ends koalad.
-    `grid` changes its grid, and `pilots` opens and closes clusters in it.
+    `grid` changes its grid, and `pilots` opens and closes clusters in it. `sites`: None for a grid that is no site.
     """
     app = FastAPI(
         title="koalad",
@@ -53,6 +59,7 @@ def create_app(
     add_sweeps(app, service.sweeps)
     add_clusters(app, service, grid, facts)
     add_pilots(app, pilots)
+    add_sites(app, sites, facts)
     add_koalad(app, service, facts, shutdown, maintenance)
     add_metrics(app, service, facts)
     return app

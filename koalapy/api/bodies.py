@@ -171,6 +171,15 @@ class ClosePilotBody(BaseModel):
     force: bool = Field(default=False, description="give up what is there")
 
 
+class JoinBody(BaseModel):
+    """A line of another site, which makes it a neighbour."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    line: Line = Field(max_length=2000)
+    replace: bool = Field(default=False, description="take its key in place of another one")
+
+
 class ReloadBody(BaseModel):
     """How to read the grid file again."""
 

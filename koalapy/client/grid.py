@@ -489,6 +489,38 @@ class Grid:
         """
         return cast("answers.ReloadAnswer", self._calls.call("POST", "/v1/reload", json={"check": check}))
 
+    def sites(self) -> answers.SitesAnswer:
+        """Return this site, its neighbours, and the connections that were refused: schema koala.sites/1.
+
+        Raises RequestError if the grid is no site.
+        """
+        return cast("answers.SitesAnswer", self._calls.call("GET", "/v1/sites"))
+
+    def invite_site(self, neighbour: str, *, relation: str = "sibling", url: str | None = None) -> answers.LineAnswer:
+        """Make the line with which another site joins this one: schema koala.site_line/1.
+
+        `relation`: what the other site is to this one. `url`: where this one is reached, if `listen` does not say.
+        """
+        parameters = {"neighbour": neighbour, "relation": relation} | ({"url": url} if url else {})
+        return cast("answers.LineAnswer", self._calls.call("GET", "/v1/sites/invitation", params=parameters))
+
+    def join_site(self, line: str, *, replace: bool = False) -> answers.LineAnswer:
+        """Make a site a neighbour by its line, and return the line to answer with: schema koala.site_line/1.
+
+        `replace`: take its key in place of another one.
+        """
+        body = {"line": line, "replace": replace}
+        return cast("answers.LineAnswer", self._calls.call("POST", "/v1/sites/neighbours", json=body))
+
+    def remove_site(self, neighbour: str) -> answers.SitesAnswer:
+        """End the link with a neighbour, and forget what is known of it: schema koala.sites/1."""
+        path = f"/v1/sites/neighbours/{quote(neighbour, safe='')}"
+        return cast("answers.SitesAnswer", self._calls.call("DELETE", path))
+
+    def rotate_site(self) -> answers.LinesAnswer:
+        """Replace this site's key. Returns the line that each neighbour has to join: schema koala.site_lines/1."""
+        return cast("answers.LinesAnswer", self._calls.call("POST", "/v1/sites/key"))
+
     def disk(self) -> answers.DiskAnswer:
         """Count the disk space that koalapy uses, which may take a minute: schema koala.disk/1."""
         return cast("answers.DiskAnswer", self._calls.call("GET", "/v1/disk", wait_s=_COUNT_S))

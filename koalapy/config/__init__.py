@@ -7,6 +7,7 @@ from koalapy.config.load import json_schema, read_cluster, read_grid, with_clust
 from koalapy.config.pilots import inside
 from koalapy.config.scavenging import SWEEP_POLICIES
 from koalapy.config.schema import Cluster, GridFile
+from koalapy.config.site import Site
 
 __all__ = [
     "AT_START",
@@ -21,6 +22,7 @@ __all__ = [
     "GridFile",
     "Local",
     "Pilot",
+    "Site",
     "Ssh",
     "cluster_config",
     "difference",

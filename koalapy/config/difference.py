@@ -7,7 +7,9 @@ from typing import Any
 from koalapy.config.schema import Cluster, GridFile
 
 PLACE = ("batch", "connect", "shared")  # keys whose change makes it another cluster: jobs there are not found again
-AT_START = ("grid", "store", "metrics")  # keys of the grid file that koalad reads only when it starts
+# Keys of the grid file that koalad reads only when it starts; the neighbours of a site are read again.
+AT_START = ("grid", "store", "metrics", "site", "site.name", "site.listen", "site.certificate")
+_WHOLE = ("grid", "store", "metrics")  # sections of which every key is one of AT_START
 _SECRET = ("store", "metrics")  # whose values may hold a password or token
 
 
@@ -38,7 +40,8 @@ class Difference:
     @property
     def at_start(self) -> tuple[str, ...]:
         """The keys that changed although koalad reads them only when it starts."""
-        return tuple(each.key for each in self.changed if each.cluster is None and _section(each.key) in AT_START)
+        of_grid = [each.key for each in self.changed if each.cluster is None]
+        return tuple(key for key in of_grid if key in AT_START or _section(key) in _WHOLE)
 
     @property
     def kept_and_changed(self) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from koalapy.config.connect import Command, Connection, Ssh, connections_of
 from koalapy.config.maintenance import Maintenance, names_differ
 from koalapy.config.names import GridName, check_names_differ
 from koalapy.config.scavenging import Scavenge, Scavenging
+from koalapy.config.site import Site
 from koalapy.config.values import (
     BatchSystem,
     ConfigFile,
@@ -17,7 +18,6 @@ from koalapy.config.values import (
     Directory,
     Drmaa,
     File,
-    Later,
     Lines,
     Networks,
     Placement,
@@ -259,4 +259,4 @@ class GridFile(Section):
         tuple[Maintenance, ...], Field(strict=False), BeforeValidator(as_list), AfterValidator(names_differ)
     ] = Field(default=(), description="what is done regularly, and when")
     metrics: Metrics | None = Field(default=None, description="on a TCP port; without it on koalad's socket only")
-    site: Later = Field(default=None, description="not in this version yet")
+    site: Site | None = Field(default=None, description="links with other people's koalads; without it there are none")

@@ -5,7 +5,6 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, WithJsonSchema
-from pydantic.json_schema import SkipJsonSchema
 
 from koalapy.config.connect import ConnectError, parse_connects
 from koalapy.model.textfile.fields import Line, as_line, as_list, one_of, wrong
@@ -137,12 +136,6 @@ def _networks(value: object) -> tuple[str, ...]:
     return texts
 
 
-def _later(value: object) -> None:
-    if value is None:
-        return
-    raise wrong("is not in this version of koalapy yet", "Remove it for now.", "not_yet")
-
-
 Lines = Annotated[tuple[Line, ...], Field(strict=False), BeforeValidator(as_list)]
 Networks = Annotated[
     tuple[str, ...],
@@ -167,4 +160,3 @@ ConfigFile = Annotated[Line, AfterValidator(_config_file)]
 File = Annotated[Line, AfterValidator(_path)]
 Directory = Annotated[Line, AfterValidator(_directory)]
 Python = Annotated[Line, AfterValidator(_python)]
-Later = Annotated[None, BeforeValidator(_later), SkipJsonSchema()]  # a refused key is not in the schema

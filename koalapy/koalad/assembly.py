@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -12,11 +12,12 @@ from koalapy.config import GridFile, engine_settings, inside, read_cluster, with
 from koalapy.core.foreign import Foreign
 from koalapy.driver import Driver
 from koalapy.engine import Engine
+from koalapy.extras import need_extra
 from koalapy.journal.journal import Journal
 from koalapy.koalad.maintenance import maintenance_of
-from koalapy.locations import JOURNALS
+from koalapy.locations import JOURNALS, certificate_of
 from koalapy.model.change import Change, Snapshot
-from koalapy.model.errors import OurError
+from koalapy.model.errors import OurError, RequestError
 from koalapy.model.identity import JobId
 from koalapy.model.job import Counters
 from koalapy.model.pilot import job_of_pilot, pilot_cluster
@@ -29,6 +30,7 @@ from koalapy.policies.scavenging import ScavengingPolicies
 from koalapy.registry import registered
 from koalapy.runtime import command_clusters
 from koalapy.runtime.accounting import Accounting
+from koalapy.runtime.all_links import AllLinks
 from koalapy.runtime.clock import SystemClock, offsets
 from koalapy.runtime.collecting.written import WrittenStore
 from koalapy.runtime.command_clusters import CommandClusters
@@ -55,6 +57,9 @@ from koalapy.store.contract import Store
 from koalapy.store.open import is_shared, open_store
 from koalapy.views.pilots import clusters_held
 from koalapy.views.recovery import Line, Recovery
+
+if TYPE_CHECKING:
+    from koalapy.runtime.sites.changes import SiteChanges
 
 FOREIGN_EVERY = Duration(60 * SECOND)  # between lines of the log about one cluster
 
@@ -126,6 +131,7 @@ class Koalad:
             notifications=self._notifications,
             matchmaker=self._matchmaker,
         )
+        self.sites = self._make_sites(state_directory, snapshot, shared)
         self._driver = self._make_driver(snapshot)
         self._loop = DriverThread(self._driver, self._clock, self._store.check, taken_over, notifier)
         self._accounting = Accounting(
@@ -141,6 +147,26 @@ class Koalad:
         self.grid_changes = GridChanges(grid, commanded, parts)
         self.pilots = Pilots(self.service, self.grid_changes, self._loop, self._clock, owner)
 
+    def _make_sites(self, state_directory: Path, snapshot: Snapshot, shared: bool) -> "SiteChanges | None":
+        """Return the links to neighbouring sites; None for a grid that is no site. Raises KoalaError."""
+        site = self._grid.file.site
+        if site is None:
+            return None
+        need_extra("sites", "A site")
+        if shared:
+            message = "A site's key and neighbours are in one host's state directory, and this grid's store is shared."
+            raise RequestError("shared_store", message, "Give the site a grid of its own, with `store: sqlite`.")
+        from koalapy.runtime.sites.changes import SiteChanges
+        from koalapy.runtime.sites.links import OwnSite, SiteLinks
+
+        own = OwnSite(
+            name=site.name, instance=snapshot.instance, certificate=certificate_of(site.certificate, state_directory),
+            listens_on=site.listens_on,
+        )  # fmt: skip
+        last_number = self._store.next_number - 1
+        links = SiteLinks(own, self._store.epoch, last_number, self._clock, snapshot.neighbours)
+        return SiteChanges(site, links, state_directory)
+
     def _settings_of(self, grid: GridFile, draining: Collection[str]) -> Settings:
         """Return the engine's settings, with the UTC offsets of this host, so that hours are those of local time."""
         settings = engine_settings(grid)
@@ -152,6 +178,8 @@ class Koalad:
         """Raises RequestError if a policy or a task of the grid file cannot be loaded."""
         _loaded(engine_settings(grid))
         self.maintenance.check(grid.maintenance)
+        if self.sites is not None and grid.site is not None:
+            self.sites.check(grid.site)
 
     def _adopt(self, grid: GridFile, settings: Settings) -> None:
         """Use these settings, which are committed, wherever they are not read anew each time."""
@@ -169,16 +197,17 @@ class Koalad:
 
     def _make_driver(self, snapshot: Snapshot) -> Driver:
         chosen, of_sweeps = self._policies
+        links = AllLinks(self._links, None if self.sites is None else self.sites.links)
         return Driver(
             Engine(self._settings, chosen, snapshot, of_sweeps),
             self._store,
-            self._links,
+            links,
             self._clock,
             snapshot.outbox,
             self._store.next_number,
             self._committed,
             self._renewed,
-            self._links.quarantine,
+            links.quarantine,
             self._journal,
         )
 
@@ -221,6 +250,8 @@ class Koalad:
         _log_recovered(self.service.recovered().lines)
         self._written.remove_soon(self._pruned)
         self._links.start(self._loop, self.service.unknown.survey_soon, self.service.slept)
+        if self.sites is not None:
+            self.sites.links.start(self._loop, self.sites.addresses)
         self._accounting.start()
         self.service.disk.start()
         self._loop.start()  # it sends the last koalad's outbox at once
@@ -241,6 +272,8 @@ class Koalad:
         self.service.close()
         self._accounting.close()
         self._notifications.close()
+        if self.sites is not None:
+            self.sites.links.close()
         self._links.close()
 
     def stop(self) -> None:

@@ -189,6 +189,8 @@ class KoaladProcess:
         reloaded = koalad.grid_changes.reload(check)
         if not check:
             self._grid_file = self._read_anew
+            if koalad.sites is not None and self._grid.file.site is not None:
+                koalad.sites.read_again(self._grid.file.site)
         return reloaded
 
     # ---- API
@@ -201,6 +203,7 @@ class KoaladProcess:
             return create_app(
                 koalad.service, self._read, self._facts, self._shut_down, self._owner, koalad.maintenance, changes,
                 koalad.pilots,
+                koalad.sites,
             )  # fmt: skip
         nothing = Recovery(Instant(time.time_ns() * SECOND // 10**9), Snapshot(instance=InstanceId(""))).recovered
         return create_standby_app(self._holder, self._facts, self._shut_down, nothing)

@@ -28,7 +28,10 @@ from koalapy.model.commands import NeighbourCommand, ReportFree
 from koalapy.model.errors import Reason
 from koalapy.model.events import FreeReported, NeighbourConnected, NeighbourEvent, NeighbourLost
 from koalapy.model.identity import origin_of_site
-from koalapy.model.units import Instant
+from koalapy.model.units import SECOND, Instant
+
+MESSAGES_PER_SECOND = 100  # of one neighbour, in the long run
+_BURST = 1000
 
 
 class Outgoing:
@@ -89,6 +92,7 @@ class NeighbourConversation:
         self._their_instance = ""
         self._delivered = 0  # the number of the newest message that was
         self._acknowledged = 0
+        self._bucket, self._counted_at = 0.0, Instant(0)
 
     # ---- to the neighbour
 
@@ -118,7 +122,7 @@ class NeighbourConversation:
             case SitePing():
                 return Reaction((SitePong(),))
             case SiteMessage(number, body) if self._their_instance:
-                return self._arrived(number, body)
+                return self._arrived(now, number, body)
             case SiteAcknowledge(number) if self._their_instance:
                 return self._committed(number)
         return Reaction()
@@ -160,12 +164,21 @@ class NeighbourConversation:
             return Reason("store_restored", "cluster", what, advice)
         return None
 
-    def _arrived(self, number: int, body: Any) -> Reaction:
+    def _arrived(self, now: Instant, number: int, body: Any) -> Reaction:
+        if self._is_flooded(now):
+            message = f"{self._name} sends more than {MESSAGES_PER_SECOND} messages a second."
+            return Reaction(answer=Refused(Reason("too_many_messages", "cluster", message, "Ask its people why.")))
         if number <= self._delivered:
             return Reaction((SiteAcknowledge(self._acknowledged),)) if self._acknowledged else Reaction()
         event = _event(self._name, self._their_instance, number, from_json(body, BODIES))
         self._delivered = number
         return Reaction(commands=(self._deliver(event, number=number),))
+
+    def _is_flooded(self, now: Instant) -> bool:
+        """Count a message, and return whether there are too many: by a bucket that runs out at a constant rate."""
+        run_out = (now - self._counted_at) * MESSAGES_PER_SECOND / SECOND
+        self._bucket, self._counted_at = max(0.0, self._bucket - run_out) + 1, now
+        return self._bucket > _BURST
 
     def _committed(self, number: int) -> Reaction:
         confirmed = self._outgoing.committed(number)

@@ -71,6 +71,11 @@ def origin_of_site(neighbour: str) -> str:
     return f"site:{neighbour}"
 
 
+def site_of(origin: str) -> str:
+    """Return the neighbour of an origin for which `is_site` holds."""
+    return origin.partition(":")[2]
+
+
 def is_site(origin: str) -> bool:
     """Return whether this origin of events is a neighbouring site, and no cluster."""
     return origin.startswith("site:")

@@ -13,6 +13,7 @@ from koalapy.model.errors import Reason, RequestError
 from koalapy.model.textfile import MAX_BYTES, document
 
 BATCH = ("slurm", "sge", "pbs", "local")
+PIN = "'sha256:" + "a" * 64 + "'"
 SMALL = """\
 grid: small
 clusters:
@@ -109,7 +110,51 @@ BAD_VALUES = [
         in_cluster("zzz: x"), "clusters.here.zzz is not a known key", "Write one of batch, connect", id="no such"
     ),
     pytest.param(
-        SMALL + "site: {name: a}\n", "grid.yaml:6: site is not in this version", "Remove it for now.", id="site"
+        SMALL + "site: {name: a, lend: {processors: 4}}\n", "grid.yaml:6: site.lend is not a known key", "", id="site"
+    ),
+    pytest.param(
+        SMALL + f"site: {{name: a, neighbours: {{b: {{relation: boss, pin: {PIN}}}}}}}\n",
+        "grid.yaml:6: site.neighbours.b.relation is 'boss'",
+        "Write parent, child or sibling.",
+        id="relation",
+    ),
+    pytest.param(
+        SMALL + f"site: {{name: a, neighbours: {{b: {{relation: child, pin: {PIN}}}}}}}\n",
+        "grid.yaml:6: site.neighbours.b has no url, and this site has no listen",
+        "Give one of the two.",
+        id="nobody dials",
+    ),
+    pytest.param(
+        SMALL + f"site: {{name: a, listen: 'x:1', neighbours: {{a: {{relation: child, pin: {PIN}}}}}}}\n",
+        "grid.yaml:6: site.neighbours.a is this site's own name",
+        "no neighbour of its own",
+        id="own name",
+    ),
+    pytest.param(
+        SMALL
+        + f"site: {{name: a, listen: 'x:1', neighbours: {{b: {{relation: child, pin: {PIN}}}, "
+        + f"c: {{relation: child, pin: {PIN}}}}}}}\n",
+        "grid.yaml:6: site.neighbours.c.pin has the pin of b",
+        "a key of its own",
+        id="same pin",
+    ),
+    pytest.param(
+        SMALL + "site: {name: a, neighbours: {b: {relation: child, pin: 'sha256:12'}}}\n",
+        "grid.yaml:6: site.neighbours.b.pin is 'sha256:12', no pin",
+        "64 hexadecimal digits",
+        id="pin",
+    ),
+    pytest.param(
+        SMALL + f"site: {{name: a, neighbours: {{b: {{relation: child, url: 'http://b:1', pin: {PIN}}}}}}}\n",
+        "grid.yaml:6: site.neighbours.b.url is 'http://b:1', no address of a site",
+        "https://",
+        id="url",
+    ),
+    pytest.param(
+        SMALL + "site: {name: a, listen: 7443}\n",
+        "grid.yaml:6: site.listen is '7443', no address to listen on",
+        "0.0.0.0:7443",
+        id="listen",
     ),
     pytest.param(
         SMALL + "maintenance: [{task: backup, cron: '0 3 * * * * *', to: /b}]\n",

@@ -19,7 +19,7 @@ from koalapy.extras import LIBRARIES
 Koala = Callable[..., "subprocess.CompletedProcess[str]"]
 OF_EXTRAS = sorted({library for libraries in LIBRARIES.values() for library in libraries} - {"cryptography"})
 
-DISTRIBUTIONS = {"classad2": "htcondor"}  # where a library's is of another name
+DISTRIBUTIONS = {"OpenSSL": "pyopenssl", "classad2": "htcondor"}  # where a library's is of another name
 
 
 def required(name: str, extras: frozenset[str], found: dict[str, frozenset[str]]) -> dict[str, frozenset[str]]:

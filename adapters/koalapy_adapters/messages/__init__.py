@@ -116,6 +116,7 @@ __all__ = [
     "MeasureFailed",
     "Measured",
     "MessageError",
+    "Messages",
     "NodeSuspected",
     "OpenStream",
     "ParametersEnded",

@@ -16,6 +16,7 @@ from koalapy.api.documents.jobs import (
 from koalapy.api.documents.koalad import disk, maintenance, maintenance_run, status, unreadable, usage
 from koalapy.api.documents.matching import ads, matched
 from koalapy.api.documents.pilots import pilot
+from koalapy.api.documents.sites import line, lines, sites
 
 __all__ = [
     "ads",
@@ -30,6 +31,8 @@ __all__ = [
     "fetched",
     "job_with_history",
     "jobs",
+    "line",
+    "lines",
     "login",
     "maintenance",
     "maintenance_run",
@@ -37,6 +40,7 @@ __all__ = [
     "pilot",
     "port",
     "reloaded",
+    "sites",
     "status",
     "submitted",
     "submitted_many",

@@ -12,11 +12,22 @@ from koalapy_adapters.errors import BatchError
 from koalapy_adapters.frames import FrameError
 from koalapy_adapters.messages.fields import shown
 
-from koalapy.link.session import Close, Command, Conversation, Dial, Probe, Send, SessionMachine, State
+from koalapy.link.session import (
+    Adopt,
+    Close,
+    Command,
+    Conversation,
+    Decline,
+    Dial,
+    Probe,
+    Send,
+    SessionMachine,
+    State,
+)
 from koalapy.link.translate import reason_of_error
 from koalapy.model.errors import KoalaError, Reason
 from koalapy.model.units import SECOND, Instant
-from koalapy.runtime.session.session import Session
+from koalapy.runtime.session.session import KCM, Session, Wire
 
 _LOG = structlog.get_logger()
 _PROBE_S = 3.0
@@ -37,7 +48,7 @@ class Callbacks(Generic[T]):
     of this new session; it may block, and raises KoalaError. `ended`: cleans up after a session, and returns why the
     other side has ended it, if that was so. `perform`: performs a command other than Dial, Send, Close and Probe.
     `too_large`: reacts to a message that exceeds a frame; without it such a message ends the session. `stream_frame`:
-    takes a frame of a byte stream.
+    takes a frame of a byte stream. `wire`: the messages of the link.
     """
 
     now: Callable[[], Instant]
@@ -47,6 +58,7 @@ class Callbacks(Generic[T]):
     perform: Callable[[Command], None]
     too_large: Callable[[Any, FrameError], None] = _fail
     stream_frame: Callable[[Any], None] = lambda frame: None
+    wire: Wire = KCM
 
 
 class LinkThreads(Generic[T]):
@@ -67,6 +79,7 @@ class LinkThreads(Generic[T]):
         self._performing = self._to_dial = self._to_probe = False
         self._changed = threading.Event()  # the link's thread has to look at the machine again
         self._session: Session | None = None
+        self._offers: dict[int, Session] = {}  # by the id of its conversation, until it is adopted or declined
 
     @property
     def session(self) -> Session | None:
@@ -111,6 +124,11 @@ class LinkThreads(Generic[T]):
                 session, self._session = self._session, None
                 if session is not None:
                     session.end(command.reason)
+            case Adopt():
+                self._session = self._offers.pop(id(command.conversation))
+            case Decline():
+                if (declined := self._offers.pop(id(command.conversation), None)) is not None:
+                    declined.end(None)
             case Probe():
                 self._to_probe = True
             case _:
@@ -146,32 +164,69 @@ class LinkThreads(Generic[T]):
         try:
             channel = self._callbacks.open()
         except BatchError as error:
-            self._fail(reason_of_error(error))
+            self._not_connected(reason_of_error(error))
             return
-        session = Session(channel, self._received, self._tick, self._alive, self._callbacks.stream_frame)
         try:
-            conversation = self._callbacks.begin(session)
+            session, conversation = self._begin(channel)
         except KoalaError as error:
-            channel.close()
-            self._fail(error.reason)
+            self._not_connected(error.reason)
             return
-        self._session = session
         attended = self._remembering is not None and self._remembering.asked
         probes = self._remembering is not None
+
+        def connected(now: Instant) -> list[Command]:
+            if self._machine.state is State.DIALING:
+                self._session = session
+            else:
+                self._offers[id(conversation)] = session  # to be declined
+            return self._machine.connected(now, conversation, probes, attended)
+
+        self._serve(session, conversation, connected)
+
+    def offer(self, channel: Channel, hello: Any, epoch: int, kept: bool) -> None:
+        """Offer a connection that the other side has made; see SessionMachine.offered. Blocks until it has ended.
+
+        Raises KoalaError if no conversation can begin; then the channel is closed.
+        """
+        session, conversation = self._begin(channel)
+        self._offers[id(conversation)] = session
+        self._serve(session, conversation, lambda now: self._machine.offered(now, conversation, hello, epoch, kept))
+
+    def _begin(self, channel: Channel) -> tuple[Session, T]:
+        """Return a session on the channel, and its conversation. Raises KoalaError; then the channel is closed."""
+
+        def received(message: Any) -> None:
+            """React to a message, unless another connection has taken the place of this one."""
+            self.do(lambda now: self._machine.received(now, message) if self._is_current(conversation) else [])
+
+        callbacks = self._callbacks
+        session = Session(channel, received, self._tick, self._alive, callbacks.stream_frame, callbacks.wire)
         try:
-            self.do(lambda now: self._machine.connected(now, conversation, probes, attended))
+            conversation = callbacks.begin(session)
+        except KoalaError:
+            channel.close()
+            raise
+        return session, conversation
+
+    def _serve(self, session: Session, conversation: T, began: Callable[[Instant], list[Command]]) -> None:
+        """Begin the session, and serve it until it ends."""
+        try:
+            self.do(began)
             why = session.run()
         finally:
             cut = self._callbacks.ended()
-        self.do(lambda now: self._machine.cut(now, why or cut))
+        self.do(lambda now: self._machine.cut(now, why or cut) if self._is_current(conversation) else [])
+
+    def _is_current(self, conversation: T) -> bool:
+        return self._machine.conversation is conversation
+
+    def _not_connected(self, reason: Reason) -> None:
+        self.do(lambda now: self._machine.not_connected(now, reason))
 
     def _fail(self, reason: Reason) -> None:
         self.do(lambda now: self._machine.failed(now, reason))
 
     # ---- the session's threads
-
-    def _received(self, message: Any) -> None:
-        self.do(lambda now: self._machine.received(now, message))
 
     def _alive(self) -> None:
         self._machine.alive(self._callbacks.now())

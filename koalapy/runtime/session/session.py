@@ -5,6 +5,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from koalapy_adapters.connections.protocol import Channel
@@ -13,7 +14,9 @@ from koalapy_adapters.messages import (
     FROM_KCM,
     Done,
     Fetched,
+    Json,
     MessageError,
+    Messages,
     StreamReset,
     StreamState,
     from_json,
@@ -33,10 +36,25 @@ _LOST = Reason("lost", "transient", "The connection was lost.", "koalad connects
 Receive = Callable[[Any], None]
 
 
-def garbled(error: Exception) -> Reason:
-    """Return the reason to end a session after a malformed frame or message."""
-    advice = "koalad connects again after a while. If it stays, end what runs as the KCM there, and look for its cause."
-    return Reason("garbled", "ours", f"The KCM cannot be understood: {error}.", advice)
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """The messages of a session: readers of those that come, and the JSON of those that are sent.
+
+    `who`: what is at the other end. `advice`: what to do if it stays impossible to understand.
+    """
+
+    who: str
+    readers: Messages
+    json_of: Callable[[Any], Json]
+    advice: str
+
+    def garbled(self, error: Exception) -> Reason:
+        """Return the reason to end a session after a malformed frame or message."""
+        advice = f"koalad connects again after a while. If it stays, {self.advice}"
+        return Reason("garbled", "ours", f"{self.who} cannot be understood: {error}.", advice)
+
+
+KCM = Wire("The KCM", FROM_KCM, to_json, "end what runs as the KCM there, and look for its cause.")
 
 
 class Session:
@@ -52,6 +70,7 @@ class Session:
         tick: Callable[[], float],
         alive: Callable[[], None] = lambda: None,
         stream_frame: Receive = lambda frame: None,
+        wire: Wire = KCM,
     ) -> None:
         """`receive` is called by `run` with every message that answers no exchange.
 
@@ -60,7 +79,7 @@ class Session:
         `stream_frame` is called by `run` with every frame of a byte stream to a compute node.
         """
         self._channel, self._receive, self._tick, self._alive = channel, receive, tick, alive
-        self._stream_frame = stream_frame
+        self._stream_frame, self._wire = stream_frame, wire
         self._urgent: deque[bytes] = deque()
         self._bulk: deque[bytes] = deque()
         self._waiting = 0  # bytes of control messages that are queued or being written
@@ -87,7 +106,7 @@ class Session:
         try:
             self._read()
         except (FrameError, MessageError) as error:
-            self.end(garbled(error))
+            self.end(self._wire.garbled(error))
         finally:
             self.end(None)
             self._channel.close()
@@ -117,7 +136,7 @@ class Session:
 
         Raises FrameError if it is too large.
         """
-        self._put_urgent(encode(Control(to_json(message))))
+        self._put_urgent(encode(Control(self._wire.json_of(message))))
 
     def send_chunk(self, chunk: Chunk) -> None:
         """Send a chunk. Control messages are sent first. The caller has to keep to the credit of its stream."""
@@ -224,7 +243,7 @@ class Session:
 
     def _take(self, frame: Frame) -> None:
         if isinstance(frame, Control):
-            message = from_json(frame.data, FROM_KCM)
+            message = from_json(frame.data, self._wire.readers)
             exchange = self._exchanges.get(getattr(message, "id", -1))
             if isinstance(message, (StreamState, StreamReset)):
                 self._stream_frame(message)

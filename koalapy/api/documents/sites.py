@@ -1,0 +1,69 @@
+"""Documents of this site, its neighbours, and the lines by which sites become neighbours."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from koalapy import answers
+from koalapy.api.documents.errors import reason
+from koalapy.api.documents.fields import optional_instant
+from koalapy.config.site import Invitation
+from koalapy.model.units import SECOND, Instant, format_instant
+
+if TYPE_CHECKING:
+    from koalapy.runtime.sites.changes import SiteChanges
+    from koalapy.runtime.sites.links import NeighbourState
+
+
+def sites(changes: "SiteChanges") -> answers.SitesAnswer:
+    links = changes.links
+    identity = links.identity()
+    expires_at = Instant(round(identity.certificate.not_valid_after_utc.timestamp()) * SECOND)
+    return {
+        "schema": "koala.sites/1",
+        "site": {
+            "name": links.site.name,
+            "pin": identity.pin,
+            "port": links.port,
+            "expires_at": format_instant(expires_at),
+        },
+        "neighbours": [_neighbour(each, changes.is_of_file(each.name)) for each in links.neighbours()],
+        "refused": [
+            {
+                "kind": each.kind,
+                "count": each.count,
+                "last_address": each.address,
+                "last_at": format_instant(each.at),
+                "sentence": each.sentence,
+            }
+            for each in links.refused()
+        ],
+    }
+
+
+def _neighbour(found: "NeighbourState", of_file: bool) -> answers.NeighbourSite:
+    record, status = found.record, found.status
+    return {
+        "name": found.name,
+        "relation": found.relation.value,
+        "url": found.address.url,
+        "pin": found.address.pins[0],
+        "state": status.state,
+        "reason": None if status.reason is None else reason(status.reason),
+        "version": status.version,
+        "free": None if record is None else record.free,
+        "reported_at": None if record is None else optional_instant(record.reported_at),
+        "told": None if record is None else record.told,
+        "added_by_command": not of_file,
+    }
+
+
+def line(invitation: Invitation) -> answers.LineAnswer:
+    return {"schema": "koala.site_line/1", "line": _line(invitation)}
+
+
+def lines(invitations: Iterable[Invitation]) -> answers.LinesAnswer:
+    return {"schema": "koala.site_lines/1", "lines": [_line(each) for each in invitations]}
+
+
+def _line(invitation: Invitation) -> answers.SiteLine:
+    return {"site": invitation.site, "neighbour": invitation.guest, "line": invitation.line}

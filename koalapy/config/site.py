@@ -1,0 +1,162 @@
+"""The grid file's section `site`, and the line by which two people make their sites neighbours."""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, NamedTuple, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
+
+from koalapy.config.names import GridName, check_names_differ, is_name
+from koalapy.config.values import File
+from koalapy.model.errors import RequestError
+from koalapy.model.neighbour import Relation
+from koalapy.model.textfile.document import Document, Plain
+from koalapy.model.textfile.fields import Line, Section, as_line, as_mapping, one_of, wrong
+from koalapy.model.textfile.validation import validate
+from koalapy.model.textfile.words import shown
+
+_PIN = re.compile(r"sha256:[0-9a-f]{64}")
+_ADDRESS = re.compile(r"(?:\[(?P<six>[0-9a-fA-F:.]+)\]|(?P<host>[A-Za-z0-9.-]+)):(?P<port>\d{1,5})", re.ASCII)
+_LINE = "koala-site/1"
+_HIGHEST_PORT = 65535
+
+
+class HostPort(NamedTuple):
+    host: str
+    port: int
+
+
+def host_port(address: str) -> HostPort | None:
+    """Return the parts of `HOST:PORT` or `[ADDRESS]:PORT`; None for another text. Port 0 is any free one."""
+    match = _ADDRESS.fullmatch(address)
+    if match is None or int(match["port"]) > _HIGHEST_PORT:
+        return None
+    return HostPort(match["six"] or match["host"], int(match["port"]))
+
+
+def _listen(text: str) -> str:
+    if host_port(text) is None:
+        raise wrong(f"is {shown(text)}, no address to listen on", 'Write one such as "0.0.0.0:7443".')
+    return text
+
+
+def _url(text: str) -> str:
+    address = text.removeprefix("https://").rstrip("/")
+    found = host_port(address)
+    if not text.startswith("https://") or found is None or not found.port:
+        raise wrong(f"is {shown(text)}, no address of a site", "Write one such as https://lyon.example:7443.")
+    return f"https://{address}"
+
+
+def _pin(value: object) -> str:
+    text = as_line(value)
+    if not _PIN.fullmatch(text):
+        what = f"is {shown(text)}, no pin"
+        raise wrong(what, "Write sha256: and 64 hexadecimal digits, as `koala sites invite` prints them.", "bad_pin")
+    return text
+
+
+Url = Annotated[Line, AfterValidator(_url)]
+Pin = Annotated[str, BeforeValidator(_pin), WithJsonSchema({"type": "string", "pattern": f"^{_PIN.pattern}$"})]
+
+
+class Neighbour(Section):
+    """A site that this one is linked with."""
+
+    relation: Annotated[Relation, one_of(Relation)] = Field(description="what it is to this site")
+    url: Url | None = Field(default=None, description="where it listens; without one it has to dial")
+    pin: Pin = Field(description="of its key, as its `koala sites invite` prints it")
+
+
+def _neighbours(neighbours: Mapping[str, Neighbour]) -> Mapping[str, Neighbour]:
+    check_names_differ(neighbours)
+    seen: dict[str, str] = {}
+    for name, neighbour in neighbours.items():
+        if (other := seen.setdefault(neighbour.pin, name)) != name:
+            raise wrong(f"has the pin of {other}", "Each site has a key of its own.", "duplicate_pin", at=(name, "pin"))
+    return neighbours
+
+
+class Site(Section):
+    """A site: a koalad that is linked with those of other people."""
+
+    name: GridName = Field(description="this site's name, which its neighbours know")
+    listen: Annotated[Line, AfterValidator(_listen)] | None = Field(
+        default=None, description="address for neighbours that dial; a site without one only dials"
+    )
+    certificate: File | None = Field(
+        default=None, description="file with its key and certificate; site.pem in koalad's state directory"
+    )
+    neighbours: Annotated[dict[GridName, Neighbour], BeforeValidator(as_mapping), AfterValidator(_neighbours)] = Field(
+        default_factory=dict, description="the neighbours, by name; `koala sites join` adds others"
+    )
+
+    @model_validator(mode="after")
+    def _check_neighbours(self) -> Self:
+        for name, neighbour in self.neighbours.items():
+            if name.casefold() == self.name.casefold():
+                raise wrong("is this site's own name", "A site is no neighbour of its own.", at=("neighbours", name))
+            if neighbour.url is None and self.listen is None:
+                what = "has no url, and this site has no listen: neither could dial the other"
+                raise wrong(what, "Give one of the two.", at=("neighbours", name))
+        return self
+
+    @property
+    def listens_on(self) -> HostPort | None:
+        return None if self.listen is None else host_port(self.listen)
+
+
+def with_neighbours(site: Site, values: Mapping[str, Mapping[str, str]], source: str) -> Site:
+    """Return the site with these neighbours too, each with its values by key, as a grid file has them.
+
+    Raises RequestError, which names `source`.
+    """
+    written: dict[str, Any] = {"name": Plain(site.name)}
+    if site.listen is not None:
+        written["listen"] = site.listen
+    known = {name: each.model_dump(mode="json", exclude_none=True) for name, each in site.neighbours.items()}
+    added = {name: dict(each) for name, each in values.items() if name not in known}
+    found = validate(Site, Document(source, {**written, "neighbours": {**known, **added}}), {})
+    return site.model_copy(update={"neighbours": found.neighbours})
+
+
+class Invitation(NamedTuple):
+    """The facts by which another site makes this one its neighbour. None of them is a secret.
+
+    `site`, `url`, `pin`: the inviting site's. `guest`: the name that it knows the other site by. `relation`: what the
+    inviting site is to the other one.
+    """
+
+    site: str
+    guest: str
+    relation: Relation
+    pin: str
+    url: str | None
+
+    @property
+    def line(self) -> str:
+        """The invitation as one word, which no shell changes."""
+        parts = [_LINE, f"site={self.site}", f"for={self.guest}", f"relation={self.relation}", f"pin={self.pin}"]
+        return ",".join([*parts, f"url={self.url}"] if self.url else parts)
+
+    @property
+    def values(self) -> dict[str, str]:
+        """The inviting site's values by key, as the section `neighbours` of the other site's grid file has them."""
+        known = {"relation": str(self.relation), "pin": self.pin}
+        return known | {"url": self.url} if self.url else known
+
+
+def read_invitation(line: str) -> Invitation:
+    """Return the invitation of a line. Raises RequestError for a line that is none, or that was cut."""
+    first, *pairs = line.strip().split(",")
+    found = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+    relation = found.get("relation", "")
+    names = found.get("site", ""), found.get("for", "")
+    whole = len(found) == len(pairs) and {"site", "for", "relation", "pin"} <= found.keys() <= _KEYS
+    if first != _LINE or not whole or relation not in list(Relation) or not all(map(is_name, names)):
+        advice = "Copy the whole line that `koala sites invite` or `koala sites join` prints at the other site."
+        raise RequestError("bad_invitation", f"{shown(line[:120])} is no line of a site.", advice)
+    return Invitation(names[0], names[1], Relation(relation), found["pin"], found.get("url"))
+
+
+_KEYS = frozenset({"site", "for", "relation", "pin", "url"})
