@@ -125,11 +125,18 @@ def apply_outcome(core: Core, now: Instant, job: Job, max_submissions: int, max_
     return _finish(core, now, job, _FINAL[outcome])
 
 
+def max_failures(core: Core, job: Job) -> tuple[int, int]:
+    """Return the most submission and completion failures of a user's job."""
+    settings, retrials = core.settings, job.request.retrials
+    submissions = settings.max_submission_failures if retrials is None else retrials + 1
+    return submissions, settings.max_completion_failures
+
+
 def end_choices(core: Core, now: Instant, job: Job) -> None:
     """Count a submission failure of a waiting job, of whose choices none is left that fits."""
     reason = choices.none_left(job)
     core.records.change(job, submission_failures=job.submission_failures + 1, reason=reason)
-    if job.submission_failures >= core.settings.max_submission_failures:
+    if job.submission_failures >= max_failures(core, job)[0]:
         core.records.change(job, state=JobState.FAILED, finished_at=now)
         return core.records.note(now, job.id, "job_failed", **code_and_message(reason))
     tail = core.records.new_tail_position()

@@ -6,7 +6,7 @@ from koalapy.attempts import missing
 from koalapy.attempts.cancel import can_be_cancelled
 from koalapy.broker.wait_deadlines import wait_deadlines
 from koalapy.coallocation import barrier, completion, deadlock
-from koalapy.coallocation.retries import apply_outcome
+from koalapy.coallocation.retries import apply_outcome, max_failures
 from koalapy.coallocation.stop import detach_what_cannot_be_cancelled, stop_job
 from koalapy.core.core import Core
 from koalapy.model.attempt import Attempt
@@ -94,10 +94,7 @@ def _settle(core: Core, now: Instant, job: Job) -> None:
         detach_what_cannot_be_cancelled(core, now, job)
         if job.live:
             return
-    settings = core.settings
-    limits = (settings.max_submission_failures, settings.max_completion_failures) if job.pilot is None else _NEVER_AGAIN
-    if (retrials := job.request.retrials) is not None:
-        limits = retrials + 1, limits[1]
+    limits = max_failures(core, job) if job.pilot is None else _NEVER_AGAIN
     apply_outcome(core, now, job, *limits)
     core.mark_dirty()
 

@@ -7,6 +7,7 @@ _LANGUAGES = {"yaml": "yaml", "yml": "yaml", "json": "yaml", "jsdl": "jsdl", "xm
 
 _BEGINNINGS = {
     "jsdl": re.compile(rb"(\xef\xbb\xbf)?\s*<[?!A-Za-z_]"),
+    "jdl": re.compile(rb"(\xef\xbb\xbf)?(\s|#[^\n]*\n|//[^\n]*\n)*(\[\s*\w|\w+\s*=[^=])"),
     "rsl": re.compile(rb"(\xef\xbb\xbf)?\s*(\(\*|[&+*|]\s*\()"),
 }
 
@@ -15,7 +16,8 @@ def language_of(source: str, text: str | bytes = "") -> str:
     """Return the registered name of the language.
 
     If the ending is unknown or missing, the text decides. It is JSDL if it begins like XML. It is RSL if it begins
-    with a comment of RSL, or with an operator and a group. Else it is YAML, which includes JSON.
+    with a comment of RSL, or with an operator and a group. It is JDL if it begins with a bracket and a name, or with a
+    name and `=`. Else it is YAML, which includes JSON.
     """
     ending = source.rpartition("/")[2].rpartition(".")[2].casefold()
     return _LANGUAGES.get(ending) or _language_of_text(text)

@@ -6,7 +6,7 @@ evaluated here. Names of attributes and functions have no upper and lower case.
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
@@ -168,10 +168,14 @@ def attributes_read(expression: str) -> tuple[str, ...]:
 
 @dataclass(slots=True)
 class Checker:
-    """A walk over tokens. `expression` checks the one that begins at `next`, and moves behind it."""
+    """A walk over tokens. `expression` checks the one that begins at `next`, and moves behind it.
+
+    `own`: values that are written in place of the job's own attributes, by names in lower case.
+    """
 
     tokens: list[Token]
     index: int = 0
+    own: Mapping[str, str] = field(default_factory=dict)
     _terms: int = 0
     _written: list[str] = field(default_factory=list)
     _attributes: dict[str, str] = field(default_factory=dict)  # by name without case: as it was written
@@ -267,7 +271,8 @@ class Checker:
             raise ClassAdError(token.at, what, f"There are {listed(OWN_ATTRIBUTES, 'and')}.", "unknown_name")
         if not own:
             self._attributes.setdefault(token.word, token.text)
-        self._written.append(f"{'self' if own else 'other'}.{token.text}")
+        written = f"{'self' if own else 'other'}.{token.text}"
+        self._written.append(self.own.get(token.word, written) if own else written)
 
     def _call(self, depth: int) -> None:
         token = self.next

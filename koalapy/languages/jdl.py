@@ -1,0 +1,382 @@
+"""JDL, the Job Description Language of the EU-DataGrid, with the attributes that CrossGrid added (docs/jdl.md).
+
+A text is one record of the ClassAd language. An attribute that koalapy cannot honour is refused, with a message that
+names it, its line and its column.
+"""
+
+import shlex
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple
+
+from koalapy.languages.native import request_of
+from koalapy.languages.redirection import redirecting
+from koalapy.languages.sweepfiles import OpenFile
+from koalapy.model.errors import RequestError
+from koalapy.model.request import LOWEST_PRIORITY, MAX_PROCESSORS, Request
+from koalapy.model.textfile.classad import (
+    Checker,
+    ClassAdError,
+    Expression,
+    Kind,
+    Token,
+    place,
+    tokens,
+    unexpected,
+    unquoted,
+)
+from koalapy.model.textfile.document import Document, Path
+from koalapy.model.textfile.words import listed, shown, use_known
+
+_COMPONENT: Path = ("components", 0)
+_LIST = 'Write a text, or several in braces: {"a", "b"}.'
+_ONE_CLUSTER, _GROUP = ("mpich", "mpich-p4"), "mpich-g2"
+_JOB_TYPES = ("Normal", "MPICH", "MPICH-P4", "MPICH-G2")
+# Attributes of JDL that koalapy does not honour, and what to write in their place.
+_REFUSED = {
+    "dataaccessprotocol": "Stage files in by InputSandbox.",
+    "inputdata": "Stage files in by InputSandbox.",
+    "outputdata": "Name the files in OutputSandbox.",
+    "outputse": "Name the files in OutputSandbox; they come back beside the job file.",
+    "replicacatalog": "Stage files in by InputSandbox.",
+    "storageindex": "Stage files in by InputSandbox.",
+    "inputsandboxbaseuri": "Name each file by its path.",
+    "outputsandboxbaseuri": "Files come back beside the job file.",
+    "outputsandboxdesturi": "Files come back beside the job file.",
+    "hlrlocation": "Remove it; `koala usage` sums up processor time.",
+    "myproxyserver": "Remove it; koalapy logs in as you do.",
+    "expirytime": "Remove it, or cancel the job by `koala cancel`.",
+    "shallowretrycount": "Write RetryCount.",
+    "allowzippedisb": "Remove it.",
+    "perusalfileenable": "Remove it; `koala logs -f` follows the output.",
+    "prologue": "Let the executable be a script that does both.",
+    "epilogue": "Let the executable be a script that does both.",
+    "nodes": "Submit each job by itself.",
+    "dependencies": "Submit each job by itself.",
+    "submitto": 'Write Requirements = other.Name == "…".',
+    "fuzzyrank": "Remove it; of equal ranks, the order of the grid file decides.",
+    "userdata": "Remove it.",
+    "jobsteps": "Remove it.",
+    "currentstep": "Remove it.",
+    "listenerport": "Remove it.",
+    "listenerhost": "Remove it.",
+}
+
+
+class Attribute(NamedTuple):
+    """An attribute of the text: its name as written, the offset of it, its value, and the tokens of the value."""
+
+    name: str
+    at: int
+    value: Expression
+    tokens: list[Token]
+
+
+def read(
+    text: str | bytes,
+    source: str,
+    directory: str,
+    clusters: Collection[str] | None = None,
+    overrides: Mapping[str, str] | None = None,
+    open_file: OpenFile | None = None,
+) -> Request:
+    """Read a text in JDL like `native.read`. Keys in overrides are those of koalapy's job file.
+
+    Raises RequestError.
+    """
+    return request_of(document_of(text, source), directory, clusters, overrides, open_file)
+
+
+def document_of(text: str | bytes, source: str) -> Document:
+    """Return the job in the form of koalapy's job file. Raises RequestError."""
+    decoded = _decoded(text, source)
+    try:
+        return _Reading(decoded, source, _attributes(decoded)).document()
+    except ClassAdError as error:
+        line, column = place(decoded, error.at)
+        raise RequestError(error.code, f"{source}:{line}:{column}: {error.what}.", error.advice) from None
+
+
+def _decoded(text: str | bytes, source: str) -> str:
+    raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line, column = place(raw[: error.start].decode("utf-8", "replace"), error.start)
+        message = f"{source}:{line}:{column}: the text is not UTF-8 from here on."
+        raise RequestError("not_text", message, "Save the file as UTF-8.") from None
+
+
+def _attributes(text: str) -> dict[str, Attribute]:
+    """Return the attributes by their names in lower case. The brackets around them may be missing.
+
+    Raises ClassAdError.
+    """
+    checker = Checker(tokens(text))
+    begin = checker.advance() if checker.next.text == "[" else None
+    found: dict[str, Attribute] = {}
+    while checker.next.kind is Kind.NAME:
+        name = checker.advance()
+        if checker.next.text != "=":
+            raise unexpected(checker.next, "=")
+        checker.advance()
+        first = checker.index
+        value = checker.expression()
+        if name.word in found:
+            before, _ = place(text, found[name.word].at)
+            what = f"{shown(name.text, quote='')} stands here a second time, after line {before}"
+            raise ClassAdError(name.at, what, "Remove one of the two.", "duplicate_key")
+        found[name.word] = Attribute(name.text, name.at, value, checker.tokens[first : checker.index])
+        after = checker.next
+        if after.text == ";":
+            checker.advance()
+        elif after.text == "=":
+            raise unexpected(after)
+        elif after.text != "]" and after.kind is not Kind.END:
+            raise unexpected(after, ";")
+    _check_end(checker, begin)
+    if not found:
+        raise ClassAdError(0, "the text has no attribute", 'Write at least Executable = "…";.', "empty_file")
+    return found
+
+
+def _check_end(checker: Checker, begin: Token | None) -> None:
+    if checker.next.text == "]" and begin is not None:
+        checker.advance()
+    elif checker.next.kind is Kind.END and begin is not None:
+        raise ClassAdError(begin.at, "this bracket is not closed", "Write ] at the end, or leave both out.")
+    if checker.next.text == "]":
+        raise ClassAdError(checker.next.at, "this bracket closes none", "Write [ at the beginning, or leave both out.")
+    if checker.next.kind is not Kind.END:
+        raise unexpected(checker.next, "an attribute's name")
+
+
+class _Reading:
+    """The translation of attributes into a job file. Its methods raise ClassAdError."""
+
+    def __init__(self, text: str, source: str, attributes: Mapping[str, Attribute]) -> None:
+        self._text, self._source, self._attributes = text, source, attributes
+        self._job: dict[str, Any] = {}
+        self._component: dict[str, Any] = {}
+        self._lines: dict[Path, int] = {}
+        self._origins: dict[Path, str] = {}
+
+    def document(self) -> Document:
+        handlers: dict[str, Callable[[Attribute], None]] = {
+            "type": self._type,
+            "priority": self._priority,
+            "retrycount": self._retry_count,
+            "environment": self._environment,
+            "virtualorganisation": self._label,
+            "inputsandbox": lambda found: self._files(found, "stage_in"),
+            "outputsandbox": lambda found: self._files(found, "stage_out"),
+            "requirements": lambda found: self._expression(found, "requirements"),
+            "rank": lambda found: self._expression(found, "rank"),
+        }
+        together = {
+            "executable", "arguments", "stdinput", "stdoutput", "stderror", "jobtype", "nodenumber", "minnumcpu",
+            "maxnumcpu",
+        }  # fmt: skip
+        for key, found in self._attributes.items():
+            if key in handlers:
+                handlers[key](found)
+            elif key not in together:
+                raise self._refusal(found, [*handlers, *together])
+        self._processors()
+        self._program()
+        self._job["components"] = [self._component]
+        return Document(self._source, self._job, self._lines, self._origins)
+
+    def _refusal(self, found: Attribute, known: Collection[str]) -> ClassAdError:
+        key, name = found.name.casefold(), shown(found.name, quote="")
+        if key in _REFUSED:
+            return ClassAdError(found.at, f"{name} cannot be honoured", _REFUSED[key], "not_honoured")
+        names = [_SPELLED.get(each, each) for each in known]
+        return ClassAdError(
+            found.at, f"{name} is not an attribute that is known", use_known(found.name, names), "unknown_key"
+        )
+
+    # ---- the job
+
+    def _type(self, found: Attribute) -> None:
+        if (text := self._text_of(found)).casefold() != "job":
+            what = f"Type is {shown(text)}, which koalapy does not run"
+            raise ClassAdError(found.tokens[0].at, what, 'Write Type = "Job"; and each job by itself.', "not_honoured")
+
+    def _priority(self, found: Attribute) -> None:
+        self._set(("priority",), self._number_of(found, 0, LOWEST_PRIORITY), found)
+
+    def _retry_count(self, found: Attribute) -> None:
+        self._set(("on_error",), self._number_of(found, 0, 1_000), found)
+
+    def _label(self, found: Attribute) -> None:
+        self._set(("labels",), {found.name: self._text_of(found)}, found)
+
+    def _files(self, found: Attribute, key: str) -> None:
+        texts = self._texts_of(found)
+        for token, text in texts:
+            if "://" in text:
+                what = f"{found.name} names {shown(text)}, which is elsewhere"
+                raise ClassAdError(token.at, what, "Name files of this machine.", "not_honoured")
+        self._set((key,), [text for _, text in texts], found)
+        for index, (token, _) in enumerate(texts):
+            self._mark((key, index), token.at)
+
+    def _environment(self, found: Attribute) -> None:
+        variables: dict[str, str] = {}
+        for token, text in self._texts_of(found):
+            name, sign, value = text.partition("=")
+            if not sign or name in variables:
+                what = f"{shown(text)} sets no variable" if not sign else f"{shown(name)} is set a second time"
+                raise ClassAdError(token.at, what, 'Write each variable once, as "NAME=value".')
+            variables[name] = value
+            self._mark((*_COMPONENT, "environment", name), token.at)
+        self._set((*_COMPONENT, "environment"), variables, found)
+
+    def _expression(self, found: Attribute, key: str) -> None:
+        checker = Checker([*found.tokens, Token(Kind.END, "", found.tokens[-1].at)], own=self._own())
+        self._set((*_COMPONENT, key), checker.expression().text, found)
+
+    def _own(self) -> dict[str, str]:
+        """Return the numbers of processors by the names that expressions have for them."""
+        least, most = self._counts()
+        return {"minnumcpu": str(least), "nodenumber": str(least), "maxnumcpu": str(most)}
+
+    # ---- the program and its processors
+
+    def _job_type(self) -> str:
+        found = self._attributes.get("jobtype")
+        texts = [] if found is None else self._texts_of(found)
+        known = {each.casefold() for each in _JOB_TYPES}
+        for token, text in texts:
+            if text.casefold() not in known:
+                what = f"JobType is {shown(text)}, which koalapy does not run"
+                raise ClassAdError(token.at, what, f"Write {listed(_JOB_TYPES)}.", "not_honoured")
+        if len(texts) > 1:
+            raise ClassAdError(texts[1][0].at, "JobType has a second kind", "Write one of them.", "not_honoured")
+        return texts[0][1].casefold() if texts else "normal"
+
+    def _counts(self) -> tuple[int, int]:
+        """Return the least and the most processors."""
+        counts = {
+            key: self._number_of(found, 1, MAX_PROCESSORS)
+            for key in ("nodenumber", "minnumcpu", "maxnumcpu")
+            if (found := self._attributes.get(key)) is not None
+        }
+        least = counts.get("minnumcpu", counts.get("nodenumber", 1))
+        most = counts.get("maxnumcpu", least)
+        if "nodenumber" in counts and counts["nodenumber"] != least:
+            what = f"NodeNumber is {counts['nodenumber']}, but MinNumCPU is {least}"
+            raise ClassAdError(self._attributes["nodenumber"].at, what, "Leave one of them out.", "contradiction")
+        if most < least:
+            what = f"MaxNumCPU is {most}, less than the {least} that are needed at least"
+            raise ClassAdError(self._attributes["maxnumcpu"].at, what, "Exchange the two.", "contradiction")
+        return least, most
+
+    def _processors(self) -> None:
+        kind, (least, _) = self._job_type(), self._counts()
+        named = next((self._attributes[key] for key in _COUNTS if key in self._attributes), None)
+        if kind == "normal" and named is not None:
+            what = f"{named.name} is for parallel jobs, but JobType is Normal"
+            advice = f"Write JobType = {listed(map(_quoted, _JOB_TYPES[1:]))}."
+            raise ClassAdError(named.at, what, advice, "contradiction")
+        if kind != "normal" and not {"minnumcpu", "nodenumber"} & self._attributes.keys():
+            at = self._attributes["jobtype"].at
+            raise ClassAdError(at, "a parallel job has no MinNumCPU", "Write MinNumCPU = 4;.", "missing_key")
+        self._component["processors"] = least
+        if kind != _GROUP:
+            self._component["launch"] = "once"  # the program starts its processes itself, if it has several
+        else:
+            self._component["spread"] = True
+        for path in ("processors", "launch", "spread"):
+            if named is not None:
+                self._mark((*_COMPONENT, path), named.at)
+
+    def _program(self) -> None:
+        found = self._attributes.get("executable")
+        if found is None:
+            first = next(iter(self._attributes.values()))
+            raise ClassAdError(first.at, "the job has no Executable", 'Write Executable = "…";.', "missing_key")
+        program = self._text_of(found)
+        sandbox = [path.rpartition("/")[2] for path in self._job.get("stage_in", ())]
+        if "/" not in program and program in sandbox:
+            program = f"./{program}"  # it is looked up in the job's own directory
+        argv = [*redirecting(self._redirections()), program, *self._arguments()]
+        self._set((*_COMPONENT, "executable"), argv[0], found)
+        if argv[1:]:
+            self._set((*_COMPONENT, "arguments"), argv[1:], self._attributes.get("arguments", found))
+
+    def _arguments(self) -> list[str]:
+        """Return the words of Arguments, which are divided and quoted as for a shell; there is no shell."""
+        found = self._attributes.get("arguments")
+        if found is None:
+            return []
+        try:
+            return shlex.split(self._text_of(found))
+        except ValueError:
+            what = "Arguments has a quote or an escape without its end"
+            raise ClassAdError(found.tokens[0].at, what, "Close it, as for a shell.") from None
+
+    def _redirections(self) -> dict[str, str]:
+        """Return the file of each operator of the shell. Several processes append, so that none truncates the file."""
+        more = ">" if self._component.get("spread") else ""
+        operators = {"stdinput": "<", "stdoutput": f">{more}", "stderror": f"2>{more}"}
+        return {
+            operator: self._text_of(self._attributes[name])
+            for name, operator in operators.items()
+            if name in self._attributes
+        }
+
+    # ---- values
+
+    def _text_of(self, found: Attribute) -> str:
+        if found.value.constant is not Kind.TEXT:
+            raise self._wrong(found, "a text", f'Write {found.name} = "…";.')
+        return unquoted(found.tokens[0])
+
+    def _texts_of(self, found: Attribute) -> list[tuple[Token, str]]:
+        """Return the texts of a list, or one text, each with its token."""
+        if found.value.constant is Kind.TEXT:
+            return [(found.tokens[0], unquoted(found.tokens[0]))]
+        inner, is_list = found.tokens[1:-1], found.tokens[0].text == "{" and found.tokens[-1].text == "}"
+        texts, commas = inner[::2], inner[1::2]
+        if not is_list or any(each.kind is not Kind.TEXT for each in texts) or any(each.text != "," for each in commas):
+            raise self._wrong(found, "a text, or a list of texts", _LIST)
+        return [(each, unquoted(each)) for each in texts]
+
+    def _number_of(self, found: Attribute, least: int, most: int) -> int:
+        token = found.tokens[0]
+        if found.value.constant is not Kind.NUMBER or not token.text.isdecimal():
+            raise self._wrong(found, "a whole number", f"Write one from {least} to {most:,}.")
+        if not least <= int(token.text) <= most:
+            what = f"{found.name} is {token.text}, which is not from {least} to {most:,}"
+            raise ClassAdError(token.at, what, "Write a number in this range.", "wrong_value")
+        return int(token.text)
+
+    def _wrong(self, found: Attribute, wanted: str, advice: str) -> ClassAdError:
+        what = f"{shown(found.name, quote='')} is not {wanted}"
+        return ClassAdError(found.tokens[0].at, what, advice, "wrong_value")
+
+    def _set(self, path: Path, value: object, found: Attribute) -> None:
+        target = self._component if path[:2] == _COMPONENT else self._job
+        target[str(path[-1])] = value
+        self._mark(path, found.tokens[0].at)
+
+    def _mark(self, path: Path, at: int) -> None:
+        line, column = place(self._text, at)
+        self._lines[path] = line
+        self._origins[path] = f"{self._source}:{line}:{column}"
+
+
+def _quoted(text: str) -> str:
+    return f'"{text}"'
+
+
+_COUNTS = ("nodenumber", "minnumcpu", "maxnumcpu")
+_SPELLED = {
+    each.casefold(): each
+    for each in (
+        "Type", "JobType", "Executable", "Arguments", "StdInput", "StdOutput", "StdError", "InputSandbox",
+        "OutputSandbox", "Environment", "Requirements", "Rank", "MinNumCPU", "MaxNumCPU", "NodeNumber", "Priority",
+        "RetryCount", "VirtualOrganisation",
+    )
+}  # fmt: skip
