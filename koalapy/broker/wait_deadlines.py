@@ -11,10 +11,13 @@ _NONE: frozenset[str] = frozenset()
 
 
 def may_queue_from(job: Job, settings: Settings) -> Instant | None:
-    """Return the instant from which the job may enter a batch queue; None if it waits for idle processors only."""
+    """Return the instant from which the job may enter a batch queue; None if it waits for idle processors only.
+
+    A pilot may do so at once: it exists so that other jobs need no batch queue.
+    """
     if job.request.when_busy is not WhenBusy.QUEUE or job.waiting_since is None:
         return None
-    return Instant(job.waiting_since + settings.queue_after)
+    return job.waiting_since if job.request.pilot is not None else Instant(job.waiting_since + settings.queue_after)
 
 
 def excluded_clusters(now: Instant, job: Job) -> frozenset[str]:

@@ -4,7 +4,7 @@ from koalapy.config.connect import Command, ConnectError, Connection, Docker, Lo
 from koalapy.config.convert import cluster_config, engine_settings
 from koalapy.config.difference import AT_START, Changed, Difference, difference
 from koalapy.config.load import json_schema, read_cluster, read_grid, with_clusters
-from koalapy.config.pilots import inside
+from koalapy.config.pilots import inside, pilot_rules
 from koalapy.config.scavenging import SWEEP_POLICIES
 from koalapy.config.schema import Cluster, GridFile
 from koalapy.config.site import Site
@@ -30,6 +30,7 @@ __all__ = [
     "inside",
     "json_schema",
     "parse_connect",
+    "pilot_rules",
     "read_cluster",
     "read_grid",
     "with_clusters",

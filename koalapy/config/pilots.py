@@ -4,11 +4,24 @@ from typing import Any
 
 from koalapy.config.connect import Pilot
 from koalapy.config.scavenging import Scavenge
-from koalapy.config.schema import Cluster
+from koalapy.config.schema import Cluster, GridFile
 from koalapy.model.identity import JobId
+from koalapy.model.pilot import PilotRule
 
 # Keys that hold inside an allocation as they do around it. The others are about batch jobs and logins.
 _KEPT = ("setup", "relay", "relay_network", "network", "poll", "shared", "python")
+
+
+def pilot_rules(grid: GridFile) -> dict[str, PilotRule]:
+    """Return the rules of the pilots that koalapy opens by itself, by cluster."""
+    return {
+        name: PilotRule(
+            least=each.least, most=each.most, size=each.size, nodes=each.nodes, walltime=each.walltime, idle=each.idle,
+            waiting=each.when.waiting,
+        )
+        for name, each in grid.pilots.items()
+        if name in grid.clusters
+    }  # fmt: skip
 
 
 def inside(around: Cluster, job: JobId, shared: bool) -> Cluster:

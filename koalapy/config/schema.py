@@ -31,7 +31,8 @@ from koalapy.config.values import (
 )
 from koalapy.model import settings
 from koalapy.model.cluster import DEFAULT_NETWORK
-from koalapy.model.request import KeepOutput
+from koalapy.model.pilot import SHORTEST_WALLTIME
+from koalapy.model.request import PILOT_IDLE, KeepOutput
 from koalapy.model.textfile.fields import (
     Between,
     Count,
@@ -50,7 +51,7 @@ from koalapy.model.textfile.fields import (
     wrong,
 )
 from koalapy.model.textfile.notify import NotifyEntries
-from koalapy.model.units import MILLISECOND, SECOND, Duration
+from koalapy.model.units import HOUR, MILLISECOND, MINUTE, SECOND, Duration
 
 # A poll may be delayed by its own cost (100 × its CPU time), and one may fail: six polls allow for both.
 MAX_AGE_IN_POLLS = 6
@@ -58,6 +59,8 @@ _LEAST_DEFAULT_AGE = Duration(30 * SECOND)
 _POLL = Duration(10 * SECOND)
 _SHORTEST_POLL = Duration(100 * MILLISECOND)
 KEPT_BYTES = 16 << 20
+_MOST_PILOTS = 100
+_PILOT_WALLTIME, _PILOT_WAITING = Duration(4 * HOUR), Duration(5 * MINUTE)
 _MOST_FAILURES = 40  # limits the attempts of a job to the numbers that a tag can hold
 _LACKED = {
     "slots": ("slurm", "sge", "pbs", "torque", "allocation"),
@@ -188,6 +191,34 @@ class Retries(Section):
     )
 
 
+class PilotsWhen(Section):
+    """When a further pilot is opened."""
+
+    waiting: Span = Field(default=_PILOT_WAITING, description="a job that it could run has waited for so long")
+
+
+class KeptPilots(Section):
+    """The pilots that koalapy keeps on one cluster by itself."""
+
+    size: Positive = Field(description="processors of each")
+    nodes: Positive | None = Field(default=None, description="nodes of each; as the batch system divides them")
+    least: Annotated[Number, Between(0, _MOST_PILOTS)] = Field(default=0, description="how many there always are")
+    most: Annotated[Number, Between(1, _MOST_PILOTS)] = Field(default=1, description="how many there may be")
+    walltime: Annotated[Span, lasting(SHORTEST_WALLTIME)] = Field(
+        default=_PILOT_WALLTIME, description="how long each lasts"
+    )
+    idle: Span = Field(default=PILOT_IDLE, description="it ends after so long without a job")
+    when: PilotsWhen = PilotsWhen()
+
+    @model_validator(mode="after")
+    def _check_bounds(self) -> Self:
+        if self.least > self.most:
+            raise wrong("is more than `most`", "Write a smaller number.", at=("least",))
+        if self.nodes is not None and self.size % self.nodes:
+            raise wrong(f"does not divide {self.size} processors equally", "Write a divisor of `size`.", at=("nodes",))
+        return self
+
+
 class Disk(Section):
     """The disk space that koalapy may use, on clusters and on koalad's host."""
 
@@ -249,6 +280,10 @@ class GridFile(Section):
         default=settings.STREAM_TIMEOUT, description="after which a forwarded connection that was cut off is reset"
     )
     scavenging: Scavenging = Scavenging()
+    pilots: Annotated[dict[GridName, KeptPilots], BeforeValidator(as_mapping)] = Field(
+        default_factory=dict, description="pilots that koalapy opens by itself, by cluster",
+        json_schema_extra={"additionalProperties": False},
+    )  # fmt: skip
     keep_output: Annotated[KeepOutput, one_of(KeepOutput)] = Field(
         default=KeepOutput.CLUSTER, description="home: bring jobs' standard output and error home at their end"
     )
@@ -260,3 +295,10 @@ class GridFile(Section):
     ] = Field(default=(), description="what is done regularly, and when")
     metrics: Metrics | None = Field(default=None, description="on a TCP port; without it on koalad's socket only")
     site: Site | None = Field(default=None, description="links with other people's koalads; without it there are none")
+
+    @model_validator(mode="after")
+    def _check_pilots(self) -> Self:
+        for name in self.pilots:
+            if name not in self.clusters:
+                raise wrong("is not a cluster of this file", "Name one, or remove it.", at=("pilots", name))
+        return self

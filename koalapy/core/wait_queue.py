@@ -158,7 +158,10 @@ class WaitQueue:
         insort(self.order, position)
         insort(self.to_recheck, position)
         self._by_size.add(waiting)
-        if job.request.when_busy is WhenBusy.QUEUE and job.waiting_since is not None:
+        if job.request.pilot is not None:
+            waiting.patient = True
+            self._patient.add(waiting)
+        elif job.request.when_busy is WhenBusy.QUEUE and job.waiting_since is not None:
             heapq.heappush(self._arrivals, (job.waiting_since, job.id))
         self._move(position)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from koalapy.api.jobs import Reader
-from koalapy.config import GridFile, engine_settings, inside, read_cluster, with_clusters
+from koalapy.config import GridFile, engine_settings, inside, pilot_rules, read_cluster, with_clusters
 from koalapy.core.foreign import Foreign
 from koalapy.driver import Driver
 from koalapy.engine import Engine
@@ -145,7 +145,9 @@ class Koalad:
             shared_store=shared,
         )  # fmt: skip
         self.grid_changes = GridChanges(grid, commanded, parts)
-        self.pilots = Pilots(self.service, self.grid_changes, self._loop, self._clock, owner)
+        self.pilots = Pilots(
+            self.service, self.grid_changes, self._loop, self._clock, owner, lambda: pilot_rules(grid.file)
+        )
 
     def _make_sites(self, state_directory: Path, snapshot: Snapshot, shared: bool) -> "SiteChanges | None":
         """Return the links to neighbouring sites; None for a grid that is no site. Raises KoalaError."""
@@ -190,6 +192,7 @@ class Koalad:
             self.service.placement = self._policies[0].placement
         self._written.most, self.service.disk.warn = grid.disk.output, grid.disk.warn
         self.maintenance.replace(grid.maintenance)
+        self.pilots.look_soon()
 
     def _renewed(self) -> Engine:
         chosen, of_sweeps = self._policies

@@ -1,6 +1,6 @@
 """A pilot: a job that holds processors for other jobs, and is a cluster of its own while it runs."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from koalapy.model.identity import JobId
@@ -12,6 +12,24 @@ from koalapy.model.units import SECOND, Duration
 _PREFIX = "pilot~"  # no cluster of a grid file has a name with a tilde
 SHORTEST_WALLTIME = Duration(30 * SECOND)
 _MARGIN = Duration(5 * SECOND)  # so that the program ends before anything ends it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PilotRule:
+    """The pilots that koalapy keeps on one cluster.
+
+    `least`: how many there always are. `most`: how many there may be, those in a batch queue too. `size`: processors of
+    each, on `nodes` nodes; None: as the batch system divides them. `waiting`: how long a job must have waited that a
+    further one could run. `walltime`, `idle`: of each pilot.
+    """
+
+    least: int
+    most: int
+    size: int
+    nodes: int | None
+    walltime: Duration
+    idle: Duration
+    waiting: Duration
 
 
 class PilotState(StrEnum):

@@ -105,10 +105,12 @@ class PilotTerms:
     """The terms of a pilot: a job whose processors are a cluster of their own for as long as it runs.
 
     `idle`: it ends after so long without anything to run. `shared`: jobs that do not name it are placed there too.
+    `kept`: koalapy opened it by itself, as the grid file says.
     """
 
     idle: Duration = PILOT_IDLE
     shared: bool = False
+    kept: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

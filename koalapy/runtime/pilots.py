@@ -1,7 +1,7 @@
 """Pilots: opened and closed by a person, and kept: each joins the grid while it runs, and ends when it is idle."""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import structlog
@@ -11,19 +11,21 @@ from koalapy.engine import Engine
 from koalapy.model.change import Change
 from koalapy.model.errors import KoalaError, Reason, RequestError
 from koalapy.model.identity import JobId
-from koalapy.model.pilot import SHORTEST_WALLTIME, is_bound, job_of_pilot, pilot_request
+from koalapy.model.pilot import SHORTEST_WALLTIME, PilotRule, is_bound, job_of_pilot, pilot_request
 from koalapy.model.request import ComponentRequest, PilotTerms
 from koalapy.model.units import Instant, format_duration
+from koalapy.policies.pilots import PilotKeeper
 from koalapy.runtime.clock import SystemClock
 from koalapy.runtime.driver_thread import DriverThread
 from koalapy.runtime.grid_changes import GridChanges
 from koalapy.runtime.no_such_cluster import no_such_cluster
 from koalapy.runtime.service import Service
 from koalapy.views.clusters import LeftOn
-from koalapy.views.pilots import Idle, PilotView, pilots, upkeep
+from koalapy.views.pilots import Idle, PilotView, pilots, upkeep, wishes
 
 _LOG = structlog.get_logger()
 _LOOK_S = 1.0  # between looks while there are pilots
+_RULES_S = 5.0  # without a pilot: a job that waits may want one
 _AGAIN_S = 5.0  # after a failure
 _CLOSED = Reason("pilot_closed", "request", "It was closed by its user.", "")
 
@@ -32,10 +34,17 @@ class Pilots:
     """The pilots of one koalad. Any thread may call it."""
 
     def __init__(
-        self, service: Service, changes: GridChanges, loop: DriverThread, clock: SystemClock, owner: str
+        self,
+        service: Service,
+        changes: GridChanges,
+        loop: DriverThread,
+        clock: SystemClock,
+        owner: str,
+        rules: Callable[[], Mapping[str, PilotRule]],
     ) -> None:
-        """`owner`: to whom the pilots' jobs belong."""
+        """`owner`: to whom the pilots' jobs belong. `rules`: those that koalapy opens by itself, by cluster."""
         self._service, self._changes, self._loop, self._clock, self._owner = service, changes, loop, clock, owner
+        self._rules, self._keepers = rules, dict[str, PilotKeeper]()
         self._idle: Mapping[JobId, Idle] = {}
         self._look = threading.Event()
         self._closed = False
@@ -100,6 +109,10 @@ class Pilots:
         """Begin to keep the pilots."""
         self._thread.start()
 
+    def look_soon(self) -> None:
+        """Look after the pilots soon, since the grid has changed."""
+        self._look.set()
+
     def committed(self, change: Change) -> None:
         """Look after the pilots soon if one has changed."""
         if any(job.request.pilot is not None for job in change.jobs):
@@ -121,7 +134,7 @@ class Pilots:
                 return
             self._look.clear()
             try:
-                wait_s = _LOOK_S if self._keep() else None
+                wait_s = self._keep()
             except KoalaError as error:
                 _LOG.warning("pilots_not_kept", reason=str(error))
                 wait_s = _AGAIN_S
@@ -129,10 +142,13 @@ class Pilots:
                 _LOG.exception("pilots_failed")
                 wait_s = _AGAIN_S
 
-    def _keep(self) -> bool:
-        """Let pilots join, leave and end. Returns whether there is any. Raises KoalaError."""
-        now, joined, idle = self._clock.now(), self._changes.pilots, self._idle
-        due, found = self._loop.ask(lambda engine: (upkeep(engine, now, joined, idle), pilots(engine)))
+    def _keep(self) -> float | None:
+        """Let pilots join, leave and end, and open those that are to be kept. Raises KoalaError.
+
+        Returns the seconds until it is to be called again; None if nothing but a commit calls for that.
+        """
+        now, joined, idle, rules = self._clock.now(), self._changes.pilots, self._idle, self._rules()
+        due, found = self._loop.ask(lambda engine: (upkeep(engine, now, joined, idle, rules), pilots(engine)))
         self._idle = due.idle
         views = {each.job.id: each for each in found}
         for name in due.leave:
@@ -143,7 +159,26 @@ class Pilots:
                 self._changes.join_pilot(job, view.attempt.cluster, view.terms.shared)
         for job, why in due.end.items():
             self._end_idle(views[job], why)
-        return bool(found) or bool(self._changes.pilots)
+        self._open_kept(now, rules)
+        if found or self._changes.pilots:
+            return _LOOK_S
+        return _RULES_S if rules else None
+
+    def _open_kept(self, now: Instant, rules: Mapping[str, PilotRule]) -> None:
+        """Open the pilots that the grid file wants now. Raises KoalaError."""
+        self._keepers = {cluster: self._keepers.get(cluster, PilotKeeper()) for cluster in rules}
+        if not rules:
+            return
+        for cluster, wish in self._loop.ask(lambda engine: wishes(engine, rules)).items():
+            rule = rules[cluster]
+            if self._keepers[cluster].step(now, rule, wish.kept, wish.waits_since):
+                per_node = None if rule.nodes is None else rule.size // rule.nodes
+                component = ComponentRequest(
+                    processors=rule.size, executable="", cluster=cluster, walltime=rule.walltime,
+                    processors_per_node=per_node,
+                )  # fmt: skip
+                view = self.open(component, PilotTerms(idle=rule.idle, shared=True, kept=True), "")
+                _LOG.info("pilot_opened", cluster=view.name, on=cluster)
 
     def _end_idle(self, view: PilotView, why: str) -> None:
         """End a pilot on which there is nothing, unless a job was placed there meanwhile."""

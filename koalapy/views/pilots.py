@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 from koalapy.engine import Engine
@@ -9,9 +10,10 @@ from koalapy.model.attempt import Attempt
 from koalapy.model.errors import Reason
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job, job_value
-from koalapy.model.pilot import PilotState, is_bound, job_of_pilot, pilot_cluster, pilot_state
+from koalapy.model.pilot import PilotRule, PilotState, is_bound, job_of_pilot, pilot_cluster, pilot_state
 from koalapy.model.request import PilotTerms
 from koalapy.model.units import MINUTE, Duration, Instant, format_duration
+from koalapy.policies.pilots import Kept
 from koalapy.views.clusters import LeftOn, left_on
 
 UNUSABLE = Duration(5 * MINUTE)  # after which a pilot that jobs cannot be placed on ends, if its idle time is shorter
@@ -55,11 +57,10 @@ def pilots(engine: Engine) -> list[PilotView]:
     """Return the pilots whose jobs are not final, by job."""
     clusters = engine.core.information.clusters
     found = []
-    for number, row in sorted(engine.records.jobs.items()):
-        if row.request.pilot is not None:
-            name = pilot_cluster(number)
-            draining = name in clusters and clusters[name].settings.draining
-            found.append(PilotView(job_value(row), left_on(engine, name), draining))
+    for row in sorted((row for row in engine.records.jobs.values() if row.request.pilot), key=lambda row: row.id):
+        name = pilot_cluster(row.id)
+        draining = name in clusters and clusters[name].settings.draining
+        found.append(PilotView(job_value(row), left_on(engine, name), draining))
     return found
 
 
@@ -84,13 +85,60 @@ class Upkeep:
     idle: Mapping[JobId, Idle] = field(default_factory=dict)
 
 
-def upkeep(engine: Engine, now: Instant, joined: Collection[str], idle: Mapping[JobId, Idle]) -> Upkeep:
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """The pilots that koalapy keeps on one cluster. `waits_since`: see PilotKeeper.step."""
+
+    kept: Mapping[JobId, Kept]
+    waits_since: Instant | None
+
+
+def wishes(engine: Engine, rules: Mapping[str, PilotRule]) -> dict[str, Wish]:
+    """Return what is there, and what waits, for the rule of each cluster."""
+    views = [each for each in pilots(engine) if each.terms.kept]
+    waiting = [row for row in engine.records.jobs.values() if row.state.queued and row.request.pilot is None]
+    return {
+        cluster: Wish(
+            {
+                each.job.id: Kept(is_bound(each.job), bool(each.left.living))
+                for each in views
+                if each.job.request.components[0].cluster == cluster
+            },
+            min(
+                (row.waiting_since for row in waiting if row.waiting_since and _could_run(engine, rule, row)),
+                default=None,
+            ),
+        )
+        for cluster, rule in rules.items()
+    }
+
+
+def _could_run(engine: Engine, rule: PilotRule, job: Job) -> bool:
+    """Return whether a pilot of this rule could run the components of a waiting job that name no cluster."""
+    margin = engine.settings.barrier_timeout + MINUTE
+    free = [each for each in job.request.components if each.cluster is None]
+    return bool(free) and all(
+        each.processors <= rule.size
+        and each.walltime + margin <= rule.walltime
+        and not (each.gpus or each.exclusive or each.queue or each.constraint)
+        for each in free
+    )
+
+
+def upkeep(
+    engine: Engine,
+    now: Instant,
+    joined: Collection[str],
+    idle: Mapping[JobId, Idle],
+    rules: Mapping[str, PilotRule] = MappingProxyType({}),
+) -> Upkeep:
     """Return what is to be done about pilots. `joined`: the grid's clusters. `idle`: of the answer before.
 
-    A cluster leaves only after its job's batch job is over: then no process of an attempt there can live. One that
-    never becomes usable is ended too, later.
+    As many of those that koalapy keeps stay idle as a rule has `least`. A cluster leaves only after its job's batch job
+    is over: then no process of an attempt there can live. One that never becomes usable is ended too, later.
     """
     views = pilots(engine)
+    spare = {cluster: _kept_on(views, cluster) - rule.least for cluster, rule in rules.items()}
     bound = [each for each in views if is_bound(each.job)]
     known = engine.core.information.clusters
     empty = [each for each in bound if each.name in joined and each.name in known and not each.left]
@@ -102,6 +150,11 @@ def upkeep(engine: Engine, now: Instant, joined: Collection[str], idle: Mapping[
         same = before is not None and (before.usable or trouble is not None)
         state = next_idle[each.job.id] = before if before is not None and same else Idle(now, trouble is None)
         why = _why_ended(each, now - state.since, None if state.usable else trouble)
+        on = each.job.request.components[0].cluster
+        if why and each.terms.kept and on in spare and not each.draining and state.usable:
+            spare[on] -= 1
+            if spare[on] < 0:
+                continue
         if why:
             end[each.job.id] = why
     return Upkeep(
@@ -110,6 +163,10 @@ def upkeep(engine: Engine, now: Instant, joined: Collection[str], idle: Mapping[
         end=end,
         idle=next_idle,
     )
+
+
+def _kept_on(views: Iterable[PilotView], cluster: str) -> int:
+    return sum(each.terms.kept and each.job.request.components[0].cluster == cluster for each in views)
 
 
 def _why_ended(view: PilotView, idle: int, trouble: Reason | None) -> str:

@@ -28,7 +28,7 @@ from koalapy import Grid, testgrid
 from koalapy.testgrid import layout
 
 JOBS_A_SECOND, START_RATIO = 50.0, 0.5
-TRUE = {"name": "true", "components": [{"processors": 1, "executable": "/bin/true", "walltime": "1m"}]}
+TRUE = {"processors": 1, "executable": "/bin/true", "walltime": "1m"}
 STAMP = "/home/koala/bench-stamp"
 _WAIT_S = 60.0
 
@@ -64,20 +64,25 @@ SUBMITS = {"alpha": "sbatch -n 1 -o /dev/null stamp.sh", "gamma": "qsub -o /dev/
 
 
 def measure(name: str, jobs: int, rounds: int, chance: random.Random) -> dict[str, Any]:
-    run(name, f"cd && printf '#!/bin/sh\\ndate +%%s.%%N > {STAMP}.new && mv {STAMP}.new {STAMP}\\n' > stamp.sh")
+    write_stamping(name)
     with ALLOCATIONS[name]() as connect:
         held = {"batch": "allocation", "connect": connect, "shared": "/home/koala/bench-allocation"}
         with koalad_of({"clusters": {"held": held}}) as (koalad, _):
             wait_until_measured(koalad)
-            rate, cpu_s = throughput(koalad, jobs)
-            ways: dict[str, Callable[[], float]] = {
-                "koalapy": lambda: by_koalapy(koalad, name),
-                "plain": lambda: by_command(name),
-            }
-            starts: dict[str, list[float]] = {way: [] for way in ways}
-            for _ in range(rounds):
-                for way in chance.sample(sorted(ways), len(ways)):
-                    starts[way].append(ways[way]())
+            return row_of(koalad, name, "held", jobs, rounds, chance)
+
+
+def row_of(koalad: Grid, name: str, inside: str, jobs: int, rounds: int, chance: random.Random) -> dict[str, Any]:
+    """Measure the cluster `inside` an allocation of the cluster `name`, beside that one's own command."""
+    rate, cpu_s = throughput(koalad, inside, jobs)
+    ways: dict[str, Callable[[], float]] = {
+        "koalapy": lambda: by_koalapy(koalad, name, inside),
+        "plain": lambda: by_command(name),
+    }
+    starts: dict[str, list[float]] = {way: [] for way in ways}
+    for _ in range(rounds):
+        for way in chance.sample(sorted(ways), len(ways)):
+            starts[way].append(ways[way]())
     ours, plain = (statistics.median(starts[way]) for way in ("koalapy", "plain"))
     return {
         "cluster": name, "jobs_a_second": round(rate, 1), "machine_cpu_ms_a_job": round(cpu_s * 1000, 1),
@@ -86,19 +91,26 @@ def measure(name: str, jobs: int, rounds: int, chance: random.Random) -> dict[st
     }  # fmt: skip
 
 
-def throughput(koalad: Grid, jobs: int) -> tuple[float, float]:
+def write_stamping(name: str) -> None:
+    """Write the script that stamps its first instruction."""
+    run(name, f"cd && printf '#!/bin/sh\\ndate +%%s.%%N > {STAMP}.new && mv {STAMP}.new {STAMP}\\n' > stamp.sh")
+
+
+def throughput(koalad: Grid, inside: str, jobs: int) -> tuple[float, float]:
     """Jobs a second, and the machine's processor seconds for each. Raises SystemExit if one is not done."""
-    koalad.wait(koalad.submit_many([TRUE] * 16, directory="/tmp"), _WAIT_S)  # once for the caches
+    job = {"name": "true", "components": [{**TRUE, "cluster": inside}]}
+    koalad.wait(koalad.submit_many([job] * 16, directory="/tmp"), _WAIT_S)  # once for the caches
     spent, began = _machine_cpu_s(), time.monotonic()
-    ended = koalad.wait(koalad.submit_many([TRUE] * jobs, directory="/tmp"), 10 * _WAIT_S)
+    ended = koalad.wait(koalad.submit_many([job] * jobs, directory="/tmp"), 10 * _WAIT_S)
     took = time.monotonic() - began
     if any(job["state"] != "done" or job["components"][0]["exit_status"] != 0 for job in ended):
         raise SystemExit("a job was not done")
     return jobs / took, (_machine_cpu_s() - spent) / jobs
 
 
-def by_koalapy(koalad: Grid, name: str) -> float:
-    component = {"processors": 1, "executable": "/bin/sh", "arguments": ["/home/koala/stamp.sh"], "walltime": "1m"}
+def by_koalapy(koalad: Grid, name: str, inside: str) -> float:
+    program = {"executable": "/bin/sh", "arguments": ["/home/koala/stamp.sh"]}
+    component = {"processors": 1, "walltime": "1m", "cluster": inside, **program}
     run(name, f"rm -f {STAMP}")
     began = time.time()
     job = koalad.submit({"name": "stamp", "components": [component]}, directory="/tmp")

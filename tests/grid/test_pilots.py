@@ -66,3 +66,63 @@ def test_short_and_co_allocated_jobs_run_on_a_pilot_of_two_nodes(koalad: Koalad,
     assert {koalad.end(job)["state"] for job in (*short, wide, *both)} == {"done"}
     assert len(koalad.job(wide)["components"][0]["hosts"]) == 2
     closed(koalad, cluster, pilot)
+
+
+def kill(koalad: Koalad, host: str, words: str) -> None:
+    found = pids(koalad, host, words)
+    assert found, (host, words)
+    koalad.testgrid.exec(host, ["kill", "-9", *map(str, found)])
+
+
+def first_host(koalad: Koalad, name: str) -> str:
+    return str(next(each for each in koalad.grid.pilots() if each["name"] == name)["hosts"][0])
+
+
+@pytest.mark.parametrize("cluster", [SLURM, pytest.param(GRID_ENGINE, marks=pytest.mark.slow)])
+def test_jobs_outlive_koalad_and_both_kcms(koalad: Koalad, cluster: str) -> None:
+    pilot = opened(koalad, cluster)
+    head, node = cluster, first_host(koalad, pilot)
+    ran = f"/home/koala/{koalad.directory.name}.ran"
+    program = sh(1, f"echo $KOALA_JOB_ID >> {ran}; sleep 20", cluster=pilot)
+    jobs = [koalad.submit(program) for _ in range(8)]
+    koalad.until(lambda: all(koalad.job(job)["state"] == "running" for job in jobs))
+    kill(koalad, node, "pyz kcm")
+    assert koalad.end(koalad.submit({**TRUE, "cluster": pilot}))["state"] == "done"
+    kill(koalad, head, "pyz kcm")
+    koalad.kill()
+    koalad.start()
+    assert [each["name"] for each in koalad.grid.pilots()] == [pilot]
+    assert {koalad.end(job)["state"] for job in jobs} == {"done"}
+    counted = koalad.testgrid.exec(head, ["sort", ran], user="koala")[1].split()
+    assert sorted(map(int, counted)) == sorted(jobs)
+    closed(koalad, cluster, pilot)
+
+
+@pytest.mark.parametrize("cluster", [SLURM, pytest.param(GRID_ENGINE, marks=pytest.mark.slow)])
+def test_jobs_run_elsewhere_once_the_batch_job_of_a_pilot_is_killed(koalad: Koalad, cluster: str) -> None:
+    other = GRID_ENGINE if cluster == SLURM else SLURM
+    pilot = opened(koalad, cluster, shared=True)
+    for name in (SLURM, GRID_ENGINE):
+        koalad.grid.drain_cluster(name)
+    jobs = [koalad.submit(sh(1, "exec sleep 15", walltime="1m")) for _ in range(4)]
+    koalad.until(lambda: all(koalad.job(job)["state"] == "running" for job in jobs))
+    assert {koalad.job(job)["components"][0]["cluster"] for job in jobs} == {pilot}
+    koalad.grid.resume_cluster(other)
+    kill(koalad, first_host(koalad, pilot), "pyz")  # wrapper, agent, KCM and servers at once, as if the node had died
+    ended = [koalad.end(job) for job in jobs]
+    assert {job["state"] for job in ended} == {"done"}
+    assert {job["components"][0]["cluster"] for job in ended} == {other}
+    koalad.until(lambda: not koalad.grid.pilots())
+    koalad.until(lambda: not left_on_nodes(koalad, cluster))
+    koalad.until(lambda: not batch_jobs(koalad.testgrid, cluster))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cluster", [SLURM, GRID_ENGINE])
+def test_two_hundred_jobs_of_which_twenty_are_co_allocated(koalad: Koalad, cluster: str) -> None:
+    other = GRID_ENGINE if cluster == SLURM else SLURM
+    pilot = opened(koalad, cluster)
+    short = [koalad.submit({**TRUE, "cluster": pilot}) for _ in range(180)]
+    both = [koalad.submit(sh(2, "exit 0", cluster=pilot), sh(1, "exit 0", cluster=other)) for _ in range(20)]
+    assert {koalad.end(job, 600)["state"] for job in (*short, *both)} == {"done"}
+    closed(koalad, cluster, pilot)

@@ -298,6 +298,18 @@ BAD_VALUES = [
         "~/.koala/b",
         id="one directory",
     ),
+    pytest.param(
+        SMALL.replace('"local:"', '"pilot:7"'), "connect is not a connection (pilot:7)", "Write ssh://", id="a pilot"
+    ),
+    pytest.param(
+        SMALL + "pilots: {there: {size: 2}}\n", "pilots.there is not a cluster", "Name one", id="pilots of no cluster"
+    ),
+    pytest.param(
+        SMALL + "pilots: {here: {size: 2, least: 3, most: 2}}\n", "pilots.here.least is more", "smaller", id="least"
+    ),
+    pytest.param(
+        SMALL + "pilots: {here: {size: 3, nodes: 2}}\n", "pilots.here.nodes does not divide 3", "divisor", id="nodes"
+    ),
 ]
 
 

@@ -148,6 +148,17 @@ def test_only_jobs_that_name_it_are_placed_there() -> None:
     assert {each.cluster for job in others for each in held.play.job(job).present} <= {"alpha", "beta", "gamma"}
 
 
+def test_it_goes_into_a_busy_clusters_batch_queue_at_once() -> None:
+    play = Play()
+    play.measure(alpha=30)
+    request = pilot_request(component(4, "alpha"), PilotTerms())
+    pilot = play.submit(*request.components, when_busy=request.when_busy, retry_on=(), pilot=request.pilot)
+    assert play.job(pilot).state is JobState.CLAIMING
+    assert play.job(pilot).patient
+    other = play.submit(component(4, "alpha"), when_busy=request.when_busy)
+    assert play.job(other).state is JobState.WAITING
+
+
 def test_it_is_never_tried_again_after_it_has_run() -> None:
     held = Held()
     held.join()

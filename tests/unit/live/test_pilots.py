@@ -9,6 +9,7 @@ from typing import Any
 
 import live
 import pytest
+import yaml
 
 Document = dict[str, Any]
 SHORT = {"batch": "local", "connect": "local:", "poll": "200ms", "max_age": "1m"}
@@ -104,6 +105,23 @@ def test_one_that_is_idle_ends_by_itself(grid: Any) -> None:
     grid.until(lambda: not listed(grid))
     job = grid.job(int(pilot.removeprefix("pilot~")))
     assert "Nothing ran on it" in job["reason"]
+
+
+def test_those_of_the_grid_file_are_kept_until_it_wants_none(grid: Any) -> None:
+    before = yaml.safe_load(grid.grid_file.read_text())
+    grid.write_grid(before | {"pilots": {"leiden": {"size": 2, "least": 1, "idle": "1s"}}})
+    assert grid("reload").status == 0
+    (pilot,) = grid.until(lambda: [each for each in listed(grid) if each["state"] == "bound"])
+    assert (pilot["on"], pilot["shared"], pilot["processors"]) == ("leiden", True, 2)
+    with grid.client() as client:
+        client.drain_cluster("delft")
+        job = grid.submit(live.sh("exit 0", 3, walltime="1m"), live.sh("exit 0", 1, walltime="1m"))
+        client.resume_cluster("delft")
+    assert grid.end(job)["state"] == "done"
+    assert [each["name"] for each in listed(grid)] == [pilot["name"]]
+    grid.write_grid(before)
+    assert grid("reload").status == 0
+    grid.until(lambda: not listed(grid))
 
 
 @pytest.mark.parametrize(
