@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sshd as server
+import sshd as _sshd
 from koalapy_adapters.connections import bootstrap
 from koalapy_adapters.connections.bootstrap import Target
 from koalapy_adapters.connections.pack import pack
 from koalapy_adapters.connections.protocol import Channel, Connection
 from koalapy_adapters.connections.ssh import SshConnection
 from koalapy_adapters.errors import BatchError
+
+server = _sshd
 
 # Says how it was started, then gives back what it gets, and reports on standard error at the end.
 ECHO = pack(

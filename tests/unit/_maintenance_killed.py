@@ -46,7 +46,7 @@ class Steps:
         connect = sqlite3.connect
 
         def traced(*arguments: Any, **options: Any) -> sqlite3.Connection:
-            connection = connect(*arguments, **options)
+            connection: sqlite3.Connection = connect(*arguments, **options)
             connection.set_trace_callback(self.take)
             connection.set_progress_handler(self.take, OPERATIONS)
             return connection

@@ -20,6 +20,7 @@ from koalapy.model.events import (
     ClusterJoined,
     ClusterLeft,
     ClusterMeasured,
+    Event,
     JobSubmitted,
 )
 from koalapy.model.identity import AttemptId
@@ -177,7 +178,7 @@ def test_a_pending_cancel_there_is_given_up_and_the_history_has_it(play: Play) -
 def test_late_reports_of_a_cluster_that_has_left_change_nothing(play: Play) -> None:
     job = play.submit(component(4, "alpha"))
     (attempt,) = play.attempts(job)
-    late = [
+    late: list[Event] = [
         AttemptSubmitted(attempt=attempt, batch_id="1", cluster="alpha"),
         ClusterConnected(cluster="alpha", version="1"),
         play.measurement("alpha"),
@@ -309,7 +310,10 @@ class Clock:
 @pytest.fixture
 def driven(play: Play) -> tuple[Driver, Sent, MemoryStore, Play]:
     store, sent = MemoryStore(INSTANCE), Sent()
-    made = lambda: Engine(play.settings, play.engine._passes._policies, store.load())  # noqa: E731
+
+    def made() -> Engine:
+        return Engine(play.settings, play.engine._passes._policies, store.load())
+
     driver = Driver(made(), store, sent, Clock(play), renew=made)
     for name in play.sizes:
         driver.step([Delivery((ClusterConnected(cluster=name, version="1"),), session=(name, 1))])

@@ -4,6 +4,7 @@ import inspect
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -98,7 +99,7 @@ clusters:
 """
 
 
-def read(text: str | bytes, **policies: list[str]) -> GridFile:
+def read(text: str | bytes, **policies: Any) -> GridFile:
     return read_grid(text, "grid.yaml", BATCH, **policies)
 
 

@@ -73,7 +73,7 @@ def event_of(number: int, body: Any | None = None) -> wire.Event:
 
 def came(*fields: Any, **named: Any) -> Delivery:
     """What was delivered, over the session of these tests."""
-    return Delivery(*fields, session=("vu", EPOCH), **named)
+    return Delivery(*fields, **{"session": ("vu", EPOCH), **named})
 
 
 def delivered(reaction: Reaction) -> tuple[Delivery, ...]:

@@ -70,12 +70,13 @@ class Place:
 
 def mentions(process: Path, name: bytes) -> bool:
     said = []
-    for read in (
+    reads: tuple[Callable[[], bytes], ...] = (
         lambda: (process / "cmdline").read_bytes(),
         lambda: (process / "environ").read_bytes(),
         lambda: os.fsencode(os.readlink(process / "cwd")),
         lambda: b"\n".join(os.fsencode(os.readlink(entry)) for entry in (process / "fd").iterdir()),
-    ):
+    )
+    for read in reads:
         try:
             said.append(read())
         except OSError:  # it has ended meanwhile

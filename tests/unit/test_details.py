@@ -20,7 +20,7 @@ from koalapy.runtime.unknown import UnknownTags
 TAG = tag_of(InstanceId("zzzzz"), AttemptId(JobId(1), 0, 1))
 LISTED = {"queue": [[TAG, "41", "running"]], "directories": [TAG], "more": False}
 EXAMINED = {TAG: {"start_lock": "", "ended": False, "age_s": 5.0, "heartbeat_age_s": None}}
-FOUND = {
+FOUND: dict[str, dict[str, Any]] = {
     "head": {"python": "/usr/bin/python3", "host": "head"},
     "shared": {"path": "/shared", "free_bytes": 1 << 60, "free_files": None},
     "batch": {"version": "slurm 22.05", "features": ["drmaa"], "command": "/usr/bin/sinfo"},

@@ -19,8 +19,8 @@ def nodes(counts: list[int]) -> tuple[Node, ...]:
 
 
 def comes(attempt: AttemptId, counts: list[int], cluster: str = "alpha", **facts: Any) -> WrapperReported:
-    told = {"phase": "at_barrier", **facts}
-    return WrapperReported(cluster=cluster, attempt=attempt, batch_id="1", nodes=nodes(counts), **told)  # type: ignore[arg-type]
+    told: dict[str, Any] = {"phase": "at_barrier", **facts}
+    return WrapperReported(cluster=cluster, attempt=attempt, batch_id="1", nodes=nodes(counts), **told)
 
 
 def placed(processors: int = 4, **fields: Any) -> tuple[Play, Any, AttemptId]:

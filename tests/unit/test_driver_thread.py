@@ -18,6 +18,7 @@ from koalapy.model.cluster import ClusterSettings
 from koalapy.model.commands import Hint
 from koalapy.model.errors import Reason
 from koalapy.model.events import JobSubmitted
+from koalapy.model.identity import JobId
 from koalapy.model.records import Step
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.settings import Settings
@@ -193,7 +194,7 @@ def test_a_koalad_whose_store_was_taken_over_is_informed_once_and_only_answers_q
     refused = [submit(loop, "late")] if by_commit else []
     assert informed.wait(PATIENCE_S)
     refused += [submit(loop, "later")]
-    assert loop.ask(lambda engine: engine.job(engine.records.counters.next_job)) is None
+    assert loop.ask(lambda engine: engine.job(JobId(engine.records.counters.next_job))) is None
     assert loop.trouble is not None
     assert loop.trouble.code == loops.TAKEN_OVER
     loop.stop()

@@ -208,7 +208,9 @@ def test_koalad_ends_a_barrier_before_any_wrapper_leaves_it(minutes: int) -> Non
         play.tell(play.report(second, "started"))
         ends = play.engine.next_wakeup()
         assert ends is not None
-        assert ends + 5 * SECOND < play.job(job).components[0].at_barrier_at + submits[0].barrier_timeout
+        at_barrier_at = play.job(job).components[0].at_barrier_at
+        assert at_barrier_at is not None
+        assert ends + 5 * SECOND < at_barrier_at + submits[0].barrier_timeout
         play.tell(CancelRequested(job))
         play.obey()
 

@@ -27,6 +27,7 @@ from koalapy.model.identity import AttemptId
 from koalapy.model.intervals import Intervals
 from koalapy.model.job import Job
 from koalapy.model.states import JobState
+from koalapy.model.units import Instant
 from koalapy.views.clusters import cluster_reports, cluster_troubles
 
 WHY = Reason("refused", "transient", "The batch system is busy.", "")
@@ -34,10 +35,14 @@ Forge = Callable[[AttemptId], Any]
 FORGED: dict[str, Forge] = {
     "submitted": lambda attempt: AttemptSubmitted(cluster="beta", attempt=attempt, batch_id="666"),
     "not submitted": lambda attempt: SubmissionFailed(cluster="beta", attempt=attempt, reason=WHY),
-    "lost": lambda attempt: BatchStatusSeen(cluster="beta", attempt=attempt, batch_id="666", at=5, state="ended"),
-    "missing": lambda attempt: BatchStatusSeen(cluster="beta", attempt=attempt, batch_id="666", at=5, state="missing"),
+    "lost": lambda attempt: BatchStatusSeen(
+        cluster="beta", attempt=attempt, batch_id="666", at=Instant(5), state="ended"
+    ),
+    "missing": lambda attempt: BatchStatusSeen(
+        cluster="beta", attempt=attempt, batch_id="666", at=Instant(5), state="missing"
+    ),
     "at its barrier": lambda attempt: WrapperReported(
-        cluster="beta", attempt=attempt, batch_id="666", phase="at_barrier", at_barrier_at=5
+        cluster="beta", attempt=attempt, batch_id="666", phase="at_barrier", at_barrier_at=Instant(5)
     ),
     "ended": lambda attempt: WrapperReported(
         cluster="beta", attempt=attempt, batch_id="666", phase="ended", ending="exited", exit_status=0

@@ -6,12 +6,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from koalapy_adapters.batch.protocol import BatchJob, BatchSettings
 from koalapy_adapters.errors import BatchError, ClusterError, RequestError, Result
 from koalapy_adapters.examination import head, pbs, probe, probe_program, sge, slurm, survey, torque
-from koalapy_adapters.examination.protocol import Environment, Misnamed, Queue, chosen, nearest
+from koalapy_adapters.examination.protocol import Environment, Lowest, Misnamed, Queue, chosen, nearest
 from koalapy_adapters.kcm.execution.batch_system import BatchSystem, load
 from koalapy_adapters.kcm.execution.job_spec import batch_settings
 from koalapy_adapters.kcm.shared_directory.attempt_dirs import Directories
@@ -162,7 +163,7 @@ QSTAT_Q, QSTAT_B = ((SAMPLES / "pbs" / name).read_text() for name in ("qstat-Q-f
 SCHED = "Sched default\n    sched_host = pbs-head\n"
 
 
-def lowest(queue: str | None = None, sched: str = SCHED, server: str = QSTAT_B, queues: str = QSTAT_Q) -> pbs.Lowest:
+def lowest(queue: str | None = None, sched: str = SCHED, server: str = QSTAT_B, queues: str = QSTAT_Q) -> Lowest:
     """What a PBS with this configuration says of the lowest priority."""
     answers = {"qmgr -c list sched": sched, "qstat -B -f": server, "qstat -Q -f": queues}
     found = pbs.lowest(answering({name: result(text) for name, text in answers.items()}), BatchSettings("me", queue))
@@ -218,7 +219,7 @@ def test_the_queue_that_was_meant_is_the_nearest_else_the_only_default() -> None
 # ---- the head node itself
 
 
-def examined(shared: Path, batch: str = "local", **config: str) -> head.Head:
+def examined(shared: Path, batch: str = "local", **config: Any) -> head.Head:
     described = ClusterConfig("here", batch, shared=str(shared), **config)
     directories = Directories(str(shared), "abcde", "here", 1)
     system = BatchSystem(load(batch), batch_settings(described, str(shared), "/nowhere.pyz"))
@@ -303,9 +304,10 @@ def test_a_probe_that_sees_all_says_so_and_leaves_its_answer(tmp_path: Path) -> 
 
 def test_a_probe_tells_a_directory_of_the_same_name_from_the_same_directory(tmp_path: Path) -> None:
     directory = attempt_with(tmp_path / "it", "another")
-    assert probe_program.look(str(directory), "n1", 0) == probe_program.OTHER_CONTENT
-    assert probe_program.look(str(tmp_path / "none"), "n1", 0) == probe_program.NOT_SEEN
-    assert probe_program.answer(str(tmp_path / "none"), {}) == probe_program.NOT_WRITABLE
+    program: Any = probe_program  # it runs by any Python 3, and has no annotations
+    assert program.look(str(directory), "n1", 0) == probe_program.OTHER_CONTENT
+    assert program.look(str(tmp_path / "none"), "n1", 0) == probe_program.NOT_SEEN
+    assert program.answer(str(tmp_path / "none"), {}) == probe_program.NOT_WRITABLE
 
 
 def test_a_probe_whose_head_does_not_answer_says_so(tmp_path: Path) -> None:

@@ -438,9 +438,9 @@ def test_every_line_comes_once_however_often_koalad_is_gone(
             positions.setdefault((component, attempt), {})[rank] = size
         while True:
             is_over = grid.job.state.final
-            for component in dice.sample(grid.job.components, 2):
-                key = component.index, component.attempt
-                source = Stretchwise(grid.read, f"c{component.index}", AttemptId(JobId(7), *key), "output", positions)
+            for each in dice.sample(grid.job.components, 2):
+                key = each.index, each.attempt
+                source = Stretchwise(grid.read, f"c{each.index}", AttemptId(JobId(7), *key), "output", positions)
                 for rank, data in source.pieces(follow=False):
                     yield frame(Written(*key, rank, data))
                 positions[key] = source.positions

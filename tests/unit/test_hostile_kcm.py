@@ -140,7 +140,7 @@ def run_honest(world: World) -> None:
     request = Request(name="honest", components=(part,))
     world.driver.step([Delivery((JobSubmitted(request=request, owner="me"),))])
     (attempt,) = {command.attempt for command in world.sent[before:] if command.cluster == "good"}
-    at = {"at_barrier_at": Instant(world.time)}
+    at: dict[str, Any] = {"at_barrier_at": Instant(world.time)}
     world.driver.step([world.say("good", reported("good", attempt, **at))])
     ended = WrapperReported(
         cluster="good", attempt=attempt, batch_id="1", phase="ended", ending="exited", exit_status=0, **at
@@ -169,4 +169,6 @@ def test_whatever_one_cluster_says_the_others_jobs_go_on(seed: int) -> None:
     again = World(world.store)
     assert "good" in again.driver.engine.core.information.reachable
     run_honest(again)
-    assert world.store.job(again.honest[-1]).state is JobState.DONE
+    honest = world.store.job(again.honest[-1])
+    assert honest is not None
+    assert honest.state is JobState.DONE

@@ -39,7 +39,14 @@ def environment(name: str, rule: str = "$fill_up", controls: bool = True) -> Doc
 
 def surveyed(**system: Any) -> Look:
     """Of a head node with this batch system; without one, if nothing is said of it."""
-    told = {"batch": "slurm", "version": "24.11.5", "queues": [], "accounts": [], "environments": [], "drmaa": None}
+    told: dict[str, Any] = {
+        "batch": "slurm",
+        "version": "24.11.5",
+        "queues": [],
+        "accounts": [],
+        "environments": [],
+        "drmaa": None,
+    }
     told |= {"profile": {}, "processors_per_node": None}
     survey = {
         "host": "fs0",
@@ -326,8 +333,8 @@ def answered(home: Path, path: Path, lines: list[str]) -> str:
         os.write(ours, "".join(f"{line}\n" for line in lines).encode())
         shown = b""
         with contextlib.suppress(OSError):  # the terminal's other end is closed
-            while more := os.read(ours, 65_536):
-                shown += more
+            while piece := os.read(ours, 65_536):
+                shown += piece
         process.wait(240)
     os.close(ours)
     return shown.decode()

@@ -46,7 +46,8 @@ def cancelled(shell: Shell, root: Path, count: int) -> list[do.JobCancelled]:
         while not shell.begun.is_set():
             await asyncio.sleep(0)
         shell.go.set()
-        return await asyncio.gather(*cancels)
+        done: list[do.JobCancelled] = await asyncio.gather(*cancels)
+        return done
 
     return asyncio.run(cancel_all())
 

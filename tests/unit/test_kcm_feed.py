@@ -53,6 +53,11 @@ def _lose_directory(world: World, which: int) -> None:
     world.unreachable = not world.unreachable
 
 
+def _pull(world: World, node: Node, which: int) -> None:
+    if node.connected and node.alive:
+        node.pull()
+
+
 def _give_back(world: World, node: Node, which: int) -> None:
     if node.alive and node.connected:
         node.give_back()
@@ -74,7 +79,7 @@ MOVES: dict[str, tuple[Callable[[World, int], object], int]] = {
     "a Launcher sends": (_of_node(lambda world, node, which: world.node_sends(node)), 8),
     "a Launcher receives": (_of_node(lambda world, node, which: world.node_receives(node)), 6),
     "a parameter ends": (_of_node(lambda world, node, which: world.finish(node, which)), 8),
-    "a Launcher pulls": (_of_node(lambda world, node, which: node.connected and node.alive and node.pull()), 3),
+    "a Launcher pulls": (_of_node(_pull), 3),
     "a Launcher gives back": (_of_node(_give_back), 1),
     "a connection is cut": (_of_node(lambda world, node, which: world.cut(node)), 1),
     "a Launcher is stopped": (_of_node(_leave), 1),

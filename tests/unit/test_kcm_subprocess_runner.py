@@ -28,8 +28,12 @@ def test_a_command_returns_its_streams_and_status_and_runs_in_the_c_locale() -> 
 
 def test_a_users_profile_does_not_change_slurms_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     """A profile can change squeue's format, the partition of sbatch, and how srun passes on output."""
-    bent = ("SQUEUE_STATES", "SINFO_PARTITION", "SCANCEL_INTERACTIVE", "SLURM_CLUSTERS", "SLURM_LABELIO")
-    bent += (
+    bent = (
+        "SQUEUE_STATES",
+        "SINFO_PARTITION",
+        "SCANCEL_INTERACTIVE",
+        "SLURM_CLUSTERS",
+        "SLURM_LABELIO",
         "SBATCH_ACCOUNT",
         "SBATCH_PARTITION",
         "SBATCH_TIMELIMIT",
@@ -139,7 +143,8 @@ def printing(text: str) -> BatchSystem:
 def test_a_document_that_ends_with_its_brace_is_complete() -> None:
     """OpenPBS 23.06.06 prints this if there is no job."""
     empty = '{\n    "timestamp":1795387803,\n    "pbs_version":"23.06.06",\n    "pbs_server":"phead"\n}'
-    assert printing(empty).check([]) == empty
+    checked: object = printing(empty).check([])
+    assert checked == empty
 
 
 @pytest.mark.parametrize("text", ["17 run", '{\n    "Jobs":{\n    }', '{\n    "a":1\n'[:-1]])

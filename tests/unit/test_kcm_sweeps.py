@@ -82,6 +82,7 @@ def measured_state(state: str, tag: str) -> do.CapacityMeasured:
     states = {each: state if each == tag else RUNNING for each in (FIRST, SECOND_ONE)}
     statuses = {str(n): JobStatus(str(n), each, state) for n, (each, state) in enumerate(states.items(), start=1)}
     event = measured(T0)
+    assert event.capacity is not None
     return event._replace(capacity=event.capacity._replace(statuses=statuses))
 
 

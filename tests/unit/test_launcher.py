@@ -68,7 +68,8 @@ class Launcher:
         self._connection, _ = self._listener.accept()
         self._given, self._said = 0, queue.Queue()
         threading.Thread(target=self._hear, args=[self._connection, self._said], daemon=True).start()
-        return self.until(ParametersHeld)
+        held: ParametersHeld = self.until(ParametersHeld)
+        return held
 
     def hang_up(self) -> None:
         assert self._connection is not None

@@ -86,7 +86,7 @@ def test_two_jobs_that_share_a_file_wait_for_one_transfer(testbed: Any, tmp_path
     for command in commands:
         testbed.send(command)
     for command in commands:
-        testbed.recorder.event(AttemptSubmitted, lambda event, command=command: event.attempt == command.attempt)  # type: ignore[misc]
+        testbed.recorder.event(AttemptSubmitted, lambda event, command=command: event.attempt == command.attempt)
     stage = next(testbed.shared.glob("*/stage"))
     assert sorted(path.stat().st_size for path in stage.iterdir()) == [1, 1, 100 << 20]
     staged = {event.attempt: event for event in testbed.recorder.events(FilesStaged)}

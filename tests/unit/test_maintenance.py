@@ -99,7 +99,7 @@ class World:
             grid="das",
             store=self.store,
             now=lambda: self.time,
-            ask=lambda question: question(None),  # type: ignore[arg-type]
+            ask=lambda question: question(None),
             do=nothing,
             unknown=nothing,  # type: ignore[arg-type]
             clusters=lambda: [],
@@ -395,7 +395,10 @@ def test_a_run_that_was_cut_off_submits_its_job_under_the_same_key_again(world: 
 
 # ---- the report of usage
 
-USED = {("ada",): Sum(run=3_600 * SECOND, attempts=2), ("=bob, the 2nd",): Sum(held=SECOND // 2, estimated=SECOND // 2)}
+USED: dict[tuple[str | int, ...], Sum] = {
+    ("ada",): Sum(run=3_600 * SECOND, attempts=2),
+    ("=bob, the 2nd",): Sum(held=SECOND // 2, estimated=SECOND // 2),
+}
 
 
 def report(world: Any, dry: bool = False, **options: Any) -> tuple[Outcome, list[tuple[By, Instant | None]]]:

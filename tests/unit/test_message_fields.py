@@ -10,7 +10,7 @@ from koalapy_adapters.messages import fields, kcm
 
 TAG = "kabcde000000001"
 FAILURE = wire.Failure("down", "transient", "It does not answer.")._asdict()
-SAID = [
+SAID: list[Any] = [
     wire.Welcome(1, "1.0", 5, "3.6.8", "head", "slurm 23", ["a"], FAILURE, 0, 7, [TAG]),
     wire.Submitted(1, TAG, "17"),
     wire.Refused(1, FAILURE),

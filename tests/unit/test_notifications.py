@@ -83,7 +83,7 @@ def test_each_recipient_is_notified_of_the_changes_that_it_wants(play: Play) -> 
     play.pending.clear()
     play.run(job)
     assert announced(play.pending) == [f"{job}.started.0"]
-    play.end(*play.attempts(job))
+    play.end(play.attempts(job)[0])
     play.obey()
     play.tell()
     assert announced(play.pending) == [f"{job}.done.0"]
@@ -96,7 +96,7 @@ def test_a_second_try_is_no_second_start_and_its_end_comes_once(play: Play) -> N
         if play.job(job).state.final:
             break
         play.run(job)
-        play.end(*play.attempts(job), status=1)
+        play.end(play.attempts(job)[0], status=1)
         found += announced(play.pending)
         play.obey()
         play.measure()

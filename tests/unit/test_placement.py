@@ -73,7 +73,7 @@ def test_no_policy_places_what_does_not_fit(
         Demand(index, size, {cluster: size for cluster in sorted(eligible[index]) if cluster in clusters})
         for index, size in enumerate(sizes)
     ]
-    placement = policy(asked, idle_clusters(**clusters))
+    placement = policy(asked, idle_clusters("", **clusters))
     if placement is None:
         return
     left = dict(clusters)
@@ -89,5 +89,5 @@ def test_one_component_is_placed_whenever_some_cluster_has_room(
     policy: Callable[..., object], size: int, idle: list[int]
 ) -> None:
     clusters = dict(zip("ABCDE", idle, strict=False))
-    placed = policy(demands(size, clusters="".join(clusters)), idle_clusters(**clusters))
+    placed = policy(demands(size, clusters="".join(clusters)), idle_clusters("", **clusters))
     assert (placed is not None) == (max(idle) >= size)

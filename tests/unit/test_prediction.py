@@ -67,7 +67,8 @@ def test_what_was_predicted_is_held_against_what_came_true() -> None:
     assert not prediction.checks
     prediction.observe(Instant(settled + 2 * HOUR), "vu", 9)
     first = prediction.checks[0]
-    assert (first.made_at, first.came_true) == (settled, pytest.approx(7))
+    assert first.made_at == settled
+    assert first.came_true == pytest.approx(7)
     assert 8 < first.predicted <= 10, "that it was 2 a minute ago counts little"
     assert prediction.mean_error is not None
 
@@ -121,7 +122,9 @@ def test_nothing_is_learned_of_the_time_in_which_nobody_watched() -> None:
     for minute in range(0, 120, 10):
         after.observe(Instant(at(17, 0) + minute * MINUTE), "vu", NIGHT)
     last = after.checks[-1]
-    assert (last.made_at >= at(17, 0), last.predicted, last.came_true) == (True, pytest.approx(NIGHT), NIGHT)
+    assert last.made_at >= at(17, 0)
+    assert last.predicted == pytest.approx(NIGHT)
+    assert last.came_true == NIGHT
 
 
 def test_it_is_kept_once_for_each_forecast() -> None:

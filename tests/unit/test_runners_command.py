@@ -1,11 +1,12 @@
 """`koala runners` for a person: each sweep in a line, what stands still or is left out, and what was predicted."""
 
 from collections.abc import Collection
-from typing import Any, Self
+from typing import Self
 
 import pytest
 from typer.testing import CliRunner
 
+from koalapy import answers
 from koalapy.api import openapi
 from koalapy.api.documents import sweeps as documents
 from koalapy.cli import runners
@@ -28,7 +29,7 @@ NOW = Instant(1_700_000_000 * SECOND)
 class Koalad:
     """What answers so."""
 
-    def __init__(self, document: dict[str, Any]) -> None:
+    def __init__(self, document: answers.RunnersAnswer) -> None:
         self._document = document
 
     def __enter__(self) -> Self:
@@ -37,7 +38,7 @@ class Koalad:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def admission(self, states: Collection[str]) -> dict[str, Any]:
+    def admission(self, states: Collection[str]) -> answers.RunnersAnswer:
         return self._document
 
 

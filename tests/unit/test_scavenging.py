@@ -680,7 +680,7 @@ def test_launchers_that_exceed_their_walltime_are_not_a_refusal() -> None:
     for _ in range(3):
         (launcher,) = play.staying(sweep)
         play.run(launcher.id)
-        seen = {"batch_id": "1", "state": "ended", "ending": "walltime", "at": play.now}
+        seen: dict[str, Any] = {"batch_id": "1", "state": "ended", "ending": "walltime", "at": play.now}
         play.tell(BatchStatusSeen(attempt=attempt(launcher), **seen))
         play.go()
         play.measure()

@@ -134,7 +134,10 @@ def test_a_message_for_one_session_is_not_sent_in_the_next() -> None:
 
 def test_the_last_standing_hint_is_sent_after_each_welcome() -> None:
     play = Play().start()
-    watch = lambda urgent: lambda talk: talk.hint(WatchCluster(cluster="vu", urgent=urgent))  # noqa: E731
+
+    def watch(urgent: bool) -> Callable[[Any], Any]:
+        return lambda talk: talk.hint(WatchCluster(cluster="vu", urgent=urgent))
+
     play.do(play.machine.send, watch(False), standing=True)
     play.do(play.machine.send, watch(True), standing=True)
     assert play.commands == []

@@ -1,6 +1,7 @@
 """What is read of the limits of an account, as Slurm 24.11 and 22.05 have told them."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from koalapy_adapters.batch import slurm, slurm_limits
@@ -17,7 +18,7 @@ def said(name: str) -> str:
     return (SAMPLES / f"{name}.out").read_text()
 
 
-def limits(text: str, exit_status: int = 0, **cluster: str) -> Limits:
+def limits(text: str, exit_status: int = 0, **cluster: Any) -> Limits:
     return slurm_limits.limits(CLUSTER._replace(**cluster), Result(["scontrol"], exit_status, text, ""))
 
 
@@ -28,7 +29,7 @@ def limits(text: str, exit_status: int = 0, **cluster: str) -> Limits:
 )
 def test_the_room_of_an_account_that_is_in_use(account: str | None, room: int | None, largest: int | None) -> None:
     """Small may have 2 processors and has them, few may run one job and does."""
-    cluster = {"account": account} if account else {}
+    cluster: dict[str, Any] = {"account": account} if account else {}
     assert limits(said("24.11-limits-scontrol"), **cluster) == Limits(room, largest, most=2)
 
 
@@ -75,7 +76,7 @@ def test_accounts_that_are_each_other_s_parents_do_not_hang() -> None:
     assert limits(text) == Limits()
 
 
-def capacity(squeue: str, **cluster: str) -> Capacity:
+def capacity(squeue: str, **cluster: Any) -> Capacity:
     here = CLUSTER._replace(**cluster)
     answers = [said("24.11-limits-sinfo"), squeue, said("24.11-limits-scontrol"), "PrivateData = none"]
     results = [Result(argv, 0, text, "") for argv, text in zip(slurm.capacity_argvs(here), answers, strict=True)]

@@ -45,6 +45,7 @@ class Unreliable:
         self._backend = backend
         self.where, self.open, self.insert = backend.where, backend.open, backend.insert
         self.explain, self.close = backend.explain, backend.close
+        self.back_up, self.compact = backend.back_up, backend.compact
         self.lose = ""
 
     @contextmanager

@@ -105,7 +105,8 @@ def test_a_koalad_that_lost_its_lock_to_another_cannot_commit(
     if not second_is_there:
         second.close()
     refused = []
-    for use in [lambda: first.commit(submission(2)), first.check, lambda: first.commit(submission(2))]:
+    uses: list[Callable[[], None]] = [lambda: first.commit(submission(2)), first.check]
+    for use in [*uses, uses[0]]:
         with pytest.raises(StoreError) as refusal:
             use()
         refused.append(refusal.value.reason.code)

@@ -109,7 +109,7 @@ def test_a_field_of_a_newer_version_is_refused(path: tuple[str, ...]) -> None:
             place = place[step]
         place["colour"] = "red"
         with pytest.raises(StoreUnreadable, match="colour") as refusal:
-            load(json.dumps(fields))  # type: ignore[operator]
+            load(json.dumps(fields))
         assert "newer" in refusal.value.reason.advice
 
 

@@ -304,7 +304,7 @@ def test_a_name_without_a_record_is_refused(open_it: Callable[[], SqlStore], nam
     store = open_it()
     for act in (unreadable.raw, unreadable.drop, partial(unreadable.replace, text="{}")):
         with pytest.raises(RequestError, match="There is no record"):
-            store.repair(partial(act, name=name))  # type: ignore[arg-type]
+            store.repair(partial(act, name=name))
     store.close()
 
 

@@ -1,5 +1,7 @@
 """Launchers that their batch system suspends, and of which koalad hears nothing for a while."""
 
+from typing import Any
+
 from engine_play import UNREACHABLE
 from sweep_play import SweepPlay
 
@@ -21,7 +23,7 @@ def begun() -> tuple[SweepPlay, JobId, list[Job]]:
 def see(play: SweepPlay, launchers: list[Job], state: str, ending: str = "") -> None:
     """The batch system's word of these."""
     attempts = [play.attempts(each.id)[0] for each in launchers]
-    told = {"batch_id": "1", "state": state, "ending": ending, "at": play.now}
+    told: dict[str, Any] = {"batch_id": "1", "state": state, "ending": ending, "at": play.now}
     play.tell(*(BatchStatusSeen(attempt=each, **told) for each in attempts))
     play.measure()
 

@@ -152,7 +152,7 @@ def launcher(number: int, cluster: str, processors: int = 4, going: str = "", **
 
 
 DOING = {AttemptId(JobId((1 << 23) + number), 0, 1): running for number, running in ((1, 4), (2, 3))}
-WAITING = {"state": AttemptState.QUEUED, "allocated_at": None}
+WAITING: dict[str, Any] = {"state": AttemptState.QUEUED, "allocated_at": None}
 LAUNCHERS = [
     launcher(1, "alpha"),
     launcher(2, "alpha", going="preempted"),

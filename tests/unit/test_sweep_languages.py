@@ -20,6 +20,7 @@ from pydantic_core import PydanticCustomError
 from koalapy.languages import from_mapping, read_job, sweep_request
 from koalapy.languages.native import json_schema
 from koalapy.languages.ranges import Loop, as_loop
+from koalapy.languages.sweepfiles import OpenFile
 from koalapy.languages.tables import LONGEST_LINE, BadFile, Table, count_lines, count_rows
 from koalapy.languages.templates import TemplateError, literal, names_in
 from koalapy.model.errors import Reason, RequestError
@@ -32,7 +33,7 @@ from koalapy.runtime.parameters import line_reader, with_staged
 HEAD = "components: [{processors: 1, executable: ./solve, arguments: [%s]}]\n"
 
 
-def files(contents: Mapping[str, bytes]) -> Callable[[str], IO[bytes]]:
+def files(contents: Mapping[str, bytes]) -> OpenFile:
     """A function that opens these files by path."""
 
     def open_file(path: str) -> IO[bytes]:

@@ -70,6 +70,9 @@ class Cluster:
     def fetch_many(self, attempt: AttemptId, paths: Sequence[str], ended: Callable[[Fetched], None]) -> Iterator[bytes]:
         return self._read(f"many {len(paths)}", ManyFiles(self._of(attempt), list(paths)), ended)
 
+    def read_ends(self, attempt: AttemptId, where: str, most: int) -> Iterator[bytes]:
+        raise AssertionError("a sweep's standard streams are read from its journals")
+
     def _of(self, attempt: AttemptId) -> str:
         return str(self._place / str(attempt.job))
 
@@ -229,8 +232,8 @@ def test_each_file_is_fetched_from_the_attempt_that_its_result_names(clusters: d
     batches = [ran("vu", launcher(1), 1, 4), ran("delft", launcher(2), 2, 3), ran("vu", launcher(1), 6, 5)]
     play = Play(clusters, request_of(home, ["x=1:6"], "out-{x}"), batches)
     found = play.collect()
-    by = {1: "vu", 2: "delft", 3: "delft", 4: "vu", 5: "vu", 6: "vu"}
-    assert contents(home) == {f"out-{number}": f"{number} {name}" for number, name in by.items()}
+    places = {1: "vu", 2: "delft", 3: "delft", 4: "vu", 5: "vu", 6: "vu"}
+    assert contents(home) == {f"out-{number}": f"{number} {name}" for number, name in places.items()}
     assert (found.files, found.size, found.lack, found.notes) == (6, 4 * 4 + 2 * 7, "", ())
     assert play.transfer.progress().parameters == (4, 6)
     assert clusters["vu"].asked == ["list", "many 4"]
@@ -253,7 +256,7 @@ def test_destinations_directories_and_patterns_are_expanded_for_each_parameter(
     ]
     play = Play(clusters, request_of(home, ["x=1:3", "y=b"], *stage_out), [ran("vu", launcher(1), 1, 2, 3)])
     assert play.collect().files == 12
-    expected = {}
+    expected: dict[str, str] = {}
     for number in (1, 2, 3):
         expected |= {
             f"of/b-vu/70{{}}/{number}/deep/a": f"a{number}",

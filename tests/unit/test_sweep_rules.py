@@ -65,7 +65,8 @@ def test_where_other_users_jobs_are_hidden_only_preemptible_sweeps_grow() -> Non
     why = play.engine.scavenger.why_no_more(play.now, play.job(sweep))
     assert why == {"alpha": "others' jobs cannot be seen there, so that sweeps could be in their way"}
     for native in ("queue", "qos"):
-        play = play_with_rules(**{native: "low"})
+        rule: dict[str, Any] = {native: "low"}
+        play = play_with_rules(**rule)
         show(play, others_hidden=True)
         sweep = play.sweep()
         assert {getattr(each.request, native) for each in play.pending if isinstance(each, SubmitAttempt)} == {"low"}
@@ -133,7 +134,7 @@ def test_all_processors_of_a_launcher_s_node_are_charged_from_start_to_end() -> 
 
 def test_dynamic_admission_admits_by_priority_and_age_while_predicted_nodes_suffice() -> None:
     """There are 8 nodes, half of them on a cluster that is lost and reconnects; each runner counts for 3."""
-    rules = {"admission": "dynamic", "nodes_per_runner": 3}
+    rules: dict[str, Any] = {"admission": "dynamic", "nodes_per_runner": 3}
     play = SweepPlay({"alpha": 16, "beta": 16}, policies=ScavengingPolicies(admission=dynamic), **rules)
     play.lose("beta")
     play.measure()

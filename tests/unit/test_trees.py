@@ -116,7 +116,8 @@ def test_what_a_pattern_does_not_name(pattern: str, path: str) -> None:
 def test_links_are_followed_inside_and_refused_outside(root: Path, tmp_path: Path) -> None:
     (tmp_path / "outside").write_text("secret")
     (root / "links").mkdir()
-    for name, target in {"file": "../data/a.csv", "folder": "../data/deep", "out": tmp_path / "outside"}.items():
+    links = {"file": "../data/a.csv", "folder": "../data/deep", "out": str(tmp_path / "outside")}
+    for name, target in links.items():
         os.symlink(target, root / "links" / name)
     os.symlink("nowhere", root / "links" / "dangling")
     os.symlink("..", root / "links" / "loop")

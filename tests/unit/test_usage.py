@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -49,7 +50,7 @@ def job_with_attempt(
     )
 
 
-FULL = {"began_at": at(10), "allocated_at": at(12), "released_at": at(40), "ended_at": at(100)}
+FULL: dict[str, Any] = {"began_at": at(10), "allocated_at": at(12), "released_at": at(40), "ended_at": at(100)}
 
 
 def test_the_last_attempt_counts_as_held_until_its_release_and_then_as_run() -> None:

@@ -66,7 +66,12 @@ def exchange(forwarding: Forwarding, data: bytes) -> bytes:
     """Send the bytes, end this direction, and return all that comes back."""
     with socket.create_connection(forwarding.address) as plug:
         plug.settimeout(live.PATIENCE_S)
-        thread = threading.Thread(target=lambda: (plug.sendall(data), plug.shutdown(socket.SHUT_WR)))
+
+        def send() -> None:
+            plug.sendall(data)
+            plug.shutdown(socket.SHUT_WR)
+
+        thread = threading.Thread(target=send)
         thread.start()
         got = bytearray()
         while piece := plug.recv(1 << 16):

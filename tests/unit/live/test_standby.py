@@ -90,8 +90,8 @@ def test_the_second_koalad_stands_by_and_says_so(pair: Pair, shell: Callable[...
     for command in (
         ["jobs"], ["cancel", job], ["clusters"], ["run", "-n", 1, "--", "true"], ["down", "--cancel"], *maintenance
     ):  # fmt: skip
-        status = 125 if command[0] == "run" else 3  # which is its program's
-        pair.two(*command).refused(status, "only stands by", f"koalad {os.uname().nodename} {pid_of(pair.one)}")
+        expected = 125 if command[0] == "run" else 3  # which is its program's
+        pair.two(*command).refused(expected, "only stands by", f"koalad {os.uname().nodename} {pid_of(pair.one)}")
     assert pair.two("up").status == 0
     assert pair.two("down").status == 0
     pair.two("status").refused(3, "is not running")

@@ -97,7 +97,8 @@ def test_names_of_files_that_a_program_left(grid: Any) -> None:
     left = live.sh(f'{octal(EVIL)} >"$({octal("f" + EVIL)})"', cluster="amsterdam")
     (grid.work / f"f{EVIL}").mkdir()
     job = ended(grid, grid.submit(left, stage_out=["f*"]))
-    for command in (("show", job), ("fetch", job), ("explain", job)):
+    commands: list[tuple[str, int]] = [("show", job), ("fetch", job), ("explain", job)]
+    for command in commands:
         shown = on_a_terminal(grid, *command)
         assert "f" + SHOWN in shown or command[0] == "explain", shown
     brought = on_a_terminal(grid, "fetch", job, "f*", "--to", grid.work / "brought")

@@ -11,7 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -93,7 +93,7 @@ def test_the_install_lines_are_those_of_setup_and_of_the_readme() -> None:
 
 
 def test_each_command_prints_what_the_page_says(place: Path) -> None:
-    script, wanted = [f"cd {shlex.quote(str(place / 'work'))}"], []
+    script, wanted = [f"cd {shlex.quote(str(place / 'work'))}"], list[Any]()
     for step in steps()[len(INSTALLED_BY) :]:
         if step.file:
             (place / "work" / step.file).write_text("\n".join(step.printed) + "\n")
