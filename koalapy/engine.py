@@ -216,6 +216,8 @@ class Engine:
             core.records.hint(command)
         if core.notifications.changes:
             notifications.announce_changes(core, now)
+        if core.neighbours.changed:
+            core.records.note_neighbours(core.neighbours.take_changed())
         step = core.records.take()
         if core.left:
             reached = [each for each in step.commands if cluster_of(each) not in core.left]

@@ -59,7 +59,7 @@ class Core:
         self.pruning.note_commands(entry.command for entry in snapshot.outbox)
         self.notifications.note_commands(entry.command for entry in snapshot.outbox)
         self.sessions, self.pauses = SessionState(), Pauses()
-        self.neighbours = Neighbours(snapshot.neighbours, self.records)
+        self.neighbours = Neighbours(snapshot.neighbours)
         self.matching = Matching()
         self.node_sizes: dict[str, int] = {}
         self.nodes_changed = False

@@ -6,22 +6,21 @@ from typing import Any
 
 from koalapy.model.events import NeighbourEvent, NeighbourJoined, NeighbourMessage
 from koalapy.model.neighbour import Neighbour
-from koalapy.model.records import Records
 from koalapy.model.units import Instant
 
 
 class Neighbours:
     """The records of the neighbours by name, in the order of their joining.
 
-    `connected`: those with a session now. `report_at`: when this site may report its idle processors again.
+    `connected`: those with a session now. `report_at`: when this site may report its idle processors again. `changed`:
+    the records that have changed in this step, by name.
     """
 
-    def __init__(self, neighbours: Iterable[Neighbour], changes: Records) -> None:
-        """`changes`: where every record that has changed is noted."""
+    def __init__(self, neighbours: Iterable[Neighbour]) -> None:
         self.records = {each.name: each for each in neighbours}
+        self.changed: dict[str, Neighbour] = {}
         self.connected: dict[str, None] = {}
         self.report_at: Instant | None = None
-        self._changes = changes
 
     def inherit(self, before: "Neighbours") -> None:
         """Take over the sessions of the engine that this one replaces."""
@@ -30,14 +29,19 @@ class Neighbours:
 
     def put(self, neighbour: Neighbour) -> None:
         self.records[neighbour.name] = neighbour
-        self._changes.note_neighbour(neighbour)
+        self.changed[neighbour.name] = neighbour
 
     def change(self, name: str, **changes: Any) -> None:
         self.put(replace(self.records[name], **changes))
 
     def remove(self, name: str) -> None:
-        self._changes.note_neighbour(replace(self.records.pop(name), gone=True))
+        self.changed[name] = replace(self.records.pop(name), gone=True)
         self.connected.pop(name, None)
+
+    def take_changed(self) -> dict[str, Neighbour]:
+        """Return the records that have changed since the last call."""
+        changed, self.changed = self.changed, {}
+        return changed
 
     def takes(self, event: NeighbourEvent) -> bool:
         """Return whether the event is of a neighbour, and new. A message is counted, and is not new again."""

@@ -213,9 +213,9 @@ class Records:
         """Replace the estimated usage of an attempt; without a usage entry of the attempt, nothing happens."""
         self._rest.setdefault("accounted", []).append(span)
 
-    def note_neighbour(self, neighbour: Neighbour) -> None:
-        """Replace the record of a neighbour, or remove it if the neighbour is gone."""
-        self._rest.setdefault("neighbours", {})[neighbour.name] = neighbour
+    def note_neighbours(self, neighbours: Mapping[str, Neighbour]) -> None:
+        """Replace the records of these neighbours, or remove those of neighbours that are gone."""
+        self._rest.setdefault("neighbours", {}).update(neighbours)
 
     def command(self, command: Command) -> None:
         self._commands.append(command)

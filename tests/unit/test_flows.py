@@ -256,7 +256,7 @@ def test_a_new_engine_knows_what_is_held_and_blocked(grid: Flows) -> None:
 
 def test_a_long_chain_has_a_short_reason(grid: Flows) -> None:
     names = [f"j{number}" for number in range(500)]
-    waits = {name: (names[place - 1],) if place else () for place, name in enumerate(names)}
+    waits: dict[str, Any] = {name: (names[place - 1],) if place else () for place, name in enumerate(names)}
     grid.submit_flow(**waits)
     grid.tell(CancelRequested(grid.named("j0").id))
     grid.obey()

@@ -26,8 +26,8 @@ def helper() -> Iterator[Helper]:
 
 
 def question(requirements: str, rank: str = "", *ads: ClusterAd, checked: bool = True) -> Question:
-    texts = [check_expression(text).text if text and checked else text for text in (requirements, rank)]
-    return Question(JobAd(*texts, 4, 8), ads or (LINUX, BSD))
+    wanted, ranked = (check_expression(text).text if text and checked else text for text in (requirements, rank))
+    return Question(JobAd(wanted, ranked, 4, 8), ads or (LINUX, BSD))
 
 
 def test_it_answers_questions_in_their_order(helper: Helper) -> None:
