@@ -3,9 +3,10 @@
 import re
 
 DEFAULT_LANGUAGE = "yaml"
-_LANGUAGES = {"yaml": "yaml", "yml": "yaml", "json": "yaml", "jsdl": "jsdl", "xml": "jsdl", "rsl": "rsl", "jdl": "jdl"}
+_LANGUAGES = {"yaml": "yaml", "yml": "yaml", "json": "yaml", "jsdl": "jsdl", "rsl": "rsl", "jdl": "jdl"}
 
 _BEGINNINGS = {
+    "coallocate": re.compile(rb"(\xef\xbb\xbf)?\s*(<\?[^>]*>\s*|<!--.*?-->\s*)*<coallocate\b", re.DOTALL),
     "jsdl": re.compile(rb"(\xef\xbb\xbf)?\s*<[?!A-Za-z_]"),
     "jdl": re.compile(rb"(\xef\xbb\xbf)?(\s|#[^\n]*\n|//[^\n]*\n)*(\[\s*\w|\w+\s*=[^=])"),
     "rsl": re.compile(rb"(\xef\xbb\xbf)?\s*(\(\*|[&+*|]\s*\()"),
@@ -15,11 +16,13 @@ _BEGINNINGS = {
 def language_of(source: str, text: str | bytes = "") -> str:
     """Return the registered name of the language.
 
-    If the ending is unknown or missing, the text decides. It is JSDL if it begins like XML. It is RSL if it begins
-    with a comment of RSL, or with an operator and a group. It is JDL if it begins with a bracket and a name, or with a
-    name and `=`. Else it is YAML, which includes JSON.
+    If the ending is unknown or missing, the text decides. XML is JSDL, unless it begins with `<coallocate>`. A text is
+    RSL if it begins with a comment of RSL, or with an operator and a group. It is JDL if it begins with a bracket and a
+    name, or with a name and `=`. Else it is YAML, which includes JSON.
     """
     ending = source.rpartition("/")[2].rpartition(".")[2].casefold()
+    if ending == "xml":
+        return "coallocate" if _language_of_text(text) == "coallocate" else "jsdl"
     return _LANGUAGES.get(ending) or _language_of_text(text)
 
 

@@ -1,16 +1,16 @@
-"""Globus RSL 1.0: conjunctions, and multirequests as one co-allocated job (docs/rsl.md).
+"""Globus RSL 1.0: conjunctions, multirequests as one co-allocated job, multistage requests as flows (docs/rsl.md).
 
 An attribute that koalapy cannot honour is refused, with a message that names it, its line and its column.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from koalapy.languages.native import request_of
 from koalapy.languages.redirection import redirecting
 from koalapy.languages.rsl_attributes import (
     COMPONENT_ATTRIBUTES,
+    FLOW_ATTRIBUTES,
     JOB_ATTRIBUTES,
-    ONE_AFTER_ANOTHER,
     Attribute,
     ComponentAttributes,
     Reading,
@@ -19,6 +19,7 @@ from koalapy.languages.rsl_attributes import (
 from koalapy.languages.rsl_tokens import RslText
 from koalapy.languages.rsl_tree import Compound, Operator, Relation, Specification
 from koalapy.languages.rsl_values import SUBSTITUTION, Evaluation, Scope, canonical
+from koalapy.languages.stages import Stage, implicit_order
 from koalapy.languages.sweepfiles import OpenFile
 from koalapy.model.request import Request
 from koalapy.model.textfile.document import Document, Path
@@ -45,38 +46,110 @@ def document_of(text: str | bytes, source: str) -> Document:
     from koalapy.languages.rsl_grammar import parse  # late: lark takes longer to import than all else here
 
     rsl = RslText(text, source)
-    tree = parse(rsl)
+    return document_of_tree(rsl, parse(rsl))
+
+
+def document_of_tree(rsl: RslText, tree: Specification) -> Document:
+    """Return the request of a syntax tree in the form of koalapy's job file. Raises RequestError."""
     _check_operators(rsl, tree)
-    reading = Reading(rsl, Evaluation(rsl))
-    if isinstance(tree, Compound) and tree.operator is Operator.MULTIREQUEST:
-        _multirequest(reading, tree, {})
-    else:
-        component = ComponentAttributes(tree.at)
-        for attribute in _attributes(reading, tree, {}):
-            JOB_ATTRIBUTES.get(attribute.key, read_component_attribute)(reading, component, attribute)
-        _add_component(reading, component)
-    if not reading.communicates:
-        reading.job.setdefault("communication", "none")
-    return Document(source, reading.job, reading.lines, reading.origins)
+    evaluation = Evaluation(rsl)
+    if isinstance(tree, Compound) and tree.operator is Operator.MULTISTAGE:
+        return _flow(rsl, evaluation, tree)
+    reading = _job(rsl, evaluation, tree, {})
+    if reading.waits is not None:
+        what = "wait names jobs of a multistage request, and this is one job"
+        raise rsl.refusal(reading.waits.at, what, "Write *(…)(…), or koala submit --after ID.", "not_honoured")
+    return Document(rsl.source, reading.job, reading.lines, reading.origins)
 
 
-def _check_operators(rsl: RslText, request: Specification) -> None:
-    """Raises RequestError for an operator or a relation that no job can have."""
+def _check_operators(rsl: RslText, request: Specification, outer: Operator = Operator.MULTISTAGE) -> None:
+    """Raises RequestError for an operator or a relation that no job can have. `outer`: the operator around it."""
     if isinstance(request, Relation):
         if request.operator != "=":
             name = shown(request.attribute, quote="")
             what = f"{name} is compared by {request.operator}, but takes one exact value"
             raise rsl.refusal(request.at, what, f"Write {name}=….", "not_honoured")
         return
-    if request.operator is Operator.MULTISTAGE:
-        what = "* is a multistage request, whose jobs wait for each other, which koalapy cannot run yet"
-        raise rsl.refusal(request.at, what, ONE_AFTER_ANOTHER, "not_honoured")
+    if request.operator is Operator.MULTISTAGE and outer is not Operator.MULTISTAGE:
+        what = f"* is a multistage request, which cannot stand inside of {outer}"
+        raise rsl.refusal(request.at, what, "Let the request begin with *, and write its jobs inside.", "not_honoured")
     if request.operator is Operator.DISJUNCTION:
         what = "| offers alternatives, of which koalapy cannot choose"
         advice = "Write one of them; without resourceManagerContact any cluster may be taken."
         raise rsl.refusal(request.at, what, advice, "not_honoured")
     for part in request.parts:
-        _check_operators(rsl, part)
+        _check_operators(rsl, part, request.operator)
+
+
+def _job(rsl: RslText, evaluation: Evaluation, tree: Specification, outer: Scope) -> Reading:
+    """Read the request of one job. Raises RequestError."""
+    reading = Reading(rsl, evaluation)
+    if isinstance(tree, Compound) and tree.operator is Operator.MULTIREQUEST:
+        _multirequest(reading, tree, outer)
+    else:
+        component = ComponentAttributes(tree.at)
+        for attribute in _attributes(reading, tree, outer):
+            JOB_ATTRIBUTES.get(attribute.key, read_component_attribute)(reading, component, attribute)
+        _add_component(reading, component)
+    if not reading.communicates:
+        reading.job.setdefault("communication", "none")
+    return reading
+
+
+def _flow(rsl: RslText, evaluation: Evaluation, tree: Compound) -> Document:
+    """Return a multistage request in the form of a job file with `jobs`. Raises RequestError."""
+    flow, jobs = Reading(rsl, evaluation, job={}), list[Reading]()
+    whole = _stage(flow, jobs, tree, {})
+    names = [reading.job.setdefault("name", str(place)) for place, reading in enumerate(jobs, 1)]
+    order = _explicit_order(rsl, jobs) if any(each.waits is not None for each in jobs) else implicit_order(whole)
+    found = Document(rsl.source, {**flow.job, "jobs": [each.job for each in jobs]}, flow.lines, flow.origins)
+    for place, reading in enumerate(jobs):
+        if after := order[place]:
+            reading.job["after"] = [names[each] for each in after]
+        if reading.waits is not None:
+            reading.mark(("after",), reading.waits.at)
+        flow.lines.update({("jobs", place, *path): line for path, line in reading.lines.items()})
+        flow.origins.update({("jobs", place, *path): origin for path, origin in reading.origins.items()})
+    return found
+
+
+def _stage(flow: Reading, jobs: list[Reading], tree: Compound, outer: Scope, inside: bool = False) -> Stage:
+    """Read the jobs of a multistage request, and of those inside it, in their order. Raises RequestError."""
+    scope = flow.evaluation.scope(tree, outer)
+    for attribute in _own_attributes(flow, tree, scope):
+        if attribute.key == "label" and inside:
+            continue  # it is for people, like that of a subrequest
+        if attribute.key not in FLOW_ATTRIBUTES or inside:
+            what = "stands beside the jobs of *, and belongs into one"
+            raise flow.refusal(attribute, what, f"Write *(&({attribute.name}=…)…).")
+        FLOW_ATTRIBUTES[attribute.key](flow, ComponentAttributes(tree.at), attribute)
+    parts: list[Stage | int] = []
+    for part in tree.parts:
+        if isinstance(part, Relation):
+            continue
+        if part.operator is Operator.MULTISTAGE:
+            parts.append(_stage(flow, jobs, part, scope, inside=True))
+        else:
+            parts.append(len(jobs))
+            jobs.append(_job(flow.rsl, flow.evaluation, part, scope))
+            flow.mark(("jobs", len(jobs) - 1), part.at)
+    return Stage(tuple(parts))
+
+
+def _explicit_order(rsl: RslText, jobs: Sequence[Reading]) -> dict[int, tuple[int, ...]]:
+    """Return the jobs for which each job waits by its `wait`, which counts the request's jobs from 1 (section 6.2).
+
+    Raises RequestError for a number that no job has.
+    """
+    order: dict[int, tuple[int, ...]] = {}
+    for place, reading in enumerate(jobs):
+        numbers = reading.waits.numbers if reading.waits is not None else ()
+        for number, at in numbers:
+            if not 1 <= number <= len(jobs):
+                what = f"wait names job {number}, and the request has {len(jobs)}"
+                raise rsl.refusal(at, what, "Count the jobs in the order of the text, from 1.", "unknown_name")
+        order[place] = tuple([number - 1 for number, _ in numbers])
+    return order
 
 
 def _multirequest(reading: Reading, request: Compound, outer: Scope) -> None:

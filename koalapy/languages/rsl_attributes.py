@@ -12,11 +12,10 @@ from koalapy.languages.paths import as_executable, landing, path_of_uri, staged_
 from koalapy.languages.rsl_tokens import RslText
 from koalapy.languages.rsl_values import Evaluated, Evaluation, Group, Word, canonical
 from koalapy.model.errors import RequestError
-from koalapy.model.textfile.document import Path
+from koalapy.model.textfile.document import Path, Plain
 from koalapy.model.textfile.words import listed, shown, use_known
 
 _REMOVE = "Remove it."
-ONE_AFTER_ANOTHER = "Submit its jobs one after another: koala submit --wait first.rsl && koala submit second.rsl."
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
@@ -43,6 +42,13 @@ class ComponentAttributes:
     communicates: bool = True
 
 
+class Waits(NamedTuple):
+    """The jobs for which a job waits: (number from 1, offset) of each, and the offset of the attribute."""
+
+    numbers: tuple[tuple[int, int], ...]
+    at: int
+
+
 @dataclass(slots=True)
 class Reading:
     """The job file that comes into being, with the places of its values in the text."""
@@ -53,6 +59,7 @@ class Reading:
     lines: dict[Path, int] = field(default_factory=dict)
     origins: dict[Path, str] = field(default_factory=dict)
     communicates: bool = False  # whether a component does
+    waits: Waits | None = None
 
     def mark(self, path: Path, at: int) -> None:
         """Record the place of a value."""
@@ -251,6 +258,26 @@ def _name(reading: Reading, component: ComponentAttributes, attribute: Attribute
     reading.of_job("name", _word(reading, attribute).text, attribute.at)
 
 
+def _wait(reading: Reading, component: ComponentAttributes, attribute: Attribute) -> None:
+    """Read the numbers of jobs, which commas may separate too, as in the paper: `wait = 1, 2`."""
+    numbers = []
+    for word in _words(reading, attribute):
+        for part in filter(None, word.text.split(",")):
+            if not re.fullmatch(r"[0-9]{1,9}", part):
+                what = f"is {shown(word.text)}, no number of a job"
+                raise reading.refusal(attribute, what, "Write (wait = 1, 2): jobs are counted from 1.", "wrong_value")
+            numbers.append((int(part), word.at))
+    reading.waits = Waits(tuple(numbers), attribute.at)
+
+
+def _on_error(reading: Reading, component: ComponentAttributes, attribute: Attribute) -> None:
+    reading.of_job("on_error", Plain(_word(reading, attribute).text), attribute.at)
+
+
+def _on_failure(reading: Reading, component: ComponentAttributes, attribute: Attribute) -> None:
+    reading.of_job("on_failure", _one_of(reading, attribute, ("continue", "stop")), attribute.at)
+
+
 def _communication(reading: Reading, component: ComponentAttributes, attribute: Attribute) -> None:
     reading.of_job("communication", _one_of(reading, attribute, ("all", "none")), attribute.at)
 
@@ -294,7 +321,10 @@ _OF_JOB: dict[str, Handler] = {
     "communication": _communication,
     "file_stage_in": _stage_in,
     "file_stage_out": _stage_out,
+    "wait": _wait,
+    "on_error": _on_error,
 }
+_OF_FLOW: dict[str, Handler] = {"label": _name, "on_failure": _on_failure}
 _OF_COMPONENT: dict[str, Handler] = {
     "executable": _executable,
     "arguments": _arguments,
@@ -320,8 +350,9 @@ _OF_COMPONENT: dict[str, Handler] = {
     "save_state": _without_effect("yes", "no"),
     "gramMyJob": _without_effect("collective"),
 }
-_NAMES = (*_OF_COMPONENT, *_OF_JOB, "rsl_substitution")
+_NAMES = (*_OF_COMPONENT, *_OF_JOB, *_OF_FLOW, "rsl_substitution")
 JOB_ATTRIBUTES = {canonical(name): handler for name, handler in _OF_JOB.items()}
+FLOW_ATTRIBUTES = {canonical(name): handler for name, handler in _OF_FLOW.items()}
 COMPONENT_ATTRIBUTES = {canonical(name): handler for name, handler in _OF_COMPONENT.items()}
 _SESSION = "belongs to a session with Globus's job manager, which koalapy does not have"
 # By canonical name: what is wrong with an attribute, and what to do.
@@ -335,11 +366,6 @@ UNSUPPORTED: dict[str, tuple[str, str]] = {
         "Write maxWallTime, in minutes.",
     ),
     "mincount": ("lets a job have fewer processors, which koalapy cannot do yet", "Write the count that it needs."),
-    "wait": ("makes a job wait for others, which koalapy cannot do yet", ONE_AFTER_ANOTHER),
-    "onerror": (
-        "sets how often one job is tried again, which koalapy cannot do yet",
-        "Remove it; retries.submission of the grid file holds for all jobs.",
-    ),
     "reservation": ("is not of a job", "Remove it, and name the reservation in the grid file."),
     "reservationid": ("is not of a job", "Remove it, and name the reservation in the grid file."),
     "resourcemanagername": (

@@ -13,6 +13,7 @@ import yaml
 
 import koalapy
 from koalapy.config import json_schema as grid_schema
+from koalapy.languages.flow import json_schema as flow_schema
 from koalapy.languages.native import json_schema, read
 from koalapy.model.errors import RequestError
 
@@ -22,7 +23,8 @@ IN_COMPONENT = "components: [{processors: 4, executable: hostname, %s}]\n"
 
 
 def mistakes(document: object) -> list[str]:
-    return [each.message for each in validator(json_schema()).iter_errors(document)]
+    schema = flow_schema() if isinstance(document, dict) and "jobs" in document else json_schema()
+    return [each.message for each in validator(schema).iter_errors(document)]
 
 
 def validator(schema: Any) -> Any:
@@ -54,8 +56,9 @@ def test_shipped_examples_are_valid(path: Path) -> None:
     document = yaml.safe_load(path.read_text())
     assert mistakes(document) == []
     assert mistakes({**document, "colour": "red"})
-    for component in document["components"]:
-        component["processors"] = 0
+    for job in document.get("jobs", [document]):
+        for component in job["components"]:
+            component["processors"] = 0
     assert mistakes(document)
 
 

@@ -12,7 +12,7 @@ from koalapy.languages import language_of, read_job
 from koalapy.languages.rsl import document_of, read
 from koalapy.languages.rsl_attributes import COMPONENT_ATTRIBUTES, JOB_ATTRIBUTES, UNSUPPORTED
 from koalapy.model.errors import Reason, RequestError
-from koalapy.model.request import ComponentRequest, Launch, Request, RequestType
+from koalapy.model.request import FOREVER, ComponentRequest, Launch, Request, RequestType
 from koalapy.model.units import MINUTE, Duration
 from koalapy.registry import load
 
@@ -340,7 +340,7 @@ WHOLE = [
     ("+(&(executable=a))\n (&(count=4))", "job.rsl:2:3: this request has no executable."),
     ("+(rsl_substitution=(A b))", "job.rsl: components is empty"),
     ("+(executable=a)(&(count=2))", "job.rsl:1:3: executable stands beside the subrequests of +"),
-    ("+(wait=2)(&(executable=a))", "job.rsl:1:3: wait makes a job wait for others"),
+    ("+(wait=2)(&(executable=a))", "job.rsl:1:3: wait names jobs of a multistage request"),
     ("+(label=a)(label=b)(&(executable=a))", "job.rsl:1:12: name of the job stands here a second time, after line 1."),
     ("+(&(executable=a)(file_stage_out=(a a)))", "job.rsl:1:19: file_stage_out is of one subrequest"),
     ("+(&(executable=a)(file_stage_in=(a a)))", "job.rsl:1:19: file_stage_in is of one subrequest"),
@@ -400,3 +400,50 @@ def test_the_example_of_the_page_is_read() -> None:
         ("vu", ("europe",)),
         ("delft", ("america",)),
     ]
+
+
+# ---- multistage requests
+
+
+def flow_of(text: str) -> Request:
+    return read(text, "job.rsl", "/home/me", CLUSTERS)
+
+
+JOB_A = "(&(executable=/bin/a))"
+
+
+def test_a_multistage_request_is_a_flow_whose_jobs_have_labels_or_numbers() -> None:
+    found = flow_of(
+        "*(label=tree)(on_failure=stop)(rsl_substitution=(N 3))"
+        "(&(label=first)(executable=/bin/a)(count=$(N))(on_error=2))"
+        "(+(label=both)(wait=1)(on_error=n)(&(executable=/bin/a))(&(executable=/bin/b)))(&(executable=/bin/c))"
+    )
+    assert (found.name, str(found.on_failure)) == ("tree", "stop")
+    assert [(job.request.name, job.after, job.request.retrials) for job in found.jobs] == [
+        ("first", (), 2),
+        ("both", (0,), FOREVER),
+        ("3", (), None),
+    ]
+    assert found.jobs[0].request.processors == 3
+    assert len(found.jobs[1].request.components) == 2
+
+
+FLOWS_REFUSED = [
+    (f"*{JOB_A}\n(&(executable=/bin/a)(wait=3))", "job.rsl:2:28: wait names job 3, and the request has 2"),
+    (f"*{JOB_A}\n(&(executable=/bin/a)(wait=x))", "wait is 'x', no number of a job"),
+    ("*\n(&(executable=/bin/a)(wait=2))\n(&(executable=/bin/a)(wait=1))", "job.rsl:2:23: jobs.0.after closes a circle"),
+    (f"*(executable=/bin/a){JOB_A}", "job.rsl:1:3: executable stands beside the jobs of *"),
+    ("*(&(label=a)(executable=/bin/a))\n(&(label=a)(executable=/bin/a))", "job.rsl:2:4: jobs.1.name is"),
+    ("*(label=a)", "jobs is empty"),
+    ("*(&(executable=/bin/a)(cout=1))", "job.rsl:1:24: cout is not a known attribute"),
+    ("*(&(executable=/bin/a)(on_error=x))", "job.rsl:1:24: jobs.0.on_error is"),
+    ("*" + "(*" * 101 + JOB_A + ")" * 101, "more than 100 parentheses are open"),
+    ("*(|(executable=a)(executable=b))", "| offers alternatives"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "words"), FLOWS_REFUSED, ids=[words for _, words in FLOWS_REFUSED])
+def test_a_mistake_in_a_multistage_request_is_named_with_its_place(text: str, words: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        flow_of(text)
+    assert words in caught.value.reason.message

@@ -1,0 +1,156 @@
+"""The trees of "Flow-based Multistage Co-allocation Service" in the simulated world, by their starts and ends."""
+
+import re
+from collections.abc import Mapping
+
+import pytest
+
+from koalapy.languages.coallocate import read as read_xml
+from koalapy.languages.rsl import read
+from koalapy.model.cluster import ClusterSettings
+from koalapy.model.identity import AttemptId, JobId, tag_of
+from koalapy.model.job import Job
+from koalapy.model.request import Request
+from koalapy.model.settings import Settings
+from koalapy.model.states import JobState
+from koalapy.model.units import HOUR, SECOND, Duration, Instant
+from koalapy.world.behaviour import EXECUTABLE, Behaviour, arguments_of
+from koalapy.world.world import World
+
+SETTINGS = Settings(clusters=(ClusterSettings(name="alpha", batch="slurm"), ClusterSettings(name="beta", batch="sge")))
+Span = tuple[Instant, Instant]
+
+
+def rsl(text: str, failing: str = "", slow: str = "") -> Request:
+    """Read the paper's notation, in which a letter is a job. A program runs for 20 s, or for 90 s; some fail."""
+
+    def job(found: re.Match[str]) -> str:
+        behaviour = Behaviour(
+            runs=Duration((90 if found[1] in slow else 20) * SECOND), exit_status=3 if found[1] in failing else 0
+        )
+        words = " ".join(f'"{word}"' for word in arguments_of(behaviour))
+        return f'(&(label={found[1]})(executable="{EXECUTABLE}")(arguments={words})'
+
+    return read(re.sub(r"\(([a-f])(?=[)(])", job, text), "tree.rsl", "/")
+
+
+def play(world: World, request: Request) -> dict[str, Job]:
+    """Submit the flow and let it end. Returns its jobs by name, and the flow as ''."""
+    world.run_for(Duration(30 * SECOND))
+    assert world.koalad.submit(request, key="flow")
+    assert world.settle(HOUR)
+    found = {job.request.name: job for job in world.koalad.store.jobs() if job.part_of is not None}
+    (whole,) = [job for job in world.koalad.store.jobs() if job.flow is not None]
+    return found | {"": whole}
+
+
+def spans(world: World, jobs: Mapping[str, Job]) -> dict[str, Span]:
+    """When the program of each job began, and when it ended."""
+    found = {}
+    for name, job in jobs.items():
+        for each in job.components:
+            for run in world.program_log.runs(tag_of(world.instance, AttemptId(job.id, each.index, each.attempt))):
+                ends = [at for at in run.nodes.values() if at is not None]
+                assert name not in found, f"{name} started twice"
+                found[name] = run.began, max(ends)
+    return found
+
+
+# Each tree, and for each job those for whose end it waits. All others overlap: there is room for all of them.
+TREES = [
+    ("*(*(a)(b)(c))(*(d)(*(e)(f)))", {"d": "ef"}),  # figure 4
+    ("*(*(*(*(a))(b)(c))(d))(e)", {"b": "a", "c": "a", "d": "abc", "e": "abcd"}),  # figures 5 (a) and 6
+    ("*(*(*(a))(b)(c))(d)(e)", {"b": "a", "c": "a", "d": "abc", "e": "abc"}),  # as printed: d and e start together
+    ("*(a)(b)(c(wait = 2))(d(wait = 1, 2))", {"c": "b", "d": "ab"}),  # figures 5 (b, c) and 7
+    ("*(*(a)(b))(c)(*(d))", {"c": "abd"}),
+    ("*(a)(b)", {}),
+]
+
+
+@pytest.mark.parametrize(("text", "waits"), TREES, ids=[text for text, _ in TREES])
+def test_a_tree_runs_in_the_order_of_the_paper(text: str, waits: Mapping[str, str]) -> None:
+    world = World(3, settings=SETTINGS)
+    jobs = play(world, rsl(text))
+    assert jobs.pop("").state is JobState.DONE
+    found = spans(world, jobs)
+    assert found.keys() == set(re.findall(r"\(([a-f])", text))
+    for name, (began, _) in found.items():
+        for other, (_, ended) in found.items():
+            if other in waits.get(name, ""):
+                assert ended <= began, (other, name)
+            elif waits.get(name) == waits.get(other):
+                assert began < ended, (other, name, "run together")
+
+
+def test_in_an_explicit_flow_no_job_waits_for_another_than_it_names() -> None:
+    world = World(3, settings=SETTINGS)
+    found = spans(world, play(world, rsl("*(a)(b)(c(wait = 2))(d(wait = 1, 2))", slow="a")))
+    assert found["b"][1] <= found["c"][0] < found["a"][1] <= found["d"][0]
+
+
+def test_a_failure_gives_a_negative_reply_to_all_that_depends_on_it_and_to_nothing_else() -> None:
+    world = World(3, settings=SETTINGS)
+    jobs = play(world, rsl("*(a)(b)(c(wait = 2))(d(wait = 1, 2))(e(wait = 1))", failing="b"))
+    assert {name: job.state.value for name, job in jobs.items()} == {
+        "": "failed", "a": "done", "b": "failed", "c": "failed", "d": "failed", "e": "done",
+    }  # fmt: skip
+    assert set(spans(world, jobs)) == {"a", "b", "e"}
+    assert str(jobs["d"].reason).startswith(f"It waited for job {jobs['b'].id} (b), which failed")
+
+
+def test_a_flow_that_needs_more_than_the_grid_has_at_once_ends() -> None:
+    world = World(3, settings=SETTINGS)
+    world.run_for(Duration(30 * SECOND))
+    total = sum(each.size[0] for each in world.koalad.engine.summaries(world.agenda.now))  # type: ignore[union-attr]
+    words = " ".join(f'"{word}"' for word in arguments_of(Behaviour(runs=Duration(5 * SECOND))))
+    job = f'(&(executable="{EXECUTABLE}")(arguments={words})(count={total // 2}))'
+    jobs = play(world, read(f"*(*{job * 2})(*{job * 2}){job * 2}", "large.rsl", "/"))
+    assert {each.state for each in jobs.values()} == {JobState.DONE}
+
+
+@pytest.mark.parametrize("seconds", range(0, 120, 17))
+def test_a_flow_goes_on_where_it_was_when_koalad_is_killed(seconds: int) -> None:
+    world = World(3, settings=SETTINGS)
+    world.run_for(Duration(30 * SECOND))
+    assert world.koalad.submit(rsl("*(*(*(a))(b)(c))(d)(e)"), key="flow")
+    world.run_for(Duration(seconds * SECOND))
+    world.koalad.kill()
+    world.koalad.start()
+    assert world.koalad.submit(rsl("*(*(*(a))(b)(c))(d)(e)"), key="flow")  # its client repeats it: it is the same flow
+    assert world.settle(HOUR)
+    jobs = {job.request.name: job for job in world.koalad.store.jobs()}
+    assert [job.state for job in jobs.values()] == [JobState.DONE] * 6
+    found = spans(world, jobs)
+    for first, then in ("ab", "ac", "bd", "cd", "be", "ce"):
+        assert found[first][1] <= found[then][0]
+
+
+FIGURE_3 = f"""<coallocate name="climate-model">
+  <resource="alpha" type="compute">
+    <executable="{EXECUTABLE}"/>
+    <arguments="WORDS"/>
+  </resource>
+  <resource="beta" type="compute">
+    <executable="{EXECUTABLE}"/>
+    <arguments="WORDS"/>
+  </resource>
+</coallocate>"""
+
+
+def test_the_request_of_figure_3_is_one_co_allocated_job() -> None:
+    world = World(3, settings=SETTINGS)
+    world.run_for(Duration(30 * SECOND))
+    words = " ".join(arguments_of(Behaviour(runs=Duration(5 * SECOND)))).replace('"', "&quot;")
+    request = read_xml(FIGURE_3.replace("WORDS", words), "climate.xml", "/", ["alpha", "beta"])
+    assert [each.cluster for each in request.components] == ["alpha", "beta"]
+    assert world.koalad.submit(request)
+    assert world.settle(HOUR)
+    (job,) = world.koalad.store.jobs()
+    assert (job.state, job.request.name) == (JobState.DONE, "climate-model")
+
+
+def test_ids_of_a_flow_follow_its_own() -> None:
+    world = World(3, settings=SETTINGS)
+    jobs = play(world, rsl("*(*(a)(b))(c)"))
+    whole = jobs.pop("")
+    assert sorted(job.id for job in jobs.values()) == [JobId(whole.id + number) for number in (1, 2, 3)]
