@@ -28,7 +28,7 @@ OfAttempt = (
     | AttemptStuck
     | LauncherSuspected
 )
-_OF_ATTEMPT = frozenset(get_args(OfAttempt))
+_OF_ATTEMPT, _OF_NEIGHBOUR = frozenset(get_args(OfAttempt)), frozenset(get_args(NeighbourEvent))
 
 
 def own_part(core: Core, event: Event) -> Event | None:
@@ -38,14 +38,18 @@ def own_part(core: Core, event: Event) -> Event | None:
     still deliver, reports nothing; nor does a site that is no neighbour any more. A neighbour's message that was
     committed before is dropped.
     """
-    if isinstance(event, NeighbourEvent):
-        return event if core.neighbours.takes(event) else None
+    kind = type(event)
+    if kind in _OF_NEIGHBOUR:
+        return event if core.neighbours.takes(event) else None  # type: ignore[arg-type]
     cluster = getattr(event, "cluster", "")
     if cluster and cluster not in core.information.clusters:
         return None
-    kind = type(event)
     if kind in _OF_ATTEMPT:
-        return event if _may(core, event.cluster, event.attempt, kind.__name__) else None  # type: ignore[union-attr]
+        attempt = core.records.attempt_or_pending_cancel(event.attempt)  # type: ignore[union-attr]
+        if attempt is None or attempt.cluster == cluster:
+            return event
+        core.foreign.note(cluster, f"{kind.__name__} of attempt {attempt.id}")
+        return None
     if isinstance(event, ParametersEnded):
         return event if _may_end(core, event) else None
     if isinstance(event, LaunchersSeen):

@@ -4,12 +4,13 @@ from collections.abc import Collection, Iterable, Iterator
 
 from koalapy.model.attempt import Attempt
 from koalapy.model.identity import JobId
+from koalapy.model.index import Index
 from koalapy.model.job import Job
 from koalapy.model.states import JobState
 from koalapy.model.sweep import Runner
 
 
-class Launchers:
+class Launchers(Index):
     """An index of the sweeps and Launchers that are not final.
 
     `sweeps`: ids of those sweeps. `ended`: Launchers that became final since the list was last cleared. `turned`: ids
@@ -50,9 +51,6 @@ class Launchers:
     def attempt_changed(self, job: Job, attempt: Attempt, names: Collection[str]) -> None:
         if job.pilot is not None and ("state" in names or "detached_at" in names) and not job.state.final:
             self.turned.append(job.id)
-
-    def dropped(self, job: Job) -> None:
-        """Do nothing: the job left the index when it became final."""
 
     def of(self, sweep: JobId) -> list[Job]:
         """Return the Launchers of the sweep that are not final, in the order of their ids."""

@@ -3,10 +3,10 @@
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from koalapy.model.attempt import Attempt
 from koalapy.model.commands import AnnounceNotification, Command, SendNotification
 from koalapy.model.errors import Reason
 from koalapy.model.identity import JobId
+from koalapy.model.index import Index
 from koalapy.model.job import Job
 from koalapy.model.notification import Notification, NotificationId, NotifyOn
 from koalapy.model.states import JobState
@@ -34,7 +34,7 @@ class Unsettled:
     failure: Reason | None = None
 
 
-class Notifications:
+class Notifications(Index):
     """The notifications that are not settled, by id, and the `changes` of jobs in this step.
 
     `given_up`: since koalad started, the newest of those that were not sent, or perhaps not, each with the reason.
@@ -48,9 +48,6 @@ class Notifications:
 
     # ---- an index of jobs
 
-    def added(self, job: Job) -> None:
-        """Do nothing: a new job has not changed."""
-
     def changed(self, job: Job, before: JobState, names: Collection[str]) -> None:
         """Note the end or first start of a job, or the end of a sweep, whose first start `note_change` notes.
 
@@ -63,12 +60,6 @@ class Notifications:
             return
         if on is not None:
             self.note_change(job, on)
-
-    def attempt_changed(self, job: Job, attempt: Attempt, names: Collection[str]) -> None:
-        """Do nothing: users are notified of jobs."""
-
-    def dropped(self, job: Job) -> None:
-        """Do nothing: a final job's notifications are still on their way."""
 
     def note_change(self, job: Job, on: NotifyOn) -> None:
         """Note a change of a job or sweep in this step, of which its recipients are notified."""

@@ -4,13 +4,14 @@ from collections.abc import Collection
 
 from koalapy.model.attempt import Attempt
 from koalapy.model.identity import JobId
+from koalapy.model.index import Index
 from koalapy.model.job import Job
 from koalapy.model.states import JobState
 
 _NOWHERE: list[str] = []
 
 
-class RunList:
+class RunList(Index):
     """An index of the jobs in the run list.
 
     `claimed_on`: by cluster, the attempts of claiming jobs that are not patient; a cluster without any is not in it.

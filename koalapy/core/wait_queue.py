@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from koalapy.broker.shape import MinimumDemand, Shape, minimum_demand, shape_of
-from koalapy.model.attempt import Attempt
 from koalapy.model.identity import JobId
+from koalapy.model.index import Index
 from koalapy.model.job import Job
 from koalapy.model.matching import JobAd, ad_of
 from koalapy.model.request import WhenBusy
@@ -47,7 +47,7 @@ def in_order(jobs: Iterable[Job]) -> list[Job]:
     return sorted(waiting, key=lambda job: (job.request.priority, job.position))
 
 
-class WaitQueue:
+class WaitQueue(Index):
     """An index of the waiting jobs. It knows which of them need no examination under any policy.
 
     `order`: all positions. `to_recheck`: those of jobs that may be too large for the grid's present clusters.
@@ -89,12 +89,6 @@ class WaitQueue:
         else:
             self._leave(old)
             self._enter(job)
-
-    def attempt_changed(self, job: Job, attempt: Attempt, names: Collection[str]) -> None:
-        """Do nothing: a waiting job has no attempts."""
-
-    def dropped(self, job: Job) -> None:
-        """Do nothing: a final job has left the queue."""
 
     def forget_moves(self) -> None:
         """Set `moved` to None."""

@@ -1,6 +1,6 @@
 """Indices of jobs, which every change of a job keeps up to date, so that no code has to walk over all jobs."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Protocol
 
 from koalapy.model.attempt import Attempt
@@ -11,27 +11,29 @@ from koalapy.model.states import JobState
 ENDED_KEYS = 10_000  # remembered: far more than there are requests under way at any moment
 
 
-class Index(Protocol):
+class Index:
     """An index of the records. Its answers always equal those of a walk over all their jobs.
 
-    The jobs and attempts that it is given are rows: it may keep them, and they change.
+    The jobs and attempts that it is given are rows: it may keep them, and they change. An index has the methods that
+    concern it; the others are not called.
     """
 
     def added(self, job: Job) -> None:
         """Note a new job, or one of the snapshot with its attempts."""
-        ...
 
     def changed(self, job: Job, before: JobState, names: Collection[str]) -> None:
         """Note that these fields of the job have changed, and its state before."""
-        ...
 
     def attempt_changed(self, job: Job, attempt: Attempt, names: Collection[str]) -> None:
         """Note that these fields of a present attempt of the job have changed."""
-        ...
 
     def dropped(self, job: Job) -> None:
         """Note that a final job is no longer among the records."""
-        ...
+
+
+def concerned(indices: Iterable[Index], method: str) -> tuple[Index, ...]:
+    """Return the indices that have this method of their own."""
+    return tuple(each for each in indices if getattr(type(each), method) is not getattr(Index, method))
 
 
 class PilotIndex(Protocol):

@@ -10,7 +10,7 @@ from koalapy.model.change import Snapshot
 from koalapy.model.commands import Command, Hint
 from koalapy.model.fast_frozen import become, fast_frozen
 from koalapy.model.identity import FIRST_LAUNCHER, FIRST_NODE_PILOT, MAX_JOBS, AttemptId, InstanceId, JobId, pilot_id
-from koalapy.model.index import AttemptIndex, Index, Keys, LiveAttempts, PilotIndex
+from koalapy.model.index import AttemptIndex, Index, Keys, LiveAttempts, PilotIndex, concerned
 from koalapy.model.job import Counters, History, Job, JobRow, job_row, job_value, replace_counters
 from koalapy.model.learned import Learned
 from koalapy.model.neighbour import Neighbour
@@ -129,7 +129,9 @@ class Records:
         self.pending_cancels: dict[AttemptId, Attempt] = {}  # also those of earlier tries, and of final jobs
         self.jobless = frozenset(snapshot.jobless)
         self._keys, self._live = Keys(), LiveAttempts()
-        self._indices, self._attempt_indices = tuple(indices), tuple(attempt_indices)
+        self._of_added, self._of_changed = concerned(indices, "added"), concerned(indices, "changed")
+        self._of_attempts, self._of_dropped = concerned(indices, "attempt_changed"), concerned(indices, "dropped")
+        self._attempt_indices = tuple(attempt_indices)
         self._pilot_indices = tuple(pilot_indices)
         self.steps = 0
         self._clear()
@@ -156,7 +158,7 @@ class Records:
         if row.attempts:
             self._begin(row)
         self._keys.added(row)
-        for index in self._indices:
+        for index in self._of_added:
             index.added(row)
 
     def change(self, job: Job, **changes: Any) -> None:
@@ -178,7 +180,7 @@ class Records:
             setattr(job, name, value)
         self._changed[job.id] = self._itself_changed[job.id] = job
         if job.id in self.jobs:
-            for index in self._indices:
+            for index in self._of_changed:
                 index.changed(job, before, changes)
 
     def change_final(self, job: Job, **changes: Any) -> None:
@@ -376,7 +378,7 @@ class Records:
             return
         number = identity.job
         job = self._changed[number] = self.jobs[number]
-        for index in self._indices:
+        for index in self._of_attempts:
             index.attempt_changed(job, attempt, changes)
 
     def _enter_pending_cancel(self, attempt: Attempt) -> None:
@@ -423,7 +425,7 @@ class Records:
         del self.jobs[job.id]
         self._drop_attempts(job.attempts)
         self._keys.dropped(job)
-        for index in self._indices:
+        for index in self._of_dropped:
             index.dropped(job)
 
     def _clear(self) -> None:

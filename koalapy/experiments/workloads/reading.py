@@ -124,18 +124,26 @@ class Fields:
 
     def number(self, name: str) -> float | None:
         """Return the field as a number; None for -1 (unknown). Raises BadField for text and other negative numbers."""
-        text = self._texts[self._places[name]]
-        if text in _UNKNOWN:
-            return None
-        try:
-            value = float(text)
-        except ValueError:
-            raise BadField(f"has {text[:40]!r} for {name}, which is not a number", "with words for numbers") from None
-        if value == -1:
-            return None
-        if not 0 <= value < 1e15:  # also refuses not-a-number
-            raise BadField(f"has {text[:40]!r} for {name}, which cannot be", "with negative or too large numbers")
-        return value
+        return self.numbers(name)[0]
+
+    def numbers(self, *names: str) -> list[float | None]:
+        """Return several fields as `number` does, at a lower cost."""
+        found: list[float | None] = []
+        texts, places = self._texts, self._places
+        for name in names:
+            text = texts[places[name]]
+            if text in _UNKNOWN:
+                found.append(None)
+                continue
+            try:
+                value = float(text)
+            except ValueError:
+                message = f"has {text[:40]!r} for {name}, which is not a number"
+                raise BadField(message, "with words for numbers") from None
+            if not 0 <= value < 1e15 and value != -1:  # also refuses not-a-number
+                raise BadField(f"has {text[:40]!r} for {name}, which cannot be", "with negative or too large numbers")
+            found.append(None if value == -1 else value)
+        return found
 
     def needed(self, name: str) -> float:
         """Return the field as a number. Raises BadField, also if it is unknown."""

@@ -35,16 +35,18 @@ def write_swf(jobs: Iterable[TraceJob], header: dict[str, str]) -> Iterator[str]
 
 def _parse(line: str, ignored: Counter[str]) -> TraceJob:
     fields = Fields(line.split(), COLUMNS, len(COLUMNS), ignored)
-    memory = fields.number("requested memory")
-    runtime, ended = duration(fields.number("run time")), _STATUS.get(fields.text("status"), Ended.UNKNOWN)
+    run_time, wait_time, requested_time, memory = fields.numbers(
+        "run time", "wait time", "requested time", "requested memory"
+    )
+    runtime, ended = duration(run_time), _STATUS.get(fields.text("status"), Ended.UNKNOWN)
     allocated, requested = fields.count("allocated processors"), fields.count("requested processors")
     return TraceJob(
         number=int(fields.needed("job number")),
         submitted=duration(fields.needed("submit time")) or Duration(0),
         processors=processors_of(allocated, requested, runtime, ended),
         runtime=runtime,
-        waited=duration(fields.number("wait time")),
-        requested=duration(fields.number("requested time")),
+        waited=duration(wait_time),
+        requested=duration(requested_time),
         memory_per_processor=None if memory is None else int(memory) * 1024,
         user=fields.text("user"),
         group=fields.text("group"),
