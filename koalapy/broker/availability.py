@@ -88,7 +88,14 @@ class Availability:
         for cluster, processors in minimum.named:
             if self.idle.get(cluster, -1) < processors:
                 return False
-        return all([self._slots_of(size) >= count for size, count in minimum.free])  # noqa: C419 — faster
+        slots = self._slots
+        for size, count in minimum.free:
+            found = slots.get(size)
+            if found is None:  # how many components of this size would fit at once
+                found = slots[size] = sum([idle // size for idle in self.idle.values()])
+            if found < count:
+                return False
+        return True
 
     def demand(self, component: ComponentRequest) -> Mapping[str, int]:
         """Return the processors that a component takes on each cluster that is large enough for it now.
@@ -160,13 +167,6 @@ class Availability:
     def whole(self) -> "Availability":
         """Return the availability if the clusters were idle and all their nodes were up."""
         return Availability(_empty(summary, summary.whole or summary.size) for summary in self.usable.values())
-
-    def _slots_of(self, size: int) -> int:
-        """Return the number of components of this size that would fit at once."""
-        found = self._slots.get(size)
-        if found is None:
-            found = self._slots[size] = sum([idle // size for idle in self.idle.values()])
-        return found
 
     def _by_network(self) -> list["Availability"]:
         networks: dict[str, list[ClusterSummary]] = {}

@@ -22,23 +22,22 @@ def claim(core: Core, now: Instant, job: Job, allocation: Sequence[str | None], 
     `allocation`: the cluster of each component, None for one without. `patient`: the job enters batch queues, without a
     claim time-out. A job with a component that was tried too often (MAX_ATTEMPTS) fails instead.
     """
-    numbers = tuple([job.number_of(index) + (cluster is not None) for index, cluster in enumerate(allocation)])
-    numbers += job.numbers[len(numbers) :]  # of components that other choices of the job have
+    numbers = [*job.numbers, *[0] * (len(allocation) - len(job.numbers))]  # also of components of its other choices
+    attempts: list[Attempt | None] = [None] * len(allocation)
+    placed: dict[str, str] = {}
+    for index, (request, cluster) in enumerate(zip(job.request.components, allocation, strict=True)):
+        if cluster is not None:
+            numbers[index] += 1
+            placed[str(index)] = cluster
+            attempts[index] = Attempt(id=AttemptId(job.id, index, numbers[index]), cluster=cluster, request=request)
     if max(numbers) >= MAX_ATTEMPTS:
         reason = Reason("too_many_attempts", "ours", f"A component was tried {MAX_ATTEMPTS} times.", "Submit it anew.")
         core.records.change(job, state=JobState.FAILED, reason=reason, finished_at=now)
         return core.records.note(now, job.id, "job_failed", code=reason.code, message=str(reason))
-    attempts = [
-        None if cluster is None else Attempt(id=AttemptId(job.id, index, number), cluster=cluster, request=request)
-        for index, (request, number, cluster) in enumerate(
-            zip(job.request.components, numbers[: len(allocation)], allocation, strict=True)
-        )
-    ]
     core.records.begin(
-        job, attempts, state=JobState.CLAIMING, numbers=numbers, claimed_at=now, reason=None, outcome=None,
+        job, attempts, state=JobState.CLAIMING, numbers=tuple(numbers), claimed_at=now, reason=None, outcome=None,
         patient=patient, **({"choices": (), "choice": 0} if patient else {}),
     )  # fmt: skip
-    placed = {str(index): cluster for index, cluster in enumerate(allocation) if cluster}
     core.records.note(now, job.id, "job_claimed", clusters=placed)
     for attempt in job.present:
         _submit(core, job, attempt)

@@ -6,7 +6,6 @@ from koalapy.model.attempt import Attempt
 from koalapy.model.identity import JobId
 from koalapy.model.index import Index
 from koalapy.model.job import Job
-from koalapy.model.states import JobState
 from koalapy.model.sweep import Runner
 
 
@@ -34,9 +33,7 @@ class Launchers(Index):
             self._of.setdefault(job.pilot.sweep, {})[job.id] = job
             self._on.setdefault(cluster, {})[job.id] = job
 
-    def changed(self, job: Job, before: JobState, names: Collection[str]) -> None:
-        if not job.state.final or before.final:
-            return
+    def became_final(self, job: Job) -> None:
         if job.runner is not None:
             self.sweeps.pop(job.id, None)
         elif job.pilot is not None:

@@ -2,13 +2,12 @@
 
 from collections.abc import Collection, Iterable, Mapping
 
-from koalapy.model.attempt import Attempt
 from koalapy.model.identity import JobId
+from koalapy.model.index import Index
 from koalapy.model.job import Job
-from koalapy.model.states import JobState
 
 
-class Prerequisites:
+class Prerequisites(Index):
     """An index of the jobs whose prerequisites are not all done.
 
     `ended`: jobs that became final since the list was last cleared, and for which another job waits, or of a flow.
@@ -61,16 +60,8 @@ class Prerequisites:
         if job.part_of is not None:
             self.left[job.part_of] = self.left.get(job.part_of, 0) + 1
 
-    def changed(self, job: Job, before: JobState, names: Collection[str]) -> None:
-        if not job.state.final or before.final:
-            return
+    def became_final(self, job: Job) -> None:
         self._unmet.pop(job.id, None)
         self.left.pop(job.id, None)
         if job.part_of is not None or job.id in self._dependants:
             self.ended.append(job)
-
-    def attempt_changed(self, job: Job, attempt: Attempt, names: Collection[str]) -> None:
-        """Do nothing: what an attempt does is its job's concern."""
-
-    def dropped(self, job: Job) -> None:
-        """Do nothing: the job left the index when it became final."""

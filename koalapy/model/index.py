@@ -27,6 +27,9 @@ class Index:
     def attempt_changed(self, job: Job, attempt: Attempt, names: Collection[str]) -> None:
         """Note that these fields of a present attempt of the job have changed."""
 
+    def became_final(self, job: Job) -> None:
+        """Note that the job has become final; its change was noted before."""
+
     def dropped(self, job: Job) -> None:
         """Note that a final job is no longer among the records."""
 

@@ -130,7 +130,8 @@ class Records:
         self.jobless = frozenset(snapshot.jobless)
         self._keys, self._live = Keys(), LiveAttempts()
         self._of_added, self._of_changed = concerned(indices, "added"), concerned(indices, "changed")
-        self._of_attempts, self._of_dropped = concerned(indices, "attempt_changed"), concerned(indices, "dropped")
+        self._of_attempts, self._of_final = concerned(indices, "attempt_changed"), concerned(indices, "became_final")
+        self._of_dropped = concerned(indices, "dropped")
         self._attempt_indices = tuple(attempt_indices)
         self._pilot_indices = tuple(pilot_indices)
         self.steps = 0
@@ -182,6 +183,9 @@ class Records:
         if job.id in self.jobs:
             for index in self._of_changed:
                 index.changed(job, before, changes)
+            if job.state.final and not before.final:
+                for index in self._of_final:
+                    index.became_final(job)
 
     def change_final(self, job: Job, **changes: Any) -> None:
         """Change these fields of a final job, which is not among the records any more; but never its state."""

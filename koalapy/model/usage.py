@@ -112,8 +112,11 @@ def usage_of_try(tried: Job, *, lost: bool = False, now: Instant | None = None) 
     `lost`: the job is tried again. With `now`, attempts that have not ended count up to that instant.
     """
     kind = Kind.SCAVENGED if tried.pilot is not None else Kind.LOST if lost else Kind.RUN
-    entries = [_usage(tried, each, kind, now) for each in tried.attempts if each is not None]
-    return tuple([entry for entry in entries if entry is not None])
+    entries: list[Usage] = []
+    for each in tried.attempts:
+        if each is not None and (entry := _usage(tried, each, kind, now)) is not None:
+            entries.append(entry)
+    return tuple(entries)
 
 
 def usage_until(jobs: Iterable[Job], now: Instant) -> list[Usage]:

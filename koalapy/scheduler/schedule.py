@@ -19,7 +19,7 @@ from koalapy.model.errors import Reason
 from koalapy.model.fast_frozen import fast_frozen
 from koalapy.model.identity import JobId
 from koalapy.model.job import Choice, Job
-from koalapy.model.request import Request
+from koalapy.model.request import Request, WhenBusy
 from koalapy.model.settings import Settings
 from koalapy.model.units import Instant
 from koalapy.policies.placement import PlacementPolicy
@@ -119,15 +119,14 @@ def schedule(
     ahead = BlockedAhead(queue, partial(_stalled, now, availability=availability, cache=cache))
     end: Position | None = None
     for waiting in queue.candidates(availability.most_idle, availability.most_backlog, since):
-        if not (
-            waiting.recheck or availability.may_fit(waiting.minimum) or _may_queue(now, waiting, availability, settings)
-        ):
+        may_fit = availability.may_fit(waiting.minimum)
+        if not (may_fit or waiting.recheck or _may_queue(now, waiting, availability, settings)):
             continue
         ahead.advance(waiting.position)
         if not policy(ahead, settings.max_overtakes):
             end = waiting.position
             break
-        decision = _decide(now, waiting, availability, cache, settings, newest, suitability)
+        decision = _decide(now, waiting, availability, may_fit, cache, settings, newest, suitability)
         if decision is None:
             continue
         if isinstance(decision, Claim):
@@ -150,6 +149,7 @@ def _decide(
     now: Instant,
     waiting: Waiting,
     availability: Availability,
+    may_fit: bool,
     cache: PlacementCache,
     settings: Settings,
     newest: JobId | None,
@@ -161,7 +161,7 @@ def _decide(
         if failures:
             return Reject(job.id, failures[0])
     excluded = excluded_clusters(now, job)
-    if availability.may_fit(waiting.minimum):
+    if may_fit:
         decision = (
             _choose(job, availability, suitability)
             if has_choices(job.request)
@@ -204,6 +204,8 @@ def _choose(job: Job, availability: Availability, suitability: Suitability) -> D
 
 def _may_queue(now: Instant, waiting: Waiting, availability: Availability, settings: Settings) -> bool:
     """Return whether the job may enter batch queues by now, and some batch queue would take its largest component."""
+    if waiting.job.request.when_busy is not WhenBusy.QUEUE:
+        return False
     since = may_queue_from(waiting.job, settings)
     return since is not None and now >= since and waiting.minimum.largest <= availability.most_backlog
 

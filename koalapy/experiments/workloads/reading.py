@@ -127,7 +127,7 @@ class Fields:
         return self.numbers(name)[0]
 
     def numbers(self, *names: str) -> list[float | None]:
-        """Return several fields as `number` does, at a lower cost."""
+        """Return several fields as `number` does, at a lower cost. Raises BadField."""
         found: list[float | None] = []
         texts, places = self._texts, self._places
         for name in names:
