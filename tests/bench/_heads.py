@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from _grid import end_orderly, koalad_of
 
@@ -91,7 +92,7 @@ class Head:
     def cpu_s(self) -> float:
         """Processor seconds of all processes on the head so far, by its container's control group."""
         container = self.containers.client.containers.get(layout.container_name(self.name))
-        stats = container.stats(stream=False)
+        stats: Any = container.stats(stream=False)
         return int(stats["cpu_stats"]["cpu_usage"]["total_usage"]) / 1e9
 
     def empty(self, user: str = OURS) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from _grid import koalad_of
 
-from koalapy import Grid
+from koalapy import Grid, answers
 from koalapy.experiments.plan import Row
 from koalapy.experiments.sweeps.fairness import LASTS, USERS, FairnessOutcome, FairnessTask
 from koalapy.experiments.sweeps.workload import WORKLOADS, GridJob
@@ -59,7 +59,7 @@ class _Hour:
         request = _sweep(self._course, self._faster)
         sweeps = self._koalad.submit_many([request] * USERS, directory="/tmp")  # at once: nobody has a start
         held: dict[int, list[int]] = {sweep: [] for sweep in sweeps}
-        runners: list[dict[str, object]] = []
+        runners: list[answers.Runner] = []
         while (at := (time.monotonic() - began) * self._faster * SECOND) < self._course.length:
             while self._jobs and self._jobs[-1].at <= at:
                 self._koalad.submit(_job(self._jobs.pop(), self._faster), directory="/tmp")
@@ -71,7 +71,7 @@ class _Hour:
         rows = [self._row(user, found[sweep], held[sweep]) for user, sweep in enumerate(sweeps, 1)]
         return FairnessOutcome(rows, {f"user {user}": held[sweep] for user, sweep in enumerate(sweeps, 1)})
 
-    def _row(self, user: int, runner: dict[str, int], held: Sequence[int]) -> Row:
+    def _row(self, user: int, runner: answers.Runner, held: Sequence[int]) -> Row:
         return {
             "workload": self._course.workload, "policy": self._course.policy, "set": self._course.number, "user": user,
             "done": runner["done"], "per_minute": runner["done"] / (self._course.length / MINUTE),

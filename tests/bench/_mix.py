@@ -203,7 +203,7 @@ class _Play:
         ours = [job for job in [*cluster.running, *cluster.queue] if job.attempt is not None]
         for job in ours:
             state = "running" if job.running else "queued"
-            if job.seen != state:
+            if job.seen != state and job.attempt is not None:
                 job.seen = state
                 yield BatchStatusSeen(
                     cluster=cluster.name, attempt=job.attempt, batch_id=_id(job), at=now, state=state, words="Resources"

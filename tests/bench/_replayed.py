@@ -97,7 +97,7 @@ def _count() -> Counter[str]:
         counted["jobs"] += sum(isinstance(event, JobSubmitted) for event in events)
         return handle(engine, now, events)
 
-    Engine.handle = counting  # type: ignore[method-assign]
+    Engine.handle = counting  # type: ignore[method-assign, assignment]
     return counted
 
 

@@ -24,6 +24,7 @@ from koalapy.model.events import (
 )
 from koalapy.model.identity import AttemptId, Tag, tag_of
 from koalapy.model.job import Job
+from koalapy.model.states import JobState
 from koalapy.model.units import SECOND, Duration, Instant
 from koalapy.store.records import dump_job, load_job
 from koalapy.store.sql import SqlStore
@@ -95,7 +96,7 @@ def fill(path: Path, waiting: int, running: int) -> None:
         deliver(driver, [submitted(dice, running + number) for number in range(waiting)])
         states = [job.state for job in driver.engine.records.jobs.values()]
         driver.step([Delivery(confirmed=tuple(range(10 * len(states))))])
-    found = states.count("running"), states.count("waiting")
+    found = states.count(JobState.RUNNING), states.count(JobState.WAITING)
     if abs(found[0] - running) > running // 20:
         raise SystemExit(f"{found[0]} jobs run and {found[1]} wait, {running} and {waiting} were to")
 

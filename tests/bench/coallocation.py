@@ -114,8 +114,8 @@ def koalapy_round(koalad: Grid) -> tuple[float, float, float]:
     if found["state"] != "done":
         raise SystemExit(f"job {job} is {found['state']}: {found['reason']}")
     starts = [float(line) for line in b"".join(koalad.output(job)).split()]
-    ended = max(datetime.fromisoformat(each["ended_at"]).timestamp() for each in found["components"])
-    finished = datetime.fromisoformat(found["finished_at"]).timestamp()
+    ended = max(datetime.fromisoformat(each["ended_at"] or "").timestamp() for each in found["components"])
+    finished = datetime.fromisoformat(found["finished_at"] or "").timestamp()
     return max(starts) - submitted, max(starts) - min(starts), finished - ended
 
 

@@ -34,7 +34,9 @@ def job(kind: str, number: int, grid: int) -> Document:
     return {"name": f"dcs-{kind}-{number}", "components": components, "stage_in": [str(POISSON)]}
 
 
-def seconds(begin: str, end: str) -> float:
+def seconds(begin: str | None, end: str | None) -> float:
+    assert begin is not None
+    assert end is not None
     return (datetime.fromisoformat(end) - datetime.fromisoformat(begin)).total_seconds()
 
 
@@ -50,12 +52,12 @@ def experiment(queue: str, kind: str, jobs: int, grid: int) -> Document:
     rows = []
     for each in found:
         claimed = [event["at"] for event in stories[each["id"]] if event["kind"] == "job_claimed"][-1]
-        run = seconds(each["started_at"], max(part["ended_at"] for part in each["components"]))
+        run = seconds(each["started_at"], max(part["ended_at"] or "" for part in each["components"]))
         rows.append(
             (seconds(each["submitted_at"], each["finished_at"]), run, seconds(claimed, each["finished_at"]) - run)
         )
     failures = sum(each["submission_failures"] + each["completion_failures"] for each in found)
-    makespan = seconds(min(each["submitted_at"] for each in found), max(each["finished_at"] for each in found))
+    makespan = seconds(min(each["submitted_at"] for each in found), max(each["finished_at"] or "" for each in found))
     return {"queue": queue, "kind": kind, "rows": rows, "failures": failures, "makespan": makespan}
 
 
@@ -67,7 +69,7 @@ def main() -> None:
     parser.add_argument("--kinds", default="ordered,unordered,mixed", help="of these kinds of jobs only")
     arguments = parser.parse_args()
     print("| queue | jobs | | response | run | overhead | makespan | failures |\n|---|---|---|---|---|---|---|---|")
-    overheads = []
+    overheads: list[float] = []
     for queue in arguments.queues.split(","):
         for kind in arguments.kinds.split(","):
             result = experiment(queue, kind, arguments.jobs, arguments.grid)

@@ -14,6 +14,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import _live_fairness as live
 from _grid import last_line
@@ -45,7 +46,9 @@ def main() -> None:
     judged = WORKLOADS[:1] if arguments.live else WORKLOADS
     least = min(fair(rows, workload, "equipartition-persite") for workload in judged)
     bound = max(fair(rows, workload, "equipartition-all") for workload in judged) if arguments.live else BOUND
-    detail = {f"{each.workload} {each.policy}": fair(rows, each.workload, each.policy) for each in chosen}
+    detail: dict[str, Any] = {
+        f"{each.workload} {each.policy}": fair(rows, each.workload, each.policy) for each in chosen
+    }
     detail |= {"load": round(os.getloadavg()[0], 1), "rows": rows}
     last_line("fairness", least, "least user's parameters / most user's", bound, least >= bound, detail)
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from _grid import end_orderly, koalad_of, last_line, wait_until_measured
 
-from koalapy import Grid, testgrid
+from koalapy import Grid, answers, testgrid
 
 HEAD, SLOTS = "alpha", 32
 BOUNDS = {512: 1.05, 4096: 1.02}
@@ -65,7 +65,7 @@ def by_batch_jobs(koalad: Grid, parameters: int) -> Row:
 
 def alone(koalad: Grid) -> float:
     """Seconds of one parameter that runs alone."""
-    return statistics.median(by_launchers(koalad, 1)["makespan_s"] for _ in range(ALONE))
+    return float(statistics.median(by_launchers(koalad, 1)["makespan_s"] for _ in range(ALONE)))
 
 
 def _row(way: str, parameters: int, began: float, runs: list[tuple[float, float]]) -> Row:
@@ -74,8 +74,8 @@ def _row(way: str, parameters: int, began: float, runs: list[tuple[float, float]
     return {"by": way, "parameters": parameters, "makespan_s": round(makespan, 3), "start_s": round(first - began, 2)}
 
 
-def _run(job: Row) -> tuple[float, float]:
-    return _instant(job["started_at"]), _instant(job["finished_at"])
+def _run(job: answers.Job) -> tuple[float, float]:
+    return _instant(job["started_at"] or ""), _instant(job["finished_at"] or "")
 
 
 def _instant(text: str) -> float:

@@ -166,7 +166,7 @@ class Bench:
         return frozenset(listed.splitlines())
 
     def _shared(self, cluster: str) -> str:
-        return self._running.grid()["clusters"][cluster].get("shared", f"/home/{layout.USER}/.koala")
+        return str(self._running.grid()["clusters"][cluster].get("shared", f"/home/{layout.USER}/.koala"))
 
     def _size(self) -> Size:
         with sqlite3.connect(f"file:{self._state / 'store.sqlite'}?mode=ro", uri=True) as store:
@@ -180,7 +180,9 @@ class Bench:
         return tuple(
             Row(
                 place,
-                *(len(each[place]) for each in (before, with_jobs, pruned)),
+                before=len(before[place]),
+                with_jobs=len(with_jobs[place]),
+                pruned=len(pruned[place]),
                 records=sum("/ended/" in path for path in pruned[place]),
                 left=tuple(sorted(path for path in _new(pruned, before, place) if "/ended/" not in path)),
                 later=tuple(sorted(_new(later, before, place))),

@@ -188,7 +188,7 @@ def year(a_day: int, parameters: int, kept: int, days: int) -> Iterator[Line]:
         scavenge = Scavenge(max_nodes=LAUNCHERS)
         settings = Settings(clusters=(ClusterSettings(name="vu", batch="slurm", scavenge=scavenge),))
         engine = Engine(settings, Policies(worst_fit, fpfs), store.load())
-        driver = Driver(engine, store, clusters, Clock(clusters))  # type: ignore[arg-type]
+        driver = Driver(engine, store, clusters, Clock(clusters))
 
         def settle(*deliveries: Delivery) -> None:
             clusters.inbox += deliveries

@@ -62,7 +62,8 @@ def measure(name: str, rounds: int, jobs: int, chance: random.Random) -> Times:
             stack.enter_context(_psij.installed(head))
             ways["psij"] = lambda: _psij.submit(head, jobs)
         pid = int(koalad.status()["pid"])
-        times: Times = {kind: [] for way in ways for kind in (way, f"{way} cpu")} | {"load": []}
+        times: Times = {kind: [] for way in ways for kind in (way, f"{way} cpu")}
+        times["load"] = []
         for number in range(rounds):
             times["load"].append(os.getloadavg()[0])
             for way in chance.sample(sorted(ways), len(ways)):

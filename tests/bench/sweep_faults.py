@@ -18,7 +18,7 @@ from _faults.koalad import Koalad
 from _faults.perform import koalad_over
 from _faults.sweeping import COUNT, STROKES, Stroke, Struck, SweepVerdict, account, after, begin, judge
 
-from koalapy import testgrid
+from koalapy import answers, testgrid
 
 PATIENCE_S = 1800.0
 _LOOK_S = 0.5
@@ -76,10 +76,12 @@ def _reach(koalad: Koalad, sweep: int, due: int) -> None:
 
 
 def _done(koalad: Koalad, sweep: int) -> int:
-    return int(koalad.job(sweep)["sweep"]["done"])
+    progress = koalad.job(sweep)["sweep"]
+    assert progress is not None
+    return progress["done"]
 
 
-def _detail(verdict: SweepVerdict, rows: Sequence[Document], starts: int, seconds: float) -> Document:
+def _detail(verdict: SweepVerdict, rows: Sequence[answers.Result], starts: int, seconds: float) -> Document:
     endings = sorted(row["ending"] for row in rows)
     return {
         "results": len(rows),

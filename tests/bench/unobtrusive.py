@@ -57,7 +57,7 @@ class Scene:
     @property
     def scavenged(self) -> int:
         (cluster,) = self.koalad.clusters()
-        return int(cluster["scavenged"])
+        return int(cluster["scavenged"] or 0)
 
     def idle(self) -> None:
         """Nothing of the sweep is left on the cluster, and koalad has seen it."""

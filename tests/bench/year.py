@@ -125,7 +125,7 @@ class Grid:
                 self.run(MINUTE)
 
     def _send(self, *events: JobSubmitted | PruneRequested) -> None:
-        if not self.koalad.tell(*events):
+        if not self.koalad.request(*events):
             raise SystemExit("koalad takes nothing: its store fails.")
 
     def drop_past(self) -> None:

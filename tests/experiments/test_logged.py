@@ -39,7 +39,7 @@ def test_jobs_go_to_the_clusters_of_their_names(tmp_path: Path) -> None:
 def test_a_log_of_one_cluster_need_not_name_it(tmp_path: Path) -> None:
     path = tmp_path / "lone.swf"
     path.write_text("; UnixStartTime: 0\n" + "1 5 0 60 2 -1 -1 2 -1 -1 1 3 -1 -1 -1 -1 -1 -1\n")
-    jobs = read_traces({"lone": Trace(file=str(path))}, GRID, None, 1).jobs
+    jobs = read_traces({"lone": Trace(file=str(path), names={}, lenient=False, starts=None)}, GRID, None, 1).jobs
     assert [(job.home, job.user, job.processors) for job in jobs] == [("lone", "lone-3", 2)]
 
 

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import groups
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from koalapy.cli.main import app
 from koalapy.cli.replay import Lines

@@ -85,8 +85,8 @@ def test_a_run_reports_for_each_user_what_was_done_held_and_preempted(monkeypatc
     assert [row["policy"] for row in fairness.rows_of(blocks)] == [name for name in fairness.POLICIES for _ in range(3)]
     for outcome in blocks:
         assert [row["user"] for row in outcome.rows] == [1, 2, 3]
-        assert all(row["done"] > 0 and row["nodes"] > 1 for row in outcome.rows)
-        assert sum(row["preemptions"] for row in outcome.rows) > 0
+        assert all(float(row["done"]) > 0 and float(row["nodes"]) > 1 for row in outcome.rows)
+        assert sum(float(row["preemptions"]) for row in outcome.rows) > 0
         assert all(len(held) == 21 and max(held) == 5 for held in outcome.held.values())
     assert blocks[0].held != blocks[1].held
 

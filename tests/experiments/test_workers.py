@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from multiprocessing import active_children
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,7 +45,7 @@ def test_an_early_end_leaves_no_process_and_no_message(tmp_path: Path) -> None:
     """pytest reports an exception in a thread as an error of the test."""
     gates: Sequence[Path] = [tmp_path, *(tmp_path / f"never-{number}" for number in MANY)]
     for _ in range(5):
-        results = spread(wait_for, gates, 2)
+        results: Any = spread(wait_for, gates, 2)  # a generator
         next(results)
         results.close()
         ended()

@@ -66,11 +66,14 @@ def test_a_line_of_gwf_is_a_job_and_a_negative_wait_is_not_known(tmp_path: Path)
 
 @pytest.mark.parametrize("suffix", [".swf", ".gz", ".xz", ".bz2"])
 def test_a_log_may_be_compressed(tmp_path: Path, suffix: str) -> None:
-    squeeze: Callable[[bytes], bytes] = {".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress}.get(
-        suffix, bytes
-    )
+    squeezes: dict[str, Callable[[bytes], bytes]] = {
+        ".gz": gzip.compress,
+        ".xz": lzma.compress,
+        ".bz2": bz2.compress,
+        ".swf": bytes,
+    }
     path = tmp_path / f"log{suffix}"
-    path.write_bytes(squeeze((HEADER + LINE + "\n").encode()))
+    path.write_bytes(squeezes[suffix]((HEADER + LINE + "\n").encode()))
     assert [job.number for job in read_swf(path)] == [2]
 
 

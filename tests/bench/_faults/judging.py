@@ -3,12 +3,11 @@
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from _faults.programs import Process
+from koalapy import answers
 
 ONE = "one"  # the name of jobs that have one process, however many processors
-Document = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +23,7 @@ class Verdict:
         return not (self.lost or self.twice or self.left)
 
 
-def lost(jobs: Iterable[Document], processes: Sequence[Process]) -> list[str]:
+def lost(jobs: Iterable[answers.Job], processes: Sequence[Process]) -> list[str]:
     """Jobs that were accepted and did not come to a good end, or that did without all their processes."""
     found = []
     for job in jobs:

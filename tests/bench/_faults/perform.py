@@ -14,6 +14,7 @@ from _faults.judging import Verdict
 from _faults.koalad import Koalad, batch_jobs
 from _faults.scene import Scene
 from _faults.table import Row
+from koalapy import answers
 from koalapy.testgrid import Running, layout
 
 PATIENCE_S = 420.0
@@ -31,7 +32,7 @@ class Result:
     went_on_s: float
     restarts: int  # tries of the co-allocated job beyond the first
     fault_s: float  # from the injection to the mending
-    jobs: list[Document]
+    jobs: list[answers.Job]
 
 
 @contextmanager
@@ -66,7 +67,7 @@ def perform(row: Row, testgrid: Running) -> Result:
         return _result(row, koalad, scene, jobs, mended, injected - struck)
 
 
-def _ends(koalad: Koalad, jobs: list[int]) -> list[Document]:
+def _ends(koalad: Koalad, jobs: list[int]) -> list[answers.Job]:
     """All jobs as they are at their ends, or after our patience."""
     try:
         return koalad.grid.wait(jobs, PATIENCE_S)
@@ -74,7 +75,7 @@ def _ends(koalad: Koalad, jobs: list[int]) -> list[Document]:
         return koalad.grid.jobs(ids=jobs)
 
 
-def _result(row: Row, koalad: Koalad, scene: Scene, jobs: list[Document], mended: float, fault_s: float) -> Result:
+def _result(row: Row, koalad: Koalad, scene: Scene, jobs: list[answers.Job], mended: float, fault_s: float) -> Result:
     left = _left(koalad)
     processes = programs.evidence(koalad.testgrid)
     ends = {job["id"]: _moment(job["finished_at"]) for job in jobs if job["finished_at"]}
@@ -95,7 +96,7 @@ def _left(koalad: Koalad) -> list[str]:
     return [f"queue: {line.strip()}" for line in batch_jobs(koalad.testgrid)] + pending_cancels + alive
 
 
-def _started(processes: list[programs.Process], job: Document) -> float:
+def _started(processes: list[programs.Process], job: answers.Job) -> float:
     """When the last component of the job's last try started; 0 if none did."""
     starts = [
         max((each.starts[0] for each in judging.last_attempt(processes, job["id"], component["index"])), default=0.0)

@@ -35,6 +35,7 @@ class Scene:
         self.others = (self.koalad.submit(single),)
         self.job = self.koalad.submit(*components)
         whole = self.koalad.cluster(self.cluster)["total"]
+        assert whole is not None
         self.others += (self.koalad.submit(program(whole, 2, cluster=self.cluster, launch="once"), name=ONE),)
 
     def reach(self, moment: str) -> None:

@@ -56,7 +56,7 @@ def parsl() -> Round:
     while sum(each["worker_count"] for each in executor.connected_managers()) < WORKERS:
         time.sleep(0.2)
 
-    @parsl.bash_app
+    @parsl.bash_app  # type: ignore[untyped-decorator]
     def program() -> str:
         return "/bin/true"
 
