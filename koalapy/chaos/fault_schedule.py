@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from operator import attrgetter
 from random import Random
 
-from koalapy.chaos import cluster_actions, faults, lies, pruning, sweep_actions, user_actions
+from koalapy.chaos import cluster_actions, faults, flow_actions, lies, pruning, sweep_actions, user_actions
 from koalapy.chaos.plan import Action, plan
 from koalapy.world.world import World
 
-_ALL = (user_actions.ALL, sweep_actions.ALL, faults.ALL, lies.ALL, pruning.ALL, cluster_actions.ALL)
-JOB_ACTIONS, SWEEP_ACTIONS, FAULTS, LIES, PRUNING, CLUSTER_ACTIONS = (
+_ALL = (user_actions.ALL, sweep_actions.ALL, faults.ALL, lies.ALL, pruning.ALL, cluster_actions.ALL, flow_actions.ALL)
+JOB_ACTIONS, SWEEP_ACTIONS, FAULTS, LIES, PRUNING, CLUSTER_ACTIONS, FLOW_ACTIONS = (
     {name: weight for name, (_, weight) in actions.items()} for actions in _ALL
 )
 USER_ACTIONS = JOB_ACTIONS | SWEEP_ACTIONS
@@ -28,6 +28,7 @@ def schedule_of(seed: int, events: int, faults: Sequence[str] = ()) -> list[Acti
         actions = [*plan(seed, events, JOB_ACTIONS, FAULTS), *lies.schedule_lies(seed, events)]
     actions += [*sweep_actions.schedule_sweep_actions(seed, events), *pruning.schedule_pruning(seed, events)]
     actions += cluster_actions.schedule_cluster_actions(seed, events)
+    actions += flow_actions.schedule_flows(seed, events)
     return sorted(actions, key=attrgetter("at"))
 
 

@@ -33,6 +33,7 @@ class Promise(StrEnum):
     RECONNECTED = "a cluster is connected again at once after a session that lasted"
     CONTENTS = "staged files arrive byte for byte"
     NOTIFIED = "nobody is notified twice of one change of a job, and every outcome is recorded"
+    AFTER = "no job begins before its prerequisites are done, or waits for what has failed"
     LEFT = "a cluster that is drained or has left gets nothing, and keeps no row"
 
 

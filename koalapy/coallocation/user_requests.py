@@ -137,7 +137,8 @@ def on_release_requested(core: Core, now: Instant, event: ReleaseRequested) -> N
             core.records.change(each, outcome=Outcome.GIVE_BACK)
         else:
             continue
-        core.records.note(now, each.id, "job_unheld")
+        blocked = {"state": "blocked"} if each.state is JobState.BLOCKED else {}
+        core.records.note(now, each.id, "job_unheld", **blocked)
         core.mark_dirty()
 
 

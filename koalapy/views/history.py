@@ -91,6 +91,11 @@ _SWEEP_OUTCOMES = _OUTCOMES | {
 }
 
 
+def _unheld(line: History) -> str:
+    place = "for other jobs" if line.details.get("state") == "blocked" else "in the queue"
+    return f"Its user released it: it waits {place} again."
+
+
 def _requeued(line: History) -> str:
     submissions, completions = (line.details.get(f"{kind}_failures", 0) for kind in ("submission", "completion"))
     place = "It is held" if line.details.get("state") == "held" else "It waits in the queue again"
@@ -283,7 +288,7 @@ SENTENCES: dict[str, Callable[[History], str]] = {
     "job_submitted": _submitted,
     "prerequisites_done": _plain("All jobs for which it waited are done, and it waits in the queue"),
     "job_held": _plain("It is held by its user"),
-    "job_unheld": _plain("Its user released it: it waits in the queue again"),
+    "job_unheld": _unheld,
     "cancel_requested": _cancel_requested,
     "job_claimed": _claimed,
     "choices_made": _choices_made,

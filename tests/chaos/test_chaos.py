@@ -14,6 +14,7 @@ import pytest
 from koalapy.chaos.fault_schedule import (
     CLUSTER_ACTIONS,
     FAULTS,
+    FLOW_ACTIONS,
     JOB_ACTIONS,
     LIES,
     PRUNING,
@@ -64,18 +65,28 @@ def test_jobs_and_parameters_run_to_their_ends_under_faults() -> None:
 
 def test_every_kind_of_action_occurs_within_a_few_seeds() -> None:
     kinds = {action.kind for seed in range(200) for action in schedule_of(seed, COURSE)}
-    assert kinds == USER_ACTIONS.keys() | FAULTS.keys() | LIES.keys() | PRUNING.keys() | CLUSTER_ACTIONS.keys()
+    assert (
+        kinds
+        == USER_ACTIONS.keys()
+        | FAULTS.keys()
+        | LIES.keys()
+        | PRUNING.keys()
+        | CLUSTER_ACTIONS.keys()
+        | FLOW_ACTIONS.keys()
+    )
 
 
 @pytest.mark.parametrize(
-    "kinds", [SWEEP_ACTIONS, LIES, PRUNING, CLUSTER_ACTIONS], ids=["sweeps", "lies", "pruning", "clusters"]
+    "kinds",
+    [SWEEP_ACTIONS, LIES, PRUNING, CLUSTER_ACTIONS, FLOW_ACTIONS],
+    ids=["sweeps", "lies", "pruning", "clusters", "flows"],
 )
 def test_actions_of_some_seeds_change_no_other_action(kinds: dict[str, int]) -> None:
     """They are drawn from streams of their own, on which no other action depends."""
-    some = []
+    some, ours = [], SWEEP_ACTIONS | LIES | PRUNING | CLUSTER_ACTIONS | FLOW_ACTIONS
     for seed in range(1, 60):
         actions = schedule_of(seed, COURSE)
-        usual = [action for action in actions if action.kind not in SWEEP_ACTIONS | LIES | PRUNING | CLUSTER_ACTIONS]
+        usual = [action for action in actions if action.kind not in ours]
         assert usual == plan(seed, COURSE, JOB_ACTIONS, FAULTS)
         assert [action.at for action in actions] == sorted(action.at for action in actions)
         some += [seed] if any(action.kind in kinds for action in actions) else []

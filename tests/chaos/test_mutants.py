@@ -29,14 +29,16 @@ from koalapy_adapters.wrapper.machine import Machine as WrapperMachine
 from koalapy import chaos, engine, outbox
 from koalapy.broker import broker
 from koalapy.broker.availability import Availability
-from koalapy.chaos.fault_schedule import CLUSTER_ACTIONS, FAULTS, LIES, PRUNING, USER_ACTIONS
+from koalapy.chaos.fault_schedule import CLUSTER_ACTIONS, FAULTS, FLOW_ACTIONS, LIES, PRUNING, USER_ACTIONS
 from koalapy.chaos.plan import plan
 from koalapy.chaos.run import Result, run
 from koalapy.chaos.violation import Promise as P
 from koalapy.chaos.violation import Violation
 from koalapy.coallocation import barrier, clusters, completion, event_origin, pruning, step, stop
+from koalapy.coallocation.flows import turns
 from koalapy.core import wait_queue
 from koalapy.core.core import Core
+from koalapy.core.prerequisites import Prerequisites
 from koalapy.driver import Driver
 from koalapy.information import commitments, kis
 from koalapy.link import reconnect
@@ -68,6 +70,7 @@ NOTIFYING = Habits(notify=0.9)
 LONG, OPTIONAL = Habits(long=0.9, walltime=0, exit_status=0), Habits(optional=0.8)
 SWEEPS = {"submit": 1, "submit_many": 0, "cancel": 0, "submit_sweep": 10}
 SWEEPS_AND_OTHERS = {"submit": 0, "submit_many": 0, "submit_sweep": 3, "local_jobs_want_nodes": 3}
+FLOWS = {"submit": 2, "submit_flow": 8}
 HARDLY_ANY = {"commands_fail": 1}
 JOB_ACTIONS = {"submit": 12, "submit_many": 3, "cancel": 2, "release": 1}
 
@@ -559,6 +562,14 @@ def _a_long_session_does_not_reset_the_back_off() -> Any:
     return patch.object(Reconnect, "reset", lambda self: None)
 
 
+def _one_prerequisite_is_enough() -> Any:
+    return patch.object(Prerequisites, "awaited", lambda self, job: False)
+
+
+def _a_failure_is_not_passed_on() -> Any:
+    return patch.object(turns, "_fail", lambda core, now, job, causes: None)
+
+
 def _a_try_in_doubt_is_made_again() -> Any:
     real = NotificationQueue.begin
     return patch.object(
@@ -852,6 +863,8 @@ MUTANTS = (
         (P.CONTENTS,),
         HARDLY_ANY,
     ),
+    Mutant("one prerequisite is enough", _one_prerequisite_is_enough, (P.AFTER,), HARDLY_ANY, FLOWS),
+    Mutant("a failure is not passed on", _a_failure_is_not_passed_on, (P.AFTER,), HARDLY_ANY, FLOWS),
     Mutant(
         "a try in doubt is made again",
         _a_try_in_doubt_is_made_again,
@@ -962,9 +975,8 @@ def test_a_mistyped_mutant_fails_at_once() -> None:
 def test_every_fault_and_user_action_of_a_mutant_exists() -> None:
     for mutant in MUTANTS:
         assert [name for name in mutant.faults if name not in FAULTS | LIES] == [], mutant.name
-        assert [name for name in mutant.user_actions if name not in USER_ACTIONS | PRUNING | CLUSTER_ACTIONS] == [], (
-            mutant.name
-        )
+        known = USER_ACTIONS | PRUNING | CLUSTER_ACTIONS | FLOW_ACTIONS
+        assert [name for name in mutant.user_actions if name not in known] == [], mutant.name
 
 
 def test_every_promise_has_a_mutant_that_breaks_it_alone() -> None:

@@ -13,6 +13,7 @@ from koalapy.model.states import JOB_TRANSITIONS, JobState
 
 _AFTER = {
     "job_submitted": JobState.WAITING,
+    "prerequisites_done": JobState.WAITING,
     "sweep_admitted": JobState.RUNNING,
     "job_claimed": JobState.CLAIMING,
     "job_released": JobState.RUNNING,
@@ -57,6 +58,10 @@ class Jobs:
     def _follow(self, line: History, job: Job) -> None:
         history = self._histories.setdefault(line.job, _JobHistory())
         after = _AFTER[line.kind]
+        if job.flow is not None:
+            return  # see Flows
+        if "after" in line.details or line.details.get("state") == "blocked":
+            after = JobState.BLOCKED
         if history.state is JobState.STOPPING and line.kind in _NEXT:
             history.outcome = _NEXT[line.kind]
             return
@@ -112,6 +117,8 @@ class Jobs:
         return self._settings.max_submission_failures, self._settings.max_completion_failures
 
     def _check_record(self, job: Job, before: Job | None) -> None:
+        if job.flow is not None:
+            return
         history = self._histories[job.id]
         promise(before is None or not before.state.final, Promise.ENDS, "job", job.id, "changes after its end")
         promise(job.state is history.state, Promise.AGREE, "job", job.id, "is", job.state, "by history", history.state)

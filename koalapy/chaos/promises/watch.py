@@ -9,6 +9,7 @@ from koalapy.chaos.promises.committed import Committed
 from koalapy.chaos.promises.contents import Contents
 from koalapy.chaos.promises.decided import Decided
 from koalapy.chaos.promises.departures import Departures
+from koalapy.chaos.promises.flows import Flows
 from koalapy.chaos.promises.jobs import Jobs
 from koalapy.chaos.promises.knowledge import ClusterKnowledge
 from koalapy.chaos.promises.launchers import Launchers
@@ -61,7 +62,7 @@ class Watch:
         self._queues = Queues(world.instance)
         self._pruned = Pruned(world, left)
         self._contents = Contents(world.instance, world.clusters, world.program_log)
-        self._logins, self._notifications = Logins(world), Notifications()
+        self._logins, self._notifications, self._flows = Logins(world), Notifications(), Flows()
         self._sweeps = Sweeps(world.program_log.parameters, departures.is_given_up)
         self._local_users = LocalUsers(world, given_up)
         self._decided: Decided | None = None
@@ -186,6 +187,7 @@ class Watch:
         self.ask(lambda: self._jobs.committed(change, before))
         self.ask(lambda: self._contents.committed(change, before))
         self.ask(lambda: self._notifications.committed(change, self._committed.jobs))
+        self.ask(lambda: self._flows.committed(change, self._committed.jobs))
         self.ask(lambda: self._programs.committed(change, self._decided_at))
         self.ask(lambda: self._claims.committed(change, before, decided))
         self._times.committed(change)
@@ -238,6 +240,7 @@ class Watch:
             self.programs += 1
             self.ask(lambda: self._programs.started(Tag(run.tag), run.start, place))
             self.ask(lambda: self._departures.started(Tag(run.tag), run.cluster))
+            self.ask(lambda: self._flows.started(Tag(run.tag), self._committed.jobs))
             self.ask(lambda: self._contents.started(Tag(run.tag), run.cluster, self._committed.jobs))
         else:
             self.ask(lambda: self._programs.ended(Tag(run.tag), place))

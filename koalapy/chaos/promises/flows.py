@@ -1,0 +1,75 @@
+"""Promises about flows: no job begins before its prerequisites are done, and none waits for what has failed."""
+
+from collections.abc import Iterator, Mapping
+
+from koalapy.chaos.violation import Promise, promise
+from koalapy.model.change import Change
+from koalapy.model.identity import JobId, Tag, attempt_of
+from koalapy.model.job import Job
+from koalapy.model.states import JobState
+
+
+class Flows:
+    """The checker of jobs that wait for others. `committed` is called after every commit, with all jobs after it."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[JobId, None] = {}
+        self._flows: dict[JobId, None] = {}
+
+    def committed(self, change: Change, jobs: Mapping[JobId, Job]) -> None:
+        for changed in change.jobs:
+            if changed.request.after and not changed.state.final:
+                self._waiting[changed.id] = None
+            if changed.flow is not None and not changed.state.final:
+                self._flows[changed.id] = None
+        for each in list(self._waiting):
+            job = jobs.get(each)
+            if job is None or job.state.final:
+                del self._waiting[each]
+            else:
+                _check_waiting(job, jobs)
+        for each in list(self._flows):
+            if each in jobs:
+                _check_counts(jobs[each], jobs)
+            if each not in jobs or jobs[each].state.final:
+                del self._flows[each]
+
+    def started(self, tag: Tag, jobs: Mapping[JobId, Job]) -> None:
+        """Check that all prerequisites of a job are done when a program of it starts."""
+        _, attempt = attempt_of(tag)
+        job = jobs.get(attempt.job)
+        for each in _prerequisites(job, jobs) if job is not None else ():
+            done = each.state is JobState.DONE
+            promise(done, Promise.AFTER, "job", attempt.job, "runs while job", each.id, "is", each.state)
+
+
+def _check_waiting(job: Job, jobs: Mapping[JobId, Job]) -> None:
+    found = list(_prerequisites(job, jobs))
+    for each in found:
+        failed = each.state.final and each.state is not JobState.DONE
+        promise(not failed, Promise.AFTER, "job", job.id, job.state, "waits for job", each.id, each.state)
+        early = job.state in (JobState.WAITING, JobState.CLAIMING, JobState.RUNNING) and each.state is not JobState.DONE
+        promise(not early, Promise.AFTER, "job", job.id, "is", job.state, "while job", each.id, "is", each.state)
+    idle = job.state is JobState.BLOCKED and all(each.state is JobState.DONE for each in found)
+    promise(not idle, Promise.AFTER, "job", job.id, "is blocked, but nothing is left that it waits for")
+
+
+def _check_counts(flow: Job, jobs: Mapping[JobId, Job]) -> None:
+    """Check that the flow counts its jobs' ends, and that its own end is that of the last of them."""
+    assert flow.flow is not None
+    ids = [JobId(each) for each in flow.flow.jobs_of(flow.id)]
+    if not all(each in jobs for each in ids):
+        return  # some are pruned
+    states = [jobs[each].state for each in ids]
+    counts = (flow.flow.done, flow.flow.failed, flow.flow.cancelled)
+    found = tuple(states.count(state) for state in (JobState.DONE, JobState.FAILED, JobState.CANCELLED))
+    promise(counts == found, Promise.AFTER, "flow", flow.id, "counts", counts, "of", found)
+    over = all(state.final for state in states)
+    promise(flow.state.final == over, Promise.AFTER, "flow", flow.id, "is", flow.state, "while its jobs are", *states)
+
+
+def _prerequisites(job: Job, jobs: Mapping[JobId, Job]) -> Iterator[Job]:
+    """Yield those prerequisites of the job that are not pruned."""
+    for each in job.request.after:
+        if each in jobs:
+            yield jobs[each]
