@@ -41,6 +41,8 @@ def search(candidates: Iterable[Candidate], least: int) -> list[Group]:
     matched: list[Group] = []
     partial: list[Group] = []
     for each in sorted(candidates, key=lambda candidate: _descending(candidate.rank)):
+        if each.free <= 0:
+            continue
         if each.free >= least:
             matched.append((each,))
             continue
@@ -52,7 +54,7 @@ def search(candidates: Iterable[Candidate], least: int) -> list[Group]:
             elif len(joined) <= MAX_COMPONENTS:
                 matched.append(joined)
                 completed = True
-        if not completed and each.free > 0:
+        if not completed:
             partial.append((each,))
     return sorted(matched, key=lambda group: (len(group), _descending(rank_of(group))))
 

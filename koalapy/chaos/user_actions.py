@@ -16,9 +16,9 @@ OTHER_STORE = InstanceId("0ther")
 USERS = (
     Habits(),
     Habits(notify=0.5),
-    Habits(long=0.8),
+    Habits(long=0.8, matching=0.3),
     Habits(optional=0.8, notify=0.3),
-    Habits(long=0.5, deaf=0.8, exit_status=0.3),
+    Habits(long=0.5, deaf=0.8, exit_status=0.3, matching=0.5),
 )
 _KEYS = ("", "", "", "", "a", "b", "c")
 

@@ -34,6 +34,7 @@ class Promise(StrEnum):
     CONTENTS = "staged files arrive byte for byte"
     NOTIFIED = "nobody is notified twice of one change of a job, and every outcome is recorded"
     AFTER = "no job begins before its prerequisites are done, or waits for what has failed"
+    CHOICES = "a job takes its choices in their order, and only clusters that suit it"
     LEFT = "a cluster that is drained or has left gets nothing, and keeps no row"
 
 

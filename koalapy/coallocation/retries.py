@@ -134,14 +134,14 @@ def max_failures(core: Core, job: Job) -> tuple[int, int]:
 
 def end_choices(core: Core, now: Instant, job: Job) -> None:
     """Count a submission failure of a waiting job, of whose choices none is left that fits."""
-    reason = choices.none_left(job)
-    core.records.change(job, submission_failures=job.submission_failures + 1, reason=reason)
-    if job.submission_failures >= max_failures(core, job)[0]:
+    reason, tail = choices.none_left(job), core.records.new_tail_position()
+    failures = job.submission_failures + 1
+    core.records.note(now, job.id, "choices_ended", submission_failures=failures, **code_and_message(reason))
+    core.records.change(job, submission_failures=failures, reason=reason)
+    if failures >= max_failures(core, job)[0]:
         core.records.change(job, state=JobState.FAILED, finished_at=now)
         return core.records.note(now, job.id, "job_failed", **code_and_message(reason))
-    tail = core.records.new_tail_position()
-    core.records.change(job, position=tail, overtaken=0, waiting_since=now, choices=(), choice=0)
-    return _note_requeued(core, now, job, JobState.WAITING)
+    return core.records.change(job, position=tail, overtaken=0, waiting_since=now, choices=(), choice=0)
 
 
 def _again(core: Core, now: Instant, job: Job) -> None:
@@ -166,10 +166,6 @@ def _back(core: Core, now: Instant, job: Job, position: int, state: JobState) ->
         written=None,
         **({} if position == job.position and state is JobState.WAITING else {"choices": (), "choice": 0}),
     )
-    _note_requeued(core, now, job, state)
-
-
-def _note_requeued(core: Core, now: Instant, job: Job, state: JobState) -> None:
     counted = {"submission_failures": job.submission_failures, "completion_failures": job.completion_failures}
     core.records.note(now, job.id, "job_requeued", state=str(state), **counted, **code_and_message(job.reason))
 

@@ -137,6 +137,10 @@ def schedule(
             placement = tuple([cluster for cluster, _ in chosen.clusters])
             availability = availability.after(placement, of_choice(waiting.job.request, chosen))
             ahead.overtake()
+        elif isinstance(decision, EndChoices):
+            decisions.append(decision)
+            end = waiting.position  # the job may get a new list before others are examined
+            break
         ahead.skip(waiting.position)
         decisions.append(decision)
     queue.mark_feasible(end)

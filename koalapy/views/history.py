@@ -122,6 +122,11 @@ def _choice_refused(line: History) -> str:
     return _because(f"It did not start on {which}", line)
 
 
+def _choices_ended(line: History) -> str:
+    count = counted_as(line.details.get("submission_failures"), "submission failure")
+    return _because(f"No choice is left that fits; it has {count} now", line)
+
+
 def _collected(line: History) -> str:
     notes = " ".join(str(note) for note in line.details.get("notes") or ())
     if line.details.get("message"):
@@ -293,6 +298,7 @@ SENTENCES: dict[str, Callable[[History], str]] = {
     "job_claimed": _claimed,
     "choices_made": _choices_made,
     "choice_refused": _choice_refused,
+    "choices_ended": _choices_ended,
     "job_released": _released,
     "job_stopping": _stopping,
     "job_requeued": _requeued,

@@ -1,7 +1,7 @@
 """Random jobs of the users of a simulated grid: some of every kind, most of them valid."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from koalapy.model.notification import ENDS, Mail, Notify, NotifyOn, Webhook
@@ -9,8 +9,10 @@ from koalapy.model.request import ComponentRequest, Request, RetryOn, WhenBusy
 from koalapy.model.units import SECOND, Duration
 from koalapy.world.behaviour import EXECUTABLE, MISSING, Behaviour, arguments_of
 from koalapy.world.koalad.file_operations import MISSING_FILE
+from koalapy.world.koalad.matchmaker import RANKS, REQUIREMENTS
 from koalapy.world.random_streams import between
 
+FITS_EVERYWHERE = 4  # processors that every simulated cluster has
 _RUNS = (Duration(SECOND), Duration(40 * SECOND))
 _WALLTIME = Duration(60 * SECOND)
 _LONG_RUNS, _LONG = (Duration(60 * SECOND), Duration(400 * SECOND)), Duration(480 * SECOND)
@@ -39,6 +41,7 @@ class Habits:
     long: float = 0.15  # neither this
     optional: float = 0.35  # nor this is a fault, but both go through what others do not
     notify: float = 0  # nor this; drawn only if it is greater
+    matching: float = 0  # nor this, in the same way: requirements, ranks, and groups of clusters
 
 
 def draw_request(rng: Random, sizes: Mapping[str, int], habits: Habits | None = None) -> Request:
@@ -46,7 +49,7 @@ def draw_request(rng: Random, sizes: Mapping[str, int], habits: Habits | None = 
     habits = habits or Habits()
     count = rng.choice((1, 1, 1, 2, 2, 3, 4))
     files = rng.choice(((), (), ("result",)))
-    return Request(
+    request = Request(
         name="job",
         components=tuple(_component(rng, sizes, habits, index, files) for index in range(count)),
         priority=rng.choice((5, 10, 10, 10)),
@@ -57,6 +60,22 @@ def draw_request(rng: Random, sizes: Mapping[str, int], habits: Habits | None = 
         stage_out=(*files, "never-written") if files and rng.random() < habits.stage_out else files,
         notify=_notify(rng, habits),
     )
+    return _matching(rng, request, sizes) if habits.matching and rng.random() < habits.matching else request
+
+
+def _matching(rng: Random, request: Request, sizes: Mapping[str, int]) -> Request:
+    """Give the components requirements and ranks that some cluster meets, or spread the one component over a group."""
+    rank = rng.choice(list(RANKS))
+    if len(request.components) == 1 and rng.random() < 0.5:
+        most = max(2, sum(sizes.values()) // 2)
+        spread = replace(request.components[0], cluster=None, processors=rng.randint(2, most), rank=rank, spread=True)
+        return replace(request, components=(spread,), when_busy=WhenBusy.WAIT)
+    wanted = rng.choice(list(REQUIREMENTS))
+    suited = [
+        replace(each, cluster=None, processors=min(each.processors, FITS_EVERYWHERE), requirements=wanted, rank=rank)
+        for each in request.components
+    ]
+    return replace(request, components=tuple(suited))
 
 
 def _notify(rng: Random, habits: Habits) -> tuple[Notify, ...]:

@@ -5,9 +5,11 @@ from dataclasses import replace
 from random import Random
 
 from koalapy.config.hours import parse_hours
+from koalapy.engine import Engine
 from koalapy.model.cluster import ClusterSettings, Scavenge
-from koalapy.model.events import ReleaseRequested
+from koalapy.model.events import CancelRequested, ReleaseRequested
 from koalapy.model.identity import InstanceId
+from koalapy.model.job import Job
 from koalapy.model.settings import BY_HAND, DYNAMIC, Scavenging, Settings
 from koalapy.model.states import JobState
 from koalapy.model.units import HOUR, MINUTE, SECOND, Duration, Instant
@@ -23,6 +25,7 @@ from koalapy.store.memory import MemoryStore
 from koalapy.world.agenda import Agenda
 from koalapy.world.cluster.cluster import ClusterPlan, SimCluster
 from koalapy.world.koalad.host import Installation, SimKoalad
+from koalapy.world.koalad.matchmaker import NOT_BETA
 from koalapy.world.program_log import ProgramLog
 from koalapy.world.random_requests import Habits
 from koalapy.world.random_streams import stream
@@ -141,10 +144,13 @@ class World:
         return True
 
     def release_held(self) -> None:
+        """Release held jobs, and cancel those that no cluster suits which is left in the grid."""
         engine = self.koalad.engine
         for job in list(engine.records.jobs.values()) if engine is not None else []:
             if job.state is JobState.HELD:
                 self.koalad.request(ReleaseRequested(job.id))
+            elif job.state is JobState.WAITING and _suits_nowhere(job, engine):
+                self.koalad.request(CancelRequested(job.id))
 
     def resume_clusters(self) -> None:
         """Resume each cluster that is drained."""
@@ -157,6 +163,11 @@ class World:
         )  # a separate stream, so that other draws stay the same
         plan = replace(draw_plan(rng, self.settings, settings), relay="files" if by_files else "tcp")
         return SimCluster(self.agenda, self.seed, plan, settings.name, self.program_log)
+
+
+def _suits_nowhere(job: Job, engine: Engine | None) -> bool:
+    left = {each.name for each in engine.settings.clusters} if engine is not None else set()
+    return left <= {"beta"} and any(each.requirements == NOT_BETA for each in job.request.components)
 
 
 def memory_store(instance: InstanceId = INSTANCE) -> Callable[[], Store]:

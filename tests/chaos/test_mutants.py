@@ -27,17 +27,18 @@ from koalapy_adapters.wrapper.machine import AT_BARRIER
 from koalapy_adapters.wrapper.machine import Machine as WrapperMachine
 
 from koalapy import chaos, engine, outbox
-from koalapy.broker import broker
+from koalapy.broker import broker, groups
 from koalapy.broker.availability import Availability
 from koalapy.chaos.fault_schedule import CLUSTER_ACTIONS, FAULTS, FLOW_ACTIONS, LIES, PRUNING, USER_ACTIONS
 from koalapy.chaos.plan import plan
 from koalapy.chaos.run import Result, run
 from koalapy.chaos.violation import Promise as P
 from koalapy.chaos.violation import Violation
-from koalapy.coallocation import barrier, clusters, completion, event_origin, pruning, step, stop
+from koalapy.coallocation import barrier, choices, clusters, completion, event_origin, pruning, step, stop
 from koalapy.coallocation.flows import turns
 from koalapy.core import wait_queue
 from koalapy.core.core import Core
+from koalapy.core.matching import Matching
 from koalapy.core.prerequisites import Prerequisites
 from koalapy.driver import Driver
 from koalapy.information import commitments, kis
@@ -51,6 +52,7 @@ from koalapy.model.attempt import Attempt
 from koalapy.model.events import ClusterMeasured
 from koalapy.model.intervals import Intervals
 from koalapy.model.job import Outcome
+from koalapy.model.matching import Verdict
 from koalapy.model.states import AttemptState, JobState
 from koalapy.model.sweep import ResultBatch, Runner
 from koalapy.model.units import Duration, Instant
@@ -67,6 +69,7 @@ FAULTS_PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
 ENOUGH = 50_000  # events within which every mutant is caught
 RUN_EVENTS, PATIENCE = 5_000, 20_000
 NOTIFYING = Habits(notify=0.9)
+MATCHING = Habits(matching=0.9)
 LONG, OPTIONAL = Habits(long=0.9, walltime=0, exit_status=0), Habits(optional=0.8)
 SWEEPS = {"submit": 1, "submit_many": 0, "cancel": 0, "submit_sweep": 10}
 SWEEPS_AND_OTHERS = {"submit": 0, "submit_many": 0, "submit_sweep": 3, "local_jobs_want_nodes": 3}
@@ -533,6 +536,30 @@ def _records_are_pruned_before_directories() -> Any:
 # ---- clusters that come and go
 
 
+def _a_refused_choice_is_tried_again() -> Any:
+    return patch.object(choices, "refuse", lambda core, now, job, reason: None)
+
+
+def _requirements_do_not_matter() -> Any:
+    real = Matching.take
+
+    def take(self: Any, now: Instant, answers: Any) -> None:
+        matches = [tuple(replace(match, verdict=Verdict.MATCH) for match in each.matches) for each in answers]
+        real(self, now, [replace(each, matches=found) for each, found in zip(answers, matches, strict=True)])
+
+    return patch.object(Matching, "take", take)
+
+
+def _a_group_has_processors_too_few() -> Any:
+    """The last cluster of a group gives one processor less."""
+    real = groups._choice
+
+    def choice(group: Any, wanted: int) -> Any:
+        return real(group, wanted - 1) if len(group) > 1 else real(group, wanted)
+
+    return patch.object(groups, "_choice", choice)
+
+
 def _drained_clusters_are_offered_to_the_broker() -> Any:
     return patch.object(kis, "DRAINING", None)
 
@@ -878,6 +905,16 @@ MUTANTS = (
         (P.NOTIFIED,),
         HARDLY_ANY,
         habits=NOTIFYING,
+    ),
+    Mutant(
+        "a refused choice is tried again",
+        _a_refused_choice_is_tried_again,
+        (P.CHOICES,),
+        habits=MATCHING,
+    ),
+    Mutant("requirements do not matter", _requirements_do_not_matter, (P.CHOICES,), HARDLY_ANY, habits=MATCHING),
+    Mutant(
+        "a group has processors too few", _a_group_has_processors_too_few, (P.CHOICES,), HARDLY_ANY, habits=MATCHING
     ),
     Mutant(
         "a drained cluster is still offered to the broker",

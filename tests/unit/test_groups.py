@@ -60,6 +60,7 @@ def candidates(*free: int) -> list[Candidate]:
         ((2, 2, 2, 2), 5, ["abc", "abd", "bcd"]),
         ((3, 1, 1, 2), 5, ["abc", "abd"]),  # ad is not found: when d came, a was in a group with b
         ((0, 5), 5, ["b"]),
+        ((3, 0, 3), 5, ["ac"]),
         ((0, 3, 2), 5, ["bc"]),
         ((2, 2), 5, []),
     ],

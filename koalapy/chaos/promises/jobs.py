@@ -50,6 +50,8 @@ class Jobs:
     def committed(self, change: Change, before: Mapping[JobId, Job]) -> None:
         jobs = {job.id: job for job in change.jobs}
         for line in change.history:
+            if line.kind == "choices_ended":
+                self._histories[line.job].submissions += 1
             if line.kind in _AFTER:
                 self._follow(line, jobs.get(line.job) or before[line.job])
         for job in jobs.values():

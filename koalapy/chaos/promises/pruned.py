@@ -46,8 +46,8 @@ class Pruned:
     def _check_forget(self, attempt: AttemptId, jobs: Mapping[JobId, Job]) -> None:
         """Check that the directory is of an earlier attempt, or of a final job."""
         job = jobs[attempt.job]
-        component = job.components[attempt.component]
-        past = component.cluster is None or attempt.number < component.attempt
+        component = job.components[attempt.component] if attempt.component < len(job.components) else None
+        past = component is None or component.cluster is None or attempt.number < component.attempt
         promise(
             past or job.state.final,
             Promise.PRUNED,

@@ -55,7 +55,10 @@ class Waiting:
             promise(waited <= PATIENCE, Promise.FITS, "job", identity, "waits", waited, "us although it fits")
 
     def _fitting(self, decided: Decided, launchers: Launchers) -> Iterator[Job]:
-        """Yield fitting jobs in the queue's order, as far as the policy lets them overtake jobs that do not fit."""
+        """Yield fitting jobs in the queue's order, as far as the policy lets them overtake jobs that do not fit.
+
+        Of a job with requirements or a rank it is not known here whether it fits.
+        """
         if not self._jobs:
             return
         usable = decided.knowledge.usable(decided.at)
@@ -64,7 +67,8 @@ class Waiting:
         first: Job | None = None
         for job in sorted(self._jobs.values(), key=lambda job: (job.request.priority, job.position)):
             left = {name: count for name, count in idle.items() if not _excluded(job, name, decided.at)}
-            if self._fits_on(job, left, decided) or self._may_queue(job, left, queues, decided):
+            known = not any(each.requirements or each.rank or each.spread for each in job.request.components)
+            if known and (self._fits_on(job, left, decided) or self._may_queue(job, left, queues, decided)):
                 yield job
             elif self._strict:
                 return

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from koalapy.chaos.promises import quiescence
+from koalapy.chaos.promises.choices import Choices
 from koalapy.chaos.promises.claims import Claims
 from koalapy.chaos.promises.committed import Committed
 from koalapy.chaos.promises.contents import Contents
@@ -63,6 +64,7 @@ class Watch:
         self._pruned = Pruned(world, left)
         self._contents = Contents(world.instance, world.clusters, world.program_log)
         self._logins, self._notifications, self._flows = Logins(world), Notifications(), Flows()
+        self._choices = Choices()
         self._sweeps = Sweeps(world.program_log.parameters, departures.is_given_up)
         self._local_users = LocalUsers(world, given_up)
         self._decided: Decided | None = None
@@ -190,6 +192,7 @@ class Watch:
         self.ask(lambda: self._flows.committed(change, self._committed.jobs))
         self.ask(lambda: self._programs.committed(change, self._decided_at))
         self.ask(lambda: self._claims.committed(change, before, decided))
+        self.ask(lambda: self._choices.committed(change))
         self._times.committed(change)
         self._waiting.committed(change)
         self.ask(lambda: self._limits.committed(change, decided))

@@ -10,13 +10,13 @@ from koalapy.model.matching import Answer, ClusterAd, JobAd, Match, Question, Ve
 
 Ad = Mapping[str, Value]
 
+NOT_BETA = 'other.Name != "beta"'  # what no measurement changes
 _WORTH = {"alpha": 3.0, "beta": 1.0, "gamma": 2.0}  # of the others 0
 REQUIREMENTS: Mapping[str, Callable[[Ad], bool | None]] = {
     "": lambda ad: True,
     "other.TotalCPUs >= 4": lambda ad: _at_least(ad, "TotalCPUs", 4),
     "other.WaitingJobs < 5": lambda ad: None if "WaitingJobs" not in ad else not _at_least(ad, "WaitingJobs", 5),
-    'other.Name != "beta"': lambda ad: ad["Name"] != "beta",
-    "other.Unheard": lambda ad: None,
+    NOT_BETA: lambda ad: ad["Name"] != "beta",
 }
 RANKS: Mapping[str, Callable[[Ad], float | None]] = {
     "": lambda ad: None,
