@@ -92,6 +92,7 @@ from koalapy.answers.sites import (
     NeighbourSite,
     OwnSite,
     RefusedConnections,
+    SiteCheckAnswer,
     SiteLine,
     SitesAnswer,
 )
@@ -183,6 +184,7 @@ __all__ = [
     "RunnerCluster",
     "RunnersAnswer",
     "RunnersAtWork",
+    "SiteCheckAnswer",
     "SiteLine",
     "SitesAnswer",
     "StatusAnswer",

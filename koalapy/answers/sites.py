@@ -85,3 +85,18 @@ class LinesAnswer(TypedDict):
 
     schema: Literal["koala.site_lines/1"]
     lines: list[SiteLine]
+
+
+class SiteCheckAnswer(TypedDict):
+    """The figures of a link to a neighbour."""
+
+    schema: Literal["koala.site_check/1"]
+    neighbour: str
+    round_trip_s: float
+    """Of a message, while nothing else was sent."""
+    busy_round_trip_s: float
+    """Of a message amid the bytes."""
+    bytes: int
+    """That were sent there."""
+    seconds: float
+    """Until the neighbour had consumed them all."""

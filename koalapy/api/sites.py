@@ -1,9 +1,9 @@
 """This site of the HTTP API: its neighbours, the lines by which sites become neighbours, and its key."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Query
 
 from koalapy import answers
 from koalapy.api import documents
@@ -47,6 +47,11 @@ def add_sites(app: FastAPI, changes: "SiteChanges | None", facts: Facts) -> None
         """End the link with a neighbour, and forget what is known of it."""
         own().remove(neighbour)
         return documents.sites(own())
+
+    @app.post("/v1/sites/neighbours/{neighbour}/check")
+    def check(neighbour: str, size: Annotated[int, Query(ge=1, le=1 << 34)] = 16 << 20) -> answers.SiteCheckAnswer:
+        """Send this many bytes to a connected neighbour, and measure the link."""
+        return documents.site_check(neighbour, own().links.measure(neighbour, size))
 
     @app.post("/v1/sites/key")
     def rotate() -> answers.LinesAnswer:

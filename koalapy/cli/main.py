@@ -140,7 +140,7 @@ def koala(
             "config": {"check": of_command},
             "cluster": dict.fromkeys(("add", "remove", "resume"), of_command),
             "pilots": of_command | dict.fromkeys(("open", "close"), of_command),
-            "sites": of_command | dict.fromkeys(("init", "invite", "join", "remove", "rotate"), of_command),
+            "sites": of_command | dict.fromkeys(("init", "invite", "join", "remove", "check", "rotate"), of_command),
             "sim": {},
         }
 

@@ -139,6 +139,38 @@ def remove(name: Neighbour, grid: options.Grid = None, json: options.Json = Fals
     return None
 
 
+@sites.command("check")
+def check(
+    name: Neighbour,
+    size: Annotated[str, typer.Option("--size", metavar="SIZE", help="Bytes to send, such as 16M or 1G.")] = "16M",
+    grid: options.Grid = None,
+    json: options.Json = False,
+) -> None:
+    """Send bytes to a connected neighbour, which drops them, and show what the link is worth."""
+    with errors_reported(), Grid(grid) as koalad:
+        found = koalad.check_site(name, size=_bytes(size))
+    if json:
+        return print_json(found)
+    rate = found["bytes"] / found["seconds"] / 1e6
+    out.print(f"A message to {name} and back takes {1e3 * found['round_trip_s']:.1f} ms.")
+    out.print(
+        f"{found['bytes']} bytes took {found['seconds']:.2f} s, which is {rate:.1f} MB/s; "
+        f"a message amid them took {1e3 * found['busy_round_trip_s']:.1f} ms."
+    )
+    return None
+
+
+def _bytes(text: str) -> int:
+    """Return the bytes of a size such as 16M. Raises RequestError."""
+    from koalapy.model.errors import RequestError
+    from koalapy.model.units import parse_size
+
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise RequestError("bad_size", f"--size {text} is no size.", "Write one such as 512K, 16M or 1G.") from error
+
+
 @sites.command("rotate")
 def rotate(grid: options.Grid = None, json: options.Json = False) -> None:
     """Replace this site's key at once, and print the line that each neighbour has to join with --replace.

@@ -517,6 +517,14 @@ class Grid:
         path = f"/v1/sites/neighbours/{quote(neighbour, safe='')}"
         return cast("answers.SitesAnswer", self._calls.call("DELETE", path))
 
+    def check_site(self, neighbour: str, *, size: int = 16 << 20) -> answers.SiteCheckAnswer:
+        """Send this many bytes to a connected neighbour, and measure the link: schema koala.site_check/1."""
+        path = f"/v1/sites/neighbours/{quote(neighbour, safe='')}/check"
+        return cast(
+            "answers.SiteCheckAnswer",
+            self._calls.call("POST", path, params={"size": size}, wait_s=_COUNT_S),
+        )
+
     def rotate_site(self) -> answers.LinesAnswer:
         """Replace this site's key. Returns the line that each neighbour has to join: schema koala.site_lines/1."""
         return cast("answers.LinesAnswer", self._calls.call("POST", "/v1/sites/key"))

@@ -1,11 +1,12 @@
 """The messages between two sites, and the checks of their fields. Each is a JSON object whose `type` names its class.
 
 Both sides send the same ones, over one connection. Messages of the outbox travel in a SiteMessage, with their numbers.
+Those of byte streams are the same as to a cluster.
 """
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from koalapy_adapters.messages import readers
+from koalapy_adapters.messages import OpenStream, StreamReset, StreamState, readers, to_json
 from koalapy_adapters.messages.fields import Body, Count, Json, Name, Number, Processors, whole
 
 SITE_PROTOCOL = 1
@@ -59,7 +60,7 @@ class FreeProcessors(NamedTuple):
     processors: Processors
 
 
-MESSAGES = readers(SiteHello, SitePing, SitePong, SiteMessage, SiteAcknowledge)
+MESSAGES = readers(SiteHello, SitePing, SitePong, SiteMessage, SiteAcknowledge, OpenStream, StreamState, StreamReset)
 BODIES = readers(FreeProcessors)
 _NAMES = {
     SiteHello: "site_hello",
@@ -73,4 +74,5 @@ _NAMES = {
 
 def site_to_json(message: Any) -> Json:
     """Return the message as a JSON object."""
-    return {**message._asdict(), "type": _NAMES[type(message)]}
+    name = _NAMES.get(type(message))
+    return to_json(message) if name is None else {**message._asdict(), "type": name}

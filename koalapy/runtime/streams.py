@@ -27,8 +27,9 @@ class Stream:
     """koalad's end of one stream. `on_change` is called, by any thread, when there may be something new to do."""
 
     def __init__(
-        self, attempt: AttemptId, opening: OpenStream, send: Callable[[Any], None], now: Callable[[], Instant]
+        self, attempt: AttemptId | None, opening: OpenStream, send: Callable[[Any], None], now: Callable[[], Instant]
     ) -> None:
+        """`attempt`: whose program is at the other end; None for a neighbouring site."""
         self.attempt = attempt
         self.on_change: Callable[[], None] = lambda: None
         self._send, self._now = send, now
@@ -162,7 +163,12 @@ class ClusterStreams:
     def committed(self, job: Job) -> None:
         """Reset the streams of the job's attempts that have ended."""
         for stream in self._all():
-            if stream.attempt.job == job.id and not stream.is_over and not is_living(job, stream.attempt):
+            if (
+                stream.attempt is not None
+                and stream.attempt.job == job.id
+                and not stream.is_over
+                and not is_living(job, stream.attempt)
+            ):
                 stream.reset("attempt_ended", f"The program of job {job.id} has ended.")
 
     def close(self) -> None:

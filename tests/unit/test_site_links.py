@@ -12,16 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from koalapy_adapters.frames import HEADER, MAX_CONTROL, Control, encode
+from koalapy_adapters.frames import HEADER, MAX_CONTROL, Control, Decoder, encode
+from koalapy_adapters.messages import OpenStream, to_json
 from OpenSSL import SSL
 from sites import LOOPBACK, Proxy, Site, until
 
 from koalapy.link.site_messages import SITE_PROTOCOL, SiteHello, SiteMessage, site_to_json
-from koalapy.model.errors import RequestError
+from koalapy.model.errors import RequestError, TransientError
 from koalapy.model.neighbour import Relation
 from koalapy.model.units import Duration
 from koalapy.runtime.sites import listener, upgrade
 from koalapy.runtime.sites.certificate import Identity, certified, make_identity, pin_of, read_identity, write_identity
+from koalapy.runtime.sites.streams import Measured
 from koalapy.runtime.sites.tls import TlsChannel, Untrusted, handshake
 from koalapy.sites import neighbours
 
@@ -122,6 +124,47 @@ def test_a_neighbour_that_was_removed_is_a_stranger_at_once(make: Make) -> None:
     until(lambda: not two.is_connected("delft"))
     assert one.links.neighbours() == []
     until(lambda: one.store.load().neighbours == ())
+
+
+# ---- streams beside messages
+
+
+def test_a_link_is_measured_by_a_stream_that_messages_overtake(make: Make) -> None:
+    one, two = make("delft"), make("lyon", listens=False)
+    one.link(two, port=0)
+    two.link(one)
+    linked(one, two)
+    for site, other in ((one, "lyon"), (two, "delft")):
+        found = site.links.measure(other, 8 << 20)
+        assert found.size == 8 << 20
+        assert 0 < found.busy_round_trip_s < found.seconds  # its frames passed the bytes that were sent before
+    with pytest.raises(RequestError, match="no neighbour paris"):
+        one.links.measure("paris", 1)
+
+
+def test_a_stream_loses_nothing_over_cuts(make: Make, proxies: Callable[[int], Proxy]) -> None:
+    one, two = make("delft"), make("lyon", listens=False)
+    proxy = proxies(one.port)
+    one.link(two, port=0)
+    two.link(one, port=proxy.port)
+    linked(one, two)
+    found: list[Measured] = []
+    measuring = threading.Thread(target=lambda: found.append(two.links.measure("delft", 64 << 20)))
+    measuring.start()
+    for _ in range(3):
+        time.sleep(0.1)
+        proxy.cut()
+        proxy.mend()
+        linked(one, two)
+    measuring.join(60)
+    assert [each.size for each in found] == [64 << 20]  # which the other side has counted
+
+
+def test_a_link_that_is_not_connected_is_not_measured(make: Make) -> None:
+    one, two = make("delft"), make("lyon")
+    one.link(two, port=0)
+    with pytest.raises(TransientError, match="lyon is not connected"):
+        one.links.measure("lyon", 1)
 
 
 # ---- strangers
@@ -347,6 +390,21 @@ def test_a_flood_of_messages_ends_the_session(hostile: Hostile) -> None:
     assert closed(channel)
     reason = until(lambda: hostile.site.state("lyon").status.reason)
     assert reason.code == "too_many_messages"
+
+
+def test_a_neighbour_may_open_a_few_streams_of_known_kinds(hostile: Hostile) -> None:
+    channel = hostile.greet()
+    until(lambda: hostile.site.is_connected("lyon"))
+    opened = [OpenStream("sink", number, 0, 1, 60_000_000) for number in range(1, 21)]
+    for each in [*opened, OpenStream("shell", 99, 0, 1, 60_000_000)]:
+        channel.write(encode(Control(to_json(each))))
+    decoder, answers = Decoder(), list[Any]()
+    while len(answers) < 21:
+        frames = decoder.feed(channel.read(1 << 16))
+        answers += [each.data for each in frames if isinstance(each, Control) and "stream" in each.data]
+    refused = [each["stream"] for each in answers if each["type"] == "stream_reset"]
+    assert refused == [17, 18, 19, 20, 99]
+    channel.close()
 
 
 # ---- keys

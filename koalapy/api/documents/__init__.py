@@ -16,7 +16,7 @@ from koalapy.api.documents.jobs import (
 from koalapy.api.documents.koalad import disk, maintenance, maintenance_run, status, unreadable, usage
 from koalapy.api.documents.matching import ads, matched
 from koalapy.api.documents.pilots import pilot
-from koalapy.api.documents.sites import line, lines, sites
+from koalapy.api.documents.sites import line, lines, site_check, sites
 
 __all__ = [
     "ads",
@@ -40,6 +40,7 @@ __all__ = [
     "pilot",
     "port",
     "reloaded",
+    "site_check",
     "sites",
     "status",
     "submitted",

@@ -12,6 +12,7 @@ from koalapy.model.units import SECOND, Instant, format_instant
 if TYPE_CHECKING:
     from koalapy.runtime.sites.changes import SiteChanges
     from koalapy.runtime.sites.links import NeighbourState
+    from koalapy.runtime.sites.streams import Measured
 
 
 def sites(changes: "SiteChanges") -> answers.SitesAnswer:
@@ -67,3 +68,14 @@ def lines(invitations: Iterable[Invitation]) -> answers.LinesAnswer:
 
 def _line(invitation: Invitation) -> answers.SiteLine:
     return {"site": invitation.site, "neighbour": invitation.guest, "line": invitation.line}
+
+
+def site_check(neighbour: str, found: "Measured") -> answers.SiteCheckAnswer:
+    return {
+        "schema": "koala.site_check/1",
+        "neighbour": neighbour,
+        "round_trip_s": round(found.round_trip_s, 6),
+        "busy_round_trip_s": round(found.busy_round_trip_s, 6),
+        "bytes": found.size,
+        "seconds": round(found.seconds, 6),
+    }

@@ -17,6 +17,7 @@ from koalapy_adapters.messages import (
     Json,
     MessageError,
     Messages,
+    OpenStream,
     StreamReset,
     StreamState,
     from_json,
@@ -245,7 +246,7 @@ class Session:
         if isinstance(frame, Control):
             message = from_json(frame.data, self._wire.readers)
             exchange = self._exchanges.get(getattr(message, "id", -1))
-            if isinstance(message, (StreamState, StreamReset)):
+            if isinstance(message, (OpenStream, StreamState, StreamReset)):
                 self._stream_frame(message)
             elif exchange is None:
                 self._receive(message)

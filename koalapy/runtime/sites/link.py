@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import structlog
-from koalapy_adapters.errors import ClusterError, TransientError
+from koalapy_adapters.errors import ClusterError
+from koalapy_adapters.errors import TransientError as Unreachable
 from koalapy_adapters.frames import FrameError
 
 from koalapy.driver import Delivery
@@ -17,13 +18,14 @@ from koalapy.link.neighbour import NeighbourConversation, Outgoing, SiteOpening,
 from koalapy.link.session import Command, LinkStatus, Lost, Report, SessionMachine
 from koalapy.link.site_messages import MESSAGES, SiteHello, site_to_json
 from koalapy.model.commands import NeighbourCommand
-from koalapy.model.errors import Reason
+from koalapy.model.errors import Reason, TransientError
 from koalapy.model.units import Instant
 from koalapy.runtime.session import link_threads
 from koalapy.runtime.session.link_threads import LinkThreads
 from koalapy.runtime.session.session import Session, Wire
 from koalapy.runtime.sites import upgrade
 from koalapy.runtime.sites.certificate import Identity
+from koalapy.runtime.sites.streams import Measured, SiteStreams
 from koalapy.runtime.sites.tls import TlsChannel, Untrusted, handshake
 
 _LOG = structlog.get_logger()
@@ -63,8 +65,9 @@ class SiteLink:
         wire = Wire(f"The site {name}", MESSAGES, site_to_json, "ask the people of that site what runs there.")
         callbacks = link_threads.Callbacks(
             now=services.now, open=self._open, begin=self._begin, ended=self._ended, perform=self._perform,
-            too_large=self._too_large, wire=wire,
+            too_large=self._too_large, wire=wire, stream_frame=self._stream_frame,
         )  # fmt: skip
+        self._streams = SiteStreams(name, self._send_frame, services.now)
         self._threads = LinkThreads(f"site:{name}", self._machine, callbacks)
 
     def start(self) -> None:
@@ -104,6 +107,24 @@ class SiteLink:
     def acknowledge(self, epoch: int, number: int) -> None:
         self._threads.do(lambda now: self._machine.send(now, lambda talk: talk.acknowledge(number), epoch))
 
+    # ---- for threads that can wait
+
+    def measure(self, size: int) -> Measured:
+        """Measure the link by this many bytes. Raises KoalaError, also if there is no session."""
+        if self._threads.session is None:
+            reason = self._machine.status.reason
+            why = f"{self.name} is not connected" + (f": {reason.message}" if reason else ".")
+            raise TransientError("not_connected", why, reason.advice if reason else "Wait a moment.")
+        return self._streams.measure(size)
+
+    def _send_frame(self, frame: object) -> None:
+        session = self._threads.session
+        if session is not None:
+            session.send_frame(frame)
+
+    def _stream_frame(self, frame: object) -> None:
+        self._streams.received(frame)
+
     # ---- a session
 
     def _open(self) -> TlsChannel:
@@ -115,7 +136,7 @@ class SiteLink:
             connection = socket.create_connection((host, port), _CONNECT_S)
         except OSError as error:
             what = f"{self.name} cannot be reached at {host}, port {port}: {error.strerror or error}."
-            raise TransientError("unreachable", what, "koalad tries again by itself.") from error
+            raise Unreachable("unreachable", what, "koalad tries again by itself.") from error
         try:
             channel = handshake(connection, self._services.identity(), self.address.pins, False, _CONNECT_S)
             channel.limit(_CONNECT_S)
@@ -128,7 +149,7 @@ class SiteLink:
         except OSError as error:
             connection.close()
             what = f"{self.name} ended the connection before it had begun ({error})."
-            raise TransientError("refused", what, "Has it this site's line by now? koalad tries again.") from error
+            raise Unreachable("refused", what, "Has it this site's line by now? koalad tries again.") from error
         return channel
 
     def _begin(self, session: Session) -> NeighbourConversation:
@@ -145,6 +166,7 @@ class SiteLink:
                 self._services.deliver(neighbour_lost(self.name, reason))
             case Report(status, _) if status.state == "connected":
                 _LOG.info("neighbour_connected", site=self.name, version=status.version)
+                self._streams.resume()
             case Deliver(delivery):
                 self._services.deliver(delivery)
 

@@ -19,7 +19,7 @@ from koalapy.link.session import LinkStatus
 from koalapy.link.site_messages import SiteHello
 from koalapy.model.change import OutboxEntry
 from koalapy.model.commands import NeighbourCommand
-from koalapy.model.errors import Reason, TransientError
+from koalapy.model.errors import Reason, RequestError, TransientError
 from koalapy.model.events import NeighbourJoined, NeighbourLeft
 from koalapy.model.identity import InstanceId, origin_of_site
 from koalapy.model.neighbour import Neighbour, Relation
@@ -28,6 +28,7 @@ from koalapy.runtime.driver_thread import DriverThread
 from koalapy.runtime.sites.certificate import Identity, read_identity
 from koalapy.runtime.sites.link import Address, SiteLink, SiteServices
 from koalapy.runtime.sites.listener import Listener, RefusalCounts, Refusals
+from koalapy.runtime.sites.streams import Measured
 from koalapy.runtime.sites.tls import TlsChannel
 
 _LOG = structlog.get_logger()
@@ -178,6 +179,14 @@ class SiteLinks:
             for name, link in links
             if name in relations
         ]
+
+    def measure(self, neighbour: str, size: int) -> Measured:
+        """Measure the link to a neighbour by this many bytes. Blocks. Raises KoalaError."""
+        link = self._links.get(neighbour)
+        if link is None:
+            known = ", ".join(sorted(self._links)) or "none"
+            raise RequestError("no_such_neighbour", f"There is no neighbour {neighbour}.", f"Known: {known}.")
+        return link.measure(size)
 
     def refused(self) -> list[Refusals]:
         return self._refused.all()

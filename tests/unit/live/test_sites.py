@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ Document = dict[str, Any]
 
 class Pair:
     def __init__(self, place: Path) -> None:
-        self.delft = live.Koala(place / "delft", site={"name": "delft", "listen": "127.0.0.1:0"})
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        self.delft = live.Koala(place / "delft", site={"name": "delft", "listen": f"127.0.0.1:{self.port}"})
         self.lyon = live.Koala(place / "lyon", site={"name": "lyon"})  # it only dials
         self.both = self.delft, self.lyon
 
@@ -61,6 +64,10 @@ def test_two_people_link_their_sites_and_end_it(pair: Pair) -> None:
         idle = sum(live.CLUSTERS.values())
         koala.until(lambda: neighbour(koala)["free"] == neighbour(koala)["told"] == idle)  # noqa: B023
     assert "connected" in delft("sites").out
+    measured = lyon("sites", "check", "delft", "--size", "1M", "--json").document
+    assert (measured["neighbour"], measured["bytes"]) == ("delft", 1 << 20)
+    assert "MB/s" in delft("sites", "check", "lyon", "--size", "100K").out
+    delft("sites", "check", "lyon", "--size", "much").refused(2, "is no size", "16M")
     delft("sites", "init").refused(2, "exists already", "`koala sites rotate`")
     line = delft("sites", "invite", "paris", "--json").document["line"]["line"]
     lyon("sites", "join", line).refused(2, "is for a site paris", "this one is lyon")
@@ -92,15 +99,14 @@ def test_killed_koalads_and_a_new_key(pair: Pair) -> None:
 def test_neighbours_of_the_grid_file_are_read_again(pair: Pair) -> None:
     delft, lyon = pair.both
     pins = {koala: koala("sites", "--json").document["site"]["pin"] for koala in pair.both}
-    port = delft("sites", "--json").document["site"]["port"]
-    url = f"https://127.0.0.1:{port}"
+    url = f"https://127.0.0.1:{pair.port}"
     with_each_other = (
         (delft, "lyon", {"relation": "child", "pin": pins[lyon]}),
         (lyon, "delft", {"relation": "parent", "pin": pins[delft], "url": url}),
     )
     for koala, other, values in with_each_other:
         site = {"name": "delft" if koala is delft else "lyon", "neighbours": {other: values}}
-        site |= {"listen": "127.0.0.1:0"} if koala is delft else {}
+        site |= {"listen": f"127.0.0.1:{pair.port}"} if koala is delft else {}
         koala.write_grid({"grid": "live", "clusters": live.embedded(koala.root), "site": site})
         assert koala("reload").status == 0
     pair.connected()

@@ -1,0 +1,183 @@
+"""Byte streams over the link to a neighbour, beside its messages. Either side opens them; both ends are one machine.
+
+A stream of this version ends in a sink: the neighbour consumes its bytes, and answers with their number. `koala sites
+check` measures a link with it. Chunks go behind all messages, and a reader that does not read stops the writer.
+"""
+
+import secrets
+import struct
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from koalapy_adapters.frames import MAX_CHUNK, Chunk
+from koalapy_adapters.messages import OpenStream, StreamReset
+from koalapy_adapters.streams import StreamEnd, StreamName, unknown_stream
+
+from koalapy.model.errors import KoalaError, TransientError
+from koalapy.model.units import MINUTE, Instant
+from koalapy.runtime.streams import Stream
+
+_SINK = "sink"
+_BITS = 52  # of a number that no stream has had; JSON holds it exactly
+_MOST_SINKS = 16  # that a neighbour may have at a time
+_LONGEST_PATIENCE = 5 * MINUTE
+_COUNT = struct.Struct(">Q")
+_STALLED_S = 60.0
+_LOOK_S = 1.0  # between two looks at a stream on which nothing happens
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A link's figures in seconds: a round trip before and amid the transfer of `size` bytes, and the transfer."""
+
+    round_trip_s: float
+    busy_round_trip_s: float
+    size: int
+    seconds: float
+
+
+class _Sink:
+    """The end of a stream that the neighbour has opened: it counts what comes, and answers with the count."""
+
+    def __init__(self, now: Instant, opening: OpenStream) -> None:
+        patience = min(opening.patience, _LONGEST_PATIENCE)
+        self.end = StreamEnd(now, StreamName(opening.tag, opening.stream, patience))
+        self._count = 0
+
+    def received(self, now: Instant, frame: Any) -> list[Any]:
+        end = self.end
+        frames = end.received(now, frame)
+        if size := len(end.inbox):
+            self._count += size
+            frames += end.consume(size)
+        if end.has_ended and end.room:
+            frames += [*end.consume_end(), *end.put(_COUNT.pack(self._count)), *end.end()]
+        return frames
+
+
+class SiteStreams:
+    """The streams over one link. Any thread may call it. `send`: sends a frame if there is a session, else drops it."""
+
+    def __init__(self, name: str, send: Callable[[Any], None], now: Callable[[], Instant]) -> None:
+        self._name, self._send, self._now = name, send, now
+        self._lock = threading.Lock()
+        self._own: dict[int, Stream] = {}
+        self._sinks: dict[int, _Sink] = {}
+
+    def received(self, frame: Any) -> None:
+        """Take a frame of the neighbour."""
+        with self._lock:
+            own, sink = self._own.get(frame.stream), self._sinks.get(frame.stream)
+            frames: list[Any] = []
+            if sink is not None:
+                frames = sink.received(self._now(), frame)
+            elif isinstance(frame, OpenStream):
+                frames = self._accept(frame)
+            elif own is None:
+                frames = unknown_stream(frame)
+            for each in frames:
+                self._send(each)
+        if own is not None and sink is None and (isinstance(frame, Chunk) or frame.tag == _SINK):
+            own.received(frame)
+
+    def _accept(self, opening: OpenStream) -> list[Any]:
+        now = self._now()
+        self._sinks = {number: each for number, each in self._sinks.items() if not _is_gone(each.end, now)}
+        if opening.tag != _SINK or len(self._sinks) >= _MOST_SINKS:
+            what = "It has too many streams." if opening.tag == _SINK else "There are no such streams here."
+            return [StreamReset(opening.tag, opening.stream, "refused", what)]
+        sink = self._sinks[opening.stream] = _Sink(now, opening)
+        return sink.end.accept(now)
+
+    def resume(self) -> None:
+        """Find out what was lost: there is a new session."""
+        with self._lock:
+            own = list(self._own.values())
+            for sink in self._sinks.values():
+                for frame in sink.end.resume(self._now()):
+                    self._send(frame)
+        for stream in own:
+            stream.resume()
+
+    def measure(self, size: int) -> Measured:
+        """Send so many bytes to the neighbour, and measure the link. Blocks. Raises KoalaError."""
+        began, changed = time.monotonic(), threading.Event()
+        bulk = self._open(lambda stream: changed.set())
+        try:
+            self._wait(bulk, changed, lambda: bulk.is_open)
+            opened = time.monotonic()
+            busy_s = self._send_all(bulk, changed, size)
+            answer = b""
+            while len(answer) < _COUNT.size:
+                answer += self._wait(bulk, changed, lambda: bulk.take(_COUNT.size)) or b""
+            seconds = time.monotonic() - opened
+        finally:
+            self._forget(bulk)
+        if _COUNT.unpack(answer)[0] != size:
+            message = f"{self._name} counts {_COUNT.unpack(answer)[0]} bytes of {size}."
+            raise TransientError("bytes_lost", message, "Report this as a mistake of koalapy.")
+        return Measured(opened - began, busy_s, size, seconds)
+
+    def _send_all(self, bulk: Stream, changed: threading.Event, size: int) -> float:
+        """Send the bytes, and return the seconds of a round trip amid them."""
+        data, sent, probe, asked = secrets.token_bytes(MAX_CHUNK), 0, None, 0.0
+        answered: list[float] = []
+        while sent < size:
+            if probe is None and 2 * sent >= size:
+                asked = time.monotonic()
+
+                def note(stream: Stream) -> None:
+                    with suppress(KoalaError):  # which is raised where it is waited for
+                        if stream.is_open:
+                            answered.append(time.monotonic())
+                    changed.set()
+
+                probe = self._open(note)
+            room = self._wait(bulk, changed, lambda: bulk.room)
+            piece = data[: min(room, size - sent, MAX_CHUNK)]
+            bulk.put(piece)
+            sent += len(piece)
+        bulk.end()
+        if probe is not None:
+            other = probe
+            self._wait(other, changed, lambda: other.is_open and answered)
+            self._forget(other)
+        return answered[0] - asked if answered else 0.0
+
+    def _open(self, on_change: Callable[[Stream], None]) -> Stream:
+        number = secrets.randbits(_BITS) | 1 << _BITS
+        stream = Stream(None, OpenStream(_SINK, number, 0, 1, MINUTE), self._send, self._now)
+        with self._lock:
+            self._own[number] = stream
+        stream.on_change = lambda: on_change(stream)
+        stream.open()
+        return stream
+
+    def _forget(self, stream: Stream) -> None:
+        stream.on_change = lambda: None
+        stream.reset("done", "The measurement is over.")
+        with self._lock:
+            self._own = {number: each for number, each in self._own.items() if each is not stream}
+
+    def _wait(self, stream: Stream, changed: threading.Event, found: Callable[[], Any]) -> Any:
+        """Return what `found` returns once it is true, or None at the stream's end. Raises KoalaError."""
+        deadline = time.monotonic() + _STALLED_S
+        while True:
+            changed.clear()
+            if (value := found()) or value is None:
+                return value
+            if time.monotonic() > deadline:
+                message = f"{self._name} has not taken any bytes for {_STALLED_S:.0f} s."
+                raise TransientError("stalled", message, "`koala sites` says whether it is connected.")
+            changed.wait(min(_LOOK_S, stream.tick()))
+
+
+def _is_gone(end: StreamEnd, now: Instant) -> bool:
+    """Return whether nothing needs the end any more; one that is not heard of any more is reset."""
+    if now >= end.next_wakeup():
+        end.tick(now)
+    return end.is_forgotten(now)
