@@ -3,6 +3,7 @@
 from koalapy.attempts.attempt_end import reason_details
 from koalapy.attempts.cancel import cancel
 from koalapy.coallocation import choices
+from koalapy.coallocation.lowering import lower
 from koalapy.coallocation.stop import code_and_message, stop_job
 from koalapy.core.core import Core
 from koalapy.model.attempt import Attempt
@@ -114,6 +115,8 @@ def apply_outcome(core: Core, now: Instant, job: Job, max_submissions: int, max_
     if outcome is Outcome.SUBMISSION_FAILURE:
         core.records.change(job, submission_failures=job.submission_failures + 1)
         retried = job.submission_failures < max_submissions
+        if retried:
+            lower(core, now, job, "failure")
         return _again(core, now, job) if retried else _finish(core, now, job, JobState.FAILED)
     if outcome is Outcome.COMPLETION_FAILURE:
         core.records.change(job, completion_failures=job.completion_failures + 1, submission_failures=0)

@@ -6,6 +6,7 @@ from koalapy.attempts import missing
 from koalapy.attempts.cancel import can_be_cancelled
 from koalapy.broker.wait_deadlines import wait_deadlines
 from koalapy.coallocation import barrier, completion, deadlock
+from koalapy.coallocation.lowering import lower, lowered_from
 from koalapy.coallocation.retries import apply_outcome, max_failures
 from koalapy.coallocation.stop import detach_what_cannot_be_cancelled, stop_job
 from koalapy.core.core import Core
@@ -58,6 +59,8 @@ class RunListStep:
             job = jobs[identity]
             if job.state.active and job.runner is None and job.flow is None:
                 _examine(core, now, job)
+            elif job.state.queued and (due := lowered_from(job, core.settings)) is not None and now >= due:
+                lower(core, now, job, "wait")
         if len(run_list.split) > 1 and (
             core.information.commitments.dirty or not run_list.split.keys().isdisjoint(dirty)
         ):
@@ -113,6 +116,8 @@ def _next_moment(core: Core, now: Instant, job: Job) -> Instant | None:
     state = job.state
     if state.queued:
         ends = wait_deadlines(job, core.settings) if job.runner is None else ()
+        if (due := lowered_from(job, core.settings)) is not None:
+            ends = [*ends, due]
         return min([moment for moment in ends if moment > now]) if ends and max(ends) > now else None
     earliest = barrier.deadline(job, core.settings) if state is JobState.CLAIMING else None
     if job.id in core.run_list.missing:

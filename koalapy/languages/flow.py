@@ -109,6 +109,7 @@ def job_request(job: JobKeys, name: str, directory: str) -> Request:
         keep_output=job.keep_output,
         labels=tuple(job.labels.items()),
         retrials=job.on_error,
+        relax_after=job.relax_after,
         notify=None if job.notify is None else notify_of(job.notify),
     )
 

@@ -2,10 +2,19 @@
 
 import json
 import re
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, WithJsonSchema, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    ValidationInfo,
+    WithJsonSchema,
+    model_validator,
+)
 
 from koalapy.languages.expressions import as_rank, as_requirements
 from koalapy.languages.parameters import Combination, Parameters, Tables
@@ -24,6 +33,7 @@ from koalapy.model.request import (
     DEFAULT_PRIORITY,
     FOREVER,
     LOWEST_PRIORITY,
+    MAX_PROCESSORS,
     ComponentRequest,
     KeepOutput,
     Launch,
@@ -192,10 +202,63 @@ Retrials = Annotated[
 ]
 
 
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """Processors of a component. `least`: so few may do if it does not get them; None if it needs all of them."""
+
+    want: int
+    least: int | None = None
+
+
+def _amount(value: object) -> Amount:
+    if isinstance(value, Amount):
+        return value
+    if not isinstance(value, dict):
+        return Amount(_processors.check(as_number(value)))
+    for key in value:
+        if key not in ("want", "least"):
+            raise wrong(
+                f"has the unknown key {shown(str(key), quote='')}", "Write {want: 16, least: 4}.", "unknown_key"
+            )
+    if "want" not in value or "least" not in value:
+        raise wrong("needs both want and least", _BOTH, "missing_key")
+    want, least = (_processors.check(as_number(value[key])) for key in ("want", "least"))
+    if least > want:
+        raise wrong(f"wants {want}, fewer than the least, {least}", "Exchange the two.")
+    return Amount(want, least if least < want else None)
+
+
+def _written(amount: Amount) -> object:
+    return amount.want if amount.least is None else {"want": amount.want, "least": amount.least}
+
+
+_BOTH = "Write {want: 16, least: 4}."
+_processors = Between(1, MAX_PROCESSORS)
+_COUNT_SCHEMA = {"type": "integer", "minimum": 1, "maximum": MAX_PROCESSORS}
+Processors = Annotated[
+    Amount,
+    BeforeValidator(_amount),
+    PlainSerializer(lambda amount: _written(amount)),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                _COUNT_SCHEMA,
+                {
+                    "type": "object",
+                    "properties": {"want": _COUNT_SCHEMA, "least": _COUNT_SCHEMA},
+                    "required": ["want", "least"],
+                    "additionalProperties": False,
+                },
+            ]
+        }
+    ),
+]
+
+
 class ComponentFile(Section):
     """Processors of one cluster and the program on them."""
 
-    processors: Positive = Field(description="how many processors")
+    processors: Processors = Field(description="how many processors; `{want: 16, least: 4}`: fewer if need be")
     executable: Executable = Field(description="the program")
     arguments: Annotated[tuple[Text, ...], Field(strict=False), BeforeValidator(as_list)] = Field(
         default=(), description="its arguments; numbers arrive as they are written"
@@ -226,11 +289,14 @@ class ComponentFile(Section):
 
     @model_validator(mode="after")
     def _check_nodes(self) -> Self:
-        per_node = self.processors_per_node
-        if per_node is not None and per_node > self.processors:
-            what = f"is {per_node}, more than the component's {self.processors} processors"
-            raise wrong(what, f"Write {self.processors} or less.", at=("processors_per_node",))
-        for whole, of in ((self.processors, "processors"), (per_node, "processors_per_node")):
+        per_node, most, least = self.processors_per_node, self.processors.want, self.processors.least
+        if per_node is not None and per_node > (least or most):
+            what = f"is {per_node}, more than the component's {least or most} processors"
+            raise wrong(what, f"Write {least or most} or less.", at=("processors_per_node",))
+        if per_node is not None and least is not None and (least % per_node or most % per_node):
+            what = f"is {per_node}, which does not divide both numbers of processors"
+            raise wrong(what, f"Write a divisor of {most} and {least}.", at=("processors_per_node",))
+        for whole, of in ((most, "processors"), (least, "least"), (per_node, "processors_per_node")):
             if whole is not None and whole % self.threads_per_process:
                 what = f"is {self.threads_per_process}, which does not divide {of} ({whole})"
                 raise wrong(what, f"Write a divisor of {whole}.", at=("threads_per_process",))
@@ -239,6 +305,9 @@ class ComponentFile(Section):
     @model_validator(mode="after")
     def _check_spread(self) -> Self:
         """Refuse what has no meaning for the parts of a component that is divided."""
+        if self.spread and self.processors.least is not None:
+            what = "has a least number, but with spread: true the component is divided as it is"
+            raise wrong(what, "Remove one of the two.", at=("processors",))
         for key in ("cluster", "processors_per_node", "exclusive", "optional") if self.spread else ():
             if getattr(self, key):
                 what = "is for one cluster, but the component has spread: true"
@@ -256,7 +325,10 @@ class ComponentFile(Section):
     def request(self) -> ComponentRequest:
         """The component as the engine knows it."""
         fields = {name: getattr(self, name) for name in type(self).model_fields}
-        return ComponentRequest(**{**fields, "environment": tuple(self.environment.items())})
+        fields |= {"processors": self.processors.want, "environment": tuple(self.environment.items())}
+        if self.processors.least is not None:
+            fields |= {"most": self.processors.want, "least": self.processors.least}
+        return ComponentRequest(**fields)
 
 
 class StageOut(Section):
@@ -297,6 +369,9 @@ class JobKeys(Section):
     retry_on: Annotated[
         tuple[Annotated[RetryOn, one_of(RetryOn)], ...], Field(strict=False), BeforeValidator(as_list)
     ] = Field(default=(RetryOn.LOST, RetryOn.KILLED), description="what is tried again")
+    relax_after: Annotated[Span, lasting(SECOND)] | None = Field(
+        default=None, description="how long it waits for `want` processors before it asks for fewer; the queue_after"
+    )
     on_error: Retrials | None = Field(
         default=None,
         description="how often a claim that failed is tried again: a number, or n for ever; the grid file's",

@@ -27,6 +27,7 @@ def job_mapping(found: Request) -> dict[str, Any]:
         ],
         "order": found.order or None,
         "after": list(found.after),
+        "relax_after": None if found.relax_after is None else format_duration(found.relax_after),
         "on_error": "n" if found.retrials == FOREVER else found.retrials,
         "keep_output": None if found.keep_output is None else str(found.keep_output),
         "notify": [notify_mapping(each) for each in found.notify or ()],
@@ -51,6 +52,9 @@ def _component_mapping(found: ComponentRequest) -> dict[str, Any]:
         for name in ComponentRequest.__slots__
         if getattr(found, name) != getattr(_DEFAULTS, name) and name != "environment"
     }
+    if found.least is not None:
+        del mapping["most"]
+        mapping["processors"] = {"want": found.most, "least": mapping.pop("least")}
     mapping["walltime"] = format_duration(found.walltime)
     if found.memory_per_processor is not None:
         mapping["memory_per_processor"] = f"{found.memory_per_processor}B"

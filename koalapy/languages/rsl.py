@@ -221,6 +221,9 @@ def _add_component(reading: Reading, component: ComponentAttributes) -> None:
     _divide_hosts(reading, component, count)
     processes = 1 if component.keys.get("launch", ("",))[0] == "once" else count
     _share_memory(reading, component, max(1, count // max(1, processes)))
+    if component.least is not None:
+        least, at_least = component.least
+        component.keys["processors"] = ({"want": count, "least": least}, at_least)
     words = [component.executable, *component.arguments]
     before = redirecting(_redirections(component, processes))
     argv = [*before, *(word.text for word in words)]

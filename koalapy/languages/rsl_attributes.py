@@ -38,6 +38,7 @@ class ComponentAttributes:
     arguments: tuple[Word, ...] = ()
     files: dict[str, Word] = field(default_factory=dict)  # by stdin, stdout, stderr
     hosts: tuple[int, int] | None = None  # (number, offset)
+    least: tuple[int, int] | None = None  # (number, offset)
     memory_mb: dict[str, tuple[int, int]] = field(default_factory=dict)  # by minmemory, maxmemory: (number, offset)
     communicates: bool = True
 
@@ -182,6 +183,10 @@ def _file(reading: Reading, component: ComponentAttributes, attribute: Attribute
 
 def _count(reading: Reading, component: ComponentAttributes, attribute: Attribute) -> None:
     component.keys["processors"] = (_number(reading, attribute), attribute.at)
+
+
+def _min_count(reading: Reading, component: ComponentAttributes, attribute: Attribute) -> None:
+    component.least = (_number(reading, attribute), attribute.at)
 
 
 def _host_count(reading: Reading, component: ComponentAttributes, attribute: Attribute) -> None:
@@ -333,6 +338,7 @@ _OF_COMPONENT: dict[str, Handler] = {
     "stdout": _file,
     "stderr": _file,
     "count": _count,
+    "min_count": _min_count,
     "hostCount": _host_count,
     "maxWallTime": _walltime,
     "maxTime": _walltime,
@@ -365,7 +371,6 @@ UNSUPPORTED: dict[str, tuple[str, str]] = {
         "limits the processor time, but koalapy limits the run time only",
         "Write maxWallTime, in minutes.",
     ),
-    "mincount": ("lets a job have fewer processors, which koalapy cannot do yet", "Write the count that it needs."),
     "reservation": ("is not of a job", "Remove it, and name the reservation in the grid file."),
     "reservationid": ("is not of a job", "Remove it, and name the reservation in the grid file."),
     "resourcemanagername": (

@@ -113,15 +113,16 @@ class KeptOutput(StrEnum):
 class Job:
     """One job. `position` orders the wait queue within a priority; a job sent to the tail gets a new one.
 
-    `attempts`: the present attempt of each component, None for one that has none; empty before a claim. `numbers`: how
-    many attempts each component has had, also those beyond the present ones; empty before the first. `held`:
-    processor-microseconds that were allocated, but waited at a barrier. `excluded`: (cluster, instant) until which the
-    cluster is excluded for this job. `collecting`: its attempts have ended, and staged-out files are on their way.
-    `patient`: it went into batch queues and has no claim time-out. `forced`: its user does not want to wait for
-    clusters out of reach. `runner`: set for a sweep, which has no attempts of its own. `pilot`: set for a Launcher of a
-    sweep. `flow`: set for a flow, which has no attempts of its own. `part_of`: the flow whose job it is. `choices`: the
-    clusters or groups of clusters on which it can run, in order; `choice`: the place of the one that is tried.
-    `written`: the request as its user wrote it, if `request` has a component for each cluster of that choice.
+    `attempts`: the present attempt of each component, None for one that has none; empty before a claim. `numbers`:
+    how many attempts each component has had, also those beyond the present ones; empty before the first. `held`:
+    processor-microseconds that were allocated, but waited at a barrier. `excluded`: (cluster, instant) until which
+    the cluster is excluded for this job. `collecting`: its attempts have ended, and staged-out files are on their
+    way. `patient`: it went into batch queues and has no claim time-out. `forced`: its user does not want to wait for
+    clusters out of reach. `runner`: set for a sweep, which has no attempts of its own. `pilot`: set for a Launcher of
+    a sweep. `flow`: set for a flow, which has no attempts of its own. `part_of`: the flow whose job it is.
+    `lowered_at`: when it last asked for fewer processors than before. `choices`: the clusters or groups of clusters
+    on which it can run, in order; `choice`: the place of the one that is tried. `written`: the request as its user
+    wrote it, if `request` has a component for each cluster of that choice.
     """
 
     id: JobId
@@ -152,6 +153,7 @@ class Job:
     kept_output: KeptOutput = KeptOutput.NONE
     flow: Flow | None = None
     part_of: JobId | None = None
+    lowered_at: Instant | None = None
     choices: tuple[Choice, ...] = ()
     choice: int = 0
     written: Request | None = None

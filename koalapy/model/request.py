@@ -1,6 +1,6 @@
 """A user's request: a job of one or more components, as every job language expresses it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from koalapy.model.identity import JobId
@@ -67,7 +67,8 @@ class ComponentRequest:
     """Processors of one cluster and the program on them.
 
     `requirements`: a checked ClassAd expression that its cluster's ad must make true. `rank`: one whose value orders
-    the clusters, the largest first. `spread`: its processors may be those of a group of clusters.
+    the clusters, the largest first. `spread`: its processors may be those of a group of clusters. `most` and `least`:
+    set if `processors` may be lowered, from the first to the second.
     """
 
     processors: int
@@ -89,9 +90,21 @@ class ComponentRequest:
     constraint: str | None = None
     native: tuple[str, ...] = ()
     optional: bool = False
+    most: int | None = None
+    least: int | None = None
     requirements: str = ""
     rank: str = ""
     spread: bool = False
+
+    def lowered(self) -> "ComponentRequest":
+        """Return the component with half of its processors, or as few as it allows; itself if it allows no fewer.
+
+        Processes and nodes stay whole.
+        """
+        if self.least is None or self.processors <= self.least:
+            return self
+        unit = self.processors_per_node or self.threads_per_process
+        return replace(self, processors=max(self.least, self.processors // 2 // unit * unit))
 
     def processes(self, nodes: int) -> int:
         """Return the number of processes that the component starts on so many nodes."""
@@ -122,7 +135,8 @@ class Request:
     sweep of its one component; in arguments, environment and paths `{name}` stands for a parameter's value. `order`:
     the name of the policy that chooses the parameters that run next, '' for the grid file's. `keep_output`: None,
     until the job is submitted, for the grid file's; so is `notify`. `labels`: (key, value), each key once. `after`:
-    the jobs that must be done before it may begin, each once. `retrials`: how often a claim that failed is tried
+    the jobs that must be done before it may begin, each once. `relax_after`: how long it waits for its processors
+    before it asks for fewer, None for the grid's `queue_after`. `retrials`: how often a claim that failed is tried
     again, None for the grid file's maximum. `jobs`: set for a flow, which has no components of its own. `pilot`: set
     for a pilot, whose program only waits.
     """
@@ -146,6 +160,7 @@ class Request:
     pilot: PilotTerms | None = None
     after: tuple[JobId, ...] = ()
     retrials: int | None = None
+    relax_after: Duration | None = None
     jobs: tuple["FlowJob", ...] = ()
     on_failure: OnFailure = OnFailure.CONTINUE
 

@@ -17,8 +17,10 @@ from koalapy.runtime.parameters import line_reader
 
 
 def request_again(job: Job) -> Request:
-    """Return the request as it was submitted. Its files are looked up anew."""
-    return replace(job.written or job.request, files="")
+    """Return the request as it was submitted, with all processors that it wanted. Its files are looked up anew."""
+    written = job.written or job.request
+    components = tuple([replace(each, processors=each.most or each.processors) for each in written.components])
+    return replace(written, files="", components=components)
 
 
 def request_of_flow(flow: Job, jobs: Sequence[Job], failed: bool = False) -> Request:

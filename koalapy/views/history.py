@@ -53,6 +53,13 @@ def _cancel_requested(line: History) -> str:
     return f"Its user cancelled it{forced}."
 
 
+def _lowered(line: History) -> str:
+    numbers = line.details.get("processors") or {}
+    why = "it has waited long enough" if line.details.get("after") == "wait" else "its claim failed"
+    lowered = ", ".join(f"component {index} for {new} instead of {old}" for index, (old, new) in numbers.items())
+    return f"It asks for fewer processors, since {why}: {lowered}."
+
+
 def _claimed(line: History) -> str:
     clusters = line.details.get("clusters") or {}
     where = ", ".join(f"component {index} on {cluster}" for index, cluster in clusters.items())
@@ -295,6 +302,7 @@ SENTENCES: dict[str, Callable[[History], str]] = {
     "job_held": _plain("It is held by its user"),
     "job_unheld": _unheld,
     "cancel_requested": _cancel_requested,
+    "job_lowered": _lowered,
     "job_claimed": _claimed,
     "choices_made": _choices_made,
     "choice_refused": _choice_refused,

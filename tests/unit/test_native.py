@@ -36,6 +36,7 @@ koala: 1
 name: all
 after: [7, 9, 7]
 on_error: 3
+relax_after: 2m
 components:
   - processors: 16
     executable: /opt/solve
@@ -143,6 +144,7 @@ def test_every_key_arrives() -> None:
         labels=(("project", "poisson"), ("run/1", "7"), ("my.flag", "no")),
         after=(JobId(7), JobId(9)),
         retrials=3,
+        relax_after=Duration(2 * MINUTE),
         directory="/home/me/jobs",
     )
 
