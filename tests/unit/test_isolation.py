@@ -12,7 +12,15 @@ from koalapy.driver import Delivery
 from koalapy.engine import Engine
 from koalapy.koalad.assembly import ForeignReportLog
 from koalapy.model.errors import Reason, TransientError
-from koalapy.model.events import AttemptSubmitted, ClusterConnected, JobSubmitted
+from koalapy.model.events import (
+    AttemptSubmitted,
+    ClusterConnected,
+    FreeReported,
+    JobSubmitted,
+    NeighbourConnected,
+    NeighbourJoined,
+)
+from koalapy.model.neighbour import Relation
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import JobState
 from koalapy.model.units import SECOND, Instant
@@ -116,6 +124,28 @@ def test_an_engine_that_cannot_be_built_again_quarantines_no_cluster(world: Worl
     with pytest.raises(ZeroDivisionError):
         world.driver.step([submit(), world.say("evil", measured("evil", None))])
     assert world.quarantined == []
+
+
+def test_a_neighbour_with_an_unstorable_report_is_quarantined_and_clusters_go_on(world: World) -> None:
+    world.driver.step([Delivery((NeighbourJoined(neighbour="lyon", relation=Relation.SIBLING),))])
+    session = ("site:lyon", 1)
+    connected = NeighbourConnected(neighbour="lyon", instance="zyxwv")
+    world.driver.step([Delivery((connected,), session=session)])
+    poison = FreeReported(neighbour="lyon", instance="zyxwv", number=5, processors=[1])  # type: ignore[arg-type]
+    report = Delivery((poison,), acknowledge=(*session, 5), session=session)
+    world.driver.step([submit(), report, world.say("good", measured("good", 8))])
+    assert [(name, reason.message[:18]) for name, reason in world.quarantined] == [("site:lyon", "What the neighbour")]
+    assert world.states() == [JobState.CLAIMING]
+    assert (*session, 5) not in world.acknowledged
+    assert ("good", 1, world.numbers["good"]) in world.acknowledged
+    (kept,) = world.store.load().neighbours
+    assert (kept.received, kept.free) == (0, None)
+    world.driver.step([report])  # of a session that has ended
+    assert len(world.quarantined) == 1
+    again = replace(poison, processors=7)
+    world.driver.step([Delivery((connected, again), acknowledge=("site:lyon", 2, 5), session=("site:lyon", 2))])
+    (kept,) = world.store.load().neighbours
+    assert (kept.received, kept.free) == (5, 7)
 
 
 def test_attempts_at_the_barrier_on_other_clusters_stay_there(world: World) -> None:

@@ -180,13 +180,13 @@ def nothing_stays_open() -> Iterator[None]:
         OPENED.pop().close()
 
 
-def plain(site: Site) -> socket.socket:
-    OPENED.append(socket.create_connection((LOOPBACK, site.port), 10))
+def plain(site: Site, source: str = LOOPBACK) -> socket.socket:
+    OPENED.append(socket.create_connection((LOOPBACK, site.port), 10, (source, 0)))
     return OPENED[-1]
 
 
-def dial(site: Site, identity: Identity) -> TlsChannel:
-    return handshake(plain(site), identity, [site.pin], False, 10)
+def dial(site: Site, identity: Identity, source: str = LOOPBACK) -> TlsChannel:
+    return handshake(plain(site, source), identity, [site.pin], False, 10)
 
 
 def hello(**fields: Any) -> SiteHello:
@@ -214,8 +214,8 @@ class Hostile:
 
         return Address(url=None, pins=(self.lyon.pin,))
 
-    def greet(self, message: bytes | None = None) -> TlsChannel:
-        channel = dial(self.site, self.lyon)
+    def greet(self, message: bytes | None = None, source: str = LOOPBACK) -> TlsChannel:
+        channel = dial(self.site, self.lyon, source)
         upgrade.ask(channel, "delft")
         channel.write(encode(Control(site_to_json(hello()))) if message is None else message)
         return channel
@@ -225,7 +225,7 @@ class Hostile:
         until(lambda: self.site.refused().get(kind))
         found = next(each for each in self.site.links.refused() if each.kind == kind)
         assert found.sentence.endswith(".")
-        assert found.address == LOOPBACK
+        assert found.address.startswith("127.")
 
 
 @pytest.fixture
@@ -347,12 +347,20 @@ def test_one_that_says_nothing_is_refused_after_a_while(hostile: Hostile, monkey
     dripping.join()
 
 
-def test_a_flood_of_connections_is_refused_and_does_not_keep_a_neighbour_out(
-    hostile: Hostile, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(listener, "_HELLO_S", 1.0)
+def test_a_flood_of_connections_is_refused_and_does_not_keep_a_neighbour_out(hostile: Hostile) -> None:
     for _ in range(60):
         plain(hostile.site)
+    hostile.counts("flood")
+    channel = hostile.greet(source="127.0.0.2")
+    until(lambda: hostile.site.is_connected("lyon"))
+    until(lambda: hostile.site.refused()["flood"] == 60 - 8)
+    channel.close()
+
+
+def test_a_flood_from_many_addresses_ends_with_its_time_outs(hostile: Hostile, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "_HELLO_S", 1.0)
+    for number in range(100):
+        plain(hostile.site, f"127.0.1.{1 + number // 5}")
     hostile.counts("flood")
     hostile.counts("slow")
     channel = hostile.greet()

@@ -3,6 +3,7 @@
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,7 +21,8 @@ from koalapy.runtime.sites.tls import TlsChannel, Untrusted, handshake
 
 _LOG = structlog.get_logger()
 _HELLO_S = 10.0  # from the connection to the hello
-_MOST_AT_ONCE = 32  # connections without a hello yet
+_MOST_AT_ONCE = 64  # connections without a hello yet
+_MOST_OF_ONE = 8  # of them from one address, so that one host keeps no neighbour out
 _HELLO_BYTES = 1 << 14
 GIVEN_UP = "given_up"  # no refusal: the neighbour has a session already
 _LOG_EVERY_S = 60.0  # between two lines about one kind of refusal and one address
@@ -78,7 +80,8 @@ class Listener:
         refused: RefusalCounts,
     ) -> None:
         self._identity, self._names, self._arrived, self._refused = identity, names, arrived, refused
-        self._slots = threading.BoundedSemaphore(_MOST_AT_ONCE)
+        self._lock = threading.Lock()
+        self._undecided: Counter[str] = Counter()  # connections without a hello yet, by address
         host, port = address
         try:
             self._socket = socket.create_server(
@@ -110,11 +113,27 @@ class Listener:
                     return
                 time.sleep(0.1)  # no file descriptors, perhaps
                 continue
-            if not self._slots.acquire(blocking=False):
+            if (why := self._enter(address[0])) is not None:
                 connection.close()
-                self._refused.add("flood", address[0], f"{_MOST_AT_ONCE} others have not said who they are yet.")
+                self._refused.add("flood", address[0], why)
                 continue
             threading.Thread(target=self._greet, args=(connection, address[0]), daemon=True).start()
+
+    def _enter(self, address: str) -> str | None:
+        """Count a connection until `_leave`. Returns why there is no room for it; None if there is."""
+        with self._lock:
+            if self._undecided[address] >= _MOST_OF_ONE:
+                return f"{_MOST_OF_ONE} others from there have not said who they are yet."
+            if self._undecided.total() >= _MOST_AT_ONCE:
+                return f"{_MOST_AT_ONCE} others have not said who they are yet."
+            self._undecided[address] += 1
+            return None
+
+    def _leave(self, address: str) -> None:
+        with self._lock:
+            self._undecided[address] -= 1
+            if not self._undecided[address]:
+                del self._undecided[address]
 
     def _greet(self, connection: socket.socket, address: str) -> None:
         """Find out who it is, within the time-out; then serve the connection, or refuse it."""
@@ -122,7 +141,7 @@ class Listener:
             try:
                 channel, name, hello = self._identified(connection)
             finally:
-                self._slots.release()
+                self._leave(address)
         except Untrusted as error:
             connection.close()
             if error.kind != GIVEN_UP:
