@@ -4,12 +4,24 @@ from collections.abc import Sequence
 from operator import attrgetter
 from random import Random
 
-from koalapy.chaos import cluster_actions, faults, flow_actions, lies, pruning, sweep_actions, user_actions
+from koalapy.chaos import (
+    cluster_actions,
+    faults,
+    flow_actions,
+    lies,
+    pilot_actions,
+    pruning,
+    sweep_actions,
+    user_actions,
+)
 from koalapy.chaos.plan import Action, plan
 from koalapy.world.world import World
 
-_ALL = (user_actions.ALL, sweep_actions.ALL, faults.ALL, lies.ALL, pruning.ALL, cluster_actions.ALL, flow_actions.ALL)
-JOB_ACTIONS, SWEEP_ACTIONS, FAULTS, LIES, PRUNING, CLUSTER_ACTIONS, FLOW_ACTIONS = (
+_ALL = (
+    user_actions.ALL, sweep_actions.ALL, faults.ALL, lies.ALL, pruning.ALL, cluster_actions.ALL, flow_actions.ALL,
+    pilot_actions.ALL,
+)  # fmt: skip
+JOB_ACTIONS, SWEEP_ACTIONS, FAULTS, LIES, PRUNING, CLUSTER_ACTIONS, FLOW_ACTIONS, PILOT_ACTIONS = (
     {name: weight for name, (_, weight) in actions.items()} for actions in _ALL
 )
 USER_ACTIONS = JOB_ACTIONS | SWEEP_ACTIONS
@@ -29,6 +41,7 @@ def schedule_of(seed: int, events: int, faults: Sequence[str] = ()) -> list[Acti
     actions += [*sweep_actions.schedule_sweep_actions(seed, events), *pruning.schedule_pruning(seed, events)]
     actions += cluster_actions.schedule_cluster_actions(seed, events)
     actions += flow_actions.schedule_flows(seed, events)
+    actions += pilot_actions.schedule_pilot_actions(seed, events)
     return sorted(actions, key=attrgetter("at"))
 
 

@@ -36,6 +36,7 @@ class Promise(StrEnum):
     AFTER = "no job begins before its prerequisites are done, or waits for what has failed"
     CHOICES = "a job takes its choices in their order, and only clusters that suit it"
     LEFT = "a cluster that is drained or has left gets nothing, and keeps no row"
+    PILOT = "a pilot leaves after all that ran on it"
 
 
 class Violation(Exception):

@@ -191,7 +191,7 @@ class GridChanges:
             if job_of_pilot(name) is not None:
                 message = f"{name} is a pilot, which leaves with its job."
                 raise RequestError("pilot", message, f"`koala pilots close {name}` ends it.")
-            if len(self._grid.file.clusters) == 1:
+            if len(self._grid.file.clusters) - len(self.pilots) == 1:
                 message = f"{name} is the only cluster of the grid."
                 raise RequestError("last_cluster", message, "Add another one first, or end koalad with `koala down`.")
             before = self._contents

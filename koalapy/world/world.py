@@ -10,6 +10,7 @@ from koalapy.model.cluster import ClusterSettings, Scavenge
 from koalapy.model.events import CancelRequested, ReleaseRequested
 from koalapy.model.identity import InstanceId
 from koalapy.model.job import Job
+from koalapy.model.pilot import job_of_pilot
 from koalapy.model.settings import BY_HAND, DYNAMIC, Scavenging, Settings
 from koalapy.model.states import JobState
 from koalapy.model.units import HOUR, MINUTE, SECOND, Duration, Instant
@@ -26,6 +27,7 @@ from koalapy.world.agenda import Agenda
 from koalapy.world.cluster.cluster import ClusterPlan, SimCluster
 from koalapy.world.koalad.host import Installation, SimKoalad
 from koalapy.world.koalad.matchmaker import NOT_BETA
+from koalapy.world.pilots import SimPilots
 from koalapy.world.program_log import ProgramLog
 from koalapy.world.random_requests import Habits
 from koalapy.world.random_streams import stream
@@ -83,6 +85,7 @@ class World:
         )
         self.koalad = SimKoalad(self.agenda, seed, installation, self.clusters)
         self.instance = self.koalad.store.instance
+        self.pilots = SimPilots(self)
         self.agenda.after(Duration(0), self.koalad.start)
 
     @property
@@ -109,6 +112,14 @@ class World:
                 call(cluster)
         return self.clusters[name]
 
+    def add(self, plan: ClusterPlan) -> SimCluster:
+        """Build a cluster that is no part of the grid yet."""
+        name = plan.settings.name
+        self.clusters[name] = cluster = SimCluster(self.agenda, self.seed, plan, name, self.program_log)
+        for call in self._on_built:
+            call(cluster)
+        return cluster
+
     def on_built(self, call: Callable[[SimCluster], None]) -> None:
         """Call with each cluster, also with those that are built later."""
         self._on_built.append(call)
@@ -131,7 +142,8 @@ class World:
 
     def quiescent(self) -> bool:
         """Whether no job is left, no message is under way, and no cluster holds a batch job of koalapy."""
-        return self.koalad.quiescent and all(cluster.quiescent for cluster in self.clusters.values())
+        pilots = [name for name in self.koalad.grid.names if job_of_pilot(name) is not None]
+        return self.koalad.quiescent and not pilots and all(cluster.quiescent for cluster in self.clusters.values())
 
     def settle(self, patience: Duration) -> bool:
         """Run until the world is quiescent, and release held jobs. Returns whether it was in time."""

@@ -17,6 +17,7 @@ from koalapy.chaos.fault_schedule import (
     FLOW_ACTIONS,
     JOB_ACTIONS,
     LIES,
+    PILOT_ACTIONS,
     PRUNING,
     SWEEP_ACTIONS,
     USER_ACTIONS,
@@ -73,17 +74,18 @@ def test_every_kind_of_action_occurs_within_a_few_seeds() -> None:
         | PRUNING.keys()
         | CLUSTER_ACTIONS.keys()
         | FLOW_ACTIONS.keys()
+        | PILOT_ACTIONS.keys()
     )
 
 
 @pytest.mark.parametrize(
     "kinds",
-    [SWEEP_ACTIONS, LIES, PRUNING, CLUSTER_ACTIONS, FLOW_ACTIONS],
-    ids=["sweeps", "lies", "pruning", "clusters", "flows"],
+    [SWEEP_ACTIONS, LIES, PRUNING, CLUSTER_ACTIONS, FLOW_ACTIONS, PILOT_ACTIONS],
+    ids=["sweeps", "lies", "pruning", "clusters", "flows", "pilots"],
 )
 def test_actions_of_some_seeds_change_no_other_action(kinds: dict[str, int]) -> None:
     """They are drawn from streams of their own, on which no other action depends."""
-    some, ours = [], SWEEP_ACTIONS | LIES | PRUNING | CLUSTER_ACTIONS | FLOW_ACTIONS
+    some, ours = [], SWEEP_ACTIONS | LIES | PRUNING | CLUSTER_ACTIONS | FLOW_ACTIONS | PILOT_ACTIONS
     for seed in range(1, 60):
         actions = schedule_of(seed, COURSE)
         usual = [action for action in actions if action.kind not in ours]

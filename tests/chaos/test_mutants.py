@@ -29,7 +29,15 @@ from koalapy_adapters.wrapper.machine import Machine as WrapperMachine
 from koalapy import chaos, engine, outbox
 from koalapy.broker import broker, groups
 from koalapy.broker.availability import Availability
-from koalapy.chaos.fault_schedule import CLUSTER_ACTIONS, FAULTS, FLOW_ACTIONS, LIES, PRUNING, USER_ACTIONS
+from koalapy.chaos.fault_schedule import (
+    CLUSTER_ACTIONS,
+    FAULTS,
+    FLOW_ACTIONS,
+    LIES,
+    PILOT_ACTIONS,
+    PRUNING,
+    USER_ACTIONS,
+)
 from koalapy.chaos.plan import plan
 from koalapy.chaos.run import Result, run
 from koalapy.chaos.violation import Promise as P
@@ -60,6 +68,8 @@ from koalapy.scavenging import admission, idle_nodes, parameters, reclaim
 from koalapy.scheduler import schedule
 from koalapy.scheduler.blocked_ahead import BlockedAhead
 from koalapy.store.memory import MemoryStore
+from koalapy.views import pilots as pilot_views
+from koalapy.world.koalad import host
 from koalapy.world.koalad.host import SimKoalad
 from koalapy.world.koalad.koalad_process import KoaladProcess
 from koalapy.world.random_requests import Habits
@@ -75,6 +85,7 @@ SWEEPS = {"submit": 1, "submit_many": 0, "cancel": 0, "submit_sweep": 10}
 SWEEPS_AND_OTHERS = {"submit": 0, "submit_many": 0, "submit_sweep": 3, "local_jobs_want_nodes": 3}
 FLOWS = {"submit": 2, "submit_flow": 8}
 HARDLY_ANY = {"commands_fail": 1}
+PILOTS = {"open_pilot": 6, "submit_to_pilot": 12, "close_pilot": 3, "drain_pilot": 1, "kill_pilot": 2}
 JOB_ACTIONS = {"submit": 12, "submit_many": 3, "cancel": 2, "release": 1}
 
 
@@ -574,6 +585,22 @@ def _commands_go_to_clusters_that_have_left() -> Any:
     return patch.object(Core, "forget_cluster", forget_cluster)
 
 
+def _a_pilot_leaves_before_its_batch_job_is_over() -> Any:
+    def holds(engine: Any, pilot: Any) -> bool:
+        job = engine.records.jobs.get(pilot)
+        return job is not None and job.state is JobState.RUNNING
+
+    return patch.object(pilot_views, "_holds", holds)
+
+
+def _a_pilot_without_a_job_stays() -> Any:
+    return patch.object(pilot_views, "_holds", lambda engine, pilot: True)
+
+
+def _a_starting_koalad_knows_no_pilots() -> Any:
+    return patch.object(host, "clusters_held", lambda jobs, attempts: [])
+
+
 # ---- links
 
 
@@ -931,6 +958,21 @@ MUTANTS = (
         {"add_cluster": 4, "remove_cluster_by_force": 4},
     ),
     Mutant(
+        "a pilot leaves before its batch job is over",
+        _a_pilot_leaves_before_its_batch_job_is_over,
+        (P.PILOT,),
+        HARDLY_ANY,
+        PILOTS,
+    ),
+    Mutant("a pilot without a job stays", _a_pilot_without_a_job_stays, (P.ENDS,), HARDLY_ANY, PILOTS, heal=True),
+    Mutant(
+        "a starting koalad knows no pilots",
+        _a_starting_koalad_knows_no_pilots,
+        (P.LEFT, P.SOUND, P.AGREE, P.ENDS),
+        {"koalad_killed": 3},
+        PILOTS,
+    ),
+    Mutant(
         "refused logins are tried for ever",
         _refused_logins_are_repeated_without_bound,
         (P.LOGINS,),
@@ -1012,7 +1054,7 @@ def test_a_mistyped_mutant_fails_at_once() -> None:
 def test_every_fault_and_user_action_of_a_mutant_exists() -> None:
     for mutant in MUTANTS:
         assert [name for name in mutant.faults if name not in FAULTS | LIES] == [], mutant.name
-        known = USER_ACTIONS | PRUNING | CLUSTER_ACTIONS | FLOW_ACTIONS
+        known = USER_ACTIONS | PRUNING | CLUSTER_ACTIONS | FLOW_ACTIONS | PILOT_ACTIONS
         assert [name for name in mutant.user_actions if name not in known] == [], mutant.name
 
 

@@ -10,7 +10,8 @@ from koalapy.engine import Engine
 from koalapy.model.change import Change
 from koalapy.model.commands import Command, SubmitAttempt, cluster_of
 from koalapy.model.events import ClusterLeft, Event
-from koalapy.model.identity import AttemptId, Tag, attempt_of, is_tag
+from koalapy.model.identity import AttemptId, Tag, attempt_of, is_tag, tag_of
+from koalapy.model.pilot import job_of_pilot
 from koalapy.model.states import JobState
 from koalapy.views.clusters import left_on
 from koalapy.world.world import World
@@ -48,8 +49,18 @@ class Departures:
                 there += [each.id for each in records.pending_cancels.values() if each.cluster == event.name]
                 allowed = not there or event.name in self._world.koalad.grid.forced
                 promise(allowed, Promise.LEFT, event.name, "leaves with", *there)
+                self._check_pilot(event.name, there)
                 self._leaving[event.name] = there
                 self.left[event.name] = None
+
+    def _check_pilot(self, name: str, there: Sequence[AttemptId]) -> None:
+        """Check that nothing runs any more on a pilot that leaves, unless its own attempt was given up."""
+        pilot = job_of_pilot(name)
+        if pilot is None or any(each.job == pilot for each in self.given_up):
+            return
+        instance, log = self._world.instance, self._world.program_log
+        running = [each for each in there if log.running(tag_of(instance, each))]
+        promise(not running, Promise.PILOT, name, "leaves, but on it run", *running)
 
     def committed(self, change: Change, committed: Committed) -> None:
         """Check what the change sends, and that no row of a cluster that leaves with it is kept."""

@@ -63,9 +63,9 @@ def of_clusters(jobs: Iterable[Job], world: World, left: Collection[str]) -> Non
 
 
 def left_in_queues(world: World) -> Iterator[tuple[str, str]]:
-    """Yield cluster and name of each batch job of koalapy that has not ended."""
+    """Yield cluster and name of each batch job of koalapy that has not ended. What was in a pilot is gone with it."""
     for name, cluster in world.clusters.items():
-        for job in cluster.batch.everything:
+        for job in cluster.batch.everything if not cluster.dead else ():
             if job.live and cluster.is_ours(job):
                 yield name, job.name
 

@@ -1,6 +1,6 @@
 """The promise that no fitting job waits, computed from koalad's events for jobs that every policy could place."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from koalapy.chaos.promises import backlog
 from koalapy.chaos.promises.decided import Decided
@@ -81,7 +81,8 @@ class Waiting:
         """Whether the job has waited long enough for batch queues, and their backlogs have room for all of it."""
         if job.request.when_busy is not WhenBusy.QUEUE or job.waiting_since is None:
             return False
-        patient = decided.at >= job.waiting_since + decided.engine.settings.queue_after
+        waits = 0 if job.request.pilot is not None else decided.engine.settings.queue_after
+        patient = decided.at >= job.waiting_since + waits
         return patient and self._fits_on(job, {name: queues[name] for name in usable}, decided)
 
     def _fits_on(self, job: Job, room: Mapping[str, int], decided: Decided) -> bool:
@@ -96,21 +97,28 @@ class Waiting:
         networks = {name: seen.settings.network for name, seen in decided.knowledge.clusters.items()}
         for network in [None] if alone else sorted(set(networks.values())):
             there = {name: count for name, count in room.items() if network in (None, networks[name])}
-            if _placeable([*named, *free], there, decided.processors.taken):
+            apart = {name for name, seen in decided.knowledge.clusters.items() if seen.settings.only_named}
+            if _placeable([*named, *free], there, decided.processors.taken, apart):
                 return True
         return False
 
 
 def _placeable(
-    components: Sequence[ComponentRequest], room: Mapping[str, int], taken: Callable[[str, ComponentRequest], int]
+    components: Sequence[ComponentRequest],
+    room: Mapping[str, int],
+    taken: Callable[[str, ComponentRequest], int],
+    apart: Collection[str],
 ) -> bool:
-    """Whether each component has room in its turn, whatever the places of those before it."""
+    """Whether each component has room in its turn, whatever the places of those before it.
+
+    `apart`: clusters that take only components that name them.
+    """
     if not components:
         return True
     first, *others = components
     left = {name: count - taken(name, first) for name, count in room.items() if first.cluster in (None, name)}
-    choices = [name for name, count in left.items() if count >= 0]
-    return bool(choices) and all(_placeable(others, {**room, name: left[name]}, taken) for name in choices)
+    choices = [name for name, count in left.items() if count >= 0 and (first.cluster or name not in apart)]
+    return bool(choices) and all(_placeable(others, {**room, name: left[name]}, taken, apart) for name in choices)
 
 
 def _idle(seen: KnownCluster, launchers: Launchers) -> int:

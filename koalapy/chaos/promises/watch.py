@@ -34,6 +34,7 @@ from koalapy.model.commands import CollectOutput
 from koalapy.model.events import ClusterLost, Event
 from koalapy.model.identity import AttemptId, Tag, tag_of
 from koalapy.model.notification import NotificationId
+from koalapy.model.pilot import job_of_pilot
 from koalapy.model.units import Instant
 from koalapy.store.contract import Store
 from koalapy.world.cluster.cluster import SimCluster
@@ -114,6 +115,7 @@ class Watch:
         left = [f"job {job.id} is {job.state}" for job in self._committed.jobs.values() if not job.state.final]
         left += [f"the cancel of {attempt} is pending" for attempt in self._committed.pending_cancels]
         left += [f"command {number} is not confirmed" for number in self._committed.outbox]
+        left += [f"{name} is a cluster" for name in self._world.koalad.grid.names if job_of_pilot(name) is not None]
         left += [f"{name} is in the queue of {cluster}" for cluster, name in quiescence.left_in_queues(self._world)]
         return ", ".join(left) or "nothing is left, but the world is not quiescent"
 

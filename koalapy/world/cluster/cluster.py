@@ -69,6 +69,7 @@ class SimCluster:
         self._wrappers: list[SimWrapper] = []
         self.logins: list[Instant] = []
         self.refusals = 0  # the number of next logins to refuse
+        self.dead = False
         self._out_of_reach_until = Instant(0)
         self.lies_until = Instant(0)  # until then koalad gets false messages in the name of its KCM
         self._mount = Mount(self.shared, "head", lambda: None, lambda: self.head.reachable)
@@ -136,7 +137,7 @@ class SimCluster:
     @property
     def reachable(self) -> bool:
         """Whether koalad's machine reaches the head node."""
-        return self.head.reachable and self._agenda.now >= self._out_of_reach_until
+        return not self.dead and self.head.reachable and self._agenda.now >= self._out_of_reach_until
 
     @property
     def kcms(self) -> list[SimKcm]:
@@ -151,6 +152,8 @@ class SimCluster:
     @property
     def quiescent(self) -> bool:
         """Nothing of ours runs, waits or may yet come."""
+        if self.dead:
+            return True
         ours = [job for job in self.batch.jobs.values() if job.live and self.is_ours(job)]
         return not ours and not self.wrappers and not self._wrappers and not self.shell.late
 
@@ -166,6 +169,16 @@ class SimCluster:
     def foreign_job(self, name: str, processors: int, duration: Duration) -> SimBatchJob:
         """Add a job of another user or store, which koalapy must not touch."""
         return self.local_load.add(name, processors, duration)
+
+    def die(self) -> None:
+        """End for ever, with all that runs there: the inside of a pilot whose program has ended."""
+        self.dead = True
+        for node in (self.head, *self.batch.nodes):
+            node.gone = True
+            node.lose()
+        for kcm in self.kcms:
+            kcm.kill()
+        self.batch.jobs.clear()
 
     # ---- what goes wrong with all of it
 

@@ -27,6 +27,7 @@ class SimNode:
         self.free = processors
         self.skew = Duration(0)
         self.up = True
+        self.gone = False  # for ever
         self.bodies: dict[JobProcesses, None] = {}
         self._cut_until = Instant(0)
         self._pipes: list[Pipe] = []
@@ -58,7 +59,7 @@ class SimNode:
             pipe.stall(duration)
 
     def mend(self) -> None:
-        self.up = True
+        self.up = not self.gone
         self._cut_until = Instant(0)
 
     def keep(self, pipe: Pipe) -> None:

@@ -8,11 +8,14 @@ from koalapy.engine import Engine
 from koalapy.link.cluster import Cluster, Timing
 from koalapy.link.session import LinkStatus
 from koalapy.model.change import Change, OutboxEntry, Snapshot
+from koalapy.model.cluster import ClusterSettings, Scavenge
 from koalapy.model.commands import CollectOutput
 from koalapy.model.errors import Reason
 from koalapy.model.events import Event, JobSubmitted, OutputCollected
 from koalapy.model.identity import AttemptId, JobId
+from koalapy.model.job import Job
 from koalapy.model.notification import NotificationId
+from koalapy.model.pilot import pilot_cluster
 from koalapy.model.records import Step
 from koalapy.model.request import Request
 from koalapy.model.settings import Settings
@@ -21,6 +24,7 @@ from koalapy.policies.scavenging import ScavengingPolicies
 from koalapy.scheduler.schedule import Policies
 from koalapy.store.contract import Store
 from koalapy.store.errors import StoreError, StoreFull
+from koalapy.views.pilots import clusters_held
 from koalapy.world.agenda import Agenda
 from koalapy.world.koalad.file_operations import Collecting
 from koalapy.world.koalad.grid_changes import SimGrid
@@ -35,6 +39,14 @@ SLOW_PINGS = Timing(ping=10.0, silence=30.0)  # a quarter of the messages would 
 _LOOKS = (Duration(50 * MILLISECOND), Duration(5 * SECOND))  # after it woke up, until koalad looks at the time
 _FULL = ("store_full", "The disk is full.", "Make room.")
 _FAILS = ("store_failed", "The disk does not answer.", "Look at the disk.")
+
+
+def pilot_settings(job: Job) -> ClusterSettings:
+    """Return the settings of the cluster that this pilot is, as `koalapy.config.inside` gives them."""
+    shared = job.request.pilot is not None and job.request.pilot.shared
+    return ClusterSettings(
+        name=pilot_cluster(job.id), batch="local", only_named=not shared, scavenge=Scavenge(off=not shared)
+    )
 
 
 class NoKoaladObserver:
@@ -128,12 +140,19 @@ class SimKoalad:
             self.store = self._installed.open_store()
         self.starts += 1
         self._ahead = self._clock_ahead
-        self.grid.read_files()
         snapshot = self.store.load()
+        self.grid.read_files(self._pilots_of(snapshot))
         engine = self._engine_of(snapshot)
         process = self.process = KoaladProcess(self, self.store, engine, snapshot, self._renewed)
         self.observer.started(snapshot, engine)
         process.start({each.name: self.link(each.name) for each in engine.settings.clusters}, self._collect)
+
+    def _pilots_of(self, snapshot: Snapshot) -> list[ClusterSettings]:
+        """Return the pilots that a former koalad left, and those on which attempts are known."""
+        present = [each for job in snapshot.jobs for each in job.attempts if each is not None and not each.cleaned_up]
+        held = clusters_held(snapshot.jobs, (*present, *snapshot.pilots, *snapshot.pending_cancels))
+        jobs = [job for number in held if (job := self.store.job(number)) is not None and job.request.pilot is not None]
+        return [pilot_settings(job) for job in jobs if pilot_cluster(job.id) in self._clusters]
 
     def _renewed(self) -> Engine:
         return self._engine_of(self.store.load())
