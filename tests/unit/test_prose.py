@@ -15,6 +15,16 @@ PACKAGES = (ROOT / "koalapy", ROOT / "adapters" / "koalapy_adapters")
 FRAGMENTS = frozenset({"Of", "So", "Those", "Whoever", "Whatever", "What", "Whose", "Whom", "Nobody", "None"})
 LONGEST_SENTENCE = 25  # words; a colon or a semicolon ends a sentence too
 SPEECH = frozenset({"tell", "tells", "telling", "told", "hear", "hears", "heard", "say", "says", "saying", "said"})
+SPOKEN = re.compile(rf"\b(?:{'|'.join(sorted(SPEECH))})\b", re.IGNORECASE)
+WITHOUT_SPEECH = (  # places whose docstrings have no verb of speech either
+    "koalapy/attempts",
+    "koalapy/broker",
+    "koalapy/coallocation",
+    "koalapy/core",
+    "koalapy/doctor",
+    "adapters/koalapy_adapters/kcm/relay",
+    "adapters/koalapy_adapters/wrapper",
+)
 NOT_RAISED_TO_CALLERS = frozenset(
     {"AssertionError", "NotImplementedError", "SystemExit", "Exit", "BadParameter", "StopIteration"}
 )
@@ -131,6 +141,31 @@ def faults(room: str) -> list[str]:
 def test_the_docstrings_of_a_room_follow_the_rules(room: str) -> None:
     found = faults(room)
     assert not found, f"{len(found)} places\n" + "\n".join(found)
+
+
+def spoken_in(source: str) -> Iterator[tuple[int, str]]:
+    """Line and text of each docstring with a verb of speech. Code in backticks does not count."""
+    for node, _ in documented(ast.parse(source)):
+        text = re.sub(r"`[^`]*`", "code", ast.get_docstring(node) or "")
+        if SPOKEN.search(text):
+            yield getattr(node, "lineno", 1), text
+
+
+@pytest.mark.parametrize("place", WITHOUT_SPEECH)
+def test_no_part_says_or_hears_anything(place: str) -> None:
+    paths = sorted((ROOT / place).rglob("*.py"))
+    assert paths
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {text}"
+        for path in paths
+        for line, text in spoken_in(path.read_text(encoding="utf-8"))
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_a_verb_of_speech_is_found_in_a_docstring() -> None:
+    assert list(spoken_in('"""The KCM.\n\nIt Says so."""'))
+    assert not list(spoken_in('"""Return what `told` is, sayings aside."""'))
 
 
 @pytest.mark.parametrize(

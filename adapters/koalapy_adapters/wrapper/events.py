@@ -108,7 +108,7 @@ class NodeLost(NamedTuple):
 
 
 class Signalled(NamedTuple):
-    """The batch system told the wrapper, or a node's agent, to stop (SIGTERM). `why`: as far as it says so."""
+    """The batch system stops the wrapper or a node's agent (SIGTERM). `why`: the reason, as far as it is known."""
 
     why: Optional[Json] = None
 
@@ -169,7 +169,7 @@ class SendReport(NamedTuple):
 
 
 class PrepareNodes(NamedTuple):
-    """Tell every agent what will run. -> NodeReady or NodeFailed"""
+    """Give every agent its part of the program. -> NodeReady or NodeFailed"""
 
 
 class ReleaseNodes(NamedTuple):

@@ -107,7 +107,7 @@ def agent_lost(node: str) -> Json:
 
 
 def process_failed(ended: ProcessEnded) -> Json:
-    """Which process failed first, and its last words; koalad says what that means. The message is half a sentence."""
+    """Return the failure of the process that failed first, with its last words. koalad completes the sentence."""
     rank = "a process" if ended.rank is None else "rank %d" % ended.rank
     where = "%s on %s" % (rank, ended.node)
     how = "exit status %s, %s." % (named_status(ended.exit_status), where)

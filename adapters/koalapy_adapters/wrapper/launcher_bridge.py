@@ -1,6 +1,6 @@
-"""Carries what a Launcher and its KCM say to each other, and reads none of it: a Unix socket to here, the relay beyond.
+"""Passes messages between a Launcher and its KCM, and reads none: by a Unix socket to the wrapper, then by the relay.
 
-The socket is there while the relay is, so that the Launcher knows when it speaks to nobody, and begins anew.
+The socket is there while the relay is, so that the Launcher knows when its KCM is gone, and begins anew.
 """
 
 import json
@@ -49,13 +49,13 @@ class LauncherBridge:
             os.unlink(self.path)
 
     def deliver(self, body: Json) -> None:
-        """The KCM says so; where no Launcher is connected, to nobody."""
+        """Pass a message of the KCM on; it is dropped if no Launcher is connected."""
         if self._launcher is not None:
             self._waiting += json.dumps(body, separators=(",", ":")).encode() + b"\n"
             self._flush()
 
     def drain(self) -> None:
-        """Hear the last words of a Launcher that has ended."""
+        """Read the last messages of a Launcher that has ended."""
         self._accept()
         while self._launcher is not None and self._read():
             pass

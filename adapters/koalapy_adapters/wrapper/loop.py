@@ -162,7 +162,7 @@ class Loop:
             self.handle(events.EnvironmentCaptured())
 
     def _locate(self) -> str:
-        """A Launcher is this file and this Python; what it finds of the sweep's program, it says of each parameter."""
+        """Return the Launcher: this file and this Python. It checks the sweep's program itself."""
         if self._bridge is not None:
             return sys.executable
         return locate(self._attempt.program["executable"], self._attempt.work, self._environment)

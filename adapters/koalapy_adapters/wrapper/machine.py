@@ -171,7 +171,7 @@ class Machine:
         return []
 
     def _on_release(self, now: int, event: e.ReleaseReceived) -> List[Any]:
-        """Delivered again after a reconnect: what was done is only said again."""
+        """Start the program. A release that is delivered again, after a reconnect, only repeats the report."""
         if self._report.phase != AT_BARRIER or self._ending:
             return [e.SendReport(self.report())] if self._claimed else []
         self._report = self._report._replace(phase=RELEASED, released_at=now)

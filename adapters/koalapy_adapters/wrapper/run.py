@@ -48,7 +48,7 @@ def first(directory: str, component: Json, begun: Begun) -> int:
 
 
 def again(directory: str, component: Json) -> int:
-    """A second start of an attempt that was claimed before: only say so."""
+    """Report a second start of an attempt, and run nothing."""
     attempt = read_attempt(directory, component)
     sys.stderr.write("koala wrapper: %s was started before; its program is not run again.\n" % attempt.tag)
     loop = Loop(attempt, None)

@@ -163,7 +163,7 @@ class WrapperSession:
         return [contact.Write(message)] if self._relay.is_in else []
 
     def found(self, now: int, place: RelayAddress) -> List[Any]:
-        """React to what the relay's file says. It is ignored while there is a connection."""
+        """React to the relay's file. It is ignored while there is a connection."""
         self.relay_addresses = place.addresses + place.last or self.relay_addresses
         return self._contact_wants(now, self._relay.found(now, place))
 

@@ -27,7 +27,7 @@ class Touched(NamedTuple):
 
 
 class Shared:
-    """Does one thing after the other, and puts what came of each where `results` finds it; `readable` tells of some."""
+    """Does one thing after the other, and keeps each outcome for `results`; `readable` shows that there are some."""
 
     def __init__(self, attempt: str, relay_file: str) -> None:
         self._attempt = attempt

@@ -1,6 +1,6 @@
-"""From an attempt's end until its wrapper has gone: the end is recorded, then said, and then the wrapper leaves.
+"""From an attempt's end until its wrapper has gone: the end is recorded, then reported, and then the wrapper leaves.
 
-A record that cannot be written (a full disk, a hung one) delays what is said by seconds, and the wrapper by a minute.
+A record that cannot be written (a full disk, a hung one) delays the report by seconds, and the wrapper by a minute.
 """
 
 from typing import Any, List, Optional
@@ -10,9 +10,9 @@ from koalapy_adapters.messages import Report
 from koalapy_adapters.wrapper import events as e
 
 _RECORD_AGAIN, _RECORD_PATIENCE = SECOND, 60 * SECOND
-_RECORD_HANGS = 5 * SECOND  # after which the end is said without it
+_RECORD_HANGS = 5 * SECOND  # after which the end is reported without it
 _RELAY_PATIENCE = SECOND  # how long a relay that is not connected is waited for
-_RELAY_PATIENCE_OF_SECOND = 5 * SECOND  # the same, of a second start: nobody else will say it
+_RELAY_PATIENCE_OF_SECOND = 5 * SECOND  # the same, of a second start: nobody else will report it
 
 
 class Shutdown:
@@ -24,7 +24,7 @@ class Shutdown:
 
     def __init__(self, report: Report, began: int, second: bool, recorded: bool = False) -> None:
         self.report = report
-        self.is_settled = recorded  # the end may be said
+        self.is_settled = recorded  # the end may be reported
         self._began, self._second, self._recorded = began, second, recorded
         self._write_at: Optional[int] = None
         self._patience = _RELAY_PATIENCE_OF_SECOND if second else _RELAY_PATIENCE
@@ -48,12 +48,12 @@ class Shutdown:
 
     def leave(self, now: int, relay: bool) -> List[Any]:
         """Nothing as long as there is anything to stay for."""
-        heard = self.is_settled and relay
-        done = self._recorded and (heard or now >= self._began + self._patience)
+        reported = self.is_settled and relay
+        done = self._recorded and (reported or now >= self._began + self._patience)
         if not done and now < self._began + _RECORD_PATIENCE:
             return []
-        said = [e.SendReport(self.report)] if heard and self._second else []
-        return [*said, e.Leave(self._exit_status())]
+        reports = [e.SendReport(self.report)] if reported and self._second else []
+        return [*reports, e.Leave(self._exit_status())]
 
     def next_wakeup(self) -> int:
         due = [self._began + (self._patience if self._recorded else _RECORD_PATIENCE)]
@@ -73,7 +73,7 @@ class Shutdown:
         return commands
 
     def _settle(self, relay: bool) -> List[Any]:
-        """The end may be said now; it is said here if the relay listens, else when it does."""
+        """Allow the report of the end. It is sent now if the relay is there, else once it is."""
         if self.is_settled:
             return []
         self.is_settled = True

@@ -15,9 +15,9 @@ T = TypeVar("T")
 PATIENCE_S = 60.0  # with a shared directory that does not show the attempt yet, or cannot be written
 PAUSE_S = 0.2
 
-# What a start of the wrapper is to do: leave an attempt that was revoked; only say that another start has claimed it,
-# and perhaps runs it; or run it.
-LEAVE, SAY_SO, RUN = "leave", "say so", "run"
+# What a start of the wrapper is to do: leave an attempt that was revoked; only report that another start has
+# claimed it, and perhaps runs it; or run it.
+LEAVE, REPORT, RUN = "leave", "report", "run"
 
 
 def main(argv: List[str]) -> int:
@@ -37,7 +37,7 @@ def main(argv: List[str]) -> int:
         return 1
     if verdict == LEAVE:
         return 0
-    return _run_again(attempt, component) if verdict == SAY_SO else _run(attempt, component)
+    return _run_again(attempt, component) if verdict == REPORT else _run(attempt, component)
 
 
 def own_claim(node: str, pid: int, unique: str) -> start_lock.StartLock:
@@ -54,14 +54,14 @@ def read_component(attempt: str, files: Files = DISK) -> Json:
 
 
 def decide(attempt: str, own: start_lock.StartLock, files: Files = DISK) -> str:
-    """Decide what this start of the attempt is to do: LEAVE, SAY_SO or RUN.
+    """Decide what this start of the attempt is to do: LEAVE, REPORT or RUN.
 
     Raises OSError or ValueError if that cannot be known yet.
     """
     held = start_lock.take(attempt, own, files)
     if held.kind == start_lock.VOID:
         return LEAVE
-    return RUN if held == own else SAY_SO
+    return RUN if held == own else REPORT
 
 
 def _run(directory: str, component: Json) -> int:

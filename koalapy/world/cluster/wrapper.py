@@ -115,7 +115,7 @@ class SimWrapper(Process):
         self._connect(for_launcher=verdict == start.RUN and bool(self._attempt.program.get("sweep")))
         self._begun = True
         self._do(self._session.found(self.clock(), read_relay_address(self._attempt.relay_file, self._mount)))
-        if verdict == start.SAY_SO:
+        if verdict == start.REPORT:
             self.handle(events.ClaimedBefore(shared_directory.read_record(self.directory, self._mount)))
         else:
             self.environment.observer.took_start_lock(self.tag, self.name)

@@ -1,4 +1,4 @@
-"""Which wrappers a relay lets in, and what those that are in may say, however they came."""
+"""Decides which wrappers a relay lets in, and which messages it takes from them, by TCP or by files."""
 
 from typing import Any, Callable, List, NamedTuple, Optional
 
@@ -59,7 +59,7 @@ class Challenged(NamedTuple):
 
 
 class Admitted(NamedTuple):
-    """A wrapper that has proven itself. `welcome` is said first, and sealed with `keys` where there are frames."""
+    """A wrapper that has proven itself. `welcome` is sent first, and sealed with `keys` if the relay uses frames."""
 
     tag: str
     clock: int
@@ -67,7 +67,7 @@ class Admitted(NamedTuple):
     keys: Keys
 
     def clock_at(self, now: int) -> int:
-        """The wrapper's clock at this instant of ours: its hello said it when ours was as the welcome says."""
+        """Return the wrapper's clock at an instant of the KCM's. Hello and welcome have both clocks at one instant."""
         return self.clock + now - self.welcome.clock
 
 
@@ -96,7 +96,7 @@ class Authenticator:
     def other_version(self, data: Any) -> Optional[OtherVersion]:
         """React to a hello of another protocol. Blocks.
 
-        Anybody can send one. So it counts only where the attempt's own files say that its wrapper speaks another.
+        Anybody can send one. Therefore it counts only if the attempt's own files show that its wrapper has another.
         """
         if not isinstance(data, dict) or data.get("protocol") == RELAY_PROTOCOL:
             return None
@@ -118,7 +118,7 @@ class Authenticator:
 def outcome(tag: str, message: Any) -> Any:
     """Return the machine's event for a wrapper's message, or None. A wrapper reports on its own attempt only.
 
-    Raises MessageError for what no wrapper says.
+    Raises MessageError for a message that no wrapper sends.
     """
     if isinstance(message, ReportMessage) and isinstance(message.report, dict):
         return WrapperReported(tag, message.report)
@@ -130,7 +130,7 @@ def outcome(tag: str, message: Any) -> Any:
         return StreamFrameReceived(tag, as_frame(message))
     if isinstance(message, Heartbeat):
         return None
-    raise MessageError("a wrapper does not say %s" % type(message).__name__)
+    raise MessageError("a wrapper sends no %s" % type(message).__name__)
 
 
 def _as_hello(data: Any) -> Optional[RelayHello]:

@@ -64,14 +64,14 @@ class FileRelayServer:
         self._files.write(self._at(message_files.ALIVE), b"")
         self._is_open = True
 
-    def round(self, now: int, told: Sequence[Tuple[str, Any]]) -> Round:
-        """Say to the wrappers, by tag, what they are told; hear them. Raises Closed.
+    def round(self, now: int, sent: Sequence[Tuple[str, Any]]) -> Round:
+        """Send messages to the wrappers, by tag, and read theirs. Raises Closed.
 
         Nothing that happens while the shared directory is out of reach counts as anybody's silence.
         """
         if not self._is_open:
             return Round()
-        for tag, message in told:
+        for tag, message in sent:
             if tag in self._clients:
                 self._clients[tag].send(message)
         try:
@@ -249,7 +249,7 @@ def clear(own: str, cluster: str, epoch: int, files: Files = DISK) -> None:
 
 
 def _remove(directory: str, files: Files) -> None:
-    """First of all what says that its KCM lives; a wrapper may write the rest while it is being removed."""
+    """Remove the file that shows a living KCM first; a wrapper may write others while they are being removed."""
     message_files.discard(os.path.join(directory, message_files.ALIVE), files)
     try:
         files.remove(directory)
@@ -262,14 +262,14 @@ SHOW_LIFE = 5 * SECOND
 
 
 class FileRelay:
-    """Tells the machine what wrappers say, and them what they are told; for whom it is made, it is what `Relay` is."""
+    """Carries messages between the machine and its wrappers by files. It has the same methods as `Relay`."""
 
     port = 0
 
     def __init__(self, server: FileRelayServer, tell: Callable[[Any], None], show_life: Callable[[], None]) -> None:
         self._server, self._tell_machine, self._show_life = server, tell, show_life
         self._life_shown_at = 0
-        self._told: List[Tuple[str, Any]] = []
+        self._to_send: List[Tuple[str, Any]] = []
         self._wake = asyncio.Event()
 
     async def start(self) -> None:
@@ -277,20 +277,20 @@ class FileRelay:
 
     def send(self, tag: str, message: Any) -> None:
         """Write to the wrapper of this tag, if it visits."""
-        self._told.append((tag, message))
+        self._to_send.append((tag, message))
         self._wake.set()
 
     async def work(self) -> str:
         """Until the server is removed; why this KCM can do nothing more."""
         moved_at = now()
         while True:
-            told, self._told = self._told, []
+            sent, self._to_send = self._to_send, []
             self._wake.clear()
             try:
-                done = await in_thread(lambda told=told: self._server.round(now(), told))  # type: ignore[misc]
+                done = await in_thread(lambda sent=sent: self._server.round(now(), sent))  # type: ignore[misc]
             except RelayRemoved:
                 return "the relay's directory in the shared directory was removed"
-            if done.moved or told:
+            if done.moved or sent:
                 moved_at = now()
             if now() - self._life_shown_at >= SHOW_LIFE:
                 await in_thread(self._show_life)

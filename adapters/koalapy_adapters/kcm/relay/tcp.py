@@ -89,7 +89,7 @@ class Strangers:
 
 
 class Relay:
-    """Lets in wrappers that prove themselves, and tells the machine what they say.
+    """Lets in wrappers that prove themselves, and passes their messages to the machine.
 
     `answers`: whether a connection from this address is answered at all. `is_suspended`: whether the batch system has
     suspended the attempt of this tag. Such a silent one is not given up: its node keeps the connection, and closes it
@@ -130,7 +130,7 @@ class Relay:
         wrapper.send(message)
 
     async def work(self) -> str:
-        """Answer wrappers, now that somebody can be told what they say, and show that this KCM lives, while it does."""
+        """Answer wrappers once the machine takes their messages, and show that this KCM lives."""
         counted_at = now()
         while True:
             if self._server is None and self._listener is not None:
@@ -161,7 +161,7 @@ class Relay:
             if wrapper is not None:
                 await self._host(wrapper, messages)
         except (OSError, EOFError):
-            pass  # it comes again, or its record says how it ended
+            pass  # it comes again, or its record shows how it ended
         except (FrameError, MessageError, asyncio.TimeoutError) as error:
             log("A wrapper's connection ended: %s %s" % (type(error).__name__, error))
         finally:
@@ -213,7 +213,7 @@ class Relay:
         tasks = [asyncio.ensure_future(work) for work in works]
         closed = False
         try:
-            while self._wrappers.get(tag) is wrapper:  # one that was replaced has nothing more to say
+            while self._wrappers.get(tag) is wrapper:  # no message of one that was replaced counts
                 data = await messages.next()
                 said = outcome(tag, data if isinstance(data, Chunk) else from_json(data))
                 if said is not None:
@@ -245,13 +245,13 @@ class _Messages:
     def __init__(self, reader: asyncio.StreamReader) -> None:
         self._reader, self.channel = reader, Channel()
         self._loop = asyncio.get_event_loop()
-        self._heard_at = self._loop.time()
+        self._received_at = self._loop.time()
         self.nothing_came = False
 
     @property
     def silent_s(self) -> float:
         """Seconds since bytes came."""
-        return self._loop.time() - self._heard_at
+        return self._loop.time() - self._received_at
 
     def end(self, error: Exception) -> None:
         """Let `next` raise this."""
@@ -267,7 +267,7 @@ class _Messages:
             if not read:
                 self.nothing_came = self.channel.is_empty
                 raise EOFError("closed by the wrapper")
-            self._heard_at = self._loop.time()
+            self._received_at = self._loop.time()
             self.channel.feed(read)
 
 

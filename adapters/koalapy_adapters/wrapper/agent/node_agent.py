@@ -21,7 +21,7 @@ from koalapy_adapters.wrapper.program.processes import Plan, Prepared
 
 Json = Dict[str, Any]
 
-ORPHAN_GRACE = 5 * clock.SECOND  # for a program whose wrapper is gone before it said another
+ORPHAN_GRACE = 5 * clock.SECOND  # for a program whose wrapper is gone before it sent another
 _AGAIN = clock.SECOND // 20  # between two sweeps
 
 
@@ -69,7 +69,7 @@ class Agent:
         self._over = False
         self._kill_at: Optional[int] = None
         self._grace = ORPHAN_GRACE
-        self._passes_on = False  # the program tells those below it itself to stop
+        self._passes_on = False  # the program itself stops the processes below it
         self._wrapper_gone = False
         self._silence: Optional[int] = None  # after which the wrapper counts as gone
         self._contact_at = clock.now()
@@ -161,8 +161,8 @@ class Agent:
         if self._sweeping:
             return
         if grace > 0 and self._started:
-            told = list(self._pids) if self._passes_on else descendants.descendants(os.getpid())
-            descendants.send(told, signal.SIGTERM)
+            signalled = list(self._pids) if self._passes_on else descendants.descendants(os.getpid())
+            descendants.send(signalled, signal.SIGTERM)
             if self._kill_at is None:
                 self._kill_at = clock.now() + grace
         else:
@@ -175,13 +175,13 @@ class Agent:
             self._stop(self._grace)
 
     def _forgive(self, began: int, timeout: Optional[float]) -> None:
-        """While this job itself was suspended nobody could be heard."""
+        """Count no silence from a time in which this job itself was suspended."""
         now = clock.now()
         if timeout is not None and now > began + clock.microseconds(timeout) + clock.SECOND:
             self._contact_at = now
 
     def _silent_at(self) -> Optional[int]:
-        """When the wrapper counts as gone, if nothing is heard of it."""
+        """Return the instant at which a silent wrapper counts as gone; None if it never does."""
         if self._silence is None or self._wrapper_gone:
             return None
         return self._contact_at + self._silence

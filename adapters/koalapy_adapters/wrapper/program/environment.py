@@ -29,7 +29,7 @@ DUMP = 15
 
 
 class Shell(NamedTuple):
-    """How a shell is started as a login shell on a file, and what its file says."""
+    """The command that starts a shell as a login shell on a file, and that file's text."""
 
     path: str
     argv: List[str]
@@ -70,7 +70,7 @@ class Capture:
         os.close(self.words)
         _discard(self._file)
         if status != 0 or not self._data.endswith(b"\0"):
-            raise SetupError(_tail(self._said) or "it ended with status %d and said nothing" % _status(status))
+            raise SetupError(_tail(self._said) or "it ended with status %d and wrote nothing" % _status(status))
         return _parse(self._data)
 
 
@@ -120,7 +120,7 @@ class EnvironmentCapture:
             self._selector.register(descriptor, selectors.EVENT_READ, capture.readable)
 
     def end(self) -> None:
-        """Tell a login shell that still runs to end; its start-up files may hold locks, and get to let go of them."""
+        """End a login shell that still runs, in a way that lets its start-up files free their locks."""
         for pid in self.pids:
             descendants.send([pid, *descendants.descendants(pid)], signal.SIGTERM)
 

@@ -12,7 +12,7 @@ _PERMIT = "Set its executable bit (chmod +x)."
 
 
 class NoExecutable(Exception):
-    """`error` says which and why."""
+    """The program cannot be run. `error`: its path and the reason."""
 
     def __init__(self, error: Json) -> None:
         super().__init__(error["message"])

@@ -112,7 +112,7 @@ class Started:
 
 
 def _execute(argv: List[bytes], environment: Dict[bytes, bytes], standard: List[int], said: int) -> None:
-    """In the child: become the program. Never returns; says its instant, and an errno if it cannot."""
+    """In the child: become the program. It never returns; it writes its instant, or an errno if it fails."""
     try:
         os.setpgid(0, 0)  # so that a program's `kill 0` does not reach the agent
         for target, descriptor in enumerate(standard):

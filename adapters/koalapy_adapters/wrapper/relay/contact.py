@@ -1,7 +1,7 @@
-"""How a wrapper keeps in contact with its relay, decided without a socket: whom to try, when again, when to give up.
+"""How a wrapper keeps in contact with its relay, decided without a socket: addresses, times of tries, and their end.
 
 apart -> trying (addresses at once, or a directory) -> opening (with the first that answers) -> in; and back to apart
-from each. What happens is told in calls, and each answers with what is to be done, in order.
+from each. Each call reports an event, and returns the commands that follow, in order.
 """
 
 from typing import Any, Callable, List, NamedTuple, Optional
@@ -16,7 +16,7 @@ BEAT = 10 * SECOND
 SILENCE = 35 * SECOND  # after which a connection is given up
 FIRST_RETRY, LAST_RETRY = SECOND // 20, 10 * SECOND
 CONNECT_WITHIN = 5 * SECOND
-IN_VAIN = 2  # tries by a KCM that lives, before anybody is told that it cannot be reached
+IN_VAIN = 2  # tries by a KCM that lives, before it is reported as out of reach
 
 APART, TRYING, OPENING, IN = "apart", "trying", "opening", "in"
 
@@ -69,7 +69,7 @@ class Received(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """We are no longer in; the relay was heard at this instant last."""
+    """The connection is lost. `contact_at`: the instant of the relay's last sign."""
 
     contact_at: int
 
@@ -82,16 +82,16 @@ class ShutOut(NamedTuple):
 
 
 def shut_out_after(barrier_timeout: int) -> int:
-    """How long nobody must be reached before that is said: soon enough for koalad to hear it before it gives up."""
+    """Return how long no address must answer before that is reported: before koalad's own time-out."""
     return min(30 * SECOND, barrier_timeout // 4)
 
 
 class Contact:
     """At most one connection; `tick` at `next_wakeup` or later.
 
-    `open_with(now, secret, by files)`: the handshake; nothing is heard from anybody before it is done.
+    `open_with(now, secret, by files)`: the handshake; no message counts before it is done.
     `jitter`: any number from 0 to 1, another each time. `shut_out_after`: microseconds in which nobody could be
-    reached; None where that is not to be said.
+    reached; None if that is not to be reported.
     """
 
     def __init__(
@@ -226,7 +226,7 @@ class Contact:
         return []
 
     def _tried_in_vain(self, now: int) -> List[Any]:
-        """A KCM that is gone says nothing of the way to it: only tries count between which its file was touched."""
+        """Count a try that failed while the KCM lives. A KCM that is gone shows nothing of the network to it."""
         if self._place.directory:
             return []  # there is nothing to connect to
         self._vain_since = now if self._vain_since is None else self._vain_since

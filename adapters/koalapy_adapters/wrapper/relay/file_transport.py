@@ -59,7 +59,7 @@ class FileTransport(Transport):
         self._perform(lambda: self._box.open_session(directory, hello), opened)
 
     def secure(self, keys: Keys) -> None:
-        """Nothing: who may read and write these files is the file system's to say."""
+        """Do nothing: the file system decides who may read and write these files."""
 
     def expect(self, awaited: bool) -> None:
         """Whether something waits for what comes next."""
@@ -76,7 +76,7 @@ class FileTransport(Transport):
             self._look()
 
     def drop(self) -> None:
-        """The visit is over; nothing of it is told any more."""
+        """End the session; no event of it is reported any more."""
         self._open, self._look_at = False, None
 
     def leave(self, left: Callable[[], None] = lambda: None) -> None:

@@ -1,4 +1,4 @@
-"""The wrapper's half of the relay's handshake: what it says first, what it answers, and whose welcome it believes."""
+"""The wrapper's half of the relay's handshake: its first message, its answer, and the check of the welcome."""
 
 from typing import Any, List, NamedTuple, Optional
 
@@ -42,7 +42,7 @@ class Opening:
         self._key, self._hello = key, hello
         self._challenge: Optional[RelayChallenge] = NO_CHALLENGE if by_files else None
         self._challenged_at: Optional[int] = None
-        self.first: List[Any] = [hello]  # said at once
+        self.first: List[Any] = [hello]  # sent at once
         if self._challenge is not None:
             self.first.append(RelayProof(wrapper_proof(key, hello, self._challenge)))
 

@@ -90,7 +90,7 @@ class TcpTransport(SocketTransport):
             return
         try:
             candidate.setblocking(False)
-            begun = candidate.connect_ex((address, port)) in (0, errno.EINPROGRESS)  # else SO_ERROR would say nothing
+            begun = candidate.connect_ex((address, port)) in (0, errno.EINPROGRESS)  # else SO_ERROR would be empty
         except OSError:  # an address that is none
             begun = False
         if not begun:
@@ -144,7 +144,7 @@ class TcpTransport(SocketTransport):
         self._listener.arrived()
         channel = self._channel
         channel.feed(data)
-        while self._socket is not None and channel is self._channel:  # what was heard may end the connection
+        while self._socket is not None and channel is self._channel:  # a message may end the connection
             try:
                 received = channel.take()
             except frames.FrameError:
