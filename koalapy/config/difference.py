@@ -10,7 +10,7 @@ PLACE = ("batch", "connect", "shared")  # keys whose change makes it another clu
 # Keys of the grid file that koalad reads only when it starts; the neighbours of a site are read again.
 AT_START = ("grid", "store", "metrics", "site", "site.name", "site.listen", "site.certificate")
 _WHOLE = ("grid", "store", "metrics")  # sections of which every key is one of AT_START
-_SECRET = ("store", "metrics")  # whose values may hold a password or token
+_SECRET = ("store", "metrics", "notify")  # whose values may hold a password or token
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ import pytest
 from engine_play import INSTANCE, Play, component, make
 
 from koalapy.coallocation.pruning import NOTIFYING, judge
+from koalapy.config import difference, read_grid
 from koalapy.driver import Delivery
 from koalapy.engine import Engine
 from koalapy.journal.journal import Journal
@@ -381,3 +382,16 @@ def test_more_entries_than_the_most_are_refused() -> None:
 def test_the_wait_between_tries_grows() -> None:
     assert list(RETRY_AFTER) == sorted(RETRY_AFTER)
     assert sum(RETRY_AFTER) < Duration(24 * 3600 * SECOND)
+
+
+def test_a_reload_shows_no_recipient() -> None:
+    """Its URL may hold a secret."""
+    cluster = "clusters: {here: {batch: local, connect: 'local:'}}\n"
+    before, after = (
+        read_grid(f"grid: x\n{cluster}notify: {notify}\n", "grid.yaml", ("local",))
+        for notify in ("[]", f"[{{webhook: '{HOOK.url}'}}]")
+    )
+    [change] = difference(before, after).changed
+    assert (change.key, change.cluster) == ("notify", None)
+    assert "s3cr3t" not in repr(change)
+    assert difference(before, after).at_start == ()
