@@ -209,7 +209,8 @@ class Engine:
         if core.prerequisites.ended and turns.settle(core, now) and not core.startup_gate.awaited(now):
             self._schedule(now)  # a sweep has ended, for which jobs waited
             turns.settle(core, now)
-        self._compare_ads(now)
+        if core.queue.ads:
+            self._compare_ads(now)
         neighbours.report_free(core, now)
         self._run_list_step.set_timers(core, now)
         for command in core.poll_urgency.changes(core.information, bool(core.queue.order), core.run_list.claimed_on):
@@ -240,8 +241,6 @@ class Engine:
     def _compare_ads(self, now: Instant) -> None:
         """Ask how the ads of waiting jobs compare with those of clusters, where that is not known yet."""
         core = self.core
-        if not core.queue.ads:
-            return
         core.matching.look(core.information.clusters, core.information.summaries(now))
         if questions := core.matching.questions(core.queue.ads):
             core.records.hint(CompareAds(questions))

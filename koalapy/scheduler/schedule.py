@@ -145,7 +145,7 @@ def schedule(
         decisions.append(decision)
     queue.mark_feasible(end)
     overtaken = ahead.overtaken
-    ended = any(isinstance(each, EndChoices) for each in decisions)
+    ended = any([isinstance(each, EndChoices) for each in decisions])  # noqa: C419 — faster
     return Pass([*decisions, *overtaken], availability, end, settled=not overtaken and not ended)
 
 
