@@ -68,7 +68,7 @@ from koalapy.model.events import (
     SubmissionFailed,
     WrapperReported,
 )
-from koalapy.model.facts import CameToBarrier, Ended, Refused, Started
+from koalapy.model.facts import CameToBarrier, Ended, LetGo, Refused, Started
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job, job_value
 from koalapy.model.records import Records, Step
@@ -135,6 +135,7 @@ OWNERS: Mapping[tuple[OwnerKind, type], tuple[Reaction, ...]] = MappingProxyType
         (OwnerKind.JOB, Ended): (retries.on_ended,),
         (OwnerKind.SWEEP, CameToBarrier): (attempts_pilots.on_came_to_barrier,),
         (OwnerKind.SWEEP, Refused): (attempts_pilots.on_refused,),
+        (OwnerKind.SWEEP, LetGo): (pilots.on_let_go,),
     }
 )  # the reactions of an attempt's owner to each fact that concerns it
 

@@ -7,7 +7,7 @@ from koalapy.core.core import Core
 from koalapy.model.attempt import Attempt
 from koalapy.model.errors import Reason
 from koalapy.model.facts import Ended, Started
-from koalapy.model.identity import AttemptId
+from koalapy.model.identity import FIRST_PILOT, AttemptId
 from koalapy.model.states import AttemptState, Ending
 from koalapy.model.units import Instant
 
@@ -72,7 +72,8 @@ def reason_details(reason: Reason) -> dict[str, object]:
 
 def look_at(attempt: AttemptId) -> str:
     """Return the advice for a program that failed."""
-    return f"Look at its standard error with `koala logs {attempt.job} -c {attempt.component} -e`."
+    which = str(attempt) if attempt.job >= FIRST_PILOT else f"{attempt.job} -c {attempt.component}"
+    return f"Look at its standard error with `koala logs {which} -e`."
 
 
 def _known_instants(attempt: Attempt) -> dict[str, Instant]:

@@ -12,8 +12,9 @@ from typing import Any
 from koalapy_adapters import messages as wire
 
 from koalapy.chaos.plan import Action
+from koalapy.model.attempt import OwnerKind
 from koalapy.model.commands import ClusterCommand
-from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, InstanceId, JobId, tag_of
+from koalapy.model.identity import FIRST_PILOT, AttemptId, InstanceId, JobId, tag_of
 from koalapy.model.intervals import NONE
 from koalapy.model.job import Job
 from koalapy.model.units import MILLISECOND, MINUTE, SECOND, Duration, Instant
@@ -151,14 +152,13 @@ class _Subjects:
     def tag(self) -> str:
         """Return the tag of an attempt, mostly of a live one."""
         rng, records = self.rng, self._engine.records
-        live = [
-            each.id for job in records.jobs.values() for each in job.live if self._own or each.cluster != self._name
-        ]
+        living = [each for each in records.attempts.values() if not each.let_go]
+        live = [each.id for each in living if self._own or each.cluster != self._name]
         live += [each.id for each in records.pending_cancels.values() if self._own or each.cluster != self._name]
         if live and rng.random() < 0.85:
             return tag_of(self._world.instance, rng.choice(live))
         store = rng.choice((self._world.instance, _OTHER_STORE))
-        never = JobId(FIRST_LAUNCHER - rng.randint(1, 60))
+        never = JobId(FIRST_PILOT - rng.randint(1, 60))
         return tag_of(store, AttemptId(never, rng.randint(0, 3), rng.randint(1, 3)))
 
     def sweep(self) -> Job | None:
@@ -170,9 +170,7 @@ class _Subjects:
         job = self.sweep()
         if job is None or job.runner is None or job.runner.out_on(self._name):
             return _NO_SWEEP
-        records = self._engine.records
-        pilots = [records.jobs[attempt.id.job].pilot for attempt in records.live(self._name)]
-        here = any(each is not None and each.sweep == job.id for each in pilots)
+        here = any(each.owner == (OwnerKind.SWEEP, job.id) for each in self._engine.records.live(self._name))
         return _NO_SWEEP if here else job.id
 
     def parameters(self, job: Job | None) -> list[int]:
@@ -195,7 +193,7 @@ class _Subjects:
         return self.rng.choice([*of_others[-10:], 10**9])
 
 
-_NO_SWEEP = FIRST_LAUNCHER - 1
+_NO_SWEEP = FIRST_PILOT - 1
 
 
 def _ended(about: _Subjects) -> wire.Report:

@@ -4,8 +4,10 @@ from collections.abc import Callable, Iterator
 from random import Random
 
 from koalapy.chaos.plan import Action
+from koalapy.model.attempt import Attempt, attempt_value
 from koalapy.model.events import PruneRequested
 from koalapy.model.identity import JobId
+from koalapy.model.job import Job, job_value
 from koalapy.model.units import MINUTE, Duration, Instant
 from koalapy.world.random_streams import between, stream
 from koalapy.world.world import World
@@ -21,11 +23,14 @@ def _prune(world: World, rng: Random) -> None:
     koalad = world.koalad
     if not koalad.alive or koalad.engine is None:
         return
-    before, records, launchers = Instant(koalad.now() - between(rng, *_KEEP)), rng.random() < 0.7, rng.random() < 0.5
-    jobs = koalad.store.prunable(before, MOST, JobId(0), records, launchers)
-    living = list(koalad.engine.records.jobs.values())
-    jobs += rng.sample(living, min(len(living), rng.randint(0, 3)))
-    request = PruneRequested(jobs=tuple(jobs), before=before, records=records)
+    before, records, of_sweeps = Instant(koalad.now() - between(rng, *_KEEP)), rng.random() < 0.7, rng.random() < 0.5
+    jobs = [] if of_sweeps else koalad.store.prunable(before, MOST, JobId(0), records)
+    pilots = koalad.store.prunable_pilots(before, MOST, JobId(0), records) if of_sweeps else []
+    living = [*koalad.engine.records.jobs.values(), *koalad.engine.records.pilots.values()]
+    unripe = rng.sample(living, min(len(living), rng.randint(0, 3)))
+    jobs += [job_value(each) for each in unripe if isinstance(each, Job)]
+    pilots += [attempt_value(each) for each in unripe if isinstance(each, Attempt)]
+    request = PruneRequested(jobs=tuple(jobs), pilots=tuple(pilots), before=before, records=records)
     koalad.request(*[request] * rng.choice((1, 1, 2)))
 
 

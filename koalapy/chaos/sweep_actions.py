@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from random import Random
 
 from koalapy.chaos.plan import Action
+from koalapy.model.attempt import OwnerKind
 from koalapy.model.events import CancelRequested, HoldRequested, ReleaseRequested
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job
@@ -95,5 +96,4 @@ def _launchers_on(world: World, cluster: SimCluster) -> bool:
     engine = world.koalad.engine
     if engine is None:
         return False
-    live = engine.records.live(cluster.name)
-    return any(engine.records.jobs[attempt.id.job].pilot is not None for attempt in live)
+    return any(attempt.owner.kind is OwnerKind.SWEEP for attempt in engine.records.live(cluster.name))

@@ -52,11 +52,9 @@ def _release(world: World, rng: Random) -> None:
 
 
 def _job(world: World, rng: Random) -> JobId | None:
-    """Return a job whose number a user knows; a Launcher is none."""
     engine = world.koalad.engine
     jobs = list(engine.records.jobs.values()) if engine is not None else []
-    known = [job.id for job in jobs if job.pilot is None]
-    return rng.choice(known) if known else None
+    return rng.choice(jobs).id if jobs else None
 
 
 def _local_job(world: World, rng: Random) -> None:

@@ -296,7 +296,7 @@ def _show_components(components: list[Document]) -> None:
 
 @app.command()
 def logs(
-    job: options.JobId,
+    job: options.JobOrPilot,
     component: Annotated[int | None, typer.Option("--component", "-c", help="Only this component.")] = None,
     errors: Annotated[bool, typer.Option("--errors", "-e", help="Show standard error instead.")] = False,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the output until the job is final.")] = False,
@@ -344,7 +344,7 @@ def _print_why_nothing(job: Document, component: int | None) -> None:
 
 @app.command()
 def fetch(
-    job: options.JobId,
+    job: options.JobOrPilot,
     paths: Annotated[
         list[str] | None,
         typer.Argument(help="Files, directories or patterns; out-{x} for a sweep. Default: all of stage_out."),

@@ -51,12 +51,18 @@ def is_json_wanted() -> bool:
 def ids_of(koalad: Any, texts: Sequence[str]) -> list[int]:
     """Return the ids of jobs that a command line names, each once. A range such as 1-5 names its existing jobs.
 
+    A pilot has its number, so that p1 is 8388608.
+
     Raises RequestError for a text that is neither a number nor a range, and for a range without a job.
     """
     from koalapy.model.errors import RequestError
+    from koalapy.model.identity import pilot_named
 
     found: dict[int, None] = {}
     for text in texts:
+        if (pilot := pilot_named(text)) is not None:
+            found[pilot.job] = None
+            continue
         match = _IDS.fullmatch(text)
         if match is None:
             raise RequestError("bad_id", f"{text!r} is not a job's id.", "Write ids such as 3, or ranges such as 1-5.")
@@ -121,11 +127,28 @@ def notify_of(recipients: Sequence[str] | None, changes: Sequence[str] | None) -
     return [each | ({"on": list(changes)} if changes else {}) for each in entries]
 
 
+def _job_or_pilot(text: str) -> int:
+    """Return the number of a job or pilot. Raises BadParameter for any other text."""
+    from koalapy.model.identity import pilot_named
+
+    if text.isdecimal():
+        return int(text)
+    if (pilot := pilot_named(text)) is not None:
+        return pilot.job
+    raise typer.BadParameter(f"{text!r} is not a job's id. Write an id such as 3, or a pilot such as p12.")
+
+
 Grid = Annotated[str | None, typer.Option("--grid", "-g", metavar="FILE|NAME", help=GRID_HELP)]
 Json = Annotated[bool, typer.Option("--json", callback=use_json, help="One JSON document on stdout, also of errors.")]
 IDS = typer.Argument(metavar="ID…", help="Jobs, such as 3 or 1-5.", autocompletion=complete_jobs)
 JobIds = Annotated[list[str], IDS]
 JobId = Annotated[int, typer.Argument(metavar="ID", help="A job.", autocompletion=complete_jobs)]
+JobOrPilot = Annotated[
+    int,
+    typer.Argument(
+        metavar="ID", help="A job, or a sweep's pilot such as p12.", autocompletion=complete_jobs, parser=_job_or_pilot
+    ),
+]
 Label = Annotated[
     list[str] | None,
     typer.Option("--label", metavar="KEY=VALUE", help="A label of the job, to find it again; repeat it."),

@@ -111,9 +111,9 @@ def _go_without(core: Core, now: Instant, job: Job, late: list[Attempt]) -> None
 def _claim_ends(job: Job, settings: Settings) -> Instant | None:
     """Return when the claim times out; None if its timer does not run.
 
-    The timer runs until the last batch job has started. That of a Launcher belongs to its sweep.
+    The timer runs until the last batch job has started.
     """
-    if job.claimed_at is None or job.patient or job.pilot is not None or not _missing(job):
+    if job.claimed_at is None or job.patient or not _missing(job):
         return None
     return Instant(job.claimed_at + settings.claim_timeout + _jitter(job, settings.claim_timeout))
 

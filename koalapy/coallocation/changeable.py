@@ -32,7 +32,6 @@ class Changeable:
 
     A flow can be changed while it runs: each of its jobs is that can be. `of_sweeps`: further states for sweeps.
     `stopping`: outcomes with which a stopping job can be changed too.
-    A Launcher can only be changed through its sweep.
     """
 
     states: Collection[JobState]
@@ -43,7 +42,7 @@ class Changeable:
 
     def refusal(self, job: JobId, found: Job | None, unreadable: Iterable[Unreadable] = ()) -> RequestError | None:
         """Return the error of such a change, or None if the job can be changed. `found`: the job, if there is one."""
-        if found is None or found.pilot is not None:
+        if found is None:
             return no_such(job, unreadable)
         if found.flow is not None and found.state is JobState.RUNNING:
             return None

@@ -7,7 +7,6 @@ from koalapy.broker.groups import of_choice
 from koalapy.coallocation import choices
 from koalapy.core.core import Core
 from koalapy.model.attempt import Attempt
-from koalapy.model.commands import LauncherWork
 from koalapy.model.errors import Reason
 from koalapy.model.events import FilesMoved, FilesStaged
 from koalapy.model.identity import MAX_ATTEMPTS, AttemptId
@@ -40,7 +39,7 @@ def claim(core: Core, now: Instant, job: Job, allocation: Sequence[str | None], 
     )  # fmt: skip
     core.records.note(now, job.id, "job_claimed", clusters=placed)
     for attempt in job.present:
-        _submit(core, job, attempt)
+        submit(core, attempt, job.request)
     return None
 
 
@@ -56,35 +55,6 @@ def claim_choice(core: Core, now: Instant, job: Job, found: Sequence[Choice], ch
         job, choices=choices.with_busy(found, choice), choice=choice, request=divided, written=written
     )  # fmt: skip
     claim(core, now, job, [cluster for cluster, _ in found[choice].clusters], False)
-
-
-def _submit(core: Core, job: Job, attempt: Attempt) -> None:
-    if job.pilot is None:
-        return submit(core, attempt, job.request)
-    avoided = _avoided(core, job, attempt.cluster)
-    return submit(core, attempt, job.request, lowest=True, avoid=avoided, launcher=_work(core, job, attempt))
-
-
-def _work(core: Core, job: Job, attempt: Attempt) -> LauncherWork | None:
-    """Return the work of a Launcher; None for a user's job."""
-    if job.pilot is None:
-        return None
-    request = core.records.jobs[job.pilot.sweep].request
-    assert request.parameters is not None
-    template = request.components[0]
-    return LauncherWork(
-        sweep=job.pilot.sweep,
-        space=request.parameters,
-        slots=attempt.processors // max(1, template.processors),
-        limit=template.walltime,
-        grace=core.settings.scavenging.grace,
-    )
-
-
-def _avoided(core: Core, job: Job, cluster: str) -> tuple[str, ...]:
-    """Return the hosts of the cluster that count as black holes for the Launcher's sweep."""
-    runner = core.records.jobs[job.pilot.sweep].runner if job.pilot is not None else None
-    return tuple(host for name, host in runner.black_holes if name == cluster) if runner is not None else ()
 
 
 def on_files_moved(core: Core, now: Instant, event: FilesMoved | FilesStaged) -> None:

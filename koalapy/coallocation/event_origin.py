@@ -3,6 +3,7 @@
 from typing import get_args
 
 from koalapy.core.core import Core
+from koalapy.model.attempt import OwnerKind
 from koalapy.model.events import (
     AttemptCleanedUp,
     AttemptStuck,
@@ -62,10 +63,8 @@ def _may_end(core: Core, event: ParametersEnded) -> bool:
     """Return whether the results may be accepted: only the sweep's Launchers on this cluster run its parameters."""
     if not _may(core, event.cluster, event.attempt, "ParametersEnded"):
         return False
-    if core.records.attempt(event.attempt) is None:
-        return True
-    pilot = core.records.jobs[event.attempt.job].pilot
-    if pilot is not None and pilot.sweep == event.sweep:
+    found = core.records.attempt(event.attempt)
+    if found is None or found.owner == (OwnerKind.SWEEP, event.sweep):
         return True
     core.foreign.note(event.cluster, f"ParametersEnded of sweep {event.sweep} by attempt {event.attempt}")
     return False

@@ -1,16 +1,18 @@
-"""Pruning of final jobs: the directories of their attempts first, then their records."""
+"""Pruning of final jobs, sweeps and their pilots: the directories of their attempts first, then their records."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from koalapy.core.core import Core
 from koalapy.core.pruning import PruneWanted
+from koalapy.model.attempt import Attempt
 from koalapy.model.commands import ForgetAttempt
 from koalapy.model.events import AttemptForgotten, ClusterLeft, OutputCollected, OutputKept, PruneRequested
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import OUTPUT_PRUNED, Job
 from koalapy.model.units import Instant
 
+Pruned = Job | Attempt  # the latter a sweep's pilot
 _REMEMBERED = 10_000  # ids of pruned jobs: far more than one request names
 NOT_OVER, PENDING_CANCEL, COLLECTING, OF_A_SWEEP, OF_A_FLOW, PRUNED, NOTIFYING = (
     "not final for long enough", "a pending cancel", "output on its way", "a sweep that is not final",
@@ -22,25 +24,26 @@ NOT_OVER, PENDING_CANCEL, COLLECTING, OF_A_SWEEP, OF_A_FLOW, PRUNED, NOTIFYING =
 class Judgement:
     """The effect of a request.
 
-    `ready`: jobs whose pruning can begin now. `waiting`: (cluster, job) for jobs with directories on a cluster that is
-    not connected. `kept`: (reason, job) for jobs that are not pruned.
+    `ready`: jobs and pilots whose pruning can begin now. `waiting`: (cluster, job) for those with directories on a
+    cluster that is not connected. `kept`: (reason, job) for those that are not pruned.
     """
 
-    ready: tuple[Job, ...]
-    waiting: tuple[tuple[str, Job], ...]
-    kept: tuple[tuple[str, Job], ...]
+    ready: tuple[Pruned, ...]
+    waiting: tuple[tuple[str, Pruned], ...]
+    kept: tuple[tuple[str, Pruned], ...]
 
 
 def on_prune_requested(core: Core, now: Instant, event: PruneRequested) -> None:
     """Begin to prune the jobs that are ready, and skip the others."""
     pruning = core.pruning
-    for job in judge(core, event).ready:
-        pruning.wanted[job.id] = wanted = PruneWanted(job, event.records, event.without)
-        under_way = pruning.directories.get(job.id, {})
-        for cluster, attempt in _directories_of(job):
+    for each in judge(core, event).ready:
+        number = number_of(each)
+        pruning.wanted[number] = wanted = PruneWanted(each, event.records, event.without)
+        under_way = pruning.directories.get(number, {})
+        for cluster, attempt in _directories_of(each):
             if attempt not in under_way and cluster not in event.without:
                 core.records.command(ForgetAttempt(cluster=cluster, attempt=attempt))
-                pruning.directories.setdefault(job.id, {})[attempt] = cluster
+                pruning.directories.setdefault(number, {})[attempt] = cluster
         _finish(core, now, wanted)
 
 
@@ -80,69 +83,91 @@ def on_output_kept(core: Core, now: Instant, event: OutputKept) -> None:
 
 def _finish(core: Core, now: Instant, wanted: PruneWanted) -> None:
     """Finish the pruning if no directory is left except those that stay."""
-    job, pruning = wanted.job, core.pruning
-    left = [cluster for cluster in pruning.directories.get(job.id, {}).values() if cluster not in wanted.without]
+    number, pruning = number_of(wanted.pruned), core.pruning
+    left = [cluster for cluster in pruning.directories.get(number, {}).values() if cluster not in wanted.without]
     if left:
         return
-    del pruning.wanted[job.id]
+    del pruning.wanted[number]
     if not wanted.records:
-        core.records.note(now, job.id, OUTPUT_PRUNED, left_on=[*wanted.without])
+        core.records.note(now, number, OUTPUT_PRUNED, left_on=[*wanted.without])
         return
-    core.records.remove(job)
-    pruning.directories.pop(job.id, None)
-    pruning.pruned[job.id] = None
+    if isinstance(wanted.pruned, Attempt):
+        core.records.remove_pilot(wanted.pruned)
+    else:
+        core.records.remove(wanted.pruned)
+    pruning.directories.pop(number, None)
+    pruning.pruned[number] = None
     if len(pruning.pruned) > _REMEMBERED:
         del pruning.pruned[next(iter(pruning.pruned))]
+
+
+def number_of(pruned: Pruned) -> JobId:
+    """Return the id of a job, or the number of a pilot."""
+    return pruned.id.job if isinstance(pruned, Attempt) else pruned.id
+
+
+def over_since(pruned: Pruned) -> Instant | None:
+    """Return since when a job is final, or since when a pilot has ended."""
+    return pruned.ended_at if isinstance(pruned, Attempt) else pruned.finished_at
 
 
 def judge(core: Core, event: PruneRequested) -> Judgement:
     """Return the effect that the request would have now; nothing is changed."""
     with_pending_cancels = {attempt.job for attempt in core.records.pending_cancels}
-    ready: list[Job] = []
-    waiting: list[tuple[str, Job]] = []
-    kept: list[tuple[str, Job]] = []
-    for job in {job.id: job for job in event.jobs}.values():
-        why = _why_kept(core, job, event.before, with_pending_cancels)
+    ready: list[Pruned] = []
+    waiting: list[tuple[str, Pruned]] = []
+    kept: list[tuple[str, Pruned]] = []
+    asked: dict[JobId, Pruned] = {number_of(each): each for each in event.jobs}
+    asked |= {number_of(each): each for each in event.pilots}
+    for number, each in asked.items():
+        why = _why_kept(core, each, event.before, with_pending_cancels)
         if why:
-            kept.append((why, job))
-        elif job.id not in core.pruning.wanted:
-            cluster = next(_out_of_reach(core, job, event.without), None)
+            kept.append((why, each))
+        elif number not in core.pruning.wanted:
+            cluster = next(_out_of_reach(core, each, event.without), None)
             if cluster is None:
-                ready.append(job)
+                ready.append(each)
             else:
-                waiting.append((cluster, job))
+                waiting.append((cluster, each))
     return Judgement(tuple(ready), tuple(waiting), tuple(kept))
 
 
-def _why_kept(core: Core, job: Job, before: Instant, with_pending_cancels: set[JobId]) -> str:
-    if job.id in core.pruning.pruned:
+def _why_kept(core: Core, pruned: Pruned, before: Instant, with_pending_cancels: set[JobId]) -> str:
+    number = number_of(pruned)
+    if number in core.pruning.pruned:
         return PRUNED
-    over = job.state.final and job.id not in core.records.jobs and not job.live
-    if not over or job.finished_at is None or job.finished_at > before:
+    ended_at = over_since(pruned) if _is_over(core, pruned) else None
+    if ended_at is None or ended_at > before:
         return NOT_OVER
-    if job.id in with_pending_cancels:
+    if number in with_pending_cancels:
         return PENDING_CANCEL
-    if job.id in core.pruning.collecting:
+    if number in core.pruning.collecting:
         return COLLECTING
-    if core.notifications.has_unsettled(job.id):
+    if core.notifications.has_unsettled(number):
         return NOTIFYING
-    if job.pilot is not None and job.pilot.sweep in core.records.jobs:
-        return OF_A_SWEEP
-    if job.part_of is not None and job.part_of in core.records.jobs:
+    if isinstance(pruned, Attempt):
+        return OF_A_SWEEP if pruned.owner.id in core.records.jobs else ""
+    if pruned.part_of is not None and pruned.part_of in core.records.jobs:
         return OF_A_FLOW
     return ""
 
 
-def _out_of_reach(core: Core, job: Job, without: tuple[str, ...]) -> Iterator[str]:
+def _is_over(core: Core, pruned: Pruned) -> bool:
+    if isinstance(pruned, Attempt):
+        return pruned.let_go and pruned.id not in core.records.pilots
+    return pruned.state.final and pruned.id not in core.records.jobs and not pruned.live
+
+
+def _out_of_reach(core: Core, pruned: Pruned, without: tuple[str, ...]) -> Iterator[str]:
     """Yield the clusters that have directories of the job and are not connected, or not in the grid file any more."""
-    last = (cluster for cluster, _ in _directories_of(job))
-    for cluster in (*last, *core.pruning.directories.get(job.id, {}).values()):
+    last = (cluster for cluster, _ in _directories_of(pruned))
+    for cluster in (*last, *core.pruning.directories.get(number_of(pruned), {}).values()):
         if cluster not in without and cluster not in core.information.reachable:
             yield cluster
 
 
-def _directories_of(job: Job) -> Iterator[tuple[str, AttemptId]]:
+def _directories_of(pruned: Pruned) -> Iterator[tuple[str, AttemptId]]:
     """Yield (cluster, attempt) of the job's last attempts; directories of earlier ones are removed at each retry."""
-    for attempt in job.attempts:
+    for attempt in (pruned,) if isinstance(pruned, Attempt) else pruned.attempts:
         if attempt is not None:
             yield attempt.cluster, attempt.id

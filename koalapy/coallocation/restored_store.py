@@ -10,7 +10,7 @@ from dataclasses import replace
 from koalapy.coallocation.stop import account_held
 from koalapy.core.core import Core
 from koalapy.model.events import StoreRestored, WrapperReported
-from koalapy.model.identity import FIRST_LAUNCHER, FIRST_NODE_PILOT, MAX_JOBS
+from koalapy.model.identity import FIRST_NODE_PILOT, FIRST_PILOT, MAX_JOBS
 from koalapy.model.job import Counters, Job
 from koalapy.model.records import Records
 from koalapy.model.states import JobState
@@ -28,9 +28,9 @@ def skip_used_ids(counters: Counters) -> Counters:
     """Return the counters after a restore: they skip ids that may be in use, and mark all earlier jobs as doubtful."""
     return replace(
         counters,
-        next_job=min(counters.next_job + JOBS_AHEAD, FIRST_LAUNCHER),
+        next_job=min(counters.next_job + JOBS_AHEAD, FIRST_PILOT),
         doubtful_below=counters.next_job,
-        next_launcher=min(counters.next_launcher + JOBS_AHEAD, FIRST_NODE_PILOT),
+        next_pilot=min(counters.next_pilot + JOBS_AHEAD, FIRST_NODE_PILOT),
         next_node_pilot=min(counters.next_node_pilot + JOBS_AHEAD, MAX_JOBS),
     )
 

@@ -16,7 +16,6 @@ from koalapy.model.job import Job, Outcome
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant
 
-_NEVER_AGAIN = 1, 0  # a Launcher is not tried again: its sweep has others
 _FEW = 64  # stale entries of the heap that are not worth a new one
 
 
@@ -97,8 +96,7 @@ def _settle(core: Core, now: Instant, job: Job) -> None:
         detach_what_cannot_be_cancelled(core, now, job)
         if job.live:
             return
-    limits = max_failures(core, job) if job.pilot is None else _NEVER_AGAIN
-    apply_outcome(core, now, job, *limits)
+    apply_outcome(core, now, job, *max_failures(core, job))
     core.mark_dirty()
 
 

@@ -9,7 +9,7 @@ from koalapy.core.core import Core
 from koalapy.model.errors import Reason
 from koalapy.model.events import CancelRequested, HoldRequested, JobSubmitted, ReleaseRequested
 from koalapy.model.flow import Flow
-from koalapy.model.identity import FIRST_LAUNCHER, JobId
+from koalapy.model.identity import FIRST_PILOT, JobId
 from koalapy.model.job import Job, Outcome
 from koalapy.model.request import Request
 from koalapy.model.states import JobState
@@ -31,7 +31,7 @@ def on_job_submitted(core: Core, now: Instant, event: JobSubmitted) -> None:
     unmet = [each for each in request.after if each not in event.done]
     if not all(each in core.records.jobs and not core.records.jobs[each].state.final for each in unmet):
         return
-    if core.records.counters.next_job + len(request.jobs) >= FIRST_LAUNCHER:
+    if core.records.counters.next_job + len(request.jobs) >= FIRST_PILOT:
         return
     core.mark_dirty()
     if not request.jobs:
@@ -120,8 +120,6 @@ def on_hold_requested(core: Core, now: Instant, event: HoldRequested) -> None:
 
 def _may_stop(job: Job) -> bool:
     """Return whether a job of the run list can be stopped to be held: a claiming job, or a running sweep."""
-    if job.pilot is not None:
-        return False  # only its sweep can be held
     runs = job.runner is not None and job.state is JobState.RUNNING and not job.collecting
     return job.state is JobState.CLAIMING or runs
 

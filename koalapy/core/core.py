@@ -2,7 +2,6 @@
 
 from koalapy.core.at_barrier import AtBarrier
 from koalapy.core.foreign import ForeignStatements
-from koalapy.core.launchers import Launchers
 from koalapy.core.matching import Matching
 from koalapy.core.neighbours import Neighbours
 from koalapy.core.notifications import Notifications
@@ -13,6 +12,7 @@ from koalapy.core.pruning import PruningState
 from koalapy.core.run_list import RunList
 from koalapy.core.session_state import SessionState
 from koalapy.core.startup import RecalledAttempts, StartupGate
+from koalapy.core.sweeps import Sweeps
 from koalapy.core.wait_queue import WaitQueue
 from koalapy.information.kis import Information
 from koalapy.information.poll_urgency import PollUrgency
@@ -27,7 +27,7 @@ from koalapy.model.settings import Settings
 class Core:
     """The engine's records with their indices, its settings, KIS, and the state of the sessions with clusters.
 
-    `queue`, `run_list`, `launchers`, `pilots`, `at_barrier`, `notifications` and `prerequisites` are indices of
+    `queue`, `run_list`, `sweeps`, `pilots`, `at_barrier`, `notifications` and `prerequisites` are indices of
     `records`. `silent`: attempts that have given no sign since koalad's start. `came_before`: by cluster, the
     attempts that were at their barriers in a session that this engine has taken over from the one before.
     `node_sizes`: by cluster, the processors of the largest node that the cluster has shown, or that a Launcher has
@@ -41,11 +41,11 @@ class Core:
         names = [each.name for each in settings.clusters]
         self.settings = settings
         self.information = Information(settings.clusters, snapshot.instance, settings.settles)
-        self.run_list, self.queue, self.launchers = RunList(), WaitQueue(), Launchers()
+        self.run_list, self.queue, self.sweeps = RunList(), WaitQueue(), Sweeps()
         self.at_barrier, self.pilots, self.notifications = AtBarrier(), Pilots(), Notifications()
         self.prerequisites = Prerequisites()
         lives = self.information.commitments, self.at_barrier
-        indices = self.run_list, self.queue, self.launchers, self.notifications, self.prerequisites
+        indices = self.run_list, self.queue, self.sweeps, self.notifications, self.prerequisites
         self.records = Records(snapshot, indices, lives, (self.pilots,))
         self.prerequisites.survey(self.records.jobs, snapshot.unreadable)
         self.silent: dict[AttemptId, None] = {each.id: None for job in snapshot.jobs for each in job.live}

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import TypeVar
 
-from koalapy.model.attempt import Attempt, Owner
+from koalapy.model.attempt import Attempt, Owner, OwnerKind
 from koalapy.model.identity import AttemptId
 
 K = TypeVar("K")
@@ -13,12 +13,13 @@ class Pilots:
     """An index of the pilots that are neither cleaned up nor detached, whose owners are no jobs.
 
     `dirty`: pilots that the next step examines. `timed`: pilots that wait at their barriers or on the way there, or are
-    missing, so that a timer may run.
+    missing, so that a timer may run. `turned`: pilots whose state changed since the list was last cleared.
     """
 
     def __init__(self) -> None:
         self.dirty: dict[AttemptId, None] = {}
         self.timed: dict[AttemptId, Attempt] = {}
+        self.turned: list[AttemptId] = []
         self._of: dict[Owner, dict[AttemptId, Attempt]] = {}
         self._on: dict[str, dict[AttemptId, Attempt]] = {}
 
@@ -29,6 +30,8 @@ class Pilots:
 
     def changed(self, pilot: Attempt, names: Collection[str]) -> None:
         if not pilot.let_go:
+            if "state" in names:
+                self.turned.append(pilot.id)
             self._enter(pilot)
             return
         _remove(self._of, pilot.owner, pilot.id)
@@ -40,9 +43,10 @@ class Pilots:
         """Return the pilots of the owner, in the order of their numbers."""
         return [pilot for _, pilot in sorted(self._of.get(owner, {}).items())]
 
-    def on(self, cluster: str) -> list[Attempt]:
-        """Return the pilots on the cluster, of all owners, in the order of their numbers."""
-        return [pilot for _, pilot in sorted(self._on.get(cluster, {}).items())]
+    def on(self, cluster: str, kind: OwnerKind) -> list[Attempt]:
+        """Return the pilots of this kind of owners on the cluster, in the order of their numbers."""
+        found = sorted(self._on.get(cluster, {}).items())
+        return [pilot for _, pilot in found if pilot.owner.kind is kind]
 
     def _enter(self, pilot: Attempt) -> None:
         self.dirty[pilot.id] = None

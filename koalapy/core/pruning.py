@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from koalapy.model.attempt import Attempt
 from koalapy.model.commands import CollectOutput, Command, ForgetAttempt
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Job
@@ -10,12 +11,12 @@ from koalapy.model.job import Job
 
 @dataclass(frozen=True, slots=True)
 class PruneWanted:
-    """A job that is being pruned.
+    """A job, or a sweep's pilot, that is being pruned.
 
     `records`: whether its record is removed too. `without`: clusters whose directories stay.
     """
 
-    job: Job
+    pruned: Job | Attempt
     records: bool
     without: tuple[str, ...]
 

@@ -82,9 +82,9 @@ class Commitments:
         if cluster is None:
             return  # the grid file does not contain the cluster any more
         taken = processors_taken(attempt.request, cluster.settings)
-        scavenged = attempt.owner.kind is OwnerKind.SWEEP if job is None else job.pilot is not None
         patient = job is None or job.patient
-        cluster.add(tag_of(self._instance, attempt.id), (taken, scavenged, patient))
+        entry = taken, attempt.owner.kind is OwnerKind.SWEEP, patient
+        cluster.add(tag_of(self._instance, attempt.id), entry)
         self.dirty[attempt.cluster] = None
 
     def let_go(self, attempt: Attempt) -> None:

@@ -117,6 +117,12 @@ class Attempt:
         return self.silent_since is not None and not self.state.ended
 
 
+def pilot_of(attempt: Attempt) -> Pilot:
+    """Return the fields that only a pilot has, of an attempt that is one."""
+    assert attempt.pilot is not None
+    return attempt.pilot
+
+
 replace_pilot = replacer(Pilot)
 AttemptRow = row_class(Attempt)
 attempt_row, attempt_value = caster(Attempt, AttemptRow), caster(AttemptRow, Attempt)

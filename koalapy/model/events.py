@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from koalapy.model.attempt import Attempt
 from koalapy.model.cluster import UNKNOWN_MACHINE, ClusterSettings, ClusterState, Machine, Node
 from koalapy.model.errors import Reason
 from koalapy.model.fast_frozen import fast_frozen
@@ -356,16 +357,17 @@ class NotificationTried:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PruneRequested:
-    """Jobs, sweeps and Launchers are to be pruned, as far as they were final before an instant.
+    """Jobs, sweeps and sweeps' pilots are to be pruned, as far as they were over before an instant.
 
     The directories of their attempts are removed first; then, with `records`, record, history and results. A sweep is
-    named only when the store has none of its Launchers any more. `without`: clusters whose directories stay.
+    named only when the store has none of its pilots any more. `without`: clusters whose directories stay.
     """
 
     jobs: tuple[Job, ...]
     before: Instant
     records: bool
     without: tuple[str, ...] = ()
+    pilots: tuple[Attempt, ...] = ()
 
 
 # ---- from Launchers, through their KCMs

@@ -12,7 +12,7 @@ _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32: no letter
 _PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]  # of ten bits each: a tag is made per attempt
 _JOB_BITS, _COMPONENT_BITS, _NUMBER_BITS = 24, 10, 11
 MAX_JOBS, MAX_COMPONENTS, MAX_ATTEMPTS = 1 << _JOB_BITS, 1 << _COMPONENT_BITS, 1 << _NUMBER_BITS
-FIRST_LAUNCHER = MAX_JOBS // 2  # the upper half of the ids of jobs is for pilots: this quarter for those of sweeps,
+FIRST_PILOT = MAX_JOBS // 2  # the upper half of the ids of jobs is for pilots: this quarter for those of sweeps,
 FIRST_NODE_PILOT = MAX_JOBS // 4 * 3  # and the last for those that hold nodes for any other owner
 INSTANCE_LENGTH, _ATTEMPT_LENGTH = 5, 9
 _TAG = re.compile(f"k[{_ALPHABET}]{{{INSTANCE_LENGTH + _ATTEMPT_LENGTH}}}")
@@ -32,14 +32,23 @@ class AttemptId(NamedTuple):
     def __str__(self) -> str:
         if self.job >= FIRST_NODE_PILOT:
             return f"n{self.job - FIRST_NODE_PILOT + 1}"
-        if self.job >= FIRST_LAUNCHER:
-            return f"p{self.job - FIRST_LAUNCHER + 1}"
+        if self.job >= FIRST_PILOT:
+            return f"p{self.job - FIRST_PILOT + 1}"
         return f"{self.job}.{self.component}.{self.number}"
 
 
 def pilot_id(number: int) -> AttemptId:
-    """Return the id of the pilot of this number, which is at least FIRST_LAUNCHER."""
+    """Return the id of the pilot of this number, which is at least FIRST_PILOT."""
     return AttemptId(JobId(number), 0, 1)
+
+
+def pilot_named(text: str) -> AttemptId | None:
+    """Return the pilot of a text such as `p12` or `n3`; None for any other text."""
+    first = {"p": FIRST_PILOT, "n": FIRST_NODE_PILOT}.get(text[:1])
+    if first is None or not text[1:].isdecimal() or not text[1:].isascii():
+        return None
+    found = pilot_id(first + int(text[1:]) - 1)
+    return found if str(found) == text else None
 
 
 def instance_id(entropy: bytes) -> InstanceId:

@@ -11,10 +11,10 @@ from koalapy.model.cluster import Node
 from koalapy.model.errors import Reason
 from koalapy.model.fast_frozen import caster, fast_frozen, replacer, row_class
 from koalapy.model.flow import Flow
-from koalapy.model.identity import FIRST_LAUNCHER, FIRST_NODE_PILOT, AttemptId, JobId
+from koalapy.model.identity import FIRST_NODE_PILOT, FIRST_PILOT, AttemptId, JobId
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import AttemptState, ComponentState, Ending, JobState
-from koalapy.model.sweep import Pilot, Runner
+from koalapy.model.sweep import Runner
 from koalapy.model.units import Instant
 
 NOT_PLACED = Reason("omitted", "transient", "It is optional and did not fit.", "")
@@ -113,16 +113,16 @@ class KeptOutput(StrEnum):
 class Job:
     """One job. `position` orders the wait queue within a priority; a job sent to the tail gets a new one.
 
-    `attempts`: the present attempt of each component, None for one that has none; empty before a claim. `numbers`:
-    how many attempts each component has had, also those beyond the present ones; empty before the first. `held`:
-    processor-microseconds that were allocated, but waited at a barrier. `excluded`: (cluster, instant) until which
-    the cluster is excluded for this job. `collecting`: its attempts have ended, and staged-out files are on their
-    way. `patient`: it went into batch queues and has no claim time-out. `forced`: its user does not want to wait for
-    clusters out of reach. `runner`: set for a sweep, which has no attempts of its own. `pilot`: set for a Launcher of
-    a sweep. `flow`: set for a flow, which has no attempts of its own. `part_of`: the flow whose job it is.
-    `lowered_at`: when it last asked for fewer processors than before. `choices`: the clusters or groups of clusters
-    on which it can run, in order; `choice`: the place of the one that is tried. `written`: the request as its user
-    wrote it, if `request` has a component for each cluster of that choice.
+    `attempts`: the present attempt of each component, None for one that has none; empty before a claim. `numbers`: how
+    many attempts each component has had, also those beyond the present ones; empty before the first. `held`:
+    processor-microseconds that were allocated, but waited at a barrier. `excluded`: (cluster, instant) until which the
+    cluster is excluded for this job. `collecting`: its attempts have ended, and staged-out files are on their way.
+    `patient`: it went into batch queues and has no claim time-out. `forced`: its user does not want to wait for
+    clusters out of reach. `runner`: set for a sweep, which has no attempts of its own. `flow`: set for a flow, which
+    has no attempts of its own. `part_of`: the flow whose job it is. `lowered_at`: when it last asked for fewer
+    processors than before. `choices`: the clusters or groups of clusters on which it can run, in order; `choice`: the
+    place of the one that is tried. `written`: the request as its user wrote it, if `request` has a component for each
+    cluster of that choice.
     """
 
     id: JobId
@@ -149,7 +149,6 @@ class Job:
     forced: bool = False
     key: str = ""
     runner: Runner | None = None
-    pilot: Pilot | None = None
     kept_output: KeptOutput = KeptOutput.NONE
     flow: Flow | None = None
     part_of: JobId | None = None
@@ -231,7 +230,7 @@ class Counters:
     next_job: int = 1
     next_position: int = 1
     doubtful_below: int = 0
-    next_launcher: int = FIRST_LAUNCHER
+    next_pilot: int = FIRST_PILOT
     next_node_pilot: int = FIRST_NODE_PILOT
 
 

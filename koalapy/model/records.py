@@ -1,6 +1,6 @@
 """The engine's records: jobs that are not final, pending cancels and counters, with all changes of one step."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -9,7 +9,7 @@ from koalapy.model.attempt import Attempt, AttemptRow, attempt_row, attempt_valu
 from koalapy.model.change import Snapshot
 from koalapy.model.commands import Command, Hint
 from koalapy.model.fast_frozen import become, fast_frozen
-from koalapy.model.identity import FIRST_LAUNCHER, FIRST_NODE_PILOT, MAX_JOBS, AttemptId, InstanceId, JobId, pilot_id
+from koalapy.model.identity import FIRST_NODE_PILOT, FIRST_PILOT, MAX_JOBS, AttemptId, InstanceId, JobId, pilot_id
 from koalapy.model.index import AttemptIndex, Index, Keys, LiveAttempts, PilotIndex, concerned
 from koalapy.model.job import Counters, History, Job, JobRow, job_row, job_value, replace_counters
 from koalapy.model.learned import Learned
@@ -199,6 +199,10 @@ class Records:
         self._rest.setdefault("removed", []).append(job.id)
         self._keys.removed(job)
 
+    def remove_pilot(self, pilot: Attempt) -> None:
+        """Remove a pilot that was cleaned up, and is not in `pilots` any more, from the store."""
+        self._rest.setdefault("removed", []).append(pilot.id.job)
+
     def note(self, now: Instant, job: JobId, kind: str, **details: Any) -> None:
         self._history.append((job, now, kind, details))
 
@@ -214,6 +218,10 @@ class Records:
     def learn(self, learned: Learned) -> None:
         """Replace what was learned before."""
         self._rest["learned"] = learned
+
+    def use(self, entries: Iterable[Usage]) -> None:
+        """Enter the usage of a pilot that was let go. That of a try is entered as the try ends."""
+        self._rest.setdefault("usage", []).extend(entries)
 
     def account(self, span: BatchSpan) -> None:
         """Replace the estimated usage of an attempt; without a usage entry of the attempt, nothing happens."""
@@ -232,18 +240,19 @@ class Records:
     def new_job_id(self) -> JobId | None:
         """Return an id that no job has had; None if all ids below those of Launchers are used up."""
         number = self.counters.next_job
-        if number >= FIRST_LAUNCHER:
+        if number >= FIRST_PILOT:
             return None
         self.counters = replace_counters(self.counters, {"next_job": number + 1})
-        return self._given(number)
+        self._rest.setdefault("new", []).append(number)
+        return JobId(number)
 
-    def new_launcher_id(self) -> JobId | None:
-        """Return an id that no Launcher has had; None if all ids that fit into a tag are used up."""
-        number = self.counters.next_launcher
+    def new_pilot_id(self) -> AttemptId | None:
+        """Return an id that no pilot has had, for one of a sweep; None if all that fit into a tag are used up."""
+        number = self.counters.next_pilot
         if number >= FIRST_NODE_PILOT:
             return None
-        self.counters = replace_counters(self.counters, {"next_launcher": number + 1})
-        return self._given(number)
+        self.counters = replace_counters(self.counters, {"next_pilot": number + 1})
+        return pilot_id(number)
 
     def new_node_pilot_id(self) -> AttemptId | None:
         """Return an id for a pilot that holds nodes for another owner than a sweep; None if all are used up."""
@@ -252,10 +261,6 @@ class Records:
             return None
         self.counters = replace_counters(self.counters, {"next_node_pilot": number + 1})
         return pilot_id(number)
-
-    def _given(self, number: int) -> JobId:
-        self._rest.setdefault("new", []).append(number)
-        return JobId(number)
 
     def count(self, counters: Counters) -> None:
         self.counters = counters

@@ -133,19 +133,4 @@ class Runner:
         return dict(self.out).get(cluster, NONE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pilot:
-    """The fields that only the job of a Launcher has. `sweep`: the id of its sweep.
-
-    `stop_reason`: why it was ordered to stop; '' if it was not. It is preempted (for others' jobs), shrunk (for another
-    runner), withdrawn (it had not started in time) or black_hole. Otherwise it is idle (nothing was left for it), or
-    over (its sweep is final). `suspended`: whether its batch system suspends it now, or did before; '' if never. While
-    its cluster is unreachable, the last value stays.
-    """
-
-    sweep: JobId
-    stop_reason: str = ""
-    suspended: str = ""
-
-
 replace_runner = replacer(Runner)

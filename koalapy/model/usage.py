@@ -5,13 +5,13 @@ after it as *run*, or as *lost* if the job was tried again. A Launcher's whole s
 span counts in one of the four. Together they equal what the batch system accounts for the batch job.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
-from koalapy.model.attempt import Attempt
+from koalapy.model.attempt import Attempt, OwnerKind
 from koalapy.model.fast_frozen import fast_frozen
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Job
@@ -111,7 +111,7 @@ def usage_of_try(tried: Job, *, lost: bool = False, now: Instant | None = None) 
 
     `lost`: the job is tried again. With `now`, attempts that have not ended count up to that instant.
     """
-    kind = Kind.SCAVENGED if tried.pilot is not None else Kind.LOST if lost else Kind.RUN
+    kind = Kind.LOST if lost else Kind.RUN
     entries: list[Usage] = []
     for each in tried.attempts:
         if each is not None and (entry := _usage(tried, each, kind, now)) is not None:
@@ -119,9 +119,19 @@ def usage_of_try(tried: Job, *, lost: bool = False, now: Instant | None = None) 
     return tuple(entries)
 
 
-def usage_until(jobs: Iterable[Job], now: Instant) -> list[Usage]:
-    """Return the entries of all tries that go on, as if they ended now and were not followed by another."""
-    return [entry for job in jobs if job.state.active for entry in usage_of_try(job, now=now)]
+def usage_of_pilot(pilot: Attempt, sweep: Job, now: Instant | None = None) -> tuple[Usage, ...]:
+    """Return the entry of a sweep's pilot, none if its batch job did not begin. With `now`, one that goes on counts."""
+    entry = _usage(sweep, pilot, Kind.SCAVENGED, now)
+    return () if entry is None else (entry,)
+
+
+def usage_until(jobs: Mapping[JobId, Job], pilots: Iterable[Attempt], now: Instant) -> list[Usage]:
+    """Return the entries of all tries and pilots that go on, as if they ended now and were not followed by another."""
+    entries = [entry for job in jobs.values() if job.state.active for entry in usage_of_try(job, now=now)]
+    for pilot in pilots:
+        if pilot.owner.kind is OwnerKind.SWEEP and not pilot.let_go:
+            entries += usage_of_pilot(pilot, jobs[JobId(pilot.owner.id)], now)
+    return entries
 
 
 def _usage(job: Job, attempt: Attempt, kind: Kind, now: Instant | None) -> Usage | None:
@@ -133,7 +143,7 @@ def _usage(job: Job, attempt: Attempt, kind: Kind, now: Instant | None) -> Usage
     return Usage(
         attempt=attempt.id,
         owner=job.owner,
-        charged=job.pilot.sweep if job.pilot is not None else job.id,
+        charged=job.id,
         name=job.request.name,
         cluster=attempt.cluster,
         processors=attempt.processors,

@@ -331,7 +331,8 @@ def _peers(engine: Engine, attempt: AttemptId, cluster: str | None) -> list[tupl
     if cluster is not None and is_elsewhere(engine.records, cluster, attempt):
         engine.core.foreign.note(cluster, f"a key of attempt {attempt}")
         return []
-    if engine.records.attempt(attempt) is None:
+    found = engine.records.attempt(attempt)
+    if found is None or found.pilot is not None:
         return []
     present = engine.records.jobs[attempt.job].present
     return [(each.cluster, each.id) for each in present if each.id != attempt]

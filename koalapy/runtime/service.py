@@ -17,7 +17,7 @@ from koalapy.model.commands import CollectOutput
 from koalapy.model.errors import KoalaError, OurError, Reason, RequestError, TransientError
 from koalapy.model.events import CancelRequested, Event, HoldRequested, ReleaseRequested
 from koalapy.model.events import JobSubmitted as Submitted
-from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, JobId
+from koalapy.model.identity import FIRST_PILOT, AttemptId, JobId, pilot_id
 from koalapy.model.job import OUTPUT_PRUNED, Component, Counters, History, Job
 from koalapy.model.matching import ClusterAd
 from koalapy.model.records import Step
@@ -51,6 +51,7 @@ from koalapy.views.matching import MatchedComponent
 from koalapy.views.metrics import Counted, Counting, Load, load_of
 from koalapy.views.recovery import Line, Recovered, Recovery
 from koalapy.views.status import NEW_STORE, common_waits, ids_used, notification_troubles
+from koalapy.views.sweep_pilots import as_job
 
 T = TypeVar("T")
 _MOST_PATHS = 1 << 17  # bytes of names that are fetched in one call
@@ -170,7 +171,7 @@ class Service:
         known = {job.id: job for job in self.jobs(ids=request.after)}
         for each in request.after:
             found = known.get(each)
-            if found is None or found.pilot is not None:
+            if found is None:
                 raise no_such(each, self._store.unreadable())
             if found.state.final and found.state is not JobState.DONE:
                 ended = "failed" if found.state is JobState.FAILED else "was cancelled"
@@ -270,8 +271,14 @@ class Service:
         return self._store.jobs(states, possible)
 
     def job(self, job: JobId) -> Job:
-        """Return the job. Raises RequestError if there is no such job, and KoalaError if the store cannot be read."""
+        """Return the job, or a sweep's pilot as if it were one.
+
+        Raises RequestError if there is no such job, and KoalaError if the store cannot be read.
+        """
         found = self._store.job(job) if is_possible(job) else None
+        if found is None and is_possible(job) and (pilot := self._store.pilot(pilot_id(job))) is not None:
+            sweep = self._store.job(JobId(pilot.owner.id))
+            found = None if sweep is None else as_job(pilot, sweep.owner, sweep.request.name)
         if found is None:
             raise no_such(job, self._store.unreadable())
         return found
@@ -284,7 +291,7 @@ class Service:
     ) -> dict[tuple[str | int, ...], Sum]:
         """Return what attempts used, including the running ones until now; see `koalapy.model.usage.sums`."""
         now = self._clock.now()
-        unended = self._loop.ask(lambda engine: usage_until(engine.records.jobs.values(), now))
+        unended = self._loop.ask(lambda engine: usage_until(engine.records.jobs, engine.records.pilots.values(), now))
         entries, days = self._store.used(since)
         entered = {entry.attempt: entry for entry in entries}
         going_on = {each.attempt: each for each in unended if each.attempt not in entered}
@@ -536,7 +543,7 @@ def _refuse_other_components(job: Job, component: int | None) -> None:
 
 def _refuse_without_ids(counters: Counters, jobs: int) -> None:
     """Raises RequestError `ids_exhausted` if fewer ids than `jobs` are left."""
-    left = FIRST_LAUNCHER - counters.next_job
+    left = FIRST_PILOT - counters.next_job
     if jobs > left:
         message = f"The ids of jobs are used up: {max(0, left):,} are left in this store, and {jobs:,} are needed."
         raise RequestError("ids_exhausted", message, NEW_STORE)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from koalapy.core.core import Core
-from koalapy.core.launchers import runner_of
+from koalapy.core.sweeps import runner_of
 from koalapy.model.job import Job
 from koalapy.model.notification import NotifyOn
 from koalapy.model.states import JobState

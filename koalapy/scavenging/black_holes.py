@@ -1,19 +1,20 @@
 """Black holes: nodes on which every parameter fails at once, so that they would consume a whole sweep."""
 
 from koalapy.core.core import Core
-from koalapy.core.launchers import place, runner_of, staying
+from koalapy.core.sweeps import runner_of
+from koalapy.model.attempt import Attempt, pilot_of
 from koalapy.model.commands import TrustLauncher
 from koalapy.model.events import LauncherSuspected
-from koalapy.model.identity import AttemptId
-from koalapy.model.job import Job
+from koalapy.model.identity import JobId
 from koalapy.model.units import Instant
 from koalapy.scavenging.parameters import put_runner
-from koalapy.scavenging.pilots import stop_pilot
+from koalapy.scavenging.pilots import staying, stop_pilot
 
 
 def on_suspected(core: Core, now: Instant, event: LauncherSuspected) -> None:
     """Note that every parameter of a Launcher has failed at once; `judge` decides what follows."""
-    if core.records.attempt(event.attempt) is not None:
+    pilot = core.records.pilots.get(event.attempt)
+    if pilot is not None and not pilot.let_go:
         core.sessions.suspects[event.attempt] = event.host
 
 
@@ -24,32 +25,30 @@ def judge(core: Core, now: Instant) -> None:
     trusted. The decision waits while another Launcher has no results yet.
     """
     for attempt in list(core.sessions.suspects):
-        suspect = core.records.jobs[attempt.job] if core.records.attempt(attempt) is not None else None
-        if suspect is None or suspect.pilot is None or suspect.pilot.stop_reason:
+        suspect = core.records.pilots.get(attempt)
+        if suspect is None or suspect.let_go or pilot_of(suspect).stop_reason:
             del core.sessions.suspects[attempt]
-        elif (good := _works_elsewhere(core, suspect, attempt)) is not None:
+        elif (good := _works_elsewhere(core, suspect)) is not None:
             host = core.sessions.suspects.pop(attempt)
             core.sessions.latest[attempt] = False
-            _exclude(core, now, suspect, host) if good else _trust(core, now, suspect, attempt)
+            _exclude(core, now, suspect, host) if good else _trust(core, now, suspect)
 
 
-def _works_elsewhere(core: Core, suspect: Job, attempt: AttemptId) -> bool | None:
+def _works_elsewhere(core: Core, suspect: Attempt) -> bool | None:
     """Return True if the newest results of another Launcher of the sweep include a success.
 
     Other suspects do not count. Return None while another Launcher has no results yet, else False.
     """
-    assert suspect.pilot is not None
-    others = [place(each).id for each in staying(core.launchers.of(suspect.pilot.sweep))]
-    others = [each for each in others if each != attempt and each not in core.sessions.suspects]
+    others = [each.id for each in staying(core.pilots.of(suspect.owner))]
+    others = [each for each in others if each != suspect.id and each not in core.sessions.suspects]
     if any(core.sessions.latest.get(each, False) for each in others):
         return True
     unsure = [each for each in others if each not in core.sessions.latest]
     return None if unsure else False
 
 
-def _exclude(core: Core, now: Instant, suspect: Job, host: str) -> None:
-    assert suspect.pilot is not None
-    sweep, cluster = core.records.jobs[suspect.pilot.sweep], place(suspect).cluster
+def _exclude(core: Core, now: Instant, suspect: Attempt, host: str) -> None:
+    sweep, cluster = core.records.jobs[JobId(suspect.owner.id)], suspect.cluster
     known = runner_of(sweep).black_holes
     if (cluster, host) not in known:
         put_runner(core, sweep, black_holes=(*known, (cluster, host)))
@@ -57,8 +56,8 @@ def _exclude(core: Core, now: Instant, suspect: Job, host: str) -> None:
     stop_pilot(core, now, suspect, "black_hole")
 
 
-def _trust(core: Core, now: Instant, suspect: Job, attempt: AttemptId) -> None:
-    assert suspect.pilot is not None
-    cluster = place(suspect).cluster
-    core.records.hint(TrustLauncher(cluster=cluster, attempt=attempt))
-    core.records.note(now, suspect.pilot.sweep, "black_hole_trusted", cluster=cluster, launcher=suspect.id)
+def _trust(core: Core, now: Instant, suspect: Attempt) -> None:
+    core.records.hint(TrustLauncher(cluster=suspect.cluster, attempt=suspect.id))
+    core.records.note(
+        now, JobId(suspect.owner.id), "black_hole_trusted", cluster=suspect.cluster, launcher=suspect.id.job
+    )

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from koalapy.core.core import Core
-from koalapy.core.launchers import runner_of
+from koalapy.core.sweeps import runner_of
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import Reason
 from koalapy.model.job import Job

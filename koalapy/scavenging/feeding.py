@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from koalapy.core.core import Core
-from koalapy.core.launchers import place, runner_of, staying
+from koalapy.core.sweeps import runner_of
+from koalapy.model.attempt import Attempt
 from koalapy.model.commands import FeedSweep, RecallParameters
 from koalapy.model.events import ParametersWanted
 from koalapy.model.identity import AttemptId, JobId
@@ -15,7 +16,7 @@ from koalapy.model.units import Instant
 from koalapy.policies.sweep_order import Pool, SweepOrder, exclusion_error, feed_error
 from koalapy.scavenging import policy_calls
 from koalapy.scavenging.parameters import joined, put_runner, sweep_of, without
-from koalapy.scavenging.pilots import slots_of
+from koalapy.scavenging.pilots import owner_of, slots_of, staying
 from koalapy.scavenging.policy_calls import call_policy
 
 
@@ -33,7 +34,7 @@ def begin(core: Core) -> None:
     """
     clusters, core.sessions.fresh = list(core.sessions.fresh), {}
     for cluster in clusters:
-        for identity in core.launchers.sweeps:
+        for identity in core.sweeps.ids:
             sweep = core.records.jobs[identity]
             there = attempts_on(core, sweep, cluster)
             if (sweep.id, cluster) not in core.sessions.begun and (there or runner_of(sweep).out_on(cluster)):
@@ -79,19 +80,15 @@ def slots_by_cluster(core: Core, sweep: Job) -> dict[str, int]:
     Launchers that have not started yet count too.
     """
     slots: dict[str, int] = {}
-    for launcher in staying(core.launchers.of(sweep.id)):
-        cluster = place(launcher).cluster
-        slots[cluster] = slots.get(cluster, 0) + slots_of(sweep.request.components[0], place(launcher).processors)
+    for pilot in staying(core.pilots.of(owner_of(sweep.id))):
+        more = slots_of(sweep.request.components[0], pilot.processors)
+        slots[pilot.cluster] = slots.get(pilot.cluster, 0) + more
     return slots
 
 
 def attempts_on(core: Core, sweep: Job, cluster: str) -> tuple[AttemptId, ...]:
     """Return the sweep's attempts there that have not been cleaned up, stopping ones too."""
-    return tuple(
-        place(each).id
-        for each in core.launchers.of(sweep.id)
-        if place(each).cluster == cluster and not place(each).let_go
-    )
+    return tuple(each.id for each in core.pilots.of(owner_of(sweep.id)) if each.cluster == cluster and not each.let_go)
 
 
 def _room(sweep: Job, cluster: str, slots: dict[str, int]) -> int:
@@ -169,8 +166,8 @@ def recall(core: Core, sweep: Job) -> None:
         lack -= more
 
 
-def idlers(core: Core, sweep: Job, needed: int) -> list[Job]:
-    """Return the Launchers that run nothing, as far as the sweep has more than `needed` nodes.
+def idlers(core: Core, sweep: Job, needed: int) -> list[Attempt]:
+    """Return the pilots whose Launchers that run nothing, as far as the sweep has more than `needed` nodes.
 
     A cluster with more parameters out than running has no idle Launchers: one of them may be about to begin a
     parameter.
@@ -178,15 +175,15 @@ def idlers(core: Core, sweep: Job, needed: int) -> list[Job]:
     runner = runner_of(sweep)
     if runner.pool:
         return []
-    stay = staying(core.launchers.of(sweep.id))
+    stay = staying(core.pilots.of(owner_of(sweep.id)))
     running = Counter[str]()
     for each in stay:
-        running[place(each).cluster] += _running(core, each, unheard=0)
+        running[each.cluster] += _running(core, each, unheard=0)
     placed = {name for name, count in running.items() if len(runner.out_on(name)) <= count}
-    idle = [each for each in stay if place(each).cluster in placed and not _running(core, each, unheard=1)]
+    idle = [each for each in stay if each.cluster in placed and not _running(core, each, unheard=1)]
     return idle[: max(0, len(stay) - needed)]
 
 
-def _running(core: Core, launcher: Job, unheard: int) -> int:
+def _running(core: Core, pilot: Attempt, unheard: int) -> int:
     """Return the parameters that the Launcher last reported as running; `unheard` before its first report."""
-    return core.sessions.doing.get(place(launcher).id, (unheard, None))[0]
+    return core.sessions.doing.get(pilot.id, (unheard, None))[0]

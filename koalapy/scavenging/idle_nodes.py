@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from koalapy.core.core import Core
-from koalapy.core.launchers import place
 from koalapy.information.commitments import Commitments
 from koalapy.information.kis import ClusterSummary, Known
+from koalapy.model.attempt import OwnerKind
 from koalapy.model.cluster import ClusterState
 from koalapy.model.events import ClusterMeasured
 from koalapy.model.hours import offset_at
@@ -38,7 +38,7 @@ def on_measured(core: Core, now: Instant, event: ClusterMeasured) -> None:
 
     Without sweeps, it does so only for dynamic admission, whose prediction learns from the nodes.
     """
-    if core.launchers.sweeps or core.settings.scavenging.admission == DYNAMIC:
+    if core.sweeps.ids or core.settings.scavenging.admission == DYNAMIC:
         known = core.information.clusters[event.cluster]
         core.node_sizes[event.cluster] = node_size(known, core.node_sizes.get(event.cluster, 0))
         core.nodes_changed = True
@@ -89,8 +89,8 @@ class IdleNodes:
 
     def _look(self, core: Core, now: Instant, summary: ClusterSummary) -> Nodes:
         name = summary.name
-        known, there = core.information.clusters[name], core.launchers.on(name)
-        sizes = [node_size(known, core.node_sizes.get(name, 0)), *(place(each).processors for each in there)]
+        known, there = core.information.clusters[name], core.pilots.on(name, OwnerKind.SWEEP)
+        sizes = [node_size(known, core.node_sizes.get(name, 0)), *(each.processors for each in there)]
         size = core.node_sizes[name] = max(sizes)
         return look(core, now, known, summary, len(there), size, self._policy)
 

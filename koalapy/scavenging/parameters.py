@@ -4,10 +4,10 @@ from collections.abc import Iterable
 
 from koalapy.coallocation.stop import stop_job
 from koalapy.core.core import Core
-from koalapy.core.launchers import runner_of
+from koalapy.core.sweeps import runner_of
 from koalapy.model.commands import CollectOutput, OutputKind
 from koalapy.model.events import ClusterLeft, LaunchersSeen, ParametersEnded, ParametersReturned
-from koalapy.model.identity import JobId
+from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.intervals import NONE, Intervals
 from koalapy.model.job import Job, Outcome
 from koalapy.model.sweep import ParameterResult, ResultBatch, Runner, replace_runner
@@ -24,7 +24,7 @@ def on_ended(core: Core, now: Instant, event: ParametersEnded) -> None:
     """
     fresh, foreign = record_results(core, event, core.sessions.fed.get((event.sweep, event.cluster), NONE))
     core.sessions.failures.pop((event.sweep, event.cluster), None)
-    if fresh and core.records.attempt(event.attempt) is not None:
+    if fresh and _lives(core, event.attempt):
         core.sessions.latest[event.attempt] = any(each.succeeded for each in fresh)
         core.sessions.suspects.pop(event.attempt, None)  # a suspected Launcher reports no results
     if foreign:
@@ -34,8 +34,13 @@ def on_ended(core: Core, now: Instant, event: ParametersEnded) -> None:
 def on_launchers_seen(core: Core, now: Instant, event: LaunchersSeen) -> None:
     """Note how many parameters run in each Launcher, and when its newest one was pulled."""
     for attempt, running, pulled_at in event.launchers:
-        if core.records.attempt(attempt) is not None:
+        if _lives(core, attempt):
             core.sessions.doing[attempt] = running, pulled_at
+
+
+def _lives(core: Core, pilot: AttemptId) -> bool:
+    found = core.records.pilots.get(pilot)
+    return found is not None and not found.let_go
 
 
 def record_results(
@@ -102,7 +107,7 @@ def on_returned(core: Core, now: Instant, event: ParametersReturned) -> None:
 
 def on_cluster_left(core: Core, now: Instant, event: ClusterLeft) -> None:
     """Put the parameters that are out on the cluster back into the pool: no result comes from there any more."""
-    for identity in core.launchers.sweeps:
+    for identity in core.sweeps.ids:
         sweep = core.records.jobs[identity]
         runner = runner_of(sweep)
         if out := runner.out_on(event.name):

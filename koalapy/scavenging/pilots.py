@@ -4,20 +4,23 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
-from koalapy.coallocation import claim
-from koalapy.coallocation.stop import stop_job
+from koalapy.attempts import pilots
+from koalapy.attempts.submission import submit
 from koalapy.core.core import Core
-from koalapy.core.launchers import place, runner_of
+from koalapy.core.sweeps import runner_of
+from koalapy.model.attempt import Attempt, Owner, OwnerKind, Pilot, pilot_of
 from koalapy.model.cluster import ClusterSettings
+from koalapy.model.commands import LauncherWork
 from koalapy.model.errors import Reason
 from koalapy.model.events import StoreRestored
-from koalapy.model.identity import JobId
-from koalapy.model.job import Job, Outcome
-from koalapy.model.request import LOWEST_PRIORITY, ComponentRequest, Launch, Request
+from koalapy.model.facts import LetGo
+from koalapy.model.identity import AttemptId, JobId
+from koalapy.model.job import Job
+from koalapy.model.request import ComponentRequest, Launch
 from koalapy.model.settings import Scavenging, Settings
-from koalapy.model.states import AttemptState, JobState
-from koalapy.model.sweep import Pilot
+from koalapy.model.states import AttemptState, Ending
 from koalapy.model.units import MINUTE, SECOND, Duration, Instant
+from koalapy.model.usage import usage_of_pilot
 from koalapy.scavenging.parameters import put_runner, sweep_of
 
 START_TIMEOUT = Duration(30 * SECOND)  # a waiting pilot competes with others' jobs
@@ -33,34 +36,46 @@ STOP_REASONS = {
 }
 
 
+def owner_of(sweep: JobId) -> Owner:
+    """Return the sweep as an owner of pilots."""
+    return Owner(OwnerKind.SWEEP, sweep)
+
+
+def staying(found: Iterable[Attempt]) -> list[Attempt]:
+    """Return the pilots that neither have a reason to stop nor are ending."""
+    return [each for each in found if not pilot_of(each).stop_reason and not each.cancelling]
+
+
 def launch(core: Core, now: Instant, sweep: Job, cluster: ClusterSettings, size: int) -> bool:
     """Claim one pilot on one node of `size` processors. Return False if no id is left for it."""
-    identity = core.records.new_launcher_id()
+    identity = core.records.new_pilot_id()
     if identity is None:
         return False
-    request = request_of(sweep, cluster, size, core.settings)
-    job = core.records.add(
-        Job(
-            id=identity,
-            owner=sweep.owner,
-            request=request,
-            state=JobState.WAITING,
-            position=0,
-            submitted_at=now,
-            pilot=Pilot(sweep=sweep.id),
-        )
+    fields = Pilot(owner=owner_of(sweep.id), claimed_at=now)
+    request = node_request(sweep, cluster, size, core.settings)
+    pilot = pilots.claim(core, now, Attempt(id=identity, cluster=cluster.name, request=request, pilot=fields))
+    space = sweep.request.parameters
+    assert space is not None
+    template = sweep.request.components[0]
+    work = LauncherWork(
+        sweep=sweep.id,
+        space=space,
+        slots=slots_of(template, size),
+        limit=template.walltime,
+        grace=core.settings.scavenging.grace,
     )
-    claim.claim(core, now, job, (cluster.name,), patient=False)
+    avoid = tuple(host for name, host in runner_of(sweep).black_holes if name == cluster.name)
+    submit(core, pilot, sweep.request, lowest=True, avoid=avoid, launcher=work)
     return True
 
 
-def request_of(sweep: Job, cluster: ClusterSettings, size: int, settings: Settings) -> Request:
-    """Return the request of a pilot: one whole node, at the lowest priority.
+def node_request(sweep: Job, cluster: ClusterSettings, size: int, settings: Settings) -> ComponentRequest:
+    """Return the request of a pilot: one whole node.
 
     The sweep's component, with its program, is the template.
     """
     template = sweep.request.components[0]
-    node = replace(
+    return replace(
         template,
         processors=size,
         processors_per_node=size,
@@ -70,16 +85,6 @@ def request_of(sweep: Job, cluster: ClusterSettings, size: int, settings: Settin
         queue=cluster.scavenge.queue or template.queue,
         qos=cluster.scavenge.qos or template.qos,
         optional=False,
-    )
-    request = sweep.request
-    return Request(
-        name=request.name,
-        components=(node,),
-        priority=LOWEST_PRIORITY,
-        retry_on=(),
-        stage_in=request.stage_in,
-        directory=request.directory,
-        files=request.files,
     )
 
 
@@ -97,38 +102,33 @@ def slots_of(template: ComponentRequest, size: int) -> int:
     return size // max(1, template.processors)
 
 
-def stop_pilot(core: Core, now: Instant, launcher: Job, stop_reason: str, force: bool = False) -> None:
+def stop_pilot(core: Core, now: Instant, pilot: Attempt, stop_reason: str, force: bool = False) -> None:
     """Stop a pilot: its running parameters return to the pool, and its results are kept.
 
-    Nothing happens if it is final, or if it is stopping already and `force` is false.
+    Nothing happens if it is let go, or if it is ending already and `force` is false.
     """
-    if launcher.state.final or (launcher.state is JobState.STOPPING and not force):
-        return
-    assert launcher.pilot is not None
-    pilot = replace(launcher.pilot, stop_reason=launcher.pilot.stop_reason or stop_reason)
-    core.records.change(launcher, pilot=pilot, forced=force)
-    stop_job(core, now, launcher, Outcome.CANCELLED, STOP_REASONS[stop_reason])
+    pilots.stop(core, now, pilot, stop_reason, STOP_REASONS[stop_reason], force=force)
 
 
 def on_store_restored(core: Core, now: Instant, event: StoreRestored) -> None:
     """Stop all pilots after a restore of the store, since their states are unknown."""
-    for launcher in list(core.launchers):
-        stop_pilot(core, now, launcher, "over")
+    for sweep in core.sweeps.ids:
+        for pilot in core.pilots.of(owner_of(sweep)):
+            stop_pilot(core, now, pilot, "over")
 
 
-def starts_until(launcher: Job, settings: Settings) -> Instant | None:
+def starts_until(pilot: Attempt, stage_in: bool, settings: Settings) -> Instant | None:
     """Return the instant at which the pilot is withdrawn; None once its batch job has started.
 
     The time-out begins when its batch job is queued and competes with others' jobs. Before that, a pilot with files to
     stage in may take as long as any claim.
     """
-    attempt = place(launcher)
-    if launcher.state is not JobState.CLAIMING or attempt.allocated_at is not None or launcher.claimed_at is None:
+    if pilot.cancelling or pilot.state.ended or pilot.allocated_at is not None:
         return None
-    if attempt.queued_at is not None:
-        return Instant(attempt.queued_at + START_TIMEOUT)
-    patience = max(START_TIMEOUT, settings.claim_timeout) if launcher.request.stage_in else START_TIMEOUT
-    return Instant(launcher.claimed_at + patience)
+    if pilot.queued_at is not None:
+        return Instant(pilot.queued_at + START_TIMEOUT)
+    patience = max(START_TIMEOUT, settings.claim_timeout) if stage_in else START_TIMEOUT
+    return Instant(pilot_of(pilot).claimed_at + patience)
 
 
 MOST_FAILURES = 3  # in a row, of one sweep's Launchers on one cluster
@@ -136,59 +136,54 @@ LEFT_OUT = Duration(10 * MINUTE)
 SHORT_LIFE = Duration(20 * SECOND)  # a Launcher that ends by itself earlier has failed
 
 
-def ended(core: Core, now: Instant, launcher: Job) -> None:
-    """Charge the sweep for a pilot of which nothing is left, and act on a withdrawal or a failure.
-
-    It is called once for each pilot.
-    """
-    assert launcher.pilot is not None
-    attempt = place(launcher)
-    core.sessions.forget_launcher(attempt.id)
-    sweep = sweep_of(core, launcher.pilot.sweep)
+def on_let_go(core: Core, now: Instant, event: LetGo) -> None:
+    """Charge the sweep for a pilot of which nothing is left, and act on a withdrawal or a failure."""
+    pilot = core.records.pilots[event.attempt]
+    core.sessions.forget_launcher(pilot.id)
+    sweep = sweep_of(core, JobId(event.owner.id))
     if sweep is None:
         return
-    if attempt.allocated_at is not None:
-        spent = max(0, (attempt.ended_at or now) - attempt.allocated_at)
-        put_runner(core, sweep, charged=runner_of(sweep).charged + spent * attempt.processors)
-    cluster = attempt.cluster
-    if launcher.pilot.stop_reason == "withdrawn" and cluster in core.information.clusters:
-        core.pauses.begin(now, cluster)
-    elif (reason := _failure(launcher)) is not None and not _preempted(core.settings, launcher, reason):
-        _failed(core, now, sweep, launcher, reason)
+    core.records.use(usage_of_pilot(pilot, sweep))
+    if pilot.allocated_at is not None:
+        spent = max(0, (pilot.ended_at or now) - pilot.allocated_at)
+        put_runner(core, sweep, charged=runner_of(sweep).charged + spent * pilot.processors)
+    if pilot_of(pilot).stop_reason == "withdrawn" and pilot.cluster in core.information.clusters:
+        core.pauses.begin(now, pilot.cluster)
+    elif (reason := _failure(pilot)) is not None and not _preempted(core.settings, pilot, reason):
+        _failed(core, now, sweep, pilot, reason)
 
 
-def _failure(launcher: Job) -> Reason | None:
+def _failure(pilot: Attempt) -> Reason | None:
     """Return why the pilot failed; None if it was asked to stop, or ended by itself after `SHORT_LIFE`."""
-    assert launcher.pilot is not None
-    if launcher.pilot.stop_reason or launcher.state is JobState.CANCELLED:
+    reason = pilots.failure_of(pilot)
+    if pilot_of(pilot).stop_reason in STOP_REASONS or (reason is None and pilot.ending is not Ending.DONE):
         return None
-    if launcher.state is JobState.FAILED:
-        return launcher.reason or Reason("lost", "transient", "It was lost.", "")
-    attempt = place(launcher)
-    lived = (attempt.ended_at or 0) - (attempt.started_at or attempt.ended_at or 0)
+    if reason is not None:
+        return reason
+    lived = (pilot.ended_at or 0) - (pilot.started_at or pilot.ended_at or 0)
     if lived < SHORT_LIFE:
         return Reason("ended_early", "ours", "It ended by itself as soon as it had begun.", "Look at its output.")
     return None
 
 
-def _preempted(settings: Settings, launcher: Job, reason: Reason) -> bool:
+def _preempted(settings: Settings, pilot: Attempt, reason: Reason) -> bool:
     """Return whether the end was a preemption by the batch system, which is no failure.
 
     The batch system took the node for others' jobs, or suspended the pilot so that it used up its walltime.
     """
-    if reason.code == "walltime_exceeded" and launcher.pilot is not None and launcher.pilot.suspended:
+    if reason.code == "walltime_exceeded" and pilot_of(pilot).suspended:
         return True
     native = [each.name for each in settings.clusters if each.scavenge.native]
-    return reason.code in _TAKEN and place(launcher).started_at is not None and place(launcher).cluster in native
+    return reason.code in _TAKEN and pilot.started_at is not None and pilot.cluster in native
 
 
 _TAKEN = ("killed", "lost", "restarted", "void", "cancelled")
 
 
-def _failed(core: Core, now: Instant, sweep: Job, launcher: Job, reason: Reason) -> None:
-    attempt, cluster = place(launcher), place(launcher).cluster
-    where = {"cluster": cluster, "component": 0, "attempt": attempt.id.number, "launcher": launcher.id}
-    message = _of_launcher(launcher, reason)
+def _failed(core: Core, now: Instant, sweep: Job, pilot: Attempt, reason: Reason) -> None:
+    cluster = pilot.cluster
+    where = {"cluster": cluster, "component": 0, "attempt": pilot.id.number, "launcher": pilot.id.job}
+    message = _of_pilot(pilot, reason)
     core.records.note(now, sweep.id, "launcher_lost", **where, code=reason.code, message=message, output=reason.words)
     if cluster not in core.information.clusters:
         return  # it has left the grid: nothing is counted there
@@ -197,21 +192,21 @@ def _failed(core: Core, now: Instant, sweep: Job, launcher: Job, reason: Reason)
     if failures >= MOST_FAILURES:
         core.sessions.failures.pop((sweep.id, cluster))
         if reason.whose == "request" and reason.code != "walltime_exceeded":  # the next Launcher may end in time
-            core.sessions.refused[sweep.id, cluster] = _of_sweep(launcher, reason)
+            core.sessions.refused[sweep.id, cluster] = _of_sweep(pilot, reason)
         leave_out(core, now, sweep.id, cluster, reason.code, message)
 
 
-def _of_launcher(launcher: Job, reason: Reason) -> str:
-    """Return the reason's message and advice, worded for a Launcher instead of a job with a component."""
-    words = reason.message.removeprefix(f"{place(launcher).cluster}: ").replace("component 0", "it", 1)
-    advice = f"`koala show {launcher.id}` tells its story." if reason.whose == "transient" else reason.advice
+def _of_pilot(pilot: Attempt, reason: Reason) -> str:
+    """Return the reason's message and advice, worded for a pilot instead of a job with a component."""
+    words = reason.message.removeprefix(f"{pilot.cluster}: ").replace("component 0", "it", 1)
+    advice = f"`koala show {pilot.id}` shows its history." if reason.whose == "transient" else reason.advice
     return f"{words[:1].upper()}{words[1:]} {advice}".strip()
 
 
-def _of_sweep(launcher: Job, reason: Reason) -> Reason:
+def _of_sweep(pilot: Attempt, reason: Reason) -> Reason:
     """Return the reason, worded for the sweep, which does not have this component."""
-    message = reason.message.replace("component 0", f"Launcher {launcher.id}", 1)
-    return replace(reason, message=message)
+    said = reason.on(pilot.cluster)
+    return replace(said, message=said.message.replace("component 0", f"Pilot {pilot.id}", 1))
 
 
 def leave_out(core: Core, now: Instant, sweep: JobId, cluster: str, code: str, why: str) -> None:
@@ -227,34 +222,28 @@ def leave_out(core: Core, now: Instant, sweep: JobId, cluster: str, code: str, w
 NOW, BEFORE = "now", "before"  # see Pilot
 
 
-def has_turned(launcher: Job) -> bool:
+def has_turned(pilot: Attempt) -> bool:
     """Return whether the pilot was suspended or resumed since the sweep's history recorded it.
 
     A pilot that is out of reach is neither suspended nor resumed. A pilot that ends while it is suspended is not
     resumed.
     """
-    state, told = place(launcher).state, _glide(launcher).suspended == NOW
-    return state is (AttemptState.RUNNING if told else AttemptState.SUSPENDED)
+    noted = pilot_of(pilot).suspended == NOW
+    return pilot.state is (AttemptState.RUNNING if noted else AttemptState.SUSPENDED)
 
 
-def note_suspensions(core: Core, now: Instant, turned: Iterable[JobId]) -> None:
+def note_suspensions(core: Core, now: Instant, turned: Iterable[AttemptId]) -> None:
     """Note suspended and resumed pilots in the histories of their sweeps, one entry for each cluster.
 
     `turned`: the pilots that may have been suspended or resumed.
     """
     counts = Counter[tuple[JobId, str, str]]()
     for identity in turned:
-        launcher = core.records.jobs.get(identity)
-        if launcher is None or launcher.state.final or not has_turned(launcher):
+        pilot = core.records.pilots.get(identity)
+        if pilot is None or pilot.let_go or pilot.owner.kind is not OwnerKind.SWEEP or not has_turned(pilot):
             continue
-        stands = place(launcher).state is AttemptState.SUSPENDED
-        pilot = replace(_glide(launcher), suspended=NOW if stands else BEFORE)
-        core.records.change(launcher, pilot=pilot)
-        counts[pilot.sweep, place(launcher).cluster, "sweep_suspended" if stands else "sweep_resumed"] += 1
+        stands = pilot.state is AttemptState.SUSPENDED
+        core.records.change_pilot(pilot, suspended=NOW if stands else BEFORE)
+        counts[JobId(pilot.owner.id), pilot.cluster, "sweep_suspended" if stands else "sweep_resumed"] += 1
     for (sweep, cluster, kind), nodes in counts.items():
         core.records.note(now, sweep, kind, cluster=cluster, nodes=nodes)
-
-
-def _glide(launcher: Job) -> Pilot:
-    assert launcher.pilot is not None
-    return launcher.pilot

@@ -4,19 +4,19 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from koalapy.core.core import Core
-from koalapy.core.launchers import place, staying
 from koalapy.information.commitments import processors_of
 from koalapy.information.kis import Known
+from koalapy.model.attempt import Attempt
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job
 from koalapy.model.units import Instant
 from koalapy.policies.preemption import Candidate, PreemptionPolicy, order_error
 from koalapy.policies.shares import FairShare, RunnerShare, reclaim_error
-from koalapy.scavenging.pilots import starts_until, stop_pilot
+from koalapy.scavenging.pilots import owner_of, starts_until, staying, stop_pilot
 from koalapy.scavenging.policy_calls import call_policy
 
 
-def processors_short(core: Core, known: Known, launchers: Sequence[Job]) -> int:
+def processors_short(core: Core, known: Known, pilots: Sequence[Attempt]) -> int:
     """Return the processors that others want on the cluster beyond the idle ones.
 
     Processors of Launchers that are stopping count as idle.
@@ -27,8 +27,8 @@ def processors_short(core: Core, known: Known, launchers: Sequence[Job]) -> int:
     commitments = core.information.commitments
     committed, _ = commitments.on(known.settings.name)
     scavenged = commitments.scavenged_on(known.settings.name)
-    stay = {each.id for each in staying(launchers)}
-    going = sum(place(each).processors for each in launchers if each.id not in stay)
+    stay = {each.id for each in staying(pilots)}
+    going = sum(each.processors for each in pilots if each.id not in stay)
     idle = state.idle + processors_of(scavenged.freed) - scavenged.coming
     wanted = committed + state.wanted_local
     return max(0, wanted - idle - going) if wanted else 0
@@ -58,10 +58,10 @@ def _youngest_first(claimants: Sequence[RunnerShare], cluster: str, nodes: int) 
     return taken
 
 
-def nodes_for(lack: int, launchers: Sequence[Job]) -> int:
+def nodes_for(lack: int, pilots: Sequence[Attempt]) -> int:
     """Return how many of the Launchers must stop to free `lack` processors, if the largest stop first."""
     count = 0
-    for processors in sorted((place(each).processors for each in launchers), reverse=True):
+    for processors in sorted((each.processors for each in pilots), reverse=True):
         if lack <= 0:
             break
         lack, count = lack - processors, count + 1
@@ -72,49 +72,50 @@ _NOTHING_LEFT = "Nothing is left for them to do."
 _OTHERS = "Other sweeps have a right to them."
 
 
-def first_to_go(core: Core, sweep: JobId, cluster: str, policy: PreemptionPolicy) -> tuple[Sequence[Job], str]:
+def first_to_go(core: Core, sweep: JobId, cluster: str, policy: PreemptionPolicy) -> tuple[Sequence[Attempt], str]:
     """Return the sweep's Launchers there in the order of the preemption policy, and the error in its answer or ''."""
-    there = {each.id: each for each in staying(core.launchers.of(sweep)) if place(each).cluster == cluster}
+    there = {each.id.job: each for each in staying(core.pilots.of(owner_of(sweep))) if each.cluster == cluster}
     candidates: Sequence[Candidate] = [_candidate(core, each) for each in there.values()]
     order, wrong = call_policy(lambda: policy(candidates), lambda found: order_error(found, candidates), candidates)
     return [there[JobId(each.launcher)] for each in order], wrong
 
 
-def _candidate(core: Core, launcher: Job) -> Candidate:
-    attempt = place(launcher)
-    running, pulled_at = core.sessions.doing.get(attempt.id, (0, None))
-    return Candidate(launcher=launcher.id, running=running, pulled_at=pulled_at, started_at=attempt.allocated_at)
+def _candidate(core: Core, pilot: Attempt) -> Candidate:
+    running, pulled_at = core.sessions.doing.get(pilot.id, (0, None))
+    return Candidate(launcher=pilot.id.job, running=running, pulled_at=pulled_at, started_at=pilot.allocated_at)
 
 
-def shrink(core: Core, now: Instant, sweep: JobId, cluster: str, chosen: Iterable[Job], stop_reason: str) -> None:
+def shrink(core: Core, now: Instant, sweep: JobId, cluster: str, chosen: Iterable[Attempt], stop_reason: str) -> None:
     """Stop the chosen Launchers, and note it in the sweep's history. `stop_reason`: preempted or shrunk."""
     count = running = 0
-    for launcher in chosen:
+    for pilot in chosen:
         count += 1
-        running += core.sessions.doing.get(place(launcher).id, (0, now))[0]
-        stop_pilot(core, now, launcher, stop_reason)
+        running += core.sessions.doing.get(pilot.id, (0, now))[0]
+        stop_pilot(core, now, pilot, stop_reason)
     if count and stop_reason == "preempted":
         core.records.note(now, sweep, "sweep_preempted", cluster=cluster, nodes=count, parameters=running)
     elif count:
         core.records.note(now, sweep, "sweep_shrunk", cluster=cluster, nodes=count, message=_OTHERS)
 
 
-def stop_idlers(core: Core, now: Instant, sweep: Job, idle: Sequence[Job]) -> None:
-    for launcher in idle:
-        stop_pilot(core, now, launcher, "idle")
-    for cluster, nodes in Counter(place(each).cluster for each in idle).items():
+def stop_idlers(core: Core, now: Instant, sweep: Job, idle: Sequence[Attempt]) -> None:
+    for pilot in idle:
+        stop_pilot(core, now, pilot, "idle")
+    for cluster, nodes in Counter(each.cluster for each in idle).items():
         core.records.note(now, sweep.id, "sweep_shrunk", cluster=cluster, nodes=nodes, message=_NOTHING_LEFT)
 
 
 def withdraw(core: Core, now: Instant) -> None:
     """Stop pilots that have not started in time; end the pause of a cluster where others have started since."""
     late: Counter[tuple[JobId, str]] = Counter()
-    for launcher in list(core.launchers):
-        cluster, until = place(launcher).cluster, starts_until(launcher, core.settings)
-        if until is not None and now >= until and launcher.pilot is not None:
-            stop_pilot(core, now, launcher, "withdrawn")
-            late[launcher.pilot.sweep, cluster] += 1
-        elif (started_at := place(launcher).allocated_at) is not None:
-            core.pauses.started(cluster, started_at)
+    for sweep in core.sweeps.ids:
+        stage_in = bool(core.records.jobs[sweep].request.stage_in)
+        for pilot in core.pilots.of(owner_of(sweep)):
+            until = starts_until(pilot, stage_in, core.settings)
+            if until is not None and now >= until:
+                stop_pilot(core, now, pilot, "withdrawn")
+                late[sweep, pilot.cluster] += 1
+            elif pilot.allocated_at is not None:
+                core.pauses.started(pilot.cluster, pilot.allocated_at)
     for (sweep, cluster), nodes in late.items():
         core.records.note(now, sweep, "launcher_withdrawn", cluster=cluster, nodes=nodes)

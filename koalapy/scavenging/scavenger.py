@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from koalapy.coallocation.retries import apply_outcome
 from koalapy.coallocation.stop import stop_job
 from koalapy.core.core import Core
-from koalapy.core.launchers import runner_of, staying
+from koalapy.core.sweeps import runner_of
+from koalapy.model.attempt import OwnerKind, pilot_of
 from koalapy.model.errors import Reason
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Job, Outcome
@@ -28,7 +29,7 @@ from koalapy.scavenging import (
     shares,
 )
 from koalapy.scavenging.idle_nodes import IdleNodes, Nodes
-from koalapy.scavenging.pilots import launch, starts_until, stop_pilot
+from koalapy.scavenging.pilots import launch, owner_of, starts_until, staying, stop_pilot
 from koalapy.scavenging.prediction import Prediction
 
 
@@ -83,15 +84,14 @@ class Scavenger:
 
     def wakeup(self) -> Instant | None:
         """Return the instant from which time alone changes something for sweeps; None: there is none."""
-        return self._wakeup if self._core.launchers.sweeps else None
+        return self._wakeup if self._core.sweeps.ids else None
 
     # ---- steps
 
     def step(self, now: Instant) -> None:
-        if not self._core.launchers.sweeps and not self._core.launchers.ended and not self._core.nodes_changed:
+        if not self._core.sweeps.ids and not self._core.nodes_changed:
             return
         feeding.begin(self._core)
-        self._bury(now)
         self._note_suspensions(now)
         for sweep in self._sweeps():
             self._follow_up(now, sweep)
@@ -109,13 +109,8 @@ class Scavenger:
             reclaim.stop_idlers(self._core, now, sweep, feeding.idlers(self._core, sweep, needed))
         self._wakeup = min(self._moments(now), default=None)
 
-    def _bury(self, now: Instant) -> None:
-        dead, self._core.launchers.ended = self._core.launchers.ended, []
-        for launcher in dead:
-            pilots.ended(self._core, now, launcher)
-
     def _note_suspensions(self, now: Instant) -> None:
-        turned, self._core.launchers.turned = self._core.launchers.turned, []
+        turned, self._core.pilots.turned = self._core.pilots.turned, []
         pilots.note_suspensions(self._core, now, turned)
 
     def _follow_up(self, now: Instant, sweep: Job) -> None:
@@ -133,11 +128,11 @@ class Scavenger:
         sweep = self._core.records.jobs[sweep.id]
         if sweep.state is not JobState.STOPPING and not sweep.collecting:
             return
-        launchers = self._core.launchers.of(sweep.id)
-        for launcher in launchers:
-            if not launcher.pilot or not launcher.pilot.stop_reason or (sweep.forced and not launcher.forced):
-                stop_pilot(self._core, now, launcher, "over", sweep.forced)
-        if not launchers and sweep.state is JobState.STOPPING:
+        living = self._core.pilots.of(owner_of(sweep.id))
+        for pilot in living:
+            if not pilot_of(pilot).stop_reason or (sweep.forced and not pilot_of(pilot).forced):
+                stop_pilot(self._core, now, pilot, "over", sweep.forced)
+        if not living and sweep.state is JobState.STOPPING:
             apply_outcome(self._core, now, sweep, 1, 0)
             self._core.sessions.forget_sweep(sweep.id)
 
@@ -151,12 +146,12 @@ class Scavenger:
 
     def _reclaim(self, now: Instant) -> None:
         for name, each in self._idle_nodes.nodes.items():
-            launchers = self._core.launchers.on(name)
-            if not launchers or name not in self._core.information.reachable:
+            there = self._core.pilots.on(name, OwnerKind.SWEEP)
+            if not there or name not in self._core.information.reachable:
                 continue
             known = self._core.information.clusters[name]
-            stay = staying(launchers)
-            lack = reclaim.processors_short(self._core, known, launchers)
+            stay = staying(there)
+            lack = reclaim.processors_short(self._core, known, there)
             count = reclaim.nodes_for(lack, stay)
             if count:
                 self._take(now, name, count, "preempted")
@@ -197,7 +192,7 @@ class Scavenger:
         return shares.runner_share(self._core, sweep, tuple(dict.fromkeys(barred)))
 
     def _avoided(self, sweep: Job) -> tuple[Sequence[str], str]:
-        held = shares.holds(self._core.launchers.of(sweep.id))
+        held = shares.holds(self._core.pilots.of(owner_of(sweep.id)))
         return feeding.avoided(self._order_of(sweep), sweep, held, list(self._core.information.clusters))
 
     def _share(self, now: Instant) -> None:
@@ -238,8 +233,8 @@ class Scavenger:
         return max(0, len(self._idle_nodes.nodes[turn.cluster].idle) - holes)
 
     def _cluster_share(self, now: Instant, name: str, nodes: Nodes) -> ClusterShare:
-        there = self._core.launchers.on(name)
-        coming = sum(1 for each in there if each.pilot is not None and each.pilot.stop_reason not in ("", "preempted"))
+        there = self._core.pilots.on(name, OwnerKind.SWEEP)
+        coming = sum(pilot_of(each).stop_reason not in ("", "preempted") for each in there)
         return shares.cluster_share(name, nodes, coming, self._core.pauses.active(now, name))
 
     def _grow(self, now: Instant, turn: shares.Turn, sizes: Sequence[int]) -> None:
@@ -262,7 +257,7 @@ class Scavenger:
         return self._policies.order_of(sweep.request.order)
 
     def _sweeps(self) -> list[Job]:
-        return [self._core.records.jobs[identity] for identity in self._core.launchers.sweeps]
+        return [self._core.records.jobs[identity] for identity in self._core.sweeps.ids]
 
     def _active(self) -> list[Job]:
         """Return the active sweeps, the oldest runner first. A sweep that collects its files needs no nodes."""
@@ -273,9 +268,10 @@ class Scavenger:
         return tuple(sorted(job.id for job in self._active()))
 
     def _moments(self, now: Instant) -> Iterable[Instant]:
-        for launcher in self._core.launchers:
-            if (until := starts_until(launcher, self._core.settings)) is not None:
-                yield until
+        for sweep in self._sweeps():
+            for pilot in self._core.pilots.of(owner_of(sweep.id)):
+                if (until := starts_until(pilot, bool(sweep.request.stage_in), self._core.settings)) is not None:
+                    yield until
         active = self._active()
         untils = [until for sweep in active for _, until in sweep.excluded]
         yield from (until for until in (*untils, *self._core.pauses.until.values()) if until > now)

@@ -5,14 +5,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from koalapy.core.core import Core
-from koalapy.core.launchers import place, runner_of, staying
+from koalapy.core.sweeps import runner_of
+from koalapy.model.attempt import Attempt
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job
 from koalapy.policies.shares import ClusterShare, FairShare, RunnerShare, share_error
 from koalapy.policies.shares import Nodes as Answer
 from koalapy.scavenging import parameters
 from koalapy.scavenging.idle_nodes import Nodes
-from koalapy.scavenging.pilots import slots_of
+from koalapy.scavenging.pilots import owner_of, slots_of, staying
 from koalapy.scavenging.policy_calls import call_policy
 
 MANY = 100_000  # nodes: more than any grid has
@@ -51,12 +52,11 @@ def within(claimants: Sequence[RunnerShare], clusters: Sequence[ClusterShare]) -
     return [replace(each, wants=min(each.wants, there)) for each in claimants]
 
 
-def holds(launchers: Iterable[Job]) -> dict[str, int]:
-    """Return the nodes on each cluster of Launchers that were not asked to stop."""
+def holds(found: Iterable[Attempt]) -> dict[str, int]:
+    """Return the nodes on each cluster of pilots that were not asked to stop."""
     held: dict[str, int] = {}
-    for launcher in staying(launchers):
-        cluster = place(launcher).cluster
-        held[cluster] = held.get(cluster, 0) + 1
+    for pilot in staying(found):
+        held[pilot.cluster] = held.get(pilot.cluster, 0) + 1
     return held
 
 
@@ -66,7 +66,7 @@ def runner_share(core: Core, sweep: Job, excluded: Sequence[str]) -> RunnerShare
         sweep=sweep.id,
         user=str(sweep.id) if core.settings.scavenging.personal else sweep.owner,
         wants=nodes_wanted(core, sweep),
-        holds=holds(core.launchers.of(sweep.id)),
+        holds=holds(core.pilots.of(owner_of(sweep.id))),
         reclaimed=dict(runner.reclaimed),
         excluded=tuple(excluded),
     )

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from koalapy.model.attempt import Attempt
 from koalapy.model.change import Change, Snapshot
-from koalapy.model.identity import InstanceId, JobId
+from koalapy.model.identity import AttemptId, InstanceId, JobId
 from koalapy.model.job import History, Job
 from koalapy.model.maintenance import MaintenanceRun
 from koalapy.model.states import JobState
@@ -42,7 +42,7 @@ class Store(Protocol):
 
         Jobs are ordered by id, pending cancels by attempt. A record that cannot be read is set aside, see `unreadable`,
         and hides no other. So is a job with a present attempt that is set aside. The pending cancels and commands of a
-        job that is set aside are too, and the Launchers of such a sweep. Nothing is done for them until the record is
+        job that is set aside are too, and the pilots of such a sweep. Nothing is done for them until the record is
         repaired.
         """
 
@@ -71,21 +71,25 @@ class Store(Protocol):
         """
 
     def jobs(self, states: Collection[JobState] | None = None, ids: Sequence[JobId] | None = None) -> list[Job]:
-        """Return the jobs by id, final ones too; only those of these states and ids, if they are given.
+        """Return the jobs by id, final ones too; only those of these states and ids, if they are given."""
 
-        Launchers are left out, unless they are named by their ids.
-        """
-
-    def prunable(self, before: Instant, most: int, after: JobId, records: bool, launchers: bool) -> list[Job]:
+    def prunable(self, before: Instant, most: int, after: JobId, records: bool) -> list[Job]:
         """Return at most `most` jobs that were final by `before`, in order of their ids, which are above `after`.
 
-        `launchers`: return the Launchers of sweeps that were final by then. Otherwise return all other jobs, except
-        sweeps that have Launchers here. Without `records`, return only jobs whose history has no `output_pruned`: their
-        directories are all to go.
+        Sweeps that have pilots here are left out. Without `records`, return only jobs whose history has no
+        `output_pruned`: their directories are all to go.
         """
 
-    def launchers_of(self, sweep: JobId) -> list[Job]:
-        """Return the Launchers of a sweep by id, final ones too."""
+    def prunable_pilots(self, before: Instant, most: int, after: JobId, records: bool) -> list[Attempt]:
+        """Return at most `most` pilots of sweeps that were final by `before`, in order of their numbers.
+
+        The numbers are above `after`. `records`: as for `prunable`.
+        """
+
+    def pilots_of(self, sweep: JobId) -> list[Attempt]:
+        """Return the pilots of a sweep by number, also those that were let go."""
+
+    def pilot(self, pilot: AttemptId) -> Attempt | None: ...
 
     def job(self, job_id: JobId) -> Job | None: ...
 

@@ -68,6 +68,10 @@ class _Contents:
         """Return the pilots of all owners by number."""
         return [each for each in self._in_order() if each.pilot is not None]
 
+    def is_pruned(self, number: JobId) -> bool:
+        """Return whether only the directories of this job or pilot were pruned."""
+        return any(line.kind == OUTPUT_PRUNED for line in self.history.get(number, ()))
+
     def _in_order(self) -> list[Attempt]:
         attempts = (each for of_job in self.attempts.values() for each in of_job.values())
         return sorted(attempts, key=lambda each: each.id)
@@ -139,26 +143,28 @@ class MemoryStore:
         with self._open() as contents:
             wanted = sorted(contents.jobs if ids is None else set(ids) & contents.jobs.keys())
             found = [contents.job(job_id) for job_id in wanted]
-        shown = [job for job in found if ids is not None or job.pilot is None]
-        return [job for job in shown if states is None or job.state in states]
+        return [job for job in found if states is None or job.state in states]
 
-    def prunable(self, before: Instant, most: int, after: JobId, records: bool, launchers: bool) -> list[Job]:
+    def prunable(self, before: Instant, most: int, after: JobId, records: bool) -> list[Job]:
         with self._open() as contents:
-            found = [job for _, job in sorted(contents.jobs.items()) if job.id > after]
-            sweeps = {job.pilot.sweep for job in found if job.pilot is not None}
-            over = {job.id for job in contents.jobs.values() if _was_over(job, before)}
-            wanted = [
-                contents.job(job.id)
-                for job in found
-                if (job.pilot.sweep if job.pilot else job.id) in over and bool(job.pilot) is launchers
-                if job.id not in sweeps
-                if records or all(line.kind != OUTPUT_PRUNED for line in contents.history.get(job.id, ()))
-            ]
-        return wanted[:most]
+            owners = {each.owner for each in contents.pilots()}
+            over = [job for _, job in sorted(contents.jobs.items()) if job.id > after and _was_over(job, before)]
+            kept = [job.id for job in over if Owner(OwnerKind.SWEEP, job.id) not in owners]
+            return [contents.job(each) for each in kept if records or not contents.is_pruned(each)][:most]
 
-    def launchers_of(self, sweep: JobId) -> list[Job]:
+    def prunable_pilots(self, before: Instant, most: int, after: JobId, records: bool) -> list[Attempt]:
         with self._open() as contents:
-            return [contents.job(job.id) for _, job in sorted(contents.jobs.items()) if _is_launcher(job, sweep)]
+            over = {Owner(OwnerKind.SWEEP, job.id) for job in contents.jobs.values() if _was_over(job, before)}
+            found = [each for each in contents.pilots() if each.owner in over and each.id.job > after and each.let_go]
+            return [each for each in found if records or not contents.is_pruned(each.id.job)][:most]
+
+    def pilots_of(self, sweep: JobId) -> list[Attempt]:
+        with self._open() as contents:
+            return [each for each in contents.pilots() if each.owner == Owner(OwnerKind.SWEEP, sweep)]
+
+    def pilot(self, pilot: AttemptId) -> Attempt | None:
+        with self._open() as contents:
+            return next((each for each in contents.pilots() if each.id == pilot), None)
 
     def job(self, job_id: JobId) -> Job | None:
         with self._open() as contents:
@@ -299,7 +305,7 @@ def _take_away(contents: _Contents, change: Change) -> None:
     for number in change.confirmed:
         contents.outbox.pop(number, None)
     for job_id in change.removed:
-        gone = {job_id, *(job.id for job in contents.jobs.values() if _is_launcher(job, job_id))}
+        gone = {job_id}
         gone |= {each.id.job for each in contents.pilots() if each.owner == Owner(OwnerKind.SWEEP, job_id)}
         for each in gone:
             _forget_key(contents, each)
@@ -323,10 +329,6 @@ def _sum_up(contents: _Contents, gone: Collection[JobId]) -> None:
 
 def _was_over(job: Job, before: Instant) -> bool:
     return job.state.final and job.finished_at is not None and job.finished_at <= before
-
-
-def _is_launcher(job: Job, sweep: JobId) -> bool:
-    return job.pilot is not None and job.pilot.sweep == sweep
 
 
 def _recorded_with(attempt: Attempt) -> JobId:

@@ -155,7 +155,6 @@ def _job_row(job: Job) -> Row:
         "submitted_at": job.submitted_at,
         "finished_at": job.finished_at,
         "record": dump_job(job),
-        "sweep": job.pilot.sweep if job.pilot else None,
     }
 
 

@@ -41,10 +41,8 @@ jobs = Table(
     Column("submitted_at", BigInteger, nullable=False),
     Column("finished_at", BigInteger),
     Column("record", Text, nullable=False),
-    Column("sweep", Integer),  # the sweep of a Launcher
     UniqueConstraint("owner", "key", name="jobs_owner_key"),
     Index("jobs_state", "state"),
-    Index("jobs_sweep", "sweep"),
     Index("jobs_finished", "finished_at"),
 )
 

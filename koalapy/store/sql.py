@@ -7,13 +7,25 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Engine, Executable, Select, Table, bindparam, delete, exists, or_, select
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    Executable,
+    Exists,
+    Select,
+    Table,
+    bindparam,
+    delete,
+    exists,
+    select,
+)
 from sqlalchemy.exc import SQLAlchemyError
 
 from koalapy.model.attempt import Attempt, OwnerKind
 from koalapy.model.change import Change, OutboxEntry, Snapshot
 from koalapy.model.commands import job_of_command
-from koalapy.model.identity import InstanceId, JobId
+from koalapy.model.identity import AttemptId, InstanceId, JobId
 from koalapy.model.job import OUTPUT_PRUNED, Counters, History, Job, with_attempts
 from koalapy.model.learned import NOTHING, Learned
 from koalapy.model.maintenance import MaintenanceRun
@@ -73,17 +85,22 @@ class SqlStore:
             unfinished = dict(self._read_jobs(connection, _UNFINISHED, checked=True))
             found = [job for job in unfinished.values() if job is not None]
             held = unfinished.keys() - {job.id for job in found}
-            held |= {job.id for job in found if job.pilot is not None and job.pilot.sweep in held}
             pending_cancels = self._pending_cancels(connection)
+            pilots = dict(self._live_pilots(connection))
+            held_pilots = {number for number, each in pilots.items() if each is None or each.owner.id in held}
             kept = self._with_row(connection, {_recorded_with(each) for each in pending_cancels})
             return Snapshot(
                 instance=self.instance,
                 counters=_counters(connection),
                 jobs=tuple(job for job in found if job.id not in held),
-                pending_cancels=tuple(each for each in pending_cancels if each.id.job not in held),
+                pending_cancels=tuple(each for each in pending_cancels if _recorded_with(each) not in held),
                 jobless=tuple(each.id for each in pending_cancels if _recorded_with(each) not in kept),
-                pilots=tuple(each for each in self._live_pilots(connection) if each.owner.id not in held),
-                outbox=tuple(entry for entry in self._outbox(connection) if job_of_command(entry.command) not in held),
+                pilots=tuple(each for number, each in pilots.items() if each and number not in held_pilots),
+                outbox=tuple(
+                    entry
+                    for entry in self._outbox(connection)
+                    if job_of_command(entry.command) not in held | held_pilots
+                ),
                 learned=self._learned(connection),
                 neighbours=self._neighbours(connection),
                 unreadable=tuple(sorted(held)),
@@ -125,8 +142,7 @@ class SqlStore:
     def _remove(self, connection: Connection, removed: Sequence[JobId]) -> None:
         """Remove jobs with the pilots of sweeps, and sum up the usage of them all."""
         for chunk in _chunks(list(removed)):
-            jobs = select(schema.jobs.c.id).where(or_(schema.jobs.c.id.in_(chunk), schema.jobs.c.sweep.in_(chunk)))
-            gone = sorted({*chunk, *connection.scalars(jobs), *connection.scalars(_pilots_of(chunk))})
+            gone = sorted({*chunk, *connection.scalars(_pilots_of(chunk))})
             for part in _chunks(gone):
                 of_jobs = schema.usage.c.job.in_(part)
                 if days := by_days(rows.usage_in(row) for row in connection.execute(_USAGE.where(of_jobs))):
@@ -144,35 +160,46 @@ class SqlStore:
         query = _JOBS if states is None else _in_states(states)
         with self._transaction() as connection:
             if ids is None:
-                return self._jobs(connection, query.where(schema.jobs.c.sweep.is_(None)))
+                return self._jobs(connection, query)
             chunks = _chunks(sorted(set(ids)))
             return [job for chunk in chunks for job in self._jobs(connection, query.where(schema.jobs.c.id.in_(chunk)))]
 
-    def prunable(self, before: Instant, most: int, after: JobId, records: bool, launchers: bool) -> list[Job]:
+    def prunable(self, before: Instant, most: int, after: JobId, records: bool) -> list[Job]:
         """Search by an index of jobs that were final by then, so the number of jobs that are kept costs nothing."""
-        sweep, old, ended = (schema.jobs.alias(name) for name in ("sweep", "old", "ended"))
-        of_sweep = sweep.c.id == schema.jobs.c.sweep
-        over = select(ended.c.id).where(ended.c.finished_at <= before)
-        pruned = schema.history.select().where(
-            schema.history.c.job == schema.jobs.c.id, schema.history.c.kind == OUTPUT_PRUNED
-        )
-        if launchers:
-            theirs = select(old.c.id).where(old.c.sweep.in_(over), old.c.id > after)
-            query = _JOBS.where(schema.jobs.c.id.in_(theirs), exists().where(of_sweep, sweep.c.state.in_(_FINAL)))
-        else:
-            launcher = exists().where(sweep.c.sweep == schema.jobs.c.id)
-            query = _JOBS.where(schema.jobs.c.id.in_(over.where(ended.c.id > after)), schema.jobs.c.sweep.is_(None))
-            query = query.where(schema.jobs.c.state.in_(_FINAL), ~launcher)
+        ended = schema.jobs.alias("ended")
+        over = select(ended.c.id).where(ended.c.finished_at <= before, ended.c.id > after)
+        query = _JOBS.where(schema.jobs.c.id.in_(over), schema.jobs.c.state.in_(_FINAL), ~_has_pilots(schema.jobs.c.id))
         query = query.limit(most)
         with self._transaction() as connection:
-            return self._jobs(connection, query if records else query.where(~pruned.exists()))
+            return self._jobs(connection, query if records else query.where(~_is_pruned(schema.jobs.c.id)))
+
+    def prunable_pilots(self, before: Instant, most: int, after: JobId, records: bool) -> list[Attempt]:
+        attempts, old = schema.attempts.c, schema.attempts.alias("old")
+        sweep, over = schema.jobs.alias("sweep"), schema.jobs.alias("over")
+        sweeps = select(over.c.id).where(over.c.finished_at <= before)
+        theirs = select(old.c.job).where(
+            old.c.owner_kind == OwnerKind.SWEEP.value, old.c.owner.in_(sweeps), old.c.job > after
+        )
+        final = exists().where(sweep.c.id == attempts.owner, sweep.c.state.in_(_FINAL))
+        query = _ATTEMPTS.where(attempts.job.in_(theirs), attempts.let_go == 1, final).limit(most)
+        with self._transaction() as connection:
+            return self._attempts(connection, query if records else query.where(~_is_pruned(attempts.job)))
+
+    def pilots_of(self, sweep: JobId) -> list[Attempt]:
+        attempts = schema.attempts.c
+        query = _ATTEMPTS.where(attempts.owner_kind == OwnerKind.SWEEP.value, attempts.owner == sweep)
+        with self._transaction() as connection:
+            return self._attempts(connection, query)
+
+    def pilot(self, pilot: AttemptId) -> Attempt | None:
+        attempts = schema.attempts.c
+        same = attempts.job == pilot.job, attempts.component == pilot.component, attempts.number == pilot.number
+        query = _ATTEMPTS.where(*same, attempts.owner_kind.is_not(None))
+        with self._transaction() as connection:
+            return next(iter(self._attempts(connection, query)), None)
 
     def job(self, job_id: JobId) -> Job | None:
         return next(iter(self.jobs(ids=[job_id])), None)
-
-    def launchers_of(self, sweep: JobId) -> list[Job]:
-        with self._transaction() as connection:
-            return self._jobs(connection, _JOBS.where(schema.jobs.c.sweep == sweep))
 
     def job_of_key(self, owner: str, key: str) -> JobId | None:
         with self._transaction() as connection:
@@ -299,12 +326,16 @@ class SqlStore:
         )
 
     def _pending_cancels(self, connection: Connection) -> list[Attempt]:
-        read = (self._attempt(row) for row in connection.execute(_PENDING_CANCELS))
+        return self._attempts(connection, _PENDING_CANCELS)
+
+    def _attempts(self, connection: Connection, query: Select[Any]) -> list[Attempt]:
+        read = (self._attempt(row) for row in connection.execute(query))
         return [each for each in read if each is not None]
 
-    def _live_pilots(self, connection: Connection) -> list[Attempt]:
-        read = (self._attempt(row, checked=True) for row in connection.execute(_LIVE_PILOTS))
-        return [each for each in read if each is not None]
+    def _live_pilots(self, connection: Connection) -> Iterator[tuple[JobId, Attempt | None]]:
+        """Yield the number of each pilot that was not let go, and the pilot; None for one that is set aside."""
+        for row in connection.execute(_LIVE_PILOTS):
+            yield JobId(row.job), self._attempt(row, checked=True)
 
     def _outbox(self, connection: Connection) -> list[OutboxEntry]:
         read = (
@@ -435,6 +466,15 @@ def _pilots_of(sweeps: Collection[JobId]) -> Select[Any]:
     return select(attempts.job).where(attempts.owner_kind == OwnerKind.SWEEP.value, attempts.owner.in_(sweeps))
 
 
+def _has_pilots(sweep: ColumnElement[int]) -> Exists:
+    pilots = schema.attempts.alias("pilots")
+    return exists().where(pilots.c.owner_kind == OwnerKind.SWEEP.value, pilots.c.owner == sweep)
+
+
+def _is_pruned(number: ColumnElement[int]) -> Exists:
+    return exists().where(schema.history.c.job == number, schema.history.c.kind == OUTPUT_PRUNED)
+
+
 def _recorded_with(attempt: Attempt) -> JobId:
     """Return the job or sweep whose record the attempt needs to have a history."""
     return attempt.id.job if attempt.pilot is None else JobId(attempt.owner.id)
@@ -498,9 +538,7 @@ _SEND = schema.outbox.insert()
 _ADD_HISTORY = schema.history.insert()
 _RESULT = schema.results.insert()
 _CONFIRM = delete(schema.outbox).where(schema.outbox.c.number == bindparam("of_number"))
-_REMOVE = delete(schema.jobs).where(
-    or_(schema.jobs.c.id == bindparam("of_id"), schema.jobs.c.sweep == bindparam("of_id"))
-)
+_REMOVE = delete(schema.jobs).where(schema.jobs.c.id == bindparam("of_id"))
 _DROP_ATTEMPT = delete(schema.attempts).where(
     *(schema.attempts.c[name] == bindparam(f"of_{name}") for name in ("job", "component", "number"))
 )

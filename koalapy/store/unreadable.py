@@ -4,9 +4,9 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from sqlalchemy import Column, Connection, Table, and_, delete, or_, select, update
+from sqlalchemy import Column, Connection, Table, and_, delete, select, update
 
-from koalapy.model.attempt import Attempt
+from koalapy.model.attempt import Attempt, OwnerKind
 from koalapy.model.change import Change
 from koalapy.model.commands import job_of_command
 from koalapy.model.errors import RequestError
@@ -156,7 +156,7 @@ def replace(connection: Connection, name: str, text: str) -> None:
 
 
 def drop(connection: Connection, name: str) -> None:
-    """Remove a record. A job's attempts, history, results and Launchers are removed too, with commands for all.
+    """Remove a record. A job's attempts, history, results and pilots are removed too, with commands for all.
 
     The job's pending cancels stay, and are carried out, since they end batch jobs. Raises RequestError
     `no_such_record`, and `attempt_needed` for a present attempt of a job that is not final.
@@ -167,15 +167,15 @@ def drop(connection: Connection, name: str) -> None:
     if kind != "job":
         connection.execute(delete(_kind(name).table).where(_where(name)))
         return
-    jobs = schema.jobs.c
-    gone = set(connection.scalars(select(jobs.id).where(or_(jobs.id == row["id"], jobs.sweep == row["id"]))))
+    jobs, attempts = schema.jobs.c, schema.attempts.c
+    of_sweep = attempts.owner_kind == OwnerKind.SWEEP.value, attempts.owner == row["id"]
+    gone = {row["id"], *connection.scalars(select(attempts.job).where(*of_sweep))}
     for number, kind, text in connection.execute(
         select(schema.outbox.c.number, schema.outbox.c.kind, schema.outbox.c.command)
     ):
         entry = Aside().read("command", number, None, lambda kind=kind, text=text: records.load_command(kind, text))  # type: ignore[misc]
         if entry is not None and job_of_command(entry) in gone:
             connection.execute(delete(schema.outbox).where(schema.outbox.c.number == number))
-    attempts = schema.attempts.c
     connection.execute(delete(schema.attempts).where(attempts.job.in_(gone), attempts.pending_cancel == 0))
     connection.execute(delete(schema.history).where(schema.history.c.job.in_(gone)))
     connection.execute(delete(schema.jobs).where(jobs.id.in_(gone)))

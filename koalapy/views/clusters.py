@@ -52,7 +52,7 @@ class ClusterReport:
 
 def cluster_reports(engine: Engine, now: Instant) -> list[ClusterReport]:
     """Describe each cluster of the grid between two batches of events."""
-    taken, known = scavenged(engine.records.jobs.values()), engine.core.information.clusters
+    taken, known = scavenged(engine.records.pilots.values()), engine.core.information.clusters
     foreign = engine.core.foreign.foreign
     return [
         ClusterReport(
@@ -92,14 +92,11 @@ class LeftOn:
 def left_on(engine: Engine, cluster: str) -> LeftOn:
     """Return what koalapy still has on a cluster, or waits for there."""
     records, core = engine.records, engine.core
-    owners = [records.jobs[attempt.id.job] for attempt in records.live(cluster)]
-    living = {job.pilot.sweep if job.pilot is not None else job.id: None for job in owners}
+    living = {JobId(attempt.owner.id): None for attempt in records.live(cluster)}
     naming = [
         job.id
         for job in records.jobs.values()
-        if job.pilot is None
-        and job.id not in living
-        and any(each.cluster == cluster for each in job.request.components)
+        if job.id not in living and any(each.cluster == cluster for each in job.request.components)
     ]
     return LeftOn(
         living=tuple(sorted(living)),
@@ -128,8 +125,7 @@ def _silent(engine: Engine, cluster: str) -> Silent | None:
     instants = [attempt.silent_since for attempt in found if attempt.silent_since is not None]
     if not instants:
         return None
-    owners = (engine.records.jobs[attempt.id.job] for attempt in found)
-    jobs = sorted({job.pilot.sweep if job.pilot is not None else job.id for job in owners})
+    jobs = sorted({JobId(attempt.owner.id) for attempt in found})
     return Silent(len(found), tuple(jobs), min(instants))
 
 

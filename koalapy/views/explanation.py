@@ -3,7 +3,7 @@
 `explain` reads the engine between two batches of events; `summary` describes its result.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from koalapy.broker.availability import Availability
@@ -13,7 +13,7 @@ from koalapy.broker.wait_deadlines import excluded_clusters
 from koalapy.coallocation.stop import held_at_barriers
 from koalapy.core.wait_queue import in_order
 from koalapy.engine import Engine
-from koalapy.model.attempt import Attempt
+from koalapy.model.attempt import Attempt, Owner, OwnerKind
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import Reason
 from koalapy.model.flow import Flow
@@ -71,7 +71,7 @@ def explain(engine: Engine, now: Instant, job: Job, placement: PlacementPolicy) 
         scavenger = engine.scavenger
         no_more_nodes = scavenger.why_no_more(now, job) if job.state is JobState.RUNNING else {}
         reason, faults = scavenger.waits_because(job.id), scavenger.faults(job.id)
-        launchers = tuple(_launchers_of(engine, job))
+        launchers = tuple(engine.core.pilots.of(Owner(OwnerKind.SWEEP, job.id)))
         return Explanation(
             job,
             clusters,
@@ -120,12 +120,6 @@ def summary(found: Explanation) -> str:
         return _flow_summary(found.job, found.job.flow)
     summarise = _SUMMARIES.get(found.job.state)
     return summarise(found) if summarise else f"It is {found.job.state}."
-
-
-def _launchers_of(engine: Engine, sweep: Job) -> Iterator[Attempt]:
-    for job in engine.records.jobs.values():
-        if job.pilot is not None and job.pilot.sweep == sweep.id:
-            yield from job.live
 
 
 def _excluded_clusters(now: Instant, job: Job) -> list[Misfit]:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from koalapy.coallocation.user_requests import MOST_NAMED
 from koalapy.model.counts import counted_as
-from koalapy.model.identity import FIRST_LAUNCHER, AttemptId
+from koalapy.model.identity import FIRST_PILOT, AttemptId
 from koalapy.model.job import History
 from koalapy.model.units import Instant, format_instant
 from koalapy.views.recovery import found_as
@@ -377,7 +377,7 @@ def _attempt(line: History) -> str:
     """Name the attempt of a line. Lines of an older koalapy may name neither attempt nor cluster."""
     component, number, cluster = (line.details.get(name) for name in ("component", "attempt", "cluster"))
     who = f"Attempt {AttemptId(line.job, component or 0, number)}" if number else f"Component {component}"
-    if number and line.job >= FIRST_LAUNCHER:
+    if number and line.job >= FIRST_PILOT:
         who = f"Pilot {AttemptId(line.job, component or 0, number)}"
     return f"{who} on {cluster}" if cluster else who
 

@@ -31,12 +31,10 @@ class Load:
 
 
 def load_of(jobs: Iterable[Job], now: Instant) -> Load:
-    """Count the jobs and sweeps that are not final, without Launchers."""
+    """Count the jobs and sweeps that are not final."""
     states: tuple[Counter[JobState], Counter[JobState]] = (Counter(), Counter())
     longest = 0
     for job in jobs:
-        if job.pilot is not None:
-            continue
         if job.flow is not None:
             continue  # its jobs count
         is_sweep = job.runner is not None
@@ -60,7 +58,7 @@ class Counting:
         """Add a commit."""
         self._commits += 1
         for job in change.jobs:
-            if job.state.final and job.pilot is None and job.flow is None:
+            if job.state.final and job.flow is None:
                 self._jobs[job.state.value] += 1
         for batch in change.results:
             for result in batch.results:

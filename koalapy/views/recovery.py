@@ -1,7 +1,7 @@
 """The report of a koalad's recovery: what it found at its start, and what it has cleaned up since."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -9,7 +9,7 @@ from koalapy.model.change import Change, Snapshot
 from koalapy.model.commands import CancelAttempt, CollectOutput, Command, ForgetAttempt, SubmitAttempt
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import Reason
-from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, JobId
+from koalapy.model.identity import FIRST_PILOT, AttemptId, JobId
 from koalapy.model.job import History, Job
 from koalapy.model.states import AttemptState, JobState
 from koalapy.model.units import Instant
@@ -33,7 +33,7 @@ class Line:
 class Recovered:
     """The numbers of koalad's start, and the lines since.
 
-    `jobs`: jobs by state, without Launchers. `at_barrier`: jobs with components at a barrier. `attempts`: those that
+    `jobs`: jobs by state. `at_barrier`: jobs with components at a barrier. `attempts`: those that
     may have had a batch job; `unreported` of them have given no sign since. `commands`: those in the outbox;
     `unconfirmed` of them have not been confirmed. `dropped`: number of lines older than those kept.
     """
@@ -58,6 +58,7 @@ class Recovery:
 
     def __init__(self, now: Instant, snapshot: Snapshot) -> None:
         self._unreported = {each.id for job in snapshot.jobs for each in job.live}
+        self._unreported |= {each.id for each in snapshot.pilots}
         self._at_barrier = {job.id for job in snapshot.jobs if _at_barrier(job)}
         self._outbox = {entry.number: entry.command for entry in snapshot.outbox}
         self._submitted = set(_attempts(self._outbox.values(), SubmitAttempt))
@@ -65,7 +66,7 @@ class Recovery:
         self._collected = {each.job for each in self._outbox.values() if isinstance(each, CollectOutput)}
         self.recovered = Recovered(
             at=now,
-            jobs=_by_state(job for job in snapshot.jobs if job.pilot is None),
+            jobs=_by_state(snapshot.jobs),
             at_barrier=sum(_at_barrier(job) for job in snapshot.jobs),
             attempts=len(self._unreported),
             commands=len(self._outbox),
@@ -73,7 +74,7 @@ class Recovery:
             unreported=len(self._unreported),
             unconfirmed=len(self._outbox),
         )
-        self._add(_beginning(self.recovered, snapshot.jobs, self._outbox.values()))
+        self._add(_beginning(self.recovered, snapshot, self._outbox.values()))
 
     def committed(self, now: Instant, change: Change) -> tuple[Line, ...]:
         """Add the lines of a commit, and return them."""
@@ -239,17 +240,16 @@ _COMMANDS = {
 }
 
 
-def _beginning(found: Recovered, jobs: Sequence[Job], outbox: Iterable[Command]) -> list[Line]:
+def _beginning(found: Recovered, snapshot: Snapshot, outbox: Iterable[Command]) -> list[Line]:
     if not found.jobs and not found.commands and not found.pending_cancels:
         return [Line(found.at, "nothing_recovered", "Nothing was under way when koalad started.")]
     states = ", ".join(f"{count} {state}" for state, count in found.jobs.items()) or "none"
     barrier = f" ({counted_as(found.at_barrier, 'job')} with components at a barrier)" if found.at_barrier else ""
     lines = [Line(found.at, "queue_recovered", f"Jobs that were not final: {states}{barrier}.")]
-    if runners := [job.runner for job in jobs if job.runner is not None]:
-        launchers = sum(1 for job in jobs if job.pilot is not None)
+    if runners := [job.runner for job in snapshot.jobs if job.runner is not None]:
         done, count = sum(len(each.done) for each in runners), sum(each.count for each in runners)
-        parameters, with_launchers = counted_as(count, "parameter"), counted_as(launchers, "Launcher")
-        text = f"Sweeps: {len(runners)}, {done} of {parameters} done, with {with_launchers}."
+        parameters, pilots = counted_as(count, "parameter"), counted_as(len(snapshot.pilots), "pilot")
+        text = f"Sweeps: {len(runners)}, {done} of {parameters} done, with {pilots}."
         lines.append(Line(found.at, "sweeps_recovered", text))
     if found.commands:
         kinds = Counter(_COMMANDS.get(type(command).__name__, "other") for command in outbox)
@@ -287,7 +287,7 @@ def _same(one: History, other: History) -> bool:
 
 def _named(line: History) -> str:
     batch_id = line.details.get("batch_id")
-    who = f"{'Pilot' if line.job >= FIRST_LAUNCHER else 'Attempt'} {_attempt(line)}"
+    who = f"{'Pilot' if line.job >= FIRST_PILOT else 'Attempt'} {_attempt(line)}"
     return f"{who} on {line.details['cluster']}" + (f" (batch job {batch_id})" if batch_id else "")
 
 

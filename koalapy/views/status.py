@@ -6,7 +6,7 @@ from koalapy.coallocation.restored_store import doubtful
 from koalapy.core.notifications import Notifications
 from koalapy.engine import Engine
 from koalapy.model.counts import counted_as
-from koalapy.model.identity import FIRST_LAUNCHER, FIRST_NODE_PILOT, MAX_JOBS
+from koalapy.model.identity import FIRST_NODE_PILOT, FIRST_PILOT, MAX_JOBS
 from koalapy.model.job import Counters
 from koalapy.model.unreadable import Unreadable
 
@@ -32,8 +32,8 @@ def common_waits(engine: Engine) -> list[str]:
 def ids_used(counters: Counters) -> list[str]:
     """Return a sentence for each kind of ids of which 90 % or more are used."""
     kinds = (
-        ("jobs", counters.next_job, 1, FIRST_LAUNCHER),
-        ("Launchers", counters.next_launcher, FIRST_LAUNCHER, FIRST_NODE_PILOT),
+        ("jobs", counters.next_job, 1, FIRST_PILOT),
+        ("Launchers", counters.next_pilot, FIRST_PILOT, FIRST_NODE_PILOT),
         ("pilots that hold nodes", counters.next_node_pilot, FIRST_NODE_PILOT, MAX_JOBS),
     )
     return [

@@ -5,9 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from koalapy.engine import Engine
+from koalapy.model.attempt import Attempt, Owner, OwnerKind, pilot_of
 from koalapy.model.identity import AttemptId, JobId
-from koalapy.model.job import Component, Job
-from koalapy.model.states import ComponentState, JobState
+from koalapy.model.job import Job
+from koalapy.model.states import AttemptState, JobState
 from koalapy.model.sweep import ResultBatch, Runner
 from koalapy.model.units import MINUTE, SECOND, Instant
 from koalapy.scavenging.prediction import Prediction
@@ -147,23 +148,22 @@ def sweep_totals(reports: Sequence[RunnerReport]) -> SweepTotals:
 
 def living_runners(engine: Engine, now: Instant, pace: Pace) -> list[RunnerReport]:
     """Describe the sweeps that are not final, by id."""
-    launchers: dict[JobId, list[Job]] = {}
-    for job in engine.records.jobs.values():
-        if job.pilot is not None:
-            launchers.setdefault(job.pilot.sweep, []).append(job)
     sweeps = sorted((job for job in engine.records.jobs.values() if job.runner is not None), key=lambda job: job.id)
     doing = engine.scavenger.running_parameters
-    return [_living(job, launchers.get(job.id, []), doing, pace.per_minute(now, job.id), now) for job in sweeps]
+    return [
+        _living(job, engine.core.pilots.of(Owner(OwnerKind.SWEEP, job.id)), doing, pace.per_minute(now, job.id), now)
+        for job in sweeps
+    ]
 
 
-def _living(job: Job, launchers: Sequence[Job], doing: Doing, per_minute: float | None, now: Instant) -> RunnerReport:
+def _living(job: Job, pilots: Sequence[Attempt], doing: Doing, per_minute: float | None, now: Instant) -> RunnerReport:
     assert job.runner is not None
     left, runs = job.runner.left, job.state is JobState.RUNNING
     return RunnerReport(
         job=job,
         runner=job.runner,
-        places=places(job.runner, launchers, doing),
-        charged=job.runner.charged + sum(_charged(each.components[0], now) for each in launchers),
+        places=places(job.runner, pilots, doing),
+        charged=job.runner.charged + sum(_charged(each, now) for each in pilots),
         per_minute=per_minute,
         ends_at=Instant(now + round(left * MINUTE / per_minute)) if per_minute and left and runs else None,
     )
@@ -184,35 +184,35 @@ def forecast(prediction: Prediction, now: Instant) -> Forecast:
     return Forecast(expected, last.predicted, last.came_true, prediction.mean_error)
 
 
-def scavenged(jobs: Iterable[Job]) -> dict[str, int]:
-    """Count the processors of Launchers by cluster."""
+def scavenged(pilots: Iterable[Attempt]) -> dict[str, int]:
+    """Count the processors of sweeps' pilots by cluster."""
     found: dict[str, int] = {}
-    for job in jobs:
-        if job.pilot is not None and (cluster := _has_nodes(job.components[0])):
-            found[cluster] = found.get(cluster, 0) + job.components[0].processors
+    for each in pilots:
+        if each.owner.kind is OwnerKind.SWEEP and _has_nodes(each):
+            found[each.cluster] = found.get(each.cluster, 0) + each.processors
     return found
 
 
-def places(runner: Runner, launchers: Sequence[Job], doing: Doing) -> tuple[Place, ...]:
+def places(runner: Runner, pilots: Sequence[Attempt], doing: Doing) -> tuple[Place, ...]:
     """Describe a CS-Runner's clusters, in order of their names. `doing`: parameters that its Launchers run."""
     clusters = {name for name, _ in (*runner.out, *runner.reclaimed, *runner.black_holes)}
-    clusters |= {job.components[0].cluster for job in launchers if job.components[0].cluster}
-    return tuple(_place(runner, cluster, launchers, doing) for cluster in sorted(clusters))
+    clusters |= {each.cluster for each in pilots}
+    return tuple(_place(runner, cluster, pilots, doing) for cluster in sorted(clusters))
 
 
-def _place(runner: Runner, cluster: str, launchers: Sequence[Job], doing: Doing) -> Place:
-    here = [job for job in launchers if job.components[0].cluster == cluster]
-    having = [job for job in here if _has_nodes(job.components[0])]
-    suspended = [job for job in having if job.components[0].state is ComponentState.SUSPENDED]
-    reports = [doing.get(job.attempt_of(job.components[0])) for job in having if job not in suspended]
+def _place(runner: Runner, cluster: str, pilots: Sequence[Attempt], doing: Doing) -> Place:
+    here = [each for each in pilots if each.cluster == cluster]
+    having = [each for each in here if _has_nodes(each)]
+    suspended = [each for each in having if each.state is AttemptState.SUSPENDED]
+    reports = [doing.get(each.id) for each in having if each not in suspended]
     running = [each for each in reports if each is not None]
     return Place(
         cluster=cluster,
         nodes=len(having),
-        processors=sum(job.components[0].processors for job in having),
-        starting=sum(not job.components[0].let_go and job.components[0].allocated_at is None for job in here),
+        processors=sum(each.processors for each in having),
+        starting=sum(not each.let_go and each.allocated_at is None for each in here),
         running=sum(running) if len(running) == len(reports) else None,
-        stopping=sum(job.pilot is not None and job.pilot.stop_reason != "" for job in having),
+        stopping=sum(pilot_of(each).stop_reason != "" for each in having),
         suspended=len(suspended),
         assigned=len(runner.out_on(cluster)),
         reclaimed=dict(runner.reclaimed).get(cluster, 0),
@@ -220,17 +220,16 @@ def _place(runner: Runner, cluster: str, launchers: Sequence[Job], doing: Doing)
     )
 
 
-def _has_nodes(component: Component) -> str | None:
-    """Return the cluster on which a Launcher has its node now, if it has one."""
-    has = not component.let_go and component.allocated_at is not None and component.ended_at is None
-    return component.cluster if has else None
+def _has_nodes(pilot: Attempt) -> bool:
+    """Return whether a pilot has its node now."""
+    return not pilot.let_go and pilot.allocated_at is not None and pilot.ended_at is None
 
 
-def _charged(component: Component, now: Instant) -> int:
-    """Return the processor-microseconds of a Launcher that are not in the sum of its CS-Runner yet."""
-    if component.allocated_at is None:
+def _charged(pilot: Attempt, now: Instant) -> int:
+    """Return the processor-microseconds of a pilot that are not in the sum of its CS-Runner yet."""
+    if pilot.allocated_at is None:
         return 0
-    return (now - component.allocated_at) * component.processors
+    return (now - pilot.allocated_at) * pilot.processors
 
 
 def _forget(now: Instant, counts: deque[tuple[Instant, int]]) -> None:

@@ -212,9 +212,10 @@ def year(a_day: int, parameters: int, kept: int, days: int) -> Iterator[Line]:
                 raise SystemExit(f"On day {day} {len(engine.records.jobs)} jobs were not over: nothing was measured.")
             clusters.now = Instant(BEGIN + day * DAY)
             before, night = Instant(clusters.now - kept * DAY), time.perf_counter()
-            for launchers in (True, False):
-                while page := store.prunable(before, BATCH, JobId(0), True, launchers):
-                    settle(Delivery((PruneRequested(jobs=tuple(page), before=before, records=True),)))
+            while pilots := store.prunable_pilots(before, BATCH, JobId(0), True):
+                settle(Delivery((PruneRequested(jobs=(), pilots=tuple(pilots), before=before, records=True),)))
+            while jobs := store.prunable(before, BATCH, JobId(0), True):
+                settle(Delivery((PruneRequested(jobs=tuple(jobs), before=before, records=True),)))
             if day % EVERY == 0 or day in (kept, days):
                 yield Line(
                     day,

@@ -118,11 +118,13 @@ class Grid:
         self.run_until(Instant(end))
 
     def prune(self, before: Instant) -> None:
-        """Remove all that was over by then, as the task `prune-history` does, Launchers first."""
-        for launchers in (True, False):
-            while page := self.koalad.store.prunable(before, BATCH, JobId(0), True, launchers):
-                self._send(PruneRequested(jobs=tuple(page), before=before, records=True))
-                self.run(MINUTE)
+        """Remove all that was over by then, as the task `prune-history` does, pilots first."""
+        while pilots := self.koalad.store.prunable_pilots(before, BATCH, JobId(0), True):
+            self._send(PruneRequested(jobs=(), pilots=tuple(pilots), before=before, records=True))
+            self.run(MINUTE)
+        while jobs := self.koalad.store.prunable(before, BATCH, JobId(0), True):
+            self._send(PruneRequested(jobs=tuple(jobs), before=before, records=True))
+            self.run(MINUTE)
 
     def _send(self, *events: JobSubmitted | PruneRequested) -> None:
         if not self.koalad.request(*events):

@@ -44,17 +44,16 @@ LIVING = Request(name="living", components=(component("alpha", LONG),))
 
 
 def prune(world: World, records: bool) -> bool:
-    """Request a prune as maintenance does, Launchers first; start a dead koalad again. Returns False once done."""
+    """Request a prune as maintenance does, pilots first; start a dead koalad again. Returns False once done."""
     koalad = world.koalad
     koalad.start()
     if not koalad.alive:
         return True
     before = Instant(koalad.now() - KEEP)
-    found = [
-        job for first in (True, False) for job in koalad.store.prunable(before, 3, JobId(0), records, launchers=first)
-    ]
-    koalad.request(PruneRequested(jobs=tuple(found), before=before, records=records))
-    return bool(found)
+    jobs = tuple(koalad.store.prunable(before, 3, JobId(0), records))
+    pilots = tuple(koalad.store.prunable_pilots(before, 3, JobId(0), records))
+    koalad.request(PruneRequested(jobs=jobs, pilots=pilots, before=before, records=records))
+    return bool(jobs or pilots)
 
 
 def aged_world() -> tuple[World, Watch]:
@@ -101,7 +100,7 @@ def living_job(world: World) -> Job:
 def only_the_living_job_is_left(world: World) -> bool:
     job, store = living_job(world), world.koalad.store
     tag = tag_of(world.instance, job.attempt_of(job.components[0]))
-    others = [each for each in store.jobs() if each.id != job.id] + store.launchers_of(JobId(3))
+    others = [each for each in store.jobs() if each.id != job.id] + store.pilots_of(JobId(3))
     story = [line for number in range(1, job.id) for line in store.history(JobId(number))]
     return not others and not story and not list(store.results(JobId(3))) and directories(world) == [("alpha", tag)]
 

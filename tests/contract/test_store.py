@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from koalapy.model.attempt import Attempt, Owner, OwnerKind
-from koalapy.model.attempt import Pilot as PilotFields
+from koalapy.model.attempt import Attempt, Owner, OwnerKind, Pilot
 from koalapy.model.change import Change, EpochJump, OutboxEntry, Snapshot
 from koalapy.model.commands import (
     AnnounceNotification,
@@ -22,7 +21,7 @@ from koalapy.model.commands import (
     SendNotification,
 )
 from koalapy.model.errors import Reason
-from koalapy.model.identity import FIRST_LAUNCHER, INSTANCE_LENGTH, AttemptId, JobId, is_tag, tag_of
+from koalapy.model.identity import FIRST_PILOT, INSTANCE_LENGTH, AttemptId, JobId, is_tag, tag_of
 from koalapy.model.intervals import Intervals
 from koalapy.model.job import OUTPUT_PRUNED, Counters, History, Job, Outcome
 from koalapy.model.learned import Check, Hour, Learned, Past
@@ -31,7 +30,7 @@ from koalapy.model.neighbour import Neighbour, Relation
 from koalapy.model.notification import Notification, NotificationId, NotifyOn, Program, Webhook
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import AttemptState, Ending, JobState
-from koalapy.model.sweep import Axis, ParameterResult, Pilot, ResultBatch, Runner, Source, Space
+from koalapy.model.sweep import Axis, ParameterResult, ResultBatch, Runner, Source, Space
 from koalapy.model.units import DAY, Instant
 from koalapy.model.usage import BatchSpan, By, DayUsage, Kind, Sum, Usage, accounted, sums
 from koalapy.store.contract import Store
@@ -158,8 +157,15 @@ def a_sweep(number: int, count: int = 1_000_000) -> Job:
     return replace(plain, request=request, runner=runner)
 
 
-def a_launcher(number: int, sweep: int, state: JobState = JobState.RUNNING) -> Job:
-    return a_job(number, state, pilot=Pilot(sweep=JobId(sweep), stop_reason="shrunk"))
+def a_pilot(number: int, sweep: int, **fields: Any) -> Attempt:
+    owner = Owner(OwnerKind.SWEEP, sweep)
+    found = replace(tried(FIRST_PILOT + number), pilot=Pilot(owner=owner, claimed_at=Instant(4), stop_reason="shrunk"))
+    return replace(found, **fields)
+
+
+def a_past_pilot(number: int, sweep: int, **fields: Any) -> Attempt:
+    over = {"state": AttemptState.CLEANED_UP, "ending": Ending.DONE}
+    return a_pilot(number, sweep, **over | fields)
 
 
 def a_batch(sweep: int, first: int, count: int = 3, host: str = "node1") -> ResultBatch:
@@ -372,8 +378,13 @@ def test_a_pruned_job_takes_its_history_along_and_leaves_its_pending_cancel(stor
 
 
 def prunable(store: Store, **changes: Any) -> list[int]:
-    asked = {"before": Instant(50), "most": 10, "after": JobId(0), "records": True, "launchers": False} | changes
+    asked = {"before": Instant(50), "most": 10, "after": JobId(0), "records": True} | changes
     return [job.id for job in store.prunable(**asked)]
+
+
+def prunable_pilots(store: Store, **changes: Any) -> list[str]:
+    asked = {"before": Instant(50), "most": 10, "after": JobId(0), "records": True} | changes
+    return [str(each.id) for each in store.prunable_pilots(**asked)]
 
 
 def test_jobs_that_were_over_by_an_instant_are_found_by_id_and_in_pages(store: Store) -> None:
@@ -385,16 +396,19 @@ def test_jobs_that_were_over_by_an_instant_are_found_by_id_and_in_pages(store: S
     assert prunable(store, before=Instant(0)) == []
 
 
-def test_launchers_are_found_by_the_end_of_their_sweep_and_a_sweep_once_it_has_none(store: Store) -> None:
+def test_pilots_are_found_by_the_end_of_their_sweep_and_a_sweep_once_it_has_none(store: Store) -> None:
     over = replace(a_sweep(1), state=JobState.DONE, finished_at=Instant(40))
-    launchers = [
-        replace(a_launcher(number, sweep, JobState.DONE), finished_at=Instant(30)) for number, sweep in ((3, 1), (4, 2))
-    ]
-    store.commit(Change(jobs=(over, a_sweep(2), *launchers)))
-    assert (prunable(store), prunable(store, launchers=True)) == ([], [3])
-    assert prunable(store, launchers=True, before=Instant(39)) == []
-    store.commit(Change(removed=(JobId(3),)))
-    assert (prunable(store), prunable(store, launchers=True)) == ([1], [])
+    pilots = a_past_pilot(0, 1), a_past_pilot(1, 2), a_past_pilot(2, 1), a_past_pilot(3, 1)
+    store.commit(Change(jobs=(over, a_sweep(2)), attempts=pilots))
+    assert (prunable(store), prunable_pilots(store)) == ([], ["p1", "p3", "p4"])
+    assert prunable_pilots(store, most=1, after=pilots[0].id.job) == ["p3"]
+    assert prunable_pilots(store, before=Instant(39)) == []
+    store.commit(Change(history=(a_line(pilots[0].id.job, OUTPUT_PRUNED),)))
+    assert prunable_pilots(store, records=False) == ["p3", "p4"]
+    store.commit(Change(removed=(pilots[0].id.job, pilots[2].id.job)))
+    assert (prunable(store), prunable_pilots(store)) == ([], ["p4"])
+    store.commit(Change(removed=(pilots[3].id.job,)))
+    assert (prunable(store), prunable_pilots(store)) == ([1], [])
 
 
 def test_jobs_without_directories_are_found_for_their_records_only(store: Store) -> None:
@@ -444,9 +458,10 @@ def test_usage_of_removed_jobs_is_summed_up_by_day_user_and_cluster(opener: Open
         assert total(sums(left, by, days=days)) == total(sums(entries, by))
 
 
-def test_usage_of_a_removed_sweeps_launchers_is_summed_up_with_it(store: Store) -> None:
-    of_launcher = replace(a_usage(3), charged=JobId(1), kind=Kind.SCAVENGED)
-    store.commit(Change(jobs=(a_sweep(1), a_launcher(3, 1, JobState.DONE)), usage=(of_launcher,)))
+def test_usage_of_a_removed_sweeps_pilots_is_summed_up_with_it(store: Store) -> None:
+    pilot = a_past_pilot(3, 1)
+    of_pilot = replace(a_usage(3), attempt=pilot.id, charged=JobId(1), kind=Kind.SCAVENGED)
+    store.commit(Change(jobs=(a_sweep(1),), attempts=(pilot,), usage=(of_pilot,)))
     store.commit(Change(removed=(JobId(1),)))
     left, days = store.used()
     assert (left, [each.used.attempts for each in days]) == ([], [1])
@@ -580,27 +595,25 @@ def test_a_text_comes_back_whatever_it_holds(store: Store, strange: str) -> None
 # ---- sweeps
 
 
-def test_a_sweep_and_its_launcher_come_back_equal(opener: Opener) -> None:
+def test_a_sweep_and_its_pilot_come_back_equal(opener: Opener) -> None:
     first = opener()
-    counters = Counters(next_job=2, next_launcher=(1 << 23) + 1)
-    first.commit(Change(jobs=(a_sweep(1), a_launcher(1 << 23, sweep=1)), counters=counters))
+    counters = Counters(next_job=2, next_pilot=FIRST_PILOT + 1)
+    first.commit(Change(jobs=(a_sweep(1),), attempts=(a_pilot(0, sweep=1),), counters=counters))
     first.close()
     kept = opener().load()
-    assert kept.jobs == (a_sweep(1), a_launcher(1 << 23, sweep=1))
+    assert (kept.jobs, kept.pilots) == ((a_sweep(1),), (a_pilot(0, sweep=1),))
     assert kept.counters == counters
 
 
-def test_launchers_are_listed_with_their_sweep_or_by_their_ids(store: Store) -> None:
-    launchers = [a_launcher((1 << 23) + number, sweep=1 + number % 2) for number in range(4)]
-    over = a_launcher((1 << 23) + 4, sweep=1, state=JobState.DONE)
-    store.commit(Change(jobs=(a_sweep(1), a_sweep(2), *launchers, over)))
+def test_pilots_are_listed_with_their_sweep_or_by_their_ids(store: Store) -> None:
+    pilots = [a_pilot(number, sweep=1 + number % 2) for number in range(4)]
+    over = a_past_pilot(4, sweep=1)
+    store.commit(Change(jobs=(a_sweep(1), a_sweep(2)), attempts=(*pilots, over)))
     assert store.jobs() == [a_sweep(1), a_sweep(2)]
-    assert store.jobs(states=[JobState.RUNNING]) == [a_sweep(1), a_sweep(2)]
-    assert store.launchers_of(JobId(1)) == [launchers[0], launchers[2], over]
-    assert store.launchers_of(JobId(9)) == []
-    assert store.jobs(ids=[over.id]) == [over]
-    assert store.job(over.id) == over
-    assert store.load().jobs == (a_sweep(1), a_sweep(2), *launchers)
+    assert store.pilots_of(JobId(1)) == [pilots[0], pilots[2], over]
+    assert store.pilots_of(JobId(9)) == []
+    assert (store.pilot(over.id), store.pilot(a_pilot(9, 1).id)) == (over, None)
+    assert (store.load().jobs, store.load().pilots) == ((a_sweep(1), a_sweep(2)), tuple(pilots))
 
 
 def test_results_come_in_the_order_of_commits(store: Store) -> None:
@@ -644,21 +657,17 @@ def test_results_outlive_a_restart_whatever_a_host_is_called(opener: Opener) -> 
     assert [batch for _, batch in opener().results(JobId(1))] == [a_batch(1, 1, host="naïve \udce9 \x1b")]
 
 
-def test_a_pruned_sweep_takes_its_results_and_launchers_along(store: Store) -> None:
-    launcher, other = a_launcher(1 << 23, 1, JobState.DONE), a_launcher((1 << 23) + 1, 2, JobState.DONE)
-    jobs = (a_sweep(1), a_sweep(2), launcher, other)
-    store.commit(Change(jobs=jobs, results=(a_batch(1, 1), a_batch(2, 1)), history=(a_line(launcher.id),)))
+def test_a_pruned_sweep_takes_its_results_and_pilots_along(store: Store) -> None:
+    pilot, other = a_past_pilot(0, 1), a_past_pilot(1, 2)
+    results = a_batch(1, 1), a_batch(2, 1)
+    store.commit(
+        Change(jobs=(a_sweep(1), a_sweep(2)), attempts=(pilot, other), results=results, history=(a_line(pilot.id.job),))
+    )
     store.commit(Change(removed=(JobId(1),)))
-    assert (store.jobs(), store.launchers_of(JobId(1)), list(store.results(JobId(1)))) == ([a_sweep(2)], [], [])
-    assert store.history(launcher.id) == []
-    assert store.launchers_of(JobId(2)) == [other]
+    assert (store.jobs(), store.pilots_of(JobId(1)), list(store.results(JobId(1)))) == ([a_sweep(2)], [], [])
+    assert store.history(pilot.id.job) == []
+    assert store.pilots_of(JobId(2)) == [other]
     assert [batch for _, batch in store.results(JobId(2))] == [a_batch(2, 1)]
-
-
-def a_pilot(number: int, sweep: int, **fields: Any) -> Attempt:
-    owner = Owner(OwnerKind.SWEEP, sweep)
-    found = replace(tried(FIRST_LAUNCHER + number), pilot=PilotFields(owner=owner, claimed_at=Instant(4)))
-    return replace(found, **fields)
 
 
 def test_a_pilot_is_kept_without_a_job_and_loaded_until_it_is_let_go(opener: Opener) -> None:
@@ -669,19 +678,9 @@ def test_a_pilot_is_kept_without_a_job_and_loaded_until_it_is_let_go(opener: Ope
     store = opener()
     assert store.load().pilots == (a_pilot(1, 1), a_pilot(3, 1))
     assert (store.load().pending_cancels, store.load().jobless) == ((detached,), ())
-    over = a_pilot(1, 1, state=AttemptState.CLEANED_UP, ending=Ending.DONE)
+    over = a_past_pilot(1, 1)
     store.commit(Change(attempts=(over,)))
     assert store.load().pilots == (a_pilot(3, 1),)
-
-
-def test_pilots_go_with_their_sweep_with_all_that_the_store_has_of_them(store: Store) -> None:
-    over = a_pilot(1, 1, state=AttemptState.CLEANED_UP, ending=Ending.DONE)
-    line = a_line(over.id.job, "pilot_claimed")
-    store.commit(Change(jobs=(a_sweep(1), a_sweep(2)), attempts=(over, a_pilot(2, 2)), history=(line,)))
-    assert store.history(over.id.job) == [line]
-    store.commit(Change(removed=(JobId(1),)))
-    assert store.history(over.id.job) == []
-    assert store.load().pilots == (a_pilot(2, 2),)
 
 
 def test_a_million_parameters_are_a_small_record(store: Store) -> None:
@@ -796,7 +795,7 @@ WRONG: Any = {"a": 1}  # of no field's type
             "Attempt",
             "id.number",
         ),  # type: ignore[arg-type]
-        ("jobs", replace(a_launcher(7, 1), pilot=Pilot(sweep=WRONG)), "Job", "pilot.sweep"),
+        ("attempts", replace(tried(7), pilot=a_pilot(0, WRONG).pilot), "Attempt", "pilot.owner.id"),
         ("sent", a_cancel(batch_id=5), "OutboxEntry", "command.CancelAttempt.batch_id"),
         (
             "sent",

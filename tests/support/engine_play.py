@@ -19,7 +19,7 @@ from koalapy.model.events import (
     JobSubmitted,
     WrapperReported,
 )
-from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, InstanceId, JobId, tag_of
+from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
 from koalapy.model.job import Counters, History, Job
 from koalapy.model.learned import Learned
 from koalapy.model.request import ComponentRequest, Request
@@ -46,6 +46,7 @@ class Play:
         policy = {"fcfs": fcfs, "fpfs": fpfs}[queueing]
         self.engine = Engine(self.settings, Policies(worst_fit, policy), Snapshot(instance=INSTANCE))
         self.jobs: dict[JobId, Job] = {}
+        self.pilots: dict[AttemptId, Attempt] = {}
         self.pending_cancels: dict[AttemptId, Attempt] = {}
         self.history: list[History] = []
         self.pending: list[Command] = []
@@ -67,6 +68,8 @@ class Play:
         self.history += step.history
         for each in step.attempts:
             self.pending_cancels.pop(each.id, None)
+            if each.pilot is not None:
+                self.pilots[each.id] = each
             if each.is_pending_cancel:
                 self.pending_cancels[each.id] = each
         self.hints += [hint for hint in step.hints if not isinstance(hint, WatchCluster)]
@@ -86,8 +89,7 @@ class Play:
     def measurement(self, cluster: str, others: int = 0, pending: Iterable[AttemptId] = ()) -> ClusterMeasured:
         allocated = [
             (each.id, each.processors)
-            for job in self.jobs.values()
-            for each in job.live
+            for each in self.live()
             if each.cluster == cluster and each.allocated_at is not None
         ]
         ours = sum(processors for _, processors in allocated)
@@ -103,9 +105,14 @@ class Play:
         )
         return ClusterMeasured(cluster=cluster, state=state)
 
+    def live(self) -> list[Attempt]:
+        """The attempts of all jobs and pilots that are neither cleaned up nor detached."""
+        of_jobs = [each for job in self.jobs.values() for each in job.live]
+        return [*of_jobs, *(each for each in self.pilots.values() if not each.let_go)]
+
     def submit(self, *components: ComponentRequest, **request: object) -> JobId:
         self.tell(JobSubmitted(request=make(*components, **request), owner="me"))
-        return max(job for job in self.jobs if job < FIRST_LAUNCHER)
+        return max(self.jobs)
 
     def job(self, job: JobId) -> Job:
         return self.jobs[job]
@@ -120,7 +127,8 @@ class Play:
             self.tell(self.report(attempt, "at_barrier", at_barrier_at=self.now))
 
     def report(self, attempt: AttemptId, phase: str, **facts: object) -> WrapperReported:
-        request = self.job(attempt.job).components[attempt.component].request
+        pilot = self.pilots.get(attempt)
+        request = pilot.request if pilot else self.job(attempt.job).components[attempt.component].request
         nodes = (Node(f"n{attempt.component}", f"10.0.0.{attempt.component}", request.processes(1)),)
         return WrapperReported(attempt=attempt, batch_id=str(attempt), phase=phase, nodes=nodes, **facts)  # type: ignore[arg-type]
 

@@ -7,6 +7,7 @@ from typing import Any
 from engine_play import INSTANCE, SIZES, UNREACHABLE, Play, make
 
 from koalapy.engine import Engine
+from koalapy.model.attempt import Attempt, OwnerKind, pilot_of
 from koalapy.model.change import Snapshot
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.commands import CancelAttempt, FeedSweep
@@ -20,9 +21,8 @@ from koalapy.model.events import (
     ParametersReturned,
     ParametersWanted,
 )
-from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, JobId
+from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.intervals import NONE, Intervals
-from koalapy.model.job import Job
 from koalapy.model.request import ComponentRequest
 from koalapy.model.settings import Scavenging, Settings
 from koalapy.model.sweep import Axis, ParameterResult, Runner, Source, Space
@@ -65,7 +65,12 @@ class SweepPlay(Play):
         jobs = tuple(job for job in self.jobs.values() if not job.state.final)
         pending_cancels = tuple(self.pending_cancels.values())
         snapshot = Snapshot(
-            instance=INSTANCE, counters=self.counters, jobs=jobs, pending_cancels=pending_cancels, learned=self.learned
+            instance=INSTANCE,
+            counters=self.counters,
+            jobs=jobs,
+            pending_cancels=pending_cancels,
+            pilots=tuple(each for each in self.pilots.values() if not each.let_go),
+            learned=self.learned,
         )
         self.engine = Engine(self.settings, Policies(worst_fit, fpfs), snapshot, self.policies)
         for cluster in self.sizes:
@@ -103,29 +108,34 @@ class SweepPlay(Play):
             threads_per_process=processors,
         )
         self.tell(JobSubmitted(request=make(template, parameters=space(count), **request), owner=owner))
-        return max(job for job in self.jobs if job < FIRST_LAUNCHER)
+        return max(self.jobs)
 
     def runner(self, sweep: JobId) -> Runner:
         runner = self.job(sweep).runner
         assert runner is not None
         return runner
 
-    def launchers(self, sweep: JobId, cluster: str | None = None) -> list[Job]:
-        """Those that are not over."""
-        found = (job for job in self.jobs.values() if job.pilot is not None and job.pilot.sweep == sweep)
-        return [job for job in found if not job.state.final and cluster in (None, job.components[0].cluster)]
+    def launchers(self, sweep: JobId, cluster: str | None = None) -> list[Attempt]:
+        """Those that are not let go."""
+        found = (each for each in self.pilots.values() if each.owner == (OwnerKind.SWEEP, sweep))
+        return [each for each in found if not each.let_go and cluster in (None, each.cluster)]
 
-    def staying(self, sweep: JobId, cluster: str | None = None) -> list[Job]:
+    def staying(self, sweep: JobId, cluster: str | None = None) -> list[Attempt]:
         """Those that were not asked to go."""
-        return [job for job in self.launchers(sweep, cluster) if job.pilot is not None and not job.pilot.stop_reason]
+        return [each for each in self.launchers(sweep, cluster) if not pilot_of(each).stop_reason]
 
     def holds(self, sweep: JobId) -> dict[str, int]:
         return {name: count for name in self.sizes if (count := len(self.staying(sweep, name)))}
 
-    def start(self, *launchers: Job) -> None:
+    def begin(self, launcher: Attempt) -> None:
+        """Its batch job starts, and its Launcher runs."""
+        self.come(launcher.id)
+        self.tell(self.report(launcher.id, "running", released_at=self.now, started_at=self.now))
+
+    def start(self, *launchers: Attempt) -> None:
         """Their batch jobs start, and the next measurement shows it."""
         for launcher in launchers:
-            self.run(launcher.id)
+            self.begin(launcher)
         self.measure()
 
     def start_all(self, *sweeps: JobId) -> None:
@@ -139,11 +149,10 @@ class SweepPlay(Play):
         self.tell(ParametersWanted(cluster=cluster, sweep=sweep, wanted=wanted))
         return self.runner(sweep).out_on(cluster) - before
 
-    def ran(self, launcher: Job, numbers: Iterable[int], status: int = 0, host: str = "n1") -> None:
-        assert launcher.pilot is not None
+    def ran(self, launcher: Attempt, numbers: Iterable[int], status: int = 0, host: str = "n1") -> None:
         rows = tuple(result(number, status, host) for number in numbers)
-        attempt, cluster = launcher.attempt_of(launcher.components[0]), launcher.components[0].cluster or ""
-        self.tell(ParametersEnded(cluster=cluster, sweep=launcher.pilot.sweep, attempt=attempt, results=rows))
+        sweep, cluster = JobId(launcher.owner.id), launcher.cluster
+        self.tell(ParametersEnded(cluster=cluster, sweep=sweep, attempt=launcher.id, results=rows))
 
     def back(self, sweep: JobId, cluster: str, numbers: Intervals, begun: Intervals = NONE) -> None:
         self.tell(ParametersReturned(cluster=cluster, sweep=sweep, numbers=numbers, begun=begun))

@@ -8,6 +8,7 @@ from engine_play import UNREACHABLE, Play, component
 from sweep_play import SweepPlay, result
 
 from koalapy.api.documents import clusters
+from koalapy.model.attempt import Attempt
 from koalapy.model.errors import Reason
 from koalapy.model.events import (
     AttemptCleanedUp,
@@ -122,7 +123,7 @@ def test_foreign_reports_are_counted_and_shown() -> None:
 # ---- sweeps
 
 
-def running_sweep() -> tuple[SweepPlay, Any, Job]:
+def running_sweep() -> tuple[SweepPlay, Any, Attempt]:
     """A sweep with a Launcher on each cluster, and parameters out on alpha."""
     play = SweepPlay()
     sweep = play.sweep()
@@ -159,7 +160,7 @@ def test_only_a_launcher_of_the_sweep_on_the_cluster_has_results() -> None:
     fed = [*play.want(sweep, "alpha", 2)]
     job = play.submit(component(1, cluster="alpha"))
     (theirs, *_) = play.staying(sweep, "beta")
-    for forger in (play.attempts(job)[0], theirs.attempt_of(theirs.components[0])):
+    for forger in (play.attempts(job)[0], theirs.id):
         rows = tuple(result(number) for number in fed)
         play.tell(ParametersEnded(cluster="alpha", sweep=sweep, attempt=forger, results=rows))
     assert play.recorded(sweep) == []
@@ -169,7 +170,7 @@ def test_only_a_launcher_of_the_sweep_on_the_cluster_has_results() -> None:
 def test_reports_about_launchers_elsewhere_are_ignored() -> None:
     play, sweep, launcher = running_sweep()
     (theirs, *_) = play.staying(sweep, "beta")
-    own, other = (each.attempt_of(each.components[0]) for each in (launcher, theirs))
+    own, other = (each.id for each in (launcher, theirs))
     play.tell(LaunchersSeen(cluster="alpha", launchers=((own, 1, play.now), (other, 5, play.now))))
     assert play.engine.scavenger.running_parameters == {own: 1}
     play.tell(LauncherSuspected(cluster="alpha", attempt=other, host="n1"))

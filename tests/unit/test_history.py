@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from koalapy.cli.unknown import attempt_in_words
-from koalapy.model.identity import FIRST_LAUNCHER, JobId
+from koalapy.model.identity import FIRST_PILOT, JobId
 from koalapy.model.job import History, Outcome
 from koalapy.model.states import ComponentState, JobState
 from koalapy.model.units import Instant
@@ -142,7 +142,7 @@ def test_a_kind_of_a_newer_koalapy_is_shown_by_its_name_and_details() -> None:
 
 
 def test_a_pilot_is_shown_by_its_own_number() -> None:
-    line = History(job=JobId(FIRST_LAUNCHER + 8), at=AT, kind="component_running", details=ATTEMPT)
+    line = History(job=JobId(FIRST_PILOT + 8), at=AT, kind="component_running", details=ATTEMPT)
     assert sentence(line) == "Pilot p9 on delft runs."
     assert attempt_in_words("p9") == "pilot p9"
     assert attempt_in_words("7.0.1") == "attempt 7.0.1"

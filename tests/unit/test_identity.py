@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koalapy.model.identity import (
-    FIRST_LAUNCHER,
+    FIRST_NODE_PILOT,
+    FIRST_PILOT,
     MAX_ATTEMPTS,
     MAX_COMPONENTS,
     MAX_JOBS,
@@ -18,6 +19,8 @@ from koalapy.model.identity import (
     attempt_of,
     instance_id,
     is_tag,
+    pilot_id,
+    pilot_named,
     tag_of,
 )
 from koalapy.model.units import Duration, Instant, format_duration, format_instant, parse_duration, parse_instant
@@ -58,7 +61,15 @@ def test_other_names_are_no_tags(name: str) -> None:
 
 def test_an_attempt_is_written_as_people_say_it() -> None:
     assert str(AttemptId(JobId(7), 0, 2)) == "7.0.2"
-    assert str(AttemptId(JobId(FIRST_LAUNCHER + 11), 0, 1)) == "p12"
+    assert str(AttemptId(JobId(FIRST_PILOT + 11), 0, 1)) == "p12"
+    assert str(AttemptId(JobId(FIRST_NODE_PILOT + 2), 0, 1)) == "n3"
+
+
+def test_a_pilot_is_found_by_its_name() -> None:
+    for each in (FIRST_PILOT, FIRST_PILOT + 11, FIRST_NODE_PILOT - 1, FIRST_NODE_PILOT, FIRST_NODE_PILOT + 2):
+        assert pilot_named(str(pilot_id(each))) == pilot_id(each)
+    for wrong in ("p0", "p", "12", "p01", "q3", "n0", "p-1", "p٣", f"p{FIRST_NODE_PILOT}"):
+        assert pilot_named(wrong) is None
 
 
 @given(st.integers(0, 4_000_000_000_000_000))

@@ -5,7 +5,7 @@ from sweep_play import SweepPlay
 
 from koalapy.coallocation.restored_store import skip_used_ids
 from koalapy.model.events import JobSubmitted
-from koalapy.model.identity import FIRST_LAUNCHER, FIRST_NODE_PILOT, MAX_JOBS
+from koalapy.model.identity import FIRST_NODE_PILOT, FIRST_PILOT, MAX_JOBS
 from koalapy.model.job import Counters
 from koalapy.model.request import ComponentRequest
 from koalapy.views.status import ids_used
@@ -15,20 +15,20 @@ WISH = make(ComponentRequest(processors=1, executable="true"))
 
 def test_a_job_does_not_get_a_launchers_id() -> None:
     play = SweepPlay()
-    play.counters = Counters(next_job=FIRST_LAUNCHER - 1)
+    play.counters = Counters(next_job=FIRST_PILOT - 1)
     play.restart()
     play.tell(JobSubmitted(request=WISH, owner="mona", key="last"))
     play.tell(JobSubmitted(request=WISH, owner="mona", key="none"))
-    assert [(job.id, job.key) for job in play.jobs.values()] == [(FIRST_LAUNCHER - 1, "last")]
-    assert play.counters.next_job == FIRST_LAUNCHER
+    assert [(job.id, job.key) for job in play.jobs.values()] == [(FIRST_PILOT - 1, "last")]
+    assert play.counters.next_job == FIRST_PILOT
 
 
 def test_a_sweep_gets_no_launcher_whose_id_does_not_fit_into_a_tag() -> None:
     play = SweepPlay({"alpha": 16})
-    play.counters = Counters(next_launcher=FIRST_NODE_PILOT - 2)
+    play.counters = Counters(next_pilot=FIRST_NODE_PILOT - 2)
     play.restart()
     sweep = play.sweep()
-    assert sorted(job.id for job in play.launchers(sweep)) == [FIRST_NODE_PILOT - 2, FIRST_NODE_PILOT - 1]
+    assert sorted(each.id.job for each in play.launchers(sweep)) == [FIRST_NODE_PILOT - 2, FIRST_NODE_PILOT - 1]
     grown = [line.details["nodes"] for line in play.history if line.kind == "sweep_grown"]
     assert sum(grown) == 2
 
@@ -42,18 +42,18 @@ def test_a_step_names_the_ids_that_it_gave_out() -> None:
 
 def test_a_restored_store_does_not_leap_into_others_ids() -> None:
     counters = skip_used_ids(
-        Counters(next_job=FIRST_LAUNCHER - 5, next_launcher=FIRST_NODE_PILOT - 5, next_node_pilot=MAX_JOBS - 5)
+        Counters(next_job=FIRST_PILOT - 5, next_pilot=FIRST_NODE_PILOT - 5, next_node_pilot=MAX_JOBS - 5)
     )
-    assert (counters.next_job, counters.next_launcher) == (FIRST_LAUNCHER, FIRST_NODE_PILOT)
+    assert (counters.next_job, counters.next_pilot) == (FIRST_PILOT, FIRST_NODE_PILOT)
     assert counters.next_node_pilot == MAX_JOBS
 
 
 def test_ids_that_are_nearly_used_up_are_told() -> None:
     assert ids_used(Counters()) == []
-    tenth = (FIRST_LAUNCHER - 1) // 10
-    assert ids_used(Counters(next_job=FIRST_LAUNCHER - tenth - 1)) == []
-    assert [text.partition(":")[0] for text in ids_used(Counters(next_job=FIRST_LAUNCHER - tenth))] == [
+    tenth = (FIRST_PILOT - 1) // 10
+    assert ids_used(Counters(next_job=FIRST_PILOT - tenth - 1)) == []
+    assert [text.partition(":")[0] for text in ids_used(Counters(next_job=FIRST_PILOT - tenth))] == [
         "The ids of jobs are nearly used up"
     ]
-    (told,) = ids_used(Counters(next_launcher=FIRST_NODE_PILOT))
+    (told,) = ids_used(Counters(next_pilot=FIRST_NODE_PILOT))
     assert "The ids of Launchers are nearly used up: 0 of 4,194,304 are left." in told

@@ -217,7 +217,7 @@ def without_room(driver: Driver, deliveries: list[Delivery]) -> None:
 
 
 def prune(store: Store) -> Event:
-    page = store.prunable(Instant(9), JOBS, JobId(0), True, False)
+    page = store.prunable(Instant(9), JOBS, JobId(0), True)
     return PruneRequested(jobs=tuple(page), before=Instant(9), records=True)
 
 

@@ -22,7 +22,7 @@ from koalapy.model.events import (
     SubmissionFailed,
     WrapperReported,
 )
-from koalapy.model.identity import FIRST_LAUNCHER, FIRST_NODE_PILOT, AttemptId, attempt_of, pilot_id, tag_of
+from koalapy.model.identity import FIRST_NODE_PILOT, FIRST_PILOT, AttemptId, attempt_of, pilot_id, tag_of
 from koalapy.model.states import AttemptState
 from koalapy.model.units import Duration
 from koalapy.policies.placement import worst_fit
@@ -78,7 +78,7 @@ def test_it_is_submitted_and_committed_without_a_job() -> None:
     holder = Holder()
     assert isinstance(holder.submitted, SubmitAttempt)
     assert (str(holder.id), holder.row.owner, holder.play.jobs) == ("n1", OWNER, {})
-    assert holder.core.pilots.of(OWNER) == holder.core.pilots.on("alpha") == [holder.row]
+    assert holder.core.pilots.of(OWNER) == holder.core.pilots.on("alpha", OwnerKind.SWEEP) == [holder.row]
     assert holder.core.information.commitments.scavenged_on("alpha").coming == 4
 
 
@@ -123,7 +123,7 @@ def test_a_stopped_one_is_let_go_once_nothing_of_it_is_left() -> None:
     holder.play.tell(AttemptCleanedUp(cluster="alpha", attempt=holder.id))
     assert row.let_go
     assert holder.core.records.attempts == holder.core.records.pilots == {}
-    assert holder.core.pilots.of(OWNER) == holder.core.pilots.on("alpha") == []
+    assert holder.core.pilots.of(OWNER) == holder.core.pilots.on("alpha", OwnerKind.SWEEP) == []
     assert holder.core.information.commitments.scavenged_on("alpha").coming == 0
 
 
@@ -182,7 +182,7 @@ def test_an_engine_made_of_a_snapshot_knows_it_and_goes_on() -> None:
 
 
 def test_batch_systems_show_by_a_letter_whose_pilot_it_is() -> None:
-    of_sweep, of_other = tag_of(INSTANCE, pilot_id(FIRST_LAUNCHER)), tag_of(INSTANCE, pilot_id(FIRST_NODE_PILOT))
+    of_sweep, of_other = tag_of(INSTANCE, pilot_id(FIRST_PILOT)), tag_of(INSTANCE, pilot_id(FIRST_NODE_PILOT))
     last = tag_of(INSTANCE, pilot_id(FIRST_NODE_PILOT - 1))
     assert (of_sweep[6], last[6], of_other[6]) == ("g", "q", "r")
     assert [is_launcher(each) for each in (of_sweep, last, of_other)] == [True, True, False]

@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 
 from koalapy.driver import host_slept
-from koalapy.model.attempt import Attempt
+from koalapy.model.attempt import Attempt, Owner, OwnerKind, Pilot
 from koalapy.model.change import Change, EpochJump, OutboxEntry, Snapshot
 from koalapy.model.commands import CancelAttempt, CollectOutput, Command, ForgetAttempt, SubmitAttempt
-from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, InstanceId, JobId
+from koalapy.model.identity import FIRST_PILOT, AttemptId, InstanceId, JobId, pilot_id
 from koalapy.model.intervals import Intervals
 from koalapy.model.job import History, Job
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import AttemptState, Ending, JobState
-from koalapy.model.sweep import Pilot, Runner
+from koalapy.model.sweep import Runner
 from koalapy.model.units import MINUTE, Instant
 from koalapy.views.recovery import KEPT, Recovery
 
@@ -68,11 +68,9 @@ PENDING_CANCEL = Attempt(
 )
 
 
-def recovery(*jobs: Job, outbox: tuple[Command, ...] = (), pending_cancels: tuple[Attempt, ...] = ()) -> Recovery:
+def recovery(*jobs: Job, outbox: tuple[Command, ...] = (), **more: tuple[Attempt, ...]) -> Recovery:
     entries = tuple(OutboxEntry(number, command) for number, command in enumerate(outbox, 1))
-    return Recovery(
-        NOW, Snapshot(instance=InstanceId("abcde"), jobs=jobs, outbox=entries, pending_cancels=pending_cancels)
-    )
+    return Recovery(NOW, Snapshot(instance=InstanceId("abcde"), jobs=jobs, outbox=entries, **more))  # type: ignore[arg-type]
 
 
 def line(kind: str, **details: Any) -> History:
@@ -118,14 +116,16 @@ def test_the_beginning_has_one_line_each_for_queue_outbox_and_pending_cancels() 
     assert (found.at, found.at_barrier, found.pending_cancels) == (NOW, 1, 1)
 
 
-def test_sweeps_and_their_launchers_have_a_line_of_their_own() -> None:
+def test_sweeps_and_their_pilots_have_a_line_of_their_own() -> None:
     runner = Runner(count=100, done=Intervals(((1, 30),)))
     sweep = replace(job(1, JobState.RUNNING), runner=runner)
-    launcher = replace(job(FIRST_LAUNCHER, JobState.RUNNING, AttemptState.RUNNING), pilot=Pilot(sweep=sweep.id))
-    made = recovery(sweep, launcher, job(2, JobState.WAITING)).recovered
+    fields = Pilot(owner=Owner(OwnerKind.SWEEP, sweep.id), claimed_at=NOW)
+    (running,) = job(3, JobState.RUNNING, AttemptState.RUNNING).live
+    pilot = replace(running, id=pilot_id(FIRST_PILOT), pilot=fields)
+    made = recovery(sweep, job(2, JobState.WAITING), pilots=(pilot,)).recovered
     assert [line.text for line in made.lines] == [
         "Jobs that were not final: 1 waiting, 1 running.",
-        "Sweeps: 1, 30 of 100 parameters done, with 1 Launcher.",
+        "Sweeps: 1, 30 of 100 parameters done, with 1 pilot.",
     ]
     assert (made.jobs, made.attempts) == ({JobState.WAITING: 1, JobState.RUNNING: 1}, 1)
 

@@ -31,9 +31,8 @@ from koalapy.model.events import (
     StoreRestored,
     SubmissionFailed,
 )
-from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, JobId
+from koalapy.model.identity import FIRST_PILOT, JobId, pilot_id
 from koalapy.model.intervals import Intervals
-from koalapy.model.job import Job
 from koalapy.model.learned import Hour, Past
 from koalapy.model.settings import LAUNCHER_WALLTIME
 from koalapy.model.states import JobState
@@ -46,10 +45,6 @@ from koalapy.scavenging.pilots import LEFT_OUT, START_TIMEOUT
 from koalapy.scavenging.prediction import SETTLED
 
 ONE = {"alpha": 16}
-
-
-def attempt(launcher: Job) -> AttemptId:
-    return launcher.attempt_of(launcher.components[0])
 
 
 # ---- the order of parameters
@@ -96,7 +91,7 @@ def test_a_sweep_grows_on_every_idle_node() -> None:
     submits = [each for each in play.pending if isinstance(each, SubmitAttempt)]
     assert all(each.lowest and each.launcher and each.launcher.slots == NODE for each in submits)
     assert {each.request.processors for each in submits} == {NODE}
-    assert min(each.attempt.job for each in submits) == FIRST_LAUNCHER
+    assert min(each.attempt.job for each in submits) == FIRST_PILOT
     grown = next(each for each in play.history if each.kind == "sweep_grown")
     assert grown.details == {"cluster": "alpha", "nodes": 8}
 
@@ -208,7 +203,7 @@ def test_parameters_that_end_in_the_batch_of_a_reconnect_are_not_fed_again() -> 
     play.start_all(sweep)
     play.want(sweep, "alpha", 20)
     launcher = play.staying(sweep)[0]
-    attempt = launcher.attempt_of(launcher.components[0])
+    attempt = launcher.id
     ended = ParametersEnded(cluster="alpha", sweep=sweep, attempt=attempt, results=(result(1), result(7)))
     play.hints.clear()
     play.tell(ClusterConnected(cluster="alpha", version="22.05"), ended)
@@ -276,7 +271,7 @@ def test_launchers_without_work_are_stopped() -> None:
     play.want(sweep, "alpha", 16)
     launchers = play.staying(sweep)
     play.ran(launchers[0], range(1, 10))
-    doing = tuple((each.attempt_of(each.components[0]), n, Instant(5)) for n, each in enumerate(launchers))
+    doing = tuple((each.id, n, Instant(5)) for n, each in enumerate(launchers))
     play.tell(LaunchersSeen(cluster="alpha", launchers=doing))
     assert play.staying(sweep) == launchers, "a fed parameter that no Launcher runs yet may start on any of them"
     play.ran(launchers[1], [10])
@@ -486,7 +481,7 @@ def test_the_launcher_that_pulled_last_is_reclaimed_first() -> None:
     sweep = play.sweep()
     play.start_all(sweep)
     launchers = play.staying(sweep)
-    pulled = tuple((each.attempt_of(each.components[0]), 4, Instant(100 + n % 3)) for n, each in enumerate(launchers))
+    pulled = tuple((each.id, 4, Instant(100 + n % 3)) for n, each in enumerate(launchers))
     play.tell(LaunchersSeen(cluster="alpha", launchers=pulled))
     assert set(play.engine.scavenger.running_parameters.values()) == {4}
     play.wanted["alpha"] = 4
@@ -579,7 +574,7 @@ def test_the_start_time_out_of_a_launcher_counts_from_the_end_of_its_staging() -
     play.tell(after=START_TIMEOUT)
     waiting = play.staying(sweep)
     assert len(waiting) == 4
-    play.tell(*(AttemptSubmitted(attempt=attempt(each), batch_id=str(each.id)) for each in waiting))
+    play.tell(*(AttemptSubmitted(attempt=each.id, batch_id=str(each.id)) for each in waiting))
     play.tell(after=Duration(START_TIMEOUT - SECOND))
     assert len(play.staying(sweep)) == 4
     play.tell(after=SECOND)
@@ -602,13 +597,13 @@ def test_a_lost_launcher_is_replaced_at_once_and_a_cluster_that_fails_repeatedly
     play.start(*play.staying(sweep, "beta"))
     for _ in range(3):
         (launcher,) = play.staying(sweep, "alpha")
-        play.run(launcher.id)
-        play.end(launcher.attempt_of(launcher.components[0]), 137, "killed")
+        play.begin(launcher)
+        play.end(launcher.id, 137, "killed")
         play.go()
         play.tell()
     assert play.holds(sweep) == {"beta": 1}
     lost = [line.details for line in play.history if line.kind == "launcher_lost"]
-    advice = f"`koala show {lost[0]['launcher']}` tells its story."
+    advice = f"`koala show {pilot_id(lost[0]['launcher'])}` shows its history."
     assert [len(lost), lost[0]["message"]] == [3, f"It was killed: exit status 137. {advice}"]
     assert play.kinds.count("cluster_excluded") == 1
     assert play.job(sweep).excluded[0][0] == "alpha"
@@ -624,9 +619,9 @@ def test_a_cluster_with_results_between_failures_is_not_excluded() -> None:
     sweep = play.sweep()
     for number in range(1, 5):
         (launcher,) = play.staying(sweep)
-        play.run(launcher.id)
+        play.begin(launcher)
         play.ran(launcher, [number])
-        play.end(attempt(launcher), 137, "killed")
+        play.end(launcher.id, 137, "killed")
         play.go()
         play.measure()
     assert play.kinds.count("launcher_lost") == 4
@@ -638,7 +633,7 @@ def test_a_launcher_that_cannot_be_submitted_counts_as_failed() -> None:
     sweep = play.sweep()
     for _ in range(3):
         (launcher,) = play.staying(sweep)
-        play.tell(SubmissionFailed(attempt=launcher.attempt_of(launcher.components[0]), reason=BUSY_QUEUE))
+        play.tell(SubmissionFailed(attempt=launcher.id, reason=BUSY_QUEUE))
         play.tell()
     assert play.holds(sweep) == {}
     assert play.job(sweep).state is JobState.RUNNING
@@ -650,9 +645,9 @@ def test_a_launcher_that_drained_is_not_a_failure() -> None:
     sweep = play.sweep()
     for _ in range(4):
         (launcher,) = play.staying(sweep)
-        play.run(launcher.id)
+        play.begin(launcher)
         play.tell(after=Duration(MINUTE))
-        play.end(launcher.attempt_of(launcher.components[0]))
+        play.end(launcher.id)
         play.go()
         play.measure()
     assert "launcher_lost" not in play.kinds
@@ -665,7 +660,7 @@ def test_a_sweep_that_every_cluster_refuses_fails() -> None:
     sweep = play.sweep()
     for _ in range(3):
         for launcher in play.staying(sweep):
-            play.tell(SubmissionFailed(attempt=launcher.attempt_of(launcher.components[0]), reason=refusal))
+            play.tell(SubmissionFailed(attempt=launcher.id, reason=refusal))
             play.tell()
     play.tell()
     job = play.job(sweep)
@@ -679,9 +674,9 @@ def test_launchers_that_exceed_their_walltime_are_not_a_refusal() -> None:
     sweep = play.sweep()
     for _ in range(3):
         (launcher,) = play.staying(sweep)
-        play.run(launcher.id)
+        play.begin(launcher)
         seen: dict[str, Any] = {"batch_id": "1", "state": "ended", "ending": "walltime", "at": play.now}
-        play.tell(BatchStatusSeen(attempt=attempt(launcher), **seen))
+        play.tell(BatchStatusSeen(attempt=launcher.id, **seen))
         play.go()
         play.measure()
     assert [line.details["code"] for line in play.history if line.kind == "launcher_lost"] == ["walltime_exceeded"] * 3
@@ -693,13 +688,13 @@ def test_launchers_that_fail_everywhere_fail_the_sweep_with_their_reason() -> No
     sweep = play.sweep()
     for _ in range(3):
         (launcher,) = play.staying(sweep)
-        play.run(launcher.id)
-        play.end(attempt(launcher), 70)
+        play.begin(launcher)
+        play.end(launcher.id, 70)
         play.go()
         play.measure()
     reason, last = play.job(sweep).reason, launcher.id
-    expected = f"alpha: Launcher {last} ended with exit status 70. "
-    expected += f"Look at its standard error with `koala logs {last} -c 0 -e`."
+    expected = f"alpha: Pilot {last} ended with exit status 70. "
+    expected += f"Look at its standard error with `koala logs {last} -e`."
     assert str(reason) == expected
 
 
@@ -725,7 +720,7 @@ def test_a_node_on_which_everything_fails_is_excluded_if_others_work() -> None:
     play.start_all(sweep)
     play.want(sweep, "alpha", 40)
     good, bad, *_ = play.staying(sweep)
-    play.tell(LauncherSuspected(cluster="alpha", attempt=bad.attempt_of(bad.components[0]), host="n7"))
+    play.tell(LauncherSuspected(cluster="alpha", attempt=bad.id, host="n7"))
     assert bad in play.staying(sweep), "there is no success elsewhere yet"
     play.ran(good, [1, 2], host="n1")
     assert bad.id not in [each.id for each in play.staying(sweep)]
@@ -736,7 +731,7 @@ def test_a_node_on_which_everything_fails_is_excluded_if_others_work() -> None:
     why = play.engine.scavenger.why_no_more(play.now, play.job(sweep))
     assert why == {"alpha": "what is idle there may be where everything failed at once"}
     play.tell(CancelRequested(play.submit(component(4))))
-    play.end(good.attempt_of(good.components[0]), 137, "killed")
+    play.end(good.id, 137, "killed")
     play.go()
     play.measure()
     submits = [each for each in play.pending if isinstance(each, SubmitAttempt) and each.lowest]
@@ -751,7 +746,7 @@ def test_a_suspected_launcher_with_a_later_success_is_kept() -> None:
     play.start_all(sweep)
     play.want(sweep, "alpha", 40)
     good, slow, *_ = play.staying(sweep)
-    play.tell(LauncherSuspected(cluster="alpha", attempt=slow.attempt_of(slow.components[0]), host="n7"))
+    play.tell(LauncherSuspected(cluster="alpha", attempt=slow.id, host="n7"))
     play.ran(slow, [1], host="n7")
     play.ran(good, [2], host="n1")
     assert slow in play.staying(sweep)
@@ -762,7 +757,7 @@ def test_launchers_are_trusted_when_the_program_fails_on_every_node() -> None:
     play = SweepPlay({"alpha": 8})
     sweep = play.sweep()
     play.start_all(sweep)
-    one, two = (each.attempt_of(each.components[0]) for each in play.staying(sweep))
+    one, two = (each.id for each in play.staying(sweep))
     play.tell(LauncherSuspected(cluster="alpha", attempt=one, host="n1"))
     assert not [hint for hint in play.hints if isinstance(hint, TrustLauncher)]
     play.tell(LauncherSuspected(cluster="alpha", attempt=two, host="n2"))
@@ -783,7 +778,7 @@ def test_a_suspended_launcher_is_recorded_and_neither_replaced_nor_counted_as_lo
     def seen(state: str) -> list[tuple[str, object]]:
         """The sweep's history lines that follow a batch status of two Launchers."""
         begun = len(play.history)
-        attempts = [play.attempts(each.id)[0] for each in launchers[:2]]
+        attempts = [each.id for each in launchers[:2]]
         play.tell(*(BatchStatusSeen(attempt=each, batch_id="1", state=state, at=play.now) for each in attempts))
         play.measure()
         return [(line.kind, line.details["nodes"]) for line in play.history[begun:] if line.job == sweep]
@@ -835,13 +830,13 @@ def test_a_restored_store_replaces_its_launchers_by_new_ones_with_higher_numbers
     sweep = play.sweep(100)
     play.start_all(sweep)
     play.want(sweep, "alpha", 8)
-    before = max(play.jobs)
+    before = max(play.pilots).job
     play.tell(StoreRestored(epoch=9, last_number=900))
     assert {job.pilot.stop_reason for job in play.launchers(sweep) if job.pilot} == {"over"}
     play.go()
     play.measure()
     assert play.holds(sweep) == {"alpha": 4}
-    assert min(job.id for job in play.staying(sweep)) > before + JOBS_AHEAD
+    assert min(each.id.job for each in play.staying(sweep)) > before + JOBS_AHEAD
     assert play.job(sweep).request.components, "its request is unchanged"
 
 

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sweep_play import NODE, SweepPlay, result
 
+from koalapy.model.attempt import Attempt
 from koalapy.model.commands import FeedSweep
 from koalapy.model.events import (
     CancelRequested,
@@ -53,8 +54,8 @@ class Walk:
         self.play.sweep(dice.choice((1, 7, 60, 1000)), processors=dice.choice((1, 1, 2)))
 
     def start(self, dice: Random) -> None:
-        waiting = [each for each in self._launchers() if each.started_at is None and each.state is JobState.CLAIMING]
-        reachable = [each for each in waiting if each.components[0].cluster not in self.play.down]
+        waiting = [each for each in self._launchers() if each.started_at is None and not each.cancelling]
+        reachable = [each for each in waiting if each.cluster not in self.play.down]
         if reachable:
             self.play.start(*reachable[: dice.randint(1, len(reachable))])
 
@@ -65,13 +66,13 @@ class Walk:
     def run(self, dice: Random) -> None:
         """End parameters that the KCM holds, and some that it does not hold."""
         launcher = self._running(dice)
-        if launcher is None or launcher.pilot is None:
+        if launcher is None:
             return
-        sweep, cluster = launcher.pilot.sweep, launcher.components[0].cluster or ""
+        sweep, cluster = JobId(launcher.owner.id), launcher.cluster
         there = self.out.get((sweep, cluster), NONE)
         numbers = [*there.lowest(dice.randint(0, 9)), *(dice.randint(-1, 61) for _ in range(dice.randint(0, 2)))]
         rows = tuple(result(each, dice.choice((0, 0, 1))) for each in numbers)
-        attempt = launcher.attempt_of(launcher.components[0])
+        attempt = launcher.id
         self.play.tell(ParametersEnded(cluster=cluster, sweep=sweep, attempt=attempt, results=rows))
         self.out[sweep, cluster] = there - Intervals.numbers(numbers)
 
@@ -98,11 +99,11 @@ class Walk:
 
     def fail(self, dice: Random) -> None:
         if (launcher := self._running(dice)) is not None:
-            self.play.end(launcher.attempt_of(launcher.components[0]), *dice.choice(((137, "killed"), (0, "exited"))))
+            self.play.end(launcher.id, *dice.choice(((137, "killed"), (0, "exited"))))
 
     def suspect(self, dice: Random) -> None:
         if (launcher := self._running(dice)) is not None:
-            attempt, cluster = launcher.attempt_of(launcher.components[0]), launcher.components[0].cluster or ""
+            attempt, cluster = launcher.id, launcher.cluster
             self.play.tell(LauncherSuspected(cluster=cluster, attempt=attempt, host=f"n{dice.randint(1, 3)}"))
 
     def ask(self, dice: Random) -> None:
@@ -119,12 +120,12 @@ class Walk:
             self.play.submit(component(dice.randint(1, 8), dice.choice((None, cluster))))
 
     def finish(self, dice: Random) -> None:
-        jobs = [job for job in self.play.jobs.values() if job.pilot is None and job.state is JobState.CLAIMING]
+        jobs = [job for job in self.play.jobs.values() if job.state is JobState.CLAIMING]
         for job in jobs:
             if not self.play.down:
                 self.play.run(job.id)
         for job in list(self.play.jobs.values()):
-            if job.pilot is None and job.runner is None and job.state is JobState.RUNNING and not self.play.down:
+            if job.runner is None and job.state is JobState.RUNNING and not self.play.down:
                 self.play.end(job.attempt_of(job.components[0]))
 
     def measure(self, dice: Random) -> None:
@@ -153,7 +154,7 @@ class Walk:
             if job.runner is not None:
                 self._check_sweep(job)
         for name, size in SIZES.items():
-            nodes = sum(1 for each in self._launchers() if each.components[0].cluster == name)
+            nodes = sum(1 for each in self._launchers() if each.cluster == name)
             assert nodes * NODE <= size, f"{nodes} Launchers on {name}"
 
     def _check_sweep(self, sweep: Job) -> None:
@@ -181,11 +182,11 @@ class Walk:
 
     # ---- choices
 
-    def _launchers(self) -> list[Job]:
-        return [job for job in self.play.jobs.values() if job.pilot is not None and not job.state.final]
+    def _launchers(self) -> list[Attempt]:
+        return [each for each in self.play.pilots.values() if not each.let_go]
 
-    def _running(self, dice: Random) -> Job | None:
-        there = [each for each in self._launchers() if each.components[0].cluster not in self.play.down]
+    def _running(self, dice: Random) -> Attempt | None:
+        there = [each for each in self._launchers() if each.cluster not in self.play.down]
         running = [each for each in there if each.started_at is not None]
         return dice.choice(running) if running else None
 

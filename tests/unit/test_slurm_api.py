@@ -17,7 +17,7 @@ from koalapy_adapters.kcm.execution.slurm_api.filters import hindrance
 from koalapy_adapters.kcm.execution.slurm_api.submitter import AUTO, REQUIRED, Submitter, find_submitter
 from koalapy_adapters.kcm.execution.subprocess_runner import Handle, Ran
 
-from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, InstanceId, JobId, tag_of
+from koalapy.model.identity import FIRST_PILOT, AttemptId, InstanceId, JobId, tag_of
 
 JOB = BatchJob("kabcde000000001", "/shared/k %j", ["true"], 5, 61)
 RICH = JOB._replace(
@@ -481,7 +481,7 @@ def test_without_slurms_module_sbatch_is_used(begin: Begin, monkeypatch: pytest.
 
 # ---- who waits -------------------------------------------------------------------------------------------------------
 
-GLIDE = tag_of(InstanceId("bbbbb"), AttemptId(JobId(FIRST_LAUNCHER), 0, 1))
+GLIDE = tag_of(InstanceId("bbbbb"), AttemptId(JobId(FIRST_PILOT), 0, 1))
 OTHERS, LAUNCHER = "90,90,4,Priority,99,sim", f"91,91,4,Resources,99,{GLIDE}"
 OURS = f"92,92,4,None,{os.getuid()},"
 HELD, TASKS = "93,93,4,JobHeldUser,99,sim", "94,94_%5B1-9%252%5D,4,Priority,99,a%2C%0Ab"

@@ -15,14 +15,15 @@ from pathlib import Path
 
 import pytest
 
+from koalapy.model.attempt import Attempt, Owner, OwnerKind, Pilot
 from koalapy.model.change import Change, OutboxEntry
 from koalapy.model.commands import ForgetAttempt
 from koalapy.model.errors import RequestError
-from koalapy.model.identity import AttemptId, JobId
+from koalapy.model.identity import FIRST_PILOT, AttemptId, JobId, pilot_id
 from koalapy.model.job import Counters, History, Job
 from koalapy.model.request import ComponentRequest, Request
-from koalapy.model.states import JobState
-from koalapy.model.sweep import ParameterResult, Pilot, ResultBatch
+from koalapy.model.states import AttemptState, Ending, JobState
+from koalapy.model.sweep import ParameterResult, ResultBatch
 from koalapy.model.units import Instant
 from koalapy.store.contract import Store
 from koalapy.store.errors import StoreError, StoreFull, StoreLocked, StoreUnreadable
@@ -538,24 +539,32 @@ def test_the_cost_of_finding_prunable_jobs_does_not_grow_with_the_kept_ones(
     """Pruning asks page by page; a search of all jobs for each page would cost more than the pruning."""
     request = Request(name="job", components=(ComponentRequest(processors=1, executable="true"),))
 
-    def final_job(number: int, at: int, sweep: int | None = None) -> Job:
+    def final_job(number: int, at: int) -> Job:
         return Job(
             id=JobId(number), owner="me", request=request, state=JobState.DONE, position=number,
             submitted_at=Instant(1), finished_at=Instant(at),
-            pilot=None if sweep is None else Pilot(sweep=JobId(sweep)),
         )  # fmt: skip
 
     def found() -> list[int]:
-        return [job.id for job in store.prunable(Instant(5), 10, JobId(0), records, launchers)]
+        if launchers:
+            return [each.id.job - FIRST_PILOT for each in store.prunable_pilots(Instant(5), 10, JobId(0), records)]
+        return [job.id for job in store.prunable(Instant(5), 10, JobId(0), records)]
+
+    def pilot(number: int, sweep: int) -> Attempt:
+        fields = Pilot(owner=Owner(OwnerKind.SWEEP, sweep), claimed_at=Instant(1))
+        return Attempt(
+            id=pilot_id(FIRST_PILOT + number), cluster="vu", request=request.components[0],
+            state=AttemptState.CLEANED_UP, ending=Ending.DONE, pilot=fields,
+        )  # fmt: skip
 
     store = open_store("sqlite", directory)
     assert isinstance(store, SqlStore)
-    old = [final_job(1, 2), final_job(2, 3), final_job(3, 3), final_job(4, 2, sweep=3)]
+    old = [final_job(1, 2), final_job(2, 3), final_job(3, 3)]
     costs = []
     for kept in (range(10, 110), range(110, 1110)):
-        store.commit(
-            Change(jobs=(*old, *(final_job(number, 9, number - 1 if number % 3 == 0 else None) for number in kept)))
-        )
+        pilots = [pilot(4, sweep=3), *(pilot(number, sweep=number - 1) for number in kept if number % 3 == 0)]
+        jobs = [*old, *(final_job(number, 9) for number in kept)]
+        store.commit(Change(jobs=tuple(jobs), attempts=tuple(pilots)))
         assert found() == ([4] if launchers else [1, 2])
         costs.append(operations(store, found))
     assert costs[1] <= costs[0] + 20, costs

@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koalapy.model.attempt import Attempt
+from koalapy.model.attempt import Attempt, Owner, OwnerKind, Pilot
 from koalapy.model.change import Change, OutboxEntry
 from koalapy.model.commands import ForgetAttempt
 from koalapy.model.identity import AttemptId, InstanceId, JobId
@@ -15,7 +15,7 @@ from koalapy.model.job import Counters, History, Job
 from koalapy.model.learned import Learned, Past
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import AttemptState, Ending, JobState
-from koalapy.model.sweep import ParameterResult, Pilot, ResultBatch
+from koalapy.model.sweep import ParameterResult, ResultBatch
 from koalapy.model.units import Instant
 from koalapy.store.contract import Store
 from koalapy.store.errors import StoreConflict
@@ -26,6 +26,7 @@ WISH = ComponentRequest(processors=2, executable="./a.out")
 REQUEST = Request(name="poisson", components=(WISH,))
 JOB_IDS = st.integers(1, 5).map(JobId)
 RESULT = ParameterResult(7, 0, "exited", "node1", 0, 5, 6, 0, 1, 0, 2)
+OWNERS = st.builds(Owner, st.just(OwnerKind.SWEEP), JOB_IDS)
 ATTEMPTS = st.builds(AttemptId, JOB_IDS, st.integers(0, 1), st.integers(1, 2))
 
 
@@ -39,8 +40,8 @@ def jobs(draw: st.DrawFn) -> Job:
         state=draw(st.sampled_from(JobState)),
         position=draw(st.integers(0, 9)),
         submitted_at=Instant(5),
+        finished_at=draw(st.none() | st.just(Instant(7))),
         key=draw(st.sampled_from(["", "", "", "a", "b"])),
-        pilot=draw(st.none() | st.builds(Pilot, sweep=JOB_IDS)),
     )
 
 
@@ -60,6 +61,7 @@ CHANGES = st.builds(
             batch_id=st.just("1"),
             detached_at=st.sampled_from([None, 3]),
             superseded=st.booleans(),
+            pilot=st.none() | st.builds(Pilot, owner=OWNERS, claimed_at=st.just(Instant(1))),
         ),
         max_size=3,
     ).map(tuple),
@@ -116,7 +118,10 @@ def _answers(store: Store) -> list[object]:
         store.pending_cancels(),
         [store.history(job_id) for job_id in ids],
         [[batch for _, batch in store.results(job_id)] for job_id in ids],
-        [store.launchers_of(job_id) for job_id in ids],
+        [store.pilots_of(job_id) for job_id in ids],
+        [store.pilot(AttemptId(job_id, 0, 1)) for job_id in ids],
+        [store.prunable(Instant(9), 9, JobId(0), records) for records in (True, False)],
+        [store.prunable_pilots(Instant(9), 9, JobId(0), records) for records in (True, False)],
         [store.job_of_key("mona", key) for key in ("a", "b", "")],
         store.next_number,
     ]

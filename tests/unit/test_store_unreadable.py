@@ -12,19 +12,19 @@ from typing import Any
 import pytest
 
 from koalapy.engine import Engine
-from koalapy.model.attempt import Attempt
+from koalapy.model.attempt import Attempt, Owner, OwnerKind, Pilot
 from koalapy.model.change import Change, OutboxEntry
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.commands import CancelAttempt, Command, ForgetAttempt
 from koalapy.model.errors import RequestError
 from koalapy.model.events import AttemptCleanedUp
-from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, JobId, tag_of
+from koalapy.model.identity import FIRST_PILOT, AttemptId, JobId, tag_of
 from koalapy.model.job import Counters, History, Job
 from koalapy.model.learned import NOTHING, Learned, Past
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.settings import Settings
 from koalapy.model.states import AttemptState, Ending, JobState
-from koalapy.model.sweep import Axis, ParameterResult, Pilot, ResultBatch, Runner, Source, Space
+from koalapy.model.sweep import Axis, ParameterResult, ResultBatch, Runner, Source, Space
 from koalapy.model.units import Instant
 from koalapy.policies.placement import worst_fit
 from koalapy.policies.queueing import fpfs
@@ -70,6 +70,11 @@ def a_pending_cancel(job: int) -> Attempt:
     )
 
 
+def a_pilot() -> Attempt:
+    fields = Pilot(owner=Owner(OwnerKind.SWEEP, 4), claimed_at=Instant(4))
+    return Attempt(id=attempt(FIRST_PILOT), cluster="vu", request=WISH, pilot=fields)
+
+
 def a_command(number: int, job: int) -> OutboxEntry:
     command: Command = CancelAttempt(cluster="vu", attempt=attempt(job), batch_id="7")
     return OutboxEntry(number, command if number % 2 else ForgetAttempt(cluster="vu", attempt=attempt(job)))
@@ -88,20 +93,19 @@ def open_it(tmp_path: Path) -> Callable[[], SqlStore]:
     jobs = (
         *(a_job(number) for number in (1, 2, 3)),
         replace(sweep, runner=Runner(count=9)),
-        a_job(FIRST_LAUNCHER, pilot=Pilot(sweep=JobId(4))),
         a_job(5, JobState.DONE),
     )
     present = [each for job in jobs for each in job.attempts if each is not None]
     store.commit(
         Change(
             jobs=jobs,
-            attempts=(*present, a_pending_cancel(1), a_pending_cancel(2), a_pending_cancel(9)),
+            attempts=(*present, a_pilot(), a_pending_cancel(1), a_pending_cancel(2), a_pending_cancel(9)),
             sent=tuple(a_command(number, number) for number in (1, 2, 3)),
-            counters=Counters(next_job=6, next_launcher=FIRST_LAUNCHER + 1),
+            counters=Counters(next_job=6, next_pilot=FIRST_PILOT + 1),
             history=tuple(
                 History(job=JobId(1), at=Instant(at), kind="job_submitted", details={"n": at}) for at in (1, 2)
             ),
-            results=tuple(ResultBatch(JobId(4), "vu", attempt(FIRST_LAUNCHER), (row,)) for row in rows),
+            results=tuple(ResultBatch(JobId(4), "vu", attempt(FIRST_PILOT), (row,)) for row in rows),
             learned=Learned((Past("vu", 5),)),
         )
     )
@@ -156,7 +160,7 @@ def test_an_unreadable_job_is_set_aside_and_hides_no_other(
     change(tmp_path, "UPDATE jobs SET record = ? WHERE id = 1", damaged(text, how))
     store = open_it()
     found = store.load()
-    assert [job.id for job in found.jobs] == [2, 3, 4, FIRST_LAUNCHER]
+    assert [job.id for job in found.jobs] == [2, 3, 4]
     assert [each.id.job for each in found.pending_cancels] == [2, 9]
     assert [entry.number for entry in found.outbox] == [2, 3]
     assert [(each.name, each.job) for each in store.unreadable()] == [("job/1", 1)]
@@ -173,7 +177,7 @@ def test_an_unreadable_job_is_set_aside_and_hides_no_other(
     store.repair(partial(unreadable.replace, name="job/1", text=text))
     assert store.repair(unreadable.survey) == []
     found = store.load()
-    assert [job.id for job in found.jobs] == [1, 2, 3, 4, FIRST_LAUNCHER]
+    assert [job.id for job in found.jobs] == [1, 2, 3, 4]
     assert [entry.number for entry in found.outbox] == [1, 2, 3]
     assert store.unreadable() == []
     store.close()
@@ -182,7 +186,7 @@ def test_an_unreadable_job_is_set_aside_and_hides_no_other(
 def test_a_job_in_a_row_of_unknown_state_can_be_repaired(open_it: Callable[[], SqlStore], tmp_path: Path) -> None:
     change(tmp_path, "UPDATE jobs SET state = 'sleeping' WHERE id = 2")
     store = open_it()
-    assert [job.id for job in store.load().jobs] == [1, 3, 4, FIRST_LAUNCHER]
+    assert [job.id for job in store.load().jobs] == [1, 3, 4]
     assert [each.name for each in store.unreadable()] == ["job/2"]
     text = store.repair(partial(unreadable.raw, name="job/2"))
     store.repair(partial(unreadable.replace, name="job/2", text=text))
@@ -210,7 +214,7 @@ def test_a_job_is_set_aside_with_an_unreadable_attempt_until_it_is_repaired(
     change(tmp_path, "UPDATE attempts SET record = ? WHERE job = 1 AND number = 2", damage(text))
     store = open_it()
     found = store.load()
-    assert [job.id for job in found.jobs] == [2, 3, 4, FIRST_LAUNCHER]
+    assert [job.id for job in found.jobs] == [2, 3, 4]
     assert [each.id.job for each in found.pending_cancels] == [2, 9]
     assert [entry.number for entry in found.outbox] == [2, 3]
     assert [(each.name, each.job) for each in store.unreadable()] == [("attempt/1.0.2", 1)]
@@ -222,18 +226,19 @@ def test_a_job_is_set_aside_with_an_unreadable_attempt_until_it_is_repaired(
     with pytest.raises(RequestError, match="is not a record of kind attempt"):
         store.repair(partial(unreadable.replace, name="attempt/1.0.2", text=text[:20]))
     store.repair(partial(unreadable.replace, name="attempt/1.0.2", text=text))
-    assert [job.id for job in store.load().jobs] == [1, 2, 3, 4, FIRST_LAUNCHER]
+    assert [job.id for job in store.load().jobs] == [1, 2, 3, 4]
     assert store.unreadable() == []
     store.close()
 
 
-def test_launchers_are_set_aside_with_their_sweep(open_it: Callable[[], SqlStore], tmp_path: Path) -> None:
+def test_pilots_are_set_aside_with_their_sweep(open_it: Callable[[], SqlStore], tmp_path: Path) -> None:
     change(tmp_path, "UPDATE jobs SET record = '{' WHERE id = 4")
     store = open_it()
-    assert [job.id for job in store.load().jobs] == [1, 2, 3]
+    found = store.load()
+    assert ([job.id for job in found.jobs], found.pilots) == ([1, 2, 3], ())
     store.repair(partial(unreadable.drop, name="job/4"))
     assert store.repair(unreadable.survey) == []
-    assert store.jobs(ids=[JobId(4), JobId(FIRST_LAUNCHER)]) == []
+    assert (store.jobs(ids=[JobId(4)]), store.pilots_of(JobId(4))) == ([], [])
     assert list(store.results(JobId(4))) == []
     store.close()
 
@@ -255,7 +260,7 @@ def test_an_unreadable_record_of_another_table_hides_no_other(
     change(tmp_path, f"UPDATE {table} SET {column} = '{{' WHERE {where}")
     store = open_it()
     found = store.load()
-    assert [job.id for job in found.jobs] == [1, 2, 3, 4, FIRST_LAUNCHER]
+    assert [job.id for job in found.jobs] == [1, 2, 3, 4]
     assert [each.id.job for each in found.pending_cancels] == ([1, 9] if table == "attempts" else [1, 2, 9])
     assert [entry.number for entry in found.outbox] == ([1, 3] if table == "outbox" else [1, 2, 3])
     assert (found.learned == NOTHING) == (table == "learned")
@@ -286,7 +291,7 @@ def test_dropping_a_job_drops_its_commands_and_keeps_its_pending_cancel(
     store = open_it()
     store.repair(partial(unreadable.drop, name="job/1"))
     found = store.load()
-    assert [job.id for job in found.jobs] == [2, 3, 4, FIRST_LAUNCHER]
+    assert [job.id for job in found.jobs] == [2, 3, 4]
     assert [entry.number for entry in found.outbox] == [2, 3]
     assert [each.id.job for each in found.pending_cancels] == [1, 2, 9]
     assert store.history(JobId(1)) == []

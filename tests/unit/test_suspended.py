@@ -5,24 +5,24 @@ from typing import Any
 from engine_play import UNREACHABLE
 from sweep_play import SweepPlay
 
+from koalapy.model.attempt import Attempt
 from koalapy.model.events import BatchStatusSeen, ClusterConnected, ClusterLost
 from koalapy.model.identity import JobId
-from koalapy.model.job import Job
-from koalapy.model.states import JobState
+from koalapy.model.states import Ending, JobState
 
 ONE = {"alpha": 16}
 
 
-def begun() -> tuple[SweepPlay, JobId, list[Job]]:
+def begun() -> tuple[SweepPlay, JobId, list[Attempt]]:
     play = SweepPlay(ONE)
     sweep = play.sweep(100)
     play.start_all(sweep)
     return play, sweep, play.staying(sweep)
 
 
-def see(play: SweepPlay, launchers: list[Job], state: str, ending: str = "") -> None:
+def see(play: SweepPlay, launchers: list[Attempt], state: str, ending: str = "") -> None:
     """The batch system's word of these."""
-    attempts = [play.attempts(each.id)[0] for each in launchers]
+    attempts = [each.id for each in launchers]
     told: dict[str, Any] = {"batch_id": "1", "state": state, "ending": ending, "at": play.now}
     play.tell(*(BatchStatusSeen(attempt=each, **told) for each in attempts))
     play.measure()
@@ -63,5 +63,5 @@ def test_those_that_stood_still_until_their_walltime_have_not_failed() -> None:
     play.measure()
     assert play.job(sweep).state is JobState.RUNNING
     assert {"launcher_lost", "cluster_excluded"}.isdisjoint(line.kind for line in play.history if line.job == sweep)
-    assert {each.state for each in (play.job(launcher.id) for launcher in launchers)} == {JobState.FAILED}
+    assert {play.pilots[launcher.id].ending for launcher in launchers} == {Ending.FAILED}
     assert play.holds(sweep) == {"alpha": 4}

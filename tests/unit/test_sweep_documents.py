@@ -12,13 +12,13 @@ import pytest
 
 from koalapy.api import openapi
 from koalapy.api.documents.sweeps import as_csv, as_json, as_lines, columns, runners
-from koalapy.model.attempt import Attempt
-from koalapy.model.identity import AttemptId, JobId
+from koalapy.model.attempt import Attempt, Owner, OwnerKind, Pilot
+from koalapy.model.identity import FIRST_PILOT, AttemptId, JobId, pilot_id
 from koalapy.model.intervals import Intervals
 from koalapy.model.job import Job
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import AttemptState, Ending, JobState
-from koalapy.model.sweep import Axis, ParameterResult, Pilot, Runner, Source, Space
+from koalapy.model.sweep import Axis, ParameterResult, Runner, Source, Space
 from koalapy.model.units import SECOND, Instant, format_instant
 from koalapy.runtime.sweeps import Row
 from koalapy.views.sweeps import Forecast, RunnerReport, places, scavenged
@@ -132,26 +132,17 @@ def sweep(**fields: Any) -> Job:
     )
 
 
-def launcher(number: int, cluster: str, processors: int = 4, going: str = "", **fields: Any) -> Job:
-    attempt = Attempt(
-        id=AttemptId(JobId((1 << 23) + number), 0, 1),
+def launcher(number: int, cluster: str, processors: int = 4, going: str = "", **fields: Any) -> Attempt:
+    return Attempt(
+        id=pilot_id(FIRST_PILOT + number),
         request=ComponentRequest(processors=processors, executable="launcher"),
         cluster=cluster,
+        pilot=Pilot(owner=Owner(OwnerKind.SWEEP, 7), claimed_at=Instant(AT), stop_reason=going),
         **{"state": AttemptState.RUNNING, "allocated_at": Instant(AT), **fields},
     )
-    return Job(
-        id=JobId((1 << 23) + number),
-        owner="me",
-        request=Request(name="launcher", components=(attempt.request,)),
-        state=JobState.RUNNING,
-        position=1,
-        submitted_at=Instant(AT),
-        attempts=(attempt,),
-        pilot=Pilot(sweep=JobId(7), stop_reason=going),
-    )
 
 
-DOING = {AttemptId(JobId((1 << 23) + number), 0, 1): running for number, running in ((1, 4), (2, 3))}
+DOING = {pilot_id(FIRST_PILOT + number): running for number, running in ((1, 4), (2, 3))}
 WAITING: dict[str, Any] = {"state": AttemptState.QUEUED, "allocated_at": None}
 LAUNCHERS = [
     launcher(1, "alpha"),
@@ -183,7 +174,7 @@ def test_a_suspended_node_is_held_and_runs_no_parameter() -> None:
 
 
 def test_scavenged_processors_are_those_of_allocated_launchers() -> None:
-    assert scavenged([sweep(), *LAUNCHERS]) == {"alpha": 8, "gamma": 2}
+    assert scavenged(LAUNCHERS) == {"alpha": 8, "gamma": 2}
 
 
 def test_the_document_of_a_runner_follows_its_schema() -> None:

@@ -83,7 +83,7 @@ def test_the_explanation_of_a_stopping_sweep_names_the_clusters_it_waits_for() -
     stuck = play.launchers(SWEEP)[0]
     assert play.job(SWEEP).outcome is Outcome.CANCELLED
     why = Reason("stuck", "cluster", "The batch system does not end it.", "Ask its administrator.")
-    play.tell(AttemptStuck(attempt=stuck.attempt_of(stuck.components[0]), reason=why))
+    play.tell(AttemptStuck(attempt=stuck.id, reason=why))
     assert "on alpha (The batch system does not end it), beta. Ask" in explanation(play)
     assert explanation(play).endswith("Ask its administrator. `koala cancel --force 1` does not wait for it.")
 

@@ -96,7 +96,7 @@ def test_a_launcher_that_the_batch_system_preempts_is_no_failure() -> None:
     sweep = play.sweep()
     play.start_all(sweep)
     for launcher in play.staying(sweep):
-        play.end(play.attempts(launcher.id)[0], 143, "killed")
+        play.end(launcher.id, 143, "killed")
         play.go()
     play.measure()
     assert {"launcher_lost", "cluster_excluded"}.isdisjoint(play.kinds)
@@ -107,7 +107,7 @@ def test_the_history_counts_the_parameters_that_start_again() -> None:
     play = SweepPlay(ONE)
     sweep = play.sweep()
     play.start_all(sweep)
-    running = tuple((play.attempts(each.id)[0], 3, Instant(7)) for each in play.staying(sweep))
+    running = tuple((each.id, 3, Instant(7)) for each in play.staying(sweep))
     play.tell(LaunchersSeen(cluster="alpha", launchers=running))
     play.wanted["alpha"] = 2 * NODE
     play.measure()
@@ -121,9 +121,9 @@ def test_all_processors_of_a_launcher_s_node_are_charged_from_start_to_end() -> 
     play.start_all(sweep)
     [launcher] = play.staying(sweep)
     play.tell(after=Duration(MINUTE))
-    play.end(play.attempts(launcher.id)[0], 137, "killed")
+    play.end(launcher.id, 137, "killed")
     play.go()
-    ended = play.jobs[launcher.id].components[0]
+    ended = play.pilots[launcher.id]
     assert ended.allocated_at is not None
     assert ended.ended_at is not None
     assert play.runner(sweep).charged == NODE * (ended.ended_at - ended.allocated_at) > NODE * MINUTE

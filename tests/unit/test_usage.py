@@ -8,14 +8,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koalapy.model.attempt import Attempt
-from koalapy.model.identity import AttemptId, JobId
+from koalapy.model.attempt import Attempt, Owner, OwnerKind, Pilot
+from koalapy.model.identity import FIRST_PILOT, AttemptId, JobId, pilot_id
 from koalapy.model.job import Job, Outcome
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import AttemptState, Ending, JobState
-from koalapy.model.sweep import Pilot
 from koalapy.model.units import DAY, HOUR, SECOND, Instant
-from koalapy.model.usage import BatchSpan, By, Kind, Sum, Usage, accounted, sums, usage_of_try, usage_until
+from koalapy.model.usage import (
+    BatchSpan,
+    By,
+    Kind,
+    Sum,
+    Usage,
+    accounted,
+    sums,
+    usage_of_pilot,
+    usage_of_try,
+    usage_until,
+)
 
 T = Instant(1_900_000_000 * SECOND)
 WISH = ComponentRequest(processors=4, executable="./a.out")
@@ -25,9 +35,7 @@ def at(seconds: float) -> Instant:
     return Instant(T + round(seconds * SECOND))
 
 
-def job_with_attempt(
-    state: JobState = JobState.STOPPING, pilot: Pilot | None = None, **instants: Instant | None
-) -> Job:
+def job_with_attempt(state: JobState = JobState.STOPPING, **instants: Instant | None) -> Job:
     attempt = Attempt(
         id=AttemptId(JobId(7), 0, 2),
         request=WISH,
@@ -46,7 +54,6 @@ def job_with_attempt(
         submitted_at=T,
         attempts=(attempt, None),
         outcome=Outcome.DONE,
-        pilot=pilot,
     )
 
 
@@ -81,16 +88,32 @@ def test_a_batch_job_that_never_started_uses_nothing() -> None:
     assert usage_of_try(job) == ()
 
 
-def test_all_of_a_launcher_is_scavenged_and_charged_to_its_sweep() -> None:
-    job = job_with_attempt(pilot=Pilot(sweep=JobId(3)), **FULL)
-    (entry,) = usage_of_try(job)
-    assert entry.charged == 3
+def test_all_of_a_pilot_is_scavenged_and_charged_to_its_sweep() -> None:
+    sweep = job_with_attempt(JobState.RUNNING)
+    (entry,) = usage_of_pilot(a_pilot(**FULL), sweep)
+    assert (entry.charged, entry.owner, entry.name) == (7, "mona", "poisson")
     assert sums([entry], By.DAY)[("2030-03-17",)].scavenged == 360 * SECOND
+    assert usage_of_pilot(a_pilot(ended_at=at(5)), sweep) == ()
+
+
+def test_a_pilot_that_goes_on_counts_until_now() -> None:
+    sweep = replace(job_with_attempt(JobState.RUNNING), attempts=())
+    running, over = a_pilot(**(FULL | {"ended_at": None})), a_pilot(state=AttemptState.CLEANED_UP, **FULL)
+    (entry,) = usage_until({sweep.id: sweep}, [running, over], at(50))
+    assert (entry.kind, entry.ended_at) == (Kind.SCAVENGED, at(50))
+
+
+def a_pilot(**fields: Any) -> Attempt:
+    (attempt, _) = job_with_attempt().attempts
+    assert attempt is not None
+    fields = {"state": AttemptState.RUNNING} | fields
+    pilot = Pilot(owner=Owner(OwnerKind.SWEEP, 7), claimed_at=T)
+    return replace(attempt, id=pilot_id(FIRST_PILOT), pilot=pilot, **fields)
 
 
 def test_a_running_attempt_counts_until_now() -> None:
     running = job_with_attempt(JobState.RUNNING, **(FULL | {"ended_at": None}))
-    (entry,) = usage_until([running], at(50))
+    (entry,) = usage_until({running.id: running}, [], at(50))
     found = sums([entry], By.USER, unended=frozenset({entry.attempt}))[("mona",)]
     assert (found.run, found.open) == (40 * SECOND, 160 * SECOND)
 

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator
 
 from koalapy.chaos.promises.decided import Decided
 from koalapy.chaos.promises.knowledge import KnownCluster
-from koalapy.model.attempt import Attempt
+from koalapy.model.attempt import Attempt, OwnerKind
 from koalapy.model.identity import JobId, Tag, tag_of
 
 
@@ -37,8 +37,11 @@ def _there(seen: KnownCluster, decided: Decided) -> Iterator[Attempt]:
     pending, allocated = _pending(seen), frozenset(seen.state.allocated)
     records = decided.engine.records
     for attempt in records.live(seen.settings.name):
-        tag, job = _tag(attempt, decided), records.jobs[attempt.id.job]
-        if job.pilot is None and (tag in pending or (job.patient and tag not in allocated)):
+        tag = _tag(attempt, decided)
+        if attempt.owner.kind is OwnerKind.SWEEP:
+            continue
+        patient = attempt.pilot is not None or records.jobs[attempt.id.job].patient
+        if tag in pending or (patient and tag not in allocated):
             yield attempt
 
 

@@ -7,8 +7,9 @@ from koalapy.chaos.promises.decided import Decided
 from koalapy.chaos.promises.knowledge import KnownCluster
 from koalapy.chaos.promises.launchers import Launchers
 from koalapy.chaos.violation import Promise, promise
+from koalapy.model.attempt import Attempt, OwnerKind
 from koalapy.model.change import Change
-from koalapy.model.identity import JobId, tag_of
+from koalapy.model.identity import AttemptId, JobId, tag_of
 from koalapy.model.job import History, Job
 from koalapy.model.settings import Settings
 from koalapy.model.states import AttemptState, JobState
@@ -24,25 +25,27 @@ class Claims:
         self._settings = settings
         self._strict = settings.queue == "fcfs"
 
-    def committed(self, change: Change, before: Mapping[JobId, Job], decided: Decided) -> None:
+    def committed(
+        self, change: Change, before: Mapping[JobId, Job], pilots: Mapping[AttemptId, Attempt], decided: Decided
+    ) -> None:
+        """Check the claims of a change. `pilots`: those before it."""
         jobs = {job.id: job for job in change.jobs}
         for line in change.history:
             if line.kind == "job_stopping":
                 self._check_barrier(line, jobs[line.job], decided)
+        for each in change.attempts:
+            if each.owner.kind is OwnerKind.SWEEP and each.id not in pilots:
+                Launchers(pilots, decided).check_fit(each)
         claimed = [jobs[line.job] for line in change.history if line.kind == "job_claimed"]
         if not claimed:
             return
         usable = decided.knowledge.usable(decided.at)
-        ordinary = [job for job in claimed if job.pilot is None]
-        self._check_order(ordinary, jobs, before, usable, decided)
-        self._check_idle(ordinary, usable, decided, Launchers(before, decided))
-        for position, job in enumerate(ordinary):
+        self._check_order(claimed, jobs, before, usable, decided)
+        self._check_idle(claimed, usable, decided, Launchers(pilots, decided))
+        for position, job in enumerate(claimed):
             self._check_network(job, decided)
             if job.patient:
-                self._check_backlog(job, {each.id for each in ordinary[position + 1 :]}, decided)
-        for job in claimed:
-            if job.pilot is not None:
-                Launchers(before, decided).check_fit(job)
+                self._check_backlog(job, {each.id for each in claimed[position + 1 :]}, decided)
 
     # ---- order
 
@@ -98,9 +101,8 @@ class Claims:
         records, shown = decided.engine.records, frozenset(seen.state.allocated)
         committed = sum(
             decided.processors.taken(name, each.request)
-            for other in records.jobs.values()
-            for each in other.live
-            if each.cluster == name and other.id not in later and other.pilot is None
+            for each in records.live(name)
+            if each.id.job not in later and each.owner.kind is not OwnerKind.SWEEP
             if tag_of(records.instance, each.id) not in shown
         )
         idle = seen.state.idle + launchers.shown(seen)

@@ -12,10 +12,11 @@ from koalapy.store.contract import Store
 
 
 class Committed:
-    """All that was ever committed: jobs with the final and pruned ones, pending cancels, outbox, counters."""
+    """All that was ever committed: jobs and pilots, also final and pruned ones; pending cancels, outbox, counters."""
 
     def __init__(self) -> None:
         self.jobs: dict[JobId, Job] = {}
+        self.pilots: dict[AttemptId, Attempt] = {}  # also those that were let go or pruned
         self.pending_cancels: dict[AttemptId, Attempt] = {}
         self.outbox: dict[int, OutboxEntry] = {}
         self.counters = Counters()
@@ -44,6 +45,11 @@ class Committed:
             self.pending_cancels[attempt.id] = attempt
         else:
             self.pending_cancels.pop(attempt.id, None)
+        if attempt.pilot is not None:
+            before = self.pilots.get(attempt.id)
+            over = before is not None and before.cleaned_up
+            promise(not over, Promise.ENDS, "pilot", attempt.id, "changes after its end")
+            self.pilots[attempt.id] = attempt
         job = self.jobs.get(attempt.id.job)
         if job is None or not job.state.final or attempt.superseded:
             return False
@@ -55,9 +61,14 @@ class Committed:
         """Check that the engine's records are committed, so that commands may be sent."""
         for job in records.jobs.values():
             promise(self.jobs.get(job.id) == job_value(job), Promise.COMMITTED, "job", job.id, "is", job.state)
+        pilots = {row.id: attempt_value(row) for row in records.pilots.values()}
+        promise(pilots == self._living_pilots(), Promise.COMMITTED, "pilots", *map(str, pilots))
         pending = {row.id: attempt_value(row) for row in records.pending_cancels.values()}
         promise(pending == self.pending_cancels, Promise.COMMITTED, "pending cancels", *map(str, pending))
         promise(records.counters == self.counters, Promise.COMMITTED, records.counters)
+
+    def _living_pilots(self) -> dict[AttemptId, Attempt]:
+        return {each.id: each for each in self.pilots.values() if not each.let_go}
 
     def check_sent(self, entry: OutboxEntry) -> None:
         """Check that an entry is in the outbox before it is sent."""
@@ -67,6 +78,7 @@ class Committed:
         """Check the snapshot from which the next koalad starts."""
         jobs = {job.id: job for job in self.jobs.values() if not job.state.final}
         self._same("jobs", {job.id: job for job in found.jobs}, jobs)
+        self._same("pilots", {each.id: each for each in found.pilots}, self._living_pilots())
         self._same("pending cancels", {each.id: each for each in found.pending_cancels}, self.pending_cancels)
         self._same("outbox", {entry.number: entry for entry in found.outbox}, self.outbox)
         promise(found.counters == self.counters, Promise.AGREE, "counters after a restart:", found.counters)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from koalapy_adapters import layout
 
+from koalapy.chaos.promises.committed import Committed
 from koalapy.chaos.violation import Promise, promise
 from koalapy.model.change import Change
 from koalapy.model.commands import CollectOutput
@@ -23,13 +24,15 @@ class Contents:
         self._instance, self._clusters, self._program_log = instance, clusters, program_log
         self._home: set[tuple[JobId, str]] = set()
 
-    def started(self, tag: Tag, cluster: str, jobs: Mapping[JobId, Job]) -> None:
+    def started(self, tag: Tag, cluster: str, committed: Committed) -> None:
         """A program starts: check that its staged files are in its working directory."""
         instance, attempt = attempt_of(tag)
-        if instance != self._instance or attempt.job not in jobs:
+        pilot = committed.pilots.get(attempt)
+        owner = committed.jobs.get(attempt.job if pilot is None else JobId(pilot.owner.id))
+        if instance != self._instance or owner is None:
             return
         work = layout.inside(layout.attempt_directory(SHARED, instance, tag), "work")
-        for path in jobs[attempt.job].request.stage_in:
+        for path in owner.request.stage_in:
             found = self._clusters[cluster].shared.content(f"{work}/{path}")
             meant = content_of(path, attempt.job)
             promise(found == meant, Promise.CONTENTS, attempt, "finds", found, "in the place of", meant)

@@ -7,12 +7,12 @@ from koalapy.chaos.promises.decided import Decided
 from koalapy.chaos.promises.knowledge import ClusterKnowledge
 from koalapy.chaos.violation import Promise, promise
 from koalapy.engine import Engine
+from koalapy.model.attempt import OwnerKind
 from koalapy.model.change import Change
 from koalapy.model.commands import Command, SubmitAttempt, cluster_of
 from koalapy.model.events import ClusterLeft, Event
 from koalapy.model.identity import AttemptId, Tag, attempt_of, is_tag, tag_of
 from koalapy.model.pilot import job_of_pilot
-from koalapy.model.states import JobState
 from koalapy.views.clusters import left_on
 from koalapy.world.world import World
 
@@ -113,8 +113,8 @@ class Departures:
             promise(not any(known), Promise.LEFT, name, "has left, but is known:", *known)
         for name, seen in self._knowledge.clusters.items():
             if seen.settings.draining and seen.connected and seen.state is not None:
-                owners = (decided.engine.records.jobs[each.id.job] for each in decided.engine.records.live(name))
-                stay = [job.id for job in owners if job.pilot is not None and job.state is not JobState.STOPPING]
+                live = decided.engine.records.live(name)
+                stay = [each.id for each in live if each.owner.kind is OwnerKind.SWEEP and not each.cancelling]
                 promise(not stay, Promise.LEFT, name, "is drained, but Launchers stay:", *stay)
 
     # ---- clusters

@@ -90,7 +90,7 @@ class Jobs:
 
     def _requeued(self, history: _JobHistory, job: Job) -> JobState:
         """Count a failure; check that the job is not requeued beyond its bound."""
-        submissions, completions = self._bounds(job)
+        submissions, completions = self._settings.max_submission_failures, self._settings.max_completion_failures
         if history.outcome is Outcome.SUBMISSION_FAILURE:
             history.submissions += 1
             left = history.submissions < submissions
@@ -104,19 +104,13 @@ class Jobs:
 
     def _failed(self, history: _JobHistory, job: Job) -> None:
         """Check that a job that fails has reached its bound."""
-        submissions, completions = self._bounds(job)
+        submissions, completions = self._settings.max_submission_failures, self._settings.max_completion_failures
         if history.outcome is Outcome.SUBMISSION_FAILURE:
             history.submissions += 1
             promise(history.submissions >= submissions, Promise.ENDS, "job", job.id, "fails after", history.submissions)
         elif history.outcome is Outcome.COMPLETION_FAILURE:
             history.completions, history.submissions = history.completions + 1, 0
             promise(history.completions > completions, Promise.ENDS, "job", job.id, "fails after", history.completions)
-
-    def _bounds(self, job: Job) -> tuple[int, int]:
-        """Return the bounds of submission and completion failures. A Launcher is replaced, and not tried again."""
-        if job.pilot is not None:
-            return 1, 0
-        return self._settings.max_submission_failures, self._settings.max_completion_failures
 
     def _check_record(self, job: Job, before: Job | None) -> None:
         if job.flow is not None:

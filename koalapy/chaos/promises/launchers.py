@@ -5,15 +5,14 @@ from collections.abc import Mapping
 from koalapy.chaos.promises.decided import Decided
 from koalapy.chaos.promises.knowledge import KnownCluster
 from koalapy.chaos.violation import Promise, promise
-from koalapy.model.identity import JobId, Tag, attempt_of, is_tag, tag_of
-from koalapy.model.job import Job
-from koalapy.model.states import JobState
+from koalapy.model.attempt import Attempt, OwnerKind
+from koalapy.model.identity import AttemptId, Tag, attempt_of, is_tag, tag_of
 
 
 class Launchers:
-    """The Launchers after one decision; `before` are all jobs before its commit, the final ones included."""
+    """The Launchers after one decision; `before` are all pilots before its commit, also those let go."""
 
-    def __init__(self, before: Mapping[JobId, Job], decided: Decided) -> None:
+    def __init__(self, before: Mapping[AttemptId, Attempt], decided: Decided) -> None:
         self._before, self._engine = before, decided.engine
         self._seen, self._processors = decided.knowledge.clusters, decided.processors
         self._given_up = decided.given_up
@@ -22,19 +21,19 @@ class Launchers:
         """Return the Launchers' processors that the batch system shows, also of those that ended since its query."""
         return sum(self._taken(tag, seen) for tag in seen.state.allocated) if seen.state is not None else 0
 
-    def check_fit(self, launcher: Job) -> None:
+    def check_fit(self, pilot: Attempt) -> None:
         """Check that a new Launcher is on idle nodes that no other job wants."""
-        name = launcher.components[0].cluster or ""
+        name = pilot.cluster
         seen = self._seen[name]
-        promise(seen.state is not None, Promise.PROCESSORS, "Launcher", launcher.id, "is claimed on", name, "unseen")
+        promise(seen.state is not None, Promise.PROCESSORS, "Launcher", pilot.id, "is claimed on", name, "unseen")
         lack = self._lacking(seen, stopping=False)
-        promise(lack <= 0, Promise.PROCESSORS, "Launcher", launcher.id, "takes", lack, "that others have on", name)
+        promise(lack <= 0, Promise.PROCESSORS, "Launcher", pilot.id, "takes", lack, "that others have on", name)
 
     def check_reclaim(self) -> None:
         """Check that on connected clusters Launchers are stopped as soon as other jobs lack their processors."""
         for name in sorted(name for name, seen in self._seen.items() if seen.connected):
             seen = self._seen[name]
-            stay = [job for job in self._on(name) if job.state is not JobState.STOPPING]
+            stay = [pilot for pilot in self._on(name) if not pilot.cancelling]
             if stay and seen.state is not None and seen.state.wanted_local + self.committed(seen):
                 lack = self._lacking(seen, stopping=True)
                 promise(
@@ -51,10 +50,10 @@ class Launchers:
         assert seen.state is not None
         shown = frozenset(seen.state.allocated)
         wanted, free = self.committed(seen) + seen.state.wanted_local, seen.state.idle + self._freed(seen)
-        for job in self._on(seen.settings.name):
-            taken = self._processors.taken(seen.settings.name, job.components[0].request)
-            wanted += taken if self._tag(job) not in shown else 0
-            free += taken if stopping and job.state is JobState.STOPPING else 0
+        for pilot in self._on(seen.settings.name):
+            taken = self._processors.taken(seen.settings.name, pilot.request)
+            wanted += taken if self._tag(pilot) not in shown else 0
+            free += taken if stopping and pilot.cancelling else 0
         return wanted - free
 
     def committed(self, seen: KnownCluster) -> int:
@@ -64,27 +63,26 @@ class Launchers:
         return sum(
             self._processors.taken(seen.settings.name, attempt.request)
             for attempt in records.live(seen.settings.name)
-            if records.jobs[attempt.id.job].pilot is None and tag_of(records.instance, attempt.id) not in shown
+            if attempt.owner.kind is not OwnerKind.SWEEP and tag_of(records.instance, attempt.id) not in shown
         )
 
     def _freed(self, seen: KnownCluster) -> int:
         """Return the processors of Launchers that have ended since the batch system was queried."""
         assert seen.state is not None
-        live = {self._tag(job) for job in self._on(seen.settings.name)}
+        live = {self._tag(pilot) for pilot in self._on(seen.settings.name)}
         return sum(self._taken(tag, seen) for tag in seen.state.allocated if tag not in live)
 
     def _taken(self, tag: Tag, seen: KnownCluster) -> int:
         """Return the processors of the Launcher with this tag; 0 for other batch jobs."""
         instance, attempt = attempt_of(tag) if is_tag(tag) else (None, None)
-        job = self._before.get(attempt.job) if attempt is not None else None
-        if instance != self._engine.records.instance or job is None or job.pilot is None or attempt in self._given_up:
+        pilot = self._before.get(attempt) if attempt is not None else None
+        if instance != self._engine.records.instance or pilot is None or attempt in self._given_up:
             return 0
-        return self._processors.taken(seen.settings.name, job.components[0].request)
+        return self._processors.taken(seen.settings.name, pilot.request)
 
-    def _on(self, cluster: str) -> list[Job]:
-        records = self._engine.records
-        jobs = [records.jobs[attempt.id.job] for attempt in records.live(cluster)]
-        return [job for job in jobs if job.pilot is not None]
+    def _on(self, cluster: str) -> list[Attempt]:
+        live = self._engine.records.live(cluster)
+        return [attempt for attempt in live if attempt.owner.kind is OwnerKind.SWEEP]
 
-    def _tag(self, launcher: Job) -> Tag:
-        return tag_of(self._engine.records.instance, launcher.attempt_of(launcher.components[0]))
+    def _tag(self, pilot: Attempt) -> Tag:
+        return tag_of(self._engine.records.instance, pilot.id)

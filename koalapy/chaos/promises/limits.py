@@ -1,13 +1,13 @@
 """Promises about the limits of sweeps: hours, nodes, the idle share of each cluster, and how many sweeps run."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from koalapy.chaos.promises.decided import Decided
 from koalapy.chaos.violation import Promise, promise
+from koalapy.model.attempt import Attempt, OwnerKind
 from koalapy.model.change import Change
 from koalapy.model.cluster import ClusterState, Scavenge
-from koalapy.model.identity import tag_of
-from koalapy.model.job import Job
+from koalapy.model.identity import AttemptId, tag_of
 from koalapy.model.settings import Settings
 from koalapy.model.states import JobState
 from koalapy.model.units import Duration, Instant
@@ -21,14 +21,15 @@ class Limits:
     def __init__(self, settings: Settings) -> None:
         self._most = settings.scavenging.max_runners
 
-    def committed(self, change: Change, decided: Decided) -> None:
-        """Check that new Launchers obey their cluster's rules, and that no more than `max_runners` sweeps run."""
-        claimed = {line.job for line in change.history if line.kind == "job_claimed"}
-        launchers = [job for job in change.jobs if job.pilot is not None and job.id in claimed]
-        for name in dict.fromkeys(job.components[0].cluster or "" for job in launchers):
-            new = {job.id for job in launchers if job.components[0].cluster == name}
+    def committed(self, change: Change, before: Mapping[AttemptId, Attempt], decided: Decided) -> None:
+        """Check that new Launchers obey their cluster's rules, and that no more than `max_runners` sweeps run.
+
+        `before`: the pilots before the change.
+        """
+        new = [each for each in change.attempts if each.owner.kind is OwnerKind.SWEEP and each.id not in before]
+        for name in dict.fromkeys(each.cluster for each in new):
             live = _live(decided, name)
-            self._check_growth(name, [job for job in live if job.id not in new], len(live), decided)
+            self._check_growth(name, [each for each in live if each.id in before], len(live), decided)
         if any(line.kind == "sweep_admitted" for line in change.history) and self._most is not None:
             jobs = decided.engine.records.jobs.values()
             active = [job.id for job in jobs if job.runner is not None and job.state is JobState.RUNNING]
@@ -39,13 +40,13 @@ class Limits:
         for name, seen in decided.knowledge.clusters.items():
             if not seen.connected:
                 continue
-            stay = [job for job in _live(decided, name) if job.state is not JobState.STOPPING]
+            stay = [each for each in _live(decided, name) if not each.cancelling]
             if stay and seen.state is not None:
                 rules = seen.settings.scavenge
                 promise(_open(rules, decided.at), Promise.LIMITS, len(stay), "Launchers stay after hours on", name)
                 _check_count(name, rules, len(stay))
 
-    def _check_growth(self, name: str, held: Sequence[Job], after: int, decided: Decided) -> None:
+    def _check_growth(self, name: str, held: Sequence[Attempt], after: int, decided: Decided) -> None:
         seen = decided.knowledge.clusters[name]
         rules = seen.settings.scavenge
         promise(not rules.off, Promise.LIMITS, name, "is closed to sweeps, but a Launcher is claimed there")
@@ -69,16 +70,15 @@ def _check_count(name: str, rules: Scavenge, count: int) -> None:
     promise(most is None or count <= most, Promise.LIMITS, count, "Launchers are on", name, "allowed are", most)
 
 
-def _live(decided: Decided, cluster: str) -> list[Job]:
-    records = decided.engine.records
-    jobs = [records.jobs[attempt.id.job] for attempt in records.live(cluster)]
-    return [job for job in jobs if job.pilot is not None]
+def _live(decided: Decided, cluster: str) -> list[Attempt]:
+    live = decided.engine.records.live(cluster)
+    return [each for each in live if each.owner.kind is OwnerKind.SWEEP]
 
 
-def _idle_nodes(held: Sequence[Job], state: ClusterState, decided: Decided) -> int:
+def _idle_nodes(held: Sequence[Attempt], state: ClusterState, decided: Decided) -> int:
     """Return the nodes that were idle when the batch system was queried, without those claimed since."""
     records, shown = decided.engine.records, frozenset(state.allocated)
-    coming = sum(tag_of(records.instance, job.attempt_of(job.components[0])) not in shown for job in held)
-    ours = {tag_of(records.instance, each.id) for job in records.jobs.values() for each in job.live}
+    coming = sum(tag_of(records.instance, each.id) not in shown for each in held)
+    ours = {tag_of(records.instance, each.id) for each in records.attempts.values() if not each.let_go}
     freed = len(shown - ours)
     return sum(count for _, count in state.whole_nodes) + freed - coming

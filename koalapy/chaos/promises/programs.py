@@ -118,10 +118,14 @@ class Programs:
         `decided_at` is in the world's time; a failing store may delay the commit of a decision.
         """
         released = [entry.command for entry in change.sent if isinstance(entry.command, ReleaseAttempt)]
-        jobs = {job.id: job for job in change.jobs}
+        jobs, pilots = {job.id: job for job in change.jobs}, {each.id: each for each in change.attempts}
         for identity in dict.fromkeys(command.attempt.job for command in released):
             attempts = [command.attempt for command in released if command.attempt.job == identity]
-            self._whole(jobs[identity], attempts, decided_at)
+            if identity in jobs:
+                self._whole(jobs[identity], attempts, decided_at)
+            else:  # a pilot is released alone
+                (released_pilot,) = attempts
+                self._at_barrier(released_pilot, pilots[released_pilot].cluster, decided_at)
             self._released.update(attempts)
 
     def _whole(self, job: Job, attempts: list[AttemptId], decided_at: Instant) -> None:

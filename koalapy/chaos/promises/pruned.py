@@ -1,12 +1,13 @@
 """Promises about pruning: only final jobs, each once, directories before records, and nothing of other jobs."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from koalapy.chaos.promises.committed import Committed
 from koalapy.chaos.violation import Promise, promise
+from koalapy.model.attempt import Attempt, OwnerKind
 from koalapy.model.change import Change
 from koalapy.model.commands import CollectOutput, ForgetAttempt
-from koalapy.model.identity import AttemptId, JobId, tag_of
+from koalapy.model.identity import AttemptId, JobId, pilot_id, tag_of
 from koalapy.model.job import Job
 from koalapy.store.contract import Store
 from koalapy.world.world import World
@@ -18,34 +19,47 @@ class Pruned:
     def __init__(self, world: World, left: Collection[str]) -> None:
         """`left`: clusters that have left the grid at some time: their directories may stay."""
         self._world, self._left = world, left
-        self.jobs: dict[JobId, Job] = {}
+        self.attempts: dict[JobId, list[Attempt]] = {}  # of pruned jobs, and of pilots by their numbers
 
-    def committed(self, change: Change, before: Mapping[JobId, Job], committed: Committed) -> None:
+    def committed(
+        self,
+        change: Change,
+        before: Mapping[JobId, Job],
+        pilots: Mapping[AttemptId, Attempt],
+        committed: Committed,
+    ) -> None:
+        """Check what the change removes. `pilots`: those before it."""
         for entry in change.sent:
             if isinstance(entry.command, ForgetAttempt):
-                self._check_forget(entry.command.attempt, committed.jobs)
+                self._check_forget(entry.command.attempt, committed)
         pending = {attempt.job for attempt in committed.pending_cancels}
         collecting = {
             entry.command.job for entry in committed.outbox.values() if isinstance(entry.command, CollectOutput)
         }
         for identity in change.removed:
+            pilot = pilots.get(pilot_id(identity))
             job = before.get(identity)
-            promise(identity not in self.jobs, Promise.PRUNED, "job", identity, "is pruned twice")
-            promise(job is not None and job.state.final, Promise.PRUNED, "job", identity, "is not final, but pruned")
-            assert job is not None
+            over = pilot.let_go if pilot is not None else job is not None and job.state.final
+            promise(identity not in self.attempts, Promise.PRUNED, "job", identity, "is pruned twice")
+            promise(over, Promise.PRUNED, "job", identity, "is not final, but pruned")
             promise(identity not in pending, Promise.PRUNED, "job", identity, "has a pending cancel, but is pruned")
             promise(identity not in collecting, Promise.PRUNED, "job", identity, "is collecting, but is pruned")
-            left = [path for path in self._paths(job) if self._exists(*path)]
+            attempts = [pilot] if pilot is not None else [each for each in job.attempts if each] if job else []
+            left = [path for path in self._paths(attempts) if self._exists(*path)]
             promise(not left, Promise.PRUNED, "job", identity, "is pruned before its directories:", *left)
-            self.jobs[identity] = job
+            self.attempts[identity] = attempts
         for identity in change.removed:
-            launchers = [each.id for each in before.values() if each.pilot and each.pilot.sweep == identity]
-            kept = [each for each in launchers if each not in self.jobs]
-            promise(not kept, Promise.PRUNED, "sweep", identity, "is pruned before its Launchers", *kept)
+            of_sweep = [each.id for each in pilots.values() if each.owner == (OwnerKind.SWEEP, identity)]
+            kept = [each for each in of_sweep if each.job not in self.attempts]
+            promise(not kept, Promise.PRUNED, "sweep", identity, "is pruned before its pilots", *kept)
 
-    def _check_forget(self, attempt: AttemptId, jobs: Mapping[JobId, Job]) -> None:
-        """Check that the directory is of an earlier attempt, or of a final job."""
-        job = jobs[attempt.job]
+    def _check_forget(self, attempt: AttemptId, committed: Committed) -> None:
+        """Check that the directory is of an earlier attempt, of a final job, or of a pilot of a final sweep."""
+        if (pilot := committed.pilots.get(attempt)) is not None:
+            final = committed.jobs[JobId(pilot.owner.id)].state.final
+            promise(final, Promise.PRUNED, "the directory of", attempt, "is removed before its sweep is final")
+            return
+        job = committed.jobs[attempt.job]
         component = job.components[attempt.component] if attempt.component < len(job.components) else None
         past = component is None or component.cluster is None or attempt.number < component.attempt
         promise(
@@ -56,25 +70,24 @@ class Pruned:
             "is removed while its job is",
             job.state,
         )
-        if job.pilot is not None:
-            final = jobs[job.pilot.sweep].state.final
-            promise(final, Promise.PRUNED, "the directory of", attempt, "is removed before its sweep is final")
 
     def quiescent(self, store: Store) -> None:
-        """Check that nothing of pruned jobs is left anywhere."""
-        for job in self.jobs.values():
-            promise(store.job(job.id) is None, Promise.PRUNED, "job", job.id, "is pruned, but in the store")
-            promise(not store.history(job.id), Promise.PRUNED, "job", job.id, "is pruned, but has a history")
-            promise(not any(store.results(job.id)), Promise.PRUNED, "sweep", job.id, "is pruned, but has results")
-            left = [path for path in self._paths(job) if self._exists(*path)]
-            promise(not left, Promise.PRUNED, "job", job.id, "is pruned, but has left", *left)
+        """Check that nothing of pruned jobs and pilots is left anywhere."""
+        for identity, attempts in self.attempts.items():
+            promise(store.job(identity) is None, Promise.PRUNED, "job", identity, "is pruned, but in the store")
+            pilot = store.pilot(pilot_id(identity))
+            promise(pilot is None, Promise.PRUNED, "pilot", identity, "is pruned, but in the store")
+            promise(not store.history(identity), Promise.PRUNED, "job", identity, "is pruned, but has a history")
+            promise(not any(store.results(identity)), Promise.PRUNED, "sweep", identity, "is pruned, but has results")
+            left = [path for path in self._paths(attempts) if self._exists(*path)]
+            promise(not left, Promise.PRUNED, "job", identity, "is pruned, but has left", *left)
 
-    def _paths(self, job: Job) -> list[tuple[str, str]]:
-        """Return the clusters that have directories of the job, with the ends of the paths."""
+    def _paths(self, attempts: Iterable[Attempt]) -> list[tuple[str, str]]:
+        """Return the clusters that have directories of the attempts, with the ends of the paths."""
         return [
-            (each.cluster, f"/{self._world.instance}/{tag_of(self._world.instance, job.attempt_of(each))}")
-            for each in job.components
-            if each.cluster is not None and each.cluster not in self._left
+            (each.cluster, f"/{self._world.instance}/{tag_of(self._world.instance, each.id)}")
+            for each in attempts
+            if each.cluster not in self._left
         ]
 
     def _exists(self, cluster: str, end: str) -> bool:

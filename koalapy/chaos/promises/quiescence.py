@@ -4,9 +4,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from koalapy.chaos.promises.committed import Committed
 from koalapy.chaos.violation import Promise, promise
+from koalapy.model.attempt import Attempt
 from koalapy.model.identity import AttemptId, InstanceId, JobId, is_tag, tag_of
-from koalapy.model.job import Component, Job
-from koalapy.model.states import ComponentState, JobState
+from koalapy.model.states import Ending, JobState
 from koalapy.world.program_log import ProgramLog, Run
 from koalapy.world.world import World
 
@@ -15,33 +15,39 @@ def of_records(committed: Committed) -> None:
     """Check that every job is final, no cancel is pending, and every command was confirmed."""
     for job in committed.jobs.values():
         promise(job.state.final, Promise.ENDS, "job", job.id, "is", job.state)
+    for pilot in committed.pilots.values():
+        promise(pilot.let_go, Promise.ENDS, "pilot", pilot.id, "is", pilot.state)
     promise(not committed.pending_cancels, Promise.NOTHING_LEFT, "cancels are pending:", *committed.pending_cancels)
     left = [f"{number}: {entry.command}" for number, entry in committed.outbox.items()]
     promise(not left, Promise.AGREE, "never confirmed:", *left)
 
 
 def of_programs(
-    jobs: Iterable[Job], instance: InstanceId, program_log: ProgramLog, given_up: Collection[AttemptId]
+    committed: Committed, instance: InstanceId, program_log: ProgramLog, given_up: Collection[AttemptId]
 ) -> None:
     """Check that the records of every last attempt agree with its program's log, unless it was given up."""
-    for job in jobs:
-        for component in (each for each in job.components if job.attempt_of(each) not in given_up):
-            _agree(job, component, program_log.runs(tag_of(instance, job.attempt_of(component))))
+    for job in committed.jobs.values():
+        for each in job.attempts:
+            if each is not None and each.id not in given_up:
+                _agree(each, program_log.runs(tag_of(instance, each.id)))
+                done = each.ending is Ending.DONE or each.request.optional or job.state is not JobState.DONE
+                promise(done, Promise.AGREE, "job", job.id, "is done, but", each.id, "is", each.ending)
+    for pilot in committed.pilots.values():
+        if pilot.id not in given_up:
+            _agree(pilot, program_log.runs(tag_of(instance, pilot.id)))
 
 
-def _agree(job: Job, component: Component, runs: Sequence[Run]) -> None:
-    attempt, done = job.attempt_of(component), component.state is ComponentState.DONE
+def _agree(attempt: Attempt, runs: Sequence[Run]) -> None:
+    done = attempt.ending is Ending.DONE
     statuses = [status for run in runs for status in run.statuses]
-    promise(not any(run.running for run in runs), Promise.NOTHING_LEFT, "the program of", attempt, "runs on")
-    seen = component.started_at is not None
-    promise(runs or not seen, Promise.AGREE, attempt, "is recorded as started, but did not start")
+    promise(not any(run.running for run in runs), Promise.NOTHING_LEFT, "the program of", attempt.id, "runs on")
+    seen = attempt.started_at is not None
+    promise(runs or not seen, Promise.AGREE, attempt.id, "is recorded as started, but did not start")
     well = len(runs) == 1 and not any(statuses)
-    promise(not done or well, Promise.AGREE, attempt, "is recorded as done, but ended with", *statuses)
-    if job.state is JobState.DONE and not component.request.optional:
-        promise(done, Promise.AGREE, "job", job.id, "is done, but", attempt, "is", component.state)
-    if component.state is ComponentState.FAILED and component.reason and component.reason.code == "exit_status":
-        status = component.exit_status
-        promise(status in statuses, Promise.AGREE, attempt, "is recorded as ended with", status, "not", *statuses)
+    promise(not done or well, Promise.AGREE, attempt.id, "is recorded as done, but ended with", *statuses)
+    if attempt.ending is Ending.FAILED and attempt.reason and attempt.reason.code == "exit_status":
+        status = attempt.exit_status
+        promise(status in statuses, Promise.AGREE, attempt.id, "is recorded as ended with", status, "not", *statuses)
 
 
 def of_users(committed: Committed, accepted: Iterable[JobId]) -> None:
@@ -50,14 +56,15 @@ def of_users(committed: Committed, accepted: Iterable[JobId]) -> None:
         promise(job in committed.jobs, Promise.AGREE, "job", job, "was accepted, and is not there")
 
 
-def of_clusters(jobs: Iterable[Job], world: World, left: Collection[str]) -> None:
+def of_clusters(committed: Committed, world: World, left: Collection[str]) -> None:
     """Check that only directories of last attempts are left, whose output may be fetched.
 
     `left`: clusters that have left the grid at some time, where others may be left too.
     """
     for cluster, name in left_in_queues(world):
         promise(False, Promise.NOTHING_LEFT, name, "is left in the queue of", cluster)
-    last = {tag_of(world.instance, job.attempt_of(component)) for job in jobs for component in job.components}
+    attempts = [each for job in committed.jobs.values() for each in job.attempts if each is not None]
+    last = {tag_of(world.instance, each.id) for each in (*attempts, *committed.pilots.values())}
     for cluster, tag in _directories(world):
         promise(tag in last or cluster in left, Promise.AGREE, "the directory of", tag, "is left on", cluster)
 

@@ -32,7 +32,7 @@ class Times:
             if line.kind == "job_claimed":
                 self._claimed_at[line.job] = line.at
         for job in change.jobs:
-            if job.state is JobState.CLAIMING and job.pilot is None:
+            if job.state is JobState.CLAIMING:
                 self._claiming[job.id] = job
             else:
                 self._claiming.pop(job.id, None)

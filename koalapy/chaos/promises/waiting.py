@@ -7,8 +7,9 @@ from koalapy.chaos.promises.decided import Decided
 from koalapy.chaos.promises.knowledge import KnownCluster
 from koalapy.chaos.promises.launchers import Launchers
 from koalapy.chaos.violation import Promise, promise
+from koalapy.model.attempt import Attempt
 from koalapy.model.change import Change
-from koalapy.model.identity import JobId
+from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Job
 from koalapy.model.request import ComponentRequest, WhenBusy
 from koalapy.model.settings import Settings
@@ -34,13 +35,13 @@ class Waiting:
 
     def committed(self, change: Change) -> None:
         for job in change.jobs:
-            if job.state is JobState.WAITING and job.runner is None and job.pilot is None:
+            if job.state is JobState.WAITING and job.runner is None:
                 self._jobs[job.id] = job
             else:
                 self._jobs.pop(job.id, None)
 
-    def passed(self, decided: Decided, jobs: Mapping[JobId, Job]) -> None:
-        """Check that no job has waited for long although it fits. `jobs`: all that were ever committed."""
+    def passed(self, decided: Decided, pilots: Mapping[AttemptId, Attempt]) -> None:
+        """Check that no job has waited for long although it fits. `pilots`: all that were ever committed."""
         if self._looked_at is not None and decided.at < self._looked_at + _BETWEEN:
             return
         self._looked_at, before = decided.at, self._fits
@@ -48,7 +49,7 @@ class Waiting:
             self._fits = {}
             return
         self._fits = {
-            job.id: before.get(job.id, decided.at) for job in self._fitting(decided, Launchers(jobs, decided))
+            job.id: before.get(job.id, decided.at) for job in self._fitting(decided, Launchers(pilots, decided))
         }
         for identity, since in self._fits.items():
             waited = decided.at - since

@@ -83,7 +83,7 @@ class Watch:
     @property
     def jobs(self) -> int:
         """Number of jobs and sweeps that users have submitted."""
-        return sum(job.pilot is None for job in self._committed.jobs.values())
+        return len(self._committed.jobs)
 
     def _observe(self, cluster: SimCluster) -> None:
         cluster.environment.observer = cluster.shell.observer = _ClusterWatch(self, cluster.name)
@@ -102,10 +102,11 @@ class Watch:
         """Raises Violation if something is left, or records and world differ."""
         jobs = self._committed.jobs.values()
         quiescence.of_records(self._committed)
-        quiescence.of_programs(jobs, self._world.instance, self._world.program_log, self._departures.given_up)
+        given_up = self._departures.given_up
+        quiescence.of_programs(self._committed, self._world.instance, self._world.program_log, given_up)
         quiescence.of_users(self._committed, self._world.koalad.accepted)
-        quiescence.of_clusters(jobs, self._world, self._departures.left)
-        kept = [job for job in jobs if job.runner is not None and job.id not in self._pruned.jobs]
+        quiescence.of_clusters(self._committed, self._world, self._departures.left)
+        kept = [job for job in jobs if job.runner is not None and job.id not in self._pruned.attempts]
         self._sweeps.quiescent(kept, self._world.koalad.store)
         self._pruned.quiescent(self._world.koalad.store)
         self._notifications.quiescent(self._committed.jobs)
@@ -162,7 +163,7 @@ class Watch:
         self.ask(lambda: self._times.passed(now))
         if (handled := self._handled) is not None:
             self.ask(lambda: self._limits.passed(handled))
-            self.ask(lambda: self._waiting.passed(handled, self._committed.jobs))
+            self.ask(lambda: self._waiting.passed(handled, self._committed.pilots))
             self.ask(lambda: self._departures.passed(handled))
         self._handled = self._decided
         assert self._engine is not None
@@ -183,25 +184,25 @@ class Watch:
             if line.kind == "submission_failed":
                 attempt = AttemptId(line.job, line.details["component"], line.details["attempt"])
                 self.cannot_start(tag_of(self._world.instance, attempt), "refused")
-        decided, before = self._decided, dict(self._committed.jobs)
+        decided, before, pilots = self._decided, dict(self._committed.jobs), dict(self._committed.pilots)
         assert decided is not None
         self.ask(lambda: self._committed.take(change, store))
         self.ask(lambda: self._departures.committed(change, self._committed))
-        self.ask(lambda: self._pruned.committed(change, before, self._committed))
+        self.ask(lambda: self._pruned.committed(change, before, pilots, self._committed))
         self.ask(lambda: self._jobs.committed(change, before))
         self.ask(lambda: self._contents.committed(change, before))
         self.ask(lambda: self._notifications.committed(change, self._committed.jobs))
         self.ask(lambda: self._flows.committed(change, self._committed.jobs))
         self.ask(lambda: self._programs.committed(change, self._decided_at))
-        self.ask(lambda: self._claims.committed(change, before, decided))
+        self.ask(lambda: self._claims.committed(change, before, pilots, decided))
         self.ask(lambda: self._choices.committed(change))
         self._times.committed(change)
         self._waiting.committed(change)
-        self.ask(lambda: self._limits.committed(change, decided))
+        self.ask(lambda: self._limits.committed(change, pilots, decided))
         for batch in change.results:
             self.note(f"{batch.sweep} {batch.attempt} {[result.number for result in batch.results]}")
         self.ask(lambda: self._sweeps.committed(change))
-        self.ask(Launchers(before, decided).check_reclaim)
+        self.ask(Launchers(pilots, decided).check_reclaim)
 
     def sent(self, entry: OutboxEntry, doubt: bool) -> None:
         self._before_doing()
@@ -246,7 +247,7 @@ class Watch:
             self.ask(lambda: self._programs.started(Tag(run.tag), run.start, place))
             self.ask(lambda: self._departures.started(Tag(run.tag), run.cluster))
             self.ask(lambda: self._flows.started(Tag(run.tag), self._committed.jobs))
-            self.ask(lambda: self._contents.started(Tag(run.tag), run.cluster, self._committed.jobs))
+            self.ask(lambda: self._contents.started(Tag(run.tag), run.cluster, self._committed))
         else:
             self.ask(lambda: self._programs.ended(Tag(run.tag), place))
 

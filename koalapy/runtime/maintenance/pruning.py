@@ -1,11 +1,12 @@
 """The tasks that prune: the engine is asked, in bounded batches, to remove jobs that have been final for long."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from koalapy.coallocation.pruning import NOT_OVER, PRUNED, Judgement, judge
+from koalapy.coallocation.pruning import NOT_OVER, PRUNED, Judgement, judge, number_of, over_since
 from koalapy.config.maintenance import Maintenance
+from koalapy.model.attempt import Attempt
 from koalapy.model.errors import TransientError
 from koalapy.model.events import PruneRequested
 from koalapy.model.identity import JobId
@@ -34,7 +35,7 @@ def prune_output(koalad: Koalad, entry: Maintenance, dry: bool) -> Outcome:
 @dataclass(slots=True)
 class _Tally:
     jobs: int = 0
-    launchers: int = 0
+    pilots: int = 0
     stalled: int = 0
     waiting: Counter[str] = field(default_factory=Counter)
     overdue: Counter[str] = field(default_factory=Counter)
@@ -44,24 +45,33 @@ class _Tally:
 def _prune(koalad: Koalad, entry: Maintenance, dry: bool, records: bool) -> Outcome:
     before = Instant(koalad.now() - entry.kept)
     tally = _Tally()
-    for launchers in (True, False):  # a sweep is removed after its Launchers
-        for page in _pages(koalad, before, records, launchers):
-            request = PruneRequested(jobs=tuple(page), before=before, records=records, without=entry.without)
+    empty = PruneRequested(jobs=(), before=before, records=records, without=entry.without)
+    for requests in (_pilots(koalad, empty), _jobs_of(koalad, empty)):  # a sweep is removed after its pilots
+        for request in requests:
             judgement = koalad.ask(lambda engine, request=request: judge(engine.core, request))  # type: ignore[misc]
             _count(tally, judgement, before)
             if judgement.ready and not dry:
-                koalad.do(replace(request, jobs=judgement.ready))
-                tally.stalled += _wait(koalad, [job.id for job in judgement.ready])
+                jobs = tuple(each for each in judgement.ready if isinstance(each, Job))
+                pilots = tuple(each for each in judgement.ready if isinstance(each, Attempt))
+                koalad.do(replace(request, jobs=jobs, pilots=pilots))
+                tally.stalled += _wait(koalad, [number_of(each) for each in judgement.ready])
             if koalad.ending.is_set():
                 raise TransientError("ending", "koalad ended before all was pruned.", "The next run goes on with it.")
     return _outcome(tally, entry, dry, records)
 
 
-def _pages(koalad: Koalad, before: Instant, records: bool, launchers: bool) -> Iterator[Sequence[Job]]:
+def _jobs_of(koalad: Koalad, empty: PruneRequested) -> Iterator[PruneRequested]:
     after = JobId(0)
-    while page := koalad.store.prunable(before, BATCH, after, records, launchers):
-        yield page
+    while page := koalad.store.prunable(empty.before, BATCH, after, empty.records):
+        yield replace(empty, jobs=tuple(page))
         after = page[-1].id
+
+
+def _pilots(koalad: Koalad, empty: PruneRequested) -> Iterator[PruneRequested]:
+    after = JobId(0)
+    while page := koalad.store.prunable_pilots(empty.before, BATCH, after, empty.records):
+        yield replace(empty, pilots=tuple(page))
+        after = page[-1].id.job
 
 
 def _wait(koalad: Koalad, jobs: list[JobId]) -> int:
@@ -78,21 +88,21 @@ def _wait(koalad: Koalad, jobs: list[JobId]) -> int:
 
 def _count(tally: _Tally, judgement: Judgement, before: Instant) -> None:
     for job in judgement.ready:
-        if job.pilot is None:
+        if isinstance(job, Job):
             tally.jobs += 1
         else:
-            tally.launchers += 1
+            tally.pilots += 1
     for cluster, job in judgement.waiting:
         tally.waiting[cluster] += 1
-        if (job.finished_at or before) <= before - PATIENCE:
+        if (over_since(job) or before) <= before - PATIENCE:
             tally.overdue[cluster] += 1
     tally.kept.update(why for why, _ in judgement.kept if why not in (NOT_OVER, PRUNED))
 
 
 def _outcome(tally: _Tally, entry: Maintenance, dry: bool, records: bool) -> Outcome:
     what = "and all that the store has of them" if records else "and their records stay"
-    done = tally.jobs + tally.launchers - tally.stalled
-    of_sweeps = f", {tally.launchers} of them Launchers" if tally.launchers else ""
+    done = tally.jobs + tally.pilots - tally.stalled
+    of_sweeps = f", {tally.pilots} of them sweeps' pilots" if tally.pilots else ""
     verb = "would be pruned" if dry else "pruned"
     sentences = [f"{_jobs(done)} {verb}{of_sweeps}: the directories on the clusters, {what}."]
     for why, count in sorted(tally.kept.items()):

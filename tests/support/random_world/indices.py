@@ -50,7 +50,8 @@ def _live(records: Records, settings: Settings) -> None:
 
 def _attempts_on(records: Records, cluster: str) -> list[AttemptId]:
     jobs = sorted(records.jobs.values(), key=lambda job: job.id)
-    return [each.id for job in jobs for each in job.live if each.cluster == cluster]
+    of_jobs = [each.id for job in jobs for each in job.live if each.cluster == cluster]
+    return of_jobs + sorted(each.id for each in records.pilots.values() if not each.let_go and each.cluster == cluster)
 
 
 def _commitments(engine: Engine) -> None:
@@ -59,10 +60,10 @@ def _commitments(engine: Engine) -> None:
         committed = backlog = coming = 0
         held: Counter[int] = Counter()
         for attempt in records.live(name):
-            tag, job = tag_of(records.instance, attempt.id), records.jobs[attempt.id.job]
+            tag, job = tag_of(records.instance, attempt.id), records.jobs.get(attempt.id.job)
             taken = processors_taken(attempt.request, known.settings)
             unseen = known.state is None or tag not in known.state.allocated
-            if job.pilot is not None:
+            if job is None:
                 coming += taken if unseen else 0
                 held[taken] += 0 if unseen else 1
                 continue

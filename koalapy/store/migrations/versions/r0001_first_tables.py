@@ -61,11 +61,9 @@ def _create_jobs() -> None:
         sa.Column("submitted_at", sa.BigInteger, nullable=False),
         sa.Column("finished_at", sa.BigInteger),
         sa.Column("record", sa.Text, nullable=False),
-        sa.Column("sweep", sa.Integer),
         sa.UniqueConstraint("owner", "key", name="jobs_owner_key"),
     )
     op.create_index("jobs_state", "jobs", ["state"])
-    op.create_index("jobs_sweep", "jobs", ["sweep"])
     op.create_index("jobs_finished", "jobs", ["finished_at"])
     op.create_table(
         "attempts",
