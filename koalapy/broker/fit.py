@@ -106,6 +106,14 @@ def _shape(component: ComponentRequest, summary: ClusterSummary, needed: int) ->
     return Reason("busy", "transient", f"{free}, but {counted_as(wanted, 'such node is', 'such nodes are')} needed.")
 
 
+def _spread_misfit(component: ComponentRequest, summary: ClusterSummary) -> Reason | None:
+    """Return why a cluster alone is not enough for a component that may be spread; None if it is."""
+    if summary.trouble is not None or summary.idle >= component.processors:
+        return summary.trouble
+    message = f"could give {_of(summary.idle)} of {component.processors}."
+    return Reason("busy", "transient", message, "It waits until a group of clusters has enough.")
+
+
 def misfits(
     components: Mapping[int, ComponentRequest],
     summaries: Sequence[ClusterSummary],
@@ -115,7 +123,7 @@ def misfits(
     found = []
     for index, component in components.items():
         for summary in summaries:
-            reason = misfit(component, summary)
+            reason = _spread_misfit(component, summary) if component.spread else misfit(component, summary)
             if reason is None or reason.code in ("busy", "too_large", "smaller"):
                 reason = suitability.why_not(component, summary.name) or reason
             if reason is not None and reason.code != "elsewhere":

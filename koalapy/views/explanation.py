@@ -25,6 +25,7 @@ from koalapy.model.units import SECOND, Duration, Instant, format_duration, form
 from koalapy.policies.placement import PlacementPolicy
 
 _MOST_NAMED = 10  # jobs in a sentence
+_UNSUITED = frozenset({"no_match", "undefined", "requirements_error"})
 _WELL = frozenset({"busy", "too_large"})  # reasons of clusters that can be used
 
 
@@ -106,7 +107,12 @@ def explain(engine: Engine, now: Instant, job: Job, placement: PlacementPolicy) 
         clusters,
         troubles,
         lacks=tuple(_excluded_clusters(now, job) + lacks),
-        fits=isinstance(find_placement(job.request, Availability(summaries).without(without), placement), tuple),
+        fits=isinstance(
+            find_placement(
+                job.request, Availability(summaries).without(without), placement, engine.core.matching.at(now)
+            ),
+            tuple,
+        ),
         ahead=waiting.index(job.id) if job.id in waiting else 0,
         first=waiting[0] if waiting else None,
     )
@@ -219,6 +225,12 @@ def _why_blocked(component: Component, found: Explanation) -> str:
     if len(lacks) == 1:
         return f"It waits for {lacks[0].cluster}: {lacks[0].reason if _unusable(lacks[0]) else lacks[0].reason.message}"
     what = f"component {component.index}, of {counted_as(component.processors, 'processor')},"
+    if found.fits:
+        return "It waits, and is about to be placed."
+    if all(lack.reason.code in _UNSUITED for lack in lacks):
+        return f"It waits: no cluster meets the requirements of component {component.index} now."
+    if component.request.spread:
+        return f"It waits: no group of clusters has {counted_as(component.processors, 'idle processor')} for it now."
     if all(_unusable(lack) for lack in lacks):
         return f"It waits: no cluster can be used for {what} now."
     idle = counted_as(component.processors, "idle processor")

@@ -21,6 +21,8 @@ from koalapy.model.job import Outcome
 from koalapy.model.matching import Answer, ClusterAd, JobAd, Match, Question, Verdict
 from koalapy.model.states import JobState
 from koalapy.model.units import MINUTE, Duration
+from koalapy.policies.placement import worst_fit
+from koalapy.views.explanation import explain, summary
 
 LINUX, RANK = 'other.OpSys == "Linux"', "other.AverageSI"
 REFUSED = Reason("refused", "cluster", "The queue is closed.", "Ask why.", command="sbatch", exit_status=1)
@@ -308,6 +310,21 @@ def test_explain_names_the_attribute_that_a_cluster_does_not_say() -> None:
     lacks = game.engine.explain(game.now, job)
     assert [each.cluster for each in lacks] == ["alpha", "beta", "gamma"]
     assert lacks[0].reason.message == "it does not say Colour, so the requirements are not met."
+
+
+def test_explain_says_that_no_cluster_suits_or_that_no_group_is_large_enough() -> None:
+    game = Play()
+    job = game.submit(component(4, requirements=LINUX))
+    answer(game, {})
+    found = explain(game.engine, game.now, game.job(job), worst_fit)
+    assert summary(found) == "It waits: no cluster meets the requirements of component 0 now."
+    game.measure(alpha=20, beta=10, gamma=10)
+    spread_out = game.submit(component(40, rank=RANK, spread=True))
+    for _ in range(2):
+        answer(game, {"alpha": 1.0, "beta": 1.0})
+    found = explain(game.engine, game.now, game.job(spread_out), worst_fit)
+    assert summary(found).startswith("It waits: no group of clusters has 40 idle processors for it now.")
+    assert "could give 8 processors of 40." in [each.reason.message for each in found.lacks]
 
 
 def test_a_named_cluster_that_does_not_suit_is_not_taken() -> None:
