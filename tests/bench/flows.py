@@ -1,0 +1,138 @@
+"""The processor time that koalad's engine and store need for each job of a flow, beside that for single jobs.
+
+10,000 jobs in 100 levels, each job after three of the level before, submitted in one event; and the same jobs by
+themselves, 100 in an event. Engine and store (SQLite) are the real ones; the cluster's reports are made here, without
+programs, and its commands are not kept. Rounds of both in turn. `--quick`: 20 levels.
+"""
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from _grid import last_line
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+from engine_play import Play, component, from_its_own
+
+from koalapy.model.change import Change
+from koalapy.model.commands import Command
+from koalapy.model.events import AttemptCleanedUp, AttemptSubmitted, Event, JobSubmitted
+from koalapy.model.identity import JobId
+from koalapy.model.request import FlowJob, Request
+from koalapy.model.states import JobState
+from koalapy.model.units import SECOND, Duration, Instant
+from koalapy.store.open import open_store
+
+WIDTH, BOUND = 100, 1.3
+
+
+class Timed(Play):
+    """A grid played by hand whose engine and store are timed. `seconds`: of their processor time."""
+
+    def __init__(self, place: Path) -> None:
+        self.seconds = 0.0
+        self._store = open_store("sqlite", place)
+        super().__init__(sizes={"alpha": 4 * WIDTH})
+
+    def tell(self, *events: Event, after: Duration = Duration(1000)) -> list[Command]:
+        """Handle and commit the events. Keeps the last record of each job."""
+        self.now = Instant(self.now + after)
+        events = tuple(from_its_own(self.engine, event) for event in events)
+        begun = time.process_time()
+        step = self.engine.handle(self.now, events)
+        self._store.commit(
+            Change(
+                jobs=step.jobs,
+                attempts=step.attempts,
+                counters=step.counters,
+                history=step.history,
+                usage=step.usage,
+                new=step.new,
+                as_before=step.as_before,
+            )
+        )
+        self.seconds += time.process_time() - begun
+        self.jobs |= {job.id: job for job in step.jobs}
+        return list(step.commands)
+
+    def play(self, jobs: Sequence[JobId]) -> None:
+        """Let these jobs run to their ends, each report of all of them in one batch."""
+        attempts = [attempt for job in jobs for attempt in self.attempts(job)]
+        assert len(attempts) == len(jobs), [self.job(job).state for job in jobs[:3]]
+        self.tell(*(AttemptSubmitted(attempt=each, batch_id=str(each)) for each in attempts))
+        self.tell(*(self.report(each, "at_barrier", at_barrier_at=self.now) for each in attempts))
+        self.tell(*(self.report(each, "running", released_at=self.now, started_at=self.now) for each in attempts))
+        ended = {"exit_status": 0, "ending": "exited"}
+        self.tell(*(self.report(each, "ended", ended_at=self.now, **ended) for each in attempts))
+        self.tell(*(AttemptCleanedUp(attempt=each) for each in attempts))
+        self.now = Instant(self.now + SECOND)
+        self.tell(self.measurement("alpha"))
+
+    def close(self) -> None:
+        self._store.close()
+
+
+def one(number: int) -> Request:
+    return Request(name=f"j{number}", components=(component(1),))
+
+
+def single(place: Path, levels: int) -> float:
+    """Return the seconds for jobs that are submitted by themselves, a level at a time."""
+    play = Timed(place)
+    for level in range(levels):
+        numbers = range(level * WIDTH, (level + 1) * WIDTH)
+        play.tell(*(JobSubmitted(request=one(number), owner="me", key=str(number)) for number in numbers))
+        play.play([JobId(number + 1) for number in numbers])
+    return over(play, levels * WIDTH)
+
+
+def flow(place: Path, levels: int) -> float:
+    """Return the seconds for the same jobs in one flow."""
+    play = Timed(place)
+    jobs = tuple(
+        FlowJob(
+            request=one(number),
+            after=tuple((number // WIDTH - 1) * WIDTH + (7 * number + more) % WIDTH for more in range(3))
+            if number >= WIDTH
+            else (),
+        )
+        for number in range(levels * WIDTH)
+    )
+    play.tell(JobSubmitted(request=Request(name="flow", components=(), jobs=jobs), owner="me", key="flow"))
+    for level in range(levels):
+        play.play([JobId(number + 2) for number in range(level * WIDTH, (level + 1) * WIDTH)])
+    return over(play, levels * WIDTH + 1)
+
+
+def over(play: Timed, jobs: int) -> float:
+    assert len(play.jobs) == jobs
+    assert {job.state for job in play.jobs.values()} == {JobState.DONE}
+    play.close()
+    return play.seconds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    levels = 20 if arguments.quick else 100
+    ratios, seconds = [], []
+    for _ in range(arguments.rounds):
+        with tempfile.TemporaryDirectory() as alone, tempfile.TemporaryDirectory() as together:
+            by_itself, in_flow = single(Path(alone), levels), flow(Path(together), levels)
+        ratios.append(in_flow / by_itself)
+        seconds.append([round(by_itself, 3), round(in_flow, 3)])
+        per_job = [f"{1000 * each / (levels * WIDTH):.3f} ms" for each in (by_itself, in_flow)]
+        print(f"a single job {per_job[0]}, a job of a flow {per_job[1]}: {ratios[-1]:.2f} x", flush=True)
+    figure = round(statistics.median(ratios), 3)
+    detail = {"jobs": levels * WIDTH, "levels": levels, "seconds": seconds}
+    last_line("flows", figure, "times a single job's processor time", BOUND, figure <= BOUND, detail)
+
+
+if __name__ == "__main__":
+    main()
