@@ -13,11 +13,12 @@ def as_job(pilot: Attempt, owner: str, name: str) -> Job:
     """Return the pilot as a job. `owner`: its user. `name`: that of the sweep that owns the pilot."""
     fields = pilot.pilot
     assert fields is not None
-    state = JobState.STOPPING if pilot.cancelling else JobState.CLAIMING
     if pilot.let_go and pilot.ending is not None:
         state = JobState.FAILED if fields.failure is not None else _STATES[pilot.ending]
-    elif pilot.state.released:
-        state = JobState.RUNNING
+    elif pilot.cancelling:
+        state = JobState.STOPPING
+    else:
+        state = JobState.RUNNING if pilot.state.released else JobState.CLAIMING
     return Job(
         id=JobId(pilot.id.job),
         owner=owner,

@@ -23,11 +23,12 @@ from koalapy.model.events import (
     WrapperReported,
 )
 from koalapy.model.identity import FIRST_NODE_PILOT, FIRST_PILOT, AttemptId, attempt_of, pilot_id, tag_of
-from koalapy.model.states import AttemptState
+from koalapy.model.states import AttemptState, ComponentState, JobState
 from koalapy.model.units import Duration
 from koalapy.policies.placement import worst_fit
 from koalapy.policies.queueing import fpfs
 from koalapy.scheduler.schedule import Policies
+from koalapy.views.sweep_pilots import as_job
 
 OWNER = Owner(OwnerKind.SWEEP, 7)
 REQUEST = make(component(4, cluster="alpha"))
@@ -179,6 +180,24 @@ def test_an_engine_made_of_a_snapshot_knows_it_and_goes_on() -> None:
     holder.play.tell(holder.report("at_barrier", at_barrier_at=holder.play.now), after=Duration(1))
     assert holder.row.state is AttemptState.RELEASED
     assert holder.core.records.new_node_pilot_id() == pilot_id(FIRST_NODE_PILOT + 1)
+
+
+def test_it_is_shown_like_a_job_of_one_component_in_each_part_of_its_life() -> None:
+    holder = Holder()
+    claimed = as_job(replace(holder.row), "mona", "scan")
+    assert (claimed.id, claimed.owner, claimed.request.name, claimed.state) == (
+        FIRST_NODE_PILOT, "mona", "scan", JobState.CLAIMING,
+    )  # fmt: skip
+    holder.run()
+    assert as_job(holder.row, "mona", "scan").state is JobState.RUNNING
+    assert [each.state for each in as_job(holder.row, "mona", "scan").components] == [ComponentState.RUNNING]
+    row = holder.row
+    holder.stop()
+    assert as_job(row, "mona", "scan").state is JobState.STOPPING
+    holder.play.tell(AttemptCleanedUp(cluster="alpha", attempt=holder.id))
+    over = as_job(row, "mona", "scan")
+    assert (over.state, over.finished_at) == (JobState.CANCELLED, row.ended_at)
+    assert over.finished_at is not None
 
 
 def test_batch_systems_show_by_a_letter_whose_pilot_it_is() -> None:
