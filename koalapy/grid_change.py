@@ -2,8 +2,10 @@
 
     idle -> draining -> looking -> keeping -> changing -> idle, and the change is in force
     draining, looking, keeping, changing -> restoring, undoing -> idle, and all is as before
+    looking -> changing -> forgetting -> idle, if clusters are given up with all that is there
 
-A cluster that leaves is drained first, so that nothing is placed there between the look at it and its end. The outcome
+The files have a cluster as long as the store may have something there, also if koalad is killed between two steps. A
+cluster that leaves is drained first, so that nothing is placed there between the look at it and its end. The outcome
 of a commit decides what follows, however late it comes: nothing is undone, and nothing else begins, before it.
 """
 
@@ -124,6 +126,7 @@ class _State(Enum):
     LOOKING = "looking"
     KEEPING = "keeping"
     CHANGING = "changing"
+    FORGETTING = "forgetting"
     RESTORING = "restoring"
     UNDOING = "undoing"
 
@@ -168,8 +171,10 @@ class GridChange(Generic[K]):
         links: list[GridCommand[K]] = [Leave(name) for name in change.leaving]
         links += [Join(name) for name in change.joining]
         links += [Renew(name) for name in change.renewing]
-        self._state = _State.IDLE
-        return [*links, Done(self._left)]
+        if change.forced:
+            self._state = _State.FORGETTING
+            return [*links, Keep(change.after.kept)]
+        return links + self._end(Done(self._left))
 
     def refused(self, error: KoalaError) -> list[GridCommand[K]]:
         """React to events that are not committed, and never will be."""
@@ -179,6 +184,8 @@ class GridChange(Generic[K]):
         if self._state is _State.DRAINING:
             return self._end()
         assert self._state is _State.CHANGING
+        if self._change.forced:
+            return self._undo()
         self._state = _State.RESTORING
         return [Keep(self.present.kept)]
 
@@ -189,7 +196,7 @@ class GridChange(Generic[K]):
             self.why_not = InUse(left)
             return self._undo()
         self._left = left
-        return self._keep()
+        return self._commit_change() if self._change.forced else self._keep()
 
     def not_looked(self, error: KoalaError) -> list[GridCommand[K]]:
         """React to a look that got no answer."""
@@ -200,11 +207,14 @@ class GridChange(Generic[K]):
     def kept(self) -> list[GridCommand[K]]:
         if self._state is _State.RESTORING:
             return self._undo()
+        if self._state is _State.FORGETTING:
+            return self._end(Done(self._left))
         assert self._state is _State.KEEPING
-        self._state = _State.CHANGING
-        return [_commit(self.present, self._change.after, self._change)]
+        return self._commit_change()
 
     def not_kept(self, error: KoalaError) -> list[GridCommand[K]]:
+        if self._state is _State.FORGETTING:  # the cluster comes back with the next start
+            return self._end(Done(self._left))
         self.why_not = self.why_not or Failed(error)
         return self._undo()
 
@@ -218,17 +228,22 @@ class GridChange(Generic[K]):
         self._state = _State.KEEPING
         return [Keep(self._change.after.kept)]
 
+    def _commit_change(self) -> list[GridCommand[K]]:
+        self._state = _State.CHANGING
+        return [_commit(self.present, self._change.after, self._change)]
+
     def _undo(self) -> list[GridCommand[K]]:
         if not self._undone:
             return self._end()
         self._state = _State.UNDOING
         return [replace(_commit(_marked(self.present, self._undone), self.present), undoes=True)]
 
-    def _end(self) -> list[GridCommand[K]]:
-        """End a change that changes nothing."""
-        assert self.why_not is not None
+    def _end(self, outcome: Done | None = None) -> list[GridCommand[K]]:
+        """End the change. Without an outcome nothing has changed."""
         self._state = _State.IDLE
-        return [self.why_not]
+        found = outcome or self.why_not
+        assert found is not None
+        return [found]
 
 
 def _commit(before: Grid[K], after: Grid[K], change: Change[K] | None = None) -> Commit[K]:

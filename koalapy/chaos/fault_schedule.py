@@ -11,6 +11,7 @@ from koalapy.chaos import (
     lies,
     pilot_actions,
     pruning,
+    stream_actions,
     sweep_actions,
     user_actions,
 )
@@ -19,9 +20,9 @@ from koalapy.world.world import World
 
 _ALL = (
     user_actions.ALL, sweep_actions.ALL, faults.ALL, lies.ALL, pruning.ALL, cluster_actions.ALL, flow_actions.ALL,
-    pilot_actions.ALL,
+    pilot_actions.ALL, stream_actions.ALL,
 )  # fmt: skip
-JOB_ACTIONS, SWEEP_ACTIONS, FAULTS, LIES, PRUNING, CLUSTER_ACTIONS, FLOW_ACTIONS, PILOT_ACTIONS = (
+JOB_ACTIONS, SWEEP_ACTIONS, FAULTS, LIES, PRUNING, CLUSTER_ACTIONS, FLOW_ACTIONS, PILOT_ACTIONS, STREAMS = (
     {name: weight for name, (_, weight) in actions.items()} for actions in _ALL
 )
 USER_ACTIONS = JOB_ACTIONS | SWEEP_ACTIONS
@@ -42,6 +43,7 @@ def schedule_of(seed: int, events: int, faults: Sequence[str] = ()) -> list[Acti
     actions += cluster_actions.schedule_cluster_actions(seed, events)
     actions += flow_actions.schedule_flows(seed, events)
     actions += pilot_actions.schedule_pilot_actions(seed, events)
+    actions += stream_actions.schedule_streams(seed, events)
     return sorted(actions, key=attrgetter("at"))
 
 

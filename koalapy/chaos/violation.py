@@ -35,6 +35,8 @@ class Promise(StrEnum):
     NOTIFIED = "nobody is notified twice of one change of a job, and every outcome is recorded"
     AFTER = "no job begins before its prerequisites are done, or waits for what has failed"
     CHOICES = "a job takes its choices in their order, and only clusters that suit it"
+    BACK = "a wrapper is back at its relay soon after the way is open"
+    STREAMS = "every byte of a stream arrives once and in order, or both ends are reset"
     LEFT = "a cluster that is drained or has left gets nothing, and keeps no row"
     PILOT = "a pilot leaves after all that ran on it"
 

@@ -344,6 +344,7 @@ class GridChanges:
         try:
             command_clusters.save(self._parts.state_directory, kept.contents)
         except KoalaError as error:
+            _LOG.warning("clusters_not_written", reason=str(error))
             return self._machine.not_kept(error)
         return self._machine.kept()
 

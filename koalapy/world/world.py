@@ -31,6 +31,7 @@ from koalapy.world.pilots import SimPilots
 from koalapy.world.program_log import ProgramLog
 from koalapy.world.random_requests import Habits
 from koalapy.world.random_streams import stream
+from koalapy.world.streams import StreamLog
 
 INSTANCE = InstanceId("s1m00")
 NAMES = ("alpha", "beta", "gamma", "delta")
@@ -63,7 +64,7 @@ class World:
         rng = stream(seed, "world")
         self.seed = seed
         self.agenda = Agenda()
-        self.program_log = ProgramLog()
+        self.program_log, self.streams = ProgramLog(), StreamLog(self.agenda)
         self._on_built: list[Callable[[SimCluster], None]] = []
         self.habits = Habits()
         scavenging = draw_scavenging(
@@ -141,9 +142,10 @@ class World:
             self.koalad.log_in(name)
 
     def quiescent(self) -> bool:
-        """Whether no job is left, no message is under way, and no cluster holds a batch job of koalapy."""
+        """Whether no job or stream is left, no message is under way, and no cluster holds a batch job of koalapy."""
         pilots = [name for name in self.koalad.grid.names if job_of_pilot(name) is not None]
-        return self.koalad.quiescent and not pilots and all(cluster.quiescent for cluster in self.clusters.values())
+        clusters = all(cluster.quiescent for cluster in self.clusters.values())
+        return self.koalad.quiescent and not pilots and clusters and self.streams.settled
 
     def settle(self, patience: Duration) -> bool:
         """Run until the world is quiescent, and release held jobs. Returns whether it was in time."""
@@ -174,7 +176,7 @@ class World:
             stream(self.seed, f"{settings.name}/relay").random() < FILES
         )  # a separate stream, so that other draws stay the same
         plan = replace(draw_plan(rng, self.settings, settings), relay="files" if by_files else "tcp")
-        return SimCluster(self.agenda, self.seed, plan, settings.name, self.program_log)
+        return SimCluster(self.agenda, self.seed, plan, settings.name, self.program_log, self.streams)
 
 
 def _suits_nowhere(job: Job, engine: Engine | None) -> bool:

@@ -17,14 +17,17 @@ import pytest
 from koalapy_adapters import files as pushed_files
 from koalapy_adapters import messages, start_lock
 from koalapy_adapters.batch import waiting_demand
+from koalapy_adapters.frames import Chunk
 from koalapy_adapters.kcm.attempts import cancel, submit, wrapper_messages
 from koalapy_adapters.kcm.execution.batch_system import BatchSystem
 from koalapy_adapters.kcm.state.event_queue import EventQueue
 from koalapy_adapters.launcher import journal
+from koalapy_adapters.streams import StreamEnd
 from koalapy_adapters.wrapper import events, start
 from koalapy_adapters.wrapper import machine as wrapper_machine
 from koalapy_adapters.wrapper.machine import AT_BARRIER
 from koalapy_adapters.wrapper.machine import Machine as WrapperMachine
+from koalapy_adapters.wrapper.relay import contact
 
 from koalapy import chaos, engine, outbox
 from koalapy.broker import broker, groups
@@ -36,6 +39,7 @@ from koalapy.chaos.fault_schedule import (
     LIES,
     PILOT_ACTIONS,
     PRUNING,
+    STREAMS,
     USER_ACTIONS,
 )
 from koalapy.chaos.plan import plan
@@ -63,7 +67,7 @@ from koalapy.model.job import Outcome
 from koalapy.model.matching import Verdict
 from koalapy.model.states import AttemptState, JobState
 from koalapy.model.sweep import ResultBatch, Runner
-from koalapy.model.units import Duration, Instant
+from koalapy.model.units import MINUTE, Duration, Instant
 from koalapy.scavenging import admission, idle_nodes, parameters, reclaim
 from koalapy.scheduler import schedule
 from koalapy.scheduler.blocked_ahead import BlockedAhead
@@ -86,6 +90,9 @@ SWEEPS_AND_OTHERS = {"submit": 0, "submit_many": 0, "submit_sweep": 3, "local_jo
 FLOWS = {"submit": 2, "submit_flow": 8}
 HARDLY_ANY = {"commands_fail": 1}
 PILOTS = {"open_pilot": 6, "submit_to_pilot": 12, "close_pilot": 3, "drain_pilot": 1, "kill_pilot": 2}
+AWAY = {"cluster_down": 4, "kcm_killed": 2, "relay_cut": 3, "node_cut_off": 3}
+CUTS = {"connection_cut": 4, "kcm_killed": 1}
+STREAMING = {"submit": 2, "submit_many": 0, "cancel": 0, "release": 0, "open_stream": 4, "lose_chunks": 4}
 JOB_ACTIONS = {"submit": 12, "submit_many": 3, "cancel": 2, "release": 1}
 
 
@@ -641,6 +648,51 @@ def _what_may_have_arrived_is_sent_again() -> Any:
     return patch.object(NotificationQueue, "tried", tried)
 
 
+# ---- wrappers and their relay
+
+
+def _a_wrapper_seeks_no_more() -> Any:
+    real = contact.Contact._again
+
+    def again(self: contact.Contact, now: int) -> list[Any]:
+        was_trying = self.is_trying
+        done = real(self, now)
+        self._seek_at = None if was_trying else self._seek_at
+        return done
+
+    return patch.object(contact.Contact, "_again", again)
+
+
+# ---- byte streams
+
+
+def _bytes_after_a_gap_are_taken() -> Any:
+    real = StreamEnd._arrived
+
+    def arrived(self: StreamEnd, chunk: Chunk) -> list[Any]:
+        return real(self, chunk._replace(number=min(chunk.number, self._received)))
+
+    return patch.object(StreamEnd, "_arrived", arrived)
+
+
+def _bytes_that_come_again_are_taken_again() -> Any:
+    real = StreamEnd._arrived
+
+    def arrived(self: StreamEnd, chunk: Chunk) -> list[Any]:
+        return real(self, chunk._replace(number=max(chunk.number, self._received)) if chunk.data else chunk)
+
+    return patch.object(StreamEnd, "_arrived", arrived)
+
+
+def _a_silent_end_is_waited_for() -> Any:
+    def tick(self: StreamEnd, now: int) -> list[Any]:
+        return self.resume(now) if now >= self._probe_at else []
+
+    real = StreamEnd.next_wakeup
+    wakeup = patch.object(StreamEnd, "next_wakeup", lambda end: real(end) if end.is_over else end._probe_at)
+    return _together(wakeup, patch.object(StreamEnd, "tick", tick))
+
+
 MUTANTS = (
     Mutant(
         "every wrapper wins the start lock",
@@ -973,6 +1025,57 @@ MUTANTS = (
         PILOTS,
     ),
     Mutant(
+        "a wrapper that finds no relay seeks it no more",
+        _a_wrapper_seeks_no_more,
+        (P.BACK,),
+        AWAY,
+        {"submit": 12},
+        heal=True,
+    ),
+    Mutant(
+        "a wrapper tries its relay again after ten minutes",
+        lambda: patch.object(contact, "FIRST_RETRY", 10 * MINUTE),
+        (P.BACK,),
+        AWAY,
+        {"submit": 12},
+        heal=True,
+    ),
+    Mutant(
+        "a wrapper waits for ever for a relay that does not answer",
+        lambda: patch.object(contact, "CONNECT_WITHIN", 1 << 50),
+        (P.BACK,),
+        {"relay_cut": 6, "kcm_killed": 6, "node_cut_off": 6},
+        {"submit": 12},
+        heal=True,
+        seed=7,
+    ),
+    Mutant(
+        "bytes of a stream that come after a gap are taken",
+        _bytes_after_a_gap_are_taken,
+        (P.STREAMS,),
+        CUTS,
+        STREAMING,
+        LONG,
+    ),
+    Mutant(
+        "bytes of a stream that come again are taken again",
+        _bytes_that_come_again_are_taken_again,
+        (P.STREAMS,),
+        CUTS,
+        STREAMING,
+        LONG,
+        seed=9,
+    ),
+    Mutant(
+        "an end of a stream waits for ever for one that is gone",
+        _a_silent_end_is_waited_for,
+        (P.STREAMS,),
+        CUTS | {"wrapper_killed": 3, "job_killed": 3},
+        STREAMING,
+        LONG,
+        heal=True,
+    ),
+    Mutant(
         "refused logins are tried for ever",
         _refused_logins_are_repeated_without_bound,
         (P.LOGINS,),
@@ -1054,7 +1157,7 @@ def test_a_mistyped_mutant_fails_at_once() -> None:
 def test_every_fault_and_user_action_of_a_mutant_exists() -> None:
     for mutant in MUTANTS:
         assert [name for name in mutant.faults if name not in FAULTS | LIES] == [], mutant.name
-        known = USER_ACTIONS | PRUNING | CLUSTER_ACTIONS | FLOW_ACTIONS | PILOT_ACTIONS
+        known = USER_ACTIONS | PRUNING | CLUSTER_ACTIONS | FLOW_ACTIONS | PILOT_ACTIONS | STREAMS
         assert [name for name in mutant.user_actions if name not in known] == [], mutant.name
 
 

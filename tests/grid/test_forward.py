@@ -1,9 +1,12 @@
-"""`koala forward` to a web server on a compute node of a real cluster, read by an HTTP client and by a browser."""
+"""`koala forward` to programs on compute nodes of a real cluster: a web server, and one whose network is cut."""
 
 import hashlib
 import shutil
+import socket
 import subprocess
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +28,23 @@ BROWSER = [
     "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
+
+PORT = 18475
+# A server that sends everything back, and says how each connection ended.
+ECHO = f"""
+import socket
+listening = socket.create_server(("127.0.0.1", {PORT}))
+while True:
+    plug = listening.accept()[0]
+    try:
+        while data := plug.recv(1 << 16):
+            plug.sendall(data)
+        print("ended", flush=True)
+    except ConnectionResetError:
+        print("reset", flush=True)
+    plug.close()
+"""
+CUT = ["-p", "tcp", "--dport", "22", "-j", "DROP"]
 
 
 @pytest.fixture
@@ -68,3 +88,107 @@ def answer_of(url: str) -> str:
 
 def sum_of(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
+
+
+@pytest.fixture
+def start(testgrid: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
+    """Starts a koalad with a `stream_timeout`, over one cluster."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    made: list[Any] = []
+
+    def starts(stream_timeout: str) -> Any:
+        made.append(real_grid.Koalad(testgrid, tmp_path, {SLURM: {}}, stream_timeout=stream_timeout))
+        return made[0]
+
+    yield starts
+    for each in made:
+        each.stop()
+
+
+@contextmanager
+def cut(testgrid: Any) -> Iterator[None]:
+    """Nothing from outside reaches the head node's SSH server; no connection is told."""
+    pid = str(testgrid.containers.all()[SLURM].attrs["State"]["Pid"])
+    iptables = ["nsenter", "-t", pid, "-n", "iptables"]
+    subprocess.run([*iptables, "-I", "INPUT", *CUT], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run([*iptables, "-D", "INPUT", *CUT], check=True)
+
+
+def echoing(koalad: Any) -> int:
+    """Start a job with the echo server, and wait until it listens."""
+    koalad.idle()
+    component = {"processors": 1, "executable": "python3", "arguments": ["-c", ECHO], "cluster": SLURM}
+    job: int = koalad.submit(component)
+
+    def answers() -> bool:
+        if koalad.job(job)["state"] != "running":
+            return False
+        with koalad.grid.forward(job, PORT) as forwarding, socket.create_connection(forwarding.address) as plug:
+            try:
+                plug.settimeout(real_grid.PATIENCE_S)
+                plug.sendall(b"x")
+                return plug.recv(1) == b"x"
+            except ConnectionResetError:
+                return False
+
+    koalad.until(answers)
+    return job
+
+
+def test_no_byte_is_lost_or_repeated_while_the_network_is_cut(start: Callable[[str], Any], testgrid: Any) -> None:
+    koalad = start("10m")
+    job = echoing(koalad)
+    failed: list[Exception] = []
+    sent, got, over = hashlib.sha256(), hashlib.sha256(), threading.Event()
+    forwarded = koalad.grid.forward(job, PORT, failed=failed.append)
+    with forwarded as forwarding, socket.create_connection(forwarding.address) as plug:
+        plug.settimeout(2 * real_grid.PATIENCE_S)
+
+        def send() -> None:
+            number = 0
+            while not over.wait(0.01):
+                number += 1
+                data = hashlib.sha256(b"%d" % number).digest() * 1000
+                sent.update(data)
+                plug.sendall(data)
+            plug.shutdown(socket.SHUT_WR)
+
+        sending = threading.Thread(target=send)
+        sending.start()
+        got.update(plug.recv(1 << 16))
+        with cut(testgrid):
+            koalad.until(lambda: connection_of(koalad) != "up")
+        koalad.until(lambda: connection_of(koalad) == "up")
+        got.update(plug.recv(1 << 16))
+        over.set()
+        while data := plug.recv(1 << 16):
+            got.update(data)
+        sending.join()
+    assert failed == []
+    assert got.digest() == sent.digest()
+
+
+@pytest.mark.slow
+def test_both_ends_are_reset_if_the_network_is_cut_for_too_long(start: Callable[[str], Any], testgrid: Any) -> None:
+    koalad = start("4s")
+    job = echoing(koalad)
+    failed: list[Exception] = []
+    forwarded = koalad.grid.forward(job, PORT, failed=failed.append)
+    with forwarded as forwarding, socket.create_connection(forwarding.address) as plug:
+        plug.settimeout(real_grid.PATIENCE_S)
+        plug.sendall(b"x")
+        assert plug.recv(1) == b"x"
+        with cut(testgrid), pytest.raises(ConnectionResetError):
+            plug.recv(1)
+    (error,) = failed
+    assert "has not answered in time" in str(error)
+    koalad.until(lambda: connection_of(koalad) == "up" and b"reset" in b"".join(koalad.grid.output(job)))
+
+
+def connection_of(koalad: Any) -> str:
+    (found,) = koalad.grid.clusters()
+    return str(found["connection"])

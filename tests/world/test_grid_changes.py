@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from koalapy.model.cluster import ClusterSettings
+from koalapy.model.events import CancelRequested
 from koalapy.model.job import Job
 from koalapy.model.request import ComponentRequest, Request, RetryOn
 from koalapy.model.settings import Settings
@@ -139,3 +140,21 @@ def test_a_reload_changes_a_cluster_its_link_and_the_rules_while_a_job_runs(worl
     assert world.settle(Duration(10 * MINUTE))
     found = job(world, 0)
     assert (found.state, found.completion_failures) == (JobState.DONE, 0)
+
+
+@pytest.mark.parametrize("step", range(1, 9))
+def test_koalad_killed_while_a_cluster_is_given_up_cleans_up_there_or_has_given_it_up(world: World, step: int) -> None:
+    koalad = world.koalad
+    koalad.grid.add(world.build("epsilon").plan.settings)
+    world.run_for(MINUTE)
+    assert submit(world, "epsilon", 600).state is JobState.RUNNING
+    koalad.crash_point.left = step
+    koalad.grid.remove("epsilon", force=True)
+    world.run_for(Duration(10 * SECOND))
+    koalad.crash_point.left = None
+    koalad.start()
+    world.run_for(Duration(2 * MINUTE))
+    if "epsilon" in names(world):
+        koalad.request(CancelRequested(world.koalad.accepted[0]))
+    assert world.settle(Duration(30 * MINUTE))
+    assert job(world, 0).state.final

@@ -196,6 +196,15 @@ class WrapperSession:
 
     # ---- time
 
+    @property
+    def is_in_contact(self) -> bool:
+        """Whether its relay has let it in."""
+        return self._relay.is_in
+
+    @property
+    def has_left(self) -> bool:
+        return self._left
+
     def next_wakeup(self) -> Optional[int]:
         """Return when to call `tick`; None: not before another event."""
         if self._left:

@@ -7,6 +7,7 @@ from koalapy.chaos.promises import quiescence
 from koalapy.chaos.promises.choices import Choices
 from koalapy.chaos.promises.claims import Claims
 from koalapy.chaos.promises.committed import Committed
+from koalapy.chaos.promises.contacts import Contacts
 from koalapy.chaos.promises.contents import Contents
 from koalapy.chaos.promises.decided import Decided
 from koalapy.chaos.promises.departures import Departures
@@ -22,6 +23,7 @@ from koalapy.chaos.promises.processors import Processors
 from koalapy.chaos.promises.programs import Programs
 from koalapy.chaos.promises.pruned import Pruned
 from koalapy.chaos.promises.queues import Queues
+from koalapy.chaos.promises.streams import Streams
 from koalapy.chaos.promises.sweeps import Sweeps
 from koalapy.chaos.promises.times import Times
 from koalapy.chaos.promises.waiting import Waiting
@@ -40,6 +42,7 @@ from koalapy.store.contract import Store
 from koalapy.world.cluster.cluster import SimCluster
 from koalapy.world.parameter_log import Try
 from koalapy.world.program_log import LogEntry
+from koalapy.world.streams import Stream
 from koalapy.world.world import World
 
 
@@ -67,7 +70,9 @@ class Watch:
         self._logins, self._notifications, self._flows = Logins(world), Notifications(), Flows()
         self._choices = Choices()
         self._sweeps = Sweeps(world.program_log.parameters, departures.is_given_up)
-        self._local_users = LocalUsers(world, given_up)
+        self._local_users, self._contacts = LocalUsers(world, given_up), Contacts(world, given_up)
+        self._streams = Streams(world.streams)
+        world.streams.observer = _StreamWatch(self, self._streams)
         self._decided: Decided | None = None
         self._handled: Decided | None = None  # the last decision of this koalad
         self._decided_at = world.agenda.now
@@ -97,6 +102,7 @@ class Watch:
     def heal(self) -> None:
         """Check promises that hold in a healed world only. Called repeatedly after healing."""
         self.ask(self._local_users.look)
+        self.ask(self._contacts.look)
 
     def quiescent(self) -> None:
         """Raises Violation if something is left, or records and world differ."""
@@ -109,6 +115,7 @@ class Watch:
         kept = [job for job in jobs if job.runner is not None and job.id not in self._pruned.attempts]
         self._sweeps.quiescent(kept, self._world.koalad.store)
         self._pruned.quiescent(self._world.koalad.store)
+        self._streams.quiescent()
         self._notifications.quiescent(self._committed.jobs)
 
     def unfinished(self) -> str:
@@ -286,6 +293,21 @@ class Watch:
 
     def entered(self, cluster: str, name: str, batch_id: str) -> None:
         self.note(f"{name} is {batch_id} of {cluster}")
+
+
+class _StreamWatch:
+    """The observer of the byte streams."""
+
+    def __init__(self, watch: Watch, streams: Streams) -> None:
+        self._watch, self._streams = watch, streams
+
+    def read(self, stream: Stream, writer: str, data: bytes, expected: bytes) -> None:
+        self._watch.note(f"stream {stream.number}: {len(data)} bytes of {writer} are read")
+        self._watch.ask(lambda: self._streams.read(stream, writer, data, expected))
+
+    def over(self, stream: Stream, end: str) -> None:
+        self._watch.note(f"stream {stream.number} is {stream.ends[end]} at {end}")
+        self._watch.ask(lambda: self._streams.over(stream, end))
 
 
 class _ClusterWatch:

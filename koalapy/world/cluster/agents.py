@@ -67,6 +67,14 @@ class SimAgents:
             if self._reaches(agent):
                 self._wrapper.agenda.after(LINE, agent.lose_wrapper)
 
+    def pass_to(self, node: str, call: Callable[[], None]) -> bool:
+        """Make a call on the line of an agent, in either direction, if it can be reached. Returns whether it lives."""
+        agent = self._agents.get(node)
+        if agent is None or not agent.alive:
+            return False
+        self._send(agent, call)
+        return True
+
     def _send(self, agent: SimAgent, call: Callable[[], None]) -> None:
         if self._reaches(agent):
             self._wrapper.after(LINE, call)

@@ -26,6 +26,7 @@ from koalapy.world.cluster.wrapper import SimWrapper
 from koalapy.world.network import End
 from koalapy.world.program_log import ProgramLog
 from koalapy.world.random_streams import stream
+from koalapy.world.streams import StreamLog
 
 _SHOW_LIFE = Duration(round(SHOW_LIFE * SECOND))
 
@@ -51,7 +52,15 @@ class SimCluster:
     `logins`: when each KCM was started, that lives or not, oldest first.
     """
 
-    def __init__(self, agenda: Agenda, seed: int, plan: ClusterPlan, name: str, program_log: ProgramLog) -> None:
+    def __init__(
+        self,
+        agenda: Agenda,
+        seed: int,
+        plan: ClusterPlan,
+        name: str,
+        program_log: ProgramLog,
+        streams: StreamLog | None = None,
+    ) -> None:
         self.plan, self.name = plan, name
         self._agenda = agenda
         nodes = [
@@ -62,7 +71,16 @@ class SimCluster:
         self.shared.between = agenda.step
         self.batch = BatchSystem(agenda, stream(seed, f"{self.name}/batch"), parameters, nodes)
         self.head = SimNode(agenda, f"{self.name}0", 0)
-        self.environment = Environment(agenda, seed, self.name, self.batch, self.shared, program_log, self.head)
+        self.environment = Environment(
+            agenda,
+            seed,
+            self.name,
+            self.batch,
+            self.shared,
+            program_log,
+            self.head,
+            streams or StreamLog(agenda),
+        )
         self.shell = Shell(agenda, self.environment.rng("shell"), self.batch, self._start)
         self.local_load = LocalLoad(agenda, self.environment.rng("neighbours"), self.batch, plan.load)
         self._kcms: list[SimKcm] = []

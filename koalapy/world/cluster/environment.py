@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass, field
 from random import Random
-from typing import Protocol
+from typing import Any, Protocol
+
+from koalapy_adapters.frames import Chunk
 
 from koalapy.model.units import MILLISECOND, Duration
 from koalapy.world.agenda import Agenda
@@ -14,6 +16,7 @@ from koalapy.world.network import End
 from koalapy.world.processes import CrashPoint
 from koalapy.world.program_log import ProgramLog
 from koalapy.world.random_streams import between, stream
+from koalapy.world.streams import StreamLog
 
 
 class Listener(Protocol):
@@ -36,11 +39,13 @@ class Environment:
     shared: SharedDirectory
     program_log: ProgramLog
     head: SimNode
+    streams: StreamLog
     kcm_crash_point: CrashPoint = field(default_factory=CrashPoint)
     wrapper_crash_point: CrashPoint = field(default_factory=CrashPoint)
     ports: dict[int, Listener] = field(default_factory=dict)
     observer: ClusterObserver = field(default_factory=NoClusterObserver)
     agents_to_hang: int = 0  # so many of the next
+    chunks_to_lose: int = 0  # of byte streams, at the KCM: so many of the next
     relay_cut_until: int = 0
 
     @property
@@ -52,7 +57,14 @@ class Environment:
         self.relay_cut_until = max(self.relay_cut_until, self.agenda.now + duration)
 
     def mend(self) -> None:
-        self.agents_to_hang = self.relay_cut_until = 0
+        self.agents_to_hang = self.relay_cut_until = self.chunks_to_lose = 0
+
+    def loses(self, frame: Any) -> bool:
+        """Return whether the KCM drops this frame, as it drops chunks where too many wait."""
+        if not self.chunks_to_lose or not isinstance(frame, Chunk):
+            return False
+        self.chunks_to_lose -= 1
+        return True
 
     def rng(self, name: str) -> Random:
         return stream(self.seed, f"{self.cluster}/{name}")

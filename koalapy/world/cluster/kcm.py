@@ -6,6 +6,7 @@ from typing import Any
 from koalapy_adapters import messages
 from koalapy_adapters.batch.protocol import BatchSettings, Description
 from koalapy_adapters.errors import BatchError
+from koalapy_adapters.frames import Chunk
 from koalapy_adapters.kcm import startup
 from koalapy_adapters.kcm.execution.batch_system import BatchSystem
 from koalapy_adapters.kcm.execution.operations import Operations
@@ -15,6 +16,7 @@ from koalapy_adapters.kcm.session import KcmSession, Open, SeekAgain, Serve
 from koalapy_adapters.kcm.shared_directory.attempt_dirs import Directories
 from koalapy_adapters.kcm.shared_directory.errors import unusable
 from koalapy_adapters.kcm.state import actions as do
+from koalapy_adapters.streams import frame_of_json, frame_to_json
 
 from koalapy.model.units import MILLISECOND, SECOND, Duration
 from koalapy.world.agenda import ScheduledCall
@@ -58,6 +60,16 @@ class SimKcm(Process):
     def clock(self) -> int:
         return self.agenda.now + self._skew
 
+    @property
+    def serves(self) -> bool:
+        """Whether wrappers find its relay."""
+        return self.alive and self._context is not None and self._context.prerequisites.ready
+
+    def has(self, tag: str) -> bool:
+        """Return whether the wrapper of this tag is connected to its relay; of files nobody can say."""
+        relay = self._context.relay if self._context is not None else None
+        return not isinstance(relay, SimRelay) or relay.has(tag)
+
     def show_life(self) -> None:
         """As the real one does all the time, which only matters to wrappers that cannot connect."""
         if self._context is not None and self.alive:
@@ -77,7 +89,12 @@ class SimKcm(Process):
     def _received(self, data: Json) -> None:
         self.step()
         self._data = data.get("data", b"")
-        self._perform(self._session.received(self.clock(), messages.from_json(data)))
+        frame = frame_of_json(data)
+        if not isinstance(frame, Chunk):
+            self._perform(self._session.received(self.clock(), frame))
+        elif self._session.streams.has(frame.stream):
+            self._session.alive(self.clock())
+            self._perform(self._session.streams.chunk(frame))
 
     # ---- the session
 
@@ -130,6 +147,10 @@ class SimKcm(Process):
             self._observe_sent(action.message)
             self._send(action.message)
             return
+        if isinstance(action, do.SendChunk):
+            if not self.environment.loses(action.chunk):
+                self._end.send(frame_to_json(action.chunk))
+            return
         if isinstance(action, do.Quit):
             self.quit(action.why)
             return
@@ -143,7 +164,8 @@ class SimKcm(Process):
         elif isinstance(action, SeekAgain):
             self._seek_again(context)
         elif isinstance(action, do.SendToWrapper):
-            context.relay.send(action.tag, action.message)
+            if not self.environment.loses(action.message):
+                context.relay.send(action.tag, action.message)
         elif isinstance(action, do.EndSubmit):
             context.executor.end_submit(action.tag)
         else:

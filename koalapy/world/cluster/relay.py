@@ -7,6 +7,7 @@ from koalapy_adapters import messages
 from koalapy_adapters.kcm.relay.authentication import Admitted, Authenticator, Challenged, outcome
 from koalapy_adapters.kcm.relay.tcp import BEAT, PROOF_WITHIN, SILENCE
 from koalapy_adapters.kcm.state import actions as do
+from koalapy_adapters.streams import frame_to_json
 
 from koalapy.model.units import SECOND, Duration
 from koalapy.world.cluster.environment import Environment
@@ -51,7 +52,11 @@ class SimRelay:
     def send(self, tag: str, message: Any) -> None:
         """Send to the wrapper of this tag, if it is connected."""
         if tag in self._clients:
-            self._clients[tag].send(messages.to_json(message))
+            self._clients[tag].send(frame_to_json(message))
+
+    def has(self, tag: str) -> bool:
+        """Return whether the wrapper of this tag is connected."""
+        return tag in self._clients
 
     def close(self) -> None:
         self._environment.ports.pop(self.port, None)
@@ -70,8 +75,8 @@ class SimRelay:
         self._kcm.after(_BEAT, lambda: self._beat(session))
 
     def receive(self, tag: str, message: Any) -> None:
-        if isinstance(message, (messages.ReportMessage, messages.FromLauncher)):
-            self._to_machine(outcome(tag, message))
+        if (said := outcome(tag, message)) is not None:
+            self._to_machine(said)
 
     def part(self, session: "_RelaySession", closed: bool = False) -> None:
         """`closed`: by the wrapper's side."""

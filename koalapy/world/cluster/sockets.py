@@ -3,8 +3,8 @@
 from random import Random
 from typing import Any
 
-from koalapy_adapters import messages
 from koalapy_adapters.channel import Keys
+from koalapy_adapters.streams import frame_to_json
 from koalapy_adapters.wrapper.relay.contact import CONNECT_WITHIN
 from koalapy_adapters.wrapper.relay.transport import SocketTransport, TransportListener
 
@@ -45,7 +45,7 @@ class SimSockets(SocketTransport):
 
     def write(self, message: Any) -> None:
         if self._end is not None:
-            self._end.send(messages.to_json(message))
+            self._end.send(frame_to_json(message))
 
     def drop(self) -> None:
         self._environment.agenda.cancel(self._dialing)

@@ -19,6 +19,7 @@ from koalapy_adapters.wrapper.relay.handshake import Handshake
 from koalapy_adapters.wrapper.relay.transport import TransportListener
 from koalapy_adapters.wrapper.relay_line import RelayLine
 from koalapy_adapters.wrapper.session import WrapperSession
+from koalapy_adapters.wrapper.stream_routes import StreamRoutes
 
 from koalapy.model.units import MILLISECOND, SECOND, Duration, Instant
 from koalapy.world.agenda import ScheduledCall
@@ -30,6 +31,7 @@ from koalapy.world.cluster.environment import Environment
 from koalapy.world.cluster.files import Mount
 from koalapy.world.cluster.filework import FileWork
 from koalapy.world.cluster.launcher import SimLauncher
+from koalapy.world.cluster.node_streams import SimNodeStreams
 from koalapy.world.cluster.nodes import SimNode, cluster_of
 from koalapy.world.cluster.sockets import SimSockets
 from koalapy.world.processes import Process
@@ -63,6 +65,9 @@ class SimWrapper(Process):
         self._relay: RelayLine
         self._sockets: SimSockets
         self._launcher: SimLauncher | None = None
+        self._streams = StreamRoutes(self._to_relay, self._send_frame)
+        self._node_streams: dict[str, SimNodeStreams] = {}
+        self._shares: dict[str, list[int]] = {}  # by node its processes and its first rank
         self._timer: ScheduledCall | None = None
         self._files = FileWork(self, lambda: environment.file_latency(self._rng))
         self.exit_status: int | None = None
@@ -87,6 +92,15 @@ class SimWrapper(Process):
     def quiet(self) -> bool:
         """Whether none of its processes is left on any node."""
         return not self.alive and not self._agents.running
+
+    @property
+    def seeks_contact(self) -> bool:
+        """Whether it should be in contact with its relay: it works, and its node reaches the head node."""
+        return self.alive and self._begun and self.node.reachable and not self._session.has_left
+
+    @property
+    def is_in_contact(self) -> bool:
+        return self._begun and self._session.is_in_contact
 
     # ---- the start lock
 
@@ -145,9 +159,14 @@ class SimWrapper(Process):
             nodes = [events.Node(host.name, count) for host, count in zip(self._hosts, counts, strict=True)]
         except BatchError as error:
             self.handle(events.PreparationFailed(as_failure(error)))
+        first = 0
         for (node, _), each in zip(self.job.nodes, nodes, strict=False):
             if each.processes:
-                self._agents.add(self._agent(node, each.processes))
+                agent = self._agent(node, each.processes)
+                self._agents.add(agent)
+                self._node_streams[node.name] = self._streams_of(agent)
+                self._shares[node.name] = [each.processes, first]
+                first += each.processes
         self.handle(events.Claimed(nodes))
         failed = failure_texts.no_executable(program["executable"], "does not exist", "Stage it in.")
         captured = events.EnvironmentCaptured() if plan.found else events.PreparationFailed(failed)
@@ -245,6 +264,38 @@ class SimWrapper(Process):
             lambda: shared_directory.write_record(self.directory, record, only_if_none, self._mount), self.handle
         )
 
+    def _pass_frame(self, command: session.PassFrame) -> None:
+        self._streams.from_relay(command.frame, self._shares)
+
+    def _to_relay(self, message: Any) -> None:
+        if self.alive:
+            self.run(lambda: self._do(self._session.send(message)))
+
+    def _send_frame(self, node: str, frame: Any) -> bool:
+        """Pass a frame of a byte stream to its node. It is lost where the node cannot be reached."""
+        if node == self.node.name:
+            self._node_streams[node].received(frame)
+            return True
+        return self._agents.pass_to(node, lambda: self._node_streams[node].received(frame))
+
+    def _resume_streams(self, command: session.ResumeStreams) -> None:
+        for node, streams in self._node_streams.items():
+            if node == self.node.name:
+                streams.resume()
+            else:
+                self._agents.pass_to(node, streams.resume)
+
+    def _streams_of(self, agent: SimAgent) -> SimNodeStreams:
+        node = agent.node.name
+
+        def send(frame: Any) -> None:
+            if node == self.node.name:
+                self._streams.from_node(node, frame)
+            else:
+                self._agents.pass_to(node, lambda: self._streams.from_node(node, frame))
+
+        return SimNodeStreams(self.environment, self, self.clock, send, lambda: agent.running)
+
     def _open_bridge(self, command: session.OpenBridge) -> None:
         if self._launcher is not None:
             self._launcher.connected()
@@ -298,6 +349,8 @@ class SimWrapper(Process):
     def _died(self) -> None:
         """Close the process's connections, as the kernel does; agents and batch system notice its end."""
         self.environment.observer.left_barrier(self.tag, self.name)
+        for streams in self._node_streams.values():
+            streams.lose()
         if self._begun:
             self._close()
         self.exit_status = 137 if self.exit_status is None else self.exit_status
@@ -313,8 +366,8 @@ _PERFORM: dict[type[Any], Callable[[SimWrapper, Any], None]] = {
     session.Speak: SimWrapper._speak,
     session.KeepRecord: SimWrapper._keep_record,
     session.BroadcastKey: lambda wrapper, command: None,  # no simulated program asks for keys
-    session.PassFrame: lambda wrapper, command: None,  # no simulated program has byte streams
-    session.ResumeStreams: lambda wrapper, command: None,
+    session.PassFrame: SimWrapper._pass_frame,
+    session.ResumeStreams: SimWrapper._resume_streams,
     session.OpenBridge: SimWrapper._open_bridge,
     session.CloseBridge: SimWrapper._close_bridge,
     session.ToLauncher: SimWrapper._to_launcher,

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from random import Random
 
 from koalapy.driver import Delivery, NoRecorder, Recorder
 from koalapy.engine import Engine
@@ -12,13 +13,14 @@ from koalapy.model.cluster import ClusterSettings, Scavenge
 from koalapy.model.commands import CollectOutput
 from koalapy.model.errors import Reason
 from koalapy.model.events import Event, JobSubmitted, OutputCollected
-from koalapy.model.identity import AttemptId, JobId
+from koalapy.model.identity import AttemptId, JobId, tag_of
 from koalapy.model.job import Job
 from koalapy.model.notification import NotificationId
 from koalapy.model.pilot import pilot_cluster
 from koalapy.model.records import Step
 from koalapy.model.request import Request
 from koalapy.model.settings import Settings
+from koalapy.model.states import ComponentState
 from koalapy.model.units import MILLISECOND, SECOND, Duration, Instant
 from koalapy.policies.scavenging import ScavengingPolicies
 from koalapy.scheduler.schedule import Policies
@@ -33,6 +35,7 @@ from koalapy.world.koalad.notifications import Recipients
 from koalapy.world.koalad.uplink import Outside, Uplink
 from koalapy.world.processes import CrashPoint
 from koalapy.world.random_streams import between, stream
+from koalapy.world.streams import StreamLog
 
 OWNER = "me"
 SLOW_PINGS = Timing(ping=10.0, silence=30.0)  # a quarter of the messages would be pings otherwise
@@ -266,6 +269,25 @@ class SimKoalad:
         if process is not None and self.alive and not self.asleep and cluster in process.links:
             self.observer.retry_requested(cluster)
             process.enter(process.links[cluster].retry)
+
+    def open_stream(self, log: StreamLog, rng: Random) -> None:
+        """Let a user connect to a process of a running attempt. Nothing happens if there is none."""
+        process, engine = self.process, self.engine
+        if process is None or engine is None or self.asleep:
+            return
+        found = [
+            (each, job)
+            for job in engine.records.jobs.values()
+            if job.runner is None
+            for each in job.components
+            if each.state is ComponentState.RUNNING and each.cluster in process.links
+        ]
+        if found:
+            each, job = rng.choice(found)
+            assert each.cluster is not None
+            tag, rank = tag_of(self.store.instance, job.attempt_of(each)), rng.randrange(each.request.processors + 1)
+            streams = process.links[each.cluster].streams
+            process.enter(lambda: streams.open(log, tag, rank, rng))
 
     def link(self, name: str) -> Uplink:
         """Return a new link of the present process to a cluster."""

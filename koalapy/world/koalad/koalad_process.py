@@ -348,6 +348,7 @@ class KoaladProcess:
         self.agenda.cancel(self._turn)
         self._store.close()
         for link in self.links.values():
+            link.streams.lose()
             if link.pipe is not None and self._host.lossy:
                 link.pipe.cut()
             elif link.pipe is not None:

@@ -5,7 +5,17 @@ from itertools import count
 from random import Random
 from typing import Any, Protocol
 
-from koalapy_adapters.messages import FROM_KCM, MessageError, Welcome, from_json, to_json
+from koalapy_adapters.frames import Chunk
+from koalapy_adapters.messages import (
+    FROM_KCM,
+    MessageError,
+    StreamReset,
+    StreamState,
+    Welcome,
+    from_json,
+    to_json,
+)
+from koalapy_adapters.streams import frame_of_json, frame_to_json
 
 import koalapy
 from koalapy.driver import Delivery
@@ -32,6 +42,7 @@ from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.units import MILLISECOND, SECOND, Duration, Instant
 from koalapy.world.agenda import Agenda, ScheduledCall
 from koalapy.world.koalad.file_operations import Answered, Staging
+from koalapy.world.koalad.streams import SimStreams
 from koalapy.world.network import End, Json, Pipe
 from koalapy.world.random_streams import between
 
@@ -98,6 +109,7 @@ class Uplink:
         self._requests = count(_FIRST_REQUEST)
         self._asked: dict[int, Answered] = {}
         self._timer: ScheduledCall | None = None
+        self.streams = SimStreams(around.now, around.after, self._send_frame)
 
     def start(self) -> None:
         self._perform(self._machine.start(self._now))
@@ -108,6 +120,7 @@ class Uplink:
 
     def close(self) -> None:
         """End the connection for good. Jobs on the cluster continue, and no loss is reported."""
+        self.streams.close()
         self._perform(self._machine.close(self._now))
 
     # ---- for the driver
@@ -161,6 +174,8 @@ class Uplink:
                     self._around.deliver(command.delivery)
                 case Report():
                     self._around.report(command.status)
+                    if command.status.state == "connected":
+                        self.streams.resume()
                 case StageIn():
                     self._stage(command)
                 case _:
@@ -196,6 +211,11 @@ class Uplink:
         if pipe is not self.pipe:
             return
         try:
+            frame = frame_of_json(json)
+            if isinstance(frame, (Chunk, StreamState, StreamReset)):
+                self._machine.alive(self._now)
+                self.streams.received(frame)
+                return
             message = from_json(json, FROM_KCM)
             answered = self._asked.pop(getattr(message, "id", -1), None)
             if answered is not None:
@@ -209,6 +229,10 @@ class Uplink:
         except Exception as error:
             why = Reason("link_failed", "ours", f"The link failed ({type(error).__name__}: {error}).")
             self._perform(self._machine.end(self._now, why))
+
+    def _send_frame(self, frame: Any) -> None:
+        if self.pipe is not None and self._machine.state is State.TALKING:
+            self.pipe.near.send(frame_to_json(frame))
 
     def _probed(self) -> list[Command]:
         return self._machine.probed(self._now, self._outside.reachable)
