@@ -231,8 +231,9 @@ def test_it_is_chosen_by_its_ending_or_its_beginning() -> None:
     assert language_of("a.rsl") == language_of("dir.yaml/A.RSL", "a: 1") == "rsl"
     for text in ("&(a=b)", b"\xef\xbb\xbf\n & (a=b)", "+(&(a=b))", "*(a=b)", "|\n(a=b)", " (* comment *) &(a=b)"):
         assert language_of("job", text) == language_of("-", text) == "rsl"
-    for text in ("", "&", "a: &(b) c", "&anchor a: 1", "- a", "(a=b)", "a=b"):
+    for text in ("", "&", "a: &(b) c", "&anchor a: 1", "- a", "(a=b)"):
         assert language_of("job", text) == "yaml"
+    assert language_of("job", "a=b") == "jdl"
     assert language_of("job.yaml", "&(a=b)") == "yaml"
     assert load("koalapy.languages", "rsl") is read
     assert read_job("&(executable=a)", "job", "/", readers={"rsl": read}).name == "job"
