@@ -361,8 +361,8 @@ def _replace_everywhere(name: str, replacement: Any) -> Any:
 def _batch_queues_of_one_job_may_be_in_two_networks() -> Any:
     real = schedule.shortest_queue
 
-    def shortest_queue(request: Any, views: Any, without: Any = ()) -> Any:
-        return real(replace(request, communication=False), views, without)
+    def shortest_queue(request: Any, views: Any, *others: Any) -> Any:
+        return real(replace(request, communication=False), views, *others)
 
     return patch.object(schedule, "shortest_queue", shortest_queue)
 
@@ -430,8 +430,8 @@ def _a_measurement_starts_no_scheduling_pass() -> Any:
 def _a_job_goes_to_one_cluster_only() -> Any:
     real = broker._place_within
 
-    def place_within(components: Any, room: Any, policy: Any) -> Any:
-        answer = real(components, room, policy)
+    def place_within(components: Any, room: Any, policy: Any, *others: Any) -> Any:
+        answer = real(components, room, policy, *others)
         return None if isinstance(answer, dict) and len(set(answer.values())) > 1 else answer
 
     return patch.object(broker, "_place_within", place_within)
@@ -444,8 +444,8 @@ def _no_job_is_sent_to_a_batch_queue() -> Any:
 def _optional_components_need_a_batch_queue_too() -> Any:
     real = schedule.shortest_queue
 
-    def shortest_queue(request: Any, views: Any, without: Any = ()) -> Any:
-        found = real(request, views, without)
+    def shortest_queue(request: Any, views: Any, *others: Any) -> Any:
+        found = real(request, views, *others)
         return None if found is not None and None in found else found
 
     return patch.object(schedule, "shortest_queue", shortest_queue)
