@@ -81,7 +81,8 @@ def job(text: str) -> Document:
         "components": [component], "transfers": [transfer(text)], "sweep": None, "directory": text,
         "choice": 0, "choices": [{"clusters": [{"cluster": text, "processors": 1, "free": None}], "rank": None,
                                   "refused": {"message": text}}],
-        "completion_failures": 0, "submission_failures": 0, "labels": {text: text},
+        "completion_failures": 0, "submission_failures": 0, "labels": {text: text}, "flow": None, "part_of": None,
+        "after": [],
     }  # fmt: skip
 
 
@@ -138,7 +139,7 @@ class Koalad:
 
     def show(self, _job: int) -> Document:
         events = [{"at": "2026-01-01T00:00:00Z", "text": self.text}]
-        return {"job": job(self.text), "request": request(self.text), "events": events}
+        return {"job": job(self.text), "request": request(self.text), "events": events, "notify": []}
 
     def explain(self, _job: int) -> Document:
         return lack(self.text)
