@@ -545,7 +545,7 @@ def _records_are_pruned_before_directories() -> Any:
     real = pruning._finish
 
     def finish(core: Any, now: Any, wanted: Any) -> None:
-        core.pruning.directories.pop(wanted.job.id, None)
+        core.pruning.directories.pop(pruning.number_of(wanted.pruned), None)
         real(core, now, wanted)
 
     return patch.object(pruning, "_finish", finish)
