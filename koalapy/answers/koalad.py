@@ -31,6 +31,7 @@ class PendingCancel(TypedDict):
 class JobsRecovered(TypedDict):
     """How many jobs there were in each state when koalad started."""
 
+    blocked: int
     waiting: int
     held: int
     claiming: int
