@@ -50,7 +50,7 @@ from koalapy.runtime.sdnotify import Notifier
 from koalapy.runtime.service import JobFiles, JobStreams, Service
 from koalapy.runtime.staging.input_files import InputFiles
 from koalapy.runtime.sweeps import Sweeps
-from koalapy.runtime.unknown import UnknownTags
+from koalapy.runtime.unknown import UnknownTags, jobs_and_pilots
 from koalapy.runtime.uplink.connect import may_ask
 from koalapy.scheduler.schedule import Policies
 from koalapy.store.contract import Store
@@ -221,7 +221,7 @@ class Koalad:
             snapshot.instance,
             self._links.names,
             self._links.ask,
-            lambda ids: self._store.jobs(ids=ids),
+            lambda ids: jobs_and_pilots(self._store, ids),
             self._clock.now,
             lambda: {each.job for each in self._store.unreadable() if each.may_hide_job},
         )

@@ -14,11 +14,23 @@ from koalapy_adapters import messages as wire
 from koalapy_adapters.messages import details as answers
 
 from koalapy.model.errors import KoalaError, Reason, RequestError
-from koalapy.model.identity import MAX_ATTEMPTS, AttemptId, InstanceId, JobId, Tag, attempt_of, is_tag
+from koalapy.model.identity import (
+    FIRST_PILOT,
+    MAX_ATTEMPTS,
+    AttemptId,
+    InstanceId,
+    JobId,
+    Tag,
+    attempt_of,
+    is_tag,
+    pilot_id,
+)
 from koalapy.model.job import Job
 from koalapy.model.units import Instant
 from koalapy.runtime.no_such_cluster import no_such_cluster
 from koalapy.runtime.session.exchange import understood
+from koalapy.store.contract import Store
+from koalapy.views.sweep_pilots import as_job
 
 _ANSWER_S = 60.0  # time for a cluster to list or examine tags
 _EXAMINED = 200  # tags in one request
@@ -213,6 +225,12 @@ class UnknownTags:
             some = [str(tag) for tag in tags[start : start + _EXAMINED]]
             found |= understood(answers.examined, self._ask(cluster, partial(_examine, some), _ANSWER_S).details)
         return found
+
+
+def jobs_and_pilots(store: Store, ids: Sequence[JobId]) -> list[Job]:
+    """Return the jobs of these ids, and the pilots of these numbers as if they were jobs."""
+    pilots = [store.pilot(pilot_id(each)) for each in ids if each >= FIRST_PILOT]
+    return [*store.jobs(ids=ids), *(as_job(each, "", "") for each in pilots if each is not None)]
 
 
 def known(jobs: Iterable[Job], attempts: Iterable[AttemptId]) -> set[AttemptId]:

@@ -6,13 +6,16 @@ from typing import Any
 import pytest
 from koalapy_adapters import messages as wire
 
+from koalapy.model.attempt import Attempt, Owner, OwnerKind, Pilot
+from koalapy.model.change import Change
 from koalapy.model.errors import RequestError, TransientError
-from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
+from koalapy.model.identity import FIRST_PILOT, AttemptId, InstanceId, JobId, pilot_id, tag_of
 from koalapy.model.job import Job
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant
-from koalapy.runtime.unknown import Survey, UnknownTag, UnknownTags, without_twins
+from koalapy.runtime.unknown import Survey, UnknownTag, UnknownTags, jobs_and_pilots, known, without_twins
+from koalapy.store.memory import MemoryStore
 
 OWN, OTHER = InstanceId("abcde"), InstanceId("zzzzz")
 ONE = ComponentRequest(processors=1, executable="true")
@@ -188,3 +191,12 @@ def test_a_tag_that_may_not_be_cleaned_is_refused_without_asking_a_cluster(grid:
 def test_a_tag_of_a_restored_store_belongs_to_it(grid: Grid) -> None:
     one = UnknownTag(cluster="vu", tag=tag_of(OWN, AttemptId(JobId(2), 0, 4)), own=True)
     assert (one.instance, one.attempt) == (OWN, AttemptId(JobId(2), 0, 4))
+
+
+def test_a_pilot_of_this_store_is_known_by_its_tag() -> None:
+    store, fields = MemoryStore(), Pilot(owner=Owner(OwnerKind.SWEEP, 1), claimed_at=Instant(1))
+    request = ComponentRequest(processors=1, executable="./program")
+    pilot = Attempt(id=pilot_id(FIRST_PILOT), cluster="vu", request=request, pilot=fields)
+    store.commit(Change(attempts=(pilot,)))
+    other = pilot_id(FIRST_PILOT + 1)
+    assert known(jobs_and_pilots(store, [pilot.id.job, other.job]), [pilot.id, other]) == {pilot.id}
