@@ -10,7 +10,7 @@ from dataclasses import replace
 from koalapy.coallocation.stop import account_held
 from koalapy.core.core import Core
 from koalapy.model.events import StoreRestored, WrapperReported
-from koalapy.model.identity import FIRST_NODE_PILOT, FIRST_PILOT, MAX_JOBS
+from koalapy.model.identity import FIRST_PILOT, PILOTS_END
 from koalapy.model.job import Counters, Job
 from koalapy.model.records import Records
 from koalapy.model.states import JobState
@@ -30,8 +30,7 @@ def skip_used_ids(counters: Counters) -> Counters:
         counters,
         next_job=min(counters.next_job + JOBS_AHEAD, FIRST_PILOT),
         doubtful_below=counters.next_job,
-        next_pilot=min(counters.next_pilot + JOBS_AHEAD, FIRST_NODE_PILOT),
-        next_node_pilot=min(counters.next_node_pilot + JOBS_AHEAD, MAX_JOBS),
+        next_pilot=min(counters.next_pilot + JOBS_AHEAD, PILOTS_END),
     )
 
 

@@ -12,8 +12,7 @@ _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32: no letter
 _PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]  # of ten bits each: a tag is made per attempt
 _JOB_BITS, _COMPONENT_BITS, _NUMBER_BITS = 24, 10, 11
 MAX_JOBS, MAX_COMPONENTS, MAX_ATTEMPTS = 1 << _JOB_BITS, 1 << _COMPONENT_BITS, 1 << _NUMBER_BITS
-FIRST_PILOT = MAX_JOBS // 2  # the upper half of the ids of jobs is for pilots: this quarter for those of sweeps,
-FIRST_NODE_PILOT = MAX_JOBS // 4 * 3  # and the last for those that hold nodes for any other owner
+FIRST_PILOT, PILOTS_END = MAX_JOBS // 2, MAX_JOBS // 4 * 3  # the third quarter of the ids of jobs is for pilots
 INSTANCE_LENGTH, _ATTEMPT_LENGTH = 5, 9
 _TAG = re.compile(f"k[{_ALPHABET}]{{{INSTANCE_LENGTH + _ATTEMPT_LENGTH}}}")
 
@@ -21,8 +20,7 @@ _TAG = re.compile(f"k[{_ALPHABET}]{{{INSTANCE_LENGTH + _ATTEMPT_LENGTH}}}")
 class AttemptId(NamedTuple):
     """An attempt: `7.0.2` is the second one of component 0 of job 7.
 
-    A pilot is the only attempt of its number. `p12` is the twelfth pilot of sweeps in a store, `n3` the third that
-    holds nodes for another owner.
+    A pilot is the only attempt of its number. `p12` is the twelfth pilot of a store.
     """
 
     job: JobId
@@ -30,8 +28,6 @@ class AttemptId(NamedTuple):
     number: int
 
     def __str__(self) -> str:
-        if self.job >= FIRST_NODE_PILOT:
-            return f"n{self.job - FIRST_NODE_PILOT + 1}"
         if self.job >= FIRST_PILOT:
             return f"p{self.job - FIRST_PILOT + 1}"
         return f"{self.job}.{self.component}.{self.number}"
@@ -43,12 +39,11 @@ def pilot_id(number: int) -> AttemptId:
 
 
 def pilot_named(text: str) -> AttemptId | None:
-    """Return the pilot of a text such as `p12` or `n3`; None for any other text."""
-    first = {"p": FIRST_PILOT, "n": FIRST_NODE_PILOT}.get(text[:1])
-    if first is None or not text[1:].isdecimal() or not text[1:].isascii():
+    """Return the pilot of a text such as `p12`; None for any other text."""
+    if not text.startswith("p") or not text[1:].isdecimal() or not text[1:].isascii():
         return None
-    found = pilot_id(first + int(text[1:]) - 1)
-    return found if str(found) == text else None
+    found = pilot_id(FIRST_PILOT + int(text[1:]) - 1)
+    return found if found.job < PILOTS_END and str(found) == text else None
 
 
 def instance_id(entropy: bytes) -> InstanceId:

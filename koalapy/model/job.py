@@ -11,7 +11,7 @@ from koalapy.model.cluster import Node
 from koalapy.model.errors import Reason
 from koalapy.model.fast_frozen import caster, fast_frozen, replacer, row_class
 from koalapy.model.flow import Flow
-from koalapy.model.identity import FIRST_NODE_PILOT, FIRST_PILOT, AttemptId, JobId
+from koalapy.model.identity import FIRST_PILOT, AttemptId, JobId
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import AttemptState, ComponentState, Ending, JobState
 from koalapy.model.sweep import Runner
@@ -231,7 +231,6 @@ class Counters:
     next_position: int = 1
     doubtful_below: int = 0
     next_pilot: int = FIRST_PILOT
-    next_node_pilot: int = FIRST_NODE_PILOT
 
 
 _shown = {each.name for each in fields(Component)}

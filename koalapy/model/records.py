@@ -9,7 +9,7 @@ from koalapy.model.attempt import Attempt, AttemptRow, attempt_row, attempt_valu
 from koalapy.model.change import Snapshot
 from koalapy.model.commands import Command, Hint
 from koalapy.model.fast_frozen import become, fast_frozen
-from koalapy.model.identity import FIRST_NODE_PILOT, FIRST_PILOT, MAX_JOBS, AttemptId, InstanceId, JobId, pilot_id
+from koalapy.model.identity import FIRST_PILOT, PILOTS_END, AttemptId, InstanceId, JobId, pilot_id
 from koalapy.model.index import AttemptIndex, Index, Keys, LiveAttempts, PilotIndex, concerned
 from koalapy.model.job import Counters, History, Job, JobRow, job_row, job_value, replace_counters
 from koalapy.model.learned import Learned
@@ -247,19 +247,11 @@ class Records:
         return JobId(number)
 
     def new_pilot_id(self) -> AttemptId | None:
-        """Return an id that no pilot has had, for one of a sweep; None if all that fit into a tag are used up."""
+        """Return an id that no pilot has had; None if all are used up."""
         number = self.counters.next_pilot
-        if number >= FIRST_NODE_PILOT:
+        if number >= PILOTS_END:
             return None
         self.counters = replace_counters(self.counters, {"next_pilot": number + 1})
-        return pilot_id(number)
-
-    def new_node_pilot_id(self) -> AttemptId | None:
-        """Return an id for a pilot that holds nodes for another owner than a sweep; None if all are used up."""
-        number = self.counters.next_node_pilot
-        if number >= MAX_JOBS:
-            return None
-        self.counters = replace_counters(self.counters, {"next_node_pilot": number + 1})
         return pilot_id(number)
 
     def count(self, counters: Counters) -> None:
@@ -301,7 +293,7 @@ class Records:
                     index.began(job, attempt)
 
     def add_pilot(self, pilot: Attempt) -> Attempt:
-        """Add a new pilot, and return its row. Its id is a new one (`new_node_pilot_id`)."""
+        """Add a new pilot, and return its row. Its id is a new one (`new_pilot_id`)."""
         row = self._add_pilot(pilot)
         self._changed_attempts[row.id] = row
         return row

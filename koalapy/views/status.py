@@ -6,7 +6,7 @@ from koalapy.coallocation.restored_store import doubtful
 from koalapy.core.notifications import Notifications
 from koalapy.engine import Engine
 from koalapy.model.counts import counted_as
-from koalapy.model.identity import FIRST_NODE_PILOT, FIRST_PILOT, MAX_JOBS
+from koalapy.model.identity import FIRST_PILOT, PILOTS_END
 from koalapy.model.job import Counters
 from koalapy.model.unreadable import Unreadable
 
@@ -33,8 +33,7 @@ def ids_used(counters: Counters) -> list[str]:
     """Return a sentence for each kind of ids of which 90 % or more are used."""
     kinds = (
         ("jobs", counters.next_job, 1, FIRST_PILOT),
-        ("Launchers", counters.next_pilot, FIRST_PILOT, FIRST_NODE_PILOT),
-        ("pilots that hold nodes", counters.next_node_pilot, FIRST_NODE_PILOT, MAX_JOBS),
+        ("Launchers", counters.next_pilot, FIRST_PILOT, PILOTS_END),
     )
     return [
         f"The ids of {kind} are nearly used up: {end - following:,} of {end - first:,} are left. {NEW_STORE}"

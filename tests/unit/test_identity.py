@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koalapy.model.identity import (
-    FIRST_NODE_PILOT,
     FIRST_PILOT,
     MAX_ATTEMPTS,
     MAX_COMPONENTS,
     MAX_JOBS,
+    PILOTS_END,
     AttemptId,
     JobId,
     Tag,
@@ -62,13 +62,12 @@ def test_other_names_are_no_tags(name: str) -> None:
 def test_an_attempt_is_written_as_people_say_it() -> None:
     assert str(AttemptId(JobId(7), 0, 2)) == "7.0.2"
     assert str(AttemptId(JobId(FIRST_PILOT + 11), 0, 1)) == "p12"
-    assert str(AttemptId(JobId(FIRST_NODE_PILOT + 2), 0, 1)) == "n3"
 
 
 def test_a_pilot_is_found_by_its_name() -> None:
-    for each in (FIRST_PILOT, FIRST_PILOT + 11, FIRST_NODE_PILOT - 1, FIRST_NODE_PILOT, FIRST_NODE_PILOT + 2):
+    for each in (FIRST_PILOT, FIRST_PILOT + 11, PILOTS_END - 1):
         assert pilot_named(str(pilot_id(each))) == pilot_id(each)
-    for wrong in ("p0", "p", "12", "p01", "q3", "n0", "p-1", "p٣", f"p{FIRST_NODE_PILOT}"):
+    for wrong in ("p0", "p", "12", "p01", "q3", "p-1", "p٣", f"p{PILOTS_END - FIRST_PILOT + 1}"):
         assert pilot_named(wrong) is None
 
 

@@ -5,7 +5,7 @@ from sweep_play import SweepPlay
 
 from koalapy.coallocation.restored_store import skip_used_ids
 from koalapy.model.events import JobSubmitted
-from koalapy.model.identity import FIRST_NODE_PILOT, FIRST_PILOT, MAX_JOBS
+from koalapy.model.identity import FIRST_PILOT, PILOTS_END
 from koalapy.model.job import Counters
 from koalapy.model.request import ComponentRequest
 from koalapy.views.status import ids_used
@@ -25,10 +25,10 @@ def test_a_job_does_not_get_a_launchers_id() -> None:
 
 def test_a_sweep_gets_no_launcher_whose_id_does_not_fit_into_a_tag() -> None:
     play = SweepPlay({"alpha": 16})
-    play.counters = Counters(next_pilot=FIRST_NODE_PILOT - 2)
+    play.counters = Counters(next_pilot=PILOTS_END - 2)
     play.restart()
     sweep = play.sweep()
-    assert sorted(each.id.job for each in play.launchers(sweep)) == [FIRST_NODE_PILOT - 2, FIRST_NODE_PILOT - 1]
+    assert sorted(each.id.job for each in play.launchers(sweep)) == [PILOTS_END - 2, PILOTS_END - 1]
     grown = [line.details["nodes"] for line in play.history if line.kind == "sweep_grown"]
     assert sum(grown) == 2
 
@@ -41,11 +41,8 @@ def test_a_step_names_the_ids_that_it_gave_out() -> None:
 
 
 def test_a_restored_store_does_not_leap_into_others_ids() -> None:
-    counters = skip_used_ids(
-        Counters(next_job=FIRST_PILOT - 5, next_pilot=FIRST_NODE_PILOT - 5, next_node_pilot=MAX_JOBS - 5)
-    )
-    assert (counters.next_job, counters.next_pilot) == (FIRST_PILOT, FIRST_NODE_PILOT)
-    assert counters.next_node_pilot == MAX_JOBS
+    counters = skip_used_ids(Counters(next_job=FIRST_PILOT - 5, next_pilot=PILOTS_END - 5))
+    assert (counters.next_job, counters.next_pilot) == (FIRST_PILOT, PILOTS_END)
 
 
 def test_ids_that_are_nearly_used_up_are_told() -> None:
@@ -55,5 +52,5 @@ def test_ids_that_are_nearly_used_up_are_told() -> None:
     assert [text.partition(":")[0] for text in ids_used(Counters(next_job=FIRST_PILOT - tenth))] == [
         "The ids of jobs are nearly used up"
     ]
-    (told,) = ids_used(Counters(next_pilot=FIRST_NODE_PILOT))
+    (told,) = ids_used(Counters(next_pilot=PILOTS_END))
     assert "The ids of Launchers are nearly used up: 0 of 4,194,304 are left." in told

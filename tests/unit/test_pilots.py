@@ -22,7 +22,7 @@ from koalapy.model.events import (
     SubmissionFailed,
     WrapperReported,
 )
-from koalapy.model.identity import FIRST_NODE_PILOT, FIRST_PILOT, AttemptId, attempt_of, pilot_id, tag_of
+from koalapy.model.identity import FIRST_PILOT, PILOTS_END, AttemptId, attempt_of, pilot_id, tag_of
 from koalapy.model.states import AttemptState, ComponentState, JobState
 from koalapy.model.units import Duration
 from koalapy.policies.placement import worst_fit
@@ -40,7 +40,7 @@ class Holder:
     def __init__(self) -> None:
         self.play = Play()
         self.core = self.play.engine.core
-        found = self.core.records.new_node_pilot_id()
+        found = self.core.records.new_pilot_id()
         assert found is not None
         self.id: AttemptId = found
         pilot = Attempt(
@@ -78,7 +78,7 @@ class Holder:
 def test_it_is_submitted_and_committed_without_a_job() -> None:
     holder = Holder()
     assert isinstance(holder.submitted, SubmitAttempt)
-    assert (str(holder.id), holder.row.owner, holder.play.jobs) == ("n1", OWNER, {})
+    assert (str(holder.id), holder.row.owner, holder.play.jobs) == ("p1", OWNER, {})
     assert holder.core.pilots.of(OWNER) == holder.core.pilots.on("alpha", OwnerKind.SWEEP) == [holder.row]
     assert holder.core.information.commitments.scavenged_on("alpha").coming == 4
 
@@ -179,14 +179,14 @@ def test_an_engine_made_of_a_snapshot_knows_it_and_goes_on() -> None:
     assert holder.core.pilots.of(OWNER) == [holder.row]
     holder.play.tell(holder.report("at_barrier", at_barrier_at=holder.play.now), after=Duration(1))
     assert holder.row.state is AttemptState.RELEASED
-    assert holder.core.records.new_node_pilot_id() == pilot_id(FIRST_NODE_PILOT + 1)
+    assert holder.core.records.new_pilot_id() == pilot_id(FIRST_PILOT + 1)
 
 
 def test_it_is_shown_like_a_job_of_one_component_in_each_part_of_its_life() -> None:
     holder = Holder()
     claimed = as_job(replace(holder.row), "mona", "scan")
     assert (claimed.id, claimed.owner, claimed.request.name, claimed.state) == (
-        FIRST_NODE_PILOT, "mona", "scan", JobState.CLAIMING,
+        FIRST_PILOT, "mona", "scan", JobState.CLAIMING,
     )  # fmt: skip
     holder.run()
     assert as_job(holder.row, "mona", "scan").state is JobState.RUNNING
@@ -200,9 +200,9 @@ def test_it_is_shown_like_a_job_of_one_component_in_each_part_of_its_life() -> N
     assert over.finished_at is not None
 
 
-def test_batch_systems_show_by_a_letter_whose_pilot_it_is() -> None:
-    of_sweep, of_other = tag_of(INSTANCE, pilot_id(FIRST_PILOT)), tag_of(INSTANCE, pilot_id(FIRST_NODE_PILOT))
-    last = tag_of(INSTANCE, pilot_id(FIRST_NODE_PILOT - 1))
-    assert (of_sweep[6], last[6], of_other[6]) == ("g", "q", "r")
-    assert [is_launcher(each) for each in (of_sweep, last, of_other)] == [True, True, False]
-    assert attempt_of(of_other) == (INSTANCE, pilot_id(FIRST_NODE_PILOT))
+def test_batch_systems_show_by_a_letter_that_it_is_a_pilot() -> None:
+    first, last = tag_of(INSTANCE, pilot_id(FIRST_PILOT)), tag_of(INSTANCE, pilot_id(PILOTS_END - 1))
+    assert (first[6], last[6]) == ("g", "q")
+    assert is_launcher(first)
+    assert is_launcher(last)
+    assert attempt_of(first) == (INSTANCE, pilot_id(FIRST_PILOT))
