@@ -55,13 +55,19 @@ class PlacementCache:
             return False
         return not self._whole.takes(request, shape, availability)
 
-    def too_small(self, request: Request, shape: Shape, availability: Availability) -> bool:
-        """Return whether all clusters that may take the job are usable, and too small for it even if they were idle."""
+    def too_small(
+        self, request: Request, shape: Shape, availability: Availability, suitability: Suitability = EVERY_CLUSTER
+    ) -> bool:
+        """Return whether all clusters that may take the job are usable, and too small for it even if they were idle.
+
+        Those that do not suit may not take it.
+        """
         if availability.troubled:
             named = {component.cluster for component in shape.components}
             if None in named or not availability.troubled.isdisjoint(named):
                 return False
-        return not (self._emptied if availability.smaller else self._whole).takes(request, shape, availability)
+        idle = self._emptied if availability.smaller else self._whole
+        return not idle.takes(request, shape, availability, suitability)
 
 
 class _IdleClusters:
@@ -75,13 +81,21 @@ class _IdleClusters:
         self._empty: Availability | None = None
         self._fits: dict[Shape, bool] = {}
 
-    def takes(self, request: Request, shape: Shape, availability: Availability) -> bool:
+    def takes(
+        self,
+        request: Request,
+        shape: Shape,
+        availability: Availability,
+        suitability: Suitability = EVERY_CLUSTER,
+    ) -> bool:
         empty = self._idle(availability)
         fits = self._fits.get(shape)
         if fits is None:
             named = {component.cluster for component in shape.components}
             fits = self._fits[shape] = self._fits_in(empty, request, named)
-        return fits
+        if not fits or all([suitability.ranks(each) is None for each in request.components]):  # noqa: C419 — faster
+            return fits
+        return find_placement(request, empty, self._policy, suitability) is not None
 
     def _fits_in(self, empty: Availability, request: Request, named: set[str | None]) -> bool:
         if self._policy in FIND_CLUSTERS_APART and named == {None} and empty.has_clusters_apart(request):

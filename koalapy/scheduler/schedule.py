@@ -107,7 +107,7 @@ def schedule(
     The pass examines only jobs that it may decide. With `since`, it begins at that position. Before each job the
     queueing policy is called with the blocked jobs nearer to the head. Once it has refused one, the pass ends.
 
-    Some jobs need clusters that are out of reach, or that are too small for them while nodes are down. Under any policy
+    Some jobs need clusters that are out of reach, do not suit, or are too small while nodes are down. Under any policy
     that lets jobs pass, others pass them freely: they do not wait for processors that a passing job would take.
 
     Jobs up to `newest` were submitted before koalad's start. They do not fail for a size that a cluster has shown only
@@ -116,7 +116,7 @@ def schedule(
     queue.let_queue(Instant(now - settings.queue_after))
     queue.recheck(availability.sizes)
     decisions: list[Decision] = []
-    ahead = BlockedAhead(queue, partial(_stalled, now, availability=availability, cache=cache))
+    ahead = BlockedAhead(queue, partial(_stalled, now, availability=availability, cache=cache, suitability=suitability))
     end: Position | None = None
     for waiting in queue.candidates(availability.most_idle, availability.most_backlog, since):
         may_fit = availability.may_fit(waiting.minimum)
@@ -214,11 +214,13 @@ def _may_queue(now: Instant, waiting: Waiting, availability: Availability, setti
     return since is not None and now >= since and waiting.minimum.largest <= availability.most_backlog
 
 
-def _stalled(now: Instant, waiting: Waiting, availability: Availability, cache: PlacementCache) -> bool:
+def _stalled(
+    now: Instant, waiting: Waiting, availability: Availability, cache: PlacementCache, suitability: Suitability
+) -> bool:
     """Return whether no change of idle processors could start the job now.
 
     There are three cases: every usable cluster is excluded; a required component names a cluster that is excluded or
-    not usable; all clusters that may take the job are usable and too small.
+    not usable; all clusters that may take the job, since they suit, are usable and too small.
     """
     job = waiting.job
     excluded = excluded_clusters(now, job)
@@ -227,7 +229,7 @@ def _stalled(now: Instant, waiting: Waiting, availability: Availability, cache: 
     for name, _ in waiting.minimum.named:
         if name not in availability.usable or name in excluded:
             return True
-    return cache.too_small(job.request, waiting.shape, availability)
+    return cache.too_small(job.request, waiting.shape, availability, suitability)
 
 
 def _smaller(request: Request, summaries: Sequence[ClusterSummary]) -> str:

@@ -1,11 +1,11 @@
 """A whole simulated grid from one seed: clusters of mixed kinds, koalad, and the agenda of all events."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import product
 from random import Random
 
 from koalapy.config.hours import parse_hours
-from koalapy.engine import Engine
 from koalapy.model.cluster import ClusterSettings, Scavenge
 from koalapy.model.events import CancelRequested, ReleaseRequested
 from koalapy.model.identity import InstanceId
@@ -158,12 +158,18 @@ class World:
         return True
 
     def release_held(self) -> None:
-        """Release held jobs, and cancel those that no cluster suits which is left in the grid."""
-        engine = self.koalad.engine
-        for job in list(engine.records.jobs.values()) if engine is not None else []:
+        """Release held jobs, and cancel those for which the suitable clusters left in the grid are too small."""
+        if (engine := self.koalad.engine) is None:
+            return
+        sizes = {
+            each.name: (each.network, self.sizes[each.name])
+            for each in engine.settings.clusters
+            if each.name in self.sizes
+        }
+        for job in list(engine.records.jobs.values()):
             if job.state is JobState.HELD:
                 self.koalad.request(ReleaseRequested(job.id))
-            elif job.state is JobState.WAITING and _suits_nowhere(job, engine):
+            elif job.state is JobState.WAITING and _suits_nowhere(job, sizes):
                 self.koalad.request(CancelRequested(job.id))
 
     def resume_clusters(self) -> None:
@@ -179,9 +185,20 @@ class World:
         return SimCluster(self.agenda, self.seed, plan, settings.name, self.program_log, self.streams)
 
 
-def _suits_nowhere(job: Job, engine: Engine | None) -> bool:
-    left = {each.name for each in engine.settings.clusters} if engine is not None else set()
-    return left <= {"beta"} and any(each.requirements == NOT_BETA for each in job.request.components)
+def _suits_nowhere(job: Job, sizes: Mapping[str, tuple[str, int]]) -> bool:
+    """Return whether a job not for beta fits on no other clusters. `sizes`: the network and processors of each."""
+    needed = [each for each in job.request.components if not each.optional]
+    if all(each.requirements != NOT_BETA for each in needed):
+        return False
+    others = [name for name in sizes if name != "beta"]
+    return not any(
+        all(
+            sum(each.processors for each, at in zip(needed, chosen, strict=True) if at == name) <= sizes[name][1]
+            for name in others
+        )
+        and (not job.request.communication or len({sizes[name][0] for name in chosen}) == 1)
+        for chosen in product(others, repeat=len(needed))
+    )
 
 
 def memory_store(instance: InstanceId = INSTANCE) -> Callable[[], Store]:

@@ -1,5 +1,7 @@
 """Requirements and ranks in the engine: what it asks, what the answers change, and the choices of a job."""
 
+from dataclasses import replace
+
 import pytest
 from engine_play import BUSY_QUEUE, Play, check, component, make
 
@@ -389,3 +391,12 @@ def test_an_answer_nobody_waits_for_changes_nothing() -> None:
     game.tell(AdsCompared((Answer(job, (Match(ClusterAd("nowhere", ()), Verdict.MATCH),)),)))
     game.tell(JobSubmitted(request=make(component(4)), owner="me"))
     assert len([each for each in game.pending if isinstance(each, SubmitAttempt)]) == 1
+
+
+def test_other_jobs_pass_one_freely_for_which_the_clusters_that_suit_are_too_small() -> None:
+    game = Play(replace(Play().settings, max_overtakes=0))
+    large = game.submit(component(20, requirements=LINUX), component(16, requirements=LINUX))
+    answer(game, {"alpha": None})
+    job = game.submit(component(4))
+    assert game.job(job).state is JobState.CLAIMING
+    assert (game.job(large).state, game.job(large).overtaken) == (JobState.WAITING, 0)
