@@ -60,7 +60,7 @@ class PlacementCache:
     ) -> bool:
         """Return whether all clusters that may take the job are usable, and too small for it even if they were idle.
 
-        Those that do not suit may not take it.
+        Those that do not suit may not take it; one that it was not compared with yet may.
         """
         if availability.troubled:
             named = {component.cluster for component in shape.components}
@@ -93,8 +93,10 @@ class _IdleClusters:
         if fits is None:
             named = {component.cluster for component in shape.components}
             fits = self._fits[shape] = self._fits_in(empty, request, named)
-        if not fits or all([suitability.ranks(each) is None for each in request.components]):  # noqa: C419 — faster
+        if not fits or suitability is EVERY_CLUSTER:
             return fits
+        if not all([suitability.is_settled(each) for each in request.components]):  # noqa: C419 — faster
+            return True
         return find_placement(request, empty, self._policy, suitability) is not None
 
     def _fits_in(self, empty: Availability, request: Request, named: set[str | None]) -> bool:

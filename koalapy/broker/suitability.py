@@ -19,6 +19,10 @@ class Suitability(Protocol):
         """
         ...
 
+    def is_settled(self, component: ComponentRequest) -> bool:
+        """Return whether the component was compared with every cluster."""
+        ...
+
     def why_not(self, component: ComponentRequest, cluster: str) -> Reason | None:
         """Return the reason why the cluster does not suit; None if it does."""
         ...
@@ -33,6 +37,9 @@ class EveryCluster:
 
     def ranks(self, component: ComponentRequest) -> Ranks | None:
         return None
+
+    def is_settled(self, component: ComponentRequest) -> bool:
+        return True
 
     def why_not(self, component: ComponentRequest, cluster: str) -> Reason | None:
         return None

@@ -145,6 +145,12 @@ class MatchingAt:
             found = self._ranks[ad] = {each.ad.cluster: each.rank for each in suited}
         return found
 
+    def is_settled(self, component: ComponentRequest) -> bool:
+        ad = job_ad(component)
+        return ad is None or all(
+            isinstance(self._matching.compared(self._now, ad, cluster), Match) for cluster in self._matching.clusters
+        )
+
     def failure(self, component: ComponentRequest) -> Reason | None:
         ad = job_ad(component)
         return None if ad is None else self._matching.failure(ad)

@@ -57,29 +57,45 @@ class Claims:
         usable: Mapping[str, KnownCluster],
         decided: Decided,
     ) -> None:
-        """Check that overtakes are counted: of each job ahead of a claim that still waits and is not stalled."""
+        """Check that overtakes are counted: of each job ahead of a claim that still waits and is not stalled.
+
+        Of a job with requirements or a rank it is not known here whether it is stalled: it or a later one is overtaken.
+        """
         ranks = [_rank(job) for job in claimed]
         promise(ranks == sorted(ranks), Promise.ORDER, "claims are out of order:", *(job.id for job in claimed))
         waiting = sorted((job for job in decided.engine.records.jobs.values() if _waits(job)), key=_rank)
         passed: dict[JobId, int] = {}
+        doubtful: set[JobId] = set()
         for job in claimed:
             ahead = [each for each in waiting if _rank(each) < _rank(job)]
             promise(
                 not (self._strict and ahead), Promise.ORDER, "job", job.id, "overtakes", *(each.id for each in ahead)
             )
-            first = next((each.id for each in ahead if not _stalled(each, usable, decided.at)), None)
-            if first is not None:
-                passed[first] = passed.get(first, 0) + 1
+            for each in ahead:
+                if is_matched(each):
+                    doubtful.add(each.id)
+                elif not _stalled(each, usable, decided.at):
+                    passed[each.id] = passed.get(each.id, 0) + 1
+                    if any(is_matched(other) for other in ahead if _rank(other) < _rank(each)):
+                        doubtful.add(each.id)
+                    break
         for job_id, times in passed.items():
-            self._check_overtaken(jobs.get(job_id), before.get(job_id), job_id, times)
+            if job_id not in doubtful:
+                self._check_overtaken(jobs.get(job_id), before.get(job_id), job_id, times)
+        for job_id in doubtful:
+            self._check_bound(jobs.get(job_id))
 
     def _check_overtaken(self, after: Job | None, before: Job | None, job_id: JobId, times: int) -> None:
         same_place = before is not None and after is not None and before.position == after.position
         expected = times + (before.overtaken if before is not None and same_place else 0)
         found = after.overtaken if after is not None else 0
         promise(found == expected, Promise.ORDER, "job", job_id, "was overtaken", expected, "times, counted are", found)
-        bound = self._settings.max_overtakes
-        promise(found <= bound, Promise.ORDER, "job", job_id, "was overtaken", found, "times, allowed are", bound)
+        self._check_bound(after)
+
+    def _check_bound(self, job: Job | None) -> None:
+        found, bound = (0 if job is None else job.overtaken), self._settings.max_overtakes
+        words = (0 if job is None else job.id, "was overtaken", found, "times, allowed are", bound)
+        promise(found <= bound, Promise.ORDER, "job", *words)
 
     # ---- processors
 
@@ -150,6 +166,11 @@ def _rank(job: Job) -> tuple[int, int]:
 def _waits(job: Job) -> bool:
     """Whether the job is in the wait queue; a sweep is not."""
     return job.state.queued and job.runner is None
+
+
+def is_matched(job: Job) -> bool:
+    """Whether the clusters that the job may have depend on its requirements, or their order on its rank."""
+    return any(each.requirements or each.rank or each.spread for each in job.request.components)
 
 
 def _stalled(job: Job, usable: Mapping[str, KnownCluster], now: Instant) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from koalapy.chaos.promises import backlog
+from koalapy.chaos.promises.claims import is_matched
 from koalapy.chaos.promises.decided import Decided
 from koalapy.chaos.promises.knowledge import KnownCluster
 from koalapy.chaos.promises.launchers import Launchers
@@ -68,8 +69,9 @@ class Waiting:
         first: Job | None = None
         for job in sorted(self._jobs.values(), key=lambda job: (job.request.priority, job.position)):
             left = {name: count for name, count in idle.items() if not _excluded(job, name, decided.at)}
-            known = not any(each.requirements or each.rank or each.spread for each in job.request.components)
-            if known and (self._fits_on(job, left, decided) or self._may_queue(job, left, queues, decided)):
+            if not is_matched(job) and (
+                self._fits_on(job, left, decided) or self._may_queue(job, left, queues, decided)
+            ):
                 yield job
             elif self._strict:
                 return
