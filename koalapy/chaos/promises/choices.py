@@ -16,8 +16,8 @@ class Choices:
     def committed(self, change: Change) -> None:
         jobs = {job.id: job for job in change.jobs}
         for line in change.history:
-            if line.kind == "job_stopping" and line.details.get("outcome") == "next_choice":
-                self._refused[line.job] = jobs[line.job].choice
+            if line.kind == "choice_refused":
+                self._refused[line.job] = line.details["choice"] - 1
             elif line.kind == "choices_made":
                 self._refused.pop(line.job, None)
             elif line.kind == "job_claimed":

@@ -79,7 +79,7 @@ def test_a_job_file_that_is_none(koala: Any, before: list[int]) -> None:
 
 
 def test_a_language_without_a_reader_is_said(koala: Any, before: list[int]) -> None:
-    koala("submit", koala.write("job.jdl", b'Executable = "/bin/true";')).refused(2, "jdl")
+    koala("submit", koala.write("job.xml", b"<workflow/>")).refused(2, "workflow")
     assert koala.ids() == before
 
 

@@ -55,7 +55,7 @@ def test_a_killed_koalad_tells_what_it_found_again(fresh: Any, shell: Callable[.
     fresh("up")
     fresh.until(lambda: recovery(fresh)["attempts_unreported"] == 0)
     found = recovery(fresh)
-    assert found["jobs"] == {"waiting": 1, "held": 0, "claiming": 0, "running": 2, "stopping": 0}
+    assert found["jobs"] == {"blocked": 0, "waiting": 1, "held": 0, "claiming": 0, "running": 2, "stopping": 0}
     assert found["attempts"] == 3
     texts = [line["text"] for line in found["lines"]]
     assert texts[0] == "Jobs that were not final: 1 waiting, 2 running."

@@ -40,8 +40,8 @@ def test_a_request_without_a_file_name_is_known_by_its_text(koala: Any) -> None:
 
 def test_what_cannot_run_is_refused_with_its_place(koala: Any) -> None:
     before = koala.ids()
-    flow = koala.write("flow.rsl", b"(* first a *)\n*(*(&(executable=/bin/a)))(&(executable=/bin/b))")
-    koala("submit", flow).refused(2, f"{flow}:2:1: * is a multistage request")
+    mixed = koala.write("mixed.rsl", b"(* first a *)\n*(|(executable=/bin/a)(executable=/bin/b))(&(executable=/bin/c))")
+    koala("submit", mixed).refused(2, f"{mixed}:2:3")
     unknown = koala.write("unknown.rsl", b"&(executable=/bin/true)\n (maxWaltime=5)")
     koala("submit", "--check", unknown).refused(2, f"{unknown}:2:3: maxWaltime", "Did you mean maxWallTime?")
     cluster = koala.write("cluster.rsl", b"&(executable=/bin/true)\n (resourceManagerContact=delftt)")
