@@ -11,13 +11,14 @@ class Choices:
     """The checker of choices. `committed` is called after every commit."""
 
     def __init__(self) -> None:
+        self._taken: dict[JobId, int] = {}  # the place of the choice on which a job was claimed last
         self._refused: dict[JobId, int] = {}  # the place of the choice on which a job could not start
 
     def committed(self, change: Change) -> None:
         jobs = {job.id: job for job in change.jobs}
         for line in change.history:
-            if line.kind == "choice_refused":
-                self._refused[line.job] = line.details["choice"] - 1
+            if line.kind == "job_stopping" and line.details.get("outcome") == "next_choice":
+                self._refused[line.job] = self._taken[line.job]
             elif line.kind == "choices_made":
                 self._refused.pop(line.job, None)
             elif line.kind == "job_claimed":
@@ -30,6 +31,7 @@ class Choices:
         if not job.choices:
             return
         chosen = job.choices[job.choice]
+        self._taken[job.id] = job.choice
         refused = self._refused.pop(job.id, None)
         in_order = refused is None or job.choice > refused
         promise(in_order, Promise.CHOICES, "job", job.id, "takes choice", job.choice, "after", refused)
