@@ -8,7 +8,7 @@ import typer
 
 from koalapy.cli import options
 from koalapy.cli.output import FAILED, errors_reported, out, print_json, print_message, table
-from koalapy.cli.times import in_text
+from koalapy.cli.times import in_text, shown
 from koalapy.client import Grid
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import RequestError
@@ -175,4 +175,6 @@ def _seconds(text: str) -> float:
 
 def _row(each: "Pilot") -> tuple[object, ...]:
     jobs = ", ".join(map(str, each["jobs"])) or None
-    return each["name"], each["state"], each["on"], each["processors"], each["shared"], each["ends_at"], jobs
+    ends = None if each["ends_at"] is None else shown(each["ends_at"])
+    shared = "yes" if each["shared"] else "no"
+    return each["name"], each["state"], each["on"], each["processors"], shared, ends, jobs

@@ -13,7 +13,7 @@ from koalapy.model.errors import KoalaError, Reason, RequestError
 from koalapy.model.identity import JobId
 from koalapy.model.pilot import SHORTEST_WALLTIME, PilotRule, is_bound, job_of_pilot, pilot_request
 from koalapy.model.request import ComponentRequest, PilotTerms
-from koalapy.model.units import Instant, format_duration
+from koalapy.model.units import MINUTE, Duration, Instant, format_duration
 from koalapy.policies.pilots import PilotKeeper
 from koalapy.runtime.clock import SystemClock
 from koalapy.runtime.driver_thread import DriverThread
@@ -75,7 +75,7 @@ class Pilots:
             message = f"A pilot lasts {format_duration(SHORTEST_WALLTIME)} at least."
             raise RequestError("bad_walltime", message, "Give a longer --walltime.")
         now = self._clock.now()
-        self._loop.ask(lambda engine: _refuse_never_fitting(engine, now, name, component))
+        self._loop.ask(lambda engine: _refuse_useless(engine, now, name, component))
         job = self._service.submit(pilot_request(component, terms), self._owner, key)
         self._look.set()
         return PilotView(self._service.job(job), LeftOn(), False)
@@ -192,11 +192,18 @@ class Pilots:
         return replace(found, job=self._service.job(found.job.id))
 
 
-def _refuse_never_fitting(engine: Engine, now: Instant, name: str, component: ComponentRequest) -> None:
-    """Raises RequestError if the cluster does not exist, or is too small for the pilot even when it is idle."""
+def _refuse_useless(engine: Engine, now: Instant, name: str, component: ComponentRequest) -> None:
+    """Raises RequestError if no job could run on the pilot, or its cluster is missing or too small even when idle."""
     summaries = {each.name: each for each in engine.summaries(now)}
     if name not in summaries:
         raise no_such_cluster(name, summaries)
+    shortest = Duration(engine.settings.barrier_timeout + MINUTE)
+    if component.walltime <= shortest:
+        message = f"A pilot of {format_duration(component.walltime)} is too short for any job."
+        advice = (
+            f"Give a longer --walltime: a job's own, the barrier's time-out and a minute ({format_duration(shortest)})"
+        )
+        raise RequestError("bad_walltime", message, f"{advice} must fit into it.")
     reason = misfit(component, summaries[name], now=False)
     if reason is not None and reason.whose == "request":
         raise RequestError(reason.code, f"{name} {reason.message}", reason.advice)

@@ -132,9 +132,10 @@ def test_those_of_the_grid_file_are_kept_until_it_wants_none(grid: Any) -> None:
         (("delft", "-n", "3", "--nodes", "2"), ("3 processors", "2 nodes")),
         (("delft", "-n", "1", "--walltime", "soon"), ("'soon'", "10m")),
         (("delft", "-n", "1", "--walltime", "5s"), ("30s at least",)),
+        (("delft", "-n", "1", "--walltime", "5m"), ("too short for any job", "6m")),
         (("delft",), ("-n",)),
     ],
-    ids=["too large", "no such cluster", "nodes", "no duration", "too short", "no size"],
+    ids=["too large", "no such cluster", "nodes", "no duration", "too short", "no job fits", "no size"],
 )
 def test_one_that_cannot_be_is_refused(grid: Any, terms: tuple[str, ...], words: tuple[str, ...]) -> None:
     answer = grid("pilots", "open", *terms)
