@@ -1,4 +1,4 @@
-"""Job languages: each module reads a text into a request, and is found by its registered name. No I/O."""
+"""Job languages: each module reads a text into the form of a job file, and is found by its registered name. No I/O."""
 
 from koalapy.languages.endings import language_of
 from koalapy.languages.native import from_mapping, read_notify

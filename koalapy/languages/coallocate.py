@@ -4,16 +4,13 @@ It says the same as RSL: `<coallocate>` is the operator `+`, or `*` if another s
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
-from koalapy.languages.native import request_of
 from koalapy.languages.rsl import document_of_tree
 from koalapy.languages.rsl_tokens import RslText
 from koalapy.languages.rsl_tree import Compound, Operator, Relation, Specification, Text
-from koalapy.languages.sweepfiles import OpenFile
 from koalapy.languages.xmltext import Element, elements, line_of, name_of, named, read_xml, word_of
 from koalapy.model.errors import RequestError
-from koalapy.model.request import Request
 from koalapy.model.textfile.document import Document
 
 MOST_DEPTH = 100
@@ -21,21 +18,6 @@ _UNNAMED = re.compile(rb'<([A-Za-z_]+)=(?=["\'])')  # figure 3 leaves the attrib
 _LISTS = frozenset({"arguments", "wait"})  # several values, which blanks separate
 _OF_RESOURCE = {"name": "resourceManagerContact"}
 _OF_GROUP = {"name": "label", "wait": "wait", "on_error": "on_error", "on_failure": "on_failure"}
-
-
-def read(
-    text: str | bytes,
-    source: str,
-    directory: str,
-    clusters: Collection[str] | None = None,
-    overrides: Mapping[str, str] | None = None,
-    open_file: OpenFile | None = None,
-) -> Request:
-    """Read a text of this form like `native.read`. Keys in overrides are those of koalapy's job file.
-
-    Raises RequestError.
-    """
-    return request_of(document_of(text, source), directory, clusters, overrides, open_file)
 
 
 def document_of(text: str | bytes, source: str) -> Document:

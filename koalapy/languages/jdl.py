@@ -8,11 +8,9 @@ import shlex
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
-from koalapy.languages.native import request_of
 from koalapy.languages.redirection import redirecting
-from koalapy.languages.sweepfiles import OpenFile
 from koalapy.model.errors import RequestError
-from koalapy.model.request import LOWEST_PRIORITY, MAX_PROCESSORS, Request
+from koalapy.model.request import LOWEST_PRIORITY, MAX_PROCESSORS
 from koalapy.model.textfile.classad import (
     Checker,
     ClassAdError,
@@ -69,21 +67,6 @@ class Attribute(NamedTuple):
     at: int
     value: Expression
     tokens: list[Token]
-
-
-def read(
-    text: str | bytes,
-    source: str,
-    directory: str,
-    clusters: Collection[str] | None = None,
-    overrides: Mapping[str, str] | None = None,
-    open_file: OpenFile | None = None,
-) -> Request:
-    """Read a text in JDL like `native.read`. Keys in overrides are those of koalapy's job file.
-
-    Raises RequestError.
-    """
-    return request_of(document_of(text, source), directory, clusters, overrides, open_file)
 
 
 def document_of(text: str | bytes, source: str) -> Document:

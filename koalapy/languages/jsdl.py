@@ -3,14 +3,12 @@
 An element that koalapy cannot honour is refused, with a message that names it and its line.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 
 from koalapy.languages.drafts import Blank, Draft
 from koalapy.languages.jsdl_resources import read_resources
 from koalapy.languages.jsdl_staging import read_staging, settle_staging
 from koalapy.languages.jsdl_sweep import SWEEP, read_sweeps
-from koalapy.languages.native import request_of
-from koalapy.languages.sweepfiles import OpenFile
 from koalapy.languages.xmltext import (
     Element,
     elements,
@@ -23,7 +21,6 @@ from koalapy.languages.xmltext import (
     word_of,
 )
 from koalapy.model.errors import RequestError
-from koalapy.model.request import Request
 from koalapy.model.textfile.document import Document
 from koalapy.model.textfile.words import shown
 
@@ -36,21 +33,6 @@ _OWN_ACCOUNT = "Remove it; jobs run as you, on each cluster by the account of yo
 _ADVICE = {"WorkingDirectory": _OWN_DIRECTORY, "UserName": _OWN_ACCOUNT, "GroupName": _OWN_ACCOUNT}
 
 Handler = Callable[[Draft, Element], None]
-
-
-def read(
-    text: str | bytes,
-    source: str,
-    directory: str,
-    clusters: Collection[str] | None = None,
-    overrides: Mapping[str, str] | None = None,
-    open_file: OpenFile | None = None,
-) -> Request:
-    """Read a JSDL text like `native.read`. Keys in errors and overrides are those of koalapy's job file.
-
-    Raises RequestError.
-    """
-    return request_of(document_of(text, source), directory, clusters, overrides, open_file)
 
 
 def document_of(text: str | bytes, source: str) -> Document:

@@ -1,4 +1,4 @@
-"""Reads koalapy's own job language: YAML, or a mapping of the same form."""
+"""Makes requests of documents of the job file's form, into which every job language reads its texts."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -12,7 +12,7 @@ from koalapy.languages.sweepfiles import OpenFile
 from koalapy.model.errors import RequestError
 from koalapy.model.notification import Notify
 from koalapy.model.request import Request
-from koalapy.model.textfile.document import Document, Path, read_document, read_value
+from koalapy.model.textfile.document import Document, Path, read_value
 from koalapy.model.textfile.fields import Section
 from koalapy.model.textfile.notify import NotifyEntries, notify_of
 from koalapy.model.textfile.schema import json_schema_of
@@ -24,23 +24,6 @@ _LONGEST_STEM = 128
 _OVERRIDE_ADVICE = "Write a key of the job, such as priority=5, or of a component, such as components.0.processors=8."
 
 
-def read(
-    text: str | bytes,
-    source: str,
-    directory: str,
-    clusters: Collection[str] | None = None,
-    overrides: Mapping[str, str] | None = None,
-    open_file: OpenFile | None = None,
-) -> Request:
-    """Return the request of a job file's text. Raises RequestError, which names file, line and key.
-
-    `source`: the file's name for messages. `directory`: the absolute directory to which the file's paths are relative.
-    `clusters`: the grid's names, None to leave them unchecked. `overrides`: those of `koala submit -o`.
-    `open_file` opens the files of a sweep's parameters.
-    """
-    return request_of(read_document(text, source), directory, clusters, overrides, open_file)
-
-
 def from_mapping(
     mapping: Mapping[str, Any],
     source: str,
@@ -49,7 +32,10 @@ def from_mapping(
     overrides: Mapping[str, str] | None = None,
     open_file: OpenFile | None = None,
 ) -> Request:
-    """Return the request of a mapping of the same form. Raises RequestError, which names `source` and key."""
+    """Return the request of a mapping of the job file's form. Raises RequestError, which names `source` and key.
+
+    The other arguments are those of `request_of`.
+    """
     return request_of(Document(source, dict(mapping)), directory, clusters, overrides, open_file)
 
 
@@ -77,7 +63,12 @@ def request_of(
     overrides: Mapping[str, str] | None,
     open_file: OpenFile | None,
 ) -> Request:
-    """Return the request of a document of the job file's form. Raises RequestError."""
+    """Return the request of a document of the job file's form. Raises RequestError, which names source, line and key.
+
+    `directory`: the absolute directory to which the document's paths are relative. `clusters`: the grid's names, None
+    to leave them unchecked. `overrides`: those of `koala submit -o`. `open_file` opens the files of a sweep's
+    parameters.
+    """
     document = _override(document, overrides or {})
     if "jobs" in document.data:
         return flow_request(document, directory, clusters, _name_of(document.source))

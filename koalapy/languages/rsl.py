@@ -3,9 +3,8 @@
 An attribute that koalapy cannot honour is refused, with a message that names it, its line and its column.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
-from koalapy.languages.native import request_of
 from koalapy.languages.redirection import redirecting
 from koalapy.languages.rsl_attributes import (
     COMPONENT_ATTRIBUTES,
@@ -20,25 +19,8 @@ from koalapy.languages.rsl_tokens import RslText
 from koalapy.languages.rsl_tree import Compound, Operator, Relation, Specification
 from koalapy.languages.rsl_values import SUBSTITUTION, Evaluation, Scope, canonical
 from koalapy.languages.stages import Stage, implicit_order
-from koalapy.languages.sweepfiles import OpenFile
-from koalapy.model.request import Request
 from koalapy.model.textfile.document import Document, Path
 from koalapy.model.textfile.words import shown
-
-
-def read(
-    text: str | bytes,
-    source: str,
-    directory: str,
-    clusters: Collection[str] | None = None,
-    overrides: Mapping[str, str] | None = None,
-    open_file: OpenFile | None = None,
-) -> Request:
-    """Read a text in RSL like `native.read`. Keys in overrides are those of koalapy's job file.
-
-    Raises RequestError.
-    """
-    return request_of(document_of(text, source), directory, clusters, overrides, open_file)
 
 
 def document_of(text: str | bytes, source: str) -> Document:

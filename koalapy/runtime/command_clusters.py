@@ -5,15 +5,15 @@ that comes back elsewhere is recognised.
 """
 
 import json
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from koalapy.config import Cluster, GridFile
 from koalapy.config.difference import PLACE
-from koalapy.model.errors import OurError, RequestError
+from koalapy.model.errors import RequestError
 from koalapy.model.pilot import job_of_pilot
+from koalapy.runtime import state_file
 
 FILE = "clusters.json"
 
@@ -53,16 +53,6 @@ def load(state_directory: Path) -> CommandClusters:
 
 
 def save(state_directory: Path, contents: CommandClusters) -> None:
-    """Replace the file as a whole. Raises OurError; then the former file is still there."""
-    path = state_directory / FILE
-    new = path.with_name(f"{FILE}.new")
-    document = {"added": [*contents.added.items()], "draining": [*contents.draining], "places": contents.places}
-    try:
-        with open(new, "w", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-            file.write(json.dumps(document, indent=1) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(path)
-    except OSError as error:
-        message = f"{path} cannot be written: {error.strerror}. Nothing was changed."
-        raise OurError("not_written", message, "Make room there, then try again.") from error
+    """Replace the file. Raises as `state_file.save`."""
+    added, draining = [*contents.added.items()], [*contents.draining]
+    state_file.save(state_directory / FILE, {"added": added, "draining": draining, "places": contents.places})

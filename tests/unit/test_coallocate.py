@@ -1,9 +1,11 @@
 """`<coallocate>`: the XML of the multistage co-allocation service, which says the same as RSL."""
 
 import pytest
+from job_languages import read_coallocate as read
+from job_languages import read_rsl
 
-from koalapy.languages import language_of, rsl
-from koalapy.languages.coallocate import MOST_DEPTH, read
+from koalapy.languages import language_of
+from koalapy.languages.coallocate import MOST_DEPTH
 from koalapy.model.errors import Reason, RequestError
 from koalapy.model.request import FOREVER, OnFailure, Request
 
@@ -39,7 +41,7 @@ def test_it_says_the_same_as_rsl() -> None:
     )
     a, b = (f"(&(resourceManagerContact={name})(executable=/bin/{name}))" for name in CLUSTERS)
     same = f"*(label=t)(on_failure=stop)(+(label=two){a}{b})(*(+(label=deep){a}){b}){a}"
-    text = rsl.read(same, "tree.xml", "/home/me", CLUSTERS)
+    text = read_rsl(same, "tree.xml", "/home/me", CLUSTERS)
     nested = flow(f'<coallocate name="x"><coallocate name="y">{A}</coallocate>{B}</coallocate>')
     assert [job.after for job in nested.jobs] == [(), ()]  # both are jobs of the outer one
     assert [job.after for job in xml.jobs] == [job.after for job in text.jobs]

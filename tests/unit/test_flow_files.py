@@ -3,10 +3,11 @@
 from typing import Any
 
 import pytest
+from job_languages import read_native as read
 
 from koalapy.languages.flow import json_schema
 from koalapy.languages.mapping import job_mapping
-from koalapy.languages.native import from_mapping, read
+from koalapy.languages.native import from_mapping
 from koalapy.model.errors import RequestError
 from koalapy.model.identity import JobId
 from koalapy.model.request import FOREVER, OnFailure, Request

@@ -5,9 +5,9 @@ from contextlib import suppress
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from job_languages import read_jdl as read
 
 from koalapy.languages import language_of
-from koalapy.languages.jdl import read
 from koalapy.languages.native import from_mapping
 from koalapy.model.errors import RequestError
 from koalapy.model.request import ComponentRequest, Launch, Request, WhenBusy

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from job_languages import read_jsdl as read
 from koalapy_adapters.launcher import space as evaluator
 
 from koalapy.languages import language_of, read_job
-from koalapy.languages.jsdl import read
+from koalapy.languages.jsdl import document_of
 from koalapy.model.errors import Reason, RequestError
 from koalapy.model.request import ComponentRequest, Launch, Request
 from koalapy.model.units import MINUTE, Duration
@@ -141,8 +142,8 @@ def test_it_is_chosen_by_its_ending_or_its_beginning() -> None:
     assert language_of("a.jsdl") == language_of("a.xml") == "jsdl"
     assert language_of("job", "<?xml ...") == language_of("-", b"\xef\xbb\xbf \n<JobDefinition/>") == "jsdl"
     assert language_of("job.yaml", "<a/>") == language_of("job", "a: 1") == language_of("job", "<<: 1") == "yaml"
-    assert load("koalapy.languages", "jsdl") is read
-    assert read_job(jsdl(), "job", "/", readers={"jsdl": read}).name == "job"
+    assert load("koalapy.languages", "jsdl") is document_of
+    assert read_job(jsdl(), "job", "/", readers={"jsdl": document_of}).name == "job"
 
 
 def test_the_example_is_read() -> None:

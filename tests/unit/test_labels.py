@@ -3,11 +3,11 @@
 from typing import Any
 
 import pytest
+from job_languages import read_native as read
 
 from koalapy.cli.options import labels_of
 from koalapy.languages import from_mapping
 from koalapy.languages.mapping import job_mapping
-from koalapy.languages.native import read
 from koalapy.model.errors import RequestError
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job

@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 from engine_play import BUSY_QUEUE, Play, component
+from job_languages import read_native as read
+from job_languages import read_rsl
 
 from koalapy.languages.mapping import job_mapping
-from koalapy.languages.native import from_mapping, read
-from koalapy.languages.rsl import read as read_rsl
+from koalapy.languages.native import from_mapping
 from koalapy.model.errors import RequestError
 from koalapy.model.events import SubmissionFailed
 from koalapy.model.identity import JobId

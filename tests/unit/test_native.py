@@ -9,15 +9,17 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from job_languages import read_native as read
 
 from koalapy.languages import from_mapping, language_of, read_job
 from koalapy.languages.jobfile import JobFile
-from koalapy.languages.native import json_schema, read
+from koalapy.languages.native import json_schema
 from koalapy.languages.paths import landing
 from koalapy.model.errors import RequestError
 from koalapy.model.identity import JobId
 from koalapy.model.notification import Mail, Notify, NotifyOn, Program, Webhook
 from koalapy.model.request import ComponentRequest, KeepOutput, Launch, Request, RequestType, RetryOn, WhenBusy
+from koalapy.model.textfile.document import read_document
 from koalapy.model.units import HOUR, MINUTE, Duration
 
 ROOT = Path(__file__).parents[2]
@@ -290,7 +292,7 @@ def test_a_language_without_a_reader_is_refused() -> None:
     with pytest.raises(RequestError) as caught:
         read_job("x", "job.rsl", "/")
     assert caught.value.reason.code == "unknown_language"
-    assert read_job(SMALL, "job.rsl", "/", readers={"rsl": read}).name == "job"
+    assert read_job(SMALL, "job.rsl", "/", readers={"rsl": read_document}).name == "job"
 
 
 @given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20), max_size=5))

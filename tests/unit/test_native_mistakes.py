@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from job_languages import read_native as read
 
 from koalapy.languages import from_mapping
-from koalapy.languages.native import json_schema, read
+from koalapy.languages.native import json_schema
 from koalapy.model.errors import Reason, RequestError
 
 CLUSTERS = ("vu", "Delft")

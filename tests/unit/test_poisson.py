@@ -19,8 +19,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from koalapy.languages import native
+from job_languages import read_native
 
 PROGRAM = Path(__file__).parents[2] / "configs" / "examples" / "poisson" / "poisson.py"
 LIMIT_S = 240
@@ -323,7 +322,7 @@ def test_the_nodes_oldest_python_can_read_it() -> None:
 @pytest.mark.parametrize(("name", "clusters"), [("poisson", {None}), ("ordered", {"alpha", "beta", "gamma"})])
 def test_the_example_jobs_are_good(name: str, clusters: set[str | None]) -> None:
     file = PROGRAM.parent / f"{name}.yaml"
-    request = native.read(file.read_text(), file.name, str(file.parent))
+    request = read_native(file.read_text(), file.name, str(file.parent))
     assert [component.processors for component in request.components] == [4, 4, 4]
     assert {component.cluster for component in request.components} == clusters
     assert os.access(PROGRAM, os.X_OK)

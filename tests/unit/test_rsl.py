@@ -7,9 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from job_languages import read_rsl as read
 
 from koalapy.languages import language_of, read_job
-from koalapy.languages.rsl import document_of, read
+from koalapy.languages.rsl import document_of
 from koalapy.languages.rsl_attributes import COMPONENT_ATTRIBUTES, JOB_ATTRIBUTES, UNSUPPORTED
 from koalapy.model.errors import Reason, RequestError
 from koalapy.model.request import FOREVER, ComponentRequest, Launch, Request, RequestType
@@ -235,13 +236,13 @@ def test_it_is_chosen_by_its_ending_or_its_beginning() -> None:
         assert language_of("job", text) == "yaml"
     assert language_of("job", "a=b") == "jdl"
     assert language_of("job.yaml", "&(a=b)") == "yaml"
-    assert load("koalapy.languages", "rsl") is read
-    assert read_job("&(executable=a)", "job", "/", readers={"rsl": read}).name == "job"
+    assert load("koalapy.languages", "rsl") is document_of
+    assert read_job("&(executable=a)", "job", "/", readers={"rsl": document_of}).name == "job"
 
 
 def test_the_example_is_read() -> None:
     path = ROOT / "configs" / "examples" / "hello.rsl"
-    found = read_job(path.read_bytes(), str(path), str(path.parent), readers={"rsl": read})
+    found = read_job(path.read_bytes(), str(path), str(path.parent), readers={"rsl": document_of})
     assert [each.processors for each in found.components] == [2, 2]
     assert all((path.parent / name).is_file() for name in found.stage_in)
 

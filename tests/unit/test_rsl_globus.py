@@ -5,8 +5,8 @@ globus-job-run, and of the Java CoG Kit. The texts are ours.
 """
 
 import pytest
+from job_languages import read_rsl as read
 
-from koalapy.languages.rsl import read
 from koalapy.languages.rsl_grammar import parse
 from koalapy.languages.rsl_tokens import RslText
 from koalapy.model.errors import RequestError

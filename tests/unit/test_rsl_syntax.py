@@ -7,9 +7,9 @@ import tracemalloc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from job_languages import read_rsl as read
 
 from koalapy.languages import rsl_tokens
-from koalapy.languages.rsl import read
 from koalapy.languages.rsl_grammar import parse
 from koalapy.languages.rsl_tokens import MOST_DEPTH, MOST_TOKENS, RslText
 from koalapy.languages.rsl_tree import (

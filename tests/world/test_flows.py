@@ -4,9 +4,9 @@ import re
 from collections.abc import Mapping
 
 import pytest
+from job_languages import read_coallocate as read_xml
+from job_languages import read_rsl as read
 
-from koalapy.languages.coallocate import read as read_xml
-from koalapy.languages.rsl import read
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.identity import AttemptId, JobId, tag_of
 from koalapy.model.job import Job

@@ -10,9 +10,9 @@ from koalapy.config import Site
 from koalapy.config.site import Invitation, read_invitation, with_neighbours
 from koalapy.model.errors import RequestError
 from koalapy.model.neighbour import Relation
-from koalapy.runtime.sites import commanded
+from koalapy.runtime.sites import command_neighbours
 from koalapy.runtime.sites.certificate import make_identity, write_identity
-from koalapy.runtime.sites.commanded import Values
+from koalapy.runtime.sites.command_neighbours import Values
 from koalapy.runtime.sites.link import Address
 from koalapy.runtime.sites.links import SiteLinks
 
@@ -28,8 +28,8 @@ class SiteChanges:
         """`site`: as the grid file has it. Raises RequestError if the file of added neighbours cannot be used."""
         self.links = links
         self._file, self._state = site, state_directory
-        self._added = commanded.load(state_directory)
-        self._site = with_neighbours(site, self._added, str(state_directory / commanded.FILE))
+        self._added = command_neighbours.load(state_directory)
+        self._site = with_neighbours(site, self._added, str(state_directory / command_neighbours.FILE))
         self._lock = threading.Lock()
 
     # ---- queries
@@ -118,18 +118,18 @@ class SiteChanges:
 
     def check(self, site: Site) -> None:
         """Raises RequestError if the neighbours of a grid file cannot be used with those that were added."""
-        with_neighbours(site, self._added, commanded.FILE)
+        with_neighbours(site, self._added, command_neighbours.FILE)
 
     def read_again(self, site: Site) -> None:
         """Use the neighbours of a grid file that was read again. Raises KoalaError."""
         with self._lock:
             added = {name: values for name, values in self._added.items() if name not in site.neighbours}
-            found = with_neighbours(site, added, commanded.FILE)
+            found = with_neighbours(site, added, command_neighbours.FILE)
             self._file = site
             self._use(added, found)
 
     def _use(self, added: Values, site: Site) -> None:
         if added != self._added:
-            commanded.save(self._state, added)
+            command_neighbours.save(self._state, added)
         self._added, self._site = added, site
         self.links.use(self.addresses)

@@ -1,11 +1,11 @@
 """The neighbours that were added by command, in a file of the state directory, which outlives koalad."""
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from koalapy.model.errors import OurError, RequestError
+from koalapy.model.errors import RequestError
+from koalapy.runtime import state_file
 
 FILE = "neighbours.json"
 
@@ -28,15 +28,5 @@ def load(state_directory: Path) -> Values:
 
 
 def save(state_directory: Path, values: Values) -> None:
-    """Replace the file as a whole. Raises OurError; then the former file is still there."""
-    path = state_directory / FILE
-    new = path.with_name(f"{FILE}.new")
-    try:
-        with open(new, "w", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-            file.write(json.dumps({"neighbours": values}, indent=1) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(path)
-    except OSError as error:
-        message = f"{path} cannot be written: {error.strerror}. Nothing was changed."
-        raise OurError("not_written", message, "Make room there, then try again.") from error
+    """Replace the file. Raises as `state_file.save`."""
+    state_file.save(state_directory / FILE, {"neighbours": values})
