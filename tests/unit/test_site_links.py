@@ -195,8 +195,9 @@ def hello(**fields: Any) -> SiteHello:
 
 def closed(channel: TlsChannel) -> bool:
     channel.limit(20)
-    while channel.read(1 << 16):
-        pass
+    with suppress(ConnectionError):  # reset, if it had sent more than was read
+        while channel.read(1 << 16):
+            pass
     return True
 
 
@@ -307,7 +308,8 @@ def test_a_site_with_a_replaced_key_is_not_dialled_into(make: Make) -> None:
 )
 def test_a_neighbour_gets_nothing_but_the_link(hostile: Hostile, request_: bytes, kind: str) -> None:
     channel = dial(hostile.site, hostile.lyon)
-    channel.write(request_)
+    with suppress(ConnectionError):  # closed before all of it was sent
+        channel.write(request_)
     assert closed(channel)
     hostile.counts(kind)
 
