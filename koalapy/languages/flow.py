@@ -1,6 +1,7 @@
 """A job file with `jobs`: a flow of jobs that wait for each other by name (docs/flows.md)."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from graphlib import CycleError, TopologicalSorter
 from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -157,34 +158,17 @@ def _prerequisites(flow: FlowFile, document: Document) -> list[tuple[int, ...]]:
 
 def _refuse_circles(flow: FlowFile, after: Sequence[Sequence[int]], document: Document) -> None:
     """Raises RequestError, which names the jobs of a circle, if any job waits for itself."""
-    unmet = [len(waits) for waits in after]
-    dependants: list[list[int]] = [[] for _ in after]
-    for place, waits in enumerate(after):
-        for each in waits:
-            dependants[each].append(place)
-    free = [place for place, count in enumerate(unmet) if not count]
-    for place in free:  # it grows
-        for each in dependants[place]:
-            unmet[each] -= 1
-            if not unmet[each]:
-                free.append(each)
-    if len(free) == len(after):
+    try:
+        TopologicalSorter(dict(enumerate(after))).prepare()
+    except CycleError as error:
+        found = error.args[1][:0:-1]  # each waits for the next
+        first = found.index(min(found))
+        circle = [*found[first:], *found[:first]]
+    else:
         return
-    circle = list(_circle(after, set(range(len(after))) - set(free)))
     names = [shown(flow.jobs[place].name) for place in circle]
     if len(names) > _MOST_NAMED:
         names = [*names[: _MOST_NAMED - 1], f"and, over {len(names) - _MOST_NAMED} others, {names[-1]}"]
     what = f"closes a circle: {' waits for '.join([*names, names[0]])}"
     path: Path = ("jobs", circle[0], "after")
     raise refusal(document, path, "circle", what, "Take one of these out of another's `after`, or out of `stages`.")
-
-
-def _circle(after: Sequence[Sequence[int]], caught: Collection[int]) -> Iterator[int]:
-    """Yield the jobs of a circle, each before one that it waits for. `caught`: those that wait for a circle."""
-    path: dict[int, None] = {}
-    place = min(caught)
-    while place not in path:
-        path[place] = None
-        place = next(each for each in after[place] if each in caught)
-    order = list(path)
-    yield from order[order.index(place) :]
