@@ -1,11 +1,9 @@
-"""Commands that look at jobs and wait for them: jobs, show, logs, fetch, explain, wait."""
+"""Commands that look at jobs and wait for them: jobs, show, explain, wait."""
 
-import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -14,11 +12,9 @@ from koalapy.cli import options
 from koalapy.cli.ends import exit_by, explained_of, output_lines, print_end
 from koalapy.cli.flows import jobs_of, progress_of, show_tree
 from koalapy.cli.match import print_choices
-from koalapy.cli.moving import LOOK_S, TransferLines, moving, transfer_line, wait_with_progress
+from koalapy.cli.moving import moving, transfer_line, wait_with_progress
 from koalapy.cli.output import (
     BAD_INPUT,
-    DONE,
-    FAILED,
     ago,
     errors_reported,
     out,
@@ -32,8 +28,7 @@ from koalapy.cli.runners import hours_of, left_of, nodes_of, rate_of, runner_of
 from koalapy.cli.sweep_progress import counted
 from koalapy.cli.times import Utc, in_text, shown
 from koalapy.client import Grid
-from koalapy.client.following import RECONNECT_S, Reconnecting
-from koalapy.model.counts import counted_as
+from koalapy.client.following import RECONNECT_S
 from koalapy.model.errors import RequestError, TransientError
 from koalapy.model.states import JobState
 from koalapy.model.units import SECOND, parse_duration
@@ -164,13 +159,11 @@ def _why(job: Document) -> str:
     sentence, dot, _ = text.partition(". ")
     if text:
         return f"{sentence}." if dot else text
-    return ", ".join(filter(None, (job["sweep"] and counted(job["sweep"]), _flow_or_wait(job), moving(job))))
+    return ", ".join(filter(None, (job["sweep"] and counted(job["sweep"]), _awaited(job), moving(job))))
 
 
-def _flow_or_wait(job: Document) -> str:
-    """Return the progress of a flow, or the jobs for which a blocked job waits."""
-    if job["flow"]:
-        return progress_of(job["flow"])
+def _awaited(job: Document) -> str:
+    """Return the jobs for which a blocked job waits."""
     if job["state"] != "blocked":
         return ""
     more = len(job["after"]) - _AFTER
@@ -292,78 +285,6 @@ def _show_components(components: list[Document]) -> None:
             for each in components
         ],
     )  # fmt: skip
-
-
-@app.command()
-def logs(
-    job: options.JobOrPilot,
-    component: Annotated[int | None, typer.Option("--component", "-c", help="Only this component.")] = None,
-    errors: Annotated[bool, typer.Option("--errors", "-e", help="Show standard error instead.")] = False,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the output until the job is final.")] = False,
-    parameter: Annotated[
-        int | None,
-        typer.Option("--parameter", "-p", metavar="N", help="Only this parameter of a sweep; the first is 1."),
-    ] = None,
-    prefix: options.Prefix = None,
-    reconnect: options.Reconnect = RECONNECT_S,
-    grid: options.Grid = None,
-) -> None:
-    """Print the standard output of all processes of the last attempt, or of one parameter of a sweep."""
-    if component is not None and parameter is not None:
-        print_message(
-            "koala: --component and --parameter exclude each other. Use --parameter for a sweep, --component for a job."
-        )
-        raise typer.Exit(BAD_INPUT)
-    with errors_reported(), Grid(grid) as koalad:
-        stream = "errors" if errors else "output"
-        pieces = koalad.output(
-            job,
-            stream=stream,
-            component=component,
-            follow=follow,
-            parameter=parameter,
-            prefix=prefix,
-            reconnect=Reconnecting(reconnect, print_message),
-        )
-        wrote = False
-        for piece in pieces:
-            wrote = True
-            sys.stdout.buffer.write(piece)
-            sys.stdout.buffer.flush()
-        if not wrote and parameter is None:
-            _print_why_nothing(koalad.jobs(ids=[job])[0], component)
-
-
-def _print_why_nothing(job: Document, component: int | None) -> None:
-    """Print that the job, or the component, has not started yet. koalad refuses one that never ran."""
-    began = any(each["started_at"] and component in (None, each["index"]) for each in job["components"])
-    if job["finished_at"] is None and not job["sweep"] and not began:
-        who = f"job {job['id']}" if component is None else f"component {component} of job {job['id']}"
-        print_message(f"koala: There is no output: {who} has not started. The job is {job['state']}.")
-
-
-@app.command()
-def fetch(
-    job: options.JobOrPilot,
-    paths: Annotated[
-        list[str] | None,
-        typer.Argument(help="Files, directories or patterns; out-{x} for a sweep. Default: all of stage_out."),
-    ] = None,
-    to: Annotated[Path | None, typer.Option("--to", help="Directory to write to. Default: the job's.")] = None,
-    grid: options.Grid = None,
-    json: options.Json = False,
-) -> None:
-    """Fetch files that a job left on its clusters."""
-    with errors_reported(), Grid(grid) as koalad, TransferLines() as lines:
-        while (found := koalad.fetch(job, paths or (), directory=to, timeout=LOOK_S))["state"] == "fetching":
-            lines.show(koalad.jobs(ids=[job])[0])
-    if json:
-        print_json(found)
-    else:
-        out.print(f"job {job}: {counted_as(found['files'] or 0, 'file')}, {counted_as(found['bytes'] or 0, 'byte')}")
-        for each in filter(None, (*found["notes"], found["lack"])):
-            print_message(each)
-    raise typer.Exit(FAILED if found["lack"] else DONE)
 
 
 @app.command()

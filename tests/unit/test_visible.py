@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rich.console import Group
 from rich.text import Text
 
-from koalapy.cli import demo, doctor, grid, jobs, login, output, runners, unknown
+from koalapy.cli import demo, doctor, files, grid, jobs, login, output, runners, unknown
 from koalapy.cli.console import SafeConsole
 from koalapy.cli.moving import TransferLines, transfer_line
 from koalapy.cli.output import print_error, print_json, print_line, print_message, rich_table, table
@@ -193,7 +193,7 @@ COMMANDS: dict[str, tuple[Any, Callable[[], object]]] = {
     "jobs": (jobs, lambda: jobs.jobs(None)),
     "show": (jobs, lambda: jobs.show(["7"])),
     "explain": (jobs, lambda: jobs.explain(7)),
-    "fetch": (jobs, lambda: jobs.fetch(7, None)),
+    "fetch": (files, lambda: files.fetch(7, None)),
     "status": (grid, lambda: grid.status()),
     "clusters": (grid, lambda: grid.clusters()),
     "unknown": (unknown, lambda: unknown.show_unknown(None, False)),
