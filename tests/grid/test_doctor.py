@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from host_rule import input_rule
 
 from koalapy import Grid
 from koalapy.doctor.checks import CHECKS
@@ -196,16 +197,9 @@ def login_of(cluster: Document) -> Document:
     return {key: cluster[key] for key in ("connect", "identity", "known_hosts")}
 
 
-@contextmanager
-def dropped(containers: Containers, host: str, *rule: str) -> Iterator[None]:
+def dropped(containers: Containers, host: str, *rule: str) -> AbstractContextManager[None]:
     """What the rule of the host's own firewall lets through no longer."""
-    pid = str(containers.all()[host].attrs["State"]["Pid"])
-    iptables = ["nsenter", "-t", pid, "-n", "iptables"]
-    subprocess.run([*iptables, "-I", "INPUT", "-p", "tcp", "--syn", *rule, "-j", "REJECT"], check=True)
-    try:
-        yield
-    finally:
-        subprocess.run([*iptables, "-F", "INPUT"], check=True)
+    return input_rule(containers, host, "-p", "tcp", "--syn", *rule, "-j", "REJECT")
 
 
 @contextmanager

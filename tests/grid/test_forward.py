@@ -6,13 +6,14 @@ import socket
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 import real_grid
+from host_rule import input_rule
 
 SLURM, GRID_ENGINE = "alpha", "gamma"
 # A page that names the rank and its node, and bytes with their checksum.
@@ -106,16 +107,9 @@ def start(testgrid: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
         each.stop()
 
 
-@contextmanager
-def cut(testgrid: Any) -> Iterator[None]:
+def cut(testgrid: Any) -> AbstractContextManager[None]:
     """Nothing from outside reaches the head node's SSH server; no connection is told."""
-    pid = str(testgrid.containers.all()[SLURM].attrs["State"]["Pid"])
-    iptables = ["nsenter", "-t", pid, "-n", "iptables"]
-    subprocess.run([*iptables, "-I", "INPUT", *CUT], check=True)
-    try:
-        yield
-    finally:
-        subprocess.run([*iptables, "-D", "INPUT", *CUT], check=True)
+    return input_rule(testgrid.containers, SLURM, *CUT)
 
 
 def echoing(koalad: Any) -> int:

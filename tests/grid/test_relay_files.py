@@ -1,7 +1,6 @@
 """`relay: files` on a real cluster whose nodes cannot connect to their head; and what is said where it is not set."""
 
 import contextlib
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +11,7 @@ import live
 import pytest
 import real_grid
 from cable import Cable, Way
+from host_rule import input_rule
 
 sh = real_grid.sh
 CUT = ["-p", "tcp", "--syn", "--dport", "32768:60999", "-j", "DROP"]  # where a KCM listens, and nothing of Slurm does
@@ -28,20 +28,8 @@ echo through
 def cut_off(testgrid: Any) -> Iterator[Any]:
     """beta's nodes cannot connect to beta's head."""
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_cut(testgrid, "beta"))
+        stack.enter_context(input_rule(testgrid.containers, "beta", *CUT))
         yield testgrid
-
-
-@contextlib.contextmanager
-def _cut(testgrid: Any, host: str) -> Iterator[None]:
-    """By this machine's iptables in the container's network, so that the container needs none."""
-    pid = str(testgrid.containers.all()[host].attrs["State"]["Pid"])
-    iptables = ["nsenter", "-t", pid, "-n", "iptables"]
-    subprocess.run([*iptables, "-I", "INPUT", *CUT], check=True)
-    try:
-        yield
-    finally:
-        subprocess.run([*iptables, "-D", "INPUT", *CUT], check=True)
 
 
 @pytest.fixture
