@@ -17,9 +17,9 @@ class SessionState:
 
     By sweep and cluster: `wanted`: the number of parameters that the KCM can still use, less those fed since its last
     report. `begun`: whether the KCM was sent the sweep's first feed of this session. `failures`: the number of the
-    sweep's Launchers that failed there in a row. `recalled`: the number of parameters out on the cluster at the last
-    RecallParameters. `refused`: why the cluster refuses the sweep's Launchers. `fed`: parameters that came back from
-    there, of which results may still arrive.
+    sweep's Launchers that failed there in a row. `recalled`: whether parameters were recalled from there since those
+    out on the cluster last changed. `refused`: why the cluster refuses the sweep's Launchers. `fed`: parameters that
+    came back from there, of which results may still arrive.
 
     By Launcher: `doing`: the number of parameters that run, and the instant of the newest pull. `latest`: whether any
     of its newest results is a success. `suspects`: the host of a Launcher that may be on a black hole.
@@ -36,7 +36,7 @@ class SessionState:
     failures: dict[On, int] = field(default_factory=dict)
     latest: dict[AttemptId, bool] = field(default_factory=dict)
     suspects: dict[AttemptId, str] = field(default_factory=dict)
-    recalled: dict[On, int] = field(default_factory=dict)
+    recalled: dict[On, None] = field(default_factory=dict)
     refused: dict[On, Reason] = field(default_factory=dict)
     fed: dict[On, Intervals] = field(default_factory=dict)
     noted_waits: dict[JobId, str] = field(default_factory=dict)

@@ -144,8 +144,8 @@ def hungry(core: Core, sweep: JobId) -> Iterable[str]:
 def recall(core: Core, sweep: Job) -> None:
     """Recall parameters from clusters that have more than their slots, for clusters that have fewer.
 
-    It does so once the pool is empty. A cluster is asked again only after the number of its parameters has changed,
-    since all of them may have begun.
+    It does so once the pool is empty. A cluster is asked again only after its parameters have changed, since all of
+    them may have begun.
     """
     runner = runner_of(sweep)
     if runner.pool or not runner.out:
@@ -155,13 +155,9 @@ def recall(core: Core, sweep: Job) -> None:
     lack = sum(max(0, slots.get(name, 0) - len(runner.out_on(name))) for name in starving)
     for cluster, numbers in runner.out:
         more = min(lack, len(numbers) - slots.get(cluster, 0))
-        if (
-            more <= 0
-            or cluster not in core.information.reachable
-            or core.sessions.recalled.get((sweep.id, cluster)) == len(numbers)
-        ):
+        if more <= 0 or cluster not in core.information.reachable or (sweep.id, cluster) in core.sessions.recalled:
             continue
-        core.sessions.recalled[sweep.id, cluster] = len(numbers)
+        core.sessions.recalled[sweep.id, cluster] = None
         core.records.hint(RecallParameters(cluster=cluster, sweep=sweep.id, most=more))
         lack -= more
 

@@ -115,7 +115,13 @@ def on_cluster_left(core: Core, now: Instant, event: ClusterLeft) -> None:
 
 
 def put_runner(core: Core, sweep: Job, **changes: object) -> None:
-    core.records.change(sweep, runner=replace_runner(runner_of(sweep), changes))
+    """Change the sweep's record. A cluster whose parameters change may be asked again to return some."""
+    before, after = runner_of(sweep), replace_runner(runner_of(sweep), changes)
+    core.records.change(sweep, runner=after)
+    if core.sessions.recalled and before.out is not after.out:
+        for of, cluster in list(core.sessions.recalled):
+            if of == sweep.id and before.out_on(cluster) != after.out_on(cluster):
+                del core.sessions.recalled[of, cluster]
 
 
 def sweep_of(core: Core, sweep: JobId) -> Job | None:

@@ -64,7 +64,7 @@ class Koalad:
         """The first true answer. Fails with what koalad knows after `patience_s`."""
         deadline = time.monotonic() + patience_s
         while not (answer := found()):
-            assert time.monotonic() < deadline, (self.grid.jobs(), self.grid.clusters(), self.grid.status())
+            assert time.monotonic() < deadline, (self.grid.jobs(), self.grid.runners(), self.grid.clusters())
             time.sleep(0.05)
         return answer
 

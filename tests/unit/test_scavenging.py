@@ -264,6 +264,29 @@ def test_at_the_end_unstarted_parameters_are_recalled_for_launchers_without_work
     assert play.runner(sweep).out_on("beta") == Intervals(((17, 20),))
 
 
+def test_parameters_are_recalled_again_from_a_cluster_that_has_as_many_as_at_the_last_recall() -> None:
+    play = SweepPlay({"alpha": 4, "beta": 4})
+    sweep = play.sweep(40)
+    play.start_all(sweep)
+    play.want(sweep, "alpha", 40)
+    play.want(sweep, "beta", 40)
+    play.ran(play.staying(sweep, "beta")[0], range(21, 41))
+    play.want(sweep, "beta", 8)
+    returned = Intervals(((17, 20),))
+    play.back(sweep, "alpha", returned)
+    play.wanted["beta"] = 4
+    play.measure()
+    play.back(sweep, "beta", returned)
+    assert play.runner(sweep).out_on("alpha") == Intervals(((1, 20),))
+    play.wanted["beta"] = 0
+    play.go()
+    play.measure()
+    play.start_all(sweep)
+    play.want(sweep, "beta", 8)
+    recalls = [hint for hint in play.hints if isinstance(hint, RecallParameters)]
+    assert [(each.cluster, each.most) for each in recalls] == [("alpha", 4), ("alpha", 4)]
+
+
 def test_launchers_without_work_are_stopped() -> None:
     play = SweepPlay({"alpha": 16})
     sweep = play.sweep(16)
