@@ -1,9 +1,10 @@
 """Groups of clusters for one component: the search of "The EU-CrossGrid Approach for Grid Application Scheduling".
 
 The paper's suitableCEs are the candidates here, in descending rank. Its matchedListCEs and partiallyMatchedCEs are
-`matched` and `partial` in `search`. It leaves open which cluster begins a partial group, and how a group is ranked: a
-cluster that completed no group begins one, which the paper's example needs, and a group has the rank of its lowest
-member.
+`matched` and `partial` in `search`. It leaves open which cluster begins a partial group, and the order of members of
+equal rank. Its example (figure 2b) needs that a cluster that completed no group begins one. It also needs that the
+member that joined last goes before those of its own rank. A group has the rank of its lowest member; the paper gives no
+rule for that.
 """
 
 from collections.abc import Iterable, Sequence
@@ -48,7 +49,7 @@ def search(candidates: Iterable[Candidate], least: int) -> list[Group]:
             continue
         completed = False
         for place, group in enumerate(partial):
-            joined = (*group, each)
+            joined = _joined(group, each)
             if _free(joined) < least:
                 partial[place] = joined
             elif len(joined) <= MAX_COMPONENTS:
@@ -57,6 +58,12 @@ def search(candidates: Iterable[Candidate], least: int) -> list[Group]:
         if not completed:
             partial.append((each,))
     return sorted(matched, key=lambda group: (len(group), _descending(rank_of(group))))
+
+
+def _joined(group: Group, each: Candidate) -> Group:
+    """Return the group with a candidate of no higher rank, which goes before those of its own rank."""
+    place = next((place for place, member in enumerate(group) if member.rank == each.rank is not None), len(group))
+    return (*group[:place], each, *group[place:])
 
 
 def rank_of(group: Group) -> float | None:
@@ -113,7 +120,7 @@ def of_choice(request: Request, choice: Choice) -> Request:
     if len(choice.clusters) == 1:
         return request
     parts = [
-        replace(component, cluster=cluster, processors=processors, spread=False)
+        replace(component, cluster=cluster, processors=processors, spread=False, most=None, least=None)
         for cluster, processors in choice.clusters
     ]
     return replace(request, components=tuple(parts))

@@ -49,19 +49,27 @@ def _print_component(component: Document) -> None:
     if not component["choices"]:
         out.print(f"No cluster or group of clusters has {counted_as(component['processors'], 'processor')} for it now.")
     print_choices(component["choices"])
+    if component["choices"] and component["others"]:
+        out.print()
     for each in component["others"]:
         out.print(f"{each['cluster']}: {each['reason']['message']} {each['reason']['advice']}".rstrip())
 
 
 def print_choices(choices: Sequence[Document]) -> None:
-    """Print choices by the number of their clusters, in the form of figure 2b of the EU-CrossGrid paper."""
-    for size, group in groupby(choices, key=lambda choice: len(choice["clusters"])):
-        out.print(f"[Groups with {counted_as(size, 'cluster')}]")
+    """Print choices by the number of their clusters, in the form of figure 2b of the EU-CrossGrid paper.
+
+    Choices that a job has kept have no free processors; theirs are the ones that the job takes of each cluster.
+    """
+    for place, (size, group) in enumerate(groupby(choices, key=lambda choice: len(choice["clusters"]))):
+        if place:
+            out.print()
+        out.print(f"[Groups with {size} CEs]")
         for choice in group:
             rank = "none" if choice["rank"] is None else f"{choice['rank']:g}"
             out.print(f"[Rank={rank}]")
             for each in choice["clusters"]:
-                free = "" if each["free"] is None else f", freeCPUs = {each['free']}"
-                out.print(f"  {each['cluster']}: {counted_as(each['processors'], 'processor')}{free}")
+                free = each["free"]
+                out.print(each["cluster"])
+                out.print(f"processors = {each['processors']}" if free is None else f"freeCPUs = {free}")
             if choice["refused"]:
-                out.print(f"  refused: {choice['refused']['message']}")
+                out.print(f"refused: {choice['refused']['message']}")

@@ -15,17 +15,23 @@ from koalapy.model.units import Instant
 def lower(core: Core, now: Instant, job: Job, after: str) -> bool:
     """Halve the processors of each component that allows it. `after`: what happened, for the history.
 
-    Returns False if no component allows fewer.
+    A job on a group of clusters becomes one component again, and asks for fewer then. Its choices were of the number
+    before, so that it needs a new list. Returns False if no component allows fewer.
     """
-    components = tuple([each.lowered() for each in job.request.components])
-    if components == job.request.components:
+    whole = job.written or job.request
+    components = tuple([each.lowered() for each in whole.components])
+    if components == whole.components:
         return False
     numbers = {
         index: [old.processors, new.processors]
-        for index, (old, new) in enumerate(zip(job.request.components, components, strict=True))
+        for index, (old, new) in enumerate(zip(whole.components, components, strict=True))
         if old.processors != new.processors
     }
-    core.records.change(job, request=replace(job.request, components=components), lowered_at=now)
+    lowered = replace(whole, components=components)
+    if job.written is None:
+        core.records.change(job, request=lowered, choices=(), choice=0, lowered_at=now)
+    else:
+        core.records.change(job, written=lowered, lowered_at=now)
     core.records.note(now, job.id, "job_lowered", processors=numbers, after=after)
     core.mark_dirty()
     return True

@@ -144,7 +144,9 @@ def end_choices(core: Core, now: Instant, job: Job) -> None:
     if failures >= max_failures(core, job)[0]:
         core.records.change(job, state=JobState.FAILED, finished_at=now)
         return core.records.note(now, job.id, "job_failed", **code_and_message(reason))
-    return core.records.change(job, position=tail, overtaken=0, waiting_since=now, choices=(), choice=0)
+    core.records.change(job, position=tail, overtaken=0, waiting_since=now, choices=(), choice=0)
+    lower(core, now, job, "failure")
+    return None
 
 
 def _again(core: Core, now: Instant, job: Job) -> None:

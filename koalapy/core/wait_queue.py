@@ -10,7 +10,7 @@ from koalapy.broker.shape import MinimumDemand, Shape, minimum_demand, shape_of
 from koalapy.model.identity import JobId
 from koalapy.model.index import Index
 from koalapy.model.job import Job
-from koalapy.model.matching import JobAd, ad_of
+from koalapy.model.matching import JobAd, job_ad
 from koalapy.model.request import WhenBusy
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant
@@ -28,7 +28,7 @@ class Position(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Waiting:
-    """A waiting job, its position, its shape and its minimum demand.
+    """A waiting job, its position, its shape, its minimum demand, and the ads of its components that have one.
 
     `recheck`: whether it may be too large for the grid's present clusters. `patient`: it may enter batch queues by now.
     """
@@ -37,6 +37,7 @@ class Waiting:
     position: Position
     shape: Shape
     minimum: MinimumDemand
+    ads: tuple[JobAd, ...]
     recheck: bool = True
     patient: bool = False
 
@@ -147,8 +148,9 @@ class WaitQueue(Index):
     def _enter(self, job: Job) -> None:
         shape = shape_of(job.request)
         position = Position(job.request.priority, job.position, job.id)
-        waiting = self._waiting[job.id] = Waiting(job, position, shape, minimum_demand(shape))
-        self._count_ads(shape, 1)
+        ads = tuple([ad for each in job.request.components if (ad := job_ad(each)) is not None])
+        waiting = self._waiting[job.id] = Waiting(job, position, shape, minimum_demand(shape), ads)
+        self._count_ads(ads, 1)
         insort(self.order, position)
         insort(self.to_recheck, position)
         self._by_size.add(waiting)
@@ -161,7 +163,7 @@ class WaitQueue(Index):
 
     def _leave(self, waiting: Waiting) -> None:
         del self._waiting[waiting.job.id]
-        self._count_ads(waiting.shape, -1)
+        self._count_ads(waiting.ads, -1)
         _remove(self.order, waiting.position)
         if waiting.recheck:
             _remove(self.to_recheck, waiting.position)
@@ -170,12 +172,11 @@ class WaitQueue(Index):
             self._patient.remove(waiting)
         self._move(waiting.position)
 
-    def _count_ads(self, shape: Shape, change: int) -> None:
-        for each in shape.components:
-            if (ad := ad_of(each.requirements, each.rank, each.processors)) is not None:
-                count = self.ads.pop(ad, 0) + change
-                if count:
-                    self.ads[ad] = count
+    def _count_ads(self, ads: Iterable[JobAd], change: int) -> None:
+        for ad in ads:
+            count = self.ads.pop(ad, 0) + change
+            if count:
+                self.ads[ad] = count
 
     def _move(self, position: Position) -> None:
         if self.moved is None or position < self.moved:

@@ -256,7 +256,7 @@ class _Reading:
         return least, most
 
     def _processors(self) -> None:
-        kind, (least, _) = self._job_type(), self._counts()
+        kind, (least, most) = self._job_type(), self._counts()
         named = next((self._attributes[key] for key in _COUNTS if key in self._attributes), None)
         if kind == "normal" and named is not None:
             what = f"{named.name} is for parallel jobs, but JobType is Normal"
@@ -265,7 +265,7 @@ class _Reading:
         if kind != "normal" and not {"minnumcpu", "nodenumber"} & self._attributes.keys():
             at = self._attributes["jobtype"].at
             raise ClassAdError(at, "a parallel job has no MinNumCPU", "Write MinNumCPU = 4;.", "missing_key")
-        self._component["processors"] = least
+        self._component["processors"] = least if least == most else {"want": most, "least": least}
         if kind != _GROUP:
             self._component["launch"] = "once"  # the program starts its processes itself, if it has several
         else:

@@ -305,9 +305,6 @@ class ComponentFile(Section):
     @model_validator(mode="after")
     def _check_spread(self) -> Self:
         """Refuse what has no meaning for the parts of a component that is divided."""
-        if self.spread and self.processors.least is not None:
-            what = "has a least number, but with spread: true the component is divided as it is"
-            raise wrong(what, "Remove one of the two.", at=("processors",))
         for key in ("cluster", "processors_per_node", "exclusive", "optional") if self.spread else ():
             if getattr(self, key):
                 what = "is for one cluster, but the component has spread: true"

@@ -45,7 +45,7 @@ class JobAd:
     """The part of a component's request that clusters are compared with.
 
     `requirements`, `rank`: checked expressions, each attribute with its scope; '' for none. `least`, `most`: of
-    processors.
+    processors, which stay the same while the job asks for fewer.
     """
 
     requirements: str
@@ -91,9 +91,7 @@ class Answer:
 
 def job_ad(component: ComponentRequest) -> JobAd | None:
     """Return the ad of a component that has requirements or a rank; None for any other."""
-    return ad_of(component.requirements, component.rank, component.processors)
-
-
-def ad_of(requirements: str, rank: str, processors: int) -> JobAd | None:
-    """Return the ad of such a component; None without requirements and rank."""
-    return JobAd(requirements, rank, processors, processors) if requirements or rank else None
+    if not component.requirements and not component.rank:
+        return None
+    least, most = component.least or component.processors, component.most or component.processors
+    return JobAd(component.requirements, component.rank, least, most)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from koalapy.broker.availability import Availability
 from koalapy.broker.fit import Misfit, misfit
 from koalapy.broker.groups import choices, free_for
+from koalapy.broker.suitability import Suitability
 from koalapy.core.matching import Matching
 from koalapy.engine import Engine
 from koalapy.information.ads import cluster_ad
@@ -45,16 +46,18 @@ def questions(request: Request, clusters: tuple[ClusterAd, ...]) -> list[Questio
 
 
 def match(engine: Engine, now: Instant, request: Request, answers: Iterable[Answer]) -> list[MatchedComponent]:
-    """Match each component by itself with the present clusters. `answers`: those to `questions`."""
+    """Match each component by itself with the present clusters. `answers`: those to `questions`.
+
+    A component that nothing fits on now, and that allows fewer processors, is matched with fewer, step by step.
+    """
     summaries = engine.summaries(now)
     matching = Matching()
     matching.look(engine.core.information.clusters, summaries)
     matching.take(now, answers)
     suitability, availability = matching.at(now), Availability(summaries)
     found = []
-    for index, component in enumerate(request.components):
-        alone = replace(request, components=(component,))
-        chosen = choices(alone, availability, suitability)
+    for index, wanted in enumerate(request.components):
+        component, chosen = _most_that_fits(request, wanted, availability, suitability)
         named = {cluster for each in chosen for cluster, _ in each.clusters}
         others = [
             Misfit(each.name, index, suitability.why_not(component, each.name) or _why_alone_not(component, each))
@@ -64,6 +67,18 @@ def match(engine: Engine, now: Instant, request: Request, answers: Iterable[Answ
         free = {each.name: free_for(component, each) if component.spread else each.idle for each in summaries}
         found.append(MatchedComponent(index, component, chosen, free, tuple(others)))
     return found
+
+
+def _most_that_fits(
+    request: Request, component: ComponentRequest, availability: Availability, suitability: Suitability
+) -> tuple[ComponentRequest, tuple[Choice, ...]]:
+    """Return the component with the most processors for which there are choices, and these; else as it is lowered."""
+    while True:
+        found = choices(replace(request, components=(component,)), availability, suitability)
+        lowered = component.lowered()
+        if found or lowered is component:
+            return component, found
+        component = lowered
 
 
 def _why_alone_not(component: ComponentRequest, summary: ClusterSummary) -> Reason:

@@ -3,9 +3,11 @@
 import pytest
 from engine_play import component, make
 
+from koalapy.api.documents.matching import choice
 from koalapy.broker.availability import Availability
 from koalapy.broker.groups import Candidate, choices, fits, of_choice, rank_of, search
 from koalapy.broker.suitability import EveryCluster, Ranks
+from koalapy.cli.match import print_choices
 from koalapy.information.kis import ClusterSummary
 from koalapy.model.cluster import ClusterSettings, ClusterState
 from koalapy.model.job import Choice
@@ -16,6 +18,24 @@ BEE, AOCE, ZEUS, OLD, LNGRID = "bee001.ific.uv.es", "aocegrid.uab.es", "zeus.cyf
 # CE1 to CE5 of figure 2a; CE4 does not meet the requirements.
 RANKS = {BEE: 1500.0, AOCE: 2000.0, ZEUS: 1500.0, LNGRID: 1000.0}
 FREE = {BEE: 3, AOCE: 10, ZEUS: 3, OLD: 10, LNGRID: 3}
+FIGURE_2B = """\
+[Groups with 1 CEs]
+[Rank=2000]
+aocegrid.uab.es:2119/jobmanager-pbs-workq
+freeCPUs = 10
+
+[Groups with 2 CEs]
+[Rank=1500]
+zeus.cyf-kr.edu.pl:2119/jobmanager-pbs-workq
+freeCPUs = 3
+bee001.ific.uv.es:2119/jobmanager-pbs-workq
+freeCPUs = 3
+[Rank=1000]
+bee001.ific.uv.es:2119/jobmanager-pbs-workq
+freeCPUs = 3
+lngrid02.lip.pt:2129/jobmanager-pbs-workq
+freeCPUs = 3
+"""
 JOB = make(component(5, requirements="other.X", rank="other.AverageSI", spread=True))
 
 
@@ -40,9 +60,21 @@ def test_the_example_of_the_paper() -> None:
     """Figure 2b: the groups, their ranks, the free processors of their members, and the order of the groups."""
     room = Availability(summary(name, idle) for name, idle in FREE.items())
     found = choices(JOB, room, Ranked(dict(RANKS)))
-    listed = [(len(each.clusters), each.rank, {name for name, _ in each.clusters}) for each in found]
-    assert listed == [(1, 2000, {AOCE}), (2, 1500, {ZEUS, BEE}), (2, 1000, {BEE, LNGRID})]
+    listed = [(each.rank, [name for name, _ in each.clusters]) for each in found]
+    assert listed == [(2000, [AOCE]), (1500, [ZEUS, BEE]), (1000, [BEE, LNGRID])]
     assert [sum(FREE[name] for name, _ in each.clusters) for each in found] == [10, 6, 6]
+
+
+def test_the_example_is_printed_as_in_the_paper(capsys: pytest.CaptureFixture[str]) -> None:
+    """Figure 2b to the letter, with the addresses of its computing elements."""
+    room = Availability(summary(name, idle) for name, idle in FREE.items())
+    addresses = {BEE: "2119", AOCE: "2119", ZEUS: "2119", LNGRID: "2129"}
+    documents = [choice(each, FREE) for each in choices(JOB, room, Ranked(dict(RANKS)))]
+    for document in documents:
+        for each in document["clusters"]:
+            each["cluster"] += f":{addresses[each['cluster']]}/jobmanager-pbs-workq"
+    print_choices(documents)
+    assert capsys.readouterr().out == FIGURE_2B
 
 
 def candidates(*free: int) -> list[Candidate]:

@@ -49,7 +49,9 @@ def test_every_attribute_is_read() -> None:
         name="job",
         components=(
             ComponentRequest(
-                processors=5,
+                processors=8,
+                most=8,
+                least=5,
                 executable="sh",
                 arguments=(*redirected, "./solve.sh", "-n", "a b", "c"),
                 environment=(("A", "1"), ("B", "x=y")),
@@ -86,19 +88,21 @@ def test_brackets_comments_and_the_last_semicolon_may_be_there_or_not(text: str)
 
 
 @pytest.mark.parametrize(
-    ("attributes", "processors", "launch", "spread"),
+    ("attributes", "processors", "least", "launch", "spread"),
     [
-        ("", 1, Launch.ONCE, False),
-        ('JobType = "MPICH"; NodeNumber = 4;', 4, Launch.ONCE, False),
-        ('JobType = "mpich-p4"; MinNumCPU = 4; MaxNumCPU = 9;', 4, Launch.ONCE, False),
-        ('JobType = {"MPICH-G2"}; MinNumCPU = 4; NodeNumber = 4;', 4, Launch.PER_PROCESSOR, True),
+        ("", 1, None, Launch.ONCE, False),
+        ('JobType = "MPICH"; NodeNumber = 4;', 4, None, Launch.ONCE, False),
+        ('JobType = "mpich-p4"; MinNumCPU = 4; MaxNumCPU = 9;', 9, 4, Launch.ONCE, False),
+        ('JobType = "MPICH"; MinNumCPU = 4; MaxNumCPU = 4;', 4, None, Launch.ONCE, False),
+        ('JobType = {"MPICH-G2"}; MinNumCPU = 4; NodeNumber = 4;', 4, None, Launch.PER_PROCESSOR, True),
+        ('JobType = "MPICH-G2"; NodeNumber = 4; MaxNumCPU = 6;', 6, 4, Launch.PER_PROCESSOR, True),
     ],
 )
 def test_the_type_of_a_job_decides_where_its_processes_are(
-    attributes: str, processors: int, launch: Launch, spread: bool
+    attributes: str, processors: int, least: int | None, launch: Launch, spread: bool
 ) -> None:
     found = of(f'{attributes} Executable = "/bin/a";')
-    assert (found.processors, found.launch, found.spread) == (processors, launch, spread)
+    assert (found.processors, found.least, found.launch, found.spread) == (processors, least, launch, spread)
 
 
 @pytest.mark.parametrize(

@@ -247,6 +247,36 @@ def test_attempts_of_a_smaller_group_never_have_the_numbers_of_a_larger_ones() -
     check(game)
 
 
+def test_a_group_that_was_refused_everywhere_asks_for_fewer_processors_as_one_component() -> None:
+    game = Play()
+    game.measure(alpha=28, beta=12, gamma=12)  # 4 of each are idle
+    job = game.submit(component(12, requirements=LINUX, spread=True, most=12, least=4), retrials=5)
+    assert question_of(game).questions[0].job == JobAd(LINUX, "", 4, 12)
+    answer(game, {"alpha": None, "beta": None, "gamma": None})
+    assert len(game.job(job).present) == 3
+    game.tell(SubmissionFailed(attempt=game.attempts(job)[0], reason=REFUSED))
+    game.obey()
+    found = game.job(job)
+    assert (found.written or found.request).components[0].processors == 6
+    assert sorted((each.cluster, each.processors) for each in found.present) != []
+    assert sum(each.processors for each in found.present) == 6
+    assert all(each.request.most is each.request.least is None for each in found.present)
+    check(game)
+
+
+def test_a_job_for_which_no_group_is_large_enough_asks_for_fewer_after_a_time() -> None:
+    game = Play()
+    game.measure(alpha=28, beta=12, gamma=12)
+    job = game.submit(component(16, requirements=LINUX, spread=True, most=16, least=4), relax_after=Duration(MINUTE // 2))
+    answer(game, {"alpha": None, "beta": None, "gamma": None})
+    assert game.job(job).state is JobState.WAITING
+    game.measure(alpha=28, beta=12, gamma=12)
+    game.tell(after=Duration(MINUTE // 2))
+    assert sum(each.processors for each in game.job(job).present) == 8
+    assert len([line for line in game.history if line.kind == "job_lowered"]) == 1
+    check(game)
+
+
 def test_a_job_that_is_tried_again_is_divided_anew() -> None:
     game = Play()
     job = spread(game, 40, alpha=2.0, beta=1.0)
