@@ -94,9 +94,9 @@ class Matching:
                 if ad is None:
                     continue
                 same = Match(ad, match.verdict, match.rank) if match.ad == ad else match
-                before = compared.get(ad.cluster)
+                before = self.compared(now, answer.job, ad.cluster)
                 compared[ad.cluster] = _Compared(same, now)
-                if before is None or (before.match.verdict, before.match.rank) != (match.verdict, match.rank):
+                if not isinstance(before, Match) or (before.verdict, before.rank) != (match.verdict, match.rank):
                     self.version += 1
 
     def failure(self, job: JobAd) -> Reason | None:

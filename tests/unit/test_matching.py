@@ -407,6 +407,18 @@ def test_an_old_answer_counts_for_a_while_and_then_no_more() -> None:
     assert isinstance(matching.compared(later, job, "gamma"), Match)  # its ad is still the same
 
 
+def test_an_answer_that_was_too_old_counts_again_once_it_is_confirmed() -> None:
+    game = Play()
+    game.measure(alpha=28, beta=16, gamma=16)
+    job = game.submit(component(8, requirements=LINUX))
+    answer(game, {"alpha": None})
+    game.tell(after=Duration(2 * MINUTE))
+    game.measure(beta=16, gamma=16)
+    for _ in range(2):  # about what was known before the measurement, and after it
+        answer(game, {"alpha": None})
+    assert clusters_of(game, job) == ["alpha"]
+
+
 def test_what_is_asked_is_forgotten_with_the_last_job_that_asks() -> None:
     game = Play()
     job = game.submit(component(4, requirements=LINUX))
