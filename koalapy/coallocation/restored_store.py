@@ -7,12 +7,14 @@ cluster has reported.
 
 from dataclasses import replace
 
+from koalapy.broker.groups import is_spread, of_choice
 from koalapy.coallocation.stop import account_held
 from koalapy.core.core import Core
 from koalapy.model.events import StoreRestored, WrapperReported
-from koalapy.model.identity import FIRST_PILOT, PILOTS_END
-from koalapy.model.job import Counters, Job
+from koalapy.model.identity import FIRST_PILOT, MAX_COMPONENTS, PILOTS_END
+from koalapy.model.job import Choice, Counters, Job
 from koalapy.model.records import Records
+from koalapy.model.request import Request
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant
 
@@ -59,19 +61,40 @@ def _bind(core: Core, now: Instant, job: Job) -> None:
         excluded = (*kept, *((cluster, UNTIL_KNOWN) for cluster in core.recalled.clusters))
         if excluded != job.excluded:
             core.mark_dirty()
-            core.records.change(job, excluded=excluded)
+            core.records.change(job, excluded=excluded, choices=(), choice=0)
         return
-    found = [core.recalled.newest(job.id, index) for index in range(len(job.request.components))]
+    request = _divided(core, job)
+    found = [core.recalled.newest(job.id, index) for index in range(len(request.components))]
     newer = {index: (number, cluster) for index, (number, cluster) in enumerate(found) if number > job.number_of(index)}
     if not newer and kept == job.excluded:
         return
     core.mark_dirty()
-    components, numbers = list(job.request.components), [job.number_of(index) for index in range(len(found))]
+    components, numbers = list(request.components), [job.number_of(index) for index in range(len(found))]
+    numbers += job.numbers[len(found) :]
     for index, (number, cluster) in newer.items():  # the next attempt is the newest one that was made
         components[index], numbers[index] = replace(components[index], cluster=cluster), number - 1
         core.records.note(now, job.id, "attempt_recalled", component=index, attempt=number, cluster=cluster)
-    request = replace(job.request, components=tuple(components))
-    core.records.change(job, request=request, numbers=tuple(numbers), excluded=kept)
+    written = job.written if request is job.request else job.request
+    request = replace(request, components=tuple(components))
+    core.records.change(
+        job, request=request, written=written, numbers=tuple(numbers), excluded=kept, choices=(), choice=0
+    )
+
+
+def _divided(core: Core, job: Job) -> Request:
+    """Return the request with a component for each cluster of the group on which it was tried after the backup.
+
+    The clusters do not report how many of its processors the job has on each, so equal shares are recorded. Any other
+    job's request is returned as it is.
+    """
+    if not is_spread(job.request):
+        return job.request
+    (component,) = job.request.components
+    parts, most = 1, min(component.processors, MAX_COMPONENTS)
+    while parts < most and core.recalled.newest(job.id, parts)[0] > job.number_of(parts):
+        parts += 1
+    shares = [component.processors // parts + (place < component.processors % parts) for place in range(parts)]
+    return of_choice(job.request, Choice(tuple([("", each) for each in shares])))
 
 
 def doubtful(records: Records) -> list[Job]:

@@ -167,7 +167,7 @@ def _decide(
     excluded = excluded_clusters(now, job)
     if may_fit:
         decision = (
-            _choose(job, availability, suitability)
+            _choose(job, availability.without(excluded), suitability)
             if has_choices(job.request)
             else _place(job, shape, availability, cache, excluded, suitability)
         )

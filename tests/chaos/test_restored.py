@@ -57,7 +57,7 @@ class BackedUpGrid:
     def _submit(self) -> None:
         if self._submits:
             sizes = {name: size // 2 for name, size in self.world.sizes.items()}
-            self.world.koalad.submit(draw_request(self._dice, sizes, Habits()))
+            self.world.koalad.submit(draw_request(self._dice, sizes, Habits(matching=0.5)))
             self.world.agenda.after(Duration(self._dice.randint(0, 10 * SECOND)), self._submit)
 
     def _watch(self, entry: LogEntry) -> None:

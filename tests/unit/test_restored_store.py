@@ -67,12 +67,12 @@ def test_a_koalad_that_began_with_no_waiting_job_waits_for_nobody() -> None:
 class World:
     """A driver over a store that holds one waiting job, and that was then restored; what is sent is remembered."""
 
-    def __init__(self, restored: bool = True) -> None:
+    def __init__(self, restored: bool = True, request: Request = REQUEST) -> None:
         self.store = MemoryStore()
         self.sent: list[tuple[SubmitAttempt, bool]] = []
         self.time = 1000
         first = self._driver()
-        first.step([Delivery((JobSubmitted(request=REQUEST, owner="mona"),))])
+        first.step([Delivery((JobSubmitted(request=request, owner="mona"),))])
         self.store = self.store.reopened()
         self.driver = self._driver()
         if restored:
@@ -154,6 +154,29 @@ def test_it_goes_on_where_its_newest_attempt_is(world: World) -> None:
     assert world.submits[-1] == ("small", attempt(3), True)
     again = [line for line in world.store.history(JobId(1)) if line.kind == "attempt_recalled"][-1]
     assert again.details == {"component": 0, "attempt": 3, "cluster": "small"}
+
+
+def test_a_job_on_a_group_goes_on_with_all_its_components() -> None:
+    """No cluster alone has its 12 processors. Before the restore it had some on each."""
+    spread = ComponentRequest(processors=12, executable="true", spread=True)
+    world = World(request=Request(name="job", components=(spread,)))
+    world.connect("big", 8, attempt(1))
+    assert world.submits == []
+    second = AttemptId(JobId(1), 1, 1)
+    world.connect("small", 8, second)
+    assert world.submits == [("big", attempt(1), True), ("small", second, True)]
+    job = world.store.jobs()[0]
+    assert [each.processors for each in job.present] == [6, 6]
+    assert job.written == Request(name="job", components=(spread,))
+
+
+def test_a_choice_is_not_taken_until_all_clusters_are_heard() -> None:
+    spread = ComponentRequest(processors=4, executable="true", spread=True)
+    world = World(request=Request(name="job", components=(spread,)))
+    world.connect("big", 8)
+    assert world.submits == []
+    world.connect("small", 4, attempt(2))
+    assert world.submits == [("small", attempt(2), True)]
 
 
 def test_it_is_released_already_if_its_wrapper_says_so(world: World) -> None:
