@@ -9,6 +9,8 @@ from koalapy.information.kis import ClusterSummary, Known
 from koalapy.model.cluster import Value
 from koalapy.model.matching import OTHER_NAMES, ClusterAd
 
+_MIB = 1 << 20  # GLUE's unit of memory
+
 
 def cluster_ad(known: Known, summary: ClusterSummary) -> ClusterAd:
     """Return the ad of a cluster. What is not known of it is not there, and so undefined."""
@@ -37,3 +39,5 @@ def _measured(known: Known, summary: ClusterSummary) -> Iterator[tuple[str, Valu
         yield "TotalCPUs", summary.total
         yield "FreeCPUs", summary.idle
         yield "WaitingJobs", state.waiting_local
+        if state.memory is not None:
+            yield "Memory", state.memory // _MIB

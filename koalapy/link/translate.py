@@ -170,6 +170,7 @@ def measured(instance: InstanceId, cluster: str, message: wire.Measured, mapped:
         wanted_local=message.wanted_local,
         others_hidden=message.others_hidden,
         whole_nodes=tuple((processors, nodes) for processors, nodes in message.whole_nodes),
+        memory=message.memory,
     )
     return ClusterMeasured(cluster=cluster, state=state)
 

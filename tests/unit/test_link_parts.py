@@ -244,12 +244,14 @@ def test_a_submit_message_contains_every_field_of_the_component() -> None:
 
 def test_every_field_of_a_measurement_is_translated() -> None:
     ours, others = tag_of(INSTANCE, A), tag_of(InstanceId("other"), A)
-    capacity = Capacity(32, 8, 6, 4, 3, [ours, others], [others], [[4, 2]], {}, "thread", 30, 7, 12, True, [[4, 1]])
+    capacity = Capacity(
+        32, 8, 6, 4, 3, [ours, others], [others], [[4, 2]], {}, "thread", 30, 7, 12, True, [[4, 1]], 1024
+    )
     message = wire.from_json(json.loads(json.dumps(wire.to_json(monitor._measured(5, capacity)))))
     assert translate.measured(INSTANCE, "vu", message, lambda at: Instant(at + 1)).state == ClusterState(
         measured_at=Instant(6), total=32, idle=8, ours=6, others=4, waiting_local=3, allocated=(ours,), pending=(),
         free_nodes=((4, 2),), unit="thread", largest=30, largest_idle=7, wanted_local=12, others_hidden=True,
-        whole_nodes=((4, 1),),
+        whole_nodes=((4, 1),), memory=1024,
     )  # fmt: skip
 
 

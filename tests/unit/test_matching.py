@@ -77,6 +77,16 @@ def test_an_ad_says_what_is_configured_and_measured() -> None:
     assert (ads["Name"], ads["LRMSType"], ads["LRMSVersion"]) == ("alpha", "slurm", "22.05")
     assert (ads["TotalCPUs"], ads["FreeCPUs"], ads["WaitingJobs"]) == (32, 32, 0)
     assert (ads["GlueCEStateFreeCPUs"], ads["GlueCEInfoTotalCPUs"]) == (32, 32)
+    assert "Memory" not in ads
+
+
+def test_an_ad_has_the_memory_of_the_smallest_node_in_megabytes() -> None:
+    game = Play()
+    measured = game.measurement("alpha")
+    game.tell(replace(measured, state=replace(measured.state, memory=4000 << 20)))
+    game.submit(component(4, requirements=LINUX))
+    ads = dict(question_of(game).questions[0].clusters[0].attributes)
+    assert (ads["Memory"], ads["GlueHostMainMemoryRAMSize"]) == (4000, 4000)
 
 
 def test_nothing_more_is_asked_until_the_answer_and_then_only_what_has_changed() -> None:
@@ -267,7 +277,9 @@ def test_a_group_that_was_refused_everywhere_asks_for_fewer_processors_as_one_co
 def test_a_job_for_which_no_group_is_large_enough_asks_for_fewer_after_a_time() -> None:
     game = Play()
     game.measure(alpha=28, beta=12, gamma=12)
-    job = game.submit(component(16, requirements=LINUX, spread=True, most=16, least=4), relax_after=Duration(MINUTE // 2))
+    job = game.submit(
+        component(16, requirements=LINUX, spread=True, most=16, least=4), relax_after=Duration(MINUTE // 2)
+    )
     answer(game, {"alpha": None, "beta": None, "gamma": None})
     assert game.job(job).state is JobState.WAITING
     game.measure(alpha=28, beta=12, gamma=12)

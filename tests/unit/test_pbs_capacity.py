@@ -156,6 +156,13 @@ def test_a_node_without_memory() -> None:
     assert cluster.measure().idle == 6
 
 
+def test_memory_is_that_of_the_smallest_node() -> None:
+    cluster = Cluster()
+    cluster.nodes["node01"]["resources_available"]["mem"] = "2gb"
+    cluster.nodes["node02"]["resources_available"].pop("mem", None)
+    assert cluster.measure().memory == 2 << 30
+
+
 def test_where_a_queue_adds_a_word_to_each_chunk_only_nodes_that_have_it_count() -> None:
     cluster = Cluster()
     cluster.queues["workq"]["default_chunk"] = {"Qlist": "workq", "ncpus": 1, "mem": "1gb"}

@@ -152,3 +152,14 @@ def test_the_sample_of_another_cluster() -> None:
     """Eight slots, seven in use by untagged jobs; a job that is starting again, arrays, and five that wait in vain."""
     seen = capacity(said("qstat_f_xml"), printed("all.q@gamma\nshort.q@gamma\n"), BatchSettings(user="koala"))
     assert (seen.total, seen.idle, seen.ours, seen.others, seen.waiting_local) == (8, 1, 0, 7, 1)
+
+
+def test_memory_is_that_of_the_smallest_host_of_the_queue() -> None:
+    assert captured("busy").memory is None
+    sizes = iter(["7.500G", "100.000M"])
+    text = re.sub(
+        "(?=<resource)",
+        lambda _: f'<resource name="mem_total" type="hl">{next(sizes, "9.000G")}</resource>',
+        said("busy-qstat").stdout,
+    )
+    assert capacity(printed(text), said("busy-qselect")).memory == 100 << 20

@@ -299,3 +299,10 @@ def test_while_the_list_of_jobs_says_the_same_nothing_else_is_asked() -> None:
     answers.update(squeue=waits("4 1 OK"), sinfo=FULL)
     assert (batch.capacity().idle, batch.capacity().wanted_local) == (0, 4)
     assert asked == ["squeue", "sinfo", "show assoc_mgr", "squeue"]
+
+
+def test_memory_is_that_of_the_smallest_node_for_which_it_is_configured() -> None:
+    """RealMemory is 1 where nobody has configured it (slurm.conf(5))."""
+    small, unknown = IDLE.replace("|4000|", "|2000|"), IDLE.replace("|4000|", "|1|")
+    assert capacity(nodes(IDLE, small, unknown)).memory == 2000 << 20
+    assert capacity(unknown).memory is None

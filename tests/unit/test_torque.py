@@ -404,3 +404,10 @@ def test_it_offers_all_that_the_protocol_asks(dialect: Any) -> None:
     asked = set(Dialect.__annotations__)
     assert {name for name in asked if not hasattr(dialect, name)} == set()
     assert dialect.__name__.rpartition(".")[2] == dialect.NAME
+
+
+def test_memory_is_that_of_the_smallest_node() -> None:
+    small = NODE.replace("node1", "node2") + "     status = arch=x86_64,physmem=2048kb,ncpus=4\n"
+    large = NODE + "     status = arch=x86_64,physmem=8192kb,ncpus=4\n"
+    assert capacity(f"{large}\n{small}").memory == 2 << 20
+    assert capacity(NODE).memory is None

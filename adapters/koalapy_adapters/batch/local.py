@@ -173,6 +173,7 @@ def parse_capacity(cluster: BatchSettings, results: List[Result]) -> Capacity:
         statuses={job.batch_id: job for job in statuses if is_tag(job.name)},
         wanted_local=min(slots, max(0, wanted - left)),
         whole_nodes=[[slots, 1]] if idle == slots else [],
+        memory=answer.get("memory"),
     )
 
 

@@ -30,6 +30,7 @@ class Node(NamedTuple):
     total: int
     assigned: int
     free: int
+    memory: int  # bytes; 0 if it is unknown
     resources: Dict[str, str]
 
 
@@ -87,6 +88,7 @@ def _capacity(
             waiting_jobs(cluster, waits), room, [host.total for host in hosts], sum(free)
         ),
         whole_nodes=waiting_demand.whole_nodes([host.free for host in hosts if not host.assigned], sum(free)),
+        memory=min((host.memory for host in hosts if host.memory), default=None),
     )
 
 
@@ -184,6 +186,7 @@ def _node(cluster: BatchSettings, record: Record, result: Result) -> Node:
         total=total,
         assigned=assigned,
         free=max(0, total - assigned) if idle else 0,
+        memory=size(word(record, "resources_available.mem")),
         resources={name: word(record, name) for name in record.fields},
     )
 
@@ -232,8 +235,11 @@ def _hosts(ours: List[Node]) -> List[Node]:
     """The hosts, each with the sums of its vnodes, which provide one chunk together."""
     hosts: Dict[str, Node] = {}
     for node in ours:
-        host = hosts.get(node.host, node._replace(total=0, assigned=0, free=0))
+        host = hosts.get(node.host, node._replace(total=0, assigned=0, free=0, memory=0))
         hosts[node.host] = host._replace(
-            total=host.total + node.total, assigned=host.assigned + node.assigned, free=host.free + node.free
+            total=host.total + node.total,
+            assigned=host.assigned + node.assigned,
+            free=host.free + node.free,
+            memory=host.memory + node.memory,
         )
     return list(hosts.values())

@@ -139,14 +139,14 @@ def _limit(fields: Dict[str, str]) -> str:
     """The ending for the limit that the job exceeded, of those that it requested; "" for none. Memory is per slot."""
     asked_for = dict(re.findall(r"\b(h_rt|h_vmem)=([\w.:]+)", fields.get("category", "")))
     slots = int(fields.get("slots", "1"))
-    if "h_vmem" in asked_for and _bytes(fields.get("maxvmem", "0")) >= _bytes(asked_for["h_vmem"]) * slots:
+    if "h_vmem" in asked_for and bytes_of(fields.get("maxvmem", "0")) >= bytes_of(asked_for["h_vmem"]) * slots:
         return MEMORY
     if asked_for.get("h_rt", "").isdigit() and _seconds(fields.get("ru_wallclock", "0")) >= int(asked_for["h_rt"]):
         return WALLTIME
     return ""
 
 
-def _bytes(text: str) -> float:
+def bytes_of(text: str) -> float:
     """The bytes of 100M, 1.387MB or 512: memory_specifier of sge_types(1), as qacct prints it too."""
     match = re.match(r"([\d.]+)([kKmMgGtT]?)", text)
     if not match:

@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 from koalapy_adapters.batch import sge_environments, sge_jobs, sge_quotas, waiting_demand
 from koalapy_adapters.batch.classify import Verdict, check
 from koalapy_adapters.batch.protocol import HELD, QUEUED, Argv, BatchSettings, Capacity
+from koalapy_adapters.batch.sge_accounting import bytes_of
 from koalapy_adapters.batch.sge_environments import Environment, fewer
 from koalapy_adapters.batch.sge_errors import UNREACHABLE
 from koalapy_adapters.batch.sge_jobs import Job
@@ -16,7 +17,10 @@ from koalapy_adapters.errors import ClusterError, Result
 
 
 class Instance(NamedTuple):
-    """A queue instance, `all.q@node1`. `left`: the slots left to the host in all its queues, None if not stated."""
+    """A queue instance, `all.q@node1`. `left`: the slots left to the host in all its queues, None if not stated.
+
+    `memory`: bytes of its host, None if it reports nothing.
+    """
 
     queue: str
     host: str
@@ -26,6 +30,7 @@ class Instance(NamedTuple):
     reserved: int
     total: int
     left: Optional[int]
+    memory: Optional[int]
 
 
 # qselect has no other words for "none", of the queue, the parallel environment or the access lists.
@@ -49,7 +54,7 @@ def capacity_argvs(cluster: BatchSettings) -> List[Argv]:
         select += ["-q", cluster.queue]
     if cluster.parallel_environment:
         select += ["-pe", cluster.parallel_environment]
-    listing = ["qstat", "-f", "-F", "slots", "-u", "*", *sge_jobs.ALL, "-xml"]
+    listing = ["qstat", "-f", "-F", "slots,mem_total", "-u", "*", *sge_jobs.ALL, "-xml"]
     return [listing, select, sge_quotas.quotas_argv(cluster), *sge_environments.environment_argvs(cluster)]
 
 
@@ -102,6 +107,7 @@ def parse_capacity(cluster: BatchSettings, results: List[Result]) -> Capacity:
         largest_idle=environment.most(free) if shaped else None,
         wanted_local=waiting_demand.wanted(_waiting_jobs(cluster, waits), room.values(), sizes, sum(free)),
         whole_nodes=waiting_demand.whole_nodes([permitted[host] for host in sorted(near) if not busy[host]], sum(free)),
+        memory=min((each.memory for each in ours if each.memory), default=None),
     )
 
 
@@ -117,6 +123,7 @@ def _permitted(free: Dict[str, int], environment: Environment, quotas: Room, min
 
 def _instance(element: ElementTree.Element) -> Instance:
     queue, _, host = element.findtext("name", "").partition("@")
+    resources = {each.get("name"): each.text or "" for each in element.findall("resource")}
     left = element.find("resource[@type='hc']")
     return Instance(
         queue=queue,
@@ -129,6 +136,7 @@ def _instance(element: ElementTree.Element) -> Instance:
         reserved=int(element.findtext("slots_resv", "0")),
         total=int(element.findtext("slots_total", "0")),
         left=int(float(left.text)) if left is not None and left.text else None,
+        memory=int(bytes_of(resources.get("mem_total", ""))) or None,
     )
 
 

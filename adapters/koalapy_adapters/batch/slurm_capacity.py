@@ -29,6 +29,7 @@ _USABLE = frozenset(["idle", "mixed", "allocated"])
 _HARMLESS = frozenset(["cloud", "dynamic_norm", "dynamic_future"])
 _RESERVED = frozenset(["reserved", "maint"])
 _KEPT_FOR_THEM = frozenset(["planned"])
+_NO_MEMORY = 1  # megabytes, slurm.conf(5): the RealMemory of a node for which none is configured
 _CONFIG_S = 600.0  # seconds for which what `scontrol show config` says is good
 
 _NO_RESERVATION = (
@@ -60,6 +61,7 @@ class Node(NamedTuple):
     up: bool
     full: bool  # no memory left, whatever processors are
     most: Optional[int]  # processors that the partition allows on one node
+    memory: Optional[int]  # bytes; None if Slurm does not know it
 
 
 def capacity_argvs(cluster: BatchSettings) -> List[Argv]:
@@ -130,6 +132,7 @@ def parse_capacity(cluster: BatchSettings, results: List[Result]) -> Capacity:
         ),
         others_hidden=hidden(results[3]),
         whole_nodes=waiting_demand.whole_nodes(whole, idle),
+        memory=min((node.memory for node in ours if node.memory), default=None),
     )
 
 
@@ -157,6 +160,7 @@ def _node(line: str, result: Result) -> Node:
         up=available == "up",
         full=bool(used and memory) and 0 < int(memory) <= int(used),
         most=int(most) if most.isdigit() else None,
+        memory=int(memory) << 20 if memory and int(memory) > _NO_MEMORY else None,
     )
 
 

@@ -10,7 +10,7 @@ from koalapy_adapters.batch.pbs_capacity import fewer, holds_processors, tagged,
 from koalapy_adapters.batch.pbs_codes import TORQUE
 from koalapy_adapters.batch.pbs_jobs import Job
 from koalapy_adapters.batch.pbs_limits import Use, room
-from koalapy_adapters.batch.pbs_records import Record, asked, number, records, word
+from koalapy_adapters.batch.pbs_records import Record, asked, number, records, size, word
 from koalapy_adapters.batch.protocol import HELD, QUEUED, Argv, BatchSettings, Capacity
 from koalapy_adapters.errors import ClusterError, Result
 
@@ -33,6 +33,7 @@ class Node(NamedTuple):
     total: int
     assigned: int
     free: int
+    memory: int  # bytes; 0 if it is unknown
 
 
 def capacity_argvs(cluster: BatchSettings) -> List[Argv]:
@@ -70,6 +71,7 @@ def parse_capacity(cluster: BatchSettings, results: List[Result]) -> Capacity:
         ),
         others_hidden=_hidden(results[0], every) or _hides(results[3]),
         whole_nodes=waiting_demand.whole_nodes([node.free for node in nodes if not node.assigned], sum(free)),
+        memory=min((node.memory for node in nodes if node.memory), default=None),
     )
 
 
@@ -152,7 +154,8 @@ def _node(cluster: BatchSettings, record: Record, every: List[Job], result: Resu
     usable = words <= _USABLE and not (cluster.exclusive and assigned)
     if "mixed" in words and not assigned:
         usable = False  # Slurm says that it is in use, and no job is listed there: the list is older, or was cut off
-    return Node(total, assigned, total - assigned if usable else 0)
+    memory = re.search(r"\bphysmem=(\w+)", word(record, "status"))
+    return Node(total, assigned, total - assigned if usable else 0, size(memory.group(1)) if memory else 0)
 
 
 def _assigned(record: Record, total: int, every: List[Job]) -> int:

@@ -1,5 +1,6 @@
 """The local queue's commands. Each repairs the queue, starts jobs, and answers with a JSON document."""
 
+import os
 import signal
 from typing import Any, Callable, Dict, List, Optional
 
@@ -92,7 +93,13 @@ def cancel(queue: Queue, words: List[str]) -> Answer:
 
 def capacity(queue: Queue, words: List[str]) -> Answer:
     state = queue.change(_unchanged)
-    return {"slots": state.slots, "jobs": [_view(queue, state, job) for _, job in sorted(state.jobs.items())]}
+    listed = [_view(queue, state, job) for _, job in sorted(state.jobs.items())]
+    return {"slots": state.slots, "memory": _memory(), "jobs": listed}
+
+
+def _memory() -> int:
+    """The bytes of the machine's memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def describe(queue: Queue, words: List[str]) -> Answer:

@@ -20,6 +20,7 @@ from koalapy_adapters.messages.fields import (
     Rows,
     Status,
     Tag,
+    Whole,
     Words,
     fields_of,
     many,
@@ -153,6 +154,7 @@ class Measured(NamedTuple):
     wanted_local: Processors = 0
     others_hidden: Flag = False
     whole_nodes: FreeNodes = []
+    memory: Optional[Whole] = None
 
 
 class MeasureFailed(NamedTuple):

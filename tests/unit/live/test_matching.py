@@ -66,6 +66,7 @@ def test_an_ad_has_what_the_grid_file_says_and_what_is_measured(matched: Any) ->
     assert (ads["amsterdam"]["OpSys"], ads["porto"]["OpSys"]) == ("Linux", "BSD")
     assert ads["leiden"]["TotalCPUs"] == ads["leiden"]["GlueCEStateFreeCPUs"] == 10
     assert ads["leiden"]["Architecture"]
+    assert ads["leiden"]["Memory"] == ads["leiden"]["GlueHostMainMemoryRAMSize"] > 100
     assert "AverageSI  " in matched("clusters", "--ads").out
 
 
