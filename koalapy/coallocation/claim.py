@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from koalapy.attempts.directories import cluster_around
 from koalapy.attempts.submission import submit
 from koalapy.broker.groups import of_choice
 from koalapy.coallocation import choices
@@ -28,7 +29,8 @@ def claim(core: Core, now: Instant, job: Job, allocation: Sequence[str | None], 
         if cluster is not None:
             numbers[index] += 1
             placed[str(index)] = cluster
-            attempts[index] = Attempt(id=AttemptId(job.id, index, numbers[index]), cluster=cluster, request=request)
+            identity, around = AttemptId(job.id, index, numbers[index]), cluster_around(core, cluster)
+            attempts[index] = Attempt(id=identity, cluster=cluster, request=request, around=around)
     if max(numbers) >= MAX_ATTEMPTS:
         reason = Reason("too_many_attempts", "ours", f"A component was tried {MAX_ATTEMPTS} times.", "Submit it anew.")
         core.records.change(job, state=JobState.FAILED, reason=reason, finished_at=now)

@@ -5,8 +5,10 @@ from dataclasses import replace
 from koalapy.attempts import missing
 from koalapy.attempts.attempt_end import end_attempt
 from koalapy.attempts.cancel import clean_up
+from koalapy.attempts.directories import remove_directory
 from koalapy.coallocation import barrier
 from koalapy.core.core import Core
+from koalapy.model.attempt import Attempt
 from koalapy.model.errors import Reason
 from koalapy.model.events import (
     AdsCompared,
@@ -63,12 +65,16 @@ def on_left(core: Core, now: Instant, event: ClusterLeft) -> None:
         if not attempt.state.ended:
             end_attempt(core, now, attempt, {"ended_at": now}, reason)
         clean_up(core, now, attempt)
+    superseded: list[Attempt] = []
     for attempt in [each for each in core.records.pending_cancels.values() if each.cluster == name]:
         if attempt.id not in core.records.jobless:
             core.records.note_attempt(now, attempt.id, name, "cancel_given_up", batch_id=attempt.batch_id)
         core.records.clean_up(attempt, now)
+        superseded += [attempt] if attempt.superseded else []
     core.settings = replace(core.settings, clusters=tuple(each for each in core.settings.clusters if each.name != name))
     core.forget_cluster(name)
+    for attempt in superseded:
+        remove_directory(core, attempt)
 
 
 def on_connected(core: Core, now: Instant, event: ClusterConnected) -> None:

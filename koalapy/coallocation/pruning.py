@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from koalapy.attempts.directories import cluster_with_directory
 from koalapy.core.core import Core
 from koalapy.core.pruning import PruneWanted
 from koalapy.model.attempt import Attempt
@@ -40,7 +41,7 @@ def on_prune_requested(core: Core, now: Instant, event: PruneRequested) -> None:
         number = number_of(each)
         pruning.wanted[number] = wanted = PruneWanted(each, event.records, event.without)
         under_way = pruning.directories.get(number, {})
-        for cluster, attempt in _directories_of(each):
+        for cluster, attempt in _directories_of(core, each):
             if attempt not in under_way and cluster not in event.without:
                 core.records.command(ForgetAttempt(cluster=cluster, attempt=attempt))
                 pruning.directories.setdefault(number, {})[attempt] = cluster
@@ -61,10 +62,16 @@ def on_forgotten(core: Core, now: Instant, event: AttemptForgotten) -> None:
 
 
 def on_cluster_left(core: Core, now: Instant, event: ClusterLeft) -> None:
-    """Wait for no directory on the cluster any more: nobody removes it."""
+    """Wait for no directory on the cluster any more: nobody removes it, unless the cluster around a pilot does."""
     for job, directories in list(core.pruning.directories.items()):
-        for attempt in [each for each, cluster in directories.items() if cluster == event.name]:
+        gone = {each for each, cluster in directories.items() if cluster == event.name}
+        for attempt in gone:
             del directories[attempt]
+        if (wanted := core.pruning.wanted.get(job)) is not None:
+            for cluster, attempt in _directories_of(core, wanted.pruned):
+                if attempt in gone and cluster != event.name:
+                    core.records.command(ForgetAttempt(cluster=cluster, attempt=attempt))
+                    directories[attempt] = cluster
         if not directories:
             del core.pruning.directories[job]
         if (wanted := core.pruning.wanted.get(job)) is not None:
@@ -160,14 +167,14 @@ def _is_over(core: Core, pruned: Pruned) -> bool:
 
 def _out_of_reach(core: Core, pruned: Pruned, without: tuple[str, ...]) -> Iterator[str]:
     """Yield the clusters that have directories of the job and are not connected, or not in the grid file any more."""
-    last = (cluster for cluster, _ in _directories_of(pruned))
+    last = (cluster for cluster, _ in _directories_of(core, pruned))
     for cluster in (*last, *core.pruning.directories.get(number_of(pruned), {}).values()):
         if cluster not in without and cluster not in core.information.reachable:
             yield cluster
 
 
-def _directories_of(pruned: Pruned) -> Iterator[tuple[str, AttemptId]]:
+def _directories_of(core: Core, pruned: Pruned) -> Iterator[tuple[str, AttemptId]]:
     """Yield (cluster, attempt) of the job's last attempts; directories of earlier ones are removed at each retry."""
     for attempt in (pruned,) if isinstance(pruned, Attempt) else pruned.attempts:
         if attempt is not None:
-            yield attempt.cluster, attempt.id
+            yield cluster_with_directory(core, attempt) or attempt.cluster, attempt.id

@@ -2,12 +2,13 @@
 
 from koalapy.attempts.attempt_end import reason_details
 from koalapy.attempts.cancel import cancel
+from koalapy.attempts.directories import remove_directory
 from koalapy.coallocation import choices
 from koalapy.coallocation.lowering import lower
 from koalapy.coallocation.stop import code_and_message, stop_job
 from koalapy.core.core import Core
 from koalapy.model.attempt import Attempt
-from koalapy.model.commands import CollectOutput, ForgetAttempt, OutputKind
+from koalapy.model.commands import CollectOutput, OutputKind
 from koalapy.model.errors import Reason
 from koalapy.model.facts import Ended, Refused
 from koalapy.model.job import Job, KeptOutput, Outcome
@@ -155,8 +156,8 @@ def _again(core: Core, now: Instant, job: Job) -> None:
 
 def _back(core: Core, now: Instant, job: Job, position: int, state: JobState) -> None:
     for attempt in job.attempts:
-        if attempt is not None:
-            _forget(core, attempt)
+        if attempt is not None and not attempt.is_pending_cancel:  # that of a pending cancel is removed later
+            remove_directory(core, attempt)
     core.records.end_try(
         job,
         state=state,
@@ -173,15 +174,6 @@ def _back(core: Core, now: Instant, job: Job, position: int, state: JobState) ->
     )
     counted = {"submission_failures": job.submission_failures, "completion_failures": job.completion_failures}
     core.records.note(now, job.id, "job_requeued", state=str(state), **counted, **code_and_message(job.reason))
-
-
-def _forget(core: Core, attempt: Attempt) -> None:
-    """Remove the directory of an attempt that will be superseded; that of a pending cancel is removed later.
-
-    On a cluster that is not in the grid any more it stays: nobody would confirm the command.
-    """
-    if not attempt.is_pending_cancel and attempt.cluster in core.information.clusters:
-        core.records.command(ForgetAttempt(cluster=attempt.cluster, attempt=attempt.id))
 
 
 def _finish(core: Core, now: Instant, job: Job, state: JobState) -> None:

@@ -56,6 +56,27 @@ class Notifications(Protocol):
         ...
 
 
+class _WithDirectories(Mapping[str, Link]):
+    """The links by which what attempts wrote is read: of a pilot that is over, that to the cluster around it.
+
+    Both have one shared directory. Where no link is left, or the pilot's record is pruned, there is none.
+    """
+
+    def __init__(self, links: Mapping[str, Link], recorded: Recorded | None) -> None:
+        self._links, self._recorded = links, recorded
+
+    def __getitem__(self, cluster: str) -> Link:
+        pilot = None if cluster in self._links or self._recorded is None else job_of_pilot(cluster)
+        job = self._recorded.job(pilot) if pilot is not None and self._recorded is not None else None
+        return self._links[cluster if job is None else job.request.components[0].cluster or ""]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._links)
+
+    def __len__(self) -> int:
+        return len(self._links)
+
+
 class ClusterLinks:
     """One link per cluster of the grid file. Nothing happens before `start`.
 
@@ -92,6 +113,7 @@ class ClusterLinks:
         self._input_files = input_files or InputFiles()
         self._logins = logins or Logins((name, False) for name in grid.file.clusters)
         self._links: dict[str, Link] = {}
+        self._with_directories = _WithDirectories(self._links, recorded)
         self._current: dict[str, object] = {}  # by cluster a mark of its present link
 
     def start(
@@ -110,7 +132,7 @@ class ClusterLinks:
         self._links |= {name: self._link(name) for name in self._grid.file.clusters}
         transfers = self._input_files.transfers
         self._collector = Collector(
-            self._instance, self._links, loop.deliver, self._timing.retry_max, transfers, self._collects,
+            self._instance, self._with_directories, loop.deliver, self._timing.retry_max, transfers, self._collects,
             self._recorded, self._written, self._has_pending_cancel,
         )  # fmt: skip
         self._hub.start()
@@ -197,11 +219,11 @@ class ClusterLinks:
         self, cluster: str, attempt: AttemptId, stream: str, positions: Mapping[int, int], follow: bool
     ) -> Iterator[bytes]:
         """Yield output of an attempt; see Link.read. Raises KoalaError."""
-        return self._named(cluster).read(attempt, stream, positions, follow)
+        return _named(self._with_directories, cluster).read(attempt, stream, positions, follow)
 
     def read_slot(self, cluster: str, attempt: AttemptId, path: str, offset: int, size: int) -> Iterator[bytes]:
         """Yield `size` bytes at most of a Launcher's slot output, from `offset`. Raises KoalaError."""
-        for piece in self._named(cluster).fetch(attempt, "slot", path, offset, size=size):
+        for piece in _named(self._with_directories, cluster).fetch(attempt, "slot", path, offset, size=size):
             yield piece[:size]
             size -= len(piece)
             if size <= 0:
@@ -209,7 +231,7 @@ class ClusterLinks:
 
     def open_stream(self, cluster: str, attempt: AttemptId, rank: int, port: int) -> Stream:
         """Open a byte stream to an attempt; see Link.open_stream. Raises KoalaError."""
-        return self._named(cluster).open_stream(attempt, rank, port)
+        return _named(self._links, cluster).open_stream(attempt, rank, port)
 
     def end_streams(self, job: Job) -> None:
         """Reset the streams of this job's attempts that have ended. Returns at once."""
@@ -222,13 +244,7 @@ class ClusterLinks:
 
     def ask(self, cluster: str, request: Callable[[int], Any], timeout_s: float) -> Done:
         """Return the KCM's answer to a request; see Link.ask. Raises KoalaError or TimeoutError."""
-        return self._named(cluster).ask(request, timeout_s)
-
-    def _named(self, cluster: str) -> Link:
-        link = self._links.get(cluster)
-        if link is None:
-            raise no_such_cluster(cluster, self._links)
-        return link
+        return _named(self._links, cluster).ask(request, timeout_s)
 
     def status(self) -> list[LinkStatus]:
         """Return the state of each link, in the order of the grid file."""
@@ -275,7 +291,8 @@ class ClusterLinks:
                 "not_bound", f"The pilot's job {pilot} does not run.", "`koala pilots` shows its state."
             )
         (attempt,) = job.present
-        return self._named(attempt.cluster).open_command(attempt.id, until_end(attempt, self._clock.now()) + command)
+        link = _named(self._links, attempt.cluster)
+        return link.open_command(attempt.id, until_end(attempt, self._clock.now()) + command)
 
     def _deliver(self, cluster: str, mark: object, delivery: Delivery) -> None:
         """Pass on a delivery of the cluster's present link; an abandoned login of an earlier one may still report."""
@@ -321,6 +338,13 @@ class ClusterLinks:
     def _put(self, cluster: str, attempt: AttemptId, key: str, value: str) -> None:
         if (link := self._links.get(cluster)) is not None:
             link.put(attempt, key, value)
+
+
+def _named(links: Mapping[str, Link], cluster: str) -> Link:
+    link = links.get(cluster)
+    if link is None:
+        raise no_such_cluster(cluster, links)
+    return link
 
 
 def _peers(engine: Engine, attempt: AttemptId, cluster: str | None) -> list[tuple[str, AttemptId]]:

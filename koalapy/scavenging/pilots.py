@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from koalapy.attempts import pilots
+from koalapy.attempts.directories import cluster_around
 from koalapy.attempts.submission import submit
 from koalapy.core.core import Core
 from koalapy.core.sweeps import runner_of
@@ -53,7 +54,9 @@ def launch(core: Core, now: Instant, sweep: Job, cluster: ClusterSettings, size:
         return False
     fields = Pilot(owner=owner_of(sweep.id), claimed_at=now)
     request = node_request(sweep, cluster, size, core.settings)
-    pilot = pilots.claim(core, now, Attempt(id=identity, cluster=cluster.name, request=request, pilot=fields))
+    around = cluster_around(core, cluster.name)
+    attempt = Attempt(id=identity, cluster=cluster.name, request=request, pilot=fields, around=around)
+    pilot = pilots.claim(core, now, attempt)
     space = sweep.request.parameters
     assert space is not None
     template = sweep.request.components[0]
