@@ -21,7 +21,7 @@ from koalapy.runtime.grid_changes import GridChanges
 from koalapy.runtime.no_such_cluster import no_such_cluster
 from koalapy.runtime.service import Service
 from koalapy.views.clusters import LeftOn
-from koalapy.views.pilots import Idle, PilotView, pilots, upkeep, wishes
+from koalapy.views.pilots import Idle, PilotView, is_used, pilots, upkeep, wishes
 
 _LOG = structlog.get_logger()
 _LOOK_S = 1.0  # between looks while there are pilots
@@ -52,9 +52,13 @@ class Pilots:
 
     # ---- for the API
 
-    def all(self) -> list[PilotView]:
-        """Return the pilots whose jobs are not final."""
-        return self._loop.ask(pilots)
+    def all(self, ended: bool = False) -> list[PilotView]:
+        """Return the pilots, by job. `ended`: also those that are over and not pruned. Raises KoalaError."""
+        if not ended:
+            return self._loop.ask(pilots)
+        over = [each for each in self._service.jobs() if each.request.pilot is not None and each.state.final]
+        live = [each for each in self._loop.ask(pilots) if each.job.id not in {job.id for job in over}]
+        return sorted([*live, *(PilotView(job, LeftOn(), False) for job in over)], key=lambda each: each.job.id)
 
     def named(self, name: str) -> PilotView:
         """Return one of them. Raises RequestError if there is none of that name."""
@@ -181,8 +185,9 @@ class Pilots:
                 _LOG.info("pilot_opened", cluster=view.name, on=cluster)
 
     def _end_idle(self, view: PilotView, why: str) -> None:
-        """End a pilot on which there is nothing, unless a job was placed there meanwhile."""
-        if self._changes.drain(view.name, True):
+        """End a pilot that is not used, unless a job was placed there meanwhile."""
+        self._changes.drain(view.name, True)
+        if self._loop.ask(lambda engine: is_used(engine, view.name, view.draining)):
             if not view.draining:
                 self._changes.drain(view.name, False)
             return

@@ -76,8 +76,13 @@ class LeftOn:
     collecting: tuple[JobId, ...] = ()
     naming: tuple[JobId, ...] = ()
 
+    @property
+    def is_there(self) -> bool:
+        """Whether something is there already, and not only to come."""
+        return bool(self.living or self.pending_cancels or self.collecting)
+
     def __bool__(self) -> bool:
-        return bool(self.living or self.pending_cancels or self.collecting or self.naming)
+        return self.is_there or bool(self.naming)
 
     def __str__(self) -> str:
         parts = [

@@ -12,6 +12,7 @@ from koalapy.model.identity import JobId
 from koalapy.model.job import Job, job_value
 from koalapy.model.pilot import PilotRule, PilotState, is_bound, job_of_pilot, pilot_cluster, pilot_state
 from koalapy.model.request import PilotTerms
+from koalapy.model.states import JobState
 from koalapy.model.units import MINUTE, Duration, Instant, format_duration
 from koalapy.policies.pilots import Kept
 from koalapy.views.clusters import LeftOn, left_on
@@ -21,7 +22,7 @@ UNUSABLE = Duration(5 * MINUTE)  # after which a pilot that jobs cannot be place
 
 @dataclass(frozen=True, slots=True)
 class PilotView:
-    """One pilot whose job is not final. `left`: what koalapy has on it, or waits for there."""
+    """One pilot. `left`: what koalapy has on it, or waits for there."""
 
     job: Job
     left: LeftOn
@@ -141,7 +142,8 @@ def upkeep(
     spare = {cluster: _kept_on(views, cluster) - rule.least for cluster, rule in rules.items()}
     bound = [each for each in views if is_bound(each.job)]
     known = engine.core.information.clusters
-    empty = [each for each in bound if each.name in joined and each.name in known and not each.left]
+    here = [each for each in bound if each.name in joined and each.name in known]
+    empty = [each for each in here if not is_used(engine, each.name, each.draining)]
     next_idle: dict[JobId, Idle] = {}
     end: dict[JobId, str] = {}
     for each in empty:
@@ -163,6 +165,18 @@ def upkeep(
         end=end,
         idle=next_idle,
     )
+
+
+def is_used(engine: Engine, name: str, draining: bool) -> bool:
+    """Return whether something is on a pilot that is a cluster, or a job that names it waits and could run there.
+
+    While it is drained or cannot be used, no job that waits keeps it. One that is held, or has run there and goes on
+    elsewhere, never does.
+    """
+    left = left_on(engine, name)
+    if left.is_there or draining or engine.core.information.clusters[name].trouble is not None:
+        return left.is_there
+    return any(engine.records.jobs[each].state not in (JobState.HELD, JobState.RUNNING) for each in left.naming)
 
 
 def _kept_on(views: Iterable[PilotView], cluster: str) -> int:
