@@ -90,7 +90,7 @@ class Job(TypedDict):
     state: JobStateName
     priority: int
     labels: dict[str, str]
-    type: Literal["ordered", "unordered", "mixed", "sweep", "flow"]
+    type: Literal["ordered", "unordered", "mixed", "sweep", "flow", "pilot"]
     submitted_at: Instant
     started_at: Instant | None
     finished_at: Instant | None

@@ -29,6 +29,7 @@ class Pilot(TypedDict):
     opened_at: Instant
     ends_at: Instant | None
     """When its walltime ends; null before it is bound."""
+    ended_at: Instant | None
     jobs: list[int]
     """Jobs and sweeps that are there, or can run nowhere else."""
     reason: str | None
@@ -43,7 +44,7 @@ class PilotAnswer(TypedDict):
 
 
 class PilotsAnswer(TypedDict):
-    """All pilots that are not over."""
+    """Pilots."""
 
     schema: Literal["koala.pilots/1"]
     pilots: list[Pilot]

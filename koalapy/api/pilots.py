@@ -16,9 +16,9 @@ def add_pilots(app: FastAPI, pilots: Pilots) -> None:
     """Add the endpoints of pilots."""
 
     @app.get("/v1/pilots")
-    def all_pilots() -> answers.PilotsAnswer:
-        """List the pilots that are not over."""
-        return {"schema": "koala.pilots/1", "pilots": [documents.pilot(each) for each in pilots.all()]}
+    def all_pilots(ended: bool = False) -> answers.PilotsAnswer:
+        """List the pilots that are not over; with `ended` also the others, unless they are pruned."""
+        return {"schema": "koala.pilots/1", "pilots": [documents.pilot(each) for each in pilots.all(ended)]}
 
     @app.post("/v1/pilots")
     def open_pilot(body: PilotBody) -> answers.PilotAnswer:

@@ -230,7 +230,7 @@ def _show(document: Document, runner: Document, jobs: Sequence[Document]) -> Non
         print_choices(found["choices"])
     for transfer in found["transfers"]:
         out.print(f"\n{transfer_line(transfer)}")
-    show_request(document["request"])
+    show_request(document["request"], found["type"] == "pilot")
     for each in document["notify"]:
         out.print(f"{'notify':24}{each['to']} ({', '.join(each['on'])})")
     out.print()

@@ -36,12 +36,17 @@ def complete_pilots(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]
 
 
 @pilots.callback()
-def list_pilots(ctx: typer.Context, grid: options.Grid = None, json: options.Json = False) -> None:
+def list_pilots(
+    ctx: typer.Context,
+    ended: Annotated[bool, typer.Option("--all", help="List those too that are over, until they are pruned.")] = False,
+    grid: options.Grid = None,
+    json: options.Json = False,
+) -> None:
     """List the pilots that are not over. A pilot is a job that holds processors, and is a cluster while it runs."""
     if ctx.invoked_subcommand is not None:
         return None
     with errors_reported(), Grid(grid) as koalad:
-        found = koalad.pilots()
+        found = koalad.pilots(ended=ended)
     if json:
         return print_json({"schema": "koala.pilots/1", "pilots": found})
     if not found:
@@ -175,6 +180,7 @@ def _seconds(text: str) -> float:
 
 def _row(each: "Pilot") -> tuple[object, ...]:
     jobs = ", ".join(map(str, each["jobs"])) or None
-    ends = None if each["ends_at"] is None else shown(each["ends_at"])
+    at = each["ended_at"] or each["ends_at"]
+    ends = None if at is None else shown(at)
     shared = "yes" if each["shared"] else "no"
     return each["name"], each["state"], each["on"], each["processors"], shared, ends, jobs

@@ -9,12 +9,16 @@ from koalapy.cli.output import out
 Document = Mapping[str, Any]
 
 
-def show_request(request: Document) -> None:
-    """Print the program, component by component, as its user wrote it, without values that are defaults."""
+def show_request(request: Document, pilot: bool = False) -> None:
+    """Print the program, component by component, as its user wrote it, without values that are defaults.
+
+    `pilot`: whether the job is one, which has no program of its user's.
+    """
     job = request["job"]
     out.print()
     for index, component in enumerate(job.get("components", ())):
         command = shlex.join([component["executable"], *component.get("arguments", ())])
+        command = "other jobs: it holds processors for them" if pilot else command
         out.print(f"component {index} runs          "[:24] + command)
         for name, value in component.items():
             if name not in ("executable", "arguments", "processors", "cluster", "environment"):

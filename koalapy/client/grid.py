@@ -446,9 +446,9 @@ class Grid:
         path = f"/v1/clusters/{quote(name, safe='')}/{what}"
         return cast("answers.ClusterChangeAnswer", self._calls.call("POST", path))
 
-    def pilots(self) -> list[answers.Pilot]:
-        """List the pilots that are not over."""
-        return list(self._calls.call("GET", "/v1/pilots")["pilots"])
+    def pilots(self, *, ended: bool = False) -> list[answers.Pilot]:
+        """List the pilots that are not over; with `ended` also the others, unless they are pruned."""
+        return list(self._calls.call("GET", "/v1/pilots", params={"ended": ended})["pilots"])
 
     def open_pilot(
         self,

@@ -7,16 +7,20 @@ from engine_play import UNREACHABLE, Play, component
 
 from koalapy.broker.fit import demand, misfit
 from koalapy.model.cluster import ClusterSettings
+from koalapy.model.commands import Command, ForgetAttempt
 from koalapy.model.errors import Reason
 from koalapy.model.events import (
+    AttemptForgotten,
     CancelRequested,
     ClusterChanged,
     ClusterConnected,
     ClusterJoined,
     ClusterLeft,
     ClusterLost,
+    HoldRequested,
+    PruneRequested,
 )
-from koalapy.model.identity import JobId
+from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Job
 from koalapy.model.pilot import PilotState, job_of_pilot, pilot_cluster, pilot_request, pilot_state
 from koalapy.model.request import PilotTerms, Request, RetryOn
@@ -192,3 +196,69 @@ def test_a_starting_koalad_knows_those_that_run_and_those_with_attempts() -> Non
     assert clusters_held([held.job], []) == [held.pilot]
     assert clusters_held([], attempts) == [held.pilot]
     assert clusters_held([replace(held.job, request=Request(name="other", components=()))], []) == []
+
+
+def over(held: Held) -> list[Command]:
+    """The pilot ends, and its cluster leaves."""
+    held.play.tell(CancelRequested(held.pilot))
+    held.play.obey()
+    held.play.sizes = {name: size for name, size in held.play.sizes.items() if name != "pilot~1"}
+    return held.play.tell(ClusterLeft(name="pilot~1"))
+
+
+def test_the_directory_of_a_job_is_removed_by_the_cluster_around_a_pilot_that_is_over() -> None:
+    held = Held()
+    held.join()
+    job = held.play.submit(component(2, "pilot~1"))
+    held.play.run(job)
+    (attempt,) = held.play.attempts(job)
+    held.play.end(attempt)
+    held.play.obey()
+    assert held.play.job(job).present[0].around == "alpha"
+    wanted = PruneRequested(jobs=(held.play.job(job),), before=held.play.now, records=True)
+    asked = [each for each in held.play.tell(wanted) if isinstance(each, ForgetAttempt)]
+    assert asked == [ForgetAttempt(cluster="pilot~1", attempt=attempt)]
+    again = [each for each in over(held) if isinstance(each, ForgetAttempt)]
+    assert again == [ForgetAttempt(cluster="alpha", attempt=attempt)]
+    assert held.play.engine.core.pruning.under_way([job])
+    held.play.tell(AttemptForgotten(cluster="alpha", attempt=attempt))
+    assert not held.play.engine.core.pruning.under_way([job])
+
+
+def test_what_is_pruned_after_a_pilot_is_over_and_what_is_tried_again_leaves_no_directory() -> None:
+    held = Held()
+    held.join()
+    done = held.play.submit(component(1, "pilot~1"))
+    tried = held.play.submit(component(1), component(1, "pilot~1"), retry_on=(RetryOn.LOST,))
+    held.play.run(done)
+    held.play.run(tried)
+    held.play.end(held.play.attempts(done)[0])
+    held.play.obey()
+    there = held.play.attempts(tried)[1]
+    over(held)
+    held.play.obey()
+    assert ForgetAttempt(cluster="alpha", attempt=there) in held.play.pending
+    wanted = PruneRequested(jobs=(held.play.job(done),), before=held.play.now, records=False)
+    (asked,) = [each for each in held.play.tell(wanted) if isinstance(each, ForgetAttempt)]
+    assert asked == ForgetAttempt(cluster="alpha", attempt=AttemptId(done, 0, 1))
+
+
+@pytest.mark.parametrize("why", ["held", "unusable", "drained", "ended there"])
+def test_a_job_that_only_names_it_keeps_no_pilot_if_it_cannot_run_there(why: str) -> None:
+    held = Held()
+    held.join()
+    if why != "ended there":
+        held.play.lose("beta")
+    job = held.play.submit(component(1, "beta"), component(2, "pilot~1"))
+    assert held.keep().idle == {}
+    if why == "held":
+        held.play.tell(HoldRequested(job))
+    elif why == "unusable":
+        held.play.lose("pilot~1")
+    elif why == "drained":
+        held.play.tell(ClusterChanged(settings=replace(INSIDE, draining=True)))
+    else:
+        held.play.run(job)
+        held.play.end(held.play.attempts(job)[1])
+        held.play.obey()
+    assert list(held.keep().idle) == [held.pilot]

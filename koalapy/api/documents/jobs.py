@@ -24,7 +24,7 @@ from koalapy.views.checking import Checked
 from koalapy.views.explanation import Explanation, summary
 from koalapy.views.history import notes_of, sentence
 
-JobType = Literal["ordered", "unordered", "mixed"]
+JobType = Literal["ordered", "unordered", "mixed", "sweep", "flow", "pilot"]
 NotifyOnName = Literal["started", "done", "failed", "cancelled"]
 Fits = Literal["yes", "never", "unknown"]
 
@@ -38,7 +38,7 @@ def job(job: Job, transfers: Iterable[Progress] = ()) -> answers.Job:
         "state": cast(answers.JobStateName, str(job.state)),
         "priority": job.request.priority,
         "labels": dict(job.request.labels),
-        "type": "sweep" if job.runner else "flow" if job.flow else cast(JobType, str(job.request.type)),
+        "type": _type(job),
         "submitted_at": format_instant(job.submitted_at),
         "started_at": optional_instant(job.started_at),
         "finished_at": optional_instant(job.finished_at),
@@ -57,6 +57,12 @@ def job(job: Job, transfers: Iterable[Progress] = ()) -> answers.Job:
         "choices": [choice(each) for each in job.choices],
         "choice": job.choice if job.choices else None,
     }
+
+
+def _type(job: Job) -> JobType:
+    if job.request.pilot is not None:
+        return "pilot"
+    return "sweep" if job.runner else "flow" if job.flow else cast(JobType, str(job.request.type))
 
 
 def flow(progress: Flow) -> answers.FlowProgress:

@@ -22,6 +22,7 @@ def pilot(view: PilotView) -> answers.Pilot:
         "shared": view.terms.shared,
         "opened_at": format_instant(view.job.submitted_at),
         "ends_at": _instant(view.ends_at),
+        "ended_at": _instant(view.job.finished_at),
         "jobs": [*view.left.living, *view.left.naming],
         "reason": str(view.job.reason) if view.job.reason else None,
     }

@@ -55,7 +55,7 @@ def test_jobs_run_there_also_with_components_elsewhere_and_over_a_killed_koalad(
     both = grid.end(grid.submit(sh("exit 0", pilot, 2), sh("exit 0", "leiden", 2)))
     assert [each["cluster"] for each in both["components"]] == [pilot, "leiden"]
 
-    job = grid.submit(sh("sleep 6", pilot))
+    job = grid.submit(sh("echo written; echo kept > kept; sleep 6", pilot))
     grid.until(lambda: grid.job(job)["state"] == "running")
     grid("pilots", "close", pilot).refused(2, f"there is job {job}", "--drain")
     grid("cluster", "remove", pilot).refused(2, "koala pilots close")
@@ -71,6 +71,16 @@ def test_jobs_run_there_also_with_components_elsewhere_and_over_a_killed_koalad(
     assert grid.job(job)["state"] == "done"
     assert listed(grid) == []
     grid.until(lambda: cluster_names(grid) == ["delft", "leiden"])
+    assert grid("logs", str(job)).out == "written\n"
+    assert grid("logs", "--follow", str(job)).out == "written\n"
+    assert grid("fetch", str(job), "kept", "--to", str(grid.root / "fetched")).status == 0
+    assert (grid.root / "fetched" / "kept").read_text() == "kept\n"
+    (ended,) = [each for each in grid("pilots", "--all", "--json").document["pilots"] if each["name"] == pilot]
+    assert (ended["state"], ended["ended_at"] is None, ended["hosts"] != []) == ("over", False, True)
+    assert "holds processors" in grid("show", pilot.removeprefix("pilot~")).out
+    pruned = grid("maintenance", "run", "prune-output", "--set", "keep=0s")
+    assert pruned.status == 0, pruned
+    assert not list((grid.root / "delft").rglob("kept"))
     refused = grid("submit", grid.write("late.yaml", {"components": [sh("exit 0", pilot)]}))
     refused.refused(2, pilot)
     grid.until(lambda: not [each for each in grid.processes() if b"allocation" in cmdline(each)])
