@@ -28,6 +28,7 @@ def _measured(known: Known, summary: ClusterSummary) -> Iterator[tuple[str, Valu
     yield "Name", summary.name
     yield "Network", settings.network
     yield "LRMSType", settings.batch
+    yield "GlueCEStateStatus", "Draining" if settings.draining else "Production"
     texts = {
         "LRMSVersion": known.version,
         "OpSys": machine.system,

@@ -4,10 +4,12 @@ A text is one record of the ClassAd language. An attribute that koalapy cannot h
 names it, its line and its column.
 """
 
+import re
 import shlex
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
+from koalapy.languages.paths import path_of_uri
 from koalapy.languages.redirection import redirecting
 from koalapy.model.errors import RequestError
 from koalapy.model.request import LOWEST_PRIORITY, MAX_PROCESSORS
@@ -28,6 +30,7 @@ from koalapy.model.textfile.words import listed, shown, use_known
 _COMPONENT: Path = ("components", 0)
 _LIST = 'Write a text, or several in braces: {"a", "b"}.'
 _ONE_CLUSTER, _GROUP = ("mpich", "mpich-p4"), "mpich-g2"
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")  # such as gsiftp://host/path, lfn:/grid/name and file:///home/me/a
 _JOB_TYPES = ("Normal", "MPICH", "MPICH-P4", "MPICH-G2")
 # Attributes of JDL that koalapy does not honour, and what to write in their place.
 _REFUSED = {
@@ -48,8 +51,25 @@ _REFUSED = {
     "perusalfileenable": "Remove it; `koala logs -f` follows the output.",
     "prologue": "Let the executable be a script that does both.",
     "epilogue": "Let the executable be a script that does both.",
-    "nodes": "Submit each job by itself.",
-    "dependencies": "Submit each job by itself.",
+    "nodes": "Write a flow in YAML, with the keys jobs and after.",
+    "dependencies": "Write a flow in YAML, with the keys jobs and after.",
+    "parameters": "Write a sweep in YAML, and submit it by `koala sweep`.",
+    "parameterstart": "Write a sweep in YAML, and submit it by `koala sweep`.",
+    "parameterstep": "Write a sweep in YAML, and submit it by `koala sweep`.",
+    "datarequirements": "Stage files in by InputSandbox.",
+    "cpunumber": 'Write JobType = "MPICH"; and NodeNumber.',
+    "smpgranularity": "Write `-o components.0.processors_per_node=4`.",
+    "hostnumber": "Write `-o components.0.processors_per_node=4`.",
+    "wholenodes": "Write `-o components.0.exclusive=true`.",
+    "subjobtype": 'Write JobType = "MPICH"; and let the executable call its mpirun.',
+    "queuename": "Write `-o components.0.queue=NAME`.",
+    "batchsystem": 'Write Requirements = other.LRMSType == "…".',
+    "outputsandboxbasedesturi": "Files come back beside the job file.",
+    "usertags": "Remove it, or write the job in YAML, with labels.",
+    "cputime": "Write `-o components.0.walltime=1h`.",
+    "site": 'Write Requirements = other.Name == "…".',
+    "sites": 'Write Requirements = other.Name == "…".',
+    "bannedsites": 'Write Requirements = other.Name != "…".',
     "submitto": 'Write Requirements = other.Name == "…".',
     "fuzzyrank": "Remove it; of equal ranks, the order of the grid file decides.",
     "userdata": "Remove it.",
@@ -101,6 +121,9 @@ def _attributes(text: str) -> dict[str, Attribute]:
         name = checker.advance()
         if checker.next.text != "=":
             raise unexpected(checker.next, "=")
+        if name.word in _REFUSED:
+            what = f"{shown(name.text, quote='')} cannot be honoured"
+            raise ClassAdError(name.at, what, _REFUSED[name.word], "not_honoured")
         checker.advance()
         first = checker.index
         value = checker.expression()
@@ -146,6 +169,7 @@ class _Reading:
     def document(self) -> Document:
         handlers: dict[str, Callable[[Attribute], None]] = {
             "type": self._type,
+            "jobname": lambda found: self._set(("name",), self._text_of(found), found),
             "priority": self._priority,
             "retrycount": self._retry_count,
             "environment": self._environment,
@@ -170,13 +194,9 @@ class _Reading:
         return Document(self._source, self._job, self._lines, self._origins)
 
     def _refusal(self, found: Attribute, known: Collection[str]) -> ClassAdError:
-        key, name = found.name.casefold(), shown(found.name, quote="")
-        if key in _REFUSED:
-            return ClassAdError(found.at, f"{name} cannot be honoured", _REFUSED[key], "not_honoured")
         names = [_SPELLED.get(each, each) for each in known]
-        return ClassAdError(
-            found.at, f"{name} is not an attribute that is known", use_known(found.name, names), "unknown_key"
-        )
+        what = f"{shown(found.name, quote='')} is not an attribute that is known"
+        return ClassAdError(found.at, what, use_known(found.name, names), "unknown_key")
 
     # ---- the job
 
@@ -195,14 +215,14 @@ class _Reading:
         self._set(("labels",), {found.name: self._text_of(found)}, found)
 
     def _files(self, found: Attribute, key: str) -> None:
-        texts = self._texts_of(found)
-        for token, text in texts:
-            if "://" in text:
+        paths = []
+        for index, (token, text) in enumerate(self._texts_of(found)):
+            paths.append(path_of_uri(text) if _ADDRESS.match(text) else text)
+            if paths[-1] is None:
                 what = f"{found.name} names {shown(text)}, which is elsewhere"
                 raise ClassAdError(token.at, what, "Name files of this machine.", "not_honoured")
-        self._set((key,), [text for _, text in texts], found)
-        for index, (token, _) in enumerate(texts):
             self._mark((key, index), token.at)
+        self._set((key,), paths, found)
 
     def _environment(self, found: Attribute) -> None:
         variables: dict[str, str] = {}
@@ -216,7 +236,8 @@ class _Reading:
         self._set((*_COMPONENT, "environment"), variables, found)
 
     def _expression(self, found: Attribute, key: str) -> None:
-        checker = Checker([*found.tokens, Token(Kind.END, "", found.tokens[-1].at)], own=self._own())
+        end = Token(Kind.END, "", found.tokens[-1].at)
+        checker = Checker([*found.tokens, end], own=self._own(), unreadable=self._attributes.keys())
         self._set((*_COMPONENT, key), checker.expression().text, found)
 
     def _own(self) -> dict[str, str]:
@@ -358,7 +379,7 @@ _COUNTS = ("nodenumber", "minnumcpu", "maxnumcpu")
 _SPELLED = {
     each.casefold(): each
     for each in (
-        "Type", "JobType", "Executable", "Arguments", "StdInput", "StdOutput", "StdError", "InputSandbox",
+        "Type", "JobType", "JobName", "Executable", "Arguments", "StdInput", "StdOutput", "StdError", "InputSandbox",
         "OutputSandbox", "Environment", "Requirements", "Rank", "MinNumCPU", "MaxNumCPU", "NodeNumber", "Priority",
         "RetryCount", "VirtualOrganisation",
     )

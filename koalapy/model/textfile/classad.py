@@ -6,7 +6,7 @@ evaluated here. Names of attributes and functions have no upper and lower case.
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
@@ -91,7 +91,7 @@ _TOKENS = re.compile(
       |(?P<name>[A-Za-z_][A-Za-z0-9_]*)
       |(?P<number>(?:[0-9]+\.[0-9]*|\.?[0-9]+)(?:[eE][+-]?[0-9]+)?)
       |(?P<text>"(?:[^"\\\n]|\\.)*")
-      |(?P<sign>=\?=|=!=|>>>|<<|>>|<=|>=|==|!=|&&|\|\||[-+*/%!~<>&|^?:.,;=(){}\[\]])""",
+      |(?P<sign>=\?=|=!=|>>>|<<|>>|<=|>=|==|!=|&&|\|\||/(?!\*)|[-+*%!~<>&|^?:.,;=(){}\[\]])""",
     re.VERBOSE | re.DOTALL,
 )
 
@@ -170,12 +170,14 @@ def attributes_read(expression: str) -> tuple[str, ...]:
 class Checker:
     """A walk over tokens. `expression` checks the one that begins at `next`, and moves behind it.
 
-    `own`: values that are written in place of the job's own attributes, by names in lower case.
+    `own`: values that are written in place of the job's own attributes, by names in lower case. `unreadable`: names of
+    other attributes that the job has: without a scope, they would be its own.
     """
 
     tokens: list[Token]
     index: int = 0
     own: Mapping[str, str] = field(default_factory=dict)
+    unreadable: Collection[str] = ()
     _terms: int = 0
     _written: list[str] = field(default_factory=list)
     _attributes: dict[str, str] = field(default_factory=dict)  # by name without case: as it was written
@@ -260,7 +262,7 @@ class Checker:
         elif token.word in _LITERALS:
             self._keep()
         else:
-            self._attribute(self.advance(), own=token.word in _OWN)
+            self._attribute(self.advance(), own=token.word in _OWN or token.word in self.unreadable)
         if self.next.text == ".":
             advice = "Write other.NAME for an attribute of the cluster, self.NAME for one of the job."
             raise ClassAdError(self.next.at, "a dot stands here", advice)
