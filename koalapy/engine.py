@@ -19,6 +19,7 @@ from koalapy.coallocation import (
     restored_store,
     retries,
     user_requests,
+    vacate,
 )
 from koalapy.coallocation.flows import turns
 from koalapy.coallocation.step import RunListStep
@@ -78,6 +79,7 @@ from koalapy.model.units import Instant
 from koalapy.policies.scavenging import ScavengingPolicies
 from koalapy.scavenging import black_holes, feeding, idle_nodes, parameters, pilots
 from koalapy.scavenging.scavenger import Scavenger
+from koalapy.scheduler import preemption
 from koalapy.scheduler.blocked_ahead import Overtaken
 from koalapy.scheduler.passes import Passes
 from koalapy.scheduler.schedule import Claim, ClaimChoice, Decision, EndChoices, Policies, Reject
@@ -156,6 +158,7 @@ class Engine:
     ) -> None:
         self.core = core = Core(settings, snapshot)
         newest = JobId(snapshot.counters.next_job - 1)
+        self._policies = policies
         self._passes = Passes(core.queue, core.information, settings, policies, newest, core.matching)
         self._run_list_step = RunListStep(core)
         self._expiry: Instant | None = None  # when the first measurement becomes too old while jobs wait
@@ -205,6 +208,8 @@ class Engine:
         if core.records.counters.doubtful_below:
             restored_store.bind_waiting(core, now)
         if core.dirty and not core.startup_gate.awaited(now):
+            for preempting in preemption.decide(core, now, self._policies):
+                self._carry_out_preemption(now, preempting)
             self._schedule(now)
         self._scavenger.step(now)
         if core.prerequisites.ended and turns.settle(core, now) and not core.startup_gate.awaited(now):
@@ -280,6 +285,17 @@ class Engine:
                 core.records.note(now, job.id, "job_failed", code=reason.code, message=str(reason))
             case Overtaken(_, times):
                 core.records.change(job, overtaken=job.overtaken + times)
+
+    def _carry_out_preemption(self, now: Instant, decision: preemption.Vacate | preemption.PolicyError) -> None:
+        core = self.core
+        match decision:
+            case preemption.Vacate(found, victims):
+                vacate.vacate(core, now, core.records.jobs[found.job], victims)
+                self._carry_out(now, found)
+            case preemption.PolicyError(job, message):
+                if (job, message) not in core.sessions.noted_errors:
+                    core.sessions.noted_errors[job, message] = None
+                    core.records.note(now, job, "policy_failed", message=message)
 
     # ---- called by the API; nothing is changed
 

@@ -18,6 +18,7 @@ USERS = (
     Habits(notify=0.5),
     Habits(long=0.8, matching=0.3),
     Habits(optional=0.8, notify=0.3),
+    Habits(long=0.6, urgent=0.3),
     Habits(long=0.5, deaf=0.8, exit_status=0.3, matching=0.5),
 )
 _KEYS = ("", "", "", "", "a", "b", "c")

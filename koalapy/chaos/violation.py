@@ -39,6 +39,8 @@ class Promise(StrEnum):
     STREAMS = "every byte of a stream arrives once and in order, or both ends are reset"
     LEFT = "a cluster that is drained or has left gets nothing, and keeps no row"
     PILOT = "a pilot leaves after all that ran on it"
+    PREEMPTS = "jobs are vacated with the claim of one that fits without them, and no more than it needs"
+    COMES_BACK = "a vacated job comes back at its position, uncounted"
 
 
 class Violation(Exception):

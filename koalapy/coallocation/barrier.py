@@ -69,7 +69,7 @@ def _release(core: Core, now: Instant, job: Job, present: Sequence[Attempt]) -> 
         )
         first_rank += sum([node.processes for node in attempt.nodes])
         core.records.change_attempt(attempt, state=AttemptState.RELEASED, released_at=now)
-    core.records.change(job, state=JobState.RUNNING)
+    core.records.change(job, state=JobState.RUNNING, **({"preempted": False} if job.preempted else {}))
     core.records.note(now, job.id, "job_released", processes=first_rank)
 
 

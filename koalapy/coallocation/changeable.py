@@ -59,7 +59,7 @@ HOLD = Changeable(
     "cannot be held",
     "Only jobs that have not started, and sweeps that have not finished, can be held.",
     of_sweeps=(JobState.RUNNING,),
-    stopping=(Outcome.HOLD, Outcome.GIVE_BACK),
+    stopping=(Outcome.HOLD, Outcome.GIVE_BACK, Outcome.VACATED),
 )
 RELEASE = Changeable((JobState.HELD,), "is not held", "Hold it first with `koala hold`.", stopping=(Outcome.HOLD,))
 

@@ -5,7 +5,7 @@ from koalapy.core.core import Core
 from koalapy.model.commands import CollectOutput
 from koalapy.model.events import OutputCollected, OutputKept
 from koalapy.model.job import Job, KeptOutput, Outcome
-from koalapy.model.states import JobState
+from koalapy.model.states import Ending, JobState
 from koalapy.model.units import Instant
 
 
@@ -27,6 +27,21 @@ def finish_if_over(core: Core, now: Instant, job: Job) -> None:
         )
     )
     return None
+
+
+def ended_first(job: Job) -> bool:
+    """Return whether the programs of a job that is vacated had all ended well before that reached them."""
+    if job.outcome not in (Outcome.VACATED, Outcome.HOLD):
+        return False
+    present = job.present
+    return bool(present) and all([each.ending is Ending.DONE for each in present])  # noqa: C419 — faster
+
+
+def complete(core: Core, now: Instant, job: Job) -> None:
+    """Complete a stopping job whose programs have all ended well (`ended_first`), as if it had not been stopped."""
+    core.records.change(job, state=JobState.RUNNING, outcome=None, reason=None)
+    core.records.note(now, job.id, "job_ended_first")
+    finish_if_over(core, now, job)
 
 
 def on_output_collected(core: Core, now: Instant, event: OutputCollected) -> None:

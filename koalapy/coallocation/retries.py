@@ -123,7 +123,7 @@ def apply_outcome(core: Core, now: Instant, job: Job, max_submissions: int, max_
         core.records.change(job, completion_failures=job.completion_failures + 1, submission_failures=0)
         retried = job.completion_failures <= max_completions
         return _again(core, now, job) if retried else _finish(core, now, job, JobState.FAILED)
-    if outcome in (Outcome.GIVE_BACK, Outcome.HOLD):
+    if outcome in (Outcome.GIVE_BACK, Outcome.VACATED, Outcome.HOLD):
         return _back(core, now, job, job.position, JobState.HELD if outcome is Outcome.HOLD else JobState.WAITING)
     assert outcome is not None
     return _finish(core, now, job, _FINAL[outcome])

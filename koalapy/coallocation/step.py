@@ -92,12 +92,15 @@ def _settle(core: Core, now: Instant, job: Job) -> None:
     if live:
         reachable = core.information.reachable
         if all([can_be_cancelled(attempt, reachable) for attempt in live]):  # noqa: C419 — faster
-            return
+            return None
         detach_what_cannot_be_cancelled(core, now, job)
         if job.live:
-            return
-    apply_outcome(core, now, job, *max_failures(core, job))
+            return None
     core.mark_dirty()
+    if completion.ended_first(job):
+        completion.complete(core, now, job)
+        return _examine(core, now, job)
+    return apply_outcome(core, now, job, *max_failures(core, job))
 
 
 def _break_deadlocks(core: Core, now: Instant) -> None:

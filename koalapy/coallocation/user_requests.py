@@ -112,7 +112,7 @@ def on_hold_requested(core: Core, now: Instant, event: HoldRequested) -> None:
             core.records.note(now, each.id, "job_held")
         elif _may_stop(each):
             stop_job(core, now, each, Outcome.HOLD)
-        elif each.outcome is Outcome.GIVE_BACK:
+        elif each.outcome in (Outcome.GIVE_BACK, Outcome.VACATED):
             core.records.change(each, outcome=Outcome.HOLD)
             core.records.note(now, each.id, "job_held")
         core.mark_dirty()

@@ -6,7 +6,7 @@ from koalapy.config.hours import parse_hours
 from koalapy.config.schema import Cluster, GridFile
 from koalapy.model import cluster as model
 from koalapy.model.cluster import ClusterSettings
-from koalapy.model.settings import GRACE, Scavenging, Settings
+from koalapy.model.settings import GRACE, Preempt, Scavenging, Settings
 from koalapy.model.units import SECOND, Duration
 
 # Keys of a cluster in the grid file that its KCM gets unchanged.
@@ -42,6 +42,7 @@ def engine_settings(grid: GridFile) -> Settings:
         queue_after=grid.queue_after,
         orphan_timeout=grid.orphan_timeout,
         scavenging=Scavenging(**dict(grid.scavenging)),
+        preempt=Preempt(**dict(grid.scheduling.preempt)),
     )
 
 

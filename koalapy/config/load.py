@@ -25,7 +25,7 @@ def read_grid(
     """Return the grid file's values. Raises RequestError, which names file, line and key.
 
     `source`: the file's name for messages. The other arguments are the registered names; policies are not checked if
-    theirs is None. `policies`: those of sweeps, by the name of their group (see SWEEP_POLICIES).
+    theirs is None. `policies`: further groups by name: those of sweeps (see SWEEP_POLICIES), and of preemption.
     """
     context = {"batch_systems": batch_systems, "queueing": queueing, "placement": placement, "policies": policies}
     return validate(GridFile, read_document(text, source), context)

@@ -9,6 +9,7 @@ from koalapy.config.attributes import Attributes
 from koalapy.config.connect import Command, Connection, Ssh, connections_of
 from koalapy.config.maintenance import Maintenance, names_differ
 from koalapy.config.names import GridName, check_names_differ
+from koalapy.config.preempt import Preempt
 from koalapy.config.scavenging import Scavenge, Scavenging
 from koalapy.config.site import Site
 from koalapy.config.values import (
@@ -159,6 +160,7 @@ class Scheduling(Section):
     max_overtakes: Count = Field(
         default=settings.DEFAULT_MAX_OVERTAKES, description="how often the first waiting job may be overtaken"
     )
+    preempt: Preempt = Preempt()
 
 
 class Claim(Section):

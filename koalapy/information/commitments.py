@@ -59,6 +59,10 @@ class Commitments:
         """Return the processors of sweeps' Launchers on the cluster."""
         return self._clusters[cluster].scavenged
 
+    def ended_on(self, cluster: str) -> int:
+        """Return the processors of jobs' attempts that ended since the last measurement, which shows them as taken."""
+        return sum(self._clusters[cluster].ended.values())
+
     def join(self, settings: ClusterSettings) -> None:
         """Count the attempts of a cluster by these settings from now on. `began` enters those that are there already.
 
@@ -90,7 +94,7 @@ class Commitments:
     def let_go(self, attempt: Attempt) -> None:
         cluster = self._clusters.get(attempt.cluster)
         if cluster is not None:
-            cluster.remove(tag_of(self._instance, attempt.id))
+            cluster.remove(tag_of(self._instance, attempt.id), attempt.cleaned_up)
             self.dirty[attempt.cluster] = None
 
 
@@ -109,6 +113,7 @@ class _ClusterCommitments:
         self._coming = 0
         self._held: Counter[int] = Counter()
         self._freed: dict[Tag, int] = {}
+        self.ended: dict[Tag, int] = {}
         self._entries: dict[Tag, _Entry] = {}
         self._shown: frozenset[Tag] = frozenset()
         self._pending: frozenset[Tag] = frozenset()
@@ -123,16 +128,21 @@ class _ClusterCommitments:
         self._entries[tag] = entry
         self._count(tag, entry, 1)
 
-    def remove(self, tag: Tag) -> None:
+    def remove(self, tag: Tag, cleaned_up: bool) -> None:
         entry = self._entries.pop(tag)
         self._count(tag, entry, -1)
         taken, is_pilot, _ = entry
-        if is_pilot and tag in self._shown:
-            self._freed[tag] = taken
+        if tag in self._shown:
+            if is_pilot:
+                self._freed[tag] = taken
+            elif cleaned_up:
+                self.ended[tag] = taken
 
     def measured(self, state: ClusterState | None) -> None:
         allocated = frozenset(state.allocated) if state else _NO_TAGS
         pending = frozenset(state.pending) if state and state.pending else _NO_TAGS
+        if self.ended:
+            self.ended = {tag: taken for tag, taken in self.ended.items() if tag in allocated}
         turned = [tag for tag in (allocated ^ self._shown) | (pending ^ self._pending) if tag in self._entries]
         if not turned and not self._freed:
             self._shown, self._pending = allocated, pending

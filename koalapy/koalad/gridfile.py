@@ -5,6 +5,7 @@ from pathlib import Path
 
 from koalapy.config import SWEEP_POLICIES, GridFile, read_grid
 from koalapy.config.maintenance import MAINTENANCE
+from koalapy.config.preempt import VACATING
 from koalapy.locations import read_file
 from koalapy.model.errors import RequestError
 from koalapy.registry import registered
@@ -48,5 +49,5 @@ def read_grid_file(path: Path) -> GridFile:
         list(registered("koalapy.batch_systems")),
         queueing=list(registered("koalapy.queueing")),
         placement=list(registered("koalapy.placement")),
-        policies={group: list(registered(f"koalapy.{group}")) for group in (*SWEEP_POLICIES, MAINTENANCE)},
+        policies={group: list(registered(f"koalapy.{group}")) for group in (*SWEEP_POLICIES, MAINTENANCE, VACATING)},
     )

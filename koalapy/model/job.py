@@ -73,6 +73,7 @@ class Outcome(StrEnum):
     COMPLETION_FAILURE = "completion_failure"  # counted, submission count back to zero, to the tail
     NEXT_CHOICE = "next_choice"  # uncounted: the job could not start on its choice, and has another
     GIVE_BACK = "give_back"  # uncounted: a deadlock was broken, or only one cluster is at fault
+    VACATED = "vacated"  # uncounted: a job of higher priority needs its processors
     HOLD = "hold"
     DONE = "done"
     FAILED = "failed"
@@ -122,7 +123,7 @@ class Job:
     has no attempts of its own. `part_of`: the flow whose job it is. `lowered_at`: when it last asked for fewer
     processors than before. `choices`: the clusters or groups of clusters on which it can run, in order; `choice`: the
     place of the one that is tried. `written`: the request as its user wrote it, if `request` has a component for each
-    cluster of that choice.
+    cluster of that choice. `preempted`: running jobs were vacated for it, and it was not released since.
     """
 
     id: JobId
@@ -156,6 +157,7 @@ class Job:
     choices: tuple[Choice, ...] = ()
     choice: int = 0
     written: Request | None = None
+    preempted: bool = False
 
     @property
     def components(self) -> tuple[Component, ...]:

@@ -1,9 +1,11 @@
 """The settings that the engine's decisions depend on, as the grid file gives them, and their defaults."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.hours import Offsets
+from koalapy.model.request import DEFAULT_PRIORITY
 from koalapy.model.units import DAY, HOUR, MINUTE, SECOND, Duration
 
 DEFAULT_QUEUE = "fpfs"
@@ -20,6 +22,7 @@ DEFAULT_SHARING = "equipartition-persite"
 DEFAULT_IDLENESS = "cluster-rules"
 DEFAULT_PREEMPTION = "newest-first"
 DEFAULT_ORDER = "in-order"
+DEFAULT_VACATING = "youngest-first"
 BY_HAND, DYNAMIC = "by-hand", "dynamic"
 LAUNCHER_WALLTIME = HOUR
 NODES_PER_RUNNER = 4
@@ -48,6 +51,29 @@ class Scavenging:
     personal: bool = True
 
 
+class PreemptBy(StrEnum):
+    """How a job of high priority gets processors of running jobs: not at all, or these go back into the queue."""
+
+    OFF = "off"
+    VACATE = "vacate"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preempt:
+    """Which waiting jobs may take processors of running jobs, and how. A lower priority is one of a greater number.
+
+    `highest`: jobs of priority 0 up to this one may preempt. `lowest`: jobs of this priority or a lower one may be
+    preempted. `policy`: the registered policy that orders them. `users`: the owners whose jobs may preempt; None for
+    all.
+    """
+
+    how: PreemptBy = PreemptBy.OFF
+    highest: int = 0
+    lowest: int = DEFAULT_PRIORITY
+    policy: str = DEFAULT_VACATING
+    users: tuple[str, ...] | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """All settings of the grid file that decisions depend on. `queue` and `placement` name registered policies.
@@ -70,3 +96,4 @@ class Settings:
     orphan_timeout: Duration = ORPHAN_TIMEOUT
     grace: Duration = GRACE
     scavenging: Scavenging = Scavenging()
+    preempt: Preempt = Preempt()

@@ -30,7 +30,7 @@ JOB_TRANSITIONS: dict[JobState, frozenset[JobState]] = {
     _J.HELD: frozenset({_J.WAITING, _J.BLOCKED, _J.FAILED, _J.CANCELLED}),
     _J.CLAIMING: frozenset({_J.RUNNING, _J.STOPPING}),
     _J.RUNNING: frozenset({_J.STOPPING, _J.DONE}),
-    _J.STOPPING: frozenset({_J.WAITING, _J.HELD, _J.DONE, _J.FAILED, _J.CANCELLED}),
+    _J.STOPPING: frozenset({_J.WAITING, _J.HELD, _J.RUNNING, _J.DONE, _J.FAILED, _J.CANCELLED}),  # it ended first
     _J.DONE: frozenset(),
     _J.FAILED: frozenset(),
     _J.CANCELLED: frozenset(),

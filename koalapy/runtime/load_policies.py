@@ -14,8 +14,12 @@ _LOG = structlog.get_logger()
 
 
 def policies(settings: Settings) -> Policies:
-    """Return the placement and queueing policies that the grid file names."""
-    return Policies(load("koalapy.placement", settings.placement), load("koalapy.queueing", settings.queue))
+    """Return the policies for jobs that the grid file names."""
+    return Policies(
+        load("koalapy.placement", settings.placement),
+        load("koalapy.queueing", settings.queue),
+        load("koalapy.vacating", settings.preempt.policy),
+    )
 
 
 def scavenging_policies(settings: Settings) -> ScavengingPolicies:

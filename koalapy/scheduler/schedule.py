@@ -24,15 +24,17 @@ from koalapy.model.settings import Settings
 from koalapy.model.units import Instant
 from koalapy.policies.placement import PlacementPolicy
 from koalapy.policies.queueing import QueueingPolicy
+from koalapy.policies.vacating import VacatingPolicy, youngest_first
 from koalapy.scheduler.blocked_ahead import BlockedAhead, Overtaken
 
 
 @dataclass(frozen=True, slots=True)
 class Policies:
-    """The registered placement and queueing policies that the grid file names."""
+    """The registered policies for jobs that the grid file names: of placement, of queueing, and of who is vacated."""
 
     placement: PlacementPolicy
     queueing: QueueingPolicy
+    vacating: VacatingPolicy = youngest_first
 
 
 @fast_frozen
@@ -166,11 +168,7 @@ def _decide(
             return Reject(job.id, failures[0])
     excluded = excluded_clusters(now, job)
     if may_fit:
-        decision = (
-            _choose(job, availability.without(excluded), suitability)
-            if has_choices(job.request)
-            else _place(job, shape, availability, cache, excluded, suitability)
-        )
+        decision = start(job, shape, availability, cache, excluded, suitability)
         if decision is not None:
             return decision
     if waiting.recheck and cache.never_fits(job.request, shape, availability, anew=newest is None or job.id > newest):
@@ -181,7 +179,7 @@ def _decide(
     return Claim(job.id, placement, patient=True) if placement is not None else None
 
 
-def _place(
+def start(
     job: Job,
     shape: Shape,
     availability: Availability,
@@ -189,6 +187,9 @@ def _place(
     excluded: frozenset[str],
     suitability: Suitability,
 ) -> Decision | None:
+    """Return how the job starts on idle processors, or why it cannot be placed; None if it does not fit."""
+    if has_choices(job.request):
+        return _choose(job, availability.without(excluded), suitability)
     placement = cache.find_placement(job.request, shape, availability, excluded, suitability)
     if isinstance(placement, PolicyFailed):
         return Reject(job.id, placement.reason)

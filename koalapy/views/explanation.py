@@ -200,11 +200,19 @@ def _why_not_begun(found: Explanation) -> str:
 
 
 def _waiting(found: Explanation) -> str:
+    text = f"{_why_waiting(found)}{_preempted(found.job)}"
     if not found.ahead:
-        return _why_waiting(found)
+        return text
     before = f"Job {found.first} comes" if found.ahead == 1 else f"{found.ahead} jobs come"
     first = "" if found.ahead == 1 else f"; job {found.first} is the first"
-    return f"{_why_waiting(found)} {before} before it in the queue{first}."
+    return f"{text} {before} before it in the queue{first}."
+
+
+def _preempted(job: Job) -> str:
+    """Return what preemption did to a waiting job, as a further sentence; '' if it did nothing."""
+    if job.reason is not None and job.reason.code == "vacated":
+        return f" It was vacated: {job.reason.message}"
+    return " Jobs were vacated for it before, and are not again until it has started." if job.preempted else ""
 
 
 def _why_waiting(found: Explanation) -> str:

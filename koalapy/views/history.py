@@ -66,6 +66,11 @@ def _claimed(line: History) -> str:
     return f"Claimed: {where or 'nothing'}."
 
 
+def _preempts(line: History) -> str:
+    jobs = line.details.get("jobs") or ()
+    return f"It did not fit, so {_jobs(jobs)} {'is' if len(jobs) == 1 else 'are'} vacated for it."
+
+
 def _released(line: History) -> str:
     count = line.details.get("processes")
     processes = counted_as(count, "process", "processes")
@@ -83,6 +88,7 @@ _OUTCOMES = {
     "completion_failure": "It did not complete, and its attempts are cancelled; this counts as a completion failure",
     "next_choice": "It could not start on its choice, and is given back; it has another one, so nothing is counted",
     "give_back": "It is given back, and nothing is counted",
+    "vacated": "It is vacated, and nothing is counted",
     "hold": "It is given back, to be held",
     "done": "All its components have ended well",
     "failed": "It has failed, and its remaining attempts are cancelled",
@@ -307,7 +313,9 @@ SENTENCES: dict[str, Callable[[History], str]] = {
     "choices_made": _choices_made,
     "choice_refused": _choice_refused,
     "choices_ended": _choices_ended,
+    "job_preempts": _preempts,
     "job_released": _released,
+    "job_ended_first": _plain("All its programs had ended well before they were stopped, so it is complete"),
     "job_stopping": _stopping,
     "job_requeued": _requeued,
     "store_restored": _plain(

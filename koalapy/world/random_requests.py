@@ -42,6 +42,7 @@ class Habits:
     optional: float = 0.35  # nor this is a fault, but both go through what others do not
     notify: float = 0  # nor this; drawn only if it is greater
     matching: float = 0  # nor this, in the same way: requirements, ranks, and groups of clusters
+    urgent: float = 0  # nor this, in the same way: priority 0
 
 
 def draw_request(rng: Random, sizes: Mapping[str, int], habits: Habits | None = None) -> Request:
@@ -60,6 +61,8 @@ def draw_request(rng: Random, sizes: Mapping[str, int], habits: Habits | None = 
         stage_out=(*files, "never-written") if files and rng.random() < habits.stage_out else files,
         notify=_notify(rng, habits),
     )
+    if habits.urgent and rng.random() < habits.urgent:
+        request = replace(request, priority=0)
     return _matching(rng, request, sizes) if habits.matching and rng.random() < habits.matching else request
 
 

@@ -11,7 +11,7 @@ from koalapy.model.events import CancelRequested, ReleaseRequested
 from koalapy.model.identity import InstanceId
 from koalapy.model.job import Job
 from koalapy.model.pilot import job_of_pilot
-from koalapy.model.settings import BY_HAND, DYNAMIC, Scavenging, Settings
+from koalapy.model.settings import BY_HAND, DYNAMIC, Preempt, PreemptBy, Scavenging, Settings
 from koalapy.model.states import JobState
 from koalapy.model.units import HOUR, MINUTE, SECOND, Duration, Instant
 from koalapy.policies.admission import AdmissionPolicy, by_hand, dynamic
@@ -47,6 +47,7 @@ _SHARES: dict[str, FairShare] = {
     "equipartition-all": EQUIPARTITION_ALL,
 }
 _ADMISSIONS: dict[str, AdmissionPolicy] = {BY_HAND: by_hand, DYNAMIC: dynamic}
+_PREEMPTING = 0.8  # of all grids let jobs of priority 0 preempt others
 _LIMITED = 0.3  # probability of each limit on sweeps
 _HOURS = ("*/2 * * * *", "0-9,20-29,40-49 * * * *", "0-44 * * * *")  # runs last minutes
 _QUEUES: dict[str, QueueingPolicy] = {"fcfs": fcfs, "fpfs": fpfs}
@@ -72,6 +73,8 @@ class World:
         )  # a separate stream, so that other draws stay the same
         drawn = replace(draw_settings(rng), scavenging=scavenging) if settings is None else settings
         drawn = with_limits(stream(seed, "world/limits"), drawn) if settings is None else settings
+        if settings is None:
+            drawn = replace(drawn, preempt=draw_preempt(stream(seed, "world/preempt")))
         self.settings = replace(drawn, settles=Duration(0))  # a run does not last for a day
         self.clusters = {each.name: self._cluster(rng, each) for each in self.settings.clusters}
         policies = Policies(_PLACEMENTS[self.settings.placement], _QUEUES[self.settings.queue])
@@ -229,6 +232,11 @@ def draw_settings(rng: Random) -> Settings:
         queue_after=Duration(rng.choice((0, 30, 120)) * SECOND),
         orphan_timeout=Duration(2 * MINUTE),
     )
+
+
+def draw_preempt(rng: Random) -> Preempt:
+    how = PreemptBy.VACATE if rng.random() < _PREEMPTING else PreemptBy.OFF
+    return Preempt(how=how, lowest=rng.choice((5, 10)))
 
 
 def draw_scavenging(rng: Random) -> Scavenging:

@@ -46,13 +46,25 @@ from koalapy.chaos.plan import plan
 from koalapy.chaos.run import Result, run
 from koalapy.chaos.violation import Promise as P
 from koalapy.chaos.violation import Violation
-from koalapy.coallocation import barrier, choices, clusters, completion, event_origin, pruning, step, stop
+from koalapy.coallocation import (
+    barrier,
+    choices,
+    clusters,
+    completion,
+    event_origin,
+    pruning,
+    retries,
+    step,
+    stop,
+    vacate,
+)
 from koalapy.coallocation.flows import turns
 from koalapy.core import wait_queue
 from koalapy.core.core import Core
 from koalapy.core.matching import Matching
 from koalapy.core.prerequisites import Prerequisites
 from koalapy.driver import Driver
+from koalapy.engine import Engine
 from koalapy.information import commitments, kis
 from koalapy.link import reconnect
 from koalapy.link.notifications import NotificationQueue
@@ -69,7 +81,7 @@ from koalapy.model.states import AttemptState, JobState
 from koalapy.model.sweep import ResultBatch, Runner
 from koalapy.model.units import MINUTE, Duration, Instant
 from koalapy.scavenging import admission, idle_nodes, parameters, reclaim
-from koalapy.scheduler import schedule
+from koalapy.scheduler import preemption, schedule
 from koalapy.scheduler.blocked_ahead import BlockedAhead
 from koalapy.store.memory import MemoryStore
 from koalapy.views import pilots as pilot_views
@@ -84,6 +96,7 @@ ENOUGH = 50_000  # events within which every mutant is caught
 RUN_EVENTS, PATIENCE = 5_000, 20_000
 NOTIFYING = Habits(notify=0.9)
 MATCHING = Habits(matching=0.9)
+URGENT = Habits(long=0.6, urgent=0.3)
 LONG, OPTIONAL = Habits(long=0.9, walltime=0, exit_status=0), Habits(optional=0.8)
 SWEEPS = {"submit": 1, "submit_many": 0, "cancel": 0, "submit_sweep": 10}
 SWEEPS_AND_OTHERS = {"submit": 0, "submit_many": 0, "submit_sweep": 3, "local_jobs_want_nodes": 3}
@@ -693,6 +706,29 @@ def _a_silent_end_is_waited_for() -> Any:
     return _together(wakeup, patch.object(StreamEnd, "tick", tick))
 
 
+def _jobs_are_vacated_without_a_claim() -> Any:
+    def carry_out(self: Engine, now: Instant, decision: Any) -> None:
+        if isinstance(decision, preemption.Vacate):
+            vacate.vacate(self.core, now, self.core.records.jobs[decision.claim.job], decision.victims)
+
+    return patch.object(Engine, "_carry_out_preemption", carry_out)
+
+
+def _more_jobs_are_vacated_than_are_needed() -> Any:
+    real = preemption._Clusters._needed
+    return patch.object(preemption._Clusters, "_needed", lambda self, jobs: jobs if real(self, jobs) else [])
+
+
+def _a_vacated_job_goes_to_the_tail() -> Any:
+    real = retries._back
+
+    def back(core: Core, now: Instant, job: Any, position: int, state: JobState) -> None:
+        vacated = job.outcome is Outcome.VACATED
+        real(core, now, job, core.records.new_tail_position() if vacated else position, state)
+
+    return patch.object(retries, "_back", back)
+
+
 MUTANTS = (
     Mutant(
         "every wrapper wins the start lock",
@@ -1094,6 +1130,27 @@ MUTANTS = (
         _a_long_session_does_not_reset_the_back_off,
         (P.RECONNECTED,),
         {"connection_cut": 4, "cluster_down": 4},
+    ),
+    Mutant(
+        "jobs are vacated for a job that is not claimed",
+        _jobs_are_vacated_without_a_claim,
+        (P.PREEMPTS,),
+        HARDLY_ANY,
+        habits=URGENT,
+    ),
+    Mutant(
+        "more jobs are vacated than are needed",
+        _more_jobs_are_vacated_than_are_needed,
+        (P.PREEMPTS,),
+        HARDLY_ANY,
+        habits=URGENT,
+    ),
+    Mutant(
+        "a vacated job goes to the tail of the queue",
+        _a_vacated_job_goes_to_the_tail,
+        (P.COMES_BACK,),
+        HARDLY_ANY,
+        habits=URGENT,
     ),
 )
 

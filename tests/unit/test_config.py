@@ -27,7 +27,7 @@ from koalapy.config import (
 from koalapy.config.hours import parse_hours
 from koalapy.model.cluster import ClusterSettings, Scavenge
 from koalapy.model.errors import RequestError
-from koalapy.model.settings import Scavenging, Settings
+from koalapy.model.settings import Preempt, PreemptBy, Scavenging, Settings
 from koalapy.model.units import HOUR, MILLISECOND, MINUTE, SECOND, Duration
 
 ROOT = Path(__file__).parents[2]
@@ -114,6 +114,19 @@ def test_the_example_of_the_design_is_read() -> None:
     assert (found.claim_timeout, found.barrier_timeout) == (90 * SECOND, 4 * MINUTE)
     assert (found.max_submission_failures, found.max_completion_failures) == (5, 0)
     assert (found.queue_after, found.orphan_timeout) == (0, 20 * MINUTE)
+
+
+def test_who_may_preempt_is_read() -> None:
+    text = "scheduling: {preempt: {how: vacate, for: 1, from: 12, policy: lowest-priority-first, users: [me, you]}}\n"
+    wanted = Preempt(
+        how=PreemptBy.VACATE, highest=1, lowest=12, policy="lowest-priority-first", users=("me", "you")
+    )  # fmt: skip
+    assert engine_settings(read(SMALL + text)).preempt == wanted
+    assert engine_settings(read(SMALL)).preempt == Preempt()
+    with pytest.raises(RequestError, match=r"scheduling.preempt.from is 1, so jobs could preempt each other"):
+        read(SMALL + "scheduling: {preempt: {how: vacate, for: 1, from: 1}}\n")
+    with pytest.raises(RequestError, match=r"scheduling.preempt.policy is 'mine', no vacating policy"):
+        read(SMALL + "scheduling: {preempt: {policy: mine}}\n", policies={"vacating": ["youngest-first"]})
 
 
 def test_how_sweeps_share_is_read() -> None:

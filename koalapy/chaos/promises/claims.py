@@ -1,6 +1,6 @@
 """Promises about claims: the queue's order, processors that really exist, and how a claim may end."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from koalapy.chaos.promises import backlog
 from koalapy.chaos.promises.decided import Decided
@@ -41,7 +41,8 @@ class Claims:
             return
         usable = decided.knowledge.usable(decided.at)
         self._check_order(claimed, jobs, before, usable, decided)
-        self._check_idle(claimed, usable, decided, Launchers(pilots, decided))
+        preempting = {line.job for line in change.history if line.kind == "job_preempts"}  # see Preemption
+        self._check_idle(claimed, preempting, usable, decided, Launchers(pilots, decided))
         for position, job in enumerate(claimed):
             self._check_network(job, decided)
             if job.patient:
@@ -100,10 +101,17 @@ class Claims:
     # ---- processors
 
     def _check_idle(
-        self, claimed: Sequence[Job], usable: Mapping[str, KnownCluster], decided: Decided, launchers: Launchers
+        self,
+        claimed: Sequence[Job],
+        preempting: Collection[JobId],
+        usable: Mapping[str, KnownCluster],
+        decided: Decided,
+        launchers: Launchers,
     ) -> None:
         """Check that commitments not shown yet fit the processors known to be idle; those of sweeps count as idle."""
         for position, job in enumerate(claimed):
+            if job.id in preempting:
+                continue
             later = {each.id for each in claimed[position + 1 :]}
             for name in dict.fromkeys(each.cluster or "" for each in job.live if not job.patient):
                 self._check_cluster(job, name, usable.get(name), later, decided, launchers)

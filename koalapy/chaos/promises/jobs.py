@@ -18,6 +18,7 @@ _AFTER = {
     "job_claimed": JobState.CLAIMING,
     "job_released": JobState.RUNNING,
     "job_stopping": JobState.STOPPING,
+    "job_ended_first": JobState.RUNNING,
     "job_requeued": JobState.WAITING,
     "job_unheld": JobState.WAITING,
     "job_held": JobState.HELD,

@@ -19,6 +19,7 @@ from koalapy.chaos.promises.limits import Limits
 from koalapy.chaos.promises.local_users import LocalUsers
 from koalapy.chaos.promises.logins import Logins
 from koalapy.chaos.promises.notifications import Notifications
+from koalapy.chaos.promises.preemption import Preemption
 from koalapy.chaos.promises.processors import Processors
 from koalapy.chaos.promises.programs import Programs
 from koalapy.chaos.promises.pruned import Pruned
@@ -68,7 +69,7 @@ class Watch:
         self._pruned = Pruned(world, left)
         self._contents = Contents(world.instance, world.clusters, world.program_log)
         self._logins, self._notifications, self._flows = Logins(world), Notifications(), Flows()
-        self._choices = Choices()
+        self._choices, self._preemption = Choices(), Preemption(world.settings)
         self._sweeps = Sweeps(world.program_log.parameters, departures.is_given_up)
         self._local_users, self._contacts = LocalUsers(world, given_up), Contacts(world, given_up)
         self._streams = Streams(world.streams)
@@ -203,6 +204,7 @@ class Watch:
         self.ask(lambda: self._programs.committed(change, self._decided_at))
         self.ask(lambda: self._claims.committed(change, before, pilots, decided))
         self.ask(lambda: self._choices.committed(change))
+        self.ask(lambda: self._preemption.committed(change, before, decided, Launchers(pilots, decided)))
         self._times.committed(change)
         self._waiting.committed(change)
         self.ask(lambda: self._limits.committed(change, pilots, decided))
