@@ -8,6 +8,7 @@ _PARTS = {
     "agent": "koalapy_adapters.wrapper.agent.node_agent",
     "launcher": "koalapy_adapters.launcher",
     "rendezvous": "koalapy_adapters.rendezvous",
+    "remote-start": "koalapy_adapters.remote_start",
     "local-queue": "koalapy_adapters.localqueue",
     "allocation": "koalapy_adapters.allocation",
     "allocation-node": "koalapy_adapters.allocation.node",

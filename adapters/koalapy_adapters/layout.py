@@ -17,6 +17,8 @@ SHARED/                         `shared` of the grid file, else ~/.koala
       record.json               the exit record
       post/                     the KCM's messages to the wrapper, for `relay: files`
       hosts, rendezvous         KOALA_HOSTS, KOALA_RENDEZVOUS
+      mpi-hosts, mpi-launcher,  what mpirun gets for `launch: mpi`: its host file, its command in place of ssh,
+      mpi-rank                  and the program; see wrapper.program.mpi
       output/RANK.out, RANK.err
       work/                     the program's working directory, with the staged files
       journal                   the parameters that a Launcher has run; see launcher.journal

@@ -18,8 +18,8 @@ MAX_KEY, MAX_VALUE, MAX_COUNT = 1 << 10, 1 << 16, 1000000
 _RESERVED = "barrier/"
 
 
-class _Bad(Exception):
-    pass
+class Misuse(Exception):
+    """Wrong usage; the text says what is wrong."""
 
 
 def main(argv: List[str]) -> int:
@@ -29,8 +29,8 @@ def main(argv: List[str]) -> int:
     """
     try:
         request = _request([_text(word) for word in argv])
-        answer = _ask(_socket_path(), request)
-    except _Bad as error:
+        answer = ask(socket_path(), request)
+    except Misuse as error:
         return _fail(2, str(error))
     except OSError as error:
         return _fail(1, "The node agent does not answer (%s). The component is probably being ended." % error)
@@ -48,7 +48,7 @@ def _request(argv: List[str]) -> Dict[str, Any]:
         _check(words[0], "key", MAX_KEY)
         _check(words[1], "value", MAX_VALUE)
         if words[0].startswith(_RESERVED):
-            raise _Bad("Keys that begin with %s are the barriers' own. Choose another key." % _RESERVED)
+            raise Misuse("Keys that begin with %s are the barriers' own. Choose another key." % _RESERVED)
         return {"put": words[0], "value": words[1]}
     if command == "get" and len(words) == 1:
         _check(words[0], "key", MAX_KEY)
@@ -56,35 +56,36 @@ def _request(argv: List[str]) -> Dict[str, Any]:
     if command == "barrier" and len(words) == 2:
         _check(words[0], "name", MAX_KEY - 64)
         if not (words[1].isdigit() and 0 < int(words[1]) <= MAX_COUNT):
-            raise _Bad("The count %r is not a number from 1 to %d. Say how many must arrive." % (words[1], MAX_COUNT))
+            raise Misuse("The count %r is not a number from 1 to %d. Say how many must arrive." % (words[1], MAX_COUNT))
         return {"barrier": words[0], "count": int(words[1])}
-    raise _Bad("This is not understood.\n" + USAGE)
+    raise Misuse("This is not understood.\n" + USAGE)
 
 
 def _text(word: str) -> str:
-    """Decode an argument as UTF-8, whatever this node's locale made of it. Raises _Bad if it is not UTF-8."""
+    """Decode an argument as UTF-8, whatever this node's locale made of it. Raises Misuse if it is not UTF-8."""
     try:
         return os.fsencode(word).decode("utf-8")
     except UnicodeDecodeError:
-        raise _Bad("Keys and values are UTF-8 text, and this is none. Encode it, with base64 for instance.") from None
+        raise Misuse("Keys and values are UTF-8 text, and this is none. Encode it, with base64 for instance.") from None
 
 
 def _check(text: str, what: str, limit: int) -> None:
     size = len(text.encode("utf-8"))
     if size > limit:
-        raise _Bad("The %s is %d bytes long, the limit is %d. Pass large data by a file." % (what, size, limit))
+        raise Misuse("The %s is %d bytes long, the limit is %d. Pass large data by a file." % (what, size, limit))
     if not text and what != "value":
-        raise _Bad("The %s is empty. Give it a name." % what)
+        raise Misuse("The %s is empty. Give it a name." % what)
 
 
-def _socket_path() -> str:
+def socket_path() -> str:
+    """Return the path of the agent's socket. Raises Misuse if the environment does not name it."""
     path = os.environ.get("KOALA_SOCKET")
     if not path:
-        raise _Bad("KOALA_SOCKET is not set. Call this from a component's program, with its environment.")
+        raise Misuse("KOALA_SOCKET is not set. Call this from a component's program, with its environment.")
     return path
 
 
-def _ask(path: str, request: Dict[str, Any]) -> Dict[str, Any]:
+def ask(path: str, request: Dict[str, Any]) -> Dict[str, Any]:
     """Send a request and wait for the agent's answer, without a time limit. Raises OSError if the agent goes away."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.connect(path)

@@ -29,9 +29,10 @@ from koalapy.model.textfile.words import listed, shown, use_known
 
 _COMPONENT: Path = ("components", 0)
 _LIST = 'Write a text, or several in braces: {"a", "b"}.'
-_ONE_CLUSTER, _GROUP = ("mpich", "mpich-p4"), "mpich-g2"
+_ONE_CLUSTER = {"mpich": "mpich", "mpich-p4": "mpich", "openmpi": "openmpi"}  # by type: whose mpirun starts the job
+_GROUP = "mpich-g2"
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")  # such as gsiftp://host/path, lfn:/grid/name and file:///home/me/a
-_JOB_TYPES = ("Normal", "MPICH", "MPICH-P4", "MPICH-G2")
+_JOB_TYPES = ("Normal", "MPICH", "MPICH-P4", "OpenMPI", "MPICH-G2")
 # Attributes of JDL that koalapy does not honour, and what to write in their place.
 _REFUSED = {
     "dataaccessprotocol": "Stage files in by InputSandbox.",
@@ -287,11 +288,13 @@ class _Reading:
             at = self._attributes["jobtype"].at
             raise ClassAdError(at, "a parallel job has no MinNumCPU", "Write MinNumCPU = 4;.", "missing_key")
         self._component["processors"] = least if least == most else {"want": most, "least": least}
-        if kind != _GROUP:
-            self._component["launch"] = "once"  # the program starts its processes itself, if it has several
-        else:
+        if kind in _ONE_CLUSTER:
+            self._component |= {"launch": "mpi", "mpi": _ONE_CLUSTER[kind]}
+        elif kind == _GROUP:
             self._component["spread"] = True
-        for path in ("processors", "launch", "spread"):
+        else:
+            self._component["launch"] = "once"
+        for path in ("processors", "launch", "mpi", "spread"):
             if named is not None:
                 self._mark((*_COMPONENT, path), named.at)
 
@@ -322,7 +325,7 @@ class _Reading:
 
     def _redirections(self) -> dict[str, str]:
         """Return the file of each operator of the shell. Several processes append, so that none truncates the file."""
-        more = ">" if self._component.get("spread") else ""
+        more = ">" if self._job_type() != "normal" else ""
         operators = {"stdinput": "<", "stdoutput": f">{more}", "stderror": f"2>{more}"}
         return {
             operator: self._text_of(self._attributes[name])

@@ -37,6 +37,7 @@ from koalapy.model.request import (
     ComponentRequest,
     KeepOutput,
     Launch,
+    MpiFlavour,
     RetryOn,
     WhenBusy,
 )
@@ -266,6 +267,9 @@ class ComponentFile(Section):
     cluster: Cluster | None = Field(default=None, description="cluster to run on; by default any")
     walltime: Annotated[Span, lasting(SECOND)] = Field(default=HOUR, description="how long the program may run")
     launch: Annotated[Launch, one_of(Launch)] = Field(default=Launch.PER_PROCESSOR, description="how many processes")
+    mpi: Annotated[MpiFlavour | None, one_of(MpiFlavour)] = Field(
+        default=None, description="whose mpirun starts the processes of `launch: mpi`"
+    )
     processors_per_node: Positive | None = Field(default=None, description="processors of each node")
     threads_per_process: Positive = Field(default=1, description="processors of each process")
     memory_per_processor: Size | None = Field(default=None, description="memory of each processor")
@@ -300,6 +304,12 @@ class ComponentFile(Section):
             if whole is not None and whole % self.threads_per_process:
                 what = f"is {self.threads_per_process}, which does not divide {of} ({whole})"
                 raise wrong(what, f"Write a divisor of {whole}.", at=("threads_per_process",))
+        return self
+
+    @model_validator(mode="after")
+    def _check_mpi(self) -> Self:
+        if self.mpi is not None and self.launch is not Launch.MPI:
+            raise wrong("is for an MPI program", "Write launch: mpi, or remove mpi.", at=("mpi",))
         return self
 
     @model_validator(mode="after")

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 from koalapy.languages.stageout import PLACES, stage_out_texts
 from koalapy.languages.templates import NUMBER, TemplateError, names_in
-from koalapy.model.request import ComponentRequest, Request
+from koalapy.model.request import ComponentRequest, Launch, Request
 from koalapy.model.textfile.document import Document, Path
 from koalapy.model.textfile.validation import refusal
 from koalapy.model.textfile.words import listed, nearest, shown
@@ -27,6 +27,9 @@ def check_sweep(request: Request, document: Document) -> None:
         what = f"is {component.processors}, but each parameter is one process of {component.threads_per_process}"
         advice = "Write 1, or as many as threads_per_process."
         raise refusal(document, (*_COMPONENT, "processors"), "not_one_process", what, advice)
+    if component.launch is Launch.MPI:
+        what, advice = "is mpi, but each parameter is one process", "Remove it, or let the program call mpirun."
+        raise refusal(document, (*_COMPONENT, "launch"), "wrong_value", what, advice)
     if component.optional:
         raise refusal(document, (*_COMPONENT, "optional"), "wrong_value", "is true of a sweep's program", "Remove it.")
 

@@ -205,16 +205,16 @@ def _memory(reading: Reading, component: ComponentAttributes, attribute: Attribu
     component.memory_mb[attribute.key] = (_number(reading, attribute), attribute.at)
 
 
+_LAUNCHES = {"multiple": "per-processor", "single": "once", "mpi": "mpi"}
+
+
 def _job_type(reading: Reading, component: ComponentAttributes, attribute: Attribute) -> None:
     kind = _one_of(reading, attribute, ("multiple", "single", "mpi", "condor"))
-    if kind == "mpi":
-        advice = "Write (jobType=single), and let the executable be mpirun or a script that calls it."
-        raise reading.refusal(attribute, "is mpi, but koalapy calls no mpirun", advice)
     if kind == "condor":
         raise reading.refusal(
             attribute, "is condor, a universe that no batch system here has", "Write multiple or single."
         )
-    component.keys["launch"] = ("once" if kind == "single" else "per-processor", attribute.at)
+    component.keys["launch"] = (_LAUNCHES[kind], attribute.at)
 
 
 def _start_type(reading: Reading, component: ComponentAttributes, attribute: Attribute) -> None:

@@ -71,6 +71,7 @@ def program(command: SubmitAttempt, grace: Duration) -> wire.Program:
         grace=(work.grace if work is not None else grace) / SECOND,
         optional=request.optional,
         sweep=_sweep(work) if work is not None else None,
+        mpi=None if request.mpi is None else str(request.mpi),
     )
 
 

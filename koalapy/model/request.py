@@ -18,11 +18,19 @@ FOREVER = 1 << 30
 
 
 class Launch(StrEnum):
-    """The number of processes that a component starts."""
+    """The number of processes that a component starts, or the mpirun that starts one for each processor."""
 
     PER_PROCESSOR = "per-processor"
     PER_NODE = "per-node"
     ONCE = "once"
+    MPI = "mpi"
+
+
+class MpiFlavour(StrEnum):
+    """An implementation of MPI, whose mpirun starts a component's processes."""
+
+    OPENMPI = "openmpi"
+    MPICH = "mpich"
 
 
 class WhenBusy(StrEnum):
@@ -68,7 +76,8 @@ class ComponentRequest:
 
     `requirements`: a checked ClassAd expression that its cluster's ad must make true. `rank`: one whose value orders
     the clusters, the largest first. `spread`: its processors may be those of a group of clusters. `most` and `least`:
-    set if `processors` may be lowered, from the first to the second.
+    set if `processors` may be lowered, from the first to the second. `mpi`: whose mpirun starts an MPI program, None
+    for the one that the cluster has.
     """
 
     processors: int
@@ -95,6 +104,7 @@ class ComponentRequest:
     requirements: str = ""
     rank: str = ""
     spread: bool = False
+    mpi: MpiFlavour | None = None
 
     def lowered(self) -> "ComponentRequest":
         """Return the component with half of its processors, or as few as it allows; itself if it allows no fewer.

@@ -91,9 +91,9 @@ def test_brackets_comments_and_the_last_semicolon_may_be_there_or_not(text: str)
     ("attributes", "processors", "least", "launch", "spread"),
     [
         ("", 1, None, Launch.ONCE, False),
-        ('JobType = "MPICH"; NodeNumber = 4;', 4, None, Launch.ONCE, False),
-        ('JobType = "mpich-p4"; MinNumCPU = 4; MaxNumCPU = 9;', 9, 4, Launch.ONCE, False),
-        ('JobType = "MPICH"; MinNumCPU = 4; MaxNumCPU = 4;', 4, None, Launch.ONCE, False),
+        ('JobType = "MPICH"; NodeNumber = 4;', 4, None, Launch.MPI, False),
+        ('JobType = "mpich-p4"; MinNumCPU = 4; MaxNumCPU = 9;', 9, 4, Launch.MPI, False),
+        ('JobType = "OpenMPI"; MinNumCPU = 4; MaxNumCPU = 4;', 4, None, Launch.MPI, False),
         ('JobType = {"MPICH-G2"}; MinNumCPU = 4; NodeNumber = 4;', 4, None, Launch.PER_PROCESSOR, True),
         ('JobType = "MPICH-G2"; NodeNumber = 4; MaxNumCPU = 6;', 6, 4, Launch.PER_PROCESSOR, True),
     ],

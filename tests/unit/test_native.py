@@ -18,7 +18,16 @@ from koalapy.languages.paths import landing
 from koalapy.model.errors import RequestError
 from koalapy.model.identity import JobId
 from koalapy.model.notification import Mail, Notify, NotifyOn, Program, Webhook
-from koalapy.model.request import ComponentRequest, KeepOutput, Launch, Request, RequestType, RetryOn, WhenBusy
+from koalapy.model.request import (
+    ComponentRequest,
+    KeepOutput,
+    Launch,
+    MpiFlavour,
+    Request,
+    RequestType,
+    RetryOn,
+    WhenBusy,
+)
 from koalapy.model.textfile.document import read_document
 from koalapy.model.units import HOUR, MINUTE, Duration
 
@@ -45,7 +54,8 @@ components:
     arguments: [-n, 1e3, 0x10, 010, no, 1:30, 2030-01-31, "", " a b ", "ünï", $HOME, 1_000, .5]
     cluster: VU
     walltime: 1h30m
-    launch: per-node
+    launch: mpi
+    mpi: mpich
     processors_per_node: 8
     threads_per_process: 4
     memory_per_processor: 512M
@@ -113,7 +123,8 @@ def test_every_key_arrives() -> None:
                 arguments=arguments,
                 cluster="vu",
                 walltime=Duration(HOUR + 30 * MINUTE),
-                launch=Launch.PER_NODE,
+                launch=Launch.MPI,
+                mpi=MpiFlavour.MPICH,
                 processors_per_node=8,
                 threads_per_process=4,
                 memory_per_processor=512 << 20,

@@ -128,6 +128,8 @@ BAD_IN_COMPONENT = [
     ("queue: a b", "not a valid name"),
     ("qos: ''", "qos is empty"),
     ("optional: true", "all optional"),
+    ("launch: mpirun", "launch is 'mpirun'"),
+    ("mpi: openmpi", "mpi is for an MPI program"),
 ]
 
 

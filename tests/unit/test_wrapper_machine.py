@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from koalapy_adapters.clock import SECOND
@@ -10,7 +11,7 @@ from koalapy_adapters.messages import Report
 from koalapy_adapters.wrapper import events as e
 from koalapy_adapters.wrapper.events import Settings
 from koalapy_adapters.wrapper.liveness import until_ended
-from koalapy_adapters.wrapper.machine import Machine
+from koalapy_adapters.wrapper.machine import STOP_MARGIN, Machine
 
 NODES = ["one", "two"]
 PHASES = ["started", "at_barrier", "released", "running", "ended"]
@@ -62,9 +63,9 @@ histories = st.builds(
 class World:
     """A machine with the commands that it returned for a history of events."""
 
-    def __init__(self) -> None:
+    def __init__(self, wanted: Settings = SETTINGS) -> None:
         self.now = 1000 * SECOND
-        self.machine = Machine(SETTINGS, self.now)
+        self.machine = Machine(wanted, self.now)
         self.commands: list[tuple[int, Any]] = []
         self.handle(e.Claimed([e.Node(name, 2) for name in NODES]))
 
@@ -173,8 +174,8 @@ def test_a_released_program_is_stopped_or_ended_before_the_machine_leaves(histor
             assert len(world.of(e.AbandonNodes)) >= 2, "a node was left behind that was not given up"
 
 
-def ready() -> World:
-    world = World()
+def ready(wanted: Settings = SETTINGS) -> World:
+    world = World(wanted)
     world.handle(e.RelayEntered())
     world.handle(e.EnvironmentCaptured())
     for node in NODES:
@@ -182,8 +183,8 @@ def ready() -> World:
     return world
 
 
-def released() -> World:
-    world = ready()
+def released(wanted: Settings = SETTINGS) -> World:
+    world = ready(wanted)
     world.handle(e.ReleaseReceived(0, [[0, "10.0.0.1", 4]]))
     for node in NODES:
         world.handle(e.NodeStarted(node, world.now))
@@ -196,6 +197,33 @@ def empty(world: World) -> Report:
         world.handle(e.NodeEmptied(node))
     report: Report = world.of(e.WriteRecord)[-1].report
     return report
+
+
+@pytest.mark.parametrize(
+    ("status", "signal", "ending"), [(0, 0, "exited"), (9, 0, "exited"), (137, 9, "killed")], ids=["0", "9", "killed"]
+)
+def test_when_mpirun_ends_all_nodes_are_emptied_at_once(status: int, signal: int, ending: str) -> None:
+    world = released(SETTINGS._replace(mpi=True))
+    world.handle(e.ProcessEnded("one", world.now, status, signal))
+    assert world.of(e.StopNodes) == [e.StopNodes(0)]
+    report = empty(world)
+    assert (report.ending, report.exit_status) == (ending, status)
+
+
+def test_when_mpirun_ends_during_the_grace_the_rest_of_the_grace_has_no_use() -> None:
+    world = released(SETTINGS._replace(mpi=True))
+    world.handle(e.StopReceived(False))
+    world.handle(e.ProcessEnded("one", world.now, 143, 0))
+    assert world.of(e.StopNodes) == [e.StopNodes(SETTINGS.grace), e.StopNodes(0)]
+    assert empty(world).ending == "cancelled"
+
+
+def test_a_node_that_does_not_become_empty_after_its_mpirun_is_abandoned() -> None:
+    world = released(SETTINGS._replace(mpi=True))
+    world.handle(e.ProcessEnded("one", world.now, 0, 0))
+    world.pass_time(world.now + 3 * STOP_MARGIN)
+    assert world.of(e.AbandonNodes)
+    assert world.of(e.WriteRecord)[-1].report.ending == "exited"
 
 
 def test_all_nodes_must_be_ready_for_the_barrier() -> None:

@@ -89,6 +89,15 @@ def runs(pid: int, word: bytes) -> bool:
         return False
 
 
+def has_variable(pid: int, name: str) -> bool:
+    """Whether the process was started with this variable in its environment. False if that cannot be read."""
+    try:
+        with open("/proc/%d/environ" % pid, "rb") as file:
+            return b"\0" + name.encode() + b"=" in b"\0" + file.read()
+    except OSError:
+        return False
+
+
 def is_stopped(pid: int) -> bool:
     """Whether this process is stopped by a signal such as SIGSTOP."""
     fields = _stat(pid)

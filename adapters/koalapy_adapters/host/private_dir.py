@@ -61,10 +61,14 @@ def _is_listened_on(path: str) -> bool:
 
 
 def remove(path: str) -> None:
-    """Remove the directory and the files in it, as far as they exist."""
+    """Remove the directory and all that is in it, as far as they exist."""
     try:
         for name in os.listdir(path):
-            os.unlink(os.path.join(path, name))
+            inside = os.path.join(path, name)
+            if stat.S_ISDIR(os.lstat(inside).st_mode):
+                remove(inside)
+            else:
+                os.unlink(inside)
         os.rmdir(path)
     except OSError:
         pass  # the agent and its parent both remove it

@@ -96,7 +96,7 @@ class Program(NamedTuple):
     arguments: List[Content]
     environment: List[List[Content]]
     setup: List[Content]
-    launch: str  # per-processor, per-node, once
+    launch: str  # per-processor, per-node, once, mpi
     processors: int
     threads: int
     walltime: float  # seconds, from release
@@ -104,6 +104,7 @@ class Program(NamedTuple):
     grace: float  # seconds between SIGTERM and SIGKILL
     optional: bool = False
     sweep: Optional[Json] = None
+    mpi: Optional[str] = None  # the flavour that starts an MPI program; None: the one that is there
 
 
 class Submit(NamedTuple):

@@ -8,6 +8,7 @@ from koalapy_adapters.clock import SECOND, microseconds, now
 from koalapy_adapters.files import DISK, Files
 from koalapy_adapters.messages import Report, to_json
 from koalapy_adapters.wrapper.events import Json, Settings, failure
+from koalapy_adapters.wrapper.process_layout import MPI
 
 HEARTBEAT = 10 * SECOND
 
@@ -30,6 +31,10 @@ class Attempt(NamedTuple):
         return layout.inside(self.directory, "work")
 
     @property
+    def is_mpi(self) -> bool:
+        return bool(self.program["launch"] == MPI)
+
+    @property
     def heartbeat(self) -> int:
         """How long from one heartbeat to the next: several fit into the time after which an orphan ends itself."""
         return min(HEARTBEAT, microseconds(self.orphan_timeout / 4))
@@ -42,6 +47,7 @@ class Attempt(NamedTuple):
             walltime=microseconds(self.program["walltime"]),
             grace=microseconds(self.program["grace"]),
             orphan_timeout=microseconds(self.orphan_timeout),
+            mpi=self.is_mpi,
         )
 
     def variables(self) -> Dict[str, str]:

@@ -16,6 +16,7 @@ class Settings(NamedTuple):
     walltime: int
     grace: int
     orphan_timeout: int
+    mpi: bool = False  # the one process is mpirun, on the first node; all ranks end with it
 
 
 class Node(NamedTuple):

@@ -4,7 +4,7 @@ import os
 import selectors
 import sys
 import threading
-from typing import Any, Callable, Dict, List, Optional, Type
+from typing import Any, Callable, Dict, List, Optional, Tuple, Type
 
 from koalapy_adapters import clock
 from koalapy_adapters.host import descendants, node_identity, signals
@@ -58,6 +58,7 @@ class Loop:
         self.capturing = EnvironmentCapture(self._selector)
         self._environment: Dict[str, str] = {}
         self._executable = ""
+        self._arguments: List[str] = []
         self._orphan_timeout = settings.orphan_timeout
         self._sleep = clock.SleepWatch()
         self._own_streams = NodeStreams(self._selector, self._to_relay)
@@ -155,17 +156,38 @@ class Loop:
         """Take the environment of the login shell."""
         self._environment = dict(environment, **self._attempt.variables())
         try:
-            self._executable = self._locate()
+            self._executable, self._arguments = self._locate()
         except NoExecutable as error:
             self.handle(events.PreparationFailed(error.error))
+        except OSError as error:
+            self.handle(events.PreparationFailed(failure_texts.no_room("the files for mpirun", error)))
         else:
             self.handle(events.EnvironmentCaptured())
 
-    def _locate(self) -> str:
-        """Return the Launcher: this file and this Python. It checks the sweep's program itself."""
+    def _locate(self) -> Tuple[str, List[str]]:
+        """Return what the agents start, and its arguments: the program, its mpirun, or the Launcher.
+
+        The Launcher is this file and this Python. It checks the sweep's program itself. Raises NoExecutable, OSError.
+        """
+        attempt = self._attempt
         if self._bridge is not None:
-            return sys.executable
-        return locate(self._attempt.program["executable"], self._attempt.work, self._environment)
+            own = self._allocation.names[0] if self._allocation else os.uname().nodename
+            return sys.executable, [*attempt.command[1:], "launcher", attempt.directory, self._bridge.path, own]
+        path = locate(attempt.program["executable"], attempt.work, self._environment)
+        if attempt.is_mpi and self._allocation is not None:
+            return self._prepare_mpirun(self._allocation, path)
+        return path, list(attempt.program["arguments"])
+
+    def _prepare_mpirun(self, allocation: Allocation, path: str) -> Tuple[str, List[str]]:
+        """Find the mpirun that starts the program at `path`, and write its files. Raises NoExecutable or OSError."""
+        from koalapy_adapters.wrapper.program import mpi  # late: few components have it
+
+        attempt = self._attempt
+        mpirun = mpi.find(self._environment, attempt.program.get("mpi"))
+        program = [path, *attempt.program["arguments"]]
+        arguments = mpi.prepare(mpirun, attempt.directory, attempt.command, allocation.nodes, program)
+        self._environment.update(mpi.variables(mpirun, attempt.directory, self._environment))
+        return mpirun.path, arguments
 
     def _on_shared(self) -> None:
         for result in self._shared.results():
@@ -189,10 +211,23 @@ class Loop:
             self._queue.add(self._session.put(message["key"], message["value"]))
         elif message["said"] == "asking":
             self._queue.add(self._session.asking(said.node, message["asking"]))
+        elif message["said"] == "start":
+            self._pass_start(said.node, message)
+        elif message["said"] == "start_ended":
+            self.nodes.send_to(message["to"], dict(message, do="start_ended"))
         else:
             if self._bridge is not None and message["said"] == "ended":
                 self._bridge.drain()
             self.handle(_AGENT_EVENTS[message["said"]](self, said.node, message))
+
+    def _pass_start(self, node: str, message: Json) -> None:
+        """Pass on what the mpirun on this node asks another one to start."""
+        names = self._allocation.shares if self._allocation is not None else {}
+        index = node_identity.find(list(names), [message["host"]])
+        wanted = {"do": "start", "from": node, "number": message["number"], "command": message["command"]}
+        if index is None or not self.nodes.send_to(list(names)[index], wanted):
+            error = "No node of this component is called %.100s." % message["host"]
+            self.nodes.send_to(node, {"do": "start_ended", "number": message["number"], "error": error})
 
     def _ready(self, node: str, message: Json) -> Any:
         return events.NodeReady(node, node_identity.choose(message["sources"], self._session.connected_to, node))
@@ -269,20 +304,16 @@ class Loop:
         message = {
             "attempt": self._attempt.directory,
             "executable": self._executable,
-            "arguments": self._arguments(),
+            "arguments": self._arguments,
             "passes_on": self._bridge is not None,
+            "mpi": self._attempt.is_mpi,
             "environment": self._environment,
             "grace": clock.microseconds(self._attempt.program["grace"]),
             "silence": silence(self._orphan_timeout),
             "relay": self._session.relay_addresses,
         }
-        self.nodes.prepare(message, self._allocation.shares)
-
-    def _arguments(self) -> List[str]:
-        if self._bridge is None:
-            return list(self._attempt.program["arguments"])
-        own = self._allocation.names[0] if self._allocation else os.uname().nodename
-        return [*self._attempt.command[1:], "launcher", self._attempt.directory, self._bridge.path, own]
+        first = self._allocation.names[0]
+        self.nodes.prepare(message, {first: [1, 0]} if self._attempt.is_mpi else self._allocation.shares)
 
     def _release_nodes(self, command: events.ReleaseNodes) -> None:
         try:

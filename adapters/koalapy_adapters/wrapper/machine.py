@@ -117,11 +117,19 @@ class Machine:
         self._last_end = max(event.at, self._last_end or 0)
         if not self._report.exit_status:
             self._report = self._report._replace(exit_status=event.exit_status)
+        grace = 0 if self._settings.mpi else self._settings.grace  # the ranks of an mpirun that has ended have no use
         if event.exit_status == 0:
-            return []
+            return self._stop_ranks(now)
         outside = event.signal and event.signal not in failure_texts.OWN_FAULTS
         error = failure_texts.process_failed(event)
-        return self._end(now, "killed" if outside else "exited", self._settings.grace, error)
+        return self._end(now, "killed" if outside else "exited", grace, error) or self._stop_ranks(now)
+
+    def _stop_ranks(self, now: int) -> List[Any]:
+        """Once mpirun has ended, end what the agents of all nodes still run for it."""
+        if not self._settings.mpi or self._shutdown is not None:
+            return []
+        self._stopping_until = now + STOP_MARGIN
+        return [e.StopNodes(0)]
 
     def _on_emptied(self, now: int, event: e.NodeEmptied) -> List[Any]:
         if event.node in self._nodes:

@@ -6,21 +6,22 @@ from koalapy_adapters.batch.protocol import Host
 from koalapy_adapters.errors import ClusterError, UnreadableError
 from koalapy_adapters.host.node_identity import find
 
-PER_PROCESSOR, PER_NODE, ONCE = "per-processor", "per-node", "once"
+PER_PROCESSOR, PER_NODE, ONCE, MPI = "per-processor", "per-node", "once", "mpi"
 
 
 def divide(hosts: Sequence[Host], launch: str, processors: int, threads: int) -> List[int]:
     """The number of processes on each host, in order.
 
-    Per processor: exactly `processors / threads` in all, each host filled before the next; where no host has room for
-    another whole one (3 processors, 2 threads each), the rest goes to those with the most processors left over.
+    Per processor, as for the ranks of an MPI program: exactly `processors / threads` in all, each host filled before
+    the next. Where no host has room for another whole one (3 processors, 2 threads each), the rest goes to those with
+    the most processors left over.
     Raises ClusterError if the allocation is smaller than what was asked for.
     """
     if launch == PER_NODE:
         return [1] * len(hosts)
     if launch == ONCE:
         return [1] + [0] * (len(hosts) - 1)
-    if launch != PER_PROCESSOR:
+    if launch not in (PER_PROCESSOR, MPI):
         raise UnreadableError(
             "bad_launch", "The launch method %r is not known." % launch, "Use one of the same version."
         )

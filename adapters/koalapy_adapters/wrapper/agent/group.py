@@ -66,13 +66,15 @@ class NodeAgents:
 
     def send_frame(self, node: str, frame: Any) -> bool:
         """Pass a frame of a byte stream to the agent of this node. False if there is none."""
+        return self.send_to(node, {"do": "stream", "frame": frame_to_json(frame)}, bulk=isinstance(frame, Chunk))
+
+    def send_to(self, node: str, message: Json, bulk: bool = False) -> bool:
+        """Send a message to the agent of one node. False if there is none. `bulk`: behind all other messages."""
         for channel in self._channels:
-            if node not in channel.own:
-                continue
-            message = {"do": "stream", "to": channel.names.index(node), "frame": frame_to_json(frame)}
-            write = channel.commands.write_bulk if isinstance(frame, Chunk) else channel.commands.write
-            write(json_lines.line(message))
-            return True
+            if node in channel.own:
+                write = channel.commands.write_bulk if bulk else channel.commands.write
+                write(json_lines.line(dict(message, to=channel.names.index(node))))
+                return True
         return False
 
     def speak(self) -> None:

@@ -1,23 +1,27 @@
 """The node agent: parent of the program's processes on one node, until nothing of them is left.
 
 On the wrapper's own node it is a fork of the wrapper; on the others `main` is started by the batch system's launcher.
-It obeys the messages on its standard input (prepare, release, stop, key, stream, resume). End of file there means that
-the wrapper is gone, and ends the program; so does, on another node, silence.
+It obeys the messages on its standard input (prepare, release, stop, key, stream, resume, start, start_ended). End of
+file there means that the wrapper is gone, and ends the program; so does, on another node, silence.
+
+Of an MPI program, mpirun is the only process that the agent on the first node starts itself. The agents of the other
+nodes start what mpirun asks for, until the wrapper stops them.
 """
 
 import os
 import selectors
 import signal
 import sys
-from typing import Any, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 from koalapy_adapters import clock
 from koalapy_adapters.frames import Chunk
 from koalapy_adapters.host import descendants, json_lines, private_dir, signals
 from koalapy_adapters.host.event_loop import dispatch_ready
 from koalapy_adapters.wrapper.agent import agent_guard
+from koalapy_adapters.wrapper.agent.remote_starts import RemoteStarts
 from koalapy_adapters.wrapper.keys.key_server import KeyServer
-from koalapy_adapters.wrapper.program.processes import Plan, Prepared
+from koalapy_adapters.wrapper.program.processes import RANK_VARIABLE, Plan, Prepared
 
 Json = Dict[str, Any]
 
@@ -50,6 +54,7 @@ class Agent:
 
     def __init__(self, index: int, commands: int, answers: int, directory: str) -> None:
         self._index = index
+        self._directory = directory
         self._commands = commands
         self._selector = selectors.DefaultSelector()
         self._out = json_lines.Writer(answers, self._selector)
@@ -59,7 +64,9 @@ class Agent:
             self._selector,
             lambda key, value: self._send("put", key=key, value=value),
             lambda asking: self._send("asking", asking=asking),
+            self._ask_start,
         )
+        self._starts = RemoteStarts(self._selector, self._send)
         self._streams: Any = None  # from the first one on
         self._prepared: Optional[Prepared] = None
         self._pids: Dict[int, int] = {}  # of processes that run: their rank on this node
@@ -70,6 +77,8 @@ class Agent:
         self._kill_at: Optional[int] = None
         self._grace = ORPHAN_GRACE
         self._passes_on = False  # the program itself stops the processes below it
+        self._is_mpi = False
+        self._serves = False  # it starts nothing itself, only what an mpirun on another node asks for
         self._wrapper_gone = False
         self._silence: Optional[int] = None  # after which the wrapper counts as gone
         self._contact_at = clock.now()
@@ -121,6 +130,10 @@ class Agent:
             self._stream(message["frame"])
         elif do == "resume" and self._streams is not None:
             self._streams.resume(clock.now())
+        elif do == "start" and message["to"] == self._index:
+            self._start(message)
+        elif do == "start_ended" and message["to"] == self._index:
+            self._starts.ended(message)
 
     def _prepare(self, message: Json) -> None:
         from koalapy_adapters.host import node_identity
@@ -130,10 +143,22 @@ class Agent:
         if message["elsewhere"]:
             environment = node_identity.localized(environment, os.environ)
         environment["KOALA_SOCKET"] = self._server.path
+        self._is_mpi = message.get("mpi", False)
+        self._serves = self._is_mpi and not processes
+        if self._is_mpi:  # what mpirun and its daemons keep in files goes with the agent; ranks get their own back
+            environment.update(KOALA_TMPDIR=environment.get("TMPDIR", ""), TMPDIR=self._directory)
         self._grace = message["grace"]
         self._passes_on = message.get("passes_on", False)
         self._silence = message["silence"] if message["elsewhere"] else None
-        plan = Plan(message["attempt"], message["executable"], message["arguments"], environment, processes, offset)
+        plan = Plan(
+            message["attempt"],
+            message["executable"],
+            message["arguments"],
+            environment,
+            processes,
+            offset,
+            self._is_mpi,
+        )
         try:
             self._prepared = Prepared(plan)
         except OSError as error:
@@ -161,12 +186,19 @@ class Agent:
         if self._sweeping:
             return
         if grace > 0 and self._started:
-            signalled = list(self._pids) if self._passes_on else descendants.descendants(os.getpid())
-            descendants.send(signalled, signal.SIGTERM)
+            descendants.send(self._to_terminate(), signal.SIGTERM)
             if self._kill_at is None:
                 self._kill_at = clock.now() + grace
         else:
             self._sweeping = True
+
+    def _to_terminate(self) -> List[int]:
+        """The processes that get SIGTERM. mpirun and its daemons would kill the ranks upon it, before their grace."""
+        if self._passes_on:
+            return list(self._pids)
+        every = descendants.descendants(os.getpid())
+        ranks = [pid for pid in every if descendants.has_variable(pid, RANK_VARIABLE)] if self._is_mpi else []
+        return ranks or every
 
     def _lose_wrapper(self) -> None:
         self._selector.unregister(self._commands)
@@ -201,18 +233,18 @@ class Agent:
         for pid, status in descendants.reap():
             if pid in self._pids:
                 self._report_end(self._pids.pop(pid), status)
-            elif self._streams is not None:
+            elif not self._starts.child_ended(pid, _exit_status(status)) and self._streams is not None:
                 self._streams.child_ended(pid, status)
         if self._kill_at is not None and clock.now() >= self._kill_at:
             self._sweeping = True
-        if self._started and not self._pids:
+        if self._started and not self._pids and not self._serves:
             self._sweeping = True
         if self._sweeping and not self._over and descendants.sweep():
             self._empty()
 
     def _report_end(self, local: int, status: int) -> None:
         signalled = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
-        exit_status = 128 + signalled if signalled else os.WEXITSTATUS(status)
+        exit_status = _exit_status(status)
         details = self._of_failed(local) if exit_status else {}
         self._send("ended", at=clock.now(), exit_status=exit_status, signal=signalled, **details)
 
@@ -253,6 +285,31 @@ class Agent:
             self._streams = NodeStreams(self._selector, send)
         self._streams.received(frame_of_json(message))
 
+    # ---- what mpirun starts on other nodes ---------------------------------------------------------------------------
+
+    def _ask_start(self, request: Json, answer: Callable[[Json], None]) -> None:
+        if self._is_mpi:
+            self._starts.ask(request, answer)
+        else:
+            answer({"error": "Only the mpirun of a component with `launch: mpi` starts commands on other nodes."})
+
+    def _start(self, message: Json) -> None:
+        """Start a command for the mpirun of another node."""
+        why = "its agent has not started the component, or stops it"
+        if self._prepared is not None and self._started and not self._sweeping:
+            try:
+                self._starts.run(message, self._prepared.environment_of_daemon(), self._prepared.work)
+                return
+            except OSError as error:
+                why = str(error)
+        error_text = "%s cannot start it: %s." % (os.uname().nodename, why)
+        self._send("start_ended", to=message["from"], number=message["number"], error=error_text)
+
     def _send(self, said: str, **details: Any) -> None:
         details["said"] = said
         self._out.write(json_lines.pieces(self._index, details))
+
+
+def _exit_status(status: int) -> int:
+    """128 + N for signal N."""
+    return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)

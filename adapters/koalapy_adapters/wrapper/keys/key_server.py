@@ -1,6 +1,7 @@
 """The node's end of KOALA_RENDEZVOUS: a Unix socket that only this user can reach; a line of JSON in, a line out.
 
     {"put": KEY, "value": VALUE} -> {}     {"get": KEY} -> {"value": VALUE}     {"barrier": NAME, "count": N} -> {}
+    {"start": HOST, "command": TEXT} -> {"exit_status": STATUS, "words": TEXT}, see remote_starts
 
 A key counts once the wrapper has handed it back, so that all nodes of the component agree on the first value.
 """
@@ -29,6 +30,7 @@ class KeyServer:
     """Serves the clients on one node.
 
     `publish` is called with every key that a client puts, `asking` when some client begins to wait, and when none does.
+    `start` is called with a request to start a command on another node, and how it is answered.
     """
 
     def __init__(
@@ -37,11 +39,13 @@ class KeyServer:
         selector: selectors.BaseSelector,
         publish: Callable[[str, str], None],
         asking: Callable[[bool], None],
+        start: Callable[[Json, Callable[[Json], None]], None],
     ) -> None:
         self.path = os.path.join(directory, NAME)
         self._selector = selector
         self._publish = publish
         self._tell_asking = asking
+        self._start = start
         self._asking = False
         self._keys = key_space.KeySpace()
         self._awaited: Dict[str, List[Callable[[], None]]] = {}  # a key; what to do when it is there
@@ -80,6 +84,8 @@ class KeyServer:
         elif "get" in request:
             key = request["get"]
             self._when_known(key, lambda: client.reply({"value": self._keys.get(key)}))
+        elif "start" in request:
+            self._start(request, client.reply)
         else:
             self._arrive(client, request["barrier"], int(request["count"]))
         self._note_asking()

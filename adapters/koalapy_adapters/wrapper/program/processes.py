@@ -8,13 +8,14 @@ from koalapy_adapters import clock, layout
 from koalapy_adapters.host.spawn import encoded
 
 _LAST_LINES, _LAST_BYTES = 5, 1024  # of standard error, of a process that failed
+RANK_VARIABLE = "KOALA_LOCAL_RANK"  # ranks have it; mpirun and its daemons do not
 _RESET = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
 
 
 class Plan(NamedTuple):
     """The processes of one node. Texts hold surrogates for bytes that are no UTF-8.
 
-    `offset`: the first rank in the component.
+    `offset`: the first rank in the component. `mpi`: the processes are an mpirun, which starts the ranks.
     """
 
     attempt: str
@@ -23,6 +24,7 @@ class Plan(NamedTuple):
     environment: Dict[str, str]
     processes: int
     offset: int
+    mpi: bool = False
 
 
 class Prepared:
@@ -30,29 +32,39 @@ class Prepared:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._first_rank = 0
+        self._first_rank, self._size = 0, 0
         self._argv = [encoded(word) for word in [plan.executable, *plan.arguments]]
         self._environment = {encoded(name): encoded(value) for name, value in plan.environment.items()}
-        os.chdir(layout.inside(plan.attempt, "work"))
+        self.work = layout.inside(plan.attempt, "work")
+        os.chdir(self.work)
         self._null = os.open(os.devnull, os.O_RDONLY)
         self._files = [[self._open(local, kind) for kind in ("out", "err")] for local in range(plan.processes)]
 
     def start(self, first_rank: int, size: int) -> "Started":
         """Start every process. Raises OSError where even a fork is refused; some may run then."""
-        self._first_rank = first_rank
+        self._first_rank, self._size = first_rank, size
+        if self._plan.mpi:
+            self._name_files()  # now: the ranks write to files of these names too
         reading, writing = os.pipe()
         pids = {}
         for local, (out, err) in enumerate(self._files):
             rank = self.rank(local)
-            pids[self._fork(local, rank, size, [self._null, out, err], writing)] = local
+            pids[self._fork(local, rank, [self._null, out, err], writing)] = local
         os.close(writing)
         said = _read_all(reading)
-        self._name_files()
+        if not self._plan.mpi:
+            self._name_files()
+        for descriptor in [each for pair in self._files for each in pair]:
+            os.close(descriptor)
         return Started(pids, said)
 
     def rank(self, local: int) -> int:
         """The rank in the job, once it has started, of the process of this rank on the node."""
         return self._first_rank + self._plan.offset + local
+
+    def environment_of_daemon(self) -> Dict[str, str]:
+        """The environment of what an mpirun on another node starts here, once the program has started."""
+        return dict(self._plan.environment, KOALA_RANK=str(self._first_rank), KOALA_SIZE=str(self._size))
 
     def last_words(self, local: int) -> str:
         """The end of what a process wrote to its standard error: five lines and 1 KiB at most. Empty if unreadable."""
@@ -73,10 +85,11 @@ class Prepared:
             for kind in ("out", "err"):
                 _try(os.unlink, self._waiting_name(local, kind))
 
-    def _fork(self, local: int, rank: int, size: int, standard: List[int], said: int) -> int:
+    def _fork(self, local: int, rank: int, standard: List[int], said: int) -> int:
         environment = dict(self._environment)
-        for name, value in ((b"RANK", rank), (b"SIZE", size), (b"LOCAL_RANK", local)):
-            environment[b"KOALA_" + name] = b"%d" % value
+        environment.update({b"KOALA_RANK": b"%d" % rank, b"KOALA_SIZE": b"%d" % self._size})
+        if not self._plan.mpi:
+            environment[RANK_VARIABLE.encode()] = b"%d" % local
         pid = os.fork()
         if pid == 0:
             _execute(self._argv, environment, standard, said)
@@ -95,10 +108,9 @@ class Prepared:
 
     def _name_files(self) -> None:
         """Their ranks are known only now; the processes hold them open and do not mind."""
-        for local, descriptors in enumerate(self._files):
-            for kind, descriptor in zip(("out", "err"), descriptors):
+        for local in range(self._plan.processes):
+            for kind in ("out", "err"):
                 _try(os.rename, self._waiting_name(local, kind), self._named(local, kind))
-                os.close(descriptor)
 
 
 class Started:
