@@ -103,7 +103,9 @@ class _Collector:
         )
         for outcome in ("ok", "failed"):
             parameters.add_metric([outcome], counted.parameters.get(outcome, 0))
-        yield from (jobs, sweeps, ended, parameters)
+        vacated = CounterMetricFamily("koala_jobs_vacated", "Jobs that were vacated for one of higher priority.")
+        vacated.add_metric([], counted.vacated)
+        yield from (jobs, sweeps, ended, parameters, vacated)
         yield GaugeMetricFamily(
             "koala_longest_wait_seconds",
             "For how long the job that waits longest has waited; 0 if none waits.",

@@ -19,6 +19,7 @@ class Counted:
     parameters: dict[str, int]  # of sweeps, by ok and failed
     attempts: dict[tuple[str, str], int]
     processor_s: dict[tuple[str, str], float]
+    vacated: int  # jobs, each time that one was vacated
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,7 @@ class Counting:
         self._parameters: Counter[str] = Counter()
         self._attempts: Counter[tuple[str, str]] = Counter()
         self._used: Counter[tuple[str, str]] = Counter()
+        self._vacated = 0
 
     def committed(self, change: Change) -> None:
         """Add a commit."""
@@ -60,6 +62,9 @@ class Counting:
         for job in change.jobs:
             if job.state.final and job.flow is None:
                 self._jobs[job.state.value] += 1
+        for line in change.history:
+            if line.kind == "job_preempts":
+                self._vacated += len(line.details["jobs"])
         for batch in change.results:
             for result in batch.results:
                 self._parameters["ok" if result.exit_status == 0 else "failed"] += 1
@@ -77,4 +82,5 @@ class Counting:
             dict(self._parameters),
             dict(self._attempts),
             {key: used / SECOND for key, used in self._used.items()},
+            self._vacated,
         )

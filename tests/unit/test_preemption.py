@@ -7,7 +7,7 @@ import pytest
 from engine_play import INSTANCE, SIZES, Play, alike, component
 
 from koalapy.engine import Engine
-from koalapy.model.change import Snapshot
+from koalapy.model.change import Change, Snapshot
 from koalapy.model.commands import CancelAttempt, SubmitAttempt
 from koalapy.model.errors import Reason
 from koalapy.model.events import CancelRequested, ClusterMeasured, HoldRequested, OutputCollected, SubmissionFailed
@@ -27,6 +27,7 @@ from koalapy.policies.vacating import (
 from koalapy.scheduler.schedule import Policies
 from koalapy.views.explanation import explain, summary
 from koalapy.views.history import sentence
+from koalapy.views.metrics import Counting
 
 W, C, R, S = JobState.WAITING, JobState.CLAIMING, JobState.RUNNING, JobState.STOPPING
 BUSY = Reason("busy", "transient", "No.", "")
@@ -117,6 +118,15 @@ def test_both_stories_tell_it() -> None:
     assert any(f"It is vacated, and nothing is counted: Job {job}, of priority 0," in each for each in told[jobs[3]])
     explained = summary(explain(play.engine, play.now, play.job(jobs[3]), worst_fit))
     assert f"It was vacated: Job {job}, of priority 0, needs its processors." in explained
+
+
+def test_metrics_count_vacated_jobs() -> None:
+    play = game()
+    full_alpha(play)
+    urgent(play, 16)
+    counting = Counting()
+    counting.committed(Change(history=tuple(play.history)))
+    assert counting.counted().vacated == 2
 
 
 def test_nobody_is_vacated_unless_the_grid_file_says_so() -> None:
