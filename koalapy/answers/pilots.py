@@ -33,7 +33,7 @@ class Pilot(TypedDict):
     jobs: list[int]
     """Jobs and sweeps that are there, or can run nowhere else."""
     reason: str | None
-    """Why its job waits, or how it ended."""
+    """Why its job waits, why no job can be placed there now, or how it ended."""
 
 
 class PilotAnswer(TypedDict):

@@ -22,11 +22,12 @@ UNUSABLE = Duration(5 * MINUTE)  # after which a pilot that jobs cannot be place
 
 @dataclass(frozen=True, slots=True)
 class PilotView:
-    """One pilot. `left`: what koalapy has on it, or waits for there."""
+    """One pilot. `left`: what koalapy has on it, or waits for there. `trouble`: why no job can be placed there now."""
 
     job: Job
     left: LeftOn
     draining: bool
+    trouble: Reason | None = None
 
     @property
     def name(self) -> str:
@@ -60,8 +61,9 @@ def pilots(engine: Engine) -> list[PilotView]:
     found = []
     for row in sorted((row for row in engine.records.jobs.values() if row.request.pilot), key=lambda row: row.id):
         name = pilot_cluster(row.id)
-        draining = name in clusters and clusters[name].settings.draining
-        found.append(PilotView(job_value(row), left_on(engine, name), draining))
+        known = clusters.get(name)
+        draining, trouble = (known.settings.draining, known.trouble) if known is not None else (False, None)
+        found.append(PilotView(job_value(row), left_on(engine, name), draining, trouble))
     return found
 
 

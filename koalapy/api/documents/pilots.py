@@ -24,7 +24,7 @@ def pilot(view: PilotView) -> answers.Pilot:
         "ends_at": _instant(view.ends_at),
         "ended_at": _instant(view.job.finished_at),
         "jobs": [*view.left.living, *view.left.naming],
-        "reason": str(view.job.reason) if view.job.reason else None,
+        "reason": None if (reason := view.job.reason or view.trouble) is None else str(reason),
     }
 
 

@@ -110,6 +110,51 @@ def test_a_shared_one_takes_any_job_and_what_is_there_runs_elsewhere_after_a_for
     grid("cluster", "resume", "delft")
 
 
+def test_one_whose_wrapper_alone_is_killed_takes_nothing_with_it_for_good(grid: Any) -> None:
+    pilot = opened(grid, "--shared")
+    with grid.client() as client:
+        client.drain_cluster("delft")
+        client.drain_cluster("leiden")
+        again = grid.root / "wrapper-again"
+        job = grid.submit(live.sh(f"test -e {again} && exit 0; touch {again}; sleep 50", walltime="1m"))
+        grid.until(lambda: grid.job(job)["state"] == "running")
+        client.resume_cluster("leiden")
+    wrappers = [each for each in grid.processes() if cmdline(each).split(b"\0")[4:5] == [b"wrapper"]]
+    (parent,) = [each for each in wrappers if parent_of(each) not in wrappers]
+    os.kill(parent, signal.SIGKILL)
+    assert grid.end(job)["state"] == "done"
+    assert grid.job(job)["components"][0]["cluster"] == "leiden"
+    grid.until(lambda: not listed(grid))
+    (ended,) = [each for each in grid("pilots", "--all", "--json").document["pilots"] if each["name"] == pilot]
+    assert (ended["state"], bool(ended["reason"])) == ("failed", True)
+    grid.until(lambda: not [each for each in grid.processes() if b"allocation" in cmdline(each)])
+    grid("cluster", "resume", "delft")
+
+
+def parent_of(process: int) -> int:
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def test_one_whose_nodes_have_another_python_says_so_and_can_be_closed(grid: Any) -> None:
+    before = yaml.safe_load(grid.grid_file.read_text())
+    python = grid.root / "python"
+    only_here = '[ -z "$KOALA_ALLOCATION_ENDS" ] || exec /nowhere/python3'
+    python.write_text(f'#!/bin/sh\n{only_here}\nexec python3 "$@"\n')
+    python.chmod(0o755)
+    other = SHORT | {"slots": 2, "shared": str(grid.root / "other"), "python": str(python)}
+    grid.write_grid(before | {"clusters": before["clusters"] | {"other": other}})
+    assert grid("reload").status == 0
+    assert grid("pilots", "open", "other", "-n", "2", "--no-wait").status == 0
+    (pilot,) = grid.until(lambda: [each for each in listed(grid) if "does not start" in (each["reason"] or "")])
+    assert (pilot["state"], f"{pilot['name']} has no {python}" in pilot["reason"]) == ("bound", True)
+    assert pilot["reason"] in grid("pilots").out
+    job = grid.submit(sh("exit 0", pilot["name"]))
+    assert grid("pilots", "close", pilot["name"], "--drain").status == 0
+    assert grid.end(job)["state"] == "failed"
+    grid.write_grid(before)
+    assert grid("reload").status == 0
+
+
 def test_one_that_is_idle_ends_by_itself(grid: Any) -> None:
     pilot = opened(grid, "--idle", "4s")
     grid.until(lambda: not listed(grid))
