@@ -116,7 +116,10 @@ def listen(directory: Path, keep: bool) -> socket.socket:
     return listener
 
 
-def test_only_directories_of_killed_wrappers_are_removed_after_a_week(tmp_path: Path) -> None:
+def test_only_directories_of_killed_wrappers_are_removed_after_a_week(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(private_dir, "_swept_at", 0.0)
     place = Path("/tmp", f"k{os.getpid()}w")
     place.mkdir()
     try:
@@ -132,6 +135,11 @@ def test_only_directories_of_killed_wrappers_are_removed_after_a_week(tmp_path: 
         assert {path.name for path in place.iterdir()} == {
             own.name, young.name, alive.name, "koala-other", f"koala-{99:016x}",
         }  # fmt: skip
+        late = left(place, 5)
+        private_dir.sweep(str(own), time.time() + 3600)
+        assert late.exists()
+        private_dir.sweep(str(own), time.time() + 3700)
+        assert not late.exists()
     finally:
         shutil.rmtree(place)
 

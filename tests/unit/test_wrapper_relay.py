@@ -5,6 +5,7 @@ import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pytest
 from koalapy_adapters.messages import PutKey
 
 Await = Callable[..., Any]
@@ -67,6 +68,18 @@ def test_one_working_address_of_several_is_enough(world: Any) -> None:
     attempt.start()
     relay.release(attempt)
     assert attempt.wait() == 0
+
+
+def test_a_first_address_that_answers_spares_the_others(world: Any) -> None:
+    relay, attempt = world.relay(), world.attempt("exit 0", processors=1)
+    with socket.create_server(("127.0.0.2", relay.port)) as other:
+        world.publish(relay.port, ("127.0.0.1", "127.0.0.2"))
+        attempt.start()
+        relay.release(attempt)
+        assert attempt.wait() == 0
+        other.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            other.accept()
 
 
 def test_an_address_that_accepts_the_hello_and_hangs_up_does_not_hide_the_others(world: Any) -> None:

@@ -14,7 +14,7 @@ import sys
 import time
 from typing import Any, Dict, List, Mapping, Optional
 
-from koalapy_adapters.host import descendants, json_lines, node_identity, signals
+from koalapy_adapters.host import descendants, json_lines, node_identity, private_dir, signals
 from koalapy_adapters.host.event_loop import dispatch_ready
 from koalapy_adapters.wrapper import start
 from koalapy_adapters.wrapper.agent import agent_guard, node_agent  # noqa: F401
@@ -141,6 +141,7 @@ class NodeServer:
             sys.stderr.write("koala allocation: the login shell failed: %s.\n" % error)
 
     def _start(self, message: Json) -> None:
+        private_dir.sweep(self._private, time.time())  # so that the wrappers, which are forks, need not
         if environment.login_is_old() and not self._login.pids:
             self._capture_login()
         try:

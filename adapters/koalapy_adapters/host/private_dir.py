@@ -8,6 +8,8 @@ import stat
 
 _ABANDONED_S = 7 * 86400
 _NAME = re.compile(r"koala-[0-9a-f]{16}")
+_SWEEP_S = 3600  # between two sweeps of this process, or of one that it was forked from
+_swept_at = 0.0
 _ROOM = 60  # a socket's path has at most 107 bytes
 
 
@@ -29,7 +31,12 @@ def sweep(own: str, now: float) -> None:
     """Remove directories of killed wrappers of this user beside `own`: a week old, and without a socket in use.
 
     A living wrapper's node agent listens on one (see keyserver). `now`: seconds, as files' times. Raises nothing.
+    After a sweep nothing happens for an hour.
     """
+    global _swept_at
+    if 0 <= now - _swept_at < _SWEEP_S:
+        return
+    _swept_at = now
     place = os.path.dirname(own)
     try:
         names = os.listdir(place)

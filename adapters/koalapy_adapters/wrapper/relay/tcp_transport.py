@@ -1,6 +1,7 @@
-"""The line of sockets: connects to several addresses at once, keeps the first, and speaks frames over it."""
+"""The line of sockets: connects to several addresses, keeps the first that answers, and speaks frames over it."""
 
 import errno
+import select
 import selectors
 import socket
 from collections import deque
@@ -12,6 +13,7 @@ from koalapy_adapters.clock import SECOND
 from koalapy_adapters.wrapper.relay.transport import SocketTransport, TransportListener
 
 PATIENCE = 5 * SECOND  # with an answer
+HEAD_START_MS = 20  # of the first address: mostly it answers, and the relay is spared the others
 MAX_WAITING = 1 << 25  # bytes that a stuck relay may leave unsent
 MOST_CHUNKS = 1 << 9  # of byte streams that wait; more are dropped, and their ends send them again
 
@@ -29,9 +31,14 @@ class TcpTransport(SocketTransport):
         self._events = 0  # that the selector watches
 
     def connect(self, addresses: List[str], port: int) -> None:
-        """-> connected for the first that takes it, unreachable if none does"""
-        for address in addresses:
+        """-> connected for the first that takes it, unreachable if none does
+
+        All but the first are tried at once, after HEAD_START_MS in which the first has not answered (after RFC 8305).
+        """
+        for number, address in enumerate(addresses):
             self._try(address, port)
+            if number == 0 and len(addresses) > 1 and self._answers_soon():
+                break
         if not self._trying:
             self._listener.unreachable()
 
@@ -98,6 +105,17 @@ class TcpTransport(SocketTransport):
             return
         self._trying[candidate] = address
         self._selector.register(candidate, selectors.EVENT_WRITE, lambda: self._connected(candidate))
+
+    def _answers_soon(self) -> bool:
+        """Whether the address that is being tried takes the connection within its head start."""
+        for candidate in list(self._trying):
+            ready = select.poll()
+            ready.register(candidate, select.POLLOUT)
+            if ready.poll(HEAD_START_MS):
+                if not candidate.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                    return True
+                self._let_go(candidate)  # its error has been read, and would not show again
+        return False
 
     def _connected(self, candidate: socket.socket) -> None:
         """The first that connects is asked; the others are let go, also those that the same select found ready."""
