@@ -41,6 +41,32 @@ os._exit(0)
 """
 
 
+_LOCAL = """
+import os, sys, threading, time
+from psij import Job, JobExecutor, JobSpec
+
+slots, ended, over = threading.Semaphore(int(sys.argv[2])), [], threading.Event()
+wanted = int(sys.argv[1])
+
+def seen(job, status):
+    if status.final:
+        ended.append(status.exit_code)
+        slots.release()
+        if len(ended) == wanted:
+            over.set()
+
+executor = JobExecutor.get_instance("local")
+executor.set_job_status_callback(seen)
+began = time.time()
+for _ in range(wanted):
+    slots.acquire()
+    executor.submit(Job(JobSpec(executable="/bin/true")))
+over.wait()
+print(time.time() - began if ended == [0] * wanted else -1, flush=True)
+os._exit(0)
+"""
+
+
 @contextmanager
 def installed(head: Head) -> Iterator[None]:
     """PSI/J stands on the head while this lasts."""
@@ -60,8 +86,19 @@ def submit(head: Head, jobs: int) -> float:
     return float(head.run(f"PYTHONPATH={_PLACE}/lib python3 {_PLACE}/submit.py {jobs}"))
 
 
+def jobs_a_second(head: Head, jobs: int, at_once: int) -> float:
+    """Jobs of /bin/true a second by its local executor, `at_once` at a time, each with its exit status.
+
+    Its start does not count. Raises SystemExit if one failed.
+    """
+    took = float(head.run(f"PYTHONPATH={_PLACE}/lib python3 {_PLACE}/local.py {jobs} {at_once}"))
+    if took <= 0:
+        raise SystemExit("a job of PSI/J failed")
+    return jobs / took
+
+
 def _packed(place: Path) -> bytes:
-    """An archive of the installed packages below `lib`, and of the program."""
+    """An archive of the installed packages below `lib`, and of the programs."""
     venv.create(place, with_pip=True)
     pip = [str(place / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", PACKAGE]
     subprocess.run(pip, check=True, stdout=sys.stderr)
@@ -71,8 +108,8 @@ def _packed(place: Path) -> bytes:
         for each in sorted(packages.iterdir()):
             if not each.name.startswith(_LEFT_OUT):
                 archive.add(each, f"lib/{each.name}")
-        program = _PROGRAM.encode()
-        entry = tarfile.TarInfo("submit.py")
-        entry.size, entry.mode = len(program), 0o644
-        archive.addfile(entry, io.BytesIO(program))
+        for name, program in (("submit.py", _PROGRAM.encode()), ("local.py", _LOCAL.encode())):
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(program), 0o644
+            archive.addfile(entry, io.BytesIO(program))
     return packed.getvalue()

@@ -4,7 +4,10 @@ A pilot of two nodes with four processors each is opened by a koalad with one cl
 name the pilot; `tests/bench/run allocation` describes what is measured. `open_s` is the time from `koala pilots open`
 until jobs can be placed there, on the idle cluster.
 
-    tests/bench/run pilots [--jobs N] [--rounds N] [--cluster NAME]
+With `--psij`, PSI/J runs as many jobs by its local executor on a node of the same machine, eight at a time. It starts
+processes there itself: it has no queue, no second node, no staging, and nothing that outlives it.
+
+    tests/bench/run pilots [--jobs N] [--rounds N] [--cluster NAME] [--psij]
 """
 
 import argparse
@@ -14,13 +17,16 @@ import sys
 import time
 from typing import Any
 
+import _psij
 from _grid import koalad_of, last_line, wait_until_measured
+from _heads import HEADS
 from allocation import JOBS_A_SECOND, SUBMITS, row_of, write_stamping
 
 from koalapy import testgrid
 from koalapy.testgrid import Running
 
 _OPEN_S = 180.0
+_AT_ONCE = 8
 
 
 def measure(running: Running, name: str, jobs: int, rounds: int, chance: random.Random) -> dict[str, Any]:
@@ -41,12 +47,21 @@ def measure(running: Running, name: str, jobs: int, rounds: int, chance: random.
     return row | {"open_s": round(opened_s, 2)}
 
 
+def by_psij(running: Running, jobs: int) -> float:
+    """Jobs a second by PSI/J's local executor on the head node of Slurm, which is idle."""
+    head = HEADS["alpha"](running.containers)
+    with _psij.installed(head):
+        _psij.jobs_a_second(head, 16, _AT_ONCE)  # once for the caches
+        return _psij.jobs_a_second(head, jobs, _AT_ONCE)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="tests/bench/run pilots", description=__doc__)
     parser.add_argument("--jobs", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--cluster", choices=sorted(SUBMITS), action="append", help="only this one")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--psij", action="store_true", help="measure PSI/J too, which comes from the package index")
     arguments = parser.parse_args()
     chance = random.Random(arguments.seed)
     rows = []
@@ -56,8 +71,9 @@ def main() -> None:
         for name in arguments.cluster or sorted(SUBMITS):
             rows.append(measure(running, name, arguments.jobs, arguments.rounds, chance))
             print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
+        peers = {"psij_jobs_a_second": round(by_psij(running, arguments.jobs), 1)} if arguments.psij else {}
     figure = min(row["jobs_a_second"] for row in rows)
-    last_line("pilots", figure, "jobs/s", JOBS_A_SECOND, all(row["holds"] for row in rows), {"rows": rows})
+    last_line("pilots", figure, "jobs/s", JOBS_A_SECOND, all(row["holds"] for row in rows), {"rows": rows, **peers})
 
 
 if __name__ == "__main__":
