@@ -51,6 +51,10 @@ from koalapy.model.events import (
     JobSubmitted,
     LaunchersSeen,
     LauncherSuspected,
+    LeaseEnded,
+    LeaseEndRequested,
+    LeaseOffered,
+    LeaseReturned,
     MeasurementFailed,
     NeighbourConnected,
     NeighbourJoined,
@@ -65,6 +69,9 @@ from koalapy.model.events import (
     ParametersWanted,
     PruneRequested,
     ReleaseRequested,
+    RequestCancelled,
+    RequestDelegated,
+    RequestRejected,
     StoreRestored,
     SubmissionFailed,
     WrapperReported,
@@ -83,7 +90,7 @@ from koalapy.scheduler import preemption
 from koalapy.scheduler.blocked_ahead import Overtaken
 from koalapy.scheduler.passes import Passes
 from koalapy.scheduler.schedule import Claim, ClaimChoice, Decision, EndChoices, Policies, Reject
-from koalapy.sites import neighbours
+from koalapy.sites import borrowing, lending, neighbours
 
 Reaction = Callable[[Core, Instant, Any], None]
 
@@ -114,12 +121,24 @@ REACTIONS: Mapping[type, tuple[Reaction, ...]] = MappingProxyType(
         ParametersWanted: (feeding.on_parameters_wanted,),
         ClusterJoined: (clusters.on_joined,),
         ClusterChanged: (clusters.on_changed,),
-        ClusterLeft: (parameters.on_cluster_left, clusters.on_left, pruning.on_cluster_left),
+        ClusterLeft: (
+            parameters.on_cluster_left,
+            clusters.on_left,
+            pruning.on_cluster_left,
+            borrowing.on_cluster_left,
+        ),
         NeighbourJoined: (neighbours.on_joined,),
         NeighbourLeft: (neighbours.on_left,),
         NeighbourConnected: (neighbours.on_connected,),
         NeighbourLost: (neighbours.on_lost,),
+        LeaseEndRequested: (neighbours.on_end_requested,),
         FreeReported: (neighbours.on_free_reported,),
+        RequestDelegated: (lending.on_delegated,),
+        RequestCancelled: (lending.on_given_back,),
+        LeaseReturned: (lending.on_given_back,),
+        RequestRejected: (borrowing.on_rejected,),
+        LeaseOffered: (borrowing.on_offered,),
+        LeaseEnded: (borrowing.on_ended,),
         StoreRestored: (pilots.on_store_restored, restored_store.on_store_restored),
         ClusterConnected: (clusters.on_connected,),
         ClusterLost: (clusters.on_lost,),
@@ -217,7 +236,7 @@ class Engine:
             turns.settle(core, now)
         if core.queue.ads:
             self._compare_ads(now)
-        neighbours.report_free(core, now)
+        neighbours.step(core, now)
         self._run_list_step.set_timers(core, now)
         for command in core.poll_urgency.changes(core.information, bool(core.queue.order), core.run_list.claimed_on):
             core.records.hint(command)

@@ -52,6 +52,7 @@ from koalapy.answers.jobs import (
     KeptOutput,
     Lack,
     NoMoreNodes,
+    NotBorrowed,
     Notify,
     PortAnswer,
     Refusal,
@@ -85,6 +86,7 @@ from koalapy.answers.koalad import (
     UsageRow,
     Used,
 )
+from koalapy.answers.leases import Lease, LeaseAnswer, LeasesAnswer, SiteUsage
 from koalapy.answers.pilots import Pilot, PilotAnswer, PilotsAnswer
 from koalapy.answers.sites import (
     LineAnswer,
@@ -148,6 +150,9 @@ __all__ = [
     "KoaladFacts",
     "KoaladState",
     "Lack",
+    "Lease",
+    "LeaseAnswer",
+    "LeasesAnswer",
     "LeftOnCluster",
     "LineAnswer",
     "LinesAnswer",
@@ -162,6 +167,7 @@ __all__ = [
     "MatchedComponent",
     "NeighbourSite",
     "NoMoreNodes",
+    "NotBorrowed",
     "Notify",
     "OwnSite",
     "PendingCancel",
@@ -186,6 +192,7 @@ __all__ = [
     "RunnersAtWork",
     "SiteCheckAnswer",
     "SiteLine",
+    "SiteUsage",
     "SitesAnswer",
     "StatusAnswer",
     "SubmitAnswer",

@@ -282,6 +282,13 @@ class NoMoreNodes(TypedDict):
     reason: str
 
 
+class NotBorrowed(TypedDict):
+    """A neighbouring site that lends nothing for a waiting job now."""
+
+    site: str
+    reason: str
+
+
 class ExplainAnswer(TypedDict):
     """Why a job is in its state."""
 
@@ -293,4 +300,5 @@ class ExplainAnswer(TypedDict):
     """Sentences on files of a final job that were not fetched."""
     reason: Reason | None
     lacks: list[Lack]
+    not_borrowed: list[NotBorrowed]
     no_more_nodes: list[NoMoreNodes]

@@ -35,10 +35,10 @@ class NeighbourSite(TypedDict):
     version: str
     """Of koalapy there; empty while it is not connected."""
     free: int | None
-    """Idle processors that it has reported last; null before its first report."""
+    """The most processors that could be had there, as it has reported last; null before its first report."""
     reported_at: Instant | None
     told: int | None
-    """Idle processors that this site has reported to it last."""
+    """The most processors that it could have here, as this site has reported last."""
     added_by_command: bool
     """The grid file does not have it."""
 

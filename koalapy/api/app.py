@@ -12,11 +12,13 @@ from koalapy.api.files import add_files
 from koalapy.api.forward import FORWARDED, add_forward
 from koalapy.api.jobs import Reader, add_jobs
 from koalapy.api.koalad import Facts, add_koalad
+from koalapy.api.leases import add_leases
 from koalapy.api.metrics import add_metrics
 from koalapy.api.openapi import AnswerRoute
 from koalapy.api.pilots import add_pilots
 from koalapy.api.sites import add_sites
 from koalapy.api.sweeps import add_sweeps
+from koalapy.runtime.leases import Leases
 from koalapy.runtime.maintenance.runner import Runner
 from koalapy.runtime.pilots import Pilots
 from koalapy.runtime.service import Service
@@ -36,12 +38,14 @@ def create_app(
     maintenance: Runner,
     grid: GridCalls,
     pilots: Pilots,
+    leases: Leases,
     sites: "SiteChanges | None" = None,
 ) -> FastAPI:
     """Build the app.
 
     `read` turns a job's text into a request. `facts` returns pid, grid and state. `shutdown(cancel)` ends koalad.
-    `grid` changes its grid, and `pilots` opens and closes clusters in it. `sites`: None for a grid that is no site.
+    `grid` changes its grid, `pilots` opens and closes clusters in it, and `leases` are those of other sites. `sites`:
+    None for a grid that is no site.
     """
     app = FastAPI(
         title="koalad",
@@ -59,6 +63,7 @@ def create_app(
     add_sweeps(app, service.sweeps)
     add_clusters(app, service, grid, facts)
     add_pilots(app, pilots)
+    add_leases(app, leases)
     add_sites(app, sites, facts)
     add_koalad(app, service, facts, shutdown, maintenance)
     add_metrics(app, service, facts)

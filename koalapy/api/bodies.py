@@ -171,6 +171,14 @@ class ClosePilotBody(BaseModel):
     force: bool = Field(default=False, description="give up what is there")
 
 
+class EndLeaseBody(BaseModel):
+    """How to end a lease."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    force: bool = Field(default=False, description="give up what is on a borrowed one")
+
+
 class JoinBody(BaseModel):
     """A line of another site, which makes it a neighbour."""
 

@@ -178,9 +178,10 @@ def _print_checked_job(job: Document, source: str) -> None:
     if job["reason"]:
         print_error(error_of(job["reason"]))
     elif job["fits"] == "unknown":
-        print_message(
-            f"It is not known whether it can ever fit: {', '.join(job['unknown_clusters'])} cannot be asked now."
-        )
+        why = f"{', '.join(job['unknown_clusters'])} cannot be asked now"
+        if not job["unknown_clusters"]:
+            why = "it is too large for these clusters, and a neighbouring site may lend it processors"
+        print_message(f"It is not known whether it can ever fit: {why}.")
     else:
         out.print("It fits on its clusters.")
 

@@ -297,6 +297,8 @@ def explain(job: options.JobId, utc: Utc = False, grid: options.Grid = None, jso
     out.print(f"Job {job}: {in_text(document['summary'])}")
     for lack in document["lacks"]:
         out.print(f"  component {lack['component']} on {lack['cluster']}: {in_text(lack['message'])}")
+    for site in document["not_borrowed"]:
+        out.print(f"  from the site {site['site']}: {in_text(site['reason'])}")
     for each in document["no_more_nodes"]:
         out.print(f"  no more nodes of {each['cluster']}: {in_text(each['reason'])}.")
     if document["reason"]:

@@ -27,6 +27,7 @@ COMMANDS = {
     "pilots": ("pilots", "Hold processors for many jobs, as a cluster of their own."),
     "reload": ("cluster", "Read the grid file again; jobs run on."),
     "sites": ("sites", "Show neighbouring sites, and link this one with others."),
+    "leases": ("leases", "Show what is lent to other sites and borrowed of them."),
     "config": ("grid", "Check the grid file, or show its schema."),
     "init": ("init", "Examine head nodes, and write a grid file."),
     "service": ("service", "Run koalad as a systemd service."),
@@ -140,6 +141,7 @@ def koala(
             "config": {"check": of_command},
             "cluster": dict.fromkeys(("add", "remove", "resume"), of_command),
             "pilots": of_command | dict.fromkeys(("open", "close"), of_command),
+            "leases": of_command | {"end": of_command},
             "sites": of_command | dict.fromkeys(("init", "invite", "join", "remove", "check", "rotate"), of_command),
             "sim": {},
         }

@@ -26,7 +26,7 @@ Neighbour = Annotated[str, typer.Argument(metavar="NAME", help="A neighbouring s
 
 @sites.callback()
 def show(ctx: typer.Context, grid: options.Grid = None, json: options.Json = False) -> None:
-    """Show this site and its neighbours: state, idle processors each way, and the connections that were refused."""
+    """Show this site and its neighbours: state, processors to be had each way, and refused connections."""
     if ctx.invoked_subcommand is not None:
         return
     with errors_reported(), Grid(grid) as koalad:

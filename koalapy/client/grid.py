@@ -482,6 +482,18 @@ class Grid:
         path = f"/v1/pilots/{quote(name, safe='')}/close"
         return cast("answers.PilotAnswer", self._calls.call("POST", path, json={"drain": drain, "force": force}))
 
+    def leases(self) -> answers.LeasesAnswer:
+        """Return the leases that are not over, and the processor time of those that are: schema koala.leases/1."""
+        return cast("answers.LeasesAnswer", self._calls.call("GET", "/v1/leases"))
+
+    def end_lease(self, name: str, *, force: bool = False) -> answers.LeaseAnswer:
+        """Begin to end a lease, lent or borrowed: schema koala.lease/1.
+
+        `force`: return it although jobs are on it. Raises RequestError if jobs are on it otherwise.
+        """
+        path = f"/v1/leases/{quote(name, safe='')}/end"
+        return cast("answers.LeaseAnswer", self._calls.call("POST", path, json={"force": force}))
+
     def reload(self, *, check: bool = False) -> answers.ReloadAnswer:
         """Make koalad read its grid file again, and return what that changes: schema koala.reload/1.
 

@@ -1,10 +1,10 @@
 """The grid file: its schema, defaults and errors, and the values that other packages read from it. No I/O."""
 
-from koalapy.config.connect import Command, ConnectError, Connection, Docker, Local, Pilot, Ssh, parse_connect
+from koalapy.config.connect import Command, ConnectError, Connection, Docker, Leased, Local, Pilot, Ssh, parse_connect
 from koalapy.config.convert import cluster_config, engine_settings
 from koalapy.config.difference import AT_START, Changed, Difference, difference
 from koalapy.config.load import json_schema, read_cluster, read_grid, with_clusters
-from koalapy.config.pilots import inside, pilot_rules
+from koalapy.config.pilots import inside, leased, pilot_rules
 from koalapy.config.scavenging import SWEEP_POLICIES
 from koalapy.config.schema import Cluster, GridFile
 from koalapy.config.site import Site
@@ -20,6 +20,7 @@ __all__ = [
     "Difference",
     "Docker",
     "GridFile",
+    "Leased",
     "Local",
     "Pilot",
     "Site",
@@ -29,6 +30,7 @@ __all__ = [
     "engine_settings",
     "inside",
     "json_schema",
+    "leased",
     "parse_connect",
     "pilot_rules",
     "read_cluster",

@@ -68,7 +68,20 @@ class Pilot:
         return f"pilot:{self.job}"
 
 
-Connection = Ssh | Local | Docker | Command | Pilot
+@dataclass(frozen=True, slots=True)
+class Leased:
+    """A command on the first node of a lease. koalad makes such clusters; no file can name one."""
+
+    kind: ClassVar[str] = "lease"
+    lender: str
+    number: int
+
+    @property
+    def text(self) -> str:
+        return f"lease:{self.lender}:{self.number}"
+
+
+Connection = Ssh | Local | Docker | Command | Pilot | Leased
 
 
 def parse_connect(text: str) -> Connection:
@@ -125,9 +138,12 @@ def parse_connects(texts: Sequence[str]) -> tuple[Connection, ...]:
 
 
 def connections_of(texts: Sequence[str]) -> tuple[Connection, ...]:
-    """Return the connections of a cluster that koalad has, which may be a pilot. Raises ConnectError."""
+    """Return the connections of a cluster that koalad has, which may be a pilot or a lease. Raises ConnectError."""
     if len(texts) == 1 and texts[0].startswith("pilot:"):
         return (Pilot(int(texts[0].removeprefix("pilot:"))),)
+    if len(texts) == 1 and texts[0].startswith("lease:"):
+        _, lender, number = texts[0].split(":")
+        return (Leased(lender, int(number)),)
     return parse_connects(texts)
 
 

@@ -4,8 +4,10 @@ from typing import Any
 
 from koalapy.config.hours import parse_hours
 from koalapy.config.schema import Cluster, GridFile
+from koalapy.config.site import Site
 from koalapy.model import cluster as model
 from koalapy.model.cluster import ClusterSettings
+from koalapy.model.lease import Borrow, Lend
 from koalapy.model.settings import GRACE, Preempt, Scavenging, Settings
 from koalapy.model.units import SECOND, Duration
 
@@ -43,7 +45,23 @@ def engine_settings(grid: GridFile) -> Settings:
         orphan_timeout=grid.orphan_timeout,
         scavenging=Scavenging(**dict(grid.scavenging)),
         preempt=Preempt(**dict(grid.scheduling.preempt)),
+        lend=_lend(grid.site),
+        borrow=_borrow(grid.site),
     )
+
+
+def _lend(site: Site | None) -> Lend | None:
+    if site is None or site.lend is None:
+        return None
+    found = site.lend
+    return Lend(
+        to=found.to, processors=found.processors, clusters=found.clusters, walltime=found.walltime,
+        lost_after=found.lost_after,
+    )  # fmt: skip
+
+
+def _borrow(site: Site | None) -> Borrow | None:
+    return None if site is None or site.borrow is None else Borrow(**dict(site.borrow))
 
 
 def cluster_config(grid: GridFile, name: str) -> dict[str, Any]:

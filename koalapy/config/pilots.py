@@ -1,8 +1,8 @@
-"""A pilot as a cluster of the grid: what it has of the cluster on which its job runs."""
+"""A pilot or a lease as a cluster of the grid; a pilot has much of the cluster on which its job runs."""
 
 from typing import Any
 
-from koalapy.config.connect import Pilot
+from koalapy.config.connect import Leased, Pilot
 from koalapy.config.scavenging import Scavenge
 from koalapy.config.schema import Cluster, GridFile
 from koalapy.model.identity import JobId
@@ -32,3 +32,14 @@ def inside(around: Cluster, job: JobId, shared: bool) -> Cluster:
     values: dict[str, Any] = {key: getattr(around, key) for key in _KEPT if key in around.model_fields_set}
     values |= {"batch": "allocation", "connect": (Pilot(job).text,), "only_named": not shared}
     return Cluster.model_construct(**values, scavenge=Scavenge(off=not shared))
+
+
+def leased(lender: str, number: int) -> Cluster:
+    """Return the cluster that this lease of another site is.
+
+    Its shared directory is in the home that the lender gives to all that runs there.
+    """
+    values: dict[str, Any] = {
+        "batch": "allocation", "connect": (Leased(lender, number).text,), "network": f"{lender}:{number}",
+    }  # fmt: skip
+    return Cluster.model_construct(**values, scavenge=Scavenge(off=True))

@@ -299,6 +299,15 @@ class GridFile(Section):
     site: Site | None = Field(default=None, description="links with other people's koalads; without it there are none")
 
     @model_validator(mode="after")
+    def _check_lent(self) -> Self:
+        lend = self.site.lend if self.site is not None else None
+        for name in lend.clusters if lend is not None else ():
+            if name not in self.clusters:
+                what = f"names {name}, which is not a cluster of this file"
+                raise wrong(what, "Name one of it.", at=("site", "lend", "clusters"))
+        return self
+
+    @model_validator(mode="after")
     def _check_pilots(self) -> Self:
         for name in self.pilots:
             if name not in self.clusters:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Annotated, Any, NamedTuple, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
@@ -9,16 +10,35 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, mod
 from koalapy.config.names import GridName, check_names_differ, is_name
 from koalapy.config.values import File
 from koalapy.model.errors import RequestError
+from koalapy.model.lease import ASK_AGAIN, BORROW_AFTER, LEASE_IDLE, LONGEST_LEASE, LOST_AFTER, PILOT, SHORTEST_LEASE
 from koalapy.model.neighbour import Relation
 from koalapy.model.textfile.document import Document, Plain
-from koalapy.model.textfile.fields import Line, Section, as_line, as_mapping, one_of, wrong
+from koalapy.model.textfile.fields import (
+    Line,
+    Positive,
+    Section,
+    Span,
+    as_line,
+    as_list,
+    as_mapping,
+    lasting,
+    one_of,
+    wrong,
+)
 from koalapy.model.textfile.validation import validate
 from koalapy.model.textfile.words import shown
+from koalapy.model.units import SECOND
 
 _PIN = re.compile(r"sha256:[0-9a-f]{64}")
 _ADDRESS = re.compile(r"(?:\[(?P<six>[0-9a-fA-F:.]+)\]|(?P<host>[A-Za-z0-9.-]+)):(?P<port>\d{1,5})", re.ASCII)
 _LINE = "koala-site/1"
 _HIGHEST_PORT = 65535
+
+
+class Isolation(StrEnum):
+    """How the lender's account is hidden from a borrower's programs."""
+
+    NONE = "none"
 
 
 class HostPort(NamedTuple):
@@ -60,6 +80,36 @@ Url = Annotated[Line, AfterValidator(_url)]
 Pin = Annotated[str, BeforeValidator(_pin), WithJsonSchema({"type": "string", "pattern": f"^{_PIN.pattern}$"})]
 
 
+class Lending(Section):
+    """The processors that this site lends to neighbours."""
+
+    to: Annotated[tuple[GridName, ...], Field(strict=False), BeforeValidator(as_list)] = Field(
+        description="the neighbours that may borrow; others get nothing"
+    )
+    processors: Positive = Field(description="lent at a time at most")
+    clusters: Annotated[tuple[GridName, ...], Field(strict=False), BeforeValidator(as_list)] = Field(
+        default=(), description="whose processors; those of all clusters"
+    )
+    walltime: Annotated[Span, lasting(SHORTEST_LEASE)] = Field(default=LONGEST_LEASE, description="the longest lease")
+    lost_after: Annotated[Span, lasting(SHORTEST_LEASE)] = Field(
+        default=LOST_AFTER, description="a lease ends once its borrower was out of reach for so long"
+    )
+    isolation: Annotated[Isolation, one_of(Isolation)] = Field(
+        description="how this account is hidden from borrowers' programs; none: they may do what you may"
+    )
+
+
+class Borrowing(Section):
+    """When neighbours are asked for processors."""
+
+    after: Span = Field(default=BORROW_AFTER, description="a job that does not fit has waited for so long")
+    processors: Positive | None = Field(default=None, description="borrowed at a time at most")
+    idle: Span = Field(default=LEASE_IDLE, description="a lease is returned once nothing ran on it for so long")
+    again: Annotated[Span, lasting(SECOND)] = Field(
+        default=ASK_AGAIN, description="a neighbour that refused a job is asked again after so long"
+    )
+
+
 class Neighbour(Section):
     """A site that this one is linked with."""
 
@@ -72,6 +122,8 @@ def _neighbours(neighbours: Mapping[str, Neighbour]) -> Mapping[str, Neighbour]:
     check_names_differ(neighbours)
     seen: dict[str, str] = {}
     for name, neighbour in neighbours.items():
+        if name.casefold() == PILOT:
+            raise wrong("is what clusters of pilots are called", "Agree on another name.", at=(name,))
         if (other := seen.setdefault(neighbour.pin, name)) != name:
             raise wrong(f"has the pin of {other}", "Each site has a key of its own.", "duplicate_pin", at=(name, "pin"))
     return neighbours
@@ -91,8 +143,13 @@ class Site(Section):
         default_factory=dict, description="the neighbours, by name; `koala sites join` adds others"
     )
 
+    lend: Lending | None = Field(default=None, description="what neighbours may borrow; without it nothing is lent")
+    borrow: Borrowing | None = Field(default=None, description="when neighbours are asked; without it never")
+
     @model_validator(mode="after")
     def _check_neighbours(self) -> Self:
+        if self.name.casefold() == PILOT:
+            raise wrong("is what clusters of pilots are called", "Choose another name.", at=("name",))
         for name, neighbour in self.neighbours.items():
             if name.casefold() == self.name.casefold():
                 raise wrong("is this site's own name", "A site is no neighbour of its own.", at=("neighbours", name))

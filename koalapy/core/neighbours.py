@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from koalapy.model.events import NeighbourEvent, NeighbourJoined, NeighbourMessage
+from koalapy.model.lease import Lease
 from koalapy.model.neighbour import Neighbour
 from koalapy.model.units import Instant
 
@@ -13,7 +14,9 @@ class Neighbours:
     """The records of the neighbours by name, in the order of their joining.
 
     `connected`: those with a session now. `report_at`: when this site may report its idle processors again. `changed`:
-    the records that have changed in this step, by name.
+    the records that have changed in this step, by name. `apart_since`: those with leases and without a session, since
+    when. `ask_at`: when neighbours may be asked again for jobs that wait. `look_at`: when leases are looked after next.
+    `idle_since`: by cluster the borrowed leases on which nothing runs, since when. `asked`: the requests so far.
     """
 
     def __init__(self, neighbours: Iterable[Neighbour]) -> None:
@@ -21,11 +24,17 @@ class Neighbours:
         self.changed: dict[str, Neighbour] = {}
         self.connected: dict[str, None] = {}
         self.report_at: Instant | None = None
+        self.apart_since: dict[str, Instant] = {}
+        self.ask_at: Instant | None = None
+        self.look_at: Instant | None = None
+        self.idle_since: dict[str, Instant] = {}
+        self.asked = 0
 
     def inherit(self, before: "Neighbours") -> None:
         """Take over the sessions of the engine that this one replaces."""
         self.connected = {name: None for name in before.connected if name in self.records}
-        self.report_at = before.report_at
+        self.report_at, self.apart_since = before.report_at, before.apart_since
+        self.idle_since, self.asked = before.idle_since, before.asked
 
     def put(self, neighbour: Neighbour) -> None:
         self.records[neighbour.name] = neighbour
@@ -33,6 +42,22 @@ class Neighbours:
 
     def change(self, name: str, **changes: Any) -> None:
         self.put(replace(self.records[name], **changes))
+
+    def lease(self, name: str, number: int, lent: bool) -> Lease | None:
+        """Return the lease of this number; None without one."""
+        return next((each for each in self.records[name].leases if each.number == number and each.lent is lent), None)
+
+    def put_lease(self, name: str, lease: Lease) -> None:
+        """Add a lease, or replace it."""
+        others = [each for each in self.records[name].leases if (each.number, each.lent) != (lease.number, lease.lent)]
+        self.change(name, leases=(*others, lease))
+
+    def drop_lease(self, name: str, lease: Lease) -> None:
+        self.change(name, leases=tuple(each for each in self.records[name].leases if each is not lease))
+
+    def leases(self, lent: bool) -> list[tuple[str, Lease]]:
+        """Return all leases of this direction, each with its neighbour."""
+        return [(name, each) for name, record in self.records.items() for each in record.leases if each.lent is lent]
 
     def remove(self, name: str) -> None:
         self.changed[name] = replace(self.records.pop(name), gone=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from koalapy.api.jobs import Reader
-from koalapy.config import GridFile, engine_settings, inside, pilot_rules, read_cluster, with_clusters
+from koalapy.config import GridFile, engine_settings, inside, leased, pilot_rules, read_cluster, with_clusters
 from koalapy.core.foreign import Foreign
 from koalapy.driver import Driver
 from koalapy.engine import Engine
@@ -16,11 +16,13 @@ from koalapy.extras import need_extra
 from koalapy.journal.journal import Journal
 from koalapy.koalad.maintenance import maintenance_of
 from koalapy.locations import JOURNALS, certificate_of
+from koalapy.model.attempt import Attempt
 from koalapy.model.change import Change, Snapshot
 from koalapy.model.errors import OurError, RequestError
 from koalapy.model.identity import JobId
 from koalapy.model.job import Counters
-from koalapy.model.pilot import job_of_pilot, pilot_cluster
+from koalapy.model.lease import is_held, lease_cluster
+from koalapy.model.pilot import pilot_cluster
 from koalapy.model.request import Request
 from koalapy.model.settings import Settings
 from koalapy.model.states import JobState
@@ -39,6 +41,7 @@ from koalapy.runtime.disk import DiskUse
 from koalapy.runtime.driver_thread import DriverThread
 from koalapy.runtime.grid_changes import GridChanges, GridParts
 from koalapy.runtime.journals import Journals
+from koalapy.runtime.leases import Leases
 from koalapy.runtime.links import ClusterLinks
 from koalapy.runtime.load_policies import policies, scavenging_policies
 from koalapy.runtime.logins import Logins
@@ -55,6 +58,7 @@ from koalapy.runtime.uplink.connect import may_ask
 from koalapy.scheduler.schedule import Policies
 from koalapy.store.contract import Store
 from koalapy.store.open import is_shared, open_store
+from koalapy.views.leases import leases_held
 from koalapy.views.pilots import clusters_held
 from koalapy.views.recovery import Line, Recovery
 
@@ -98,7 +102,7 @@ class Koalad:
         if not shared:
             _save_commanded(state_directory, commanded)
         snapshot = self._store.load()
-        grid.file = _with_pilots(grid.file, snapshot, self._store)
+        grid.file = _with_leases(_with_pilots(grid.file, snapshot, self._store), snapshot)
         draining = tuple(name for name in commanded.draining if name in grid.file.clusters)
         commanded = replace(commanded, draining=draining)
         self._settings = self._settings_of(grid.file, commanded.draining)
@@ -145,6 +149,11 @@ class Koalad:
             shared_store=shared,
         )  # fmt: skip
         self.grid_changes = GridChanges(grid, commanded, parts)
+        self.leases = Leases(self.service, self.grid_changes, self._loop)
+        if self.sites is not None:
+            self._links.open_lease = self.sites.links.open_command
+            self.sites.links.relay = self._links.relay_lease
+            self.sites.links.connected = self._links.retry_leases
         self.pilots = Pilots(
             self.service, self.grid_changes, self._loop, self._clock, owner, lambda: pilot_rules(grid.file)
         )
@@ -260,6 +269,7 @@ class Koalad:
         self._loop.start()  # it sends the last koalad's outbox at once
         self.maintenance.start()
         self.pilots.start()
+        self.leases.start()
 
     def cancel_all(self, patience_s: float) -> None:
         """Cancel every job, and wait until all are cleaned up, at most `patience_s` seconds."""
@@ -272,6 +282,7 @@ class Koalad:
         """Disconnect from the clusters, and release all threads that wait. Jobs run on."""
         self.maintenance.stop()
         self.pilots.stop()
+        self.leases.stop()
         self.service.close()
         self._accounting.close()
         self._notifications.close()
@@ -290,6 +301,7 @@ class Koalad:
             _LOG.info(line.kind, job=line.job, **line.details)
         _log_recovered(self.service.committed(change))
         self.pilots.committed(change)
+        self.leases.committed(change)
         if change.removed:
             self._written.remove_soon(change.removed)
         self._foreign.log(self._clock.now(), self._driver.engine.core.foreign.foreign)
@@ -359,20 +371,30 @@ def _with_commanded(grid: CurrentGrid, state_directory: Path) -> CommandClusters
     systems = list(registered("koalapy.batch_systems"))
     clusters = {name: read_cluster(name, values, systems) for name, values in added.items()}
     grid.file = with_clusters(grid.file, clusters)
-    draining = tuple(name for name in found.draining if name in grid.file.clusters or job_of_pilot(name) is not None)
+    draining = tuple(name for name in found.draining if name in grid.file.clusters or is_held(name))
     return CommandClusters(added, draining, found.places | command_clusters.places_of(grid.file))
 
 
 def _with_pilots(grid: GridFile, snapshot: Snapshot, store: Store) -> GridFile:
     """Return the grid with the pilots that a former koalad left, and those on which attempts of jobs are known."""
-    attempts = [each for job in snapshot.jobs for each in job.attempts if each is not None and not each.cleaned_up]
     found = {}
-    for number in clusters_held(snapshot.jobs, (*attempts, *snapshot.pilots, *snapshot.pending_cancels)):
+    for number in clusters_held(snapshot.jobs, _known_attempts(snapshot)):
         job = store.job(number)
         held = next((each for each in job.attempts if each is not None), None) if job is not None else None
         if job is not None and held is not None and job.request.pilot is not None and held.cluster in grid.clusters:
             found[pilot_cluster(number)] = inside(grid.clusters[held.cluster], number, job.request.pilot.shared)
     return with_clusters(grid, found)
+
+
+def _with_leases(grid: GridFile, snapshot: Snapshot) -> GridFile:
+    """Return the grid with the leases that a former koalad had, and those on which attempts of jobs are known."""
+    held = leases_held(snapshot.neighbours, _known_attempts(snapshot))
+    return with_clusters(grid, {lease_cluster(*each): leased(*each) for each in held})
+
+
+def _known_attempts(snapshot: Snapshot) -> list[Attempt]:
+    attempts = [each for job in snapshot.jobs for each in job.attempts if each is not None and not each.cleaned_up]
+    return [*attempts, *snapshot.pilots, *snapshot.pending_cancels]
 
 
 def _save_commanded(state_directory: Path, contents: CommandClusters) -> None:

@@ -203,6 +203,7 @@ class KoaladProcess:
             return create_app(
                 koalad.service, self._read, self._facts, self._shut_down, self._owner, koalad.maintenance, changes,
                 koalad.pilots,
+                koalad.leases,
                 koalad.sites,
             )  # fmt: skip
         nothing = Recovery(Instant(time.time_ns() * SECOND // 10**9), Snapshot(instance=InstanceId(""))).recovered

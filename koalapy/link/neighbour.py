@@ -17,6 +17,12 @@ from koalapy.link.site_messages import (
     BODIES,
     SITE_PROTOCOL,
     FreeProcessors,
+    LeaseCancel,
+    LeaseEnd,
+    LeaseOffer,
+    LeaseRejection,
+    LeaseRequest,
+    LeaseReturn,
     SiteAcknowledge,
     SiteHello,
     SiteMessage,
@@ -24,11 +30,31 @@ from koalapy.link.site_messages import (
     SitePong,
     site_to_json,
 )
-from koalapy.model.commands import NeighbourCommand, ReportFree
+from koalapy.model.commands import (
+    CancelRequest,
+    DelegateRequest,
+    EndLease,
+    NeighbourCommand,
+    OfferLease,
+    RejectRequest,
+    ReportFree,
+    ReturnLease,
+)
 from koalapy.model.errors import Reason
-from koalapy.model.events import FreeReported, NeighbourConnected, NeighbourEvent, NeighbourLost
+from koalapy.model.events import (
+    FreeReported,
+    LeaseEnded,
+    LeaseOffered,
+    LeaseReturned,
+    NeighbourConnected,
+    NeighbourEvent,
+    NeighbourLost,
+    RequestCancelled,
+    RequestDelegated,
+    RequestRejected,
+)
 from koalapy.model.identity import origin_of_site
-from koalapy.model.units import SECOND, Instant
+from koalapy.model.units import SECOND, Duration, Instant
 
 MESSAGES_PER_SECOND = 100  # of one neighbour, in the long run
 _BURST = 1000
@@ -195,9 +221,44 @@ def neighbour_lost(neighbour: str, reason: Reason) -> Delivery:
     return Delivery(events=(NeighbourLost(neighbour=neighbour, reason=reason),))
 
 
-def _body(command: NeighbourCommand) -> FreeProcessors:
-    return FreeProcessors(command.processors)
+def _body(command: NeighbourCommand) -> Any:
+    match command:
+        case ReportFree():
+            return FreeProcessors(command.processors)
+        case DelegateRequest():
+            per_node, memory = command.processors_per_node or 0, command.memory or 0
+            return LeaseRequest(command.lease, command.processors, command.walltime, per_node, memory)
+        case CancelRequest():
+            return LeaseCancel(command.lease)
+        case RejectRequest():
+            reason = command.reason
+            return LeaseRejection(command.lease, reason.code, reason.message, command.processors)
+        case OfferLease():
+            return LeaseOffer(command.lease, command.lasts)
+        case ReturnLease():
+            return LeaseReturn(command.lease)
+        case EndLease():
+            return LeaseEnd(command.lease, command.charge, command.reason.code, command.reason.message)
 
 
 def _event(neighbour: str, instance: str, number: int, body: Any) -> NeighbourEvent:
-    return FreeReported(neighbour=neighbour, instance=instance, number=number, processors=body.processors)
+    of: dict[str, Any] = {"neighbour": neighbour, "instance": instance, "number": number}
+    match body:
+        case LeaseRequest():
+            return RequestDelegated(
+                **of, lease=body.lease, processors=body.processors, walltime=Duration(body.walltime),
+                processors_per_node=body.per_node or None, memory=body.memory or None,
+            )  # fmt: skip
+        case LeaseCancel():
+            return RequestCancelled(**of, lease=body.lease)
+        case LeaseRejection():
+            reason = Reason(body.code, "cluster", body.message, "")
+            return RequestRejected(**of, lease=body.lease, reason=reason, processors=body.processors)
+        case LeaseOffer():
+            return LeaseOffered(**of, lease=body.lease, lasts=Duration(body.lasts))
+        case LeaseReturn():
+            return LeaseReturned(**of, lease=body.lease)
+        case LeaseEnd():
+            reason = Reason(body.code, "cluster", body.message, "")
+            return LeaseEnded(**of, lease=body.lease, charge=body.charge, reason=reason)
+    return FreeReported(**of, processors=body.processors)

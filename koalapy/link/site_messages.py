@@ -7,7 +7,7 @@ Those of byte streams are the same as to a cluster.
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from koalapy_adapters.messages import OpenStream, StreamReset, StreamState, readers, to_json
-from koalapy_adapters.messages.fields import Body, Count, Json, Name, Number, Processors, whole
+from koalapy_adapters.messages.fields import Body, Count, Json, Line, Name, Number, Processors, whole
 
 SITE_PROTOCOL = 1
 
@@ -55,13 +55,62 @@ class SiteAcknowledge(NamedTuple):
 
 
 class FreeProcessors(NamedTuple):
-    """The body of a ReportFree: the processors that the sender's clusters have idle."""
+    """The body of a ReportFree: the most processors that the receiver could get at the sender's site now."""
 
     processors: Processors
 
 
+class LeaseRequest(NamedTuple):
+    """The body of a DelegateRequest. `walltime`: microseconds. `per_node`, `memory` (bytes a processor): 0 for any."""
+
+    lease: Number
+    processors: Processors
+    walltime: Count
+    per_node: Count = 0
+    memory: Count = 0
+
+
+class LeaseCancel(NamedTuple):
+    """The body of a CancelRequest."""
+
+    lease: Number
+
+
+class LeaseRejection(NamedTuple):
+    """The body of a RejectRequest. `processors`: the most that the receiver could get now."""
+
+    lease: Number
+    code: Name
+    message: Line
+    processors: Processors
+
+
+class LeaseOffer(NamedTuple):
+    """The body of an OfferLease. `lasts`: microseconds from now on."""
+
+    lease: Number
+    lasts: Count
+
+
+class LeaseReturn(NamedTuple):
+    """The body of a ReturnLease."""
+
+    lease: Number
+
+
+class LeaseEnd(NamedTuple):
+    """The body of an EndLease. `charge`: processor-microseconds."""
+
+    lease: Number
+    charge: Count
+    code: Name
+    message: Line
+
+
 MESSAGES = readers(SiteHello, SitePing, SitePong, SiteMessage, SiteAcknowledge, OpenStream, StreamState, StreamReset)
-BODIES = readers(FreeProcessors)
+BODIES = readers(
+    FreeProcessors, LeaseRequest, LeaseCancel, LeaseRejection, LeaseOffer, LeaseReturn, LeaseEnd
+)  # fmt: skip
 _NAMES = {
     SiteHello: "site_hello",
     SitePing: "site_ping",
@@ -69,6 +118,12 @@ _NAMES = {
     SiteMessage: "site_message",
     SiteAcknowledge: "site_acknowledge",
     FreeProcessors: "free_processors",
+    LeaseRequest: "lease_request",
+    LeaseCancel: "lease_cancel",
+    LeaseRejection: "lease_rejection",
+    LeaseOffer: "lease_offer",
+    LeaseReturn: "lease_return",
+    LeaseEnd: "lease_end",
 }
 
 

@@ -194,13 +194,79 @@ class TrustLauncher:
 @fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportFree:
-    """Report to a neighbour how many processors are idle here. A later report supersedes it."""
+    """Report to a neighbour the most processors that it could get here now. A later report supersedes it."""
 
     neighbour: str
     processors: int
 
 
-NeighbourCommand = ReportFree
+@fast_frozen
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelegateRequest:
+    """Ask a neighbour for a lease of this number. The answer is RequestRejected or LeaseOffered.
+
+    `memory`: bytes per processor.
+    """
+
+    neighbour: str
+    lease: int
+    processors: int
+    walltime: Duration
+    processors_per_node: int | None = None
+    memory: int | None = None
+
+
+@fast_frozen
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelRequest:
+    """Take a request back, with the lease if there is one by now. The answer is RequestRejected or LeaseEnded."""
+
+    neighbour: str
+    lease: int
+
+
+@fast_frozen
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RejectRequest:
+    """Answer a neighbour's request: it gets no lease. `processors`: the most that it could get now."""
+
+    neighbour: str
+    lease: int
+    reason: Reason
+    processors: int
+
+
+@fast_frozen
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfferLease:
+    """Answer a neighbour's request: its lease is bound. `lasts`: how long."""
+
+    neighbour: str
+    lease: int
+    lasts: Duration
+
+
+@fast_frozen
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReturnLease:
+    """Return a lease to its lender. The answer is LeaseEnded."""
+
+    neighbour: str
+    lease: int
+
+
+@fast_frozen
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndLease:
+    """Report to the borrower that its lease is over. `charge`: processor-microseconds."""
+
+    neighbour: str
+    lease: int
+    charge: int
+    reason: Reason
+
+
+NeighbourCommand = ReportFree | DelegateRequest | CancelRequest | RejectRequest | OfferLease | ReturnLease | EndLease
 
 
 @dataclass(frozen=True, slots=True)

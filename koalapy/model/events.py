@@ -14,7 +14,7 @@ from koalapy.model.neighbour import Relation
 from koalapy.model.notification import NotificationId, Outcome
 from koalapy.model.request import Request
 from koalapy.model.sweep import ParameterResult
-from koalapy.model.units import Instant
+from koalapy.model.units import Duration, Instant
 from koalapy.model.usage import BatchSpan
 
 # ---- from users
@@ -112,15 +112,103 @@ class NeighbourLost:
     reason: Reason
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseEndRequested:
+    """A person has ended a lease: a lent one is taken back, a borrowed one is returned."""
+
+    neighbour: str
+    lease: int
+    lent: bool
+    reason: Reason
+
+
 @fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreeReported:
-    """A neighbour has reported its idle processors. `instance`, `number`: of its store, and of the message there."""
+    """A neighbour has reported the most processors that this site could get.
+
+    `instance`, `number`: of its store, and of the message there, here and below.
+    """
 
     neighbour: str
     instance: str
     number: int
     processors: int
+
+
+@fast_frozen
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestDelegated:
+    """A neighbour asks for a lease; see DelegateRequest."""
+
+    neighbour: str
+    instance: str
+    number: int
+    lease: int
+    processors: int
+    walltime: Duration
+    processors_per_node: int | None = None
+    memory: int | None = None
+
+
+@fast_frozen
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestCancelled:
+    """A neighbour has taken its request back, with the lease if there is one."""
+
+    neighbour: str
+    instance: str
+    number: int
+    lease: int
+
+
+@fast_frozen
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestRejected:
+    """A neighbour gives no lease. `processors`: the most that this site could get there now."""
+
+    neighbour: str
+    instance: str
+    number: int
+    lease: int
+    reason: Reason
+    processors: int
+
+
+@fast_frozen
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseOffered:
+    """A neighbour holds a lease for this site. `lasts`: how long, since it sent the offer."""
+
+    neighbour: str
+    instance: str
+    number: int
+    lease: int
+    lasts: Duration
+
+
+@fast_frozen
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseReturned:
+    """A neighbour has returned its lease."""
+
+    neighbour: str
+    instance: str
+    number: int
+    lease: int
+
+
+@fast_frozen
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseEnded:
+    """A lease of a neighbour is over, and nothing runs on it. `charge`: processor-microseconds."""
+
+    neighbour: str
+    instance: str
+    number: int
+    lease: int
+    charge: int
+    reason: Reason
 
 
 # ---- from links to clusters: `cluster` is the origin, and reports only on itself (coallocation.event_origin)
@@ -467,8 +555,20 @@ Event = (
     | NeighbourLeft
     | NeighbourConnected
     | NeighbourLost
+    | LeaseEndRequested
     | FreeReported
+    | RequestDelegated
+    | RequestCancelled
+    | RequestRejected
+    | LeaseOffered
+    | LeaseReturned
+    | LeaseEnded
 )
 
-NeighbourEvent = NeighbourJoined | NeighbourLeft | NeighbourConnected | NeighbourLost | FreeReported
-NeighbourMessage = FreeReported  # events that arrive by the outbox of the neighbour, with a number there
+# Events that arrive by the outbox of the neighbour, with a number there.
+NeighbourMessage = (
+    FreeReported | RequestDelegated | RequestCancelled | RequestRejected | LeaseOffered | LeaseReturned | LeaseEnded
+)
+NeighbourEvent = (
+    NeighbourJoined | NeighbourLeft | NeighbourConnected | NeighbourLost | LeaseEndRequested | NeighbourMessage
+)

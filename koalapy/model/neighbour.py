@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from koalapy.model.lease import Lease, Refusal
 from koalapy.model.units import Instant
 
 
@@ -33,6 +34,10 @@ class Neighbour:
     `instance`: that of the neighbour's store. `received`: the number of the newest message of that store. Messages of a
     lower number were handled already. `free`: the processors that the neighbour reported last, `reported_at` when.
     `told`: those that it was sent last. `gone`: the neighbour was removed, and so is its record.
+
+    `leases`: those over this link, both ways, and the requests for them. `refusals`: why it did not serve jobs that
+    wait here. `next_lease`: the number of the next request to it. `lent`, `borrowed`: processor-microseconds of the
+    leases that are over.
     """
 
     name: str
@@ -43,3 +48,8 @@ class Neighbour:
     reported_at: Instant | None = None
     told: int | None = None
     gone: bool = False
+    leases: tuple[Lease, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    next_lease: int = 1
+    lent: int = 0
+    borrowed: int = 0

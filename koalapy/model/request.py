@@ -128,12 +128,14 @@ class PilotTerms:
     """The terms of a pilot: a job whose processors are a cluster of their own for as long as it runs.
 
     `idle`: it ends after so long without anything to run. `shared`: jobs that do not name it are placed there too.
-    `kept`: koalapy opened it by itself, as the grid file says.
+    `kept`: koalapy opened it by itself, as the grid file says. `lent`: it holds a lease of a neighbouring site, and is
+    no cluster here.
     """
 
     idle: Duration = PILOT_IDLE
     shared: bool = False
     kept: bool = False
+    lent: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from enum import StrEnum
 
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.hours import Offsets
+from koalapy.model.lease import Borrow, Lend
 from koalapy.model.request import DEFAULT_PRIORITY
 from koalapy.model.units import DAY, HOUR, MINUTE, SECOND, Duration
 
@@ -80,7 +81,8 @@ class Settings:
 
     `claim_timeout` counts from the claim until the last batch job has started, `barrier_timeout` from the first
     component at its barrier until release. A job is resubmitted while its failures do not exceed their maximum.
-    `grace`: the time that a program has between SIGTERM and SIGKILL.
+    `grace`: the time that a program has between SIGTERM and SIGKILL. `lend`, `borrow`: what is lent to neighbouring
+    sites, and when they are asked; None: nothing, and never.
     """
 
     clusters: tuple[ClusterSettings, ...]
@@ -97,3 +99,5 @@ class Settings:
     grace: Duration = GRACE
     scavenging: Scavenging = Scavenging()
     preempt: Preempt = Preempt()
+    lend: Lend | None = None
+    borrow: Borrow | None = None

@@ -12,7 +12,7 @@ from typing import Any
 from koalapy.config import Cluster, GridFile
 from koalapy.config.difference import PLACE
 from koalapy.model.errors import RequestError
-from koalapy.model.pilot import job_of_pilot
+from koalapy.model.lease import is_held
 from koalapy.runtime import state_file
 
 FILE = "clusters.json"
@@ -34,7 +34,7 @@ def place_of(cluster: Cluster) -> list[Any]:
 
 
 def places_of(grid: GridFile) -> dict[str, list[Any]]:
-    return {name: place_of(cluster) for name, cluster in grid.clusters.items() if job_of_pilot(name) is None}
+    return {name: place_of(cluster) for name, cluster in grid.clusters.items() if not is_held(name)}
 
 
 def load(state_directory: Path) -> CommandClusters:

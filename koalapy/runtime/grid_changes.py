@@ -21,6 +21,7 @@ from koalapy.config import (
     cluster_config,
     difference,
     inside,
+    leased,
     read_cluster,
     with_clusters,
 )
@@ -43,6 +44,7 @@ from koalapy.grid_change import (
 )
 from koalapy.model.errors import KoalaError, Reason, RequestError, TransientError
 from koalapy.model.identity import JobId
+from koalapy.model.lease import lease_cluster, lease_of_cluster
 from koalapy.model.pilot import job_of_pilot, pilot_cluster
 from koalapy.model.settings import Settings
 from koalapy.model.textfile.words import listed
@@ -118,15 +120,20 @@ class GridChanges:
 
     @property
     def added(self) -> frozenset[str]:
-        """The names of the clusters that the grid file does not have: added by command, or pilots."""
-        return frozenset((*self._contents.added, *self.pilots))
+        """The names of the clusters that the grid file does not have: added by command, pilots or leases."""
+        return frozenset((*self._contents.added, *self.pilots, *self.leases))
 
     @property
     def pilots(self) -> list[str]:
         """The names of the clusters that are pilots."""
         return [name for name in self._grid.file.clusters if job_of_pilot(name) is not None]
 
-    # ---- pilots
+    @property
+    def leases(self) -> list[str]:
+        """The names of the clusters that are leases of other sites."""
+        return [name for name in self._grid.file.clusters if lease_of_cluster(name) is not None]
+
+    # ---- pilots and leases
 
     def join_pilot(self, job: JobId, on: str, shared: bool) -> None:
         """Make the processors that a job holds on a cluster a cluster of their own. Nothing happens if it is one.
@@ -145,8 +152,21 @@ class GridChanges:
         self._make(joined)
         _LOG.info("pilot_joined", cluster=name, on=on)
 
-    def leave_pilot(self, name: str) -> None:
-        """Remove the cluster of a pilot whose batch job is over. Attempts there are lost. Raises KoalaError."""
+    def join_lease(self, lender: str, number: int) -> None:
+        """Make a lease a cluster. Nothing happens if it is one; it is not kept, as above. Raises KoalaError."""
+        name = lease_cluster(lender, number)
+
+        def joined() -> Change[Kept] | None:
+            if name in self._grid.file.clusters:
+                return None
+            file = with_clusters(self._grid.file, {name: leased(lender, number)})
+            return Change(after=self._grid_of(file, self._contents), joining=(name,))
+
+        self._make(joined)
+        _LOG.info("lease_joined", cluster=name)
+
+    def leave_held(self, name: str) -> None:
+        """Remove the cluster of a pilot or lease that is over. Attempts there are lost. Raises KoalaError."""
 
         def left() -> Change[Kept] | None:
             if name not in self._grid.file.clusters:
@@ -156,7 +176,7 @@ class GridChanges:
             return Change(after=after, leaving=(name,), forced=True)
 
         lost = self._make(left).get(name, LeftOn())
-        _LOG.info("pilot_left", cluster=name, lost=str(lost))
+        _LOG.info("cluster_over", cluster=name, lost=str(lost))
 
     # ---- one cluster
 
@@ -191,7 +211,10 @@ class GridChanges:
             if job_of_pilot(name) is not None:
                 message = f"{name} is a pilot, which leaves with its job."
                 raise RequestError("pilot", message, f"`koala pilots close {name}` ends it.")
-            if len(self._grid.file.clusters) - len(self.pilots) == 1:
+            if lease_of_cluster(name) is not None:
+                message = f"{name} is a lease, which leaves when it is over."
+                raise RequestError("lease", message, f"`koala leases end {name}` returns it.")
+            if len(self._grid.file.clusters) - len(self.pilots) - len(self.leases) == 1:
                 message = f"{name} is the only cluster of the grid."
                 raise RequestError("last_cluster", message, "Add another one first, or end koalad with `koala down`.")
             before = self._contents
@@ -239,7 +262,9 @@ class GridChanges:
             file = self._parts.read()
             self._parts.check(file)
             added = {name: values for name, values in self._contents.added.items() if name not in file.clusters}
-            grid = with_clusters(file, {name: self._grid.file.clusters[name] for name in (*added, *self.pilots)})
+            grid = with_clusters(
+                file, {name: self._grid.file.clusters[name] for name in (*added, *self.pilots, *self.leases)}
+            )
             found = difference(self._grid.file, grid)
             for name in found.added:
                 self._refuse_other_place(name, grid.clusters[name])

@@ -8,13 +8,16 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Protocol
 
 import structlog
+from koalapy_adapters.connections.bootstrap import DEFAULT_DIRECTORY
 from koalapy_adapters.connections.pack import packed
 from koalapy_adapters.connections.protocol import Connection
-from koalapy_adapters.messages import Done, Welcome
+from koalapy_adapters.connections.shell import quote_path
+from koalapy_adapters.layout import attempt_directory
+from koalapy_adapters.messages import Done, OpenStream, Welcome
 
 from koalapy.coallocation.event_origin import is_elsewhere
 from koalapy.coallocation.restored_store import doubtful
-from koalapy.config import Pilot, cluster_config
+from koalapy.config import Leased, Pilot, cluster_config
 from koalapy.driver import Delivery
 from koalapy.engine import Engine
 from koalapy.link.cluster import Cluster, Timing
@@ -25,8 +28,9 @@ from koalapy.model.change import OutboxEntry
 from koalapy.model.commands import ClusterCommand, CollectOutput, CompareAds, ForgetAttempt, Hint, NotificationCommand
 from koalapy.model.errors import Reason, TransientError
 from koalapy.model.events import StoreRestored
-from koalapy.model.identity import AttemptId, InstanceId, JobId
+from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
 from koalapy.model.job import Job
+from koalapy.model.lease import LeaseState, is_held, lease_of_cluster
 from koalapy.model.pilot import is_bound, job_of_pilot
 from koalapy.model.states import JobState
 from koalapy.runtime.clock import SystemClock
@@ -42,10 +46,12 @@ from koalapy.runtime.rendezvous import RendezvousHub
 from koalapy.runtime.staging.input_files import InputFiles
 from koalapy.runtime.streams import Stream
 from koalapy.runtime.uplink.connect import connection_of
-from koalapy.runtime.uplink.link import CLOSE_S, Link, LinkServices
+from koalapy.runtime.uplink.link import CLOSE_S, Link, LinkServices, Relay
 from koalapy.runtime.uplink.pilot import PilotConnection, until_end
 
 _LOG = structlog.get_logger()
+
+OpenLease = Callable[[str, int, str], Stream]  # by lender and number of the lease, and the command
 
 
 class Notifications(Protocol):
@@ -115,6 +121,7 @@ class ClusterLinks:
         self._links: dict[str, Link] = {}
         self._with_directories = _WithDirectories(self._links, recorded)
         self._current: dict[str, object] = {}  # by cluster a mark of its present link
+        self.open_lease: OpenLease | None = None  # set by who has links to other sites
 
     def start(
         self,
@@ -269,12 +276,14 @@ class ClusterLinks:
             report=lambda status, number: login.record_outcome(status.state, status.reason, number),
         )
         settings = grid.clusters[name]
-        pilot = settings.connection if isinstance(settings.connection, Pilot) else None
+        named = settings.connection
         connection: Connection
-        if pilot is None:
-            connection = connection_of(settings, login)
+        if isinstance(named, Pilot):
+            connection = PilotConnection(name, functools.partial(self._run_in_pilot, JobId(named.job)))
+        elif isinstance(named, Leased):
+            connection = PilotConnection(name, functools.partial(self._run_on_lease, named.lender, named.number))
         else:
-            connection = PilotConnection(name, functools.partial(self._run_in_pilot, JobId(pilot.job)))
+            connection = connection_of(settings, login)
         config = cluster_config(grid, name)
         if "python" not in settings.model_fields_set:
             config["python"] = connection.python
@@ -282,6 +291,12 @@ class ClusterLinks:
         link = Link(cluster, connection, self._packed, services)
         login.serve(link.retry)
         return link
+
+    def retry_leases(self) -> None:
+        """Try to reach the leases at once, since a neighbouring site is connected."""
+        for name, link in list(self._links.items()):
+            if lease_of_cluster(name) is not None:
+                link.retry()
 
     def _run_in_pilot(self, pilot: JobId, command: str) -> Stream:
         """Start a shell command on the first node of a pilot. Raises KoalaError."""
@@ -294,6 +309,31 @@ class ClusterLinks:
         link = _named(self._links, attempt.cluster)
         return link.open_command(attempt.id, until_end(attempt, self._clock.now()) + command)
 
+    def _run_on_lease(self, lender: str, number: int, command: str) -> Stream:
+        """Start a shell command on the first node of a lease. Raises KoalaError."""
+        if self.open_lease is None:
+            raise TransientError("no_site", "This grid is no site any more, so that leases cannot be reached.", "")
+        return self.open_lease(lender, number, command)
+
+    def relay_lease(
+        self, neighbour: str, number: int, opening: OpenStream, back: Callable[[Any], None]
+    ) -> Relay | None:
+        """Return the way of a borrower's stream to the first node of the pilot that holds its lease.
+
+        The stream's command runs in the lease's directory, which is its home. None: its number is used already. Raises
+        KoalaError.
+        """
+        job = self._loop.ask(lambda engine: _pilot_of(engine, neighbour, number))
+        if job is None or not is_bound(job):
+            raise TransientError("not_bound", "The lease is not bound.", "")
+        (attempt,) = job.present
+        link = _named(self._links, attempt.cluster)
+        shared = self._grid.file.clusters[attempt.cluster].shared or DEFAULT_DIRECTORY
+        home = f"{attempt_directory(shared, self._instance, tag_of(self._instance, attempt.id))}/work/lease"
+        enter = f'mkdir -p {quote_path(home)} && cd {quote_path(home)} || exit; export HOME="$PWD"; '
+        command = until_end(attempt, self._clock.now()) + enter + opening.command
+        return link.relay(attempt.id, opening._replace(command=command), back)
+
     def _deliver(self, cluster: str, mark: object, delivery: Delivery) -> None:
         """Pass on a delivery of the cluster's present link; an abandoned login of an earlier one may still report."""
         if self._current.get(cluster) is mark:
@@ -303,7 +343,7 @@ class ClusterLinks:
         self._hub.connected(cluster)
         self._connected(cluster)
         for name, link in list(self._links.items()):
-            if job_of_pilot(name) is not None:
+            if is_held(name):
                 link.retry()  # the cluster may be the one that its job runs on
 
     def _check(self, cluster: str, session: int, welcome: Welcome) -> Verdict:
@@ -345,6 +385,13 @@ def _named(links: Mapping[str, Link], cluster: str) -> Link:
     if link is None:
         raise no_such_cluster(cluster, links)
     return link
+
+
+def _pilot_of(engine: Engine, neighbour: str, number: int) -> Job | None:
+    """Return the job that holds a lease of a neighbour."""
+    neighbours = engine.core.neighbours
+    lease = neighbours.lease(neighbour, number, lent=True) if neighbour in neighbours.records else None
+    return None if lease is None or lease.state is not LeaseState.BOUND else engine.job(lease.job)
 
 
 def _peers(engine: Engine, attempt: AttemptId, cluster: str | None) -> list[tuple[str, AttemptId]]:

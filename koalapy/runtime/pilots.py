@@ -56,7 +56,8 @@ class Pilots:
         """Return the pilots, by job. `ended`: also those that are over and not pruned. Raises KoalaError."""
         if not ended:
             return self._loop.ask(pilots)
-        over = [each for each in self._service.jobs() if each.request.pilot is not None and each.state.final]
+        own = [each for each in self._service.jobs() if each.request.pilot is not None and not each.request.pilot.lent]
+        over = [each for each in own if each.state.final]
         live = [each for each in self._loop.ask(pilots) if each.job.id not in {job.id for job in over}]
         return sorted([*live, *(PilotView(job, LeftOn(), False) for job in over)], key=lambda each: each.job.id)
 
@@ -156,7 +157,7 @@ class Pilots:
         self._idle = due.idle
         views = {each.job.id: each for each in found}
         for name in due.leave:
-            self._changes.leave_pilot(name)
+            self._changes.leave_held(name)
         for job in due.join:
             view = views[job]
             if view.attempt is not None:

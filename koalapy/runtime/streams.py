@@ -3,6 +3,7 @@
 import secrets
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from koalapy_adapters.frames import Chunk
@@ -123,6 +124,15 @@ def error_of(reset: StreamReset) -> KoalaError:
     return kind(f"stream_{reset.code}", reset.message, _ADVICE.get(reset.code, "Connect again."))
 
 
+@dataclass(frozen=True, slots=True)
+class _Relayed:
+    """A stream between another site and an attempt. `back`: takes the frames of the cluster."""
+
+    attempt: AttemptId
+    tag: str
+    back: Callable[[Any], None]
+
+
 class ClusterStreams:
     """The streams over the link to one cluster, which may speak for these alone.
 
@@ -133,6 +143,7 @@ class ClusterStreams:
         self._patience, self._send, self._now = patience, send, now
         self._lock = threading.Lock()
         self._streams: dict[int, tuple[str, Stream]] = {}  # with their tags
+        self._relayed: dict[int, _Relayed] = {}
 
     def open(self, attempt: AttemptId, tag: str, rank: int, port: int, command: str = "") -> Stream:
         """Open a stream to this port of the node on which this rank of the attempt runs, or to a command there."""
@@ -145,11 +156,34 @@ class ClusterStreams:
         stream.open()
         return stream
 
+    def relay(
+        self, attempt: AttemptId, tag: str, number: int, back: Callable[[Any], None]
+    ) -> Callable[[Any], None] | None:
+        """Relay the frames of a stream of this number, which another site has opened to the attempt.
+
+        Returns the function that sends one to the cluster; None if the number is used already. `back` gets those of the
+        cluster, until one end has reset the stream.
+        """
+        with self._lock:
+            if number in self._streams or number in self._relayed:
+                return None
+            self._relayed[number] = _Relayed(attempt, tag, back)
+        return self._send
+
+    def relayed_no_more(self, number: int) -> None:
+        """Forget a relayed stream that was reset."""
+        with self._lock:
+            self._relayed.pop(number, None)
+
     def received(self, frame: Any) -> None:
         """Take a frame of the cluster. One of a stream that is not known, or of another attempt, changes nothing."""
         with self._lock:
             tag, stream = self._streams.get(frame.stream, ("", None))
-        if stream is None:
+            relayed = self._relayed.get(frame.stream)
+        if relayed is not None:
+            if isinstance(frame, Chunk) or frame.tag == relayed.tag:
+                relayed.back(frame)
+        elif stream is None:
             for answer in unknown_stream(frame):
                 self._send(answer)
         elif isinstance(frame, Chunk) or frame.tag == tag:
@@ -171,8 +205,18 @@ class ClusterStreams:
             ):
                 stream.reset("attempt_ended", f"The program of job {job.id} has ended.")
 
+        with self._lock:
+            ended = [(number, each) for number, each in self._relayed.items() if each.attempt.job == job.id]
+        for number, each in ended:
+            if not is_living(job, each.attempt):
+                each.back(StreamReset(each.tag, number, "attempt_ended", "The lease has ended."))
+
     def close(self) -> None:
         """Reset all streams: koalad has no link to this cluster any more."""
+        with self._lock:
+            relayed = list(self._relayed.items())
+        for number, each in relayed:
+            each.back(StreamReset(each.tag, number, "link_ended", "koalad has ended its link to the cluster."))
         for stream in self._all():
             stream.reset("link_ended", "koalad has ended its link to the cluster.")
 

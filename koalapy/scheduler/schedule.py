@@ -19,6 +19,7 @@ from koalapy.model.errors import Reason
 from koalapy.model.fast_frozen import fast_frozen
 from koalapy.model.identity import JobId
 from koalapy.model.job import Choice, Job
+from koalapy.model.lease import Wanted, wanted
 from koalapy.model.request import Request, WhenBusy
 from koalapy.model.settings import Settings
 from koalapy.model.units import Instant
@@ -171,12 +172,22 @@ def _decide(
         decision = start(job, shape, availability, cache, excluded, suitability)
         if decision is not None:
             return decision
-    if waiting.recheck and cache.never_fits(job.request, shape, availability, anew=newest is None or job.id > newest):
+    too_small = waiting.recheck and not may_be_borrowed(job.request, settings)
+    if too_small and cache.never_fits(job.request, shape, availability, anew=newest is None or job.id > newest):
         return Reject(job.id, too_large(job.request, availability.summaries))
     if not _may_queue(now, waiting, availability, settings):
         return None
     placement = shortest_queue(job.request, availability.summaries, excluded, suitability)
     return Claim(job.id, placement, patient=True) if placement is not None else None
+
+
+def may_be_borrowed(request: Request, settings: Settings) -> bool:
+    """Return whether neighbouring sites may serve a job that is too large for this one."""
+    borrow = settings.borrow
+    if borrow is None:
+        return False
+    want = wanted(request, settings.barrier_timeout)
+    return isinstance(want, Wanted) and (borrow.processors is None or want.processors <= borrow.processors)
 
 
 def start(

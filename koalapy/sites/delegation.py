@@ -1,13 +1,12 @@
 """The delegation algorithm (SC'07, section 4.4): which part of the load is delegated, and to which neighbour."""
 
-from koalapy.model.neighbour import Relation
+from functools import partial
+
 from koalapy.model.units import Instant
-from koalapy.policies.delegation import Target
 from koalapy.sites import leases, reports
 from koalapy.sites.messages import DelegateRequest, FreeReported, RequestRejected
 from koalapy.sites.site import Phase, RequestState, Site
-
-_DISTANCE = {Relation.CHILD: 0, Relation.SIBLING: 1, Relation.PARENT: 2}
+from koalapy.sites.targets import first_target
 
 
 def cycle(site: Site, now: Instant) -> None:
@@ -89,18 +88,11 @@ def _delegate_to_best(site: Site, state: RequestState) -> bool:
 
 
 def _target(site: Site, state: RequestState) -> str | None:
-    """Return the neighbour to ask; None if there is none.
-
-    Neighbours that are known to have too few processors are left out: asking them would only cost time.
-    """
-    processors, refused = state.request.processors, state.rejected_by
-    targets = [
-        Target(name, _DISTANCE[relation], free)
-        for name, relation in site.settings.neighbours.items()
-        if ((free := _free(site, name)) is None or free >= processors) and name != state.sender and name not in refused
-    ]
-    ordered = site.target_policy(processors, targets, site.delegations) if targets else ()
-    return ordered[0].site if ordered else None
+    """Return the neighbour to ask; None if there is none."""
+    return first_target(
+        site.target_policy, state.request.processors, site.settings.neighbours, partial(_free, site),
+        {state.sender, *state.rejected_by}, site.delegations,
+    )  # fmt: skip
 
 
 def _free(site: Site, name: str) -> int | None:

@@ -1,15 +1,27 @@
-"""The neighbours of a live site: they join and leave, are connected and lost, and report their idle processors.
+"""The neighbours of a live site: they join and leave, are connected and lost, and report what they lend.
 
 Sites report free processors to each other (SC'07, section 4.3), so that requests go where they may be served.
 """
 
 from koalapy.core.core import Core
 from koalapy.model.commands import ReportFree
-from koalapy.model.events import FreeReported, NeighbourConnected, NeighbourJoined, NeighbourLeft, NeighbourLost
+from koalapy.model.errors import Reason
+from koalapy.model.events import (
+    FreeReported,
+    LeaseEndRequested,
+    NeighbourConnected,
+    NeighbourJoined,
+    NeighbourLeft,
+    NeighbourLost,
+)
 from koalapy.model.neighbour import Neighbour
 from koalapy.model.units import SECOND, Duration, Instant
+from koalapy.sites import borrowing, lending
+from koalapy.sites.borrowing import LOOK_EVERY
 
 REPORT_EVERY = Duration(10 * SECOND)  # at most: a busy grid changes at each poll
+_REMOVED = Reason("neighbour_removed", "request", "The borrower is no neighbour any more.", "")
+_NEW_STORE = Reason("borrower_forgot", "transient", "The borrower has a new store, and knows nothing of it.", "")
 
 
 def on_joined(core: Core, now: Instant, event: NeighbourJoined) -> None:
@@ -22,6 +34,8 @@ def on_joined(core: Core, now: Instant, event: NeighbourJoined) -> None:
 
 
 def on_left(core: Core, now: Instant, event: NeighbourLeft) -> None:
+    """Forget the neighbour. What it had of this site ends; what this site had of it is lost with its cluster."""
+    lending.end_all(core, now, event.neighbour, _REMOVED)
     core.neighbours.remove(event.neighbour)
 
 
@@ -29,7 +43,12 @@ def on_connected(core: Core, now: Instant, event: NeighbourConnected) -> None:
     """Note the session. A store that is new at the neighbour has sent nothing yet, and knows nothing of this site."""
     neighbours = core.neighbours
     neighbours.connected[event.neighbour] = None
-    if neighbours.records[event.neighbour].instance != event.instance:
+    neighbours.apart_since.pop(event.neighbour, None)
+    before = neighbours.records[event.neighbour].instance
+    if before != event.instance:
+        if before:
+            lending.end_all(core, now, event.neighbour, _NEW_STORE)
+            borrowing.end_all(core, now, event.neighbour)
         neighbours.change(event.neighbour, instance=event.instance, received=0, free=None, reported_at=None, told=None)
     neighbours.report_at = now
 
@@ -42,22 +61,54 @@ def on_free_reported(core: Core, now: Instant, event: FreeReported) -> None:
     core.neighbours.change(event.neighbour, free=event.processors, reported_at=now)
 
 
-def report_free(core: Core, now: Instant) -> None:
-    """Report this site's idle processors to the connected neighbours that were told another number.
+def on_end_requested(core: Core, now: Instant, event: LeaseEndRequested) -> None:
+    """Take a lent lease back, or return a borrowed one. One that is over is left alone."""
+    lease = core.neighbours.lease(event.neighbour, event.lease, event.lent)
+    if lease is None:
+        return
+    if event.lent:
+        lending.end(core, now, event.neighbour, lease, event.reason)
+    else:
+        borrowing.give_back(core, now, event.neighbour, lease)
+
+
+def step(core: Core, now: Instant) -> None:
+    """Follow the leases both ways, and ask for jobs that wait. Then report what may be had here."""
+    neighbours = core.neighbours
+    if not neighbours.records:
+        return
+    for name, record in neighbours.records.items():
+        if record.leases and name not in neighbours.connected:
+            neighbours.apart_since.setdefault(name, now)
+    lending.step(core, now)
+    borrowing.step(core, now)
+    _report_free(core, now)
+    leases = [*neighbours.leases(lent=True), *neighbours.leases(lent=False)]
+    asks = core.settings.borrow is not None and core.queue.order and neighbours.connected
+    neighbours.look_at = Instant(now + LOOK_EVERY) if leases or asks else None
+
+
+def _report_free(core: Core, now: Instant) -> None:
+    """Report what they could get here now to the connected neighbours that were told another number.
 
     It does so every ten seconds at most, and at once to a neighbour that has just been connected.
     """
     neighbours = core.neighbours
     if not neighbours.connected or (neighbours.report_at is not None and now < neighbours.report_at):
         return
-    free = sum(each.idle for each in core.information.summaries(now))
-    outdated = [name for name in neighbours.connected if neighbours.records[name].told != free]
-    for name in outdated:
-        core.records.command(ReportFree(neighbour=name, processors=free))
-        neighbours.change(name, told=free)
+    outdated = {}
+    for name in neighbours.connected:
+        most = max(lending.lendable(core, now, name).values(), default=0)
+        if neighbours.records[name].told != most:
+            outdated[name] = most
+    for name, most in outdated.items():
+        core.records.command(ReportFree(neighbour=name, processors=most))
+        neighbours.change(name, told=most)
     neighbours.report_at = Instant(now + REPORT_EVERY) if outdated else None
 
 
 def wakeup(core: Core) -> Instant | None:
-    """Return when `report_free` may report again; None if nothing has been reported lately."""
-    return core.neighbours.report_at if core.neighbours.connected else None
+    """Return when `step` may have something to do again; None if only an event leads to that."""
+    neighbours = core.neighbours
+    moments = [neighbours.look_at, neighbours.report_at if neighbours.connected else None]
+    return min([each for each in moments if each is not None], default=None)

@@ -13,7 +13,7 @@ from koalapy.model.errors import Reason
 from koalapy.model.request import Request
 from koalapy.model.units import Instant
 from koalapy.policies.placement import PlacementPolicy
-from koalapy.scheduler.schedule import too_large
+from koalapy.scheduler.schedule import may_be_borrowed, too_large
 
 
 class Fits(StrEnum):
@@ -49,7 +49,8 @@ def check(engine: Engine, now: Instant, request: Request, policy: PlacementPolic
         return Checked(request, Fits.NEVER, answer.reason)
     if answer is not None:
         return Checked(request, Fits.YES)
-    if PlacementCache(policy).never_fits(request, shape_of(request), availability):
+    borrowed = may_be_borrowed(request, engine.settings)
+    if not borrowed and PlacementCache(policy).never_fits(request, shape_of(request), availability):
         return Checked(request, Fits.NEVER, too_large(request, availability.summaries))
     named = {component.cluster for component in request.components}
     doubtful = availability.troubled | availability.size_unknown(anew=True)

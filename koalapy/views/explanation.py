@@ -23,6 +23,7 @@ from koalapy.model.states import AttemptState, JobState
 from koalapy.model.sweep import Runner
 from koalapy.model.units import SECOND, Duration, Instant, format_duration, format_instant
 from koalapy.policies.placement import PlacementPolicy
+from koalapy.views.leases import why_not_borrowed
 
 _MOST_NAMED = 10  # jobs in a sentence
 _UNSUITED = frozenset({"no_match", "undefined", "requirements_error"})
@@ -34,7 +35,8 @@ class Explanation:
     """The reasons for the state of a job. `clusters`: those of the grid; `troubles`: why some cannot be used.
 
     For a waiting job, `lacks` names what each cluster lacks for each component. `fits`: whether it would be placed now
-    if it were alone in the queue. `ahead`: number of jobs before it; `first`: the first of them.
+    if it were alone in the queue. `ahead`: number of jobs before it; `first`: the first of them. `not_borrowed`: why
+    each neighbouring site lends nothing for it now.
 
     For a claiming job, `gives_back_at` is the instant at which it gives up. `holding`: its processors at barriers;
     `held`: the processor-microseconds that they have waited.
@@ -60,6 +62,7 @@ class Explanation:
     not_admitted: str = ""
     faults: tuple[str, ...] = ()
     launchers: tuple[Attempt, ...] = ()
+    not_borrowed: Mapping[str, str] = field(default_factory=dict)
     waits_for: tuple[Job, ...] = ()
 
 
@@ -115,6 +118,7 @@ def explain(engine: Engine, now: Instant, job: Job, placement: PlacementPolicy) 
         ),
         ahead=waiting.index(job.id) if job.id in waiting else 0,
         first=waiting[0] if waiting else None,
+        not_borrowed=why_not_borrowed(engine, now, job),
     )
 
 

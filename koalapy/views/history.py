@@ -293,6 +293,17 @@ def _of_attempt(words: str) -> Callable[[History], str]:
     return lambda line: _because(f"{_attempt(line)} {words.format(on=line.details.get('cluster'))}", line)
 
 
+def _of_lease(words: str) -> Callable[[History], str]:
+    """Return a function that describes a line in these words, with its `site`, `cluster` and `processors`."""
+
+    def describe(line: History) -> str:
+        site, cluster = line.details.get("site"), line.details.get("cluster")
+        processors = counted_as(line.details.get("processors"), "processor")
+        return _because(words.format(site=site, cluster=cluster, processors=processors), line)
+
+    return describe
+
+
 def _with_times(words: str) -> Callable[[History], str]:
     return lambda line: f"{_attempt(line)} {words}{_times(line)}."
 
@@ -349,6 +360,10 @@ SENTENCES: dict[str, Callable[[History], str]] = {
     "pilot_claimed": _of_attempt("was claimed"),
     "pilot_released": _of_attempt("was released from its barrier"),
     "pilot_stopping": lambda line: _because(f"{_attempt(line)} is being stopped", line),
+    "lease_requested": _of_lease("The site {site} is asked for {processors}"),
+    "lease_refused": _of_lease("The site {site} lends nothing for it"),
+    "lease_bound": _of_lease("{processors} were lent for it, as {cluster}"),
+    "lease_over": _of_lease("The lease {cluster} is over"),
     "component_submitted": _batch_submitted,
     "submission_failed": _submission_failed,
     "files_staged": _staged,

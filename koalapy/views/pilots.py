@@ -56,10 +56,11 @@ class PilotView:
 
 
 def pilots(engine: Engine) -> list[PilotView]:
-    """Return the pilots whose jobs are not final, by job."""
+    """Return the pilots whose jobs are not final, by job, but those that hold leases of other sites."""
     clusters = engine.core.information.clusters
     found = []
-    for row in sorted((row for row in engine.records.jobs.values() if row.request.pilot), key=lambda row: row.id):
+    rows = [row for row in engine.records.jobs.values() if row.request.pilot and not row.request.pilot.lent]
+    for row in sorted(rows, key=lambda row: row.id):
         name = pilot_cluster(row.id)
         known = clusters.get(name)
         draining, trouble = (known.settings.draining, known.trouble) if known is not None else (False, None)
@@ -199,7 +200,8 @@ def clusters_held(jobs: Iterable[Job], attempts: Iterable[Attempt]) -> list[JobI
 
     They run, or attempts on them are known. `attempts`: all that are not cleaned up.
     """
-    bound = [job.id for job in jobs if job.request.pilot is not None and is_bound(job)]
+    own = [job for job in jobs if job.request.pilot is not None and not job.request.pilot.lent]
+    bound = [job.id for job in own if is_bound(job)]
     used = [job for each in attempts if (job := job_of_pilot(each.cluster)) is not None]
     return sorted({*bound, *used})
 

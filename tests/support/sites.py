@@ -18,6 +18,7 @@ from koalapy.model.commands import Hint, NeighbourCommand
 from koalapy.model.errors import Reason
 from koalapy.model.events import ClusterConnected, ClusterMeasured
 from koalapy.model.identity import InstanceId, site_of
+from koalapy.model.lease import Lend
 from koalapy.model.neighbour import Relation
 from koalapy.model.settings import Settings
 from koalapy.policies.placement import worst_fit
@@ -79,7 +80,8 @@ class Site:
         self._begin()
 
     def _begin(self) -> None:
-        settings = Settings(clusters=(ClusterSettings(name="vu", batch="slurm"),))
+        lend = Lend(to=("a", "b", "c", "delft", "lyon", "paris"), processors=_SIZE)
+        settings = Settings(clusters=(ClusterSettings(name="vu", batch="slurm"),), lend=lend)
         engine = Engine(settings, Policies(worst_fit, fpfs), self.store.load())
         links, clock = _Links(), SystemClock()
         snapshot = self.store.load()

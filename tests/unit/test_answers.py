@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from typing_extensions import is_typeddict
 
 from koalapy import answers
-from koalapy.answers import clusters, errors, jobs, koalad, pilots, sites, sweeps
+from koalapy.answers import clusters, errors, jobs, koalad, leases, pilots, sites, sweeps
 from koalapy.api import openapi
 from koalapy.model.errors import Whose
 from koalapy.model.states import ComponentState, JobState
@@ -64,7 +64,7 @@ def test_an_event_may_have_further_fields_and_no_other_part_of_an_answer() -> No
 def test_every_type_is_exported_and_every_answer_is_found_by_its_schema() -> None:
     types = {
         name: each
-        for module in (clusters, errors, jobs, koalad, pilots, sites, sweeps)
+        for module in (clusters, errors, jobs, koalad, leases, pilots, sites, sweeps)
         for name, each in vars(module).items()
         if is_typeddict(each)
     }

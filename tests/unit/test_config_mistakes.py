@@ -109,8 +109,24 @@ BAD_VALUES = [
     pytest.param(
         in_cluster("zzz: x"), "clusters.here.zzz is not a known key", "Write one of batch, connect", id="no such"
     ),
+    pytest.param(SMALL + "site: {name: a, share: 4}\n", "grid.yaml:6: site.share is not a known key", "", id="site"),
     pytest.param(
-        SMALL + "site: {name: a, lend: {processors: 4}}\n", "grid.yaml:6: site.lend is not a known key", "", id="site"
+        SMALL + "site: {name: a, lend: {to: [b], processors: 4}}\n",
+        "grid.yaml:6: site.lend.isolation is missing",
+        "",
+        id="lend without a word on isolation",
+    ),
+    pytest.param(
+        SMALL + "site: {name: a, lend: {to: [b], processors: 4, isolation: none, clusters: [delft]}}\n",
+        "grid.yaml:6: site.lend.clusters names delft, which is not a cluster of this file",
+        "Name one of it.",
+        id="lend of another cluster",
+    ),
+    pytest.param(
+        SMALL + "site: {name: pilot}\n",
+        "grid.yaml:6: site.name is what clusters of pilots are called",
+        "Choose another",
+        id="site named pilot",
     ),
     pytest.param(
         SMALL + f"site: {{name: a, neighbours: {{b: {{relation: boss, pin: {PIN}}}}}}}\n",

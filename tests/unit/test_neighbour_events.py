@@ -1,9 +1,10 @@
-"""Neighbours of a site in the engine: messages count once, and idle processors are reported when they change."""
+"""Neighbours of a site in the engine: messages count once, and what is lent is reported when it changes."""
 
-from engine_play import UNREACHABLE, Play
+from engine_play import UNREACHABLE, Play, alike
 
 from koalapy.model.commands import Command, ReportFree
 from koalapy.model.events import FreeReported, NeighbourConnected, NeighbourJoined, NeighbourLeft, NeighbourLost
+from koalapy.model.lease import Lend
 from koalapy.model.neighbour import Neighbour, Relation
 from koalapy.model.units import Duration
 from koalapy.sites.neighbours import REPORT_EVERY
@@ -11,7 +12,8 @@ from koalapy.sites.neighbours import REPORT_EVERY
 JOINED = NeighbourJoined(neighbour="lyon", relation=Relation.SIBLING)
 CONNECTED = NeighbourConnected(neighbour="lyon", instance="zyxwv")
 LOST = NeighbourLost(neighbour="lyon", reason=UNREACHABLE)
-ALL = 64  # processors of the grid
+ALL = 32  # processors of the largest cluster: one cluster serves a lease
+LEND = Lend(to=("lyon",), processors=64)
 
 
 def report(processors: int, neighbour: str = "lyon") -> Command:
@@ -26,8 +28,8 @@ def record(play: Play) -> Neighbour:
     return play.engine.core.neighbours.records["lyon"]
 
 
-def test_a_neighbour_that_connects_is_told_what_is_idle_and_then_only_changes() -> None:
-    play = Play()
+def test_a_neighbour_that_connects_is_told_what_it_could_get_and_then_only_changes() -> None:
+    play = Play(alike(lend=LEND))
     assert play.tell(JOINED) == []
     assert play.tell(CONNECTED) == [report(ALL)]
     assert play.measure() == []
@@ -40,7 +42,7 @@ def test_a_neighbour_that_connects_is_told_what_is_idle_and_then_only_changes() 
 
 
 def test_a_neighbour_out_of_reach_is_told_nothing_before_it_is_back() -> None:
-    play = Play()
+    play = Play(alike(lend=LEND))
     play.tell(JOINED, CONNECTED)
     play.tell(LOST)
     assert play.measure(alpha=8) == []
@@ -49,7 +51,7 @@ def test_a_neighbour_out_of_reach_is_told_nothing_before_it_is_back() -> None:
 
 
 def test_a_message_that_was_committed_before_changes_nothing() -> None:
-    play = Play()
+    play = Play(alike(lend=LEND))
     play.tell(JOINED, CONNECTED)
     play.tell(reported(4, 12))
     play.tell(reported(4, 99))
@@ -60,7 +62,7 @@ def test_a_message_that_was_committed_before_changes_nothing() -> None:
 
 
 def test_the_messages_of_a_neighbour_with_a_new_store_begin_anew() -> None:
-    play = Play()
+    play = Play(alike(lend=LEND))
     play.tell(JOINED, CONNECTED, reported(4, 12))
     commands = play.tell(NeighbourConnected(neighbour="lyon", instance="new"))
     assert commands == [report(ALL)]  # it knows nothing of before
@@ -70,7 +72,7 @@ def test_the_messages_of_a_neighbour_with_a_new_store_begin_anew() -> None:
 
 
 def test_a_site_that_is_no_neighbour_says_nothing() -> None:
-    play = Play()
+    play = Play(alike(lend=LEND))
     assert play.tell(CONNECTED, reported(1, 5), LOST, NeighbourLeft(neighbour="lyon")) == []
     assert play.engine.core.neighbours.records == {}
     play.tell(JOINED, CONNECTED)
@@ -80,7 +82,7 @@ def test_a_site_that_is_no_neighbour_says_nothing() -> None:
 
 
 def test_a_relation_may_change() -> None:
-    play = Play()
+    play = Play(alike(lend=LEND))
     play.tell(JOINED, CONNECTED, reported(4, 12))
     play.tell(NeighbourJoined(neighbour="lyon", relation=Relation.PARENT))
     assert (record(play).relation, record(play).free) == (Relation.PARENT, 12)

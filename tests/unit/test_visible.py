@@ -103,6 +103,7 @@ def lack(text: str) -> Document:
     return {
         "summary": text,
         "lacks": lacks,
+        "not_borrowed": [{"site": text, "reason": text}],
         "no_more_nodes": [{"cluster": text, "reason": text}],
         "reason": reason,
         "notes": [text],

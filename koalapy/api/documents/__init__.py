@@ -14,6 +14,7 @@ from koalapy.api.documents.jobs import (
     submitted_many,
 )
 from koalapy.api.documents.koalad import disk, maintenance, maintenance_run, status, unreadable, usage
+from koalapy.api.documents.leases import lease, leases
 from koalapy.api.documents.matching import ads, matched
 from koalapy.api.documents.pilots import pilot
 from koalapy.api.documents.sites import line, lines, site_check, sites
@@ -31,6 +32,8 @@ __all__ = [
     "fetched",
     "job_with_history",
     "jobs",
+    "lease",
+    "leases",
     "line",
     "lines",
     "login",

@@ -222,6 +222,7 @@ def explanation(found: Explanation, history: Iterable[History] = ()) -> answers.
         "notes": notes_of(history),
         "reason": reason(job.reason) if job.reason else None,
         "lacks": [{"component": each.component, "cluster": each.cluster, **reason(each.reason)} for each in lacks],
+        "not_borrowed": [{"site": site, "reason": reason} for site, reason in found.not_borrowed.items()],
         "no_more_nodes": [{"cluster": cluster, "reason": reason} for cluster, reason in found.no_more_nodes.items()],
     }
 

@@ -25,8 +25,9 @@ from koalapy.runtime.session.link_threads import LinkThreads
 from koalapy.runtime.session.session import Session, Wire
 from koalapy.runtime.sites import upgrade
 from koalapy.runtime.sites.certificate import Identity
-from koalapy.runtime.sites.streams import Measured, SiteStreams
+from koalapy.runtime.sites.streams import Measured, RelayLease, SiteStreams
 from koalapy.runtime.sites.tls import TlsChannel, Untrusted, handshake
+from koalapy.runtime.streams import Stream
 
 _LOG = structlog.get_logger()
 _CONNECT_S = 10.0
@@ -45,12 +46,17 @@ class Address:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteServices:
-    """The functions of koalad that a link to a neighbour calls. `opening` may block, and raises KoalaError."""
+    """The functions of koalad that a link to a neighbour calls. `opening` may block, and raises KoalaError.
+
+    `relay`: see ClusterLinks.relay_lease. `connected` is called when a session has begun; it returns at once.
+    """
 
     now: Callable[[], Instant]
     deliver: Callable[[Delivery], None]
     opening: Callable[[str], SiteOpening]
     identity: Callable[[], Identity]
+    relay: RelayLease | None = None
+    connected: Callable[[], None] = lambda: None
 
 
 class SiteLink:
@@ -67,7 +73,7 @@ class SiteLink:
             now=services.now, open=self._open, begin=self._begin, ended=self._ended, perform=self._perform,
             too_large=self._too_large, wire=wire, stream_frame=self._stream_frame,
         )  # fmt: skip
-        self._streams = SiteStreams(name, self._send_frame, services.now)
+        self._streams = SiteStreams(name, self._send_frame, services.now, services.relay)
         self._threads = LinkThreads(f"site:{name}", self._machine, callbacks)
 
     def start(self) -> None:
@@ -112,10 +118,19 @@ class SiteLink:
     def measure(self, size: int) -> Measured:
         """Measure the link by this many bytes. Raises KoalaError, also if there is no session."""
         if self._threads.session is None:
-            reason = self._machine.status.reason
-            why = f"{self.name} is not connected" + (f": {reason.message}" if reason else ".")
-            raise TransientError("not_connected", why, reason.advice if reason else "Wait a moment.")
+            raise self._not_connected()
         return self._streams.measure(size)
+
+    def open_command(self, lease: int, command: str) -> Stream:
+        """Start a shell command on a lease of the neighbour, and open a stream to it. Raises TransientError."""
+        if self._threads.session is None:
+            raise self._not_connected()
+        return self._streams.open_command(lease, command)
+
+    def _not_connected(self) -> TransientError:
+        reason = self._machine.status.reason
+        why = f"{self.name} is not connected" + (f": {reason.message}" if reason else ".")
+        return TransientError("not_connected", why, reason.advice if reason else "Wait a moment.")
 
     def _send_frame(self, frame: object) -> None:
         session = self._threads.session
@@ -167,6 +182,7 @@ class SiteLink:
             case Report(status, _) if status.state == "connected":
                 _LOG.info("neighbour_connected", site=self.name, version=status.version)
                 self._streams.resume()
+                self._services.connected()
             case Deliver(delivery):
                 self._services.deliver(delivery)
 

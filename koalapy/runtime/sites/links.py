@@ -3,7 +3,7 @@
 import functools
 import itertools
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,8 +28,9 @@ from koalapy.runtime.driver_thread import DriverThread
 from koalapy.runtime.sites.certificate import Identity, read_identity
 from koalapy.runtime.sites.link import Address, SiteLink, SiteServices
 from koalapy.runtime.sites.listener import Listener, RefusalCounts, Refusals
-from koalapy.runtime.sites.streams import Measured
+from koalapy.runtime.sites.streams import Measured, RelayLease
 from koalapy.runtime.sites.tls import TlsChannel
+from koalapy.runtime.streams import Stream
 
 _LOG = structlog.get_logger()
 _NEW_KEY = Reason("key_replaced", "transient", "This site has a new key.", "The neighbours have to join it anew.")
@@ -75,6 +76,8 @@ class SiteLinks:
         self._outgoing: dict[str, Outgoing] = {}
         self._lock = threading.Lock()  # one change of the neighbours at a time
         self._refused = RefusalCounts(clock.now)
+        self.relay: RelayLease | None = None  # set by who has links to clusters, as is the next one
+        self.connected: Callable[[], None] = lambda: None
         self.identity()
         self._listener: Listener | None = None
         if site.listens_on is not None:
@@ -124,7 +127,12 @@ class SiteLinks:
             before.close()
         outgoing = self._outgoing.setdefault(name, Outgoing(self._last_number))
         services = SiteServices(
-            now=self._clock.now, deliver=self._loop.deliver, opening=self._opening, identity=self.identity
+            now=self._clock.now,
+            deliver=self._loop.deliver,
+            opening=self._opening,
+            identity=self.identity,
+            relay=self.relay,
+            connected=self.connected,
         )
         link = self._links[name] = SiteLink(name, address, outgoing, services)
         link.start()
@@ -182,11 +190,18 @@ class SiteLinks:
 
     def measure(self, neighbour: str, size: int) -> Measured:
         """Measure the link to a neighbour by this many bytes. Blocks. Raises KoalaError."""
+        return self._named(neighbour).measure(size)
+
+    def open_command(self, lender: str, lease: int, command: str) -> Stream:
+        """Start a shell command on a lease of a neighbour, and open a stream to it. Raises KoalaError."""
+        return self._named(lender).open_command(lease, command)
+
+    def _named(self, neighbour: str) -> SiteLink:
         link = self._links.get(neighbour)
         if link is None:
             known = ", ".join(sorted(self._links)) or "none"
             raise RequestError("no_such_neighbour", f"There is no neighbour {neighbour}.", f"Known: {known}.")
-        return link.measure(size)
+        return link
 
     def refused(self) -> list[Refusals]:
         return self._refused.all()

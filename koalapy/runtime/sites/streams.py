@@ -1,7 +1,8 @@
 """Byte streams over the link to a neighbour, beside its messages. Either side opens them; both ends are one machine.
 
-A stream of this version ends in a sink: the neighbour consumes its bytes, and answers with their number. `koala sites
-check` measures a link with it. Chunks go behind all messages, and a reader that does not read stops the writer.
+A stream ends in a sink: the neighbour consumes its bytes, and answers with their number, so that `koala sites check`
+can measure a link. Or it leads to a command on a lease: the lender relays its frames, and keeps none of them. Chunks go
+behind all messages, and a reader that does not read stops the writer.
 """
 
 import secrets
@@ -20,14 +21,20 @@ from koalapy_adapters.streams import StreamEnd, StreamName, unknown_stream
 from koalapy.model.errors import KoalaError, TransientError
 from koalapy.model.units import MINUTE, Instant
 from koalapy.runtime.streams import Stream
+from koalapy.runtime.uplink.link import Relay
 
 _SINK = "sink"
 _BITS = 52  # of a number that no stream has had; JSON holds it exactly
 _MOST_SINKS = 16  # that a neighbour may have at a time
+_MOST_RELAYED = 64  # streams to leases, likewise
+_LEASE = "lease-"  # before the number of a lease, as the tag of its streams
 _LONGEST_PATIENCE = 5 * MINUTE
 _COUNT = struct.Struct(">Q")
 _STALLED_S = 60.0
 _LOOK_S = 1.0  # between two looks at a stream on which nothing happens
+
+
+RelayLease = Callable[[str, int, OpenStream, Callable[[Any], None]], Relay | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,27 +69,88 @@ class _Sink:
 class SiteStreams:
     """The streams over one link. Any thread may call it. `send`: sends a frame if there is a session, else drops it."""
 
-    def __init__(self, name: str, send: Callable[[Any], None], now: Callable[[], Instant]) -> None:
-        self._name, self._send, self._now = name, send, now
+    def __init__(
+        self, name: str, send: Callable[[Any], None], now: Callable[[], Instant], relay: RelayLease | None = None
+    ) -> None:
+        """`relay`: finds the way to a lease of the neighbour; see ClusterLinks.relay_lease."""
+        self._name, self._send, self._now, self._relay = name, send, now, relay
         self._lock = threading.Lock()
-        self._own: dict[int, Stream] = {}
+        self._own: dict[int, tuple[str, Stream]] = {}  # with their tags
+        self._relayed: dict[int, tuple[str, Relay]] = {}
         self._sinks: dict[int, _Sink] = {}
 
     def received(self, frame: Any) -> None:
         """Take a frame of the neighbour."""
+        if isinstance(frame, OpenStream) and frame.tag.startswith(_LEASE):
+            self._open_relayed(frame)
+            return
         with self._lock:
-            own, sink = self._own.get(frame.stream), self._sinks.get(frame.stream)
+            tag, own = self._own.get(frame.stream, ("", None))
+            sink, relayed = self._sinks.get(frame.stream), self._relayed.get(frame.stream)
             frames: list[Any] = []
             if sink is not None:
                 frames = sink.received(self._now(), frame)
             elif isinstance(frame, OpenStream):
                 frames = self._accept(frame)
-            elif own is None:
+            elif own is None and relayed is None:
                 frames = unknown_stream(frame)
             for each in frames:
                 self._send(each)
-        if own is not None and sink is None and (isinstance(frame, Chunk) or frame.tag == _SINK):
+        if relayed is not None and sink is None:
+            self._pass_on(frame, *relayed)
+        elif own is not None and sink is None and (isinstance(frame, Chunk) or frame.tag == tag):
             own.received(frame)
+
+    # ---- streams to leases, at the lender
+
+    def _open_relayed(self, opening: OpenStream) -> None:
+        """Open a stream to a lease of the neighbour, or open it once more: the borrower repeats what has no answer."""
+        with self._lock:
+            known = self._relayed.get(opening.stream)
+            taken = opening.stream in self._own or opening.stream in self._sinks
+            full = len(self._relayed) >= _MOST_RELAYED
+        if known is not None:
+            known[1].send(known[1].opening)
+            return
+        way, number = None, opening.tag.removeprefix(_LEASE)
+        why = "There are no such streams here."
+        if self._relay is not None and number.isascii() and number.isdecimal() and not taken:
+            try:
+                why = "It has too many streams."
+                way = None if full else self._relay(self._name, int(number), opening, self._back(opening.tag))
+            except KoalaError as error:
+                why = error.reason.message
+        if way is None:
+            self._send(StreamReset(opening.tag, opening.stream, "refused", why))
+            return
+        with self._lock:
+            self._relayed[opening.stream] = opening.tag, way
+        way.send(way.opening)
+
+    def _pass_on(self, frame: Any, tag: str, way: Relay) -> None:
+        """Pass a frame of the borrower on to its lease."""
+        if isinstance(frame, Chunk):
+            way.send(frame)
+        elif frame.tag == tag:
+            way.send(frame._replace(tag=way.tag))
+            if isinstance(frame, StreamReset):
+                self._forget_relayed(frame.stream)
+
+    def _back(self, tag: str) -> Callable[[Any], None]:
+        """Return the function that passes frames of the lease on to the borrower."""
+
+        def back(frame: Any) -> None:
+            self._send(frame if isinstance(frame, Chunk) else frame._replace(tag=tag))
+            if isinstance(frame, StreamReset):
+                self._forget_relayed(frame.stream)
+
+        return back
+
+    def _forget_relayed(self, number: int) -> None:
+        with self._lock:
+            _, way = self._relayed.pop(number, ("", None))
+        if way is not None:
+            way.forget()
 
     def _accept(self, opening: OpenStream) -> list[Any]:
         now = self._now()
@@ -96,12 +164,23 @@ class SiteStreams:
     def resume(self) -> None:
         """Find out what was lost: there is a new session."""
         with self._lock:
-            own = list(self._own.values())
+            own = [stream for _, stream in self._own.values()]
             for sink in self._sinks.values():
                 for frame in sink.end.resume(self._now()):
                     self._send(frame)
         for stream in own:
             stream.resume()
+
+    def open_command(self, lease: int, command: str) -> Stream:
+        """Start a shell command on the first node of a lease of the neighbour, and open a stream to it."""
+        number = secrets.randbits(_BITS) | 1 << _BITS
+        opening = OpenStream(f"{_LEASE}{lease}", number, 0, 0, MINUTE, command)
+        stream = Stream(None, opening, self._send, self._now)
+        with self._lock:
+            self._own = {key: each for key, each in self._own.items() if not each[1].is_forgotten()}
+            self._own[number] = opening.tag, stream
+        stream.open()
+        return stream
 
     def measure(self, size: int) -> Measured:
         """Send so many bytes to the neighbour, and measure the link. Blocks. Raises KoalaError."""
@@ -152,7 +231,7 @@ class SiteStreams:
         number = secrets.randbits(_BITS) | 1 << _BITS
         stream = Stream(None, OpenStream(_SINK, number, 0, 1, MINUTE), self._send, self._now)
         with self._lock:
-            self._own[number] = stream
+            self._own[number] = _SINK, stream
         stream.on_change = lambda: on_change(stream)
         stream.open()
         return stream
@@ -161,7 +240,7 @@ class SiteStreams:
         stream.on_change = lambda: None
         stream.reset("done", "The measurement is over.")
         with self._lock:
-            self._own = {number: each for number, each in self._own.items() if each is not stream}
+            self._own = {number: each for number, each in self._own.items() if each[1] is not stream}
 
     def _wait(self, stream: Stream, changed: threading.Event, found: Callable[[], Any]) -> Any:
         """Return what `found` returns once it is true, or None at the stream's end. Raises KoalaError."""

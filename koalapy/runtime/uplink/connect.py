@@ -11,7 +11,7 @@ from koalapy_adapters.connections.local import LocalConnection
 from koalapy_adapters.connections.protocol import Connection
 from koalapy_adapters.connections.several import SeveralConnections
 
-from koalapy.config.connect import Command, Docker, Pilot, Ssh
+from koalapy.config.connect import Command, Docker, Leased, Pilot, Ssh
 from koalapy.config.schema import Cluster
 from koalapy.extras import need_extra
 from koalapy.model.errors import RequestError
@@ -37,6 +37,9 @@ def connection_of(cluster: Cluster, asker: Asker | None = None) -> Connection:
         return DockerConnection(named.container, named.user)
     if isinstance(named, Command):
         return CommandConnection(named.argv)
+    if isinstance(named, Leased):
+        message = f"{named.lender}~{named.number} is a lease, which only its koalad reaches."
+        raise RequestError("lease", message, "`koala leases` lists it.")
     if isinstance(named, Pilot):
         message = f"Job {named.job} is a pilot, which only its koalad reaches."
         raise RequestError("pilot", message, "`koala pilots` lists it.")

@@ -61,6 +61,19 @@ class LinkServices:
     report: Callable[[LinkStatus, int], None] = lambda status, number: None
 
 
+@dataclass(frozen=True, slots=True)
+class Relay:
+    """The way of one stream of another site to an attempt. `tag`: the attempt's. `opening`: as the attempt gets it.
+
+    `send`: takes frames for the attempt; `forget` ends the relaying.
+    """
+
+    tag: str
+    opening: wire.OpenStream
+    send: Callable[[Any], None]
+    forget: Callable[[], None]
+
+
 class Link:
     """The link to one cluster. Any thread may call it at any time.
 
@@ -201,6 +214,19 @@ class Link:
         """Start a shell command on the attempt's first node, and open a stream to it. Raises TransientError."""
         self._connected()
         return self.streams.open(attempt, tag_of(self.cluster.instance, attempt), 0, 0, command)
+
+    def relay(self, attempt: AttemptId, opening: wire.OpenStream, back: Callable[[Any], None]) -> "Relay | None":
+        """Relay a stream of another site to a command on the attempt's first node; see ClusterStreams.relay.
+
+        Raises TransientError.
+        """
+        self._connected()
+        tag, number = tag_of(self.cluster.instance, attempt), opening.stream
+        send = self.streams.relay(attempt, tag, number, back)
+        if send is None:
+            return None
+        own = opening._replace(tag=tag, rank=0, port=0)
+        return Relay(tag, own, send, lambda: self.streams.relayed_no_more(number))
 
     def _send_frame(self, frame: Any) -> None:
         session = self._threads.session

@@ -179,6 +179,8 @@ def test_it_describes_itself(http_: Connection) -> None:
         ("post", "/v1/sites/neighbours"),
         ("delete", "/v1/sites/neighbours/{neighbour}"),
         ("post", "/v1/sites/neighbours/{neighbour}/check"),
+        ("get", "/v1/leases"),
+        ("post", "/v1/leases/{lease}/end"),
         ("get", "/v1/pilots"),
         ("post", "/v1/pilots"),
         ("post", "/v1/pilots/{pilot}/close"),

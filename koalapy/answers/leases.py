@@ -1,0 +1,53 @@
+"""Leases: processors that one site lends to another one."""
+
+from typing import Literal
+
+from typing_extensions import TypedDict
+
+from koalapy.answers.fields import Instant
+
+
+class Lease(TypedDict):
+    """A lease, or the request for it."""
+
+    name: str
+    """Of its cluster at the borrower; at the lender, of the pilot that holds it."""
+    direction: Literal["lent", "borrowed"]
+    neighbour: str
+    reachable: bool
+    """Whether the neighbour is connected."""
+    state: Literal["asked", "binding", "bound", "closing", "over"]
+    """`asked`: the lender has not answered; `binding`: its pilot does not run yet; `bound`: it is a cluster."""
+    processors: int
+    on: str | None
+    """The cluster whose processors are lent; null for a borrowed one."""
+    job: int
+    """For which it was borrowed; at the lender, that which holds it."""
+    asked_at: Instant
+    bound_at: Instant | None
+    ends_at: Instant | None
+    jobs: list[int]
+    """Jobs that are on a borrowed one."""
+
+
+class SiteUsage(TypedDict):
+    """The processor-seconds that were lent to a neighbour and borrowed of it, in leases that are over."""
+
+    neighbour: str
+    lent_s: float
+    borrowed_s: float
+
+
+class LeaseAnswer(TypedDict):
+    """A lease that is being ended."""
+
+    schema: Literal["koala.lease/1"]
+    lease: Lease
+
+
+class LeasesAnswer(TypedDict):
+    """All leases that are not over, and the sums of those that are."""
+
+    schema: Literal["koala.leases/1"]
+    leases: list[Lease]
+    usage: list[SiteUsage]

@@ -1,0 +1,82 @@
+"""`koala leases`: lists what is lent to neighbouring sites and borrowed of them; `end` ends one."""
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from koalapy.cli import options
+from koalapy.cli.output import errors_reported, out, print_json, table
+from koalapy.cli.times import shown
+from koalapy.client import Grid
+
+if TYPE_CHECKING:
+    from koalapy.answers import Lease, LeasesAnswer
+
+app = typer.Typer()
+leases = typer.Typer(
+    help="List what is lent to neighbouring sites and borrowed of them, or end a lease.",
+    invoke_without_command=True,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(leases, name="leases")
+_LOOK_S = 0.5
+_COLUMNS = ("NAME", "DIRECTION", "NEIGHBOUR", "STATE", "PROCESSORS", "ON", "ENDS", "JOBS")
+
+
+@leases.callback()
+def list_leases(ctx: typer.Context, grid: options.Grid = None, json: options.Json = False) -> None:
+    """List the leases that are not over, then the processor time of those that are, by neighbour."""
+    if ctx.invoked_subcommand is not None:
+        return
+    with errors_reported(), Grid(grid) as koalad:
+        found = koalad.leases()
+    if json:
+        print_json(found)
+    else:
+        _print(found)
+
+
+@leases.command("end")
+def end_lease(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A lease, as `koala leases` names it.")],
+    force: Annotated[
+        bool, typer.Option("--force", help="Return one although jobs are on it: each one's retry_on decides.")
+    ] = False,
+    grid: options.Grid = None,
+    json: options.Json = False,
+) -> None:
+    """Take back a lease that this site lends, or return one that it has borrowed; return when it is over.
+
+    A lent one ends with all that runs on it. Ctrl-C ends the waiting, and not the ending.
+    """
+    with errors_reported(), Grid(grid) as koalad:
+        found = koalad.end_lease(name, force=force)["lease"]
+        while any(_is_same(each, found) for each in koalad.leases()["leases"]):
+            time.sleep(_LOOK_S)
+    if json:
+        print_json({"schema": "koala.lease/1", "lease": {**found, "state": "over"}})
+    else:
+        out.print(f"{name} is over.")
+
+
+def _is_same(one: "Lease", other: "Lease") -> bool:
+    return (one["name"], one["direction"]) == (other["name"], other["direction"])
+
+
+def _print(found: "LeasesAnswer") -> None:
+    if found["leases"]:
+        table(_COLUMNS, [_row(each) for each in found["leases"]])
+    else:
+        out.print("Nothing is lent or borrowed now.")
+    for each in found["usage"]:
+        lent, borrowed = round(each["lent_s"]), round(each["borrowed_s"])
+        out.print(f"{each['neighbour']}: lent {lent:,}, borrowed {borrowed:,} processor seconds so far")
+
+
+def _row(each: "Lease") -> tuple[object, ...]:
+    jobs = ", ".join(map(str, each["jobs"] or [each["job"]]))
+    ends = None if each["ends_at"] is None else shown(each["ends_at"])
+    state = each["state"] if each["reachable"] else f"{each['state']}, out of reach"
+    return each["name"], each["direction"], each["neighbour"], state, each["processors"], each["on"], ends, jobs

@@ -1,0 +1,161 @@
+"""A lease: processors of a lender, held by one pilot there, that are a cluster of the borrower until it ends."""
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from koalapy.model.errors import Reason
+from koalapy.model.identity import JobId
+from koalapy.model.request import ComponentRequest, Launch, PilotTerms, Request, WhenBusy
+from koalapy.model.units import HOUR, MINUTE, SECOND, Duration, Instant, format_duration
+
+PILOT = "pilot"  # before the tilde of a pilot's cluster, so no site may have that name
+LONGEST_LEASE = Duration(12 * HOUR)
+BORROW_AFTER = MINUTE
+LEASE_IDLE = MINUTE
+LOST_AFTER = Duration(3 * MINUTE)
+ASK_AGAIN = MINUTE
+SHORTEST_LEASE = Duration(MINUTE)
+_MARGIN = Duration(5 * MINUTE)  # for the start of the KCM on the lease, and the margin of its batch jobs
+_LAST = Duration(5 * SECOND)  # so that the pilot's program ends before anything ends it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lend:
+    """The processors that this site lends: to the sites `to`, at most `processors` at a time, of these clusters.
+
+    `clusters`: all of the grid file if there are none. `walltime`: the longest lease. `lost_after`: a lease of a
+    borrower that is out of reach for so long ends.
+    """
+
+    to: tuple[str, ...]
+    processors: int
+    clusters: tuple[str, ...] = ()
+    walltime: Duration = LONGEST_LEASE
+    lost_after: Duration = LOST_AFTER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Borrow:
+    """The conduct of a job that does not fit: once it has waited for `after`, neighbours are asked for it.
+
+    `processors`: the most that are borrowed at a time; None for no bound. `idle`: a lease on which nothing runs for so
+    long is returned. `again`: a neighbour that could not serve a job is asked for it again after so long.
+    """
+
+    after: Duration = BORROW_AFTER
+    processors: int | None = None
+    idle: Duration = LEASE_IDLE
+    again: Duration = ASK_AGAIN
+
+
+class LeaseState(StrEnum):
+    """The state of a request or its lease at one side of a link. What is over at the lender has no record any more.
+
+    asked -> bound, closing, or nothing if it is rejected; bound -> closing, over; closing -> over (the borrower)
+    binding -> bound, closing; bound -> closing, and then nothing (the lender)
+    """
+
+    ASKED = "asked"  # the lender has not answered yet
+    BINDING = "binding"  # the lender's pilot does not run yet
+    BOUND = "bound"
+    CLOSING = "closing"  # it was cancelled or returned, or is being ended by the lender
+    OVER = "over"  # nothing runs on it for certain; its cluster leaves the borrower's grid
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """The record of a lease, or of the resource request for it, at one side.
+
+    `number`: the borrower's; with `lent` it is unique for a neighbour. `job`: at the borrower that for which it was
+    requested, at the lender the pilot that holds it. `ends_at`: once it is bound, by the clock of this side.
+    """
+
+    number: int
+    lent: bool
+    job: JobId
+    processors: int
+    state: LeaseState
+    asked_at: Instant
+    bound_at: Instant | None = None
+    ends_at: Instant | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why a neighbour did not serve a waiting job, and since when that is known."""
+
+    job: JobId
+    at: Instant
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """The processors that one lease must have to serve a job, and for how long. `memory`: bytes per processor."""
+
+    processors: int
+    walltime: Duration
+    processors_per_node: int | None = None
+    memory: int | None = None
+
+
+def lease_cluster(lender: str, number: int) -> str:
+    """Return the name of the cluster that a lease is at the borrower."""
+    return f"{lender}~{number}"
+
+
+def lease_of_cluster(cluster: str) -> tuple[str, int] | None:
+    """Return the lender and number of the lease that is this cluster; None for a cluster that is none, or a pilot."""
+    lender, tilde, number = cluster.rpartition("~")
+    if not tilde or lender == PILOT or not (number.isascii() and number.isdecimal()):
+        return None
+    return lender, int(number)
+
+
+def is_held(cluster: str) -> bool:
+    """Return whether the cluster is a pilot or a lease: no cluster of a grid file has a name with a tilde."""
+    return "~" in cluster
+
+
+def wanted(request: Request, barrier_timeout: Duration) -> Wanted | Reason:
+    """Return what a lease for the whole job must have; or why no lease can serve it."""
+    components = request.components
+    if request.pilot is not None or request.parameters is not None or request.jobs:
+        return _unfit("Only a job of components can be placed on borrowed processors.")
+    if any(each.cluster for each in components):
+        return _unfit("A component names a cluster.")
+    if any(each.requirements or each.spread for each in components):
+        return _unfit("It has requirements, or a component that may be spread.")
+    if any(each.gpus or each.exclusive or each.queue or each.constraint or each.native for each in components):
+        return _unfit("It asks for GPUs, whole nodes, a queue or a constraint, which a lease does not have.")
+    per_node = {each.processors_per_node for each in components}
+    memory = [each.memory_per_processor or 0 for each in components]
+    longest = max(each.walltime for each in components)
+    return Wanted(
+        processors=sum(each.processors for each in components),
+        walltime=Duration(longest + barrier_timeout + _MARGIN),
+        processors_per_node=per_node.pop() if len(per_node) == 1 else None,
+        memory=max(memory) or None,
+    )
+
+
+def _unfit(what: str) -> Reason:
+    return Reason("not_borrowed", "request", what, "")
+
+
+def lease_request(component: ComponentRequest) -> Request:
+    """Return the request of the pilot that holds a lease with the processors, cluster and walltime of this component.
+
+    Its program makes the lease's directory and waits; at its end it removes the directory with all that is in it.
+    """
+    seconds = (max(SHORTEST_LEASE, component.walltime) - _LAST) // SECOND
+    script = f"mkdir -p lease; trap 'rm -rf lease; exit 0' TERM INT; sleep {seconds} & wait; rm -rf lease"
+    held = replace(component, executable="/bin/sh", arguments=("-c", script), launch=Launch.ONCE)
+    terms = PilotTerms(lent=True)
+    return Request(name="lease", components=(held,), when_busy=WhenBusy.WAIT, retry_on=(), pilot=terms)
+
+
+def too_long(longest: Duration, walltime: Duration) -> Reason:
+    """Return why a lease of this walltime is not given."""
+    message = f"It lends for {format_duration(longest)} at most, and {format_duration(walltime)} are needed."
+    return Reason("too_long", "request", message, "Give the job a shorter walltime.")

@@ -1,0 +1,247 @@
+"""The borrower: for a job that does not fit, it asks one neighbour after the other for a lease.
+
+A lease serves a job whole. It is a cluster of the grid from its offer until its lender has reported its end; then
+nothing runs on it for certain. While the lender is out of reach, what runs there counts as unknown, as on any cluster.
+"""
+
+from dataclasses import replace
+from functools import partial
+
+from koalapy.coallocation import clusters
+from koalapy.core.core import Core
+from koalapy.model.commands import CancelRequest, DelegateRequest, ReturnLease
+from koalapy.model.errors import Reason
+from koalapy.model.events import ClusterChanged, ClusterLeft, LeaseEnded, LeaseOffered, RequestRejected
+from koalapy.model.identity import JobId
+from koalapy.model.job import Job
+from koalapy.model.lease import (
+    Borrow,
+    Lease,
+    LeaseState,
+    Refusal,
+    Wanted,
+    lease_cluster,
+    lease_of_cluster,
+    wanted,
+)
+from koalapy.model.units import MINUTE, SECOND, Duration, Instant, format_duration
+from koalapy.policies.delegation import nearest
+from koalapy.sites.targets import first_target
+
+LOOK_EVERY = Duration(2 * SECOND)  # at the jobs that wait
+ANSWER_WITHIN = Duration(4 * MINUTE)  # longer than a lender may take to bind
+UNUSABLE = Duration(5 * MINUTE)  # after which a lease on which no job can be placed is returned
+_SURELY_OVER = Duration(10 * MINUTE)  # after its end, if the lender does not report it
+_MOST_JOBS = 100  # at the head of the queue, for which neighbours are asked
+_NO_ANSWER = Reason("no_answer", "transient", f"It did not answer within {format_duration(ANSWER_WITHIN)}.", "")
+
+
+# ---- answers of lenders
+
+
+def on_rejected(core: Core, now: Instant, event: RequestRejected) -> None:
+    """Note why, so that the next step asks another neighbour."""
+    core.neighbours.change(event.neighbour, free=event.processors, reported_at=now)
+    lease = core.neighbours.lease(event.neighbour, event.lease, lent=False)
+    if lease is None or lease.bound_at is not None:
+        return
+    core.neighbours.drop_lease(event.neighbour, lease)
+    if lease.state is LeaseState.ASKED:
+        _refused(core, now, event.neighbour, lease, event.reason)
+    core.neighbours.ask_at = now
+
+
+def on_offered(core: Core, now: Instant, event: LeaseOffered) -> None:
+    """Take the lease, which becomes a cluster. One that was cancelled meanwhile is on its way back already."""
+    lease = core.neighbours.lease(event.neighbour, event.lease, lent=False)
+    if lease is None:
+        core.records.command(ReturnLease(neighbour=event.neighbour, lease=event.lease))
+        return
+    if lease.state is not LeaseState.ASKED:
+        return
+    ends_at = Instant(now + event.lasts)
+    bound = replace(lease, state=LeaseState.BOUND, bound_at=now, ends_at=ends_at)
+    core.neighbours.put_lease(event.neighbour, bound)
+    if lease.job in core.records.jobs:
+        cluster = lease_cluster(event.neighbour, lease.number)
+        core.records.note(now, lease.job, "lease_bound", cluster=cluster, processors=lease.processors)
+
+
+def on_ended(core: Core, now: Instant, event: LeaseEnded) -> None:
+    """Note the charge. The cluster of the lease leaves the grid now, if there is one."""
+    neighbours = core.neighbours
+    lease = neighbours.lease(event.neighbour, event.lease, lent=False)
+    if lease is None:
+        return
+    neighbours.change(event.neighbour, borrowed=neighbours.records[event.neighbour].borrowed + event.charge)
+    neighbours.put_lease(event.neighbour, replace(lease, state=LeaseState.OVER))
+    cluster = lease_cluster(event.neighbour, lease.number)
+    if lease.job in core.records.jobs:
+        core.records.note(now, lease.job, "lease_over", cluster=cluster, message=event.reason.message)
+
+
+def on_cluster_left(core: Core, now: Instant, event: ClusterLeft) -> None:
+    """Drop the record of a lease that is over, with its cluster."""
+    found = lease_of_cluster(event.name)
+    if found is None or found[0] not in core.neighbours.records:
+        return
+    core.neighbours.idle_since.pop(event.name, None)
+    lease = core.neighbours.lease(found[0], found[1], lent=False)
+    if lease is not None and lease.state is LeaseState.OVER:
+        core.neighbours.drop_lease(found[0], lease)
+
+
+# ---- the end
+
+
+def give_back(core: Core, now: Instant, neighbour: str, lease: Lease) -> None:
+    """Return a lease, or cancel its request. Nothing is placed on it any more."""
+    if lease.state is LeaseState.ASKED:
+        core.records.command(CancelRequest(neighbour=neighbour, lease=lease.number))
+    elif lease.state is LeaseState.BOUND:
+        core.records.command(ReturnLease(neighbour=neighbour, lease=lease.number))
+    else:
+        return
+    core.neighbours.put_lease(neighbour, replace(lease, state=LeaseState.CLOSING))
+    cluster = core.information.clusters.get(lease_cluster(neighbour, lease.number))
+    if cluster is not None:
+        clusters.on_changed(core, now, ClusterChanged(settings=replace(cluster.settings, draining=True)))
+
+
+def end_all(core: Core, now: Instant, neighbour: str) -> None:
+    """Note that a neighbour knows nothing of its leases any more: their clusters leave the grid."""
+    for each in [each for each in core.neighbours.records[neighbour].leases if not each.lent]:
+        core.neighbours.put_lease(neighbour, replace(each, state=LeaseState.OVER))
+
+
+# ---- the step
+
+
+def step(core: Core, now: Instant) -> None:
+    """Ask for jobs that wait, take back what is not wanted any more, and return what is idle."""
+    for name, lease in core.neighbours.leases(lent=False):
+        _follow(core, now, name, lease)
+    borrow, at = core.settings.borrow, core.neighbours.ask_at
+    if borrow is not None and core.queue.order and core.neighbours.connected and (at is None or now >= at):
+        core.neighbours.ask_at = Instant(now + LOOK_EVERY)
+        _forget_refusals(core)
+        _ask(core, now, borrow)
+
+
+def _follow(core: Core, now: Instant, neighbour: str, lease: Lease) -> None:
+    cluster = lease_cluster(neighbour, lease.number)
+    job = core.records.jobs.get(lease.job)
+    if lease.state is LeaseState.OVER:
+        if cluster not in core.information.clusters:
+            core.neighbours.drop_lease(neighbour, lease)
+    elif lease.state is LeaseState.ASKED:
+        late = now >= lease.asked_at + ANSWER_WITHIN
+        if late:
+            _refused(core, now, neighbour, lease, _NO_ANSWER)
+        if late or job is None or not job.state.queued:
+            give_back(core, now, neighbour, lease)
+    elif lease.ends_at is not None and now >= lease.ends_at + _SURELY_OVER:
+        core.neighbours.put_lease(neighbour, replace(lease, state=LeaseState.OVER))
+    elif lease.state is LeaseState.BOUND and _is_idle(core, now, cluster, lease):
+        give_back(core, now, neighbour, lease)
+
+
+def _is_idle(core: Core, now: Instant, cluster: str, lease: Lease) -> bool:
+    """Return whether nothing has run on the lease for so long that it is returned."""
+    known, borrow = core.information.clusters.get(cluster), core.settings.borrow or Borrow()
+    if known is not None and core.records.live(cluster):
+        core.neighbours.idle_since.pop(cluster, None)
+        return False
+    since = core.neighbours.idle_since.setdefault(cluster, now)
+    usable = known is not None and known.trouble is None
+    return now >= since + (borrow.idle if usable else max(borrow.idle, UNUSABLE))
+
+
+def _ask(core: Core, now: Instant, borrow: Borrow) -> None:
+    served = {each.job for _, each in core.neighbours.leases(lent=False) if each.state in _SERVES}
+    for position in core.queue.order[:_MOST_JOBS]:
+        job = core.queue.at(position).job
+        if job.id in served or why_not_asked(core, now, job, borrow) is not None:
+            continue
+        want = wanted(job.request, core.settings.barrier_timeout)
+        assert isinstance(want, Wanted)
+        target = _target(core, now, job.id, want, borrow)
+        if target is not None:
+            _delegate(core, now, job, want, target)
+
+
+def why_not_asked(core: Core, now: Instant, job: Job, borrow: Borrow) -> Reason | None:
+    """Return why no neighbour is asked for a waiting job now; None if those may be that did not refuse lately."""
+    want = wanted(job.request, core.settings.barrier_timeout)
+    if isinstance(want, Reason):
+        return want
+    waited = now - (job.waiting_since or now)
+    if waited < borrow.after:
+        message = f"Neighbours are asked once it has waited for {format_duration(borrow.after)}."
+        return Reason("too_early", "transient", message, "")
+    present = sum(each.processors for _, each in core.neighbours.leases(lent=False))
+    if borrow.processors is not None and present + want.processors > borrow.processors:
+        message = f"This site borrows {borrow.processors} processors at most, and has asked for or has {present}."
+        return Reason("limit", "request", message, "")
+    return None
+
+
+def _target(core: Core, now: Instant, job: JobId, want: Wanted, borrow: Borrow) -> str | None:
+    records = {name: core.neighbours.records[name] for name in core.neighbours.connected}
+    without = {
+        name
+        for name, each in records.items()
+        if any(refusal.job == job and now < refusal.at + borrow.again for refusal in each.refusals)
+        or any(lease.job == job and not lease.lent for lease in each.leases)
+    }
+    relations = {name: each.relation for name, each in records.items()}
+    free = partial(free_there, core)
+    return first_target(nearest, want.processors, relations, free, without, core.neighbours.asked)
+
+
+def free_there(core: Core, neighbour: str) -> int | None:
+    """Return the processors that a neighbour reported, less those that it was asked for; None before a report."""
+    record = core.neighbours.records[neighbour]
+    asked = sum(each.processors for each in record.leases if not each.lent and each.state is LeaseState.ASKED)
+    return None if record.free is None else record.free - asked
+
+
+def _delegate(core: Core, now: Instant, job: Job, want: Wanted, target: str) -> None:
+    neighbours = core.neighbours
+    number = neighbours.records[target].next_lease
+    core.records.command(
+        DelegateRequest(
+            neighbour=target, lease=number, processors=want.processors, walltime=want.walltime,
+            processors_per_node=want.processors_per_node, memory=want.memory,
+        )
+    )  # fmt: skip
+    lease = Lease(
+        number=number, lent=False, job=job.id, processors=want.processors, state=LeaseState.ASKED, asked_at=now
+    )
+    others = tuple(each for each in neighbours.records[target].refusals if each.job != job.id)
+    neighbours.change(target, next_lease=number + 1, refusals=others)
+    neighbours.put_lease(target, lease)
+    neighbours.asked += 1
+    core.records.note(now, job.id, "lease_requested", site=target, processors=want.processors)
+
+
+def _refused(core: Core, now: Instant, neighbour: str, lease: Lease, reason: Reason) -> None:
+    job = core.records.jobs.get(lease.job)
+    if job is None or job.state.final:
+        return
+    others = [each for each in core.neighbours.records[neighbour].refusals if each.job != lease.job]
+    refusal = Refusal(job=lease.job, at=now, reason=reason)
+    core.neighbours.change(neighbour, refusals=(*others, refusal))
+    core.records.note(now, lease.job, "lease_refused", site=neighbour, code=reason.code, message=reason.message)
+
+
+def _forget_refusals(core: Core) -> None:
+    """Drop the refusals of jobs that do not wait any more."""
+    jobs = core.records.jobs
+    for name, record in list(core.neighbours.records.items()):
+        kept = tuple(each for each in record.refusals if each.job in jobs and jobs[each.job].state.queued)
+        if len(kept) < len(record.refusals):
+            core.neighbours.change(name, refusals=kept)
+
+
+_SERVES = (LeaseState.ASKED, LeaseState.BOUND)

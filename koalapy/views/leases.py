@@ -1,0 +1,121 @@
+"""The leases of a site: what `koala leases` shows of them, and which of them are clusters now."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from koalapy.engine import Engine
+from koalapy.model.attempt import Attempt
+from koalapy.model.counts import counted_as
+from koalapy.model.job import Job
+from koalapy.model.lease import Lease, LeaseState, lease_cluster, lease_of_cluster
+from koalapy.model.neighbour import Neighbour
+from koalapy.model.pilot import pilot_cluster
+from koalapy.model.units import Duration, Instant, format_duration
+from koalapy.sites import borrowing
+from koalapy.views.clusters import LeftOn, left_on
+
+_CLUSTERS = (LeaseState.BOUND, LeaseState.CLOSING)
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseView:
+    """One lease, or the request for it. `cluster`: where its processors are; None if they are the neighbour's.
+
+    `left`: what koalapy has on a borrowed one, or waits for there. `reachable`: whether the neighbour is connected.
+    """
+
+    neighbour: str
+    lease: Lease
+    cluster: str | None
+    left: LeftOn
+    reachable: bool
+
+    @property
+    def name(self) -> str:
+        """The lease's name: that of its cluster here, or of the pilot that holds it."""
+        lease = self.lease
+        return pilot_cluster(lease.job) if lease.lent else lease_cluster(self.neighbour, lease.number)
+
+
+def leases(engine: Engine) -> list[LeaseView]:
+    """Return the leases that are not over, by neighbour."""
+    core = engine.core
+    found = []
+    for name, record in sorted(core.neighbours.records.items()):
+        for lease in sorted(record.leases, key=lambda each: (each.lent, each.number)):
+            job = core.records.jobs.get(lease.job) if lease.lent else None
+            cluster = None if job is None else job.request.components[0].cluster
+            left = LeftOn() if lease.lent else left_on(engine, lease_cluster(name, lease.number))
+            found.append(LeaseView(name, lease, cluster, left, name in core.neighbours.connected))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseUpkeep:
+    """The next steps of borrowed leases. Each may be repeated, and is found again after a restart.
+
+    `join`: the lenders and numbers of those that become clusters. `leave`: clusters of leases that are over.
+    """
+
+    join: tuple[tuple[str, int], ...]
+    leave: tuple[str, ...]
+
+
+def lease_upkeep(engine: Engine, joined: Collection[str]) -> LeaseUpkeep:
+    """Return what is to be done about borrowed leases. `joined`: the clusters of the grid that are leases."""
+    here = _here(engine.core.neighbours.records.values())
+    join = tuple(each for name, each in here.items() if name not in joined)
+    return LeaseUpkeep(join, tuple(name for name in joined if name not in here))
+
+
+def leases_held(neighbours: Iterable[Neighbour], attempts: Iterable[Attempt]) -> list[tuple[str, int]]:
+    """Return the leases of a store that must be clusters from koalad's start on.
+
+    They are bound, or attempts on them are known. `attempts`: all that are not cleaned up.
+    """
+    used = [found for each in attempts if (found := lease_of_cluster(each.cluster)) is not None]
+    return sorted({*_here(neighbours).values(), *used})
+
+
+def _here(neighbours: Iterable[Neighbour]) -> Mapping[str, tuple[str, int]]:
+    return {
+        lease_cluster(record.name, each.number): (record.name, each.number)
+        for record in neighbours
+        for each in record.leases
+        if not each.lent and each.bound_at is not None and each.state in _CLUSTERS
+    }
+
+
+def why_not_borrowed(engine: Engine, now: Instant, job: Job) -> dict[str, str]:
+    """Return for a waiting job, by neighbour, why it has no processors of it now."""
+    core = engine.core
+    borrow, records = core.settings.borrow, core.neighbours.records
+    if borrow is None:
+        return {}
+    reason = borrowing.why_not_asked(core, now, job, borrow)
+    of_all = None if reason is None else reason.message
+    return {name: _why(engine, now, job, record, of_all) for name, record in sorted(records.items())}
+
+
+def _why(engine: Engine, now: Instant, job: Job, record: Neighbour, of_all: str | None) -> str:
+    """Return a sentence on one neighbour. `of_all`: why none is asked now."""
+    core = engine.core
+    for each in record.leases:
+        if each.job == job.id and not each.lent and each.state is LeaseState.ASKED:
+            since = format_duration(Duration(now - each.asked_at))
+            return f"It was asked {since} ago, and has not answered yet."
+        if each.job == job.id and not each.lent and each.state is LeaseState.BOUND:
+            held = counted_as(each.processors, "processor")
+            return f"It lends {held}, as {lease_cluster(record.name, each.number)}."
+    if of_all is not None:
+        return of_all
+    if record.name not in core.neighbours.connected:
+        return "It is not connected."
+    for refusal in record.refusals:
+        if refusal.job == job.id:
+            return refusal.reason.message
+    free, needed = borrowing.free_there(core, record.name), job.request.processors
+    if free is not None and free < needed:
+        are = "is" if needed == 1 else "are"
+        return f"It could lend {counted_as(max(0, free), 'processor')} when last heard, and {needed} {are} needed."
+    return "It is asked next."

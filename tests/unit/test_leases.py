@@ -1,0 +1,469 @@
+"""A lender and a borrower as two engines, whose messages travel as JSON; links and clusters are played by hand."""
+
+from dataclasses import replace
+from typing import Any, get_args
+
+import pytest
+from engine_play import UNREACHABLE, Play, component, grid
+from koalapy_adapters.messages import from_json
+
+from koalapy.link.neighbour import _body, _event
+from koalapy.link.site_messages import BODIES, site_to_json
+from koalapy.model.cluster import ClusterSettings, ClusterState
+from koalapy.model.commands import (
+    CancelRequest,
+    Command,
+    DelegateRequest,
+    EndLease,
+    NeighbourCommand,
+    OfferLease,
+    RejectRequest,
+    ReportFree,
+    ReturnLease,
+)
+from koalapy.model.errors import Reason
+from koalapy.model.events import (
+    AttemptCleanedUp,
+    CancelRequested,
+    ClusterConnected,
+    ClusterJoined,
+    ClusterLeft,
+    ClusterMeasured,
+    LeaseEndRequested,
+    NeighbourConnected,
+    NeighbourJoined,
+    NeighbourLeft,
+    NeighbourLost,
+)
+from koalapy.model.identity import JobId
+from koalapy.model.lease import Borrow, Lease, LeaseState, Lend
+from koalapy.model.neighbour import Neighbour, Relation
+from koalapy.model.states import JobState
+from koalapy.model.units import HOUR, MINUTE, SECOND, Duration
+from koalapy.sites.borrowing import ANSWER_WITHIN
+from koalapy.sites.lending import BINDING
+from koalapy.views.leases import lease_upkeep, leases, why_not_borrowed
+
+BORROW = Borrow(after=Duration(0), idle=MINUTE, again=MINUTE)
+BORROWER, LENDER = {"alpha": 16}, {"big": 64, "small": 8}
+
+
+class Site(Play):
+    """An engine with its neighbours. `instance`: of its store, which numbers its messages."""
+
+    def __init__(self, name: str, sizes: dict[str, int], **settings: Any) -> None:
+        self.name, self.instance, self.number = name, f"store-{name}", 0
+        self.busy: dict[str, int] = {}  # by cluster, processors of local jobs
+        clusters = [ClusterSettings(name=each, batch="slurm") for each in sizes]
+        super().__init__(grid(*clusters, **settings), sizes=dict(sizes))
+
+    def measure(self, **others: int) -> list[Command]:
+        self.busy |= others
+        return super().measure(**self.busy)
+
+    def record(self, neighbour: str) -> Neighbour:
+        return self.engine.core.neighbours.records[neighbour]
+
+    def leases(self) -> list[Lease]:
+        return [each.lease for each in leases(self.engine)]
+
+    def taken(self) -> list[Any]:
+        """The messages for neighbours since the last call."""
+        found = [each for each in self.pending if isinstance(each, get_args(NeighbourCommand))]
+        self.pending = [each for each in self.pending if not isinstance(each, get_args(NeighbourCommand))]
+        return found
+
+    def follow(self) -> None:
+        """Let leases join and leave the grid, as koalad does; those that join are reached and measured."""
+        joined = [each for each in self.sizes if "~" in each]
+        due = lease_upkeep(self.engine, joined)
+        for name in due.leave:
+            del self.sizes[name]
+            self.tell(ClusterLeft(name=name))
+        for lender, number in due.join:
+            name, record = f"{lender}~{number}", self.record(lender)
+            self.sizes[name] = next(each.processors for each in record.leases if each.number == number)
+            self.tell(ClusterJoined(settings=ClusterSettings(name=name, batch="allocation")))
+            self.tell(ClusterConnected(cluster=name, version="1"))
+            self.tell(self.measurement(name))
+
+    def why(self, job: JobId) -> dict[str, str]:
+        return why_not_borrowed(self.engine, self.now, self.job(job))
+
+
+class Sites:
+    """Sites that are linked. `cut`: the link passes nothing on."""
+
+    def __init__(self, *sites: Site) -> None:
+        self.sites = {each.name: each for each in sites}
+        self.cut = False
+        self.passed: list[Any] = []
+
+    def link(self, one: Site, other: Site, relation: Relation = Relation.SIBLING) -> None:
+        one.tell(NeighbourJoined(neighbour=other.name, relation=relation))
+        other.tell(NeighbourJoined(neighbour=one.name, relation=relation.reverse))
+        self.connect(one, other)
+
+    def connect(self, one: Site, other: Site) -> None:
+        self.cut = False
+        one.tell(NeighbourConnected(neighbour=other.name, instance=other.instance))
+        other.tell(NeighbourConnected(neighbour=one.name, instance=one.instance))
+        self.exchange()
+
+    def lose(self, one: Site, other: Site) -> None:
+        self.cut = True
+        one.tell(NeighbourLost(neighbour=other.name, reason=UNREACHABLE))
+        other.tell(NeighbourLost(neighbour=one.name, reason=UNREACHABLE))
+
+    def exchange(self) -> list[Any]:
+        """Pass all messages on, as JSON, until there are none. Returns those but reports."""
+        passed: list[Any] = []
+        while not self.cut:
+            found = [(each, message) for each in self.sites.values() for message in each.taken()]
+            if not found:
+                break
+            for sender, message in found:
+                sender.number += 1
+                body = from_json(site_to_json(_body(message)), BODIES)
+                event = _event(sender.name, sender.instance, sender.number, body)
+                self.sites[message.neighbour].tell(event)
+                self.sites[message.neighbour].tell(event)  # once more: it changes nothing
+                passed.append(message)
+        return [each for each in passed if not isinstance(each, ReportFree)]
+
+    def let_pass(self, duration: int) -> list[Any]:
+        """Let time pass at all sites, in steps of a few seconds, and pass messages on."""
+        passed: list[Any] = []
+        for _ in range(0, duration, 5 * SECOND):
+            for each in self.sites.values():
+                each.tell(after=Duration(5 * SECOND))
+                each.measure()
+            passed += self.exchange()
+        return passed
+
+
+class Pair(Sites):
+    def __init__(self, borrow: Borrow | None = BORROW, **lend: Any) -> None:
+        terms: dict[str, Any] = {"to": ("delft",), "processors": 60, **lend}
+        self.delft = Site("delft", BORROWER, borrow=borrow)
+        self.lyon = Site("lyon", LENDER, lend=Lend(**terms))
+        super().__init__(self.delft, self.lyon)
+        self.link(self.delft, self.lyon)
+
+    def ask(self, processors: int = 40, **fields: Any) -> JobId:
+        """Submit a job at delft that is too large for it, and let it ask."""
+        job = self.delft.submit(component(processors, walltime=HOUR, **fields))
+        self.delft.tell(after=Duration(3 * SECOND))
+        return job
+
+    @property
+    def pilot(self) -> JobId:
+        return max(self.lyon.jobs)
+
+    def bound(self, processors: int = 40) -> JobId:
+        """A job of delft that has a lease, which is a cluster by now."""
+        job = self.ask(processors)
+        self.exchange()
+        self.lyon.run(self.pilot)
+        self.exchange()
+        self.delft.follow()
+        return job
+
+    def end_pilot(self) -> None:
+        """The lender's cluster ends what it was told to end."""
+        self.lyon.obey()
+        self.exchange()
+        self.delft.follow()
+        self.delft.tell()
+
+
+def test_a_job_too_large_for_its_site_runs_on_a_lease_which_is_returned_when_nothing_runs_there() -> None:
+    pair = Pair()
+    assert pair.delft.record("lyon").free == 60
+    job = pair.ask()
+    assert pair.delft.job(job).state is JobState.WAITING
+    assert pair.delft.why(job) == {"lyon": "It was asked 3s ago, and has not answered yet."}
+    (request,) = pair.exchange()
+    walltime = Duration(HOUR + pair.delft.settings.barrier_timeout + 5 * MINUTE)
+    assert request == DelegateRequest(neighbour="lyon", lease=1, processors=40, walltime=walltime)
+    pilot = pair.lyon.job(pair.pilot)
+    assert (pilot.owner, pilot.components[0].cluster, pilot.components[0].processors) == ("site:delft", "big", 40)
+    assert pair.lyon.leases()[0].state is LeaseState.BINDING
+
+    pair.lyon.run(pair.pilot)
+    (offer,) = pair.exchange()
+    assert isinstance(offer, OfferLease)
+    assert 0 <= walltime - offer.lasts < MINUTE
+    pair.delft.follow()
+    assert pair.delft.job(job).components[0].cluster == "lyon~1"
+    pair.delft.run(job)
+    assert pair.let_pass(10 * MINUTE) == []  # it is in use
+    (attempt,) = pair.delft.attempts(job)
+    pair.delft.end(attempt)
+    pair.delft.tell(AttemptCleanedUp(attempt=attempt))
+    assert pair.delft.job(job).state is JobState.DONE
+    assert [type(each) for each in pair.let_pass(2 * MINUTE)] == [ReturnLease]
+    assert pair.lyon.job(pair.pilot).state is JobState.STOPPING
+    pair.delft.follow()
+    assert "lyon~1" in pair.delft.sizes  # until its end is certain
+    pair.lyon.obey()
+    (end,) = pair.exchange()
+    assert isinstance(end, EndLease)
+    assert end.reason.message == "The borrower has returned it."
+    pair.delft.follow()
+    assert pair.delft.leases() == pair.lyon.leases() == []
+    assert pair.delft.record("lyon").borrowed == pair.lyon.record("delft").lent == end.charge
+    assert end.charge >= 40 * 10 * MINUTE
+
+
+def test_nothing_is_lent_without_a_word_of_the_grid_file() -> None:
+    pair = Pair(to=("paris",))
+    assert pair.delft.record("lyon").free == 0
+    pair.lyon.tell(after=MINUTE)
+    job = pair.ask()
+    assert pair.exchange() == []
+    assert pair.delft.why(job) == {"lyon": "It could lend 0 processors when last heard, and 40 are needed."}
+
+
+@pytest.mark.parametrize(
+    ("lend", "asked", "words"),
+    [
+        ({"to": ("paris",)}, {}, "It lends nothing to this site."),
+        ({"processors": 10}, {}, "It can lend 10 processors now, and 40 are needed."),
+        ({"clusters": ("small",)}, {}, "It can lend 8 processors now, and 40 are needed."),
+        ({"walltime": MINUTE}, {}, "It lends for 1m at most"),
+        ({}, {"processors": 0}, "It asks for nothing that can be lent."),
+        ({}, {"walltime": Duration(0)}, "It asks for nothing that can be lent."),
+    ],
+    ids=["to whom", "how much", "of which", "how long", "nothing", "no time"],
+)
+def test_the_lenders_limits_hold_whatever_a_neighbour_asks_for(
+    lend: dict[str, Any], asked: dict[str, Any], words: str
+) -> None:
+    pair = Pair(**lend)
+    known = pair.lyon.jobs.copy()
+    request = DelegateRequest(neighbour="lyon", lease=7, processors=40, walltime=HOUR)
+    pair.delft.pending.append(replace(request, **asked))
+    rejection = pair.exchange()[-1]
+    assert isinstance(rejection, RejectRequest)
+    assert words in rejection.reason.message
+    assert pair.lyon.jobs == known
+
+
+def test_leases_together_are_within_the_lenders_limit() -> None:
+    pair = Pair()
+    pair.bound(40)
+    other = pair.delft.submit(component(30, walltime=HOUR))
+    pair.let_pass(Duration(20 * SECOND))
+    assert "It can lend 20 processors now, and 30 are needed." in pair.delft.why(other)["lyon"]
+    assert [each.processors for each in pair.lyon.leases()] == [40]
+
+
+def test_the_lenders_own_jobs_come_first() -> None:
+    pair = Pair()
+    pair.lyon.measure(big=10)
+    waits = pair.lyon.submit(component(60))
+    assert pair.lyon.job(waits).state is JobState.WAITING
+    pair.lyon.tell(after=Duration(20 * SECOND))
+    pair.exchange()
+    assert pair.delft.record("lyon").free == 54 + 8 - 60
+
+
+def test_a_refusal_is_explained_and_the_next_neighbour_is_asked() -> None:
+    pair = Pair()
+    paris = Site("paris", LENDER, lend=Lend(to=("delft",), processors=64))
+    pair.sites["paris"] = paris
+    pair.link(pair.delft, paris, Relation.PARENT)  # further away than a sibling
+    pair.lyon.measure(big=64)
+    job = pair.ask()
+    kinds = [(type(each), each.neighbour) for each in pair.let_pass(Duration(10 * SECOND))]
+    assert kinds[:3] == [(DelegateRequest, "lyon"), (RejectRequest, "delft"), (DelegateRequest, "paris")]
+    assert "It can lend 8 processors now" in pair.delft.why(job)["lyon"]
+    assert "has not answered yet" in pair.delft.why(job)["paris"]
+    assert [each for each in pair.delft.kinds if each.startswith("lease_")] == [
+        "lease_requested", "lease_refused", "lease_requested",
+    ]  # fmt: skip
+
+
+def test_a_neighbour_that_refused_is_asked_again_after_a_while() -> None:
+    pair = Pair()
+    pair.lyon.measure(big=64)
+    pair.ask()
+    assert len(pair.exchange()) == 2
+    pair.lyon.measure(big=0)
+    assert pair.let_pass(Duration(30 * SECOND)) == []
+    assert isinstance(pair.let_pass(MINUTE)[0], DelegateRequest)
+
+
+def test_a_job_asks_only_once_it_has_waited_and_within_the_sites_limit() -> None:
+    pair = Pair(borrow=Borrow(after=MINUTE, processors=40))
+    job = pair.ask()
+    assert pair.exchange() == []
+    assert pair.delft.why(job) == {"lyon": "Neighbours are asked once it has waited for 1m."}
+    other = pair.delft.submit(component(20, walltime=HOUR))
+    assert len(pair.let_pass(2 * MINUTE)) == 1
+    assert pair.delft.why(other)["lyon"].startswith("This site borrows 40 processors at most")
+    too_large = pair.delft.submit(component(41))
+    assert pair.delft.job(too_large).state is JobState.FAILED
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [({"cluster": "alpha"}, "A component names a cluster."), ({"gpus": 1}, "GPUs"), ({"exclusive": True}, "nodes")],
+    ids=["named", "GPUs", "whole nodes"],
+)
+def test_what_no_lease_can_serve_is_not_asked_for(fields: dict[str, Any], words: str) -> None:
+    pair = Pair()
+    pair.delft.measure(alpha=16)
+    job = pair.ask(8, **fields)
+    assert pair.exchange() == []
+    assert words in pair.delft.why(job)["lyon"]
+
+
+def test_a_request_is_taken_back_when_the_job_is_served_at_home() -> None:
+    pair = Pair()
+    pair.delft.measure(alpha=16)
+    job = pair.ask(8)
+    pair.exchange()
+    pair.delft.measure(alpha=0)
+    assert pair.delft.job(job).components[0].cluster == "alpha"
+    assert [type(each) for each in pair.let_pass(Duration(10 * SECOND))][:1] == [CancelRequest]
+    pair.end_pilot()
+    assert pair.lyon.job(pair.pilot).state is JobState.CANCELLED
+    assert pair.delft.leases() == pair.lyon.leases() == []
+    assert pair.delft.record("lyon").borrowed == 0
+
+
+def test_an_answer_that_never_comes_is_waited_for_no_longer_and_a_late_lease_is_returned() -> None:
+    pair = Pair()
+    job = pair.ask()
+    request = pair.delft.taken()
+    pair.delft.tell(after=Duration(ANSWER_WITHIN + 3 * SECOND))
+    assert "did not answer within 4m" in pair.delft.why(job)["lyon"]
+    (cancel,) = [each for each in pair.delft.taken() if isinstance(each, CancelRequest)]
+    pair.delft.pending += request
+    pair.exchange()
+    pair.lyon.run(pair.pilot)
+    assert isinstance(pair.exchange()[0], OfferLease)
+    pair.delft.follow()
+    assert list(pair.delft.sizes) == ["alpha"]
+    pair.delft.pending.append(cancel)
+    pair.exchange()
+    pair.end_pilot()
+    assert pair.delft.leases() == pair.lyon.leases() == []
+
+
+def test_a_pilot_that_does_not_start_in_time_is_a_refusal() -> None:
+    pair = Pair()
+    job = pair.ask()
+    pair.exchange()
+    pair.lyon.tell(after=Duration(BINDING + SECOND))
+    assert pair.lyon.job(pair.pilot).state is JobState.STOPPING
+    pair.lyon.obey()
+    assert isinstance(pair.exchange()[0], RejectRequest)
+    assert "did not start within 2m" in pair.delft.why(job)["lyon"]
+    assert pair.lyon.leases() == []
+
+
+def test_a_borrower_out_of_reach_loses_its_lease_and_never_runs_its_job_twice() -> None:
+    pair = Pair()
+    job = pair.bound()
+    pair.delft.run(job)
+    pair.lose(pair.delft, pair.lyon)
+    pair.let_pass(2 * MINUTE)
+    assert pair.lyon.job(pair.pilot).state is JobState.RUNNING
+    pair.let_pass(2 * MINUTE)
+    assert pair.lyon.job(pair.pilot).state is JobState.STOPPING
+    pair.lyon.obey()
+    pair.delft.follow()
+    assert "lyon~1" in pair.delft.sizes  # what runs there may go on, as far as delft knows
+    assert pair.delft.job(job).state is JobState.RUNNING
+    pair.connect(pair.delft, pair.lyon)
+    pair.delft.follow()
+    assert "lyon~1" not in pair.delft.sizes
+    assert pair.delft.job(job).completion_failures == 1
+    assert "lease_over" in pair.delft.kinds
+
+
+def test_a_lender_that_never_comes_back_has_ended_its_lease_by_its_time() -> None:
+    pair = Pair()
+    job = pair.bound()
+    pair.delft.run(job)
+    pair.lose(pair.delft, pair.lyon)
+    pair.delft.tell(after=HOUR)
+    assert [each.state for each in pair.delft.leases()] == [LeaseState.BOUND]
+    pair.delft.tell(after=HOUR)
+    assert [each.state for each in pair.delft.leases()] == [LeaseState.OVER]
+    pair.delft.follow()
+    assert pair.delft.leases() == []
+    assert list(pair.delft.sizes) == ["alpha"]
+
+
+def test_a_lender_takes_a_lease_back() -> None:
+    pair = Pair()
+    job = pair.bound()
+    pair.delft.run(job)
+    why = Reason("lease_ended", "request", "Its lender has taken it back.")
+    pair.lyon.tell(LeaseEndRequested(neighbour="delft", lease=1, lent=True, reason=why))
+    pair.end_pilot()
+    assert pair.delft.job(job).completion_failures == 1
+    assert [each.details["message"] for each in pair.delft.history if each.kind == "lease_over"] == [why.message]
+
+
+def test_a_pilot_that_ends_by_whatever_cause_ends_its_lease() -> None:
+    pair = Pair()
+    pair.bound()
+    pair.lyon.tell(CancelRequested(pair.pilot))
+    pair.end_pilot()
+    assert pair.delft.leases() == pair.lyon.leases() == []
+
+
+def test_a_new_store_of_either_side_knows_of_no_lease_and_the_other_ends_it() -> None:
+    pair = Pair()
+    pair.bound()
+    pair.lyon.tell(NeighbourConnected(neighbour="delft", instance="new"))
+    assert pair.lyon.job(pair.pilot).state is JobState.STOPPING
+    assert pair.lyon.leases() == []
+    pair.delft.tell(NeighbourConnected(neighbour="lyon", instance="new"))
+    pair.delft.follow()
+    assert list(pair.delft.sizes) == ["alpha"]
+    assert pair.delft.leases() == []
+
+
+def test_a_site_that_is_no_neighbour_any_more_has_nothing_lent_or_borrowed() -> None:
+    pair = Pair()
+    job = pair.bound()
+    pair.delft.run(job)
+    pair.lyon.tell(NeighbourLeft(neighbour="delft"))
+    assert pair.lyon.job(pair.pilot).state is JobState.STOPPING
+    assert [each for each in pair.lyon.taken() if isinstance(each, EndLease)] == []
+    pair.delft.tell(NeighbourLeft(neighbour="lyon"))
+    pair.delft.follow()
+    assert list(pair.delft.sizes) == ["alpha"]
+
+
+def test_a_lease_on_which_no_job_can_be_placed_is_returned_too() -> None:
+    pair = Pair()
+    pair.ask()
+    pair.exchange()
+    pair.lyon.run(pair.pilot)
+    pair.exchange()  # nobody reaches its nodes
+    assert pair.let_pass(4 * MINUTE) == []
+    assert [type(each) for each in pair.let_pass(2 * MINUTE)] == [ReturnLease]
+
+
+def test_an_offer_of_a_lease_that_nobody_knows_is_returned() -> None:
+    pair = Pair()
+    pair.lyon.pending.append(OfferLease(neighbour="delft", lease=9, lasts=HOUR))
+    assert ReturnLease(neighbour="lyon", lease=9) in pair.exchange()
+    assert pair.delft.leases() == []
+
+
+def test_a_cluster_of_a_lease_is_not_lent_on() -> None:
+    pair = Pair()
+    pair.delft.engine.core.settings = replace(pair.delft.settings, lend=Lend(to=("lyon",), processors=100))
+    pair.bound()
+    state = ClusterState(measured_at=pair.delft.now, total=40, idle=40, ours=0, others=0, waiting_local=0)
+    pair.delft.tell(ClusterMeasured(cluster="lyon~1", state=state))
+    pair.let_pass(Duration(20 * SECOND))
+    assert (pair.lyon.record("delft").free or 0) <= 16
