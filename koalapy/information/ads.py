@@ -36,6 +36,9 @@ def _measured(known: Known, summary: ClusterSummary) -> Iterator[tuple[str, Valu
         "Architecture": machine.architecture,
     }
     yield from ((name, text) for name, text in texts.items() if text)
+    if machine.mpi:
+        yield "MPI", machine.mpi
+        yield "RunTimeEnvironment", tuple(flavour.upper() for flavour in machine.mpi)
     if state is not None:
         yield "TotalCPUs", summary.total
         yield "FreeCPUs", summary.idle

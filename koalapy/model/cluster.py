@@ -44,11 +44,15 @@ Attributes = tuple[tuple[str, Value], ...]  # (name, value), each name once, wha
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The machine of a head node, by uname(2), such as Linux, 6.1.0 and x86_64; each '' if it is unknown."""
+    """The machine of a head node, by uname(2), such as Linux, 6.1.0 and x86_64; each '' if it is unknown.
+
+    `mpi`: the flavours of MPI that are found there, by name.
+    """
 
     system: str = ""
     release: str = ""
     architecture: str = ""
+    mpi: tuple[str, ...] = ()
 
 
 UNKNOWN_MACHINE = Machine()

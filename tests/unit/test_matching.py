@@ -6,12 +6,14 @@ import pytest
 from engine_play import BUSY_QUEUE, Play, check, component, make
 
 from koalapy.core.matching import Matching
+from koalapy.model.cluster import Machine
 from koalapy.model.commands import CompareAds, SubmitAttempt
 from koalapy.model.errors import Reason
 from koalapy.model.events import (
     AdsCompared,
     AttemptSubmitted,
     CancelRequested,
+    ClusterConnected,
     ClusterLeft,
     HoldRequested,
     JobSubmitted,
@@ -87,6 +89,16 @@ def test_an_ad_has_the_memory_of_the_smallest_node_in_megabytes() -> None:
     game.submit(component(4, requirements=LINUX))
     ads = dict(question_of(game).questions[0].clusters[0].attributes)
     assert (ads["Memory"], ads["GlueHostMainMemoryRAMSize"]) == (4000, 4000)
+
+
+def test_an_ad_has_the_flavours_of_mpi_also_as_glue_names_them() -> None:
+    game = Play()
+    machine = Machine("Linux", "6.1.0", "x86_64", ("mpich", "openmpi"))
+    game.tell(ClusterConnected(cluster="alpha", version="22.05", machine=machine))
+    game.submit(component(4, requirements=LINUX))
+    ads = dict(question_of(game).questions[0].clusters[0].attributes)
+    assert ads["MPI"] == ("mpich", "openmpi")
+    assert ads["RunTimeEnvironment"] == ads["GlueHostApplicationSoftwareRunTimeEnvironment"] == ("MPICH", "OPENMPI")
 
 
 def test_nothing_more_is_asked_until_the_answer_and_then_only_what_has_changed() -> None:

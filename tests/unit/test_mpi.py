@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from koalapy_adapters.host import mpirun
+from koalapy_adapters.host.mpirun import Mpirun
 from koalapy_adapters.wrapper.events import Node
 from koalapy_adapters.wrapper.program import mpi
 from koalapy_adapters.wrapper.program.executable import NoExecutable
@@ -78,8 +80,8 @@ def test_no_rank_survives_a_killed_mpirun(world: Any, flavour: str, await_that: 
     relay, attempt = start(world, AT_WORK, flavour, grace=60.0)
     relay.release(attempt)
     await_that(lambda: at_work(attempt) == 5)
-    (mpirun,) = (pid for pid in children(attempt.children()[0]) if b"mpi-hosts" in words_of(pid))
-    os.kill(mpirun, signal.SIGKILL)
+    (killed,) = (pid for pid in children(attempt.children()[0]) if b"mpi-hosts" in words_of(pid))
+    os.kill(killed, signal.SIGKILL)
     attempt.wait()
     assert attempt.record()["ending"] == "killed"
     assert processes(str(attempt.path).encode()) == []
@@ -131,10 +133,10 @@ def test_the_first_mpirun_on_the_path_counts_unless_a_flavour_is_named(tmp_path:
     command(tmp_path / "mpiexec.hydra", "HYDRA build details:\n    Version: 4.0.2")
     command(tmp_path / "mpiexec", "Intel(R) MPI Library for Linux")
     environment = {"PATH": f"relative:{tmp_path}"}
-    assert mpi.find(environment, None) == mpi.Mpirun("openmpi", str(tmp_path / "mpirun"))
-    assert mpi.find(environment, "mpich") == mpi.Mpirun("mpich", str(tmp_path / "mpiexec.hydra"))
-    assert mpi.flavours(environment) == ["mpich", "openmpi"]
-    assert mpi.flavours({"PATH": "/nowhere"}) == []
+    assert mpi.find(environment, None) == Mpirun("openmpi", str(tmp_path / "mpirun"))
+    assert mpi.find(environment, "mpich") == Mpirun("mpich", str(tmp_path / "mpiexec.hydra"))
+    assert mpirun.flavours(environment) == ["mpich", "openmpi"]
+    assert mpirun.flavours({"PATH": "/nowhere"}) == []
 
 
 @pytest.mark.parametrize(
@@ -148,13 +150,13 @@ def test_the_first_mpirun_on_the_path_counts_unless_a_flavour_is_named(tmp_path:
     ],
 )
 def test_the_version_tells_the_flavour(version: str, expected: str | None) -> None:
-    assert mpi.flavour_of(version) == expected
+    assert mpirun.flavour_of(version) == expected
 
 
 def test_the_host_file_names_the_nodes_that_have_ranks() -> None:
     nodes = [Node("one", 2), Node("two", 0), Node("three", 1)]
-    assert mpi.host_file(mpi.Mpirun("openmpi", "/m"), nodes) == "one slots=2\nthree slots=1\n"
-    assert mpi.host_file(mpi.Mpirun("mpich", "/m"), nodes) == "one:2\nthree:1\n"
+    assert mpi.host_file(Mpirun("openmpi", "/m"), nodes) == "one slots=2\nthree slots=1\n"
+    assert mpi.host_file(Mpirun("mpich", "/m"), nodes) == "one:2\nthree:1\n"
 
 
 def command(path: Path, said: str) -> None:

@@ -98,10 +98,11 @@ def welcome(
     features: List[str],
     error: Optional[BatchError],
     memory: Optional[Memory] = None,
+    mpi: Sequence[str] = (),
 ) -> Welcome:
-    """How things stand."""
+    """How things stand. `mpi`: the flavours of MPI on this host."""
     wrong = failure_of(error) if error is not None else None
-    said = _welcome(version, clock, description, features, wrong)
+    said = _welcome(version, clock, description, features, wrong)._replace(mpi=list(mpi))
     return said if memory is None else said._replace(**memory._asdict())
 
 

@@ -67,7 +67,8 @@ class Welcome(NamedTuple):
 
     `newest_epoch`: where the error is `stale`, that of the KCM at work. `newest_number`: the highest id of a Submit of
     this store that the cluster has ever received; None while the shared directory cannot be used. `recalled`: tags, see
-    Hello. `system`, `release`, `architecture`: those of the head node, by uname(2).
+    Hello. `system`, `release`, `architecture`: those of the head node, by uname(2). `mpi`: the flavours
+    of MPI on its PATH, by name.
     """
 
     protocol: Count
@@ -84,6 +85,7 @@ class Welcome(NamedTuple):
     system: Line = ""
     release: Line = ""
     architecture: Line = ""
+    mpi: List[Name] = []
 
 
 class Submitted(NamedTuple):

@@ -1,5 +1,6 @@
 """Matchmaking from end to end: ads of embedded clusters, `koala match`, groups, and a first choice that is refused."""
 
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -66,6 +67,8 @@ def test_an_ad_has_what_the_grid_file_says_and_what_is_measured(matched: Any) ->
     assert (ads["amsterdam"]["OpSys"], ads["porto"]["OpSys"]) == ("Linux", "BSD")
     assert ads["leiden"]["TotalCPUs"] == ads["leiden"]["GlueCEStateFreeCPUs"] == 10
     assert ads["leiden"]["Architecture"]
+    flavours = [each for each in ("mpich", "openmpi") if shutil.which(f"mpirun.{each}")]
+    assert ads["leiden"].get("MPI", []) == flavours, "of Debian's packages"
     assert ads["leiden"]["Memory"] == ads["leiden"]["GlueHostMainMemoryRAMSize"] > 100
     assert "AverageSI  " in matched("clusters", "--ads").out
 

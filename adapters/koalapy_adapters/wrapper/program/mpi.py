@@ -5,30 +5,16 @@ Open MPI: mpirun(1), and its parameters plm_rsh_agent and plm_rsh_no_tree_spawn.
 """
 
 import os
-import re
-import subprocess
-from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Dict, List, Mapping, Optional, Sequence
 
 from koalapy_adapters import layout
-from koalapy_adapters.host.spawn import decoded, encoded
+from koalapy_adapters.host.mpirun import MPICH, OPENMPI, Mpirun, installed
+from koalapy_adapters.host.spawn import encoded
 from koalapy_adapters.wrapper.events import Json, Node, failure
 from koalapy_adapters.wrapper.program.executable import NoExecutable
 
-OPENMPI, MPICH = "openmpi", "mpich"
-
 _NAMES = {OPENMPI: "Open MPI", MPICH: "MPICH"}
-# What `setup` lines bring is called mpirun. The other names tell two flavours on one node apart, as in Debian.
-_COMMANDS = ("mpirun", "mpiexec", "mpirun.openmpi", "orterun", "mpiexec.hydra", "mpirun.mpich")
-_SAYS = ((OPENMPI, re.compile(r"Open MPI|OpenRTE")), (MPICH, re.compile(r"HYDRA build details")))
-_PATIENCE_S = 20.0  # with an mpirun on a slow network file system
 _LOADERS = "slurm,tm,gridengine,lsf,alps"  # of Open MPI: they would take the batch system's nodes, and its launcher
-
-
-class Mpirun(NamedTuple):
-    """An mpirun: its flavour, and the absolute path of the command."""
-
-    flavour: str
-    path: str
 
 
 def find(environment: Mapping[str, str], wanted: Optional[str]) -> Mpirun:
@@ -36,24 +22,12 @@ def find(environment: Mapping[str, str], wanted: Optional[str]) -> Mpirun:
 
     Raises NoExecutable if there is none.
     """
-    found: Dict[str, str] = {}
-    for path in _paths(environment):
-        flavour = _flavour(path, environment)
-        if flavour is not None and wanted in (None, flavour):
-            return Mpirun(flavour, path)
-        if flavour is not None:
-            found.setdefault(flavour, path)
-    raise NoExecutable(_missing(wanted, sorted(found)))
-
-
-def flavour_of(version: str) -> Optional[str]:
-    """Return the flavour of the mpirun that printed this version; None for one that koalapy cannot use."""
-    return next((flavour for flavour, says in _SAYS if says.search(version)), None)
-
-
-def flavours(environment: Mapping[str, str]) -> List[str]:
-    """Return the flavours on the environment's PATH, in the order of their names."""
-    return sorted({flavour for flavour in (_flavour(path, environment) for path in _paths(environment)) if flavour})
+    there = []
+    for mpirun in installed(environment):
+        if wanted in (None, mpirun.flavour):
+            return mpirun
+        there.append(mpirun.flavour)
+    raise NoExecutable(_missing(wanted, there))
 
 
 def prepare(
@@ -123,39 +97,11 @@ exec %s >>"$output/$KOALA_RANK.out" 2>>"$output/$KOALA_RANK.err"
 """
 
 
-def _paths(environment: Mapping[str, str]) -> List[str]:
-    """The commands that may be an mpirun, each as it is first on the PATH; one that has two names only once."""
-    found: Dict[str, str] = {}
-    for name in _COMMANDS:
-        for place in environment.get("PATH", "/usr/bin:/bin").split(":"):
-            path = os.path.join(place, name)
-            if os.path.isabs(path) and os.path.isfile(encoded(path)) and os.access(encoded(path), os.X_OK):
-                found.setdefault(decoded(os.path.realpath(encoded(path))), path)
-                break
-    return list(found.values())
-
-
-def _flavour(path: str, environment: Mapping[str, str]) -> Optional[str]:
-    variables = {encoded(name): encoded(value) for name, value in environment.items()}
-    try:
-        said = subprocess.run(
-            [encoded(path), b"--version"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=variables,
-            timeout=_PATIENCE_S,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return flavour_of(said.stdout.decode("utf-8", "replace"))
-
-
-def _missing(wanted: Optional[str], found: List[str]) -> Json:
+def _missing(wanted: Optional[str], there: List[str]) -> Json:
     name = "Open MPI or MPICH" if wanted is None else _NAMES[wanted]
     message = "No mpirun of %s is on the PATH of the cluster's nodes." % name
-    if found:
-        message = "No mpirun of %s is on the PATH of the cluster's nodes, but one of %s is." % (name, _NAMES[found[0]])
+    if there:
+        message = "No mpirun of %s is on the PATH of the cluster's nodes, but one of %s is." % (name, _NAMES[there[0]])
     return failure("no_mpi", "request", message, "Load one with `setup`, or name a cluster that has it.")
 
 
