@@ -9,7 +9,7 @@ from koalapy.model.commands import AnnounceNotification, SendNotification
 from koalapy.model.errors import Reason
 from koalapy.model.events import NotificationDue, NotificationTried
 from koalapy.model.job import Job
-from koalapy.model.notification import Notification, NotificationId, Notify, NotifyOn, Outcome, retry_after
+from koalapy.model.notification import JobKind, Notification, NotificationId, Notify, NotifyOn, Outcome, retry_after
 from koalapy.model.units import Instant
 
 _NO_REASON = Reason("not_sent", "ours", "The outcome of the try has no reason.", "Report this, with koalad's log.")
@@ -31,12 +31,20 @@ def _notification(now: Instant, job: Job, on: NotifyOn, place: int, notify: Noti
         to=notify.to,
         name=job.request.name,
         owner=job.owner,
-        is_sweep=job.runner is not None,
+        kind=_kind(job),
         at=now,
         submitted_at=job.submitted_at,
         started_at=job.started_at,
         reason=job.reason if on in (NotifyOn.FAILED, NotifyOn.CANCELLED) else None,
     )
+
+
+def _kind(job: Job) -> JobKind:
+    if job.runner is not None:
+        return JobKind.SWEEP
+    if job.flow is not None:
+        return JobKind.FLOW
+    return JobKind.JOB if job.request.pilot is None else JobKind.PILOT
 
 
 def on_notification_due(core: Core, now: Instant, event: NotificationDue) -> None:

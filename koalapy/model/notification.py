@@ -86,6 +86,15 @@ class NotificationId(NamedTuple):
         return f"{self.job}.{self.on}.{self.recipient}"
 
 
+class JobKind(StrEnum):
+    """What a notification is about."""
+
+    JOB = "job"
+    SWEEP = "sweep"
+    FLOW = "flow"
+    PILOT = "pilot"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notification:
     """A notification with its whole content, as it was when the job changed at `at`.
@@ -97,7 +106,7 @@ class Notification:
     to: Recipient
     name: str
     owner: str
-    is_sweep: bool
+    kind: JobKind
     at: Instant
     submitted_at: Instant
     started_at: Instant | None = None

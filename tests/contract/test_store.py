@@ -27,7 +27,7 @@ from koalapy.model.job import OUTPUT_PRUNED, Counters, History, Job, Outcome
 from koalapy.model.learned import Check, Hour, Learned, Past
 from koalapy.model.maintenance import MaintenanceRun
 from koalapy.model.neighbour import Neighbour, Relation
-from koalapy.model.notification import Notification, NotificationId, NotifyOn, Program, Webhook
+from koalapy.model.notification import JobKind, Notification, NotificationId, NotifyOn, Program, Webhook
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import AttemptState, Ending, JobState
 from koalapy.model.sweep import Axis, ParameterResult, ResultBatch, Runner, Source, Space
@@ -46,7 +46,7 @@ NOTIFICATION = Notification(
     to=Webhook(url="https://hooks.example/x"),
     name="n",
     owner="mona",
-    is_sweep=False,
+    kind=JobKind.JOB,
     at=Instant(8),
     submitted_at=Instant(7),
     reason=NOT_TAKEN,

@@ -20,6 +20,7 @@ from koalapy.model.errors import Reason
 from koalapy.model.events import NotificationDue, NotificationTried
 from koalapy.model.identity import InstanceId, JobId
 from koalapy.model.notification import (
+    JobKind,
     Mail,
     Notification,
     NotificationId,
@@ -112,7 +113,7 @@ def sending() -> Iterator[Sending]:
 def a_notification(to: Recipient, **fields: Any) -> Notification:
     given: dict[str, Any] = {
         "id": NotificationId(JobId(7), NotifyOn.FAILED, 0), "to": to, "name": "solve ü\u202e\nx", "owner": "me",
-        "is_sweep": False, "at": Instant(2 * SECOND), "submitted_at": Instant(SECOND), "reason": REASON,
+        "kind": JobKind.JOB, "at": Instant(2 * SECOND), "submitted_at": Instant(SECOND), "reason": REASON,
     }  # fmt: skip
     return Notification(**given | fields)
 
@@ -137,6 +138,14 @@ def test_a_webhook_gets_one_document(server: Server, sending: Sending) -> None:
     assert document["job"]["reason"].startswith("Its program ended with exit status 1.")
     assert (document["job"]["id"], document["job"]["kind"]) == (7, "job")
     assert document["at"] == "1970-01-01T00:00:02.000000Z"
+
+
+@pytest.mark.parametrize("kind", JobKind)
+def test_it_says_what_it_is_about(server: Server, sending: Sending, kind: JobKind) -> None:
+    sending.send(Webhook(url=server.url), kind=kind)
+    document = json.loads(server.requests[-1][2])
+    assert document["job"]["kind"] == kind.value
+    assert document["text"].startswith(f"{kind.capitalize()} 7 (solve")
 
 
 @pytest.mark.parametrize(

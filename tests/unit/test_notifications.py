@@ -24,6 +24,7 @@ from koalapy.model.identity import JobId
 from koalapy.model.notification import (
     ENDS,
     RETRY_AFTER,
+    JobKind,
     Mail,
     Notification,
     NotificationId,
@@ -247,7 +248,7 @@ def test_a_journal_has_no_url_and_no_argument() -> None:
 
 def announcement(number: int, at: int = 0) -> AnnounceNotification:
     notification = Notification(
-        id=NotificationId(JobId(number), NotifyOn.DONE, 0), to=HOOK, name="n", owner="me", is_sweep=False,
+        id=NotificationId(JobId(number), NotifyOn.DONE, 0), to=HOOK, name="n", owner="me", kind=JobKind.JOB,
         at=Instant(0), submitted_at=Instant(0),
     )  # fmt: skip
     return AnnounceNotification(notification=notification, due_at=Instant(at))

@@ -17,14 +17,14 @@ from koalapy.model.commands import (
     job_of_command,
 )
 from koalapy.model.identity import AttemptId, JobId
-from koalapy.model.notification import Mail, Notification, NotificationId, NotifyOn
+from koalapy.model.notification import JobKind, Mail, Notification, NotificationId, NotifyOn
 from koalapy.model.request import ComponentRequest
 from koalapy.model.units import MINUTE, Instant
 from koalapy.outbox import Outbox
 
 REQUEST = ComponentRequest(processors=4, executable="true")
 NOTIFICATION = Notification(
-    id=NotificationId(JobId(5), NotifyOn.DONE, 0), to=Mail(address="me"), name="n", owner="me", is_sweep=False,
+    id=NotificationId(JobId(5), NotifyOn.DONE, 0), to=Mail(address="me"), name="n", owner="me", kind=JobKind.JOB,
     at=Instant(0), submitted_at=Instant(0),
 )  # fmt: skip
 FIRST, SECOND, OTHER = AttemptId(JobId(1), 0, 1), AttemptId(JobId(1), 0, 2), AttemptId(JobId(2), 0, 1)

@@ -32,9 +32,8 @@ class Content:
 
     def sentence(self, found: Notification) -> str:
         """Return one line that says what happened."""
-        what = "Sweep" if found.is_sweep else "Job"
         how = _WORDS[found.id.on]
-        return f"{what} {found.id.job} ({valid_text(found.name)}) of {self._grid} {how}."
+        return f"{found.kind.capitalize()} {found.id.job} ({valid_text(found.name)}) of {self._grid} {how}."
 
     def document(self, found: Notification) -> bytes:
         """Return the JSON document, schema koala.notification/1."""
@@ -49,7 +48,7 @@ class Content:
                 "id": found.id.job,
                 "name": valid_text(found.name),
                 "owner": valid_text(found.owner),
-                "kind": "sweep" if found.is_sweep else "job",
+                "kind": str(found.kind),
                 "submitted_at": format_instant(found.submitted_at),
                 "started_at": None if found.started_at is None else format_instant(found.started_at),
                 "reason": self._reason(found) or None,
