@@ -51,6 +51,22 @@ def test_a_job_begins_after_those_that_are_named(koala: Any, shell: Shell, tmp_p
     assert koala.end(third)["state"] == "done"
 
 
+def test_a_job_begins_after_a_sweep_and_fails_with_it(koala: Any, shell: Shell, tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    swept = koala("sweep", "--json", "-p", "x=1:2", "--", "sh", "-c", f"sleep 0.5; echo {{x}} >> {trace}").document[
+        "id"
+    ]
+    file = koala.write("after.yaml", {"name": "after", "components": [shell(f"echo after >> {trace}")]})
+    second = koala("submit", file, "--after", swept, "--json").document["id"]
+    assert koala.end(second)["state"] == "done"
+    assert sorted(trace.read_text().split()[:2]) == ["1", "2"]
+    assert trace.read_text().split()[2:] == ["after"]
+    swept = koala("sweep", "--json", "-p", "x=1:2", "--", "sleep", "10{x}").document["id"]
+    third = koala("submit", file, "--after", swept, "--json").document["id"]
+    assert koala("cancel", swept).status == 0
+    assert koala.end(third)["reason_code"] == "prerequisite_failed"
+
+
 def test_a_blocked_job_says_for_what_it_waits(koala: Any, shell: Shell) -> None:
     first = koala.submit(shell("sleep 100"))
     koala.until(lambda: koala.job(first)["state"] == "running")
