@@ -87,7 +87,7 @@ class NotificationId(NamedTuple):
 
 
 class JobKind(StrEnum):
-    """What a notification is about."""
+    """The subject of a notification."""
 
     JOB = "job"
     SWEEP = "sweep"
