@@ -14,10 +14,16 @@ from koalapy.model.change import Change, EpochJump, OutboxEntry, Snapshot
 from koalapy.model.commands import (
     AnnounceNotification,
     CancelAttempt,
+    CancelRequest,
     CollectOutput,
     Command,
+    DelegateRequest,
+    EndLease,
     ForgetAttempt,
+    OfferLease,
+    RejectRequest,
     ReportFree,
+    ReturnLease,
     SendNotification,
 )
 from koalapy.model.errors import Reason
@@ -25,13 +31,14 @@ from koalapy.model.identity import FIRST_PILOT, INSTANCE_LENGTH, AttemptId, JobI
 from koalapy.model.intervals import Intervals
 from koalapy.model.job import OUTPUT_PRUNED, Counters, History, Job, Outcome
 from koalapy.model.learned import Check, Hour, Learned, Past
+from koalapy.model.lease import Lease, LeaseState, Refusal
 from koalapy.model.maintenance import MaintenanceRun
 from koalapy.model.neighbour import Neighbour, Relation
 from koalapy.model.notification import JobKind, Notification, NotificationId, NotifyOn, Program, Webhook
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import AttemptState, Ending, JobState
 from koalapy.model.sweep import Axis, ParameterResult, ResultBatch, Runner, Source, Space
-from koalapy.model.units import DAY, Instant
+from koalapy.model.units import DAY, HOUR, Instant
 from koalapy.model.usage import BatchSpan, By, DayUsage, Kind, Sum, Usage, accounted, sums
 from koalapy.store.contract import Store
 from koalapy.store.errors import RecordInvalid, StoreConflict, StoreError, StoreLocked
@@ -176,7 +183,29 @@ def a_batch(sweep: int, first: int, count: int = 3, host: str = "node1") -> Resu
 
 
 LYON = Neighbour(
-    name="lyon", relation=Relation.SIBLING, instance="zyxwv", received=7, free=12, reported_at=Instant(5), told=3
+    name="lyon",
+    relation=Relation.SIBLING,
+    instance="zyxwv",
+    received=7,
+    free=12,
+    reported_at=Instant(5),
+    told=3,
+    leases=(
+        Lease(
+            number=3,
+            lent=True,
+            job=JobId(9),
+            processors=12,
+            state=LeaseState.BOUND,
+            asked_at=Instant(4),
+            bound_at=Instant(5),
+            ends_at=Instant(9),
+        ),
+    ),
+    refusals=(Refusal(job=JobId(2), at=Instant(6), reason=NOT_TAKEN),),
+    next_lease=4,
+    lent=7,
+    borrowed=8,
 )
 VU = Neighbour(name="vu", relation=Relation.PARENT)
 
@@ -211,6 +240,12 @@ def test_everything_survives_reopening(opener: Opener) -> None:
         CancelAttempt(cluster="vu", attempt=an_attempt(1, number=2), batch_id="9", force=True),
         CollectOutput(job=JobId(1), sources=(("vu", an_attempt(1)),), paths=("result.npy",), directory="/home/mona"),
         ReportFree(neighbour="lyon", processors=12),
+        DelegateRequest(neighbour="lyon", lease=3, processors=12, walltime=HOUR, memory=1 << 30),
+        CancelRequest(neighbour="lyon", lease=3),
+        RejectRequest(neighbour="lyon", lease=4, reason=NOT_TAKEN, processors=0),
+        OfferLease(neighbour="lyon", lease=5, lasts=HOUR),
+        ReturnLease(neighbour="lyon", lease=6),
+        EndLease(neighbour="lyon", lease=5, charge=12 * HOUR, reason=NOT_TAKEN),
         AnnounceNotification(notification=NOTIFICATION, number=2, due_at=Instant(9), failure=NOT_TAKEN),
         SendNotification(notification=replace(NOTIFICATION, to=Program(words=("tell", "\udcff")))),
     ]
