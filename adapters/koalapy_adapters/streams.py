@@ -29,6 +29,7 @@ WINDOW = 2 << 20  # bytes of one direction that may be on the way
 MOST_STREAMS = 256  # of one attempt at a time
 _REPORT = WINDOW // 8  # consumed bytes, after which the sender is told
 _BEATS = 4  # probes in the patience of an end that hears nothing
+_OPENING_BEATS = 32  # of one that has not been open yet: a person may wait
 
 
 def as_message(frame: Any) -> Any:
@@ -234,7 +235,8 @@ class StreamEnd:
 
     @property
     def _probe_at(self) -> int:
-        return max(self._heard_at, self._probed_at) + self.name.patience // _BEATS
+        beats = _BEATS if self.is_open else _OPENING_BEATS
+        return max(self._heard_at, self._probed_at) + self.name.patience // beats
 
     def _probe(self) -> Any:
         return self._opening if self._opening is not None else self._state(again=True, asks=True)

@@ -59,6 +59,7 @@ from koalapy.answers.jobs import (
     SubmitAnswer,
     SubmitsAnswer,
     SweepParameter,
+    TerminalAnswer,
     Transfer,
 )
 from koalapy.answers.koalad import (
@@ -200,6 +201,7 @@ __all__ = [
     "Surveyed",
     "SweepParameter",
     "SweepProgress",
+    "TerminalAnswer",
     "Transfer",
     "UnknownAnswer",
     "UnknownTag",

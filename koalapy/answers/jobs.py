@@ -252,6 +252,20 @@ class PortAnswer(TypedDict):
     """Port of 127.0.0.1 there."""
 
 
+class TerminalAnswer(TypedDict):
+    """Where the terminal of a running interactive job is."""
+
+    schema: Literal["koala.terminal/1"]
+    id: int
+    cluster: str
+    kind: Literal["terminal", "input"]
+    """`input`: a standard input without a terminal."""
+    attached: bool
+    """Whether a client is attached."""
+    slow: bool
+    """Whether its bytes travel in files, for up to seconds each way."""
+
+
 class Refusal(TypedDict):
     """A job that could not be changed, and why."""
 

@@ -43,6 +43,7 @@ def submit(
             lowest=lowest,
             avoid=avoid,
             launcher=launcher,
+            interactive=files.interactive if attempt.id.component == 0 else None,
         )
     )
 

@@ -1,6 +1,7 @@
 """Prints how jobs ended, and derives the exit status from it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import typer
@@ -11,6 +12,8 @@ from koalapy.cli.sweep_progress import counted
 from koalapy.cli.times import in_text
 from koalapy.client import Grid
 
+OWN_FAILURE = 125  # of a command whose status is the program's: the same as of docker run, timeout and env
+INTERRUPTED = 130
 Document = Mapping[str, Any]
 
 
@@ -52,3 +55,23 @@ def exit_by(jobs: Sequence[Document]) -> NoReturn:
 
 def _well(job: Document) -> bool:
     return job["state"] == "done" and not (job["sweep"] and job["sweep"]["failed"])
+
+
+@contextmanager
+def own_failures() -> Iterator[None]:
+    """Let a command whose exit status is a program's end with OWN_FAILURE for a failure of its own.
+
+    Raises typer.Exit.
+    """
+    try:
+        yield
+    except typer.Exit as ended:
+        raise ended if ended.exit_code in (DONE, INTERRUPTED) else typer.Exit(OWN_FAILURE) from None
+
+
+def exit_status_of(job: Document) -> int:
+    """Return the program's exit status if it ended by itself, else that of a failure of koala."""
+    if job["state"] == "done":
+        return DONE
+    statuses = [each["exit_status"] for each in job["components"] if each["exit_status"]]
+    return statuses[0] if job["reason_code"] in ("exit_status", "killed") and statuses else OWN_FAILURE

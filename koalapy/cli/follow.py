@@ -5,12 +5,13 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, BinaryIO
+from typing import Any, Protocol
 
 from koalapy.calls import NotReachable
 from koalapy.cli.output import print_message
 from koalapy.client import Grid
 from koalapy.client.following import Reconnecting
+from koalapy.lines import Writer
 from koalapy.model.errors import KoalaError
 
 Document = Mapping[str, Any]
@@ -20,24 +21,37 @@ _LOOK_S = 0.3
 _NEVER_RAN = "never_ran"
 
 
+class File(Protocol):
+    """A file to which output is written."""
+
+    def write(self, data: bytes, /) -> int: ...
+
+    def flush(self) -> None: ...
+
+    def fileno(self) -> int: ...
+
+
 def follow_output(
     koalad: Grid,
     job: int,
-    output: BinaryIO,
-    errors: BinaryIO,
+    output: File | None,
+    errors: File | None,
     tell: Callable[[Document], None],
     prefix: bool | None,
     reconnect_s: float,
+    without: Writer | None = None,
 ) -> None:
     """Write the output of the job's processes as it arrives, until the job is final.
 
-    `tell` is called with the job's document repeatedly. `prefix`: see Grid.output. `reconnect_s`: the seconds for
-    which koalad may be unreachable. Raises KoalaError, and NotReachable after that time.
+    What has no file is not shown. `tell` is called with the job's document repeatedly. `prefix`: see Grid.output.
+    `reconnect_s`: the seconds for which koalad may be unreachable. `without`: a process that is shown otherwise. Raises
+    KoalaError, and NotReachable after that time.
     """
-    targets = (_Target("output", output), _Target("errors", errors))
+    files = {"output": output, "errors": errors}
+    targets = [_Target(name, file) for name, file in files.items() if file is not None]
     reconnecting = Reconnecting(reconnect_s, print_message)
     threads = [
-        threading.Thread(target=_pass_on, args=(koalad, job, each, prefix, reconnecting), daemon=True)
+        threading.Thread(target=_pass_on, args=(koalad, job, each, prefix, reconnecting, without), daemon=True)
         for each in targets
     ]
     for thread in threads:
@@ -67,7 +81,7 @@ class _Target:
     `error`: why the output is incomplete, None if it is complete.
     """
 
-    def __init__(self, name: str, file: BinaryIO) -> None:
+    def __init__(self, name: str, file: File) -> None:
         self.name, self._file = name, file
         self.error: KoalaError | None = None
         self._lock = threading.Lock()
@@ -95,10 +109,15 @@ def _look(koalad: Grid, job: int) -> Document:
         return koalad.jobs(ids=[job])[0]
 
 
-def _pass_on(koalad: Grid, job: int, stream: _Target, prefix: bool | None, reconnecting: Reconnecting) -> None:
+def _pass_on(
+    koalad: Grid, job: int, stream: _Target, prefix: bool | None, reconnecting: Reconnecting, without: Writer | None
+) -> None:
     """Copy one stream to its target. koalad reconnects to clusters, and Grid reconnects to koalad."""
     try:
-        for piece in koalad.output(job, stream=stream.name, follow=True, prefix=prefix, reconnect=reconnecting):
+        pieces = koalad.output(
+            job, stream=stream.name, follow=True, prefix=prefix, reconnect=reconnecting, without=without
+        )
+        for piece in pieces:
             stream.write(piece)
     except KoalaError as error:
         if error.reason.code != _NEVER_RAN:  # otherwise the job's own reason explains it

@@ -48,6 +48,7 @@ COMMANDS = {
     "show": ("jobs", "Show one job in full, with its history."),
     "logs": ("files", "Print the output of a job's processes."),
     "fetch": ("files", "Fetch files that a job left on its clusters."),
+    "attach": ("attach", "Attach to the terminal of an interactive job."),
     "forward": ("forward", "Bring a port of a running job to this machine."),
     "explain": ("jobs", "Explain why a job waits, or why it failed."),
     "wait": ("jobs", "Wait until jobs are final."),

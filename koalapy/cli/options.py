@@ -172,6 +172,9 @@ NotifyOn = Annotated[
 WithLabel = Annotated[
     list[str] | None, typer.Option("--label", metavar="KEY[=VALUE]", help="Only jobs with this label; repeat it.")
 ]
+Escape = Annotated[
+    str, typer.Option("--escape", metavar="KEY", help="The key that, with d after it, detaches: ^a to ^_, or none.")
+]
 Reconnect = Annotated[float, typer.Option("--reconnect", min=0, help="Seconds to wait for koalad while it restarts.")]
 Check = Annotated[
     bool, typer.Option("--check", help="Show what would be submitted and whether it can ever fit; submit nothing.")

@@ -26,7 +26,17 @@ def show_request(request: Document, pilot: bool = False) -> None:
         for name, value in component.get("environment", {}).items():
             out.print(f"  {'environment':22}{name}={shlex.quote(value)}")
     out.print(f"{'directory':24}{request['directory']}")
-    for name in ("when_busy", "retry_on", "communication", "on_error", "stage_in", "stage_out", "order", "on_failure"):
+    for name in (
+        "when_busy",
+        "retry_on",
+        "communication",
+        "on_error",
+        "stage_in",
+        "stage_out",
+        "order",
+        "on_failure",
+        "interactive",
+    ):
         if name in job:
             out.print(f"{name.replace('_', ' '):24}{_words(job[name])}")
     for each in request["parameters"]:

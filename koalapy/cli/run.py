@@ -15,18 +15,18 @@ import typer
 
 from koalapy.calls import NotReachable
 from koalapy.cli import options
-from koalapy.cli.ends import explained_of, print_end
+from koalapy.cli.attach import follow_attended, leave
+from koalapy.cli.attendance import ESCAPE, Attendance, Left, Screen, escape_of
+from koalapy.cli.ends import exit_status_of, explained_of, own_failures, print_end
 from koalapy.cli.follow import follow_output
 from koalapy.cli.moving import StateLines
-from koalapy.cli.output import DONE, errors_reported, out, print_json, print_message
+from koalapy.cli.output import FAILED, errors_reported, out, print_json, print_message
 from koalapy.cli.program import executable_of
 from koalapy.cli.signals import deferred, interruptible
 from koalapy.client import Grid
 from koalapy.client.following import RECONNECT_S
 from koalapy.model.errors import KoalaError, RequestError
-
-_OWN_FAILURE = 125  # the same as of docker run, timeout and env
-_INTERRUPTED = 130
+from koalapy.model.request import Interactive
 
 app = typer.Typer()
 Document = Mapping[str, Any]
@@ -71,6 +71,14 @@ def run(
     memory: Annotated[str | None, typer.Option("--memory", help="Memory of each processor, like 512M or 4G.")] = None,
     gpus: Annotated[int | None, typer.Option("--gpus", help="GPUs of each node.")] = None,
     threads: Annotated[int | None, typer.Option("--threads", help="Processors of each process.")] = None,
+    interactive: Annotated[
+        bool, typer.Option("--interactive", "-i", help="Pass on what is typed here to rank 0, and its terminal here.")
+    ] = False,
+    terminal: Annotated[
+        bool | None,
+        typer.Option("--tty/--no-tty", help="With -i: a terminal, or standard input alone. Default: as it is here."),
+    ] = None,
+    escape: options.Escape = ESCAPE,
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Print the job's number, and do not wait.")] = False,
     label: options.Label = None,
     notify: options.Notify = None,
@@ -83,41 +91,50 @@ def run(
     """Run a program on one or more components of N processors each, wait, and pass its output through.
 
     The exit status is the program's; 125 is a failure of koala itself. Ctrl-C cancels the job. A relative path such as
-    ./prog is staged in.
+    ./prog is staged in. With --interactive, Ctrl-C is a key for the program, and ^] d leaves the job running.
     """
-    try:
-        with errors_reported():
-            shared = {
-                "walltime": walltime,
-                "memory_per_processor": memory,
-                "gpus": gpus,
-                "threads_per_process": threads,
-                "environment": _environment(env or ()) or None,
-            }
-            components = _components(processors, on or (), optional or (), shared)
-            job = {
-                "name": name,
-                "priority": priority,
-                "stage_in": stage_in or [],
-                "stage_out": stage_out or None,
-                "notify": options.notify_of(notify, notify_on),
-            }
-            request, labels = _request(program, components, job), options.labels_of(label or ())
-            with Grid(grid) as koalad, interruptible():
-                if detach:
-                    return _detach(koalad, request, labels, json)
-                document = _run(koalad, request, labels, json, prefix, reconnect)
-    except typer.Exit as ended:
-        raise typer.Exit(_INTERRUPTED if ended.exit_code == _INTERRUPTED else _OWN_FAILURE) from None
-    raise typer.Exit(_exit_status(document["job"]))
+    with own_failures(), errors_reported():
+        attended = _interactive(interactive, terminal, detach)
+        shared = {
+            "walltime": walltime,
+            "memory_per_processor": memory,
+            "gpus": gpus,
+            "threads_per_process": threads,
+            "environment": (_terminal_type() if attended else {}) | _environment(env or ()) or None,
+        }
+        components = _components(processors, on or (), optional or (), shared)
+        job = {
+            "name": name,
+            "priority": priority,
+            "stage_in": stage_in or [],
+            "stage_out": stage_out or None,
+            "interactive": attended,
+            "notify": options.notify_of(notify, notify_on),
+        }
+        request, labels, key = _request(program, components, job), options.labels_of(label or ()), escape_of(escape)
+        with Grid(grid) as koalad, interruptible():
+            if detach:
+                return _detach(koalad, request, labels, json)
+            document = _run(koalad, request, labels, json, prefix, reconnect, key)
+    raise typer.Exit(exit_status_of(document["job"]))
 
 
-def _exit_status(job: Document) -> int:
-    """Return the program's exit status if it ended by itself, else that of a failure of koala."""
-    if job["state"] == "done":
-        return DONE
-    statuses = [each["exit_status"] for each in job["components"] if each["exit_status"]]
-    return statuses[0] if job["reason_code"] in ("exit_status", "killed") and statuses else _OWN_FAILURE
+def _interactive(wanted: bool, terminal: bool | None, detach: bool) -> str | None:
+    """Return `interactive` of a job file. Raises RequestError for options that do not go together."""
+    here = sys.stdin.isatty() and sys.stdout.isatty()
+    if not wanted:
+        if terminal is not None:
+            raise RequestError("bad_option", "--tty and --no-tty need --interactive.", "Add -i.")
+        return None
+    if terminal and not here and not detach:
+        message = "--tty: standard input and output here are no terminal."
+        raise RequestError("bad_option", message, "Leave --tty out, or use --detach and `koala attach`.")
+    return str(Interactive.TERMINAL if terminal or (terminal is None and (here or detach)) else Interactive.INPUT)
+
+
+def _terminal_type() -> dict[str, str]:
+    """Return the variable that tells a program which escapes the terminal here understands."""
+    return {"TERM": os.environ["TERM"]} if os.environ.get("TERM") else {}
 
 
 def _warn_of_input() -> None:
@@ -190,24 +207,39 @@ def _detach(koalad: Grid, request: Document, labels: Mapping[str, str], json: bo
     (job,) = koalad.jobs(ids=[accepted["id"]])
     if job["state"] == "failed":
         print_end(job, explained_of(koalad, job))
-        raise typer.Exit(_OWN_FAILURE)
+        raise typer.Exit(FAILED)
 
 
 def _run(
-    koalad: Grid, request: Document, labels: Mapping[str, str], json: bool, prefix: bool | None, reconnect_s: float
+    koalad: Grid,
+    request: Document,
+    labels: Mapping[str, str],
+    json: bool,
+    prefix: bool | None,
+    reconnect_s: float,
+    escape: bytes,
 ) -> Document:
-    """Return the job and its history, once it is final."""
+    """Return the job and its history, once it is final. Raises typer.Exit if a person leaves its terminal."""
     with deferred() as let_in:  # no interrupt between the submission and its id
         job = koalad.submit(request, labels=labels)
+        kind, output = request.get("interactive"), sys.stderr.buffer if json else sys.stdout.buffer
+        attendance = Attendance(koalad, job, Screen(output), False, escape, reconnect_s)
         try:
             let_in()
             print_message(f"job {job} accepted")
-            _warn_of_input()
-            output = sys.stderr.buffer if json else sys.stdout.buffer
-            follow_output(koalad, job, output, sys.stderr.buffer, StateLines(koalad).print_changes, prefix, reconnect_s)
+            if kind:
+                follow_attended(attendance, kind, True, prefix)
+            else:
+                _warn_of_input()
+                states = StateLines(koalad)
+                follow_output(koalad, job, output, sys.stderr.buffer, states.print_changes, prefix, reconnect_s)
             document = koalad.show(job)
             explained = explained_of(koalad, document["job"])
-        except KeyboardInterrupt:
+        except Left as left:
+            leave(job, left)
+        except KeyboardInterrupt as interrupt:
+            if kind == Interactive.TERMINAL and attendance.has_begun:  # while koalad or the cluster is out of reach
+                leave(job, interrupt)
             _cancel(koalad, job)
             raise
         except NotReachable:

@@ -52,12 +52,12 @@ class Reconnecting:
 class FollowedLines:
     """Turns the frames of /v1/jobs/{job}/follow into whole lines.
 
-    With `prefix` each line begins with its component and rank; None: if there are several components. `is_over` is
-    True after the last frame.
+    With `prefix` each line begins with its component and rank; None: if there are several components. `without`: a
+    process whose output is left out. `is_over` is True after the last frame.
     """
 
-    def __init__(self, prefix: bool | None = None) -> None:
-        self._prefix = prefix
+    def __init__(self, prefix: bool | None = None, without: Writer | None = None) -> None:
+        self._prefix, self._without = prefix, without
         self._lines: Interleaving | None = None
         self._attempts: dict[int, int] = {}
         self._read: dict[tuple[int, int, int], int] = {}  # bytes by component, attempt and rank
@@ -122,5 +122,5 @@ class FollowedLines:
         assert self._lines is not None
         self._left -= len(data)
         self._read[self._writer] = self._read.get(self._writer, 0) + len(data)
-        component, _, rank = self._writer
-        return self._lines.take(Writer(component, rank), data)
+        writer = Writer(self._writer[0], self._writer[2])
+        return b"" if writer == self._without else self._lines.take(writer, data)

@@ -129,7 +129,7 @@ def _download(answer: HTTPResponse, connection: socket.socket) -> None:
 
     Raises KoalaError if the stream was reset, and OSError if the local side takes nothing more.
     """
-    for frame in _frames(answer):
+    for frame in frames_of(answer):
         if isinstance(frame, Control):
             raise error_of(frame.data["error"])
         if isinstance(frame, Chunk) and frame.data:
@@ -138,7 +138,7 @@ def _download(answer: HTTPResponse, connection: socket.socket) -> None:
             connection.shutdown(socket.SHUT_WR)
 
 
-def _frames(answer: HTTPResponse) -> Iterator[Frame]:
+def frames_of(answer: HTTPResponse) -> Iterator[Frame]:
     """Yield the frames of an answer as they come. Raises NotReachable if it breaks off."""
     decoder = Decoder()
     try:

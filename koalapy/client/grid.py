@@ -16,7 +16,9 @@ from koalapy.client.following import RECONNECT_S, FollowedLines, Reconnecting
 from koalapy.client.forwarding import LOOPBACK, Forwarding
 from koalapy.client.login import Answer, await_logins, log_in
 from koalapy.client.submission import JobOrFile, as_posted, post
+from koalapy.client.terminal import Terminal
 from koalapy.daemon import start, wait_for_end
+from koalapy.lines import Writer
 from koalapy.locations import Locations
 from koalapy.model.errors import KoalaError, TransientError
 
@@ -301,18 +303,20 @@ class Grid:
         parameter: int | None = None,
         prefix: bool | None = None,
         reconnect: float | Reconnecting = RECONNECT_S,
+        without: Writer | None = None,
     ) -> Iterator[bytes]:
         """Yield the output of the last attempt's processes, ordered by component and rank.
 
         With `follow` it yields whole lines of all components as they are written, until the job is final.
         With `prefix` each line begins with `[component.rank] `; None: if several components are followed.
-        For a sweep, `parameter` is the number of the parameter whose output is wanted.
+        For a sweep, `parameter` is the number of the parameter whose output is wanted. `without`: a process whose
+        output is left out, if it is followed.
         Following continues after a restart of koalad. The logger `koalapy` reports each interruption.
         Raises TransientError, code `cut`, if the output breaks off, or NotReachable after `reconnect` seconds.
         """
         if follow and parameter is None:
             patience = reconnect if isinstance(reconnect, Reconnecting) else Reconnecting(reconnect)
-            yield from self._followed(job, stream, component, prefix, patience)
+            yield from self._followed(job, stream, component, prefix, patience, without)
             return
         parameters: dict[str, Any] = {"stream": stream}
         if component is not None:
@@ -326,10 +330,16 @@ class Grid:
             yield from chunks
 
     def _followed(
-        self, job: int, stream: str, component: int | None, prefix: bool | None, reconnecting: Reconnecting
+        self,
+        job: int,
+        stream: str,
+        component: int | None,
+        prefix: bool | None,
+        reconnecting: Reconnecting,
+        without: Writer | None,
     ) -> Iterator[bytes]:
         """Request output again and again, each time from where the answer before broke off. Raises KoalaError."""
-        lines = FollowedLines(prefix)
+        lines = FollowedLines(prefix, without)
         cut = TransientError("cut", f"The output of job {job} broke off.", "Ask for it again.")
         while not lines.is_over:
             body = {"stream": stream, "component": component, "positions": lines.restart()}
@@ -368,6 +378,17 @@ class Grid:
         params = {"port": port, "rank": rank, **({} if component is None else {"component": component})}
         document = self._calls.call("GET", path, params=params)
         return Forwarding(self._calls, path, params, document, listen, failed or _log_failed)
+
+    def terminal(self, job: int) -> answers.TerminalAnswer:
+        """Return where the terminal of a running interactive job is: schema koala.terminal/1. Raises KoalaError."""
+        return cast("answers.TerminalAnswer", self._calls.call("GET", f"/v1/jobs/{job}/terminal"))
+
+    def attach(self, job: int, *, take: bool = False) -> Terminal:
+        """Attach to the terminal of a running interactive job, until the result is closed; the program runs on.
+
+        `take`: also if another client is attached, which loses it. Raises KoalaError.
+        """
+        return Terminal(self._calls, f"/v1/jobs/{job}/terminal", {"take": take})
 
     def runners(self, states: Sequence[str] = ()) -> list[answers.Runner]:
         """List the CS-Runners of sweeps that are not final, or that are in these states."""

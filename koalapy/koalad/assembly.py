@@ -245,7 +245,9 @@ class Koalad:
             self._loop,
             self._clock,
             self._links.read,
-            JobStreams(self._links.open_stream, self._links.end_streams),
+            JobStreams(
+                self._links.open_stream, self._links.open_terminal, self._links.is_slow, self._links.end_streams
+            ),
             self._policies[0].placement,
             Recovery(self._clock.now(), snapshot),
             unknown,

@@ -95,12 +95,14 @@ def job_request(job: JobKeys, name: str, directory: str) -> Request:
     """Return the request of a job that is no sweep."""
     may_queue = len(job.components) == 1 and not job.components[0].spread
     busy = WhenBusy.QUEUE if may_queue else WhenBusy.WAIT
+    asked_for = job.model_fields_set
+    attended = job.interactive is not None  # a person waits for it, and cannot type again what a lost try got
     return Request(
         name=name,
         components=tuple(component.request() for component in job.components),
-        priority=job.priority,
+        priority=0 if attended and "priority" not in asked_for else job.priority,
         when_busy=job.when_busy or busy,
-        retry_on=tuple(dict.fromkeys(job.retry_on)),
+        retry_on=() if attended and "retry_on" not in asked_for else tuple(dict.fromkeys(job.retry_on)),
         communication=job.communication is Communication.ALL,
         stage_in=job.stage_in,
         stage_out=tuple(each.path for each in job.stage_out),
@@ -112,6 +114,7 @@ def job_request(job: JobKeys, name: str, directory: str) -> Request:
         retrials=job.on_error,
         relax_after=job.relax_after,
         notify=None if job.notify is None else notify_of(job.notify),
+        interactive=job.interactive,
     )
 
 

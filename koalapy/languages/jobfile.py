@@ -35,6 +35,7 @@ from koalapy.model.request import (
     LOWEST_PRIORITY,
     MAX_PROCESSORS,
     ComponentRequest,
+    Interactive,
     KeepOutput,
     Launch,
     MpiFlavour,
@@ -54,6 +55,7 @@ from koalapy.model.textfile.fields import (
     Text,
     Version,
     Word,
+    as_flag,
     as_line,
     as_list,
     as_mapping,
@@ -357,6 +359,20 @@ StagesOut = Annotated[
 ]
 
 
+def _interactive(value: object) -> Interactive | None:
+    """Return the word, or that for a truth value. Raises PydanticCustomError for other values."""
+    if value is None or value in [*Interactive]:
+        return None if value is None else Interactive(str(value))
+    return Interactive.TERMINAL if as_flag(value) else None
+
+
+Attachable = Annotated[
+    Interactive | None,
+    BeforeValidator(_interactive),
+    WithJsonSchema({"anyOf": [{"type": "boolean"}, {"enum": [*map(str, Interactive)]}, {"type": "null"}]}),
+]
+
+
 class JobKeys(Section):
     """The keys of a job of one or more components that start together, by itself or in a flow."""
 
@@ -398,6 +414,9 @@ class JobKeys(Section):
     notify: NotifyEntries | None = Field(
         default=None, description="who is notified of the job's end; [] for nobody; the grid file's"
     )
+    interactive: Attachable = Field(
+        default=None, description="true, or terminal: `koala attach` has the terminal of rank 0; input: its input alone"
+    )
     parameters: Parameters | None = Field(default=None, description="a sweep: names, and the values that they take")
     csv: Tables = Field(default=(), description="a sweep: files whose columns are parameters, each row one of them")
     combine: Combination | None = Field(
@@ -412,6 +431,13 @@ class JobKeys(Section):
         if all(component.optional for component in self.components):
             advice = "Leave `optional` out of one at least."
             raise wrong("are all optional, so that nothing need run", advice, at=("components",))
+        return self
+
+    @model_validator(mode="after")
+    def _check_interactive(self) -> Self:
+        if self.interactive is not None and self.components[0].launch is Launch.MPI:
+            what = "is not for `launch: mpi`, whose first process is mpirun"
+            raise wrong(what, "Remove it, or start mpirun in the program.", at=("interactive",))
         return self
 
     @model_validator(mode="after")
@@ -436,6 +462,8 @@ class JobKeys(Section):
             if self.keep_output is not None:
                 what = "is not for a sweep, whose parameters' output `koala logs --parameter` reads"
                 raise wrong(what, "Remove it.", at=("keep_output",))
+            if self.interactive is not None:
+                raise wrong("is not for a sweep, whose programs nobody attends", "Remove it.", at=("interactive",))
             return self
         for index, each in enumerate(self.stage_out):
             if each.to is not None and (name := unknown_in(each.to)):

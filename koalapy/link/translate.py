@@ -72,6 +72,7 @@ def program(command: SubmitAttempt, grace: Duration) -> wire.Program:
         optional=request.optional,
         sweep=_sweep(work) if work is not None else None,
         mpi=None if request.mpi is None else str(request.mpi),
+        terminal=str(command.interactive or ""),
     )
 
 

@@ -13,7 +13,7 @@ from koalapy.model.identity import AttemptId, JobId, origin_of_site
 from koalapy.model.intervals import Intervals
 from koalapy.model.matching import Question
 from koalapy.model.notification import Notification
-from koalapy.model.request import ComponentRequest
+from koalapy.model.request import ComponentRequest, Interactive
 from koalapy.model.sweep import Space
 from koalapy.model.units import Duration, Instant
 
@@ -38,7 +38,7 @@ class SubmitAttempt:
     """Stage the files in, then submit the attempt to the batch system.
 
     The answer is AttemptSubmitted or SubmissionFailed. `walltime` is the batch job's: that of program, barrier and
-    margin.
+    margin. `interactive`: of the attempt with the job's first process, as in Request.
     """
 
     cluster: str
@@ -53,6 +53,7 @@ class SubmitAttempt:
     lowest: bool = False  # with the lowest priority that a user may set
     avoid: tuple[str, ...] = ()  # hosts of the cluster on which it must not run
     launcher: LauncherWork | None = None
+    interactive: Interactive | None = None
 
 
 @fast_frozen

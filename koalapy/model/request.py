@@ -55,6 +55,13 @@ class KeepOutput(StrEnum):
     HOME = "home"
 
 
+class Interactive(StrEnum):
+    """A part of a job's first process to which a person may attach: its terminal, or its standard input alone."""
+
+    TERMINAL = "terminal"
+    INPUT = "input"
+
+
 class OnFailure(StrEnum):
     """The conduct of a flow once a job of it has failed for good: jobs that do not depend on it go on, or all stop."""
 
@@ -150,7 +157,7 @@ class Request:
     the jobs that must be done before it may begin, each once. `relax_after`: how long it waits for its processors
     before it asks for fewer, None for the grid's `queue_after`. `retrials`: how often a claim that failed is tried
     again, None for the grid file's maximum. `jobs`: set for a flow, which has no components of its own. `pilot`: set
-    for a pilot, whose program only waits.
+    for a pilot, whose program only waits. `interactive`: set for a job to whose first process a person may attach.
     """
 
     name: str
@@ -175,6 +182,7 @@ class Request:
     relax_after: Duration | None = None
     jobs: tuple["FlowJob", ...] = ()
     on_failure: OnFailure = OnFailure.CONTINUE
+    interactive: Interactive | None = None
 
     @property
     def type(self) -> RequestType:

@@ -240,6 +240,14 @@ class ClusterLinks:
         """Open a byte stream to an attempt; see Link.open_stream. Raises KoalaError."""
         return _named(self._links, cluster).open_stream(attempt, rank, port)
 
+    def open_terminal(self, cluster: str, attempt: AttemptId) -> Stream:
+        """Attach to the terminal of an attempt; see Link.open_terminal. Raises KoalaError."""
+        return _named(self._links, cluster).open_terminal(attempt)
+
+    def is_slow(self, cluster: str) -> bool:
+        """Return whether bytes of streams travel in files there. Raises KoalaError."""
+        return bool(_named(self._links, cluster).cluster.config.get("relay") == "files")
+
     def end_streams(self, job: Job) -> None:
         """Reset the streams of this job's attempts that have ended. Returns at once."""
         for link in list(self._links.values()):

@@ -21,7 +21,7 @@ from koalapy.model.identity import FIRST_PILOT, AttemptId, JobId, pilot_id
 from koalapy.model.job import OUTPUT_PRUNED, Component, Counters, History, Job
 from koalapy.model.matching import ClusterAd
 from koalapy.model.records import Step
-from koalapy.model.request import Request
+from koalapy.model.request import Interactive, Request
 from koalapy.model.states import ComponentState, JobState
 from koalapy.model.units import Instant, format_instant
 from koalapy.model.unreadable import Unreadable
@@ -73,10 +73,22 @@ class JobFiles:
 
 
 @dataclass(frozen=True, slots=True)
+class Terminal:
+    """The terminal of a running job, or its standard input. `is_slow`: its bytes travel in files."""
+
+    cluster: str
+    kind: Interactive
+    is_attached: bool
+    is_slow: bool
+
+
+@dataclass(frozen=True, slots=True)
 class JobStreams:
-    """The functions for byte streams to jobs: see ClusterLinks.open_stream and end_streams."""
+    """The functions for byte streams to jobs: those of ClusterLinks with these names."""
 
     open: Callable[[str, AttemptId, int, int], Stream]
+    open_terminal: Callable[[str, AttemptId], Stream]
+    is_slow: Callable[[str], bool]
     ended: Callable[[Job], None]
 
 
@@ -120,6 +132,8 @@ class Service:
         self._journal = journal
         self._recovery = recovery
         self._waiters = JobWaiters()
+        self._terminals: dict[JobId, Stream] = {}  # to which a client is attached
+        self._attaching = threading.Lock()
         self._counting = Counting()
 
     # ---- calls that change something
@@ -440,6 +454,39 @@ class Service:
         stream = self._streams.open(chosen.cluster, found.attempt_of(chosen), rank, port)
         self._streams.ended(self.job(job))  # it may have ended before the stream was known
         return stream
+
+    def where_terminal(self, job: JobId) -> Terminal:
+        """Return where the terminal of a running interactive job is. Raises KoalaError if there is none."""
+        request = self.job(job).request
+        if request.interactive is None:
+            advice = "Submit it with `interactive: true`, or by `koala run --interactive`."
+            raise RequestError("not_interactive", f"Job {job} is not interactive: it has no terminal.", advice)
+        cluster = self.where_forwarded(job, 0, 0).cluster
+        assert cluster is not None
+        return Terminal(cluster, request.interactive, self._attached(job) is not None, self._streams.is_slow(cluster))
+
+    def attach(self, job: JobId, take: bool) -> Stream:
+        """Open a byte stream to the job's terminal. `take`: also if a client is attached, which loses it.
+
+        The stream is reset when the attempt ends. Raises KoalaError.
+        """
+        with self._attaching:
+            where, found = self.where_terminal(job), self.job(job)
+            former = self._attached(job)
+            if former is not None and not take:
+                message = f"A client is attached to job {job} already."
+                raise RequestError("attached", message, f"`koala attach {job} --take` takes its terminal over.")
+            stream = self._streams.open_terminal(where.cluster, found.attempt_of(found.components[0]))
+            if former is not None:
+                former.reset("taken", f"Another client has taken over the terminal of job {job}.")
+            self._terminals = {key: each for key, each in self._terminals.items() if not each.is_over}
+            self._terminals[job] = stream
+        self._streams.ended(self.job(job))  # it may have ended before the stream was known
+        return stream
+
+    def _attached(self, job: JobId) -> Stream | None:
+        stream = self._terminals.get(job)
+        return None if stream is None or stream.is_over else stream
 
     def _readable(self, job: JobId, stream: str, component: int | None) -> tuple[Job, Followed]:
         """Return the job, and what is read of it. Raises RequestError for a sweep, and if there is nothing to read."""

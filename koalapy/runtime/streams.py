@@ -21,6 +21,8 @@ _ADVICE = {
     "refused": "Does the program listen on that port of 127.0.0.1 yet? `koala logs` may say.",
     "timed_out": "Is the cluster out of reach? `koala clusters` says. Connect again.",
     "no_such_rank": "Ranks are counted from 0 in each component.",
+    "taken": "`koala attach --take` takes it back.",
+    "no_terminal": "`koala logs` has what the program wrote.",
 }
 
 
@@ -145,10 +147,15 @@ class ClusterStreams:
         self._streams: dict[int, tuple[str, Stream]] = {}  # with their tags
         self._relayed: dict[int, _Relayed] = {}
 
-    def open(self, attempt: AttemptId, tag: str, rank: int, port: int, command: str = "") -> Stream:
-        """Open a stream to this port of the node on which this rank of the attempt runs, or to a command there."""
+    def open(
+        self, attempt: AttemptId, tag: str, rank: int, port: int, command: str = "", terminal: bool = False
+    ) -> Stream:
+        """Open a stream to this port of the node on which this rank of the attempt runs.
+
+        In place of a port it may lead to a command there, or to the `terminal` of the rank.
+        """
         number = _OWN_NUMBERS | secrets.randbits(_STREAM_BITS)
-        opening = OpenStream(tag, number, rank, port, self._patience, command)
+        opening = OpenStream(tag, number, rank, port, self._patience, command, terminal)
         stream = Stream(attempt, opening, self._send, self._now)
         with self._lock:
             self._streams = {key: each for key, each in self._streams.items() if not each[1].is_forgotten()}

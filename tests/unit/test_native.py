@@ -13,6 +13,7 @@ from job_languages import read_native as read
 
 from koalapy.languages import from_mapping, language_of, read_job
 from koalapy.languages.jobfile import JobFile
+from koalapy.languages.mapping import job_mapping
 from koalapy.languages.native import json_schema
 from koalapy.languages.paths import landing
 from koalapy.model.errors import RequestError
@@ -20,6 +21,7 @@ from koalapy.model.identity import JobId
 from koalapy.model.notification import Mail, Notify, NotifyOn, Program, Webhook
 from koalapy.model.request import (
     ComponentRequest,
+    Interactive,
     KeepOutput,
     Launch,
     MpiFlavour,
@@ -86,6 +88,7 @@ notify: [{webhook: "https://hooks.example/s", on: [failed]}, {mail: me@example.o
 
 
 SWEEP_KEYS = {"parameters", "csv", "combine", "order"}  # see test_sweep_languages
+NOT_FOR_MPI = {"interactive"}
 
 
 def job(text: str | bytes, **overrides: str) -> Request:
@@ -164,7 +167,7 @@ def test_every_key_arrives() -> None:
 
 def test_the_keys_above_are_all_there_are() -> None:
     written, schema = yaml.safe_load(ALL_KEYS), json_schema()
-    assert set(written) | SWEEP_KEYS == set(schema["properties"])
+    assert set(written) | SWEEP_KEYS | NOT_FOR_MPI == set(schema["properties"])
     assert set(written["components"][0]) == set(schema["$defs"]["ComponentFile"]["properties"])
 
 
@@ -323,3 +326,26 @@ stage_out: [result.npy, {path: logs/, to: "out/{component}"}, {path: "**/*.dat",
     assert found.stage_in == ("data/", "*.csv", "/x/**/y", "..")
     assert found.stage_out == ("result.npy", "logs", "**/*.dat")
     assert found.stage_out_to == (("logs", "out/{component}"), ("**/*.dat", "/scratch/{job}"))
+
+
+@pytest.mark.parametrize(
+    ("lines", "interactive", "priority", "retry_on"),
+    [
+        ("interactive: on", Interactive.TERMINAL, 0, ()),
+        ("interactive: terminal", Interactive.TERMINAL, 0, ()),
+        ("interactive: input\npriority: 10", Interactive.INPUT, 10, ()),
+        ("interactive: yes\nretry_on: [lost]", Interactive.TERMINAL, 0, (RetryOn.LOST,)),
+        ("interactive: false", None, 10, (RetryOn.LOST, RetryOn.KILLED)),
+    ],
+)
+def test_an_interactive_job_goes_first_and_is_tried_once_unless_it_says_otherwise(
+    lines: str, interactive: Interactive | None, priority: int, retry_on: tuple[RetryOn, ...]
+) -> None:
+    found = job(f"{SMALL}{lines}\n")
+    assert (found.interactive, found.priority, found.retry_on) == (interactive, priority, retry_on)
+    assert from_mapping(job_mapping(found), "again", found.directory) == found
+
+
+def test_mpirun_has_no_terminal() -> None:
+    with pytest.raises(RequestError, match="interactive is not for `launch: mpi`"):
+        job(SMALL + "    launch: mpi\ninteractive: true\n")

@@ -85,7 +85,8 @@ class Program(NamedTuple):
     `sweep`: of a Launcher, what it runs: this program, once for each of the parameters that it pulls. `sweep` (id),
     `space` (see launcher.space), `slots`, `limit_s` (one parameter's walltime; None: that of the Launcher),
     `output_limit` (bytes that one parameter may write; None: 1 GiB), `drain_s` (nothing is begun in the last so many
-    seconds of the walltime; None: 5). `walltime` and `grace` are the Launcher's.
+    seconds of the walltime; None: 5). `walltime` and `grace` are the Launcher's. `terminal`: what clients may attach to
+    of the component's first process: its `terminal`, its `input` alone, or nothing.
     """
 
     job: int
@@ -105,6 +106,7 @@ class Program(NamedTuple):
     optional: bool = False
     sweep: Optional[Json] = None
     mpi: Optional[str] = None  # the flavour that starts an MPI program; None: the one that is there
+    terminal: str = ""
 
 
 class Submit(NamedTuple):

@@ -24,7 +24,7 @@ class OpenStream(NamedTuple):
     Answered by StreamState, or by StreamReset. `patience`: microseconds without a sign of the other end, after which
     an end resets the stream. `command`: one of koalad's own for /bin/sh, in place of a port (then 0). The stream is its
     standard input and output; its end resets the stream with the code `exit_STATUS`, and its last lines of standard
-    error as the message.
+    error as the message. `terminal`: the terminal of the process, in place of both; see wrapper.program.terminal.
     """
 
     tag: Tag
@@ -33,6 +33,7 @@ class OpenStream(NamedTuple):
     port: Port
     patience: Count
     command: ShellCommand = ""
+    terminal: Flag = False
 
 
 class StreamState(NamedTuple):

@@ -274,10 +274,10 @@ class Loop:
         """Pass a frame of a byte stream to its node.
 
         The wrapper serves the ports of its own node, for that saves a hop. Its agent runs commands there, since the
-        agent ends all that is below it.
+        agent ends all that is below it, and has the terminal.
         """
         if self._allocation is not None and node == self._allocation.names[0]:
-            opens = isinstance(frame, OpenStream) and not frame.command
+            opens = isinstance(frame, OpenStream) and not frame.command and not frame.terminal
             if opens or self._own_streams.has(frame.stream):
                 self._own_streams.received(frame)
                 return True
@@ -307,6 +307,7 @@ class Loop:
             "arguments": self._arguments,
             "passes_on": self._bridge is not None,
             "mpi": self._attempt.is_mpi,
+            "terminal": self._attempt.program.get("terminal", ""),
             "environment": self._environment,
             "grace": clock.microseconds(self._attempt.program["grace"]),
             "silence": silence(self._orphan_timeout),

@@ -12,6 +12,7 @@ from koalapy.api.documents.jobs import (
     port,
     submitted,
     submitted_many,
+    terminal,
 )
 from koalapy.api.documents.koalad import disk, maintenance, maintenance_run, status, unreadable, usage
 from koalapy.api.documents.leases import lease, leases
@@ -48,6 +49,7 @@ __all__ = [
     "status",
     "submitted",
     "submitted_many",
+    "terminal",
     "unknown",
     "unreadable",
     "usage",

@@ -19,6 +19,7 @@ from koalapy.model.sweep import Source
 from koalapy.model.textfile.words import valid_text
 from koalapy.model.units import SECOND, Instant, format_instant
 from koalapy.runtime.collecting.collect import Collected
+from koalapy.runtime.service import Terminal
 from koalapy.runtime.staging.transfers import Progress
 from koalapy.views.checking import Checked
 from koalapy.views.explanation import Explanation, summary
@@ -185,6 +186,18 @@ def port(job_id: int, component: int, cluster: str, rank: int, number: int) -> a
         "cluster": cluster,
         "rank": rank,
         "port": number,
+    }
+
+
+def terminal(job_id: int, found: Terminal) -> answers.TerminalAnswer:
+    """Answer with the place of the terminal of a running job."""
+    return {
+        "schema": "koala.terminal/1",
+        "id": job_id,
+        "cluster": found.cluster,
+        "kind": found.kind.value,
+        "attached": found.is_attached,
+        "slow": found.is_slow,
     }
 
 

@@ -210,6 +210,11 @@ class Link:
         self._connected()
         return self.streams.open(attempt, tag_of(self.cluster.instance, attempt), rank, port)
 
+    def open_terminal(self, attempt: AttemptId) -> Stream:
+        """Attach to the terminal of the attempt's first process. Raises TransientError."""
+        self._connected()
+        return self.streams.open(attempt, tag_of(self.cluster.instance, attempt), 0, 0, terminal=True)
+
     def open_command(self, attempt: AttemptId, command: str) -> Stream:
         """Start a shell command on the attempt's first node, and open a stream to it. Raises TransientError."""
         self._connected()

@@ -162,6 +162,8 @@ def test_it_describes_itself(http_: Connection) -> None:
         ("post", "/v1/jobs/{job}/fetch"),
         ("get", "/v1/jobs/{job}/forward"),
         ("post", "/v1/jobs/{job}/forward"),
+        ("get", "/v1/jobs/{job}/terminal"),
+        ("post", "/v1/jobs/{job}/terminal"),
         ("post", "/v1/jobs/{job}/resubmit"),
         ("get", "/v1/runners"),
         ("get", "/v1/sweeps/{sweep}/results"),
@@ -209,7 +211,9 @@ def test_it_describes_itself(http_: Connection) -> None:
             assert answers["default"]["content"]["application/json"]["schema"] == {
                 "$ref": "#/components/schemas/ErrorAnswer"
             }
-            of_bytes = path.endswith(("/output", "/follow")) or (method == "post" and path.endswith("/forward"))
+            of_bytes = path.endswith(("/output", "/follow")) or (
+                method == "post" and path.endswith(("/forward", "/terminal"))
+            )
             if not of_bytes:
                 assert answers["200"]["content"]["application/json"]["schema"]["$ref"].endswith("Answer")
     assert document["components"]["schemas"]["Job"]["properties"]["held_processor_seconds"]

@@ -8,9 +8,11 @@ Of an MPI program, mpirun is the only process that the agent on the first node s
 nodes start what mpirun asks for, until the wrapper stops them.
 """
 
+import errno
 import os
 import selectors
 import signal
+import socket
 import sys
 from typing import Any, Callable, Dict, List, Optional
 
@@ -27,6 +29,7 @@ Json = Dict[str, Any]
 
 ORPHAN_GRACE = 5 * clock.SECOND  # for a program whose wrapper is gone before it sent another
 _AGAIN = clock.SECOND // 20  # between two sweeps
+_DELIVERY = 3 * clock.SECOND  # for what a terminal shows last, and for a client to attach to a short program
 
 
 def main(argv: List[str]) -> int:
@@ -68,6 +71,8 @@ class Agent:
         )
         self._starts = RemoteStarts(self._selector, self._send)
         self._streams: Any = None  # from the first one on
+        self._terminal: Any = None  # of the first process of the component, if it has one
+        self._deliver_until: Optional[int] = None
         self._prepared: Optional[Prepared] = None
         self._pids: Dict[int, int] = {}  # of processes that run: their rank on this node
         self._started = False
@@ -97,6 +102,8 @@ class Agent:
                 self._streams.tick(clock.now())
         if self._streams is not None:
             self._streams.close()
+        if self._terminal is not None:
+            self._terminal.close()
         self._server.close()
         return 0
 
@@ -160,7 +167,11 @@ class Agent:
             self._is_mpi,
         )
         try:
-            self._prepared = Prepared(plan)
+            if message.get("terminal") and processes and offset == 0:
+                from koalapy_adapters.wrapper.program.terminal import Terminal
+
+                self._terminal = Terminal(self._selector, has_screen=message["terminal"] == "terminal")
+            self._prepared = Prepared(plan, self._terminal)
         except OSError as error:
             self._send("failed", what="prepare", why=str(error))
             return
@@ -232,14 +243,17 @@ class Agent:
             self._lose_wrapper()
         for pid, status in descendants.reap():
             if pid in self._pids:
-                self._report_end(self._pids.pop(pid), status)
+                local = self._pids.pop(pid)
+                if local == 0 and self._terminal is not None:
+                    self._terminal.ended()
+                self._report_end(local, status)
             elif not self._starts.child_ended(pid, _exit_status(status)) and self._streams is not None:
                 self._streams.child_ended(pid, status)
         if self._kill_at is not None and clock.now() >= self._kill_at:
             self._sweeping = True
         if self._started and not self._pids and not self._serves:
             self._sweeping = True
-        if self._sweeping and not self._over and descendants.sweep():
+        if self._sweeping and not self._over and descendants.sweep() and self._has_delivered():
             self._empty()
 
     def _report_end(self, local: int, status: int) -> None:
@@ -254,6 +268,16 @@ class Agent:
             return {}
         self._failed = True
         return {"rank": self._prepared.rank(local), "words": self._prepared.last_words(local)}
+
+    def _has_delivered(self) -> bool:
+        """Return whether a client has taken all that the terminal showed, or was given time enough to do so."""
+        if self._terminal is None or not self._started:
+            return True
+        if self._terminal.was_attached and self._streams.is_terminal_delivered:
+            return True
+        if self._deliver_until is None:
+            self._deliver_until = clock.now() + _DELIVERY
+        return clock.now() >= self._deliver_until
 
     def _empty(self) -> None:
         self._over = True
@@ -282,8 +306,15 @@ class Agent:
             self._out.write_bulk(said) if isinstance(frame, Chunk) else self._out.write(said)
 
         if self._streams is None:
-            self._streams = NodeStreams(self._selector, send)
+            self._streams = NodeStreams(self._selector, send, self._attach)
         self._streams.received(frame_of_json(message))
+
+    def _attach(self) -> socket.socket:
+        """Return a client's end of the terminal. Raises OSError if there is none on this node."""
+        if self._terminal is None:
+            raise OSError(errno.ENXIO, "The program has no terminal here.")
+        plug: socket.socket = self._terminal.attach()
+        return plug
 
     # ---- what mpirun starts on other nodes ---------------------------------------------------------------------------
 

@@ -1,4 +1,5 @@
-"""The streams that end on this node: each leads to a port of the program on the loopback address, or to a command."""
+"""The streams that end on this node: each leads to a port of the program on the loopback address, to its terminal, or
+to a command."""
 
 import errno
 import os
@@ -17,14 +18,27 @@ _LOOPBACK = "127.0.0.1"
 _MOST_READ = 4 * MAX_CHUNK  # of one stream, before others have their turn
 _MOST_KEPT = 1 << 12  # streams that are over, and still answer
 _LAST_WORDS = 4096  # bytes of a command's standard error that are kept
+_TAKEN = "Another client has taken over the terminal."
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER: the program sees a reset, not an end
 
 
-class NodeStreams:
-    """All streams of one node. `send(frame)` passes a frame towards koalad; `tick` at `next_wakeup` or later."""
+def _no_terminal() -> socket.socket:
+    raise OSError(errno.ENXIO, "The program has no terminal here.")
 
-    def __init__(self, selector: selectors.BaseSelector, send: Callable[[Any], Any]) -> None:
-        self._selector, self._send = selector, send
+
+class NodeStreams:
+    """All streams of one node. `send(frame)` passes a frame towards koalad; `tick` at `next_wakeup` or later.
+
+    `attach` returns a client's end of the terminal, or raises OSError.
+    """
+
+    def __init__(
+        self,
+        selector: selectors.BaseSelector,
+        send: Callable[[Any], Any],
+        attach: Callable[[], socket.socket] = _no_terminal,
+    ) -> None:
+        self._selector, self._send, self._attach = selector, send, attach
         self._plugs: Dict[int, _Plug] = {}
 
     def has(self, stream: int) -> bool:
@@ -52,6 +66,11 @@ class NodeStreams:
         for plug in self._plugs.values():
             plug.child_ended(pid, status)
 
+    @property
+    def is_terminal_delivered(self) -> bool:
+        """Whether every client of the terminal has taken all that it showed, or is gone."""
+        return all(plug.end.is_sent or plug.end.is_over for plug in self._plugs.values() if plug.is_terminal)
+
     def next_wakeup(self) -> Optional[int]:
         """Return when to call `tick`; None while there is no stream."""
         return min((plug.end.next_wakeup() for plug in self._plugs.values()), default=None)
@@ -72,7 +91,10 @@ class NodeStreams:
             message = "The node has %d connections of this kind already." % MOST_STREAMS
             self._send(StreamReset(frame.tag, frame.stream, "too_many_streams", message))
             return
-        self._plugs[frame.stream] = _Plug(frame, self._selector, self._send)
+        if frame.terminal:
+            for plug in self._plugs.values():
+                plug.take_terminal()
+        self._plugs[frame.stream] = _Plug(frame, self._selector, self._send, self._attach)
 
     def _forget(self, now: int) -> None:
         over = [stream for stream, plug in self._plugs.items() if plug.end.is_over]
@@ -86,8 +108,15 @@ class NodeStreams:
 class _Plug:
     """One stream, and its connection to the program."""
 
-    def __init__(self, frame: OpenStream, selector: selectors.BaseSelector, send: Callable[[Any], Any]) -> None:
+    def __init__(
+        self,
+        frame: OpenStream,
+        selector: selectors.BaseSelector,
+        send: Callable[[Any], Any],
+        attach: Callable[[], socket.socket],
+    ) -> None:
         self._selector, self._send = selector, send
+        self.is_terminal = frame.terminal
         self._port = frame.port
         self.end = StreamEnd(clock.now(), StreamName(frame.tag, frame.stream, frame.patience))
         self._events = 0  # that the selector watches
@@ -95,7 +124,10 @@ class _Plug:
         self._socket: Optional[socket.socket] = None
         self._command: Optional[_Command] = None
         try:
-            if frame.command:
+            if frame.terminal:
+                self._socket = attach()
+                self._pass_on(self.end.accept(clock.now()))
+            elif frame.command:
                 self._run(frame.command)
             else:
                 self._connect()
@@ -118,6 +150,12 @@ class _Plug:
         self._command = _Command(command, self._selector)
         self._socket = self._command.socket
         self._pass_on(self.end.accept(clock.now()))
+
+    def take_terminal(self) -> None:
+        """Reset the stream if it leads to the terminal, which another one gets."""
+        if self.is_terminal:
+            self._pass_on(self.end.reset("taken", _TAKEN))
+            self._watch()
 
     def child_ended(self, pid: int, status: int) -> None:
         if self._command is not None and self._command.pid == pid:
@@ -177,6 +215,9 @@ class _Plug:
             self._pass_on(self.end.accept(clock.now()))
 
     def _refused(self, why: str) -> None:
+        if self.is_terminal:
+            self._pass_on(self.end.reset("no_terminal", why))
+            return
         message = "Nothing takes connections at port %d of %s (%s)." % (self._port, os.uname().nodename, why)
         self._pass_on(self.end.reset("refused", message))
 
@@ -190,8 +231,10 @@ class _Plug:
                 return
             data = b""  # it has ended, though a process that it left may hold its output
         except OSError as error:
-            self._broke(error)
-            return
+            if not self.is_terminal:
+                self._broke(error)
+                return
+            data = b""  # it has ended, with keys that nobody read
         if data:
             self._pass_on(self.end.put(data))
         else:
@@ -210,7 +253,10 @@ class _Plug:
         except BlockingIOError:
             pass
         except OSError as error:
-            self._broke(error)
+            if not self.is_terminal:
+                self._broke(error)
+                return
+            self._pass_on(self.end.consume(len(self.end.inbox)))  # it has ended; what it showed last is on the way
 
     def _broke(self, error: OSError) -> None:
         self._pass_on(self.end.reset("closed", "The program closed the connection (%s)." % (error.strerror or error)))

@@ -2,10 +2,11 @@
 
 import os
 import signal
-from typing import Any, Dict, List, NamedTuple
+from typing import Any, Dict, List, NamedTuple, Optional
 
 from koalapy_adapters import clock, layout
 from koalapy_adapters.host.spawn import encoded
+from koalapy_adapters.wrapper.program.terminal import Terminal
 
 _LAST_LINES, _LAST_BYTES = 5, 1024  # of standard error, of a process that failed
 RANK_VARIABLE = "KOALA_LOCAL_RANK"  # ranks have it; mpirun and its daemons do not
@@ -28,10 +29,14 @@ class Plan(NamedTuple):
 
 
 class Prepared:
-    """Files are open and the working directory is entered; raises OSError if that cannot be done."""
+    """Files are open and the working directory is entered; raises OSError if that cannot be done.
 
-    def __init__(self, plan: Plan) -> None:
+    `terminal`: that of the first process here, if it has one.
+    """
+
+    def __init__(self, plan: Plan, terminal: Optional[Terminal] = None) -> None:
         self._plan = plan
+        self._terminal = terminal
         self._first_rank, self._size = 0, 0
         self._argv = [encoded(word) for word in [plan.executable, *plan.arguments]]
         self._environment = {encoded(name): encoded(value) for name, value in plan.environment.items()}
@@ -48,10 +53,11 @@ class Prepared:
         reading, writing = os.pipe()
         pids = {}
         for local, (out, err) in enumerate(self._files):
-            rank = self.rank(local)
-            pids[self._fork(local, rank, [self._null, out, err], writing)] = local
+            pids[self._fork(local, [self._null, out, err], writing)] = local
         os.close(writing)
         said = _read_all(reading)
+        if self._terminal is not None:
+            self._terminal.started(os.dup(self._files[0][0]))
         if not self._plan.mpi:
             self._name_files()
         for descriptor in [each for pair in self._files for each in pair]:
@@ -85,14 +91,18 @@ class Prepared:
             for kind in ("out", "err"):
                 _try(os.unlink, self._waiting_name(local, kind))
 
-    def _fork(self, local: int, rank: int, standard: List[int], said: int) -> int:
+    def _fork(self, local: int, standard: List[int], said: int) -> int:
         environment = dict(self._environment)
-        environment.update({b"KOALA_RANK": b"%d" % rank, b"KOALA_SIZE": b"%d" % self._size})
+        environment.update({b"KOALA_RANK": b"%d" % self.rank(local), b"KOALA_SIZE": b"%d" % self._size})
         if not self._plan.mpi:
             environment[RANK_VARIABLE.encode()] = b"%d" % local
+        terminal = self._terminal if local == 0 else None
+        if terminal is not None:
+            standard = terminal.standard(standard)
+            environment.setdefault(b"TERM", b"xterm")
         pid = os.fork()
         if pid == 0:
-            _execute(self._argv, environment, standard, said)
+            _execute(self._argv, environment, standard, said, terminal)
         return pid
 
     def _open(self, local: int, kind: str) -> int:
@@ -123,10 +133,13 @@ class Started:
         self.errors = [OSError(int(word[1]), os.strerror(int(word[1]))) for word in words if word[0] == "error"]
 
 
-def _execute(argv: List[bytes], environment: Dict[bytes, bytes], standard: List[int], said: int) -> None:
+def _execute(
+    argv: List[bytes], environment: Dict[bytes, bytes], standard: List[int], said: int, terminal: Optional[Terminal]
+) -> None:
     """In the child: become the program. It never returns; it writes its instant, or an errno if it fails."""
     try:
-        os.setpgid(0, 0)  # so that a program's `kill 0` does not reach the agent
+        if terminal is None or not terminal.begin_session():
+            os.setpgid(0, 0)  # so that a program's `kill 0` does not reach the agent
         for target, descriptor in enumerate(standard):
             os.dup2(descriptor, target)
         signal.set_wakeup_fd(-1)
