@@ -395,6 +395,7 @@ class Driver:
         superseded += self._outbox.left_behind_by(step.removed)
         return Change(
             jobs=step.jobs,
+            sweeps=step.sweeps,
             attempts=step.attempts,
             counters=step.counters,
             history=step.history,

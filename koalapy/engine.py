@@ -108,7 +108,7 @@ REACTIONS: Mapping[type, tuple[Reaction, ...]] = MappingProxyType(
         WrapperReported: (restored_store.on_reported, wrapper_reports.on_reported),
         AttemptCleanedUp: (cancel.on_cleaned_up,),
         AttemptStuck: (cancel.on_cancel_stuck,),
-        OutputCollected: (completion.on_output_collected, pruning.on_output_collected),
+        OutputCollected: (completion.on_output_collected, parameters.on_output_collected, pruning.on_output_collected),
         OutputKept: (completion.on_output_kept, pruning.on_output_kept),
         NotificationDue: (notifications.on_notification_due,),
         NotificationTried: (notifications.on_notification_tried,),
@@ -322,9 +322,9 @@ class Engine:
         return self.core.information.summaries(now)
 
     def explain(self, now: Instant, job: JobId) -> list[Misfit]:
-        """Return what each cluster lacks for each component of a waiting job; empty for a sweep or an unknown job."""
+        """Return what each cluster lacks for each component of a waiting job; empty for a flow or an unknown job."""
         found = self.core.records.jobs.get(job)
-        if found is None or found.runner is not None or found.flow is not None:
+        if found is None or found.flow is not None:
             return []
         components = dict(enumerate(found.request.components))
         return misfits(components, self.summaries(now), self.core.matching.at(now))

@@ -82,7 +82,7 @@ class FlowProgress(TypedDict):
 
 
 class Job(TypedDict):
-    """A job and its components."""
+    """A job or a sweep; the fields that only jobs have are 0, empty or null for a sweep."""
 
     id: int
     name: str

@@ -41,7 +41,7 @@ def add_files(app: FastAPI, service: Service) -> None:
     def fetch(job: JobId, body: FetchBody | None = None, timeout: Timeout = LONGEST_WAIT_S) -> answers.FetchAnswer:
         """Fetch files that the job's last attempts left on the clusters. A repeated request waits for it."""
         wanted = body or FetchBody()
-        directory = wanted.directory or service.job(job).request.directory
+        directory = wanted.directory or service.work(job).request.directory
         _must_be_absolute(directory)
         return documents.fetched(job, service.fetch(job, wanted.paths, directory, min(timeout, LONGEST_WAIT_S)))
 

@@ -25,7 +25,7 @@ def add_forward(app: FastAPI, service: Service) -> None:
     @app.get("/v1/jobs/{job}/forward")
     def where(job: JobId, port: Port, component: int | None = None, rank: Rank = 0) -> answers.PortAnswer:
         """Return where a port of a running job is. Whether the program listens there is not known."""
-        chosen = service.where_forwarded(job, component, rank)
+        _, chosen = service.where_forwarded(job, component, rank)
         assert chosen.cluster is not None
         return documents.port(job, chosen.index, chosen.cluster, rank, port)
 

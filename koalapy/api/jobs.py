@@ -20,6 +20,7 @@ from koalapy.model.job import Job
 from koalapy.model.labels import has_labels, wanted_label
 from koalapy.model.request import Request
 from koalapy.model.states import JobState
+from koalapy.model.sweep import Sweep, Work
 from koalapy.runtime.resubmission import request_again, request_of_failed, request_of_flow
 from koalapy.runtime.service import Service
 
@@ -47,8 +48,8 @@ def _add_submission(app: FastAPI, service: Service, read: Reader, facts: Facts, 
         """Accept the same job again, or what failed of a sweep or a flow. The key works as in a submission."""
         _must_accept_jobs(facts)
         begun = time.perf_counter()
-        found = service.job(job)
-        if found.flow is not None:
+        found = service.work(job)
+        if isinstance(found, Job) and found.flow is not None:
             request = request_of_flow(found, service.jobs_of_flow(job), body.failed)
         else:
             request = request_of_failed(found) if body.failed else request_again(found)
@@ -88,7 +89,7 @@ def _add_queries(app: FastAPI, service: Service) -> None:
             ids = None if id is None else set(id)
             stored = [each for each in service.jobs_of_flow(JobId(flow), state) if ids is None or each.id in ids]
         else:
-            stored = service.jobs(state, None if id is None else [JobId(each) for each in id])
+            stored = service.all_work(state, None if id is None else [JobId(each) for each in id])
         found = [each for each in stored if has_labels(each.request.labels, wanted)]
         return documents.jobs(found, service.transfers([each.id for each in found]))
 
@@ -103,13 +104,13 @@ def _add_queries(app: FastAPI, service: Service) -> None:
     def show(job: JobId) -> answers.JobAnswer:
         """Show one job with its request and history."""
         transfers = service.transfers([job]).get(job, [])
-        return documents.job_with_history(service.job(job), service.history(job), transfers)
+        return documents.job_with_history(service.work(job), service.history(job), transfers)
 
     @app.get("/v1/jobs/{job}/explain")
     def explain(job: JobId) -> answers.ExplainAnswer:
         """Explain the state of a job, and list what each cluster lacks for it."""
         found = service.explain(job)
-        return documents.explanation(found, service.history(job) if found.job.state.final else ())
+        return documents.explanation(found, service.history(job) if found.work.state.final else ())
 
 
 def _add_actions(app: FastAPI, service: Service) -> None:
@@ -144,12 +145,12 @@ def _add_actions(app: FastAPI, service: Service) -> None:
         return documents.changed(service.release(body.ids))
 
 
-def _overridden(job: Job, body: Again, read: Reader) -> Request:
+def _overridden(job: Work, body: Again, read: Reader) -> Request:
     """Read the job's request again with other values. Raises RequestError, also for a sweep or a flow."""
-    if job.flow is not None:
+    if isinstance(job, Job) and job.flow is not None:
         message = f"Job {job.id} is a flow, whose values cannot be changed."
         raise RequestError("is_flow", message, "Submit its file again with -o, or resubmit it as it is.")
-    if job.runner is not None:
+    if isinstance(job, Sweep):
         message = f"Job {job.id} is a sweep, whose values cannot be changed."
         raise RequestError("is_sweep", message, "Submit its file again with -o, or resubmit it as it is.")
     mapping, source = job_mapping(job.written or job.request), f"job {job.id}"

@@ -16,7 +16,7 @@ from koalapy.model.attempt import OwnerKind
 from koalapy.model.commands import ClusterCommand
 from koalapy.model.identity import FIRST_PILOT, AttemptId, InstanceId, JobId, tag_of
 from koalapy.model.intervals import NONE
-from koalapy.model.job import Job
+from koalapy.model.sweep import Sweep
 from koalapy.model.units import MILLISECOND, MINUTE, SECOND, Duration, Instant
 from koalapy.world.cluster.cluster import SimCluster
 from koalapy.world.koalad.koalad_process import KoaladProcess
@@ -161,25 +161,25 @@ class _Subjects:
         never = JobId(FIRST_PILOT - rng.randint(1, 60))
         return tag_of(store, AttemptId(never, rng.randint(0, 3), rng.randint(1, 3)))
 
-    def sweep(self) -> Job | None:
-        sweeps = [job for job in self._engine.records.jobs.values() if job.runner is not None]
+    def sweep(self) -> Sweep | None:
+        sweeps = list(self._engine.records.sweeps.values())
         return self.rng.choice(sweeps) if sweeps and self.rng.random() < 0.9 else None
 
     def idle_sweep(self) -> int:
         """Return a sweep without Launcher and parameters on the cluster, or the number of none."""
-        job = self.sweep()
-        if job is None or job.runner is None or job.runner.out_on(self._name):
+        sweep = self.sweep()
+        if sweep is None or sweep.out_on(self._name):
             return _NO_SWEEP
-        here = any(each.owner == (OwnerKind.SWEEP, job.id) for each in self._engine.records.live(self._name))
-        return _NO_SWEEP if here else job.id
+        here = any(each.owner == (OwnerKind.SWEEP, sweep.id) for each in self._engine.records.live(self._name))
+        return _NO_SWEEP if here else sweep.id
 
-    def parameters(self, job: Job | None) -> list[int]:
+    def parameters(self, sweep: Sweep | None) -> list[int]:
         """Return parameters of the sweep that other clusters hold, or parameters that the sweep does not have."""
         none = [10**6, _MOST - 1]
-        if job is None or job.runner is None:
+        if sweep is None:
             return [1, *none]
-        back = dict(job.runner.returned).get(self._name, NONE)  # the cluster that returned them may still report them
-        out = [each for name, numbers in job.runner.out if name != self._name for each in numbers - back]
+        back = dict(sweep.returned).get(self._name, NONE)  # the cluster that returned them may still report them
+        out = [each for name, numbers in sweep.out if name != self._name for each in numbers - back]
         return self.rng.choices(out, k=3) if out and self.rng.random() < 0.8 else none
 
     def command(self) -> int:

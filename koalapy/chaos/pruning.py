@@ -8,6 +8,7 @@ from koalapy.model.attempt import Attempt, attempt_value
 from koalapy.model.events import PruneRequested
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job, job_value
+from koalapy.model.sweep import Sweep, sweep_value
 from koalapy.model.units import MINUTE, Duration, Instant
 from koalapy.world.random_streams import between, stream
 from koalapy.world.world import World
@@ -24,13 +25,14 @@ def _prune(world: World, rng: Random) -> None:
     if not koalad.alive or koalad.engine is None:
         return
     before, records, of_sweeps = Instant(koalad.now() - between(rng, *_KEEP)), rng.random() < 0.7, rng.random() < 0.5
-    jobs = [] if of_sweeps else koalad.store.prunable(before, MOST, JobId(0), records)
+    work = [] if of_sweeps else koalad.store.prunable(before, MOST, JobId(0), records)
     pilots = koalad.store.prunable_pilots(before, MOST, JobId(0), records) if of_sweeps else []
-    living = [*koalad.engine.records.jobs.values(), *koalad.engine.records.pilots.values()]
+    living = [*koalad.engine.records.all_work(), *koalad.engine.records.pilots.values()]
     unripe = rng.sample(living, min(len(living), rng.randint(0, 3)))
-    jobs += [job_value(each) for each in unripe if isinstance(each, Job)]
+    work += [job_value(each) for each in unripe if isinstance(each, Job)]
+    work += [sweep_value(each) for each in unripe if isinstance(each, Sweep)]
     pilots += [attempt_value(each) for each in unripe if isinstance(each, Attempt)]
-    request = PruneRequested(jobs=tuple(jobs), pilots=tuple(pilots), before=before, records=records)
+    request = PruneRequested(work=tuple(work), pilots=tuple(pilots), before=before, records=records)
     koalad.request(*[request] * rng.choice((1, 1, 2)))
 
 

@@ -10,8 +10,8 @@ from koalapy.chaos.plan import Action
 from koalapy.model.attempt import OwnerKind
 from koalapy.model.events import CancelRequested, HoldRequested, ReleaseRequested
 from koalapy.model.identity import JobId
-from koalapy.model.job import Job
 from koalapy.model.states import JobState
+from koalapy.model.sweep import Sweep
 from koalapy.model.units import MINUTE, SECOND, Duration
 from koalapy.world.cluster.cluster import SimCluster
 from koalapy.world.random_streams import between, stream
@@ -81,10 +81,9 @@ def _drawn(rng: Random, events: int) -> Iterator[Action]:
 # ---- targets
 
 
-def _sweeps(world: World) -> list[Job]:
+def _sweeps(world: World) -> list[Sweep]:
     engine = world.koalad.engine
-    jobs = list(engine.records.jobs.values()) if engine is not None else []
-    return [job for job in jobs if job.runner is not None]
+    return list(engine.records.sweeps.values()) if engine is not None else []
 
 
 def _sweep(world: World, rng: Random) -> JobId | None:

@@ -54,8 +54,8 @@ def _release(world: World, rng: Random) -> None:
 
 def _job(world: World, rng: Random) -> JobId | None:
     engine = world.koalad.engine
-    jobs = list(engine.records.jobs.values()) if engine is not None else []
-    return rng.choice(jobs).id if jobs else None
+    work = engine.records.all_work() if engine is not None else []
+    return rng.choice(work).id if work else None
 
 
 def _local_job(world: World, rng: Random) -> None:

@@ -7,6 +7,7 @@ from koalapy.model.errors import RequestError
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job, Outcome
 from koalapy.model.states import JobState
+from koalapy.model.sweep import Sweep, Work
 from koalapy.model.unreadable import Unreadable
 
 _LAST_ID = (1 << 63) - 1  # the highest that a store can hold
@@ -14,16 +15,16 @@ _LAST_ID = (1 << 63) - 1  # the highest that a store can hold
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """The result of a change of several jobs: the changed ones as they are now, and the reasons of the others."""
+    """The result of a change of jobs and sweeps: the changed ones as they are now, and the reasons of the others."""
 
-    jobs: list[Job]
+    work: list[Work]
     refused: Mapping[JobId, RequestError]
 
-    def only(self) -> Job:
-        """Return the only job. Raises RequestError if it could not be changed."""
+    def only(self) -> Work:
+        """Return the only job or sweep. Raises RequestError if it could not be changed."""
         for refusal in self.refused.values():
             raise refusal
-        return self.jobs[0]
+        return self.work[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +41,13 @@ class Changeable:
     of_sweeps: Collection[JobState] = ()
     stopping: Collection[Outcome] = ()
 
-    def refusal(self, job: JobId, found: Job | None, unreadable: Iterable[Unreadable] = ()) -> RequestError | None:
-        """Return the error of such a change, or None if the job can be changed. `found`: the job, if there is one."""
+    def refusal(self, job: JobId, found: Work | None, unreadable: Iterable[Unreadable] = ()) -> RequestError | None:
+        """Return the error of such a change, or None if it is possible. `found`: the job or sweep, if there is one."""
         if found is None:
             return no_such(job, unreadable)
-        if found.flow is not None and found.state is JobState.RUNNING:
+        if isinstance(found, Job) and found.flow is not None and found.state is JobState.RUNNING:
             return None
-        of_sweeps = self.of_sweeps if found.runner and not found.collecting else ()
+        of_sweeps = self.of_sweeps if isinstance(found, Sweep) and not found.collecting else ()
         stopping = found.state is JobState.STOPPING and found.outcome in self.stopping
         if found.state not in self.states and found.state not in of_sweeps and not stopping:
             return RequestError("wrong_state", f"Job {job} {self.problem}.", self.advice)
@@ -73,7 +74,7 @@ def no_such(job: JobId, unreadable: Iterable[Unreadable] = ()) -> RequestError:
     """Build the error for a missing job: there is none, or its record cannot be read."""
     for each in unreadable:
         if each.may_hide_job and each.job == job:
-            what = "The record" if each.kind == "job" else "A record"
+            what = "The record" if each.kind in ("job", "sweep") else "A record"
             return RequestError(
                 "job_unreadable", f"{what} of job {job} cannot be read ({each.why}).", each.repair_advice
             )

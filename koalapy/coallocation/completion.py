@@ -49,11 +49,16 @@ def on_output_collected(core: Core, now: Instant, event: OutputCollected) -> Non
     job = core.records.jobs.get(event.job)
     if job is None or not job.collecting or job.state is not JobState.RUNNING:
         return
+    note_collected(core, now, event)
+    stop_job(core, now, job, Outcome.FAILED if event.reason else Outcome.DONE, event.reason)
+
+
+def note_collected(core: Core, now: Instant, event: OutputCollected) -> None:
+    """Note in the history of a job or sweep which of its files have come."""
     has_files = event.files or event.notes
     counts = {"files": event.files, "size": event.size, "notes": list(event.notes)} if has_files else {}
     message = {"message": str(event.reason)} if event.reason else {}
-    core.records.note(now, job.id, "output_collected", **message, **counts)
-    stop_job(core, now, job, Outcome.FAILED if event.reason else Outcome.DONE, event.reason)
+    core.records.note(now, event.job, "output_collected", **message, **counts)
 
 
 def on_output_kept(core: Core, now: Instant, event: OutputKept) -> None:

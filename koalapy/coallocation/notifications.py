@@ -8,8 +8,8 @@ from koalapy.core.core import Core
 from koalapy.model.commands import AnnounceNotification, SendNotification
 from koalapy.model.errors import Reason
 from koalapy.model.events import NotificationDue, NotificationTried
-from koalapy.model.job import Job
 from koalapy.model.notification import JobKind, Notification, NotificationId, Notify, NotifyOn, Outcome, retry_after
+from koalapy.model.sweep import Sweep, Work
 from koalapy.model.units import Instant
 
 _NO_REASON = Reason("not_sent", "ours", "The outcome of the try has no reason.", "Report this, with koalad's log.")
@@ -18,33 +18,33 @@ _NO_REASON = Reason("not_sent", "ours", "The outcome of the try has no reason.",
 def announce_changes(core: Core, now: Instant) -> None:
     """Command a notification for each recipient of each change in this step."""
     changes, core.notifications.changes = core.notifications.changes, []
-    for job, on in changes:
-        for place, notify in enumerate(job.request.notify or ()):
+    for work, on in changes:
+        for place, notify in enumerate(work.request.notify or ()):
             if on in notify.on:
-                notification = _notification(now, job, on, place, notify)
+                notification = _notification(now, work, on, place, notify)
                 core.records.command(AnnounceNotification(notification=notification, due_at=now))
 
 
-def _notification(now: Instant, job: Job, on: NotifyOn, place: int, notify: Notify) -> Notification:
+def _notification(now: Instant, work: Work, on: NotifyOn, place: int, notify: Notify) -> Notification:
     return Notification(
-        id=NotificationId(job.id, on, place),
+        id=NotificationId(work.id, on, place),
         to=notify.to,
-        name=job.request.name,
-        owner=job.owner,
-        kind=_kind(job),
+        name=work.request.name,
+        owner=work.owner,
+        kind=_kind(work),
         at=now,
-        submitted_at=job.submitted_at,
-        started_at=job.started_at,
-        reason=job.reason if on in (NotifyOn.FAILED, NotifyOn.CANCELLED) else None,
+        submitted_at=work.submitted_at,
+        started_at=work.started_at,
+        reason=work.reason if on in (NotifyOn.FAILED, NotifyOn.CANCELLED) else None,
     )
 
 
-def _kind(job: Job) -> JobKind:
-    if job.runner is not None:
+def _kind(work: Work) -> JobKind:
+    if isinstance(work, Sweep):
         return JobKind.SWEEP
-    if job.flow is not None:
+    if work.flow is not None:
         return JobKind.FLOW
-    return JobKind.JOB if job.request.pilot is None else JobKind.PILOT
+    return JobKind.JOB if work.request.pilot is None else JobKind.PILOT
 
 
 def on_notification_due(core: Core, now: Instant, event: NotificationDue) -> None:

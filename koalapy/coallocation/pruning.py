@@ -10,10 +10,11 @@ from koalapy.model.attempt import Attempt
 from koalapy.model.commands import ForgetAttempt
 from koalapy.model.events import AttemptForgotten, ClusterLeft, OutputCollected, OutputKept, PruneRequested
 from koalapy.model.identity import AttemptId, JobId
-from koalapy.model.job import OUTPUT_PRUNED, Job
+from koalapy.model.job import OUTPUT_PRUNED
+from koalapy.model.sweep import Sweep, Work
 from koalapy.model.units import Instant
 
-Pruned = Job | Attempt  # the latter a sweep's pilot
+Pruned = Work | Attempt  # the latter a sweep's pilot
 _REMEMBERED = 10_000  # ids of pruned jobs: far more than one request names
 NOT_OVER, PENDING_CANCEL, COLLECTING, OF_A_SWEEP, OF_A_FLOW, PRUNED, NOTIFYING = (
     "not final for long enough", "a pending cancel", "output on its way", "a sweep that is not final",
@@ -109,12 +110,12 @@ def _finish(core: Core, now: Instant, wanted: PruneWanted) -> None:
 
 
 def number_of(pruned: Pruned) -> JobId:
-    """Return the id of a job, or the number of a pilot."""
+    """Return the id of a job or sweep, or the number of a pilot."""
     return pruned.id.job if isinstance(pruned, Attempt) else pruned.id
 
 
 def over_since(pruned: Pruned) -> Instant | None:
-    """Return since when a job is final, or since when a pilot has ended."""
+    """Return since when a job or sweep is final, or since when a pilot has ended."""
     return pruned.ended_at if isinstance(pruned, Attempt) else pruned.finished_at
 
 
@@ -124,7 +125,7 @@ def judge(core: Core, event: PruneRequested) -> Judgement:
     ready: list[Pruned] = []
     waiting: list[tuple[str, Pruned]] = []
     kept: list[tuple[str, Pruned]] = []
-    asked: dict[JobId, Pruned] = {number_of(each): each for each in event.jobs}
+    asked: dict[JobId, Pruned] = {number_of(each): each for each in event.work}
     asked |= {number_of(each): each for each in event.pilots}
     for number, each in asked.items():
         why = _why_kept(core, each, event.before, with_pending_cancels)
@@ -153,7 +154,7 @@ def _why_kept(core: Core, pruned: Pruned, before: Instant, with_pending_cancels:
     if core.notifications.has_unsettled(number):
         return NOTIFYING
     if isinstance(pruned, Attempt):
-        return OF_A_SWEEP if pruned.owner.id in core.records.jobs else ""
+        return OF_A_SWEEP if pruned.owner.id in core.records.sweeps else ""
     if pruned.part_of is not None and pruned.part_of in core.records.jobs:
         return OF_A_FLOW
     return ""
@@ -162,6 +163,8 @@ def _why_kept(core: Core, pruned: Pruned, before: Instant, with_pending_cancels:
 def _is_over(core: Core, pruned: Pruned) -> bool:
     if isinstance(pruned, Attempt):
         return pruned.let_go and pruned.id not in core.records.pilots
+    if isinstance(pruned, Sweep):
+        return pruned.state.final and pruned.id not in core.records.sweeps
     return pruned.state.final and pruned.id not in core.records.jobs and not pruned.live
 
 
@@ -174,7 +177,12 @@ def _out_of_reach(core: Core, pruned: Pruned, without: tuple[str, ...]) -> Itera
 
 
 def _directories_of(core: Core, pruned: Pruned) -> Iterator[tuple[str, AttemptId]]:
-    """Yield (cluster, attempt) of the job's last attempts; directories of earlier ones are removed at each retry."""
+    """Yield (cluster, attempt) of the job's last attempts; directories of earlier ones are removed at each retry.
+
+    A sweep has directories no more: its pilots were pruned before.
+    """
+    if isinstance(pruned, Sweep):
+        return
     for attempt in (pruned,) if isinstance(pruned, Attempt) else pruned.attempts:
         if attempt is not None:
             yield cluster_with_directory(core, attempt) or attempt.cluster, attempt.id

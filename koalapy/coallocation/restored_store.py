@@ -16,6 +16,7 @@ from koalapy.model.job import Choice, Counters, Job
 from koalapy.model.records import Records
 from koalapy.model.request import Request
 from koalapy.model.states import JobState
+from koalapy.model.sweep import Work
 from koalapy.model.units import Instant
 
 UNTIL_KNOWN = Instant(4_102_444_800_000_000)  # the year 2100 marks an exclusion until all clusters have reported
@@ -37,12 +38,12 @@ def skip_used_ids(counters: Counters) -> Counters:
 
 
 def on_store_restored(core: Core, now: Instant, event: StoreRestored) -> None:
-    """Skip ids that may be in use, and note the restore in the history of every doubtful job."""
+    """Skip ids that may be in use, and note the restore in the history of every doubtful job and sweep."""
     core.mark_dirty()
     core.startup_gate.open()
     core.records.count(skip_used_ids(core.records.counters))
-    for job in doubtful(core.records):
-        core.records.note(now, job.id, "store_restored")
+    for each in doubtful(core.records):
+        core.records.note(now, each.id, "store_restored")
 
 
 def bind_waiting(core: Core, now: Instant) -> None:
@@ -50,9 +51,9 @@ def bind_waiting(core: Core, now: Instant) -> None:
 
     All clusters are excluded for these jobs until every cluster has reported.
     """
-    for job in doubtful(core.records):
-        if job.state.queued and job.runner is None:
-            _bind(core, now, job)
+    for each in doubtful(core.records):
+        if isinstance(each, Job) and each.state.queued:
+            _bind(core, now, each)
 
 
 def _bind(core: Core, now: Instant, job: Job) -> None:
@@ -97,9 +98,9 @@ def _divided(core: Core, job: Job) -> Request:
     return of_choice(job.request, Choice(tuple([("", each) for each in shares])))
 
 
-def doubtful(records: Records) -> list[Job]:
+def doubtful(records: Records) -> list[Work]:
     below = records.counters.doubtful_below
-    return [job for job in records.jobs.values() if job.id < below] if below else []
+    return [each for each in records.all_work() if each.id < below] if below else []
 
 
 def on_reported(core: Core, now: Instant, event: WrapperReported) -> None:

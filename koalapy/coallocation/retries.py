@@ -100,14 +100,14 @@ def _give_up(core: Core, now: Instant, job: Job, attempt: Attempt, reason: Reaso
     return stop_job(core, now, job, outcome, said)
 
 
-def apply_outcome(core: Core, now: Instant, job: Job, max_submissions: int, max_completions: int) -> None:
+def apply_outcome(core: Core, now: Instant, job: Job) -> None:
     """Put a job of which nothing is left back into the wait queue, or end it (DCS, sections 3.2 and 3.5).
 
     A submission failure is counted, and at the maximum the job is removed. A completion failure is counted, sets the
     submission count back to zero, and the job is resubmitted while its count does not exceed the maximum. A job that
     has a choice left tries that one at once, and nothing is counted.
     """
-    outcome = job.outcome
+    outcome, (max_submissions, max_completions) = job.outcome, _max_failures(core, job)
     if job.choices and outcome in (Outcome.NEXT_CHOICE, Outcome.SUBMISSION_FAILURE):
         choices.refuse(core, now, job, job.reason or choices.BUSY)
         if outcome is Outcome.NEXT_CHOICE:
@@ -129,7 +129,7 @@ def apply_outcome(core: Core, now: Instant, job: Job, max_submissions: int, max_
     return _finish(core, now, job, _FINAL[outcome])
 
 
-def max_failures(core: Core, job: Job) -> tuple[int, int]:
+def _max_failures(core: Core, job: Job) -> tuple[int, int]:
     """Return the most submission and completion failures of a user's job."""
     settings, retrials = core.settings, job.request.retrials
     submissions = settings.max_submission_failures if retrials is None else retrials + 1
@@ -142,7 +142,7 @@ def end_choices(core: Core, now: Instant, job: Job) -> None:
     failures = job.submission_failures + 1
     core.records.note(now, job.id, "choices_ended", submission_failures=failures, **code_and_message(reason))
     core.records.change(job, submission_failures=failures, reason=reason)
-    if failures >= max_failures(core, job)[0]:
+    if failures >= _max_failures(core, job)[0]:
         core.records.change(job, state=JobState.FAILED, finished_at=now)
         return core.records.note(now, job.id, "job_failed", **code_and_message(reason))
     core.records.change(job, position=tail, overtaken=0, waiting_since=now, choices=(), choice=0)

@@ -7,7 +7,7 @@ from koalapy.attempts.cancel import can_be_cancelled
 from koalapy.broker.wait_deadlines import wait_deadlines
 from koalapy.coallocation import barrier, completion, deadlock
 from koalapy.coallocation.lowering import lower, lowered_from
-from koalapy.coallocation.retries import apply_outcome, max_failures
+from koalapy.coallocation.retries import apply_outcome
 from koalapy.coallocation.stop import detach_what_cannot_be_cancelled, stop_job
 from koalapy.core.core import Core
 from koalapy.model.attempt import Attempt
@@ -56,7 +56,7 @@ class RunListStep:
         run_list.dirty.clear()
         for identity in dirty:
             job = jobs[identity]
-            if job.state.active and job.runner is None and job.flow is None:
+            if job.state.active and job.flow is None:
                 _examine(core, now, job)
             elif job.state.queued and (due := lowered_from(job, core.settings)) is not None and now >= due:
                 lower(core, now, job, "wait")
@@ -100,7 +100,7 @@ def _settle(core: Core, now: Instant, job: Job) -> None:
     if completion.ended_first(job):
         completion.complete(core, now, job)
         return _examine(core, now, job)
-    return apply_outcome(core, now, job, *max_failures(core, job))
+    return apply_outcome(core, now, job)
 
 
 def _break_deadlocks(core: Core, now: Instant) -> None:
@@ -116,7 +116,7 @@ def _next_moment(core: Core, now: Instant, job: Job) -> Instant | None:
     """
     state = job.state
     if state.queued:
-        ends = wait_deadlines(job, core.settings) if job.runner is None else ()
+        ends = wait_deadlines(job, core.settings)
         if (due := lowered_from(job, core.settings)) is not None:
             ends = [*ends, due]
         return min([moment for moment in ends if moment > now]) if ends and max(ends) > now else None

@@ -1,4 +1,4 @@
-"""Stopping a job: its attempts are cancelled, and those that cannot be cancelled now may be detached."""
+"""Stopping a job or a sweep. A job's attempts are cancelled; those that cannot be cancelled now may be detached."""
 
 from koalapy.attempts.cancel import can_be_cancelled, cancel, detach, may_run
 from koalapy.coallocation import choices
@@ -6,6 +6,7 @@ from koalapy.core.core import Core
 from koalapy.model.errors import Reason
 from koalapy.model.job import Job, Outcome
 from koalapy.model.states import AttemptState, JobState
+from koalapy.model.sweep import Sweep, Work
 from koalapy.model.units import Instant
 
 
@@ -19,24 +20,37 @@ def stop_job(core: Core, now: Instant, job: Job, outcome: Outcome | None = None,
         if outcome is Outcome.SUBMISSION_FAILURE and choices.has_another(job):
             outcome = Outcome.NEXT_CHOICE
         account_held(core, now, job)
-        core.records.change(job, state=JobState.STOPPING, outcome=outcome, reason=reason)
-        of_what = {"sweep": True} if job.runner is not None else {}
-        core.records.note(now, job.id, "job_stopping", outcome=str(outcome), **of_what, **code_and_message(reason))
-    elif outcome is Outcome.CANCELLED and not (job.outcome and job.outcome.ends):
-        core.records.change(job, outcome=outcome, reason=reason)
+    _stop(core, now, job, outcome, reason)
     for attempt in job.live:
         cancel(core, attempt, job.forced)
 
 
-def cancel_job(core: Core, now: Instant, job: Job, reason: Reason, force: bool = False) -> None:
-    """Stop a job of the run list; cancel any other job at once. `force`: do not wait for clusters out of reach."""
+def stop_sweep(core: Core, now: Instant, sweep: Sweep, outcome: Outcome, reason: Reason | None = None) -> None:
+    """Stop a sweep; the next step of the scavenger stops its pilots. `outcome` and `reason` count as for a job."""
+    _stop(core, now, sweep, outcome, reason, sweep=True)
+
+
+def _stop(
+    core: Core, now: Instant, work: Work, outcome: Outcome | None, reason: Reason | None, **of_what: bool
+) -> None:
+    if work.state is not JobState.STOPPING:
+        core.records.change_work(work, state=JobState.STOPPING, outcome=outcome, reason=reason)
+        core.records.note(now, work.id, "job_stopping", outcome=str(outcome), **of_what, **code_and_message(reason))
+    elif outcome is Outcome.CANCELLED and not (work.outcome and work.outcome.ends):
+        core.records.change_work(work, outcome=outcome, reason=reason)
+
+
+def cancel_work(core: Core, now: Instant, work: Work, reason: Reason, force: bool = False) -> None:
+    """Stop a job or sweep that has begun; cancel any other at once. `force`: do not wait for clusters out of reach."""
     core.mark_dirty()
-    if not job.state.active:
-        core.records.change(job, state=JobState.CANCELLED, finished_at=now, reason=reason)
-        return core.records.note(now, job.id, "job_cancelled")
-    core.records.change(job, forced=job.forced or force)
-    core.records.note(now, job.id, "cancel_requested", force=force)
-    return stop_job(core, now, job, Outcome.CANCELLED, reason)
+    if not work.state.active:
+        core.records.change_work(work, state=JobState.CANCELLED, finished_at=now, reason=reason)
+        return core.records.note(now, work.id, "job_cancelled")
+    core.records.change_work(work, forced=work.forced or force)
+    core.records.note(now, work.id, "cancel_requested", force=force)
+    if isinstance(work, Sweep):
+        return stop_sweep(core, now, work, Outcome.CANCELLED, reason)
+    return stop_job(core, now, work, Outcome.CANCELLED, reason)
 
 
 def detach_what_cannot_be_cancelled(core: Core, now: Instant, job: Job) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from koalapy.coallocation.flows.progress import jobs_of, stop_flow
-from koalapy.coallocation.stop import cancel_job, stop_job
+from koalapy.coallocation.stop import cancel_work, stop_job, stop_sweep
 from koalapy.core.core import Core
 from koalapy.model.errors import Reason
 from koalapy.model.events import CancelRequested, HoldRequested, JobSubmitted, ReleaseRequested
@@ -13,14 +13,14 @@ from koalapy.model.identity import FIRST_PILOT, JobId
 from koalapy.model.job import Job, Outcome
 from koalapy.model.request import Request
 from koalapy.model.states import JobState
-from koalapy.model.sweep import Runner
+from koalapy.model.sweep import Sweep
 from koalapy.model.units import Instant
 
 MOST_NAMED = 20  # prerequisites in a line of history
 
 
 def on_job_submitted(core: Core, now: Instant, event: JobSubmitted) -> None:
-    """Add a new job, or a flow with all its jobs.
+    """Add a new job or sweep, or a flow with all its jobs.
 
     Nothing is added if its owner has used the key before, or if ids are used up. Nor is it if a prerequisite is final,
     and not known to be done.
@@ -29,7 +29,8 @@ def on_job_submitted(core: Core, now: Instant, event: JobSubmitted) -> None:
         return
     request = event.request
     unmet = [each for each in request.after if each not in event.done]
-    if not all(each in core.records.jobs and not core.records.jobs[each].state.final for each in unmet):
+    waited_for = [core.records.work(each) for each in unmet]
+    if any(found is None or found.state.final for found in waited_for):
         return
     if core.records.counters.next_job + len(request.jobs) >= FIRST_PILOT:
         return
@@ -55,84 +56,96 @@ def _add(
     flow: Flow | None = None,
     part_of: JobId | None = None,
 ) -> JobId:
-    """Add a job, which is blocked if it waits for others. `unmet`: those that are not final. Returns its id."""
+    """Add a job, or a sweep if its request has parameters. It is blocked if it waits for others. Returns its id.
+
+    `unmet`: those that are not final.
+    """
     identity = core.records.new_job_id()
     assert identity is not None, "ids were counted before"
-    space = request.parameters
-    job = Job(
-        id=identity,
-        owner=event.owner,
-        request=request,
-        state=JobState.RUNNING if flow is not None else JobState.BLOCKED if unmet else JobState.WAITING,
-        position=core.records.new_tail_position(),
-        submitted_at=now,
-        started_at=now if flow is not None else None,
-        waiting_since=now,
-        key=event.key if part_of is None else "",
-        runner=Runner(count=space.count) if space is not None else None,
-        flow=flow,
-        part_of=part_of,
-    )
-    core.records.add(job)
-    core.prerequisites.enter(job.id, unmet)
-    details: dict[str, object] = {"type": str(request.type)}
-    if job.runner is not None:
-        details = {"type": "sweep"}
-    elif flow is not None:
-        details = {"type": "flow", "jobs": flow.count}
+    position = core.records.new_tail_position()
+    key = event.key if part_of is None else ""
+    state = JobState.RUNNING if flow is not None else JobState.BLOCKED if unmet else JobState.WAITING
+    if request.parameters is not None:
+        details: dict[str, object] = {"type": "sweep"}
+        sweep = Sweep(
+            id=identity,
+            owner=event.owner,
+            request=request,
+            state=state,
+            position=position,
+            submitted_at=now,
+            waiting_since=now,
+            key=key,
+            count=request.parameters.count,
+            part_of=part_of,
+        )
+        core.records.add_sweep(sweep)
+    else:
+        details = {"type": "flow", "jobs": flow.count} if flow is not None else {"type": str(request.type)}
+        job = Job(
+            id=identity,
+            owner=event.owner,
+            request=request,
+            state=state,
+            position=position,
+            submitted_at=now,
+            started_at=now if flow is not None else None,
+            waiting_since=now,
+            key=key,
+            flow=flow,
+            part_of=part_of,
+        )
+        core.records.add(job)
+    core.prerequisites.enter(identity, unmet)
     if part_of is not None:
         details["flow"] = part_of
     if request.after:
         details["after"] = list(request.after[:MOST_NAMED])
-    core.records.note(now, job.id, "job_submitted", owner=job.owner, **details)
+    core.records.note(now, identity, "job_submitted", owner=event.owner, **details)
     return identity
 
 
 def on_cancel_requested(core: Core, now: Instant, event: CancelRequested) -> None:
-    """Stop a job of the run list, or all jobs of a flow; cancel any other job at once."""
-    job = core.records.jobs.get(event.job)
-    if job is None or job.state.final:
+    """Stop a job or sweep that has begun, or all jobs of a flow; cancel any other at once."""
+    work = core.records.work(event.job)
+    if work is None or work.state.final:
         return
-    if job.flow is None:
-        cancel_job(core, now, job, event.reason or _CANCELLED, event.force)
+    if isinstance(work, Job) and work.flow is not None:
+        core.records.note(now, work.id, "cancel_requested", force=event.force)
+        stop_flow(core, now, work, Outcome.CANCELLED, event.reason or _CANCELLED, event.force)
     else:
-        core.records.note(now, job.id, "cancel_requested", force=event.force)
-        stop_flow(core, now, job, Outcome.CANCELLED, event.reason or _CANCELLED, event.force)
+        cancel_work(core, now, work, event.reason or _CANCELLED, event.force)
 
 
 def on_hold_requested(core: Core, now: Instant, event: HoldRequested) -> None:
-    """Hold a job that is queued or blocked; a claiming job gives back first, and a running sweep its nodes.
+    """Hold a job or sweep that is queued or blocked; a claiming job gives back first, and a running sweep its nodes.
 
     A running job is not held. Of a flow, all jobs are held that can be.
     """
-    job = core.records.jobs.get(event.job)
-    for each in jobs_of(core, job) if job is not None else ():
+    work = core.records.work(event.job)
+    for each in jobs_of(core, work) if work is not None else ():
         if each.state.queued or each.state is JobState.BLOCKED:
-            core.records.change(each, state=JobState.HELD)
+            core.records.change_work(each, state=JobState.HELD)
             core.records.note(now, each.id, "job_held")
-        elif _may_stop(each):
+        elif isinstance(each, Job) and each.state is JobState.CLAIMING:
             stop_job(core, now, each, Outcome.HOLD)
+        elif isinstance(each, Sweep) and each.state is JobState.RUNNING and not each.collecting:
+            stop_sweep(core, now, each, Outcome.HOLD)
         elif each.outcome in (Outcome.GIVE_BACK, Outcome.VACATED):
-            core.records.change(each, outcome=Outcome.HOLD)
+            core.records.change_work(each, outcome=Outcome.HOLD)
             core.records.note(now, each.id, "job_held")
         core.mark_dirty()
 
 
-def _may_stop(job: Job) -> bool:
-    """Return whether a job of the run list can be stopped to be held: a claiming job, or a running sweep."""
-    runs = job.runner is not None and job.state is JobState.RUNNING and not job.collecting
-    return job.state is JobState.CLAIMING or runs
-
-
 def on_release_requested(core: Core, now: Instant, event: ReleaseRequested) -> None:
-    """Unhold the job, or all held jobs of a flow. One that still gives back, to be held, waits again after that."""
-    job = core.records.jobs.get(event.job)
-    for each in jobs_of(core, job) if job is not None else ():
+    """Unhold the job or sweep, or all held jobs of a flow. One that still gives back, to be held, waits again after."""
+    work = core.records.work(event.job)
+    for each in jobs_of(core, work) if work is not None else ():
         if each.state is JobState.HELD:
             state = JobState.BLOCKED if core.prerequisites.awaited(each.id) else JobState.WAITING
-            core.records.change(each, state=state, waiting_since=now)
+            core.records.change_work(each, state=state, waiting_since=now)
         elif each.outcome is Outcome.HOLD:
-            core.records.change(each, outcome=Outcome.GIVE_BACK)
+            core.records.change_work(each, outcome=Outcome.GIVE_BACK)
         else:
             continue
         blocked = {"state": "blocked"} if each.state is JobState.BLOCKED else {}

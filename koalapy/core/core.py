@@ -12,7 +12,6 @@ from koalapy.core.pruning import PruningState
 from koalapy.core.run_list import RunList
 from koalapy.core.session_state import SessionState
 from koalapy.core.startup import RecalledAttempts, StartupGate
-from koalapy.core.sweeps import Sweeps
 from koalapy.core.wait_queue import WaitQueue
 from koalapy.information.kis import Information
 from koalapy.information.poll_urgency import PollUrgency
@@ -27,9 +26,9 @@ from koalapy.model.settings import Settings
 class Core:
     """The engine's records with their indices, its settings, KIS, and the state of the sessions with clusters.
 
-    `queue`, `run_list`, `sweeps`, `pilots`, `at_barrier`, `notifications` and `prerequisites` are indices of
-    `records`. `silent`: attempts that have given no sign since koalad's start. `came_before`: by cluster, the
-    attempts that were at their barriers in a session that this engine has taken over from the one before.
+    `queue`, `run_list`, `pilots`, `at_barrier`, `notifications` and `prerequisites` are indices of `records`. `silent`:
+    attempts that have given no sign since koalad's start. `came_before`: by cluster, the attempts that were at their
+    barriers in a session that this engine has taken over from the one before.
     `node_sizes`: by cluster, the processors of the largest node that the cluster has shown, or that a Launcher has
     there. `dirty`: whether something that the scheduling pass reads has changed. `nodes_changed`: whether a cluster
     was measured since the nodes were last surveyed for sweeps. `left`: clusters that have left the grid since this
@@ -41,17 +40,17 @@ class Core:
         names = [each.name for each in settings.clusters]
         self.settings = settings
         self.information = Information(settings.clusters, snapshot.instance, settings.settles)
-        self.run_list, self.queue, self.sweeps = RunList(), WaitQueue(), Sweeps()
+        self.run_list, self.queue = RunList(), WaitQueue()
         self.at_barrier, self.pilots, self.notifications = AtBarrier(), Pilots(), Notifications()
         self.prerequisites = Prerequisites()
         lives = self.information.commitments, self.at_barrier
-        indices = self.run_list, self.queue, self.sweeps, self.notifications, self.prerequisites
+        indices = self.run_list, self.queue, self.notifications, self.prerequisites
         self.records = Records(snapshot, indices, lives, (self.pilots,))
-        self.prerequisites.survey(self.records.jobs, snapshot.unreadable)
+        self.prerequisites.survey(self.records.all_work(), snapshot.unreadable)
         self.silent: dict[AttemptId, None] = {each.id: None for job in snapshot.jobs for each in job.live}
         self.silent |= {each.id: None for each in snapshot.pilots}
         self.recalled = RecalledAttempts(names)
-        self.startup_gate = StartupGate(names, snapshot.jobs)
+        self.startup_gate = StartupGate(names, (*snapshot.jobs, *snapshot.sweeps))
         self.poll_urgency = PollUrgency()
         self.foreign = ForeignStatements()
         self.came_before: dict[str, list[AttemptId]] = {}

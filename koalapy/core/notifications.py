@@ -1,4 +1,4 @@
-"""Index of the notifications that are not settled, and of the changes of jobs that somebody is to be notified of."""
+"""Index of the notifications that are not settled, and of the changes that somebody is to be notified of."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ from koalapy.model.index import Index
 from koalapy.model.job import Job
 from koalapy.model.notification import Notification, NotificationId, NotifyOn
 from koalapy.model.states import JobState
+from koalapy.model.sweep import Sweep, Work
 from koalapy.model.units import Instant
 
 _CHANGES = {
@@ -35,35 +36,38 @@ class Unsettled:
 
 
 class Notifications(Index):
-    """The notifications that are not settled, by id, and the `changes` of jobs in this step.
+    """The notifications that are not settled, by id, and the `changes` of jobs and sweeps in this step.
 
     `given_up`: since koalad started, the newest of those that were not sent, or perhaps not, each with the reason.
     """
 
     def __init__(self) -> None:
         self.unsettled: dict[NotificationId, Unsettled] = {}
-        self.changes: list[tuple[Job, NotifyOn]] = []
+        self.changes: list[tuple[Work, NotifyOn]] = []
         self.given_up: list[tuple[Notification, Reason]] = []
         self._of_jobs: dict[JobId, int] = {}
 
-    # ---- an index of jobs
+    # ---- an index of jobs and sweeps
 
     def changed(self, job: Job, before: JobState, names: Collection[str]) -> None:
-        """Note the end or first start of a job, or the end of a sweep, whose first start `note_change` notes.
-
-        Only a completion failure sends a job back that has run.
-        """
+        """Note the end or first start of a job. Only a completion failure sends a job back that has run."""
         if not job.request.notify or job.state is before:
             return
         on = _CHANGES.get(job.state)
-        if on is NotifyOn.STARTED and (job.runner is not None or job.completion_failures):
-            return
-        if on is not None:
+        if on is not None and not (on is NotifyOn.STARTED and job.completion_failures):
             self.note_change(job, on)
 
-    def note_change(self, job: Job, on: NotifyOn) -> None:
-        """Note a change of a job or sweep in this step, of which its recipients are notified."""
-        self.changes.append((job, on))
+    def sweep_changed(self, sweep: Sweep, before: JobState) -> None:
+        """Note the end of a sweep, whose first start `note_change` notes."""
+        if not sweep.request.notify or sweep.state is before:
+            return
+        on = _CHANGES.get(sweep.state)
+        if on is not None and on is not NotifyOn.STARTED:
+            self.note_change(sweep, on)
+
+    def note_change(self, work: Work, on: NotifyOn) -> None:
+        """Note a change in this step, of which the recipients of a job or sweep are notified."""
+        self.changes.append((work, on))
 
     # ---- notifications on their way
 

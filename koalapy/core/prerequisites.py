@@ -1,36 +1,38 @@
-"""Index of the jobs that wait for others to be done."""
+"""Index of the jobs and sweeps that wait for others to be done."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 
 from koalapy.model.identity import JobId
 from koalapy.model.index import Index
 from koalapy.model.job import Job
+from koalapy.model.sweep import Sweep, Work
 
 
 class Prerequisites(Index):
-    """An index of the jobs whose prerequisites are not all done.
+    """An index of the jobs and sweeps whose prerequisites are not all done.
 
-    `ended`: jobs that became final since the list was last cleared, and for which another job waits, or of a flow.
-    `left`: by flow, the number of its jobs whose end is not counted yet.
+    `ended`: those that became final since the list was last cleared, and for which another one waits, or of a flow.
+    `left`: by flow, the number of its jobs and sweeps whose end is not counted yet.
     """
 
     def __init__(self) -> None:
-        self.ended: list[Job] = []
+        self.ended: list[Work] = []
         self.left: dict[JobId, int] = {}
         self._dependants: dict[JobId, list[JobId]] = {}
         self._unmet: dict[JobId, int] = {}
 
-    def survey(self, jobs: Mapping[JobId, Job], unreadable: Collection[JobId]) -> None:
-        """Enter the jobs of a store that wait for others. `unreadable`: those that are not final and not among `jobs`.
+    def survey(self, work: Iterable[Work], unreadable: Collection[JobId]) -> None:
+        """Enter what waits for others of a store. `unreadable`: those that are not final and not among `work`.
 
-        Any other prerequisite that is not among `jobs` was done: else the commit that ended it would have ended all
+        Any other prerequisite that is not among `work` was done: else the commit that ended it would have ended all
         that waits for it.
         """
-        for job in jobs.values():
-            if job.request.after:
-                self.enter(job.id, [each for each in job.request.after if each in jobs or each in unreadable])
-            if job.flow is not None:
-                self.left[job.id] += sum(each in job.flow.jobs_of(job.id) for each in unreadable)
+        known = {each.id: each for each in work}
+        for found in known.values():
+            if found.request.after:
+                self.enter(found.id, [each for each in found.request.after if each in known or each in unreadable])
+            if isinstance(found, Job) and found.flow is not None:
+                self.left[found.id] += sum(each in found.flow.jobs_of(found.id) for each in unreadable)
 
     def enter(self, job: JobId, unmet: Iterable[JobId]) -> None:
         """Note that the job waits for these, which are not final."""
@@ -57,11 +59,23 @@ class Prerequisites(Index):
     def added(self, job: Job) -> None:
         if job.flow is not None:
             self.left.setdefault(job.id, 0)
-        if job.part_of is not None:
-            self.left[job.part_of] = self.left.get(job.part_of, 0) + 1
+        self._count(job)
+
+    def sweep_added(self, sweep: Sweep) -> None:
+        self._count(sweep)
 
     def became_final(self, job: Job) -> None:
-        self._unmet.pop(job.id, None)
         self.left.pop(job.id, None)
-        if job.part_of is not None or job.id in self._dependants:
-            self.ended.append(job)
+        self._end(job)
+
+    def sweep_became_final(self, sweep: Sweep) -> None:
+        self._end(sweep)
+
+    def _count(self, work: Work) -> None:
+        if work.part_of is not None:
+            self.left[work.part_of] = self.left.get(work.part_of, 0) + 1
+
+    def _end(self, work: Work) -> None:
+        self._unmet.pop(work.id, None)
+        if work.part_of is not None or work.id in self._dependants:
+            self.ended.append(work)

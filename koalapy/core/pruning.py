@@ -6,17 +6,17 @@ from dataclasses import dataclass, field
 from koalapy.model.attempt import Attempt
 from koalapy.model.commands import CollectOutput, Command, ForgetAttempt
 from koalapy.model.identity import AttemptId, JobId
-from koalapy.model.job import Job
+from koalapy.model.sweep import Work
 
 
 @dataclass(frozen=True, slots=True)
 class PruneWanted:
-    """A job, or a sweep's pilot, that is being pruned.
+    """A job, a sweep or its pilot, that is being pruned.
 
     `records`: whether its record is removed too. `without`: clusters whose directories stay.
     """
 
-    pruned: Job | Attempt
+    pruned: Work | Attempt
     records: bool
     without: tuple[str, ...]
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 
 from koalapy.model.identity import AttemptId, JobId
-from koalapy.model.job import Job
 from koalapy.model.states import JobState
+from koalapy.model.sweep import Work
 from koalapy.model.units import SECOND, Duration, Instant
 
 LONGEST_LOGIN = Duration(90 * SECOND)
@@ -17,10 +17,9 @@ class StartupGate:
     backup, and that a job which waits in the store has run since. Without a waiting job at the start, the gate is open.
     """
 
-    def __init__(self, clusters: Iterable[str], jobs: Iterable[Job]) -> None:
-        self._missing = (
-            dict.fromkeys(clusters) if any(job.state.queued or job.state is JobState.BLOCKED for job in jobs) else {}
-        )
+    def __init__(self, clusters: Iterable[str], work: Iterable[Work]) -> None:
+        waits = any(each.state.queued or each.state is JobState.BLOCKED for each in work)
+        self._missing = dict.fromkeys(clusters) if waits else {}
         self._until: Instant | None = None
 
     @property

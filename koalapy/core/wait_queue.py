@@ -43,8 +43,8 @@ class Waiting:
 
 
 def in_order(jobs: Iterable[Job]) -> list[Job]:
-    """Return the waiting jobs, head first, without sweeps, which are not in the wait queue."""
-    waiting = (job for job in jobs if job.state.queued and job.runner is None)
+    """Return the waiting jobs, head first."""
+    waiting = (job for job in jobs if job.state.queued)
     return sorted(waiting, key=lambda job: (job.request.priority, job.position))
 
 
@@ -74,12 +74,12 @@ class WaitQueue(Index):
         return self._waiting[position.job]
 
     def added(self, job: Job) -> None:
-        if job.state.queued and job.runner is None:
+        if job.state.queued:
             self._enter(job)
 
     def changed(self, job: Job, before: JobState, names: Collection[str]) -> None:
         old = self._waiting.get(job.id)
-        waits = job.state.queued and job.runner is None
+        waits = job.state.queued
         if old is None:
             if waits:
                 self._enter(job)

@@ -111,7 +111,7 @@ class Journal:
             self._begin_part(self._engine)
 
     def _begin_part(self, engine: Engine) -> None:
-        more_batches, more_bytes = (each * len(engine.records.jobs) for each in _OF_JOB)
+        more_batches, more_bytes = (each * (len(engine.records.jobs) + len(engine.records.sweeps)) for each in _OF_JOB)
         self._most_noted = _COLUMNS * (max(self._most_batches, more_batches) - _LOOK_BATCHES)
         self._bytes_left, self._look_at = max(self._most_bytes, more_bytes), _LOOK
         self._noted = []
@@ -155,7 +155,7 @@ def _size_of(request: Request) -> int:
 # Estimated bytes of the events that may be long, beyond `_EVENT`.
 _SIZES: dict[type, Callable[[Any], int]] = {
     JobSubmitted: lambda event: _size_of(event.request),
-    PruneRequested: lambda event: _RECORD * len(event.jobs),
+    PruneRequested: lambda event: _RECORD * len(event.work),
     ParametersEnded: lambda event: _EVENT * len(event.results),
     AttemptsAccounted: lambda event: _EVENT * len(event.spans),
     LaunchersSeen: lambda event: _BATCH * len(event.launchers),

@@ -118,7 +118,7 @@ class Koalad:
         self._notifications = NotificationSender(
             Content(grid.file.grid, snapshot.instance),
             lambda delivery: self._loop.deliver(delivery),
-            lambda job: self._store.job(job) is not None,
+            lambda job: self._store.work(job) is not None,
             self._clock.now,
         )
         self._matchmaker = Matchmaker()
@@ -276,7 +276,7 @@ class Koalad:
     def cancel_all(self, patience_s: float) -> None:
         """Cancel every job, and wait until all are cleaned up, at most `patience_s` seconds."""
         unfinished = [state for state in JobState if not state.final]
-        jobs = [job.id for job in self.service.jobs(unfinished)]
+        jobs = [each.id for each in self.service.all_work(unfinished)]
         self.service.cancel(jobs)
         self.service.wait(jobs, patience_s)
 
@@ -332,7 +332,7 @@ def _pruned(jobs: Sequence[JobId], store: Store, counters: Counters) -> list[Job
 
     Jobs that a restored store may never have had are not among them.
     """
-    known = {job.id for job in store.jobs(ids=jobs)} | {each.job for each in store.unreadable()}
+    known = {each.id for each in store.all_work(ids=jobs)} | {each.job for each in store.unreadable()}
     return [job for job in jobs if counters.doubtful_below <= job < counters.next_job and job not in known]
 
 

@@ -14,8 +14,8 @@ from koalapy.languages.stageout import check_apart
 from koalapy.languages.sweepfiles import OpenFile, SweepFiles
 from koalapy.languages.tables import Table
 from koalapy.languages.templates import literal
+from koalapy.model.parameters import Axis, Source, Space
 from koalapy.model.request import ComponentRequest, Request
-from koalapy.model.sweep import Axis, Source, Space
 from koalapy.model.textfile.document import Document, Path
 from koalapy.model.textfile.validation import refusal
 from koalapy.model.textfile.words import shown, use_known

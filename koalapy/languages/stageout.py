@@ -4,8 +4,8 @@ from collections.abc import Collection, Iterator, Sequence
 
 from koalapy.languages.templates import NUMBER, TemplateError, names_in
 from koalapy.model.errors import RequestError
+from koalapy.model.parameters import Axis, Source, Space
 from koalapy.model.request import Request
-from koalapy.model.sweep import Axis, Source, Space
 from koalapy.model.textfile.document import Document, Path
 from koalapy.model.textfile.validation import refusal
 from koalapy.model.textfile.words import listed, shown

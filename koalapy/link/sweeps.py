@@ -19,7 +19,7 @@ from koalapy.model.events import (
 )
 from koalapy.model.identity import InstanceId, JobId
 from koalapy.model.intervals import Intervals
-from koalapy.model.sweep import ParameterResult
+from koalapy.model.parameters import ParameterResult
 
 
 def event_of(instance: InstanceId, cluster: str, message: Any, mapped: Mapped) -> Event | None:

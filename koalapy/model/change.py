@@ -9,7 +9,8 @@ from koalapy.model.identity import AttemptId, InstanceId, JobId
 from koalapy.model.job import Counters, History, Job
 from koalapy.model.learned import NOTHING, Learned
 from koalapy.model.neighbour import Neighbour
-from koalapy.model.sweep import ResultBatch
+from koalapy.model.parameters import ResultBatch
+from koalapy.model.sweep import Sweep, Work
 from koalapy.model.usage import BatchSpan, Usage
 
 
@@ -44,25 +45,32 @@ class Change:
     """
 
     jobs: tuple[Job, ...] = ()
+    sweeps: tuple[Sweep, ...] = ()  # that changed
     attempts: tuple[Attempt, ...] = ()  # all that changed; the record of an obsolete one is removed
     counters: Counters | None = None
     sent: tuple[OutboxEntry, ...] = ()
     confirmed: tuple[int, ...] = ()  # numbers of outbox entries to remove
     history: tuple[History, ...] = ()
-    removed: tuple[JobId, ...] = ()  # pruned jobs, whose history is removed too; none has a pending cancel
+    removed: tuple[JobId, ...] = ()  # pruned jobs, sweeps and pilots, and their histories; none has a pending cancel
     epoch_jump: EpochJump | None = None
     results: tuple[ResultBatch, ...] = ()
     learned: Learned | None = None  # replaces what was learned before
     usage: tuple[Usage, ...] = ()  # of attempts whose try ended; summed up by day when their jobs are removed
     accounted: tuple[BatchSpan, ...] = ()  # batch systems' accounting of attempts whose usage is entered
-    new: tuple[JobId, ...] = ()  # of `jobs`, those that must not be in the store yet
+    new: tuple[JobId, ...] = ()  # of `jobs` and `sweeps`, those that must not be in the store yet
     as_before: tuple[JobId, ...] = ()  # of `jobs`, those whose own fields are as they were
     neighbours: tuple[Neighbour, ...] = ()  # that changed; the record of one that is gone is removed
+
+    @property
+    def work(self) -> list[Work]:
+        """The jobs and sweeps."""
+        return [*self.jobs, *self.sweeps]
 
     @property
     def empty(self) -> bool:
         return not (
             self.jobs
+            or self.sweeps
             or self.attempts
             or self.sent
             or self.confirmed
@@ -80,15 +88,16 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """A store's contents as engine and driver need them; its jobs are those that are not final."""
+    """A store's contents as engine and driver need them; its jobs and sweeps are those that are not final."""
 
     instance: InstanceId
     counters: Counters = Counters()
     jobs: tuple[Job, ...] = ()
+    sweeps: tuple[Sweep, ...] = ()
     pending_cancels: tuple[Attempt, ...] = ()
-    jobless: tuple[AttemptId, ...] = ()  # those of them whose job a repair dropped: it has no history any more
+    jobless: tuple[AttemptId, ...] = ()  # those of them whose owner a repair dropped: it has no history any more
     pilots: tuple[Attempt, ...] = ()  # those that are neither cleaned up nor detached
     outbox: tuple[OutboxEntry, ...] = ()
     learned: Learned = NOTHING
     neighbours: tuple[Neighbour, ...] = ()  # by name
-    unreadable: tuple[JobId, ...] = ()  # jobs that are not final, but whose records cannot be read
+    unreadable: tuple[JobId, ...] = ()  # jobs and sweeps that are not final, but whose records cannot be read

@@ -13,8 +13,8 @@ from koalapy.model.identity import AttemptId, JobId, origin_of_site
 from koalapy.model.intervals import Intervals
 from koalapy.model.matching import Question
 from koalapy.model.notification import Notification
+from koalapy.model.parameters import Space
 from koalapy.model.request import ComponentRequest, Interactive
-from koalapy.model.sweep import Space
 from koalapy.model.units import Duration, Instant
 
 

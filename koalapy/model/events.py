@@ -12,8 +12,9 @@ from koalapy.model.job import Job
 from koalapy.model.matching import Answer
 from koalapy.model.neighbour import Relation
 from koalapy.model.notification import NotificationId, Outcome
+from koalapy.model.parameters import ParameterResult
 from koalapy.model.request import Request
-from koalapy.model.sweep import ParameterResult
+from koalapy.model.sweep import Work
 from koalapy.model.units import Duration, Instant
 from koalapy.model.usage import BatchSpan
 
@@ -451,7 +452,7 @@ class PruneRequested:
     named only when the store has none of its pilots any more. `without`: clusters whose directories stay.
     """
 
-    jobs: tuple[Job, ...]
+    work: tuple[Work, ...]
     before: Instant
     records: bool
     without: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Indices of jobs, which every change of a job keeps up to date, so that no code has to walk over all jobs."""
+"""Indices of jobs and sweeps, which every change keeps up to date, so that no code has to walk over all of them."""
 
 from collections.abc import Collection, Iterable
 from typing import Protocol
@@ -7,15 +7,16 @@ from koalapy.model.attempt import Attempt
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Job
 from koalapy.model.states import JobState
+from koalapy.model.sweep import Sweep, Work
 
 ENDED_KEYS = 10_000  # remembered: far more than there are requests under way at any moment
 
 
 class Index:
-    """An index of the records. Its answers always equal those of a walk over all their jobs.
+    """An index of the records. Its answers always equal those of a walk over all their jobs and sweeps.
 
-    The jobs and attempts that it is given are rows: it may keep them, and they change. An index has the methods that
-    concern it; the others are not called.
+    The jobs, sweeps and attempts that it is given are rows: it may keep them, and they change. An index has the methods
+    that concern it; the others are not called.
     """
 
     def added(self, job: Job) -> None:
@@ -32,6 +33,15 @@ class Index:
 
     def dropped(self, job: Job) -> None:
         """Note that a final job is no longer among the records."""
+
+    def sweep_added(self, sweep: Sweep) -> None:
+        """Note a new sweep, or one of the snapshot."""
+
+    def sweep_changed(self, sweep: Sweep, before: JobState) -> None:
+        """Note that the sweep has changed, and its state before."""
+
+    def sweep_became_final(self, sweep: Sweep) -> None:
+        """Note that the sweep has become final; its change was noted before."""
 
 
 def concerned(indices: Iterable[Index], method: str) -> tuple[Index, ...]:
@@ -58,7 +68,7 @@ class AttemptIndex(Protocol):
 
 
 class Keys:
-    """The keys that clients gave their jobs, including jobs that ended lately."""
+    """The keys that clients gave their jobs and sweeps, including those that ended lately."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], JobId] = {}
@@ -67,20 +77,20 @@ class Keys:
     def __contains__(self, owner_and_key: tuple[str, str]) -> bool:
         return owner_and_key in self._known or owner_and_key in self._ended
 
-    def added(self, job: Job) -> None:
-        if job.key:
-            self._known[job.owner, job.key] = job.id
+    def added(self, work: Work) -> None:
+        if work.key:
+            self._known[work.owner, work.key] = work.id
 
-    def dropped(self, job: Job) -> None:
-        if job.key:
-            del self._known[job.owner, job.key]
-            self._ended[job.owner, job.key] = None
+    def dropped(self, work: Work) -> None:
+        if work.key:
+            del self._known[work.owner, work.key]
+            self._ended[work.owner, work.key] = None
             if len(self._ended) > ENDED_KEYS:
                 del self._ended[next(iter(self._ended))]
 
-    def removed(self, job: Job) -> None:
-        """Drop the key of a pruned job, which may be used again."""
-        self._ended.pop((job.owner, job.key), None)
+    def removed(self, work: Work) -> None:
+        """Drop the key of a pruned job or sweep, which may be used again."""
+        self._ended.pop((work.owner, work.key), None)
 
 
 class LiveAttempts:

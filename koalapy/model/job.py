@@ -14,7 +14,6 @@ from koalapy.model.flow import Flow
 from koalapy.model.identity import FIRST_PILOT, AttemptId, JobId
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import AttemptState, ComponentState, Ending, JobState
-from koalapy.model.sweep import Runner
 from koalapy.model.units import Instant
 
 NOT_PLACED = Reason("omitted", "transient", "It is optional and did not fit.", "")
@@ -119,11 +118,11 @@ class Job:
     processor-microseconds that were allocated, but waited at a barrier. `excluded`: (cluster, instant) until which the
     cluster is excluded for this job. `collecting`: its attempts have ended, and staged-out files are on their way.
     `patient`: it went into batch queues and has no claim time-out. `forced`: its user does not want to wait for
-    clusters out of reach. `runner`: set for a sweep, which has no attempts of its own. `flow`: set for a flow, which
-    has no attempts of its own. `part_of`: the flow whose job it is. `lowered_at`: when it last asked for fewer
-    processors than before. `choices`: the clusters or groups of clusters on which it can run, in order; `choice`: the
-    place of the one that is tried. `written`: the request as its user wrote it, if `request` has a component for each
-    cluster of that choice. `preempted`: running jobs were vacated for it, and it was not released since.
+    clusters out of reach. `flow`: set for a flow, which has no attempts of its own. `part_of`: the flow whose job it
+    is. `lowered_at`: when it last asked for fewer processors than before. `choices`: the clusters or groups of clusters
+    on which it can run, in order; `choice`: the place of the one that is tried. `written`: the request as its user
+    wrote it, if `request` has a component for each cluster of that choice. `preempted`: running jobs were vacated for
+    it, and it was not released since.
     """
 
     id: JobId
@@ -149,7 +148,6 @@ class Job:
     patient: bool = False
     forced: bool = False
     key: str = ""
-    runner: Runner | None = None
     kept_output: KeptOutput = KeptOutput.NONE
     flow: Flow | None = None
     part_of: JobId | None = None
@@ -161,9 +159,7 @@ class Job:
 
     @property
     def components(self) -> tuple[Component, ...]:
-        """Its components as users see them; a sweep and a flow have none."""
-        if self.runner is not None:
-            return ()
+        """Its components as users see them; a flow has none."""
         return tuple([self._component(index, request) for index, request in enumerate(self.request.components)])
 
     def _component(self, index: int, request: ComponentRequest) -> Component:

@@ -1,4 +1,4 @@
-"""The engine's records: jobs that are not final, pending cancels and counters, with all changes of one step."""
+"""The engine's records: jobs and sweeps that are not final, pending cancels, counters, and all changes of one step."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,14 +14,16 @@ from koalapy.model.index import AttemptIndex, Index, Keys, LiveAttempts, PilotIn
 from koalapy.model.job import Counters, History, Job, JobRow, job_row, job_value, replace_counters
 from koalapy.model.learned import Learned
 from koalapy.model.neighbour import Neighbour
+from koalapy.model.parameters import ResultBatch
 from koalapy.model.states import (
     ATTEMPT_TRANSITIONS,
     JOB_TRANSITIONS,
     RELEASED_SINCE_BACKUP,
+    SWEEP_TRANSITIONS,
     AttemptState,
     Ending,
 )
-from koalapy.model.sweep import ResultBatch, replace_runner
+from koalapy.model.sweep import Sweep, SweepRow, Work, sweep_row, sweep_value
 from koalapy.model.units import Instant
 from koalapy.model.usage import BatchSpan, Usage, usage_of_try
 
@@ -40,14 +42,24 @@ class Step:
     learned: Learned | None = None
     usage: tuple[Usage, ...] = ()
     accounted: tuple[BatchSpan, ...] = ()
-    new: tuple[JobId, ...] = ()  # ids given out for the first time
-    removed: tuple[JobId, ...] = ()  # pruned jobs
+    new: tuple[JobId, ...] = ()  # ids of jobs and sweeps, given out for the first time
+    removed: tuple[JobId, ...] = ()  # pruned jobs, sweeps and pilots
     neighbours: tuple[Neighbour, ...] = ()  # that changed
 
     @property
     def jobs(self) -> tuple[Job, ...]:
         """The jobs that changed, or an attempt of theirs, each with its present attempts. See `Changed`."""
         return self.changed.jobs if self.changed is not None else ()
+
+    @property
+    def sweeps(self) -> tuple[Sweep, ...]:
+        """The sweeps that changed. See `Changed`."""
+        return self.changed.sweeps if self.changed is not None else ()
+
+    @property
+    def work(self) -> list[Work]:
+        """The jobs and sweeps."""
+        return [*self.jobs, *self.sweeps]
 
     @property
     def attempts(self) -> tuple[Attempt, ...]:
@@ -76,11 +88,13 @@ class Changed:
         records: "Records",
         jobs: Mapping[JobId, Job],
         itself: Mapping[JobId, Job],
+        sweeps: Mapping[JobId, Sweep],
         attempts: Mapping[AttemptId, Attempt],
         history: Sequence[tuple[JobId, Instant, str, dict[str, Any]]],
     ) -> None:
         self._records, self._step = records, records.steps
-        self._jobs, self._itself, self._attempts, self._history = jobs, itself, attempts, history
+        self._jobs, self._itself, self._sweeps = jobs, itself, sweeps
+        self._attempts, self._history = attempts, history
 
     @cached_property
     def attempts(self) -> Mapping[AttemptId, Attempt]:
@@ -93,6 +107,11 @@ class Changed:
         return tuple([job_value(row, self.attempts) for row in self._jobs.values()])
 
     @cached_property
+    def sweeps(self) -> tuple[Sweep, ...]:
+        self._check()
+        return tuple([sweep_value(row) for row in self._sweeps.values()])
+
+    @cached_property
     def history(self) -> tuple[History, ...]:
         return tuple([History(job=job, at=at, kind=kind, details=details) for job, at, kind, details in self._history])
 
@@ -102,16 +121,16 @@ class Changed:
 
     def _check(self) -> None:
         if self._records.steps != self._step or self._records.has_changes:
-            raise RuntimeError("a step's jobs must be read before the next batch is handled")
+            raise RuntimeError("a step's records must be read before the next batch is handled")
 
 
 class Records:
-    """Jobs with their attempts, pending cancels and counters. `take` returns the changes since its last call.
+    """Jobs and sweeps with attempts, pending cancels and counters. `take` returns the changes since its last call.
 
-    Jobs and attempts are rows, which are changed in place and only here. `take` hands out copies that never change, and
-    drops final jobs and pilots that were let go. `indices`, `attempt_indices` and `pilot_indices` of other rooms learn
+    They are rows, which are changed in place and only here. `take` hands out copies that never change, and drops what
+    is final, and pilots that were let go. `indices`, `attempt_indices` and `pilot_indices` of other rooms learn
     of every change, what the snapshot has first. `pilots`: the attempts whose owners are no jobs.
-    `jobless`: pending cancels whose job a repair dropped, so that no history can be noted for them.
+    `jobless`: pending cancels whose owner a repair dropped, so that no history can be noted for them.
     """
 
     def __init__(
@@ -124,6 +143,7 @@ class Records:
         self.instance: InstanceId = snapshot.instance
         self.counters = snapshot.counters
         self.jobs: dict[JobId, Job] = {}
+        self.sweeps: dict[JobId, Sweep] = {}
         self.attempts: dict[AttemptId, Attempt] = {}  # of jobs and other owners
         self.pilots: dict[AttemptId, Attempt] = {}
         self.pending_cancels: dict[AttemptId, Attempt] = {}  # also those of earlier tries, and of final jobs
@@ -132,12 +152,17 @@ class Records:
         self._of_added, self._of_changed = concerned(indices, "added"), concerned(indices, "changed")
         self._of_attempts, self._of_final = concerned(indices, "attempt_changed"), concerned(indices, "became_final")
         self._of_dropped = concerned(indices, "dropped")
+        self._of_added_sweeps = concerned(indices, "sweep_added")
+        self._of_changed_sweeps = concerned(indices, "sweep_changed")
+        self._of_final_sweeps = concerned(indices, "sweep_became_final")
         self._attempt_indices = tuple(attempt_indices)
         self._pilot_indices = tuple(pilot_indices)
         self.steps = 0
         self._clear()
         for job in snapshot.jobs:
             self._add(job_row(job))
+        for sweep in snapshot.sweeps:
+            self._add_sweep(sweep_row(sweep))
         for pilot in snapshot.pilots:
             self._add_pilot(pilot)
         for each in snapshot.pending_cancels:
@@ -145,7 +170,16 @@ class Records:
         for attempt in snapshot.jobless:
             object.__setattr__(self.pending_cancels[attempt], "superseded", True)
 
-    # ---- jobs
+    # ---- jobs and sweeps
+
+    def work(self, identity: JobId) -> Work | None:
+        """Return the job or sweep of this id; None if it is final, or unknown."""
+        return self.jobs.get(identity) or self.sweeps.get(identity)
+
+    def all_work(self) -> list[Work]:
+        """Return all jobs and sweeps by id."""
+        found: list[Work] = [*self.jobs.values(), *self.sweeps.values()]
+        return sorted(found, key=lambda work: work.id)
 
     def add(self, job: Job) -> Job:
         """Add a new job without attempts, which becomes a row: nobody else may keep it. Return that row."""
@@ -162,8 +196,21 @@ class Records:
         for index in self._of_added:
             index.added(row)
 
+    def add_sweep(self, sweep: Sweep) -> Sweep:
+        """Add a new sweep, which becomes a row: nobody else may keep it. Return that row."""
+        become(sweep, SweepRow)
+        self._add_sweep(sweep)
+        self._changed_sweeps[sweep.id] = sweep
+        return sweep
+
+    def _add_sweep(self, row: Sweep) -> None:
+        self.sweeps[row.id] = row
+        self._keys.added(row)
+        for index in self._of_added_sweeps:
+            index.sweep_added(row)
+
     def change(self, job: Job, **changes: Any) -> None:
-        """Change these fields of a job. In a final state, no parameter of it is out any more.
+        """Change these fields of a job.
 
         The usage of a try is entered as the try ends. Raises ValueError for a transition that the table does not have.
         """
@@ -175,8 +222,6 @@ class Records:
                 self._rest.setdefault("usage", []).extend(usage_of_try(job, lost=not after.final))
             if after.final:
                 self._ended.append(job)
-                if job.runner is not None:
-                    changes.setdefault("runner", replace_runner(job.runner, {"out": ()}))
         for name, value in changes.items():
             setattr(job, name, value)
         self._changed[job.id] = self._itself_changed[job.id] = job
@@ -187,6 +232,33 @@ class Records:
                 for index in self._of_final:
                     index.became_final(job)
 
+    def change_sweep(self, sweep: Sweep, **changes: Any) -> None:
+        """Change these fields of a sweep. In a final state, no parameter of it is out any more.
+
+        Raises ValueError for a transition that the table does not have.
+        """
+        before, after = sweep.state, changes.get("state")
+        if after is not None:
+            if after not in SWEEP_TRANSITIONS[before]:
+                raise ValueError(f"sweep {sweep.id} cannot go from {before} to {after}")
+            if after.final:
+                changes.setdefault("out", ())
+        for name, value in changes.items():
+            setattr(sweep, name, value)
+        self._changed_sweeps[sweep.id] = sweep
+        for index in self._of_changed_sweeps:
+            index.sweep_changed(sweep, before)
+        if sweep.state.final and not before.final:
+            for index in self._of_final_sweeps:
+                index.sweep_became_final(sweep)
+
+    def change_work(self, work: Work, **changes: Any) -> None:
+        """Change these fields, which both have, of a job or a sweep. Raises as `change` and `change_sweep` do."""
+        if isinstance(work, Sweep):
+            self.change_sweep(work, **changes)
+        else:
+            self.change(work, **changes)
+
     def change_final(self, job: Job, **changes: Any) -> None:
         """Change these fields of a final job, which is not among the records any more; but never its state."""
         row = self._changed.get(job.id) or job_row(job)
@@ -194,10 +266,10 @@ class Records:
             setattr(row, name, value)
         self._changed[job.id] = self._itself_changed[job.id] = row
 
-    def remove(self, job: Job) -> None:
-        """Remove a final job, which is not in `jobs` any more, from the store; its key may be used again."""
-        self._rest.setdefault("removed", []).append(job.id)
-        self._keys.removed(job)
+    def remove(self, work: Work) -> None:
+        """Remove a final job or sweep, which is not among the records, from the store; its key may be used again."""
+        self._rest.setdefault("removed", []).append(work.id)
+        self._keys.removed(work)
 
     def remove_pilot(self, pilot: Attempt) -> None:
         """Remove a pilot that was cleaned up, and is not in `pilots` any more, from the store."""
@@ -238,7 +310,7 @@ class Records:
         self._rest.setdefault("hints", []).append(hint)
 
     def new_job_id(self) -> JobId | None:
-        """Return an id that no job has had; None if all ids below those of Launchers are used up."""
+        """Return an id that no job or sweep has had; None if all ids below those of Launchers are used up."""
         number = self.counters.next_job
         if number >= FIRST_PILOT:
             return None
@@ -264,7 +336,7 @@ class Records:
         return position
 
     def has_key(self, owner: str, key: str) -> bool:
-        """Return whether a job with this key exists, or ended so recently that its client may still repeat the key."""
+        """Return whether a job or sweep has this key, or ended so lately that its client may still repeat the key."""
         return (owner, key) in self._keys
 
     # ---- attempts
@@ -402,20 +474,26 @@ class Records:
 
     @property
     def has_changes(self) -> bool:
-        """Whether a job or an attempt has changed since the last call of `take`."""
-        return bool(self._changed or self._changed_attempts)
+        """Whether a job, a sweep or an attempt has changed since the last call of `take`."""
+        return bool(self._changed or self._changed_attempts or self._changed_sweeps)
 
     def take(self) -> Step:
         self.steps += 1
         step = Step(
             commands=tuple(self._commands),
-            changed=Changed(self, self._changed, self._itself_changed, self._changed_attempts, self._history),
+            changed=Changed(
+                self, self._changed, self._itself_changed, self._changed_sweeps, self._changed_attempts, self._history
+            ),
             ended=tuple(self._ended),
             counters=self.counters if self.counters is not self._counters_taken else None,
             **{name: _as_field(found) for name, found in self._rest.items()},
         )
         for job in self._ended:
             self._drop(job)
+        for sweep in self._changed_sweeps.values():
+            if sweep.state.final:
+                del self.sweeps[sweep.id]
+                self._keys.dropped(sweep)
         for attempt in self._changed_attempts.values() if self.pilots else ():
             if attempt.let_go and attempt.id in self.pilots:
                 del self.pilots[attempt.id], self.attempts[attempt.id]
@@ -432,6 +510,7 @@ class Records:
     def _clear(self) -> None:
         self._changed: dict[JobId, Job] = {}  # also those of which an attempt changed only
         self._itself_changed: dict[JobId, Job] = {}
+        self._changed_sweeps: dict[JobId, Sweep] = {}
         self._changed_attempts: dict[AttemptId, Attempt] = {}
         self._ended: list[Job] = []
         self._commands: list[Command] = []

@@ -6,7 +6,7 @@ from enum import StrEnum
 from koalapy.model.identity import JobId
 from koalapy.model.labels import Labels
 from koalapy.model.notification import Notify
-from koalapy.model.sweep import Space
+from koalapy.model.parameters import Space
 from koalapy.model.units import HOUR, MINUTE, Duration
 
 MAX_PROCESSORS = 1_000_000

@@ -1,4 +1,4 @@
-"""The states of jobs and attempts: everything that affects these state machines is in this file.
+"""The states of jobs, sweeps and attempts: everything that affects these state machines is in this file.
 
 Other code asks the tables. States have no order: jobs go backwards when they are requeued.
 """
@@ -7,6 +7,8 @@ from enum import StrEnum
 
 
 class JobState(StrEnum):
+    """The states of jobs and of sweeps. A sweep is never claiming, and other states may follow each of its states."""
+
     BLOCKED = "blocked"
     WAITING = "waiting"
     HELD = "held"
@@ -18,19 +20,29 @@ class JobState(StrEnum):
     CANCELLED = "cancelled"
 
     final: bool  # nothing follows
-    queued: bool  # in the wait queue, where the scheduler may look at it
-    active: bool  # in the run list: batch jobs of it may exist
+    queued: bool  # a job is in the wait queue, where the scheduler may look at it; a sweep waits to be admitted
+    active: bool  # batch jobs of it may exist; a job is in the run list
 
 
 _J = JobState
 _ACTIVE = frozenset({_J.CLAIMING, _J.RUNNING, _J.STOPPING})
 JOB_TRANSITIONS: dict[JobState, frozenset[JobState]] = {
     _J.BLOCKED: frozenset({_J.WAITING, _J.HELD, _J.FAILED, _J.CANCELLED}),  # it waits for other jobs
-    _J.WAITING: frozenset({_J.HELD, _J.CLAIMING, _J.RUNNING, _J.FAILED, _J.CANCELLED}),  # a sweep claims nothing
+    _J.WAITING: frozenset({_J.HELD, _J.CLAIMING, _J.FAILED, _J.CANCELLED}),
     _J.HELD: frozenset({_J.WAITING, _J.BLOCKED, _J.FAILED, _J.CANCELLED}),
     _J.CLAIMING: frozenset({_J.RUNNING, _J.STOPPING}),
     _J.RUNNING: frozenset({_J.STOPPING, _J.DONE}),
     _J.STOPPING: frozenset({_J.WAITING, _J.HELD, _J.RUNNING, _J.DONE, _J.FAILED, _J.CANCELLED}),  # it ended first
+    _J.DONE: frozenset(),
+    _J.FAILED: frozenset(),
+    _J.CANCELLED: frozenset(),
+}
+SWEEP_TRANSITIONS: dict[JobState, frozenset[JobState]] = {
+    _J.BLOCKED: frozenset({_J.WAITING, _J.HELD, _J.FAILED, _J.CANCELLED}),
+    _J.WAITING: frozenset({_J.HELD, _J.RUNNING, _J.CANCELLED}),  # it claims nothing: its pilots come and go
+    _J.HELD: frozenset({_J.WAITING, _J.BLOCKED, _J.FAILED, _J.CANCELLED}),
+    _J.RUNNING: frozenset({_J.STOPPING}),
+    _J.STOPPING: frozenset({_J.WAITING, _J.HELD, _J.DONE, _J.FAILED, _J.CANCELLED}),
     _J.DONE: frozenset(),
     _J.FAILED: frozenset(),
     _J.CANCELLED: frozenset(),

@@ -1,120 +1,61 @@
-"""A parameter sweep: its parameters, the progress of its CS-Runner, and the results (CCGrid 2009, 5.1)."""
+"""A sweep as koalapy keeps it: the request, its place among the sweeps, and the progress of its CS-Runner."""
 
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import dataclass
 
-from koalapy.model.fast_frozen import replacer
-from koalapy.model.identity import AttemptId, JobId
+from koalapy.model.errors import Reason
+from koalapy.model.fast_frozen import caster, fast_frozen, row_class
+from koalapy.model.identity import JobId
 from koalapy.model.intervals import NONE, Intervals
+from koalapy.model.job import Job, Outcome
+from koalapy.model.request import Request
+from koalapy.model.states import JobState
 from koalapy.model.units import Instant
 
+PerCluster = tuple[tuple[str, Intervals], ...]
 
+
+@fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
-    """The values of one or several names that take the same value, from one of `loop`, `values` and `file`.
+class Sweep:
+    """One sweep (CCGrid 2009, 5.1). Its pilots are attempts that it owns. A job and a sweep never have the same id.
 
-    `loop`: first, last (included) and step as decimal numbers, without exponent; `without`: the values to leave out of
-    it. `values`: the values as they are. `file`: its place in the program's directory; each of its `lines` lines is a
-    value. If `column` (from 0) is not -1, the first line has the names, and that cell of each further line is a value.
+    `position`: orders the sweeps that wait to be admitted within a priority. `excluded`: (cluster, instant) until which
+    the cluster is excluded for it. `collecting`: its parameters are done, and staged-out files are on their way.
+    `forced`: its user does not want to wait for clusters out of reach. `part_of`: the flow whose job it is.
+
+    `count`: the number of its parameters. A parameter is in its pool unless it is done or out on a cluster. `done`:
+    recorded, with any result; `failed`: those of them without success. `out`: (cluster, parameters) that its KCM or a
+    Launcher has. `returned`: (cluster, parameters) that came back unfinished. `reclaimed`: (cluster, nodes) that were
+    taken from it for others' jobs, and that -All gives back (CCGrid 2009, 5.3). `black_holes`: (cluster, host), where
+    it gets no node. `charged`: processor-microseconds of its Launchers' allocations so far, without those that run.
     """
 
-    names: tuple[str, ...]
-    loop: tuple[str, str, str] | None = None
-    without: tuple[str, ...] = ()
-    values: tuple[str, ...] = ()
-    file: str = ""
-    column: int = -1
-    lines: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Axis:
-    """Sources of equally many values, which vary together (`--zip`; several assignments of one sweep in GFD.149)."""
-
-    sources: tuple[Source, ...]
-    count: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Space:
-    """All combinations of the axes' values; the last axis varies fastest.
-
-    The parameters are numbered from 1 in this order. They are never written out: the values of a number are computed
-    where it runs (koalapy_adapters.launcher.space).
-    """
-
-    axes: tuple[Axis, ...]
-
-    @property
-    def count(self) -> int:
-        product = 1
-        for axis in self.axes:
-            product *= axis.count
-        return product
-
-
-class ParameterResult(NamedTuple):
-    """The result of one parameter. Instants are of koalad's clock.
-
-    `ending`: exited, killed (by a signal from outside or its own), walltime, output (it wrote more than it may) or
-    failed (it could not be started). `slot`: the Launcher's slot that ran it. Its output lies in the slot's files:
-    `output_size` bytes from `output_at`, and `errors_size` bytes from `errors_at`.
-    """
-
-    number: int
-    exit_status: int
-    ending: str
-    host: str
-    slot: int
-    started_at: int
-    ended_at: int
-    output_at: int
-    output_size: int
-    errors_at: int
-    errors_size: int
-
-    @property
-    def succeeded(self) -> bool:
-        """Whether the parameter's program ended by itself, with 0."""
-        return self.ending == "exited" and self.exit_status == 0
-
-
-@dataclass(frozen=True, slots=True)
-class ResultBatch:
-    """Results that one Launcher reported together; they are committed with the change that counts them."""
-
-    sweep: JobId
-    cluster: str
-    attempt: AttemptId
-    results: tuple[ParameterResult, ...]
-
-    def only(self, number: int) -> "ResultBatch | None":
-        """Return the batch with this parameter's result alone; None if it is not among them."""
-        found = next((each for each in self.results if each.number == number), None)
-        return found and replace(self, results=(found,))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Runner:
-    """The record of a CS-Runner. A parameter is in its pool unless it is done or out on a cluster.
-
-    `done`: recorded, with any result; `failed`: those of them without success. `out`: (cluster, parameters) that its
-    KCM or a Launcher has. `returned`: (cluster, parameters) that came back unfinished. `reclaimed`: (cluster, nodes)
-    that were taken from it for others' jobs, and that -All gives back (CCGrid 2009, 5.3). `black_holes`: (cluster,
-    host), where it gets no node. `charged`: processor-microseconds of its Launchers' allocations so far, without those
-    that run.
-    """
-
+    id: JobId
+    owner: str
+    request: Request
+    state: JobState
+    position: int
+    submitted_at: Instant
     count: int
     done: Intervals = NONE
     failed: Intervals = NONE
-    returned: tuple[tuple[str, Intervals], ...] = ()
-    out: tuple[tuple[str, Intervals], ...] = ()
+    returned: PerCluster = ()
+    out: PerCluster = ()
     reclaimed: tuple[tuple[str, int], ...] = ()
     black_holes: tuple[tuple[str, str], ...] = ()
     preempted: int = 0
     charged: int = 0
     admitted_at: Instant | None = None
+    started_at: Instant | None = None
+    finished_at: Instant | None = None
+    waiting_since: Instant | None = None
+    reason: Reason | None = None
+    outcome: Outcome | None = None
+    excluded: tuple[tuple[str, Instant], ...] = ()
+    collecting: bool = False
+    forced: bool = False
+    key: str = ""
+    part_of: JobId | None = None
 
     @property
     def pool(self) -> Intervals:
@@ -133,4 +74,8 @@ class Runner:
         return dict(self.out).get(cluster, NONE)
 
 
-replace_runner = replacer(Runner)
+Work = Job | Sweep
+"""What a user submits. Jobs and sweeps have ids of one sequence."""
+
+SweepRow = row_class(Sweep)
+sweep_row, sweep_value = caster(Sweep, SweepRow), caster(SweepRow, Sweep)

@@ -9,7 +9,7 @@ from koalapy.model.identity import JobId
 class Unreadable:
     """A record that is set aside.
 
-    `key` names its row among those of its kind; `job`: the job that it belongs to, if known.
+    `key` names its row among those of its kind; `job`: the job, sweep or pilot that it belongs to, if known.
     """
 
     kind: str  # one of koalapy.store.unreadable.KINDS
@@ -20,7 +20,7 @@ class Unreadable:
     @property
     def may_hide_job(self) -> bool:
         """Whether its job may be set aside with it."""
-        return self.kind in ("job", "attempt")
+        return self.kind in ("job", "sweep", "attempt")
 
     @property
     def name(self) -> str:

@@ -15,6 +15,7 @@ from koalapy.model.attempt import Attempt, OwnerKind
 from koalapy.model.fast_frozen import fast_frozen
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Job
+from koalapy.model.sweep import Sweep, Work
 from koalapy.model.units import DAY, Instant
 
 
@@ -119,22 +120,24 @@ def usage_of_try(tried: Job, *, lost: bool = False, now: Instant | None = None) 
     return tuple(entries)
 
 
-def usage_of_pilot(pilot: Attempt, sweep: Job, now: Instant | None = None) -> tuple[Usage, ...]:
+def usage_of_pilot(pilot: Attempt, sweep: Sweep, now: Instant | None = None) -> tuple[Usage, ...]:
     """Return the entry of a sweep's pilot, none if its batch job did not begin. With `now`, one that goes on counts."""
     entry = _usage(sweep, pilot, Kind.SCAVENGED, now)
     return () if entry is None else (entry,)
 
 
-def usage_until(jobs: Mapping[JobId, Job], pilots: Iterable[Attempt], now: Instant) -> list[Usage]:
+def usage_until(
+    jobs: Iterable[Job], sweeps: Mapping[JobId, Sweep], pilots: Iterable[Attempt], now: Instant
+) -> list[Usage]:
     """Return the entries of all tries and pilots that go on, as if they ended now and were not followed by another."""
-    entries = [entry for job in jobs.values() if job.state.active for entry in usage_of_try(job, now=now)]
+    entries = [entry for job in jobs if job.state.active for entry in usage_of_try(job, now=now)]
     for pilot in pilots:
         if pilot.owner.kind is OwnerKind.SWEEP and not pilot.let_go:
-            entries += usage_of_pilot(pilot, jobs[JobId(pilot.owner.id)], now)
+            entries += usage_of_pilot(pilot, sweeps[JobId(pilot.owner.id)], now)
     return entries
 
 
-def _usage(job: Job, attempt: Attempt, kind: Kind, now: Instant | None) -> Usage | None:
+def _usage(work: Work, attempt: Attempt, kind: Kind, now: Instant | None) -> Usage | None:
     started_at, ended_at = attempt.began_at or attempt.allocated_at, attempt.ended_at or now
     if started_at is None or ended_at is None:
         return None
@@ -142,9 +145,9 @@ def _usage(job: Job, attempt: Attempt, kind: Kind, now: Instant | None) -> Usage
     released_at = attempt.released_at if attempt.released_at is not None else ended_at
     return Usage(
         attempt=attempt.id,
-        owner=job.owner,
-        charged=job.id,
-        name=job.request.name,
+        owner=work.owner,
+        charged=work.id,
+        name=work.request.name,
         cluster=attempt.cluster,
         processors=attempt.processors,
         kind=kind,

@@ -33,6 +33,7 @@ from koalapy.model.job import Job
 from koalapy.model.lease import LeaseState, is_held, lease_of_cluster
 from koalapy.model.pilot import is_bound, job_of_pilot
 from koalapy.model.states import JobState
+from koalapy.model.sweep import Work
 from koalapy.runtime.clock import SystemClock
 from koalapy.runtime.collecting.collect import Collected
 from koalapy.runtime.collecting.collector import Collector, Recorded
@@ -374,8 +375,7 @@ class ClusterLinks:
         return self._loop.ask(lambda engine: known_attempts(engine.records, cluster))
 
     def _collects(self, job: JobId) -> bool:
-        found = self._loop.ask(lambda engine: engine.job(job))
-        return found is not None and found.collecting and found.state is JobState.RUNNING
+        return self._loop.ask(lambda engine: _collects(engine.records.work(job)))
 
     def _has_pending_cancel(self, job: JobId) -> bool:
         return self._loop.ask(lambda engine: any(attempt.job == job for attempt in engine.records.pending_cancels))
@@ -386,6 +386,10 @@ class ClusterLinks:
     def _put(self, cluster: str, attempt: AttemptId, key: str, value: str) -> None:
         if (link := self._links.get(cluster)) is not None:
             link.put(attempt, key, value)
+
+
+def _collects(found: Work | None) -> bool:
+    return found is not None and found.collecting and found.state is JobState.RUNNING
 
 
 def _named(links: Mapping[str, Link], cluster: str) -> Link:

@@ -9,8 +9,8 @@ from koalapy_adapters.launcher.space import NUMBER, Compiled, names_in
 from koalapy.languages.jobfile import MOST_FILES
 from koalapy.languages.paths import landing
 from koalapy.model.errors import RequestError
+from koalapy.model.parameters import Axis, Space
 from koalapy.model.request import Request
-from koalapy.model.sweep import Axis, Space
 from koalapy.model.textfile.words import shown
 
 

@@ -10,20 +10,21 @@ from koalapy.languages.jobfile import MOST_BYTES
 from koalapy.model.errors import RequestError
 from koalapy.model.intervals import Intervals
 from koalapy.model.job import Job
+from koalapy.model.parameters import Axis, Source, Space
 from koalapy.model.request import FlowJob, Request
 from koalapy.model.states import JobState
-from koalapy.model.sweep import Axis, Source, Space
+from koalapy.model.sweep import Sweep, Work
 from koalapy.runtime.parameters import line_reader
 
 
-def request_again(job: Job) -> Request:
+def request_again(work: Work) -> Request:
     """Return the request as it was submitted, with all processors that it wanted. Its files are looked up anew."""
-    written = job.written or job.request
+    written = (work.written if isinstance(work, Job) else None) or work.request
     components = tuple([replace(each, processors=each.most or each.processors) for each in written.components])
     return replace(written, files="", components=components)
 
 
-def request_of_flow(flow: Job, jobs: Sequence[Job], failed: bool = False) -> Request:
+def request_of_flow(flow: Job, jobs: Sequence[Work], failed: bool = False) -> Request:
     """Return the request of a flow again. `jobs`: all its jobs. `failed`: only those that are not done.
 
     Raises RequestError if some are pruned, and with `failed`, if the flow is not final, or all its jobs are done.
@@ -49,39 +50,41 @@ def request_of_flow(flow: Job, jobs: Sequence[Job], failed: bool = False) -> Req
     return replace(flow.request, jobs=tuple(parts), after=() if failed else flow.request.after)
 
 
-def request_of_failed(job: Job) -> Request:
+def request_of_failed(sweep: Work) -> Request:
     """Return the request of a sweep for the parameters that did not end with exit status 0, numbered from 1.
 
     Raises RequestError if the job is no sweep, is not final, or has no such parameters. Raises it too if their values
     are not known any more, or too large.
     """
-    runner, space = job.runner, job.request.parameters
-    if runner is None or space is None:
-        raise RequestError("no_sweep", f"Job {job.id} is not a sweep.", f"`koala resubmit {job.id}` submits it again.")
-    if not job.state.final:
-        advice = f"Wait with `koala wait {job.id}`, or cancel it."
-        raise RequestError("wrong_state", f"Job {job.id} is {job.state}: some of its parameters may go on.", advice)
-    again = Intervals.of([(1, runner.count)]) - (runner.done - runner.failed)
+    space = sweep.request.parameters
+    if isinstance(sweep, Job) or space is None:
+        advice = f"`koala resubmit {sweep.id}` submits it again."
+        raise RequestError("no_sweep", f"Job {sweep.id} is not a sweep.", advice)
+    if not sweep.state.final:
+        advice = f"Wait with `koala wait {sweep.id}`, or cancel it."
+        raise RequestError("wrong_state", f"Job {sweep.id} is {sweep.state}: some of its parameters may go on.", advice)
+    again = Intervals.of([(1, sweep.count)]) - (sweep.done - sweep.failed)
     if not again:
-        raise RequestError("none_failed", f"All parameters of sweep {job.id} ended with 0.", "There is nothing to do.")
-    found = _only(space, again, job) if len(again) < MOST_BYTES else space
+        message = f"All parameters of sweep {sweep.id} ended with 0."
+        raise RequestError("none_failed", message, "There is nothing to do.")
+    found = _only(space, again, sweep) if len(again) < MOST_BYTES else space
     if len(again) >= MOST_BYTES or len(json.dumps(asdict(found))) > MOST_BYTES:
-        message = f"The values of {len(again):,} parameters of sweep {job.id} have more than {MOST_BYTES:,} bytes."
-        raise RequestError("too_large", message, f"Write them into a file with `koala results {job.id} --failed`.")
-    return replace(job.request, files="", parameters=found)
+        message = f"The values of {len(again):,} parameters of sweep {sweep.id} have more than {MOST_BYTES:,} bytes."
+        raise RequestError("too_large", message, f"Write them into a file with `koala results {sweep.id} --failed`.")
+    return replace(sweep.request, files="", parameters=found)
 
 
-def _only(space: Space, numbers: Intervals, job: Job) -> Space:
+def _only(space: Space, numbers: Intervals, sweep: Sweep) -> Space:
     """Return a parameter space that lists the values of these numbers.
 
     Raises RequestError if they are not known any more.
     """
     names = [name for axis in space.axes for source in axis.sources for name in source.names]
     try:
-        compiled = Compiled(asdict(space), [f"{{{name}}}" for name in names], line_reader(job.request))
+        compiled = Compiled(asdict(space), [f"{{{name}}}" for name in names], line_reader(sweep.request))
         rows = [[value.decode() for value in compiled.of(number)] for number in numbers]
     except ValueError as error:
-        message = f"The values of the parameters of sweep {job.id} are not known any more: {error}."
+        message = f"The values of the parameters of sweep {sweep.id} are not known any more: {error}."
         raise RequestError("no_value", message, "Put back the file that holds them.") from error
     columns = zip(*rows, strict=True)
     sources = [Source(names=(name,), values=tuple(column)) for name, column in zip(names, columns, strict=True)]

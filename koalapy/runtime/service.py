@@ -20,12 +20,13 @@ from koalapy.model.events import JobSubmitted as Submitted
 from koalapy.model.identity import FIRST_PILOT, AttemptId, JobId, pilot_id
 from koalapy.model.job import OUTPUT_PRUNED, Component, Counters, History, Job
 from koalapy.model.matching import ClusterAd
-from koalapy.model.records import Step
+from koalapy.model.records import Records, Step
 from koalapy.model.request import Interactive, Request
 from koalapy.model.states import ComponentState, JobState
+from koalapy.model.sweep import Sweep, Work
 from koalapy.model.units import Instant, format_instant
 from koalapy.model.unreadable import Unreadable
-from koalapy.model.usage import By, Sum, sums, usage_until
+from koalapy.model.usage import By, Sum, Usage, sums, usage_until
 from koalapy.policies.placement import PlacementPolicy
 from koalapy.runtime.clock import SystemClock
 from koalapy.runtime.collecting.collect import Collected
@@ -152,7 +153,7 @@ class Service:
         """
         _need_matchmaker([request for request, _ in requests])
         keyed = [(key or uuid.uuid4().hex, request) for request, key in requests]
-        found = self._store.jobs_of_keys(owner, {key for key, _ in keyed})
+        found = self._store.ids_of_keys(owner, {key for key, _ in keyed})
         fresh = {key: request for key, request in keyed if key not in found}
         fresh = {key: self._files.snapshot(request) for key, request in fresh.items()}
         needed = sum(1 + len(request.jobs) for request in fresh.values())
@@ -167,9 +168,9 @@ class Service:
             if not events:
                 break
             step = self.do(*events)
-            found |= {job.key: job.id for job in step.jobs if job.owner == owner and job.key in fresh}
+            found |= {each.key: each.id for each in step.work if each.owner == owner and each.key in fresh}
             if missing := fresh.keys() - found.keys():  # another request submitted them, or a prerequisite has ended
-                found |= self._store.jobs_of_keys(owner, missing)
+                found |= self._store.ids_of_keys(owner, missing)
         if fresh.keys() - found.keys():
             self._loop.ask(lambda engine: _refuse_without_ids(engine.records.counters, 1))
             raise TransientError("not_accepted", "The job was not accepted.", "Submit it again.")
@@ -182,7 +183,7 @@ class Service:
         """
         if not request.after:
             return ()
-        known = {job.id: job for job in self.jobs(ids=request.after)}
+        known = {each.id: each for each in self.all_work(ids=request.after)}
         for each in request.after:
             found = known.get(each)
             if found is None:
@@ -244,7 +245,7 @@ class Service:
         For a sweep the files are those of the parameters that are done, and its paths are templates; see
         Sweeps.fetching. None after `timeout_s`; the same call again waits for the same files. Raises KoalaError.
         """
-        found = self.job(job)
+        found = self.work(job)
         _refuse_flow(found, "no files of its own")
         wanted = tuple(paths) or found.request.stage_out
         if not wanted:
@@ -258,8 +259,8 @@ class Service:
         command = CollectOutput(job=job, sources=(), paths=wanted, directory=directory, to=to)
         return self._files.fetch(self._with_sources(found, command), timeout_s)
 
-    def _with_sources(self, found: Job, command: CollectOutput) -> CollectOutput:
-        if found.runner is not None:
+    def _with_sources(self, found: Work, command: CollectOutput) -> CollectOutput:
+        if isinstance(found, Sweep):
             return self.sweeps.fetching(found, command)
         sources = tuple((each.cluster, found.attempt_of(each)) for each in found.components if each.cluster)
         if not sources:
@@ -273,28 +274,40 @@ class Service:
         """Return the transfers under way of these jobs, to clusters or back."""
         return self._files.transfers.of(jobs)
 
-    def jobs_of_flow(self, flow: JobId, states: Collection[JobState] | None = None) -> list[Job]:
-        """Return the jobs of a flow that are not pruned. Raises RequestError if there is no such flow."""
-        found = self.job(flow)
-        if found.flow is None:
+    def jobs_of_flow(self, flow: JobId, states: Collection[JobState] | None = None) -> list[Work]:
+        """Return the jobs and sweeps of a flow that are not pruned. Raises RequestError if there is no such flow."""
+        found = self.work(flow)
+        if isinstance(found, Sweep) or found.flow is None:
             raise RequestError("no_flow", f"Job {flow} is not a flow.", f"`koala show {flow}` says more of it.")
-        return self._store.jobs(states, [JobId(each) for each in found.flow.jobs_of(flow)])
+        return self._store.all_work(states, [JobId(each) for each in found.flow.jobs_of(flow)])
 
-    def jobs(self, states: Collection[JobState] | None = None, ids: Sequence[JobId] | None = None) -> list[Job]:
+    def all_work(self, states: Collection[JobState] | None = None, ids: Sequence[JobId] | None = None) -> list[Work]:
+        """Return jobs and sweeps by id; only those of these states and ids, if they are given."""
         possible = None if ids is None else [job for job in ids if is_possible(job)]
-        return self._store.jobs(states, possible)
+        return self._store.all_work(states, possible)
 
-    def job(self, job: JobId) -> Job:
-        """Return the job, or a sweep's pilot as if it were one.
+    def jobs(self) -> list[Job]:
+        """Return all jobs by id, without sweeps."""
+        return self._store.jobs()
 
-        Raises RequestError if there is no such job, and KoalaError if the store cannot be read.
+    def work(self, job: JobId) -> Work:
+        """Return the job or sweep, or a sweep's pilot as if it were a job.
+
+        Raises RequestError if there is none of this id, and KoalaError if the store cannot be read.
         """
-        found = self._store.job(job) if is_possible(job) else None
+        found = self._store.work(job) if is_possible(job) else None
         if found is None and is_possible(job) and (pilot := self._store.pilot(pilot_id(job))) is not None:
-            sweep = self._store.job(JobId(pilot.owner.id))
+            sweep = self._store.sweep(JobId(pilot.owner.id))
             found = None if sweep is None else as_job(pilot, sweep.owner, sweep.request.name)
         if found is None:
             raise no_such(job, self._store.unreadable())
+        return found
+
+    def job(self, job: JobId) -> Job:
+        """Return the job, or a sweep's pilot as if it were one. Raises KoalaError as `work` does, also for a sweep."""
+        found = self.work(job)
+        if isinstance(found, Sweep):
+            raise RequestError("is_sweep", f"Job {job} is a sweep.", "Name another job.")
         return found
 
     def history(self, job: JobId) -> list[History]:
@@ -305,7 +318,7 @@ class Service:
     ) -> dict[tuple[str | int, ...], Sum]:
         """Return what attempts used, including the running ones until now; see `koalapy.model.usage.sums`."""
         now = self._clock.now()
-        unended = self._loop.ask(lambda engine: usage_until(engine.records.jobs, engine.records.pilots.values(), now))
+        unended = self._loop.ask(lambda engine: _unended(engine.records, now))
         entries, days = self._store.used(since)
         entered = {entry.attempt: entry for entry in entries}
         going_on = {each.attempt: each for each in unended if each.attempt not in entered}
@@ -324,7 +337,7 @@ class Service:
     def load(self) -> Load:
         """Return the load of jobs and sweeps that are not final."""
         now = self._clock.now()
-        return self._loop.ask(lambda engine: load_of(engine.records.jobs.values(), now))
+        return self._loop.ask(lambda engine: load_of(engine.records.jobs.values(), engine.records.sweeps.values(), now))
 
     def slept(self, reason: Reason) -> None:
         """Record that koalad's host has slept. Called on the driver's thread."""
@@ -362,7 +375,7 @@ class Service:
         return self._loop.ask(lambda engine: cluster_reports(engine, now))
 
     def explain(self, job: JobId) -> Explanation:
-        found, now = self.job(job), self._clock.now()
+        found, now = self.work(job), self._clock.now()
         return self._loop.ask(lambda engine: explain(engine, now, found, self.placement))
 
     def when_over(self, jobs: Sequence[JobId], call: Callable[[], None]) -> Callable[[], None]:
@@ -372,7 +385,7 @@ class Service:
         """
         waiter = self._waiters.add(jobs, call)
         try:
-            over = [job for job in jobs if self.job(job).state.final]
+            over = [job for job in jobs if self.work(job).state.final]
         except KoalaError:
             self._waiters.forget(waiter)
             raise
@@ -380,18 +393,18 @@ class Service:
             self._waiters.ended(job)
         return lambda: self._waiters.forget(waiter)
 
-    def over(self, jobs: Sequence[JobId]) -> list[Job]:
-        """Return the jobs as they are, after a wait.
+    def over(self, jobs: Sequence[JobId]) -> list[Work]:
+        """Return the jobs and sweeps as they are, after a wait.
 
         Raises TransientError if koalad ends before all of them are final.
         """
-        found = [self.job(job) for job in jobs]
+        found = [self.work(job) for job in jobs]
         if self._waiters.closed and not all(job.state.final for job in found):
             raise TransientError("stopping", "koalad is ending; its jobs run on.", "Start it anew, then wait again.")
         return found
 
-    def wait(self, jobs: Sequence[JobId], timeout_s: float) -> list[Job]:
-        """Return the jobs once all of them are final, or as they are after `timeout_s`. Raises KoalaError."""
+    def wait(self, jobs: Sequence[JobId], timeout_s: float) -> list[Work]:
+        """Return jobs and sweeps once all of them are final, or as they are after `timeout_s`. Raises KoalaError."""
         over = threading.Event()
         forget = self.when_over(jobs, over.set)
         try:
@@ -424,12 +437,12 @@ class Service:
             return what.components(found), self._left(found, ([piece] for piece in read_all(read, found, what)))
         return what.components(found), follow_all(read, lambda: self._looked(job), what, positions)
 
-    def where_forwarded(self, job: JobId, component: int | None, rank: int) -> Component:
-        """Return the running component whose ports can be reached. Raises KoalaError if there is none."""
-        found = self.job(job)
-        _refuse_flow(found, "no ports")
-        if found.runner is not None:
+    def where_forwarded(self, job: JobId, component: int | None, rank: int) -> tuple[Job, Component]:
+        """Return the job, and its running component whose ports can be reached. Raises KoalaError if there is none."""
+        found = self.work(job)
+        if isinstance(found, Sweep):
             raise RequestError("no_component", f"Job {job} is a sweep, which has no ports.", "Name another job.")
+        _refuse_flow(found, "no ports")
         if component is None and len(found.components) > 1:
             advice = f"Say which one: {job}:0 to {job}:{len(found.components) - 1}."
             raise RequestError("no_component", f"Job {job} has {len(found.components)} components.", advice)
@@ -442,17 +455,17 @@ class Service:
         if rank >= chosen.request.processors:
             message = f"Component {chosen.index} of job {job} has no rank {rank}."
             raise RequestError("no_such_rank", message, "Ranks are counted from 0 in each component.")
-        return chosen
+        return found, chosen
 
     def open_stream(self, job: JobId, component: int | None, rank: int, port: int) -> Stream:
         """Open a byte stream to a port on the node of a rank. Raises KoalaError.
 
         The stream is reset when the attempt ends.
         """
-        chosen, found = self.where_forwarded(job, component, rank), self.job(job)
+        found, chosen = self.where_forwarded(job, component, rank)
         assert chosen.cluster is not None
         stream = self._streams.open(chosen.cluster, found.attempt_of(chosen), rank, port)
-        self._streams.ended(self.job(job))  # it may have ended before the stream was known
+        self._streams.ended(self._looked(job))  # it may have ended before the stream was known
         return stream
 
     def where_terminal(self, job: JobId) -> Terminal:
@@ -461,7 +474,8 @@ class Service:
         if request.interactive is None:
             advice = "Submit it with `interactive: true`, or by `koala run --interactive`."
             raise RequestError("not_interactive", f"Job {job} is not interactive: it has no terminal.", advice)
-        cluster = self.where_forwarded(job, 0, 0).cluster
+        _, component = self.where_forwarded(job, 0, 0)
+        cluster = component.cluster
         assert cluster is not None
         return Terminal(cluster, request.interactive, self._attached(job) is not None, self._streams.is_slow(cluster))
 
@@ -490,8 +504,8 @@ class Service:
 
     def _readable(self, job: JobId, stream: str, component: int | None) -> tuple[Job, Followed]:
         """Return the job, and what is read of it. Raises RequestError for a sweep, and if there is nothing to read."""
-        found = self.job(job)
-        if found.runner is not None:
+        found = self.work(job)
+        if isinstance(found, Sweep):
             advice = f"Say whose: `koala logs {job} --parameter 1`, counted from 1 as in `koala results {job}`."
             message = f"Job {job} is a sweep, and each of its parameters has an output of its own."
             raise RequestError("no_parameter", message, advice)
@@ -511,8 +525,8 @@ class Service:
                 self._refuse_pruned(job)
             raise
 
-    def _refuse_pruned(self, job: Job) -> None:
-        """Raises RequestError if maintenance has removed all of the job's directories."""
+    def _refuse_pruned(self, job: Work) -> None:
+        """Raises RequestError if maintenance has removed all directories of the job or sweep."""
         for line in self._store.history(job.id):
             if line.kind == OUTPUT_PRUNED and not line.details.get("left_on"):
                 message = (
@@ -524,7 +538,9 @@ class Service:
 
     def _looked(self, job: JobId) -> Job:
         """Return the job as it is now. Raises TransientError if koalad ends."""
-        return self.over([job])[0]
+        found = self.over([job])[0]
+        assert isinstance(found, Job), "it was one before"
+        return found
 
     def committed(self, change: Change) -> tuple[Line, ...]:
         """Notify the waiters of final jobs in this commit. Returns log lines on what the commit recovered."""
@@ -532,8 +548,9 @@ class Service:
         self._counting.committed(change)
         for job in change.jobs:
             self._streams.ended(job)
-            if job.state.final:
-                self._waiters.ended(job.id)
+        for each in change.work:
+            if each.state.final:
+                self._waiters.ended(each.id)
         return self._recovery.committed(self._clock.now(), change)
 
     def close(self) -> None:
@@ -544,14 +561,14 @@ class Service:
 
     def _change(self, jobs: Sequence[JobId], changeable: Changeable, event: Callable[[JobId], Event]) -> Changed:
         """Change all jobs that can be changed, in one commit. The others are refused, each with its reason."""
-        found = {job.id: job for job in self.jobs(ids=jobs)}
+        found = {each.id: each for each in self.all_work(ids=jobs)}
         unreadable = self._store.unreadable()
         judged = {job: changeable.refusal(job, found.get(job), unreadable) for job in jobs}
         changed = [job for job, refusal in judged.items() if refusal is None]
         if changed:
             self.do(*map(event, changed))
         refused = {job: refusal for job, refusal in judged.items() if refusal is not None}
-        return Changed(self.jobs(ids=changed) if changed else [], refused)
+        return Changed(self.all_work(ids=changed) if changed else [], refused)
 
     def do(self, *events: Event) -> Step:
         """Do what these events request. Returns the step once it is committed.
@@ -566,9 +583,13 @@ class Service:
         return committed_in_time(done, self.trouble)
 
 
-def _refuse_flow(found: Job, what: str) -> None:
+def _unended(records: Records, now: Instant) -> list[Usage]:
+    return usage_until(records.jobs.values(), records.sweeps, records.pilots.values(), now)
+
+
+def _refuse_flow(found: Work, what: str) -> None:
     """Raises RequestError for a flow. `what` it has not, or has."""
-    if found.flow is not None:
+    if isinstance(found, Job) and found.flow is not None:
         message = f"Job {found.id} is a flow, which has {what}."
         raise RequestError("is_flow", message, f"Name one of its jobs: `koala show {found.id}` lists them.")
 

@@ -11,9 +11,10 @@ from koalapy.model.change import Change
 from koalapy.model.commands import CollectOutput, OutputKind
 from koalapy.model.errors import RequestError
 from koalapy.model.identity import AttemptId, JobId
-from koalapy.model.job import Job
+from koalapy.model.parameters import ParameterResult
+from koalapy.model.request import Request
 from koalapy.model.states import JobState
-from koalapy.model.sweep import ParameterResult
+from koalapy.model.sweep import Sweep
 from koalapy.runtime.clock import SystemClock
 from koalapy.runtime.driver_thread import DriverThread
 from koalapy.runtime.parameters import line_reader
@@ -46,9 +47,9 @@ class Sweeps:
 
     def committed(self, change: Change) -> None:
         self._pace.count(self._clock.now(), change.results)
-        for job in change.jobs:
-            if job.state.final:
-                self._pace.forget(job.id)
+        for sweep in change.sweeps:
+            if sweep.state.final:
+                self._pace.forget(sweep.id)
 
     def runners(self, states: Collection[JobState] | None = None) -> list[RunnerReport]:
         """Return reports of the sweeps in these states, or of those that are not final.
@@ -57,11 +58,10 @@ class Sweeps:
         """
         now = self._clock.now()
         found = self._loop.ask(lambda engine: living_runners(engine, now, self._pace))
-        living = {report.job.id: report for report in found}
+        living = {report.sweep.id: report for report in found}
         if states is None:
             return list(living.values())
-        sweeps = [job for job in self._store.jobs(states) if job.runner is not None]
-        return [living.get(job.id) or past_runner(job) for job in sweeps]
+        return [living.get(sweep.id) or past_runner(sweep) for sweep in self._store.sweeps(states)]
 
     def forecast(self) -> Forecast:
         now = self._clock.now()
@@ -72,7 +72,7 @@ class Sweeps:
 
         Raises RequestError if the job is no sweep.
         """
-        return names(_space(self._sweep(sweep)))
+        return names(_space(self._sweep(sweep).request))
 
     def results(self, sweep: JobId, failed: bool = False) -> Iterator[Row]:
         """Return the results in the order in which they were recorded. The store is read as they are consumed.
@@ -83,22 +83,20 @@ class Sweeps:
 
     def output(self, sweep: JobId, number: int, stream: str) -> Iterator[bytes]:
         """Return the output of one parameter. `stream` is output or errors. Raises KoalaError."""
-        job = self._sweep(sweep)
-        found = self._result(job, number)
+        found = self._result(self._sweep(sweep), number)
         result = found.result
         at = (result.output_at, result.output_size) if stream == "output" else (result.errors_at, result.errors_size)
         return (
             self._read_slot(found.cluster, found.attempt, SLOT_FILES[stream] % result.slot, *at) if at[1] else iter(())
         )
 
-    def fetching(self, sweep: Job, command: CollectOutput) -> CollectOutput:
+    def fetching(self, sweep: Sweep, command: CollectOutput) -> CollectOutput:
         """Return the command that collects the files of those parameters of a sweep that are done.
 
         If the paths contain no parameter's name, the command collects the files of the Launchers. Raises RequestError
         if no parameter is done, or for a path that is the same for several parameters.
         """
-        assert sweep.runner is not None
-        if not sweep.runner.done:
+        if not sweep.done:
             message = f"No parameter of sweep {sweep.id} is done yet."
             raise RequestError("nothing_to_fetch", message, "`koala runners` shows the progress.")
         if check_templates(sweep.request, command.paths):
@@ -107,47 +105,46 @@ class Sweeps:
         paths = tuple(path.replace("{{", "{").replace("}}", "}") for path in command.paths)
         return replace(command, sources=tuple(dict.fromkeys(found)), paths=paths)
 
-    def _sweep(self, sweep: JobId) -> Job:
-        job = self._store.job(sweep) if is_possible(sweep) else None
-        if job is None:
+    def _sweep(self, sweep: JobId) -> Sweep:
+        found = self._store.work(sweep) if is_possible(sweep) else None
+        if found is None:
             raise no_such(sweep, self._store.unreadable())
-        if job.runner is None:
+        if not isinstance(found, Sweep):
             raise RequestError("no_sweep", f"Job {sweep} is not a sweep.", "`koala runners --all` lists the sweeps.")
-        return job
+        return found
 
-    def _rows(self, job: Job, failed: bool) -> Iterator[Row]:
-        values = _values_of(job)
-        for _, batch in self._store.results(job.id):
+    def _rows(self, sweep: Sweep, failed: bool) -> Iterator[Row]:
+        values = _values_of(sweep.request)
+        for _, batch in self._store.results(sweep.id):
             for result in batch.results:
                 if not failed or not result.succeeded:
                     yield Row(values(result.number), batch.cluster, batch.attempt, result)
 
-    def _result(self, job: Job, number: int) -> Row:
-        assert job.runner is not None
-        if not 1 <= number <= job.runner.count:
-            message = f"Sweep {job.id} has no parameter {number}."
-            raise RequestError("no_such_parameter", message, f"They are counted from 1 to {job.runner.count}.")
-        if number in job.runner.done and (found := self._store.result(job.id, number)) is not None:
+    def _result(self, sweep: Sweep, number: int) -> Row:
+        if not 1 <= number <= sweep.count:
+            message = f"Sweep {sweep.id} has no parameter {number}."
+            raise RequestError("no_such_parameter", message, f"They are counted from 1 to {sweep.count}.")
+        if number in sweep.done and (found := self._store.result(sweep.id, number)) is not None:
             return Row(None, found.cluster, found.attempt, found.results[0])
-        message = f"Parameter {number} of sweep {job.id} has not ended yet."
+        message = f"Parameter {number} of sweep {sweep.id} has not ended yet."
         raise RequestError(
             "not_ended", message, "Its output can be read once it has; `koala runners` shows the progress."
         )
 
 
-def _space(job: Job) -> dict[str, object]:
-    assert job.request.parameters is not None
-    return asdict(job.request.parameters)
+def _space(request: Request) -> dict[str, object]:
+    assert request.parameters is not None
+    return asdict(request.parameters)
 
 
-def _values_of(job: Job) -> Callable[[int], tuple[str, ...] | None]:
+def _values_of(request: Request) -> Callable[[int], tuple[str, ...] | None]:
     """Return a function that gives a parameter's values.
 
     It returns None once the file that holds them is not there any more.
     """
-    space = _space(job)
+    space = _space(request)
     try:
-        compiled = Compiled(space, [f"{{{name}}}" for name in names(space)], line_reader(job.request))
+        compiled = Compiled(space, [f"{{{name}}}" for name in names(space)], line_reader(request))
     except ValueError:
         return lambda number: None
 

@@ -1,13 +1,11 @@
 """Black holes: nodes on which every parameter fails at once, so that they would consume a whole sweep."""
 
 from koalapy.core.core import Core
-from koalapy.core.sweeps import runner_of
 from koalapy.model.attempt import Attempt, pilot_of
 from koalapy.model.commands import TrustLauncher
 from koalapy.model.events import LauncherSuspected
 from koalapy.model.identity import JobId
 from koalapy.model.units import Instant
-from koalapy.scavenging.parameters import put_runner
 from koalapy.scavenging.pilots import staying, stop_pilot
 
 
@@ -48,10 +46,10 @@ def _works_elsewhere(core: Core, suspect: Attempt) -> bool | None:
 
 
 def _exclude(core: Core, now: Instant, suspect: Attempt, host: str) -> None:
-    sweep, cluster = core.records.jobs[JobId(suspect.owner.id)], suspect.cluster
-    known = runner_of(sweep).black_holes
+    sweep, cluster = core.records.sweeps[JobId(suspect.owner.id)], suspect.cluster
+    known = sweep.black_holes
     if (cluster, host) not in known:
-        put_runner(core, sweep, black_holes=(*known, (cluster, host)))
+        core.records.change_sweep(sweep, black_holes=(*known, (cluster, host)))
     core.records.note(now, sweep.id, "black_hole_excluded", cluster=cluster, host=host)
     stop_pilot(core, now, suspect, "black_hole")
 

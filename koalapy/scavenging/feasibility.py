@@ -3,32 +3,31 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from koalapy.core.core import Core
-from koalapy.core.sweeps import runner_of
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import Reason
-from koalapy.model.job import Job
 from koalapy.model.request import ComponentRequest
 from koalapy.model.settings import Settings
+from koalapy.model.sweep import Sweep
 from koalapy.model.units import SECOND, Duration, Instant, format_duration
 from koalapy.scavenging.idle_nodes import Nodes
 from koalapy.scavenging.pilots import MOST_FAILURES, slots_of
 
 
-def barred(core: Core, now: Instant, sweep: Job, idle: Mapping[str, int]) -> list[str]:
+def barred(core: Core, now: Instant, sweep: Sweep, idle: Mapping[str, int]) -> list[str]:
     """Return the clusters that are excluded for the sweep now.
 
     `idle`: the number of idle nodes on each cluster. A cluster with no more idle nodes than black holes of the sweep is
     excluded too.
     """
-    holed = dict.fromkeys(cluster for cluster, _ in runner_of(sweep).black_holes)
+    holed = dict.fromkeys(cluster for cluster, _ in sweep.black_holes)
     swallowed = [name for name in holed if idle.get(name, 0) <= black_holes(sweep, name)]
     excluded = [name for name, until in sweep.excluded if now < until]
     for_good = never(core, sweep.request.components[0], core.node_sizes)
     return list(dict.fromkeys((*for_good, *excluded, *swallowed)))
 
 
-def black_holes(sweep: Job, cluster: str) -> int:
-    return sum(name == cluster for name, _ in runner_of(sweep).black_holes)
+def black_holes(sweep: Sweep, cluster: str) -> int:
+    return sum(name == cluster for name, _ in sweep.black_holes)
 
 
 def never(core: Core, template: ComponentRequest, sizes: Mapping[str, int]) -> list[str]:
@@ -49,7 +48,7 @@ def too_small(template: ComponentRequest, cluster: str, sizes: Mapping[str, int]
     return bool(size) and not slots_of(template, size)
 
 
-def why_hopeless(core: Core, sweep: Job) -> Reason | None:
+def why_hopeless(core: Core, sweep: Sweep) -> Reason | None:
     """Return the reason why the sweep can run nowhere; None if it may run on some cluster.
 
     A cluster whose nodes have not been seen yet counts as one where it may run.
@@ -81,7 +80,7 @@ def _may_name(template: ComponentRequest, settings: Settings) -> Iterable[str]:
 
 
 def why_no_more(
-    core: Core, now: Instant, sweep: Job, nodes: Mapping[str, Nodes], avoided: Collection[str]
+    core: Core, now: Instant, sweep: Sweep, nodes: Mapping[str, Nodes], avoided: Collection[str]
 ) -> dict[str, str]:
     """Return for each cluster the reason why the sweep gets no more nodes there, as the end of a sentence.
 

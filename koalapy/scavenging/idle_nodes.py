@@ -38,7 +38,7 @@ def on_measured(core: Core, now: Instant, event: ClusterMeasured) -> None:
 
     Without sweeps, it does so only for dynamic admission, whose prediction learns from the nodes.
     """
-    if core.sweeps.ids or core.settings.scavenging.admission == DYNAMIC:
+    if core.records.sweeps or core.settings.scavenging.admission == DYNAMIC:
         known = core.information.clusters[event.cluster]
         core.node_sizes[event.cluster] = node_size(known, core.node_sizes.get(event.cluster, 0))
         core.nodes_changed = True

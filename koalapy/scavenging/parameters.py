@@ -2,18 +2,18 @@
 
 from collections.abc import Iterable
 
-from koalapy.coallocation.stop import stop_job
+from koalapy.coallocation.completion import note_collected
+from koalapy.coallocation.stop import stop_sweep
 from koalapy.core.core import Core
-from koalapy.core.sweeps import runner_of
 from koalapy.model.commands import CollectOutput, OutputKind
-from koalapy.model.events import ClusterLeft, LaunchersSeen, ParametersEnded, ParametersReturned
+from koalapy.model.events import ClusterLeft, LaunchersSeen, OutputCollected, ParametersEnded, ParametersReturned
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.intervals import NONE, Intervals
-from koalapy.model.job import Job, Outcome
-from koalapy.model.sweep import ParameterResult, ResultBatch, Runner, replace_runner
+from koalapy.model.job import Outcome
+from koalapy.model.parameters import ParameterResult, ResultBatch
+from koalapy.model.states import JobState
+from koalapy.model.sweep import PerCluster, Sweep
 from koalapy.model.units import Instant
-
-PerCluster = tuple[tuple[str, Intervals], ...]
 
 
 def on_ended(core: Core, now: Instant, event: ParametersEnded) -> None:
@@ -54,31 +54,30 @@ def record_results(
     sweep = sweep_of(core, event.sweep)
     if sweep is None:
         return (), 0
-    runner = runner_of(sweep)
-    there = runner.out_on(event.cluster) | dict(runner.returned).get(event.cluster, NONE) | fed
-    new = _fresh(runner, event.results)
+    there = sweep.out_on(event.cluster) | dict(sweep.returned).get(event.cluster, NONE) | fed
+    new = _fresh(sweep, event.results)
     forgotten = sweep.id < core.records.counters.doubtful_below  # a restored store may lack parameters that were fed
     fresh = tuple(each for each in new if forgotten or each.number in there)
     if not fresh:
         return (), len(new)
     numbers = Intervals.numbers(each.number for each in fresh)
     failed = Intervals.numbers(each.number for each in fresh if not each.succeeded)
-    put_runner(
+    put_out(
         core,
         sweep,
-        done=runner.done | numbers,
-        failed=runner.failed | failed if failed else runner.failed,
-        out=without(runner.out, numbers),
-        returned=without(runner.returned, numbers),
+        without(sweep.out, numbers),
+        done=sweep.done | numbers,
+        failed=sweep.failed | failed if failed else sweep.failed,
+        returned=without(sweep.returned, numbers),
     )
     core.records.result(ResultBatch(sweep.id, event.cluster, event.attempt, fresh))
     return fresh, len(new) - len(fresh)
 
 
-def _fresh(runner: Runner, results: Iterable[ParameterResult]) -> tuple[ParameterResult, ...]:
+def _fresh(sweep: Sweep, results: Iterable[ParameterResult]) -> tuple[ParameterResult, ...]:
     new: dict[int, ParameterResult] = {}
     for each in results:
-        if 1 <= each.number <= runner.count and each.number not in runner.done:
+        if 1 <= each.number <= sweep.count and each.number not in sweep.done:
             new.setdefault(each.number, each)
     return tuple(new.values())
 
@@ -91,43 +90,45 @@ def on_returned(core: Core, now: Instant, event: ParametersReturned) -> None:
     sweep = sweep_of(core, event.sweep)
     if sweep is None:
         return
-    runner, fed = runner_of(sweep), core.sessions.fed
-    numbers = event.numbers & runner.out_on(event.cluster)
+    fed = core.sessions.fed
+    numbers = event.numbers & sweep.out_on(event.cluster)
     fed[event.sweep, event.cluster] = fed.get((event.sweep, event.cluster), NONE) | numbers
     if not numbers:
         return
-    put_runner(
+    put_out(
         core,
         sweep,
-        out=without(runner.out, numbers, event.cluster),
-        returned=joined(runner.returned, event.cluster, numbers),
-        preempted=runner.preempted + len(event.begun & numbers),
+        without(sweep.out, numbers, event.cluster),
+        returned=joined(sweep.returned, event.cluster, numbers),
+        preempted=sweep.preempted + len(event.begun & numbers),
     )
 
 
 def on_cluster_left(core: Core, now: Instant, event: ClusterLeft) -> None:
     """Put the parameters that are out on the cluster back into the pool: no result comes from there any more."""
-    for identity in core.sweeps.ids:
-        sweep = core.records.jobs[identity]
-        runner = runner_of(sweep)
-        if out := runner.out_on(event.name):
-            put_runner(core, sweep, out=without(runner.out, out, event.name))
+    for sweep in living_sweeps(core):
+        if out := sweep.out_on(event.name):
+            put_out(core, sweep, without(sweep.out, out, event.name))
 
 
-def put_runner(core: Core, sweep: Job, **changes: object) -> None:
-    """Change the sweep's record. A cluster whose parameters change may be asked again to return some."""
-    before, after = runner_of(sweep), replace_runner(runner_of(sweep), changes)
-    core.records.change(sweep, runner=after)
-    if core.sessions.recalled and before.out is not after.out:
-        for of, cluster in list(core.sessions.recalled):
-            if of == sweep.id and before.out_on(cluster) != after.out_on(cluster):
-                del core.sessions.recalled[of, cluster]
+def put_out(core: Core, sweep: Sweep, out: PerCluster, **changes: object) -> None:
+    """Change which parameters are out. A cluster whose parameters change may be asked again to return some."""
+    before, recalled = dict(sweep.out), core.sessions.recalled
+    core.records.change_sweep(sweep, out=out, **changes)
+    for of, cluster in list(recalled):
+        if of == sweep.id and before.get(cluster, NONE) != sweep.out_on(cluster):
+            del recalled[of, cluster]
 
 
-def sweep_of(core: Core, sweep: JobId) -> Job | None:
+def sweep_of(core: Core, sweep: JobId) -> Sweep | None:
     """Return the sweep; None if it is final or no sweep has this id."""
-    job = core.records.jobs.get(sweep)
-    return job if job is not None and job.runner is not None and not job.state.final else None
+    found = core.records.sweeps.get(sweep)
+    return found if found is not None and not found.state.final else None
+
+
+def living_sweeps(core: Core) -> list[Sweep]:
+    """Return the sweeps that are not final, in the order of their arrival."""
+    return [sweep for sweep in core.records.sweeps.values() if not sweep.state.final]
 
 
 def joined(numbers: PerCluster, cluster: str, more: Intervals) -> PerCluster:
@@ -141,16 +142,16 @@ def without(numbers: PerCluster, less: Intervals, cluster: str | None = None) ->
     return tuple((name, each) for name, each in left if each)
 
 
-def finish_sweep(core: Core, now: Instant, sweep: Job) -> None:
+def finish_sweep(core: Core, now: Instant, sweep: Sweep) -> None:
     """End a sweep whose parameters are all done; if files are to be staged out, collect them first.
 
-    Its Launchers stop meanwhile. The answer to CollectOutput is handled as for any job (coallocation.completion).
+    Its Launchers stop meanwhile.
     """
     request = sweep.request
     if not request.stage_out:
-        stop_job(core, now, sweep, Outcome.DONE)
+        stop_sweep(core, now, sweep, Outcome.DONE)
     elif not sweep.collecting:
-        core.records.change(sweep, collecting=True)
+        core.records.change_sweep(sweep, collecting=True)
         core.records.command(
             CollectOutput(
                 job=sweep.id,
@@ -161,3 +162,12 @@ def finish_sweep(core: Core, now: Instant, sweep: Job) -> None:
                 kind=OutputKind.SUCCESSFUL_PARAMETERS,
             )
         )
+
+
+def on_output_collected(core: Core, now: Instant, event: OutputCollected) -> None:
+    """End the sweep: as done, or as failed if its files could not be collected."""
+    sweep = core.records.sweeps.get(event.job)
+    if sweep is None or not sweep.collecting or sweep.state is not JobState.RUNNING:
+        return
+    note_collected(core, now, event)
+    stop_sweep(core, now, sweep, Outcome.FAILED if event.reason else Outcome.DONE, event.reason)

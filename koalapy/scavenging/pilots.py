@@ -8,7 +8,6 @@ from koalapy.attempts import pilots
 from koalapy.attempts.directories import cluster_around
 from koalapy.attempts.submission import submit
 from koalapy.core.core import Core
-from koalapy.core.sweeps import runner_of
 from koalapy.model.attempt import Attempt, Owner, OwnerKind, Pilot, pilot_of
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.commands import LauncherWork
@@ -16,13 +15,13 @@ from koalapy.model.errors import Reason
 from koalapy.model.events import StoreRestored
 from koalapy.model.facts import LetGo
 from koalapy.model.identity import AttemptId, JobId
-from koalapy.model.job import Job
 from koalapy.model.request import ComponentRequest, Launch
 from koalapy.model.settings import Scavenging, Settings
 from koalapy.model.states import AttemptState, Ending
+from koalapy.model.sweep import Sweep
 from koalapy.model.units import MINUTE, SECOND, Duration, Instant
 from koalapy.model.usage import usage_of_pilot
-from koalapy.scavenging.parameters import put_runner, sweep_of
+from koalapy.scavenging.parameters import living_sweeps, sweep_of
 
 START_TIMEOUT = Duration(30 * SECOND)  # a waiting pilot competes with others' jobs
 _BESIDE = Duration(MINUTE)  # of a pilot's walltime: before its first parameter begins and after its last ends
@@ -47,7 +46,7 @@ def staying(found: Iterable[Attempt]) -> list[Attempt]:
     return [each for each in found if not pilot_of(each).stop_reason and not each.cancelling]
 
 
-def launch(core: Core, now: Instant, sweep: Job, cluster: ClusterSettings, size: int) -> bool:
+def launch(core: Core, now: Instant, sweep: Sweep, cluster: ClusterSettings, size: int) -> bool:
     """Claim one pilot on one node of `size` processors. Return False if no id is left for it."""
     identity = core.records.new_pilot_id()
     if identity is None:
@@ -67,12 +66,12 @@ def launch(core: Core, now: Instant, sweep: Job, cluster: ClusterSettings, size:
         limit=template.walltime,
         grace=core.settings.scavenging.grace,
     )
-    avoid = tuple(host for name, host in runner_of(sweep).black_holes if name == cluster.name)
+    avoid = tuple(host for name, host in sweep.black_holes if name == cluster.name)
     submit(core, pilot, sweep.request, lowest=True, avoid=avoid, launcher=work)
     return True
 
 
-def node_request(sweep: Job, cluster: ClusterSettings, size: int, settings: Settings) -> ComponentRequest:
+def node_request(sweep: Sweep, cluster: ClusterSettings, size: int, settings: Settings) -> ComponentRequest:
     """Return the request of a pilot: one whole node.
 
     The sweep's component, with its program, is the template.
@@ -115,8 +114,8 @@ def stop_pilot(core: Core, now: Instant, pilot: Attempt, stop_reason: str, force
 
 def on_store_restored(core: Core, now: Instant, event: StoreRestored) -> None:
     """Stop all pilots after a restore of the store, since their states are unknown."""
-    for sweep in core.sweeps.ids:
-        for pilot in core.pilots.of(owner_of(sweep)):
+    for sweep in living_sweeps(core):
+        for pilot in core.pilots.of(owner_of(sweep.id)):
             stop_pilot(core, now, pilot, "over")
 
 
@@ -149,7 +148,7 @@ def on_let_go(core: Core, now: Instant, event: LetGo) -> None:
     core.records.use(usage_of_pilot(pilot, sweep))
     if pilot.allocated_at is not None:
         spent = max(0, (pilot.ended_at or now) - pilot.allocated_at)
-        put_runner(core, sweep, charged=runner_of(sweep).charged + spent * pilot.processors)
+        core.records.change_sweep(sweep, charged=sweep.charged + spent * pilot.processors)
     if pilot_of(pilot).stop_reason == "withdrawn" and pilot.cluster in core.information.clusters:
         core.pauses.begin(now, pilot.cluster)
     elif (reason := _failure(pilot)) is not None and not _preempted(core.settings, pilot, reason):
@@ -183,7 +182,7 @@ def _preempted(settings: Settings, pilot: Attempt, reason: Reason) -> bool:
 _TAKEN = ("killed", "lost", "restarted", "void", "cancelled")
 
 
-def _failed(core: Core, now: Instant, sweep: Job, pilot: Attempt, reason: Reason) -> None:
+def _failed(core: Core, now: Instant, sweep: Sweep, pilot: Attempt, reason: Reason) -> None:
     cluster = pilot.cluster
     where = {"cluster": cluster, "component": 0, "attempt": pilot.id.number, "launcher": pilot.id.job}
     message = _of_pilot(pilot, reason)
@@ -196,7 +195,7 @@ def _failed(core: Core, now: Instant, sweep: Job, pilot: Attempt, reason: Reason
         core.sessions.failures.pop((sweep.id, cluster))
         if reason.whose == "request" and reason.code != "walltime_exceeded":  # the next Launcher may end in time
             core.sessions.refused[sweep.id, cluster] = _of_sweep(pilot, reason)
-        leave_out(core, now, sweep.id, cluster, reason.code, message)
+        _leave_out(core, now, sweep, cluster, reason.code, message)
 
 
 def _of_pilot(pilot: Attempt, reason: Reason) -> str:
@@ -212,14 +211,13 @@ def _of_sweep(pilot: Attempt, reason: Reason) -> Reason:
     return replace(said, message=said.message.replace("component 0", f"Pilot {pilot.id}", 1))
 
 
-def leave_out(core: Core, now: Instant, sweep: JobId, cluster: str, code: str, why: str) -> None:
+def _leave_out(core: Core, now: Instant, sweep: Sweep, cluster: str, code: str, why: str) -> None:
     """Exclude the cluster for the sweep, for the duration `LEFT_OUT`."""
-    job = core.records.jobs[sweep]
     until = Instant(now + LEFT_OUT)
-    kept = {name: each for name, each in job.excluded if each > now}
-    core.records.change(job, excluded=(*(kept | {cluster: until}).items(),))
+    kept = {name: each for name, each in sweep.excluded if each > now}
+    core.records.change_sweep(sweep, excluded=(*(kept | {cluster: until}).items(),))
     message = f"{MOST_FAILURES} Launchers failed there in a row, the last one so: {why}"
-    core.records.note(now, sweep, "cluster_excluded", cluster=cluster, until_at=until, code=code, message=message)
+    core.records.note(now, sweep.id, "cluster_excluded", cluster=cluster, until_at=until, code=code, message=message)
 
 
 NOW, BEFORE = "now", "before"  # see Pilot

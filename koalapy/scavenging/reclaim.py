@@ -8,10 +8,11 @@ from koalapy.information.commitments import processors_of
 from koalapy.information.kis import Known
 from koalapy.model.attempt import Attempt
 from koalapy.model.identity import JobId
-from koalapy.model.job import Job
+from koalapy.model.sweep import Sweep
 from koalapy.model.units import Instant
 from koalapy.policies.preemption import Candidate, PreemptionPolicy, order_error
 from koalapy.policies.shares import FairShare, RunnerShare, reclaim_error
+from koalapy.scavenging.parameters import living_sweeps
 from koalapy.scavenging.pilots import owner_of, starts_until, staying, stop_pilot
 from koalapy.scavenging.policy_calls import call_policy
 
@@ -98,7 +99,7 @@ def shrink(core: Core, now: Instant, sweep: JobId, cluster: str, chosen: Iterabl
         core.records.note(now, sweep, "sweep_shrunk", cluster=cluster, nodes=count, message=_OTHERS)
 
 
-def stop_idlers(core: Core, now: Instant, sweep: Job, idle: Sequence[Attempt]) -> None:
+def stop_idlers(core: Core, now: Instant, sweep: Sweep, idle: Sequence[Attempt]) -> None:
     for pilot in idle:
         stop_pilot(core, now, pilot, "idle")
     for cluster, nodes in Counter(each.cluster for each in idle).items():
@@ -108,14 +109,14 @@ def stop_idlers(core: Core, now: Instant, sweep: Job, idle: Sequence[Attempt]) -
 def withdraw(core: Core, now: Instant) -> None:
     """Stop pilots that have not started in time; end the pause of a cluster where others have started since."""
     late: Counter[tuple[JobId, str]] = Counter()
-    for sweep in core.sweeps.ids:
-        stage_in = bool(core.records.jobs[sweep].request.stage_in)
-        for pilot in core.pilots.of(owner_of(sweep)):
+    for sweep in living_sweeps(core):
+        stage_in = bool(sweep.request.stage_in)
+        for pilot in core.pilots.of(owner_of(sweep.id)):
             until = starts_until(pilot, stage_in, core.settings)
             if until is not None and now >= until:
                 stop_pilot(core, now, pilot, "withdrawn")
-                late[sweep, pilot.cluster] += 1
+                late[sweep.id, pilot.cluster] += 1
             elif pilot.allocated_at is not None:
                 core.pauses.started(pilot.cluster, pilot.allocated_at)
-    for (sweep, cluster), nodes in late.items():
-        core.records.note(now, sweep, "launcher_withdrawn", cluster=cluster, nodes=nodes)
+    for (identity, cluster), nodes in late.items():
+        core.records.note(now, identity, "launcher_withdrawn", cluster=cluster, nodes=nodes)

@@ -2,17 +2,16 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from koalapy.coallocation.retries import apply_outcome
-from koalapy.coallocation.stop import stop_job
+from koalapy.coallocation.stop import code_and_message, stop_sweep
 from koalapy.core.core import Core
-from koalapy.core.sweeps import runner_of
 from koalapy.model.attempt import OwnerKind, pilot_of
 from koalapy.model.errors import Reason
 from koalapy.model.identity import AttemptId, JobId
-from koalapy.model.job import Job, Outcome
+from koalapy.model.job import Outcome
 from koalapy.model.learned import Learned
 from koalapy.model.request import ComponentRequest
 from koalapy.model.states import JobState
+from koalapy.model.sweep import Sweep
 from koalapy.model.units import MINUTE, Instant
 from koalapy.policies.scavenging import ScavengingPolicies
 from koalapy.policies.shares import ClusterShare, RunnerShare
@@ -58,7 +57,7 @@ class Scavenger:
     def prediction(self) -> Prediction:
         return self._idle_nodes.prediction
 
-    def why_no_more(self, now: Instant, sweep: Job) -> dict[str, str]:
+    def why_no_more(self, now: Instant, sweep: Sweep) -> dict[str, str]:
         """Return why clusters give a running sweep no more nodes, as of the last step, as ends of sentences."""
         avoided, _ = self._avoided(sweep)
         return feasibility.why_no_more(self._core, now, sweep, self._idle_nodes.nodes, avoided)
@@ -84,12 +83,12 @@ class Scavenger:
 
     def wakeup(self) -> Instant | None:
         """Return the instant from which time alone changes something for sweeps; None: there is none."""
-        return self._wakeup if self._core.sweeps.ids else None
+        return self._wakeup if self._core.records.sweeps else None
 
     # ---- steps
 
     def step(self, now: Instant) -> None:
-        if not self._core.sweeps.ids and not self._core.nodes_changed:
+        if not self._core.records.sweeps and not self._core.nodes_changed:
             return
         feeding.begin(self._core)
         self._note_suspensions(now)
@@ -113,19 +112,18 @@ class Scavenger:
         turned, self._core.pilots.turned = self._core.pilots.turned, []
         pilots.note_suspensions(self._core, now, turned)
 
-    def _follow_up(self, now: Instant, sweep: Job) -> None:
+    def _follow_up(self, now: Instant, sweep: Sweep) -> None:
         """End a sweep whose parameters are all done, or that can run nowhere.
 
         Stop all Launchers of a sweep that stops or collects its files. A stopping sweep without Launchers becomes
         final.
         """
-        if sweep.state is JobState.RUNNING and not runner_of(sweep).left:
+        if sweep.state is JobState.RUNNING and not sweep.left:
             parameters.finish_sweep(self._core, now, sweep)
         elif sweep.state is JobState.RUNNING:
             reason = feasibility.why_hopeless(self._core, sweep)
             if reason is not None:
-                stop_job(self._core, now, sweep, Outcome.FAILED, reason)
-        sweep = self._core.records.jobs[sweep.id]
+                stop_sweep(self._core, now, sweep, Outcome.FAILED, reason)
         if sweep.state is not JobState.STOPPING and not sweep.collecting:
             return
         living = self._core.pilots.of(owner_of(sweep.id))
@@ -133,7 +131,7 @@ class Scavenger:
             if not pilot_of(pilot).stop_reason or (sweep.forced and not pilot_of(pilot).forced):
                 stop_pilot(self._core, now, pilot, "over", sweep.forced)
         if not living and sweep.state is JobState.STOPPING:
-            apply_outcome(self._core, now, sweep, 1, 0)
+            _apply_outcome(self._core, now, sweep)
             self._core.sessions.forget_sweep(sweep.id)
 
     # ---- nodes
@@ -173,7 +171,7 @@ class Scavenger:
     # ---- runners
 
     def _admit(self, now: Instant) -> None:
-        waiting = admission.in_turn([job for job in self._sweeps() if job.state is JobState.WAITING])
+        waiting = admission.in_turn([sweep for sweep in self._sweeps() if sweep.state is JobState.WAITING])
         if waiting:
             admission.admit(
                 self._core, now, self._active(), waiting, self._policies.admission, self._idle_nodes.predicted(now)
@@ -184,14 +182,14 @@ class Scavenger:
     def _claimants(self, now: Instant) -> list[RunnerShare]:
         return [self._claimant(now, sweep) for sweep in self._active()]
 
-    def _claimant(self, now: Instant, sweep: Job) -> RunnerShare:
+    def _claimant(self, now: Instant, sweep: Sweep) -> RunnerShare:
         barred = feasibility.barred(self._core, now, sweep, self._idle_nodes.idle)
         avoided, wrong = self._avoided(sweep)
         self._heed(now, sweep.id, "what its order stays away from", wrong)
         barred += avoided
         return shares.runner_share(self._core, sweep, tuple(dict.fromkeys(barred)))
 
-    def _avoided(self, sweep: Job) -> tuple[Sequence[str], str]:
+    def _avoided(self, sweep: Sweep) -> tuple[Sequence[str], str]:
         held = shares.holds(self._core.pilots.of(owner_of(sweep.id)))
         return feeding.avoided(self._order_of(sweep), sweep, held, list(self._core.information.clusters))
 
@@ -212,7 +210,7 @@ class Scavenger:
             else:
                 self._shrink(now, turn.sweep, turn.cluster, -turn.nodes, "shrunk")
         for sweep in self._active() if anew else ():
-            shares.forget_reclaimed(self._core, sweep.id)
+            shares.forget_reclaimed(self._core, sweep)
 
     def _is_anew(self, clusters: Sequence[ClusterShare]) -> bool:
         """Return whether all nodes must be divided anew.
@@ -229,7 +227,7 @@ class Scavenger:
 
     def _usable(self, turn: shares.Turn) -> int:
         """Return how many idle nodes the sweep can use, without those that may be its black holes."""
-        holes = feasibility.black_holes(self._core.records.jobs[turn.sweep], turn.cluster)
+        holes = feasibility.black_holes(self._core.records.sweeps[turn.sweep], turn.cluster)
         return max(0, len(self._idle_nodes.nodes[turn.cluster].idle) - holes)
 
     def _cluster_share(self, now: Instant, name: str, nodes: Nodes) -> ClusterShare:
@@ -241,31 +239,31 @@ class Scavenger:
         """Launch a pilot for each of `sizes`, the processors of the nodes."""
         if not sizes:
             return
-        sweep = self._core.records.jobs[turn.sweep]
+        sweep = self._core.records.sweeps[turn.sweep]
         settings = self._core.information.clusters[turn.cluster].settings
         grown = sum(launch(self._core, now, sweep, settings, size) for size in sizes)
         if grown:
             self._core.records.note(now, sweep.id, "sweep_grown", cluster=turn.cluster, nodes=grown)
-            shares.note_given_back(self._core, sweep.id, turn.cluster, grown)
+            shares.note_given_back(self._core, sweep, turn.cluster, grown)
 
     # ---- helpers
 
     def _heed(self, now: Instant, sweep: JobId, asked: str, wrong: str) -> None:
         policy_calls.report_policy_error(self._core, now, sweep, asked, wrong)
 
-    def _order_of(self, sweep: Job) -> SweepOrder:
+    def _order_of(self, sweep: Sweep) -> SweepOrder:
         return self._policies.order_of(sweep.request.order)
 
-    def _sweeps(self) -> list[Job]:
-        return [self._core.records.jobs[identity] for identity in self._core.sweeps.ids]
+    def _sweeps(self) -> list[Sweep]:
+        return parameters.living_sweeps(self._core)
 
-    def _active(self) -> list[Job]:
+    def _active(self) -> list[Sweep]:
         """Return the active sweeps, the oldest runner first. A sweep that collects its files needs no nodes."""
-        running = [job for job in self._sweeps() if job.state is JobState.RUNNING and not job.collecting]
-        return sorted(running, key=lambda job: (runner_of(job).admitted_at or 0, job.id))
+        running = [sweep for sweep in self._sweeps() if sweep.state is JobState.RUNNING and not sweep.collecting]
+        return sorted(running, key=lambda sweep: (sweep.admitted_at or 0, sweep.id))
 
     def _active_ids(self) -> tuple[JobId, ...]:
-        return tuple(sorted(job.id for job in self._active()))
+        return tuple(sorted(sweep.id for sweep in self._active()))
 
     def _moments(self, now: Instant) -> Iterable[Instant]:
         for sweep in self._sweeps():
@@ -277,3 +275,16 @@ class Scavenger:
         yield from (until for until in (*untils, *self._core.pauses.until.values()) if until > now)
         if active and any(each.scavenge.hours is not None for each in self._core.settings.clusters):
             yield Instant((now // MINUTE + 1) * MINUTE)
+
+
+def _apply_outcome(core: Core, now: Instant, sweep: Sweep) -> None:
+    """Let a sweep of which no pilot is left wait again, hold it, or end it."""
+    outcome = sweep.outcome
+    assert outcome is not None
+    if outcome in (Outcome.GIVE_BACK, Outcome.HOLD):
+        state = JobState.HELD if outcome is Outcome.HOLD else JobState.WAITING
+        core.records.change_sweep(sweep, state=state, waiting_since=now, started_at=None, outcome=None)
+        return core.records.note(now, sweep.id, "job_requeued", state=str(state))
+    state = JobState(str(outcome))
+    core.records.change_sweep(sweep, state=state, finished_at=now)
+    return core.records.note(now, sweep.id, f"job_{state}", **code_and_message(sweep.reason))

@@ -5,13 +5,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from koalapy.core.core import Core
-from koalapy.core.sweeps import runner_of
 from koalapy.model.attempt import Attempt
 from koalapy.model.identity import JobId
-from koalapy.model.job import Job
+from koalapy.model.sweep import Sweep
 from koalapy.policies.shares import ClusterShare, FairShare, RunnerShare, share_error
 from koalapy.policies.shares import Nodes as Answer
-from koalapy.scavenging import parameters
 from koalapy.scavenging.idle_nodes import Nodes
 from koalapy.scavenging.pilots import owner_of, slots_of, staying
 from koalapy.scavenging.policy_calls import call_policy
@@ -60,22 +58,21 @@ def holds(found: Iterable[Attempt]) -> dict[str, int]:
     return held
 
 
-def runner_share(core: Core, sweep: Job, excluded: Sequence[str]) -> RunnerShare:
-    runner = runner_of(sweep)
+def runner_share(core: Core, sweep: Sweep, excluded: Sequence[str]) -> RunnerShare:
     return RunnerShare(
         sweep=sweep.id,
         user=str(sweep.id) if core.settings.scavenging.personal else sweep.owner,
         wants=nodes_wanted(core, sweep),
         holds=holds(core.pilots.of(owner_of(sweep.id))),
-        reclaimed=dict(runner.reclaimed),
+        reclaimed=dict(sweep.reclaimed),
         excluded=tuple(excluded),
     )
 
 
-def nodes_wanted(core: Core, sweep: Job) -> int:
+def nodes_wanted(core: Core, sweep: Sweep) -> int:
     """Return how many nodes the sweep could use. If node sizes differ, each node counts with the fewest slots."""
     slots = [found for size in core.node_sizes.values() if (found := slots_of(sweep.request.components[0], size))]
-    return min(MANY, -(-runner_of(sweep).left // min(slots))) if slots else 0
+    return min(MANY, -(-sweep.left // min(slots))) if slots else 0
 
 
 def cluster_share(name: str, nodes: Nodes, coming: int, paused: bool) -> ClusterShare:
@@ -108,24 +105,22 @@ def _turns(
 
 def note_reclaimed(core: Core, sweep: JobId, cluster: str, nodes: int) -> None:
     """Record that `nodes` nodes of the sweep on the cluster were taken for others' jobs."""
-    job = core.records.jobs[sweep]
-    reclaimed = Counter(dict(runner_of(job).reclaimed))
+    found = core.records.sweeps[sweep]
+    reclaimed = Counter(dict(found.reclaimed))
     reclaimed[cluster] += nodes
-    parameters.put_runner(core, job, reclaimed=(*reclaimed.items(),))
+    core.records.change_sweep(found, reclaimed=(*reclaimed.items(),))
 
 
-def note_given_back(core: Core, sweep: JobId, cluster: str, nodes: int) -> None:
+def note_given_back(core: Core, sweep: Sweep, cluster: str, nodes: int) -> None:
     """Record that the sweep has `nodes` more nodes there: as many of those that were taken are given back."""
-    job = core.records.jobs[sweep]
-    reclaimed = dict(runner_of(job).reclaimed)
+    reclaimed = dict(sweep.reclaimed)
     if cluster in reclaimed:
         reclaimed[cluster] -= nodes
         left = tuple((name, count) for name, count in reclaimed.items() if count > 0)
-        parameters.put_runner(core, job, reclaimed=left)
+        core.records.change_sweep(sweep, reclaimed=left)
 
 
-def forget_reclaimed(core: Core, sweep: JobId) -> None:
+def forget_reclaimed(core: Core, sweep: Sweep) -> None:
     """Forget which nodes were taken from the sweep, since all nodes are divided anew."""
-    job = core.records.jobs[sweep]
-    if runner_of(job).reclaimed:
-        parameters.put_runner(core, job, reclaimed=())
+    if sweep.reclaimed:
+        core.records.change_sweep(sweep, reclaimed=())

@@ -198,7 +198,7 @@ def _may_be_vacated(victim: _Victim, rules: Preempt, present: Availability) -> b
     A pilot is not vacated, since other jobs run in it; nor is a job whose output is being fetched.
     """
     job = victim.job
-    if job.state not in (JobState.CLAIMING, JobState.RUNNING) or job.collecting or job.runner is not None:
+    if job.state not in (JobState.CLAIMING, JobState.RUNNING) or job.collecting:
         return False
     if job.request.priority < rules.lowest or job.request.pilot is not None:
         return False

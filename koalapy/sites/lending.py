@@ -7,7 +7,7 @@ the pilot's batch job is: so nothing of the borrower runs after that. Whatever e
 from dataclasses import replace
 
 from koalapy.broker.fit import misfit
-from koalapy.coallocation.stop import cancel_job
+from koalapy.coallocation.stop import cancel_work
 from koalapy.coallocation.user_requests import on_job_submitted
 from koalapy.core.core import Core
 from koalapy.information.kis import ClusterSummary
@@ -106,7 +106,7 @@ def end_all(core: Core, now: Instant, neighbour: str, reason: Reason) -> None:
 def _cancel_pilot(core: Core, now: Instant, lease: Lease, reason: Reason) -> None:
     job = core.records.jobs.get(lease.job)
     if job is not None and not job.state.final and job.state is not JobState.STOPPING:
-        cancel_job(core, now, job, reason)
+        cancel_work(core, now, job, reason)
 
 
 # ---- what is lent

@@ -9,8 +9,9 @@ from koalapy.model.change import Change, Snapshot
 from koalapy.model.identity import AttemptId, InstanceId, JobId
 from koalapy.model.job import History, Job
 from koalapy.model.maintenance import MaintenanceRun
+from koalapy.model.parameters import ResultBatch
 from koalapy.model.states import JobState
-from koalapy.model.sweep import ResultBatch
+from koalapy.model.sweep import Sweep, Work
 from koalapy.model.units import Instant
 from koalapy.model.unreadable import Unreadable
 from koalapy.model.usage import DayUsage, Usage
@@ -38,12 +39,12 @@ class Store(Protocol):
         """The first outbox number that was never used, confirmed entries counted."""
 
     def load(self) -> Snapshot:
-        """Return what the engine and the driver start from: jobs that are not final, pending cancels, the outbox.
+        """Return what the engine and the driver start from: work that is not final, pending cancels, the outbox.
 
-        Jobs are ordered by id, pending cancels by attempt. A record that cannot be read is set aside, see `unreadable`,
-        and hides no other. So is a job with a present attempt that is set aside. The pending cancels and commands of a
-        job that is set aside are too, and the pilots of such a sweep. Nothing is done for them until the record is
-        repaired.
+        Jobs and sweeps are ordered by id, pending cancels by attempt. A record that cannot be read is set aside, see
+        `unreadable`, and hides no other. So is a job with a present attempt that is set aside. The pending cancels and
+        commands of a job that is set aside are too, and the pilots of such a sweep. Nothing is done for them until the
+        record is repaired.
         """
 
     def unreadable(self) -> list[Unreadable]:
@@ -56,10 +57,11 @@ class Store(Protocol):
         """Keep all of the change, durably, before returning.
 
         Records are added and replaced before others are confirmed and removed. To remove a record that does
-        not exist is no error.
+        not exist is no error. A job or sweep keeps the key that it was added with.
 
         Raises RecordInvalid for a value of a wrong type or out of bounds, before the transaction begins, and
-        StoreConflict for a contradiction. Both are lasting: the same change is never kept. Raises StoreFull,
+        StoreConflict for a contradiction: an id or key in use, results without their sweep, or history of an id that
+        no job, sweep or pilot has. Both are lasting: the same change is never kept. Raises StoreFull,
         StoreLocked or another StoreError if the database cannot do it now, and then nothing is kept. If the database
         was lost meanwhile, the outcome is unknown. Commit the same change again, and it is kept once.
         """
@@ -73,10 +75,16 @@ class Store(Protocol):
     def jobs(self, states: Collection[JobState] | None = None, ids: Sequence[JobId] | None = None) -> list[Job]:
         """Return the jobs by id, final ones too; only those of these states and ids, if they are given."""
 
-    def prunable(self, before: Instant, most: int, after: JobId, records: bool) -> list[Job]:
-        """Return at most `most` jobs that were final by `before`, in order of their ids, which are above `after`.
+    def sweeps(self, states: Collection[JobState] | None = None, ids: Sequence[JobId] | None = None) -> list[Sweep]:
+        """Return the sweeps by id, as `jobs` does."""
 
-        Sweeps that have pilots here are left out. Without `records`, return only jobs whose history has no
+    def all_work(self, states: Collection[JobState] | None = None, ids: Sequence[JobId] | None = None) -> list[Work]:
+        """Return jobs and sweeps together by id, as `jobs` does."""
+
+    def prunable(self, before: Instant, most: int, after: JobId, records: bool) -> list[Work]:
+        """Return at most `most` jobs and sweeps that were final by `before`, in order of their ids, above `after`.
+
+        Sweeps that have pilots here are left out. Without `records`, return only those whose history has no
         `output_pruned`: their directories are all to go.
         """
 
@@ -93,19 +101,24 @@ class Store(Protocol):
 
     def job(self, job_id: JobId) -> Job | None: ...
 
-    def job_of_key(self, owner: str, key: str) -> JobId | None:
-        """Return the job that this owner's client submitted under this key; None if there is none.
+    def sweep(self, sweep: JobId) -> Sweep | None: ...
 
-        No job has the empty key.
+    def work(self, identity: JobId) -> Work | None:
+        """Return the job or sweep of this id; None if there is none."""
+
+    def id_of_key(self, owner: str, key: str) -> JobId | None:
+        """Return the job or sweep that this owner's client submitted under this key; None if there is none.
+
+        None has the empty key.
         """
 
-    def jobs_of_keys(self, owner: str, keys: Collection[str]) -> dict[str, JobId]:
-        """Return the jobs of many keys by key, without the keys that have no job."""
+    def ids_of_keys(self, owner: str, keys: Collection[str]) -> dict[str, JobId]:
+        """Return the jobs and sweeps of many keys by key, without the keys that have none."""
 
     def history(self, job_id: JobId) -> list[History]:
-        """Return a job's history in the order of commits, with details as in JSON.
+        """Return the history of a job, sweep or pilot in the order of commits, with details as in JSON.
 
-        The history of a job that does not exist is empty.
+        The history of an id that nothing has is empty.
         """
 
     def results(self, sweep: JobId, after: int = 0) -> Iterator[tuple[int, ResultBatch]]:
@@ -121,7 +134,7 @@ class Store(Protocol):
         """
 
     def usage(self, since: Instant | None = None) -> list[Usage]:
-        """Return the usage of attempts that ended after `since`, by attempt, for jobs that are in the store."""
+        """Return the usage of attempts that ended after `since`, by attempt, for jobs and sweeps in the store."""
 
     def used(self, since: Instant | None = None) -> tuple[list[Usage], list[DayUsage]]:
         """Return the same, and the usage of removed jobs by day, user and cluster. No attempt is in both."""

@@ -2,7 +2,7 @@
 
 import threading
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,8 +16,9 @@ from koalapy.model.job import OUTPUT_PRUNED, Counters, History, Job, with_attemp
 from koalapy.model.learned import NOTHING, Learned
 from koalapy.model.maintenance import MaintenanceRun
 from koalapy.model.neighbour import Neighbour
+from koalapy.model.parameters import ResultBatch
 from koalapy.model.states import JobState
-from koalapy.model.sweep import ResultBatch
+from koalapy.model.sweep import Sweep, Work
 from koalapy.model.units import Instant
 from koalapy.model.unreadable import Unreadable
 from koalapy.model.usage import DayUsage, Sum, Usage, accounted, by_days
@@ -44,11 +45,13 @@ class _Contents:
     last_number: int = 0
     counters: Counters = Counters()
     jobs: dict[JobId, Job] = field(default_factory=dict)
+    sweeps: dict[JobId, Sweep] = field(default_factory=dict)
+    identities: dict[JobId, tuple[str, str]] = field(default_factory=dict)  # of pilots too: (owner, key) or no texts
     keys: dict[tuple[str, str], JobId] = field(default_factory=dict)
     attempts: dict[JobId, dict[AttemptId, Attempt]] = field(default_factory=dict)
     outbox: dict[int, OutboxEntry] = field(default_factory=dict)
     history: dict[JobId, list[_Line]] = field(default_factory=dict)
-    results: list[ResultBatch | None] = field(default_factory=list)  # None for a removed job
+    results: list[ResultBatch | None] = field(default_factory=list)  # None for a removed sweep
     learned: Learned = NOTHING
     neighbours: dict[str, Neighbour] = field(default_factory=dict)
     usage: dict[AttemptId, Usage] = field(default_factory=dict)
@@ -109,8 +112,9 @@ class MemoryStore:
                 instance=contents.instance,
                 counters=contents.counters,
                 jobs=tuple(contents.job(job.id) for _, job in sorted(contents.jobs.items()) if not job.state.final),
+                sweeps=tuple(sweep for _, sweep in sorted(contents.sweeps.items()) if not sweep.state.final),
                 pending_cancels=(pending := tuple(contents.pending_cancels())),
-                jobless=tuple(each.id for each in pending if _recorded_with(each) not in contents.jobs),
+                jobless=tuple(each.id for each in pending if each.id.job not in contents.identities),
                 pilots=tuple(each for each in contents.pilots() if not each.let_go),
                 outbox=tuple(entry for _, entry in sorted(contents.outbox.items())),
                 learned=contents.learned,
@@ -145,16 +149,27 @@ class MemoryStore:
             found = [contents.job(job_id) for job_id in wanted]
         return [job for job in found if states is None or job.state in states]
 
-    def prunable(self, before: Instant, most: int, after: JobId, records: bool) -> list[Job]:
+    def sweeps(self, states: Collection[JobState] | None = None, ids: Sequence[JobId] | None = None) -> list[Sweep]:
+        with self._open() as contents:
+            found = [sweep for _, sweep in sorted(contents.sweeps.items()) if ids is None or sweep.id in ids]
+        return [sweep for sweep in found if states is None or sweep.state in states]
+
+    def all_work(self, states: Collection[JobState] | None = None, ids: Sequence[JobId] | None = None) -> list[Work]:
+        found: list[Work] = [*self.jobs(states, ids), *self.sweeps(states, ids)]
+        return sorted(found, key=lambda each: each.id)
+
+    def prunable(self, before: Instant, most: int, after: JobId, records: bool) -> list[Work]:
         with self._open() as contents:
             owners = {each.owner for each in contents.pilots()}
-            over = [job for _, job in sorted(contents.jobs.items()) if job.id > after and _was_over(job, before)]
-            kept = [job.id for job in over if Owner(OwnerKind.SWEEP, job.id) not in owners]
-            return [contents.job(each) for each in kept if records or not contents.is_pruned(each)][:most]
+            jobs = [contents.job(job.id) for job in contents.jobs.values() if _was_over(job, before)]
+            sweeps = [sweep for sweep in contents.sweeps.values() if _was_over(sweep, before)]
+            kept: list[Work] = [*jobs, *(each for each in sweeps if Owner(OwnerKind.SWEEP, each.id) not in owners)]
+            found = [each for each in kept if each.id > after and (records or not contents.is_pruned(each.id))]
+            return sorted(found, key=lambda each: each.id)[:most]
 
     def prunable_pilots(self, before: Instant, most: int, after: JobId, records: bool) -> list[Attempt]:
         with self._open() as contents:
-            over = {Owner(OwnerKind.SWEEP, job.id) for job in contents.jobs.values() if _was_over(job, before)}
+            over = {Owner(OwnerKind.SWEEP, sweep.id) for sweep in contents.sweeps.values() if _was_over(sweep, before)}
             found = [each for each in contents.pilots() if each.owner in over and each.id.job > after and each.let_go]
             return [each for each in found if records or not contents.is_pruned(each.id.job)][:most]
 
@@ -170,11 +185,18 @@ class MemoryStore:
         with self._open() as contents:
             return contents.job(job_id) if job_id in contents.jobs else None
 
-    def job_of_key(self, owner: str, key: str) -> JobId | None:
+    def sweep(self, sweep: JobId) -> Sweep | None:
+        with self._open() as contents:
+            return contents.sweeps.get(sweep)
+
+    def work(self, identity: JobId) -> Work | None:
+        return self.job(identity) or self.sweep(identity)
+
+    def id_of_key(self, owner: str, key: str) -> JobId | None:
         with self._open() as contents:
             return contents.keys.get((owner, key))
 
-    def jobs_of_keys(self, owner: str, keys: Collection[str]) -> dict[str, JobId]:
+    def ids_of_keys(self, owner: str, keys: Collection[str]) -> dict[str, JobId]:
         with self._open() as contents:
             return {key: contents.keys[owner, key] for key in keys if (owner, key) in contents.keys}
 
@@ -245,41 +267,46 @@ class MemoryStore:
 
 def _refuse_conflicts(contents: _Contents, change: Change) -> None:
     """Refuse all that a database's constraints refuse. Raises StoreConflict. After it nothing can fail."""
-    if taken := {job.id for job in _latest(change) if job.id in change.new} & contents.jobs.keys():
-        raise _conflict(f"the id of job {min(taken)} is in use")
+    new = [each.id for each in _latest(change) if each.id in change.new]
+    if taken := [each for each in new if each in contents.identities or new.count(each) > 1]:
+        raise _conflict(f"the id {min(taken)} is in use")
     _refuse_keys(contents, change)
     numbers = Counter(entry.number for entry in change.sent)
     if any(count > 1 or number in contents.outbox for number, count in numbers.items()):
         raise _conflict("a number of the outbox is in use")
-    known = contents.jobs.keys() | {job.id for job in _latest(change)}
+    sweeps = contents.sweeps.keys() | {sweep.id for sweep in change.sweeps}
     for batch in change.results:
-        if batch.sweep not in known:
+        if batch.sweep not in sweeps:
             raise _conflict(f"there are results, but no sweep {batch.sweep}")
+    known = contents.identities.keys() | {each.id for each in _latest(change)}
+    known |= {each.id.job for each in change.attempts if each.pilot is not None}
+    for line in change.history:
+        if line.job not in known:
+            raise _conflict(f"there is history, but no job, sweep or pilot {line.job}")
 
 
 def _refuse_keys(contents: _Contents, change: Change) -> None:
-    """Refuse a key that is another job's. Raises StoreConflict.
-
-    Jobs are examined in the order of a database's rows, so a key that one job gives up is free for the next.
-    """
-    holders: dict[tuple[str, str], JobId | None] = {}
-    for job in sorted(_latest(change), key=lambda job: job.id not in change.new):
-        if (old := contents.jobs.get(job.id)) and old.key:
-            holders[old.owner, old.key] = None
-        own = (job.owner, job.key)
-        if job.key and holders.get(own, contents.keys.get(own)) not in (None, job.id):
-            raise _conflict(f"the key of job {job.id} is another job's")
-        if job.key:
-            holders[own] = job.id
+    """Refuse a key that another job or sweep has. Raises StoreConflict."""
+    holders = dict(contents.keys)
+    for each in _latest(change):
+        if each.id in contents.identities or not each.key:
+            continue
+        if holders.setdefault((each.owner, each.key), each.id) != each.id:
+            raise _conflict(f"the key of job {each.id} is another job's")
 
 
 def _add(contents: _Contents, change: Change, lines: list[tuple[JobId, _Line]]) -> None:
-    for job in _latest(change):
-        _forget_key(contents, job.id)
-        contents.jobs[job.id] = without_attempts(job)
-        if job.key:
-            contents.keys[job.owner, job.key] = job.id
+    for each in _latest(change):
+        if each.id not in contents.identities:
+            contents.identities[each.id] = (each.owner, each.key) if each.key else ("", "")
+            contents.keys |= {(each.owner, each.key): each.id} if each.key else {}
+        if isinstance(each, Sweep):
+            contents.sweeps[each.id] = each
+        else:
+            contents.jobs[each.id] = without_attempts(each)
     for attempt in change.attempts:
+        if attempt.pilot is not None:
+            contents.identities.setdefault(attempt.id.job, ("", ""))
         of_job = contents.attempts.setdefault(attempt.id.job, {})
         of_job.pop(attempt.id, None)
         if not attempt.is_obsolete:
@@ -308,8 +335,9 @@ def _take_away(contents: _Contents, change: Change) -> None:
         gone = {job_id}
         gone |= {each.id.job for each in contents.pilots() if each.owner == Owner(OwnerKind.SWEEP, job_id)}
         for each in gone:
-            _forget_key(contents, each)
+            contents.keys.pop(contents.identities.pop(each, ("", "")), None)
             contents.jobs.pop(each, None)
+            contents.sweeps.pop(each, None)
             pending = {number: one for number, one in contents.attempts.pop(each, {}).items() if one.is_pending_cancel}
             contents.attempts |= {each: pending} if pending else {}
             contents.history.pop(each, None)
@@ -327,23 +355,14 @@ def _sum_up(contents: _Contents, gone: Collection[JobId]) -> None:
         del contents.usage[entry.attempt]
 
 
-def _was_over(job: Job, before: Instant) -> bool:
-    return job.state.final and job.finished_at is not None and job.finished_at <= before
+def _was_over(work: Work, before: Instant) -> bool:
+    return work.state.final and work.finished_at is not None and work.finished_at <= before
 
 
-def _recorded_with(attempt: Attempt) -> JobId:
-    """Return the job or sweep whose record the attempt needs to have a history."""
-    return attempt.id.job if attempt.pilot is None else JobId(attempt.owner.id)
-
-
-def _forget_key(contents: _Contents, job_id: JobId) -> None:
-    if (job := contents.jobs.get(job_id)) and job.key:
-        del contents.keys[job.owner, job.key]
-
-
-def _latest(change: Change) -> Iterable[Job]:
-    """Return the last version of each job of the change whose own fields changed."""
-    return {job.id: job for job in change.jobs if job.id not in change.as_before}.values()
+def _latest(change: Change) -> list[Work]:
+    """Return the last version of each job whose own fields changed, and of each sweep of the change."""
+    jobs = {job.id: job for job in change.jobs if job.id not in change.as_before}
+    return [*jobs.values(), *{sweep.id: sweep for sweep in change.sweeps}.values()]
 
 
 def _conflict(what: str) -> StoreConflict:

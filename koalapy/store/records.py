@@ -1,4 +1,4 @@
-"""Records as JSON texts, and back: jobs, attempts, commands, results, observations and details of history.
+"""Records as JSON texts, and back: jobs, sweeps, attempts, commands, results, observations and details of history.
 
 The JSON has every field in the order of its declaration, so equal records are equal texts. It is ASCII: an argument
 whose bytes are no UTF-8 (surrogate escapes) comes back as it was. A record that lacks a field gets the field's default,
@@ -17,7 +17,8 @@ from koalapy.model.commands import Command
 from koalapy.model.job import Counters, Job, without_attempts
 from koalapy.model.learned import Learned
 from koalapy.model.neighbour import Neighbour
-from koalapy.model.sweep import ResultBatch
+from koalapy.model.parameters import ResultBatch
+from koalapy.model.sweep import Sweep
 from koalapy.store.errors import RecordUnreadable, StoreConflict
 
 T = TypeVar("T")
@@ -31,6 +32,14 @@ def dump_job(job: Job) -> str:
 def load_job(text: str) -> Job:
     """Return the job of a text. Raises RecordUnreadable, as all functions that load do."""
     return _JOB.load(text)
+
+
+def dump_sweep(sweep: Sweep) -> str:
+    return _SWEEP.dump(sweep)
+
+
+def load_sweep(text: str) -> Sweep:
+    return _SWEEP.load(text)
 
 
 def dump_attempt(attempt: Attempt) -> str:
@@ -149,6 +158,7 @@ def _complaint(error: ValidationError) -> str:
 
 _WRITER = json.JSONEncoder(default=_fields, separators=(",", ":"), allow_nan=False)
 _JOB = _Form(Job)
+_SWEEP = _Form(Sweep)
 _ATTEMPT = _Form(Attempt)
 _COUNTERS = _Form(Counters)
 _RESULTS = _Form(ResultBatch)

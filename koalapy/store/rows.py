@@ -11,7 +11,8 @@ from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Counters, History, Job
 from koalapy.model.learned import Learned
 from koalapy.model.neighbour import Neighbour
-from koalapy.model.sweep import ResultBatch
+from koalapy.model.parameters import ResultBatch
+from koalapy.model.sweep import Sweep, Work
 from koalapy.model.units import Instant
 from koalapy.model.usage import DayUsage, Kind, Sum, Usage
 from koalapy.store.records import (
@@ -22,6 +23,7 @@ from koalapy.store.records import (
     dump_learned,
     dump_neighbour,
     dump_results,
+    dump_sweep,
 )
 
 Row = dict[str, Any]
@@ -29,9 +31,23 @@ NODES = "nodes"  # all observations of nodes are in one row
 USED = ("held", "run", "lost", "scavenged", "estimated", "attempts")  # columns that are summed up
 
 
-def job_rows(jobs: Iterable[Job]) -> list[Row]:
-    """Return one row for each job, of the last of its versions in the change."""
-    return [_job_row(job) for job in {job.id: job for job in jobs}.values()]
+def identity_row(work: Work) -> Row:
+    """Return the row of `identities` of a job or sweep, with the key that its client gave it."""
+    keyed = {"owner": plain(work.owner), "key": plain(work.key)} if work.key else {"owner": None, "key": None}
+    return {"id": work.id, **keyed}
+
+
+def identity_rows_of_pilots(attempts: Iterable[Attempt]) -> list[Row]:
+    """Return the row of `identities` of each pilot among the attempts."""
+    return [{"id": each.id.job, "owner": None, "key": None} for each in attempts if each.pilot is not None]
+
+
+def job_row(job: Job) -> Row:
+    return {**_work_row(job), "record": dump_job(job)}
+
+
+def sweep_row(sweep: Sweep) -> Row:
+    return {**_work_row(sweep), "record": dump_sweep(sweep)}
 
 
 def attempt_row(attempt: Attempt) -> Row:
@@ -145,16 +161,14 @@ def plain(text: str) -> str:
     return text if storable else json.dumps(text)
 
 
-def _job_row(job: Job) -> Row:
+def _work_row(work: Work) -> Row:
     return {
-        "id": job.id,
-        "owner": plain(job.owner),
-        "name": plain(job.request.name),
-        "state": job.state.value,
-        "key": plain(job.key) or None,
-        "submitted_at": job.submitted_at,
-        "finished_at": job.finished_at,
-        "record": dump_job(job),
+        "id": work.id,
+        "owner": plain(work.owner),
+        "name": plain(work.request.name),
+        "state": work.state.value,
+        "submitted_at": work.submitted_at,
+        "finished_at": work.finished_at,
     }
 
 

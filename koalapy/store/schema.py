@@ -30,21 +30,40 @@ meta = Table(
     Column("commits", BigInteger, nullable=False, server_default="0"),  # number of commits so far
 )
 
-jobs = Table(
-    "jobs",
+# Jobs, sweeps and pilots never share an id. Without its row here none of them has a record or a history.
+identities = Table(
+    "identities",
     metadata,
     Column("id", Integer, primary_key=True, autoincrement=False),
-    Column("owner", Text, nullable=False),
-    Column("name", Text, nullable=False),
-    Column("state", Text, nullable=False),
+    Column("owner", Text),  # who used the key; null without one
     Column("key", Text),  # null without a key of the client: nulls are never equal
-    Column("submitted_at", BigInteger, nullable=False),
-    Column("finished_at", BigInteger),
-    Column("record", Text, nullable=False),
-    UniqueConstraint("owner", "key", name="jobs_owner_key"),
-    Index("jobs_state", "state"),
-    Index("jobs_finished", "finished_at"),
+    UniqueConstraint("owner", "key", name="identities_owner_key"),
 )
+
+
+def _work(name: str) -> Table:
+    """Return the table of jobs or of sweeps, which have the same columns."""
+    return Table(
+        name,
+        metadata,
+        Column("id", Integer, _identity(f"{name}_identity"), primary_key=True, autoincrement=False),
+        Column("owner", Text, nullable=False),
+        Column("name", Text, nullable=False),
+        Column("state", Text, nullable=False),
+        Column("submitted_at", BigInteger, nullable=False),
+        Column("finished_at", BigInteger),
+        Column("record", Text, nullable=False),
+        Index(f"{name}_state", "state"),
+        Index(f"{name}_finished", "finished_at"),
+    )
+
+
+def _identity(name: str) -> ForeignKey:
+    return ForeignKey("identities.id", ondelete="CASCADE", name=name)
+
+
+jobs = _work("jobs")
+sweeps = _work("sweeps")
 
 # A pending cancel outlives its job, and so does a command of the outbox: neither refers to the table of jobs.
 attempts = Table(
@@ -77,7 +96,7 @@ history = Table(
     "history",
     metadata,
     Column("sequence", _Count, primary_key=True),
-    Column("job", Integer, nullable=False),  # or the number of a pilot, which is in no other table
+    Column("job", Integer, _identity("history_identity"), nullable=False),  # or a sweep, or a pilot
     Column("at", BigInteger, nullable=False),
     Column("kind", Text, nullable=False),
     Column("details", Text, nullable=False),
@@ -88,7 +107,7 @@ results = Table(
     "results",
     metadata,
     Column("sequence", _Count, primary_key=True),
-    Column("sweep", Integer, ForeignKey("jobs.id", ondelete="CASCADE", name="results_sweep"), nullable=False),
+    Column("sweep", Integer, ForeignKey("sweeps.id", ondelete="CASCADE", name="results_sweep"), nullable=False),
     Column("cluster", Text, nullable=False),
     Column("job", Integer, nullable=False),
     Column("component", Integer, nullable=False),

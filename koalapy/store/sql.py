@@ -30,8 +30,9 @@ from koalapy.model.job import OUTPUT_PRUNED, Counters, History, Job, with_attemp
 from koalapy.model.learned import NOTHING, Learned
 from koalapy.model.maintenance import MaintenanceRun
 from koalapy.model.neighbour import Neighbour
+from koalapy.model.parameters import ResultBatch
 from koalapy.model.states import JobState
-from koalapy.model.sweep import ResultBatch
+from koalapy.model.sweep import Sweep, Work
 from koalapy.model.units import Instant
 from koalapy.model.unreadable import Unreadable
 from koalapy.model.usage import BatchSpan, DayUsage, Usage, accounted, by_days
@@ -40,7 +41,7 @@ from koalapy.store.backend import Backend
 from koalapy.store.errors import StoreError
 from koalapy.store.identity import open_identity
 from koalapy.store.rows import Row
-from koalapy.store.unreadable import Aside, attempt_of, job_of
+from koalapy.store.unreadable import Aside, attempt_of, job_of, sweep_of
 from koalapy.store.validation import refuse_invalid
 from koalapy.store.writer_fence import WriterFence
 
@@ -82,19 +83,22 @@ class SqlStore:
 
     def load(self) -> Snapshot:
         with self._transaction() as connection:
-            unfinished = dict(self._read_jobs(connection, _UNFINISHED, checked=True))
+            unfinished = dict(self._read_jobs(connection, _unfinished(_JOBS, schema.jobs), checked=True))
+            sweeps = dict(self._read_sweeps(connection, _unfinished(_SWEEPS, schema.sweeps), checked=True))
             found = [job for job in unfinished.values() if job is not None]
             held = unfinished.keys() - {job.id for job in found}
+            held |= {identity for identity, sweep in sweeps.items() if sweep is None}
             pending_cancels = self._pending_cancels(connection)
             pilots = dict(self._live_pilots(connection))
             held_pilots = {number for number, each in pilots.items() if each is None or each.owner.id in held}
-            kept = self._with_row(connection, {_recorded_with(each) for each in pending_cancels})
+            known = self._known(connection, {each.id.job for each in pending_cancels})
             return Snapshot(
                 instance=self.instance,
                 counters=_counters(connection),
                 jobs=tuple(job for job in found if job.id not in held),
-                pending_cancels=tuple(each for each in pending_cancels if _recorded_with(each) not in held),
-                jobless=tuple(each.id for each in pending_cancels if _recorded_with(each) not in kept),
+                sweeps=tuple(sweep for sweep in sweeps.values() if sweep is not None),
+                pending_cancels=tuple(each for each in pending_cancels if each.owner.id not in held),
+                jobless=tuple(each.id for each in pending_cancels if each.id.job not in known),
                 pilots=tuple(each for number, each in pilots.items() if each and number not in held_pilots),
                 outbox=tuple(
                     entry
@@ -140,7 +144,7 @@ class SqlStore:
                 connection.execute(self._writes.put_usage, rows.usage_rows([accounted(rows.usage_in(row), span)]))
 
     def _remove(self, connection: Connection, removed: Sequence[JobId]) -> None:
-        """Remove jobs with the pilots of sweeps, and sum up the usage of them all."""
+        """Remove jobs and sweeps with their pilots, and sum up the usage of them all."""
         for chunk in _chunks(list(removed)):
             gone = sorted({*chunk, *connection.scalars(_pilots_of(chunk))})
             for part in _chunks(gone):
@@ -149,33 +153,43 @@ class SqlStore:
                     connection.execute(self._writes.add_days, rows.day_rows(days))
                     connection.execute(delete(schema.usage).where(of_jobs))
                 connection.execute(delete(schema.attempts).where(schema.attempts.c.job.in_(part), _NOT_PENDING))
-                connection.execute(delete(schema.history).where(schema.history.c.job.in_(part)))
-            connection.execute(_REMOVE, [{"of_id": job_id} for job_id in chunk])
+                connection.execute(delete(schema.identities).where(schema.identities.c.id.in_(part)))
 
     def check(self) -> None:
         with self._writing() as connection:
             self._fence.check(connection)
 
     def jobs(self, states: Collection[JobState] | None = None, ids: Sequence[JobId] | None = None) -> list[Job]:
-        query = _JOBS if states is None else _in_states(states)
         with self._transaction() as connection:
-            if ids is None:
-                return self._jobs(connection, query)
-            chunks = _chunks(sorted(set(ids)))
-            return [job for chunk in chunks for job in self._jobs(connection, query.where(schema.jobs.c.id.in_(chunk)))]
+            return self._jobs(connection, states, ids)
 
-    def prunable(self, before: Instant, most: int, after: JobId, records: bool) -> list[Job]:
-        """Search by an index of jobs that were final by then, so the number of jobs that are kept costs nothing."""
-        ended = schema.jobs.alias("ended")
-        over = select(ended.c.id).where(ended.c.finished_at <= before, ended.c.id > after)
-        query = _JOBS.where(schema.jobs.c.id.in_(over), schema.jobs.c.state.in_(_FINAL), ~_has_pilots(schema.jobs.c.id))
-        query = query.limit(most)
+    def sweeps(self, states: Collection[JobState] | None = None, ids: Sequence[JobId] | None = None) -> list[Sweep]:
         with self._transaction() as connection:
-            return self._jobs(connection, query if records else query.where(~_is_pruned(schema.jobs.c.id)))
+            return self._sweeps(connection, states, ids)
+
+    def all_work(self, states: Collection[JobState] | None = None, ids: Sequence[JobId] | None = None) -> list[Work]:
+        with self._transaction() as connection:
+            found: list[Work] = [*self._jobs(connection, states, ids), *self._sweeps(connection, states, ids)]
+        return sorted(found, key=lambda each: each.id)
+
+    def prunable(self, before: Instant, most: int, after: JobId, records: bool) -> list[Work]:
+        """Search by indices of what was final by then, so the number of jobs that are kept costs nothing."""
+
+        def old(query: Select[Any], table: Table) -> Select[Any]:
+            ended = table.alias("ended")
+            over = select(ended.c.id).where(ended.c.finished_at <= before, ended.c.id > after)
+            query = query.where(table.c.id.in_(over), table.c.state.in_(_FINAL)).limit(most)
+            return query if records else query.where(~_is_pruned(table.c.id))
+
+        without_pilots = old(_SWEEPS, schema.sweeps).where(~_has_pilots(schema.sweeps.c.id))
+        with self._transaction() as connection:
+            jobs = [job for _, job in self._read_jobs(connection, old(_JOBS, schema.jobs))]
+            sweeps = [sweep for _, sweep in self._read_sweeps(connection, without_pilots)]
+        return sorted((each for each in (*jobs, *sweeps) if each is not None), key=lambda each: each.id)[:most]
 
     def prunable_pilots(self, before: Instant, most: int, after: JobId, records: bool) -> list[Attempt]:
         attempts, old = schema.attempts.c, schema.attempts.alias("old")
-        sweep, over = schema.jobs.alias("sweep"), schema.jobs.alias("over")
+        sweep, over = schema.sweeps.alias("sweep"), schema.sweeps.alias("over")
         sweeps = select(over.c.id).where(over.c.finished_at <= before)
         theirs = select(old.c.job).where(
             old.c.owner_kind == OwnerKind.SWEEP.value, old.c.owner.in_(sweeps), old.c.job > after
@@ -201,17 +215,23 @@ class SqlStore:
     def job(self, job_id: JobId) -> Job | None:
         return next(iter(self.jobs(ids=[job_id])), None)
 
-    def job_of_key(self, owner: str, key: str) -> JobId | None:
+    def sweep(self, sweep: JobId) -> Sweep | None:
+        return next(iter(self.sweeps(ids=[sweep])), None)
+
+    def work(self, identity: JobId) -> Work | None:
+        return next(iter(self.all_work(ids=[identity])), None)
+
+    def id_of_key(self, owner: str, key: str) -> JobId | None:
         with self._transaction() as connection:
-            found_id = connection.scalar(_JOB_OF_KEY, {"of_owner": rows.plain(owner), "of_key": rows.plain(key)})
+            found_id = connection.scalar(_ID_OF_KEY, {"of_owner": rows.plain(owner), "of_key": rows.plain(key)})
         return None if found_id is None else JobId(found_id)
 
-    def jobs_of_keys(self, owner: str, keys: Collection[str]) -> dict[str, JobId]:
+    def ids_of_keys(self, owner: str, keys: Collection[str]) -> dict[str, JobId]:
         plain = {rows.plain(key): key for key in keys if key}
         found: dict[str, JobId] = {}
         with self._transaction() as connection:
             for chunk in _chunks(sorted(plain)):
-                query = _JOBS_OF_KEYS.where(schema.jobs.c.key.in_(chunk))
+                query = _IDS_OF_KEYS.where(schema.identities.c.key.in_(chunk))
                 for key, job in connection.execute(query, {"of_owner": rows.plain(owner)}):
                     found[plain[key]] = JobId(job)
         return found
@@ -291,8 +311,17 @@ class SqlStore:
             engine.dispose()
             self._backend.close()
 
-    def _jobs(self, connection: Connection, query: Select[Any]) -> list[Job]:
-        return [job for _, job in self._read_jobs(connection, query) if job is not None]
+    def _jobs(
+        self, connection: Connection, states: Collection[JobState] | None, ids: Sequence[JobId] | None
+    ) -> list[Job]:
+        queries = _chosen(_JOBS, schema.jobs, states, ids)
+        return [job for query in queries for _, job in self._read_jobs(connection, query) if job is not None]
+
+    def _sweeps(
+        self, connection: Connection, states: Collection[JobState] | None, ids: Sequence[JobId] | None
+    ) -> list[Sweep]:
+        queries = _chosen(_SWEEPS, schema.sweeps, states, ids)
+        return [sweep for query in queries for _, sweep in self._read_sweeps(connection, query) if sweep is not None]
 
     def _read_jobs(
         self, connection: Connection, query: Select[Any], checked: bool = False
@@ -308,6 +337,14 @@ class SqlStore:
             whole = job is not None and len(readable) == len(attempts.get(row.id, ()))
             yield JobId(row.id), with_attempts(job, readable) if job is not None and whole else None
 
+    def _read_sweeps(
+        self, connection: Connection, query: Select[Any], checked: bool = False
+    ) -> Iterator[tuple[JobId, Sweep | None]]:
+        """Yield each sweep; None for one that is set aside."""
+        for row in connection.execute(query):
+            load = partial(sweep_of, row.id, row.state, row.record, checked)
+            yield JobId(row.id), self._aside.read("sweep", row.id, row.id, load)
+
     def _attempt(self, row: Any, checked: bool = False) -> Attempt | None:
         key = f"{row.job}.{row.component}.{row.number}"
         return self._aside.read("attempt", key, row.job, partial(attempt_of, row._mapping, checked))
@@ -317,13 +354,10 @@ class SqlStore:
         return [rows.usage_in(row) for row in connection.execute(query)]
 
     @staticmethod
-    def _with_row(connection: Connection, jobs: set[JobId]) -> set[JobId]:
-        """Return those of the jobs that are in the store."""
-        return (
-            set(connection.scalars(select(schema.jobs.c.id).where(schema.jobs.c.id.in_(sorted(jobs)))))
-            if jobs
-            else jobs
-        )
+    def _known(connection: Connection, ids: set[JobId]) -> set[JobId]:
+        """Return those of the ids that a job, sweep or pilot in the store has."""
+        identity = schema.identities.c.id
+        return set(connection.scalars(select(identity).where(identity.in_(sorted(ids))))) if ids else ids
 
     def _pending_cancels(self, connection: Connection) -> list[Attempt]:
         return self._attempts(connection, _PENDING_CANCELS)
@@ -397,6 +431,10 @@ class _Writes:
 
     def __init__(self, backend: Backend) -> None:
         self._put_job = _put(backend, schema.jobs)
+        self._put_sweep = _put(backend, schema.sweeps)
+        self._note_identity = backend.insert(schema.identities).on_conflict_do_nothing(
+            index_elements=[schema.identities.c.id]
+        )
         self._put_attempt = _put(backend, schema.attempts)
         self._put_counter = _put(backend, schema.counters)
         self._put_learned = _put(backend, schema.learned)
@@ -411,12 +449,17 @@ class _Writes:
         Raises StoreConflict before any has run.
         """
         new, as_before = set(change.new), set(change.as_before)
-        jobs = [job for job in change.jobs if job.id not in as_before]
+        jobs = {job.id: job for job in change.jobs if job.id not in as_before}.values()
+        sweeps = {sweep.id: sweep for sweep in change.sweeps}.values()
+        work: list[Work] = [*jobs, *sweeps]
         attempts = {attempt.id: attempt for attempt in change.attempts}.values()
         neighbours = {neighbour.name: neighbour for neighbour in change.neighbours}.values()
         writes: list[tuple[Executable, list[Row]]] = [
-            (_NEW_JOB, rows.job_rows(job for job in jobs if job.id in new)),
-            (self._put_job, rows.job_rows(job for job in jobs if job.id not in new)),
+            (_NEW_IDENTITY, [rows.identity_row(each) for each in work if each.id in new]),
+            (self._note_identity, [rows.identity_row(each) for each in work if each.id not in new]),
+            (self._note_identity, rows.identity_rows_of_pilots(attempts)),
+            (self._put_job, [rows.job_row(job) for job in jobs]),
+            (self._put_sweep, [rows.sweep_row(sweep) for sweep in sweeps]),
             (self._put_attempt, [rows.attempt_row(each) for each in attempts if not each.is_obsolete]),
             (self._put_counter, rows.counter_rows(change.counters)),
             (_SEND, rows.outbox_rows(change.sent)),
@@ -435,7 +478,7 @@ class _Writes:
 def _put(backend: Backend, table: Table) -> Executable:
     """Return an insert that replaces the row of the same primary key in place.
 
-    To delete the row would delete the history of the job too.
+    To delete the row of a sweep would delete its results too.
     """
     keys = list(table.primary_key)
     insert = backend.insert(table)
@@ -456,8 +499,18 @@ def _marked(row: Row) -> Row:
     return {f"of_{name}": value for name, value in row.items()}
 
 
-def _in_states(states: Iterable[JobState]) -> Select[Any]:
-    return _JOBS.where(schema.jobs.c.state.in_([state.value for state in states]))
+def _chosen(
+    query: Select[Any], table: Table, states: Collection[JobState] | None, ids: Sequence[JobId] | None
+) -> list[Select[Any]]:
+    """Return queries for the rows of these states and ids, in order."""
+    if states is not None:
+        query = query.where(table.c.state.in_([state.value for state in states]))
+    return [query] if ids is None else [query.where(table.c.id.in_(chunk)) for chunk in _chunks(sorted(set(ids)))]
+
+
+def _unfinished(query: Select[Any], table: Table) -> Select[Any]:
+    """Select what is not final, also in an unknown state."""
+    return query.where(table.c.state.not_in(_FINAL))
 
 
 def _pilots_of(sweeps: Collection[JobId]) -> Select[Any]:
@@ -475,11 +528,6 @@ def _is_pruned(number: ColumnElement[int]) -> Exists:
     return exists().where(schema.history.c.job == number, schema.history.c.kind == OUTPUT_PRUNED)
 
 
-def _recorded_with(attempt: Attempt) -> JobId:
-    """Return the job or sweep whose record the attempt needs to have a history."""
-    return attempt.id.job if attempt.pilot is None else JobId(attempt.owner.id)
-
-
 def _counters(connection: Connection) -> Counters:
     return records.load_counters({row.name: row.value for row in connection.execute(_COUNTERS)})
 
@@ -489,13 +537,15 @@ def _chunks(values: list[T]) -> list[list[T]]:
 
 
 _JOBS: Select[Any] = select(schema.jobs.c.id, schema.jobs.c.state, schema.jobs.c.record).order_by(schema.jobs.c.id)
-_FINAL = [state.value for state in JobState if state.final]
-# Selected by final states, so that an unknown state counts as not final.
-_UNFINISHED = _JOBS.where(schema.jobs.c.state.not_in(_FINAL))
-_JOB_OF_KEY = select(schema.jobs.c.id).where(
-    schema.jobs.c.owner == bindparam("of_owner"), schema.jobs.c.key == bindparam("of_key")
+_SWEEPS: Select[Any] = select(schema.sweeps.c.id, schema.sweeps.c.state, schema.sweeps.c.record).order_by(
+    schema.sweeps.c.id
 )
-_JOBS_OF_KEYS = select(schema.jobs.c.key, schema.jobs.c.id).where(schema.jobs.c.owner == bindparam("of_owner"))
+_FINAL = [state.value for state in JobState if state.final]
+_IDENTITIES = schema.identities.c
+_ID_OF_KEY = select(_IDENTITIES.id).where(
+    _IDENTITIES.owner == bindparam("of_owner"), _IDENTITIES.key == bindparam("of_key")
+)
+_IDS_OF_KEYS = select(_IDENTITIES.key, _IDENTITIES.id).where(_IDENTITIES.owner == bindparam("of_owner"))
 _ATTEMPTS = select(schema.attempts).order_by(*schema.attempts.primary_key)
 _PENDING_CANCELS = _ATTEMPTS.where(schema.attempts.c.pending_cancel == 1)
 _LIVE_PILOTS = _ATTEMPTS.where(schema.attempts.c.owner_kind.is_not(None), schema.attempts.c.let_go == 0)
@@ -533,12 +583,11 @@ _RESULT_OF = (
     .limit(1)
     .offset(bindparam("passed_over"))
 )
-_NEW_JOB = schema.jobs.insert()
+_NEW_IDENTITY = schema.identities.insert()
 _SEND = schema.outbox.insert()
 _ADD_HISTORY = schema.history.insert()
 _RESULT = schema.results.insert()
 _CONFIRM = delete(schema.outbox).where(schema.outbox.c.number == bindparam("of_number"))
-_REMOVE = delete(schema.jobs).where(schema.jobs.c.id == bindparam("of_id"))
 _DROP_ATTEMPT = delete(schema.attempts).where(
     *(schema.attempts.c[name] == bindparam(f"of_{name}") for name in ("job", "component", "number"))
 )

@@ -13,6 +13,7 @@ from koalapy.model.errors import RequestError
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job
 from koalapy.model.states import JobState
+from koalapy.model.sweep import Sweep, Work
 from koalapy.model.unreadable import Unreadable
 from koalapy.store import records, rows, schema
 from koalapy.store.errors import RecordInvalid, RecordUnreadable
@@ -64,15 +65,32 @@ def job_of(row_id: int, state: str, text: str, checked: bool = False) -> Job:
     Raises RecordUnreadable, and RecordInvalid if `checked`.
     """
     job = records.load_job(text)
-    if job.id != row_id:
-        raise RecordUnreadable("Job", f"it is of job {job.id}")
-    if job.state != state:
-        raise RecordUnreadable("Job", f"it is {job.state}, and its row is {state}")
+    _refuse_other_row("Job", job, row_id, state)
     if job.attempts:
         raise RecordUnreadable("Job", "it has attempts, which have records of their own")
     if checked:
         refuse_invalid(Change(jobs=(job,)))
     return job
+
+
+def sweep_of(row_id: int, state: str, text: str, checked: bool = False) -> Sweep:
+    """Return the sweep of a row. `checked`: also check the bounds of a commit.
+
+    Raises RecordUnreadable, and RecordInvalid if `checked`.
+    """
+    sweep = records.load_sweep(text)
+    _refuse_other_row("Sweep", sweep, row_id, state)
+    if checked:
+        refuse_invalid(Change(sweeps=(sweep,)))
+    return sweep
+
+
+def _refuse_other_row(kind: str, work: Work, row_id: int, state: str) -> None:
+    """Raises RecordUnreadable if the record does not agree with its row."""
+    if work.id != row_id:
+        raise RecordUnreadable(kind, f"it is of {kind.lower()} {work.id}")
+    if work.state != state:
+        raise RecordUnreadable(kind, f"it is {work.state}, and its row is {state}")
 
 
 def attempt_of(row: Mapping[str, Any], checked: bool = False) -> Attempt:
@@ -105,6 +123,7 @@ class _Kind(NamedTuple):
 
 KINDS = {
     "job": _Kind(schema.jobs, schema.jobs.c.record, (schema.jobs.c.id,)),
+    "sweep": _Kind(schema.sweeps, schema.sweeps.c.record, (schema.sweeps.c.id,)),
     "attempt": _Kind(
         schema.attempts,
         schema.attempts.c.record,
@@ -142,8 +161,9 @@ def replace(connection: Connection, name: str, text: str) -> None:
     changed = row | {_kind(name).text.name: text}
     try:
         if kind == "job":
-            job = records.load_job(text)
-            changed = rows.job_rows([job])[0] | {"id": job.id}
+            changed = rows.job_row(records.load_job(text))
+        if kind == "sweep":
+            changed = rows.sweep_row(records.load_sweep(text))
         if kind == "attempt":
             changed = rows.attempt_row(records.load_attempt(text))
         _same(row, changed, name)
@@ -156,18 +176,18 @@ def replace(connection: Connection, name: str, text: str) -> None:
 
 
 def drop(connection: Connection, name: str) -> None:
-    """Remove a record. A job's attempts, history, results and pilots are removed too, with commands for all.
+    """Remove a record. With a job or sweep go its attempts, history and results, and the commands for all of them.
 
-    The job's pending cancels stay, and are carried out, since they end batch jobs. Raises RequestError
-    `no_such_record`, and `attempt_needed` for a present attempt of a job that is not final.
+    Their pending cancels stay, and are carried out, since they end batch jobs. Raises RequestError `no_such_record`,
+    and `attempt_needed` for a present attempt of a job that is not final.
     """
     row, kind = _row(connection, name), name.partition("/")[0]
     if kind == "attempt" and not row["superseded"]:
         _refuse_needed(connection, row["job"], name)
-    if kind != "job":
+    if kind not in ("job", "sweep"):
         connection.execute(delete(_kind(name).table).where(_where(name)))
         return
-    jobs, attempts = schema.jobs.c, schema.attempts.c
+    attempts = schema.attempts.c
     of_sweep = attempts.owner_kind == OwnerKind.SWEEP.value, attempts.owner == row["id"]
     gone = {row["id"], *connection.scalars(select(attempts.job).where(*of_sweep))}
     for number, kind, text in connection.execute(
@@ -177,8 +197,7 @@ def drop(connection: Connection, name: str) -> None:
         if entry is not None and job_of_command(entry) in gone:
             connection.execute(delete(schema.outbox).where(schema.outbox.c.number == number))
     connection.execute(delete(schema.attempts).where(attempts.job.in_(gone), attempts.pending_cancel == 0))
-    connection.execute(delete(schema.history).where(schema.history.c.job.in_(gone)))
-    connection.execute(delete(schema.jobs).where(jobs.id.in_(gone)))
+    connection.execute(delete(schema.identities).where(schema.identities.c.id.in_(gone)))
 
 
 def _refuse_needed(connection: Connection, job: int, name: str) -> None:
@@ -193,6 +212,8 @@ def _load(kind: str, row: Any) -> object:
     match kind:
         case "job":
             return job_of(row["id"], row["state"], row["record"], checked=True)
+        case "sweep":
+            return sweep_of(row["id"], row["state"], row["record"], checked=True)
         case "attempt":
             return attempt_of(row, checked=True)
         case "command":
@@ -212,7 +233,7 @@ def _same(row: Any, changed: Any, name: str) -> None:
 
 
 def _job_in(kind: str, row: Any) -> int | None:
-    column = {"job": "id", "attempt": "job", "results": "sweep", "history": "job"}.get(kind)
+    column = {"job": "id", "sweep": "id", "attempt": "job", "results": "sweep", "history": "job"}.get(kind)
     return None if column is None else int(row[column])
 
 

@@ -99,15 +99,15 @@ def left_on(engine: Engine, cluster: str) -> LeftOn:
     records, core = engine.records, engine.core
     living = {JobId(attempt.owner.id): None for attempt in records.live(cluster)}
     naming = [
-        job.id
-        for job in records.jobs.values()
-        if job.id not in living and any(each.cluster == cluster for each in job.request.components)
+        work.id
+        for work in records.all_work()
+        if work.id not in living and any(each.cluster == cluster for each in work.request.components)
     ]
     return LeftOn(
         living=tuple(sorted(living)),
         pending_cancels=sum(each.cluster == cluster for each in records.pending_cancels.values()),
         collecting=tuple(job for job, on in core.pruning.collecting.items() if not on or cluster in on),
-        naming=tuple(naming),
+        naming=tuple(sorted(naming)),
     )
 
 

@@ -13,16 +13,17 @@ from koalapy.broker.wait_deadlines import excluded_clusters
 from koalapy.coallocation.stop import held_at_barriers
 from koalapy.core.wait_queue import in_order
 from koalapy.engine import Engine
-from koalapy.model.attempt import Attempt, Owner, OwnerKind
+from koalapy.model.attempt import Attempt
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import Reason
 from koalapy.model.flow import Flow
 from koalapy.model.identity import JobId
 from koalapy.model.job import Component, Job, Outcome
 from koalapy.model.states import AttemptState, JobState
-from koalapy.model.sweep import Runner
+from koalapy.model.sweep import Sweep, Work
 from koalapy.model.units import SECOND, Duration, Instant, format_duration, format_instant
 from koalapy.policies.placement import PlacementPolicy
+from koalapy.scavenging.pilots import owner_of
 from koalapy.views.leases import why_not_borrowed
 
 _MOST_NAMED = 10  # jobs in a sentence
@@ -32,7 +33,7 @@ _WELL = frozenset({"busy", "too_large"})  # reasons of clusters that can be used
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The reasons for the state of a job. `clusters`: those of the grid; `troubles`: why some cannot be used.
+    """The reasons for the state of a job or sweep. `clusters`: those of the grid; `troubles`: why some cannot be used.
 
     For a waiting job, `lacks` names what each cluster lacks for each component. `fits`: whether it would be placed now
     if it were alone in the queue. `ahead`: number of jobs before it; `first`: the first of them. `not_borrowed`: why
@@ -45,10 +46,10 @@ class Explanation:
     `not_admitted`: why it was not admitted yet. `faults`: policies that failed for it.
     `launchers`: those that are not cleaned up.
 
-    For a blocked job, `waits_for` are the jobs that must be done before it may begin, and are not final.
+    For one that is blocked, `waits_for` are those that must be done before it may begin, and are not final.
     """
 
-    job: Job
+    work: Work
     clusters: tuple[str, ...]
     troubles: Mapping[str, Reason]
     lacks: tuple[Misfit, ...] = ()
@@ -63,33 +64,29 @@ class Explanation:
     faults: tuple[str, ...] = ()
     launchers: tuple[Attempt, ...] = ()
     not_borrowed: Mapping[str, str] = field(default_factory=dict)
-    waits_for: tuple[Job, ...] = ()
+    waits_for: tuple[Work, ...] = ()
 
 
-def explain(engine: Engine, now: Instant, job: Job, placement: PlacementPolicy) -> Explanation:
-    """Explain the state of a job by the engine's records. Nothing is changed."""
+def explain(engine: Engine, now: Instant, work: Work, placement: PlacementPolicy) -> Explanation:
+    """Explain the state of a job or sweep by the engine's records. Nothing is changed."""
     summaries = engine.summaries(now)
     clusters = tuple(summary.name for summary in summaries)
     troubles = {summary.name: summary.trouble for summary in summaries if summary.trouble}
-    if job.runner is not None:
+    if work.state is JobState.BLOCKED:
+        waits_for = [found for each in work.request.after if (found := engine.records.work(each)) is not None]
+        return Explanation(work, clusters, troubles, waits_for=tuple(waits_for))
+    if isinstance(work, Sweep):
         scavenger = engine.scavenger
-        no_more_nodes = scavenger.why_no_more(now, job) if job.state is JobState.RUNNING else {}
-        reason, faults = scavenger.waits_because(job.id), scavenger.faults(job.id)
-        launchers = tuple(engine.core.pilots.of(Owner(OwnerKind.SWEEP, job.id)))
         return Explanation(
-            job,
+            work,
             clusters,
             troubles,
-            no_more_nodes=no_more_nodes,
-            not_admitted=reason,
-            faults=faults,
-            launchers=launchers,
+            no_more_nodes=scavenger.why_no_more(now, work) if work.state is JobState.RUNNING else {},
+            not_admitted=scavenger.waits_because(work.id),
+            faults=scavenger.faults(work.id),
+            launchers=tuple(engine.core.pilots.of(owner_of(work.id))),
         )
-    if job.state is JobState.BLOCKED:
-        live = engine.records.jobs
-        return Explanation(
-            job, clusters, troubles, waits_for=tuple([live[each] for each in job.request.after if each in live])
-        )
+    job = work
     if job.state is JobState.CLAIMING:
         waits = [each for each in job.present if each.state is AttemptState.AT_BARRIER]
         return Explanation(
@@ -124,12 +121,14 @@ def explain(engine: Engine, now: Instant, job: Job, placement: PlacementPolicy) 
 
 def summary(found: Explanation) -> str:
     """Summarise an explanation in a sentence or two."""
-    if found.job.runner is not None and (text := _sweep_summary(found, found.job.runner)):
-        return text
-    if found.job.flow is not None and not found.job.state.final:
-        return _flow_summary(found.job, found.job.flow)
-    summarise = _SUMMARIES.get(found.job.state)
-    return summarise(found) if summarise else f"It is {found.job.state}."
+    work = found.work
+    if (summarise := _OF_BOTH.get(work.state)) is not None:
+        return summarise(found)
+    if isinstance(work, Sweep):
+        return _sweep_summary(found, work)
+    if work.flow is not None:
+        return _flow_summary(work, work.flow)
+    return _OF_JOBS[work.state](found, work)
 
 
 def _excluded_clusters(now: Instant, job: Job) -> list[Misfit]:
@@ -154,25 +153,20 @@ def _exclusion_reason(job: Job, cluster: str, left: Duration) -> Reason:
 # ---- in sentences
 
 
-def _sweep_summary(found: Explanation, runner: Runner) -> str:
-    """Summarise a sweep. Returns an empty text if the summary is that of a job in the same state."""
-    left = runner.count - len(runner.done)
-    if found.job.state is JobState.WAITING:
+def _sweep_summary(found: Explanation, sweep: Sweep) -> str:
+    if sweep.state is JobState.WAITING:
         return f"It waits to be admitted: {found.not_admitted}" if found.not_admitted else "It waits to be admitted."
-    if found.job.state is JobState.STOPPING:
-        return _stopping_sweep_summary(found)
-    if found.job.state is not JobState.RUNNING:
-        return ""
-    if found.job.collecting:
+    if sweep.state is JobState.STOPPING:
+        return _stopping_sweep_summary(found, sweep)
+    if sweep.collecting:
         return "All its parameters are done, and its output files are being fetched; `koala show` has their progress."
-    progress = (
-        f"It has {left} of its {counted_as(runner.count, 'parameter')} left; `koala runners` shows where they run."
-    )
+    parameters = counted_as(sweep.count, "parameter")
+    progress = f"It has {sweep.left} of its {parameters} left; `koala runners` shows where they run."
     return " ".join((progress, *found.faults))
 
 
-def _stopping_sweep_summary(found: Explanation) -> str:
-    stops = _GIVES_BACK.get(found.job.outcome or Outcome.DONE, "It is stopping")
+def _stopping_sweep_summary(found: Explanation, sweep: Sweep) -> str:
+    stops = _GIVES_BACK.get(sweep.outcome or Outcome.DONE, "It is stopping")
     if not found.launchers:
         return f"{stops}."
     silent: dict[str | None, str] = {}
@@ -203,8 +197,8 @@ def _why_not_begun(found: Explanation) -> str:
     return f"It waits until {named} {'is' if len(found.waits_for) == 1 else 'are'} done."
 
 
-def _waiting(found: Explanation) -> str:
-    text = f"{_why_waiting(found)}{_preempted(found.job)}"
+def _waiting(found: Explanation, job: Job) -> str:
+    text = f"{_why_waiting(found, job)}{_preempted(job)}"
     if not found.ahead:
         return text
     before = f"Job {found.first} comes" if found.ahead == 1 else f"{found.ahead} jobs come"
@@ -219,8 +213,8 @@ def _preempted(job: Job) -> str:
     return " Jobs were vacated for it before, and are not again until it has started." if job.preempted else ""
 
 
-def _why_waiting(found: Explanation) -> str:
-    blocked = [each for each in found.job.components if not each.request.optional and _blocked(each, found)]
+def _why_waiting(found: Explanation, job: Job) -> str:
+    blocked = [each for each in job.components if not each.request.optional and _blocked(each, found)]
     blocked.sort(key=lambda component: not all(_unusable(lack) for lack in _lacks(component, found)))
     if blocked:
         return _why_blocked(blocked[0], found)
@@ -249,8 +243,8 @@ def _why_blocked(component: Component, found: Explanation) -> str:
     return f"It waits: no cluster has {idle} for component {component.index} now."
 
 
-def _claiming(found: Explanation) -> str:
-    late = [each for each in found.job.present if each.at_barrier_at is None]
+def _claiming(found: Explanation, job: Job) -> str:
+    late = [each for each in job.present if each.at_barrier_at is None]
     text = "It waits for " + (", ".join(_late(each, found) for each in late) or "its release") + "."
     if found.holding:
         wait = f"{counted_as(found.holding, 'processor')} {'waits' if found.holding == 1 else 'wait'}"
@@ -260,18 +254,18 @@ def _claiming(found: Explanation) -> str:
     return text
 
 
-def _running(found: Explanation) -> str:
-    lost = [each for each in found.job.present if each.state is AttemptState.UNKNOWN or each.is_silent]
+def _running(found: Explanation, job: Job) -> str:
+    lost = [each for each in job.present if each.state is AttemptState.UNKNOWN or each.is_silent]
     if not lost:
         return "It is running."
     text = "It is running, as far as is known; there is no sign of life of " + _with_reasons(lost, found) + "."
     if any(_runs_in_batch(each, found) for each in lost):
-        text += f" If its node is dead, `koala cancel --force {found.job.id}` ends it."
+        text += f" If its node is dead, `koala cancel --force {found.work.id}` ends it."
     return text
 
 
-def _stopping(found: Explanation) -> str:
-    left = list(found.job.live)
+def _stopping(found: Explanation, job: Job) -> str:
+    left = list(job.live)
     if not left:
         return "It is stopping: its output is being collected."
     text = "It is stopping, and waits for the end of " + _with_reasons(left, found) + "."
@@ -283,26 +277,29 @@ def _with_force_advice(text: str, found: Explanation, left: Sequence[Attempt]) -
     stuck = next((each.stuck for each in left if each.stuck), None)
     if stuck is None:
         return text
-    return f"{text} {stuck.advice} `koala cancel --force {found.job.id}` does not wait for it."
+    return f"{text} {stuck.advice} `koala cancel --force {found.work.id}` does not wait for it."
 
 
 def _failed(found: Explanation) -> str:
-    return f"It failed: {found.job.reason}" if found.job.reason else "It failed."
+    return f"It failed: {found.work.reason}" if found.work.reason else "It failed."
 
 
 def _cancelled(found: Explanation) -> str:
-    return str(found.job.reason or "It was cancelled.")
+    return str(found.work.reason or "It was cancelled.")
 
 
-_SUMMARIES: dict[JobState, Callable[[Explanation], str]] = {
+_OF_BOTH: dict[JobState, Callable[[Explanation], str]] = {
     JobState.BLOCKED: _why_not_begun,
+    JobState.HELD: lambda found: f"It is held; `koala release {found.work.id}` releases it.",
+    JobState.DONE: lambda found: "It is done.",
+    JobState.FAILED: _failed,
+    JobState.CANCELLED: _cancelled,
+}
+_OF_JOBS: dict[JobState, Callable[[Explanation, Job], str]] = {
     JobState.WAITING: _waiting,
-    JobState.HELD: lambda found: f"It is held; `koala release {found.job.id}` releases it.",
     JobState.CLAIMING: _claiming,
     JobState.RUNNING: _running,
     JobState.STOPPING: _stopping,
-    JobState.FAILED: _failed,
-    JobState.CANCELLED: _cancelled,
 }
 
 

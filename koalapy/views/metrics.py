@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from koalapy.model.change import Change
 from koalapy.model.job import Job
 from koalapy.model.states import JobState
+from koalapy.model.sweep import Sweep
 from koalapy.model.units import SECOND, Duration, Instant
 
 
@@ -31,18 +32,17 @@ class Load:
     longest_wait: Duration
 
 
-def load_of(jobs: Iterable[Job], now: Instant) -> Load:
+def load_of(jobs: Iterable[Job], sweeps: Iterable[Sweep], now: Instant) -> Load:
     """Count the jobs and sweeps that are not final."""
-    states: tuple[Counter[JobState], Counter[JobState]] = (Counter(), Counter())
+    states: Counter[JobState] = Counter()
     longest = 0
     for job in jobs:
         if job.flow is not None:
             continue  # its jobs count
-        is_sweep = job.runner is not None
-        states[is_sweep][job.state] += 1
-        if job.state.queued and not is_sweep:
+        states[job.state] += 1
+        if job.state.queued:
             longest = max(longest, now - (job.waiting_since or job.submitted_at))
-    return Load(dict(states[0]), dict(states[1]), Duration(longest))
+    return Load(dict(states), dict(Counter(sweep.state for sweep in sweeps)), Duration(longest))
 
 
 class Counting:
@@ -62,6 +62,9 @@ class Counting:
         for job in change.jobs:
             if job.state.final and job.flow is None:
                 self._jobs[job.state.value] += 1
+        for sweep in change.sweeps:
+            if sweep.state.final:
+                self._jobs[sweep.state.value] += 1
         for line in change.history:
             if line.kind == "job_preempts":
                 self._vacated += len(line.details["jobs"])

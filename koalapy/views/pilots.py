@@ -179,7 +179,8 @@ def is_used(engine: Engine, name: str, draining: bool) -> bool:
     left = left_on(engine, name)
     if left.is_there or draining or engine.core.information.clusters[name].trouble is not None:
         return left.is_there
-    return any(engine.records.jobs[each].state not in (JobState.HELD, JobState.RUNNING) for each in left.naming)
+    naming = [engine.records.work(each) for each in left.naming]
+    return any(each is not None and each.state not in (JobState.HELD, JobState.RUNNING) for each in naming)
 
 
 def _kept_on(views: Iterable[PilotView], cluster: str) -> int:

@@ -12,6 +12,7 @@ from koalapy.model.errors import Reason
 from koalapy.model.identity import FIRST_PILOT, AttemptId, JobId
 from koalapy.model.job import History, Job
 from koalapy.model.states import AttemptState, JobState
+from koalapy.model.sweep import Work
 from koalapy.model.units import Instant
 
 KEPT = 200  # lines; older ones are dropped
@@ -33,7 +34,7 @@ class Line:
 class Recovered:
     """The numbers of koalad's start, and the lines since.
 
-    `jobs`: jobs by state. `at_barrier`: jobs with components at a barrier. `attempts`: those that
+    `jobs`: jobs and sweeps by state. `at_barrier`: jobs with components at a barrier. `attempts`: those that
     may have had a batch job; `unreported` of them have given no sign since. `commands`: those in the outbox;
     `unconfirmed` of them have not been confirmed. `dropped`: number of lines older than those kept.
     """
@@ -66,7 +67,7 @@ class Recovery:
         self._collected = {each.job for each in self._outbox.values() if isinstance(each, CollectOutput)}
         self.recovered = Recovered(
             at=now,
-            jobs=_by_state(snapshot.jobs),
+            jobs=_by_state((*snapshot.jobs, *snapshot.sweeps)),
             at_barrier=sum(_at_barrier(job) for job in snapshot.jobs),
             attempts=len(self._unreported),
             commands=len(self._outbox),
@@ -246,10 +247,10 @@ def _beginning(found: Recovered, snapshot: Snapshot, outbox: Iterable[Command]) 
     states = ", ".join(f"{count} {state}" for state, count in found.jobs.items()) or "none"
     barrier = f" ({counted_as(found.at_barrier, 'job')} with components at a barrier)" if found.at_barrier else ""
     lines = [Line(found.at, "queue_recovered", f"Jobs that were not final: {states}{barrier}.")]
-    if runners := [job.runner for job in snapshot.jobs if job.runner is not None]:
-        done, count = sum(len(each.done) for each in runners), sum(each.count for each in runners)
+    if sweeps := snapshot.sweeps:
+        done, count = sum(len(each.done) for each in sweeps), sum(each.count for each in sweeps)
         parameters, pilots = counted_as(count, "parameter"), counted_as(len(snapshot.pilots), "pilot")
-        text = f"Sweeps: {len(runners)}, {done} of {parameters} done, with {pilots}."
+        text = f"Sweeps: {len(sweeps)}, {done} of {parameters} done, with {pilots}."
         lines.append(Line(found.at, "sweeps_recovered", text))
     if found.commands:
         kinds = Counter(_COMMANDS.get(type(command).__name__, "other") for command in outbox)
@@ -262,9 +263,9 @@ def _beginning(found: Recovered, snapshot: Snapshot, outbox: Iterable[Command]) 
     return lines
 
 
-def _by_state(jobs: Iterable[Job]) -> dict[JobState, int]:
-    """Count jobs that are not final, in the order of their states."""
-    counts = Counter(job.state for job in jobs)
+def _by_state(work: Iterable[Work]) -> dict[JobState, int]:
+    """Count jobs and sweeps that are not final, in the order of their states."""
+    counts = Counter(each.state for each in work)
     return {state: counts[state] for state in JobState if counts[state] and not state.final}
 
 

@@ -5,12 +5,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from koalapy.engine import Engine
-from koalapy.model.attempt import Attempt, Owner, OwnerKind, pilot_of
+from koalapy.model.attempt import Attempt, OwnerKind, pilot_of
 from koalapy.model.identity import AttemptId, JobId
-from koalapy.model.job import Job
+from koalapy.model.parameters import ResultBatch
 from koalapy.model.states import AttemptState, JobState
-from koalapy.model.sweep import ResultBatch, Runner
+from koalapy.model.sweep import Sweep, sweep_value
 from koalapy.model.units import MINUTE, SECOND, Instant
+from koalapy.scavenging.pilots import owner_of
 from koalapy.scavenging.prediction import Prediction
 
 Doing = Mapping[AttemptId, int]  # Launchers, and how many parameters each runs
@@ -57,8 +58,7 @@ class ParameterCounts:
 class RunnerReport:
     """The state of one sweep. `charged`: processor-microseconds of its Launchers' allocations until now."""
 
-    job: Job
-    runner: Runner
+    sweep: Sweep
     places: tuple[Place, ...]
     charged: int
     per_minute: float | None = None
@@ -127,52 +127,50 @@ class Pace:
         self._counts.pop(sweep, None)
 
 
-def count_parameters(runner: Runner) -> ParameterCounts:
+def count_parameters(sweep: Sweep) -> ParameterCounts:
     """Count the parameters of a sweep by their state."""
-    done, assigned = len(runner.done), sum(len(numbers) for _, numbers in runner.out)
+    done, assigned = len(sweep.done), sum(len(numbers) for _, numbers in sweep.out)
     return ParameterCounts(
-        parameters=runner.count,
+        parameters=sweep.count,
         done=done,
-        failed=len(runner.failed),
+        failed=len(sweep.failed),
         assigned=assigned,
-        waiting=runner.count - done - assigned,
-        preempted=runner.preempted,
+        waiting=sweep.count - done - assigned,
+        preempted=sweep.preempted,
     )
 
 
 def sweep_totals(reports: Sequence[RunnerReport]) -> SweepTotals:
     """Count sweeps that are not final, and their nodes."""
-    active = sum(each.job.state.active for each in reports)
+    active = sum(each.sweep.state.active for each in reports)
     return SweepTotals(active, len(reports) - active, sum(place.nodes for each in reports for place in each.places))
 
 
 def living_runners(engine: Engine, now: Instant, pace: Pace) -> list[RunnerReport]:
     """Describe the sweeps that are not final, by id."""
-    sweeps = sorted((job for job in engine.records.jobs.values() if job.runner is not None), key=lambda job: job.id)
     doing = engine.scavenger.running_parameters
     return [
-        _living(job, engine.core.pilots.of(Owner(OwnerKind.SWEEP, job.id)), doing, pace.per_minute(now, job.id), now)
-        for job in sweeps
+        _living(sweep, engine.core.pilots.of(owner_of(sweep.id)), doing, pace.per_minute(now, sweep.id), now)
+        for _, sweep in sorted(engine.records.sweeps.items())
     ]
 
 
-def _living(job: Job, pilots: Sequence[Attempt], doing: Doing, per_minute: float | None, now: Instant) -> RunnerReport:
-    assert job.runner is not None
-    left, runs = job.runner.left, job.state is JobState.RUNNING
+def _living(
+    sweep: Sweep, pilots: Sequence[Attempt], doing: Doing, per_minute: float | None, now: Instant
+) -> RunnerReport:
+    left, runs = sweep.left, sweep.state is JobState.RUNNING
     return RunnerReport(
-        job=job,
-        runner=job.runner,
-        places=places(job.runner, pilots, doing),
-        charged=job.runner.charged + sum(_charged(each, now) for each in pilots),
+        sweep=sweep_value(sweep),
+        places=places(sweep, pilots, doing),
+        charged=sweep.charged + sum(_charged(each, now) for each in pilots),
         per_minute=per_minute,
         ends_at=Instant(now + round(left * MINUTE / per_minute)) if per_minute and left and runs else None,
     )
 
 
-def past_runner(job: Job) -> RunnerReport:
+def past_runner(sweep: Sweep) -> RunnerReport:
     """Describe a final sweep."""
-    assert job.runner is not None
-    return RunnerReport(job=job, runner=job.runner, places=places(job.runner, (), {}), charged=job.runner.charged)
+    return RunnerReport(sweep=sweep, places=places(sweep, (), {}), charged=sweep.charged)
 
 
 def forecast(prediction: Prediction, now: Instant) -> Forecast:
@@ -193,14 +191,14 @@ def scavenged(pilots: Iterable[Attempt]) -> dict[str, int]:
     return found
 
 
-def places(runner: Runner, pilots: Sequence[Attempt], doing: Doing) -> tuple[Place, ...]:
+def places(sweep: Sweep, pilots: Sequence[Attempt], doing: Doing) -> tuple[Place, ...]:
     """Describe a CS-Runner's clusters, in order of their names. `doing`: parameters that its Launchers run."""
-    clusters = {name for name, _ in (*runner.out, *runner.reclaimed, *runner.black_holes)}
+    clusters = {name for name, _ in (*sweep.out, *sweep.reclaimed, *sweep.black_holes)}
     clusters |= {each.cluster for each in pilots}
-    return tuple(_place(runner, cluster, pilots, doing) for cluster in sorted(clusters))
+    return tuple(_place(sweep, cluster, pilots, doing) for cluster in sorted(clusters))
 
 
-def _place(runner: Runner, cluster: str, pilots: Sequence[Attempt], doing: Doing) -> Place:
+def _place(sweep: Sweep, cluster: str, pilots: Sequence[Attempt], doing: Doing) -> Place:
     here = [each for each in pilots if each.cluster == cluster]
     having = [each for each in here if _has_nodes(each)]
     suspended = [each for each in having if each.state is AttemptState.SUSPENDED]
@@ -214,9 +212,9 @@ def _place(runner: Runner, cluster: str, pilots: Sequence[Attempt], doing: Doing
         running=sum(running) if len(running) == len(reports) else None,
         stopping=sum(pilot_of(each).stop_reason != "" for each in having),
         suspended=len(suspended),
-        assigned=len(runner.out_on(cluster)),
-        reclaimed=dict(runner.reclaimed).get(cluster, 0),
-        black_holes=tuple(host for name, host in runner.black_holes if name == cluster),
+        assigned=len(sweep.out_on(cluster)),
+        reclaimed=dict(sweep.reclaimed).get(cluster, 0),
+        black_holes=tuple(host for name, host in sweep.black_holes if name == cluster),
     )
 
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from random import Random
 from typing import NamedTuple
 
+from koalapy.model.parameters import Axis, Source, Space
 from koalapy.model.request import ComponentRequest, Request
-from koalapy.model.sweep import Axis, Source, Space
 from koalapy.model.units import MINUTE, SECOND, Duration
 from koalapy.world.behaviour import EXECUTABLE, Behaviour, arguments_of
 from koalapy.world.random_streams import between

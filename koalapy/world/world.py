@@ -169,11 +169,11 @@ class World:
             for each in engine.settings.clusters
             if each.name in self.sizes
         }
-        for job in list(engine.records.jobs.values()):
-            if job.state is JobState.HELD:
-                self.koalad.request(ReleaseRequested(job.id))
-            elif job.state is JobState.WAITING and _suits_nowhere(job, sizes):
-                self.koalad.request(CancelRequested(job.id))
+        for work in engine.records.all_work():
+            if work.state is JobState.HELD:
+                self.koalad.request(ReleaseRequested(work.id))
+            elif work.state is JobState.WAITING and isinstance(work, Job) and _suits_nowhere(work, sizes):
+                self.koalad.request(CancelRequested(work.id))
 
     def resume_clusters(self) -> None:
         """Resume each cluster that is drained."""

@@ -45,9 +45,9 @@ from koalapy.model.events import (
     WrapperReported,
 )
 from koalapy.model.identity import AttemptId, JobId
+from koalapy.model.parameters import Axis, ParameterResult, Source, Space
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.settings import Settings
-from koalapy.model.sweep import Axis, ParameterResult, Source, Space
 from koalapy.model.units import DAY, MINUTE, SECOND, Duration, Instant
 from koalapy.policies.placement import worst_fit
 from koalapy.policies.queueing import fpfs
@@ -208,14 +208,16 @@ def year(a_day: int, parameters: int, kept: int, days: int) -> Iterator[Line]:
             if parameters:
                 settle(Delivery((JobSubmitted(request=sweep(parameters), owner=f"user{day % 10}"),)))
                 settle(measured(clusters))
-            if engine.records.jobs or engine.records.pending_cancels or clusters.running:
-                raise SystemExit(f"On day {day} {len(engine.records.jobs)} jobs were not over: nothing was measured.")
+            if engine.records.all_work() or engine.records.pending_cancels or clusters.running:
+                raise SystemExit(
+                    f"On day {day} {len(engine.records.all_work())} jobs were not over: nothing was measured."
+                )
             clusters.now = Instant(BEGIN + day * DAY)
             before, night = Instant(clusters.now - kept * DAY), time.perf_counter()
             while pilots := store.prunable_pilots(before, BATCH, JobId(0), True):
-                settle(Delivery((PruneRequested(jobs=(), pilots=tuple(pilots), before=before, records=True),)))
+                settle(Delivery((PruneRequested(work=(), pilots=tuple(pilots), before=before, records=True),)))
             while jobs := store.prunable(before, BATCH, JobId(0), True):
-                settle(Delivery((PruneRequested(jobs=tuple(jobs), before=before, records=True),)))
+                settle(Delivery((PruneRequested(work=tuple(jobs), before=before, records=True),)))
             if day % EVERY == 0 or day in (kept, days):
                 yield Line(
                     day,

@@ -90,7 +90,7 @@ class User:
 
     def job(self, name: str) -> Job | None:
         store = self._world.koalad.store
-        found = store.job_of_key(OWNER, name)
+        found = store.id_of_key(OWNER, name)
         return None if found is None else store.job(found)
 
     @property

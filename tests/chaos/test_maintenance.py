@@ -111,7 +111,7 @@ class Maintained:
         self.world.koalad.submit(NIGHTLY, key)
         while len(self.world.koalad.accepted) == known:
             self._look_alive()
-            found = self.world.koalad.store.job_of_key("me", key)
+            found = self.world.koalad.store.id_of_key("me", key)
             if found is not None and found in self.world.koalad.accepted:
                 return found
             self.world.run_for(LOOK)

@@ -54,8 +54,8 @@ from koalapy.coallocation import (
     event_origin,
     pruning,
     retries,
-    step,
     stop,
+    user_requests,
     vacate,
 )
 from koalapy.coallocation.flows import turns
@@ -77,8 +77,9 @@ from koalapy.model.events import ClusterMeasured
 from koalapy.model.intervals import Intervals
 from koalapy.model.job import Outcome
 from koalapy.model.matching import Verdict
+from koalapy.model.parameters import ResultBatch
 from koalapy.model.states import AttemptState, JobState
-from koalapy.model.sweep import ResultBatch, Runner
+from koalapy.model.sweep import Sweep
 from koalapy.model.units import MINUTE, Duration, Instant
 from koalapy.scavenging import admission, idle_nodes, parameters, reclaim
 from koalapy.scheduler import preemption, schedule
@@ -262,12 +263,13 @@ def _the_outbox_is_not_sent_again() -> Any:
 
 
 def _a_job_is_retried_once_too_often() -> Any:
-    real = step.apply_outcome
-    return patch.object(
-        step,
-        "apply_outcome",
-        lambda core, now, job, submissions, completions: real(core, now, job, submissions + 1, completions + 1),
-    )
+    real = retries._max_failures
+
+    def once_more(core: Any, job: Any) -> tuple[int, int]:
+        submissions, completions = real(core, job)
+        return submissions + 1, completions + 1
+
+    return patch.object(retries, "_max_failures", once_more)
 
 
 def _an_optional_component_is_required() -> Any:
@@ -496,9 +498,9 @@ def _every_reported_result_is_recorded() -> Any:
         sweep = parameters.sweep_of(core, event.sweep)
         if sweep is None:
             return (), 0
-        runner, numbers = sweep.runner, Intervals.numbers(each.number for each in event.results)
-        out, returned = parameters.without(runner.out, numbers), parameters.without(runner.returned, numbers)
-        parameters.put_runner(core, sweep, done=runner.done | numbers, out=out, returned=returned)
+        numbers = Intervals.numbers(each.number for each in event.results)
+        out, returned = parameters.without(sweep.out, numbers), parameters.without(sweep.returned, numbers)
+        core.records.change_sweep(sweep, done=sweep.done | numbers, out=out, returned=returned)
         core.records.result(ResultBatch(sweep.id, event.cluster, event.attempt, tuple(event.results)))
         return tuple(event.results), 0
 
@@ -507,7 +509,7 @@ def _every_reported_result_is_recorded() -> Any:
 
 def _parameters_that_are_out_are_fed_again() -> Any:
     """They may run on another cluster meanwhile."""
-    return patch.object(Runner, "pool", property(lambda self: Intervals.of(((1, self.count),)) - self.done))
+    return patch.object(Sweep, "pool", property(lambda self: Intervals.of(((1, self.count),)) - self.done))
 
 
 def _nodes_are_not_reclaimed() -> Any:
@@ -545,6 +547,20 @@ def _max_nodes_is_ignored() -> Any:
 def _sweeps_are_admitted_without_bound() -> Any:
     real = admission.AdmissionState
     return patch.object(admission, "AdmissionState", lambda **fields: real(**(fields | {"most": None})))
+
+
+def _a_held_sweep_skips_its_table() -> Any:
+    """It is held at once, and not only when its Launchers have given their nodes back."""
+    real = user_requests.stop_sweep
+
+    def stop_sweep(core: Any, now: Any, sweep: Any, outcome: Any, reason: Any = None) -> None:
+        if outcome is not Outcome.HOLD:
+            return real(core, now, sweep, outcome, reason)
+        sweep.state = JobState.HELD
+        core.records.change_sweep(sweep)
+        return core.records.note(now, sweep.id, "job_held")
+
+    return patch.object(user_requests, "stop_sweep", stop_sweep)
 
 
 # ---- pruning
@@ -966,6 +982,14 @@ MUTANTS = (
     Mutant("the maximum of nodes is ignored", _max_nodes_is_ignored, (P.LIMITS,), HARDLY_ANY, SWEEPS),
     Mutant(
         "sweeps are admitted without bound", _sweeps_are_admitted_without_bound, (P.LIMITS,), HARDLY_ANY, SWEEPS, seed=2
+    ),
+    Mutant(
+        "a held sweep skips a state of its table",
+        _a_held_sweep_skips_its_table,
+        (P.ENDS,),
+        HARDLY_ANY,
+        SWEEPS | {"hold_sweep": 5},
+        seed=2,
     ),
     Mutant(
         "a job that fits exactly is not tried",

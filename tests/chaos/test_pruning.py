@@ -10,9 +10,9 @@ from koalapy.model.cluster import ClusterSettings
 from koalapy.model.events import PruneRequested
 from koalapy.model.identity import JobId, tag_of
 from koalapy.model.job import Job
+from koalapy.model.parameters import Axis, Source, Space
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.settings import Settings
-from koalapy.model.sweep import Axis, Source, Space
 from koalapy.model.units import HOUR, MINUTE, SECOND, Duration, Instant
 from koalapy.world.behaviour import EXECUTABLE, Behaviour, arguments_of
 from koalapy.world.world import World
@@ -52,7 +52,7 @@ def prune(world: World, records: bool) -> bool:
     before = Instant(koalad.now() - KEEP)
     jobs = tuple(koalad.store.prunable(before, 3, JobId(0), records))
     pilots = tuple(koalad.store.prunable_pilots(before, 3, JobId(0), records))
-    koalad.request(PruneRequested(jobs=jobs, pilots=pilots, before=before, records=records))
+    koalad.request(PruneRequested(work=jobs, pilots=pilots, before=before, records=records))
     return bool(jobs or pilots)
 
 

@@ -35,16 +35,17 @@ from koalapy.model.lease import Lease, LeaseState, Refusal
 from koalapy.model.maintenance import MaintenanceRun
 from koalapy.model.neighbour import Neighbour, Relation
 from koalapy.model.notification import JobKind, Notification, NotificationId, NotifyOn, Program, Webhook
+from koalapy.model.parameters import Axis, ParameterResult, ResultBatch, Source, Space
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import AttemptState, Ending, JobState
-from koalapy.model.sweep import Axis, ParameterResult, ResultBatch, Runner, Source, Space
+from koalapy.model.sweep import Sweep
 from koalapy.model.units import DAY, HOUR, Instant
 from koalapy.model.usage import BatchSpan, By, DayUsage, Kind, Sum, Usage, accounted, sums
 from koalapy.store.contract import Store
 from koalapy.store.errors import RecordInvalid, StoreConflict, StoreError, StoreLocked
 from koalapy.store.memory import MemoryStore
 from koalapy.store.open import open_store
-from koalapy.store.records import dump_job
+from koalapy.store.records import dump_sweep
 
 Opener = Callable[[], Store]
 NOT_TAKEN = Reason("webhook_failed", "transient", "It answered with HTTP 503.", "")
@@ -146,14 +147,18 @@ def entry(number: int, command: Command | None = None) -> OutboxEntry:
     return OutboxEntry(number, command or ForgetAttempt(cluster="vu", attempt=an_attempt(number)))
 
 
-def a_sweep(number: int, count: int = 1_000_000) -> Job:
+def a_sweep(number: int, count: int = 1_000_000, **fields: Any) -> Sweep:
     axis = Axis(sources=(Source(names=("x",), loop=("1", str(count), "1")),), count=count)
     plain = a_job(number, JobState.RUNNING)
-    request = replace(plain.request, parameters=Space(axes=(axis,)))
-    done = Intervals.of([(1, 500), (600, 700)])
-    runner = Runner(
+    found = Sweep(
+        id=plain.id,
+        owner=plain.owner,
+        request=replace(plain.request, parameters=Space(axes=(axis,))),
+        state=JobState.RUNNING,
+        position=number,
+        submitted_at=plain.submitted_at,
         count=count,
-        done=done,
+        done=Intervals.of([(1, 500), (600, 700)]),
         failed=Intervals.of([(7, 7)]),
         out=(("vu", Intervals.of([(501, 599)])),),
         reclaimed=(("delft", 2),),
@@ -161,7 +166,7 @@ def a_sweep(number: int, count: int = 1_000_000) -> Job:
         charged=5,
         admitted_at=Instant(9),
     )
-    return replace(plain, request=request, runner=runner)
+    return replace(found, **fields)
 
 
 def a_pilot(number: int, sweep: int, **fields: Any) -> Attempt:
@@ -409,7 +414,7 @@ def test_a_pruned_job_takes_its_history_along_and_leaves_its_pending_cancel(stor
     assert store.jobs() == [a_job(2)]
     assert (store.history(JobId(1)), store.history(JobId(2))) == ([], [a_line(2)])
     assert store.pending_cancels() == [a_pending_cancel(1)]
-    assert store.job_of_key("mona", "k") is None
+    assert store.id_of_key("mona", "k") is None
 
 
 def prunable(store: Store, **changes: Any) -> list[int]:
@@ -432,9 +437,9 @@ def test_jobs_that_were_over_by_an_instant_are_found_by_id_and_in_pages(store: S
 
 
 def test_pilots_are_found_by_the_end_of_their_sweep_and_a_sweep_once_it_has_none(store: Store) -> None:
-    over = replace(a_sweep(1), state=JobState.DONE, finished_at=Instant(40))
+    over = a_sweep(1, state=JobState.DONE, finished_at=Instant(40))
     pilots = a_past_pilot(0, 1), a_past_pilot(1, 2), a_past_pilot(2, 1), a_past_pilot(3, 1)
-    store.commit(Change(jobs=(over, a_sweep(2)), attempts=pilots))
+    store.commit(Change(sweeps=(over, a_sweep(2)), attempts=pilots))
     assert (prunable(store), prunable_pilots(store)) == ([], ["p1", "p3", "p4"])
     assert prunable_pilots(store, most=1, after=pilots[0].id.job) == ["p3"]
     assert prunable_pilots(store, before=Instant(39)) == []
@@ -496,7 +501,7 @@ def test_usage_of_removed_jobs_is_summed_up_by_day_user_and_cluster(opener: Open
 def test_usage_of_a_removed_sweeps_pilots_is_summed_up_with_it(store: Store) -> None:
     pilot = a_past_pilot(3, 1)
     of_pilot = replace(a_usage(3), attempt=pilot.id, charged=JobId(1), kind=Kind.SCAVENGED)
-    store.commit(Change(jobs=(a_sweep(1),), attempts=(pilot,), usage=(of_pilot,)))
+    store.commit(Change(sweeps=(a_sweep(1),), attempts=(pilot,), usage=(of_pilot,)))
     store.commit(Change(removed=(JobId(1),)))
     left, days = store.used()
     assert (left, [each.used.attempts for each in days]) == ([], [1])
@@ -568,17 +573,17 @@ def test_more_ids_than_a_statement_has_room_for(store: Store) -> None:
 
 def test_a_key_is_its_owners(store: Store) -> None:
     store.commit(Change(jobs=(a_job(1, key="again"), a_job(2, key="again", owner="lisa"), a_job(3), a_job(4))))
-    assert store.job_of_key("mona", "again") == 1
-    assert store.job_of_key("lisa", "again") == 2
-    assert store.job_of_key("mona", "other") is None
-    assert store.job_of_key("mona", "") is None
+    assert store.id_of_key("mona", "again") == 1
+    assert store.id_of_key("lisa", "again") == 2
+    assert store.id_of_key("mona", "other") is None
+    assert store.id_of_key("mona", "") is None
 
 
 def test_many_keys_at_once(store: Store) -> None:
     store.commit(Change(jobs=(a_job(1, key="a"), a_job(2, key="b", owner="lisa"), a_job(3, key="c"), a_job(4))))
-    assert store.jobs_of_keys("mona", {"a", "b", "c", "d", ""}) == {"a": 1, "c": 3}
-    assert store.jobs_of_keys("mona", [str(number) for number in range(2500)] + ["c"]) == {"c": 3}
-    assert store.jobs_of_keys("mona", ()) == {}
+    assert store.ids_of_keys("mona", {"a", "b", "c", "d", ""}) == {"a": 1, "c": 3}
+    assert store.ids_of_keys("mona", [str(number) for number in range(2500)] + ["c"]) == {"c": 3}
+    assert store.ids_of_keys("mona", ()) == {}
 
 
 def test_history_keeps_order_and_json_details(store: Store) -> None:
@@ -622,8 +627,8 @@ def test_a_text_comes_back_whatever_it_holds(store: Store, strange: str) -> None
     assert store.load() == Snapshot(
         instance=store.instance, jobs=(job,), pending_cancels=(each,), outbox=(entry(1, command),)
     )
-    assert store.job_of_key(strange, strange) == 1
-    assert store.jobs_of_keys(strange, {strange}) == {strange: 1}
+    assert store.id_of_key(strange, strange) == 1
+    assert store.ids_of_keys(strange, {strange}) == {strange: 1}
     assert store.history(JobId(1))[0].details == {"words": strange}
 
 
@@ -633,26 +638,26 @@ def test_a_text_comes_back_whatever_it_holds(store: Store, strange: str) -> None
 def test_a_sweep_and_its_pilot_come_back_equal(opener: Opener) -> None:
     first = opener()
     counters = Counters(next_job=2, next_pilot=FIRST_PILOT + 1)
-    first.commit(Change(jobs=(a_sweep(1),), attempts=(a_pilot(0, sweep=1),), counters=counters))
+    first.commit(Change(sweeps=(a_sweep(1),), attempts=(a_pilot(0, sweep=1),), counters=counters))
     first.close()
     kept = opener().load()
-    assert (kept.jobs, kept.pilots) == ((a_sweep(1),), (a_pilot(0, sweep=1),))
+    assert (kept.jobs, kept.sweeps, kept.pilots) == ((), (a_sweep(1),), (a_pilot(0, sweep=1),))
     assert kept.counters == counters
 
 
 def test_pilots_are_listed_with_their_sweep_or_by_their_ids(store: Store) -> None:
     pilots = [a_pilot(number, sweep=1 + number % 2) for number in range(4)]
     over = a_past_pilot(4, sweep=1)
-    store.commit(Change(jobs=(a_sweep(1), a_sweep(2)), attempts=(*pilots, over)))
-    assert store.jobs() == [a_sweep(1), a_sweep(2)]
+    store.commit(Change(sweeps=(a_sweep(1), a_sweep(2)), attempts=(*pilots, over)))
+    assert (store.jobs(), store.sweeps()) == ([], [a_sweep(1), a_sweep(2)])
     assert store.pilots_of(JobId(1)) == [pilots[0], pilots[2], over]
     assert store.pilots_of(JobId(9)) == []
     assert (store.pilot(over.id), store.pilot(a_pilot(9, 1).id)) == (over, None)
-    assert (store.load().jobs, store.load().pilots) == ((a_sweep(1), a_sweep(2)), tuple(pilots))
+    assert (store.load().sweeps, store.load().pilots) == ((a_sweep(1), a_sweep(2)), tuple(pilots))
 
 
 def test_results_come_in_the_order_of_commits(store: Store) -> None:
-    store.commit(Change(jobs=(a_sweep(1), a_sweep(2)), results=(a_batch(1, 4), a_batch(2, 1))))
+    store.commit(Change(sweeps=(a_sweep(1), a_sweep(2)), results=(a_batch(1, 4), a_batch(2, 1))))
     store.commit(Change(results=(a_batch(1, 1), a_batch(1, 7))))
     numbered = list(store.results(JobId(1)))
     assert [batch for _, batch in numbered] == [a_batch(1, 4), a_batch(1, 1), a_batch(1, 7)]
@@ -664,7 +669,7 @@ def test_results_come_in_the_order_of_commits(store: Store) -> None:
 
 def test_results_are_read_while_others_are_committed(store: Store) -> None:
     """More than a page of them, and a reader that takes its time keeps nobody from writing."""
-    store.commit(Change(jobs=(a_sweep(1),), results=tuple(a_batch(1, number, 1) for number in range(1, 1501))))
+    store.commit(Change(sweeps=(a_sweep(1),), results=tuple(a_batch(1, number, 1) for number in range(1, 1501))))
     reader = store.results(JobId(1))
     first = next(reader)
     store.commit(Change(results=(a_batch(1, 9999),)))
@@ -676,7 +681,9 @@ def test_results_are_read_while_others_are_committed(store: Store) -> None:
 def test_the_result_of_one_parameter(store: Store) -> None:
     """Also where a batch was told out of order, and where another has numbers about it."""
     mixed = replace(a_batch(1, 1), results=(*a_batch(1, 90, 2).results, *a_batch(1, 3, 2).results))
-    store.commit(Change(jobs=(a_sweep(1), a_sweep(2)), results=(a_batch(1, 1, 2), mixed, a_batch(1, 5), a_batch(2, 8))))
+    store.commit(
+        Change(sweeps=(a_sweep(1), a_sweep(2)), results=(a_batch(1, 1, 2), mixed, a_batch(1, 5), a_batch(2, 8)))
+    )
     assert [store.result(JobId(1), number) for number in (2, 3, 91, 6)] == [
         a_batch(1, 2, 1), replace(mixed, results=mixed.results[2:3]), a_batch(1, 91, 1), a_batch(1, 6, 1),
     ]  # fmt: skip
@@ -687,7 +694,7 @@ def test_the_result_of_one_parameter(store: Store) -> None:
 
 def test_results_outlive_a_restart_whatever_a_host_is_called(opener: Opener) -> None:
     first = opener()
-    first.commit(Change(jobs=(a_sweep(1),), results=(a_batch(1, 1, host="naïve \udce9 \x1b"),)))
+    first.commit(Change(sweeps=(a_sweep(1),), results=(a_batch(1, 1, host="naïve \udce9 \x1b"),)))
     first.close()
     assert [batch for _, batch in opener().results(JobId(1))] == [a_batch(1, 1, host="naïve \udce9 \x1b")]
 
@@ -696,10 +703,12 @@ def test_a_pruned_sweep_takes_its_results_and_pilots_along(store: Store) -> None
     pilot, other = a_past_pilot(0, 1), a_past_pilot(1, 2)
     results = a_batch(1, 1), a_batch(2, 1)
     store.commit(
-        Change(jobs=(a_sweep(1), a_sweep(2)), attempts=(pilot, other), results=results, history=(a_line(pilot.id.job),))
+        Change(
+            sweeps=(a_sweep(1), a_sweep(2)), attempts=(pilot, other), results=results, history=(a_line(pilot.id.job),)
+        )
     )
     store.commit(Change(removed=(JobId(1),)))
-    assert (store.jobs(), store.pilots_of(JobId(1)), list(store.results(JobId(1)))) == ([a_sweep(2)], [], [])
+    assert (store.sweeps(), store.pilots_of(JobId(1)), list(store.results(JobId(1)))) == ([a_sweep(2)], [], [])
     assert store.history(pilot.id.job) == []
     assert store.pilots_of(JobId(2)) == [other]
     assert [batch for _, batch in store.results(JobId(2))] == [a_batch(2, 1)]
@@ -708,7 +717,7 @@ def test_a_pruned_sweep_takes_its_results_and_pilots_along(store: Store) -> None
 def test_a_pilot_is_kept_without_a_job_and_loaded_until_it_is_let_go(opener: Opener) -> None:
     store = opener()
     detached = a_pilot(2, 1, state=AttemptState.ENDED, ending=Ending.CANCELLED, detached_at=Instant(7))
-    store.commit(Change(jobs=(a_sweep(1),), attempts=(a_pilot(3, 1), detached, a_pilot(1, 1))))
+    store.commit(Change(sweeps=(a_sweep(1),), attempts=(a_pilot(3, 1), detached, a_pilot(1, 1))))
     store.close()
     store = opener()
     assert store.load().pilots == (a_pilot(1, 1), a_pilot(3, 1))
@@ -719,8 +728,27 @@ def test_a_pilot_is_kept_without_a_job_and_loaded_until_it_is_let_go(opener: Ope
 
 
 def test_a_million_parameters_are_a_small_record(store: Store) -> None:
-    store.commit(Change(jobs=(a_sweep(1),)))
-    assert len(dump_job(a_sweep(1))) < 2500
+    store.commit(Change(sweeps=(a_sweep(1),)))
+    assert len(dump_sweep(a_sweep(1))) < 2500
+
+
+def test_jobs_and_sweeps_are_listed_apart_and_together(store: Store) -> None:
+    sweep, over = a_sweep(2, key="s"), a_sweep(4, state=JobState.DONE, finished_at=Instant(9))
+    store.commit(Change(jobs=(a_job(3, key="j"), a_job(1)), sweeps=(over, sweep)))
+    assert (store.jobs(), store.sweeps()) == ([a_job(1), a_job(3, key="j")], [sweep, over])
+    assert store.all_work() == [a_job(1), sweep, a_job(3, key="j"), over]
+    assert store.all_work([JobState.RUNNING, JobState.DONE], ids=[JobId(4), JobId(1)]) == [over]
+    assert [store.work(JobId(each)) for each in (2, 3, 9)] == [sweep, a_job(3, key="j"), None]
+    assert (store.job(JobId(2)), store.sweep(JobId(3)), store.sweep(JobId(2))) == (None, None, sweep)
+    assert store.ids_of_keys("mona", ["j", "s"]) == {"j": 3, "s": 2}
+    assert [each.id for each in store.prunable(Instant(40), 9, JobId(0), True)] == [4]
+
+
+def test_a_key_is_free_again_once_its_sweep_is_removed(store: Store) -> None:
+    store.commit(Change(sweeps=(a_sweep(1, key="one"),)))
+    store.commit(Change(removed=(JobId(1),)))
+    store.commit(Change(jobs=(a_job(2, key="one"),), new=(JobId(2),)))
+    assert store.id_of_key("mona", "one") == 2
 
 
 # ---- all or nothing
@@ -743,9 +771,15 @@ GOOD = Change(
         {"jobs": (*GOOD.jobs, a_job(6, key="taken"))},
         {"jobs": (*GOOD.jobs, a_job(6, key="new"), a_job(7, key="new"))},
         {"jobs": (*GOOD.jobs, a_job(3, JobState.DONE)), "new": (JobId(5), JobId(3))},
+        {"sweeps": (a_sweep(6, key="taken"),)},
+        {"sweeps": (a_sweep(3),), "new": (JobId(5), JobId(3))},
+        {"sweeps": (a_sweep(5),)},
         {"sent": (*GOOD.sent, entry(10))},
         {"sent": (*GOOD.sent, entry(11))},
         {"results": (a_batch(99, 1),)},
+        {"results": (a_batch(1, 1),)},
+        {"history": (*GOOD.history, a_line(99))},
+        {"history": (*GOOD.history, a_line(FIRST_PILOT))},
         {"history": (*GOOD.history, a_line(1, "unwritable", words=object()))},
         {"history": (*GOOD.history, a_line(1, "unwritable", number=float("nan")))},
     ],
@@ -753,9 +787,15 @@ GOOD = Change(
         "key of another",
         "key twice",
         "id in use",
+        "key of a job",
+        "id of a job",
+        "id of a job and a sweep",
         "number in use",
         "number twice",
         "no such sweep",
+        "results of a job",
+        "history of no job",
+        "history of no pilot",
         "no JSON",
         "no number",
     ],
@@ -936,7 +976,7 @@ def test_a_closed_store_says_so(store: Store) -> None:
         store.pending_cancels,
         lambda: store.job(JobId(1)),
         lambda: store.history(JobId(1)),
-        lambda: store.job_of_key("mona", "k"),
+        lambda: store.id_of_key("mona", "k"),
         lambda: store.commit(Change(jobs=(a_job(1),))),
         store.check,
     ]

@@ -22,9 +22,10 @@ from koalapy.model.events import (
 from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
 from koalapy.model.job import Counters, History, Job
 from koalapy.model.learned import Learned
+from koalapy.model.parameters import ResultBatch
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.settings import Settings
-from koalapy.model.sweep import ResultBatch
+from koalapy.model.sweep import Sweep
 from koalapy.model.units import SECOND, Duration, Instant
 from koalapy.policies.placement import worst_fit
 from koalapy.policies.queueing import fcfs, fpfs
@@ -46,6 +47,7 @@ class Play:
         policy = {"fcfs": fcfs, "fpfs": fpfs}[queueing]
         self.engine = Engine(self.settings, Policies(worst_fit, policy), Snapshot(instance=INSTANCE))
         self.jobs: dict[JobId, Job] = {}
+        self.sweeps: dict[JobId, Sweep] = {}
         self.pilots: dict[AttemptId, Attempt] = {}
         self.pending_cancels: dict[AttemptId, Attempt] = {}
         self.history: list[History] = []
@@ -65,6 +67,7 @@ class Play:
         self.now = Instant(self.now + after)
         step = self.engine.handle(self.now, [from_its_own(self.engine, event) for event in events])
         self.jobs |= {job.id: job for job in step.jobs}
+        self.sweeps |= {sweep.id: sweep for sweep in step.sweeps}
         self.history += step.history
         for each in step.attempts:
             self.pending_cancels.pop(each.id, None)

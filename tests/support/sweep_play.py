@@ -23,9 +23,10 @@ from koalapy.model.events import (
 )
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.intervals import NONE, Intervals
+from koalapy.model.parameters import Axis, ParameterResult, Source, Space
 from koalapy.model.request import ComponentRequest
 from koalapy.model.settings import Scavenging, Settings
-from koalapy.model.sweep import Axis, ParameterResult, Runner, Source, Space
+from koalapy.model.sweep import Sweep
 from koalapy.model.units import HOUR, Duration
 from koalapy.policies.placement import worst_fit
 from koalapy.policies.queueing import fpfs
@@ -68,6 +69,7 @@ class SweepPlay(Play):
             instance=INSTANCE,
             counters=self.counters,
             jobs=jobs,
+            sweeps=tuple(sweep for sweep in self.sweeps.values() if not sweep.state.final),
             pending_cancels=pending_cancels,
             pilots=tuple(each for each in self.pilots.values() if not each.let_go),
             learned=self.learned,
@@ -108,12 +110,10 @@ class SweepPlay(Play):
             threads_per_process=processors,
         )
         self.tell(JobSubmitted(request=make(template, parameters=space(count), **request), owner=owner))
-        return max(self.jobs)
+        return max(self.sweeps)
 
-    def runner(self, sweep: JobId) -> Runner:
-        runner = self.job(sweep).runner
-        assert runner is not None
-        return runner
+    def record(self, sweep: JobId) -> Sweep:
+        return self.sweeps[sweep]
 
     def launchers(self, sweep: JobId, cluster: str | None = None) -> list[Attempt]:
         """Those that are not let go."""
@@ -145,9 +145,9 @@ class SweepPlay(Play):
 
     def want(self, sweep: JobId, cluster: str, wanted: int) -> Intervals:
         """What the KCM gets of what it asks for."""
-        before = self.runner(sweep).out_on(cluster)
+        before = self.record(sweep).out_on(cluster)
         self.tell(ParametersWanted(cluster=cluster, sweep=sweep, wanted=wanted))
-        return self.runner(sweep).out_on(cluster) - before
+        return self.record(sweep).out_on(cluster) - before
 
     def ran(self, launcher: Attempt, numbers: Iterable[int], status: int = 0, host: str = "n1") -> None:
         rows = tuple(result(number, status, host) for number in numbers)

@@ -195,13 +195,13 @@ def test_a_sweep_goes_on_without_the_cluster_and_repeats_what_was_out_there() ->
     sweep = play.sweep(count=100)
     play.start(*play.launchers(sweep))
     assert play.holds(sweep)["alpha"] == 8
-    out = play.runner(sweep).out_on("alpha")
+    out = play.record(sweep).out_on("alpha")
     leave(play, "alpha")
     play.obey()
-    assert not play.runner(sweep).out_on("alpha")
-    assert not out or out & play.runner(sweep).pool == out
+    assert not play.record(sweep).out_on("alpha")
+    assert not out or out & play.record(sweep).pool == out
     assert set(play.holds(sweep)) == {"beta", "gamma"}
-    assert play.job(sweep).state is JobState.RUNNING
+    assert play.record(sweep).state is JobState.RUNNING
 
 
 # ---- drain

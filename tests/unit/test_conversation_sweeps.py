@@ -16,7 +16,7 @@ from koalapy.model.events import (
 )
 from koalapy.model.identity import FIRST_PILOT, AttemptId, InstanceId, JobId, tag_of
 from koalapy.model.intervals import Intervals
-from koalapy.model.sweep import ParameterResult
+from koalapy.model.parameters import ParameterResult
 from koalapy.model.units import SECOND, Instant
 
 OURS, THEIRS = InstanceId("abcde"), InstanceId("zzzzz")

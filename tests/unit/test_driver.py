@@ -207,7 +207,7 @@ def test_pruning_a_job_removes_its_commands_to_a_cluster_that_left(recorder: Rec
     entries = (OutboxEntry(1, ForgetAttempt(cluster="left", attempt=AttemptId(job.id, 0, 1))), other)
     store.commit(Change(jobs=(job,), attempts=tuple(job.present), sent=entries))
     driver = driven(recorder, store.load())
-    prune = PruneRequested(jobs=(job,), before=Instant(9), records=True)
+    prune = PruneRequested(work=(job,), before=Instant(9), records=True)
     driver.step([Delivery((prune,))])
     assert store.jobs() == [job]
     driver.step([Delivery((replace(prune, without=("left",)),))])
@@ -220,7 +220,7 @@ def test_a_prune_on_a_full_disk_is_committed_once_and_loses_nothing(recorder: Re
     driver = driven(recorder, store.load())
     driver.step([Delivery((ClusterConnected(cluster="alpha", version="1"),))])
     recorder.actions.clear()
-    prune = Delivery((PruneRequested(jobs=(job,), before=Instant(9), records=True),))
+    prune = Delivery((PruneRequested(work=(job,), before=Instant(9), records=True),))
     recorder.failing = True
     with pytest.raises(TransientError):
         driver.step([prune])

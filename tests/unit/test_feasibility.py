@@ -16,7 +16,7 @@ CLUSTERS = {"alpha": 16, "beta": 16}
 
 
 def why(play: SweepPlay, sweep: JobId) -> dict[str, str]:
-    return play.engine.scavenger.why_no_more(play.now, play.job(sweep))
+    return play.engine.scavenger.why_no_more(play.now, play.record(sweep))
 
 
 def ruled(**rules: object) -> SweepPlay:

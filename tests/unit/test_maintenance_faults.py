@@ -218,7 +218,7 @@ def without_room(driver: Driver, deliveries: list[Delivery]) -> None:
 
 def prune(store: Store) -> Event:
     page = store.prunable(Instant(9), JOBS, JobId(0), True)
-    return PruneRequested(jobs=tuple(page), before=Instant(9), records=True)
+    return PruneRequested(work=tuple(page), before=Instant(9), records=True)
 
 
 def test_a_disk_that_is_full_in_the_middle_of_a_prune_loses_nothing_and_the_prune_goes_on(disk: Disk) -> None:

@@ -34,8 +34,8 @@ from koalapy.model.notification import (
     Program,
     Webhook,
 )
+from koalapy.model.parameters import Axis, Source, Space
 from koalapy.model.request import RetryOn
-from koalapy.model.sweep import Axis, Source, Space
 from koalapy.model.units import SECOND, Duration, Instant
 from koalapy.policies.placement import worst_fit
 from koalapy.policies.queueing import fpfs
@@ -129,9 +129,9 @@ def test_a_sweep_notifies_of_its_first_admission_and_its_end(play: Play) -> None
     commands = play.tell(
         JobSubmitted(request=make(component(1), parameters=space, notify=(Notify(to=HOOK, on=ALL),)), owner="me")
     )
-    [job] = [each.id for each in play.jobs.values() if each.runner is not None]
-    assert announced(commands) == [f"{job}.started.0"]
-    assert all(each.runner is not None for each in play.jobs.values()), "a pilot is nobody's job"
+    [sweep] = play.sweeps
+    assert announced(commands) == [f"{sweep}.started.0"]
+    assert not play.jobs, "a pilot is nobody's job"
 
 
 # ---- tries
@@ -208,7 +208,7 @@ def test_the_history_and_the_status_show_no_secret(play: Play, ended: Notificati
 
 
 def test_a_job_is_pruned_once_its_notifications_are_settled(play: Play, ended: NotificationId) -> None:
-    event = PruneRequested(jobs=(play.job(ended.job),), before=Instant(play.now + SECOND), records=True)
+    event = PruneRequested(work=(play.job(ended.job),), before=Instant(play.now + SECOND), records=True)
     assert [why for why, _ in judge(play.engine.core, event).kept] == [NOTIFYING]
     due(play, ended)
     assert [why for why, _ in judge(play.engine.core, event).kept] == [NOTIFYING]

@@ -1,7 +1,7 @@
 """How fast sweeps go: results of the last minute over the time since the first of them."""
 
 from koalapy.model.identity import AttemptId, JobId
-from koalapy.model.sweep import ParameterResult, ResultBatch
+from koalapy.model.parameters import ParameterResult, ResultBatch
 from koalapy.model.units import MINUTE, SECOND, Instant
 from koalapy.views.sweeps import Pace
 

@@ -215,7 +215,7 @@ def test_the_directory_of_a_job_is_removed_by_the_cluster_around_a_pilot_that_is
     held.play.end(attempt)
     held.play.obey()
     assert held.play.job(job).present[0].around == "alpha"
-    wanted = PruneRequested(jobs=(held.play.job(job),), before=held.play.now, records=True)
+    wanted = PruneRequested(work=(held.play.job(job),), before=held.play.now, records=True)
     asked = [each for each in held.play.tell(wanted) if isinstance(each, ForgetAttempt)]
     assert asked == [ForgetAttempt(cluster="pilot~1", attempt=attempt)]
     again = [each for each in over(held) if isinstance(each, ForgetAttempt)]
@@ -238,7 +238,7 @@ def test_what_is_pruned_after_a_pilot_is_over_and_what_is_tried_again_leaves_no_
     over(held)
     held.play.obey()
     assert ForgetAttempt(cluster="alpha", attempt=there) in held.play.pending
-    wanted = PruneRequested(jobs=(held.play.job(done),), before=held.play.now, records=False)
+    wanted = PruneRequested(work=(held.play.job(done),), before=held.play.now, records=False)
     (asked,) = [each for each in held.play.tell(wanted) if isinstance(each, ForgetAttempt)]
     assert asked == ForgetAttempt(cluster="alpha", attempt=AttemptId(done, 0, 1))
 

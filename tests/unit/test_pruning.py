@@ -41,7 +41,7 @@ def done(play: Play, *clusters: str) -> JobId:
 
 def request(play: Play, *jobs: JobId, records: bool = True, **fields: Any) -> PruneRequested:
     return PruneRequested(
-        jobs=tuple(play.job(job) for job in jobs),
+        work=tuple(play.job(job) for job in jobs),
         before=fields.pop("before", Instant(play.now + 1)),
         records=records,
         **fields,

@@ -124,7 +124,7 @@ def of_kind(kind: type, play: Play, attempt: AttemptId) -> Any:
     known: dict[str, Any] = {
         "request": job.request, "owner": "me", "job": attempt.job, "epoch": 2, "last_number": 9, "version": "22.05",
         "reason": UNREACHABLE, "state": state, "attempt": attempt, "files": 1, "size": 1, "batch_id": "7",
-        "at": play.now, "phase": "running", "spans": (), "jobs": (job,), "before": play.now, "records": True,
+        "at": play.now, "phase": "running", "spans": (), "work": (job,), "before": play.now, "records": True,
         "sweep": JobId(77), "results": (), "numbers": NONE, "wanted": 3, "launchers": (), "host": "node1",
         "cluster": job.components[0].cluster, "neighbour": "lyon", "instance": "zyxwv", "number": 1, "processors": 7,
         "relation": Relation.SIBLING, "notification": NotificationId(job.id, NotifyOn.DONE, 0),

@@ -14,7 +14,7 @@ from koalapy.model.intervals import Intervals
 from koalapy.model.job import History, Job
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import AttemptState, Ending, JobState
-from koalapy.model.sweep import Runner
+from koalapy.model.sweep import Sweep
 from koalapy.model.units import MINUTE, Instant
 from koalapy.views.recovery import KEPT, Recovery
 
@@ -68,7 +68,7 @@ PENDING_CANCEL = Attempt(
 )
 
 
-def recovery(*jobs: Job, outbox: tuple[Command, ...] = (), **more: tuple[Attempt, ...]) -> Recovery:
+def recovery(*jobs: Job, outbox: tuple[Command, ...] = (), **more: tuple[Attempt | Sweep, ...]) -> Recovery:
     entries = tuple(OutboxEntry(number, command) for number, command in enumerate(outbox, 1))
     return Recovery(NOW, Snapshot(instance=InstanceId("abcde"), jobs=jobs, outbox=entries, **more))  # type: ignore[arg-type]
 
@@ -117,12 +117,14 @@ def test_the_beginning_has_one_line_each_for_queue_outbox_and_pending_cancels() 
 
 
 def test_sweeps_and_their_pilots_have_a_line_of_their_own() -> None:
-    runner = Runner(count=100, done=Intervals(((1, 30),)))
-    sweep = replace(job(1, JobState.RUNNING), runner=runner)
+    sweep = Sweep(
+        id=JobId(1), owner="me", request=job(1, JobState.RUNNING).request, state=JobState.RUNNING, position=1,
+        submitted_at=NOW, count=100, done=Intervals(((1, 30),)),
+    )  # fmt: skip
     fields = Pilot(owner=Owner(OwnerKind.SWEEP, sweep.id), claimed_at=NOW)
     (running,) = job(3, JobState.RUNNING, AttemptState.RUNNING).live
     pilot = replace(running, id=pilot_id(FIRST_PILOT), pilot=fields)
-    made = recovery(sweep, job(2, JobState.WAITING), pilots=(pilot,)).recovered
+    made = recovery(job(2, JobState.WAITING), sweeps=(sweep,), pilots=(pilot,)).recovered
     assert [line.text for line in made.lines] == [
         "Jobs that were not final: 1 waiting, 1 running.",
         "Sweeps: 1, 30 of 100 parameters done, with 1 pilot.",

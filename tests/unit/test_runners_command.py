@@ -14,11 +14,10 @@ from koalapy.cli.main import app
 from koalapy.model.errors import Reason
 from koalapy.model.identity import JobId
 from koalapy.model.intervals import Intervals
-from koalapy.model.job import Job
 from koalapy.model.learned import Check, Learned
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import JobState
-from koalapy.model.sweep import Runner
+from koalapy.model.sweep import Sweep
 from koalapy.model.units import MINUTE, SECOND, Instant
 from koalapy.scavenging.prediction import Prediction
 from koalapy.views.sweeps import Place, RunnerReport, forecast
@@ -43,18 +42,18 @@ class Koalad:
 
 
 def report() -> RunnerReport:
-    runner = Runner(count=100, done=Intervals(((1, 40),)), failed=Intervals(((3, 4),)), preempted=5)
     request = Request(name="scan", components=(ComponentRequest(processors=1, executable="x"),))
-    job = Job(
+    sweep = Sweep(
         id=JobId(7), owner="me", request=request, state=JobState.RUNNING, position=1, submitted_at=NOW,
-        runner=runner, reason=Reason("waits", "transient", "Nothing moves.", ""),
+        count=100, done=Intervals(((1, 40),)), failed=Intervals(((3, 4),)), preempted=5,
+        reason=Reason("waits", "transient", "Nothing moves.", ""),
     )  # fmt: skip
     places = (
         Place(cluster="alpha", nodes=3, suspended=1, running=6, assigned=8, black_holes=("n1", "n2")),
         Place(cluster="beta", starting=2, running=0),
         Place(cluster="gamma", reclaimed=1, running=0),
     )
-    return RunnerReport(job=job, runner=runner, places=places, charged=450 * MINUTE, per_minute=12.4)
+    return RunnerReport(sweep=sweep, places=places, charged=450 * MINUTE, per_minute=12.4)
 
 
 def told(monkeypatch: pytest.MonkeyPatch, prediction: Prediction, *, idle: bool = False) -> list[str]:

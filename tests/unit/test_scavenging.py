@@ -86,7 +86,7 @@ def test_a_policy_that_fails_is_replaced_by_a_fallback_and_recorded_once() -> No
 def test_a_sweep_grows_on_every_idle_node() -> None:
     play = SweepPlay()
     sweep = play.sweep(1000)
-    assert play.job(sweep).state is JobState.RUNNING
+    assert play.record(sweep).state is JobState.RUNNING
     assert play.holds(sweep) == {"alpha": 8, "beta": 4, "gamma": 4}
     submits = [each for each in play.pending if isinstance(each, SubmitAttempt)]
     assert all(each.lowest and each.launcher and each.launcher.slots == NODE for each in submits)
@@ -221,8 +221,8 @@ def test_returned_parameters_are_fed_first_and_no_result_is_recorded_twice() -> 
     play.ran(launcher, [3, 2, 4, 4])
     assert play.recorded(sweep) == [1, 2, 3, 4]
     play.back(sweep, "alpha", Intervals(((3, 8), (900, 999))), begun=Intervals(((5, 5),)))
-    assert play.runner(sweep).out_on("alpha") == Intervals(((9, 20),))
-    assert play.runner(sweep).preempted == 1
+    assert play.record(sweep).out_on("alpha") == Intervals(((9, 20),))
+    assert play.record(sweep).preempted == 1
     assert play.want(sweep, "alpha", 6) == Intervals(((5, 8), (21, 22)))
 
 
@@ -235,8 +235,8 @@ def test_a_result_counts_from_whichever_cluster_it_comes() -> None:
     play.back(sweep, "alpha", Intervals(((1, 2),)))
     play.want(sweep, "beta", 1)
     play.ran(play.staying(sweep, "alpha")[0], [1, 2])
-    assert play.runner(sweep).done == Intervals(((1, 2),))
-    assert not play.runner(sweep).out_on("beta")
+    assert play.record(sweep).done == Intervals(((1, 2),))
+    assert not play.record(sweep).out_on("beta")
     play.ran(play.staying(sweep, "beta")[0], [1])
     assert play.recorded(sweep) == [1, 2]
 
@@ -261,7 +261,7 @@ def test_at_the_end_unstarted_parameters_are_recalled_for_launchers_without_work
     recalls = [hint for hint in play.hints if isinstance(hint, RecallParameters)]
     assert [(each.cluster, each.most) for each in recalls] == [("alpha", 4)]
     play.back(sweep, "alpha", Intervals(((17, 20),)))
-    assert play.runner(sweep).out_on("beta") == Intervals(((17, 20),))
+    assert play.record(sweep).out_on("beta") == Intervals(((17, 20),))
 
 
 def test_parameters_are_recalled_again_from_a_cluster_that_has_as_many_as_at_the_last_recall() -> None:
@@ -277,7 +277,7 @@ def test_parameters_are_recalled_again_from_a_cluster_that_has_as_many_as_at_the
     play.wanted["beta"] = 4
     play.measure()
     play.back(sweep, "beta", returned)
-    assert play.runner(sweep).out_on("alpha") == Intervals(((1, 20),))
+    assert play.record(sweep).out_on("alpha") == Intervals(((1, 20),))
     play.wanted["beta"] = 0
     play.go()
     play.measure()
@@ -311,11 +311,11 @@ def test_a_sweep_is_done_when_all_parameters_are() -> None:
     numbers = play.want(sweep, "alpha", 8)
     play.ran(play.staying(sweep)[0], list(numbers)[:-1])
     play.ran(play.staying(sweep)[0], [8], status=3)
-    assert play.job(sweep).state is JobState.STOPPING
+    assert play.record(sweep).state is JobState.STOPPING
     play.go()
-    assert play.job(sweep).state is JobState.DONE
-    assert play.runner(sweep).failed == Intervals(((8, 8),))
-    assert play.runner(sweep).charged > 0
+    assert play.record(sweep).state is JobState.DONE
+    assert play.record(sweep).failed == Intervals(((8, 8),))
+    assert play.record(sweep).charged > 0
     check(play)
 
 
@@ -324,7 +324,7 @@ def test_output_is_collected_before_a_sweep_is_done_and_no_node_is_held_meanwhil
     sweep, other = play.sweep(8, stage_out=("out-{x}",), stage_out_to=(("out-{x}", "of/{x}"),)), play.sweep(4)
     play.start_all(sweep)
     play.ran(play.staying(sweep)[0], play.want(sweep, "alpha", 8))
-    assert (play.job(sweep).state, play.job(sweep).collecting) == (JobState.RUNNING, True)
+    assert (play.record(sweep).state, play.record(sweep).collecting) == (JobState.RUNNING, True)
     assert play.staying(sweep) == []
     [command] = [each for each in play.pending if isinstance(each, CollectOutput)]
     assert command.kind is OutputKind.SUCCESSFUL_PARAMETERS
@@ -334,10 +334,10 @@ def test_output_is_collected_before_a_sweep_is_done_and_no_node_is_held_meanwhil
     assert play.launchers(sweep) == []
     assert play.staying(other), "a sweep that collects output leaves its nodes to others"
     play.tell(HoldRequested(job=sweep))
-    assert (play.job(sweep).state, play.job(sweep).collecting) == (JobState.RUNNING, True)
+    assert (play.record(sweep).state, play.record(sweep).collecting) == (JobState.RUNNING, True)
     assert not any(isinstance(each, CollectOutput) for each in play.pending), "output is requested once"
     play.tell(OutputCollected(job=sweep, files=8, size=80))
-    assert play.job(sweep).state is JobState.DONE
+    assert play.record(sweep).state is JobState.DONE
     check(play)
 
 
@@ -352,8 +352,8 @@ def test_missing_output_fails_a_sweep_and_a_cancel_needs_no_output() -> None:
         play.ran(play.staying(sweep)[0], play.want(sweep, "alpha", 4))
         play.go()
         play.tell(event)
-        assert str(play.job(sweep).state) == state
-        assert play.job(sweep).reason is not None
+        assert str(play.record(sweep).state) == state
+        assert play.record(sweep).reason is not None
         check(play)
 
 
@@ -365,7 +365,7 @@ def test_a_cancelled_sweep_keeps_the_results_so_far() -> None:
     play.tell(CancelRequested(sweep))
     play.ran(play.launchers(sweep)[0], [1, 2])
     play.go()
-    assert play.job(sweep).state is JobState.CANCELLED
+    assert play.record(sweep).state is JobState.CANCELLED
     assert play.recorded(sweep) == [1, 2]
     check(play)
 
@@ -379,11 +379,11 @@ def test_a_held_sweep_returns_its_nodes_and_continues_where_it_stopped() -> None
     play.tell(HoldRequested(sweep))
     play.back(sweep, "alpha", Intervals(((3, 8),)))
     play.go()
-    assert play.job(sweep).state is JobState.HELD
+    assert play.record(sweep).state is JobState.HELD
     assert not play.launchers(sweep)
     play.measure()
     play.tell(ReleaseRequested(sweep))
-    assert play.job(sweep).state is JobState.RUNNING
+    assert play.record(sweep).state is JobState.RUNNING
     assert play.holds(sweep) == {"alpha": 4}
     play.start_all(sweep)
     assert play.want(sweep, "alpha", 3) == Intervals(((3, 5),))
@@ -397,12 +397,12 @@ def test_a_forced_cancel_waits_for_no_cluster() -> None:
     play.lose("beta")
     play.tell(CancelRequested(sweep))
     play.go()
-    assert play.job(sweep).state is JobState.STOPPING
+    assert play.record(sweep).state is JobState.STOPPING
     play.tell(CancelRequested(sweep, force=True))
     play.tell()
     play.go()
     play.tell()
-    assert play.job(sweep).state is JobState.CANCELLED
+    assert play.record(sweep).state is JobState.CANCELLED
     assert len(play.pending_cancels) == 4
 
 
@@ -438,11 +438,11 @@ def test_a_users_sweeps_share_that_users_nodes_and_in_a_personal_koalad_each_is_
 def test_no_more_runners_are_active_than_max_runners() -> None:
     play = SweepPlay(ONE, max_runners=1)
     first, second = play.sweep(), play.sweep()
-    assert play.job(second).state is JobState.WAITING
+    assert play.record(second).state is JobState.WAITING
     assert [each.kind for each in play.history if each.job == second] == ["job_submitted", "sweep_waits"]
     play.tell(CancelRequested(first))
     play.go()
-    assert play.job(second).state is JobState.RUNNING
+    assert play.record(second).state is JobState.RUNNING
 
 
 # ---- reclaiming
@@ -526,13 +526,13 @@ def test_under_equipartition_all_the_runner_that_lost_nodes_gets_them_back() -> 
     lost = [sum(was.values()) - sum(now.values()) for was, now in zip(before, after, strict=True)]
     assert sum(lost) == 2
     play.go()
-    reclaimed = [dict(play.runner(each).reclaimed).get("alpha", 0) for each in (first, second)]
+    reclaimed = [dict(play.record(each).reclaimed).get("alpha", 0) for each in (first, second)]
     assert reclaimed == lost
     play.wanted["alpha"] = 0
     play.measure()
     assert (play.holds(first), play.holds(second)) == before
-    assert not play.runner(first).reclaimed
-    assert not play.runner(second).reclaimed
+    assert not play.record(first).reclaimed
+    assert not play.record(second).reclaimed
 
 
 def test_under_equipartition_all_no_runner_is_compensated_after_the_set_of_runners_changes() -> None:
@@ -541,9 +541,9 @@ def test_under_equipartition_all_no_runner_is_compensated_after_the_set_of_runne
     play.start_all(sweep)
     play.wanted["alpha"] = 8
     play.measure()
-    assert dict(play.runner(sweep).reclaimed) == {"alpha": 2}
+    assert dict(play.record(sweep).reclaimed) == {"alpha": 2}
     other = play.sweep()
-    assert not play.runner(sweep).reclaimed
+    assert not play.record(sweep).reclaimed
     play.go()
     play.wanted["alpha"] = 0
     play.measure()
@@ -629,8 +629,8 @@ def test_a_lost_launcher_is_replaced_at_once_and_a_cluster_that_fails_repeatedly
     advice = f"`koala show {pilot_id(lost[0]['launcher'])}` shows its history."
     assert [len(lost), lost[0]["message"]] == [3, f"It was killed: exit status 137. {advice}"]
     assert play.kinds.count("cluster_excluded") == 1
-    assert play.job(sweep).excluded[0][0] == "alpha"
-    why = play.engine.scavenger.why_no_more(play.now, play.job(sweep))["alpha"]
+    assert play.record(sweep).excluded[0][0] == "alpha"
+    why = play.engine.scavenger.why_no_more(play.now, play.record(sweep))["alpha"]
     assert why == "3 Launchers failed there in a row; the next comes in 10m"
     play.tell(after=LEFT_OUT)
     play.measure()
@@ -648,7 +648,7 @@ def test_a_cluster_with_results_between_failures_is_not_excluded() -> None:
         play.go()
         play.measure()
     assert play.kinds.count("launcher_lost") == 4
-    assert (play.holds(sweep), play.job(sweep).excluded) == ({"alpha": 1}, ())
+    assert (play.holds(sweep), play.record(sweep).excluded) == ({"alpha": 1}, ())
 
 
 def test_a_launcher_that_cannot_be_submitted_counts_as_failed() -> None:
@@ -659,8 +659,8 @@ def test_a_launcher_that_cannot_be_submitted_counts_as_failed() -> None:
         play.tell(SubmissionFailed(attempt=launcher.id, reason=BUSY_QUEUE))
         play.tell()
     assert play.holds(sweep) == {}
-    assert play.job(sweep).state is JobState.RUNNING
-    assert play.job(sweep).excluded
+    assert play.record(sweep).state is JobState.RUNNING
+    assert play.record(sweep).excluded
 
 
 def test_a_launcher_that_drained_is_not_a_failure() -> None:
@@ -686,7 +686,7 @@ def test_a_sweep_that_every_cluster_refuses_fails() -> None:
             play.tell(SubmissionFailed(attempt=launcher.id, reason=refusal))
             play.tell()
     play.tell()
-    job = play.job(sweep)
+    job = play.record(sweep)
     assert (job.state, job.reason and job.reason.code) == (JobState.FAILED, "no_such_account")
     check(play)
 
@@ -703,7 +703,7 @@ def test_launchers_that_exceed_their_walltime_are_not_a_refusal() -> None:
         play.go()
         play.measure()
     assert [line.details["code"] for line in play.history if line.kind == "launcher_lost"] == ["walltime_exceeded"] * 3
-    assert (play.job(sweep).state, play.job(sweep).excluded[0][0]) == (JobState.RUNNING, "alpha")
+    assert (play.record(sweep).state, play.record(sweep).excluded[0][0]) == (JobState.RUNNING, "alpha")
 
 
 def test_launchers_that_fail_everywhere_fail_the_sweep_with_their_reason() -> None:
@@ -715,7 +715,7 @@ def test_launchers_that_fail_everywhere_fail_the_sweep_with_their_reason() -> No
         play.end(launcher.id, 70)
         play.go()
         play.measure()
-    reason, last = play.job(sweep).reason, launcher.id
+    reason, last = play.record(sweep).reason, launcher.id
     expected = f"alpha: Pilot {last} ended with exit status 70. "
     expected += f"Look at its standard error with `koala logs {last} -e`."
     assert str(reason) == expected
@@ -725,7 +725,7 @@ def test_a_parameter_that_is_larger_than_every_node_fails_its_sweep() -> None:
     play = SweepPlay(ONE)
     sweep = play.sweep(processors=5)
     play.measure()
-    job = play.job(sweep)
+    job = play.record(sweep)
     assert (job.state, job.reason and job.reason.code) == (JobState.FAILED, "too_large")
 
 
@@ -747,11 +747,11 @@ def test_a_node_on_which_everything_fails_is_excluded_if_others_work() -> None:
     assert bad in play.staying(sweep), "there is no success elsewhere yet"
     play.ran(good, [1, 2], host="n1")
     assert bad.id not in [each.id for each in play.staying(sweep)]
-    assert play.runner(sweep).black_holes == (("alpha", "n7"),)
+    assert play.record(sweep).black_holes == (("alpha", "n7"),)
     play.go()
     play.measure()
     assert len(play.staying(sweep)) == 3, "the idle node is the black hole"
-    why = play.engine.scavenger.why_no_more(play.now, play.job(sweep))
+    why = play.engine.scavenger.why_no_more(play.now, play.record(sweep))
     assert why == {"alpha": "what is idle there may be where everything failed at once"}
     play.tell(CancelRequested(play.submit(component(4))))
     play.end(good.id, 137, "killed")
@@ -773,7 +773,7 @@ def test_a_suspected_launcher_with_a_later_success_is_kept() -> None:
     play.ran(slow, [1], host="n7")
     play.ran(good, [2], host="n1")
     assert slow in play.staying(sweep)
-    assert play.runner(sweep).black_holes == ()
+    assert play.record(sweep).black_holes == ()
 
 
 def test_launchers_are_trusted_when_the_program_fails_on_every_node() -> None:
@@ -860,7 +860,7 @@ def test_a_restored_store_replaces_its_launchers_by_new_ones_with_higher_numbers
     play.measure()
     assert play.holds(sweep) == {"alpha": 4}
     assert min(each.id.job for each in play.staying(sweep)) > before + JOBS_AHEAD
-    assert play.job(sweep).request.components, "its request is unchanged"
+    assert play.record(sweep).request.components, "its request is unchanged"
 
 
 def test_the_submit_message_describes_the_launcher_s_program() -> None:

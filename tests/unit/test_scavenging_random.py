@@ -22,8 +22,8 @@ from koalapy.model.events import (
 )
 from koalapy.model.identity import JobId
 from koalapy.model.intervals import NONE, Intervals
-from koalapy.model.job import Job
 from koalapy.model.states import JobState
+from koalapy.model.sweep import Sweep, Work
 from koalapy.model.units import SECOND, Duration
 from koalapy.policies.fairshare import EQUIPARTITION_ALL, EQUIPARTITION_PERSITE
 from koalapy.policies.scavenging import ScavengingPolicies
@@ -125,7 +125,7 @@ class Walk:
             if not self.play.down:
                 self.play.run(job.id)
         for job in list(self.play.jobs.values()):
-            if job.runner is None and job.state is JobState.RUNNING and not self.play.down:
+            if job.state is JobState.RUNNING and not self.play.down:
                 self.play.end(job.attempt_of(job.components[0]))
 
     def measure(self, dice: Random) -> None:
@@ -150,33 +150,30 @@ class Walk:
             self.out[hint.sweep, hint.cluster] = hint.numbers if hint.anew else before | hint.numbers
 
     def _check(self) -> None:
-        for job in self.play.jobs.values():
-            if job.runner is not None:
-                self._check_sweep(job)
+        for sweep in self.play.sweeps.values():
+            self._check_sweep(sweep)
         for name, size in SIZES.items():
             nodes = sum(1 for each in self._launchers() if each.cluster == name)
             assert nodes * NODE <= size, f"{nodes} Launchers on {name}"
 
-    def _check_sweep(self, sweep: Job) -> None:
-        runner = sweep.runner
-        assert runner is not None
-        parts = [runner.done, runner.pool, *(numbers for _, numbers in runner.out)]
-        assert sum(map(len, parts)) == runner.count, "a parameter is in no place or in several"
-        assert Intervals.of([pair for part in parts for pair in part.pairs]) == Intervals(((1, runner.count),))
+    def _check_sweep(self, sweep: Sweep) -> None:
+        parts = [sweep.done, sweep.pool, *(numbers for _, numbers in sweep.out)]
+        assert sum(map(len, parts)) == sweep.count, "a parameter is in no place or in several"
+        assert Intervals.of([pair for part in parts for pair in part.pairs]) == Intervals(((1, sweep.count),))
         recorded = self.play.recorded(sweep.id)
         assert len(recorded) == len(set(recorded)), "a result is recorded twice"
-        assert Intervals.numbers(recorded) == runner.done
-        assert not runner.failed - runner.done
-        for _, numbers in runner.returned:
-            assert not numbers - runner.pool
+        assert Intervals.numbers(recorded) == sweep.done
+        assert not sweep.failed - sweep.done
+        for _, numbers in sweep.returned:
+            assert not numbers - sweep.pool
         for cluster in SIZES:
             if not sweep.state.final:
                 there = self.out.get((sweep.id, cluster), NONE)
-                assert not runner.out_on(cluster) - there or cluster in self.play.down, (
+                assert not sweep.out_on(cluster) - there or cluster in self.play.down, (
                     "a parameter is out, and no KCM holds it"
                 )
         if sweep.state is JobState.DONE:
-            assert len(runner.done) == runner.count
+            assert len(sweep.done) == sweep.count
         if sweep.state.final:
             assert not self.play.launchers(sweep.id), "a final sweep has Launchers"
 
@@ -191,7 +188,7 @@ class Walk:
         return dice.choice(running) if running else None
 
     def _sweep(self, dice: Random) -> JobId | None:
-        sweeps = [job.id for job in self.play.jobs.values() if job.runner is not None and not job.state.final]
+        sweeps = [sweep.id for sweep in self.play.sweeps.values() if not sweep.state.final]
         return dice.choice(sweeps) if sweeps else None
 
     def _reachable(self, dice: Random) -> str | None:
@@ -201,14 +198,17 @@ class Walk:
         """Reach all clusters again, cancel everything, and check that all jobs become final."""
         while self.play.down:
             self.reach(Random(0))
-        for job in list(self.play.jobs.values()):
-            if not job.state.final:
-                self.play.tell(CancelRequested(job.id))
+        for work in self._work():
+            if not work.state.final:
+                self.play.tell(CancelRequested(work.id))
         for _ in range(3):
             self.play.go()
             self.play.tell()
         self._check()
-        assert all(job.state.final for job in self.play.jobs.values())
+        assert all(work.state.final for work in self._work())
+
+    def _work(self) -> list[Work]:
+        return [*self.play.jobs.values(), *self.play.sweeps.values()]
 
 
 STEPS: tuple[Callable[[Walk, Random], None], ...] = (

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from koalapy_adapters.launcher.parameter_files import Lines
 from koalapy_adapters.launcher.space import Compiled, count, names, names_in, values
 
-from koalapy.model.sweep import Axis, Source, Space
+from koalapy.model.parameters import Axis, Source, Space
 
 Json = dict[str, Any]
 

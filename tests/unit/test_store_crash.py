@@ -195,4 +195,4 @@ def assert_whole(store: Store, turns: int) -> None:
     assert [entry.number for entry in snapshot.outbox] == [turns]
     assert [each.id.job for each in snapshot.pending_cancels] == [turns]
     assert [len(store.history(job.id)) for job in snapshot.jobs] == [1] * last
-    assert store.job_of_key("mona", str(last)) == JobId(last)
+    assert store.id_of_key("mona", str(last)) == JobId(last)

@@ -21,9 +21,10 @@ from koalapy.model.commands import ForgetAttempt
 from koalapy.model.errors import RequestError
 from koalapy.model.identity import FIRST_PILOT, AttemptId, JobId, pilot_id
 from koalapy.model.job import Counters, History, Job
+from koalapy.model.parameters import ParameterResult, ResultBatch
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import AttemptState, Ending, JobState
-from koalapy.model.sweep import ParameterResult, ResultBatch
+from koalapy.model.sweep import Sweep
 from koalapy.model.units import Instant
 from koalapy.store.contract import Store
 from koalapy.store.errors import StoreError, StoreFull, StoreLocked, StoreUnreadable
@@ -494,12 +495,19 @@ def test_no_store_is_created_on_a_full_disk(small_disk: Path) -> None:
     store.close()
 
 
+def a_sweep() -> Sweep:
+    request = Request(name="sweep", components=(ComponentRequest(processors=1, executable="true"),))
+    return Sweep(
+        id=JobId(1), owner="me", request=request, state=JobState.RUNNING, position=1, submitted_at=Instant(1), count=12
+    )
+
+
 def test_one_result_is_found_without_reading_the_others(directory: Path) -> None:
     """All other batches are damaged, so that reading one of them would fail."""
     rows = [ParameterResult(number, 0, "exited", "node1", 0, 5, 6, 0, 0, 0, 0) for number in range(12)]
     batches = [ResultBatch(JobId(1), "vu", AttemptId(JobId(9), 0, 1), tuple(rows[number::4])) for number in range(4)]
     store = open_store("sqlite", directory)
-    store.commit(replace(a_change(1), results=tuple(batches)))
+    store.commit(Change(sweeps=(a_sweep(),), results=tuple(batches)))
     with closing(sqlite3.connect(directory / FILE_NAME)) as database:
         database.execute("UPDATE results SET results = '[' || substr(results, 20) WHERE lowest != 2")
         database.commit()
@@ -545,6 +553,12 @@ def test_the_cost_of_finding_prunable_jobs_does_not_grow_with_the_kept_ones(
             submitted_at=Instant(1), finished_at=Instant(at),
         )  # fmt: skip
 
+    def final_sweep(number: int, at: int) -> Sweep:
+        return Sweep(
+            id=JobId(number), owner="me", request=request, state=JobState.DONE, position=number,
+            submitted_at=Instant(1), finished_at=Instant(at), count=1,
+        )  # fmt: skip
+
     def found() -> list[int]:
         if launchers:
             return [each.id.job - FIRST_PILOT for each in store.prunable_pilots(Instant(5), 10, JobId(0), records)]
@@ -559,12 +573,13 @@ def test_the_cost_of_finding_prunable_jobs_does_not_grow_with_the_kept_ones(
 
     store = open_store("sqlite", directory)
     assert isinstance(store, SqlStore)
-    old = [final_job(1, 2), final_job(2, 3), final_job(3, 3)]
+    old = [final_job(1, 2), final_job(2, 3)]
     costs = []
     for kept in (range(10, 110), range(110, 1110)):
         pilots = [pilot(4, sweep=3), *(pilot(number, sweep=number - 1) for number in kept if number % 3 == 0)]
-        jobs = [*old, *(final_job(number, 9) for number in kept)]
-        store.commit(Change(jobs=tuple(jobs), attempts=tuple(pilots)))
+        jobs = [*old, *(final_job(number, 9) for number in kept if number % 3 != 2)]
+        sweeps = [final_sweep(3, 3), *(final_sweep(number, 9) for number in kept if number % 3 == 2)]
+        store.commit(Change(jobs=tuple(jobs), sweeps=tuple(sweeps), attempts=tuple(pilots)))
         assert found() == ([4] if launchers else [1, 2])
         costs.append(operations(store, found))
     assert costs[1] <= costs[0] + 20, costs

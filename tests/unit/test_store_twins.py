@@ -13,9 +13,9 @@ from koalapy.model.commands import ForgetAttempt
 from koalapy.model.identity import AttemptId, InstanceId, JobId
 from koalapy.model.job import Counters, History, Job
 from koalapy.model.learned import Learned, Past
+from koalapy.model.parameters import ParameterResult, ResultBatch
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import AttemptState, Ending, JobState
-from koalapy.model.sweep import ParameterResult, ResultBatch
 from koalapy.model.units import Instant
 from koalapy.store.contract import Store
 from koalapy.store.errors import StoreConflict
@@ -122,6 +122,6 @@ def _answers(store: Store) -> list[object]:
         [store.pilot(AttemptId(job_id, 0, 1)) for job_id in ids],
         [store.prunable(Instant(9), 9, JobId(0), records) for records in (True, False)],
         [store.prunable_pilots(Instant(9), 9, JobId(0), records) for records in (True, False)],
-        [store.job_of_key("mona", key) for key in ("a", "b", "")],
+        [store.id_of_key("mona", key) for key in ("a", "b", "")],
         store.next_number,
     ]

@@ -4,7 +4,6 @@ import json
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,10 +20,11 @@ from koalapy.model.events import AttemptCleanedUp
 from koalapy.model.identity import FIRST_PILOT, AttemptId, JobId, tag_of
 from koalapy.model.job import Counters, History, Job
 from koalapy.model.learned import NOTHING, Learned, Past
+from koalapy.model.parameters import Axis, ParameterResult, ResultBatch, Source, Space
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.settings import Settings
 from koalapy.model.states import AttemptState, Ending, JobState
-from koalapy.model.sweep import Axis, ParameterResult, ResultBatch, Runner, Source, Space
+from koalapy.model.sweep import Sweep
 from koalapy.model.units import Instant
 from koalapy.policies.placement import worst_fit
 from koalapy.policies.queueing import fpfs
@@ -88,17 +88,20 @@ def open_it(tmp_path: Path) -> Callable[[], SqlStore]:
         return store
 
     store = opened()
-    sweep = replace(a_job(4), attempts=(), request=Request(name="s", components=(WISH,), parameters=SPACE))
+    sweep = Sweep(
+        id=JobId(4), owner="me", request=Request(name="s", components=(WISH,), parameters=SPACE),
+        state=JobState.RUNNING, position=4, submitted_at=Instant(1), count=9, key="4",
+    )  # fmt: skip
     rows = [ParameterResult(number, 0, "exited", "node1", 0, 5, 6, 0, 0, 0, 0) for number in (1, 2)]
     jobs = (
         *(a_job(number) for number in (1, 2, 3)),
-        replace(sweep, runner=Runner(count=9)),
         a_job(5, JobState.DONE),
     )
     present = [each for job in jobs for each in job.attempts if each is not None]
     store.commit(
         Change(
             jobs=jobs,
+            sweeps=(sweep,),
             attempts=(*present, a_pilot(), a_pending_cancel(1), a_pending_cancel(2), a_pending_cancel(9)),
             sent=tuple(a_command(number, number) for number in (1, 2, 3)),
             counters=Counters(next_job=6, next_pilot=FIRST_PILOT + 1),
@@ -160,16 +163,16 @@ def test_an_unreadable_job_is_set_aside_and_hides_no_other(
     change(tmp_path, "UPDATE jobs SET record = ? WHERE id = 1", damaged(text, how))
     store = open_it()
     found = store.load()
-    assert [job.id for job in found.jobs] == [2, 3, 4]
+    assert [job.id for job in found.jobs] == [2, 3]
     assert [each.id.job for each in found.pending_cancels] == [2, 9]
     assert [entry.number for entry in found.outbox] == [2, 3]
     assert [(each.name, each.job) for each in store.unreadable()] == [("job/1", 1)]
     assert store.unreadable()[0].why
     assert store.next_number == 4
     assert found.counters.next_job == 6
-    assert store.job_of_key("mona", "key-1") == 1
+    assert store.id_of_key("mona", "key-1") == 1
     if how != "too large":  # a record that is only listed need not be writable
-        assert [job.id for job in store.jobs()] == [2, 3, 4, 5]
+        assert [job.id for job in store.jobs()] == [2, 3, 5]
         assert store.job(JobId(1)) is None
     store.close()
     store = open_it()
@@ -177,7 +180,7 @@ def test_an_unreadable_job_is_set_aside_and_hides_no_other(
     store.repair(partial(unreadable.replace, name="job/1", text=text))
     assert store.repair(unreadable.survey) == []
     found = store.load()
-    assert [job.id for job in found.jobs] == [1, 2, 3, 4]
+    assert [job.id for job in found.jobs] == [1, 2, 3]
     assert [entry.number for entry in found.outbox] == [1, 2, 3]
     assert store.unreadable() == []
     store.close()
@@ -186,7 +189,7 @@ def test_an_unreadable_job_is_set_aside_and_hides_no_other(
 def test_a_job_in_a_row_of_unknown_state_can_be_repaired(open_it: Callable[[], SqlStore], tmp_path: Path) -> None:
     change(tmp_path, "UPDATE jobs SET state = 'sleeping' WHERE id = 2")
     store = open_it()
-    assert [job.id for job in store.load().jobs] == [1, 3, 4]
+    assert [job.id for job in store.load().jobs] == [1, 3]
     assert [each.name for each in store.unreadable()] == ["job/2"]
     text = store.repair(partial(unreadable.raw, name="job/2"))
     store.repair(partial(unreadable.replace, name="job/2", text=text))
@@ -214,11 +217,11 @@ def test_a_job_is_set_aside_with_an_unreadable_attempt_until_it_is_repaired(
     change(tmp_path, "UPDATE attempts SET record = ? WHERE job = 1 AND number = 2", damage(text))
     store = open_it()
     found = store.load()
-    assert [job.id for job in found.jobs] == [2, 3, 4]
+    assert [job.id for job in found.jobs] == [2, 3]
     assert [each.id.job for each in found.pending_cancels] == [2, 9]
     assert [entry.number for entry in found.outbox] == [2, 3]
     assert [(each.name, each.job) for each in store.unreadable()] == [("attempt/1.0.2", 1)]
-    assert store.job_of_key("mona", "key-1") == 1
+    assert store.id_of_key("mona", "key-1") == 1
     store.close()
     store = open_it()
     with pytest.raises(RequestError, match="needs the record of its attempt"):
@@ -226,19 +229,21 @@ def test_a_job_is_set_aside_with_an_unreadable_attempt_until_it_is_repaired(
     with pytest.raises(RequestError, match="is not a record of kind attempt"):
         store.repair(partial(unreadable.replace, name="attempt/1.0.2", text=text[:20]))
     store.repair(partial(unreadable.replace, name="attempt/1.0.2", text=text))
-    assert [job.id for job in store.load().jobs] == [1, 2, 3, 4]
+    assert [job.id for job in store.load().jobs] == [1, 2, 3]
     assert store.unreadable() == []
     store.close()
 
 
 def test_pilots_are_set_aside_with_their_sweep(open_it: Callable[[], SqlStore], tmp_path: Path) -> None:
-    change(tmp_path, "UPDATE jobs SET record = '{' WHERE id = 4")
+    change(tmp_path, "UPDATE sweeps SET record = '{' WHERE id = 4")
     store = open_it()
     found = store.load()
-    assert ([job.id for job in found.jobs], found.pilots) == ([1, 2, 3], ())
-    store.repair(partial(unreadable.drop, name="job/4"))
+    assert ([job.id for job in found.jobs], found.sweeps, found.pilots) == ([1, 2, 3], (), ())
+    assert [(each.name, each.job) for each in store.unreadable()] == [("sweep/4", 4)]
+    assert found.unreadable == (4,)
+    store.repair(partial(unreadable.drop, name="sweep/4"))
     assert store.repair(unreadable.survey) == []
-    assert (store.jobs(ids=[JobId(4)]), store.pilots_of(JobId(4))) == ([], [])
+    assert (store.sweeps(ids=[JobId(4)]), store.pilots_of(JobId(4))) == ([], [])
     assert list(store.results(JobId(4))) == []
     store.close()
 
@@ -260,7 +265,7 @@ def test_an_unreadable_record_of_another_table_hides_no_other(
     change(tmp_path, f"UPDATE {table} SET {column} = '{{' WHERE {where}")
     store = open_it()
     found = store.load()
-    assert [job.id for job in found.jobs] == [1, 2, 3, 4]
+    assert [job.id for job in found.jobs] == [1, 2, 3]
     assert [each.id.job for each in found.pending_cancels] == ([1, 9] if table == "attempts" else [1, 2, 9])
     assert [entry.number for entry in found.outbox] == ([1, 3] if table == "outbox" else [1, 2, 3])
     assert (found.learned == NOTHING) == (table == "learned")
@@ -291,7 +296,7 @@ def test_dropping_a_job_drops_its_commands_and_keeps_its_pending_cancel(
     store = open_it()
     store.repair(partial(unreadable.drop, name="job/1"))
     found = store.load()
-    assert [job.id for job in found.jobs] == [2, 3, 4]
+    assert [job.id for job in found.jobs] == [2, 3]
     assert [entry.number for entry in found.outbox] == [2, 3]
     assert [each.id.job for each in found.pending_cancels] == [1, 2, 9]
     assert store.history(JobId(1)) == []

@@ -61,7 +61,7 @@ def test_those_that_stood_still_until_their_walltime_have_not_failed() -> None:
         see(play, [launcher], "ended", "walltime")
         play.go()
     play.measure()
-    assert play.job(sweep).state is JobState.RUNNING
+    assert play.record(sweep).state is JobState.RUNNING
     assert {"launcher_lost", "cluster_excluded"}.isdisjoint(line.kind for line in play.history if line.job == sweep)
     assert {play.pilots[launcher.id].ending for launcher in launchers} == {Ending.FAILED}
     assert play.holds(sweep) == {"alpha": 4}

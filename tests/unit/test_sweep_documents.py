@@ -15,10 +15,10 @@ from koalapy.api.documents.sweeps import as_csv, as_json, as_lines, columns, run
 from koalapy.model.attempt import Attempt, Owner, OwnerKind, Pilot
 from koalapy.model.identity import FIRST_PILOT, AttemptId, JobId, pilot_id
 from koalapy.model.intervals import Intervals
-from koalapy.model.job import Job
+from koalapy.model.parameters import Axis, ParameterResult, Source, Space
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import AttemptState, Ending, JobState
-from koalapy.model.sweep import Axis, ParameterResult, Runner, Source, Space
+from koalapy.model.sweep import Sweep
 from koalapy.model.units import SECOND, Instant, format_instant
 from koalapy.runtime.sweeps import Row
 from koalapy.views.sweeps import Forecast, RunnerReport, places, scavenged
@@ -120,15 +120,16 @@ def test_many_rows_are_never_in_memory_at_once(form: Any) -> None:
 # ---- runners
 
 
-def sweep(**fields: Any) -> Job:
-    return Job(
+def sweep(**fields: Any) -> Sweep:
+    return Sweep(
         id=JobId(7),
         owner="me",
         request=Request(name="scan", components=(PROGRAM,), parameters=SPACE),
         state=JobState.RUNNING,
         position=1,
         submitted_at=Instant(AT),
-        runner=Runner(count=100, **fields),
+        count=100,
+        **fields,
     )
 
 
@@ -154,13 +155,12 @@ LAUNCHERS = [
 
 
 def test_a_runner_holds_the_nodes_of_its_launchers() -> None:
-    runner = Runner(
-        count=100,
+    found = sweep(
         out=(("alpha", Intervals.of([(1, 8)])),),
         reclaimed=(("beta", 2),),
         black_holes=(("alpha", "alpha-3"), ("beta", "beta-1")),
     )
-    alpha, beta, gamma = places(runner, LAUNCHERS, DOING)
+    alpha, beta, gamma = places(found, LAUNCHERS, DOING)
     assert (alpha.nodes, alpha.processors, alpha.starting, alpha.stopping, alpha.assigned) == (2, 8, 1, 1, 8)
     assert (alpha.running, gamma.running) == (7, None)
     assert (beta.nodes, beta.reclaimed, beta.black_holes) == (0, 2, ("beta-1",))
@@ -169,7 +169,7 @@ def test_a_runner_holds_the_nodes_of_its_launchers() -> None:
 
 def test_a_suspended_node_is_held_and_runs_no_parameter() -> None:
     launchers = [launcher(1, "alpha"), launcher(2, "alpha", state=AttemptState.SUSPENDED)]
-    (alpha,) = places(Runner(count=100), launchers, DOING)
+    (alpha,) = places(sweep(), launchers, DOING)
     assert (alpha.nodes, alpha.suspended, alpha.running) == (2, 1, 4)
 
 
@@ -178,12 +178,17 @@ def test_scavenged_processors_are_those_of_allocated_launchers() -> None:
 
 
 def test_the_document_of_a_runner_follows_its_schema() -> None:
-    job = sweep(done=Intervals.of([(1, 40)]), failed=Intervals.of([(3, 4)]), out=(("alpha", Intervals.of([(41, 48)])),))
-    assert job.runner is not None
-    report = RunnerReport(job=job, runner=job.runner, places=places(job.runner, LAUNCHERS, DOING), charged=90 * SECOND)
+    found = sweep(
+        done=Intervals.of([(1, 40)]), failed=Intervals.of([(3, 4)]), out=(("alpha", Intervals.of([(41, 48)])),)
+    )
+    report = RunnerReport(sweep=found, places=places(found, LAUNCHERS, DOING), charged=90 * SECOND)
     document = runners([report], Forecast(12.5))
     openapi.check(document)
-    found = document["runners"][0]
-    counts = tuple(found[name] for name in ("parameters", "done", "failed", "assigned", "waiting"))
+    described = document["runners"][0]
+    counts = tuple(described[name] for name in ("parameters", "done", "failed", "assigned", "waiting"))
     assert counts == (100, 40, 2, 8, 52)
-    assert (found["charged_processor_seconds"], found["running"], found["parameters_per_minute"]) == (90, None, None)
+    assert (described["charged_processor_seconds"], described["running"], described["parameters_per_minute"]) == (
+        90,
+        None,
+        None,
+    )

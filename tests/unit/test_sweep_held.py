@@ -29,7 +29,7 @@ def started_sweep() -> SweepPlay:
 
 
 def explanation(play: SweepPlay) -> str:
-    return summary(explain(play.engine, play.now, play.job(SWEEP), worst_fit))
+    return summary(explain(play.engine, play.now, play.record(SWEEP), worst_fit))
 
 
 @pytest.mark.parametrize(
@@ -53,22 +53,22 @@ def test_the_last_request_counts_while_a_sweep_returns_its_nodes(
         play.tell(event)
     if restarted:
         play.restart()
-    assert play.job(SWEEP).state is JobState.STOPPING
+    assert play.record(SWEEP).state is JobState.STOPPING
     play.go()
     play.measure()
-    assert play.job(SWEEP).state is state
+    assert play.record(SWEEP).state is state
     check(play)
 
 
 def test_a_sweep_that_returns_its_nodes_accepts_hold_and_release_by_its_next_state() -> None:
     play = started_sweep()
     play.tell(HELD)
-    assert [each.refusal(SWEEP, play.job(SWEEP)) for each in (HOLD, RELEASE)] == [None, None]
+    assert [each.refusal(SWEEP, play.record(SWEEP)) for each in (HOLD, RELEASE)] == [None, None]
     play.tell(UNHELD)
-    assert HOLD.refusal(SWEEP, play.job(SWEEP)) is None
-    assert "is not held" in str(RELEASE.refusal(SWEEP, play.job(SWEEP)))
+    assert HOLD.refusal(SWEEP, play.record(SWEEP)) is None
+    assert "is not held" in str(RELEASE.refusal(SWEEP, play.record(SWEEP)))
     play.tell(ENDED)
-    assert [each.refusal(SWEEP, play.job(SWEEP)) is None for each in (HOLD, RELEASE)] == [False, False]
+    assert [each.refusal(SWEEP, play.record(SWEEP)) is None for each in (HOLD, RELEASE)] == [False, False]
 
 
 def test_the_explanation_of_a_stopping_sweep_names_the_clusters_it_waits_for() -> None:
@@ -81,7 +81,7 @@ def test_the_explanation_of_a_stopping_sweep_names_the_clusters_it_waits_for() -
     play.tell(ENDED)
     assert explanation(play) == "It is stopping, and" + ends
     stuck = play.launchers(SWEEP)[0]
-    assert play.job(SWEEP).outcome is Outcome.CANCELLED
+    assert play.record(SWEEP).outcome is Outcome.CANCELLED
     why = Reason("stuck", "cluster", "The batch system does not end it.", "Ask its administrator.")
     play.tell(AttemptStuck(attempt=stuck.id, reason=why))
     assert "on alpha (The batch system does not end it), beta. Ask" in explanation(play)
@@ -95,10 +95,10 @@ def test_no_parameter_is_out_after_the_end_of_a_sweep(held: bool) -> None:
     if held:
         play.tell(HELD)
         play.go()
-        assert play.job(SWEEP).state is JobState.HELD
-    assert play.runner(SWEEP).out
+        assert play.record(SWEEP).state is JobState.HELD
+    assert play.record(SWEEP).out
     play.tell(ENDED)
     play.go()
     play.back(SWEEP, "alpha", Intervals(((1, 8),)))
-    assert (play.job(SWEEP).state, play.runner(SWEEP).out) == (JobState.CANCELLED, ())
+    assert (play.record(SWEEP).state, play.record(SWEEP).out) == (JobState.CANCELLED, ())
     check(play)

@@ -24,8 +24,8 @@ from koalapy.languages.sweepfiles import OpenFile
 from koalapy.languages.tables import LONGEST_LINE, BadFile, Table, count_lines, count_rows
 from koalapy.languages.templates import TemplateError, literal, names_in
 from koalapy.model.errors import Reason, RequestError
+from koalapy.model.parameters import Axis, Source, Space
 from koalapy.model.request import Request
-from koalapy.model.sweep import Axis, Source, Space
 from koalapy.model.units import MINUTE
 from koalapy.runtime.open_regular import open_regular
 from koalapy.runtime.parameters import line_reader, with_staged

@@ -18,10 +18,10 @@ from koalapy.model.commands import CollectOutput, OutputKind
 from koalapy.model.errors import KoalaError, Reason, RequestError, TransientError
 from koalapy.model.events import OutputCollected
 from koalapy.model.identity import AttemptId, InstanceId, JobId
-from koalapy.model.job import Job
+from koalapy.model.parameters import ParameterResult, ResultBatch
 from koalapy.model.request import Request
 from koalapy.model.states import JobState
-from koalapy.model.sweep import ParameterResult, ResultBatch
+from koalapy.model.sweep import Sweep
 from koalapy.model.units import Instant
 from koalapy.runtime.collecting.cluster_queues import Steps
 from koalapy.runtime.collecting.collect import Collected
@@ -401,11 +401,14 @@ class Recorded:
         self._play = play
         self.troubles = 2
 
-    def job(self, job_id: JobId) -> Job:
+    def job(self, job_id: JobId) -> None:
+        """There is no job, only the sweep."""
+
+    def sweep(self, sweep: JobId) -> Sweep:
         request = self._play.request
-        return Job(
-            id=job_id, owner="me", request=request, state=JobState.RUNNING, position=1, submitted_at=Instant(1),
-            collecting=True,
+        return Sweep(
+            id=sweep, owner="me", request=request, state=JobState.RUNNING, position=1, submitted_at=Instant(1),
+            count=2, collecting=True,
         )  # fmt: skip
 
     def results(self, sweep: JobId, after: int = 0) -> Iterator[tuple[int, ResultBatch]]:

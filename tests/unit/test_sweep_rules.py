@@ -62,7 +62,7 @@ def test_where_other_users_jobs_are_hidden_only_preemptible_sweeps_grow() -> Non
     show(play, others_hidden=True)
     sweep = play.sweep()
     assert play.holds(sweep) == {}
-    why = play.engine.scavenger.why_no_more(play.now, play.job(sweep))
+    why = play.engine.scavenger.why_no_more(play.now, play.record(sweep))
     assert why == {"alpha": "others' jobs cannot be seen there, so that sweeps could be in their way"}
     for native in ("queue", "qos"):
         rule: dict[str, Any] = {native: "low"}
@@ -126,7 +126,7 @@ def test_all_processors_of_a_launcher_s_node_are_charged_from_start_to_end() -> 
     ended = play.pilots[launcher.id]
     assert ended.allocated_at is not None
     assert ended.ended_at is not None
-    assert play.runner(sweep).charged == NODE * (ended.ended_at - ended.allocated_at) > NODE * MINUTE
+    assert play.record(sweep).charged == NODE * (ended.ended_at - ended.allocated_at) > NODE * MINUTE
 
 
 # ---- admission
@@ -143,7 +143,7 @@ def test_dynamic_admission_admits_by_priority_and_age_while_predicted_nodes_suff
     assert [play.engine.scavenger.waits_because(sweep) for sweep in sweeps] == ["", waits, waits, waits]
     play.reach("beta")
     play.measure()
-    assert [play.job(sweep).state is JobState.RUNNING for sweep in sweeps] == [True, False, True, False]
+    assert [play.record(sweep).state is JobState.RUNNING for sweep in sweeps] == [True, False, True, False]
 
 
 def test_no_nodes_of_an_unreachable_cluster_are_predicted() -> None:

@@ -13,6 +13,7 @@ from koalapy.model.identity import FIRST_PILOT, AttemptId, JobId, pilot_id
 from koalapy.model.job import Job, Outcome
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import AttemptState, Ending, JobState
+from koalapy.model.sweep import Sweep
 from koalapy.model.units import DAY, HOUR, SECOND, Instant
 from koalapy.model.usage import (
     BatchSpan,
@@ -89,7 +90,7 @@ def test_a_batch_job_that_never_started_uses_nothing() -> None:
 
 
 def test_all_of_a_pilot_is_scavenged_and_charged_to_its_sweep() -> None:
-    sweep = job_with_attempt(JobState.RUNNING)
+    sweep = a_sweep()
     (entry,) = usage_of_pilot(a_pilot(**FULL), sweep)
     assert (entry.charged, entry.owner, entry.name) == (7, "mona", "poisson")
     assert sums([entry], By.DAY)[("2030-03-17",)].scavenged == 360 * SECOND
@@ -97,10 +98,16 @@ def test_all_of_a_pilot_is_scavenged_and_charged_to_its_sweep() -> None:
 
 
 def test_a_pilot_that_goes_on_counts_until_now() -> None:
-    sweep = replace(job_with_attempt(JobState.RUNNING), attempts=())
+    sweep = a_sweep()
     running, over = a_pilot(**(FULL | {"ended_at": None})), a_pilot(state=AttemptState.CLEANED_UP, **FULL)
-    (entry,) = usage_until({sweep.id: sweep}, [running, over], at(50))
+    (entry,) = usage_until([], {sweep.id: sweep}, [running, over], at(50))
     assert (entry.kind, entry.ended_at) == (Kind.SCAVENGED, at(50))
+
+
+def a_sweep() -> Sweep:
+    job = job_with_attempt(JobState.RUNNING)
+    common = {"id": job.id, "owner": job.owner, "request": job.request, "submitted_at": job.submitted_at}
+    return Sweep(**common, state=JobState.RUNNING, position=1, count=9)  # type: ignore[arg-type]
 
 
 def a_pilot(**fields: Any) -> Attempt:
@@ -113,7 +120,7 @@ def a_pilot(**fields: Any) -> Attempt:
 
 def test_a_running_attempt_counts_until_now() -> None:
     running = job_with_attempt(JobState.RUNNING, **(FULL | {"ended_at": None}))
-    (entry,) = usage_until({running.id: running}, [], at(50))
+    (entry,) = usage_until([running], {}, [], at(50))
     found = sums([entry], By.USER, unended=frozenset({entry.attempt}))[("mona",)]
     assert (found.run, found.open) == (40 * SECOND, 160 * SECOND)
 

@@ -276,8 +276,8 @@ def test_of_a_job_that_does_not_keep_its_output_none_is_asked_for(keep: KeepOutp
 def test_what_is_not_home_yet_is_not_pruned() -> None:
     play = Play()
     job, _ = over(play, "alpha")
-    asked = PruneRequested(jobs=(job,), before=play.now, records=True)
+    asked = PruneRequested(work=(job,), before=play.now, records=True)
     assert [why for why, _ in judge(play.engine.core, asked).kept] == [COLLECTING]
     play.tell(OutputKept(job=job))
-    asked = PruneRequested(jobs=(play.job(job.id),), before=play.now, records=True)
+    asked = PruneRequested(work=(play.job(job.id),), before=play.now, records=True)
     assert [each.id for each in judge(play.engine.core, asked).ready] == [job.id]

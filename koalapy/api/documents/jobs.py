@@ -13,9 +13,10 @@ from koalapy.languages.mapping import job_mapping
 from koalapy.model.flow import Flow
 from koalapy.model.identity import JobId
 from koalapy.model.job import Component, History, Job
+from koalapy.model.parameters import Source
 from koalapy.model.request import Request
 from koalapy.model.states import ComponentState
-from koalapy.model.sweep import Source
+from koalapy.model.sweep import Sweep, Work
 from koalapy.model.textfile.words import valid_text
 from koalapy.model.units import SECOND, Instant, format_instant
 from koalapy.runtime.collecting.collect import Collected
@@ -30,40 +31,53 @@ NotifyOnName = Literal["started", "done", "failed", "cancelled"]
 Fits = Literal["yes", "never", "unknown"]
 
 
-def job(job: Job, transfers: Iterable[Progress] = ()) -> answers.Job:
-    """Describe a job. `transfers`: its transfers that are under way."""
-    return {
-        "id": job.id,
-        "name": job.request.name,
-        "owner": job.owner,
-        "state": cast(answers.JobStateName, str(job.state)),
-        "priority": job.request.priority,
-        "labels": dict(job.request.labels),
-        "type": _type(job),
-        "submitted_at": format_instant(job.submitted_at),
-        "started_at": optional_instant(job.started_at),
-        "finished_at": optional_instant(job.finished_at),
-        "submission_failures": job.submission_failures,
-        "completion_failures": job.completion_failures,
-        "held_processor_seconds": round(job.held / SECOND, 6),
-        "reason": str(job.reason) if job.reason else None,
-        "reason_code": job.reason.code if job.reason else None,
-        "kept_output": cast(answers.KeptOutput, str(job.kept_output)),
-        "components": [component(each, job.state.final) for each in job.components],
+def job(work: Work, transfers: Iterable[Progress] = ()) -> answers.Job:
+    """Describe a job or a sweep. `transfers`: its transfers that are under way."""
+    described: answers.Job = {
+        "id": work.id,
+        "name": work.request.name,
+        "owner": work.owner,
+        "state": cast(answers.JobStateName, str(work.state)),
+        "priority": work.request.priority,
+        "labels": dict(work.request.labels),
+        "type": "sweep",
+        "submitted_at": format_instant(work.submitted_at),
+        "started_at": optional_instant(work.started_at),
+        "finished_at": optional_instant(work.finished_at),
+        "submission_failures": 0,
+        "completion_failures": 0,
+        "held_processor_seconds": 0.0,
+        "reason": str(work.reason) if work.reason else None,
+        "reason_code": work.reason.code if work.reason else None,
+        "kept_output": "none",
+        "components": [],
         "transfers": [transfer(each) for each in transfers],
-        "sweep": progress(job.runner) if job.runner else None,
-        "flow": flow(job.flow) if job.flow else None,
-        "part_of": job.part_of,
-        "after": list(job.request.after),
-        "choices": [choice(each) for each in job.choices],
-        "choice": job.choice if job.choices else None,
+        "sweep": None,
+        "flow": None,
+        "part_of": work.part_of,
+        "after": list(work.request.after),
+        "choices": [],
+        "choice": None,
     }
+    if isinstance(work, Sweep):
+        described["sweep"] = progress(work)
+        return described
+    described["type"] = _type(work)
+    described["submission_failures"] = work.submission_failures
+    described["completion_failures"] = work.completion_failures
+    described["held_processor_seconds"] = round(work.held / SECOND, 6)
+    described["kept_output"] = cast(answers.KeptOutput, str(work.kept_output))
+    described["components"] = [component(each, work.state.final) for each in work.components]
+    described["flow"] = flow(work.flow) if work.flow else None
+    described["choices"] = [choice(each) for each in work.choices]
+    described["choice"] = work.choice if work.choices else None
+    return described
 
 
 def _type(job: Job) -> JobType:
     if job.request.pilot is not None:
         return "pilot"
-    return "sweep" if job.runner else "flow" if job.flow else cast(JobType, str(job.request.type))
+    return "flow" if job.flow else cast(JobType, str(job.request.type))
 
 
 def flow(progress: Flow) -> answers.FlowProgress:
@@ -117,20 +131,21 @@ def transfer(progress: Progress) -> answers.Transfer:
     }
 
 
-def jobs(found: Iterable[Job], transfers: Mapping[JobId, list[Progress]] | None = None) -> answers.JobsAnswer:
-    """Answer with these jobs."""
+def jobs(found: Iterable[Work], transfers: Mapping[JobId, list[Progress]] | None = None) -> answers.JobsAnswer:
+    """Answer with these jobs and sweeps."""
     moving = transfers or {}
     return {"schema": "koala.jobs/1", "jobs": [job(each, moving.get(each.id, ())) for each in found]}
 
 
 def job_with_history(
-    found: Job, history: Iterable[History] = (), transfers: Iterable[Progress] = ()
+    found: Work, history: Iterable[History] = (), transfers: Iterable[Progress] = ()
 ) -> answers.JobAnswer:
-    """Answer with a job, its request and its history."""
+    """Answer with a job or a sweep, its request and its history."""
+    written = found.written if isinstance(found, Job) else None
     return {
         "schema": "koala.job/1",
         "job": job(found, transfers),
-        "request": request(found.written or found.request),
+        "request": request(written or found.request),
         "notify": [
             {"to": str(each.to), "on": [cast(NotifyOnName, str(change)) for change in each.on]}
             for each in found.request.notify or ()
@@ -216,24 +231,24 @@ def fetched(job_id: int, home: Collected | None) -> answers.FetchAnswer:
 
 
 def changed(found: Changed) -> answers.ChangedAnswer:
-    """Answer with the jobs that were changed, and those that could not be."""
+    """Answer with the jobs and sweeps that were changed, and those that could not be."""
     refused: list[answers.Refusal] = [{"id": id, "error": reason(error.reason)} for id, error in found.refused.items()]
-    return {"schema": "koala.changed/1", "jobs": [job(each) for each in found.jobs], "refused": refused}
+    return {"schema": "koala.changed/1", "jobs": [job(each) for each in found.work], "refused": refused}
 
 
 def explanation(found: Explanation, history: Iterable[History] = ()) -> answers.ExplainAnswer:
-    """Answer why a job is in its state, and what each cluster lacks for each of its components.
+    """Answer why a job or sweep is in its state, and what each cluster lacks for each of its components.
 
     `history`: that of a final job; its notes name files that were not fetched.
     """
-    job, lacks = found.job, found.lacks
+    work, lacks = found.work, found.lacks
     return {
         "schema": "koala.explain/1",
-        "id": job.id,
-        "state": cast(answers.JobStateName, str(job.state)),
+        "id": work.id,
+        "state": cast(answers.JobStateName, str(work.state)),
         "summary": summary(found),
         "notes": notes_of(history),
-        "reason": reason(job.reason) if job.reason else None,
+        "reason": reason(work.reason) if work.reason else None,
         "lacks": [{"component": each.component, "cluster": each.cluster, **reason(each.reason)} for each in lacks],
         "not_borrowed": [{"site": site, "reason": reason} for site, reason in found.not_borrowed.items()],
         "no_more_nodes": [{"cluster": cluster, "reason": reason} for cluster, reason in found.no_more_nodes.items()],

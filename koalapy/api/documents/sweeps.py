@@ -9,7 +9,7 @@ from typing import cast
 
 from koalapy import answers
 from koalapy.api.documents.fields import optional_instant
-from koalapy.model.sweep import Runner
+from koalapy.model.sweep import Sweep
 from koalapy.model.textfile.words import visible_json
 from koalapy.model.units import SECOND, Instant, format_instant
 from koalapy.runtime.sweeps import Row
@@ -21,9 +21,9 @@ _AT_ONCE = 500  # rows in a piece of an answer
 _BEFORE, _AFTER = ("parameter",), ("exit_status", "ending", "cluster", "host", "started_at", "ended_at")
 
 
-def progress(runner: Runner) -> answers.SweepProgress:
+def progress(sweep: Sweep) -> answers.SweepProgress:
     """Describe the progress of a sweep."""
-    return {**_counts(count_parameters(runner)), "clusters": [cluster for cluster, numbers in runner.out if numbers]}
+    return {**_counts(count_parameters(sweep)), "clusters": [cluster for cluster, numbers in sweep.out if numbers]}
 
 
 def _counts(counts: ParameterCounts) -> answers.Counts:
@@ -52,22 +52,22 @@ def runners(reports: Iterable[RunnerReport], forecast: Forecast) -> answers.Runn
 
 def runner(report: RunnerReport) -> answers.Runner:
     """Describe a CS-Runner."""
-    job, counts = report.job, count_parameters(report.runner)
+    sweep, counts = report.sweep, count_parameters(report.sweep)
     return {
-        "id": job.id,
-        "name": job.request.name,
-        "owner": job.owner,
-        "state": cast(answers.JobStateName, str(job.state)),
-        "submitted_at": format_instant(job.submitted_at),
-        "admitted_at": optional_instant(report.runner.admitted_at),
-        "finished_at": optional_instant(job.finished_at),
+        "id": sweep.id,
+        "name": sweep.request.name,
+        "owner": sweep.owner,
+        "state": cast(answers.JobStateName, str(sweep.state)),
+        "submitted_at": format_instant(sweep.submitted_at),
+        "admitted_at": optional_instant(sweep.admitted_at),
+        "finished_at": optional_instant(sweep.finished_at),
         **_counts(counts),
         "running": report.running,
         "waiting": counts.waiting,
         "parameters_per_minute": None if report.per_minute is None else round(report.per_minute, 3),
         "ends_at": optional_instant(report.ends_at),
         "charged_processor_seconds": round(report.charged / SECOND, 6),
-        "reason": str(job.reason) if job.reason else None,
+        "reason": str(sweep.reason) if sweep.reason else None,
         "clusters": [_place(each) for each in report.places],
     }
 

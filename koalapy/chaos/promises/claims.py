@@ -31,7 +31,7 @@ class Claims:
         """Check the claims of a change. `pilots`: those before it."""
         jobs = {job.id: job for job in change.jobs}
         for line in change.history:
-            if line.kind == "job_stopping":
+            if line.kind == "job_stopping" and line.job in jobs:
                 self._check_barrier(line, jobs[line.job], decided)
         for each in change.attempts:
             if each.owner.kind is OwnerKind.SWEEP and each.id not in pilots:
@@ -64,7 +64,7 @@ class Claims:
         """
         ranks = [_rank(job) for job in claimed]
         promise(ranks == sorted(ranks), Promise.ORDER, "claims are out of order:", *(job.id for job in claimed))
-        waiting = sorted((job for job in decided.engine.records.jobs.values() if _waits(job)), key=_rank)
+        waiting = sorted((job for job in decided.engine.records.jobs.values() if job.state.queued), key=_rank)
         passed: dict[JobId, int] = {}
         doubtful: set[JobId] = set()
         for job in claimed:
@@ -169,11 +169,6 @@ class Claims:
 def _rank(job: Job) -> tuple[int, int]:
     """Return the job's rank in the wait queue, which a claim does not change."""
     return job.request.priority, job.position
-
-
-def _waits(job: Job) -> bool:
-    """Whether the job is in the wait queue; a sweep is not."""
-    return job.state.queued and job.runner is None
 
 
 def is_matched(job: Job) -> bool:

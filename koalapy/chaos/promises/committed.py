@@ -8,25 +8,35 @@ from koalapy.model.change import Change, OutboxEntry, Snapshot
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Counters, Job, job_value
 from koalapy.model.records import Records
+from koalapy.model.sweep import Sweep, Work, sweep_value
 from koalapy.store.contract import Store
 
 
 class Committed:
-    """All that was ever committed: jobs and pilots, also final and pruned ones; pending cancels, outbox, counters."""
+    """All that was ever committed: jobs, sweeps and pilots, pruned ones too, pending cancels, outbox, counters."""
 
     def __init__(self) -> None:
         self.jobs: dict[JobId, Job] = {}
+        self.sweeps: dict[JobId, Sweep] = {}
         self.pilots: dict[AttemptId, Attempt] = {}  # also those that were let go or pruned
         self.pending_cancels: dict[AttemptId, Attempt] = {}
         self.outbox: dict[int, OutboxEntry] = {}
         self.counters = Counters()
         self._last_number = 0
 
+    def work(self) -> dict[JobId, Work]:
+        """Return all jobs and sweeps."""
+        return {**self.jobs, **self.sweeps}
+
     def take(self, change: Change, store: Store) -> None:
         """Add a change that the store has kept, after a check of it."""
         for job in change.jobs:
             promise(store.job(job.id) == job, Promise.AGREE, "the store does not have job", job.id, "as committed")
             self.jobs[job.id] = job
+        for sweep in change.sweeps:
+            kept = store.sweep(sweep.id) == sweep
+            promise(kept, Promise.AGREE, "the store does not have sweep", sweep.id, "as committed")
+            self.sweeps[sweep.id] = sweep
         final = [attempt for attempt in change.attempts if self._put_attempt(attempt)]
         for attempt in final:  # the store has all of the change by now
             kept = store.job(attempt.id.job) == self.jobs[attempt.id.job]
@@ -61,6 +71,9 @@ class Committed:
         """Check that the engine's records are committed, so that commands may be sent."""
         for job in records.jobs.values():
             promise(self.jobs.get(job.id) == job_value(job), Promise.COMMITTED, "job", job.id, "is", job.state)
+        for sweep in records.sweeps.values():
+            found = self.sweeps.get(sweep.id)
+            promise(found == sweep_value(sweep), Promise.COMMITTED, "sweep", sweep.id, "is", sweep.state)
         pilots = {row.id: attempt_value(row) for row in records.pilots.values()}
         promise(pilots == self._living_pilots(), Promise.COMMITTED, "pilots", *map(str, pilots))
         pending = {row.id: attempt_value(row) for row in records.pending_cancels.values()}
@@ -78,6 +91,8 @@ class Committed:
         """Check the snapshot from which the next koalad starts."""
         jobs = {job.id: job for job in self.jobs.values() if not job.state.final}
         self._same("jobs", {job.id: job for job in found.jobs}, jobs)
+        sweeps = {sweep.id: sweep for sweep in self.sweeps.values() if not sweep.state.final}
+        self._same("sweeps", {sweep.id: sweep for sweep in found.sweeps}, sweeps)
         self._same("pilots", {each.id: each for each in found.pilots}, self._living_pilots())
         self._same("pending cancels", {each.id: each for each in found.pending_cancels}, self.pending_cancels)
         self._same("outbox", {entry.number: entry for entry in found.outbox}, self.outbox)

@@ -28,7 +28,7 @@ class Contents:
         """A program starts: check that its staged files are in its working directory."""
         instance, attempt = attempt_of(tag)
         pilot = committed.pilots.get(attempt)
-        owner = committed.jobs.get(attempt.job if pilot is None else JobId(pilot.owner.id))
+        owner = committed.jobs.get(attempt.job) if pilot is None else committed.sweeps.get(JobId(pilot.owner.id))
         if instance != self._instance or owner is None:
             return
         work = layout.inside(layout.attempt_directory(SHARED, instance, tag), "work")
@@ -63,7 +63,7 @@ class Contents:
     def committed(self, change: Change, before: Mapping[JobId, Job]) -> None:
         """Check that all output of a job that becomes done is collected."""
         for job in change.jobs:
-            if job.state is JobState.DONE and job.runner is None and not before[job.id].state.final:
+            if job.state is JobState.DONE and not before[job.id].state.final:
                 left = [path for path in job.request.stage_out if (job.id, path) not in self._home]
                 promise(not left, Promise.CONTENTS, "job", job.id, "is done without", *left)
 

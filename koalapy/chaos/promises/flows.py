@@ -7,34 +7,37 @@ from koalapy.model.change import Change
 from koalapy.model.identity import JobId, Tag, attempt_of
 from koalapy.model.job import Job
 from koalapy.model.states import JobState
+from koalapy.model.sweep import Work
 
 
 class Flows:
-    """The checker of jobs that wait for others. `committed` is called after every commit, with all jobs after it."""
+    """The checker of jobs that wait for others. `committed` is called after every commit, with all after it."""
 
     def __init__(self) -> None:
         self._waiting: dict[JobId, None] = {}
         self._flows: dict[JobId, None] = {}
 
-    def committed(self, change: Change, jobs: Mapping[JobId, Job]) -> None:
-        for changed in change.jobs:
+    def committed(self, change: Change, jobs: Mapping[JobId, Work]) -> None:
+        for changed in change.work:
             if changed.request.after and not changed.state.final:
                 self._waiting[changed.id] = None
-            if changed.flow is not None and not changed.state.final:
-                self._flows[changed.id] = None
+        for job in change.jobs:
+            if job.flow is not None and not job.state.final:
+                self._flows[job.id] = None
         for each in list(self._waiting):
-            job = jobs.get(each)
-            if job is None or job.state.final:
+            waiting = jobs.get(each)
+            if waiting is None or waiting.state.final:
                 del self._waiting[each]
             else:
-                _check_waiting(job, jobs)
+                _check_waiting(waiting, jobs)
         for each in list(self._flows):
-            if each in jobs:
-                _check_counts(jobs[each], jobs)
-            if each not in jobs or jobs[each].state.final:
+            flow = jobs.get(each)
+            if isinstance(flow, Job):
+                _check_counts(flow, jobs)
+            if flow is None or flow.state.final:
                 del self._flows[each]
 
-    def started(self, tag: Tag, jobs: Mapping[JobId, Job]) -> None:
+    def started(self, tag: Tag, jobs: Mapping[JobId, Work]) -> None:
         """Check that all prerequisites of a job are done when a program of it starts."""
         _, attempt = attempt_of(tag)
         job = jobs.get(attempt.job)
@@ -43,7 +46,7 @@ class Flows:
             promise(done, Promise.AFTER, "job", attempt.job, "runs while job", each.id, "is", each.state)
 
 
-def _check_waiting(job: Job, jobs: Mapping[JobId, Job]) -> None:
+def _check_waiting(job: Work, jobs: Mapping[JobId, Work]) -> None:
     found = list(_prerequisites(job, jobs))
     for each in found:
         failed = each.state.final and each.state is not JobState.DONE
@@ -54,7 +57,7 @@ def _check_waiting(job: Job, jobs: Mapping[JobId, Job]) -> None:
     promise(not idle, Promise.AFTER, "job", job.id, "is blocked, but nothing is left that it waits for")
 
 
-def _check_counts(flow: Job, jobs: Mapping[JobId, Job]) -> None:
+def _check_counts(flow: Job, jobs: Mapping[JobId, Work]) -> None:
     """Check that the flow counts its jobs' ends, and that its own end is that of the last of them."""
     assert flow.flow is not None
     ids = [JobId(each) for each in flow.flow.jobs_of(flow.id)]
@@ -68,7 +71,7 @@ def _check_counts(flow: Job, jobs: Mapping[JobId, Job]) -> None:
     promise(flow.state.final == over, Promise.AFTER, "flow", flow.id, "is", flow.state, "while its jobs are", *states)
 
 
-def _prerequisites(job: Job, jobs: Mapping[JobId, Job]) -> Iterator[Job]:
+def _prerequisites(job: Work, jobs: Mapping[JobId, Work]) -> Iterator[Work]:
     """Yield those prerequisites of the job that are not pruned."""
     for each in job.request.after:
         if each in jobs:

@@ -1,4 +1,4 @@
-"""Promises about a job's records: transitions of the table, one final state, bounds on every retry."""
+"""Promises about the records of jobs and sweeps: transitions of the table, one final state, bounds on every retry."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,8 @@ from koalapy.model.identity import JobId
 from koalapy.model.job import History, Job, Outcome
 from koalapy.model.request import RetryOn
 from koalapy.model.settings import Settings
-from koalapy.model.states import JOB_TRANSITIONS, JobState
+from koalapy.model.states import JOB_TRANSITIONS, SWEEP_TRANSITIONS, JobState
+from koalapy.model.sweep import Sweep, Work
 
 _AFTER = {
     "job_submitted": JobState.WAITING,
@@ -32,7 +33,7 @@ _COUNTED = {"exit_status": RetryOn.EXIT, "killed": RetryOn.KILLED, "lost": Retry
 
 @dataclass(slots=True)
 class _JobHistory:
-    """The state and counts of a job, derived from its history alone."""
+    """The state and counts of a job or sweep, derived from its history alone."""
 
     state: JobState | None = None
     outcome: Outcome | None = None
@@ -42,26 +43,26 @@ class _JobHistory:
 
 
 class Jobs:
-    """The checker of job records. `committed` is called after every commit; `before` are the jobs before it."""
+    """The checker of jobs and sweeps. `committed` is called after every commit; `before` are those before it."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._histories: dict[JobId, _JobHistory] = {}
 
-    def committed(self, change: Change, before: Mapping[JobId, Job]) -> None:
-        jobs = {job.id: job for job in change.jobs}
+    def committed(self, change: Change, before: Mapping[JobId, Work]) -> None:
+        changed = {work.id: work for work in change.work}
         for line in change.history:
             if line.kind == "choices_ended":
                 self._histories[line.job].submissions += 1
             if line.kind in _AFTER:
-                self._follow(line, jobs.get(line.job) or before[line.job])
-        for job in jobs.values():
-            self._check_record(job, before.get(job.id))
+                self._follow(line, changed.get(line.job) or before[line.job])
+        for work in changed.values():
+            self._check_record(work, before.get(work.id))
 
-    def _follow(self, line: History, job: Job) -> None:
+    def _follow(self, line: History, work: Work) -> None:
         history = self._histories.setdefault(line.job, _JobHistory())
         after = _AFTER[line.kind]
-        if job.flow is not None:
+        if isinstance(work, Job) and work.flow is not None:
             return  # see Flows
         if "after" in line.details or line.details.get("state") == "blocked":
             after = JobState.BLOCKED
@@ -69,18 +70,19 @@ class Jobs:
             history.outcome = _NEXT[line.kind]
             return
         if line.kind == "job_requeued":
-            after = self._requeued(history, job)
-        legal = history.state is None or after in JOB_TRANSITIONS[history.state]
+            after = self._requeued(history, work)
+        table = SWEEP_TRANSITIONS if isinstance(work, Sweep) else JOB_TRANSITIONS
+        legal = history.state is None or after in table[history.state]
         promise(legal, Promise.ENDS, "job", line.job, "changes from", history.state, "to", after)
         if after is JobState.STOPPING:
-            self._stopping(history, line, job)
+            self._stopping(history, line, work)
         if after is JobState.FAILED and history.state is JobState.STOPPING:
-            self._failed(history, job)
+            self._failed(history, work)
         history.ends += after.final
         promise(history.ends <= 1, Promise.ENDS, "job", line.job, "ends a second time")
         history.state = after
 
-    def _stopping(self, history: _JobHistory, line: History, job: Job) -> None:
+    def _stopping(self, history: _JobHistory, line: History, job: Work) -> None:
         """Check that an outcome counts as a completion failure exactly if the job's user wants it so."""
         history.outcome = Outcome(line.details["outcome"])
         wanted = _COUNTED.get(line.details.get("code", ""))
@@ -89,7 +91,7 @@ class Jobs:
         expected = Outcome.COMPLETION_FAILURE if wanted in job.request.retry_on else Outcome.FAILED
         promise(history.outcome is expected, Promise.ENDS, "job", job.id, "of", wanted, "becomes", history.outcome)
 
-    def _requeued(self, history: _JobHistory, job: Job) -> JobState:
+    def _requeued(self, history: _JobHistory, job: Work) -> JobState:
         """Count a failure; check that the job is not requeued beyond its bound."""
         submissions, completions = self._settings.max_submission_failures, self._settings.max_completion_failures
         if history.outcome is Outcome.SUBMISSION_FAILURE:
@@ -103,7 +105,7 @@ class Jobs:
         promise(left, Promise.ENDS, "job", job.id, "is tried again after", history.submissions, history.completions)
         return JobState.HELD if history.outcome is Outcome.HOLD else JobState.WAITING
 
-    def _failed(self, history: _JobHistory, job: Job) -> None:
+    def _failed(self, history: _JobHistory, job: Work) -> None:
         """Check that a job that fails has reached its bound."""
         submissions, completions = self._settings.max_submission_failures, self._settings.max_completion_failures
         if history.outcome is Outcome.SUBMISSION_FAILURE:
@@ -113,16 +115,18 @@ class Jobs:
             history.completions, history.submissions = history.completions + 1, 0
             promise(history.completions > completions, Promise.ENDS, "job", job.id, "fails after", history.completions)
 
-    def _check_record(self, job: Job, before: Job | None) -> None:
-        if job.flow is not None:
+    def _check_record(self, work: Work, before: Work | None) -> None:
+        if isinstance(work, Job) and work.flow is not None:
             return
-        history = self._histories[job.id]
-        promise(before is None or not before.state.final, Promise.ENDS, "job", job.id, "changes after its end")
-        promise(job.state is history.state, Promise.AGREE, "job", job.id, "is", job.state, "by history", history.state)
-        counts = (job.submission_failures, job.completion_failures)
-        promise(counts == (history.submissions, history.completions), Promise.ENDS, "job", job.id, "counts", *counts)
-        promise(job.state.active or not job.live, Promise.NOTHING_LEFT, "job", job.id, job.state, "has live attempts")
-        ended = not job.state.final or job.finished_at is not None
-        promise(ended, Promise.AGREE, "job", job.id, "is final, but has no instant of its end")
-        promise(job.state is not JobState.DONE or job.reason is None, Promise.AGREE, "job", job.id, job.reason)
-        promise(job.state is not JobState.FAILED or job.reason, Promise.AGREE, "job", job.id, "has no reason")
+        history, identity, state = self._histories[work.id], work.id, work.state
+        promise(before is None or not before.state.final, Promise.ENDS, "job", identity, "changes after its end")
+        promise(state is history.state, Promise.AGREE, "job", identity, "is", state, "by history", history.state)
+        if isinstance(work, Job):
+            counts = (work.submission_failures, work.completion_failures)
+            found = (history.submissions, history.completions)
+            promise(counts == found, Promise.ENDS, "job", identity, "counts", *counts)
+            promise(state.active or not work.live, Promise.NOTHING_LEFT, "job", identity, state, "has live attempts")
+        ended = not state.final or work.finished_at is not None
+        promise(ended, Promise.AGREE, "job", identity, "is final, but has no instant of its end")
+        promise(state is not JobState.DONE or work.reason is None, Promise.AGREE, "job", identity, work.reason)
+        promise(state is not JobState.FAILED or work.reason, Promise.AGREE, "job", identity, "has no reason")

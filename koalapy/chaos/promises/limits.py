@@ -31,8 +31,8 @@ class Limits:
             live = _live(decided, name)
             self._check_growth(name, [each for each in live if each.id in before], len(live), decided)
         if any(line.kind == "sweep_admitted" for line in change.history) and self._most is not None:
-            jobs = decided.engine.records.jobs.values()
-            active = [job.id for job in jobs if job.runner is not None and job.state is JobState.RUNNING]
+            sweeps = decided.engine.records.sweeps.values()
+            active = [sweep.id for sweep in sweeps if sweep.state is JobState.RUNNING]
             promise(len(active) <= self._most, Promise.LIMITS, "sweeps are active:", *active)
 
     def passed(self, decided: Decided) -> None:

@@ -1,14 +1,14 @@
 """Promises about notifications: each arrives once at most, and its recorded outcome is true."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from koalapy.chaos.violation import Promise, promise
 from koalapy.model.change import Change
 from koalapy.model.commands import SendNotification
 from koalapy.model.identity import JobId
-from koalapy.model.job import Job
 from koalapy.model.notification import NotificationId, NotifyOn
 from koalapy.model.states import JobState
+from koalapy.model.sweep import Work
 
 _SETTLED = ("notification_sent", "notification_given_up", "notification_unknown")
 _ENDS = {
@@ -32,8 +32,8 @@ class Notifications:
         promise(notification in self._committed, Promise.COMMITTED, "notification", notification, "arrives before")
         self._arrived.add(notification)
 
-    def committed(self, change: Change, jobs: Mapping[JobId, Job]) -> None:
-        """Check the tries and outcomes of a commit. `jobs`: as they are after it."""
+    def committed(self, change: Change, work: Mapping[JobId, Work]) -> None:
+        """Check the tries and outcomes of a commit. `work`: all jobs and sweeps, as they are after it."""
         for line in change.history:
             if line.kind in _SETTLED:
                 details = line.details
@@ -44,16 +44,16 @@ class Notifications:
             if isinstance(entry.command, SendNotification):
                 found = entry.command.notification.id
                 promise(found not in self._settled, Promise.NOTIFIED, "notification", found, "is sent once settled")
-                end, is_end = _ENDS.get(jobs[found.job].state), found.on is not NotifyOn.STARTED
+                end, is_end = _ENDS.get(work[found.job].state), found.on is not NotifyOn.STARTED
                 promise(not is_end or end is found.on, Promise.NOTIFIED, "notification", found, "is of no such end")
                 self._committed.add(found)
 
-    def quiescent(self, jobs: Mapping[JobId, Job]) -> None:
-        """Check that each wanted notification of a final job has an outcome, and that the outcome is true."""
-        for job in jobs.values():
-            for place, notify in enumerate(job.request.notify or ()):
-                if (end := _ENDS.get(job.state)) in notify.on and end is not None:
-                    wanted = NotificationId(job.id, end, place)
+    def quiescent(self, work: Iterable[Work]) -> None:
+        """Check that each wanted notification of what is final has an outcome, and that the outcome is true."""
+        for each in work:
+            for place, notify in enumerate(each.request.notify or ()):
+                if (end := _ENDS.get(each.state)) in notify.on and end is not None:
+                    wanted = NotificationId(each.id, end, place)
                     promise(wanted in self._settled, Promise.NOTIFIED, "notification", wanted, "has no outcome")
         for settled, kind in self._settled.items():
             arrived = settled in self._arrived

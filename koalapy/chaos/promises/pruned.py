@@ -8,13 +8,13 @@ from koalapy.model.attempt import Attempt, OwnerKind
 from koalapy.model.change import Change
 from koalapy.model.commands import CollectOutput, ForgetAttempt
 from koalapy.model.identity import AttemptId, JobId, pilot_id, tag_of
-from koalapy.model.job import Job
+from koalapy.model.sweep import Sweep, Work
 from koalapy.store.contract import Store
 from koalapy.world.world import World
 
 
 class Pruned:
-    """The checker of pruning. `committed` is called after every commit; `before` are the jobs before it."""
+    """The checker of pruning. `committed` is called after every commit; `before` are the jobs and sweeps before it."""
 
     def __init__(self, world: World, left: Collection[str]) -> None:
         """`left`: clusters that have left the grid at some time: their directories may stay."""
@@ -24,7 +24,7 @@ class Pruned:
     def committed(
         self,
         change: Change,
-        before: Mapping[JobId, Job],
+        before: Mapping[JobId, Work],
         pilots: Mapping[AttemptId, Attempt],
         committed: Committed,
     ) -> None:
@@ -38,13 +38,14 @@ class Pruned:
         }
         for identity in change.removed:
             pilot = pilots.get(pilot_id(identity))
-            job = before.get(identity)
-            over = pilot.let_go if pilot is not None else job is not None and job.state.final
+            work = before.get(identity)
+            over = pilot.let_go if pilot is not None else work is not None and work.state.final
             promise(identity not in self.attempts, Promise.PRUNED, "job", identity, "is pruned twice")
             promise(over, Promise.PRUNED, "job", identity, "is not final, but pruned")
             promise(identity not in pending, Promise.PRUNED, "job", identity, "has a pending cancel, but is pruned")
             promise(identity not in collecting, Promise.PRUNED, "job", identity, "is collecting, but is pruned")
-            attempts = [pilot] if pilot is not None else [each for each in job.attempts if each] if job else []
+            of_job = [] if work is None or isinstance(work, Sweep) else [each for each in work.attempts if each]
+            attempts = of_job if pilot is None else [pilot]
             left = [path for path in self._paths(attempts) if self._exists(*path)]
             promise(not left, Promise.PRUNED, "job", identity, "is pruned before its directories:", *left)
             self.attempts[identity] = attempts
@@ -56,7 +57,7 @@ class Pruned:
     def _check_forget(self, attempt: AttemptId, committed: Committed) -> None:
         """Check that the directory is of an earlier attempt, of a final job, or of a pilot of a final sweep."""
         if (pilot := committed.pilots.get(attempt)) is not None:
-            final = committed.jobs[JobId(pilot.owner.id)].state.final
+            final = committed.sweeps[JobId(pilot.owner.id)].state.final
             promise(final, Promise.PRUNED, "the directory of", attempt, "is removed before its sweep is final")
             return
         job = committed.jobs[attempt.job]
@@ -74,7 +75,7 @@ class Pruned:
     def quiescent(self, store: Store) -> None:
         """Check that nothing of pruned jobs and pilots is left anywhere."""
         for identity, attempts in self.attempts.items():
-            promise(store.job(identity) is None, Promise.PRUNED, "job", identity, "is pruned, but in the store")
+            promise(store.work(identity) is None, Promise.PRUNED, "job", identity, "is pruned, but in the store")
             pilot = store.pilot(pilot_id(identity))
             promise(pilot is None, Promise.PRUNED, "pilot", identity, "is pruned, but in the store")
             promise(not store.history(identity), Promise.PRUNED, "job", identity, "is pruned, but has a history")

@@ -12,9 +12,9 @@ from koalapy.world.world import World
 
 
 def of_records(committed: Committed) -> None:
-    """Check that every job is final, no cancel is pending, and every command was confirmed."""
-    for job in committed.jobs.values():
-        promise(job.state.final, Promise.ENDS, "job", job.id, "is", job.state)
+    """Check that every job and sweep is final, no cancel is pending, and every command was confirmed."""
+    for each in committed.work().values():
+        promise(each.state.final, Promise.ENDS, "job", each.id, "is", each.state)
     for pilot in committed.pilots.values():
         promise(pilot.let_go, Promise.ENDS, "pilot", pilot.id, "is", pilot.state)
     promise(not committed.pending_cancels, Promise.NOTHING_LEFT, "cancels are pending:", *committed.pending_cancels)
@@ -51,9 +51,10 @@ def _agree(attempt: Attempt, runs: Sequence[Run]) -> None:
 
 
 def of_users(committed: Committed, accepted: Iterable[JobId]) -> None:
-    """Check that every job whose number a user has received exists."""
-    for job in accepted:
-        promise(job in committed.jobs, Promise.AGREE, "job", job, "was accepted, and is not there")
+    """Check that every job and sweep whose number a user has received exists."""
+    known = committed.work()
+    for each in accepted:
+        promise(each in known, Promise.AGREE, "job", each, "was accepted, and is not there")
 
 
 def of_clusters(committed: Committed, world: World, left: Collection[str]) -> None:

@@ -6,9 +6,9 @@ from koalapy.chaos.violation import Promise, promise
 from koalapy.model.change import Change
 from koalapy.model.identity import JobId
 from koalapy.model.intervals import Intervals
-from koalapy.model.job import Job
+from koalapy.model.parameters import ResultBatch
 from koalapy.model.states import JobState
-from koalapy.model.sweep import ResultBatch
+from koalapy.model.sweep import Sweep
 from koalapy.store.contract import Store
 from koalapy.world.parameter_log import ParameterLog, Try
 
@@ -44,9 +44,8 @@ class Sweeps:
     def committed(self, change: Change) -> None:
         for batch in change.results:
             self._record(batch)
-        for job in change.jobs:
-            if job.runner is not None:
-                self._check_counts(job)
+        for sweep in change.sweeps:
+            self._check_counts(sweep)
 
     def _record(self, batch: ResultBatch) -> None:
         known = self._recorded.setdefault(batch.sweep, set())
@@ -58,20 +57,18 @@ class Sweeps:
             promise(ran, Promise.AGREE, "parameter", result.number, "of", batch.sweep, "has a result, but did not end")
             known.add(result.number)
 
-    def _check_counts(self, sweep: Job) -> None:
-        """Check that a runner's done parameters are those recorded, and that a final sweep has all or was ended."""
-        assert sweep.runner is not None
-        known, done = self._recorded.get(sweep.id, set()), sweep.runner.done
+    def _check_counts(self, sweep: Sweep) -> None:
+        """Check that a sweep's done parameters are those recorded, and that a final sweep has all or was ended."""
+        known, done = self._recorded.get(sweep.id, set()), sweep.done
         promise(len(done) == len(known), Promise.RECORDED, "sweep", sweep.id, len(done), "done", len(known), "recorded")
-        whole = sweep.state is not JobState.DONE or not sweep.runner.left
-        promise(whole, Promise.RECORDED, "sweep", sweep.id, "is done, but for", sweep.runner.left)
+        whole = sweep.state is not JobState.DONE or not sweep.left
+        promise(whole, Promise.RECORDED, "sweep", sweep.id, "is done, but for", sweep.left)
 
-    def quiescent(self, sweeps: Iterable[Job], store: Store) -> None:
+    def quiescent(self, sweeps: Iterable[Sweep], store: Store) -> None:
         """Check that the store has each recorded result once, and that no parameter runs on."""
         for sweep in sweeps:
-            assert sweep.runner is not None
             kept = [result.number for _, batch in store.results(sweep.id) for result in batch.results]
             promise(len(kept) == len(set(kept)), Promise.RECORDED, "sweep", sweep.id, "keeps results twice")
-            promise(Intervals.numbers(kept) == sweep.runner.done, Promise.AGREE, "sweep", sweep.id, "keeps", len(kept))
+            promise(Intervals.numbers(kept) == sweep.done, Promise.AGREE, "sweep", sweep.id, "keeps", len(kept))
         for each in self._log.tries:
             promise(each.ended is not None, Promise.NOTHING_LEFT, "parameter", each.number, "of", each.sweep, "runs on")

@@ -36,7 +36,7 @@ class Waiting:
 
     def committed(self, change: Change) -> None:
         for job in change.jobs:
-            if job.state is JobState.WAITING and job.runner is None:
+            if job.state is JobState.WAITING:
                 self._jobs[job.id] = job
             else:
                 self._jobs.pop(job.id, None)

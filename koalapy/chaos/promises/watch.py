@@ -89,7 +89,7 @@ class Watch:
     @property
     def jobs(self) -> int:
         """Number of jobs and sweeps that users have submitted."""
-        return len(self._committed.jobs)
+        return len(self._committed.work())
 
     def _observe(self, cluster: SimCluster) -> None:
         cluster.environment.observer = cluster.shell.observer = _ClusterWatch(self, cluster.name)
@@ -107,21 +107,20 @@ class Watch:
 
     def quiescent(self) -> None:
         """Raises Violation if something is left, or records and world differ."""
-        jobs = self._committed.jobs.values()
         quiescence.of_records(self._committed)
         given_up = self._departures.given_up
         quiescence.of_programs(self._committed, self._world.instance, self._world.program_log, given_up)
         quiescence.of_users(self._committed, self._world.koalad.accepted)
         quiescence.of_clusters(self._committed, self._world, self._departures.left)
-        kept = [job for job in jobs if job.runner is not None and job.id not in self._pruned.attempts]
+        kept = [sweep for sweep in self._committed.sweeps.values() if sweep.id not in self._pruned.attempts]
         self._sweeps.quiescent(kept, self._world.koalad.store)
         self._pruned.quiescent(self._world.koalad.store)
         self._streams.quiescent()
-        self._notifications.quiescent(self._committed.jobs)
+        self._notifications.quiescent(self._committed.work().values())
 
     def unfinished(self) -> str:
         """Describe what keeps the world from becoming quiescent."""
-        left = [f"job {job.id} is {job.state}" for job in self._committed.jobs.values() if not job.state.final]
+        left = [f"job {each.id} is {each.state}" for each in self._committed.work().values() if not each.state.final]
         left += [f"the cancel of {attempt} is pending" for attempt in self._committed.pending_cancels]
         left += [f"command {number} is not confirmed" for number in self._committed.outbox]
         left += [f"{name} is a cluster" for name in self._world.koalad.grid.names if job_of_pilot(name) is not None]
@@ -140,7 +139,7 @@ class Watch:
 
     def started(self, snapshot: Snapshot, engine: Engine) -> None:
         self._engine = engine
-        self.note(f"koalad starts with {len(snapshot.jobs)} jobs")
+        self.note(f"koalad starts with {len(snapshot.jobs) + len(snapshot.sweeps)} jobs and sweeps")
         self._knowledge.begin(engine.settings.clusters)
         self._departures.restarted()
         self._logins.restarted()
@@ -193,14 +192,15 @@ class Watch:
                 attempt = AttemptId(line.job, line.details["component"], line.details["attempt"])
                 self.cannot_start(tag_of(self._world.instance, attempt), "refused")
         decided, before, pilots = self._decided, dict(self._committed.jobs), dict(self._committed.pilots)
+        work_before = self._committed.work()
         assert decided is not None
         self.ask(lambda: self._committed.take(change, store))
         self.ask(lambda: self._departures.committed(change, self._committed))
-        self.ask(lambda: self._pruned.committed(change, before, pilots, self._committed))
-        self.ask(lambda: self._jobs.committed(change, before))
+        self.ask(lambda: self._pruned.committed(change, work_before, pilots, self._committed))
+        self.ask(lambda: self._jobs.committed(change, work_before))
         self.ask(lambda: self._contents.committed(change, before))
-        self.ask(lambda: self._notifications.committed(change, self._committed.jobs))
-        self.ask(lambda: self._flows.committed(change, self._committed.jobs))
+        self.ask(lambda: self._notifications.committed(change, self._committed.work()))
+        self.ask(lambda: self._flows.committed(change, self._committed.work()))
         self.ask(lambda: self._programs.committed(change, self._decided_at))
         self.ask(lambda: self._claims.committed(change, before, pilots, decided))
         self.ask(lambda: self._choices.committed(change))
@@ -255,7 +255,7 @@ class Watch:
             self.programs += 1
             self.ask(lambda: self._programs.started(Tag(run.tag), run.start, place))
             self.ask(lambda: self._departures.started(Tag(run.tag), run.cluster))
-            self.ask(lambda: self._flows.started(Tag(run.tag), self._committed.jobs))
+            self.ask(lambda: self._flows.started(Tag(run.tag), self._committed.work()))
             self.ask(lambda: self._contents.started(Tag(run.tag), run.cluster, self._committed))
         else:
             self.ask(lambda: self._programs.ended(Tag(run.tag), place))

@@ -1,6 +1,6 @@
 """The progress of flows: each end of a job is counted, and the last one ends the flow."""
 
-from koalapy.coallocation.stop import cancel_job, code_and_message
+from koalapy.coallocation.stop import cancel_work, code_and_message
 from koalapy.core.core import Core
 from koalapy.model.errors import Reason
 from koalapy.model.flow import Flow, replace_flow
@@ -8,15 +8,15 @@ from koalapy.model.identity import JobId
 from koalapy.model.job import Job, Outcome
 from koalapy.model.request import OnFailure
 from koalapy.model.states import JobState
+from koalapy.model.sweep import Sweep, Work
 from koalapy.model.units import Instant
 
 
-def jobs_of(core: Core, flow: Job) -> list[Job]:
-    """Return the jobs of the flow that are not final, in order; of any other job, the job itself."""
-    if flow.flow is None:
-        return [flow]
-    jobs = core.records.jobs
-    found = [jobs.get(JobId(each)) for each in flow.flow.jobs_of(flow.id)]
+def jobs_of(core: Core, work: Work) -> list[Work]:
+    """Return the jobs and sweeps of a flow that are not final, in order; any other job, or a sweep, itself."""
+    if isinstance(work, Sweep) or work.flow is None:
+        return [work]
+    found = [core.records.work(JobId(each)) for each in work.flow.jobs_of(work.id)]
     return [each for each in found if each is not None and not each.state.final]
 
 
@@ -26,21 +26,21 @@ def stop_flow(core: Core, now: Instant, flow: Job, outcome: Outcome, reason: Rea
         core.records.change(flow, state=JobState.STOPPING, outcome=outcome, reason=reason)
         core.records.note(now, flow.id, "job_stopping", outcome=str(outcome), flow=True, **code_and_message(reason))
     for each in jobs_of(core, flow):
-        cancel_job(core, now, each, reason, force)
+        cancel_work(core, now, each, reason, force)
     if not core.prerequisites.left[flow.id] and flow.flow is not None:  # a repair of the store dropped the rest
         _end(core, now, flow, flow.flow)
 
 
-def count_end(core: Core, now: Instant, job: Job) -> None:
-    """Count the end of a job in its flow. The first failure may stop the flow, and the last end ends it."""
-    flow = core.records.jobs.get(job.part_of) if job.part_of is not None else None
+def count_end(core: Core, now: Instant, ended: Work) -> None:
+    """Count the end of a job or sweep in its flow. The first failure may stop the flow, and the last end ends it."""
+    flow = core.records.jobs.get(ended.part_of) if ended.part_of is not None else None
     if flow is None or flow.flow is None or flow.state.final:
         return
     core.prerequisites.left[flow.id] -= 1
-    counted = str(job.state)
+    counted = str(ended.state)
     core.records.change(flow, flow=replace_flow(flow.flow, {counted: getattr(flow.flow, counted) + 1}))
-    if job.state is JobState.FAILED and flow.reason is None:
-        reason = _first_failure(job)
+    if ended.state is JobState.FAILED and flow.reason is None:
+        reason = _first_failure(ended)
         core.records.change(flow, reason=reason)
         if flow.flow.on_failure is OnFailure.STOP and core.prerequisites.left[flow.id]:
             stop_flow(core, now, flow, Outcome.FAILED, reason)
@@ -48,10 +48,10 @@ def count_end(core: Core, now: Instant, job: Job) -> None:
         _end(core, now, flow, flow.flow)
 
 
-def _first_failure(job: Job) -> Reason:
-    why = f": {job.reason.message}" if job.reason else "."
-    message = f"Job {job.id} ({job.request.name}) of the flow failed{why}"
-    return Reason("flow_failed", "request", message, job.reason.advice if job.reason else "")
+def _first_failure(failed: Work) -> Reason:
+    why = f": {failed.reason.message}" if failed.reason else "."
+    message = f"Job {failed.id} ({failed.request.name}) of the flow failed{why}"
+    return Reason("flow_failed", "request", message, failed.reason.advice if failed.reason else "")
 
 
 def _end(core: Core, now: Instant, flow: Job, progress: Flow) -> None:

@@ -10,13 +10,13 @@ from koalapy.coallocation.flows.progress import count_end
 from koalapy.core.core import Core
 from koalapy.model.errors import Reason
 from koalapy.model.identity import JobId
-from koalapy.model.job import Job
 from koalapy.model.states import JobState
+from koalapy.model.sweep import Work
 from koalapy.model.units import Instant
 
 PREREQUISITE_FAILED = "prerequisite_failed"
 _LONGEST_CHAIN = 8  # jobs that a reason names; more lie between the last two
-_Causes = Mapping[JobId, Job]  # of each job that failed for another's sake, that other
+_Causes = Mapping[JobId, Work]  # of each that failed for another's sake, that other
 
 
 def settle(core: Core, now: Instant) -> bool:
@@ -25,11 +25,11 @@ def settle(core: Core, now: Instant) -> bool:
     All of it happens in the commit that ends the prerequisites. Returns whether a job entered the wait queue.
     """
     ended = core.prerequisites.ended
-    causes: dict[JobId, Job] = {}
+    causes: dict[JobId, Work] = {}
     entered = False
     for job in ended:  # it grows: what fails has dependants too
         for each in core.prerequisites.release_dependants(job.id):
-            dependant = core.records.jobs.get(each)
+            dependant = core.records.work(each)
             if dependant is None or dependant.state.final:
                 continue
             if job.state is not JobState.DONE:
@@ -43,18 +43,18 @@ def settle(core: Core, now: Instant) -> bool:
     return entered
 
 
-def _take_turn(core: Core, now: Instant, job: Job) -> bool:
+def _take_turn(core: Core, now: Instant, job: Work) -> bool:
     """Let the job arrive in the wait queue; a held one waits there only once it is released."""
-    core.records.change(job, position=core.records.new_tail_position())
+    core.records.change_work(job, position=core.records.new_tail_position())
     if job.state is not JobState.BLOCKED:
         return False
-    core.records.change(job, state=JobState.WAITING, waiting_since=now)
+    core.records.change_work(job, state=JobState.WAITING, waiting_since=now)
     core.records.note(now, job.id, "prerequisites_done")
     core.mark_dirty()
     return True
 
 
-def _fail(core: Core, now: Instant, job: Job, causes: _Causes) -> None:
+def _fail(core: Core, now: Instant, job: Work, causes: _Causes) -> None:
     chain = list(_chain(job, causes))
     root = chain[-1]
     which = [f"job {each.id} ({each.request.name})" for each in chain[: _LONGEST_CHAIN - 1]]
@@ -66,12 +66,12 @@ def _fail(core: Core, now: Instant, job: Job, causes: _Causes) -> None:
     message = f"It waited for {', which waited for '.join(which)}, which {ended}{why}"
     advice = f"`koala explain {root.id}` says more. Submit what is missing once its cause is removed."
     reason = Reason(PREREQUISITE_FAILED, "request", message, advice)
-    core.records.change(job, state=JobState.FAILED, reason=reason, finished_at=now)
+    core.records.change_work(job, state=JobState.FAILED, reason=reason, finished_at=now)
     named = [each.id for each in chain[:_LONGEST_CHAIN]]
     core.records.note(now, job.id, "job_failed", code=reason.code, message=str(reason), chain=named)
 
 
-def _chain(job: Job, causes: _Causes) -> Iterator[Job]:
+def _chain(job: Work, causes: _Causes) -> Iterator[Work]:
     """Yield the prerequisite that did not end well, and so on to the job that began it."""
     cause = causes.get(job.id)
     while cause is not None:

@@ -56,14 +56,13 @@ class FairnessTask(NamedTuple):
         )
 
     def _row(self, grid: SweepGrid, user: int, sweep: JobId) -> Row:
-        runner = grid.sweep(sweep).runner
-        assert runner is not None
+        found = grid.sweep(sweep)
         lost = [each for each in grid.program_log.parameters.of(sweep) if each.ended is not None and not each.done]
         nodes = sum(end - begin for begin, end in stays(grid, sweep)) / self.length
         return {
             "workload": self.workload, "policy": self.policy, "set": self.number, "user": user,
-            "done": len(runner.done), "per_minute": len(runner.done) / (self.length / MINUTE),
-            "preemptions": runner.preempted, "nodes": nodes,
+            "done": len(found.done), "per_minute": len(found.done) / (self.length / MINUTE),
+            "preemptions": found.preempted, "nodes": nodes,
             "lost_hours": sum(each.ended - each.began for each in lost if each.ended is not None) / HOUR,
         }  # fmt: skip
 

@@ -10,9 +10,10 @@ from koalapy.experiments.sweeps.workload import GridJob
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.errors import OurError
 from koalapy.model.identity import InstanceId, JobId
-from koalapy.model.job import Job
+from koalapy.model.records import Records
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.settings import Scavenging, Settings
+from koalapy.model.sweep import Sweep
 from koalapy.model.units import HOUR, MINUTE, Duration, Instant, format_duration
 from koalapy.policies.placement import worst_fit
 from koalapy.policies.queueing import fpfs
@@ -88,7 +89,7 @@ class SweepGrid:
         for job in jobs:
             self.agenda.at(Instant(self.began + MINUTE + job.at), lambda job=job: self._submit(job))  # type: ignore[misc]
         self._run_until(Duration(2 * MINUTE))
-        self.sweeps = [job.id for job in self._jobs() if job.runner is not None]
+        self.sweeps = list(self._records().sweeps)
         self._run_until(Duration(MINUTE + length))
 
     def play_out(self, requests: Sequence[Request], most: Duration) -> Instant:
@@ -102,20 +103,20 @@ class SweepGrid:
         for request in requests:
             self.koalad.submit(request)
         looked = MINUTE
-        while looked == MINUTE or self._jobs():  # records of final jobs are forgotten
+        while looked == MINUTE or self._records().all_work():  # records of final jobs are forgotten
             if looked > most:
                 raise OurError("endless", f"Jobs of a simulated grid were not over after {format_duration(most)}.")
             looked = Duration(looked + MINUTE)
             self._run_until(looked)
         return submitted
 
-    def sweep(self, identity: JobId) -> Job:
-        return next(job for job in self._jobs() if job.id == identity)
+    def sweep(self, identity: JobId) -> Sweep:
+        return self._records().sweeps[identity]
 
-    def _jobs(self) -> list[Job]:
+    def _records(self) -> Records:
         engine = self.koalad.engine
         assert engine is not None
-        return list(engine.records.jobs.values())
+        return engine.records
 
     def _submit(self, job: GridJob) -> None:
         assert self.koalad.submit(_request(job))

@@ -19,7 +19,8 @@ from koalapy.model.errors import KoalaError, Reason, RequestError, TransientErro
 from koalapy.model.events import OutputCollected, OutputKept
 from koalapy.model.identity import InstanceId, JobId
 from koalapy.model.job import Job
-from koalapy.model.sweep import ResultBatch
+from koalapy.model.parameters import ResultBatch
+from koalapy.model.sweep import Sweep
 from koalapy.runtime.collecting.cluster_queues import ClusterWorkers, Steps
 from koalapy.runtime.collecting.collect import Collected, JobCollection
 from koalapy.runtime.collecting.sweep.collect import SweepCollection
@@ -43,9 +44,11 @@ class _Unwanted(Exception):
 
 
 class Recorded(Protocol):
-    """The part of a store that holds the results of sweeps."""
+    """The part of a store that holds jobs, sweeps and their results."""
 
     def job(self, job_id: JobId) -> Job | None: ...
+
+    def sweep(self, sweep: JobId) -> Sweep | None: ...
 
     def results(self, sweep: JobId, after: int = 0) -> Iterator[tuple[int, ResultBatch]]: ...
 
@@ -249,7 +252,7 @@ class Collector:
             return lambda transfer, go_on: JobCollection(self._instance, self._links, command, transfer, go_on).steps()
         assert self._recorded is not None
         with _patient():
-            sweep = self._recorded.job(command.job)
+            sweep = self._recorded.sweep(command.job)
         if sweep is None:
             raise _no_such_job(command.job)
         results = functools.partial(_results, self._recorded, command.job)

@@ -10,7 +10,6 @@ from koalapy.model.attempt import Attempt
 from koalapy.model.errors import TransientError
 from koalapy.model.events import PruneRequested
 from koalapy.model.identity import JobId
-from koalapy.model.job import Job
 from koalapy.model.units import DAY, Duration, Instant, format_duration
 from koalapy.runtime.maintenance.task import Koalad, Outcome
 
@@ -45,25 +44,25 @@ class _Tally:
 def _prune(koalad: Koalad, entry: Maintenance, dry: bool, records: bool) -> Outcome:
     before = Instant(koalad.now() - entry.kept)
     tally = _Tally()
-    empty = PruneRequested(jobs=(), before=before, records=records, without=entry.without)
-    for requests in (_pilots(koalad, empty), _jobs_of(koalad, empty)):  # a sweep is removed after its pilots
+    empty = PruneRequested(work=(), before=before, records=records, without=entry.without)
+    for requests in (_pilots(koalad, empty), _work(koalad, empty)):  # a sweep is removed after its pilots
         for request in requests:
             judgement = koalad.ask(lambda engine, request=request: judge(engine.core, request))  # type: ignore[misc]
             _count(tally, judgement, before)
             if judgement.ready and not dry:
-                jobs = tuple(each for each in judgement.ready if isinstance(each, Job))
+                work = tuple(each for each in judgement.ready if not isinstance(each, Attempt))
                 pilots = tuple(each for each in judgement.ready if isinstance(each, Attempt))
-                koalad.do(replace(request, jobs=jobs, pilots=pilots))
+                koalad.do(replace(request, work=work, pilots=pilots))
                 tally.stalled += _wait(koalad, [number_of(each) for each in judgement.ready])
             if koalad.ending.is_set():
                 raise TransientError("ending", "koalad ended before all was pruned.", "The next run goes on with it.")
     return _outcome(tally, entry, dry, records)
 
 
-def _jobs_of(koalad: Koalad, empty: PruneRequested) -> Iterator[PruneRequested]:
+def _work(koalad: Koalad, empty: PruneRequested) -> Iterator[PruneRequested]:
     after = JobId(0)
     while page := koalad.store.prunable(empty.before, BATCH, after, empty.records):
-        yield replace(empty, jobs=tuple(page))
+        yield replace(empty, work=tuple(page))
         after = page[-1].id
 
 
@@ -87,11 +86,11 @@ def _wait(koalad: Koalad, jobs: list[JobId]) -> int:
 
 
 def _count(tally: _Tally, judgement: Judgement, before: Instant) -> None:
-    for job in judgement.ready:
-        if isinstance(job, Job):
-            tally.jobs += 1
-        else:
+    for each in judgement.ready:
+        if isinstance(each, Attempt):
             tally.pilots += 1
+        else:
+            tally.jobs += 1
     for cluster, job in judgement.waiting:
         tally.waiting[cluster] += 1
         if (over_since(job) or before) <= before - PATIENCE:

@@ -225,7 +225,7 @@ class SimKoalad:
         """Submit a job. Returns False if it was refused at once. Its number is added to `accepted` later, or never."""
         if not self.takes_requests:
             return False
-        known = self.store.job_of_key(OWNER, key) if key else None
+        known = self.store.id_of_key(OWNER, key) if key else None
         if known is not None:
             self._accept(known)
             return True
@@ -245,8 +245,8 @@ class SimKoalad:
 
     def _made(self, request: Request, key: str) -> Callable[[Step], None]:
         def after(step: Step) -> None:
-            made = [job.id for job in step.jobs if job.request is request]
-            found = made[0] if made else self.store.job_of_key(OWNER, key)
+            made = [each.id for each in step.work if each.request is request]
+            found = made[0] if made else self.store.id_of_key(OWNER, key)
             if found is not None:
                 self._accept(found)
 
@@ -278,7 +278,6 @@ class SimKoalad:
         found = [
             (each, job)
             for job in engine.records.jobs.values()
-            if job.runner is None
             for each in job.components
             if each.state is ComponentState.RUNNING and each.cluster in process.links
         ]
@@ -323,4 +322,4 @@ class SimKoalad:
         if process is None or not self.alive or self.asleep or process.stuck or process.inbox or process.collecting:
             return False
         records = process.engine.records
-        return not records.jobs and not records.pending_cancels and not self.store.load().outbox
+        return not records.all_work() and not records.pending_cancels and not self.store.load().outbox

@@ -149,7 +149,7 @@ class KoaladProcess:
         self._turn: ScheduledCall | None = None  # the next turn of the driver's thread
         self._sleep = SleepWatch(lambda: host.slept)
         self._sender = SimSender(
-            host.recipients, lambda: host.observer, lambda job: store.job(job) is not None, host.now, self.deliver,
+            host.recipients, lambda: host.observer, lambda job: store.work(job) is not None, host.now, self.deliver,
             self.after,
         )  # fmt: skip
         self._idle_turns = 0

@@ -180,7 +180,7 @@ class Walk:
 
     def _unused(self, key: str) -> str:
         """The key, unless a final job has it: koalad's API answers for such keys."""
-        known = self.grid.store.job_of_key("me", key)
+        known = self.grid.store.id_of_key("me", key)
         return "" if known is not None and self.grid.engine.job(known) is None else key
 
     def _request(self) -> Request:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from koalapy.model.commands import CollectOutput, OutputKind
 from koalapy.model.errors import KoalaError
 from koalapy.model.identity import InstanceId
+from koalapy.model.parameters import ParameterResult, ResultBatch
 from koalapy.model.request import Request
-from koalapy.model.sweep import ParameterResult, ResultBatch
 from koalapy.runtime.collecting.cluster_queues import Steps
 from koalapy.runtime.collecting.collect import Collected
 from koalapy.runtime.collecting.plan import Item

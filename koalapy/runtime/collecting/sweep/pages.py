@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from koalapy.model.identity import AttemptId
-from koalapy.model.sweep import ParameterResult, ResultBatch
+from koalapy.model.parameters import ParameterResult, ResultBatch
 
 PAGE = 2_000  # parameters of one attempt
 _HELD = 20_000  # results of all attempts together; beyond this the largest page is yielded

@@ -1,4 +1,4 @@
-"""The first tables: jobs and what belongs to them, the outbox, usage, and what koalad knows of itself."""
+"""The first tables: jobs, sweeps and what belongs to them, the outbox, usage, and what koalad knows of itself."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -52,19 +52,25 @@ def _create_state() -> None:
 
 def _create_jobs() -> None:
     op.create_table(
-        "jobs",
+        "identities",
         sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
-        sa.Column("owner", sa.Text, nullable=False),
-        sa.Column("name", sa.Text, nullable=False),
-        sa.Column("state", sa.Text, nullable=False),
+        sa.Column("owner", sa.Text),
         sa.Column("key", sa.Text),
-        sa.Column("submitted_at", sa.BigInteger, nullable=False),
-        sa.Column("finished_at", sa.BigInteger),
-        sa.Column("record", sa.Text, nullable=False),
-        sa.UniqueConstraint("owner", "key", name="jobs_owner_key"),
+        sa.UniqueConstraint("owner", "key", name="identities_owner_key"),
     )
-    op.create_index("jobs_state", "jobs", ["state"])
-    op.create_index("jobs_finished", "jobs", ["finished_at"])
+    for name in ("jobs", "sweeps"):
+        op.create_table(
+            name,
+            sa.Column("id", sa.Integer, _identity(f"{name}_identity"), primary_key=True, autoincrement=False),
+            sa.Column("owner", sa.Text, nullable=False),
+            sa.Column("name", sa.Text, nullable=False),
+            sa.Column("state", sa.Text, nullable=False),
+            sa.Column("submitted_at", sa.BigInteger, nullable=False),
+            sa.Column("finished_at", sa.BigInteger),
+            sa.Column("record", sa.Text, nullable=False),
+        )
+        op.create_index(f"{name}_state", name, ["state"])
+        op.create_index(f"{name}_finished", name, ["finished_at"])
     op.create_table(
         "attempts",
         sa.Column("job", sa.Integer, primary_key=True, autoincrement=False),
@@ -93,13 +99,13 @@ def _create_what_jobs_leave() -> None:
     op.create_table(
         "history",
         sa.Column("sequence", _count(), primary_key=True),
-        sa.Column("job", sa.Integer, nullable=False),
+        sa.Column("job", sa.Integer, _identity("history_identity"), nullable=False),
         sa.Column("at", sa.BigInteger, nullable=False),
         sa.Column("kind", sa.Text, nullable=False),
         sa.Column("details", sa.Text, nullable=False),
     )
     op.create_index("history_of_job", "history", ["job", "sequence"])
-    sweep = sa.ForeignKey("jobs.id", ondelete="CASCADE", name="results_sweep")
+    sweep = sa.ForeignKey("sweeps.id", ondelete="CASCADE", name="results_sweep")
     op.create_table(
         "results",
         sa.Column("sequence", _count(), primary_key=True),
@@ -147,6 +153,10 @@ def _create_usage() -> None:
         sa.Column("estimated", sa.BigInteger, nullable=False),
         sa.Column("attempts", sa.BigInteger, nullable=False),
     )
+
+
+def _identity(name: str) -> sa.ForeignKey:
+    return sa.ForeignKey("identities.id", ondelete="CASCADE", name=name)
 
 
 def _count() -> sa.types.TypeEngine[int]:
