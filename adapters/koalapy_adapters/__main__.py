@@ -6,6 +6,8 @@ _PARTS = {
     "kcm": "koalapy_adapters.kcm",
     "wrapper": "koalapy_adapters.wrapper",
     "agent": "koalapy_adapters.wrapper.agent.node_agent",
+    "inside": "koalapy_adapters.wrapper.program.inside",
+    "unshare": "koalapy_adapters.isolation.unshare",
     "launcher": "koalapy_adapters.launcher",
     "rendezvous": "koalapy_adapters.rendezvous",
     "remote-start": "koalapy_adapters.remote_start",

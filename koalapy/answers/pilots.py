@@ -26,6 +26,8 @@ class Pilot(TypedDict):
     """It ends after so long without a job."""
     shared: bool
     """Jobs that do not name it are placed there too."""
+    isolate: Literal["none", "auto", "bwrap", "unshare"]
+    """How programs there are isolated from the account that runs them."""
     opened_at: Instant
     ends_at: Instant | None
     """When its walltime ends; null before it is bound."""

@@ -7,7 +7,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 from pydantic_core import PydanticCustomError
 
 from koalapy.model.identity import JobId
-from koalapy.model.request import MAX_PROCESSORS, PILOT_IDLE
+from koalapy.model.request import MAX_PROCESSORS, PILOT_IDLE, Isolate
 from koalapy.model.textfile.fields import is_one_line
 from koalapy.model.units import SECOND
 
@@ -155,6 +155,7 @@ class PilotBody(BaseModel):
         default=PILOT_IDLE / SECOND, ge=0, le=_LONGEST_PILOT_S, allow_inf_nan=False, description="after which it ends"
     )
     shared: bool = Field(default=False, description="place jobs there that do not name it, and sweeps")
+    isolate: Isolate | None = Field(default=None, description="how programs there are isolated; as the grid file says")
     queue: Line | None = Field(default=None, max_length=200)
     account: Line | None = Field(default=None, max_length=200)
     qos: Line | None = Field(default=None, max_length=200)

@@ -24,7 +24,7 @@ def add_pilots(app: FastAPI, pilots: Pilots) -> None:
     def open_pilot(body: PilotBody) -> answers.PilotAnswer:
         """Submit a pilot: a job that holds processors, and is a cluster of its own while it runs."""
         terms = PilotTerms(idle=_duration(body.idle_s), shared=body.shared)
-        return _answer(pilots.open(_component(body), terms, body.key))
+        return _answer(pilots.open(_component(body), terms, body.key, body.isolate))
 
     @app.post("/v1/pilots/{pilot}/close")
     def close_pilot(pilot: str, body: ClosePilotBody | None = None) -> answers.PilotAnswer:

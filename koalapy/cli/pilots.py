@@ -12,6 +12,7 @@ from koalapy.cli.times import in_text, shown
 from koalapy.client import Grid
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import RequestError
+from koalapy.model.request import Isolate
 from koalapy.model.units import SECOND, parse_duration
 
 if TYPE_CHECKING:
@@ -70,6 +71,9 @@ def open_pilot(
     walltime: Annotated[str, typer.Option("--walltime", "-t", help="How long it lasts.")] = "4h",
     idle: Annotated[str, typer.Option("--idle", help="It ends after so long without a job.")] = "10m",
     shared: Annotated[bool, typer.Option("--shared", help="Place jobs there that do not name it, and sweeps.")] = False,
+    isolate: Annotated[
+        Isolate | None, typer.Option("--isolate", help="Isolate programs there; by default as the grid file says.")
+    ] = None,
     queue: Annotated[str | None, typer.Option("--queue", help="Queue or partition.")] = None,
     account: Annotated[str | None, typer.Option("--account", help="Account that pays.")] = None,
     qos: Annotated[str | None, typer.Option("--qos", help="Quality of service.")] = None,
@@ -91,6 +95,7 @@ def open_pilot(
             walltime_s=_seconds(walltime),
             idle_s=_seconds(idle),
             shared=shared,
+            isolate=None if isolate is None else isolate.value,
             options={key: value for key, value in named.items() if value is not None},
         )["pilot"]
         if not no_wait:

@@ -480,18 +480,19 @@ class Grid:
         walltime_s: float = 4 * 3600,
         idle_s: float = 600,
         shared: bool = False,
+        isolate: str | None = None,
         options: Mapping[str, str] | None = None,
         key: str | None = None,
     ) -> answers.PilotAnswer:
         """Hold processors of a cluster, which become a cluster of their own once they are there: schema koala.pilot/1.
 
         It ends after `walltime_s`, or after `idle_s` without a job. `shared`: jobs that do not name it are placed there
-        too. `options`: queue, account, qos and constraint of its batch job. A second request with the same `key`
-        returns the same pilot. Returns at once.
+        too. `isolate`: none, auto, bwrap or unshare; by default as the grid file says. `options`: queue, account, qos
+        and constraint of its batch job. A second request with the same `key` returns the same pilot. Returns at once.
         """
         body = {
             "cluster": cluster, "processors": processors, "nodes": nodes, "walltime_s": walltime_s, "idle_s": idle_s,
-            "shared": shared, "key": key or uuid.uuid4().hex, **(options or {}),
+            "shared": shared, "isolate": isolate, "key": key or uuid.uuid4().hex, **(options or {}),
         }  # fmt: skip
         return cast("answers.PilotAnswer", self._calls.call("POST", "/v1/pilots", json=body))
 

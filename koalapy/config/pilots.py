@@ -1,5 +1,6 @@
 """A pilot or a lease as a cluster of the grid; a pilot has much of the cluster on which its job runs."""
 
+from dataclasses import replace
 from typing import Any
 
 from koalapy.config.connect import Leased, Pilot
@@ -7,6 +8,7 @@ from koalapy.config.scavenging import Scavenge
 from koalapy.config.schema import Cluster, GridFile
 from koalapy.model.identity import JobId
 from koalapy.model.pilot import PilotRule
+from koalapy.model.request import Isolate, PilotTerms
 
 # Keys that hold inside an allocation as they do around it. The others are about batch jobs and logins.
 _KEPT = ("setup", "relay", "relay_network", "network", "poll", "shared", "python")
@@ -24,14 +26,23 @@ def pilot_rules(grid: GridFile) -> dict[str, PilotRule]:
     }  # fmt: skip
 
 
-def inside(around: Cluster, job: JobId, shared: bool) -> Cluster:
+def with_isolation(grid: GridFile, terms: PilotTerms, cluster: str) -> PilotTerms:
+    """Return terms with the isolation that the grid file has for the pilots of this cluster."""
+    if cluster not in grid.clusters:
+        return terms
+    found = grid.clusters[cluster].isolation
+    return replace(terms, isolate=found.means, visible=found.visible)
+
+
+def inside(around: Cluster, job: JobId, terms: PilotTerms) -> Cluster:
     """Return the cluster inside the allocation that this job holds on the cluster `around` it.
 
-    `shared`: jobs that do not name it, and sweeps, are placed there too.
+    Sweeps are placed there if it is shared, and if its programs are not isolated: a Launcher is not.
     """
     values: dict[str, Any] = {key: getattr(around, key) for key in _KEPT if key in around.model_fields_set}
-    values |= {"batch": "allocation", "connect": (Pilot(job).text,), "only_named": not shared}
-    return Cluster.model_construct(**values, scavenge=Scavenge(off=not shared))
+    values |= {"batch": "allocation", "connect": (Pilot(job).text,), "only_named": not terms.shared}
+    no_sweeps = not terms.shared or terms.isolate is not Isolate.NONE
+    return Cluster.model_construct(**values, scavenge=Scavenge(off=no_sweeps))
 
 
 def leased(lender: str, number: int) -> Cluster:

@@ -29,11 +29,12 @@ from koalapy.config.values import (
     SlurmApi,
     StoreUrl,
     Token,
+    VisibleDirectory,
 )
 from koalapy.model import settings
 from koalapy.model.cluster import DEFAULT_NETWORK
 from koalapy.model.pilot import SHORTEST_WALLTIME
-from koalapy.model.request import PILOT_IDLE, KeepOutput
+from koalapy.model.request import PILOT_IDLE, Isolate, KeepOutput
 from koalapy.model.textfile.fields import (
     Between,
     Count,
@@ -67,6 +68,15 @@ _LACKED = {
     "slots": ("slurm", "sge", "pbs", "torque", "allocation"),
     "parallel_environment": ("slurm", "pbs", "torque", "local", "allocation"),
 }
+
+
+class Isolation(Section):
+    """The isolation of programs on the pilots of a cluster."""
+
+    means: Annotated[Isolate, one_of(Isolate)] = Field(default=Isolate.NONE, description="none, auto, bwrap or unshare")
+    visible: Annotated[tuple[VisibleDirectory, ...], Field(strict=False), BeforeValidator(as_list)] = Field(
+        default=(), description="directories that they see read-only, beside those of the system"
+    )
 
 
 class Cluster(Section):
@@ -108,6 +118,7 @@ class Cluster(Section):
     shared: Directory | None = Field(default=None, description="directory that head and nodes share; ~/.koala")
     python: Python = Field(default="python3", description="Python of head and nodes, 3.6 or later")
     scavenge: Scavenge = Scavenge()
+    isolation: Isolation = Isolation()
     attributes: Attributes = Field(
         default={}, description="what else requirements and ranks may read of it: names and values"
     )

@@ -1,6 +1,7 @@
 """Types of the grid file's values: names of batch systems and policies, connections, paths, the store."""
 
 import ipaddress
+import posixpath
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -76,6 +77,12 @@ def _path(text: str) -> str:
 
 def _config_file(text: str) -> str:
     return text if text == "none" else _path(text)
+
+
+def _visible(path: str) -> str:
+    if not path.startswith("/") or path == "/" or ":" in path or posixpath.normpath(path) != path:
+        raise wrong("is not the path of a directory below /", "Write an absolute path without `.`, `..` and `:`.")
+    return path
 
 
 def _directory(text: str) -> str:
@@ -159,4 +166,5 @@ Connect = Annotated[
 ConfigFile = Annotated[Line, AfterValidator(_config_file)]
 File = Annotated[Line, AfterValidator(_path)]
 Directory = Annotated[Line, AfterValidator(_directory)]
+VisibleDirectory = Annotated[Line, AfterValidator(_visible)]
 Python = Annotated[Line, AfterValidator(_python)]

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from koalapy.api.jobs import Reader
-from koalapy.config import GridFile, engine_settings, inside, leased, pilot_rules, read_cluster, with_clusters
+from koalapy.config import (
+    GridFile,
+    engine_settings,
+    inside,
+    leased,
+    pilot_rules,
+    read_cluster,
+    with_clusters,
+    with_isolation,
+)
 from koalapy.core.foreign import Foreign
 from koalapy.driver import Driver
 from koalapy.engine import Engine
@@ -155,7 +164,13 @@ class Koalad:
             self.sites.links.relay = self._links.relay_lease
             self.sites.links.connected = self._links.retry_leases
         self.pilots = Pilots(
-            self.service, self.grid_changes, self._loop, self._clock, owner, lambda: pilot_rules(grid.file)
+            self.service,
+            self.grid_changes,
+            self._loop,
+            self._clock,
+            owner,
+            lambda: pilot_rules(grid.file),
+            lambda terms, cluster: with_isolation(grid.file, terms, cluster),
         )
 
     def _make_sites(self, state_directory: Path, snapshot: Snapshot, shared: bool) -> "SiteChanges | None":
@@ -384,7 +399,7 @@ def _with_pilots(grid: GridFile, snapshot: Snapshot, store: Store) -> GridFile:
         job = store.job(number)
         held = next((each for each in job.attempts if each is not None), None) if job is not None else None
         if job is not None and held is not None and job.request.pilot is not None and held.cluster in grid.clusters:
-            found[pilot_cluster(number)] = inside(grid.clusters[held.cluster], number, job.request.pilot.shared)
+            found[pilot_cluster(number)] = inside(grid.clusters[held.cluster], number, job.request.pilot)
     return with_clusters(grid, found)
 
 

@@ -130,19 +130,31 @@ class ComponentRequest:
         return 1 if self.launch is Launch.ONCE else max(1, self.processors // self.threads_per_process)
 
 
+class Isolate(StrEnum):
+    """The means by which programs on a pilot are isolated from the account that runs them."""
+
+    NONE = "none"
+    AUTO = "auto"  # the first of the others that all nodes of the pilot have
+    BWRAP = "bwrap"
+    UNSHARE = "unshare"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PilotTerms:
     """The terms of a pilot: a job whose processors are a cluster of their own for as long as it runs.
 
     `idle`: it ends after so long without anything to run. `shared`: jobs that do not name it are placed there too.
     `kept`: koalapy opened it by itself, as the grid file says. `lent`: it holds a lease of a neighbouring site, and is
-    no cluster here.
+    no cluster here. `isolate`: how programs there are isolated; `visible`: the directories that they see nevertheless,
+    read-only.
     """
 
     idle: Duration = PILOT_IDLE
     shared: bool = False
     kept: bool = False
     lent: bool = False
+    isolate: Isolate = Isolate.NONE
+    visible: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,6 +46,7 @@ from koalapy.model.errors import KoalaError, Reason, RequestError, TransientErro
 from koalapy.model.identity import JobId
 from koalapy.model.lease import lease_cluster, lease_of_cluster
 from koalapy.model.pilot import job_of_pilot, pilot_cluster
+from koalapy.model.request import PilotTerms
 from koalapy.model.settings import Settings
 from koalapy.model.textfile.words import listed
 from koalapy.runtime import command_clusters
@@ -135,7 +136,7 @@ class GridChanges:
 
     # ---- pilots and leases
 
-    def join_pilot(self, job: JobId, on: str, shared: bool) -> None:
+    def join_pilot(self, job: JobId, on: str, terms: PilotTerms) -> None:
         """Make the processors that a job holds on a cluster a cluster of their own. Nothing happens if it is one.
 
         It is not kept: the store has the job. Raises KoalaError; then nothing has changed.
@@ -146,7 +147,7 @@ class GridChanges:
             around = self._grid.file.clusters.get(on)
             if name in self._grid.file.clusters or around is None:
                 return None
-            file = with_clusters(self._grid.file, {name: inside(around, job, shared)})
+            file = with_clusters(self._grid.file, {name: inside(around, job, terms)})
             return Change(after=self._grid_of(file, self._contents), joining=(name,))
 
         self._make(joined)

@@ -48,7 +48,7 @@ from koalapy.runtime.staging.input_files import InputFiles
 from koalapy.runtime.streams import Stream
 from koalapy.runtime.uplink.connect import connection_of
 from koalapy.runtime.uplink.link import CLOSE_S, Link, LinkServices, Relay
-from koalapy.runtime.uplink.pilot import PilotConnection, until_end
+from koalapy.runtime.uplink.pilot import PilotConnection, surroundings
 
 _LOG = structlog.get_logger()
 
@@ -310,13 +310,13 @@ class ClusterLinks:
     def _run_in_pilot(self, pilot: JobId, command: str) -> Stream:
         """Start a shell command on the first node of a pilot. Raises KoalaError."""
         job = self._loop.ask(lambda engine: engine.job(pilot))
-        if job is None or not is_bound(job):
+        if job is None or job.request.pilot is None or not is_bound(job):
             raise TransientError(
                 "not_bound", f"The pilot's job {pilot} does not run.", "`koala pilots` shows its state."
             )
         (attempt,) = job.present
-        link = _named(self._links, attempt.cluster)
-        return link.open_command(attempt.id, until_end(attempt, self._clock.now()) + command)
+        prefix = surroundings(attempt, job.request.pilot, self._clock.now())
+        return _named(self._links, attempt.cluster).open_command(attempt.id, prefix + command)
 
     def _run_on_lease(self, lender: str, number: int, command: str) -> Stream:
         """Start a shell command on the first node of a lease. Raises KoalaError."""
@@ -333,14 +333,14 @@ class ClusterLinks:
         KoalaError.
         """
         job = self._loop.ask(lambda engine: _pilot_of(engine, neighbour, number))
-        if job is None or not is_bound(job):
+        if job is None or job.request.pilot is None or not is_bound(job):
             raise TransientError("not_bound", "The lease is not bound.", "")
         (attempt,) = job.present
         link = _named(self._links, attempt.cluster)
         shared = self._grid.file.clusters[attempt.cluster].shared or DEFAULT_DIRECTORY
         home = f"{attempt_directory(shared, self._instance, tag_of(self._instance, attempt.id))}/work/lease"
         enter = f'mkdir -p {quote_path(home)} && cd {quote_path(home)} || exit; export HOME="$PWD"; '
-        command = until_end(attempt, self._clock.now()) + enter + opening.command
+        command = surroundings(attempt, job.request.pilot, self._clock.now()) + enter + opening.command
         return link.relay(attempt.id, opening._replace(command=command), back)
 
     def _deliver(self, cluster: str, mark: object, delivery: Delivery) -> None:

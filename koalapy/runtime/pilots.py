@@ -12,7 +12,7 @@ from koalapy.model.change import Change
 from koalapy.model.errors import KoalaError, Reason, RequestError
 from koalapy.model.identity import JobId
 from koalapy.model.pilot import SHORTEST_WALLTIME, PilotRule, is_bound, job_of_pilot, pilot_request
-from koalapy.model.request import ComponentRequest, PilotTerms
+from koalapy.model.request import ComponentRequest, Isolate, PilotTerms
 from koalapy.model.units import MINUTE, Duration, Instant, format_duration
 from koalapy.policies.pilots import PilotKeeper
 from koalapy.runtime.clock import SystemClock
@@ -41,8 +41,13 @@ class Pilots:
         clock: SystemClock,
         owner: str,
         rules: Callable[[], Mapping[str, PilotRule]],
+        isolated: Callable[[PilotTerms, str], PilotTerms],
     ) -> None:
-        """`owner`: to whom the pilots' jobs belong. `rules`: those that koalapy opens by itself, by cluster."""
+        """`owner`: to whom the pilots' jobs belong. `rules`: those that koalapy opens by itself, by cluster.
+
+        `isolated`: terms with the isolation that the grid file has for the pilots of a cluster.
+        """
+        self._isolated = isolated
         self._service, self._changes, self._loop, self._clock, self._owner = service, changes, loop, clock, owner
         self._rules, self._keepers = rules, dict[str, PilotKeeper]()
         self._idle: Mapping[JobId, Idle] = {}
@@ -68,10 +73,13 @@ class Pilots:
             raise RequestError("no_such_pilot", f"There is no pilot {name}.", "`koala pilots` lists them.")
         return found
 
-    def open(self, component: ComponentRequest, terms: PilotTerms, key: str) -> PilotView:
+    def open(
+        self, component: ComponentRequest, terms: PilotTerms, key: str, isolate: Isolate | None = None
+    ) -> PilotView:
         """Submit a pilot with the processors, cluster, walltime and options of this component. Returns at once.
 
-        The same key again gives the same pilot. Raises KoalaError; then there is no new one.
+        `isolate`: in place of what the grid file has for the cluster. The same key again gives the same pilot. Raises
+        KoalaError; then there is no new one.
         """
         name = component.cluster or ""
         if job_of_pilot(name) is not None:
@@ -81,6 +89,9 @@ class Pilots:
             raise RequestError("bad_walltime", message, "Give a longer --walltime.")
         now = self._clock.now()
         self._loop.ask(lambda engine: _refuse_useless(engine, now, name, component))
+        terms = self._isolated(terms, name)
+        if isolate is not None:
+            terms = replace(terms, isolate=isolate)
         job = self._service.submit(pilot_request(component, terms), self._owner, key)
         self._look.set()
         return PilotView(self._service.job(job), LeftOn(), False)
@@ -161,7 +172,7 @@ class Pilots:
         for job in due.join:
             view = views[job]
             if view.attempt is not None:
-                self._changes.join_pilot(job, view.attempt.cluster, view.terms.shared)
+                self._changes.join_pilot(job, view.attempt.cluster, view.terms)
         for job, why in due.end.items():
             self._end_idle(views[job], why)
         self._open_kept(now, rules)

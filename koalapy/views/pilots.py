@@ -19,6 +19,8 @@ from koalapy.views.clusters import LeftOn, left_on
 
 UNUSABLE = Duration(5 * MINUTE)  # after which a pilot that jobs cannot be placed on ends, if its idle time is shorter
 
+_NO_ISOLATION = "no_isolation"  # in which no program may run, ever
+
 
 @dataclass(frozen=True, slots=True)
 class PilotView:
@@ -154,7 +156,8 @@ def upkeep(
         before = idle.get(each.job.id)
         same = before is not None and (before.usable or trouble is not None)
         state = next_idle[each.job.id] = before if before is not None and same else Idle(now, trouble is None)
-        why = _why_ended(each, now - state.since, None if state.usable else trouble)
+        lacking = trouble is not None and trouble.code == _NO_ISOLATION
+        why = _why_ended(each, now - state.since, None if state.usable and not lacking else trouble)
         on = each.job.request.components[0].cluster
         if why and each.terms.kept and on in spare and not each.draining and state.usable:
             spare[on] -= 1
@@ -191,6 +194,8 @@ def _why_ended(view: PilotView, idle: int, trouble: Reason | None) -> str:
     """Return why a pilot on which there is nothing for so many microseconds ends now; "" if it does not."""
     if view.draining:
         return "It was drained."
+    if trouble is not None and trouble.code == _NO_ISOLATION:
+        return trouble.message
     if trouble is not None:
         return f"It could not be used: {trouble.message}" if idle >= max(view.terms.idle, UNUSABLE) else ""
     return f"Nothing ran on it for {format_duration(view.terms.idle)}." if idle >= view.terms.idle else ""

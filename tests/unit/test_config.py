@@ -20,13 +20,17 @@ from koalapy.config import (
     Ssh,
     cluster_config,
     engine_settings,
+    inside,
     json_schema,
     parse_connect,
     read_grid,
+    with_isolation,
 )
 from koalapy.config.hours import parse_hours
 from koalapy.model.cluster import ClusterSettings, Scavenge
 from koalapy.model.errors import RequestError
+from koalapy.model.identity import JobId
+from koalapy.model.request import Isolate, PilotTerms
 from koalapy.model.settings import Preempt, PreemptBy, Scavenging, Settings
 from koalapy.model.units import HOUR, MILLISECOND, MINUTE, SECOND, Duration
 
@@ -65,6 +69,7 @@ clusters:
     queue: all.q
     account: 007
     qos: no
+    isolation: {means: bwrap, visible: [/opt, /sw/modules]}
     reservation: r1
     constraint: "[rack1|rack2]&gpu"
     parallel_environment: mpi
@@ -244,6 +249,22 @@ def test_networks_of_the_relay_are_one_or_several(written: str, networks: list[s
 def test_the_keys_above_are_all_there_are() -> None:
     written = {key for cluster in yaml.safe_load(ALL_KEYS)["clusters"].values() for key in cluster}
     assert written == set(json_schema()["$defs"]["Cluster"]["properties"])
+
+
+def test_the_isolation_of_a_clusters_pilots_is_that_of_their_terms() -> None:
+    terms = with_isolation(read(ALL_KEYS), PilotTerms(shared=True), "a")
+    assert terms == PilotTerms(shared=True, isolate=Isolate.BWRAP, visible=("/opt", "/sw/modules"))
+    assert with_isolation(read(SMALL), PilotTerms(), "here").isolate is Isolate.NONE
+    inner = inside(read(ALL_KEYS).clusters["a"], JobId(7), terms)
+    assert (inner.only_named, inner.scavenge.off) == (False, True)
+
+
+@pytest.mark.parametrize("path", ["opt", "/", "/opt/../home", "/a:b", "/opt/"])
+def test_a_visible_directory_is_a_plain_absolute_path(path: str) -> None:
+    text = SMALL.replace("batch: local", f"batch: local, isolation: {{visible: ['{path}']}}")
+    assert text != SMALL
+    with pytest.raises(RequestError, match="visible"):
+        read(text)
 
 
 def test_a_cluster_is_told_in_the_words_of_the_wire() -> None:

@@ -120,12 +120,23 @@ class NodeServer:
             if message["do"] == "begin" and not self._begun:
                 self._begun = True
                 end_programs_of(message["directory"])
-                self._send("here")
+                self._send("here", **self._offer(message.get("isolation")))
             elif message.get("node") == self._index and not self._gone:
                 if message["do"] == "start":
                     self._start(message)
                 elif message["do"] == "signal":
                     self._signal(message["job"], message["number"])
+
+    def _offer(self, isolation: Optional[List[Any]]) -> Json:
+        """Return how programs can be isolated here, as the Terms `isolation` allow; None: nothing is probed."""
+        if isolation is None:
+            return {}
+        from koalapy_adapters.isolation.probe import probe  # late: few allocations need it
+        from koalapy_adapters.isolation.terms import Terms
+
+        own = [sys.executable, "-I", "-S", os.path.abspath(sys.argv[0])]
+        offer = probe(Terms(*isolation), own, self._private)
+        return {"means": offer.means, "refused": offer.why}
 
     def _capture_login(self) -> None:
         """Start a login shell in place of those of the wrappers. A wrapper starts its own while this one is at work."""

@@ -18,6 +18,7 @@ from koalapy_adapters.batch.protocol import Launch
 from koalapy_adapters.errors import BatchError, ClusterError, Result, UnreadableError
 from koalapy_adapters.host import descendants, node_identity, private_dir, signals
 from koalapy_adapters.host.event_loop import dispatch_ready
+from koalapy_adapters.isolation import terms
 from koalapy_adapters.wrapper.agent.group import AgentMessage, NodeAgents
 
 Json = Dict[str, Any]
@@ -51,6 +52,9 @@ class Server:
         self._nodes = NodeAgents(self._selector, self._on_node)
         self._ready_at = time.monotonic() + READY_S
         self._failed: Dict[str, str] = {}  # nodes without a server, and why
+        self._isolation = terms.asked(outer.environment)
+        self._means: Dict[str, List[str]] = {}  # by which each node can isolate programs, the best first
+        self._exposed: Dict[str, str] = {}  # nodes that cannot isolate programs as they should, and why
         self._relaunch: Dict[str, float] = {}  # lost nodes, and when they are tried again
         self._pause: Dict[str, float] = {}
         self._waiting: List["_Client"] = []  # whose requests came before the nodes
@@ -100,6 +104,8 @@ class Server:
 
     def _answer(self, client: "_Client") -> None:
         try:
+            if self._exposed:
+                raise self._no_isolation()
             if not self.queue.up:
                 raise self._no_nodes()
             answer, sent = requests.handle(self.queue, self._directory, client.request, time.time())
@@ -111,6 +117,16 @@ class Server:
             answer = requests.refusal(UnreadableError("bad_request", "The request is not understood: %r." % error))
         self._progress()  # written down before it is answered
         client.answer(answer)
+
+    def _no_isolation(self) -> BatchError:
+        assert self._isolation is not None
+        why = "; ".join("%s: %s" % each for each in sorted(self._exposed.items()))
+        wanted = "" if self._isolation.means == terms.AUTO else " by %s" % self._isolation.means
+        return ClusterError(
+            "no_isolation",
+            "Programs cannot be isolated%s on the nodes of %s job %s (%s)." % (wanted, *self._outer.found, why),
+            "Ask the administrators for bubblewrap or user namespaces there, or open the pilot without isolation.",
+        )
 
     def _no_nodes(self) -> BatchError:
         why = "; ".join("%s: %s" % each for each in sorted(self._failed.items())) or "none has answered yet"
@@ -136,7 +152,8 @@ class Server:
         launches += [Launch(agent, [name]) for name in names if name not in covered and name == self._names[own or 0]]
         try:
             self._nodes.launch(launches, self._names, self._outer.environment)
-            self._nodes.broadcast({"do": "begin", "directory": self._directory})
+            isolation = list(self._isolation) if self._isolation is not None else None
+            self._nodes.broadcast({"do": "begin", "directory": self._directory, "isolation": isolation})
         except OSError as error:
             for name in names:
                 self._lose(name, "no launcher: %s" % error.strerror, True)
@@ -147,6 +164,8 @@ class Server:
             return
         message, now = said.message, time.time()
         if message["said"] == "here":
+            if self._isolation is not None and not self._can_isolate(said.node, message):
+                return
             self._failed.pop(said.node, None)
             self._relaunch.pop(said.node, None)
             self._pause.pop(said.node, None)
@@ -154,6 +173,18 @@ class Server:
             self._down_since = None
         elif message["said"] == "ended" and message["job"] not in self._unattended:
             self.queue.ended(message["job"], message["status"], message["signalled"], now)
+
+    def _can_isolate(self, node: str, message: Json) -> bool:
+        """Note by what a node can isolate programs. All nodes must have one means in common."""
+        means, why = message["means"], message["refused"]
+        common = [each for each in means if all(each in others for others in self._means.values())]
+        if not common:
+            self._exposed[node] = why
+            self._failed[node] = why
+            return False
+        self._exposed.pop(node, None)
+        self._means[node] = common
+        return True
 
     def _lose(self, name: str, why: str, sure: bool) -> None:
         """Take a node out. `sure`: nothing of its jobs is left there; else they get the time to notice and end."""
@@ -173,6 +204,9 @@ class Server:
 
     def _start(self, job: jobs.Job) -> None:
         environment = requests.environment_of(job, self._directory, self._outer)
+        if self._isolation is not None:
+            common = min(self._means.values(), key=len)
+            environment.update(self._isolation._replace(means=common[0]).variables())
         message = {"do": "start", "job": job.id, "command": job.command, "environment": environment}
         self._send(job.hosts[0][0], dict(message, directory=job.directory, output=job.output))
 

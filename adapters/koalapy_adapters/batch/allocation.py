@@ -14,6 +14,7 @@ from koalapy_adapters.batch import local
 from koalapy_adapters.batch.protocol import Argv, BatchJob, BatchSettings, Capacity, Host, Launch
 from koalapy_adapters.errors import Result
 from koalapy_adapters.host.node_identity import ALLOCATION_JOB
+from koalapy_adapters.isolation import terms
 
 NAME = "allocation"
 DIRECTORY = "allocations"
@@ -113,7 +114,9 @@ def launch(environment: Mapping[str, str], names: Sequence[str], agent: Argv) ->
     outer = importlib.import_module("koalapy_adapters.batch." + environment["KOALA_ALLOCATION_BATCH"])
     around = json.loads(environment["KOALA_ALLOCATION_AROUND"])
     job = "%s=%s" % (ALLOCATION_JOB, environment[ALLOCATION_JOB])
-    marked = ["/usr/bin/env", "-u", "KOALA_ALLOCATION_NODE", job, *agent]
+    isolation = terms.asked(environment)
+    walls = ["%s=%s" % each for each in sorted(isolation.variables().items())] if isolation is not None else []
+    marked = ["/usr/bin/env", "-u", "KOALA_ALLOCATION_NODE", job, *walls, *agent]
     variables = ["%s=%s" % each for each in sorted(around.items())]
     launches: List[Launch] = outer.launch(around, names, marked)
     return [Launch(["/usr/bin/env", *variables, *each.argv], each.hosts) for each in launches]

@@ -5,6 +5,7 @@ import os
 import re
 import socket
 import stat
+from typing import Any
 
 _ABANDONED_S = 7 * 86400
 _NAME = re.compile(r"koala-[0-9a-f]{16}")
@@ -68,14 +69,26 @@ def _is_listened_on(path: str) -> bool:
 
 
 def remove(path: str) -> None:
-    """Remove the directory and all that is in it, as far as they exist."""
+    """Remove the directory and what is in it, as far as it exists."""
     try:
         for name in os.listdir(path):
-            inside = os.path.join(path, name)
-            if stat.S_ISDIR(os.lstat(inside).st_mode):
-                remove(inside)
-            else:
-                os.unlink(inside)
+            _remove_entry(os.path.join(path, name))
         os.rmdir(path)
     except OSError:
         pass  # the agent and its parent both remove it
+
+
+def _remove_entry(path: str) -> None:
+    """Remove a file, or a directory that a program may have filled. Links are not followed. Raises OSError."""
+    if not stat.S_ISDIR(os.lstat(path).st_mode):
+        os.unlink(path)
+        return
+    import shutil  # late: only the directories of isolated programs have some below them
+
+    def permit(function: Any, name: str, error: Any) -> None:
+        os.chmod(os.path.dirname(name), 0o700)
+        if not os.path.islink(name):
+            os.chmod(name, 0o700)
+        function(name) if function in (os.unlink, os.rmdir) else shutil.rmtree(name, ignore_errors=True)
+
+    shutil.rmtree(path, onerror=permit)

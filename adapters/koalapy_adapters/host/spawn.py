@@ -14,13 +14,17 @@ def spawn(
     standard: Sequence[int],
     directory: Optional[str] = None,
     more: Optional[Mapping[int, int]] = None,
+    ignored: Sequence[int] = (),
 ) -> int:
-    """Start a process; returns its pid. `standard`: descriptors of input, output and errors; `more`: others."""
+    """Start a process; returns its pid. `standard`: descriptors of input, output and errors; `more`: others.
+
+    `ignored`: signals that it ignores.
+    """
     words = [encoded(word) for word in argv]
     variables = {encoded(name): encoded(value) for name, value in environment.items()}
     pid = os.fork()
     if pid == 0:
-        _become(words, variables, standard, directory, more or {})
+        _become(words, variables, standard, directory, more or {}, ignored)
     return pid
 
 
@@ -39,12 +43,15 @@ def _become(
     standard: Sequence[int],
     directory: Optional[str],
     more: Mapping[int, int],
+    ignored: Sequence[int],
 ) -> None:
     """Execute the program in the child. Never returns. On a failure the child writes the error and exits with 127."""
     try:
         signal.set_wakeup_fd(-1)
         for number in _RESET:
             signal.signal(number, signal.SIG_DFL)
+        for each in ignored:
+            signal.signal(each, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         for target, descriptor in (*enumerate(standard), *more.items()):
             if target == descriptor:

@@ -93,15 +93,19 @@ def write_broken(directory: str, component: Json, error: Exception) -> None:
         pass  # the batch system's word has to do
 
 
-def write_hosts(attempt: Attempt, hosts: List[List[Any]]) -> None:
-    """KOALA_HOSTS, a line for every rank.
+def hosts_text(hosts: List[List[Any]]) -> str:
+    """KOALA_HOSTS, a line for every rank."""
+    return "".join("%s %s\n" % (component, address) * processes for component, address, processes in hosts)
+
+
+def write_hosts(attempt: Attempt, text: str) -> None:
+    """Write KOALA_HOSTS. Raises OSError.
 
     Not synced: the program starts when it is there, and a node that crashes takes the program along.
     """
     path = layout.inside(attempt.directory, "hosts")
     with open(path + ".new", "w") as file:
-        for component, address, processes in hosts:
-            file.write("%s %s\n" % (component, address) * processes)
+        file.write(text)
     os.rename(path + ".new", path)
 
 

@@ -123,6 +123,15 @@ def named_status(status: int) -> str:
     return "%d (signal %d, %s)" % (status, status - 128, name[len("SIG") :])
 
 
+def mpi_not_isolated() -> Json:
+    return failure(
+        "mpi_not_isolated",
+        "request",
+        "A component with `launch: mpi` cannot run isolated, and this pilot isolates programs.",
+        "Run it elsewhere, or with another `launch`.",
+    )
+
+
 def no_executable(executable: str, why: str, advice: str) -> Json:
     return failure("no_executable", "request", "The executable %s %s." % (executable, why), advice)
 

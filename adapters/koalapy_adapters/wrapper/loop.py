@@ -4,7 +4,7 @@ import os
 import selectors
 import sys
 import threading
-from typing import Any, Callable, Dict, List, Optional, Tuple, Type
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple, Type
 
 from koalapy_adapters import clock
 from koalapy_adapters.host import descendants, node_identity, signals
@@ -15,7 +15,7 @@ from koalapy_adapters.wrapper import events, failure_texts, session
 from koalapy_adapters.wrapper.agent.group import AgentMessage, NodeAgents
 from koalapy_adapters.wrapper.agent.node_streams import NodeStreams
 from koalapy_adapters.wrapper.allocation import Allocation
-from koalapy_adapters.wrapper.attempt import Attempt, write_hosts
+from koalapy_adapters.wrapper.attempt import Attempt, hosts_text, write_hosts
 from koalapy_adapters.wrapper.launcher_bridge import LauncherBridge
 from koalapy_adapters.wrapper.liveness import silence
 from koalapy_adapters.wrapper.program.environment import EnvironmentCapture, SetupError
@@ -31,6 +31,9 @@ from koalapy_adapters.wrapper.session import WrapperSession
 from koalapy_adapters.wrapper.shared_directory import Performed, Shared, Touched
 from koalapy_adapters.wrapper.stream_routes import StreamRoutes
 
+if TYPE_CHECKING:
+    from koalapy_adapters.isolation.walls import Walls
+
 Json = Dict[str, Any]
 
 _SOON = clock.SECOND // 50  # while something is swept
@@ -39,8 +42,11 @@ _SOON = clock.SECOND // 50  # while something is swept
 class Loop:
     """Runs until the session leaves."""
 
-    def __init__(self, attempt: Attempt, allocation: Optional[Allocation], private: str = "") -> None:
-        """`private`: this node's private directory."""
+    def __init__(
+        self, attempt: Attempt, allocation: Optional[Allocation], private: str = "", walls: Optional["Walls"] = None
+    ) -> None:
+        """`private`: this node's private directory. `walls`: set if the program is isolated."""
+        self._walls = walls
         self._attempt = attempt
         self._allocation = allocation
         settings = attempt.settings(allocation.batch_id if allocation else attempt.batch_id)
@@ -173,7 +179,10 @@ class Loop:
         if self._bridge is not None:
             own = self._allocation.names[0] if self._allocation else os.uname().nodename
             return sys.executable, [*attempt.command[1:], "launcher", attempt.directory, self._bridge.path, own]
-        path = locate(attempt.program["executable"], attempt.work, self._environment)
+        shows = self._walls.shows if self._walls is not None else None
+        path = locate(attempt.program["executable"], attempt.work, self._environment, shows)
+        if attempt.is_mpi and self._walls is not None:
+            raise NoExecutable(failure_texts.mpi_not_isolated())
         if attempt.is_mpi and self._allocation is not None:
             return self._prepare_mpirun(self._allocation, path)
         return path, list(attempt.program["arguments"])
@@ -312,18 +321,21 @@ class Loop:
             "grace": clock.microseconds(self._attempt.program["grace"]),
             "silence": silence(self._orphan_timeout),
             "relay": self._session.relay_addresses,
+            "own": self._attempt.command,
         }
         first = self._allocation.names[0]
         self.nodes.prepare(message, {first: [1, 0]} if self._attempt.is_mpi else self._allocation.shares)
 
     def _release_nodes(self, command: events.ReleaseNodes) -> None:
+        hosts = hosts_text(command.hosts)
         try:
-            write_hosts(self._attempt, command.hosts)
+            write_hosts(self._attempt, hosts)
         except OSError as error:
             self.handle(events.PreparationFailed(failure_texts.no_room("the hosts file", error)))
             return
         size = sum(processes for _, _, processes in command.hosts)
-        self.nodes.broadcast({"do": "release", "first_rank": command.first_rank, "size": size})
+        message = {"do": "release", "first_rank": command.first_rank, "size": size}
+        self.nodes.broadcast(message if self._walls is None else dict(message, hosts=hosts))
 
     def _stop_nodes(self, command: events.StopNodes) -> None:
         self.capturing.end()

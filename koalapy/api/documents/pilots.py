@@ -20,6 +20,7 @@ def pilot(view: PilotView) -> answers.Pilot:
         "walltime_s": component.walltime / SECOND,
         "idle_s": view.terms.idle / SECOND,
         "shared": view.terms.shared,
+        "isolate": view.terms.isolate.value,
         "opened_at": format_instant(view.job.submitted_at),
         "ends_at": _instant(view.ends_at),
         "ended_at": _instant(view.job.finished_at),

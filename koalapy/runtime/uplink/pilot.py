@@ -1,14 +1,17 @@
 """The connection to a pilot: each command runs on the first node of the pilot's job, over a byte stream to it."""
 
+import shlex
 import threading
 import time
 from collections.abc import Callable
 
 from koalapy_adapters.connections.protocol import Channel, Lines
 from koalapy_adapters.errors import TransientError
+from koalapy_adapters.isolation.terms import Terms
 
 from koalapy.model.attempt import Attempt
 from koalapy.model.errors import KoalaError
+from koalapy.model.request import Isolate, PilotTerms
 from koalapy.model.units import SECOND, Instant
 from koalapy.runtime.streams import Stream
 
@@ -20,14 +23,18 @@ _EXIT = "stream_exit_"  # the code of the reset that carries a command's status
 OpenCommand = Callable[[str], Stream]
 
 
-def until_end(attempt: Attempt, now: Instant) -> str:
-    """Return a shell prefix that tells an allocation when the pilot's program ends, by the node's own clock.
+def surroundings(attempt: Attempt, terms: PilotTerms, now: Instant) -> str:
+    """Return a shell prefix that tells an allocation when the pilot's program ends, and how its programs are isolated.
 
-    Its batch system may not know, or grants the batch job more.
+    The end is by the node's own clock. The batch system may not know it, or grants the batch job more.
     """
     began = attempt.started_at or attempt.released_at or now
     seconds = max(0, began + attempt.request.walltime - now) // SECOND
-    return f"export KOALA_ALLOCATION_ENDS=$(($(date +%s) + {seconds})); "
+    ends = f"export KOALA_ALLOCATION_ENDS=$(($(date +%s) + {seconds})); "
+    if terms.isolate is Isolate.NONE:
+        return ends
+    variables = Terms(terms.isolate.value, list(terms.visible)).variables()
+    return ends + "".join(f"export {name}={shlex.quote(value)}; " for name, value in variables.items())
 
 
 class PilotConnection:

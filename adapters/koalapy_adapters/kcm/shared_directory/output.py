@@ -267,7 +267,10 @@ def _blocks(pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _open(attempt: str, path: str, below: str = "work") -> Tuple[Any, os.stat_result]:
-    """Raises RequestError for what is no plain file below the working directory: a FIFO would block for ever."""
+    """Raises RequestError for what is no plain file below the working directory: a FIFO would block for ever.
+
+    The program may change the path meanwhile, so that the opened file itself is looked at too.
+    """
     work = layout.inside(attempt, below)
     full = os.path.join(work, native(path))
     try:
@@ -277,10 +280,20 @@ def _open(attempt: str, path: str, below: str = "work") -> Tuple[Any, os.stat_re
         raise RequestError("no_such_file", "The attempt left no file %s." % path) from error
     if not stat.S_ISREG(status.st_mode):
         raise RequestError("no_plain_file", "%s is not a plain file." % path)
-    if not os.path.realpath(full).startswith(os.path.realpath(work) + "/"):
+    file = open(os.open(full, os.O_RDONLY | os.O_NONBLOCK), "rb")  # noqa: SIM115 (its reader closes it)
+    status = os.fstat(file.fileno())
+    if not _path_of(file.fileno(), full).startswith(os.path.realpath(work) + "/") or not stat.S_ISREG(status.st_mode):
+        file.close()
         raise RequestError("no_plain_file", "%s is a link that leads out of the working directory." % path)
-    file = open(full, "rb")  # noqa: SIM115 (its reader closes it)
-    return file, os.fstat(file.fileno())
+    return file, status
+
+
+def _path_of(descriptor: int, path: str) -> str:
+    """Return the path of an opened file, as the kernel has it; where /proc is missing, what its path leads to now."""
+    try:
+        return os.readlink("/proc/self/fd/%d" % descriptor)
+    except OSError:
+        return os.path.realpath(path)
 
 
 def _work(attempt: str) -> str:

@@ -16,14 +16,15 @@ import socket
 import sys
 from typing import Any, Callable, Dict, List, Optional
 
-from koalapy_adapters import clock
+from koalapy_adapters import clock, layout
 from koalapy_adapters.frames import Chunk
 from koalapy_adapters.host import descendants, json_lines, private_dir, signals
 from koalapy_adapters.host.event_loop import dispatch_ready
+from koalapy_adapters.isolation import terms
 from koalapy_adapters.wrapper.agent import agent_guard
 from koalapy_adapters.wrapper.agent.remote_starts import RemoteStarts
 from koalapy_adapters.wrapper.keys.key_server import KeyServer
-from koalapy_adapters.wrapper.program.processes import RANK_VARIABLE, Plan, Prepared
+from koalapy_adapters.wrapper.program.processes import RANK_VARIABLE, OutputFiles, Plan, Prepared
 
 Json = Dict[str, Any]
 
@@ -58,6 +59,7 @@ class Agent:
     def __init__(self, index: int, commands: int, answers: int, directory: str) -> None:
         self._index = index
         self._directory = directory
+        self._isolation = terms.asked(os.environ)
         self._commands = commands
         self._selector = selectors.DefaultSelector()
         self._out = json_lines.Writer(answers, self._selector)
@@ -73,8 +75,11 @@ class Agent:
         self._streams: Any = None  # from the first one on
         self._terminal: Any = None  # of the first process of the component, if it has one
         self._deliver_until: Optional[int] = None
+        self._files: Optional[OutputFiles] = None
+        self._offset = 0  # the rank of the first process here
         self._prepared: Optional[Prepared] = None
-        self._pids: Dict[int, int] = {}  # of processes that run: their rank on this node
+        self._isolated: Any = None  # in place of `_prepared`
+        self._pids: Dict[int, int] = {}  # of processes that run, unless they are isolated: their rank on this node
         self._started = False
         self._failed = False  # a process, with another exit status than 0
         self._sweeping = False
@@ -128,7 +133,7 @@ class Agent:
         if do == "prepare":
             self._prepare(message)
         elif do == "release":
-            self._release(message["first_rank"], message["size"])
+            self._release(message["first_rank"], message["size"], message.get("hosts", ""))
         elif do == "stop":
             self._stop(message["grace"])
         elif do == "key":
@@ -157,47 +162,83 @@ class Agent:
         self._grace = message["grace"]
         self._passes_on = message.get("passes_on", False)
         self._silence = message["silence"] if message["elsewhere"] else None
-        plan = Plan(
-            message["attempt"],
-            message["executable"],
-            message["arguments"],
-            environment,
-            processes,
-            offset,
-            self._is_mpi,
-        )
+        work = layout.inside(message["attempt"], "work")
+        plan = Plan(work, message["executable"], message["arguments"], environment, offset, self._is_mpi)
+        self._offset = offset
         try:
             if message.get("terminal") and processes and offset == 0:
+                if self._isolation is not None:
+                    raise OSError(errno.ENOTTY, "An isolated program can have no terminal.")
                 from koalapy_adapters.wrapper.program.terminal import Terminal
 
                 self._terminal = Terminal(self._selector, has_screen=message["terminal"] == "terminal")
-            self._prepared = Prepared(plan, self._terminal)
+            self._files = OutputFiles(message["attempt"], processes, offset)
+            if self._isolation is None:
+                self._prepared = Prepared(plan, self._files.descriptors, self._terminal)
+            else:
+                self._isolate(plan, self._files.descriptors, message)
         except OSError as error:
             self._send("failed", what="prepare", why=str(error))
             return
         self._send("ready", sources=node_identity.sources(message["relay"]))
 
-    def _release(self, first_rank: int, size: int) -> None:
-        if self._prepared is None or self._started or self._sweeping:
+    def _isolate(self, plan: Plan, files: List[List[int]], message: Json) -> None:
+        """Prepare the program inside walls. Raises OSError."""
+        # Imported late: few programs are isolated.
+        from koalapy_adapters.isolation import walls
+        from koalapy_adapters.wrapper.program.isolated import Isolated
+
+        assert self._isolation is not None
+        built = walls.build(self._isolation, message["attempt"], self._directory, message["own"])
+        self._isolated = Isolated(built, plan, files)
+
+    def _release(self, first_rank: int, size: int, hosts: str) -> None:
+        """Start the processes. `hosts`: the text of KOALA_HOSTS, for a program that is isolated."""
+        if self._files is None or self._started or self._sweeping:
+            return
+        if self._prepared is None and self._isolated is None:
             return
         self._started = True
+        self._offset += first_rank
+        if self._is_mpi:
+            self._files.name(first_rank)  # now: the ranks write to files of these names too
         try:
-            started = self._prepared.start(first_rank, size)
+            if self._isolated is not None:
+                started = self._isolated.start(first_rank, size, hosts)
+            else:
+                assert self._prepared is not None
+                started = self._prepared.start(first_rank, size)
         except OSError as error:
             self._send("failed", what="start", why=str(error))
             return
+        if not self._is_mpi:
+            self._files.name(first_rank)
+        self._files.close()
         self._pids = started.pids
         if started.errors:
             self._send("failed", what="start", why=started.errors[0].strerror)
         else:
             self._send("started", at=started.at)
+        if self._isolated is not None:
+            self._selector.register(self._isolated.answers, selectors.EVENT_READ, self._read_isolated)
+            self._read_isolated()
+
+    def _read_isolated(self) -> None:
+        answers = self._isolated.answers
+        for ended in self._isolated.read():
+            self._report_end(ended.local, ended.status, ended.at)
+        if self._isolated.answers < 0 <= answers:
+            self._selector.unregister(answers)
 
     def _stop(self, grace: int) -> None:
         """SIGTERM to all that runs, SIGKILL after the grace; what never started is over at once."""
         if self._sweeping:
             return
         if grace > 0 and self._started:
-            descendants.send(self._to_terminate(), signal.SIGTERM)
+            if self._isolated is not None:
+                self._isolated.signal(signal.SIGTERM, everything=not self._passes_on)
+            else:
+                descendants.send(self._to_terminate(), signal.SIGTERM)
             if self._kill_at is None:
                 self._kill_at = clock.now() + grace
         else:
@@ -246,28 +287,30 @@ class Agent:
                 local = self._pids.pop(pid)
                 if local == 0 and self._terminal is not None:
                     self._terminal.ended()
-                self._report_end(local, status)
+                self._report_end(local, status, clock.now())
             elif not self._starts.child_ended(pid, _exit_status(status)) and self._streams is not None:
                 self._streams.child_ended(pid, status)
         if self._kill_at is not None and clock.now() >= self._kill_at:
             self._sweeping = True
-        if self._started and not self._pids and not self._serves:
+        isolated = self._isolated is not None and self._isolated.left
+        if self._started and not self._pids and not self._serves and not isolated:
             self._sweeping = True
         if self._sweeping and not self._over and descendants.sweep() and self._has_delivered():
             self._empty()
 
-    def _report_end(self, local: int, status: int) -> None:
+    def _report_end(self, local: int, status: int, at: int) -> None:
         signalled = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
         exit_status = _exit_status(status)
         details = self._of_failed(local) if exit_status else {}
-        self._send("ended", at=clock.now(), exit_status=exit_status, signal=signalled, **details)
+        self._send("ended", at=at, exit_status=exit_status, signal=signalled, **details)
 
     def _of_failed(self, local: int) -> Json:
         """Rank and last words of the first process that failed here; the others are often ended for its sake."""
-        if self._failed or self._prepared is None:
+        if self._failed or self._files is None:
             return {}
         self._failed = True
-        return {"rank": self._prepared.rank(local), "words": self._prepared.last_words(local)}
+        rank = self._offset + local
+        return {"rank": rank, "words": self._files.last_words(rank)}
 
     def _has_delivered(self) -> bool:
         """Return whether a client has taken all that the terminal showed, or was given time enough to do so."""
@@ -281,8 +324,8 @@ class Agent:
 
     def _empty(self) -> None:
         self._over = True
-        if self._prepared is not None and not self._started:
-            self._prepared.discard()
+        if self._files is not None and not self._started:
+            self._files.discard()
         self._send("emptied")
 
     def _done(self) -> bool:
@@ -306,7 +349,7 @@ class Agent:
             self._out.write_bulk(said) if isinstance(frame, Chunk) else self._out.write(said)
 
         if self._streams is None:
-            self._streams = NodeStreams(self._selector, send, self._attach)
+            self._streams = NodeStreams(self._selector, send, self._attach, runs_commands=self._isolation is None)
         self._streams.received(frame_of_json(message))
 
     def _attach(self) -> socket.socket:
@@ -319,7 +362,7 @@ class Agent:
     # ---- what mpirun starts on other nodes ---------------------------------------------------------------------------
 
     def _ask_start(self, request: Json, answer: Callable[[Json], None]) -> None:
-        if self._is_mpi:
+        if self._is_mpi and self._isolation is None:  # what it starts would not be isolated
             self._starts.ask(request, answer)
         else:
             answer({"error": "Only the mpirun of a component with `launch: mpi` starts commands on other nodes."})

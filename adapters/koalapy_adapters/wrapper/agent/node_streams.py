@@ -29,7 +29,8 @@ def _no_terminal() -> socket.socket:
 class NodeStreams:
     """All streams of one node. `send(frame)` passes a frame towards koalad; `tick` at `next_wakeup` or later.
 
-    `attach` returns a client's end of the terminal, or raises OSError.
+    `attach` returns a client's end of the terminal, or raises OSError. `runs_commands`: False if the program is
+    isolated, for a command is not.
     """
 
     def __init__(
@@ -37,8 +38,9 @@ class NodeStreams:
         selector: selectors.BaseSelector,
         send: Callable[[Any], Any],
         attach: Callable[[], socket.socket] = _no_terminal,
+        runs_commands: bool = True,
     ) -> None:
-        self._selector, self._send, self._attach = selector, send, attach
+        self._selector, self._send, self._attach, self._runs_commands = selector, send, attach, runs_commands
         self._plugs: Dict[int, _Plug] = {}
 
     def has(self, stream: int) -> bool:
@@ -87,6 +89,10 @@ class NodeStreams:
             plug.close()
 
     def _open(self, frame: OpenStream) -> None:
+        if frame.command and not self._runs_commands:
+            message = "Beside an isolated program no command is run."
+            self._send(StreamReset(frame.tag, frame.stream, "isolated", message))
+            return
         if sum(not plug.end.is_over for plug in self._plugs.values()) >= MOST_STREAMS:
             message = "The node has %d connections of this kind already." % MOST_STREAMS
             self._send(StreamReset(frame.tag, frame.stream, "too_many_streams", message))

@@ -6,10 +6,13 @@ import selectors
 import shlex
 import signal
 import time
-from typing import Dict, List, NamedTuple, Optional
+from typing import TYPE_CHECKING, Dict, List, NamedTuple, Optional
 
 from koalapy_adapters.host import descendants, node_identity
 from koalapy_adapters.host.spawn import decoded, encoded, spawn
+
+if TYPE_CHECKING:
+    from koalapy_adapters.isolation.walls import Walls
 
 _BOURNE = ("sh", "bash", "dash", "ksh", "ksh93", "mksh", "zsh", "ash")
 _C_SHELLS = ("csh", "tcsh")
@@ -39,8 +42,8 @@ class Shell(NamedTuple):
 class Capture:
     """The login shell at work. Read its two descriptors as they become readable, and `finish` when it has ended."""
 
-    def __init__(self, setup: List[str], work: str, private: str) -> None:
-        """Start it in the directory `work`. Raises OSError if it cannot be started."""
+    def __init__(self, setup: List[str], work: str, private: str, built: Optional["Walls"] = None) -> None:
+        """Start it in the directory `work`, inside walls if there are any. Raises OSError if it cannot be started."""
         self.environment, environment = os.pipe()
         self.words, words = os.pipe()
         os.set_blocking(self.environment, False)
@@ -51,7 +54,8 @@ class Capture:
         shell = login_shell(pwd.getpwuid(os.getuid()).pw_shell, setup, self._file, "/dev/fd/%d" % DUMP)
         _write(self._file, shell.script)
         null = os.open(os.devnull, os.O_RDONLY)
-        self.pid = spawn(shell.argv, _base(), [null, words, words], work, more={DUMP: environment})
+        argv, base = (shell.argv, _base()) if built is None else (built.argv(shell.argv), _isolated_base(built))
+        self.pid = spawn(argv, base, [null, words, words], work, more={DUMP: environment})
         for descriptor in (null, environment, words):
             os.close(descriptor)
 
@@ -158,6 +162,10 @@ def _base() -> Dict[str, str]:
     base.update(node_identity.of_batch(os.environ))
     base.update(USER=user.pw_name, LOGNAME=user.pw_name, SHELL=user.pw_shell or "/bin/sh", PATH=_PATH)
     return base
+
+
+def _isolated_base(built: "Walls") -> Dict[str, str]:
+    return dict(built.variables(), **built.inside(node_identity.of_batch(os.environ)))
 
 
 def _parse(data: bytes) -> Dict[str, str]:

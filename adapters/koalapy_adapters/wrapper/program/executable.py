@@ -1,13 +1,14 @@
 """Where the program is, checked on the first node before anybody waits for this component."""
 
 import os
-from typing import Dict, List
+from typing import Callable, Dict, List, Optional
 
 from koalapy_adapters.host.spawn import encoded
 from koalapy_adapters.wrapper.events import Json
 from koalapy_adapters.wrapper.failure_texts import no_executable
 
 _STAGE = "Stage it in, or name it by an absolute path."
+_STAGE_IN = "Stage it in, or ask who opened the pilot to make its directory `visible`."
 _PERMIT = "Set its executable bit (chmod +x)."
 
 
@@ -19,17 +20,23 @@ class NoExecutable(Exception):
         self.error = error
 
 
-def locate(executable: str, work: str, environment: Dict[str, str]) -> str:
+def locate(
+    executable: str, work: str, environment: Dict[str, str], shows: Optional[Callable[[str], bool]] = None
+) -> str:
     """Its absolute path. With a slash: absolute or in the directory `work`; without: on the environment's PATH.
 
-    Raises NoExecutable.
+    `shows(path)`: whether the program sees this file, if it is isolated. Raises NoExecutable.
     """
     if "/" in executable:
         path = os.path.join(work, executable)
+        if shows is not None and not shows(path):
+            raise NoExecutable(no_executable(executable, "is not visible to an isolated program", _STAGE_IN))
         _check(executable, path)
         return path
     for place in _places(work, environment):
         path = os.path.join(place, executable)
+        if shows is not None and not shows(path):
+            continue
         if os.path.isfile(encoded(path)) and os.access(encoded(path), os.X_OK):
             _check(executable, path)
             return path

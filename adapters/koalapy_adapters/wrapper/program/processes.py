@@ -2,12 +2,13 @@
 
 import os
 import signal
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 from koalapy_adapters import clock, layout
 from koalapy_adapters.host.spawn import encoded
 from koalapy_adapters.wrapper.program.terminal import Terminal
 
+_KINDS = ("out", "err")
 _LAST_LINES, _LAST_BYTES = 5, 1024  # of standard error, of a process that failed
 RANK_VARIABLE = "KOALA_LOCAL_RANK"  # ranks have it; mpirun and its daemons do not
 _RESET = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
@@ -16,66 +17,42 @@ _RESET = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.
 class Plan(NamedTuple):
     """The processes of one node. Texts hold surrogates for bytes that are no UTF-8.
 
-    `offset`: the first rank in the component. `mpi`: the processes are an mpirun, which starts the ranks.
+    `work`: their working directory. `offset`: the first rank in the component. `mpi`: the processes are an mpirun,
+    which starts the ranks.
     """
 
-    attempt: str
+    work: str
     executable: str
     arguments: List[str]
     environment: Dict[str, str]
-    processes: int
     offset: int
     mpi: bool = False
 
 
-class Prepared:
-    """Files are open and the working directory is entered; raises OSError if that cannot be done.
+class OutputFiles:
+    """The files of the processes' standard output and errors, open from the barrier on. Their names come later."""
 
-    `terminal`: that of the first process here, if it has one.
-    """
+    def __init__(self, attempt: str, processes: int, offset: int) -> None:
+        """Raises OSError if one cannot be opened."""
+        self._attempt, self._offset = attempt, offset
+        self.descriptors = [[self._open(local, kind) for kind in _KINDS] for local in range(processes)]
 
-    def __init__(self, plan: Plan, terminal: Optional[Terminal] = None) -> None:
-        self._plan = plan
-        self._terminal = terminal
-        self._first_rank, self._size = 0, 0
-        self._argv = [encoded(word) for word in [plan.executable, *plan.arguments]]
-        self._environment = {encoded(name): encoded(value) for name, value in plan.environment.items()}
-        self.work = layout.inside(plan.attempt, "work")
-        os.chdir(self.work)
-        self._null = os.open(os.devnull, os.O_RDONLY)
-        self._files = [[self._open(local, kind) for kind in ("out", "err")] for local in range(plan.processes)]
+    def name(self, first_rank: int) -> None:
+        """Name them by ranks; the processes hold them open and do not mind."""
+        for local in range(len(self.descriptors)):
+            for kind in _KINDS:
+                named = layout.output_file(self._attempt, first_rank + self._offset + local, kind)
+                _try(os.rename, self._waiting_name(local, kind), named)
 
-    def start(self, first_rank: int, size: int) -> "Started":
-        """Start every process. Raises OSError where even a fork is refused; some may run then."""
-        self._first_rank, self._size = first_rank, size
-        if self._plan.mpi:
-            self._name_files()  # now: the ranks write to files of these names too
-        reading, writing = os.pipe()
-        pids = {}
-        for local, (out, err) in enumerate(self._files):
-            pids[self._fork(local, [self._null, out, err], writing)] = local
-        os.close(writing)
-        said = _read_all(reading)
-        if self._terminal is not None:
-            self._terminal.started(os.dup(self._files[0][0]))
-        if not self._plan.mpi:
-            self._name_files()
-        for descriptor in [each for pair in self._files for each in pair]:
+    def close(self) -> None:
+        """Close them here, once the processes have them."""
+        for descriptor in [each for pair in self.descriptors for each in pair]:
             os.close(descriptor)
-        return Started(pids, said)
 
-    def rank(self, local: int) -> int:
-        """The rank in the job, once it has started, of the process of this rank on the node."""
-        return self._first_rank + self._plan.offset + local
-
-    def environment_of_daemon(self) -> Dict[str, str]:
-        """The environment of what an mpirun on another node starts here, once the program has started."""
-        return dict(self._plan.environment, KOALA_RANK=str(self._first_rank), KOALA_SIZE=str(self._size))
-
-    def last_words(self, local: int) -> str:
+    def last_words(self, rank: int) -> str:
         """The end of what a process wrote to its standard error: five lines and 1 KiB at most. Empty if unreadable."""
         try:
-            with open(self._named(local, "err"), "rb") as file:
+            with open(layout.output_file(self._attempt, rank, "err"), "rb") as file:
                 size = file.seek(0, os.SEEK_END)
                 file.seek(max(0, size - _LAST_BYTES))
                 lines = file.read(_LAST_BYTES).splitlines()
@@ -87,13 +64,59 @@ class Prepared:
 
     def discard(self) -> None:
         """Never released: leave no empty files behind."""
-        for local in range(self._plan.processes):
-            for kind in ("out", "err"):
+        for local in range(len(self.descriptors)):
+            for kind in _KINDS:
                 _try(os.unlink, self._waiting_name(local, kind))
+
+    def _open(self, local: int, kind: str) -> int:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        return os.open(self._waiting_name(local, kind), flags, 0o600)
+
+    def _waiting_name(self, local: int, kind: str) -> str:
+        name = "%s.%d.waiting" % (kind, self._offset + local)
+        return os.path.join(self._attempt, "output", name)
+
+
+class Prepared:
+    """The working directory is entered; raises OSError if that cannot be done.
+
+    `files`: output and errors of each process. `terminal`: that of the first process here, if it has one.
+    """
+
+    def __init__(self, plan: Plan, files: Sequence[Sequence[int]], terminal: Optional[Terminal] = None) -> None:
+        self._plan, self._files, self._terminal = plan, files, terminal
+        self._first_rank, self._size = 0, 0
+        self._argv = [encoded(word) for word in [plan.executable, *plan.arguments]]
+        self._environment = {encoded(name): encoded(value) for name, value in plan.environment.items()}
+        os.chdir(plan.work)
+        self._null = os.open(os.devnull, os.O_RDONLY)
+
+    def start(self, first_rank: int, size: int) -> "Started":
+        """Start every process. Raises OSError where even a fork is refused; some may run then."""
+        self._first_rank, self._size = first_rank, size
+        reading, writing = os.pipe()
+        pids = {}
+        for local, files in enumerate(self._files):
+            pids[self._fork(local, [self._null, *files], writing)] = local
+        os.close(writing)
+        said = _read_all(reading)
+        if self._terminal is not None:
+            self._terminal.started(os.dup(self._files[0][0]))
+        return _started(pids, said)
+
+    @property
+    def work(self) -> str:
+        return self._plan.work
+
+    def environment_of_daemon(self) -> Dict[str, str]:
+        """The environment of what an mpirun on another node starts here, once the program has started."""
+        return dict(self._plan.environment, KOALA_RANK=str(self._first_rank), KOALA_SIZE=str(self._size))
 
     def _fork(self, local: int, standard: List[int], said: int) -> int:
         environment = dict(self._environment)
-        environment.update({b"KOALA_RANK": b"%d" % self.rank(local), b"KOALA_SIZE": b"%d" % self._size})
+        environment.update(
+            {b"KOALA_RANK": b"%d" % (self._first_rank + self._plan.offset + local), b"KOALA_SIZE": b"%d" % self._size}
+        )
         if not self._plan.mpi:
             environment[RANK_VARIABLE.encode()] = b"%d" % local
         terminal = self._terminal if local == 0 else None
@@ -105,32 +128,23 @@ class Prepared:
             _execute(self._argv, environment, standard, said, terminal)
         return pid
 
-    def _open(self, local: int, kind: str) -> int:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-        return os.open(self._waiting_name(local, kind), flags, 0o600)
 
-    def _named(self, local: int, kind: str) -> str:
-        return layout.output_file(self._plan.attempt, self.rank(local), kind)
-
-    def _waiting_name(self, local: int, kind: str) -> str:
-        name = "%s.%d.waiting" % (kind, self._plan.offset + local)
-        return os.path.join(self._plan.attempt, "output", name)
-
-    def _name_files(self) -> None:
-        """Their ranks are known only now; the processes hold them open and do not mind."""
-        for local in range(self._plan.processes):
-            for kind in ("out", "err"):
-                _try(os.rename, self._waiting_name(local, kind), self._named(local, kind))
-
-
-class Started:
+class Started(NamedTuple):
     """The processes, by pid; when the last of them was about to be executed; and why some could not be."""
 
-    def __init__(self, pids: Dict[int, int], said: bytes) -> None:
-        self.pids = pids
-        words = [line.split() for line in said.decode().splitlines()]
-        self.at = max((int(word[1]) for word in words if word[0] == "at"), default=0)
-        self.errors = [OSError(int(word[1]), os.strerror(int(word[1]))) for word in words if word[0] == "error"]
+    pids: Dict[int, int]
+    at: int
+    errors: List[OSError]
+
+
+def _started(pids: Dict[int, int], said: bytes) -> Started:
+    words = [line.split() for line in said.decode().splitlines()]
+    at = max((int(word[1]) for word in words if word[0] == "at"), default=0)
+    return Started(pids, at, [os_error(int(word[1])) for word in words if word[0] == "error"])
+
+
+def os_error(number: int) -> OSError:
+    return OSError(number, os.strerror(number))
 
 
 def _execute(

@@ -1,0 +1,66 @@
+"""Whether programs can be isolated on this node, found out by isolating one."""
+
+import os
+import signal
+import subprocess
+from typing import Dict, List, NamedTuple, Sequence
+
+from koalapy_adapters.isolation import walls
+from koalapy_adapters.isolation.terms import BWRAP, Terms
+
+_PATIENCE_S = 15.0
+_WORDS = 300
+_INSTALL = {BWRAP: "bwrap is not installed"}
+
+
+class Offer(NamedTuple):
+    """The means that work on this node, the best first, and the reasons why others do not."""
+
+    means: List[str]
+    refused: Dict[str, str]
+
+    @property
+    def why(self) -> str:
+        """The reasons, as one text."""
+        return "; ".join("%s: %s" % each for each in self.refused.items())
+
+
+def probe(terms: Terms, own: Sequence[str], private: str) -> Offer:
+    """Try all means that the terms allow. `own` starts the pushed file; `private`: a directory for this alone.
+
+    It takes the time of a start of Python for each, and raises nothing.
+    """
+    offer = Offer([], {})
+    try:
+        attempt = os.path.join(private, "probe")
+        os.makedirs(os.path.join(attempt, "work"), mode=0o700, exist_ok=True)
+        with open(os.path.join(attempt, "rendezvous"), "w"):
+            pass
+        for each in terms.tried:
+            why = _try(walls.build(terms._replace(means=each), attempt, private, own))
+            if why:
+                offer.refused[each] = why
+            else:
+                offer.means.append(each)
+    except OSError as error:
+        offer.refused["preparation"] = error.strerror or str(error)
+    return offer
+
+
+def _try(built: walls.Walls) -> str:
+    """Return why the first process of a program cannot be isolated so; "" if it can."""
+    argv = built.argv([*built.own, "inside"])
+    try:
+        done = subprocess.run(
+            argv, input=b"", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd="/",
+            env=built.variables(), timeout=_PATIENCE_S,
+        )  # fmt: skip
+    except FileNotFoundError:
+        return _INSTALL.get(built.terms.means, "%s is not there" % argv[0])
+    except subprocess.TimeoutExpired:
+        return "it did not answer within %d s" % _PATIENCE_S
+    if done.returncode == 0:
+        return ""
+    lines = [line.strip() for line in done.stdout.decode("utf-8", "replace").splitlines() if line.strip()]
+    said = lines[-1][-_WORDS:].rstrip(".") if lines else "it ended with status %d" % done.returncode
+    return said if done.returncode > 0 else "it was ended by %s" % signal.Signals(-done.returncode).name
